@@ -1,0 +1,1 @@
+//! The running daemon: configuration, ports, control socket.

@@ -1,0 +1,1 @@
+//! Workers that carry bursts of frames between queue pairs.

@@ -1,0 +1,1 @@
+//! Bytes on the wire: header views, flow hash, checksums, segmentation.

@@ -1,0 +1,1 @@
+//! Links to the host: TAP.

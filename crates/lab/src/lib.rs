@@ -1,0 +1,1 @@
+//! Traffic, guests, measurement and reports.

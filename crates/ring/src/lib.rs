@@ -1,0 +1,1 @@
+//! Shared-memory rings: split and packed virtqueues, and the memory they live in.

@@ -1,0 +1,1 @@
+//! What happens to a frame: learning, VLANs, source locking.

@@ -1,0 +1,1 @@
+//! virtio-net over vhost-user: sessions, devices and the driver side.
