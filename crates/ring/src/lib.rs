@@ -1,1 +1,42 @@
 //! Shared-memory rings: split and packed virtqueues, and the memory they live in.
+//!
+//! This is the only crate of the data path that touches bytes which somebody else may be changing: everything
+//! here assumes that the peer rewrites its descriptors, its indices and its payload at any moment. The rules that
+//! follow from it, and that every module keeps:
+//!
+//! - no `&` or `&mut` to peer memory is ever formed, except to atomics for indices and flags; everything else goes
+//!   through raw pointers, and is copied exactly once before it is looked at;
+//! - what was copied is what is checked, and what was checked is what is used;
+//! - every index is checked, every chain of links has a bound, every address is translated within one mapping;
+//! - a peer that breaks the protocol gives a [`Violation`] with a name, never a panic or an endless loop.
+//!
+//! "Tx" and "Rx" are always meant from the driver's (the guest's) side: from a Tx ring the device fetches, into an
+//! Rx ring it puts.
+
+#[cfg(target_endian = "big")]
+compile_error!("virtio structures are little endian and are used in place");
+
+pub mod notify;
+
+#[cfg(not(all(test, loom)))]
+pub mod device;
+#[cfg(not(all(test, loom)))]
+pub mod gather;
+#[cfg(not(all(test, loom)))]
+pub mod packed;
+#[cfg(not(all(test, loom)))]
+pub mod region;
+#[cfg(not(all(test, loom)))]
+pub mod split;
+#[cfg(not(all(test, loom)))]
+pub mod violation;
+
+#[cfg(not(all(test, loom)))]
+pub use {
+    device::{DeviceRing, Put, RingConfig},
+    gather::{Body, Chain, Gather},
+    packed::device::PackedDevice,
+    region::{MapError, Memory, RegionSpec},
+    split::device::SplitDevice,
+    violation::Violation,
+};

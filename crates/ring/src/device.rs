@@ -1,0 +1,138 @@
+//! The device side of a virtqueue, whatever its layout.
+//!
+//! A ring belongs to one worker at a time, and goes in one direction: a Tx ring is used with [`fetch`], [`complete`]
+//! and [`rewind`], an Rx ring with [`prepare`] and [`put`]; the rest is for both. Completion is always in order, so
+//! the state of a ring is one position: whoever takes over after a crash or a migration goes on from there.
+//!
+//! [`fetch`]: DeviceRing::fetch
+//! [`complete`]: DeviceRing::complete
+//! [`rewind`]: DeviceRing::rewind
+//! [`prepare`]: DeviceRing::prepare
+//! [`put`]: DeviceRing::put
+
+use std::sync::Arc;
+
+use crate::gather::{Body, Chain, Gather};
+use crate::region::Memory;
+use crate::violation::Violation;
+
+/// Most descriptors that one chain may have, and most entries of an indirect table.
+///
+/// The bound of Linux' drivers and of `IOV_MAX`; virtio allows a chain as long as the queue (1.2, 2.7.5.3.1).
+pub const MAX_CHAIN: u32 = 1024;
+
+/// Most pieces of host memory that one chain may lie in: a descriptor can straddle regions that touch each other.
+pub const MAX_SPANS: usize = 2 * MAX_CHAIN as usize;
+
+/// Where a ring lies, and what was negotiated for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingConfig {
+    /// Entries. Split: a power of two up to 32768. Packed: any number up to 32768.
+    pub size: u16,
+    /// Guest address of the descriptor table (split) or descriptor ring (packed).
+    pub desc: u64,
+    /// Guest address of the available ring (split) or the driver event suppression structure (packed).
+    pub driver: u64,
+    /// Guest address of the used ring (split) or the device event suppression structure (packed).
+    pub device: u64,
+    /// `VIRTIO_F_EVENT_IDX` was negotiated.
+    pub event_idx: bool,
+    /// `VIRTIO_F_INDIRECT_DESC` was negotiated.
+    pub indirect: bool,
+    /// Where to go on, as vhost-user's `SET_VRING_BASE` gives it. Split: the available index. Packed: available
+    /// position in bits 0..=14, its wrap counter in bit 15, the same for the used position in the upper half.
+    ///
+    /// Work in flight does not survive a stop, so a packed ring goes on from its used position; an upper half of
+    /// zero comes from peers that know only the lower one, and means the lower one.
+    pub start: u32,
+}
+
+/// What became of a frame that was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is in the peer's buffers, and becomes visible with the next [`publish`](DeviceRing::publish).
+    Done,
+    /// There are not enough buffers; none was taken.
+    Full,
+    /// It does not fit: without mergeable buffers, into the next buffer; with them, into as many as one frame may
+    /// take. None was taken.
+    TooBig,
+}
+
+/// The device side of one virtqueue.
+///
+/// After a [`Violation`] the ring's state is sound but its meaning is lost: nothing should be done with it but
+/// [`position`](DeviceRing::position) and dropping it.
+pub trait DeviceRing: Send + Sized {
+    /// Attaches to a ring in the peer's memory. Writes nothing to it.
+    ///
+    /// # Errors
+    /// When size, alignment, place or start position are not allowed.
+    fn new(mem: Arc<Memory>, config: &RingConfig) -> Result<Self, Violation>;
+
+    /// The peer's memory table changed: finds the ring anew, at the same guest addresses. Positions stay; buffers
+    /// that were taken ahead are given back first. Chains fetched before stay usable, their [`Gather`] keeps the
+    /// old memory.
+    ///
+    /// # Errors
+    /// When the ring does not lie within the new memory.
+    fn set_memory(&mut self, mem: Arc<Memory>) -> Result<(), Violation>;
+
+    /// Tx: takes up to `max` published chains, appends their buffers to `gather` and the chains, in order, to
+    /// `chains`; returns how many. Stops early when `gather` is full. The peer's available index is read at most
+    /// once, and each descriptor exactly once.
+    ///
+    /// # Errors
+    /// Whatever the peer did wrong; then nothing was fetched.
+    fn fetch(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, max: usize) -> Result<usize, Violation>;
+
+    /// Tx: chains that were fetched and are not complete.
+    fn in_flight(&self) -> usize;
+
+    /// Tx: the oldest `n` fetched chains are used, with length 0; the peer sees it after [`publish`](Self::publish).
+    /// At most as many as are in flight.
+    fn complete(&mut self, n: usize);
+
+    /// Tx: the newest `n` fetched chains are not fetched: they stay in the peer's ring, and come again. At most as
+    /// many as are in flight.
+    fn rewind(&mut self, n: usize);
+
+    /// Rx: takes buffers ahead until `n` are ready, as far as the peer has published as many, and brings them near;
+    /// returns how many are ready in total.
+    ///
+    /// # Errors
+    /// Whatever the peer did wrong with a buffer.
+    fn prepare(&mut self, n: usize) -> Result<usize, Violation>;
+
+    /// Rx: writes one frame into the peer's next buffers: `net`, the `virtio_net_hdr` of 10 or 12 bytes; `head`,
+    /// private bytes; `body`, bytes that still lie with their sender. The number of buffers is written to bytes
+    /// 10 and 11 of a `net` of 12 bytes. With `mergeable` a frame takes as many buffers as it needs, otherwise one.
+    ///
+    /// # Errors
+    /// Whatever the peer did wrong with a buffer.
+    fn put(&mut self, net: &mut [u8], head: &[u8], body: Body<'_>, mergeable: bool) -> Result<Put, Violation>;
+
+    /// Makes everything that was completed or put since the last time visible to the peer, all at once. True when
+    /// the peer wants an interrupt for it.
+    fn publish(&mut self) -> bool;
+
+    /// Asks the peer to kick when it publishes more, and looks once more. True when something is there already:
+    /// then no kick may come for it.
+    ///
+    /// # Errors
+    /// When the peer's available index is nonsense.
+    fn arm(&mut self) -> Result<bool, Violation>;
+
+    /// Asks the peer not to kick. With the event index this is free: the event is left where it was, in the past.
+    fn disarm(&mut self);
+
+    /// Whether anything is published that was not fetched (Tx) or filled (Rx; buffers taken ahead count).
+    ///
+    /// # Errors
+    /// When the peer's available index is nonsense.
+    fn available(&mut self) -> Result<bool, Violation>;
+
+    /// Where somebody else would have to go on: what `GET_VRING_BASE` answers. Everything complete counts, published
+    /// or not; chains in flight and buffers taken ahead do not.
+    fn position(&self) -> u32;
+}

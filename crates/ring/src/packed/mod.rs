@@ -1,0 +1,70 @@
+//! The packed virtqueue (virtio 1.2, 2.8): one ring of descriptors that both sides write.
+
+pub mod device;
+
+/// The chain goes on with the next descriptor of the ring (virtio 1.2, 2.8.6).
+pub const DESC_NEXT: u16 = 1;
+/// The device may write the buffer; otherwise it may read it (virtio 1.2, 2.8.5).
+pub const DESC_WRITE: u16 = 2;
+/// The buffer is a table of descriptors (virtio 1.2, 2.8.7).
+pub const DESC_INDIRECT: u16 = 4;
+/// Set to the driver's wrap counter when it makes a descriptor available, to the device's when that marks it used
+/// (virtio 1.2, 2.8.1).
+pub const DESC_AVAIL: u16 = 1 << 7;
+/// Set to the inverse of the driver's wrap counter when it makes a descriptor available, to the device's wrap counter
+/// when that marks it used (virtio 1.2, 2.8.1).
+pub const DESC_USED: u16 = 1 << 15;
+
+/// Event suppression flags: notify always (virtio 1.2, 2.8.10).
+pub const EVENT_ENABLE: u16 = 0;
+/// Event suppression flags: do not notify.
+pub const EVENT_DISABLE: u16 = 1;
+/// Event suppression flags: notify when the descriptor named by offset and wrap counter is reached; only with
+/// `VIRTIO_F_EVENT_IDX`.
+pub const EVENT_DESC: u16 = 2;
+/// In the offset word of the event suppression structure, and in ring positions on the wire: the wrap counter.
+pub const WRAP: u16 = 1 << 15;
+
+/// Bytes of one descriptor: le64 address, le32 length, le16 buffer id, le16 flags.
+pub const DESC_SIZE: u64 = 16;
+/// Bytes of an event suppression structure: le16 offset and wrap, le16 flags.
+pub const EVENT_SIZE: u64 = 4;
+
+/// Alignment of the descriptor ring (virtio 1.2, 2.8.10.1).
+pub const DESC_ALIGN: u64 = 16;
+/// Alignment of the event suppression structures (virtio 1.2, 2.8.10.1).
+pub const EVENT_ALIGN: u64 = 4;
+
+/// Largest queue (virtio 1.2, 2.8.10.1).
+pub const MAX_SIZE: u16 = 32768;
+
+/// Bytes of the descriptor ring of a queue of `size`.
+pub const fn desc_len(size: u16) -> u64 {
+    DESC_SIZE * size as u64
+}
+
+/// One descriptor, as it lies in memory (virtio 1.2, 2.8.13).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct Desc {
+    /// Guest address of the buffer.
+    pub addr: u64,
+    /// Its length in bytes; of a used one, the bytes written.
+    pub len: u32,
+    /// Names the buffer: the device gives it back with the used descriptor.
+    pub id: u16,
+    /// `DESC_*`.
+    pub flags: u16,
+}
+
+/// The flags that make a descriptor available under the driver's wrap counter `wrap`.
+#[inline]
+pub const fn available_flags(wrap: bool) -> u16 {
+    if wrap { DESC_AVAIL } else { DESC_USED }
+}
+
+/// The flags that mark a descriptor used under the device's wrap counter `wrap`.
+#[inline]
+pub const fn used_flags(wrap: bool) -> u16 {
+    if wrap { DESC_AVAIL | DESC_USED } else { 0 }
+}
