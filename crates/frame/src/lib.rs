@@ -1,1 +1,33 @@
 //! Bytes on the wire: header views, flow hash, checksums, segmentation.
+//!
+//! Everything here works on a *private* copy of a frame's first bytes (its [`Head`]), never on memory that a peer
+//! can still change. The rest of the frame stays where the peer put it and appears here only as a length, or as a
+//! [`Sum`] that the caller has taken over it.
+//!
+//! All input is peer controlled. Nothing in this crate panics, allocates or loops without a bound on any of it: what
+//! cannot be understood is reported as "not known" ([`parse`]) or refused under a name ([`BadOffload`]).
+//!
+//! Multi-byte fields are big endian on the wire and plain integers here; `struct virtio_net_hdr` is little endian.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+pub mod checksum;
+pub mod flow;
+pub mod head;
+pub mod mac;
+pub mod offload;
+pub mod segment;
+pub mod view;
+pub mod vlan;
+pub mod vnet;
+
+pub use checksum::{Sum, complete_csum};
+pub use flow::flow_hash;
+pub use head::{HEAD_LEN, HEADROOM, Head};
+pub use mac::Mac;
+pub use offload::{Accepts, BadOffload, Gso, GsoKind, Offload, PartialCsum};
+pub use segment::{Segment, Segmenter};
+pub use view::{Headers, L3, L4, parse};
+pub use vlan::{NoHeadroom, TagEdit};
+pub use vnet::{VNET_LEGACY_LEN, VNET_LEN};

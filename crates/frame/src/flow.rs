@@ -1,0 +1,60 @@
+//! The flow hash: one number per flow, to pick queues and cache slots with.
+//!
+//! It is fixed and not keyed: a peer can find frames that collide. All that this gains is that its own flows share a
+//! queue or a cache slot, so nothing may take equal hashes for equal flows.
+
+use crate::bytes::chunk;
+use crate::view::{Headers, L3};
+
+// Digits of pi, with many bits set and cleared: factors that do not cancel structured input.
+const K0: u64 = 0x243f_6a88_85a3_08d3;
+const K1: u64 = 0x1319_8a2e_0370_7344;
+const K2: u64 = 0xa409_3822_299f_31d0;
+const K3: u64 = 0x082e_fa98_ec4e_6c89;
+
+/// Multiplies to 128 bits and folds the halves: every input bit reaches most output bits.
+#[inline(always)]
+fn mix(a: u64, b: u64) -> u64 {
+    let wide = u128::from(a) * u128::from(b);
+    (wide as u64) ^ (wide >> 64) as u64
+}
+
+/// The eight bytes at `at`; zero where the head does not reach.
+#[inline(always)]
+fn word(head: &[u8], at: usize) -> u64 {
+    chunk(head, at).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Hashes MAC addresses, VLAN id, EtherType, IP addresses, IP protocol and, for TCP and UDP that are not fragments,
+/// ports. `head` is what `h` was parsed from.
+///
+/// Direction matters. All fragments of one datagram hash alike, and priority bits of the tag do not count. Every bit
+/// of the result is usable: `(hash as u64 * n) >> 32` spreads evenly over `n` queues.
+#[inline]
+pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
+    let l3_at = usize::from(h.l3_at);
+    let ports = if h.has_ports() {
+        chunk(head, usize::from(h.l4_at)).map_or(0, |p| u32::from_le_bytes(*p))
+    } else {
+        0
+    };
+    // One more than the id, so that "no tag" differs from "tag 0".
+    let vlan = h.vid().map_or(0, |vid| u64::from(vid) + 1);
+    let kind = vlan << 32 | u64::from(h.ethertype) << 16 | u64::from(h.proto);
+
+    let link = mix(word(head, 0) ^ K0, h.src.as_u64() ^ kind << 16 ^ K1);
+    let net = match h.l3 {
+        L3::None => 0,
+        L3::V4 => word(head, l3_at + 12),
+        L3::V6 => {
+            let src = mix(word(head, l3_at + 8) ^ K2, word(head, l3_at + 16) ^ K3);
+            let dst = mix(word(head, l3_at + 24) ^ K3, word(head, l3_at + 32) ^ K1);
+            src ^ dst.rotate_left(32)
+        }
+    };
+    let all = mix(
+        net ^ link ^ K2,
+        (u64::from(ports) << 32 | u64::from(ports)) ^ kind ^ K3,
+    );
+    (mix(all ^ K1, K0) >> 32) as u32
+}

@@ -1,0 +1,102 @@
+//! The private copy of a frame's first bytes, with room in front for a tag.
+
+/// How many bytes of each frame are copied into private memory before anything looks at them.
+pub const HEAD_LEN: usize = 128;
+
+/// Free bytes in front of a fresh [`Head`]: room for tags to be pushed without moving what follows the addresses.
+pub const HEADROOM: usize = 16;
+
+/// The first `min(HEAD_LEN, frame length)` bytes of a frame, copied once, plus whatever was pushed in front since.
+///
+/// Invariant: `start + len <= HEADROOM + HEAD_LEN`.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(16))]
+pub struct Head {
+    buf: [u8; HEADROOM + HEAD_LEN],
+    start: u8,
+    len: u8,
+}
+
+impl Default for Head {
+    fn default() -> Head {
+        Head::new()
+    }
+}
+
+impl Head {
+    /// An empty head.
+    pub const fn new() -> Head {
+        Head {
+            buf: [0; HEADROOM + HEAD_LEN],
+            start: HEADROOM as u8,
+            len: 0,
+        }
+    }
+
+    /// A head holding the first bytes of `frame`, at most [`HEAD_LEN`].
+    pub fn from_frame(frame: &[u8]) -> Head {
+        let mut head = Head::new();
+        head.fill(|room| {
+            let n = room.len().min(frame.len());
+            if let (Some(to), Some(from)) = (room.get_mut(..n), frame.get(..n)) {
+                to.copy_from_slice(from);
+            }
+            n
+        });
+        head
+    }
+
+    /// Starts over with what `read` writes into the [`HEAD_LEN`] bytes that it is given; it answers how many it wrote.
+    /// Bytes that it leaves alone keep their old contents but lie outside of the head.
+    #[inline]
+    pub fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> usize) {
+        let room = self.buf.get_mut(HEADROOM..).unwrap_or_default();
+        let len = read(room).min(HEAD_LEN);
+        self.start = HEADROOM as u8;
+        self.len = len as u8;
+    }
+
+    /// The bytes, destination address first.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        self.buf
+            .get(self.start as usize..self.start as usize + self.len as usize)
+            .unwrap_or_default()
+    }
+
+    /// The bytes, to be changed in place.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.buf
+            .get_mut(self.start as usize..self.start as usize + self.len as usize)
+            .unwrap_or_default()
+    }
+
+    /// How many bytes there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// True when nothing was filled in.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes `n` more bytes from the room in front; their contents are stale. `None`: no room, nothing changed.
+    #[inline]
+    pub(crate) fn grow_front(&mut self, n: u8) -> Option<()> {
+        self.start = self.start.checked_sub(n)?;
+        self.len += n;
+        Some(())
+    }
+
+    /// Gives the first `n` bytes back to the room in front. `None`: there are fewer, nothing changed.
+    #[inline]
+    pub(crate) fn shrink_front(&mut self, n: u8) -> Option<()> {
+        self.len = self.len.checked_sub(n)?;
+        self.start += n;
+        Some(())
+    }
+}

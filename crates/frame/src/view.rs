@@ -1,0 +1,238 @@
+//! What a frame's first bytes say: one pass, no copies, nothing believed that is not there.
+//!
+//! A hostile peer may write any lengths, any chain of extension headers, any number of tags. The parser looks at no
+//! more than [`HEAD_LEN`] bytes and every step moves forward, so it is bounded; a header that is malformed or does not
+//! fit ends the parse, and what lies behind it is "not known".
+
+use crate::bytes::{chunk, get_u16};
+use crate::head::HEAD_LEN;
+use crate::mac::Mac;
+
+/// EtherTypes that the parser knows.
+mod ethertype {
+    pub const IPV4: u16 = 0x0800;
+    pub const IPV6: u16 = 0x86dd;
+    pub const DOT1Q: u16 = 0x8100;
+    pub const DOT1AD: u16 = 0x88a8;
+}
+
+/// IP protocol numbers that mean something here.
+pub mod proto {
+    /// Transmission Control Protocol.
+    pub const TCP: u8 = 6;
+    /// User Datagram Protocol.
+    pub const UDP: u8 = 17;
+    /// Stream Control Transmission Protocol; its checksum is a CRC32c.
+    pub const SCTP: u8 = 132;
+    pub(super) const HOP_BY_HOP: u8 = 0;
+    pub(super) const ROUTING: u8 = 43;
+    pub(super) const FRAGMENT: u8 = 44;
+    pub(super) const AUTHENTICATION: u8 = 51;
+    pub(super) const DESTINATION: u8 = 60;
+}
+
+/// The network protocol of a frame.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Hash)]
+pub enum L3 {
+    /// Not IP, or an IP header that is malformed or incomplete.
+    #[default]
+    None,
+    /// IPv4 with a whole, well-formed header.
+    V4,
+    /// IPv6 with a whole fixed header.
+    V6,
+}
+
+/// The transport protocol of a frame.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Hash)]
+pub enum L4 {
+    /// Not known: no IP, or extension headers that do not fit.
+    #[default]
+    None,
+    /// TCP with a whole, well-formed header, options included; not a fragment.
+    Tcp,
+    /// UDP with a whole header; not a fragment.
+    Udp,
+    /// Another protocol, a fragment, or a transport header that is malformed or incomplete.
+    Other,
+}
+
+/// What is known of a frame's headers. All offsets count from the frame's first byte.
+///
+/// Invariant: `l3_at <= l4_at <= end <=` length of the head that was parsed.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Headers {
+    /// Destination address.
+    pub dst: Mac,
+    /// Source address.
+    pub src: Mac,
+    /// The outermost tag's control information (priority, DEI, VLAN id), 802.1Q or 802.1ad.
+    pub tag: Option<u16>,
+    /// How many tags were understood, at most 2.
+    pub tags: u8,
+    /// EtherType after the tags.
+    pub ethertype: u16,
+    /// Network protocol.
+    pub l3: L3,
+    /// First byte after Ethernet header and tags.
+    pub l3_at: u8,
+    /// IP protocol number after extension headers; 0 without IP.
+    pub proto: u8,
+    /// Transport protocol.
+    pub l4: L4,
+    /// First byte after the network header and its extensions, as far as known; `l3_at` without IP.
+    pub l4_at: u8,
+    /// First payload byte after the last header that is known.
+    pub end: u8,
+    /// Part of a fragmented IP datagram, the first part included: there are no ports to be trusted.
+    pub fragment: bool,
+}
+
+impl Headers {
+    /// VLAN id of the outermost tag, 0 for a priority tag.
+    #[inline]
+    pub fn vid(&self) -> Option<u16> {
+        self.tag.map(|tci| tci & 0x0fff)
+    }
+
+    /// True when source and destination port are the first four bytes at `l4_at`.
+    #[inline]
+    pub fn has_ports(&self) -> bool {
+        matches!(self.l4, L4::Tcp | L4::Udp)
+    }
+}
+
+/// Reads the headers of the frame that starts with `head`; bytes after the first [`HEAD_LEN`] are not looked at.
+/// `None` when it is shorter than an Ethernet header (14 bytes).
+#[inline]
+pub fn parse(head: &[u8]) -> Option<Headers> {
+    let head = head.get(..HEAD_LEN).unwrap_or(head);
+    let &[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = chunk(head, 0)?;
+    let mut h = Headers {
+        dst: Mac([d0, d1, d2, d3, d4, d5]),
+        src: Mac([s0, s1, s2, s3, s4, s5]),
+        ethertype: u16::from_be_bytes([t0, t1]),
+        l3_at: 14,
+        l4_at: 14,
+        end: 14,
+        ..Headers::default()
+    };
+    if matches!(h.ethertype, ethertype::DOT1Q | ethertype::DOT1AD) {
+        tags(head, &mut h);
+    }
+    match h.ethertype {
+        ethertype::IPV4 => ipv4(head, &mut h),
+        ethertype::IPV6 => ipv6(head, &mut h),
+        _ => {}
+    }
+    Some(h)
+}
+
+/// Steps over at most two tags; a third one is payload.
+fn tags(head: &[u8], h: &mut Headers) {
+    while h.tags < 2 && matches!(h.ethertype, ethertype::DOT1Q | ethertype::DOT1AD) {
+        let Some(&[c0, c1, t0, t1]) = chunk(head, h.l3_at as usize) else {
+            return;
+        };
+        h.tag = h.tag.or(Some(u16::from_be_bytes([c0, c1])));
+        h.ethertype = u16::from_be_bytes([t0, t1]);
+        h.tags += 1;
+        h.l3_at += 4;
+        h.l4_at = h.l3_at;
+        h.end = h.l3_at;
+    }
+}
+
+#[inline(always)]
+fn ipv4(head: &[u8], h: &mut Headers) {
+    let at = h.l3_at as usize;
+    let Some(ip) = chunk::<20>(head, at) else {
+        return;
+    };
+    let header_len = (ip[0] & 0x0f) as usize * 4;
+    let l4_at = at + header_len;
+    if ip[0] >> 4 != 4 || header_len < 20 || l4_at > head.len() {
+        return;
+    }
+    h.l3 = L3::V4;
+    h.proto = ip[9];
+    h.l4_at = l4_at as u8;
+    // More-fragments flag or a non-zero offset.
+    h.fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+    transport(head, h);
+}
+
+#[inline(always)]
+fn ipv6(head: &[u8], h: &mut Headers) {
+    let Some(ip) = chunk::<40>(head, h.l3_at as usize) else {
+        return;
+    };
+    if ip[0] >> 4 != 6 {
+        return;
+    }
+    h.l3 = L3::V6;
+    h.proto = ip[6];
+    h.l4_at = h.l3_at + 40;
+    if matches!(h.proto, proto::TCP | proto::UDP) || extensions(head, h) {
+        transport(head, h);
+    } else {
+        h.end = h.l4_at;
+    }
+}
+
+/// Steps over IPv6 extension headers (RFC 8200, 4). False when the chain leaves the head before it ends.
+///
+/// Every turn moves forward by at least 8 bytes, so a peer cannot make it go on.
+fn extensions(head: &[u8], h: &mut Headers) -> bool {
+    loop {
+        let at = h.l4_at as usize;
+        let next = match h.proto {
+            proto::HOP_BY_HOP | proto::ROUTING | proto::DESTINATION => {
+                chunk(head, at).map(|&[next, len]: &[u8; 2]| (next, at + 8 + len as usize * 8))
+            }
+            proto::AUTHENTICATION => {
+                chunk(head, at).map(|&[next, len]: &[u8; 2]| (next, at + 8 + len as usize * 4))
+            }
+            proto::FRAGMENT => chunk(head, at).map(|ext: &[u8; 8]| (ext[0], at + 8)),
+            _ => return true,
+        };
+        let Some((next, end)) = next.filter(|&(_, end)| end <= head.len()) else {
+            return false;
+        };
+        h.fragment = h.proto == proto::FRAGMENT;
+        h.proto = next;
+        h.l4_at = end as u8;
+        if h.fragment {
+            // What follows is only in the first fragment; all of them have to look alike.
+            return true;
+        }
+    }
+}
+
+#[inline(always)]
+fn transport(head: &[u8], h: &mut Headers) {
+    let at = h.l4_at as usize;
+    h.l4 = L4::Other;
+    h.end = h.l4_at;
+    if h.fragment {
+        return;
+    }
+    let header_len = match h.proto {
+        proto::TCP => match get_u16(head, at + 12) {
+            Some(field) => (field >> 12) as usize * 4,
+            None => return,
+        },
+        proto::UDP => 8,
+        _ => return,
+    };
+    let least = if h.proto == proto::TCP { 20 } else { 8 };
+    if header_len < least || at + header_len > head.len() {
+        return;
+    }
+    h.l4 = if h.proto == proto::TCP {
+        L4::Tcp
+    } else {
+        L4::Udp
+    };
+    h.end = (at + header_len) as u8;
+}

@@ -1,0 +1,135 @@
+//! `struct virtio_net_hdr` (virtio 1.2, 5.1.6): the offload metadata in front of each frame on a virtio ring.
+//!
+//! Little endian, 12 bytes; legacy devices without mergeable buffers leave out the last two (`num_buffers`), which
+//! are the ring's business and always zero here. A hostile guest may write anything; [`decode`] believes only what
+//! fits the frame as parsed, so that what comes out can be handed to a receiver, or worked off, without another look.
+
+use crate::head::HEAD_LEN;
+use crate::offload::{BadOffload, Gso, GsoKind, Offload, PartialCsum};
+use crate::segment::{csum_offset, matches_kind};
+use crate::view::{Headers, L3, L4};
+
+/// Length of the header with `num_buffers`.
+pub const VNET_LEN: usize = 12;
+
+/// Length of the header of a legacy device without mergeable receive buffers.
+pub const VNET_LEGACY_LEN: usize = 10;
+
+const FLAG_NEEDS_CSUM: u8 = 1;
+const FLAG_DATA_VALID: u8 = 2;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+/// Reads the header in front of a frame of `len` bytes whose view is `headers`.
+///
+/// `hdr_len` and the claim that the checksum is good are not believed; a frame that is asked to be cut but fits into
+/// one segment comes out as one that is not.
+#[inline]
+pub fn decode(bytes: &[u8; VNET_LEN], headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
+    let [fields @ .., _, _] = bytes;
+    decode_legacy(fields, headers, len)
+}
+
+/// [`decode`] for a header without `num_buffers`.
+#[inline]
+pub fn decode_legacy(
+    bytes: &[u8; VNET_LEGACY_LEN],
+    headers: &Headers,
+    len: u32,
+) -> Result<Offload, BadOffload> {
+    let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = *bytes;
+    let mut offload = Offload::default();
+    if flags & FLAG_NEEDS_CSUM != 0 {
+        let csum = PartialCsum {
+            start: u16::from_le_bytes([c0, c1]),
+            offset: u16::from_le_bytes([o0, o1]),
+        };
+        check_csum(csum, headers, len)?;
+        offload.csum = Some(csum);
+    }
+    if gso_type & !GSO_ECN != 0 {
+        let gso = decode_gso(gso_type, u16::from_le_bytes([s0, s1]), headers)?;
+        if offload.csum.is_none() {
+            return Err(BadOffload::GsoWithoutCsum);
+        }
+        let payload = len
+            .checked_sub(u32::from(headers.end))
+            .ok_or(BadOffload::Truncated)?;
+        offload.gso = (payload > u32::from(gso.size)).then_some(gso);
+    }
+    Ok(offload)
+}
+
+/// A checksum may be anywhere behind the network header for protocols that are not known here (tunnels, SCTP), but a
+/// TCP or UDP frame's is where it always is. Nobody may have the switch write into addresses that it has decided by.
+#[inline]
+fn check_csum(csum: PartialCsum, h: &Headers, len: u32) -> Result<(), BadOffload> {
+    let end = u32::from(csum.start) + u32::from(csum.offset) + 2;
+    if end > len.min(HEAD_LEN as u32) || csum.start < u16::from(h.l4_at) {
+        return Err(BadOffload::CsumRange);
+    }
+    if h.fragment {
+        return Err(BadOffload::Fragment);
+    }
+    match csum_offset(h.l4) {
+        Some(offset) if csum.start != u16::from(h.l4_at) || csum.offset != offset => {
+            Err(BadOffload::CsumPlace)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn decode_gso(gso_type: u8, size: u16, h: &Headers) -> Result<Gso, BadOffload> {
+    let kind = match (gso_type & !GSO_ECN, h.l3) {
+        (GSO_TCPV4, _) => GsoKind::TcpV4,
+        (GSO_TCPV6, _) => GsoKind::TcpV6,
+        (GSO_UDP_L4, L3::V6) => GsoKind::UdpV6,
+        (GSO_UDP_L4, _) => GsoKind::UdpV4,
+        _ => return Err(BadOffload::GsoType),
+    };
+    let ecn = gso_type & GSO_ECN != 0;
+    if h.fragment {
+        return Err(BadOffload::Fragment);
+    }
+    if !matches_kind(h, kind) || (ecn && h.l4 != L4::Tcp) {
+        return Err(BadOffload::GsoProtocol);
+    }
+    if size == 0 {
+        return Err(BadOffload::GsoSize);
+    }
+    Ok(Gso { kind, size, ecn })
+}
+
+/// Writes the header for a receiver that takes this metadata. `headers_len` is [`Headers::end`], recomputed by
+/// parsing; it goes out with frames to be cut only, as a hint. `num_buffers` is zero.
+///
+/// A receiver that does not take checksums must not be told that one is good either: clear [`Offload::valid`] for it.
+#[inline]
+pub fn encode(offload: &Offload, headers_len: u16) -> [u8; VNET_LEN] {
+    let mut flags = 0;
+    let (mut start, mut offset) = ([0; 2], [0; 2]);
+    if let Some(csum) = offload.csum {
+        flags = FLAG_NEEDS_CSUM;
+        start = csum.start.to_le_bytes();
+        offset = csum.offset.to_le_bytes();
+    } else if offload.valid {
+        flags = FLAG_DATA_VALID;
+    }
+    let (mut gso_type, mut hdr_len, mut size) = (0, [0; 2], [0; 2]);
+    if let Some(gso) = offload.gso {
+        gso_type = match gso.kind {
+            GsoKind::TcpV4 => GSO_TCPV4,
+            GsoKind::TcpV6 => GSO_TCPV6,
+            GsoKind::UdpV4 | GsoKind::UdpV6 => GSO_UDP_L4,
+        };
+        if gso.ecn {
+            gso_type |= GSO_ECN;
+        }
+        hdr_len = headers_len.to_le_bytes();
+        size = gso.size.to_le_bytes();
+    }
+    let ([h0, h1], [g0, g1], [s0, s1], [o0, o1]) = (hdr_len, size, start, offset);
+    [flags, gso_type, h0, h1, g0, g1, s0, s1, o0, o1, 0, 0]
+}
