@@ -1,0 +1,248 @@
+//! The driver half of a virtqueue, whatever its layout: what a guest does.
+//!
+//! The load generator and the tests play guests with it. A chain of buffers is [`DriverRing::add`]ed, a burst of chains
+//! becomes visible with one [`DriverRing::publish`], and what the device has finished with comes back from
+//! [`DriverRing::collect`].
+//!
+//! The device may be any vhost-user back-end, with any bug: everything that it writes is checked against private
+//! state, and ends in a [`BadUsed`] instead of a wild access. Links between descriptors are kept privately, too, so that a
+//! device that scribbles over the descriptor table changes only what it reads itself.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+
+use crate::copy::{copy, prefetch};
+use crate::device::RingConfig;
+use crate::region::Memory;
+use crate::split::DESC_WRITE;
+use crate::violation::Violation;
+
+/// One descriptor's worth of a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Guest address of its first byte.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+/// Which way the data of a chain goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The device reads it: a frame that the guest transmits.
+    Out,
+    /// The device writes it: an empty buffer for a frame to come.
+    In,
+}
+
+/// A chain that the device has finished with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// What [`DriverRing::add`] returned for it.
+    pub id: u16,
+    /// Bytes that the device says it wrote: never more than the chain holds.
+    pub len: u32,
+}
+
+/// Memory for indirect descriptor tables: one table for each chain that can be in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// Guest address of the first table, a multiple of 16.
+    pub addr: u64,
+    /// Descriptors in each table.
+    pub entries: u16,
+}
+
+impl Tables {
+    /// Bytes of all tables of a ring with `size` descriptors.
+    pub fn bytes(size: u16, entries: u16) -> u64 {
+        u64::from(size) * u64::from(entries) * DESC_BYTES
+    }
+}
+
+/// How many bytes each of the three parts of a ring takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// Descriptor table (split) or descriptor ring (packed).
+    pub desc: u64,
+    /// Available ring, or the driver's event suppression area.
+    pub driver: u64,
+    /// Used ring, or the device's event suppression area.
+    pub device: u64,
+}
+
+/// What a device did that no correct device does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadUsed {
+    /// The used index claims more chains than are in flight.
+    #[error("the used index moved by {moved} with only {in_flight} chains in flight")]
+    Index {
+        /// How far it moved.
+        moved: u16,
+        /// How many chains the device had.
+        in_flight: u16,
+    },
+    /// A used entry names a chain that the device does not have.
+    #[error("used entry with id {0}, which is not in flight")]
+    Id(u32),
+    /// A used entry claims more bytes than the chain holds.
+    #[error("used entry says {len} bytes were written to a chain of {capacity}")]
+    Length {
+        /// What the entry says.
+        len: u32,
+        /// What the device could have written.
+        capacity: u32,
+    },
+}
+
+/// The driver half of one virtqueue. Not a trait object: each layout is compiled into its user.
+pub trait DriverRing: Send + Sized {
+    /// Bytes to set aside for a ring of `size` descriptors.
+    fn footprint(size: u16) -> Footprint;
+
+    /// Takes the ring at `config` into use and writes its initial state; the device must not look before. Indirect descriptors are used for
+    /// every chain of several pieces when `tables` are given.
+    ///
+    /// # Errors
+    /// An address outside `mem`, or misaligned; a size that the layout does not allow.
+    fn new(mem: Arc<Memory>, config: &RingConfig, tables: Option<Tables>) -> Result<Self, Violation>;
+
+    /// Adds one chain; returns its id, or `None` when descriptors have run out or `pieces` is empty or exceeds an
+    /// indirect table. The device sees it after [`publish`](Self::publish).
+    fn add(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16>;
+
+    /// Makes all chains added since the last call visible; true when the device asked to be kicked for them.
+    fn publish(&mut self) -> bool;
+
+    /// Takes chains back that the device has finished with, into `used`, in the order in which it did; returns how many.
+    ///
+    /// # Errors
+    /// The device broke the protocol. Entries before the bad one have been taken back, but are not told.
+    fn collect(&mut self, used: &mut [Used]) -> Result<usize, BadUsed>;
+
+    /// Whether [`collect`](Self::collect) would find something.
+    fn pending(&self) -> bool;
+
+    /// Descriptors that are free.
+    fn free(&self) -> usize;
+
+    /// Asks for an interrupt at the next used chain. True: something is there already, so don't sleep.
+    fn arm(&mut self) -> bool;
+
+    /// Stops asking for interrupts, as far as the layout knows how to (with the split layout's event index: the index goes stale).
+    fn disarm(&mut self);
+}
+
+/// Bytes of a descriptor, in either layout.
+pub(crate) const DESC_BYTES: u64 = 16;
+
+/// The flag with which a descriptor says which way its data goes.
+pub(crate) fn direction_flag(direction: Direction) -> u16 {
+    match direction {
+        Direction::Out => 0,
+        Direction::In => DESC_WRITE,
+    }
+}
+
+/// Bytes that a device may write to a chain. A hostile test's lengths may well exceed what 32 bits hold.
+pub(crate) fn capacity(pieces: &[Piece], direction: Direction) -> u32 {
+    match direction {
+        Direction::Out => 0,
+        Direction::In => pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.len)),
+    }
+}
+
+/// Whether the step from `old` to `new` passed `event` (virtio 1.2, 2.7.10 and 2.8.10).
+pub(crate) fn passed(event: u16, old: u16, new: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+/// A range of guest memory that the driver works in: resolved once, bounds-checked at each access.
+///
+/// Buffers are copied to and from; the parts of a ring are reached as naturally aligned atomics, since the device works on them at the
+/// same time.
+pub struct Window {
+    base: NonNull<u8>,
+    len: usize,
+    _mem: Arc<Memory>,
+}
+
+// SAFETY: the memory is mapped as long as `_mem` lives, whatever thread uses it, and is reached through raw copies and
+// atomics only, as `Memory` itself does it.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// The `len` bytes at guest address `addr`, which must be a multiple of `align`.
+    ///
+    /// # Errors
+    /// When they do not lie within one region of the memory, or are misaligned.
+    pub fn new(mem: &Arc<Memory>, addr: u64, len: u64, align: u64) -> Result<Self, Violation> {
+        let base = mem.host(addr, len, align)?;
+        Ok(Self { base, len: len as usize, _mem: mem.clone() })
+    }
+
+    /// Copies from `offset` on into `buf`.
+    ///
+    /// # Panics
+    /// Beyond the end of the window: offsets are the driver's own.
+    #[inline]
+    pub fn read(&self, offset: u64, buf: &mut [u8]) {
+        let from = self.span(offset as usize, buf.len());
+        // SAFETY: the span is inside the mapping, `buf` is private memory of the same length.
+        unsafe { copy(from, buf.as_mut_ptr(), buf.len()) };
+    }
+
+    /// Copies `buf` to `offset`.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn write(&self, offset: u64, buf: &[u8]) {
+        let to = self.span(offset as usize, buf.len());
+        // SAFETY: the span is inside the mapping, `buf` is private memory of the same length.
+        unsafe { copy(buf.as_ptr(), to, buf.len()) };
+    }
+
+    /// Brings the first cache line at `offset` near.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        prefetch(self.base.as_ptr().wrapping_add(offset as usize));
+    }
+
+    /// Host address of `len` bytes at `at`. Offsets come from private state of the driver: one that is out of range is a bug
+    /// there, not something that a device can bring about.
+    #[inline]
+    fn span(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(len <= self.len && at <= self.len - len, "outside the window");
+        // SAFETY: inside the window, as just checked.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+
+    #[inline]
+    fn aligned<T>(&self, at: usize) -> *mut T {
+        assert!(at.is_multiple_of(size_of::<T>()), "misaligned");
+        self.span(at, size_of::<T>()).cast()
+    }
+
+    #[inline]
+    pub(crate) fn u16(&self, at: usize) -> &AtomicU16 {
+        // SAFETY: in bounds and aligned: a ring's parts start aligned to their widest access. Shared memory is
+        // reached atomically only.
+        unsafe { AtomicU16::from_ptr(self.aligned(at)) }
+    }
+
+    #[inline]
+    pub(crate) fn u32(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: as in `u16`.
+        unsafe { AtomicU32::from_ptr(self.aligned(at)) }
+    }
+
+    #[inline]
+    pub(crate) fn u64(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: as in `u16`.
+        unsafe { AtomicU64::from_ptr(self.aligned(at)) }
+    }
+}

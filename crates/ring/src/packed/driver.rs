@@ -1,0 +1,283 @@
+//! The driver half of a packed virtqueue (virtio 1.2, 2.8).
+//!
+//! Descriptors are written into consecutive slots of the one ring as chains are added, all but one: the flags of the first
+//! slot of a burst wait for `publish`. The device cannot pass that slot, so the whole burst appears at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+
+use crate::device::RingConfig;
+use crate::driver::{
+    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag, passed,
+};
+use crate::packed::{
+    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE,
+    EVENT_SIZE, MAX_SIZE, WRAP, available_flags, desc_len, used_flags,
+};
+use crate::region::Memory;
+use crate::violation::Violation;
+
+/// A place in the ring: slot and wrap counter.
+#[derive(Clone, Copy)]
+struct Place {
+    slot: u16,
+    wrap: bool,
+}
+
+impl Place {
+    fn advance(&mut self, count: u16, size: u16) {
+        self.slot += count;
+        if self.slot >= size {
+            self.slot -= size;
+            self.wrap = !self.wrap;
+        }
+    }
+
+    /// As an event suppression area holds it.
+    fn event(self) -> u16 {
+        self.slot | if self.wrap { WRAP } else { 0 }
+    }
+
+    /// Byte offset of the slot's descriptor.
+    fn at(self) -> usize {
+        usize::from(self.slot) * DESC_BYTES as usize
+    }
+}
+
+/// Private state of a buffer id.
+#[derive(Clone, Copy, Default)]
+struct InFlight {
+    /// Slots that its chain occupies; 0: not in flight.
+    count: u16,
+    /// Bytes that the device may write.
+    capacity: u32,
+}
+
+/// The driver half of a packed virtqueue.
+pub struct PackedDriver {
+    desc: Window,
+    driver_event: Window,
+    device_event: Window,
+    tables: Option<(Window, Tables)>,
+    size: u16,
+    event_idx: bool,
+    /// Free buffer ids, used as a queue: `ids[first_id..]`, `free_ids` of them, wrapping.
+    ids: Box<[u16]>,
+    first_id: u16,
+    free_ids: u16,
+    in_flight: Box<[InFlight]>,
+    /// Free slots.
+    free: u16,
+    next: Place,
+    used: Place,
+    /// The first slot that the device has not been told of, and its flags; `None`: all told.
+    held: Option<(Place, u16)>,
+    /// Slots added since the last publish.
+    added: u16,
+}
+
+impl PackedDriver {
+    fn take_id(&mut self) -> Option<u16> {
+        let id = *self.ids.get(usize::from(self.first_id))?;
+        self.free_ids = self.free_ids.checked_sub(1)?;
+        self.first_id = if self.first_id + 1 == self.size { 0 } else { self.first_id + 1 };
+        Some(id)
+    }
+
+    fn give_id(&mut self, id: u16) {
+        let at = (usize::from(self.first_id) + usize::from(self.free_ids)) % usize::from(self.size);
+        self.ids[at] = id;
+        self.free_ids += 1;
+    }
+
+    /// Writes the descriptor at `next`, without its flags if it is the first one of a burst.
+    fn write_slot(&mut self, piece: Piece, id: u16, flags: u16) {
+        let flags = flags | available_flags(self.next.wrap);
+        let at = self.next.at();
+        self.desc.u64(at).store(piece.addr, Relaxed);
+        if self.held.is_none() {
+            self.held = Some((self.next, flags));
+            self.desc.u32(at + 8).store(piece.len, Relaxed);
+            self.desc.u16(at + 12).store(id, Relaxed);
+        } else {
+            // The address must not appear after the flags, should the device look at this slot ahead of its turn.
+            let rest = u64::from(piece.len) | u64::from(id) << 32 | u64::from(flags) << 48;
+            self.desc.u64(at + 8).store(rest, Release);
+        }
+        self.next.advance(1, self.size);
+        self.free -= 1;
+        self.added += 1;
+    }
+
+    /// Writes the chain into the table that belongs to `id`; returns the one piece that stands for it.
+    fn write_table(&mut self, pieces: &[Piece], direction: Direction, id: u16) -> Option<Piece> {
+        let (part, tables) = self.tables.as_ref()?;
+        let offset = u64::from(id) * u64::from(tables.entries) * DESC_BYTES;
+        for (i, piece) in pieces.iter().enumerate() {
+            let at = offset as usize + i * DESC_BYTES as usize;
+            let rest = u64::from(piece.len) | u64::from(direction_flag(direction)) << 48;
+            part.u64(at).store(piece.addr, Relaxed);
+            part.u64(at + 8).store(rest, Relaxed);
+        }
+        Some(Piece { addr: tables.addr + offset, len: pieces.len() as u32 * DESC_BYTES as u32 })
+    }
+
+    /// Whether the chain goes through an indirect table; `None` if it fits nowhere at present.
+    fn wants_table(&self, pieces: &[Piece]) -> Option<bool> {
+        let table = self.tables.as_ref().filter(|_| pieces.len() > 1);
+        let fits = match table {
+            Some((_, tables)) => pieces.len() <= usize::from(tables.entries) && self.free > 0,
+            None => !pieces.is_empty() && pieces.len() <= usize::from(self.free),
+        };
+        fits.then_some(table.is_some())
+    }
+}
+
+impl DriverRing for PackedDriver {
+    fn footprint(size: u16) -> Footprint {
+        Footprint { desc: desc_len(size), driver: EVENT_SIZE, device: EVENT_SIZE }
+    }
+
+    fn new(mem: Arc<Memory>, config: &RingConfig, tables: Option<Tables>) -> Result<Self, Violation> {
+        let size = config.size;
+        if size == 0 || size > MAX_SIZE {
+            return Err(Violation::QueueSize(size));
+        }
+        let bytes = Self::footprint(size);
+        let tables = match tables {
+            Some(t) => Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t)),
+            None => None,
+        };
+        let start = Place { slot: config.start as u16 & !WRAP, wrap: config.start as u16 & WRAP != 0 };
+        if start.slot >= size {
+            return Err(Violation::Start(config.start));
+        }
+        let ring = Self {
+            desc: Window::new(&mem, config.desc, bytes.desc, DESC_ALIGN)?,
+            driver_event: Window::new(&mem, config.driver, bytes.driver, EVENT_ALIGN)?,
+            device_event: Window::new(&mem, config.device, bytes.device, EVENT_ALIGN)?,
+            tables,
+            size,
+            event_idx: config.event_idx,
+            ids: (0..size).collect(),
+            first_id: 0,
+            free_ids: size,
+            in_flight: vec![InFlight::default(); usize::from(size)].into(),
+            free: size,
+            next: start,
+            used: start,
+            held: None,
+            added: 0,
+        };
+        ring.clear(start);
+        Ok(ring)
+    }
+
+    #[inline]
+    fn add(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
+        let table = self.wants_table(pieces)?;
+        let id = self.take_id()?;
+        if table {
+            let whole = self.write_table(pieces, direction, id)?;
+            self.write_slot(whole, id, DESC_INDIRECT);
+        } else {
+            let data = direction_flag(direction);
+            for (i, piece) in pieces.iter().enumerate() {
+                let more = if i + 1 < pieces.len() { DESC_NEXT } else { 0 };
+                self.write_slot(*piece, id, data | more);
+            }
+        }
+        let count = if table { 1 } else { pieces.len() as u16 };
+        self.in_flight[usize::from(id)] = InFlight { count, capacity: capacity(pieces, direction) };
+        Some(id)
+    }
+
+    fn publish(&mut self) -> bool {
+        let Some((first, flags)) = self.held.take() else {
+            return false;
+        };
+        let added = std::mem::take(&mut self.added);
+        self.desc.u16(first.at() + 14).store(flags, Release);
+        // The descriptors must be visible before the device's wish is read, or both sides could miss each other.
+        fence(SeqCst);
+        let wish = self.device_event.u32(0).load(Relaxed);
+        let (event, flags) = (wish as u16, (wish >> 16) as u16 & 3);
+        match flags {
+            EVENT_ENABLE => true,
+            EVENT_DESC if self.event_idx => {
+                let mut slot = event & !WRAP;
+                if (event & WRAP != 0) != self.next.wrap {
+                    slot = slot.wrapping_sub(self.size);
+                }
+                passed(slot, self.next.slot.wrapping_sub(added), self.next.slot)
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn collect(&mut self, used: &mut [Used]) -> Result<usize, BadUsed> {
+        let mut count = 0;
+        while count < used.len() && self.pending() {
+            let at = self.used.at();
+            let len = self.desc.u32(at + 8).load(Relaxed);
+            let id = self.desc.u16(at + 12).load(Relaxed);
+            let chain = match self.in_flight.get_mut(usize::from(id)) {
+                Some(chain) if chain.count > 0 => std::mem::take(chain),
+                _ => return Err(BadUsed::Id(u32::from(id))),
+            };
+            self.used.advance(chain.count, self.size);
+            self.free += chain.count;
+            self.give_id(id);
+            if len > chain.capacity {
+                return Err(BadUsed::Length { len, capacity: chain.capacity });
+            }
+            used[count] = Used { id, len };
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn pending(&self) -> bool {
+        // With nothing in flight, a descriptor that looks used is one of the previous round.
+        if self.free == self.size {
+            return false;
+        }
+        let flags = self.desc.u16(self.used.at() + 14).load(Acquire);
+        (flags & DESC_AVAIL != 0) == self.used.wrap && (flags & DESC_USED != 0) == self.used.wrap
+    }
+
+    fn free(&self) -> usize {
+        usize::from(self.free)
+    }
+
+    fn arm(&mut self) -> bool {
+        let wish = if self.event_idx {
+            u32::from(self.used.event()) | u32::from(EVENT_DESC) << 16
+        } else {
+            u32::from(EVENT_ENABLE) << 16
+        };
+        self.driver_event.u32(0).store(wish, Relaxed);
+        // The wish must be visible before the last look, or the device could publish unseen in between.
+        fence(SeqCst);
+        self.pending()
+    }
+
+    fn disarm(&mut self) {
+        self.driver_event.u32(0).store(u32::from(EVENT_DISABLE) << 16, Relaxed);
+    }
+}
+
+impl PackedDriver {
+    /// Makes every slot look as if used in the round before, and asks for no interrupts.
+    fn clear(&self, start: Place) {
+        for slot in 0..self.size {
+            // Slots from `start` on were last used in the round before this one, those below it in this one.
+            let flags = used_flags((slot >= start.slot) != start.wrap);
+            self.desc.u16(usize::from(slot) * DESC_BYTES as usize + 14).store(flags, Relaxed);
+        }
+        self.device_event.u32(0).store(u32::from(EVENT_ENABLE) << 16, Relaxed);
+        self.driver_event.u32(0).store(u32::from(EVENT_DISABLE) << 16, Release);
+    }
+}

@@ -1,0 +1,250 @@
+//! The driver half of a split virtqueue (virtio 1.2, 2.7).
+//!
+//! Free descriptors form a queue, so that a device that works in order sees them, and their buffers, in address order.
+//! Its links are private (`next`); the shared table is written and never read.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+
+use crate::device::RingConfig;
+use crate::driver::{
+    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag, passed,
+};
+use crate::region::Memory;
+use crate::split::{
+    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, MAX_SIZE, USED_ALIGN, USED_NO_NOTIFY,
+    avail_len, desc_len, used_len,
+};
+use crate::violation::Violation;
+
+/// Private state of the chain that starts at a descriptor.
+#[derive(Clone, Copy, Default)]
+struct InFlight {
+    /// Descriptors that it occupies in the table; 0: not in flight.
+    count: u16,
+    /// The last of them.
+    last: u16,
+    /// Bytes that the device may write.
+    capacity: u32,
+}
+
+/// The driver half of a split virtqueue.
+pub struct SplitDriver {
+    desc: Window,
+    avail: Window,
+    used: Window,
+    tables: Option<(Window, Tables)>,
+    size: u16,
+    event_idx: bool,
+    /// Private links: of a chain in flight, and of the free queue.
+    next: Box<[u16]>,
+    in_flight: Box<[InFlight]>,
+    in_flight_count: u16,
+    free_head: u16,
+    free_tail: u16,
+    free: u16,
+    /// Next avail entry to write, and how far the device has been told.
+    avail_idx: u16,
+    told_idx: u16,
+    /// Next used entry to take.
+    used_idx: u16,
+}
+
+impl SplitDriver {
+    /// Byte offset of `used_event` in the avail ring, and of used element 0 and `avail_event` in the used ring.
+    fn used_event(&self) -> usize {
+        4 + 2 * usize::from(self.size)
+    }
+
+    fn avail_event(&self) -> usize {
+        4 + 8 * usize::from(self.size)
+    }
+
+    fn slot(&self, index: u16) -> usize {
+        usize::from(index & (self.size - 1))
+    }
+
+    /// Writes the chain into table number `head` and one descriptor that refers to it.
+    fn add_indirect(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
+        let (part, tables) = self.tables.as_ref()?;
+        if pieces.len() > usize::from(tables.entries) || self.free == 0 {
+            return None;
+        }
+        let head = self.free_head;
+        let offset = u64::from(head) * u64::from(tables.entries) * DESC_BYTES;
+        for (i, piece) in pieces.iter().enumerate() {
+            let more = if i + 1 < pieces.len() { DESC_NEXT } else { 0 };
+            let flags = direction_flag(direction) | more;
+            write_desc(part, offset as usize + i * 16, *piece, flags, i as u16 + 1);
+        }
+        let table = Piece { addr: tables.addr + offset, len: pieces.len() as u32 * 16 };
+        write_desc(&self.desc, usize::from(head) * 16, table, DESC_INDIRECT, 0);
+        self.free_head = self.next[usize::from(head)];
+        self.free -= 1;
+        self.set_in_flight(head, 1, head, capacity(pieces, direction));
+        Some(head)
+    }
+
+    fn add_direct(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
+        if pieces.is_empty() || pieces.len() > usize::from(self.free) {
+            return None;
+        }
+        let head = self.free_head;
+        let (mut at, mut last) = (head, head);
+        for (i, piece) in pieces.iter().enumerate() {
+            let next = self.next[usize::from(at)];
+            let more = if i + 1 < pieces.len() { DESC_NEXT } else { 0 };
+            write_desc(&self.desc, usize::from(at) * 16, *piece, direction_flag(direction) | more, next);
+            (last, at) = (at, next);
+        }
+        self.free_head = at;
+        self.free -= pieces.len() as u16;
+        self.set_in_flight(head, pieces.len() as u16, last, capacity(pieces, direction));
+        Some(head)
+    }
+
+    fn set_in_flight(&mut self, head: u16, count: u16, last: u16, capacity: u32) {
+        self.in_flight[usize::from(head)] = InFlight { count, last, capacity };
+        self.in_flight_count += 1;
+    }
+
+    /// Checks one used entry against what is in flight, and frees its descriptors.
+    fn take_back(&mut self, id: u32, len: u32) -> Result<Used, BadUsed> {
+        let chain = match self.in_flight.get_mut(id as usize) {
+            Some(chain) if chain.count > 0 => std::mem::take(chain),
+            _ => return Err(BadUsed::Id(id)),
+        };
+        if self.free == 0 {
+            self.free_head = id as u16;
+        } else {
+            self.next[usize::from(self.free_tail)] = id as u16;
+        }
+        self.free_tail = chain.last;
+        self.free += chain.count;
+        self.in_flight_count -= 1;
+        if len > chain.capacity {
+            return Err(BadUsed::Length { len, capacity: chain.capacity });
+        }
+        Ok(Used { id: id as u16, len })
+    }
+}
+
+impl DriverRing for SplitDriver {
+    fn footprint(size: u16) -> Footprint {
+        Footprint { desc: desc_len(size), driver: avail_len(size), device: used_len(size) }
+    }
+
+    fn new(mem: Arc<Memory>, config: &RingConfig, tables: Option<Tables>) -> Result<Self, Violation> {
+        let size = config.size;
+        if !size.is_power_of_two() || size > MAX_SIZE {
+            return Err(Violation::QueueSize(size));
+        }
+        let bytes = Self::footprint(size);
+        let tables = match tables {
+            Some(t) => Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t)),
+            None => None,
+        };
+        let start = config.start as u16;
+        let ring = Self {
+            desc: Window::new(&mem, config.desc, bytes.desc, DESC_ALIGN)?,
+            avail: Window::new(&mem, config.driver, bytes.driver, AVAIL_ALIGN)?,
+            used: Window::new(&mem, config.device, bytes.device, USED_ALIGN)?,
+            tables,
+            size,
+            event_idx: config.event_idx,
+            next: (0..size).map(|i| (i + 1) & (size - 1)).collect(),
+            in_flight: vec![InFlight::default(); usize::from(size)].into(),
+            in_flight_count: 0,
+            free_head: 0,
+            free_tail: size - 1,
+            free: size,
+            avail_idx: start,
+            told_idx: start,
+            used_idx: start,
+        };
+        ring.used.u16(0).store(0, Relaxed);
+        ring.used.u16(2).store(start, Relaxed);
+        ring.used.u16(ring.avail_event()).store(start, Relaxed);
+        // With the event index, flags must stay 0 (2.7.7.1).
+        ring.avail.u16(0).store(if config.event_idx { 0 } else { AVAIL_NO_INTERRUPT }, Relaxed);
+        ring.avail.u16(ring.used_event()).store(start.wrapping_sub(1), Relaxed);
+        ring.avail.u16(2).store(start, Release);
+        Ok(ring)
+    }
+
+    #[inline]
+    fn add(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
+        let head = if pieces.len() > 1 && self.tables.is_some() {
+            self.add_indirect(pieces, direction)?
+        } else {
+            self.add_direct(pieces, direction)?
+        };
+        self.avail.u16(4 + 2 * self.slot(self.avail_idx)).store(head, Relaxed);
+        self.avail_idx = self.avail_idx.wrapping_add(1);
+        Some(head)
+    }
+
+    fn publish(&mut self) -> bool {
+        if self.avail_idx == self.told_idx {
+            return false;
+        }
+        let old = std::mem::replace(&mut self.told_idx, self.avail_idx);
+        self.avail.u16(2).store(self.avail_idx, Release);
+        // The index must be visible before the device's wish is read, or both sides could miss each other.
+        fence(SeqCst);
+        if self.event_idx {
+            let event = self.used.u16(self.avail_event()).load(Relaxed);
+            passed(event, old, self.avail_idx)
+        } else {
+            self.used.u16(0).load(Relaxed) & USED_NO_NOTIFY == 0
+        }
+    }
+
+    #[inline]
+    fn collect(&mut self, used: &mut [Used]) -> Result<usize, BadUsed> {
+        let ready = self.used.u16(2).load(Acquire).wrapping_sub(self.used_idx);
+        if ready > self.in_flight_count {
+            return Err(BadUsed::Index { moved: ready, in_flight: self.in_flight_count });
+        }
+        let count = used.len().min(usize::from(ready));
+        for out in &mut used[..count] {
+            let at = 4 + 8 * self.slot(self.used_idx);
+            self.used_idx = self.used_idx.wrapping_add(1);
+            let (id, len) = (self.used.u32(at).load(Relaxed), self.used.u32(at + 4).load(Relaxed));
+            *out = self.take_back(id, len)?;
+        }
+        Ok(count)
+    }
+
+    fn pending(&self) -> bool {
+        self.used.u16(2).load(Acquire) != self.used_idx
+    }
+
+    fn free(&self) -> usize {
+        usize::from(self.free)
+    }
+
+    fn arm(&mut self) -> bool {
+        if self.event_idx {
+            self.avail.u16(self.used_event()).store(self.used_idx, Relaxed);
+        } else {
+            self.avail.u16(0).store(0, Relaxed);
+        }
+        // The wish must be visible before the last look, or the device could publish unseen in between.
+        fence(SeqCst);
+        self.pending()
+    }
+
+    fn disarm(&mut self) {
+        if !self.event_idx {
+            self.avail.u16(0).store(AVAIL_NO_INTERRUPT, Relaxed);
+        }
+    }
+}
+
+fn write_desc(part: &Window, at: usize, piece: Piece, flags: u16, next: u16) {
+    let rest = u64::from(piece.len) | u64::from(flags) << 32 | u64::from(next) << 48;
+    part.u64(at).store(piece.addr, Relaxed);
+    part.u64(at + 8).store(rest, Relaxed);
+}
