@@ -66,7 +66,8 @@ pub struct Headers {
     pub dst: Mac,
     /// Source address.
     pub src: Mac,
-    /// The outermost tag's control information (priority, DEI, VLAN id), 802.1Q or 802.1ad.
+    /// The outermost tag's control information (priority, DEI, VLAN id) if that tag is 802.1Q. An outermost 802.1ad
+    /// tag is not ours to read or edit: it is stepped over, and `None` here.
     pub tag: Option<u16>,
     /// How many tags were understood, at most 2.
     pub tags: u8,
@@ -89,7 +90,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// VLAN id of the outermost tag, 0 for a priority tag.
+    /// VLAN id of the outermost 802.1Q tag, 0 for a priority tag.
     #[inline]
     pub fn vid(&self) -> Option<u16> {
         self.tag.map(|tci| tci & 0x0fff)
@@ -134,7 +135,9 @@ fn tags(head: &[u8], h: &mut Headers) {
         let Some(&[c0, c1, t0, t1]) = chunk(head, h.l3_at as usize) else {
             return;
         };
-        h.tag = h.tag.or(Some(u16::from_be_bytes([c0, c1])));
+        if h.tags == 0 && h.ethertype == ethertype::DOT1Q {
+            h.tag = Some(u16::from_be_bytes([c0, c1]));
+        }
         h.ethertype = u16::from_be_bytes([t0, t1]);
         h.tags += 1;
         h.l3_at += 4;

@@ -1,0 +1,285 @@
+//! The table of learned stations: bounded, shared out between ports, ageing.
+//!
+//! Invariants: at most `entries` stations in all and `per_port` on one port; `held` counts exactly the stations of each port; every
+//! change bumps the generation of the station concerned.
+//!
+//! A port that floods the table with sources can fill it, but not keep others out: when the table is full, a port that holds at least two
+//! stations fewer than the biggest holder takes the place of that holder's longest unheard station. The difference of two makes
+//! every such exchange even out the shares, so two flooding ports cannot evict each other for ever.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use std::sync::Arc;
+
+use frame::Mac;
+
+use crate::generation::Generations;
+use crate::switch::PortId;
+use crate::vlan::Network;
+
+/// An address in a network: what the table is keyed by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Station {
+    /// The broadcast domain.
+    pub network: Network,
+    /// The address in it.
+    pub mac: Mac,
+}
+
+/// Bounds of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Learned stations in all.
+    pub entries: usize,
+    /// Learned stations on one port.
+    pub per_port: usize,
+    /// How long a silent station stays, in whole seconds.
+    pub age: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            entries: 8192,
+            per_port: 2048,
+            age: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Where a learned station lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub port: PortId,
+    /// When it last sent something that was looked up, in seconds.
+    pub seen: u32,
+}
+
+pub(crate) struct MacTable {
+    // The default hasher is keyed: a guest cannot build a table of collisions.
+    entries: HashMap<Station, Entry>,
+    held: HashMap<PortId, usize>,
+    limits: Limits,
+    generations: Arc<Generations>,
+}
+
+impl MacTable {
+    pub fn new(limits: Limits, generations: Arc<Generations>) -> Self {
+        MacTable {
+            entries: HashMap::new(),
+            held: HashMap::new(),
+            limits,
+            generations,
+        }
+    }
+
+    pub fn get(&self, station: Station) -> Option<PortId> {
+        self.entries.get(&station).map(|entry| entry.port)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Station, Entry)> {
+        self.entries
+            .iter()
+            .map(|(station, entry)| (*station, *entry))
+    }
+
+    /// The station was heard on the port: learn it, move it there, or note the time. Without room it stays unknown.
+    pub fn learn(&mut self, now: u32, station: Station, port: PortId) {
+        if let Some(entry) = self.entries.get_mut(&station)
+            && entry.port == port
+        {
+            entry.seen = now;
+            return;
+        }
+        if self.held_by(port) >= self.limits.per_port {
+            return;
+        }
+        if self.entries.contains_key(&station) {
+            self.forget(station);
+        } else if self.entries.len() >= self.limits.entries && !self.evict_for(port) {
+            return;
+        }
+        self.entries.insert(station, Entry { port, seen: now });
+        *self.held.entry(port).or_default() += 1;
+        self.generations.bump(station);
+    }
+
+    /// Removes a station, if it is there.
+    pub fn forget(&mut self, station: Station) {
+        let Some(entry) = self.entries.remove(&station) else {
+            return;
+        };
+        if let Some(held) = self.held.get_mut(&entry.port) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&entry.port);
+            }
+        }
+        self.generations.bump(station);
+    }
+
+    /// Removes all stations of a port.
+    pub fn forget_port(&mut self, port: PortId) {
+        self.forget_where(|entry| entry.port == port);
+    }
+
+    /// Removes the stations that have been silent for longer than the limit; returns how many.
+    pub fn age(&mut self, now: u32) -> usize {
+        let limit = self.limits.age.as_secs();
+        self.forget_where(|entry| u64::from(now.saturating_sub(entry.seen)) > limit)
+    }
+
+    fn forget_where(&mut self, gone: impl Fn(Entry) -> bool) -> usize {
+        let stations: Vec<Station> = self
+            .iter()
+            .filter(|(_, entry)| gone(*entry))
+            .map(|(station, _)| station)
+            .collect();
+        for station in &stations {
+            self.forget(*station);
+        }
+        stations.len()
+    }
+
+    fn held_by(&self, port: PortId) -> usize {
+        self.held.get(&port).copied().unwrap_or(0)
+    }
+
+    /// Makes room for a station of `port` at the cost of the biggest holder, if that is fair.
+    fn evict_for(&mut self, port: PortId) -> bool {
+        let Some((&holder, &most)) = self.held.iter().max_by_key(|(_, held)| **held) else {
+            return false;
+        };
+        if most < self.held_by(port) + 2 {
+            return false;
+        }
+        let oldest = self
+            .iter()
+            .filter(|(_, entry)| entry.port == holder)
+            .min_by_key(|(_, entry)| entry.seen);
+        let Some((station, _)) = oldest else {
+            return false;
+        };
+        self.forget(station);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn station(n: u32) -> Station {
+        let [a, b, c, d] = n.to_be_bytes();
+        Station {
+            network: Network::UNTAGGED,
+            mac: Mac([2, 0, a, b, c, d]),
+        }
+    }
+
+    fn table(entries: usize, per_port: usize) -> MacTable {
+        let limits = Limits {
+            entries,
+            per_port,
+            age: Duration::from_secs(300),
+        };
+        MacTable::new(limits, Arc::new(Generations::new()))
+    }
+
+    #[test]
+    fn one_port_cannot_hold_more_than_its_limit() {
+        let mut table = table(100, 10);
+        for n in 0..1000 {
+            table.learn(0, station(n), PortId(1));
+        }
+        assert_eq!(table.entries.len(), 10);
+        assert_eq!(table.get(station(9)), Some(PortId(1)));
+        assert_eq!(table.get(station(10)), None);
+    }
+
+    #[test]
+    fn a_full_table_makes_room_until_shares_are_even_and_then_stands_still() {
+        let mut table = table(100, 100);
+        for n in 0..1000 {
+            table.learn(n, station(n), PortId(1));
+        }
+        assert_eq!(table.held_by(PortId(1)), 100);
+        for n in 0..1000 {
+            table.learn(2000, station(10_000 + n), PortId(2));
+        }
+        assert_eq!(
+            (table.held_by(PortId(1)), table.held_by(PortId(2))),
+            (50, 50)
+        );
+        assert_eq!(
+            table.get(station(0)),
+            None,
+            "the longest unheard went first"
+        );
+        assert_eq!(table.get(station(99)), Some(PortId(1)));
+
+        let before: Vec<_> = (0..100)
+            .map(station)
+            .filter(|s| table.get(*s).is_some())
+            .collect();
+        for n in 0..1000 {
+            table.learn(3000, station(20_000 + n), PortId(1));
+            table.learn(3000, station(30_000 + n), PortId(2));
+        }
+        assert!(
+            before.iter().all(|s| table.get(*s).is_some()),
+            "even shares evict nothing"
+        );
+        assert_eq!(table.entries.len(), 100);
+    }
+
+    #[test]
+    fn silent_stations_age_out_and_heard_ones_stay() {
+        let mut table = table(100, 100);
+        table.learn(1000, station(1), PortId(1));
+        table.learn(1000, station(2), PortId(1));
+        table.learn(1200, station(2), PortId(1));
+        assert_eq!(table.age(1300), 0);
+        assert_eq!(table.age(1301), 1);
+        assert_eq!(
+            (table.get(station(1)), table.get(station(2))),
+            (None, Some(PortId(1)))
+        );
+        assert_eq!(table.held_by(PortId(1)), 1);
+    }
+
+    #[test]
+    fn a_move_counts_for_the_new_port() {
+        let mut table = table(100, 1);
+        table.learn(0, station(1), PortId(1));
+        table.learn(0, station(1), PortId(2));
+        assert_eq!((table.held_by(PortId(1)), table.held_by(PortId(2))), (0, 1));
+        table.learn(0, station(2), PortId(1));
+        table.learn(0, station(1), PortId(1));
+        assert_eq!(
+            table.get(station(1)),
+            Some(PortId(2)),
+            "no move to a port without room"
+        );
+    }
+
+    #[test]
+    fn a_removed_port_leaves_nothing() {
+        let mut table = table(100, 100);
+        for n in 0..20 {
+            table.learn(0, station(n), PortId((n % 2) as u16));
+        }
+        table.forget_port(PortId(0));
+        assert_eq!(table.entries.len(), 10);
+        assert!(table.iter().all(|(_, entry)| entry.port == PortId(1)));
+        assert!(!table.held.contains_key(&PortId(0)));
+    }
+
+    #[test]
+    fn time_that_runs_backwards_ages_nothing() {
+        let mut table = table(10, 10);
+        table.learn(1000, station(1), PortId(1));
+        assert_eq!(table.age(10), 0);
+    }
+}
