@@ -19,6 +19,12 @@ compile_error!("virtio structures are little endian and are used in place");
 pub mod notify;
 
 #[cfg(not(all(test, loom)))]
+mod copy;
+#[cfg(not(all(test, loom)))]
+pub mod driver;
+#[cfg(not(all(test, loom)))]
+mod fault;
+#[cfg(not(all(test, loom)))]
 pub mod device;
 #[cfg(not(all(test, loom)))]
 pub mod gather;

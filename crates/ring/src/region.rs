@@ -1,11 +1,19 @@
 //! The peer's memory, mapped.
+//!
+//! A region comes from a peer as numbers and a file. The numbers are checked here, once, so that everything above
+//! can translate guest addresses without further thought: an address either lies within a mapping, with so many
+//! bytes left in it, or nowhere. The file may still change its length under us; [`crate::fault`] sees to that.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
 
+use rustix::fs;
+use rustix::mm::{MapFlags, ProtFlags};
 use thiserror::Error;
 
+use crate::copy::copy;
+use crate::fault::{Watch, WatchError};
 use crate::violation::Violation;
 
 /// One region of a peer's memory, as vhost-user's memory table describes it.
@@ -56,12 +64,139 @@ pub enum MapError {
     Exhausted,
 }
 
+impl From<WatchError> for MapError {
+    fn from(error: WatchError) -> Self {
+        match error {
+            WatchError::Exhausted => Self::Exhausted,
+            WatchError::Os(error) => Self::Os(error),
+        }
+    }
+}
+
 /// Most regions of one memory: what QEMU's and Linux' vhost allow at most.
 pub const MAX_REGIONS: usize = 509;
 
+/// Pages mapped into this process, unmapped on drop.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    /// Present where a peer can truncate the file.
+    watch: Option<Watch>,
+}
+
+impl Mapping {
+    fn anonymous(len: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, PROT, flags)? };
+        Ok(Self { base: not_null(base)?, len, watch: None })
+    }
+
+    fn shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, MapError> {
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: as above. That the file's bytes change at any time is what the whole crate is prepared for.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, PROT, flags, fd, offset).map_err(io::Error::from)? };
+        let mut mapping = Self { base: not_null(base)?, len, watch: None };
+        mapping.watch = Some(Watch::new(base as usize, len)?);
+        Ok(mapping)
+    }
+}
+
+const PROT: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+fn not_null(base: *mut libc::c_void) -> io::Result<NonNull<u8>> {
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // First the watch: once the pages are gone, others may take the addresses.
+        self.watch = None;
+        // SAFETY: exactly the pages that were mapped, and nobody uses them: a `Memory` owns its mappings, and all
+        // pointers into it are held beside an `Arc` of it.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "unmapping a whole mapping");
+    }
+}
+
+/// A range of guest addresses, and where it is mapped.
+#[derive(Debug)]
+struct Region {
+    guest: u64,
+    len: u64,
+    user: u64,
+    /// Host address of the first byte; `len` bytes are mapped from there.
+    host: NonNull<u8>,
+    mapping: Mapping,
+}
+
+impl Region {
+    fn map(spec: &RegionSpec) -> Result<Self, MapError> {
+        let (page, needed) = (page_size(spec.fd.as_fd())?, spec.offset.saturating_add(spec.len));
+        let size = fs::fstat(&spec.fd).map_err(io::Error::from)?.st_size as u64;
+        if size < needed {
+            return Err(MapError::ShortFile { addr: spec.guest_addr, needed, size });
+        }
+        // Offsets of mappings are multiples of the page, and so must lengths be for huge pages.
+        let lead = spec.offset % page;
+        let len = (lead + spec.len).checked_next_multiple_of(page).and_then(|len| usize::try_from(len).ok());
+        let len = len.ok_or(MapError::Wraps(spec.guest_addr))?;
+        let mapping = Mapping::shared(spec.fd.as_fd(), spec.offset - lead, len)?;
+        // SAFETY: `lead` is less than the mapping's length.
+        let host = unsafe { mapping.base.add(lead as usize) };
+        Ok(Self { guest: spec.guest_addr, len: spec.len, user: spec.user_addr, host, mapping })
+    }
+}
+
+/// The page size of the file behind `fd`.
+fn page_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+    let stat = fs::fstatfs(fd)?;
+    let huge = stat.f_type as u64 & 0xffff_ffff == HUGETLBFS_MAGIC;
+    Ok(if huge { stat.f_bsize as u64 } else { rustix::param::page_size() as u64 })
+}
+
+/// Refuses what cannot be a memory table, before anything is mapped.
+fn check(regions: &[RegionSpec]) -> Result<(), MapError> {
+    if regions.len() > MAX_REGIONS {
+        return Err(MapError::TooMany(regions.len()));
+    }
+    for region in regions {
+        if region.len == 0 {
+            return Err(MapError::Empty(region.guest_addr));
+        }
+        if [region.guest_addr, region.user_addr, region.offset].iter().any(|at| at.checked_add(region.len).is_none()) {
+            return Err(MapError::Wraps(region.guest_addr));
+        }
+    }
+    let mut ranges: Vec<(u64, u64)> = regions.iter().map(|r| (r.guest_addr, r.len)).collect();
+    no_overlap(&mut ranges)?;
+    ranges = regions.iter().map(|r| (r.user_addr, r.len)).collect();
+    no_overlap(&mut ranges)
+}
+
+fn no_overlap(ranges: &mut [(u64, u64)]) -> Result<(), MapError> {
+    ranges.sort_unstable();
+    match ranges.windows(2).find(|pair| matches!(pair, [(a, len), (b, _)] if a + len > *b)) {
+        Some(pair) => Err(MapError::Overlap(pair.last().map_or(0, |(addr, _)| *addr))),
+        None => Ok(()),
+    }
+}
+
 /// A peer's memory: shared with it, mapped as long as this lives.
 #[derive(Debug)]
-pub struct Memory {}
+pub struct Memory {
+    /// In the order of guest addresses.
+    regions: Box<[Region]>,
+}
+
+// SAFETY: the mappings belong to the process, not to a thread. The bytes in them are reached through raw copies and
+// atomics only, and are expected to change at any time anyway: whoever else changes them, the peer or another thread
+// of ours, makes no difference.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Maps a memory table.
@@ -69,8 +204,10 @@ impl Memory {
     /// # Errors
     /// Regions that overlap, wrap around, are empty or reach beyond their file; whatever the kernel says.
     pub fn map(regions: Vec<RegionSpec>) -> Result<Memory, MapError> {
-        let _ = regions;
-        todo!()
+        check(&regions)?;
+        let mut regions = regions.iter().map(Region::map).collect::<Result<Vec<_>, _>>()?;
+        regions.sort_unstable_by_key(|region| region.guest);
+        Ok(Memory { regions: regions.into() })
     }
 
     /// Private buffers of `len` bytes at guest address 0.
@@ -78,8 +215,9 @@ impl Memory {
     /// # Errors
     /// When the kernel refuses.
     pub fn anonymous(len: usize) -> Result<Memory, MapError> {
-        let _ = len;
-        todo!()
+        let mapping = Mapping::anonymous(len)?;
+        let region = Region { guest: 0, len: len as u64, user: 0, host: mapping.base, mapping };
+        Ok(Memory { regions: Box::new([region]) })
     }
 
     /// Memory to share with somebody else, `len` bytes at guest (and user) address 0: a memfd that cannot shrink.
@@ -87,14 +225,24 @@ impl Memory {
     /// # Errors
     /// When the kernel refuses.
     pub fn shared(len: usize) -> Result<(Memory, OwnedFd), MapError> {
-        let _ = len;
-        todo!()
+        use fs::{MemfdFlags, SealFlags};
+        let make = || {
+            let fd = fs::memfd_create(c"ringmain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            fs::ftruncate(&fd, len as u64)?;
+            fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL)?;
+            Ok::<_, rustix::io::Errno>((fd.try_clone(), fd))
+        };
+        let (copy, fd) = make().map_err(io::Error::from)?;
+        let memory = Self::map(vec![RegionSpec { guest_addr: 0, user_addr: 0, len: len as u64, offset: 0, fd: copy? }])?;
+        Ok((memory, fd))
     }
 
     /// The guest address of what the peer has mapped at `user_addr`.
     pub fn user_to_guest(&self, user_addr: u64) -> Option<u64> {
-        let _ = user_addr;
-        todo!()
+        self.regions.iter().find_map(|region| {
+            let offset = user_addr.checked_sub(region.user)?;
+            (offset < region.len).then_some(region.guest + offset)
+        })
     }
 
     /// Copies from guest address `addr` into `buf`.
@@ -102,8 +250,14 @@ impl Memory {
     /// # Errors
     /// [`Violation::Outside`]; then nothing was copied.
     pub fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), Violation> {
-        let _ = (addr, buf);
-        todo!()
+        self.runs(addr, buf.len() as u64, |_, _| ())?;
+        let mut to = buf;
+        self.runs(addr, to.len() as u64, |from, len| {
+            let (now, later) = std::mem::take(&mut to).split_at_mut(len as usize);
+            // SAFETY: `len` bytes are mapped at `from`, and `now` is as long.
+            unsafe { copy(from.as_ptr(), now.as_mut_ptr(), now.len()) };
+            to = later;
+        })
     }
 
     /// Copies `buf` to guest address `addr`.
@@ -111,8 +265,14 @@ impl Memory {
     /// # Errors
     /// [`Violation::Outside`]; then nothing was copied.
     pub fn write(&self, addr: u64, buf: &[u8]) -> Result<(), Violation> {
-        let _ = (addr, buf);
-        todo!()
+        self.runs(addr, buf.len() as u64, |_, _| ())?;
+        let mut from = buf;
+        self.runs(addr, from.len() as u64, |to, len| {
+            let (now, later) = from.split_at(len as usize);
+            // SAFETY: `len` bytes are mapped at `to`, and `now` is as long.
+            unsafe { copy(now.as_ptr(), to.as_ptr(), now.len()) };
+            from = later;
+        })
     }
 
     /// One `read(2)` from `fd` straight to guest address `addr`, at most `len` bytes; returns how many came.
@@ -120,20 +280,75 @@ impl Memory {
     /// # Errors
     /// What `read(2)` says; `InvalidInput` when the bytes do not lie within one region.
     pub fn read_from_fd(&self, fd: BorrowedFd<'_>, addr: u64, len: usize) -> io::Result<usize> {
-        let _ = (fd, addr, len);
-        todo!()
+        let Some((to, left)) = self.run(addr, &mut 0).filter(|(_, left)| *left >= len as u64) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, Violation::Outside { addr, len: len as u64 }));
+        };
+        debug_assert!(left >= len as u64);
+        // SAFETY: `len` bytes are mapped writable at `to`, for as long as `self` is borrowed.
+        let got = unsafe { libc::read(fd.as_raw_fd(), to.as_ptr().cast(), len) };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
     /// Whether the peer has truncated the file under us. All of the region then reads as zeros; what was in it is
     /// lost, and the port should be stopped.
     pub fn is_faulted(&self) -> bool {
-        todo!()
+        self.regions.iter().filter_map(|region| region.mapping.watch.as_ref()).any(Watch::is_faulted)
     }
 
     /// The host address of `len` bytes at guest address `addr`, that must lie within one region and be aligned to
     /// `align`, in guest and in host terms.
     pub(crate) fn host(&self, addr: u64, len: u64, align: u64) -> Result<NonNull<u8>, Violation> {
-        let _ = (addr, len, align);
-        todo!()
+        let outside = Violation::RingOutside { addr, len };
+        let (host, left) = self.run(addr, &mut 0).ok_or(outside)?;
+        if left < len {
+            return Err(outside);
+        }
+        if !addr.is_multiple_of(align) || !(host.as_ptr() as u64).is_multiple_of(align) {
+            return Err(Violation::Misaligned { addr, align });
+        }
+        Ok(host)
+    }
+
+    /// Where guest address `addr` is mapped, and how many bytes follow there. `hint` is the number of the region to
+    /// try first, and then the one where it was.
+    #[inline(always)]
+    pub(crate) fn run(&self, addr: u64, hint: &mut usize) -> Option<(NonNull<u8>, u64)> {
+        if let Some(region) = self.regions.get(*hint) {
+            let offset = addr.wrapping_sub(region.guest);
+            if offset < region.len {
+                // SAFETY: less than the region's length.
+                return Some((unsafe { region.host.add(offset as usize) }, region.len - offset));
+            }
+        }
+        self.find(addr, hint)
+    }
+
+    #[cold]
+    fn find(&self, addr: u64, hint: &mut usize) -> Option<(NonNull<u8>, u64)> {
+        let index = self.regions.partition_point(|region| region.guest <= addr).checked_sub(1)?;
+        let region = self.regions.get(index)?;
+        let offset = addr - region.guest;
+        if offset >= region.len {
+            return None;
+        }
+        *hint = index;
+        // SAFETY: less than the region's length.
+        Some((unsafe { region.host.add(offset as usize) }, region.len - offset))
+    }
+
+    /// Calls `each` for every piece of host memory that `len` bytes at guest address `addr` lie in.
+    fn runs(&self, addr: u64, len: u64, mut each: impl FnMut(NonNull<u8>, u64)) -> Result<(), Violation> {
+        let (mut hint, mut done) = (0, 0);
+        while done < len {
+            let at = addr.checked_add(done).and_then(|at| self.run(at, &mut hint));
+            let (host, left) = at.ok_or(Violation::Outside { addr, len })?;
+            let now = left.min(len - done);
+            each(host, now);
+            done += now;
+        }
+        Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
