@@ -1,1 +1,25 @@
 //! Workers that carry bursts of frames between queue pairs.
+//!
+//! A frame's way is in [`carry`]: fetch, classify, deliver, complete. Ports implement [`port::QueuePair`]; the control
+//! side uses [`fabric::Fabric`].
+
+#![forbid(unsafe_code)]
+
+pub mod burst;
+mod carry;
+pub mod count;
+mod crossing;
+pub mod fabric;
+pub mod flowcache;
+mod hold;
+mod parcel;
+mod poll;
+pub mod port;
+mod put;
+mod slab;
+pub mod slot;
+mod steer;
+pub mod topology;
+pub mod wake;
+mod watch;
+mod worker;

@@ -1,0 +1,202 @@
+//! A burst: up to [`BURST`] frames on their way, each with its first [`HEAD_LEN`](frame::HEAD_LEN) bytes in private memory.
+//!
+//! What a peer published is copied here once; from then on only the copy is looked at. A peer that rewrites its ring
+//! or its headers meanwhile changes nothing but its own payload, which stays where the peer put it until the one copy
+//! that delivers it.
+
+use frame::{BadOffload, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
+use ring::gather::{Body, Chain, Gather};
+
+use crate::count::Drop;
+use crate::flowcache::Fate;
+use crate::port::Packet;
+
+/// Frames that one turn of a queue carries at most.
+pub const BURST: usize = 64;
+
+/// Longest frame that is carried: a 64 KiB IP packet behind an Ethernet header and two VLAN tags.
+pub const MAX_FRAME: u32 = 65_535 + 14 + 8;
+
+/// Scatter-list entries of a burst. A frame may have up to 1024, so a burst of fragmented frames ends early.
+const SPANS: usize = 2048;
+
+/// One frame of a burst.
+#[derive(Clone)]
+pub struct Frame {
+    /// Bytes of the frame, offload header not counted.
+    pub len: u32,
+    /// Parsed private headers.
+    pub headers: Headers,
+    /// What the sender left to be done.
+    pub offload: Offload,
+    /// What happens to the frame.
+    pub fate: Fate,
+    chain: Chain,
+    skip: u32,
+}
+
+impl Frame {
+    fn dropped(chain: Chain, len: u32, reason: Drop) -> Self {
+        Frame {
+            len,
+            headers: Headers::default(),
+            offload: Offload::default(),
+            fate: Fate::Drop(reason),
+            chain,
+            skip: 0,
+        }
+    }
+}
+
+/// Frames fetched together from one queue, or handed together from one worker to another.
+pub struct Burst {
+    /// Where the peer's bytes are; pins the memory they are in.
+    pub gather: Gather,
+    frames: Vec<Frame>,
+    heads: Box<[Head]>,
+    chains: Vec<Chain>,
+    limit: usize,
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Burst {
+    /// An empty burst with all its room allocated.
+    pub fn new() -> Self {
+        Burst {
+            gather: Gather::new(SPANS),
+            frames: Vec::with_capacity(BURST),
+            heads: vec![Head::new(); BURST].into_boxed_slice(),
+            chains: Vec::with_capacity(BURST),
+            limit: BURST,
+        }
+    }
+
+    /// Forgets all frames; `limit` is how many the next fetch may take.
+    pub fn reset(&mut self, limit: usize) {
+        self.frames.clear();
+        self.chains.clear();
+        self.gather.clear();
+        self.limit = limit.min(BURST);
+    }
+
+    /// How many more frames fit.
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.frames.len())
+    }
+
+    /// The frames, oldest first.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// The frames, to decide their fate.
+    pub fn frames_mut(&mut self) -> &mut [Frame] {
+        &mut self.frames
+    }
+
+    /// Whether the burst holds no frame.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Lets `take` fill the scatter lists with up to [`room`](Self::room) chains, then copies and parses the head of
+    /// each. Every chain starts with a virtio-net header of `vnet_len` bytes (10 or 12).
+    pub fn fill<E>(
+        &mut self,
+        vnet_len: usize,
+        take: impl FnOnce(&mut Gather, &mut Vec<Chain>, usize) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let room = self.room();
+        self.chains.clear();
+        take(&mut self.gather, &mut self.chains, room)?;
+        for &chain in &self.chains {
+            self.gather.prefetch(chain);
+        }
+        for i in 0..self.chains.len().min(room) {
+            let frame = self.examine(self.chains[i], vnet_len);
+            self.frames.push(frame);
+        }
+        Ok(())
+    }
+
+    /// Copies the offload header and the head of the frame that `chain` holds, and checks both.
+    #[inline]
+    fn examine(&mut self, chain: Chain, vnet_len: usize) -> Frame {
+        let whole = self.gather.body(chain);
+        let len = whole.len().saturating_sub(vnet_len as u32);
+        if len > MAX_FRAME {
+            return Frame::dropped(chain, len, Drop::Oversized);
+        }
+        let mut vnet = [0; VNET_LEN];
+        whole.read(&mut vnet[..vnet_len]);
+        let head = &mut self.heads[self.frames.len()];
+        let bytes = whole.slice(vnet_len as u32, len);
+        head.fill(|room| bytes.read(room));
+        let Some(headers) = frame::parse(head.as_slice()) else {
+            return Frame::dropped(chain, len, Drop::Runt);
+        };
+        match offload(&vnet, vnet_len, &headers, len) {
+            Ok(offload) => {
+                Frame { len, headers, offload, fate: Fate::Undecided, chain, skip: (vnet_len + head.len()) as u32 }
+            }
+            Err(_) => Frame::dropped(chain, len, Drop::BadOffload),
+        }
+    }
+
+    /// The head of frame `i`.
+    #[inline]
+    pub fn head(&self, i: usize) -> &Head {
+        &self.heads[i]
+    }
+
+    /// What of frame `i` is still in its sender's memory: all behind the head.
+    #[inline]
+    pub fn body(&self, i: usize) -> Body<'_> {
+        let frame = &self.frames[i];
+        let whole = self.gather.body(frame.chain);
+        whole.slice(frame.skip, whole.len().saturating_sub(frame.skip))
+    }
+
+    /// Frame `i` as a receiver sees it, when nothing has to be changed.
+    #[inline]
+    pub fn packet(&self, i: usize) -> Packet<'_> {
+        let frame = &self.frames[i];
+        Packet {
+            offload: &frame.offload,
+            headers_len: frame.headers.end.into(),
+            head: self.head(i).as_slice(),
+            body: self.body(i),
+        }
+    }
+
+    /// Copies frame `i` of `other` into this burst: head and scatter list, not the payload. False when there is no
+    /// room.
+    pub fn adopt(&mut self, other: &Burst, i: usize, fate: Fate) -> bool {
+        if self.room() == 0 {
+            return false;
+        }
+        let Some(chain) = self.gather.append_from(&other.gather, other.frames[i].chain) else {
+            return false;
+        };
+        self.heads[self.frames.len()] = other.heads[i];
+        let mut frame = other.frames[i].clone();
+        frame.chain = chain;
+        frame.fate = fate;
+        self.frames.push(frame);
+        true
+    }
+}
+
+/// The meaning of an offload header of 12 or 10 bytes.
+#[inline]
+fn offload(vnet: &[u8; VNET_LEN], vnet_len: usize, headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
+    match vnet {
+        [legacy @ .., _, _] if vnet_len == VNET_LEGACY_LEN => vnet::decode_legacy(legacy, headers, len),
+        whole => vnet::decode(whole, headers, len),
+    }
+}

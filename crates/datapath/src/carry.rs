@@ -1,0 +1,269 @@
+//! The way of a burst, the heart of the datapath: fetch, classify, deliver, complete.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use frame::{L3, TagEdit};
+use switch::Target;
+
+use crate::burst::{BURST, Frame};
+use crate::count::Drop;
+use crate::flowcache::{Fate, FlowKey};
+use crate::put::{Outcome, put};
+use crate::slot::{Slot, Wait, Watch};
+use crate::steer::{Route, Way};
+use crate::topology::Seat;
+use crate::worker::Worker;
+
+/// What became of one frame on one way.
+enum Sent {
+    /// It is delivered, dropped and counted, or on its way to another worker.
+    Off,
+    /// It must wait, and all behind it with it.
+    Held(Wait),
+}
+
+impl Worker {
+    /// Carries one burst from the queue in slot `src` all the way. False when there was nothing to carry, or nothing
+    /// could move.
+    pub(crate) fn carry(&mut self, src: usize) -> bool {
+        let fetched = self.fetch(src);
+        if fetched == 0 {
+            return false;
+        }
+        self.classify(src);
+        let finished = self.deliver(src);
+        self.complete(src, finished, fetched - finished);
+        finished > 0
+    }
+
+    /// Step 1: the frames that the guest has published, each copied once as far as anything will look at it.
+    fn fetch(&mut self, src: usize) -> usize {
+        let Some(slot) = self.slots.get_mut(src) else { return 0 };
+        if !slot.may_start() {
+            return 0;
+        }
+        self.burst.reset(BURST);
+        if let Err(violation) = slot.on.pair.fetch(&mut self.burst) {
+            slot.break_off(violation);
+            return 0;
+        }
+        self.burst.frames().len()
+    }
+
+    /// Step 2: what happens to each frame, out of the flow cache, or else by asking the switch.
+    fn classify(&mut self, src: usize) {
+        let Some(port) = self.slots.get(src).map(|slot| slot.on.port) else { return };
+        let (mut hits, mut misses) = (0, 0);
+        for frame in self.burst.frames_mut() {
+            if !matches!(frame.fate, Fate::Undecided) {
+                continue;
+            }
+            let key = FlowKey::new(port, &frame.headers);
+            match self.cache.get(key, self.seconds) {
+                Some(hit) if !hit.touch => {
+                    frame.fate = hit.fate.clone();
+                    hits += 1;
+                }
+                _ => {
+                    let verdict = self.shared.ask(self.seconds, port, &frame.headers);
+                    frame.fate = verdict.decision.into();
+                    self.cache.insert(key, verdict.stamp, frame.fate.clone(), self.seconds);
+                    misses += 1;
+                }
+            }
+        }
+        self.counters.cache_hits.add(hits);
+        self.counters.cache_misses.add(misses);
+    }
+
+    /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one has to wait.
+    fn deliver(&mut self, src: usize) -> usize {
+        for i in 0..self.burst.frames().len() {
+            if let Sent::Held(wait) = self.send(src, i) {
+                if let Some(slot) = self.slots.get_mut(src) {
+                    slot.wait = Some(wait);
+                    slot.on.counters.held.add(1);
+                }
+                return i;
+            }
+        }
+        self.burst.frames().len()
+    }
+
+    /// Step 4: receivers and sender learn what happened, once each.
+    fn complete(&mut self, src: usize, finished: usize, unfinished: usize) {
+        let parcels = self.dispatch();
+        self.flush();
+        let bytes: u64 = self.burst.frames()[..finished].iter().map(|f| u64::from(f.len)).sum();
+        // From here on nothing points into the sender's memory any more.
+        self.burst.reset(BURST);
+        let Some(slot) = self.slots.get_mut(src) else { return };
+        if finished > 0 {
+            slot.on.counters.tx_frames.add(finished as u64);
+            slot.on.counters.tx_bytes.add(bytes);
+            slot.on.counters.tx_bursts.add(1);
+        }
+        if !slot.is_sound() {
+            return;
+        }
+        slot.on.pair.rewind(unfinished);
+        let complete = slot.tickets.push(finished, parcels);
+        slot.on.pair.complete(complete);
+        slot.dirty = true;
+        slot.flush();
+    }
+
+    /// Sends frame `i` of the burst to wherever its fate says.
+    #[inline]
+    fn send(&mut self, src: usize, i: usize) -> Sent {
+        match &self.burst.frames()[i].fate {
+            Fate::To(target) => {
+                let target = *target;
+                self.send_to(src, i, target)
+            }
+            Fate::Flood(targets) => {
+                let targets = Arc::clone(targets);
+                self.flood(src, i, &targets);
+                Sent::Off
+            }
+            Fate::Drop(reason) => self.drop_at(src, *reason),
+            Fate::Undecided => self.drop_at(src, Drop::NoReceiver),
+        }
+    }
+
+    /// A copy to each of several ports. Nobody waits for any of them: one full receiver must not hold up the rest.
+    fn flood(&mut self, src: usize, i: usize, targets: &[Target]) {
+        for &target in targets {
+            match self.send_to(src, i, target) {
+                Sent::Off => {}
+                Sent::Held(Wait::Receiver { slot, .. }) => drop(self.drop_at(slot, Drop::RxFull)),
+                Sent::Held(Wait::Parcels) => drop(self.drop_at(src, Drop::Crossing)),
+            }
+        }
+        if let Some(slot) = self.slots.get(src) {
+            slot.on.counters.copies.add(targets.len().saturating_sub(1) as u64);
+        }
+    }
+
+    #[inline]
+    fn send_to(&mut self, src: usize, i: usize, target: Target) -> Sent {
+        let frame = &self.burst.frames()[i];
+        let Some(route) = self.routes.to(target.port) else {
+            return self.drop_at(src, Drop::PortDown);
+        };
+        let way = route.choose(|| frame::flow_hash(&frame.headers, self.burst.head(i).as_slice()));
+        let over = over_mtu(frame, route);
+        match way {
+            Way::Local(slot) if over => self.drop_at(slot, Drop::OverMtu),
+            Way::Local(slot) => self.send_local(slot, i, target.tag),
+            Way::Remote(_) if over => self.drop_at(src, Drop::OverMtu),
+            Way::Remote(seat) => self.send_across(src, i, seat, target),
+            Way::Nowhere => self.drop_at(src, Drop::PortDown),
+        }
+    }
+
+    #[inline]
+    fn send_local(&mut self, dst: usize, i: usize, tag: TagEdit) -> Sent {
+        let left = self.burst.frames().len() - i;
+        let Some(slot) = self.slots.get_mut(dst) else { return Sent::Off };
+        if !slot.dirty && slot.is_sound() {
+            slot.dirty = true;
+            self.dirty.push(dst);
+            if let Err(violation) = slot.on.pair.prepare(left) {
+                slot.break_off(violation);
+            }
+        }
+        match deliver_to(slot, &self.burst, i, tag, self.now) {
+            Some(until) => Sent::Held(Wait::Receiver { slot: dst, until }),
+            None => Sent::Off,
+        }
+    }
+
+    fn send_across(&mut self, src: usize, i: usize, seat: Seat, target: Target) -> Sent {
+        let Some(slot) = self.slots.get(src) else { return Sent::Off };
+        let (sender, ticket) = (slot.on.id, slot.tickets.next());
+        let parcel = self.crossing.parcel(seat, sender, ticket);
+        let packed = parcel.is_some_and(|parcel| parcel.burst.adopt(&self.burst, i, Fate::To(target)));
+        if packed { Sent::Off } else { Sent::Held(Wait::Parcels) }
+    }
+
+    /// Counts a frame as dropped at the queue in `slot`.
+    fn drop_at(&mut self, slot: usize, reason: Drop) -> Sent {
+        if let Some(slot) = self.slots.get(slot) {
+            slot.on.counters.lose(reason, 1);
+        }
+        Sent::Off
+    }
+
+    /// Sends the parcels of this burst on their way.
+    fn dispatch(&mut self) -> usize {
+        let (counters, doorbells) = (&self.counters, &self.shared.doorbells);
+        self.crossing.dispatch(|worker, frames| {
+            counters.parcels.add(1);
+            counters.crossed.add(frames as u64);
+            doorbells[worker].ring();
+        })
+    }
+
+    /// Publishes to all receivers of the burst.
+    pub(crate) fn flush(&mut self) {
+        for dst in self.dirty.drain(..) {
+            if let Some(slot) = self.slots.get_mut(dst) {
+                slot.flush();
+            }
+        }
+    }
+}
+
+/// Puts frame `i` of `burst` on the ring of `slot`, or drops and counts it there; or says until when it may wait.
+pub(crate) fn deliver_to(
+    slot: &mut Slot,
+    burst: &crate::burst::Burst,
+    i: usize,
+    tag: TagEdit,
+    now: Instant,
+) -> Option<Instant> {
+    if !slot.is_sound() {
+        slot.on.counters.lose(Drop::PortDown, 1);
+        return None;
+    }
+    match put(slot, burst, i, tag) {
+        Ok(Outcome::Out(_)) => {}
+        Ok(Outcome::Refused(reason)) => slot.on.counters.lose(reason, 1),
+        Ok(Outcome::Full) => {
+            let until = slot.hold.full(now);
+            if until.is_none() {
+                slot.on.counters.lose(Drop::RxFull, 1);
+            }
+            return until;
+        }
+        Err(violation) => {
+            slot.on.counters.lose(Drop::PortDown, 1);
+            slot.break_off(violation);
+        }
+    }
+    None
+}
+
+/// Whether the frame, or a segment that it stands for, is longer than the receiver's MTU.
+#[inline]
+fn over_mtu(frame: &Frame, route: &Route) -> bool {
+    let Some(mtu) = route.mtu else { return false };
+    let l2 = if frame.headers.l3 == L3::None { 14 } else { u32::from(frame.headers.l3_at) };
+    let packet = match frame.offload.gso {
+        Some(gso) => u32::from(gso.size) + u32::from(frame.headers.end),
+        None => frame.len,
+    };
+    packet.saturating_sub(l2) > u32::from(mtu)
+}
+
+impl Slot {
+    /// Whether a burst may be fetched now.
+    fn may_start(&mut self) -> bool {
+        if self.settle && self.tickets.is_empty() {
+            self.settle = false;
+        }
+        matches!(self.watch, Watch::Polled { .. }) && self.leaving.is_none() && !self.settle && self.tickets.has_room()
+    }
+}

@@ -1,0 +1,163 @@
+//! Counters: one writer each, readable by anyone at any time.
+//!
+//! Every frame is accounted for. Over the whole datapath, at rest:
+//!
+//! `in + copies = out + drops`
+//!
+//! where `in` counts frames fetched, `copies` what flooding and segmentation added to them, `out` frames delivered,
+//! and `drops` everything else, each under its reason. A drop before the receiver is known counts at the sender's
+//! queue; a drop because of a receiver counts at the receiver's queue.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use switch::DropReason;
+
+/// A counter that one thread writes: an increment is a plain load and store, no locked instruction.
+#[derive(Default, Debug)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. To be called by the owning worker only; concurrent writers would lose counts.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// The value now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+macro_rules! drops {
+    ($($variant:ident $name:literal $meaning:literal,)*) => {
+        /// Why a frame was not delivered.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Drop { $(#[doc = $meaning] $variant,)* }
+
+        impl Drop {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &[Drop] = &[$(Drop::$variant,)*];
+
+            /// The name under which the reason is counted and shown.
+            pub fn name(self) -> &'static str {
+                match self { $(Drop::$variant => $name,)* }
+            }
+
+            /// What it means, in a line.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Drop::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+drops! {
+    Runt "runt" "The frame is shorter than an Ethernet header.",
+    Oversized "oversized" "The frame is longer than any receiver could take (64 KiB and headers).",
+    BadOffload "bad_offload" "The offload header contradicts the frame.",
+    TxDisabled "tx_disabled" "The sender's ring is disabled: it is drained and discarded.",
+    NoPort "no_port" "The sender's port was removed while the frame was on its way.",
+    BadSource "bad_source" "The source address is a group address or zero.",
+    SourceLocked "source_locked" "The port is locked to another source address.",
+    SourceTaken "source_taken" "The source address is locked to another port.",
+    LinkLocal "link_local" "The destination is reserved for the link itself (01:80:c2:00:00:0x).",
+    TaggedOnAccess "tagged_on_access" "A tagged frame on an access port.",
+    UntaggedOnTrunk "untagged_on_trunk" "An untagged frame on a trunk port.",
+    VlanNotAllowed "vlan_not_allowed" "A VLAN that is not in the trunk's list.",
+    Reflection "reflection" "The destination is behind the port that the frame came from.",
+    NoReceiver "no_receiver" "No other port is in the frame's network.",
+    PortDown "port_down" "The receiver is not connected, or none of its queues is enabled.",
+    RxFull "rx_full" "The receiver posted no buffers in time.",
+    RxTooSmall "rx_too_small" "The receiver's buffer is too small, and it did not offer to merge several.",
+    OverMtu "over_mtu" "The frame is longer than the receiver's MTU.",
+    CannotSegment "cannot_segment" "The receiver takes no such offload, and the headers do not allow doing it here.",
+    Crossing "crossing" "Too many frames are on their way between two workers.",
+}
+
+impl From<DropReason> for Drop {
+    fn from(reason: DropReason) -> Self {
+        match reason {
+            DropReason::NoPort => Drop::NoPort,
+            DropReason::BadSource => Drop::BadSource,
+            DropReason::SourceLocked => Drop::SourceLocked,
+            DropReason::SourceTaken => Drop::SourceTaken,
+            DropReason::LinkLocal => Drop::LinkLocal,
+            DropReason::TaggedOnAccess => Drop::TaggedOnAccess,
+            DropReason::UntaggedOnTrunk => Drop::UntaggedOnTrunk,
+            DropReason::VlanNotAllowed => Drop::VlanNotAllowed,
+            DropReason::Reflection => Drop::Reflection,
+            DropReason::NoReceiver => Drop::NoReceiver,
+        }
+    }
+}
+
+/// Counters of one queue pair. Directions are the guest's: Tx comes in, Rx goes out.
+#[derive(Default, Debug)]
+pub struct QueueCounters {
+    /// Frames fetched from the Tx ring.
+    pub tx_frames: Counter,
+    /// Bytes of those frames, offload headers not counted.
+    pub tx_bytes: Counter,
+    /// Bursts in which at least one frame was fetched.
+    pub tx_bursts: Counter,
+    /// Interrupts sent for the Tx ring.
+    pub tx_interrupts: Counter,
+    /// Times that completed Tx entries were published without an interrupt, since the peer wanted none.
+    pub tx_suppressed: Counter,
+    /// Frames put on the Rx ring.
+    pub rx_frames: Counter,
+    /// Bytes of those frames.
+    pub rx_bytes: Counter,
+    /// Bursts in which at least one frame was put.
+    pub rx_bursts: Counter,
+    /// Interrupts sent for the Rx ring.
+    pub rx_interrupts: Counter,
+    /// Times that Rx entries were published without an interrupt, since the peer wanted none.
+    pub rx_suppressed: Counter,
+    /// Frames that flooding and segmentation added to those fetched here.
+    pub copies: Counter,
+    /// Frames held back for a moment because a receiver was full (they are fetched again, and counted then).
+    pub held: Counter,
+    /// Wake-ups by the peer while the worker did not poll this queue.
+    pub kicks: Counter,
+    drops: [Counter; Drop::ALL.len()],
+}
+
+impl QueueCounters {
+    /// Counts `n` frames dropped for `reason`.
+    #[inline]
+    pub fn lose(&self, reason: Drop, n: u64) {
+        self.drops[reason as usize].add(n);
+    }
+
+    /// Frames dropped for `reason` so far.
+    pub fn dropped(&self, reason: Drop) -> u64 {
+        self.drops[reason as usize].get()
+    }
+
+    /// Frames dropped so far, for whatever reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.drops.iter().map(Counter::get).sum()
+    }
+}
+
+/// Counters of one worker.
+#[derive(Default, Debug)]
+pub struct WorkerCounters {
+    /// Passes over the queues that found something.
+    pub busy_passes: Counter,
+    /// Passes that found nothing.
+    pub idle_passes: Counter,
+    /// Times that the worker slept in the kernel.
+    pub sleeps: Counter,
+    /// Flow-cache hits, in frames.
+    pub cache_hits: Counter,
+    /// Questions put to the switch, in frames.
+    pub cache_misses: Counter,
+    /// Parcels of frames handed to other workers.
+    pub parcels: Counter,
+    /// Frames in those parcels.
+    pub crossed: Counter,
+}

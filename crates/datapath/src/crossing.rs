@@ -1,0 +1,115 @@
+//! A worker's side of all traffic with other workers: its lanes, and its own parcels.
+
+use crate::burst::Burst;
+use crate::parcel::{Lane, PARCELS, Parcel};
+use crate::topology::{QueueId, Seat};
+
+/// Lanes to the other workers, spare parcels, and those being filled.
+pub struct Crossing {
+    lanes: Vec<Option<Lane>>,
+    // Boxed, because a parcel moves between threads as a pointer.
+    #[allow(clippy::vec_box)]
+    spare: Vec<Box<Parcel>>,
+    made: usize,
+    open: Vec<(usize, Box<Parcel>)>,
+    held: Vec<Option<Box<Parcel>>>,
+}
+
+impl Crossing {
+    /// Over the lanes of one worker.
+    pub fn new(lanes: Vec<Option<Lane>>) -> Self {
+        let held = lanes.iter().map(|_| None).collect();
+        Crossing { lanes, spare: Vec::new(), made: 0, open: Vec::with_capacity(PARCELS), held }
+    }
+
+    /// The parcel of the current burst that goes to `seat`, with room for one more frame; `None` when all parcels
+    /// are under way.
+    pub fn parcel(&mut self, seat: Seat, sender: QueueId, ticket: u64) -> Option<&mut Parcel> {
+        let fits = |(_, p): &(usize, Box<Parcel>)| p.receiver == seat.queue && p.burst.room() > 0;
+        if let Some(found) = self.open.iter().position(fits) {
+            return Some(&mut self.open[found].1);
+        }
+        let mut parcel = self.blank()?;
+        (parcel.receiver, parcel.sender, parcel.ticket, parcel.next) = (seat.queue, sender, ticket, 0);
+        self.open.push((seat.worker, parcel));
+        self.open.last_mut().map(|(_, parcel)| &mut **parcel)
+    }
+
+    fn blank(&mut self) -> Option<Box<Parcel>> {
+        if let Some(parcel) = self.spare.pop() {
+            return Some(parcel);
+        }
+        if self.made == PARCELS {
+            return None;
+        }
+        self.made += 1;
+        Some(Box::new(Parcel {
+            burst: Burst::new(),
+            receiver: QueueId(0),
+            sender: QueueId(0),
+            ticket: 0,
+            next: 0,
+            lost: 0,
+        }))
+    }
+
+    /// Sends the parcels of the current burst; `sent` is told the worker and the frames of each. Returns how many.
+    pub fn dispatch(&mut self, mut sent: impl FnMut(usize, usize)) -> usize {
+        let mut count = 0;
+        for (worker, parcel) in self.open.drain(..) {
+            let frames = parcel.burst.frames().len();
+            let Some(lane) = self.lanes.get_mut(worker).and_then(Option::as_mut) else { continue };
+            // A lane holds as many parcels as a worker has, so there is room.
+            if lane.out.push(parcel).is_ok() {
+                sent(worker, frames);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// The next parcel from `worker` to deliver here: first the one that was held.
+    pub fn receive(&mut self, worker: usize) -> Option<Box<Parcel>> {
+        self.held[worker].take().or_else(|| self.lanes[worker].as_mut()?.inbox.pop().ok())
+    }
+
+    /// Keeps a parcel from `worker` whose receiver is full. The ones behind it wait, to keep their order.
+    pub fn hold(&mut self, worker: usize, parcel: Box<Parcel>) {
+        self.held[worker] = Some(parcel);
+    }
+
+    /// The parcels that are held.
+    pub fn held(&self) -> impl Iterator<Item = &Parcel> {
+        self.held.iter().flatten().map(|parcel| &**parcel)
+    }
+
+    /// Gives a parcel back to `worker`, who sent it.
+    pub fn give_back(&mut self, worker: usize, parcel: Box<Parcel>) {
+        if let Some(lane) = &mut self.lanes[worker] {
+            // The way back has room for all parcels of a worker, too.
+            let _ = lane.done.push(parcel);
+        }
+    }
+
+    /// An own parcel that has come back from `worker`.
+    pub fn returned(&mut self, worker: usize) -> Option<Box<Parcel>> {
+        self.lanes[worker].as_mut()?.back.pop().ok()
+    }
+
+    /// Keeps an own parcel for the next time, and lets go of the memory that it pins.
+    pub fn recycle(&mut self, mut parcel: Box<Parcel>) {
+        parcel.burst.reset(crate::burst::BURST);
+        parcel.lost = 0;
+        self.spare.push(parcel);
+    }
+
+    /// Whether anything lies in a lane for this worker.
+    pub fn has_mail(&self) -> bool {
+        self.lanes.iter().flatten().any(|lane| !lane.inbox.is_empty() || !lane.back.is_empty())
+    }
+}

@@ -1,0 +1,284 @@
+//! The datapath as the control side sees it: ports, queue pairs attached to workers, counters.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use switch::{Limits, PortId, PortRule, Row, RuleError, Switch};
+use thiserror::Error;
+
+use crate::count::{QueueCounters, WorkerCounters};
+use crate::parcel::lanes;
+use crate::port::QueuePair;
+use crate::slot::{Attachment, OnBreak};
+use crate::topology::{PortView, Published, QueueId, Seat, Topology};
+use crate::wake::Doorbell;
+use crate::worker::{Command, Mailbox, Shared, Worker};
+
+/// Most ports that a fabric has at a time.
+pub const MAX_PORTS: usize = 4096;
+
+/// Why the fabric refuses something.
+#[derive(Debug, Error)]
+pub enum FabricError {
+    /// All port numbers are taken.
+    #[error("there are {MAX_PORTS} ports already")]
+    TooManyPorts,
+    /// The port's rule contradicts itself or another port's.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+}
+
+/// What a new port is like.
+pub struct PortSpec {
+    /// VLANs and source lock.
+    pub rule: PortRule,
+    /// Longest IP packet that it takes, in bytes.
+    pub mtu: Option<u16>,
+    /// Called with the queue's index when its peer breaks the protocol; from a worker, so it must not block.
+    pub on_break: OnBreak,
+}
+
+/// How many workers, and where they run.
+#[derive(Clone, Debug, Default)]
+pub struct Workers {
+    /// Threads, at least one.
+    pub count: usize,
+    /// CPUs to pin them to, in turn; empty: not pinned.
+    pub cpus: Vec<usize>,
+    /// What the switch may remember.
+    pub limits: Limits,
+}
+
+struct Port {
+    mtu: Option<u16>,
+    on_break: OnBreak,
+    counters: Vec<Arc<QueueCounters>>,
+    queues: BTreeMap<QueueId, Queue>,
+}
+
+struct Queue {
+    index: u16,
+    worker: usize,
+    receives: bool,
+}
+
+#[derive(Default)]
+struct State {
+    ports: BTreeMap<u16, Port>,
+    next_queue: u64,
+}
+
+/// The datapath: workers, the switch between them, and all ports. Dropping it ends the workers.
+pub struct Fabric {
+    shared: Arc<Shared>,
+    state: Mutex<State>,
+    workers: Vec<Arc<WorkerCounters>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Fabric {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// When threads or descriptors can't be had, or a CPU to pin to does not exist.
+    pub fn start(config: &Workers) -> io::Result<Self> {
+        let count = config.count.max(1);
+        let shared = Arc::new(Shared {
+            topology: Published::new(Topology::default()),
+            switch: Mutex::new(Switch::new(config.limits)),
+            mailboxes: (0..count).map(|_| Mailbox::default()).collect(),
+            doorbells: (0..count).map(|_| Doorbell::new()).collect::<io::Result<_>>()?,
+            start: Instant::now(),
+        });
+        let workers: Vec<_> = (0..count).map(|_| Arc::new(WorkerCounters::default())).collect();
+        let mut fabric =
+            Fabric { shared: Arc::clone(&shared), state: Mutex::default(), workers: workers.clone(), threads: vec![] };
+        for (own, (counters, lanes)) in workers.into_iter().zip(lanes(count)).enumerate() {
+            let worker = Worker::new(own, Arc::clone(&shared), counters, lanes)?;
+            let cpu = config.cpus.get(own % config.cpus.len().max(1)).copied();
+            fabric.threads.push(spawn(own, cpu, worker)?);
+        }
+        Ok(fabric)
+    }
+
+    /// How many workers there are.
+    pub fn worker_count(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The workers' counters.
+    pub fn worker_counters(&self) -> &[Arc<WorkerCounters>] {
+        &self.workers
+    }
+
+    /// Adds a port without queues.
+    ///
+    /// # Errors
+    /// When its rule is impossible, or there are too many ports.
+    pub fn add_port(&self, spec: PortSpec) -> Result<PortId, FabricError> {
+        let mut state = self.lock();
+        let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
+        let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
+        self.switch().add_port(id, spec.rule)?;
+        let port = Port { mtu: spec.mtu, on_break: spec.on_break, counters: vec![], queues: BTreeMap::new() };
+        state.ports.insert(id.0, port);
+        self.publish(&state);
+        Ok(id)
+    }
+
+    /// Removes a port. Queues that are still attached are detached and dropped.
+    pub fn remove_port(&self, id: PortId) {
+        let queues: Vec<QueueId> =
+            self.lock().ports.get(&id.0).map(|port| port.queues.keys().copied().collect()).unwrap_or_default();
+        for queue in queues {
+            self.detach(queue);
+        }
+        let mut state = self.lock();
+        state.ports.remove(&id.0);
+        self.switch().remove_port(id);
+        self.publish(&state);
+    }
+
+    /// Hands a queue pair, number `index` of `port`, to a worker. `receives`: others may send to its Rx ring.
+    ///
+    /// The pair comes back by [`detach`](Self::detach). `None`: there is no such port.
+    pub fn attach(&self, port: PortId, index: u16, pair: Box<dyn QueuePair>, receives: bool) -> Option<QueueId> {
+        let mut state = self.lock();
+        let queue = QueueId(state.next_queue);
+        state.next_queue += 1;
+        let worker = self.place(&state, port, index);
+        let entry = state.ports.get_mut(&port.0)?;
+        while entry.counters.len() <= usize::from(index) {
+            entry.counters.push(Arc::default());
+        }
+        let attachment = Attachment {
+            id: queue,
+            port,
+            index,
+            pair,
+            counters: Arc::clone(&entry.counters[usize::from(index)]),
+            on_break: Arc::clone(&entry.on_break),
+        };
+        entry.queues.insert(queue, Queue { index, worker, receives });
+        self.send(worker, Command::Attach(Box::new(attachment)));
+        self.publish(&state);
+        Some(queue)
+    }
+
+    /// Takes a queue pair back from its worker, when nothing of it is under way any more (microseconds; at most a few
+    /// milliseconds while a receiver is full). `None`: it is not attached.
+    pub fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
+        let (reply, pair) = mpsc::channel();
+        {
+            let mut state = self.lock();
+            let port = state.ports.values_mut().find(|port| port.queues.contains_key(&queue))?;
+            let worker = port.queues.remove(&queue)?.worker;
+            self.publish(&state);
+            self.send(worker, Command::Detach(queue, reply));
+        }
+        pair.recv().ok()
+    }
+
+    /// Counters of a port, by queue index. They outlive detaching.
+    pub fn counters(&self, port: PortId) -> Vec<Arc<QueueCounters>> {
+        self.lock().ports.get(&port.0).map(|port| port.counters.clone()).unwrap_or_default()
+    }
+
+    /// Which worker has each attached queue of a port: index, worker.
+    pub fn placement(&self, port: PortId) -> Vec<(u16, usize)> {
+        let state = self.lock();
+        let queues = state.ports.get(&port.0).into_iter().flat_map(|port| port.queues.values());
+        queues.map(|queue| (queue.index, queue.worker)).collect()
+    }
+
+    /// The switch's address table.
+    pub fn table(&self) -> Vec<Row> {
+        let now = self.shared.seconds(Instant::now());
+        let mut switch = self.switch();
+        switch.age(now);
+        switch.table(now)
+    }
+
+    /// A port with as many queues as workers has one on each; one with fewer starts where the fewest queues are.
+    fn place(&self, state: &State, port: PortId, index: u16) -> usize {
+        let count = self.workers.len();
+        let first = if index == 0 { None } else { self.first_worker(state, port) };
+        let start = first.unwrap_or_else(|| {
+            let load = |worker: usize| {
+                let queues = state.ports.values().flat_map(|port| port.queues.values());
+                queues.filter(|queue| queue.worker == worker).count()
+            };
+            (0..count).min_by_key(|&worker| load(worker)).unwrap_or(0)
+        });
+        (start + usize::from(index)) % count
+    }
+
+    /// The worker that the port's queue 0 has, judging by any queue of it.
+    fn first_worker(&self, state: &State, port: PortId) -> Option<usize> {
+        let queue = state.ports.get(&port.0)?.queues.values().next()?;
+        let count = self.workers.len();
+        Some((queue.worker + count - usize::from(queue.index) % count) % count)
+    }
+
+    fn publish(&self, state: &State) {
+        let mut topology = Topology::default();
+        for (&id, port) in &state.ports {
+            let receiving = port.queues.iter().filter(|(_, queue)| queue.receives);
+            let mut seats: Vec<(u16, Seat)> =
+                receiving.map(|(&id, queue)| (queue.index, Seat { queue: id, worker: queue.worker })).collect();
+            seats.sort_by_key(|(index, _)| *index);
+            let receivers = seats.into_iter().map(|(_, seat)| seat).collect();
+            topology.ports.resize_with(usize::from(id) + 1, PortView::default);
+            topology.ports[usize::from(id)] = PortView { receivers, mtu: port.mtu };
+        }
+        self.shared.topology.set(topology);
+        // A sleeping worker looks at the topology when it wakes; nothing is sent before that.
+    }
+
+    fn send(&self, worker: usize, command: Command) {
+        self.shared.mailboxes[worker].post(command);
+        self.shared.doorbells[worker].ring();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn switch(&self) -> MutexGuard<'_, Switch> {
+        self.shared.switch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        for worker in 0..self.workers.len() {
+            self.send(worker, Command::Stop);
+        }
+        for thread in self.threads.drain(..) {
+            // A worker does not panic; if it did, there is nothing left to do about it here.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spawn(own: usize, cpu: Option<usize>, worker: Worker) -> io::Result<JoinHandle<()>> {
+    let (report, pinned) = mpsc::channel();
+    let thread = std::thread::Builder::new().name(format!("rm-worker-{own}")).spawn(move || {
+        // The starter waits for this.
+        let _ = report.send(cpu.map_or(Ok(()), pin));
+        worker.run();
+    })?;
+    pinned.recv().map_err(io::Error::other)??;
+    Ok(thread)
+}
+
+/// Binds the calling thread to one CPU.
+fn pin(cpu: usize) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}

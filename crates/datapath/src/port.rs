@@ -1,0 +1,96 @@
+//! What a port is to the datapath: queue pairs.
+//!
+//! A port of any kind (a guest's virtio-net device, a TAP) is a set of [`QueuePair`]s. One worker owns a pair at a
+//! time and calls it from its own thread only, so a pair needs no lock. All directions are named from the guest's
+//! side: *Tx* is what the peer transmits and we fetch, *Rx* is what we deliver and the peer receives.
+
+use std::any::Any;
+use std::os::fd::BorrowedFd;
+
+use frame::{Accepts, Offload};
+use ring::device::Put;
+use ring::gather::Body;
+use ring::violation::Violation;
+
+use crate::burst::Burst;
+
+/// A frame on its way to one receiver: private headers, and the rest still in the sender's memory.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    /// Work that the sender left to be done, and that this receiver accepts.
+    pub offload: &'a Offload,
+    /// Bytes from the start of the frame to its payload, for the receiver's `hdr_len` hint.
+    pub headers_len: u16,
+    /// The first bytes of the frame, private and checked.
+    pub head: &'a [u8],
+    /// The remaining bytes, copied once, from where the sender left them.
+    pub body: Body<'a>,
+}
+
+impl Packet<'_> {
+    /// Length of the frame in bytes.
+    pub fn len(&self) -> u32 {
+        self.head.len() as u32 + self.body.len()
+    }
+
+    /// Whether the frame has no byte at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What became of the peer's wish to be told about new entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notified {
+    /// There was nothing new to tell.
+    Nothing,
+    /// Entries were published, and the peer was interrupted.
+    Sent,
+    /// Entries were published, and the peer had asked not to be interrupted.
+    Suppressed,
+}
+
+/// One Tx ring and one Rx ring of a port, as a worker sees them.
+///
+/// A method that returns a [`Violation`] says that the peer broke the protocol: the worker never calls the pair
+/// again, and the port is stopped under that name.
+pub trait QueuePair: Send {
+    /// Takes the frames that the peer has published, up to the room in `burst`, oldest first.
+    ///
+    /// Frames stay the peer's until [`complete`](Self::complete); those given back by
+    /// [`rewind`](Self::rewind) are fetched again, and are checked again.
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Violation>;
+
+    /// The oldest `n` fetched frames are done with; the peer learns it at the next [`flush`](Self::flush).
+    fn complete(&mut self, n: usize);
+
+    /// The newest `n` fetched frames go back to where they were, as if never fetched.
+    fn rewind(&mut self, n: usize);
+
+    /// What this receiver takes without our doing the work first.
+    fn accepts(&self) -> Accepts;
+
+    /// Says that about `n` frames follow, so that buffers can be looked up and their cache lines asked for.
+    fn prepare(&mut self, n: usize) -> Result<(), Violation>;
+
+    /// Copies one frame into the peer's next buffers. On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
+    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Violation>;
+
+    /// Makes everything completed and put since the last flush visible to the peer, at once for each ring, and
+    /// interrupts the peer where it asked for that. First the Tx ring's outcome, then the Rx ring's.
+    fn flush(&mut self) -> Result<[Notified; 2], Violation>;
+
+    /// Asks the peer to signal when it publishes something (to Tx; and to Rx too if `rx`), then looks once more.
+    /// True when something is there already; otherwise a descriptor of [`wakers`](Self::wakers) will become ready.
+    fn arm(&mut self, rx: bool) -> Result<bool, Violation>;
+
+    /// Tells the peer that signals are not needed while we poll.
+    fn disarm(&mut self);
+
+    /// Descriptors that the peer signals through: Tx, then Rx. They are watched edge-triggered and never read here,
+    /// so that a peer that holds the other end cannot make a worker block on them.
+    fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2];
+
+    /// Gives the pair back as what it is, when its port takes it from the datapath.
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}

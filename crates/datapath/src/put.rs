@@ -1,0 +1,176 @@
+//! The last step to one receiver: the tag that its port wants, the offloads that it takes, and the copy.
+
+use frame::{Head, Headers, Offload, Segment, Segmenter, Sum, TagEdit};
+use ring::device::Put;
+use ring::gather::Body;
+use ring::violation::Violation;
+
+use crate::burst::Burst;
+use crate::count::Drop;
+use crate::port::{Packet, QueuePair};
+use crate::slot::Slot;
+
+/// What became of one frame at one receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It went out as so many frames; some more may have been dropped, and are counted.
+    Out(u32),
+    /// The receiver has no room at the moment; nothing was taken.
+    Full,
+    /// It can't be delivered there.
+    Refused(Drop),
+}
+
+/// Delivers frame `i` of `burst` to `slot`, and counts what the receiver took.
+#[inline]
+pub fn put(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Violation> {
+    let frame = &burst.frames()[i];
+    let pair = &mut *slot.on.pair;
+    if tag == TagEdit::Keep && pair.accepts().takes(&frame.offload) {
+        let put = pair.put(&burst.packet(i))?;
+        return Ok(taken(slot, put, frame.len));
+    }
+    reworked(slot, burst, i, tag)
+}
+
+/// What a receiver's answer to a whole frame of `len` bytes means.
+#[inline]
+fn taken(slot: &mut Slot, put: Put, len: u32) -> Outcome {
+    match put {
+        Put::Done => {
+            slot.hold.took(1, len);
+            slot.on.counters.rx_frames.add(1);
+            slot.on.counters.rx_bytes.add(len.into());
+            Outcome::Out(1)
+        }
+        Put::Full => Outcome::Full,
+        Put::TooBig => Outcome::Refused(Drop::RxTooSmall),
+    }
+}
+
+/// The slow way: a private copy of the head is edited, and offloads that the receiver doesn't take are worked off.
+#[cold]
+fn reworked(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Violation> {
+    let frame = &burst.frames()[i];
+    let (mut head, mut headers, mut offload) = (*burst.head(i), frame.headers, frame.offload);
+    if tag.apply(&mut head, &mut headers, &mut offload).is_err() {
+        return Ok(Outcome::Refused(Drop::CannotSegment));
+    }
+    let body = burst.body(i);
+    let accepts = slot.on.pair.accepts();
+    if accepts.takes(&offload) {
+        return whole(slot, &head, &headers, &offload, body);
+    }
+    if offload.gso.is_some_and(|gso| !accepts.takes(&Offload { gso: Some(gso), ..offload })) {
+        return segmented(slot, &head, &headers, &offload, body);
+    }
+    completed(slot, head, &headers, offload, body)
+}
+
+fn whole(
+    slot: &mut Slot,
+    head: &Head,
+    headers: &Headers,
+    offload: &Offload,
+    body: Body<'_>,
+) -> Result<Outcome, Violation> {
+    let packet = Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body };
+    let put = slot.on.pair.put(&packet)?;
+    Ok(taken(slot, put, packet.len()))
+}
+
+/// Completes the checksum that the sender left open.
+fn completed(
+    slot: &mut Slot,
+    mut head: Head,
+    headers: &Headers,
+    mut offload: Offload,
+    body: Body<'_>,
+) -> Result<Outcome, Violation> {
+    if let Some(csum) = offload.csum.take()
+        && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(body)).is_err()
+    {
+        return Ok(Outcome::Refused(Drop::CannotSegment));
+    }
+    whole(slot, &head, headers, &offload, body)
+}
+
+/// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out as far as there is room.
+fn segmented(
+    slot: &mut Slot,
+    head: &Head,
+    headers: &Headers,
+    offload: &Offload,
+    body: Body<'_>,
+) -> Result<Outcome, Violation> {
+    let len = head.len() as u32 + body.len();
+    let Some(segments) = offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok()) else {
+        return Ok(Outcome::Refused(Drop::CannotSegment));
+    };
+    let partial = slot.on.pair.accepts().csum;
+    let (mut out, mut made) = (0, 0);
+    for segment in segments {
+        made += 1;
+        match put_segment(&mut *slot.on.pair, segment, head, body, partial)? {
+            (Put::Done, len) => {
+                taken(slot, Put::Done, len);
+                out += 1;
+            }
+            (put, len) if out == 0 => return Ok(taken(slot, put, len)),
+            (Put::TooBig, _) => slot.on.counters.lose(Drop::RxTooSmall, 1),
+            (Put::Full, _) => slot.on.counters.lose(Drop::RxFull, 1),
+        }
+    }
+    slot.on.counters.copies.add(made - 1);
+    Ok(Outcome::Out(out))
+}
+
+/// Puts one segment, with a partial checksum if the receiver takes that. Returns its length, too.
+fn put_segment(
+    pair: &mut dyn QueuePair,
+    mut segment: Segment,
+    head: &Head,
+    body: Body<'_>,
+    partial: bool,
+) -> Result<(Put, u32), Violation> {
+    let (in_head, rest) = payload(&segment, head, body);
+    let offload = if partial {
+        Offload { csum: Some(segment.leave_partial()), ..Offload::default() }
+    } else {
+        let mut bytes = Sum::of(in_head);
+        bytes.append(sum(rest));
+        segment.finish(bytes);
+        Offload::default()
+    };
+    let headers = segment.header_bytes();
+    let mut bytes = [0; 2 * frame::HEAD_LEN];
+    let len = headers.len() + in_head.len();
+    bytes[..headers.len()].copy_from_slice(headers);
+    bytes[headers.len()..len].copy_from_slice(in_head);
+    let headers_len = u16::from(segment.headers_len);
+    let packet = Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest };
+    Ok((pair.put(&packet)?, packet.len()))
+}
+
+/// A segment's payload: what of it is in the private head, and what behind.
+fn payload<'a>(segment: &Segment, head: &'a Head, body: Body<'a>) -> (&'a [u8], Body<'a>) {
+    let head = head.as_slice();
+    let at = |offset: u32| (offset as usize).min(head.len());
+    let in_head = &head[at(segment.from)..at(segment.from + segment.len)];
+    let skip = segment.from.saturating_sub(head.len() as u32);
+    (in_head, body.slice(skip, segment.len - in_head.len() as u32))
+}
+
+/// The checksum of bytes that may be changing: they are read once, piece by piece.
+fn sum(mut body: Body<'_>) -> Sum {
+    let mut sum = Sum::new();
+    let mut piece = [0; 2048];
+    loop {
+        let read = body.read(&mut piece);
+        if read == 0 {
+            return sum;
+        }
+        sum.add(&piece[..read]);
+        body = body.slice(read as u32, body.len());
+    }
+}

@@ -1,0 +1,138 @@
+//! A queue pair in the hands of its worker.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use ring::violation::Violation;
+use switch::PortId;
+
+use crate::count::QueueCounters;
+use crate::hold::Hold;
+use crate::parcel::Tickets;
+use crate::port::{Notified, QueuePair};
+use crate::topology::QueueId;
+
+/// Called, from a worker, when a queue's peer broke the protocol. It must not block.
+pub type OnBreak = Arc<dyn Fn(u16, Violation) + Send + Sync>;
+
+/// A pair on its way to a worker.
+pub struct Attachment {
+    /// Its name from now on.
+    pub id: QueueId,
+    /// Its port.
+    pub port: PortId,
+    /// Its index in the port.
+    pub index: u16,
+    /// The pair.
+    pub pair: Box<dyn QueuePair>,
+    /// Where its frames are counted.
+    pub counters: Arc<QueueCounters>,
+    /// Whom to tell when its peer breaks the protocol.
+    pub on_break: OnBreak,
+}
+
+/// How the worker watches a pair's Tx ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// By looking at it, in every pass.
+    Polled {
+        /// When something was last found.
+        found: Instant,
+    },
+    /// By the peer's signal.
+    Armed,
+    /// Not at all: the pair is broken or leaving.
+    Off,
+}
+
+/// Why a sender's next frame stays in its ring for the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A receiver of the same worker is full.
+    Receiver {
+        /// Its slot.
+        slot: usize,
+        /// When to drop rather than wait on.
+        until: Instant,
+    },
+    /// Too much is under way to other workers; something coming back ends the wait.
+    Parcels,
+}
+
+/// A pair and all that its worker keeps with it.
+pub struct Slot {
+    /// What was attached.
+    pub on: Attachment,
+    /// How its Tx ring is watched.
+    pub watch: Watch,
+    /// Bursts fetched from it that are not finished.
+    pub tickets: Tickets,
+    /// Its account as a receiver.
+    pub hold: Hold,
+    /// As a sender: what its next frame waits for.
+    pub wait: Option<Wait>,
+    /// Something was put or completed since the last flush.
+    pub dirty: bool,
+    /// Routes changed while frames were under way: nothing more is fetched until they are finished, so that no frame
+    /// overtakes another on a new way.
+    pub settle: bool,
+    /// Who waits for the pair to be given back.
+    pub leaving: Option<Sender<Box<dyn QueuePair>>>,
+}
+
+impl Slot {
+    /// A pair that has just arrived, and is looked at first thing.
+    pub fn new(on: Attachment, now: Instant) -> Self {
+        Slot {
+            on,
+            watch: Watch::Polled { found: now },
+            tickets: Tickets::default(),
+            hold: Hold::default(),
+            wait: None,
+            dirty: false,
+            settle: false,
+            leaving: None,
+        }
+    }
+
+    /// Whether the pair may still be called.
+    pub fn is_sound(&self) -> bool {
+        self.watch != Watch::Off
+    }
+
+    /// The peer broke the protocol: the pair is not called any more, and its port is told.
+    pub fn break_off(&mut self, violation: Violation) {
+        if self.is_sound() {
+            self.watch = Watch::Off;
+            self.dirty = false;
+            (self.on.on_break)(self.on.index, violation);
+        }
+    }
+
+    /// Publishes what was put and completed, and interrupts the peer where it wants that.
+    pub fn flush(&mut self) {
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        match self.on.pair.flush() {
+            Ok([tx, rx]) => {
+                let count = &self.on.counters;
+                note(tx, &count.tx_interrupts, &count.tx_suppressed);
+                note(rx, &count.rx_interrupts, &count.rx_suppressed);
+                if rx != Notified::Nothing {
+                    count.rx_bursts.add(1);
+                }
+            }
+            Err(violation) => self.break_off(violation),
+        }
+    }
+}
+
+fn note(what: Notified, sent: &crate::count::Counter, suppressed: &crate::count::Counter) {
+    match what {
+        Notified::Nothing => {}
+        Notified::Sent => sent.add(1),
+        Notified::Suppressed => suppressed.add(1),
+    }
+}
