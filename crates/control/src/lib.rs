@@ -1,1 +1,3 @@
 //! The running daemon: configuration, ports, control socket.
+
+pub mod config;

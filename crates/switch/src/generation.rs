@@ -67,8 +67,7 @@ impl Generations {
 
     /// The station was learned, moved or forgotten.
     pub(crate) fn bump(&self, station: Station) {
-        self.bucket(self.place(station))
-            .fetch_add(1, Ordering::Release);
+        self.bucket(self.place(station)).fetch_add(1, Ordering::Release);
     }
 
     /// The configuration changed: nothing that was decided before stands.
@@ -93,10 +92,7 @@ mod tests {
     use frame::Mac;
 
     fn station(last: u8) -> Station {
-        Station {
-            network: Network::UNTAGGED,
-            mac: Mac([2, 0, 0, 0, 0, last]),
-        }
+        Station { network: Network::UNTAGGED, mac: Mac([2, 0, 0, 0, 0, last]) }
     }
 
     #[test]
@@ -123,18 +119,10 @@ mod tests {
     #[test]
     fn a_bump_leaves_other_stations_alone() {
         let generations = Generations::new();
-        let stamps: Vec<_> = (10..110)
-            .map(|n| generations.stamp(station(n), station(n)))
-            .collect();
+        let stamps: Vec<_> = (10..110).map(|n| generations.stamp(station(n), station(n))).collect();
         generations.bump(station(1));
-        let broken = stamps
-            .iter()
-            .filter(|stamp| !generations.holds(stamp))
-            .count();
-        assert!(
-            broken < 5,
-            "{broken} of 100 verdicts fell with one unrelated station"
-        );
+        let broken = stamps.iter().filter(|stamp| !generations.holds(stamp)).count();
+        assert!(broken < 5, "{broken} of 100 verdicts fell with one unrelated station");
     }
 
     #[test]

@@ -40,11 +40,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            entries: 8192,
-            per_port: 2048,
-            age: Duration::from_secs(300),
-        }
+        Limits { entries: 8192, per_port: 2048, age: Duration::from_secs(300) }
     }
 }
 
@@ -66,12 +62,7 @@ pub(crate) struct MacTable {
 
 impl MacTable {
     pub fn new(limits: Limits, generations: Arc<Generations>) -> Self {
-        MacTable {
-            entries: HashMap::new(),
-            held: HashMap::new(),
-            limits,
-            generations,
-        }
+        MacTable { entries: HashMap::new(), held: HashMap::new(), limits, generations }
     }
 
     pub fn get(&self, station: Station) -> Option<PortId> {
@@ -79,9 +70,7 @@ impl MacTable {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Station, Entry)> {
-        self.entries
-            .iter()
-            .map(|(station, entry)| (*station, *entry))
+        self.entries.iter().map(|(station, entry)| (*station, *entry))
     }
 
     /// The station was heard on the port: learn it, move it there, or note the time. Without room it stays unknown.
@@ -131,11 +120,8 @@ impl MacTable {
     }
 
     fn forget_where(&mut self, gone: impl Fn(Entry) -> bool) -> usize {
-        let stations: Vec<Station> = self
-            .iter()
-            .filter(|(_, entry)| gone(*entry))
-            .map(|(station, _)| station)
-            .collect();
+        let stations: Vec<Station> =
+            self.iter().filter(|(_, entry)| gone(*entry)).map(|(station, _)| station).collect();
         for station in &stations {
             self.forget(*station);
         }
@@ -154,10 +140,7 @@ impl MacTable {
         if most < self.held_by(port) + 2 {
             return false;
         }
-        let oldest = self
-            .iter()
-            .filter(|(_, entry)| entry.port == holder)
-            .min_by_key(|(_, entry)| entry.seen);
+        let oldest = self.iter().filter(|(_, entry)| entry.port == holder).min_by_key(|(_, entry)| entry.seen);
         let Some((station, _)) = oldest else {
             return false;
         };
@@ -172,18 +155,11 @@ mod tests {
 
     fn station(n: u32) -> Station {
         let [a, b, c, d] = n.to_be_bytes();
-        Station {
-            network: Network::UNTAGGED,
-            mac: Mac([2, 0, a, b, c, d]),
-        }
+        Station { network: Network::UNTAGGED, mac: Mac([2, 0, a, b, c, d]) }
     }
 
     fn table(entries: usize, per_port: usize) -> MacTable {
-        let limits = Limits {
-            entries,
-            per_port,
-            age: Duration::from_secs(300),
-        };
+        let limits = Limits { entries, per_port, age: Duration::from_secs(300) };
         MacTable::new(limits, Arc::new(Generations::new()))
     }
 
@@ -208,29 +184,16 @@ mod tests {
         for n in 0..1000 {
             table.learn(2000, station(10_000 + n), PortId(2));
         }
-        assert_eq!(
-            (table.held_by(PortId(1)), table.held_by(PortId(2))),
-            (50, 50)
-        );
-        assert_eq!(
-            table.get(station(0)),
-            None,
-            "the longest unheard went first"
-        );
+        assert_eq!((table.held_by(PortId(1)), table.held_by(PortId(2))), (50, 50));
+        assert_eq!(table.get(station(0)), None, "the longest unheard went first");
         assert_eq!(table.get(station(99)), Some(PortId(1)));
 
-        let before: Vec<_> = (0..100)
-            .map(station)
-            .filter(|s| table.get(*s).is_some())
-            .collect();
+        let before: Vec<_> = (0..100).map(station).filter(|s| table.get(*s).is_some()).collect();
         for n in 0..1000 {
             table.learn(3000, station(20_000 + n), PortId(1));
             table.learn(3000, station(30_000 + n), PortId(2));
         }
-        assert!(
-            before.iter().all(|s| table.get(*s).is_some()),
-            "even shares evict nothing"
-        );
+        assert!(before.iter().all(|s| table.get(*s).is_some()), "even shares evict nothing");
         assert_eq!(table.entries.len(), 100);
     }
 
@@ -242,10 +205,7 @@ mod tests {
         table.learn(1200, station(2), PortId(1));
         assert_eq!(table.age(1300), 0);
         assert_eq!(table.age(1301), 1);
-        assert_eq!(
-            (table.get(station(1)), table.get(station(2))),
-            (None, Some(PortId(1)))
-        );
+        assert_eq!((table.get(station(1)), table.get(station(2))), (None, Some(PortId(1))));
         assert_eq!(table.held_by(PortId(1)), 1);
     }
 
@@ -257,11 +217,7 @@ mod tests {
         assert_eq!((table.held_by(PortId(1)), table.held_by(PortId(2))), (0, 1));
         table.learn(0, station(2), PortId(1));
         table.learn(0, station(1), PortId(1));
-        assert_eq!(
-            table.get(station(1)),
-            Some(PortId(2)),
-            "no move to a port without room"
-        );
+        assert_eq!(table.get(station(1)), Some(PortId(2)), "no move to a port without room");
     }
 
     #[test]

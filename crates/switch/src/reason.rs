@@ -79,12 +79,7 @@ mod tests {
         for (at, reason) in DropReason::ALL.iter().enumerate() {
             assert_eq!(reason.index(), at);
             assert!(seen.insert(reason.name()), "{} twice", reason.name());
-            assert!(
-                reason
-                    .name()
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b == b'_')
-            );
+            assert!(reason.name().bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
             assert!(!reason.to_string().is_empty());
         }
     }

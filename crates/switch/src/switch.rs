@@ -159,35 +159,19 @@ impl Switch {
         let (network, form) = match self.admit(ingress, headers) {
             Ok(admitted) => admitted,
             Err(reason) => {
-                let nowhere = |mac| Station {
-                    network: Network::UNTAGGED,
-                    mac,
-                };
-                let stamp = self
-                    .generations
-                    .stamp(nowhere(headers.src), nowhere(headers.dst));
-                return Verdict {
-                    decision: Decision::Drop(reason),
-                    stamp,
-                };
+                let nowhere = |mac| Station { network: Network::UNTAGGED, mac };
+                let stamp = self.generations.stamp(nowhere(headers.src), nowhere(headers.dst));
+                return Verdict { decision: Decision::Drop(reason), stamp };
             }
         };
-        let src = Station {
-            network,
-            mac: headers.src,
-        };
-        let dst = Station {
-            network,
-            mac: headers.dst,
-        };
+        let src = Station { network, mac: headers.src };
+        let dst = Station { network, mac: headers.dst };
         if self.owner(src).is_none() {
             self.table.learn(now, src, ingress);
         }
         // After learning, which may itself move a generation; before the look-up, though nothing can come between under `&mut`.
         let stamp = self.generations.stamp(src, dst);
-        let decision = self
-            .route(ingress, dst, form)
-            .unwrap_or_else(Decision::Drop);
+        let decision = self.route(ingress, dst, form).unwrap_or_else(Decision::Drop);
         Verdict { decision, stamp }
     }
 
@@ -228,10 +212,7 @@ impl Switch {
             return Err(DropReason::SourceLocked);
         }
         let (network, form) = rule.vlan.admit(headers.tag)?;
-        let src = Station {
-            network,
-            mac: headers.src,
-        };
+        let src = Station { network, mac: headers.src };
         if self.owner(src).is_some_and(|owner| owner != ingress) {
             return Err(DropReason::SourceTaken);
         }
@@ -242,79 +223,46 @@ impl Switch {
     }
 
     fn route(&mut self, ingress: PortId, dst: Station, form: Form) -> Result<Decision, DropReason> {
-        let known = if dst.mac.is_multicast() {
-            None
-        } else {
-            self.owner(dst).or_else(|| self.table.get(dst))
-        };
+        let known = if dst.mac.is_multicast() { None } else { self.owner(dst).or_else(|| self.table.get(dst)) };
         match known {
             Some(port) if port == ingress => Err(DropReason::Reflection),
             Some(port) => {
                 let rule = self.ports.get(&port).ok_or(DropReason::NoReceiver)?;
-                let tag = rule
-                    .vlan
-                    .edit(dst.network, form)
-                    .ok_or(DropReason::NoReceiver)?;
+                let tag = rule.vlan.edit(dst.network, form).ok_or(DropReason::NoReceiver)?;
                 Ok(Decision::To(Target { port, tag }))
             }
             None => self.flood(ingress, dst.network, form),
         }
     }
 
-    fn flood(
-        &mut self,
-        ingress: PortId,
-        network: Network,
-        form: Form,
-    ) -> Result<Decision, DropReason> {
+    fn flood(&mut self, ingress: PortId, network: Network, form: Form) -> Result<Decision, DropReason> {
         if self.floods.len() >= FLOOD_LISTS {
             self.floods.clear();
         }
         let ports = &self.ports;
-        let list = self
-            .floods
-            .entry((ingress, network, form))
-            .or_insert_with(|| {
-                let others = ports.iter().filter(|(port, _)| **port != ingress);
-                others
-                    .filter_map(|(port, rule)| {
-                        Some(Target {
-                            port: *port,
-                            tag: rule.vlan.edit(network, form)?,
-                        })
-                    })
-                    .collect()
-            });
-        if list.is_empty() {
-            Err(DropReason::NoReceiver)
-        } else {
-            Ok(Decision::Flood(Arc::clone(list)))
-        }
+        let list = self.floods.entry((ingress, network, form)).or_insert_with(|| {
+            let others = ports.iter().filter(|(port, _)| **port != ingress);
+            others
+                .filter_map(|(port, rule)| Some(Target { port: *port, tag: rule.vlan.edit(network, form)? }))
+                .collect()
+        });
+        if list.is_empty() { Err(DropReason::NoReceiver) } else { Ok(Decision::Flood(Arc::clone(list))) }
     }
 
     /// The port that the station is locked to.
     fn owner(&self, station: Station) -> Option<PortId> {
         let ports = self.locked.get(&station.mac)?;
-        ports.iter().copied().find(|port| {
-            self.ports
-                .get(port)
-                .is_some_and(|rule| rule.vlan.is_in(station.network))
-        })
+        ports.iter().copied().find(|port| self.ports.get(port).is_some_and(|rule| rule.vlan.is_in(station.network)))
     }
 
     fn checked(&self, port: PortId, rule: PortRule) -> Result<PortRule, RuleError> {
-        let rule = PortRule {
-            vlan: rule.vlan.checked().map_err(RuleError::Vlan)?,
-            mac: rule.mac,
-        };
+        let rule = PortRule { vlan: rule.vlan.checked().map_err(RuleError::Vlan)?, mac: rule.mac };
         let Some(mac) = rule.mac else { return Ok(rule) };
         if mac.is_multicast() || mac.is_zero() {
             return Err(RuleError::Mac(mac));
         }
         let stations = rule.vlan.networks().map(|network| Station { network, mac });
-        let owner = stations
-            .filter_map(|station| self.owner(station))
-            .find(|owner| *owner != port);
+        let owner = stations.filter_map(|station| self.owner(station)).find(|owner| *owner != port);
         match owner {
             Some(owner) => Err(RuleError::Taken { mac, port: owner }),
             None => Ok(rule),

@@ -90,14 +90,10 @@ impl Vlan {
         match (self, tci, vid) {
             (Vlan::None, ..) => Ok((Network::UNTAGGED, Form::Plain)),
             (Vlan::Access(own), None, _) => Ok((Network(*own), Form::Plain)),
-            (Vlan::Access(own), Some(tci), Some(0)) => {
-                Ok((Network(*own), Form::Priority(tci & PRIORITY)))
-            }
+            (Vlan::Access(own), Some(tci), Some(0)) => Ok((Network(*own), Form::Priority(tci & PRIORITY))),
             (Vlan::Access(_), ..) => Err(DropReason::TaggedOnAccess),
             (Vlan::Trunk(_), _, None | Some(0)) => Err(DropReason::UntaggedOnTrunk),
-            (Vlan::Trunk(list), _, Some(vid)) if list.binary_search(&vid).is_ok() => {
-                Ok((Network(vid), Form::Tagged))
-            }
+            (Vlan::Trunk(list), _, Some(vid)) if list.binary_search(&vid).is_ok() => Ok((Network(vid), Form::Tagged)),
             (Vlan::Trunk(_), ..) => Err(DropReason::VlanNotAllowed),
         }
     }
@@ -157,11 +153,7 @@ mod tests {
         let net = |vid| Network::vlan(vid).unwrap();
         let cases = [
             (&Vlan::None, None, Ok((Network::UNTAGGED, Form::Plain))),
-            (
-                &Vlan::None,
-                Some(0x2005),
-                Ok((Network::UNTAGGED, Form::Plain)),
-            ),
+            (&Vlan::None, Some(0x2005), Ok((Network::UNTAGGED, Form::Plain))),
             (&access, None, Ok((net(10), Form::Plain))),
             (&access, Some(0xb000), Ok((net(10), Form::Priority(0xb000)))),
             (&access, Some(10), Err(TaggedOnAccess)),
@@ -183,33 +175,19 @@ mod tests {
         let (access, tagged) = (Vlan::Access(10), trunk(&[10, 20]));
         let net = Network::vlan(10).unwrap();
         let cases = [
-            (
-                &Vlan::None,
-                Network::UNTAGGED,
-                Form::Plain,
-                Some(TagEdit::Keep),
-            ),
+            (&Vlan::None, Network::UNTAGGED, Form::Plain, Some(TagEdit::Keep)),
             (&Vlan::None, net, Form::Plain, None),
             (&access, Network::UNTAGGED, Form::Plain, None),
             (&access, net, Form::Plain, Some(TagEdit::Keep)),
             (&access, net, Form::Priority(0xb000), Some(TagEdit::Pop)),
             (&access, net, Form::Tagged, Some(TagEdit::Pop)),
             (&tagged, net, Form::Plain, Some(TagEdit::Push(10))),
-            (
-                &tagged,
-                net,
-                Form::Priority(0xb000),
-                Some(TagEdit::Replace(0xb00a)),
-            ),
+            (&tagged, net, Form::Priority(0xb000), Some(TagEdit::Replace(0xb00a))),
             (&tagged, net, Form::Tagged, Some(TagEdit::Keep)),
             (&tagged, Network::vlan(30).unwrap(), Form::Tagged, None),
         ];
         for (rule, network, form, want) in cases {
-            assert_eq!(
-                rule.edit(network, form),
-                want,
-                "{rule:?} {network} {form:?}"
-            );
+            assert_eq!(rule.edit(network, form), want, "{rule:?} {network} {form:?}");
         }
     }
 
@@ -218,9 +196,6 @@ mod tests {
         assert_eq!(Vlan::Access(0).checked(), Err(0));
         assert_eq!(Vlan::Access(4095).checked(), Err(4095));
         assert_eq!(Vlan::Trunk(vec![1, 4096, 2]).checked(), Err(4096));
-        assert_eq!(
-            Vlan::Trunk(vec![3, 1, 3]).checked(),
-            Ok(Vlan::Trunk(vec![1, 3]))
-        );
+        assert_eq!(Vlan::Trunk(vec![3, 1, 3]).checked(), Ok(Vlan::Trunk(vec![1, 3])));
     }
 }

@@ -1,0 +1,340 @@
+use super::*;
+use frame::Mac;
+use switch::Vlan;
+
+fn host() -> Host {
+    Host { cpus: vec![0, 1, 2, 3, 8] }
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse("ringmain.toml", text, &host()).map_err(|error| error.to_string())
+}
+
+const WHOLE: &str = r#"
+[workers]
+count = 2
+cpus = [0, 8]
+
+[control]
+socket = "/tmp/control.sock"
+
+[[port]]
+name = "vm-a"
+kind = "vhost-user"
+socket = "/tmp/vm-a.sock"
+mode = "client"
+queues = 4
+mac = "52:54:00:00:00:01"
+vlan = 10
+mtu = 1500
+
+[[port]]
+name = "uplink"
+kind = "tap"
+device = "rm0"
+trunk = [20, 10, 20]
+"#;
+
+#[test]
+fn a_whole_file() {
+    let config = parse(WHOLE).unwrap();
+    let vm = PortSpec {
+        name: "vm-a".into(),
+        kind: PortKind::VhostUser { socket: "/tmp/vm-a.sock".into(), mode: Mode::Client },
+        queues: Some(4),
+        mac: Some(Mac([0x52, 0x54, 0, 0, 0, 1])),
+        vlan: Vlan::Access(10),
+        mtu: Some(1500),
+    };
+    let uplink = PortSpec {
+        name: "uplink".into(),
+        kind: PortKind::Tap { device: "rm0".into() },
+        queues: None,
+        mac: None,
+        vlan: Vlan::Trunk(vec![10, 20]),
+        mtu: None,
+    };
+    let socket = PathBuf::from("/tmp/control.sock");
+    assert_eq!(config, Config { workers: 2, cpus: vec![0, 8], socket, ports: vec![vm, uplink] });
+}
+
+#[test]
+fn an_empty_file_is_all_defaults() {
+    let want = Config { workers: 5, cpus: vec![], socket: DEFAULT_SOCKET.into(), ports: vec![] };
+    assert_eq!(parse(""), Ok(want.clone()));
+    assert_eq!(parse("[workers]\ncount = \"auto\"\n"), Ok(want));
+}
+
+#[test]
+fn automatic_workers_follow_the_cpus() {
+    let many = Host { cpus: (0..40).collect() };
+    assert_eq!(Config::parse("f", "", &many).unwrap().workers, 16);
+    let pinned = Config::parse("f", "[workers]\ncpus = [7, 5, 6]", &many).unwrap();
+    assert_eq!((pinned.workers, pinned.cpus), (3, vec![7, 5, 6]));
+}
+
+#[test]
+fn queues_default_to_workers() {
+    let config = parse(WHOLE).unwrap();
+    let [vm, uplink] = config.ports.as_slice() else { panic!() };
+    assert_eq!((vm.queue_pairs(2), uplink.queue_pairs(2), uplink.queue_pairs(40)), (4, 2, 16));
+}
+
+/// What a text must be refused with.
+fn refused(text: &str, want: &str) {
+    assert_eq!(parse(text).unwrap_err(), want, "for {text:?}");
+}
+
+#[test]
+fn workers_that_cannot_be() {
+    let cases = [
+        ("workers = 3", r#"1: workers: 3 is not a table; write [workers]"#),
+        ("[workers]\ncount = \"two\"", r#"2: workers.count: "two" is not a number; give 1 to 64 or "auto""#),
+        ("[workers]\n\ncount = 0", r#"3: workers.count: 0 is out of range; give 1 to 64 or "auto""#),
+        ("[workers]\ncount = 65", r#"2: workers.count: 65 is out of range; give 1 to 64 or "auto""#),
+        ("[workers]\ncount = 2.0", r#"2: workers.count: 2.0 is not a number; give 1 to 64 or "auto""#),
+        ("[workers]\ncpus = 1", "2: workers.cpus: 1 is not a list; give one CPU for each worker, out of 0-3, 8"),
+        ("[workers]\ncpus = []", "2: workers.cpus: the list is empty; give one CPU for each worker, out of 0-3, 8"),
+        (
+            "[workers]\ncpus = [\n 0,\n 4,\n]",
+            "4: workers.cpus: CPU 4 is not available to this process; give one CPU for each worker, out of 0-3, 8",
+        ),
+        (
+            "[workers]\ncpus = [0, 1, 0]",
+            "2: workers.cpus: CPU 0 is listed twice; give one CPU for each worker, out of 0-3, 8",
+        ),
+        (
+            "[workers]\ncount = 3\ncpus = [0, 1]",
+            "3: workers.cpus: 2 CPUs for 3 workers; give one CPU for each worker, out of 0-3, 8",
+        ),
+        (
+            "[workers]\ncpus = [0, -1]",
+            "2: workers.cpus: -1 is out of range; give one CPU for each worker, out of 0-3, 8",
+        ),
+        ("[workers]\ncuont = 3", r#"2: workers.cuont: unknown key; did you mean "count"?"#),
+        ("[workers]\nthreads = 3", "2: workers.threads: unknown key; known here: count, cpus"),
+    ];
+    for (text, want) in cases {
+        refused(text, &format!("ringmain.toml:{want}"));
+    }
+}
+
+#[test]
+fn files_that_cannot_be() {
+    let long = format!("[control]\nsocket = \"/{}\"", "x".repeat(107));
+    let cases = [
+        ("[worker]\ncount = 1", r#"1: worker: unknown key; did you mean "workers"?"#),
+        ("speed = 1", "1: speed: unknown key; known here: workers, control, port"),
+        ("[port]\nname = \"a\"", r#"1: port: [port] is not a list of tables; write [[port]]"#),
+        ("port = [1]", "1: port: 1 is not a list of tables; write [[port]]"),
+        (
+            "[control]\nsocket = 5",
+            r#"2: control.socket: 5 is not a string; give the path of a socket, like "/run/ringmain/control.sock""#,
+        ),
+        (
+            "[control]\nsocket = \"\"",
+            r#"2: control.socket: "" is not the path of a socket; give one of 1 to 107 bytes"#,
+        ),
+        (&long, "2: control.socket: the path is 108 bytes long; give one of at most 107"),
+    ];
+    for (text, want) in cases {
+        refused(text, &format!("ringmain.toml:{want}"));
+    }
+}
+
+#[test]
+fn broken_toml_has_a_line_too() {
+    let error = parse("[workers]\ncount = \n").unwrap_err();
+    assert!(error.starts_with("ringmain.toml:2: ") && !error.contains('\n'), "{error}");
+    let twice = parse("[workers]\ncount = 1\ncount = 2\n").unwrap_err();
+    assert!(twice.starts_with("ringmain.toml:3: "), "{twice}");
+}
+
+/// A port without what is given in `extra`.
+fn guest(extra: &str) -> String {
+    format!("[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"/a\"\n{extra}")
+}
+
+#[test]
+fn ports_that_cannot_be() {
+    let cases = [
+        ("queues = \"four\"", r#"queues: "four" is not a number; give 1 to 16"#),
+        ("queues = 0", "queues: 0 is out of range; give 1 to 16"),
+        ("queues = 17", "queues: 17 is out of range; give 1 to 16"),
+        ("queues = 99999999999999999999", "queues: 9223372036854775807 is out of range; give 1 to 16"),
+        ("queues = true", "queues: true is not a number; give 1 to 16"),
+        ("mtu = 67", "mtu: 67 is out of range; give 68 to 65535"),
+        ("mtu = 65536", "mtu: 65536 is out of range; give 68 to 65535"),
+        ("vlan = 0", "vlan: 0 is out of range; give 1 to 4094"),
+        ("vlan = 4095", "vlan: 4095 is out of range; give 1 to 4094"),
+        ("trunk = 10", "trunk: 10 is not a list; give a list of VLANs from 1 to 4094, like [10, 20]"),
+        ("trunk = []", "trunk: the list is empty; give a list of VLANs from 1 to 4094, like [10, 20]"),
+        ("trunk = [10, 4095]", "trunk: 4095 is out of range; give a list of VLANs from 1 to 4094, like [10, 20]"),
+        ("trunk = [\"x\"]", r#"trunk: "x" is not a number; give a list of VLANs from 1 to 4094, like [10, 20]"#),
+        ("trunk = [1]\nvlan = 2", "trunk: a port has either one VLAN or a trunk; give vlan or trunk, not both"),
+        (
+            "mac = \"52:54:00\"",
+            r#"mac: "52:54:00" is not a MAC address; give the address of one station, like "52:54:00:00:00:01""#,
+        ),
+        (
+            "mac = \"01:00:5e:00:00:01\"",
+            r#"mac: "01:00:5e:00:00:01" is a group address; give the address of one station, like "52:54:00:00:00:01""#,
+        ),
+        (
+            "mac = \"00:00:00:00:00:00\"",
+            r#"mac: "00:00:00:00:00:00" is nobody's address; give the address of one station, like "52:54:00:00:00:01""#,
+        ),
+        ("mode = \"sever\"", r#"mode: "sever" is not a mode; give "server" or "client""#),
+        ("mode = 1", r#"mode: 1 is not a string; give "server" or "client""#),
+        ("device = \"rm0\"", r#"device: only a port of kind "tap" has one; leave it out"#),
+        ("queue = 4", r#"queue: unknown key; did you mean "queues"?"#),
+        ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
+        (
+            "colour = 4",
+            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, mac",
+        ),
+    ];
+    for (extra, want) in cases {
+        refused(&guest(extra), &format!("ringmain.toml:5: port[0].{want}"));
+    }
+}
+
+#[test]
+fn ports_that_lack_something() {
+    let port = |body: &str| format!("\n\n[[port]]\n{body}");
+    let cases = [
+        ("kind = \"tap\"", r#"3: port[0].name: missing; give 1 to 32 letters, digits, "_", "." or "-""#),
+        ("name = \"a\"", r#"3: port[0].kind: missing; give "vhost-user" or "tap""#),
+        (
+            "name = \"a\"\nkind = \"vhost-user\"",
+            r#"3: port[0].socket: missing; give the path of a socket, like "/run/ringmain/vm.sock""#,
+        ),
+        (
+            "name = \"a\"\nkind = \"tap\"",
+            r#"3: port[0].device: missing; give the name of an interface, 1 to 15 letters, digits, "_", "." or "-""#,
+        ),
+        (
+            "name = \"a b\"\nkind = \"tap\"",
+            r#"4: port[0].name: "a b" cannot be a name; give 1 to 32 letters, digits, "_", "." or "-""#,
+        ),
+        ("name = \"-a\"", r#"4: port[0].name: "-a" cannot be a name; give 1 to 32 letters, digits, "_", "." or "-""#),
+        (
+            "name = \"a\"\nkind = \"vhost\"",
+            r#"5: port[0].kind: "vhost" is not a kind of port; give "vhost-user" or "tap""#,
+        ),
+        (
+            "name = \"a\"\nkind = \"tap\"\ndevice = \"much-too-long-for-one\"",
+            r#"6: port[0].device: "much-too-long-for-one" cannot be an interface; give the name of an interface, 1 to 15 letters, digits, "_", "." or "-""#,
+        ),
+        (
+            "name = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"\nsocket = \"/a\"",
+            r#"7: port[0].socket: only a port of kind "vhost-user" has one; leave it out"#,
+        ),
+        (
+            "name = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"\nmtu = 65522",
+            "7: port[0].mtu: 65522 is out of range; give 68 to 65521",
+        ),
+    ];
+    for (body, want) in cases {
+        refused(&port(body), &format!("ringmain.toml:{want}"));
+    }
+}
+
+#[test]
+fn ports_that_do_not_get_along() {
+    let other = |name: &str, rest: &str| {
+        let first = guest("mac = \"52:54:00:00:00:01\"\nvlan = 5\n");
+        format!("{first}[[port]]\nname = \"{name}\"\n{rest}\n")
+    };
+    let second_guest =
+        |socket: &str, rest: &str| other("b", &format!("kind = \"vhost-user\"\nsocket = \"{socket}\"\n{rest}"));
+    refused(
+        &other("a", "kind = \"tap\"\ndevice = \"rm0\""),
+        r#"ringmain.toml:8: port[1].name: "a" belongs to port[0] already; give another name"#,
+    );
+    refused(
+        &second_guest("/a", ""),
+        r#"ringmain.toml:10: port[1].socket: "/a" belongs to port[0] already; give another path"#,
+    );
+    refused(
+        &second_guest(DEFAULT_SOCKET, ""),
+        r#"ringmain.toml:10: port[1].socket: "/run/ringmain/control.sock" belongs to control.socket already; give another path"#,
+    );
+    refused(
+        &second_guest("/b", "mac = \"52:54:00:00:00:01\"\ntrunk = [4, 5]"),
+        r#"ringmain.toml:11: port[1].mac: "52:54:00:00:00:01" belongs to port[0] already; give another address"#,
+    );
+    assert!(
+        parse(&second_guest("/b", "mac = \"52:54:00:00:00:01\"\nvlan = 6")).is_ok(),
+        "another network, another station"
+    );
+    let taps = "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"\n[[port]]\nname = \"b\"\nkind = \"tap\"\ndevice = \"rm0\"\n";
+    refused(taps, r#"ringmain.toml:8: port[1].device: "rm0" belongs to port[0] already; give another interface"#);
+}
+
+fn flags(list: &[(&'static str, &str)]) -> Result<PortSpec, String> {
+    let flags = list.iter().map(|(flag, value)| (*flag, value.split(',').map(str::to_owned).collect()));
+    PortSpec::from_flags(flags).map_err(|error| error.to_string())
+}
+
+#[test]
+fn flags_are_read_like_the_file_and_errors_name_the_flag() {
+    let base = [("name", "a"), ("kind", "vhost-user"), ("socket", "/a")];
+    let with = |flag, value| flags(&[&base[..], &[(flag, value)]].concat());
+    assert_eq!(with("queues", "4").unwrap().queues, Some(4));
+    assert_eq!(with("trunk", "20,10").unwrap().vlan, Vlan::Trunk(vec![10, 20]));
+    let cases = [
+        ("queues", "four", r#"--queues: "four" is not a number; give 1 to 16"#),
+        ("queues", "40", "--queues: 40 is out of range; give 1 to 16"),
+        ("trunk", "10,x", r#"--trunk: "x" is not a number; give a list of VLANs from 1 to 4094, like [10, 20]"#),
+        ("device", "rm0", r#"--device: only a port of kind "tap" has one; leave it out"#),
+    ];
+    for (flag, value, want) in cases {
+        assert_eq!(with(flag, value).unwrap_err(), want);
+    }
+    let want = r#"--socket: missing; give the path of a socket, like "/run/ringmain/vm.sock""#;
+    assert_eq!(flags(&base[..2]).unwrap_err(), want);
+}
+
+#[test]
+fn a_request_says_all_that_the_file_does() {
+    for port in parse(WHOLE).unwrap().ports {
+        let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), "/c".as_ref());
+        assert_eq!(again, Ok(port));
+    }
+}
+
+#[test]
+fn requests_are_checked_against_what_is_there() {
+    let there = parse(WHOLE).unwrap().ports;
+    let ask = |json: &str| {
+        let object: serde_json::Map<_, _> = serde_json::from_str(json).unwrap();
+        PortSpec::from_request(&object, there.iter(), "/c".as_ref()).unwrap_err().to_string()
+    };
+    assert_eq!(
+        ask(r#"{"name":"vm-a","kind":"tap"}"#),
+        r#"name: "vm-a" belongs to port "vm-a" already; give another name"#
+    );
+    assert_eq!(
+        ask(r#"{"name":"x","kind":"vhost-user","socket":"/c"}"#),
+        r#"socket: "/c" belongs to control.socket already; give another path"#
+    );
+    assert_eq!(
+        ask(r#"{"name":"x","kind":"vhost-user","socket":"/x","queues":"4"}"#),
+        r#"queues: "4" is not a number; give 1 to 16"#
+    );
+    assert_eq!(
+        ask(r#"{"name":null,"kind":"tap"}"#),
+        r#"name: null is not a string; give 1 to 32 letters, digits, "_", "." or "-""#
+    );
+    assert!(
+        ask(r#"{"name":"x","kind":"tap","device":"y","a\nb":1}"#).starts_with("a b: unknown key;"),
+        "always one line"
+    );
+}
+
+#[test]
+fn cpu_lists_are_short() {
+    assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+    assert_eq!(ranges(&[]), "");
+}
