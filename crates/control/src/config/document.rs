@@ -65,6 +65,9 @@ enum Is {
     Other,
 }
 
+/// The numbers of a list, each with where it stands.
+type Numbers = Vec<(u16, Value)>;
+
 /// A table that is being read: keys are taken out one by one, and what is left is unknown.
 pub(super) struct Fields {
     origin: Origin,
@@ -184,7 +187,7 @@ impl Fields {
         key: &'static str,
         range: RangeInclusive<u16>,
         right: &str,
-    ) -> Result<Option<(Vec<(u16, Value)>, Value)>, ConfigError> {
+    ) -> Result<Option<(Numbers, Value)>, ConfigError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let Is::List(items) = &value.is else {
             return Err(self.wrong(key, &value, format_args!("{value} is not a list; give {right}")));
