@@ -44,8 +44,8 @@ impl Worker {
             return 0;
         }
         self.burst.reset(BURST);
-        if let Err(violation) = slot.on.pair.fetch(&mut self.burst) {
-            slot.break_off(violation);
+        if let Err(breach) = slot.on.pair.fetch(&mut self.burst) {
+            slot.break_off(breach);
             return 0;
         }
         self.burst.frames().len()
@@ -170,8 +170,8 @@ impl Worker {
         if !slot.dirty && slot.is_sound() {
             slot.dirty = true;
             self.dirty.push(dst);
-            if let Err(violation) = slot.on.pair.prepare(left) {
-                slot.break_off(violation);
+            if let Err(breach) = slot.on.pair.prepare(left) {
+                slot.break_off(breach);
             }
         }
         match deliver_to(slot, &self.burst, i, tag, self.now) {
@@ -238,9 +238,9 @@ pub(crate) fn deliver_to(
             }
             return until;
         }
-        Err(violation) => {
+        Err(breach) => {
             slot.on.counters.lose(Drop::PortDown, 1);
-            slot.break_off(violation);
+            slot.break_off(breach);
         }
     }
     None

@@ -71,6 +71,7 @@ drops! {
     PortDown "port_down" "The receiver is not connected, or none of its queues is enabled.",
     RxFull "rx_full" "The receiver posted no buffers in time.",
     RxTooSmall "rx_too_small" "The receiver's buffer is too small, and it did not offer to merge several.",
+    RxRefused "rx_refused" "The host's kernel refused the frame.",
     OverMtu "over_mtu" "The frame is longer than the receiver's MTU.",
     CannotSegment "cannot_segment" "The receiver takes no such offload, and the headers do not allow doing it here.",
     Crossing "crossing" "Too many frames are on their way between two workers.",

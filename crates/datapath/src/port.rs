@@ -11,8 +11,20 @@ use frame::{Accepts, Offload};
 use ring::device::Put;
 use ring::gather::Body;
 use ring::violation::Violation;
+use thiserror::Error;
 
 use crate::burst::Burst;
+
+/// Why a queue pair can't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Breach {
+    /// The peer broke the ring protocol.
+    #[error(transparent)]
+    Protocol(#[from] Violation),
+    /// The device behind the port is not there any more.
+    #[error("the device is gone")]
+    Gone,
+}
 
 /// A frame on its way to one receiver: private headers, and the rest still in the sender's memory.
 #[derive(Clone, Copy)]
@@ -52,14 +64,14 @@ pub enum Notified {
 
 /// One Tx ring and one Rx ring of a port, as a worker sees them.
 ///
-/// A method that returns a [`Violation`] says that the peer broke the protocol: the worker never calls the pair
+/// A method that returns a [`Breach`] says that the peer broke the protocol, or went away: the worker never calls the pair
 /// again, and the port is stopped under that name.
 pub trait QueuePair: Send {
     /// Takes the frames that the peer has published, up to the room in `burst`, oldest first.
     ///
     /// Frames stay the peer's until [`complete`](Self::complete); those given back by
     /// [`rewind`](Self::rewind) are fetched again, and are checked again.
-    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Violation>;
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach>;
 
     /// The oldest `n` fetched frames are done with; the peer learns it at the next [`flush`](Self::flush).
     fn complete(&mut self, n: usize);
@@ -71,18 +83,18 @@ pub trait QueuePair: Send {
     fn accepts(&self) -> Accepts;
 
     /// Says that about `n` frames follow, so that buffers can be looked up and their cache lines asked for.
-    fn prepare(&mut self, n: usize) -> Result<(), Violation>;
+    fn prepare(&mut self, n: usize) -> Result<(), Breach>;
 
     /// Copies one frame into the peer's next buffers. On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
-    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Violation>;
+    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Breach>;
 
     /// Makes everything completed and put since the last flush visible to the peer, at once for each ring, and
     /// interrupts the peer where it asked for that. First the Tx ring's outcome, then the Rx ring's.
-    fn flush(&mut self) -> Result<[Notified; 2], Violation>;
+    fn flush(&mut self) -> Result<[Notified; 2], Breach>;
 
     /// Asks the peer to signal when it publishes something (to Tx; and to Rx too if `rx`), then looks once more.
     /// True when something is there already; otherwise a descriptor of [`wakers`](Self::wakers) will become ready.
-    fn arm(&mut self, rx: bool) -> Result<bool, Violation>;
+    fn arm(&mut self, rx: bool) -> Result<bool, Breach>;
 
     /// Tells the peer that signals are not needed while we poll.
     fn disarm(&mut self);

@@ -3,11 +3,10 @@
 use frame::{Head, Headers, Offload, Segment, Segmenter, Sum, TagEdit};
 use ring::device::Put;
 use ring::gather::Body;
-use ring::violation::Violation;
 
 use crate::burst::Burst;
 use crate::count::Drop;
-use crate::port::{Packet, QueuePair};
+use crate::port::{Breach, Packet, QueuePair};
 use crate::slot::Slot;
 
 /// What became of one frame at one receiver.
@@ -23,7 +22,7 @@ pub enum Outcome {
 
 /// Delivers frame `i` of `burst` to `slot`, and counts what the receiver took.
 #[inline]
-pub fn put(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Violation> {
+pub fn put(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Breach> {
     let frame = &burst.frames()[i];
     let pair = &mut *slot.on.pair;
     if tag == TagEdit::Keep && pair.accepts().takes(&frame.offload) {
@@ -45,12 +44,13 @@ fn taken(slot: &mut Slot, put: Put, len: u32) -> Outcome {
         }
         Put::Full => Outcome::Full,
         Put::TooBig => Outcome::Refused(Drop::RxTooSmall),
+        Put::Refused => Outcome::Refused(Drop::RxRefused),
     }
 }
 
 /// The slow way: a private copy of the head is edited, and offloads that the receiver doesn't take are worked off.
 #[cold]
-fn reworked(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Violation> {
+fn reworked(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Breach> {
     let frame = &burst.frames()[i];
     let (mut head, mut headers, mut offload) = (*burst.head(i), frame.headers, frame.offload);
     if tag.apply(&mut head, &mut headers, &mut offload).is_err() {
@@ -73,7 +73,7 @@ fn whole(
     headers: &Headers,
     offload: &Offload,
     body: Body<'_>,
-) -> Result<Outcome, Violation> {
+) -> Result<Outcome, Breach> {
     let packet = Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body };
     let put = slot.on.pair.put(&packet)?;
     Ok(taken(slot, put, packet.len()))
@@ -86,7 +86,7 @@ fn completed(
     headers: &Headers,
     mut offload: Offload,
     body: Body<'_>,
-) -> Result<Outcome, Violation> {
+) -> Result<Outcome, Breach> {
     if let Some(csum) = offload.csum.take()
         && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(body)).is_err()
     {
@@ -102,7 +102,7 @@ fn segmented(
     headers: &Headers,
     offload: &Offload,
     body: Body<'_>,
-) -> Result<Outcome, Violation> {
+) -> Result<Outcome, Breach> {
     let len = head.len() as u32 + body.len();
     let Some(segments) = offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok()) else {
         return Ok(Outcome::Refused(Drop::CannotSegment));
@@ -118,6 +118,7 @@ fn segmented(
             }
             (put, len) if out == 0 => return Ok(taken(slot, put, len)),
             (Put::TooBig, _) => slot.on.counters.lose(Drop::RxTooSmall, 1),
+            (Put::Refused, _) => slot.on.counters.lose(Drop::RxRefused, 1),
             (Put::Full, _) => slot.on.counters.lose(Drop::RxFull, 1),
         }
     }
@@ -132,7 +133,7 @@ fn put_segment(
     head: &Head,
     body: Body<'_>,
     partial: bool,
-) -> Result<(Put, u32), Violation> {
+) -> Result<(Put, u32), Breach> {
     let (in_head, rest) = payload(&segment, head, body);
     let offload = if partial {
         Offload { csum: Some(segment.leave_partial()), ..Offload::default() }

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use ring::violation::Violation;
 use switch::PortId;
 
 use crate::count::QueueCounters;
 use crate::hold::Hold;
 use crate::parcel::Tickets;
-use crate::port::{Notified, QueuePair};
+use crate::port::{Breach, Notified, QueuePair};
 use crate::topology::QueueId;
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
-pub type OnBreak = Arc<dyn Fn(u16, Violation) + Send + Sync>;
+pub type OnBreak = Arc<dyn Fn(u16, Breach) + Send + Sync>;
 
 /// A pair on its way to a worker.
 pub struct Attachment {
@@ -102,11 +101,11 @@ impl Slot {
     }
 
     /// The peer broke the protocol: the pair is not called any more, and its port is told.
-    pub fn break_off(&mut self, violation: Violation) {
+    pub fn break_off(&mut self, breach: Breach) {
         if self.is_sound() {
             self.watch = Watch::Off;
             self.dirty = false;
-            (self.on.on_break)(self.on.index, violation);
+            (self.on.on_break)(self.on.index, breach);
         }
     }
 
@@ -124,7 +123,7 @@ impl Slot {
                     count.rx_bursts.add(1);
                 }
             }
-            Err(violation) => self.break_off(violation),
+            Err(breach) => self.break_off(breach),
         }
     }
 }

@@ -288,8 +288,8 @@ impl Worker {
                 slot.watch = Watch::Armed;
                 false
             }
-            Err(violation) => {
-                slot.break_off(violation);
+            Err(breach) => {
+                slot.break_off(breach);
                 false
             }
         }
@@ -354,8 +354,8 @@ impl Worker {
         if !slot.dirty && slot.is_sound() {
             slot.dirty = true;
             self.dirty.push(at);
-            if let Err(violation) = slot.on.pair.prepare(frames - parcel.next) {
-                slot.break_off(violation);
+            if let Err(breach) = slot.on.pair.prepare(frames - parcel.next) {
+                slot.break_off(breach);
             }
         }
         while let Some(frame) = parcel.burst.frames().get(parcel.next) {
@@ -409,7 +409,7 @@ impl Worker {
             if let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_sound()) {
                 match slot.on.pair.arm(true) {
                     Ok(there) => room |= there,
-                    Err(violation) => slot.break_off(violation),
+                    Err(breach) => slot.break_off(breach),
                 }
             }
         }
@@ -430,7 +430,7 @@ impl Worker {
             match slot.on.pair.arm(false) {
                 Ok(true) => self.activate(at),
                 Ok(false) => {}
-                Err(violation) => slot.break_off(violation),
+                Err(breach) => slot.break_off(breach),
             }
         }
     }

@@ -57,6 +57,8 @@ pub enum Put {
     /// It does not fit: without mergeable buffers, into the next buffer; with them, into as many as one frame may
     /// take. None was taken.
     TooBig,
+    /// The receiver refuses the frame as such. Rings never say so; links to the host do.
+    Refused,
 }
 
 /// The device side of one virtqueue.
