@@ -1,1 +1,4 @@
 //! Traffic, guests, measurement and reports.
+
+pub mod guest;
+pub mod interrupt;

@@ -1,0 +1,352 @@
+//! The host's end of the command channel: lines over a socket that QEMU shows the guest as a virtio-serial port.
+//!
+//! Commands run at the same time as others and answer when they are done, so every line carries the command's own number
+//! and the boot that it was meant for: output is never taken for another command's, and what a reset cuts off is an error.
+//! `init.sh` is the other end and describes the lines.
+
+use super::GuestError;
+use crate::interrupt;
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a waiting call looks whether the user wants to stop.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The exit code; 128 + n when signal n ended it.
+    pub code: i32,
+    /// What it printed, standard error included: the last 1,000,000 bytes.
+    pub text: String,
+}
+
+/// The channel, shared by the guest and its running jobs.
+#[derive(Debug)]
+pub(super) struct Agent {
+    name: String,
+    stream: Mutex<UnixStream>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The end of what the guest's console and QEMU printed.
+    console: Mutex<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The boot that speaks; none before the first hello.
+    boot: Option<String>,
+    /// How many hellos were heard.
+    boots: u32,
+    last_id: u64,
+    done: HashMap<u64, Output>,
+    /// QEMU closed the channel.
+    ended: bool,
+}
+
+/// A command that runs in a guest. Dropping it leaves it running.
+#[derive(Debug)]
+pub struct Job {
+    agent: Arc<Agent>,
+    boot: String,
+    id: u64,
+    command: String,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Agent {
+    /// Starts to listen to the channel, and to the console.
+    pub(super) fn new(
+        name: &str,
+        stream: UnixStream,
+        console: impl io::Read + Send + 'static,
+    ) -> io::Result<Arc<Agent>> {
+        let reader = BufReader::new(stream.try_clone()?);
+        stream.set_write_timeout(Some(Duration::from_secs(60)))?;
+        let agent = Arc::new(Agent {
+            name: name.to_owned(),
+            stream: Mutex::new(stream),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            console: Mutex::default(),
+        });
+        let hears = Arc::clone(&agent);
+        std::thread::Builder::new().name(format!("agent-{name}")).spawn(move || hears.listen(reader))?;
+        let keeps = Arc::clone(&agent);
+        std::thread::Builder::new().name(format!("console-{name}")).spawn(move || keeps.keep_console(console))?;
+        Ok(agent)
+    }
+
+    /// How often the guest has come up.
+    pub(super) fn boots(&self) -> u32 {
+        locked(&self.state).boots
+    }
+
+    /// Waits until the guest has come up `boots` times in all.
+    pub(super) fn wait_for_boot(&self, boots: u32, limit: Duration) -> Result<(), GuestError> {
+        self.wait("boot", limit, |state| (state.boots >= boots).then_some(Ok(())))
+    }
+
+    /// The end of the console's text.
+    pub(super) fn console(&self) -> String {
+        let bytes = locked(&self.console);
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(2000)..]).replace('\r', "")
+    }
+
+    /// Starts a command in the guest.
+    pub(super) fn start(self: &Arc<Self>, command: &str) -> Result<Job, GuestError> {
+        let (boot, id) = {
+            let mut state = locked(&self.state);
+            state.last_id += 1;
+            let boot = state.boot.clone().ok_or_else(|| self.late("boot", Duration::ZERO))?;
+            (boot, state.last_id)
+        };
+        self.send(&format!("{boot} run {id} {}\n", base64(command.as_bytes())))?;
+        Ok(Job { agent: Arc::clone(self), boot, id, command: command.to_owned() })
+    }
+
+    fn send(&self, line: &str) -> Result<(), GuestError> {
+        locked(&self.stream)
+            .write_all(line.as_bytes())
+            .map_err(|source| GuestError::Channel { what: "cannot reach the guest's agent", source })
+    }
+
+    fn wait<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut look: impl FnMut(&mut State) -> Option<Result<T, GuestError>>,
+    ) -> Result<T, GuestError> {
+        let until = Instant::now() + limit;
+        let mut state = locked(&self.state);
+        loop {
+            if let Some(found) = look(&mut state) {
+                return found;
+            }
+            if state.ended {
+                drop(state);
+                return Err(GuestError::Ended { name: self.name.clone(), console: self.console() });
+            }
+            if interrupt::asked() {
+                return Err(GuestError::Interrupted);
+            }
+            if Instant::now() >= until {
+                drop(state);
+                return Err(self.late(what, limit));
+            }
+            state = self.changed.wait_timeout(state, SLICE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn late(&self, what: &str, limit: Duration) -> GuestError {
+        GuestError::Late { name: self.name.clone(), what: what.into(), limit, console: self.console() }
+    }
+
+    fn listen(&self, mut reader: impl BufRead) {
+        let mut line = Vec::new();
+        // A reset may cut a line off in the middle: what is no whole line of ours is passed over.
+        while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            if let Some(said) = std::str::from_utf8(&line).ok().and_then(Said::parse) {
+                locked(&self.state).hear(said);
+                self.changed.notify_all();
+            }
+            line.clear();
+        }
+        locked(&self.state).ended = true;
+        self.changed.notify_all();
+    }
+
+    fn keep_console(&self, mut from: impl io::Read) {
+        const KEPT: usize = 64 * 1024;
+        let mut piece = [0; 4096];
+        while let Ok(n @ 1..) = from.read(&mut piece) {
+            let mut kept = locked(&self.console);
+            kept.extend_from_slice(piece.get(..n).unwrap_or_default());
+            if kept.len() > 2 * KEPT {
+                let surplus = kept.len() - KEPT;
+                kept.drain(..surplus);
+            }
+        }
+    }
+}
+
+impl State {
+    fn hear(&mut self, said: Said<'_>) {
+        match said {
+            Said::Hello(boot) => {
+                self.boot = Some(boot.to_owned());
+                self.boots += 1;
+                self.done.clear();
+            }
+            Said::Done { boot, id, output } if self.boot.as_deref() == Some(boot) => {
+                self.done.insert(id, output);
+            }
+            Said::Done { .. } => {}
+        }
+    }
+}
+
+impl Job {
+    /// Waits for the command to end. A command that has not ended in time is killed, with its children.
+    ///
+    /// # Errors
+    /// When it does not end in time, the guest restarts or ends, or the user interrupts.
+    pub fn wait(self, limit: Duration) -> Result<Output, GuestError> {
+        let result =
+            self.agent.wait(&format!("`{}`", self.command), limit, |state| match state.done.remove(&self.id) {
+                Some(output) => Some(Ok(output)),
+                None if state.boot.as_deref() == Some(&self.boot) => None,
+                None => {
+                    Some(Err(GuestError::Restarted { name: self.agent.name.clone(), command: self.command.clone() }))
+                }
+            });
+        if matches!(result, Err(GuestError::Late { .. })) {
+            let _ = self.kill();
+        }
+        result
+    }
+
+    /// Kills the command and its children, and waits for its end.
+    ///
+    /// # Errors
+    /// As [`Job::wait`].
+    pub fn stop(self, limit: Duration) -> Result<Output, GuestError> {
+        self.kill()?;
+        self.wait(limit)
+    }
+
+    fn kill(&self) -> Result<(), GuestError> {
+        self.agent.send(&format!("{} stop {}\n", self.boot, self.id))
+    }
+}
+
+/// A line from the guest.
+#[derive(Debug, PartialEq, Eq)]
+enum Said<'a> {
+    Hello(&'a str),
+    Done { boot: &'a str, id: u64, output: Output },
+}
+
+impl Said<'_> {
+    fn parse(line: &str) -> Option<Said<'_>> {
+        let mut words = line.strip_suffix('\n')?.split(' ');
+        match words.next()? {
+            "hello" => Some(Said::Hello(words.next()?)),
+            "done" => {
+                let (boot, id, code) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+                let text = unbase64(words.next()?)?;
+                Some(Said::Done {
+                    boot,
+                    id,
+                    output: Output { code, text: String::from_utf8_lossy(&text).into_owned() },
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let mut bits = [0; 4];
+        bits[1..=group.len()].copy_from_slice(group);
+        let bits = u32::from_be_bytes(bits);
+        for place in 0..4 {
+            let digit = ALPHABET[(bits >> (18 - 6 * place)) as usize & 63];
+            text.push(if place > group.len() { '=' } else { char::from(digit) });
+        }
+    }
+    text
+}
+
+/// None when `text` is not whole.
+fn unbase64(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let digits = text.trim_end_matches('=');
+    for group in digits.as_bytes().chunks(4) {
+        let mut bits = 0u32;
+        for digit in group {
+            bits = bits << 6 | u32::try_from(ALPHABET.iter().position(|known| known == digit)?).ok()?;
+        }
+        bits <<= 6 * (4 - group.len());
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn pair() -> (Arc<Agent>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Agent::new("test", ours, io::empty()).unwrap(), theirs)
+    }
+
+    #[test]
+    fn base64_as_in_the_rfc() {
+        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(base64(plain.as_bytes()), coded);
+            assert_eq!(unbase64(coded).unwrap(), plain.as_bytes());
+        }
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(unbase64(&base64(&all)).unwrap(), all);
+        assert_eq!(unbase64("Zg="), None);
+        assert_eq!(unbase64("Z!=="), None);
+    }
+
+    #[test]
+    fn answers_find_their_commands_in_any_order() {
+        let (agent, mut guest) = pair();
+        guest.write_all(b"\nhello b1\n").unwrap();
+        agent.wait_for_boot(1, LIMIT).unwrap();
+        let (first, second) = (agent.start("one").unwrap(), agent.start("two").unwrap());
+        guest.write_all(format!("done b1 2 3 {}\ndone b1 1 0 {}\n", base64(b"2"), base64(b"1")).as_bytes()).unwrap();
+        assert_eq!(first.wait(LIMIT).unwrap(), Output { code: 0, text: "1".into() });
+        assert_eq!(second.wait(LIMIT).unwrap(), Output { code: 3, text: "2".into() });
+        let mut sent = BufReader::new(guest);
+        let mut line = String::new();
+        sent.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("b1 run 1 {}\n", base64(b"one")));
+    }
+
+    #[test]
+    fn a_reset_ends_what_ran_and_garbles_nothing() {
+        let (agent, mut guest) = pair();
+        guest.write_all(b"\nhello b1\n").unwrap();
+        agent.wait_for_boot(1, LIMIT).unwrap();
+        let job = agent.start("long").unwrap();
+        // The reset cuts an answer in two; the new boot says hello on a line of its own.
+        guest.write_all(b"done b1 1 0 Zm9\nhello b2\n").unwrap();
+        assert!(matches!(job.wait(LIMIT), Err(GuestError::Restarted { .. })));
+        assert_eq!(agent.boots(), 2);
+        let job = agent.start("next").unwrap();
+        guest.write_all(b"done b1 2 0 Zm9v\ndone b2 2 7 \n").unwrap();
+        assert_eq!(job.wait(LIMIT).unwrap(), Output { code: 7, text: String::new() });
+    }
+
+    #[test]
+    fn the_end_of_the_guest_ends_what_ran() {
+        let (agent, mut guest) = pair();
+        guest.write_all(b"hello b1\n").unwrap();
+        agent.wait_for_boot(1, LIMIT).unwrap();
+        let job = agent.start("long").unwrap();
+        drop(guest);
+        assert!(matches!(job.wait(LIMIT), Err(GuestError::Ended { .. })));
+    }
+}

@@ -1,0 +1,59 @@
+#!/bin/sh
+# The first and only process of a lab guest: loads the drivers, then runs what the host sends over the agent port.
+#
+# From the host, one line each:      <boot> run <id> <base64 of a shell command>     <boot> stop <id>
+# To the host, one line each:        hello <boot>     done <boot> <id> <exit code> <base64 of the output>
+# <boot> names this boot, so that nothing said before a reset is taken for something said after it.
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/root
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm /root && mount -t devpts pts /dev/pts && mount -t tmpfs tmp /tmp
+while read -r module; do
+  insmod "/modules/$module" || echo "insmod $module failed"
+done </modules/order
+ip link set lo up
+
+until port=$(ls /dev/vport*p1 2>/dev/null); do sleep 0.1; done
+boot=$(cat /proc/sys/kernel/random/boot_id)
+exec 3<>"$port"
+printf '\nhello %s\n' "$boot" >&3
+
+run() {
+  base64 -d >"/tmp/run.$1" <<END
+$2
+END
+  setsid sh "/tmp/run.$1" >"/tmp/out.$1" 2>&1 </dev/null 3>&- &
+  echo $! >"/tmp/pid.$1"
+  wait $!
+  code=$?
+  # One answer at a time: a long one takes several writes.
+  until mkdir /tmp/answering 2>/dev/null; do sleep 0.01; done
+  {
+    printf 'done %s %s %s ' "$boot" "$1" "$code"
+    tail -c 1000000 "/tmp/out.$1" | base64 -w 0
+    echo
+  } >&3
+  rmdir /tmp/answering
+  rm -f "/tmp/run.$1" "/tmp/out.$1" "/tmp/pid.$1"
+}
+
+# Again and again, because the job may be so new that it has no process group yet.
+stop() {
+  while [ -e "/tmp/pid.$1" ]; do
+    pid=$(cat "/tmp/pid.$1") && [ -n "$pid" ] && kill -9 "-$pid"
+    sleep 0.05
+  done 2>/dev/null
+}
+
+while read -r whose verb id text <&3; do
+  [ "$whose" = "$boot" ] || continue
+  case $verb in
+    run)
+      : >"/tmp/pid.$id"
+      run "$id" "$text" &
+      ;;
+    stop) stop "$id" & ;;
+  esac
+done

@@ -1,0 +1,112 @@
+//! Stock Linux guests under QEMU: Debian's own kernel, busybox, iperf and ethtool, driven through a command channel.
+//!
+//! [`Image`] makes the initramfs, [`Accel`] says whether KVM really runs a guest here, [`Spec`] describes a guest, and
+//! [`Guest`] is one that runs. A guest leaves nothing behind: its channels are unnamed sockets, its disk is its memory, and
+//! it dies with the process that started it.
+
+mod accel;
+mod agent;
+mod image;
+mod machine;
+mod namespace;
+mod process;
+mod qmp;
+
+pub use accel::Accel;
+pub use agent::{Job, Output};
+pub use image::Image;
+pub use machine::{Guest, Link, Nic, Spec};
+pub use namespace::Namespace;
+pub use process::Kept;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What can go wrong with a guest.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// Something that the image is made of is not installed or not downloaded.
+    #[error("{what} is missing: run scripts/deps guests")]
+    Missing {
+        /// A command, or what the file holds.
+        what: String,
+    },
+    /// A tool that the image or a namespace is made with failed.
+    #[error("{tool} failed: {stderr}")]
+    Tool {
+        /// The command.
+        tool: String,
+        /// What it said.
+        stderr: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A process could not be started, or a channel to it broke.
+    #[error("{what}: {source}")]
+    Channel {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// QEMU ended although nobody asked it to.
+    #[error("guest {name} ended: {console}")]
+    Ended {
+        /// The guest.
+        name: String,
+        /// The end of its console, QEMU's own messages included.
+        console: String,
+    },
+    /// The guest did not come up, or a command did not end, in time.
+    #[error("guest {name}: {what} took longer than {limit:?}; console: {console}")]
+    Late {
+        /// The guest.
+        name: String,
+        /// What was waited for.
+        what: String,
+        /// How long.
+        limit: Duration,
+        /// The end of its console.
+        console: String,
+    },
+    /// The guest restarted while a command ran in it.
+    #[error("guest {name} restarted while it ran: {command}")]
+    Restarted {
+        /// The guest.
+        name: String,
+        /// The command.
+        command: String,
+    },
+    /// A command that had to succeed did not.
+    #[error("guest {name}: `{command}` ended with {code}: {text}")]
+    Failed {
+        /// The guest.
+        name: String,
+        /// The command.
+        command: String,
+        /// Its exit code.
+        code: i32,
+        /// What it printed.
+        text: String,
+    },
+    /// QEMU's monitor refused a command.
+    #[error("guest {name}: the monitor refused {command}: {answer}")]
+    Refused {
+        /// The guest.
+        name: String,
+        /// The QMP command.
+        command: String,
+        /// Its answer.
+        answer: String,
+    },
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}

@@ -1,0 +1,68 @@
+//! A network namespace of its own, so that an experiment never touches the host's interfaces.
+
+use super::{GuestError, Kept};
+use std::ffi::OsStr;
+use std::process::Command;
+use std::time::Duration;
+
+/// A network namespace. It has no name and no file: a sleeping process holds it, and it goes, with all interfaces in
+/// it, when that process does.
+#[derive(Debug)]
+pub struct Namespace {
+    holder: Kept,
+}
+
+impl Namespace {
+    /// Makes one, with the loopback interface up. Needs root.
+    ///
+    /// # Errors
+    /// When `unshare` or `ip` fails, or is not installed.
+    pub fn new() -> Result<Namespace, GuestError> {
+        let mut command = Kept::command("unshare");
+        command.args(["--net", "sleep", "infinity"]);
+        let mut holder =
+            Kept::start(&mut command).map_err(|source| GuestError::Channel { what: "cannot start unshare", source })?;
+        let of = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
+        let (ours, id) = (of("self"), holder.id().to_string());
+        while of(&id).is_none_or(|theirs| Some(&theirs) == ours.as_ref()) {
+            if holder.ended().is_some() {
+                return Err(GuestError::Tool { tool: "unshare --net".into(), stderr: "it takes root".into() });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let namespace = Namespace { holder };
+        namespace.run("ip", ["link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// A command line for [`Kept::start`] that runs `program` inside.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Kept::command("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.holder.id())).arg("--").arg(program);
+        command
+    }
+
+    /// Runs `program` inside to its end, and gives what it printed.
+    ///
+    /// # Errors
+    /// When it cannot be started or ends with anything but success.
+    pub fn run<A: AsRef<OsStr>>(&self, program: &str, args: impl IntoIterator<Item = A>) -> Result<String, GuestError> {
+        let done = self
+            .command(program)
+            .args(args)
+            .output()
+            .map_err(|source| GuestError::Channel { what: "cannot start nsenter", source })?;
+        if done.status.success() {
+            return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+        }
+        Err(GuestError::Tool { tool: program.into(), stderr: String::from_utf8_lossy(&done.stderr).into_owned() })
+    }
+
+    /// Runs several `ip` commands, one a line.
+    ///
+    /// # Errors
+    /// As [`Namespace::run`]; the commands after the failing one are not run.
+    pub fn ip(&self, lines: &str) -> Result<(), GuestError> {
+        lines.lines().try_for_each(|line| self.run("ip", line.split_whitespace()).map(drop))
+    }
+}

@@ -1,0 +1,27 @@
+//! Whether the user asked to stop: long experiments look here while they wait, so that everything is cleaned up in order.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// From now on SIGINT, SIGTERM and SIGHUP are noted here; the second one ends the process at once.
+///
+/// # Errors
+/// When the handlers cannot be installed.
+pub fn listen() -> io::Result<()> {
+    let asked = Arc::clone(ASKED.get_or_init(Arc::default));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        // In this order: the second signal finds the flag set.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked))?;
+        signal_hook::flag::register(signal, Arc::clone(&asked))?;
+    }
+    Ok(())
+}
+
+/// Whether one of the signals came since [`listen`].
+pub fn asked() -> bool {
+    ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
+}
