@@ -19,19 +19,13 @@ impl Sum {
     /// Nothing summed yet.
     #[inline]
     pub const fn new() -> Sum {
-        Sum {
-            words: 0,
-            odd: false,
-        }
+        Sum { words: 0, odd: false }
     }
 
     /// The sum over `bytes`.
     #[inline]
     pub fn of(bytes: &[u8]) -> Sum {
-        Sum {
-            words: sum_words(bytes),
-            odd: bytes.len() % 2 == 1,
-        }
+        Sum { words: sum_words(bytes), odd: bytes.len() % 2 == 1 }
     }
 
     /// Goes on with `bytes`, which follow what was summed so far.
@@ -44,11 +38,7 @@ impl Sum {
     #[inline]
     pub fn append(&mut self, next: Sum) {
         let folded = fold(next.words);
-        self.words += u64::from(if self.odd {
-            folded.swap_bytes()
-        } else {
-            folded
-        });
+        self.words += u64::from(if self.odd { folded.swap_bytes() } else { folded });
         self.odd ^= next.odd;
     }
 
@@ -145,12 +135,7 @@ fn sum_words(bytes: &[u8]) -> u64 {
 ///
 /// Errors: [`BadOffload::CsumKind`] for SCTP, whose checksum is a CRC; [`BadOffload::CsumRange`] when the field lies
 /// outside of `head`. The head is unchanged then.
-pub fn complete_csum(
-    head: &mut [u8],
-    headers: &Headers,
-    csum: PartialCsum,
-    body: Sum,
-) -> Result<(), BadOffload> {
+pub fn complete_csum(head: &mut [u8], headers: &Headers, csum: PartialCsum, body: Sum) -> Result<(), BadOffload> {
     if headers.proto == proto::SCTP {
         return Err(BadOffload::CsumKind);
     }
@@ -163,3 +148,6 @@ pub fn complete_csum(
     sum.append(body);
     put(head, field, sum.checksum_nonzero().to_be_bytes()).ok_or(BadOffload::CsumRange)
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,11 +33,7 @@ fn word(head: &[u8], at: usize) -> u64 {
 #[inline]
 pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
     let l3_at = usize::from(h.l3_at);
-    let ports = if h.has_ports() {
-        chunk(head, usize::from(h.l4_at)).map_or(0, |p| u32::from_le_bytes(*p))
-    } else {
-        0
-    };
+    let ports = if h.has_ports() { chunk(head, usize::from(h.l4_at)).map_or(0, |p| u32::from_le_bytes(*p)) } else { 0 };
     // One more than the id, so that "no tag" differs from "tag 0".
     let vlan = h.vid().map_or(0, |vid| u64::from(vid) + 1);
     let kind = vlan << 32 | u64::from(h.ethertype) << 16 | u64::from(h.proto);
@@ -52,9 +48,9 @@ pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
             src ^ dst.rotate_left(32)
         }
     };
-    let all = mix(
-        net ^ link ^ K2,
-        (u64::from(ports) << 32 | u64::from(ports)) ^ kind ^ K3,
-    );
+    let all = mix(net ^ link ^ K2, (u64::from(ports) << 32 | u64::from(ports)) ^ kind ^ K3);
     (mix(all ^ K1, K0) >> 32) as u32
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,11 +26,7 @@ impl Default for Head {
 impl Head {
     /// An empty head.
     pub const fn new() -> Head {
-        Head {
-            buf: [0; HEADROOM + HEAD_LEN],
-            start: HEADROOM as u8,
-            len: 0,
-        }
+        Head { buf: [0; HEADROOM + HEAD_LEN], start: HEADROOM as u8, len: 0 }
     }
 
     /// A head holding the first bytes of `frame`, at most [`HEAD_LEN`].
@@ -59,17 +55,13 @@ impl Head {
     /// The bytes, destination address first.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        self.buf
-            .get(self.start as usize..self.start as usize + self.len as usize)
-            .unwrap_or_default()
+        self.buf.get(self.start as usize..self.start as usize + self.len as usize).unwrap_or_default()
     }
 
     /// The bytes, to be changed in place.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.buf
-            .get_mut(self.start as usize..self.start as usize + self.len as usize)
-            .unwrap_or_default()
+        self.buf.get_mut(self.start as usize..self.start as usize + self.len as usize).unwrap_or_default()
     }
 
     /// How many bytes there are.
@@ -98,5 +90,48 @@ impl Head {
         self.len = self.len.checked_sub(n)?;
         self.start += n;
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_at_most_its_length() {
+        let frame: Vec<u8> = (0..=255).collect();
+        assert_eq!(Head::from_frame(&frame).as_slice(), &frame[..HEAD_LEN]);
+        assert_eq!(Head::from_frame(&frame[..60]).as_slice(), &frame[..60]);
+        assert!(Head::from_frame(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_reader_that_overstates_is_clamped() {
+        let mut head = Head::new();
+        head.fill(|_| usize::MAX);
+        assert_eq!(head.len(), HEAD_LEN);
+    }
+
+    #[test]
+    fn filling_starts_over() {
+        let mut head = Head::from_frame(&[1; 100]);
+        assert_eq!(head.grow_front(4), Some(()));
+        head.fill(|room| {
+            room[..14].fill(2);
+            14
+        });
+        assert_eq!(head.as_slice(), [2; 14]);
+    }
+
+    #[test]
+    fn room_in_front_is_bounded() {
+        let mut head = Head::from_frame(&[1; HEAD_LEN]);
+        for _ in 0..HEADROOM / 4 {
+            assert_eq!(head.grow_front(4), Some(()));
+        }
+        assert_eq!(head.len(), HEADROOM + HEAD_LEN);
+        assert_eq!(head.grow_front(4), None);
+        assert_eq!(head.len(), HEADROOM + HEAD_LEN);
+        assert_eq!(Head::from_frame(&[1; 3]).shrink_front(4), None);
     }
 }

@@ -17,6 +17,8 @@ pub mod flow;
 pub mod head;
 pub mod mac;
 pub mod offload;
+#[cfg(test)]
+mod sample;
 pub mod segment;
 pub mod view;
 pub mod vlan;

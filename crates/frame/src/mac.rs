@@ -65,9 +65,7 @@ impl FromStr for Mac {
     type Err = ParseMacError;
 
     fn from_str(text: &str) -> Result<Mac, ParseMacError> {
-        parse_octets(text)
-            .map(Mac)
-            .ok_or_else(|| ParseMacError(text.to_owned()))
+        parse_octets(text).map(Mac).ok_or_else(|| ParseMacError(text.to_owned()))
     }
 }
 
@@ -83,4 +81,45 @@ fn parse_octets(text: &str) -> Option<[u8; 6]> {
         *octet = u8::from_str_radix(part, 16).ok()?;
     }
     parts.next().is_none().then_some(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mac(text: &str) -> Mac {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn kinds_of_addresses() {
+        assert!(mac("01:00:5e:00:00:01").is_multicast());
+        assert!(!mac("52:54:00:00:00:01").is_multicast());
+        assert!(Mac::BROADCAST.is_broadcast() && Mac::BROADCAST.is_multicast());
+        assert!(!mac("ff:ff:ff:ff:ff:fe").is_broadcast());
+        assert!(mac("01:80:c2:00:00:00").is_link_local());
+        assert!(mac("01:80:c2:00:00:0f").is_link_local());
+        assert!(!mac("01:80:c2:00:00:10").is_link_local());
+        assert!(!mac("01:80:c2:00:01:00").is_link_local());
+        assert!(Mac::default().is_zero());
+        assert!(!mac("00:00:00:00:00:01").is_zero());
+    }
+
+    #[test]
+    fn only_plain_addresses_parse() {
+        for text in
+            ["", "52:54:00:00:00", "52:54:00:00:00:01:02", "52-54-00-00-00-01", "5:54:0:0:0:1", "+1:54:00:00:00:01"]
+        {
+            assert_eq!(text.parse::<Mac>(), Err(ParseMacError(text.into())));
+        }
+        assert_eq!(mac("AB:cd:00:00:00:0f"), Mac([0xab, 0xcd, 0, 0, 0, 0x0f]));
+    }
+
+    proptest! {
+        #[test]
+        fn text_round_trip(octets: [u8; 6]) {
+            prop_assert_eq!(Mac(octets).to_string().parse(), Ok(Mac(octets)));
+        }
+    }
 }

@@ -68,14 +68,7 @@ pub struct Accepts {
 
 impl Accepts {
     /// Takes whatever there is.
-    pub const ALL: Accepts = Accepts {
-        csum: true,
-        tso4: true,
-        tso6: true,
-        ecn: true,
-        uso4: true,
-        uso6: true,
-    };
+    pub const ALL: Accepts = Accepts { csum: true, tso4: true, tso6: true, ecn: true, uso4: true, uso6: true };
 
     /// True when a frame with this metadata may go to the receiver untouched.
     #[inline]
@@ -129,4 +122,49 @@ pub enum BadOffload {
     /// The frame is shorter than its own headers say, or they do not fit into the private head.
     #[error("frame shorter than its headers")]
     Truncated,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(kind: GsoKind, ecn: bool) -> Offload {
+        let csum = Some(PartialCsum { start: 34, offset: 16 });
+        Offload { csum, gso: Some(Gso { kind, size: 1448, ecn }), valid: false }
+    }
+
+    #[test]
+    fn everybody_takes_plain_frames() {
+        assert!(Accepts::default().takes(&Offload::default()));
+        assert!(Accepts::default().takes(&Offload { valid: true, ..Offload::default() }));
+    }
+
+    #[test]
+    fn a_partial_checksum_needs_csum() {
+        let partial = Offload { gso: None, ..cut(GsoKind::TcpV4, false) };
+        assert!(!Accepts { csum: false, ..Accepts::ALL }.takes(&partial));
+        assert!(Accepts { csum: true, ..Accepts::default() }.takes(&partial));
+    }
+
+    #[test]
+    fn each_kind_needs_its_own_permission() {
+        let none = Accepts { csum: true, ..Accepts::default() };
+        let each = [
+            (GsoKind::TcpV4, Accepts { tso4: true, ..none }),
+            (GsoKind::TcpV6, Accepts { tso6: true, ..none }),
+            (GsoKind::UdpV4, Accepts { uso4: true, ..none }),
+            (GsoKind::UdpV6, Accepts { uso6: true, ..none }),
+        ];
+        for (kind, _) in each {
+            for (granted, accepts) in each {
+                assert_eq!(accepts.takes(&cut(kind, false)), kind == granted);
+            }
+        }
+    }
+
+    #[test]
+    fn ecn_needs_its_own_permission() {
+        assert!(!Accepts { ecn: false, ..Accepts::ALL }.takes(&cut(GsoKind::TcpV6, true)));
+        assert!(Accepts::ALL.takes(&cut(GsoKind::TcpV6, true)));
+    }
 }

@@ -79,25 +79,20 @@ impl Segmenter {
     /// Prepares to cut a frame of `frame_len` bytes that starts with `head`, of which `h` is the view.
     ///
     /// The transport checksum field holds the pseudo header's sum including the length of the whole, as everywhere in
-    /// virtio and Linux. `gso` is checked again, whoever checked it before.
-    pub fn new(
-        head: &[u8],
-        h: &Headers,
-        gso: Gso,
-        frame_len: u32,
-    ) -> Result<Segmenter, BadOffload> {
+    /// virtio and Linux. `gso` is checked again, whoever checked it before. Every frame that is accepted comes out as at
+    /// least one segment.
+    pub fn new(head: &[u8], h: &Headers, gso: Gso, frame_len: u32) -> Result<Segmenter, BadOffload> {
         if h.fragment {
             return Err(BadOffload::Fragment);
         }
-        let offset = csum_offset(h.l4)
-            .filter(|_| matches_kind(h, gso.kind))
-            .ok_or(BadOffload::GsoProtocol)?;
-        let payload = frame_len
-            .checked_sub(u32::from(h.end))
-            .ok_or(BadOffload::Truncated)?;
+        let offset = csum_offset(h.l4).filter(|_| matches_kind(h, gso.kind)).ok_or(BadOffload::GsoProtocol)?;
+        let payload = frame_len.checked_sub(u32::from(h.end)).filter(|&len| len > 0).ok_or(BadOffload::Truncated)?;
         let size = u32::from(gso.size);
         // The IP header counts itself in IPv4's total length, but not in IPv6's payload length.
         let ip_at = u32::from(h.l3_at) + if h.l3 == L3::V6 { 40 } else { 0 };
+        if ip_at > u32::from(h.l4_at) || h.l4_at > h.end {
+            return Err(BadOffload::Truncated);
+        }
         if size == 0 || (u32::from(h.end) + size.min(payload)).saturating_sub(ip_at) > 0xffff {
             return Err(BadOffload::GsoSize);
         }
@@ -105,17 +100,8 @@ impl Segmenter {
             return Err(BadOffload::GsoCount);
         }
         let field = usize::from(h.l4_at) + usize::from(offset);
-        let (template, pseudo) =
-            template(head, h, field, frame_len).ok_or(BadOffload::Truncated)?;
-        Ok(Segmenter {
-            template,
-            headers: *h,
-            pseudo,
-            size,
-            frame_len,
-            next: u32::from(h.end),
-            made: 0,
-        })
+        let (template, pseudo) = template(head, h, field, frame_len).ok_or(BadOffload::Truncated)?;
+        Ok(Segmenter { template, headers: *h, pseudo, size, frame_len, next: u32::from(h.end), made: 0 })
     }
 
     /// How many segments are still to come.
@@ -125,12 +111,7 @@ impl Segmenter {
 }
 
 /// Copies the headers and takes the pseudo header's sum, without the length, out of the checksum field.
-fn template(
-    head: &[u8],
-    h: &Headers,
-    field: usize,
-    frame_len: u32,
-) -> Option<([u8; HEAD_LEN], Sum)> {
+fn template(head: &[u8], h: &Headers, field: usize, frame_len: u32) -> Option<([u8; HEAD_LEN], Sum)> {
     let mut template = [0; HEAD_LEN];
     let end = usize::from(h.end);
     template.get_mut(..end)?.copy_from_slice(head.get(..end)?);
@@ -148,10 +129,7 @@ impl Iterator for Segmenter {
     type Item = Segment;
 
     fn next(&mut self) -> Option<Segment> {
-        let left = self
-            .frame_len
-            .checked_sub(self.next)
-            .filter(|&left| left > 0)?;
+        let left = self.frame_len.checked_sub(self.next).filter(|&left| left > 0)?;
         let len = left.min(self.size);
         let mut segment = Segment {
             headers: self.template,
@@ -186,11 +164,7 @@ impl Segmenter {
         let l4_at = usize::from(self.headers.l4_at);
         let ip_len = segment.l4_len() + l4_at as u32 - at as u32;
         if self.headers.l3 == L3::V6 {
-            return put(
-                &mut segment.headers,
-                at + 4,
-                ((ip_len - 40) as u16).to_be_bytes(),
-            );
+            return put(&mut segment.headers, at + 4, ((ip_len - 40) as u16).to_be_bytes());
         }
         let id = get_u16(&segment.headers, at + 4)?.wrapping_add(self.made);
         put(&mut segment.headers, at + 2, (ip_len as u16).to_be_bytes())?;
@@ -219,20 +193,14 @@ impl Segmenter {
 
 fn write_udp(segment: &mut Segment) -> Option<()> {
     let len = segment.l4_len() as u16;
-    put(
-        &mut segment.headers,
-        usize::from(segment.l4_at) + 4,
-        len.to_be_bytes(),
-    )
+    put(&mut segment.headers, usize::from(segment.l4_at) + 4, len.to_be_bytes())
 }
 
 impl Segment {
     /// The headers that count.
     #[inline]
     pub fn header_bytes(&self) -> &[u8] {
-        self.headers
-            .get(..usize::from(self.headers_len))
-            .unwrap_or_default()
+        self.headers.get(..usize::from(self.headers_len)).unwrap_or_default()
     }
 
     /// Bytes of transport header and payload.
@@ -243,37 +211,22 @@ impl Segment {
 
     #[inline]
     fn csum(&self) -> PartialCsum {
-        PartialCsum {
-            start: u16::from(self.l4_at),
-            offset: if self.udp { 6 } else { 16 },
-        }
+        PartialCsum { start: u16::from(self.l4_at), offset: if self.udp { 6 } else { 16 } }
     }
 
     #[inline]
     fn write_csum(&mut self, value: u16) {
         let csum = self.csum();
         // Inside of the headers by construction.
-        let _ = put(
-            &mut self.headers,
-            usize::from(csum.start + csum.offset),
-            value.to_be_bytes(),
-        );
+        let _ = put(&mut self.headers, usize::from(csum.start + csum.offset), value.to_be_bytes());
     }
 
     /// Writes the transport checksum, given the sum over the payload (`len` bytes from `from`).
     pub fn finish(&mut self, payload: Sum) {
         let mut sum = self.pseudo;
-        sum.add(
-            self.header_bytes()
-                .get(usize::from(self.l4_at)..)
-                .unwrap_or_default(),
-        );
+        sum.add(self.header_bytes().get(usize::from(self.l4_at)..).unwrap_or_default());
         sum.append(payload);
-        self.write_csum(if self.udp {
-            sum.checksum_nonzero()
-        } else {
-            sum.checksum()
-        });
+        self.write_csum(if self.udp { sum.checksum_nonzero() } else { sum.checksum() });
     }
 
     /// Writes the pseudo header's sum instead, for a receiver that finishes checksums itself; the answer is the
@@ -283,3 +236,6 @@ impl Segment {
         self.csum()
     }
 }
+
+#[cfg(test)]
+mod tests;

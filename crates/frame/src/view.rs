@@ -69,7 +69,7 @@ pub struct Headers {
     /// The outermost tag's control information (priority, DEI, VLAN id) if that tag is 802.1Q. An outermost 802.1ad
     /// tag is not ours to read or edit: it is stepped over, and `None` here.
     pub tag: Option<u16>,
-    /// How many tags were understood, at most 2.
+    /// How many tags, of either kind, were stepped over: at most 2 after parsing, more once some were pushed.
     pub tags: u8,
     /// EtherType after the tags.
     pub ethertype: u16,
@@ -193,9 +193,7 @@ fn extensions(head: &[u8], h: &mut Headers) -> bool {
             proto::HOP_BY_HOP | proto::ROUTING | proto::DESTINATION => {
                 chunk(head, at).map(|&[next, len]: &[u8; 2]| (next, at + 8 + len as usize * 8))
             }
-            proto::AUTHENTICATION => {
-                chunk(head, at).map(|&[next, len]: &[u8; 2]| (next, at + 8 + len as usize * 4))
-            }
+            proto::AUTHENTICATION => chunk(head, at).map(|&[next, len]: &[u8; 2]| (next, at + 8 + len as usize * 4)),
             proto::FRAGMENT => chunk(head, at).map(|ext: &[u8; 8]| (ext[0], at + 8)),
             _ => return true,
         };
@@ -232,10 +230,9 @@ fn transport(head: &[u8], h: &mut Headers) {
     if header_len < least || at + header_len > head.len() {
         return;
     }
-    h.l4 = if h.proto == proto::TCP {
-        L4::Tcp
-    } else {
-        L4::Udp
-    };
+    h.l4 = if h.proto == proto::TCP { L4::Tcp } else { L4::Udp };
     h.end = (at + header_len) as u8;
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ pub enum TagEdit {
     Pop,
     /// A new outermost 802.1Q tag with this control information.
     Push(u16),
-    /// The outermost tag's control information becomes this, its type stays; an untagged frame gets a tag.
+    /// The outermost tag's control information becomes this; an untagged frame gets a tag.
     Replace(u16),
 }
 
@@ -34,12 +34,7 @@ impl TagEdit {
     /// Edits the head and keeps view and offload metadata in step with it. The frame's length changes by as much as
     /// `head.len()` does; payload offsets that were taken before shift likewise. On error nothing has changed.
     #[inline]
-    pub fn apply(
-        self,
-        head: &mut Head,
-        headers: &mut Headers,
-        offload: &mut Offload,
-    ) -> Result<(), NoHeadroom> {
+    pub fn apply(self, head: &mut Head, headers: &mut Headers, offload: &mut Offload) -> Result<(), NoHeadroom> {
         match (self, headers.tag) {
             (TagEdit::Keep, _) | (TagEdit::Pop, None) => Ok(()),
             (TagEdit::Pop, Some(_)) => pop(head, headers, offload).ok_or(NoHeadroom),
@@ -60,24 +55,32 @@ fn push(head: &mut Head, headers: &mut Headers, offload: &mut Offload, tci: u16)
     let [c0, c1] = tci.to_be_bytes();
     put(head.as_mut_slice(), 0, addresses)?;
     put(head.as_mut_slice(), ADDRESSES, [0x81, 0x00, c0, c1])?;
-    shift(head, headers, offload, i16::from(TAG_LEN));
+    // Not parsed again: behind a third tag the parser would lose what it knew.
+    headers.tag = Some(tci);
+    headers.tags = headers.tags.saturating_add(1);
+    headers.l3_at = headers.l3_at.saturating_add(TAG_LEN);
+    headers.l4_at = headers.l4_at.saturating_add(TAG_LEN);
+    headers.end = headers.end.saturating_add(TAG_LEN);
+    shift_csum(offload, i16::from(TAG_LEN));
     Some(())
 }
 
 fn pop(head: &mut Head, headers: &mut Headers, offload: &mut Offload) -> Option<()> {
     let addresses: [u8; ADDRESSES] = *chunk(head.as_slice(), 0)?;
-    chunk::<{ ADDRESSES + 6 }>(head.as_slice(), 0)?;
+    // Behind the tag there has to be a type, or what is left is not a frame.
+    chunk::<2>(head.as_slice(), ADDRESSES + usize::from(TAG_LEN))?;
     head.shrink_front(TAG_LEN)?;
     put(head.as_mut_slice(), 0, addresses)?;
-    shift(head, headers, offload, -i16::from(TAG_LEN));
+    *headers = parse(head.as_slice())?;
+    shift_csum(offload, -i16::from(TAG_LEN));
     Some(())
 }
 
-fn shift(head: &Head, headers: &mut Headers, offload: &mut Offload, by: i16) {
-    if let Some(parsed) = parse(head.as_slice()) {
-        *headers = parsed;
-    }
+fn shift_csum(offload: &mut Offload, by: i16) {
     if let Some(csum) = &mut offload.csum {
         csum.start = csum.start.saturating_add_signed(by);
     }
 }
+
+#[cfg(test)]
+mod tests;

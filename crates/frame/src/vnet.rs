@@ -34,18 +34,11 @@ pub fn decode(bytes: &[u8; VNET_LEN], headers: &Headers, len: u32) -> Result<Off
 
 /// [`decode`] for a header without `num_buffers`.
 #[inline]
-pub fn decode_legacy(
-    bytes: &[u8; VNET_LEGACY_LEN],
-    headers: &Headers,
-    len: u32,
-) -> Result<Offload, BadOffload> {
+pub fn decode_legacy(bytes: &[u8; VNET_LEGACY_LEN], headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
     let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = *bytes;
     let mut offload = Offload::default();
     if flags & FLAG_NEEDS_CSUM != 0 {
-        let csum = PartialCsum {
-            start: u16::from_le_bytes([c0, c1]),
-            offset: u16::from_le_bytes([o0, o1]),
-        };
+        let csum = PartialCsum { start: u16::from_le_bytes([c0, c1]), offset: u16::from_le_bytes([o0, o1]) };
         check_csum(csum, headers, len)?;
         offload.csum = Some(csum);
     }
@@ -54,9 +47,7 @@ pub fn decode_legacy(
         if offload.csum.is_none() {
             return Err(BadOffload::GsoWithoutCsum);
         }
-        let payload = len
-            .checked_sub(u32::from(headers.end))
-            .ok_or(BadOffload::Truncated)?;
+        let payload = len.checked_sub(u32::from(headers.end)).ok_or(BadOffload::Truncated)?;
         offload.gso = (payload > u32::from(gso.size)).then_some(gso);
     }
     Ok(offload)
@@ -74,9 +65,7 @@ fn check_csum(csum: PartialCsum, h: &Headers, len: u32) -> Result<(), BadOffload
         return Err(BadOffload::Fragment);
     }
     match csum_offset(h.l4) {
-        Some(offset) if csum.start != u16::from(h.l4_at) || csum.offset != offset => {
-            Err(BadOffload::CsumPlace)
-        }
+        Some(offset) if csum.start != u16::from(h.l4_at) || csum.offset != offset => Err(BadOffload::CsumPlace),
         _ => Ok(()),
     }
 }
@@ -133,3 +122,6 @@ pub fn encode(offload: &Offload, headers_len: u16) -> [u8; VNET_LEN] {
     let ([h0, h1], [g0, g1], [s0, s1], [o0, o1]) = (hdr_len, size, start, offset);
     [flags, gso_type, h0, h1, g0, g1, s0, s1, o0, o1, 0, 0]
 }
+
+#[cfg(test)]
+mod tests;
