@@ -1,1 +1,4 @@
 //! Links to the host: TAP.
+
+pub mod tap;
+mod tun;

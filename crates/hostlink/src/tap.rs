@@ -1,0 +1,275 @@
+//! A TAP device as a port: the way to the host and, through its bridge or routes, to the wire.
+//!
+//! One descriptor a queue. Frames carry a virtio-net header, so segmentation and checksums pass through undone. What
+//! the kernel has for us is read into a few private buffers (the destination is not known before the frame is), and
+//! copied to its receiver from there; what it gets from us is written straight from the sender's memory.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datapath::burst::{Burst, MAX_FRAME};
+use datapath::fabric::{Fabric, FabricError, PortSpec};
+use datapath::port::{Breach, Notified, Packet, QueuePair};
+use datapath::topology::QueueId;
+use frame::{Accepts, VNET_LEN, vnet};
+use ring::device::Put;
+use ring::gather::{Chain, Gather};
+use ring::region::{MapError, Memory};
+use switch::{PortId, PortRule};
+use thiserror::Error;
+
+use crate::tun;
+
+/// Frames that a queue may have read and not yet delivered.
+const BUFFERS: u64 = 32;
+/// Bytes of each buffer: the longest frame and its header, in whole pages.
+const BUFFER: u64 = (MAX_FRAME as u64 + VNET_LEN as u64).next_multiple_of(4096);
+
+/// Why a TAP device can't be a port.
+#[derive(Debug, Error)]
+pub enum TapError {
+    /// Not a name that an interface can have.
+    #[error("`{0}` can't be an interface's name: 1 to 15 bytes without spaces, `/`, `:` and `%`")]
+    Name(String),
+    /// The process may not, or the tun driver is not there.
+    #[error("can't open TAP device `{name}`: {error}{}", hint(.error))]
+    Open {
+        /// The device.
+        name: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The device is there, and can't be set as configured.
+    #[error("can't set {what} of `{name}`: {error}")]
+    Set {
+        /// The device.
+        name: String,
+        /// What was to be set.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// No memory for buffers.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// The fabric refused the port.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "; run as root or with CAP_NET_ADMIN",
+        Some(libc::ENOENT) => "; load the kernel's tun driver",
+        Some(libc::EINVAL) => "; a device of that name exists that is no multi-queue TAP",
+        Some(libc::EBUSY) => "; another process uses it",
+        Some(libc::E2BIG) => "; it has fewer queues than asked for",
+        _ => "",
+    }
+}
+
+/// What a TAP port is made from.
+#[derive(Clone, Debug)]
+pub struct TapConfig {
+    /// The device's name; created when absent, and then gone with the port.
+    pub device: String,
+    /// Queues, at least one.
+    pub queues: u16,
+    /// VLANs and source lock.
+    pub rule: PortRule,
+    /// The device's MTU, if it is to be set.
+    pub mtu: Option<u16>,
+}
+
+/// A TAP device in service.
+pub struct Tap {
+    fabric: Arc<Fabric>,
+    port: PortId,
+    queues: Vec<QueueId>,
+    stopped: Arc<Mutex<Option<Breach>>>,
+}
+
+impl Tap {
+    /// Opens the device, and attaches its queues. A device that is created here is also set up.
+    ///
+    /// # Errors
+    /// When the kernel or the fabric refuse.
+    pub fn start(fabric: Arc<Fabric>, config: TapConfig) -> Result<Self, TapError> {
+        let queues = open(&config)?;
+        let stopped: Arc<Mutex<Option<Breach>>> = Arc::default();
+        let note = Arc::clone(&stopped);
+        let on_break = Arc::new(move |_, breach| *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(breach));
+        let port = fabric.add_port(PortSpec { rule: config.rule, mtu: config.mtu, on_break })?;
+        let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
+        let queues = (0..).zip(queues).filter_map(attach).collect();
+        Ok(Tap { fabric, port, queues, stopped })
+    }
+
+    /// The port's number.
+    pub fn port(&self) -> PortId {
+        self.port
+    }
+
+    /// Why the device is out of service, if it is.
+    pub fn stopped(&self) -> Option<Breach> {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        for queue in self.queues.drain(..) {
+            drop(self.fabric.detach(queue));
+        }
+        self.fabric.remove_port(self.port);
+    }
+}
+
+fn open(config: &TapConfig) -> Result<Vec<TapQueue>, TapError> {
+    let name = tun::if_name(&config.device).ok_or_else(|| TapError::Name(config.device.clone()))?;
+    let failed = |error| TapError::Open { name: config.device.clone(), error };
+    let unset = |what| move |error| TapError::Set { name: config.device.clone(), what, error };
+    let created = !tun::exists(name).map_err(failed)?;
+    let mut queues = Vec::new();
+    for _ in 0..config.queues.max(1) {
+        let fd = tun::open_queue(name).map_err(failed)?;
+        let accepts = tun::set_offloads(&fd).map_err(unset("offloads"))?;
+        queues.push(TapQueue::new(fd, accepts)?);
+    }
+    if let Some(mtu) = config.mtu {
+        tun::set_mtu(name, mtu).map_err(unset("the MTU"))?;
+    }
+    if created {
+        tun::set_up(name).map_err(unset("the state"))?;
+    }
+    Ok(queues)
+}
+
+/// One queue of a TAP device.
+///
+/// Frames are numbered as they are read. Those from `done` to `fetched` are under way, those from `fetched` to `read`
+/// came back and are fetched again; the buffer of a frame is its number modulo [`BUFFERS`].
+struct TapQueue {
+    fd: OwnedFd,
+    /// The same queue once more, to watch for room apart from frames.
+    room: Option<OwnedFd>,
+    accepts: Accepts,
+    memory: Arc<Memory>,
+    lengths: VecDeque<u32>,
+    done: u64,
+    fetched: u64,
+}
+
+impl TapQueue {
+    fn new(fd: OwnedFd, accepts: Accepts) -> Result<Self, MapError> {
+        let memory = Arc::new(Memory::anonymous((BUFFERS * BUFFER) as usize)?);
+        let room = rustix::io::fcntl_dupfd_cloexec(&fd, 0).ok();
+        Ok(TapQueue {
+            fd,
+            room,
+            accepts,
+            memory,
+            lengths: VecDeque::with_capacity(BUFFERS as usize),
+            done: 0,
+            fetched: 0,
+        })
+    }
+
+    fn read(&self) -> u64 {
+        self.done + self.lengths.len() as u64
+    }
+
+    /// Fills `chains` with up to `room` frames: first those that came back, then what the kernel has.
+    fn take(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, room: usize) -> Result<usize, Breach> {
+        while chains.len() < room {
+            if self.fetched == self.read() && !self.read_one()? {
+                break;
+            }
+            let at = self.fetched % BUFFERS * BUFFER;
+            let Some(&len) = self.lengths.get((self.fetched - self.done) as usize) else { break };
+            chains.push(gather.push_range(&self.memory, at, len)?);
+            self.fetched += 1;
+        }
+        Ok(chains.len())
+    }
+
+    /// Reads one frame into the next buffer. False: there is none, or no buffer.
+    fn read_one(&mut self) -> Result<bool, Breach> {
+        if self.lengths.len() as u64 == BUFFERS {
+            return Ok(false);
+        }
+        let at = self.read() % BUFFERS * BUFFER;
+        match self.memory.read_from_fd(self.fd.as_fd(), at, BUFFER as usize) {
+            Ok(len) => {
+                self.lengths.push_back(len as u32);
+                Ok(true)
+            }
+            Err(error) if is_gone(&error) => Err(Breach::Gone),
+            // Nothing there, or the interface is down.
+            Err(_) => Ok(false),
+        }
+    }
+}
+
+/// Whether the device was deleted under us.
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBADFD)
+}
+
+impl QueuePair for TapQueue {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+        burst.fill(VNET_LEN, |gather, chains, room| self.take(gather, chains, room))
+    }
+
+    fn complete(&mut self, n: usize) {
+        let n = n.min((self.fetched - self.done) as usize);
+        self.lengths.drain(..n);
+        self.done += n as u64;
+    }
+
+    fn rewind(&mut self, n: usize) {
+        self.fetched = self.fetched.saturating_sub(n as u64).max(self.done);
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.accepts
+    }
+
+    fn prepare(&mut self, _: usize) -> Result<(), Breach> {
+        Ok(())
+    }
+
+    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Breach> {
+        let header = vnet::encode(packet.offload, packet.headers_len);
+        match packet.body.write_to(self.fd.as_fd(), &[&header, packet.head]) {
+            Ok(_) => Ok(Put::Done),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Put::Full),
+            Err(error) if is_gone(&error) => Err(Breach::Gone),
+            Err(_) => Ok(Put::Refused),
+        }
+    }
+
+    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+        // The kernel was told of each frame as it was written.
+        Ok([Notified::Nothing; 2])
+    }
+
+    fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
+        // The descriptor was empty when last read, and signals what comes after that.
+        let _ = rx;
+        Ok(self.fetched < self.read() || (self.lengths.len() as u64) < BUFFERS && self.read_one()?)
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.fd.as_fd()), self.room.as_ref().map(AsFd::as_fd)]
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}

@@ -1,0 +1,142 @@
+//! The kernel's tun driver: the few ioctls that make and tune a TAP queue (linux/if_tun.h, linux/sockios.h).
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use frame::Accepts;
+use libc::{c_int, c_ulong, c_void};
+
+const TUNSETIFF: c_ulong = 0x4004_54ca;
+const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
+const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
+const TUNSETVNETLE: c_ulong = 0x4004_54dc;
+
+const TUN_F_CSUM: u32 = 1;
+const TUN_F_TSO4: u32 = 2;
+const TUN_F_TSO6: u32 = 4;
+const TUN_F_TSO_ECN: u32 = 8;
+const TUN_F_USO4: u32 = 0x20;
+const TUN_F_USO6: u32 = 0x40;
+
+/// A name that the kernel takes for an interface: 1 to 15 bytes.
+pub type IfName = [u8; libc::IFNAMSIZ];
+
+/// `name` as the kernel wants it. `None`: too long, empty, or with a byte that no interface name has.
+pub fn if_name(name: &str) -> Option<IfName> {
+    let odd = |b: u8| b == b'/' || b == b':' || b <= b' ' || b == 0x7f || b == b'%';
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.bytes().any(odd) || name == "." || name == ".." {
+        return None;
+    }
+    let mut bytes = [0; libc::IFNAMSIZ];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    Some(bytes)
+}
+
+/// `struct ifreq`, as far as it is used here.
+#[repr(C)]
+struct IfReq {
+    name: IfName,
+    value: IfValue,
+}
+
+#[repr(C)]
+union IfValue {
+    flags: i16,
+    mtu: c_int,
+    all: [u8; 24],
+}
+
+/// One ioctl whose argument is a pointer.
+fn ioctl<T>(fd: &OwnedFd, request: c_ulong, arg: &mut T) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and every request that this module makes reads and writes at most the type that
+    // its caller passes: `IfReq` (40 bytes, as the kernel's) or a c_int.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(arg).cast::<c_void>()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Opens one more queue of the TAP device `name`, which is created if it does not exist. Frames carry a
+/// little-endian virtio-net header of 12 bytes. Non-blocking.
+pub fn open_queue(name: IfName) -> io::Result<OwnedFd> {
+    let file =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open("/dev/net/tun");
+    let fd = OwnedFd::from(file?);
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_MULTI_QUEUE;
+    let mut request = IfReq { name, value: IfValue { all: [0; 24] } };
+    request.value.flags = flags as i16;
+    ioctl(&fd, TUNSETIFF, &mut request)?;
+    ioctl(&fd, TUNSETVNETHDRSZ, &mut (frame::VNET_LEN as c_int))?;
+    ioctl(&fd, TUNSETVNETLE, &mut 1)?;
+    Ok(fd)
+}
+
+/// Lets the kernel hand us frames with work left to be done, as much of it as it knows. Returns what it may send and
+/// takes itself.
+pub fn set_offloads(fd: &OwnedFd) -> io::Result<Accepts> {
+    let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+    let tso = Accepts { csum: true, tso4: true, tso6: true, ecn: true, uso4: false, uso6: false };
+    if set_offload(fd, tcp | TUN_F_USO4 | TUN_F_USO6).is_ok() {
+        return Ok(Accepts::ALL);
+    }
+    // Kernels before 6.2 know no segmentation of UDP.
+    set_offload(fd, tcp).map(|()| tso)
+}
+
+fn set_offload(fd: &OwnedFd, flags: u32) -> io::Result<()> {
+    // SAFETY: the request takes its argument by value, and touches no memory of ours.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD, c_ulong::from(flags)) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether an interface of this name exists.
+pub fn exists(name: IfName) -> io::Result<bool> {
+    match interface(name, libc::SIOCGIFFLAGS, IfValue { all: [0; 24] }) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sets the interface up.
+pub fn set_up(name: IfName) -> io::Result<()> {
+    let mut value = interface(name, libc::SIOCGIFFLAGS, IfValue { all: [0; 24] })?;
+    // SAFETY: SIOCGIFFLAGS has just filled in this field of the union; all of it was initialised before.
+    let flags = unsafe { value.flags };
+    value.flags = flags | libc::IFF_UP as i16;
+    interface(name, libc::SIOCSIFFLAGS, value).map(drop)
+}
+
+/// Sets the interface's MTU, in bytes.
+pub fn set_mtu(name: IfName, mtu: u16) -> io::Result<()> {
+    let mut value = IfValue { all: [0; 24] };
+    value.mtu = mtu.into();
+    interface(name, libc::SIOCSIFMTU, value).map(drop)
+}
+
+fn interface(name: IfName, what: c_ulong, value: IfValue) -> io::Result<IfValue> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    let mut request = IfReq { name, value };
+    ioctl(&socket, what, &mut request)?;
+    Ok(request.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interface_names_are_checked() {
+        for good in ["rm0", "a", "fifteen-letters"] {
+            assert!(if_name(good).is_some(), "{good}");
+        }
+        for bad in ["", "sixteen-letters-", "a/b", "a b", "..", "tap%d", "a:1"] {
+            assert!(if_name(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ifreq_is_as_long_as_the_kernels() {
+        assert_eq!(size_of::<IfReq>(), size_of::<libc::ifreq>());
+    }
+}
