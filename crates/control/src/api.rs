@@ -1,0 +1,314 @@
+//! What goes over the control socket: one JSON object a line, in each direction.
+//!
+//! A request is `{"version":1,"do":"port.show","name":"vm-a"}`, the answer `{"version":1,"ok":{"port":{...}}}` or
+//! `{"version":1,"error":"..."}`. Fields may be added within a version; none is renamed or changes its meaning.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+/// The version of the protocol.
+pub const VERSION: u32 = 1;
+
+/// What can be asked of the daemon.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", deny_unknown_fields)]
+pub enum Request {
+    /// Add a port.
+    #[serde(rename = "port.add")]
+    PortAdd {
+        /// Keys and values as in a `[[port]]` table of the configuration.
+        port: Map<String, Json>,
+    },
+    /// Remove a port.
+    #[serde(rename = "port.remove")]
+    PortRemove {
+        /// Its name.
+        name: String,
+    },
+    /// All ports.
+    #[serde(rename = "port.list")]
+    PortList,
+    /// One port.
+    #[serde(rename = "port.show")]
+    PortShow {
+        /// Its name.
+        name: String,
+    },
+    /// All counters.
+    #[serde(rename = "stats")]
+    Stats,
+    /// The address table.
+    #[serde(rename = "mac")]
+    Mac,
+}
+
+/// What the daemon answers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// The ports, sorted by name.
+    Ports(Vec<PortReport>),
+    /// One port.
+    Port(Box<PortReport>),
+    /// All counters.
+    Stats(Box<Stats>),
+    /// The address table, sorted by VLAN and address.
+    Macs(Vec<MacRow>),
+}
+
+/// One line from the daemon: a reply or an error.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ok: Option<Reply>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How a port stands with its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortState {
+    /// Waiting for a front-end to connect.
+    Listening,
+    /// Trying to connect to a front-end.
+    Connecting,
+    /// A peer is there.
+    Connected,
+    /// The peer broke the protocol, or the port failed; the reason says how. Other ports do not notice.
+    Stopped,
+}
+
+impl PortState {
+    /// The name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            PortState::Listening => "listening",
+            PortState::Connecting => "connecting",
+            PortState::Connected => "connected",
+            PortState::Stopped => "stopped",
+        }
+    }
+}
+
+/// A port, its state and its counters.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PortReport {
+    /// Its name.
+    pub name: String,
+    /// `vhost-user` or `tap`.
+    pub kind: String,
+    /// Path of the socket, of a vhost-user port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// `server` or `client`, of a vhost-user port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The interface, of a TAP port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// How it stands with its peer.
+    pub state: PortState,
+    /// Why it is stopped, or what ended its last session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Access VLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// VLANs of a tagged port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trunk: Vec<u16>,
+    /// The only source address that is let in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Longest IP packet in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// What was negotiated with the peer, by name.
+    pub features: Vec<String>,
+    /// Queue pairs that the port has at most.
+    pub queue_pairs: u16,
+    /// Sum over all queues.
+    pub total: Counts,
+    /// Queue pairs that were in use since the port came.
+    pub queues: Vec<QueueReport>,
+}
+
+/// Counters of one queue pair. *Tx* is what the guest transmits, *Rx* what it receives.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct QueueReport {
+    /// Number of the queue pair in its port.
+    pub index: u16,
+    /// The worker that has it, unless the peer has it switched off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<usize>,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// Counters of a queue pair, or a sum of such.
+        #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+        pub struct Counts {
+            $($(#[doc = $doc])* pub $name: u64,)*
+            /// Frames that were dropped, by reason; reasons without any are left out.
+            pub drops: BTreeMap<String, u64>,
+        }
+
+        impl Counts {
+            /// Adds another's counters to these.
+            pub fn add(&mut self, other: &Counts) {
+                $(self.$name += other.$name;)*
+                for (reason, frames) in &other.drops {
+                    *self.drops.entry(reason.clone()).or_default() += frames;
+                }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Frames fetched from the guest.
+    tx_frames,
+    /// Bytes of those frames.
+    tx_bytes,
+    /// Bursts that fetched at least one frame.
+    tx_bursts,
+    /// Interrupts sent for completed Tx entries.
+    tx_interrupts,
+    /// Times that completed Tx entries were published without an interrupt, since the guest wanted none.
+    tx_suppressed,
+    /// Frames delivered to the guest.
+    rx_frames,
+    /// Bytes of those frames.
+    rx_bytes,
+    /// Bursts that delivered at least one frame.
+    rx_bursts,
+    /// Interrupts sent for Rx entries.
+    rx_interrupts,
+    /// Times that Rx entries were published without an interrupt, since the guest wanted none.
+    rx_suppressed,
+    /// Frames that flooding and segmentation added to those fetched.
+    copies,
+    /// Frames held back for a moment because a receiver was full.
+    held,
+    /// Wake-ups by the guest.
+    kicks,
+}
+
+impl Counts {
+    /// Frames that were dropped for whatever reason.
+    pub fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+}
+
+impl PortReport {
+    /// What the port attaches to: a socket or an interface.
+    pub fn endpoint(&self) -> &str {
+        self.socket.as_deref().or(self.device.as_deref()).unwrap_or("")
+    }
+}
+
+/// Counters of one worker.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// Its number.
+    pub index: usize,
+    /// The CPU that it is pinned to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u16>,
+    /// Passes over its queues that found something.
+    pub busy_passes: u64,
+    /// Passes that found nothing.
+    pub idle_passes: u64,
+    /// Times that it slept in the kernel.
+    pub sleeps: u64,
+    /// Frames whose flow was in its cache.
+    pub cache_hits: u64,
+    /// Frames that it had to ask the switch about.
+    pub cache_misses: u64,
+    /// Parcels of frames handed to other workers.
+    pub parcels: u64,
+    /// Frames in those parcels.
+    pub crossed: u64,
+}
+
+/// The daemon and all its counters. At rest, over all ports and `removed`:
+/// `tx_frames + copies = rx_frames + drops`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Stats {
+    /// The daemon's process.
+    pub pid: u32,
+    /// The daemon's version.
+    pub release: String,
+    /// How long it has been running.
+    pub uptime_seconds: f64,
+    /// CPU time that it has used.
+    pub cpu_seconds: f64,
+    /// Its workers.
+    pub workers: Vec<WorkerReport>,
+    /// Its ports, sorted by name.
+    pub ports: Vec<PortReport>,
+    /// What was counted on ports that are no longer there.
+    pub removed: Counts,
+}
+
+/// One line of the address table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MacRow {
+    /// The VLAN, unless it is the untagged network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// The address.
+    pub mac: String,
+    /// The port's name.
+    pub port: String,
+    /// Whether the configuration ties the address to the port.
+    pub locked: bool,
+    /// Seconds since it was last heard; not for locked addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_seconds: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_look_as_documented() {
+        let cases = [
+            (Request::PortList, r#"{"do":"port.list"}"#),
+            (Request::PortShow { name: "a".into() }, r#"{"do":"port.show","name":"a"}"#),
+            (Request::PortRemove { name: "a".into() }, r#"{"do":"port.remove","name":"a"}"#),
+            (Request::Stats, r#"{"do":"stats"}"#),
+            (Request::Mac, r#"{"do":"mac"}"#),
+            (Request::PortAdd { port: Map::new() }, r#"{"do":"port.add","port":{}}"#),
+        ];
+        for (request, json) in cases {
+            assert_eq!(serde_json::to_string(&request).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Request>(json).unwrap(), request);
+        }
+    }
+
+    #[test]
+    fn sums_keep_reasons_apart() {
+        let one = Counts {
+            tx_frames: 5,
+            kicks: 1,
+            drops: [("runt".to_owned(), 2), ("rx_full".to_owned(), 1)].into(),
+            ..Counts::default()
+        };
+        let mut sum = one.clone();
+        sum.add(&one);
+        assert_eq!((sum.tx_frames, sum.kicks, sum.dropped()), (10, 2, 6));
+        assert_eq!(sum.drops["runt"], 4);
+    }
+}

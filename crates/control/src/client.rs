@@ -1,0 +1,106 @@
+//! Asks a running daemon.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+
+use crate::api::{Answer, Reply, Request, VERSION};
+use crate::line;
+
+/// How long an answer may take. Removing a port waits for its workers; anything else is at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest answer; thousands of ports fit.
+const ANSWER: usize = 64 << 20;
+
+/// Why there is no reply.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error(
+        "no daemon answers at {}: start one with `ringmain serve --config ...` or name its socket with --socket",
+        .0.display()
+    )]
+    NoDaemon(PathBuf),
+    /// The socket belongs to somebody else.
+    #[error("{} may not be used by this user: run this as the user who runs the daemon, usually root", .0.display())]
+    Denied(PathBuf),
+    /// The daemon refused the request, and says why.
+    #[error("{0}")]
+    Refused(String),
+    /// The daemon speaks otherwise.
+    #[error(
+        "the daemon speaks version {0} of the control protocol and this command version {VERSION}: \
+         use the `ringmain` that the daemon was started from"
+    )]
+    Version(u32),
+    /// The answer did not come, or could not be read.
+    #[error("the daemon at {} did not answer ({error}): see its log", .socket.display())]
+    Broken {
+        /// The socket.
+        socket: PathBuf,
+        /// What went wrong.
+        error: io::Error,
+    },
+}
+
+/// A daemon, by its control socket. Each question is a connection of its own, so that nothing is lost when the daemon is started anew.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// The daemon that listens at `socket`. Nothing is connected yet.
+    pub fn new(socket: impl Into<PathBuf>) -> Client {
+        Client { socket: socket.into() }
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Asks, and waits for the reply.
+    ///
+    /// # Errors
+    /// When no daemon answers, or when it refuses.
+    pub fn ask(&self, request: &Request) -> Result<Reply, ClientError> {
+        let mut stream = UnixStream::connect(&self.socket).map_err(|error| self.unreachable(error))?;
+        let line = self.exchange(&mut stream, request).map_err(|error| self.broken(error))?;
+        let answer: Json = serde_json::from_slice(&line).map_err(|error| self.broken(error.into()))?;
+        let version = answer.get("version").and_then(Json::as_u64).unwrap_or(0);
+        if version != u64::from(VERSION) {
+            return Err(ClientError::Version(version.try_into().unwrap_or(0)));
+        }
+        match serde_json::from_value(answer) {
+            Ok(Answer { ok: Some(reply), .. }) => Ok(reply),
+            Ok(Answer { error: Some(error), .. }) => Err(ClientError::Refused(error)),
+            Ok(_) => Err(self.broken(io::Error::new(ErrorKind::InvalidData, "an empty answer"))),
+            Err(error) => Err(self.broken(error.into())),
+        }
+    }
+
+    fn exchange(&self, stream: &mut UnixStream, request: &Request) -> io::Result<Vec<u8>> {
+        let by = Instant::now() + PATIENCE;
+        let mut line = serde_json::to_value(request)?;
+        line["version"] = json!(VERSION);
+        line::write(stream, format!("{line}\n").as_bytes(), by)?;
+        let answer = line::read(stream, &mut Vec::new(), ANSWER, by)?;
+        answer.ok_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection"))
+    }
+
+    fn unreachable(&self, error: io::Error) -> ClientError {
+        match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ClientError::NoDaemon(self.socket.clone()),
+            ErrorKind::PermissionDenied => ClientError::Denied(self.socket.clone()),
+            _ => self.broken(error),
+        }
+    }
+
+    fn broken(&self, error: io::Error) -> ClientError {
+        ClientError::Broken { socket: self.socket.clone(), error }
+    }
+}

@@ -1,0 +1,239 @@
+//! The control socket: accepts connections and answers their lines.
+//!
+//! The socket can be used by the daemon's own user only. Still, a client that hangs, sends without end or opens connections without
+//! end cannot hold up the daemon: lines have a length, connections a deadline and a limit in number.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use serde_json::Value as Json;
+
+use crate::api::{Answer, Reply, Request, VERSION};
+use crate::line;
+
+/// Longest request in bytes.
+const REQUEST: usize = 64 << 10;
+/// How long a connection may take for one request, and again for taking the answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Most connections at a time.
+const CONNECTIONS: usize = 32;
+/// Stack of a connection's thread.
+const STACK: usize = 256 << 10;
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// Another daemon has it.
+    #[error("another daemon is listening at {}: stop it first, or give control.socket another path", .0.display())]
+    Taken(PathBuf),
+    /// Something else is there.
+    #[error("{} exists and is not a socket: remove it, or give control.socket another path", .0.display())]
+    NotASocket(PathBuf),
+    /// The system refused.
+    #[error("cannot listen at {}: {error}", .path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+/// Who knows the answers.
+pub trait Answers: Send + Sync + 'static {
+    /// Answers one request, or says in one line why not.
+    ///
+    /// # Errors
+    /// A line for people.
+    fn answer(&self, request: Request) -> Result<Reply, String>;
+}
+
+/// A control socket that is being served. Dropping it closes all connections and removes the socket.
+pub struct Server {
+    path: PathBuf,
+    /// Device and inode of the socket, so that only our own is removed.
+    identity: Option<(u64, u64)>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Creates the socket (mode 0600, and the directories above it) and serves it from a thread of its own. What a dead daemon left
+    /// behind is replaced.
+    ///
+    /// # Errors
+    /// When another daemon listens there, or the system refuses.
+    pub fn start(path: &Path, answers: Arc<dyn Answers>) -> Result<Server, ServerError> {
+        let failed = |error: io::Error| ServerError::Io { path: path.to_owned(), error };
+        let listener = take_over(path)?;
+        let stop = Arc::new(
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from).map_err(failed)?,
+        );
+        let ear = Ear { listener, stop: Arc::clone(&stop), answers, connections: Vec::new() };
+        let thread = Builder::new().name("rm-control".into()).spawn(move || ear.run()).map_err(failed)?;
+        Ok(Server { path: path.to_owned(), identity: identity(path), stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Cannot fail: the counter is far from full.
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Listens at `path`, after removing the socket of a daemon that is gone.
+fn take_over(path: &Path) -> Result<UnixListener, ServerError> {
+    let failed = |error: io::Error| ServerError::Io { path: path.to_owned(), error };
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(directory).map_err(failed)?;
+    // Two daemons that start at once must not both find the socket stale. The lock goes with the descriptor.
+    let guard = fs::File::open(directory).map_err(failed)?;
+    flock(&guard, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+        Ok(meta) if !meta.file_type().is_socket() => return Err(ServerError::NotASocket(path.to_owned())),
+        Ok(_) => match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed)?,
+            _ => return Err(ServerError::Taken(path.to_owned())),
+        },
+    }
+    listen_at(path).map_err(failed)
+}
+
+/// Binds a socket that is private from its first moment: the file takes over the mode of the socket.
+fn listen_at(path: &Path) -> io::Result<UnixListener> {
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, CONNECTIONS as i32)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// The thread that accepts connections.
+struct Ear {
+    listener: UnixListener,
+    stop: Arc<OwnedFd>,
+    answers: Arc<dyn Answers>,
+    connections: Vec<(UnixStream, JoinHandle<()>)>,
+}
+
+impl Ear {
+    fn run(mut self) {
+        while self.wait() {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.admit(stream),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => {
+                    // Out of descriptors, most likely: nothing to do but wait for better times.
+                    tracing::warn!(%error, "the control socket cannot accept a connection");
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+        for (stream, thread) in self.connections.drain(..) {
+            // Ends its reads and writes. It fails if the peer was faster.
+            let _ = stream.shutdown(Shutdown::Both);
+            let _ = thread.join();
+        }
+    }
+
+    /// Waits for a connection. False: the end.
+    fn wait(&self) -> bool {
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop, PollFlags::IN)];
+        // An interrupted wait is a wait that found nothing.
+        let _ = poll(&mut fds, None);
+        fds.get(1).is_some_and(|stop| stop.revents().is_empty())
+    }
+
+    fn admit(&mut self, mut stream: UnixStream) {
+        self.connections.retain(|(_, thread)| !thread.is_finished());
+        if self.connections.len() >= CONNECTIONS {
+            let answer = refusal(format!("{CONNECTIONS} control connections are open already: try again later"));
+            let _ = line::write(&mut stream, &answer, Instant::now() + Duration::from_millis(10));
+            return;
+        }
+        let answers = Arc::clone(&self.answers);
+        let Ok(own) = stream.try_clone() else { return };
+        let thread = Builder::new().name("rm-control-peer".into()).stack_size(STACK).spawn(move || {
+            // However the connection ends, there is nobody to tell.
+            let _ = serve(&mut stream, &*answers);
+            let _ = stream.shutdown(Shutdown::Both);
+        });
+        if let Ok(thread) = thread {
+            self.connections.push((own, thread));
+        }
+    }
+}
+
+/// Answers lines until the peer closes, is too slow, or sends one that is too long.
+fn serve(stream: &mut UnixStream, answers: &dyn Answers) -> io::Result<()> {
+    let mut rest = Vec::new();
+    loop {
+        let line = match line::read(stream, &mut rest, REQUEST, Instant::now() + PATIENCE) {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                let answer = refusal(format!("the request is longer than {REQUEST} bytes"));
+                return line::write(stream, &answer, Instant::now() + PATIENCE);
+            }
+            Err(error) => return Err(error),
+        };
+        let answer = match understand(&line).and_then(|request| answers.answer(request)) {
+            Ok(reply) => encoded(&Answer { version: VERSION, ok: Some(reply), error: None }),
+            Err(error) => refusal(error),
+        };
+        line::write(stream, &answer, Instant::now() + PATIENCE)?;
+    }
+}
+
+fn understand(line: &[u8]) -> Result<Request, String> {
+    let mut json: Json = serde_json::from_slice(line).map_err(|error| format!("the request is not JSON: {error}"))?;
+    let object = json.as_object_mut().ok_or("the request is not a JSON object")?;
+    match object.remove("version").as_ref().and_then(Json::as_u64) {
+        Some(version) if version == u64::from(VERSION) => {}
+        Some(version) => return Err(format!("version {version} is not spoken here, only version {VERSION}")),
+        None => return Err(format!("the request has no version; give \"version\": {VERSION}")),
+    }
+    serde_json::from_value(json).map_err(|error| format!("the request is not understood: {error}"))
+}
+
+fn refusal(error: String) -> Vec<u8> {
+    encoded(&Answer { version: VERSION, ok: None, error: Some(error) })
+}
+
+fn encoded(answer: &Answer) -> Vec<u8> {
+    // Every type in an answer can be written; an empty line would be refused by the client.
+    let mut bytes = serde_json::to_vec(answer).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+#[cfg(test)]
+mod tests;
