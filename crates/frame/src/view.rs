@@ -108,11 +108,11 @@ impl Headers {
 #[inline]
 pub fn parse(head: &[u8]) -> Option<Headers> {
     let head = head.get(..HEAD_LEN).unwrap_or(head);
-    let &[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = chunk(head, 0)?;
+    let ethernet: &[u8; 14] = chunk(head, 0)?;
     let mut h = Headers {
-        dst: Mac([d0, d1, d2, d3, d4, d5]),
-        src: Mac([s0, s1, s2, s3, s4, s5]),
-        ethertype: u16::from_be_bytes([t0, t1]),
+        dst: Mac(*chunk(ethernet, 0)?),
+        src: Mac(*chunk(ethernet, 6)?),
+        ethertype: get_u16(ethernet, 12)?,
         l3_at: 14,
         l4_at: 14,
         end: 14,
@@ -218,20 +218,15 @@ fn transport(head: &[u8], h: &mut Headers) {
     if h.fragment {
         return;
     }
-    let header_len = match h.proto {
-        proto::TCP => match get_u16(head, at + 12) {
-            Some(field) => (field >> 12) as usize * 4,
-            None => return,
-        },
-        proto::UDP => 8,
+    let (l4, least, len) = match h.proto {
+        proto::TCP => (L4::Tcp, 20, head.get(at + 12).map_or(0, |byte| usize::from(byte >> 4) * 4)),
+        proto::UDP => (L4::Udp, 8, 8),
         _ => return,
     };
-    let least = if h.proto == proto::TCP { 20 } else { 8 };
-    if header_len < least || at + header_len > head.len() {
-        return;
+    if len >= least && at + len <= head.len() {
+        h.l4 = l4;
+        h.end = (at + len) as u8;
     }
-    h.l4 = if h.proto == proto::TCP { L4::Tcp } else { L4::Udp };
-    h.end = (at + header_len) as u8;
 }
 
 #[cfg(test)]
