@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use switch::{Limits, PortId, PortRule, Row, RuleError, Switch};
 use thiserror::Error;
@@ -92,6 +93,7 @@ impl Fabric {
             switch: Mutex::new(Switch::new(config.limits)),
             mailboxes: (0..count).map(|_| Mailbox::default()).collect(),
             doorbells: (0..count).map(|_| Doorbell::new()).collect::<io::Result<_>>()?,
+            obeyed: (0..count).map(|_| AtomicU64::new(0)).collect(),
             start: Instant::now(),
         });
         let workers: Vec<_> = (0..count).map(|_| Arc::new(WorkerCounters::default())).collect();
@@ -143,7 +145,8 @@ impl Fabric {
         self.publish(&state);
     }
 
-    /// Hands a queue pair, number `index` of `port`, to a worker. `receives`: others may send to its Rx ring.
+    /// Hands a queue pair, number `index` of `port`, to a worker. `receives`: others may send to its Rx ring. When it
+    /// returns, all workers know of the queue.
     ///
     /// The pair comes back by [`detach`](Self::detach). `None`: there is no such port.
     pub fn attach(&self, port: PortId, index: u16, pair: Box<dyn QueuePair>, receives: bool) -> Option<QueueId> {
@@ -165,7 +168,9 @@ impl Fabric {
         };
         entry.queues.insert(queue, Queue { index, worker, receives });
         self.send(worker, Command::Attach(Box::new(attachment)));
-        self.publish(&state);
+        let version = self.publish(&state);
+        drop(state);
+        self.await_workers(version);
         Some(queue)
     }
 
@@ -173,13 +178,13 @@ impl Fabric {
     /// milliseconds while a receiver is full). `None`: it is not attached.
     pub fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
         let (reply, pair) = mpsc::channel();
-        {
-            let mut state = self.lock();
-            let port = state.ports.values_mut().find(|port| port.queues.contains_key(&queue))?;
-            let worker = port.queues.remove(&queue)?.worker;
-            self.publish(&state);
-            self.send(worker, Command::Detach(queue, reply));
-        }
+        let mut state = self.lock();
+        let port = state.ports.values_mut().find(|port| port.queues.contains_key(&queue))?;
+        let worker = port.queues.remove(&queue)?.worker;
+        let version = self.publish(&state);
+        self.send(worker, Command::Detach(queue, reply));
+        drop(state);
+        self.await_workers(version);
         pair.recv().ok()
     }
 
@@ -224,7 +229,7 @@ impl Fabric {
         Some((queue.worker + count - usize::from(queue.index) % count) % count)
     }
 
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &State) -> u64 {
         let mut topology = Topology::default();
         for (&id, port) in &state.ports {
             let receiving = port.queues.iter().filter(|(_, queue)| queue.receives);
@@ -235,8 +240,18 @@ impl Fabric {
             topology.ports.resize_with(usize::from(id) + 1, PortView::default);
             topology.ports[usize::from(id)] = PortView { receivers, mtu: port.mtu };
         }
-        self.shared.topology.set(topology);
-        // A sleeping worker looks at the topology when it wakes; nothing is sent before that.
+        // A sleeping worker sees it when it wakes; nothing is sent before that.
+        self.shared.topology.set(topology)
+    }
+
+    /// Waits until every worker goes by a topology at least as new as `version`: the length of a burst, mostly.
+    fn await_workers(&self, version: u64) {
+        for (doorbell, obeyed) in self.shared.doorbells.iter().zip(&self.shared.obeyed) {
+            doorbell.ring();
+            while obeyed.load(Ordering::Acquire) < version {
+                std::thread::sleep(Duration::from_micros(5));
+            }
+        }
     }
 
     fn send(&self, worker: usize, command: Command) {

@@ -53,11 +53,16 @@ impl<T> Published<T> {
         Published { version: AtomicU64::new(1), value: Mutex::new(Arc::new(value)) }
     }
 
-    /// Replaces the value.
-    pub fn set(&self, value: T) {
+    /// Replaces the value; returns the number of its version.
+    pub fn set(&self, value: T) -> u64 {
         let mut current = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(value);
-        self.version.fetch_add(1, Ordering::Release);
+        self.version.fetch_add(1, Ordering::Release) + 1
+    }
+
+    /// Whether there is a newer value than `seen`.
+    pub fn is_newer(&self, seen: u64) -> bool {
+        self.version.load(Ordering::Acquire) != seen
     }
 
     /// The value, if it is newer than `seen`, which is brought up to date.

@@ -5,7 +5,7 @@
 //! kernel.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -75,6 +75,8 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     /// Wakes a worker.
     pub doorbells: Vec<Doorbell>,
+    /// The topology that each worker goes by.
+    pub obeyed: Vec<AtomicU64>,
     /// When seconds began to be counted.
     pub start: Instant,
 }
@@ -105,7 +107,9 @@ pub struct Worker {
     pub(crate) dirty: Vec<usize>,
     pub(crate) now: Instant,
     pub(crate) seconds: u32,
+    topology: Arc<Topology>,
     seen: u64,
+    stale: bool,
     active: Vec<usize>,
     watcher: Watcher,
     window: Window,
@@ -136,7 +140,9 @@ impl Worker {
             dirty: Vec::with_capacity(BURST),
             now,
             seconds: shared.seconds(now),
+            topology: Arc::default(),
             seen: 0,
+            stale: true,
             active: Vec::new(),
             watcher,
             window: Window::default(),
@@ -163,8 +169,13 @@ impl Worker {
         }
     }
 
-    /// Carries out commands, and takes note of a changed topology. False: the end.
+    /// Takes note of a changed topology, and carries out commands. False: the end.
     fn obey(&mut self) -> bool {
+        // In this order: a command is posted before the topology that supposes it is carried out.
+        if let Some(topology) = self.shared.topology.newer(&mut self.seen) {
+            self.topology = topology;
+            self.stale = true;
+        }
         if self.shared.mailboxes[self.own].has_mail() {
             for command in self.shared.mailboxes[self.own].take() {
                 match command {
@@ -174,9 +185,10 @@ impl Worker {
                 }
             }
         }
-        if let Some(topology) = self.shared.topology.newer(&mut self.seen) {
-            self.routes = Routes::new(&topology, self.own, self.slots.by_queue());
+        if std::mem::take(&mut self.stale) {
+            self.routes = Routes::new(&self.topology, self.own, self.slots.by_queue());
             self.settle();
+            self.shared.obeyed[self.own].store(self.seen, Ordering::Release);
         }
         true
     }
@@ -197,7 +209,7 @@ impl Worker {
             }
         }
         self.active.push(at);
-        self.seen = 0;
+        self.stale = true;
     }
 
     fn detach(&mut self, queue: QueueId, reply: Sender<Box<dyn QueuePair>>) {
@@ -223,7 +235,7 @@ impl Worker {
         self.active.retain(|&other| other != at);
         self.dirty.retain(|&other| other != at);
         self.forget_waits(at);
-        self.seen = 0;
+        self.stale = true;
         if let Some(reply) = slot.leaving.take() {
             // Whoever asked may have given up.
             let _ = reply.send(slot.on.pair);
@@ -439,7 +451,7 @@ impl Worker {
     fn sleep(&mut self, limit: Option<Duration>) {
         let doorbell = &self.shared.doorbells[self.own].sleeping;
         doorbell.announce();
-        if self.shared.mailboxes[self.own].has_mail() || self.crossing.has_mail() {
+        if self.has_mail() {
             doorbell.awake();
             return;
         }
@@ -450,6 +462,12 @@ impl Worker {
         self.tick();
         self.window.slept(self.now - slept);
         self.moved = self.now;
+    }
+
+    /// Whether another thread has left something for this worker.
+    fn has_mail(&self) -> bool {
+        let shared = &self.shared;
+        self.crossing.has_mail() || shared.mailboxes[self.own].has_mail() || shared.topology.is_newer(self.seen)
     }
 
     /// Takes note of the signals that have come, waiting for one up to `limit`.

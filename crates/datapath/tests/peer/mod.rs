@@ -1,0 +1,202 @@
+//! A guest made of two lists: what it sends, and what it received.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use datapath::burst::Burst;
+use datapath::fabric::{Fabric, PortSpec};
+use datapath::port::{Breach, Notified, Packet, QueuePair};
+use datapath::topology::QueueId;
+use frame::{Accepts, VNET_LEN};
+use ring::device::Put;
+use ring::region::Memory;
+use rustix::event::{EventfdFlags, eventfd};
+use switch::{PortId, PortRule};
+
+#[derive(Default)]
+struct State {
+    sending: VecDeque<Vec<u8>>,
+    fetched: usize,
+    received: Vec<Vec<u8>>,
+    room: usize,
+    completed: usize,
+    kick: [bool; 2],
+    breaks: bool,
+}
+
+/// The test's end of a queue.
+#[derive(Clone)]
+pub struct Peer {
+    state: Arc<Mutex<State>>,
+    bells: Arc<[OwnedFd; 2]>,
+    pub id: QueueId,
+}
+
+/// The datapath's end.
+pub struct Pair {
+    peer: Peer,
+    memory: Arc<Memory>,
+    accepts: Accepts,
+}
+
+const SLOT: u64 = 72 * 1024;
+
+impl Peer {
+    /// A queue number `index` of `port` that receives up to `room` frames.
+    pub fn attach(fabric: &Fabric, port: PortId, index: u16, accepts: Accepts, room: usize) -> Peer {
+        let bell = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let state = Arc::new(Mutex::new(State { room, ..State::default() }));
+        let mut peer = Peer { state, bells: Arc::new([bell(), bell()]), id: QueueId(0) };
+        let memory = Arc::new(Memory::anonymous((SLOT * 64) as usize).unwrap());
+        let pair = Pair { peer: peer.clone(), memory, accepts };
+        peer.id = fabric.attach(port, index, Box::new(pair), true).unwrap();
+        peer
+    }
+
+    /// Sends frames, and kicks if the datapath asked for it.
+    pub fn send(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
+        let mut state = self.state.lock().unwrap();
+        state.sending.extend(frames.into_iter().map(|frame| [vec![0; VNET_LEN], frame].concat()));
+        self.kick(&mut state, 0);
+    }
+
+    /// Sends a frame with an offload header.
+    pub fn send_with(&self, vnet: [u8; VNET_LEN], frame: &[u8]) {
+        let mut state = self.state.lock().unwrap();
+        state.sending.push_back([&vnet, frame].concat());
+        self.kick(&mut state, 0);
+    }
+
+    fn kick(&self, state: &mut State, which: usize) {
+        if std::mem::take(&mut state.kick[which]) {
+            rustix::io::write(&self.bells[which], &1u64.to_ne_bytes()).unwrap();
+        }
+    }
+
+    /// Posts room for `n` more frames.
+    pub fn post(&self, n: usize) {
+        let mut state = self.state.lock().unwrap();
+        state.room += n;
+        self.kick(&mut state, 1);
+    }
+
+    /// Breaks the protocol at the next fetch.
+    pub fn misbehave(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.breaks = true;
+        self.kick(&mut state, 0);
+    }
+
+    /// Frames received so far; they are taken.
+    pub fn received(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.state.lock().unwrap().received)
+    }
+
+    /// Waits until `n` frames are there, and takes them.
+    pub fn expect(&self, n: usize) -> Vec<Vec<u8>> {
+        wait(|| self.state.lock().unwrap().received.len() >= n);
+        self.received()
+    }
+
+    /// Frames sent that are complete.
+    pub fn completed(&self) -> usize {
+        self.state.lock().unwrap().completed
+    }
+}
+
+/// Waits for something that must come; a minute is for ever.
+pub fn wait(mut there: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !there() {
+        assert!(start.elapsed() < Duration::from_secs(60), "waited for a minute in vain");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// A port without VLANs whose breaches are noted.
+pub fn port(fabric: &Fabric, rule: PortRule) -> (PortId, Arc<Mutex<Vec<Breach>>>) {
+    let breaches: Arc<Mutex<Vec<Breach>>> = Arc::default();
+    let note = Arc::clone(&breaches);
+    let on_break = Arc::new(move |_, breach| note.lock().unwrap().push(breach));
+    (fabric.add_port(PortSpec { rule, mtu: None, on_break }).unwrap(), breaches)
+}
+
+impl QueuePair for Pair {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+        let mut state = self.peer.state.lock().unwrap();
+        if state.breaks {
+            return Err(Breach::Gone);
+        }
+        let memory = &self.memory;
+        burst.fill(VNET_LEN, |gather, chains, room| {
+            let free = 64 - state.fetched;
+            for (at, frame) in state.sending.iter().enumerate().skip(state.fetched).take(room.min(free)) {
+                let at = (state.completed + at) as u64 % 64 * SLOT;
+                memory.write(at, frame).unwrap();
+                chains.push(gather.push_range(memory, at, frame.len() as u32)?);
+            }
+            state.fetched += chains.len();
+            Ok(chains.len())
+        })
+    }
+
+    fn complete(&mut self, n: usize) {
+        let mut state = self.peer.state.lock().unwrap();
+        assert!(n <= state.fetched, "completed {n} of {}", state.fetched);
+        state.sending.drain(..n);
+        state.fetched -= n;
+        state.completed += n;
+    }
+
+    fn rewind(&mut self, n: usize) {
+        let mut state = self.peer.state.lock().unwrap();
+        assert!(n <= state.fetched);
+        state.fetched -= n;
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.accepts
+    }
+
+    fn prepare(&mut self, _: usize) -> Result<(), Breach> {
+        Ok(())
+    }
+
+    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Breach> {
+        let mut state = self.peer.state.lock().unwrap();
+        if state.received.len() >= state.room {
+            return Ok(Put::Full);
+        }
+        let mut frame = packet.head.to_vec();
+        let mut body = vec![0; packet.body.len() as usize];
+        assert_eq!(packet.body.read(&mut body), body.len());
+        frame.extend(body);
+        state.received.push(frame);
+        Ok(Put::Done)
+    }
+
+    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+        Ok([Notified::Sent; 2])
+    }
+
+    fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
+        let mut state = self.peer.state.lock().unwrap();
+        state.kick = [true, rx];
+        Ok(state.sending.len() > state.fetched || rx && state.received.len() < state.room || state.breaks)
+    }
+
+    fn disarm(&mut self) {
+        self.peer.state.lock().unwrap().kick = [false; 2];
+    }
+
+    fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        self.peer.bells.each_ref().map(|bell| Some(bell.as_fd()))
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
