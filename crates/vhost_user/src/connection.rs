@@ -1,0 +1,187 @@
+//! One connected socket: messages out of its bytes, replies into it.
+//!
+//! Nothing here blocks. A front-end that sends half a message, or does not read its replies, keeps only its own
+//! connection waiting; whoever waits for it can be told to stop. Descriptors that come along belong to the message
+//! whose bytes they came with, since no more is read at a time than the message at hand still lacks.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send, sockopt,
+};
+use thiserror::Error;
+
+use crate::message::{BadMessage, HEADER_LEN, Header, MAX_FDS, MAX_PAYLOAD};
+
+/// Why a connection cannot be read or written any more.
+#[derive(Debug, Error)]
+pub enum ConnectionError {
+    /// A header that makes no sense, or too many descriptors: where the next message begins cannot be known.
+    #[error(transparent)]
+    Message(#[from] BadMessage),
+    /// The front-end closed the connection within a message.
+    #[error("the connection ended in the middle of a message")]
+    Truncated,
+    /// The socket failed.
+    #[error("socket: {0}")]
+    Socket(io::Error),
+}
+
+impl From<Errno> for ConnectionError {
+    fn from(errno: Errno) -> Self {
+        ConnectionError::Socket(errno.into())
+    }
+}
+
+/// A message that came whole.
+#[derive(Debug)]
+pub struct Message {
+    /// Its header.
+    pub header: Header,
+    /// Its payload, as long as the header says.
+    pub payload: Vec<u8>,
+    /// Descriptors that came with it.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// What there is to read.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A whole message.
+    Message(Message),
+    /// Not enough yet.
+    Nothing,
+    /// The front-end has closed the connection.
+    End,
+}
+
+/// A connected socket, and the message that is on its way in.
+pub struct Connection {
+    socket: OwnedFd,
+    bytes: Box<[u8; HEADER_LEN + MAX_PAYLOAD]>,
+    have: usize,
+    fds: Vec<OwnedFd>,
+    outgoing: Vec<u8>,
+}
+
+impl Connection {
+    /// A connection on a socket that does not block.
+    pub fn new(socket: OwnedFd) -> Self {
+        Connection {
+            socket,
+            bytes: Box::new([0; HEADER_LEN + MAX_PAYLOAD]),
+            have: 0,
+            fds: Vec::new(),
+            outgoing: Vec::new(),
+        }
+    }
+
+    /// Process id of the front-end when it connected, as the kernel knows it.
+    pub fn peer(&self) -> Option<i32> {
+        sockopt::socket_peercred(&self.socket).ok().map(|cred| cred.pid.as_raw_nonzero().get())
+    }
+
+    /// Reads what there is, up to the end of one message.
+    ///
+    /// # Errors
+    /// When the bytes make no sense, or the socket fails.
+    pub fn read(&mut self) -> Result<Incoming, ConnectionError> {
+        loop {
+            let header = self.header()?;
+            let need = HEADER_LEN + header.map_or(0, |header| header.size);
+            if let (true, Some(header)) = (self.have == need, header) {
+                return Ok(Incoming::Message(self.finish(header)));
+            }
+            match self.receive(need) {
+                Ok(0) if self.have == 0 => return Ok(Incoming::End),
+                Ok(0) => return Err(ConnectionError::Truncated),
+                Ok(count) => self.have += count,
+                Err(Errno::AGAIN) => return Ok(Incoming::Nothing),
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET) => return Ok(Incoming::End),
+                Err(Errno::TOOBIG) => return Err(self.too_many()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// The header, once it is there.
+    fn header(&self) -> Result<Option<Header>, BadMessage> {
+        match self.bytes.first_chunk() {
+            Some(bytes) if self.have >= HEADER_LEN => Header::parse(bytes).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn finish(&mut self, header: Header) -> Message {
+        let payload = self.bytes.get(HEADER_LEN..self.have).unwrap_or_default().to_vec();
+        self.have = 0;
+        Message { header, payload, fds: std::mem::take(&mut self.fds) }
+    }
+
+    fn too_many(&self) -> ConnectionError {
+        let name = self.header().ok().flatten().map_or("a message", |header| header.name());
+        BadMessage::TooManyDescriptors { name }.into()
+    }
+
+    /// Receives towards `need` bytes of the message at hand. `TOOBIG`: more descriptors than a message may have; those
+    /// that did not fit are closed by the kernel, the others with the connection.
+    fn receive(&mut self, need: usize) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let room = self.bytes.get_mut(self.have..need).unwrap_or_default();
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let got = recvmsg(&self.socket, &mut [IoSliceMut::new(room)], &mut control, flags)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                self.fds.extend(fds);
+            }
+        }
+        match self.fds.len() > MAX_FDS || got.flags.contains(ReturnFlags::CTRUNC) {
+            true => Err(Errno::TOOBIG),
+            false => Ok(got.bytes),
+        }
+    }
+
+    /// Sends `bytes`, or keeps what the front-end does not take yet.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        self.outgoing.extend_from_slice(bytes);
+        self.drain()
+    }
+
+    /// Sends what was kept.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn drain(&mut self) -> Result<(), ConnectionError> {
+        while !self.outgoing.is_empty() {
+            match send(&self.socket, &self.outgoing, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(count) => drop(self.outgoing.drain(..count)),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether replies wait to be taken. Then nothing more is to be read, so that they cannot pile up.
+    pub fn is_clogged(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

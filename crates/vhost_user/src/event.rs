@@ -1,0 +1,85 @@
+//! Event descriptors: those that a front-end sends, and our own.
+//!
+//! The front-end keeps the other end of what it sends, and may send anything. Only a real eventfd is let in, so that
+//! no write of ours can reach a file, fill a pipe or kill the process; and it is made non-blocking, so that a counter
+//! which the front-end has filled to the brim is an interrupt that is pending anyway, and not a worker that waits.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
+
+/// An eventfd that a front-end signals through, or is signalled through.
+#[derive(Debug)]
+pub struct Event(OwnedFd);
+
+impl Event {
+    /// Takes a descriptor that came from a front-end, if it is an eventfd.
+    pub fn adopt(fd: OwnedFd) -> Option<Event> {
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let target = readlinkat(rustix::fs::CWD, link, Vec::new()).ok()?;
+        if target.as_bytes() != b"anon_inode:[eventfd]" {
+            return None;
+        }
+        let flags = fcntl_getfl(&fd).ok()?;
+        fcntl_setfl(&fd, flags | OFlags::NONBLOCK).ok()?;
+        Some(Event(fd))
+    }
+
+    /// A new one.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn new() -> io::Result<Event> {
+        Ok(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Signals it.
+    #[inline]
+    pub fn signal(&self) {
+        // The only failure that can be is a full counter: then it is signalled already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Forgets signals that came so far.
+    pub fn clear(&self) {
+        // It fails when there were none.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_eventfd_is_let_in() {
+        let (pipe, _writer) = rustix::pipe::pipe().unwrap();
+        assert!(Event::adopt(pipe).is_none());
+        let file = tempfile::tempfile().unwrap();
+        assert!(Event::adopt(file.into()).is_none());
+        let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let event = Event::adopt(blocking).unwrap();
+        assert!(fcntl_getfl(&event.0).unwrap().contains(OFlags::NONBLOCK));
+    }
+
+    #[test]
+    fn a_full_counter_does_not_block() {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let event = Event::adopt(fd).unwrap();
+        event.signal();
+        event.clear();
+        event.signal();
+        let mut count = [0; 8];
+        rustix::io::read(&event.0, &mut count).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 1);
+    }
+}

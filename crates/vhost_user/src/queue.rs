@@ -1,0 +1,258 @@
+//! A guest's queue pair: the rings of one vhost-user connection as the datapath sees them.
+//!
+//! One owner at a time: while a worker has the pair, nobody else touches it; the session takes it back, changes what
+//! has changed, and hands it over again. Everything that a worker does here is bounded by the burst that it does it
+//! for, and nothing blocks.
+
+use std::any::Any;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use datapath::burst::Burst;
+use datapath::count::Drop;
+use datapath::flowcache::Fate;
+use datapath::port::{Breach, Notified, Packet, QueuePair};
+use frame::Accepts;
+use ring::{DeviceRing, Memory, Put, RingConfig, Violation};
+
+use crate::event::Event;
+use crate::feature::{Features, bit};
+
+/// Which ring of a pair, in the guest's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The guest receives; ring numbers are even (virtio 1.2, 5.1.2).
+    Rx,
+    /// The guest transmits; ring numbers are odd.
+    Tx,
+}
+
+impl Side {
+    /// The side of ring number `ring`.
+    pub fn of(ring: usize) -> Side {
+        if ring.is_multiple_of(2) { Side::Rx } else { Side::Tx }
+    }
+}
+
+/// How a ring's two ends signal each other, and whether it may pass data.
+#[derive(Clone, Debug, Default)]
+pub struct Wires {
+    /// The driver signals through this. `None`: it expects the ring to be polled.
+    pub kick: Option<Arc<Event>>,
+    /// The driver is interrupted through this. `None`: it polls.
+    pub call: Option<Arc<Event>>,
+    /// Disabled rings pass no data: Tx is drained and discarded, Rx is not filled.
+    pub enabled: bool,
+}
+
+/// What a session does to a pair while no worker has it.
+pub trait Pair: QueuePair {
+    /// Attaches to a ring in the guest's memory, in place of what was there.
+    ///
+    /// # Errors
+    /// When the ring cannot be where it is said to be.
+    fn start(&mut self, side: Side, memory: Arc<Memory>, config: &RingConfig, wires: Wires) -> Result<(), Violation>;
+
+    /// Lets go of a ring and says where it stands, as `GET_VRING_BASE` answers. `None`: it was not started.
+    fn stop(&mut self, side: Side) -> Option<u32>;
+
+    /// Changes how a ring that is started signals and whether it passes data.
+    fn rewire(&mut self, side: Side, wires: Wires);
+
+    /// Finds the ring anew in a changed memory; one that is not started does not mind.
+    ///
+    /// # Errors
+    /// When the ring is not in the new memory.
+    fn set_memory(&mut self, side: Side, memory: Arc<Memory>) -> Result<(), Violation>;
+
+    /// Whether the ring is started.
+    fn has(&self, side: Side) -> bool;
+
+    /// Whether frames may be put.
+    fn receives(&self) -> bool;
+}
+
+/// A ring and its wires.
+struct End<R> {
+    ring: R,
+    wires: Wires,
+    /// Chains completed or frames put since the last publication.
+    unpublished: bool,
+}
+
+impl<R: DeviceRing> End<R> {
+    fn publish(&mut self) -> Notified {
+        if !std::mem::take(&mut self.unpublished) {
+            return Notified::Nothing;
+        }
+        let wanted = self.ring.publish();
+        match &self.wires.call {
+            Some(call) if wanted => {
+                call.signal();
+                Notified::Sent
+            }
+            _ => Notified::Suppressed,
+        }
+    }
+
+    /// A driver that gave no kick expects its ring to be looked at all the time: there is always something.
+    fn arm(&mut self) -> Result<bool, Violation> {
+        Ok(self.ring.arm()? || self.wires.kick.is_none())
+    }
+
+    fn kick(&self) -> Option<BorrowedFd<'_>> {
+        self.wires.kick.as_ref().map(|kick| kick.as_fd())
+    }
+}
+
+/// A queue pair over virtqueues of one layout.
+pub struct VirtioPair<R> {
+    tx: Option<End<R>>,
+    rx: Option<End<R>>,
+    vnet_len: usize,
+    mergeable: bool,
+    accepts: Accepts,
+}
+
+impl<R: DeviceRing + 'static> VirtioPair<R> {
+    /// A pair without rings, for a guest with these features.
+    pub fn new(features: Features) -> Self {
+        VirtioPair {
+            tx: None,
+            rx: None,
+            vnet_len: features.vnet_len(),
+            mergeable: features.has(bit::MRG_RXBUF),
+            accepts: features.accepts(),
+        }
+    }
+
+    fn end(&mut self, side: Side) -> &mut Option<End<R>> {
+        match side {
+            Side::Rx => &mut self.rx,
+            Side::Tx => &mut self.tx,
+        }
+    }
+}
+
+impl<R: DeviceRing + 'static> Pair for VirtioPair<R> {
+    fn start(&mut self, side: Side, memory: Arc<Memory>, config: &RingConfig, wires: Wires) -> Result<(), Violation> {
+        let mut ring = R::new(memory, config)?;
+        ring.disarm();
+        *self.end(side) = Some(End { ring, wires, unpublished: false });
+        Ok(())
+    }
+
+    fn stop(&mut self, side: Side) -> Option<u32> {
+        let mut end = self.end(side).take()?;
+        end.publish();
+        Some(end.ring.position())
+    }
+
+    fn rewire(&mut self, side: Side, wires: Wires) {
+        if let Some(end) = self.end(side) {
+            end.wires = wires;
+        }
+    }
+
+    fn set_memory(&mut self, side: Side, memory: Arc<Memory>) -> Result<(), Violation> {
+        match self.end(side) {
+            Some(end) => end.ring.set_memory(memory),
+            None => Ok(()),
+        }
+    }
+
+    fn has(&self, side: Side) -> bool {
+        match side {
+            Side::Rx => self.rx.is_some(),
+            Side::Tx => self.tx.is_some(),
+        }
+    }
+
+    fn receives(&self) -> bool {
+        self.rx.as_ref().is_some_and(|rx| rx.wires.enabled)
+    }
+}
+
+impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+        let Some(tx) = &mut self.tx else {
+            return Ok(());
+        };
+        burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max))?;
+        if !tx.wires.enabled {
+            for frame in burst.frames_mut() {
+                frame.fate = Fate::Drop(Drop::TxDisabled);
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, n: usize) {
+        if let Some(tx) = self.tx.as_mut().filter(|_| n > 0) {
+            tx.ring.complete(n);
+            tx.unpublished = true;
+        }
+    }
+
+    fn rewind(&mut self, n: usize) {
+        if let Some(tx) = &mut self.tx {
+            tx.ring.rewind(n);
+        }
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.accepts
+    }
+
+    fn prepare(&mut self, n: usize) -> Result<(), Breach> {
+        if let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) {
+            rx.ring.prepare(n)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Breach> {
+        let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
+            return Ok(Put::Full);
+        };
+        let mut offload = *packet.offload;
+        offload.valid &= self.accepts.csum;
+        let mut net = frame::vnet::encode(&offload, packet.headers_len);
+        let net = net.get_mut(..self.vnet_len).unwrap_or_default();
+        let put = rx.ring.put(net, packet.head, packet.body, self.mergeable)?;
+        rx.unpublished |= put == Put::Done;
+        Ok(put)
+    }
+
+    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+        let publish = |end: &mut Option<End<R>>| end.as_mut().map_or(Notified::Nothing, End::publish);
+        Ok([publish(&mut self.tx), publish(&mut self.rx)])
+    }
+
+    fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
+        let mut there = false;
+        if let Some(tx) = &mut self.tx {
+            there |= tx.arm()?;
+        }
+        if let Some(rx) = self.rx.as_mut().filter(|_| rx) {
+            there |= rx.arm()?;
+        }
+        Ok(there)
+    }
+
+    fn disarm(&mut self) {
+        for end in [&mut self.tx, &mut self.rx].into_iter().flatten() {
+            end.ring.disarm();
+        }
+    }
+
+    fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [&self.tx, &self.rx].map(|end| end.as_ref().and_then(End::kick))
+    }
+
+    /// A `Box<dyn Pair>`, whatever the layout.
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        let pair: Box<dyn Pair> = self;
+        Box::new(pair)
+    }
+}

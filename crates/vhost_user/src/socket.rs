@@ -1,0 +1,203 @@
+//! Where front-ends and ports find each other: a path in the file system.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Stat, lstat, unlink};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
+use thiserror::Error;
+
+/// Front-ends that may wait while another is connected.
+const BACKLOG: i32 = 4;
+
+/// Why a socket cannot be had.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    /// The path does not fit into a socket address.
+    #[error("{}: a socket's path may have at most 107 bytes", .0.display())]
+    TooLong(PathBuf),
+    /// Somebody else listens there.
+    #[error("{}: another process listens on this socket", .0.display())]
+    InUse(PathBuf),
+    /// There is something that is not a socket.
+    #[error("{}: exists and is not a socket; remove it or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// Whatever the kernel says.
+    #[error("{}: {}", .0.display(), .1)]
+    Os(PathBuf, io::Error),
+}
+
+fn address(path: &Path) -> Result<SocketAddrUnix, SocketError> {
+    SocketAddrUnix::new(path).map_err(|_| SocketError::TooLong(path.into()))
+}
+
+fn stream(path: &Path) -> Result<OwnedFd, SocketError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|e| os(path, e))
+}
+
+fn os(path: &Path, errno: Errno) -> SocketError {
+    SocketError::Os(path.into(), errno.into())
+}
+
+/// Connects to whoever listens at `path`.
+///
+/// # Errors
+/// When nobody does, or its queue is full.
+pub fn connect_to(path: &Path) -> Result<OwnedFd, SocketError> {
+    let socket = stream(path)?;
+    connect(&socket, &address(path)?).map_err(|e| os(path, e))?;
+    Ok(socket)
+}
+
+/// A listening socket. Dropped, it takes its file with it, unless somebody else has put another in its place.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    file: (u64, u64),
+}
+
+impl Listener {
+    /// Listens at `path`. A file that a process left behind is replaced; one that a process still listens on is not.
+    ///
+    /// # Errors
+    /// When the path is taken or impossible.
+    pub fn bind(path: &Path) -> Result<Listener, SocketError> {
+        let address = address(path)?;
+        let socket = stream(path)?;
+        let bound = match bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) => {
+                remove_stale(path)?;
+                bind(&socket, &address)
+            }
+            other => other,
+        };
+        bound.map_err(|e| if e == Errno::ADDRINUSE { SocketError::InUse(path.into()) } else { os(path, e) })?;
+        let file = identity(&lstat(path).map_err(|e| os(path, e))?);
+        let listener = Listener { socket, path: path.into(), file };
+        listen(&listener.socket, BACKLOG).map_err(|e| os(path, e))?;
+        Ok(listener)
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next front-end, if one waits.
+    ///
+    /// # Errors
+    /// Whatever the kernel says.
+    pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
+        match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if lstat(&self.path).is_ok_and(|stat| identity(&stat) == self.file) {
+            // Nothing is left to be done about a file that cannot be removed.
+            let _ = unlink(&self.path);
+        }
+    }
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Removes a socket that nobody listens on.
+fn remove_stale(path: &Path) -> Result<(), SocketError> {
+    match lstat(path) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Socket => {}
+        Ok(_) => return Err(SocketError::NotASocket(path.into())),
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(os(path, errno)),
+    }
+    match connect(stream(path)?, &address(path)?) {
+        Err(Errno::CONNREFUSED) => {}
+        Err(Errno::NOENT) => return Ok(()),
+        Ok(()) | Err(Errno::AGAIN) => return Err(SocketError::InUse(path.into())),
+        Err(errno) => return Err(os(path, errno)),
+    }
+    match unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(os(path, errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn a_stale_socket_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let listener = Listener::bind(&path).unwrap();
+        let _front = UnixStream::connect(&path).unwrap();
+        assert!(listener.accept().unwrap().is_some());
+        assert!(listener.accept().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_live_socket_is_not_stolen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        let _live = UnixListener::bind(&path).unwrap();
+        assert!(matches!(Listener::bind(&path), Err(SocketError::InUse(_))));
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(matches!(Listener::bind(&path), Err(SocketError::NotASocket(_))));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn the_file_goes_with_the_listener_unless_it_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        drop(Listener::bind(&path).unwrap());
+        assert!(!path.exists());
+        let ours = Listener::bind(&path).unwrap();
+        // Made before the old one goes, so that it cannot have the same inode number.
+        let other = dir.path().join("other.sock");
+        let _theirs = UnixListener::bind(&other).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        drop(ours);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn impossible_paths_are_named() {
+        let long = PathBuf::from(format!("/tmp/{}", "x".repeat(200)));
+        assert!(matches!(Listener::bind(&long), Err(SocketError::TooLong(_))));
+        let nowhere = Path::new("/nonexistent/port.sock");
+        let error = Listener::bind(nowhere).unwrap_err().to_string();
+        assert!(error.starts_with("/nonexistent/port.sock: "), "{error}");
+        assert!(connect_to(nowhere).is_err());
+    }
+}
