@@ -5,6 +5,9 @@ use std::ptr;
 /// Up to this length a copy is made of at most eight loads and stores, without a call.
 const SHORT: usize = 128;
 
+/// Bytes that one prefetch brings near.
+pub(crate) const CACHE_LINE: usize = 64;
+
 /// Copies `n` bytes.
 ///
 /// Source and destination may overlap: nothing keeps a guest from giving the same bytes as a buffer to send and as a
@@ -53,6 +56,31 @@ unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, n: usize) {
     }
 }
 
+/// Copies one 16-byte structure out of shared memory, reading each byte exactly once, and returns it as two words.
+///
+/// # Safety
+/// 16 bytes must be mapped readable at `from`.
+#[inline(always)]
+pub(crate) unsafe fn load16(from: *const u8) -> [u64; 2] {
+    if from.addr().is_multiple_of(align_of::<u64>()) {
+        let words = from.cast::<u64>();
+        // SAFETY: the caller's promise, and aligned, as just checked.
+        unsafe { [words.read_volatile(), words.add(1).read_volatile()] }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { load16_bytewise(from) }
+    }
+}
+
+/// # Safety
+/// As for [`load16`].
+#[cold]
+unsafe fn load16_bytewise(from: *const u8) -> [u64; 2] {
+    // SAFETY: the caller's promise; bytes are always aligned.
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| unsafe { from.add(at + i).read_volatile() }));
+    [word(0), word(8)]
+}
+
 /// Brings the cache line at `at` near, to be read. Any address will do.
 #[inline(always)]
 pub(crate) fn prefetch(at: *const u8) {
@@ -68,7 +96,17 @@ pub(crate) fn prefetch(at: *const u8) {
 
 #[cfg(test)]
 mod tests {
-    use super::copy;
+    use super::{copy, load16};
+
+    #[test]
+    fn loads_descriptors_at_any_address() {
+        let bytes: Vec<u8> = (0..40).collect();
+        for shift in 0..16 {
+            // SAFETY: within the vector.
+            let words = unsafe { load16(bytes.as_ptr().add(shift)) };
+            assert_eq!(words.map(u64::to_le_bytes).concat(), bytes[shift..shift + 16]);
+        }
+    }
 
     #[test]
     fn copies_every_short_length_and_nothing_more() {

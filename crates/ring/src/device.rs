@@ -85,7 +85,8 @@ pub trait DeviceRing: Send + Sized {
     /// once, and each descriptor exactly once.
     ///
     /// # Errors
-    /// Whatever the peer did wrong; then nothing was fetched.
+    /// What the peer did wrong with the next chain; then nothing was fetched. Good chains before a broken one are
+    /// fetched first, and the next call tells about it.
     fn fetch(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, max: usize) -> Result<usize, Violation>;
 
     /// Tx: chains that were fetched and are not complete.
@@ -103,7 +104,7 @@ pub trait DeviceRing: Send + Sized {
     /// returns how many are ready in total.
     ///
     /// # Errors
-    /// Whatever the peer did wrong with a buffer.
+    /// What the peer did wrong with the next buffer.
     fn prepare(&mut self, n: usize) -> Result<usize, Violation>;
 
     /// Rx: writes one frame into the peer's next buffers: `net`, the `virtio_net_hdr` of 10 or 12 bytes; `head`,
@@ -111,15 +112,15 @@ pub trait DeviceRing: Send + Sized {
     /// 10 and 11 of a `net` of 12 bytes. With `mergeable` a frame takes as many buffers as it needs, otherwise one.
     ///
     /// # Errors
-    /// Whatever the peer did wrong with a buffer.
+    /// What the peer did wrong with the next buffer.
     fn put(&mut self, net: &mut [u8], head: &[u8], body: Body<'_>, mergeable: bool) -> Result<Put, Violation>;
 
     /// Makes everything that was completed or put since the last time visible to the peer, all at once. True when
     /// the peer wants an interrupt for it.
     fn publish(&mut self) -> bool;
 
-    /// Asks the peer to kick when it publishes more, and looks once more. True when something is there already:
-    /// then no kick may come for it.
+    /// Asks the peer to kick when it publishes more, and looks once more. True when something is there already, that
+    /// was not fetched or taken ahead: then no kick may come for it.
     ///
     /// # Errors
     /// When the peer's available index is nonsense.
@@ -128,7 +129,8 @@ pub trait DeviceRing: Send + Sized {
     /// Asks the peer not to kick. With the event index this is free: the event is left where it was, in the past.
     fn disarm(&mut self);
 
-    /// Whether anything is published that was not fetched (Tx) or filled (Rx; buffers taken ahead count).
+    /// Whether anything is published that was not fetched (Tx) or taken ahead (Rx; [`prepare`](Self::prepare) tells
+    /// about what was).
     ///
     /// # Errors
     /// When the peer's available index is nonsense.

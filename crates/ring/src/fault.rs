@@ -105,7 +105,8 @@ fn install() -> io::Result<()> {
         return Ok(());
     }
     // SAFETY: sigaction is plain data for which all zeros is a valid value.
-    let (mut previous, mut ours): (libc::sigaction, libc::sigaction) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let (mut previous, mut ours): (libc::sigaction, libc::sigaction) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: asks only, into a struct of our own.
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &mut previous) } != 0 {
         return Err(io::Error::last_os_error());

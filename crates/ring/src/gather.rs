@@ -1,16 +1,61 @@
 //! Scatter lists of a burst of chains.
+//!
+//! A [`Gather`] holds spans: raw host addresses and lengths of peer memory. That safe code can use them without harm
+//! rests on this:
+//!
+//! - A span is made only here and in the rings, from a translation by a [`Memory`] whose `Arc` the same gather pins
+//!   first. So every span in a gather points into pages that are mapped as long as the gather holds it.
+//! - [`Gather::clear`] forgets the spans and the pins together, and needs the gather mutably: no [`Body`] can be
+//!   alive then, since a body borrows the gather.
+//! - A [`Chain`] is a pair of plain numbers. One that is stale, or of another gather, is cut to the spans that are
+//!   there: it gives wrong bytes, never wild ones.
+//! - The bytes themselves are never referred to, only copied through raw pointers; that the peer changes them
+//!   meanwhile is expected.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence};
 
+use crate::copy::{copy, prefetch};
+use crate::device::MAX_SPANS;
 use crate::region::Memory;
 use crate::violation::Violation;
+
+/// Most pieces of one `writev(2)`.
+const IOV_MAX: usize = 1024;
+
+/// Memories that a gather has room for from the start.
+const PINS: usize = 16;
+
+/// One piece of host memory that a peer may be changing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) at: NonNull<u8>,
+    pub(crate) len: u32,
+}
+
+impl Span {
+    pub(crate) const EMPTY: Span = Span { at: NonNull::dangling(), len: 0 };
+}
 
 /// The buffers of a burst of chains, wherever their bytes lie. The only way from safe code to bytes that a peer may
 /// be changing.
 #[derive(Debug)]
-pub struct Gather {}
+pub struct Gather {
+    spans: Vec<Span>,
+    max_spans: usize,
+    /// What the spans point into.
+    pins: Vec<Arc<Memory>>,
+}
+
+// SAFETY: the spans point into memory that the pins keep mapped for the whole process, and that is only reached
+// through raw copies; see `Memory`.
+unsafe impl Send for Gather {}
+// SAFETY: as above.
+unsafe impl Sync for Gather {}
 
 /// One chain in a [`Gather`]: a frame, with whatever header its transport puts before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,22 +77,28 @@ impl Chain {
 impl Gather {
     /// Room for `max_spans` pieces of memory (at least as many as one chain can have). Nothing is allocated later.
     pub fn new(max_spans: usize) -> Self {
-        let _ = max_spans;
-        todo!()
+        let max_spans = max_spans.clamp(MAX_SPANS, u32::MAX as usize);
+        Self { spans: Vec::with_capacity(max_spans), max_spans, pins: Vec::with_capacity(PINS) }
     }
 
     /// Forgets all chains, and lets go of the memory they were in. To be called at the end of a burst: a worker
     /// that sleeps must not keep a guest's memory alive.
     pub fn clear(&mut self) {
-        todo!()
+        self.spans.clear();
+        self.pins.clear();
     }
 
     /// The bytes of `chain`. A chain from before a [`clear`](Self::clear), or of another gather, gives some other
     /// bytes, or fewer.
     #[inline]
     pub fn body(&self, chain: Chain) -> Body<'_> {
-        let _ = chain;
-        todo!()
+        Body { spans: self.spans_of(chain), skip: 0, len: chain.len }
+    }
+
+    #[inline]
+    fn spans_of(&self, chain: Chain) -> &[Span] {
+        let first = chain.first as usize;
+        self.spans.get(first..first + chain.count as usize).unwrap_or_default()
     }
 
     /// Appends the `len` bytes at guest address `addr` of `mem` as a chain.
@@ -55,57 +106,140 @@ impl Gather {
     /// # Errors
     /// [`Violation::Outside`], or [`Violation::ChainScattered`] when the gather is full.
     pub fn push_range(&mut self, mem: &Arc<Memory>, addr: u64, len: u32) -> Result<Chain, Violation> {
-        let _ = (mem, addr, len);
-        todo!()
+        self.pin(mem);
+        let mark = self.mark();
+        let (mut at, mut left, mut hint) = (addr, len, 0);
+        while left > 0 {
+            let Some((host, run)) = mem.run(at, &mut hint) else {
+                self.back_to(mark);
+                return Err(Violation::Outside { addr, len: u64::from(len) });
+            };
+            let now = run.min(u64::from(left)) as u32;
+            if !self.push(Span { at: host, len: now }) {
+                self.back_to(mark);
+                return Err(Violation::ChainScattered(self.max_spans as u32));
+            }
+            (at, left) = (at.wrapping_add(u64::from(now)), left - now);
+        }
+        Ok(self.chain_from(mark, len))
     }
 
     /// Appends a chain of another gather, without copying its bytes: for the way from one worker to another. `None`
     /// when there is no room.
     pub fn append_from(&mut self, other: &Gather, chain: Chain) -> Option<Chain> {
-        let _ = (other, chain);
-        todo!()
+        let spans = other.spans_of(chain);
+        if self.spans.len() + spans.len() > self.max_spans {
+            return None;
+        }
+        for mem in &other.pins {
+            self.pin(mem);
+        }
+        let mark = self.mark();
+        self.spans.extend_from_slice(spans);
+        Some(self.chain_from(mark, chain.len))
     }
 
     /// Brings the first bytes of `chain` near.
     #[inline]
     pub fn prefetch(&self, chain: Chain) {
-        let _ = chain;
-        todo!()
+        for span in self.spans_of(chain).iter().take(2) {
+            prefetch(span.at.as_ptr());
+        }
+    }
+
+    /// Keeps `mem` mapped until the next [`clear`](Self::clear). Always before a span of it is pushed.
+    #[inline]
+    pub(crate) fn pin(&mut self, mem: &Arc<Memory>) {
+        if !self.pins.iter().any(|pin| Arc::ptr_eq(pin, mem)) {
+            self.pins.push(mem.clone());
+        }
+    }
+
+    /// Appends one span of a memory that is pinned; false when there is no room.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, span: Span) -> bool {
+        let room = self.spans.len() < self.max_spans;
+        if room {
+            self.spans.push(span);
+        }
+        room
+    }
+
+    /// Where the next chain begins.
+    #[inline]
+    pub(crate) fn mark(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Forgets the spans since `mark`.
+    #[inline]
+    pub(crate) fn back_to(&mut self, mark: usize) {
+        self.spans.truncate(mark);
+    }
+
+    /// The spans since `mark`, `len` bytes in all, as a chain.
+    #[inline]
+    pub(crate) fn chain_from(&self, mark: usize, len: u32) -> Chain {
+        Chain { first: mark as u32, count: (self.spans.len() - mark) as u32, len }
     }
 }
 
 /// Bytes that lie with their sender, in one or more pieces. Reading them twice may give two different results.
 #[derive(Clone, Copy, Debug)]
 pub struct Body<'a> {
-    marker: std::marker::PhantomData<&'a Gather>,
+    spans: &'a [Span],
+    /// Bytes to leave out at the start of the first span: at most its length.
+    skip: u32,
+    len: u32,
 }
+
+// SAFETY: as for `Gather`, which it borrows.
+unsafe impl Send for Body<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Body<'_> {}
 
 impl<'a> Body<'a> {
     /// No bytes.
+    #[inline]
     pub const fn empty() -> Self {
-        todo!()
+        Self { spans: &[], skip: 0, len: 0 }
     }
 
     /// How many bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u32 {
-        todo!()
+        self.len
     }
 
     /// The `len` bytes from `offset`; fewer when there are fewer.
     #[inline]
     #[must_use]
     pub fn slice(&self, offset: u32, len: u32) -> Body<'a> {
-        let _ = (offset, len);
-        todo!()
+        let offset = offset.min(self.len);
+        let len = len.min(self.len - offset);
+        let (mut spans, mut skip) = (self.spans, u64::from(self.skip) + u64::from(offset));
+        while let [first, rest @ ..] = spans
+            && skip >= u64::from(first.len)
+        {
+            skip -= u64::from(first.len);
+            spans = rest;
+        }
+        Body { spans, skip: if spans.is_empty() { 0 } else { skip as u32 }, len }
     }
 
     /// Copies from the start into `buf`; returns how many bytes were copied: the lesser of both lengths.
     #[inline]
     pub fn read(&self, buf: &mut [u8]) -> usize {
-        let _ = buf;
-        todo!()
+        let mut done = 0;
+        self.pieces(buf.len() as u32, |from, len| {
+            // SAFETY: `len` bytes are mapped at `from`; the pieces are not longer than `buf` in all.
+            unsafe { copy(from, buf.as_mut_ptr().add(done), len) };
+            done += len;
+        });
+        // What was copied is what the caller looks at: the compiler may not go back to the source.
+        compiler_fence(Ordering::Acquire);
+        done
     }
 
     /// One `writev(2)` of the `prefix` pieces and then the body to `fd`; returns how many bytes it took.
@@ -113,7 +247,42 @@ impl<'a> Body<'a> {
     /// # Errors
     /// What `writev(2)` says; `InvalidInput` when there are more than 1024 pieces.
     pub fn write_to(&self, fd: BorrowedFd<'_>, prefix: &[&[u8]]) -> io::Result<usize> {
-        let _ = (fd, prefix);
-        todo!()
+        let mut list = [const { MaybeUninit::<libc::iovec>::uninit() }; IOV_MAX];
+        let mut count = 0;
+        let mut add = |base: *const u8, len: usize| {
+            if let Some(entry) = list.get_mut(count) {
+                entry.write(libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len });
+            }
+            count += 1;
+        };
+        prefix.iter().for_each(|piece| add(piece.as_ptr(), piece.len()));
+        self.pieces(self.len, &mut add);
+        if count > IOV_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "more than 1024 pieces"));
+        }
+        // SAFETY: the first `count` entries were written; the kernel only reads what they name: borrowed slices and
+        // spans that the gather, which `self` borrows, keeps mapped.
+        let took = unsafe { libc::writev(fd.as_raw_fd(), list.as_ptr().cast(), count as libc::c_int) };
+        usize::try_from(took).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Calls `each` for the pieces of the first `max` bytes, none of them empty.
+    #[inline(always)]
+    pub(crate) fn pieces(&self, max: u32, mut each: impl FnMut(*const u8, usize)) {
+        let (mut left, mut skip) = (self.len.min(max), self.skip);
+        for span in self.spans {
+            if left == 0 {
+                break;
+            }
+            let now = (span.len - skip).min(left);
+            if now > 0 {
+                // SAFETY: `skip` is at most the span's length.
+                each(unsafe { span.at.as_ptr().add(skip as usize) }, now as usize);
+            }
+            (left, skip) = (left - now, 0);
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

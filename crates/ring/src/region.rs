@@ -233,7 +233,8 @@ impl Memory {
             Ok::<_, rustix::io::Errno>((fd.try_clone(), fd))
         };
         let (copy, fd) = make().map_err(io::Error::from)?;
-        let memory = Self::map(vec![RegionSpec { guest_addr: 0, user_addr: 0, len: len as u64, offset: 0, fd: copy? }])?;
+        let memory =
+            Self::map(vec![RegionSpec { guest_addr: 0, user_addr: 0, len: len as u64, offset: 0, fd: copy? }])?;
         Ok((memory, fd))
     }
 

@@ -9,7 +9,8 @@ use std::sync::atomic::fence;
 
 use crate::device::RingConfig;
 use crate::driver::{
-    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag, passed,
+    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
+    passed,
 };
 use crate::packed::{
     DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE,

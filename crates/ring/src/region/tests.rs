@@ -17,11 +17,8 @@ fn region(guest_addr: u64, len: u64, offset: u64, fd: &OwnedFd) -> RegionSpec {
 fn reads_back_what_was_written_across_regions() {
     let fd = file(4 * PAGE);
     // The second region of the guest lies first in the file.
-    let memory = Memory::map(vec![
-        region(0x10_0000 + PAGE, 2 * PAGE, 0, &fd),
-        region(0x10_0000, PAGE, 3 * PAGE, &fd),
-    ])
-    .unwrap();
+    let memory =
+        Memory::map(vec![region(0x10_0000 + PAGE, 2 * PAGE, 0, &fd), region(0x10_0000, PAGE, 3 * PAGE, &fd)]).unwrap();
     let bytes: Vec<u8> = (0..6000u32).map(|i| i as u8).collect();
     memory.write(0x10_0000 + 100, &bytes).unwrap();
     let mut back = vec![0; 6000];
@@ -58,9 +55,11 @@ fn refuses_tables_that_cannot_be() {
     assert!(matches!(table(&[(0, u64::MAX - (1 << 41), 0)]), Err(MapError::ShortFile { .. })));
     let many: Vec<_> = (0..MAX_REGIONS as u64 + 1).map(|i| (i * PAGE, PAGE, 0)).collect();
     assert!(matches!(table(&many), Err(MapError::TooMany(510))));
-    let wraps = RegionSpec { guest_addr: u64::MAX - 5, user_addr: 0, len: PAGE, offset: 0, fd: fd.try_clone().unwrap() };
+    let wraps =
+        RegionSpec { guest_addr: u64::MAX - 5, user_addr: 0, len: PAGE, offset: 0, fd: fd.try_clone().unwrap() };
     assert!(matches!(Memory::map(vec![wraps]), Err(MapError::Wraps(_))));
-    let same_user = |guest_addr| RegionSpec { guest_addr, user_addr: 0, len: PAGE, offset: 0, fd: fd.try_clone().unwrap() };
+    let same_user =
+        |guest_addr| RegionSpec { guest_addr, user_addr: 0, len: PAGE, offset: 0, fd: fd.try_clone().unwrap() };
     assert!(matches!(Memory::map(vec![same_user(0), same_user(PAGE)]), Err(MapError::Overlap(0))));
 }
 

@@ -9,7 +9,8 @@ use std::sync::atomic::fence;
 
 use crate::device::RingConfig;
 use crate::driver::{
-    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag, passed,
+    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
+    passed,
 };
 use crate::region::Memory;
 use crate::split::{

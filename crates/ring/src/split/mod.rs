@@ -1,6 +1,7 @@
 //! The split virtqueue (virtio 1.2, 2.7): a descriptor table, an available ring, a used ring.
 
 pub mod device;
+pub mod driver;
 
 /// The chain goes on at `next` (virtio 1.2, 2.7.5).
 pub const DESC_NEXT: u16 = 1;

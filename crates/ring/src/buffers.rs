@@ -1,0 +1,260 @@
+//! Receive buffers that were taken ahead of the frames for them.
+//!
+//! A fixed queue of buffers, oldest first, each with the spans that it lies in. Nearly always that is one span, kept
+//! in the buffer itself; the others wait in a second queue. A frame is placed by first finding how many buffers it
+//! takes ([`Buffers::fit`]), and then filling exactly those ([`Buffers::fill`]): all or nothing.
+
+use std::collections::VecDeque;
+
+use crate::copy::copy;
+use crate::device::MAX_SPANS;
+use crate::gather::{Body, Span};
+use crate::walk::Sink;
+
+/// Most buffers that are taken ahead, and so most that one frame may take: a frame of 64 KiB in buffers of 256 bytes.
+pub(crate) const MOST: usize = 256;
+
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    first: Span,
+    /// Further spans, in `Buffers::more`.
+    more: u32,
+    /// Bytes in all spans.
+    len: u32,
+}
+
+impl Buffer {
+    const EMPTY: Buffer = Buffer { first: Span::EMPTY, more: 0, len: 0 };
+}
+
+/// What a frame takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// So many of the oldest buffers.
+    Takes(usize),
+    /// More than there are by now.
+    Short,
+    /// More than there will ever be.
+    Never,
+}
+
+/// The queue. Whose buffers they are, and what they are called in the ring, is the ring's business.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    ready: Box<[Buffer; MOST]>,
+    /// Free-running numbers of the oldest buffer and of the one after the newest.
+    oldest: usize,
+    next: usize,
+    /// Spans beyond the first, of all buffers in turn.
+    more: VecDeque<Span>,
+    /// The buffer that is being added.
+    open: Buffer,
+    opened: bool,
+    /// A buffer had to stay in the ring because there was no room for its spans.
+    crowded: bool,
+}
+
+impl Buffers {
+    pub(crate) fn new() -> Self {
+        Self {
+            ready: Box::new([Buffer::EMPTY; MOST]),
+            oldest: 0,
+            next: 0,
+            more: VecDeque::with_capacity(MAX_SPANS),
+            open: Buffer::EMPTY,
+            opened: false,
+            crowded: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.next.wrapping_sub(self.oldest)
+    }
+
+    /// How many buffers there is room for.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        if self.crowded { 0 } else { MOST - self.len() }
+    }
+
+    /// Gives all buffers back; their spans are forgotten.
+    pub(crate) fn clear(&mut self) {
+        (self.oldest, self.next) = (0, 0);
+        self.more.clear();
+        self.cancel();
+        self.crowded = false;
+    }
+
+    /// How many buffers a frame of `total` bytes takes.
+    #[inline]
+    pub(crate) fn fit(&self, total: u64, mergeable: bool) -> Fit {
+        if self.len() > 0 && u64::from(self.buffer(0).len) >= total {
+            return Fit::Takes(1);
+        }
+        self.fit_several(total, mergeable)
+    }
+
+    fn fit_several(&self, total: u64, mergeable: bool) -> Fit {
+        if !mergeable {
+            return if self.len() > 0 { Fit::Never } else { Fit::Short };
+        }
+        let mut room = 0;
+        for n in 0..self.len() {
+            room += u64::from(self.buffer(n).len);
+            if room >= total {
+                return Fit::Takes(n + 1);
+            }
+        }
+        if self.room() == 0 { Fit::Never } else { Fit::Short }
+    }
+
+    #[inline(always)]
+    fn buffer(&self, n: usize) -> Buffer {
+        self.ready[self.oldest.wrapping_add(n) % MOST]
+    }
+
+    /// Writes a frame into the oldest `n` buffers, which have room for it, and takes them out; `used` gets the
+    /// number of bytes in each, in order.
+    #[inline]
+    pub(crate) fn fill(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, mut used: impl FnMut(u32)) {
+        let total = net.len() as u32 + head.len() as u32 + body.len();
+        let buffer = self.buffer(0);
+        if n == 1 && buffer.more == 0 && buffer.first.len >= total {
+            let mut to = buffer.first.at.as_ptr();
+            let mut add = |from: *const u8, len: usize| {
+                // SAFETY: `from` is a private slice or a piece of the body, `len` long; the span has room for the
+                // lengths of all of them, and the ring keeps the memory of its buffers mapped.
+                unsafe {
+                    copy(from, to, len);
+                    to = to.add(len);
+                }
+            };
+            add(net.as_ptr(), net.len());
+            if !head.is_empty() {
+                add(head.as_ptr(), head.len());
+            }
+            body.pieces(body.len(), add);
+            self.drop_oldest();
+            used(total);
+            return;
+        }
+        self.fill_several(n, net, head, body, &mut used);
+    }
+
+    fn fill_several(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, used: &mut dyn FnMut(u32)) {
+        let mut left = net.len() as u32 + head.len() as u32 + body.len();
+        let mut cursor = Cursor::new(self, n);
+        cursor.write(net.as_ptr(), net.len());
+        cursor.write(head.as_ptr(), head.len());
+        body.pieces(body.len(), |from, len| cursor.write(from, len));
+        for _ in 0..n {
+            let now = self.buffer(0).len.min(left);
+            left -= now;
+            self.drop_oldest();
+            used(now);
+        }
+    }
+
+    #[inline(always)]
+    fn drop_oldest(&mut self) {
+        let more = self.buffer(0).more;
+        if more > 0 {
+            self.more.drain(..more as usize);
+        }
+        self.oldest = self.oldest.wrapping_add(1);
+        self.crowded = false;
+    }
+}
+
+impl Sink for Buffers {
+    const WRITABLE: bool = true;
+
+    #[inline(always)]
+    fn push(&mut self, span: Span) -> bool {
+        if !self.opened {
+            self.opened = true;
+            self.open = Buffer { first: span, more: 0, len: 0 };
+            return true;
+        }
+        if self.more.len() == MAX_SPANS {
+            self.crowded = true;
+            return false;
+        }
+        self.more.push_back(span);
+        self.open.more += 1;
+        true
+    }
+
+    #[inline(always)]
+    fn close(&mut self, len: u32) {
+        self.ready[self.next % MOST] = Buffer { len, ..self.open };
+        self.next = self.next.wrapping_add(1);
+        self.opened = false;
+    }
+
+    fn cancel(&mut self) {
+        if self.opened {
+            self.more.truncate(self.more.len() - self.open.more as usize);
+            self.opened = false;
+        }
+    }
+}
+
+/// Writes on and on through the spans of the oldest buffers.
+struct Cursor<'a> {
+    buffers: &'a Buffers,
+    /// The buffer being written, and how many there are to write.
+    buffer: usize,
+    end: usize,
+    /// Spans of it that are left after the current one, and where the next of them is.
+    left: u32,
+    more: usize,
+    span: Span,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(buffers: &'a Buffers, n: usize) -> Self {
+        let first = buffers.buffer(0);
+        Self { buffers, buffer: 0, end: n, left: first.more, more: 0, span: first.first }
+    }
+
+    /// Writes `len` bytes; what does not fit is left out.
+    ///
+    /// `from` must be readable for `len` bytes: private to this module, whose callers pass slices and body pieces.
+    fn write(&mut self, mut from: *const u8, mut len: usize) {
+        while len > 0 {
+            if self.span.len == 0 {
+                if !self.next_span() {
+                    return;
+                }
+                continue;
+            }
+            let now = len.min(self.span.len as usize);
+            // SAFETY: `now` bytes are readable at `from`, and within a span whose memory the ring keeps mapped.
+            unsafe {
+                copy(from, self.span.at.as_ptr(), now);
+                from = from.add(now);
+                self.span.at = self.span.at.add(now);
+            }
+            self.span.len -= now as u32;
+            len -= now;
+        }
+    }
+
+    fn next_span(&mut self) -> bool {
+        if self.left > 0 {
+            self.left -= 1;
+            self.span = self.buffers.more.get(self.more).copied().unwrap_or(Span::EMPTY);
+            self.more += 1;
+            return true;
+        }
+        self.buffer += 1;
+        if self.buffer >= self.end {
+            return false;
+        }
+        let buffer = self.buffers.buffer(self.buffer);
+        (self.left, self.span) = (buffer.more, buffer.first);
+        true
+    }
+}

@@ -1,0 +1,191 @@
+//! From descriptors to spans: what is common to both layouts.
+//!
+//! A descriptor comes in here as private numbers, and leaves as spans of mapped memory in a [`Sink`], or not at all.
+
+use std::ptr::NonNull;
+
+use crate::copy::{load16, prefetch};
+use crate::device::{MAX_CHAIN, MAX_SPANS};
+use crate::gather::{Chain, Gather, Span};
+use crate::region::Memory;
+use crate::violation::Violation;
+
+/// The device may write the buffer: the same flag in both layouts.
+const WRITE: u16 = 2;
+
+/// Bytes of a descriptor in either layout.
+const DESC_SIZE: u32 = 16;
+
+/// Why a chain was not taken.
+pub(crate) enum Stop {
+    /// The sink has no room for it; it stays in the ring.
+    Full,
+    /// The peer broke the protocol.
+    Broken(Violation),
+}
+
+impl From<Violation> for Stop {
+    fn from(violation: Violation) -> Self {
+        Self::Broken(violation)
+    }
+}
+
+/// Where the spans of chains go, one chain after the other.
+pub(crate) trait Sink {
+    /// Whether the buffers are written (Rx) or read (Tx).
+    const WRITABLE: bool;
+    /// Adds a span to the open chain; false when there is no room.
+    fn push(&mut self, span: Span) -> bool;
+    /// The open chain is complete, `len` bytes in all.
+    fn close(&mut self, len: u32);
+    /// Forgets the spans of the open chain.
+    fn cancel(&mut self);
+}
+
+/// Chains of a Tx ring: spans to a gather, chains to a list.
+pub(crate) struct Fetch<'a> {
+    gather: &'a mut Gather,
+    chains: &'a mut Vec<Chain>,
+    mark: usize,
+}
+
+impl<'a> Fetch<'a> {
+    pub(crate) fn new(gather: &'a mut Gather, chains: &'a mut Vec<Chain>) -> Self {
+        let mark = gather.mark();
+        Self { gather, chains, mark }
+    }
+}
+
+impl Sink for Fetch<'_> {
+    const WRITABLE: bool = false;
+
+    #[inline(always)]
+    fn push(&mut self, span: Span) -> bool {
+        self.gather.push(span)
+    }
+
+    #[inline(always)]
+    fn close(&mut self, len: u32) {
+        self.chains.push(self.gather.chain_from(self.mark, len));
+        self.mark = self.gather.mark();
+    }
+
+    fn cancel(&mut self) {
+        self.gather.back_to(self.mark);
+    }
+}
+
+/// One chain on its way into a sink.
+pub(crate) struct Walk<'a, S> {
+    mem: &'a Memory,
+    hint: &'a mut usize,
+    sink: &'a mut S,
+    len: u64,
+    spans: usize,
+}
+
+impl<'a, S: Sink> Walk<'a, S> {
+    #[inline]
+    pub(crate) fn new(mem: &'a Memory, hint: &'a mut usize, sink: &'a mut S) -> Self {
+        Self { mem, hint, sink, len: 0, spans: 0 }
+    }
+
+    /// Adds the buffer of one descriptor, in as many spans as it takes; an empty one as an empty span, so that what
+    /// a chain costs is what it takes in the sink.
+    #[inline]
+    pub(crate) fn add(&mut self, addr: u64, len: u32, flags: u16) -> Result<(), Stop> {
+        if (flags & WRITE != 0) != S::WRITABLE {
+            return Err(wrong_way::<S>().into());
+        }
+        if len == 0 {
+            return self.push(Span::EMPTY);
+        }
+        let (mut at, mut left) = (addr, len);
+        loop {
+            let outside = Violation::Outside { addr, len: u64::from(len) };
+            let (host, run) = self.mem.run(at, self.hint).ok_or(outside)?;
+            let now = run.min(u64::from(left)) as u32;
+            prefetch(host.as_ptr());
+            self.push(Span { at: host, len: now })?;
+            left -= now;
+            if left == 0 {
+                self.len += u64::from(len);
+                return Ok(());
+            }
+            at = at.checked_add(u64::from(now)).ok_or(outside)?;
+        }
+    }
+
+    fn push(&mut self, span: Span) -> Result<(), Stop> {
+        self.spans += 1;
+        if self.spans > MAX_SPANS {
+            return Err(Violation::ChainScattered(MAX_SPANS as u32).into());
+        }
+        if self.sink.push(span) { Ok(()) } else { Err(Stop::Full) }
+    }
+
+    /// Opens the indirect table that a descriptor names.
+    pub(crate) fn table(&mut self, addr: u64, len: u32) -> Result<Table<'a>, Violation> {
+        Table::open(self.mem, self.hint, addr, len)
+    }
+
+    /// The chain is complete.
+    pub(crate) fn close(self) -> Result<(), Stop> {
+        let len = u32::try_from(self.len).map_err(|_| Violation::ChainTooBig)?;
+        self.sink.close(len);
+        Ok(())
+    }
+}
+
+/// A buffer that points the wrong way for the ring.
+#[cold]
+fn wrong_way<S: Sink>() -> Violation {
+    if S::WRITABLE { Violation::ReadableInReceive } else { Violation::WritableInTransmit }
+}
+
+/// An indirect table, left where it is: each entry is copied once, when it is its turn.
+pub(crate) struct Table<'a> {
+    mem: &'a Memory,
+    addr: u64,
+    entries: u32,
+    /// Where it lies, when it lies in one piece.
+    host: Option<NonNull<u8>>,
+}
+
+impl<'a> Table<'a> {
+    fn open(mem: &'a Memory, hint: &mut usize, addr: u64, len: u32) -> Result<Self, Violation> {
+        let entries = len / DESC_SIZE;
+        if len == 0 || !len.is_multiple_of(DESC_SIZE) || entries > MAX_CHAIN {
+            return Err(Violation::IndirectLength(len));
+        }
+        let outside = Violation::Outside { addr, len: u64::from(len) };
+        addr.checked_add(u64::from(len)).ok_or(outside)?;
+        let (host, left) = mem.run(addr, hint).ok_or(outside)?;
+        Ok(Self { mem, addr, entries, host: (left >= u64::from(len)).then_some(host) })
+    }
+
+    pub(crate) fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Copies entry `index` out of the peer's memory.
+    #[inline]
+    pub(crate) fn entry(&self, index: u32) -> Result<[u64; 2], Violation> {
+        if index >= self.entries {
+            return Err(Violation::DescriptorIndex { index: index as u16, table: self.entries });
+        }
+        let offset = index * DESC_SIZE;
+        match self.host {
+            // SAFETY: the whole table is mapped at `host`, and the entry is in it.
+            Some(host) => Ok(unsafe { load16(host.as_ptr().add(offset as usize)) }),
+            None => self.scattered_entry(self.addr + u64::from(offset)),
+        }
+    }
+
+    #[cold]
+    fn scattered_entry(&self, addr: u64) -> Result<[u64; 2], Violation> {
+        let mut words = [[0; 8]; 2];
+        self.mem.read(addr, words.as_flattened_mut())?;
+        Ok(words.map(u64::from_le_bytes))
+    }
+}
