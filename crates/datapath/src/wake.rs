@@ -40,14 +40,12 @@ impl Sleeping {
 }
 
 /// Signals a worker through an eventfd that its epoll set watches edge-triggered.
-#[cfg(not(loom))]
 pub struct Doorbell {
     /// Set while the worker sleeps.
     pub sleeping: Sleeping,
     fd: std::os::fd::OwnedFd,
 }
 
-#[cfg(not(loom))]
 impl Doorbell {
     /// A doorbell that nobody watches yet.
     pub fn new() -> std::io::Result<Self> {

@@ -1,0 +1,122 @@
+//! Two network namespaces of one host, joined by two TAP ports: the kernel's own TCP at both ends.
+//!
+//! Needs root. Everything happens in namespaces that the test makes, and that end with its threads.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use datapath::fabric::{Fabric, Workers};
+use hostlink::tap::{Tap, TapConfig, TapError};
+use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
+use switch::PortRule;
+
+/// Moves the calling thread into a network namespace of its own.
+fn leave_host() {
+    // SAFETY: a network namespace is the thread's own affair; no memory or descriptor table is unshared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("needs root");
+}
+
+fn ip(args: &str) {
+    let status = Command::new("ip").args(args.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "ip {args}");
+}
+
+fn tap(fabric: &Arc<Fabric>, device: &str, queues: u16, mtu: u16) -> Result<Tap, TapError> {
+    let config = TapConfig { device: device.into(), queues, rule: PortRule::default(), mtu: Some(mtu) };
+    Tap::start(Arc::clone(fabric), config)
+}
+
+/// Bytes that a shifted or repeated piece would not match.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_kernels_tcp_goes_through_unharmed() {
+    for (workers, mtu) in [(1, 1500), (2, 9000)] {
+        leave_host();
+        let fabric = Arc::new(Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap());
+        let near = tap(&fabric, "rm-near", 2, mtu).unwrap();
+        let far = tap(&fabric, "rm-far", 2, mtu).unwrap();
+        let (tell, told) = mpsc::channel();
+        let (go, gone) = mpsc::channel();
+        let server = thread::spawn(move || {
+            leave_host();
+            tell.send(gettid()).unwrap();
+            gone.recv().unwrap();
+            ip("addr add 10.9.0.2/24 dev rm-far");
+            ip("link set rm-far up");
+            let listener = TcpListener::bind("10.9.0.2:7000").unwrap();
+            let udp = UdpSocket::bind("10.9.0.2:7000").unwrap();
+            tell.send(gettid()).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).unwrap();
+            stream.write_all(&bytes).unwrap();
+            drop(stream);
+            let mut datagram = [0; 2000];
+            let (len, from) = udp.recv_from(&mut datagram).unwrap();
+            udp.send_to(&datagram[..len], from).unwrap();
+        });
+        ip(&format!("link set rm-far netns {}", told.recv().unwrap().as_raw_nonzero()));
+        ip("addr add 10.9.0.1/24 dev rm-near");
+        go.send(()).unwrap();
+        told.recv().unwrap();
+        let sent = pattern(20_000_000);
+        let mut stream = TcpStream::connect("10.9.0.2:7000").unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(&sent).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut back = Vec::new();
+        stream.read_to_end(&mut back).unwrap();
+        assert!(back == sent, "{} bytes came back, of {}", back.len(), sent.len());
+        let udp = UdpSocket::bind("10.9.0.1:0").unwrap();
+        udp.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        udp.send_to(&sent[..1400], "10.9.0.2:7000").unwrap();
+        let mut datagram = [0; 2000];
+        assert_eq!(udp.recv(&mut datagram).unwrap(), 1400);
+        server.join().unwrap();
+        assert!(near.stopped().is_none() && far.stopped().is_none());
+        let bytes = |tap: &Tap| fabric.counters(tap.port()).iter().map(|queue| queue.tx_bytes.get()).sum::<u64>();
+        assert!(bytes(&near) > 20_000_000 && bytes(&far) > 20_000_000);
+        let frames: u64 = fabric.counters(near.port()).iter().map(|queue| queue.tx_frames.get()).sum();
+        assert!(bytes(&near) / frames > u64::from(mtu), "segments were not sent as one frame");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_device_that_is_deleted_stops_its_port_only() {
+    leave_host();
+    let fabric = Arc::new(Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap());
+    let gone = tap(&fabric, "rm-gone", 1, 1500).unwrap();
+    let stays = tap(&fabric, "rm-stays", 1, 1500).unwrap();
+    ip("link del rm-gone");
+    // Whatever the kernel says on its interface (router solicitations, say) is sent towards the one that is gone.
+    ip("addr add 10.9.0.1/24 dev rm-stays");
+    let udp = UdpSocket::bind("10.9.0.1:0").unwrap();
+    udp.set_broadcast(true).unwrap();
+    let start = std::time::Instant::now();
+    while gone.stopped().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        let _ = udp.send_to(b"hello", "10.9.0.255:9");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(stays.stopped().is_none());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_device_that_cannot_be_had_is_named() {
+    leave_host();
+    let fabric = Arc::new(Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap());
+    ip("tuntap add dev rm-single mode tap");
+    let error = tap(&fabric, "rm-single", 1, 1500).err().expect("a single-queue device is refused").to_string();
+    assert!(error.contains("rm-single") && error.contains("no multi-queue TAP"), "{error}");
+    assert!(tap(&fabric, "no/name", 1, 1500).is_err());
+}
