@@ -1,4 +1,11 @@
 //! Traffic, guests, measurement and reports.
 
+pub mod cpu;
+pub mod daemon;
+pub mod demo;
 pub mod guest;
 pub mod interrupt;
+pub mod page;
+pub mod plot;
+pub mod progress;
+pub mod load;

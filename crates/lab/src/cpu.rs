@@ -1,0 +1,111 @@
+//! CPU time: what single processes used, and what the whole host did.
+
+use std::time::{Duration, Instant};
+
+/// CPU time that a process's threads have used so far; zero when it is gone. Threads that ended do not count.
+pub fn used(pid: u32) -> Duration {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
+    let nanos = tasks.filter_map(|task| {
+        // "time on a CPU in ns, time waiting for one in ns, number of time slices"
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
+}
+
+/// A moment in the life of some processes and of the host.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    at: Instant,
+    used: Vec<Duration>,
+    host: Host,
+}
+
+/// What happened between two moments, in CPUs: 0.5 is half of one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shares {
+    /// Of each process asked about, in that order.
+    pub of: Vec<f64>,
+    /// Of everything else on the host, interrupts and the kernel's own threads included.
+    pub others: f64,
+}
+
+/// Ticks of the host's clock, summed over its CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Host {
+    busy: u64,
+    all: u64,
+    cpus: u32,
+}
+
+impl Moment {
+    /// Now.
+    pub fn now(pids: &[u32]) -> Moment {
+        let host = Host::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default());
+        Moment { at: Instant::now(), used: pids.iter().map(|pid| used(*pid)).collect(), host }
+    }
+
+    /// What happened since an earlier moment that looked at the same processes.
+    pub fn since(&self, earlier: &Moment) -> Shares {
+        let wall = (self.at - earlier.at).as_secs_f64().max(1e-9);
+        let of: Vec<f64> = self
+            .used
+            .iter()
+            .zip(&earlier.used)
+            .map(|(now, then)| now.saturating_sub(*then).as_secs_f64() / wall)
+            .collect();
+        let all = self.host.all.saturating_sub(earlier.host.all).max(1);
+        let busy = self.host.busy.saturating_sub(earlier.host.busy);
+        let host = busy as f64 / all as f64 * f64::from(self.host.cpus);
+        Shares { others: (host - of.iter().sum::<f64>()).max(0.0), of }
+    }
+}
+
+impl Host {
+    /// Reads /proc/stat.
+    fn parse(text: &str) -> Host {
+        let mut host = Host::default();
+        for line in text.lines().filter(|line| line.starts_with("cpu")) {
+            let mut words = line.split_whitespace();
+            if words.next() != Some("cpu") {
+                host.cpus += 1;
+                continue;
+            }
+            // user nice system idle iowait irq softirq steal; guest time is part of user time
+            let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
+            host.all = ticks.iter().sum();
+            host.busy = host.all - ticks.iter().skip(3).take(2).sum::<u64>();
+        }
+        host
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_does_not_use_others_do() {
+        let host = |busy, all| Host { busy, all, cpus: 4 };
+        let at = Instant::now();
+        let then = Moment { at, used: vec![Duration::from_secs(1)], host: host(100, 1000) };
+        let now = Moment { at: at + Duration::from_secs(2), used: vec![Duration::from_secs(2)], host: host(500, 1800) };
+        assert_eq!(now.since(&then), Shares { of: vec![0.5], others: 1.5 });
+    }
+
+    #[test]
+    fn idle_and_waiting_are_not_busy() {
+        let text = "cpu  10 1 5 70 10 1 2 1 0 0\ncpu0 5 0 3 35 5 0 1 1 0 0\ncpu1 5 1 2 35 5 1 1 0 0 0\nintr 5\n";
+        assert_eq!(Host::parse(text), Host { busy: 20, all: 100, cpus: 2 });
+    }
+
+    #[test]
+    fn this_process_has_used_some() {
+        let start = Instant::now();
+        while used(std::process::id()).is_zero() && start.elapsed() < Duration::from_secs(60) {
+            std::hint::black_box(start.elapsed());
+        }
+        assert!(used(std::process::id()) > Duration::ZERO);
+        assert_eq!(used(u32::MAX), Duration::ZERO);
+    }
+}

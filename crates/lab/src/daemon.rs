@@ -1,0 +1,146 @@
+//! A daemon of the experiment's own: `ringmain serve` as a child, with its configuration and sockets in a folder that
+//! goes when it does.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use control::api::{Reply, Request, Stats};
+use control::client::{Client, ClientError};
+use tempfile::TempDir;
+
+use crate::guest::{Kept, Namespace};
+
+/// How long a start or an orderly end may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running daemon. It is stopped when this value goes.
+#[derive(Debug)]
+pub struct Daemon {
+    // In this order: the process goes before the folder that it uses.
+    process: Kept,
+    dir: TempDir,
+}
+
+/// What can go wrong with a daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// It could not be started, or its folder could not be made.
+    #[error("cannot {what}: {source}")]
+    Start {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// It ended, or did not answer in time.
+    #[error("the daemon {what}; its log ends: {log}")]
+    Died {
+        /// What it did.
+        what: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// It refused something.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// It answered something else than was asked for.
+    #[error("the daemon gave an unexpected answer")]
+    Answer,
+}
+
+impl Daemon {
+    /// Starts `binary` (the `ringmain` command), in a network namespace if one is given, and waits until it listens.
+    ///
+    /// `config` makes the `[[port]]` tables (and others, except `[control]`) of its configuration, given the folder
+    /// where its sockets should stand. The daemon lives no longer than the thread that calls this.
+    ///
+    /// # Errors
+    /// When it cannot be started, or ends at once.
+    pub fn start(
+        binary: &Path,
+        config: impl FnOnce(&Path) -> String,
+        namespace: Option<&Namespace>,
+    ) -> Result<Daemon, DaemonError> {
+        let failed = |what| move |source| DaemonError::Start { what, source };
+        let dir = tempfile::Builder::new().prefix("ringmain-").tempdir().map_err(failed("make a folder"))?;
+        let text = format!("{}\n[control]\nsocket = \"{}\"\n", config(dir.path()), socket(&dir).display());
+        let file = dir.path().join("ringmain.toml");
+        std::fs::write(&file, text).map_err(failed("write a configuration"))?;
+
+        let log = File::create(dir.path().join("log")).map_err(failed("write a log"))?;
+        let mut command = match namespace {
+            Some(namespace) => namespace.command(binary),
+            None => Kept::command(binary),
+        };
+        command.arg("serve").arg("--config").arg(&file).stdin(std::process::Stdio::null());
+        command.stdout(log.try_clone().map_err(failed("write a log"))?).stderr(log);
+        let process = Kept::start(&mut command).map_err(failed("start the daemon"))?;
+
+        let mut daemon = Daemon { process, dir };
+        daemon.wait_until_it_answers()?;
+        Ok(daemon)
+    }
+
+    fn wait_until_it_answers(&mut self) -> Result<(), DaemonError> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.stats() {
+                Err(DaemonError::Client(error)) if Instant::now() >= until => {
+                    return Err(self.died(&format!("does not answer ({error})")));
+                }
+                Err(DaemonError::Client(_)) => {}
+                answer => return answer.map(drop),
+            }
+            if let Some(status) = self.process.ended() {
+                return Err(self.died(&format!("ended with {status}")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn died(&self, what: &str) -> DaemonError {
+        DaemonError::Died { what: what.into(), log: self.log() }
+    }
+
+    /// The folder with its sockets.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// A connection to its control socket.
+    pub fn client(&self) -> Client {
+        Client::new(socket(&self.dir))
+    }
+
+    /// Its counters.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn stats(&self) -> Result<Stats, DaemonError> {
+        match self.client().ask(&Request::Stats)? {
+            Reply::Stats(stats) => Ok(*stats),
+            _ => Err(DaemonError::Answer),
+        }
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.process.ended().is_none()
+    }
+}
+
+fn socket(dir: &TempDir) -> PathBuf {
+    dir.path().join("control.sock")
+}

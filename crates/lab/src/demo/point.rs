@@ -1,0 +1,189 @@
+//! One measurement: eight streams for some seconds with a given number of queues.
+
+use super::fabric::{Fabric, QueueCount};
+use super::{ADDRESSES, Args, DemoError, PATIENCE};
+use crate::cpu::Moment;
+use crate::guest::{Guest, GuestError};
+use crate::interrupt;
+use crate::progress::Progress;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// How long the streams run before counting begins.
+const WARM_UP: Duration = Duration::from_millis(1500);
+/// CPUs that other processes may use before a point is marked.
+const DISTURBED: f64 = 0.1;
+
+/// What was measured with one number of queues.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) queues: u16,
+    /// Gb/s that the streams got in sum, as iperf says.
+    pub(super) gbps: f64,
+    /// CPUs that the daemon used (1.0: one of them, wholly); none for the kernel's bridge.
+    pub(super) daemon: Option<f64>,
+    /// Frames put into guests for each interrupt that told them so; none where nobody counts.
+    pub(super) frames_per_interrupt: Option<f64>,
+    /// The share of each of the sender's queues in the frames sent.
+    pub(super) sender: Vec<f64>,
+    /// The share of each of the receiver's queues in the frames received.
+    pub(super) receiver: Vec<f64>,
+    /// CPUs that processes used which are no part of this.
+    pub(super) others: f64,
+}
+
+impl Point {
+    pub(super) fn disturbed(&self) -> bool {
+        self.others > DISTURBED
+    }
+}
+
+/// Sets the number of queues in both guests, and measures.
+pub(super) fn measure(
+    args: &Args,
+    fabric: &Fabric,
+    sender: &Guest,
+    receiver: &Guest,
+    queues: u16,
+    progress: &Progress,
+) -> Result<Point, DemoError> {
+    let plural = if queues == 1 { "queue" } else { "queues" };
+    let stage = progress.stage(format!("{} streams over {queues} {plural}", args.streams));
+    for guest in [sender, receiver] {
+        // ethtool fails when the number is the current one already.
+        guest.must(
+            &format!(
+                "ethtool -L eth0 combined {queues} || ethtool -l eth0 | tail -n 2 | grep -q 'Combined:.*{queues}'"
+            ),
+            PATIENCE,
+        )?;
+    }
+    let pids: Vec<u32> = fabric.daemon().into_iter().chain([sender.id(), receiver.id()]).collect();
+    let seconds = Duration::from_secs(args.seconds.into());
+    let total = WARM_UP + seconds;
+    let streams = sender.spawn(&format!(
+        "iperf -c {} -P {} -t {:.1} -f m 2>&1",
+        ADDRESSES[1],
+        args.streams,
+        (total + WARM_UP).as_secs_f64()
+    ))?;
+    let began = Instant::now();
+    let sleep_until = |goal: Duration| {
+        while began.elapsed() < goal && !interrupt::asked() {
+            stage.at(format!("{:.0} of {:.0} s", began.elapsed().as_secs_f64(), total.as_secs_f64()));
+            std::thread::sleep(Duration::from_millis(50).min(goal.saturating_sub(began.elapsed())));
+        }
+        if interrupt::asked() { Err(GuestError::Interrupted) } else { Ok(()) }
+    };
+    sleep_until(WARM_UP)?;
+    let (cpu, counts) = (Moment::now(&pids), fabric.counts(sender, receiver)?);
+    sleep_until(total)?;
+    let (cpu, counts) = (Moment::now(&pids).since(&cpu), fabric.counts(sender, receiver)?.since(&counts));
+    let said = streams.wait(seconds + PATIENCE)?.text;
+    let gbps = sum(&said).ok_or(DemoError::NoSum(said))?;
+
+    let interrupts: u64 = counts.all().map(|queue| queue.rx_interrupts).sum();
+    let frames: u64 = counts.all().map(|queue| queue.rx_frames).sum();
+    let in_use = usize::from(queues);
+    let point = Point {
+        queues,
+        gbps,
+        daemon: fabric.daemon().and(cpu.of.first().copied()),
+        frames_per_interrupt: fabric.daemon().map(|_| frames as f64 / interrupts.max(1) as f64),
+        sender: shares(&counts.sender, in_use, |queue| queue.tx_frames),
+        receiver: shares(&counts.receiver, in_use, |queue| queue.rx_frames),
+        others: cpu.others,
+    };
+    stage.done(&format!("{gbps:.2} Gb/s"));
+    Ok(point)
+}
+
+fn shares(queues: &[QueueCount], in_use: usize, of: impl Fn(&QueueCount) -> u64) -> Vec<f64> {
+    let counts: Vec<u64> = queues.iter().map(of).collect();
+    let all = counts.iter().sum::<u64>().max(1) as f64;
+    // A queue that is out of use shows only when something was seen there.
+    let shown = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1).max(in_use);
+    counts.iter().take(shown).map(|count| *count as f64 / all).collect()
+}
+
+/// Gb/s in the last sum line of iperf, or of its only stream.
+fn sum(said: &str) -> Option<f64> {
+    let line = said.lines().rev().find(|line| line.contains("Mbits/sec"))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let unit = words.iter().position(|word| *word == "Mbits/sec")?;
+    words.get(unit.checked_sub(1)?)?.parse::<f64>().ok().map(|mbps| mbps / 1000.0)
+}
+
+/// The points as text.
+pub(super) fn table(points: &[Point]) -> String {
+    let head = ["queues", "Gb/s", "daemon CPU", "frames per interrupt", "sender's queues", "receiver's queues"];
+    let mut rows = vec![head.map(str::to_owned)];
+    for point in points {
+        rows.push([
+            point.queues.to_string(),
+            format!("{:.2}{}", point.gbps, if point.disturbed() { "*" } else { "" }),
+            point.daemon.map_or("-".into(), |cpu| format!("{:.0} %", cpu * 100.0)),
+            point.frames_per_interrupt.map_or("-".into(), |frames| format!("{frames:.1}")),
+            percent(&point.sender),
+            percent(&point.receiver),
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row.iter().zip(&widths) {
+            // Writing to a string does not fail.
+            let _ = write!(text, "  {cell:>width$}");
+        }
+        text.push('\n');
+    }
+    if points.iter().any(Point::disturbed) {
+        text.push_str("  * other processes used more than a tenth of a CPU meanwhile: the figure is too low\n");
+    }
+    text
+}
+
+/// "52 + 48 %".
+pub(super) fn percent(shares: &[f64]) -> String {
+    let parts: Vec<String> = shares.iter().map(|share| format!("{:.0}", share * 100.0)).collect();
+    format!("{} %", parts.join(" + "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_line_counts() {
+        let said = "[ ID] Interval Transfer Bandwidth\n\
+            [  1] 0.0000-8.1 sec  500 MBytes  519 Mbits/sec\n\
+            [SUM] 0.0000-8.1 sec  2540 MBytes  2130 Mbits/sec\n[ CT] final connect times (min/avg/max/stdev)\n";
+        assert_eq!(sum(said), Some(2.13));
+        assert_eq!(sum("connect failed: Connection refused"), None);
+    }
+
+    #[test]
+    fn shares_of_queues_in_use_add_up() {
+        let queue = |tx_frames| QueueCount { tx_frames, ..QueueCount::default() };
+        let shares_of = |queues: &[QueueCount], in_use| shares(queues, in_use, |queue| queue.tx_frames);
+        assert_eq!(shares_of(&[queue(1), queue(3), queue(0), queue(0)], 2), [0.25, 0.75]);
+        assert_eq!(shares_of(&[queue(1), queue(0), queue(1)], 1), [0.5, 0.0, 0.5]);
+        assert_eq!(percent(&[0.25, 0.75]), "25 + 75 %");
+    }
+
+    #[test]
+    fn a_disturbed_point_is_marked() {
+        let point = Point {
+            queues: 2,
+            gbps: 1.5,
+            daemon: Some(0.5),
+            frames_per_interrupt: Some(12.0),
+            sender: vec![0.5, 0.5],
+            receiver: vec![0.5, 0.5],
+            others: 0.5,
+        };
+        assert!(table(std::slice::from_ref(&point)).contains("1.50*"));
+        assert!(!table(&[Point { others: 0.0, ..point }]).contains('*'));
+    }
+}

@@ -1,0 +1,151 @@
+//! The report of a demonstration: one HTML file with everything in it.
+
+use super::{Args, DemoError, Over, Point, Series, point};
+use crate::guest::Accel;
+use crate::page::{self, escape};
+use crate::plot;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Writes the report, and gives its path.
+pub(super) fn write(args: &Args, accel: Accel, results: &[Series]) -> Result<PathBuf, DemoError> {
+    let draw = |error: plot::PlotError| DemoError::Draw(error.to_string());
+    let mut body = String::new();
+    paragraph(&mut body, &summary(args, results));
+    for series in results {
+        let _ = write!(body, "<h2>{}</h2>\n{}", series.over.title(), table(&series.points));
+    }
+    let bars: Vec<plot::Bars> = results.iter().map(throughput).collect();
+    let labels: Vec<String> = super::QUEUES.iter().map(u16::to_string).collect();
+    let chart = plot::bars("queue pairs in use in both guests", "throughput of all streams, Gb/s", &labels, &bars);
+    let _ = write!(body, "<h2>Throughput</h2>\n<figure>{}</figure>\n", chart.map_err(draw)?);
+
+    body.push_str("<h2>How the streams spread over the queues</h2>\n");
+    for series in results {
+        let stacks: Vec<plot::Stack> = series.points.iter().flat_map(spread).collect();
+        let chart = plot::stacks(&format!("share of the frames over {}, %", series.over.title()), &stacks);
+        let _ = writeln!(body, "<figure>{}</figure>", chart.map_err(draw)?);
+    }
+    paragraph(
+        &mut body,
+        "The sending guest's kernel chooses the queue that a stream leaves by; what carries it chooses the queue that it \
+         arrives by. With few streams the shares are uneven by chance: a hash deals them out like dice.",
+    );
+    let _ = write!(body, "<h2>How it was measured</h2>\n{}", page::facts(&facts(args, accel)));
+
+    let path = args.out.join("report.html");
+    let file = |source| DemoError::File { what: format!("cannot write {}", path.display()), source };
+    std::fs::create_dir_all(&args.out).map_err(file)?;
+    std::fs::write(&path, page::page("Ringmain: TCP between two guests", &body)).map_err(file)?;
+    Ok(path)
+}
+
+fn paragraph(body: &mut String, text: &str) {
+    // Writing to a string does not fail.
+    let _ = writeln!(body, "<p>{}</p>", escape(text));
+}
+
+fn summary(args: &Args, results: &[Series]) -> String {
+    let mut text = format!(
+        "Two stock Linux guests, {} TCP streams from one to the other. The number of queue pairs was changed with \
+         ethtool -L while both guests ran.",
+        args.streams
+    );
+    for series in results {
+        let best = series.points.iter().max_by(|a, b| a.gbps.total_cmp(&b.gbps));
+        if let Some(best) = best {
+            let _ =
+                write!(text, " {}: {:.2} Gb/s at best, with {} queues.", series.over.title(), best.gbps, best.queues);
+        }
+    }
+    text
+}
+
+fn table(points: &[Point]) -> String {
+    let mut rows = String::new();
+    for point in points {
+        let cpu = point.daemon.map_or("–".into(), |cpu| format!("{:.0} %", cpu * 100.0));
+        let frames = point.frames_per_interrupt.map_or("–".into(), |frames| format!("{frames:.1}"));
+        let mark = if point.disturbed() { "*" } else { "" };
+        let _ = writeln!(
+            rows,
+            "<tr><td>{}</td><td>{:.2}{mark}</td><td>{cpu}</td><td>{frames}</td><td>{}</td><td>{}</td><td>{:.0} %</td></tr>",
+            point.queues,
+            point.gbps,
+            point::percent(&point.sender),
+            point::percent(&point.receiver),
+            point.others * 100.0,
+        );
+    }
+    let note = if points.iter().any(Point::disturbed) {
+        "<p>* Other processes used more than a tenth of a CPU meanwhile: the figure is too low.</p>\n"
+    } else {
+        ""
+    };
+    format!(
+        "<table>\n<tr><th>queues</th><th>Gb/s</th><th>daemon CPU</th><th>frames per interrupt</th>\
+         <th>sender's queues</th><th>receiver's queues</th><th>CPU of others</th></tr>\n{rows}</table>\n{note}"
+    )
+}
+
+fn throughput(series: &Series) -> plot::Bars {
+    plot::Bars { name: series.over.title().into(), values: series.points.iter().map(|point| point.gbps).collect() }
+}
+
+fn spread(point: &Point) -> [plot::Stack; 2] {
+    let stack = |who: &str, shares: &[f64]| plot::Stack {
+        name: format!("{} {}, {who}", point.queues, if point.queues == 1 { "queue" } else { "queues" }),
+        shares: shares.to_vec(),
+    };
+    [stack("sender", &point.sender), stack("receiver", &point.receiver)]
+}
+
+fn facts(args: &Args, accel: Accel) -> Vec<(&'static str, String)> {
+    let first_line = |command: &mut Command| {
+        let output =
+            command.output().map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
+        output.lines().next().unwrap_or("unknown").to_owned()
+    };
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let processor = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    vec![
+        (
+            "Host",
+            format!("{cpus} CPUs,{}", processor.trim_start_matches([' ', '\t', ':']).trim_end()).replace(",", ", "),
+        ),
+        ("Host's kernel", first_line(Command::new("uname").arg("-sr"))),
+        ("QEMU", first_line(Command::new("qemu-system-x86_64").arg("--version"))),
+        (
+            "Guests",
+            format!(
+                "{} vCPUs and 256 MiB each, on {}",
+                args.cpus,
+                match accel {
+                    Accel::Kvm => "KVM",
+                    Accel::Tcg =>
+                        "software emulation: far slower than in real life, and busy with themselves most of the time",
+                }
+            ),
+        ),
+        (
+            "Streams",
+            format!("iperf, {} TCP streams, {} s counted for each number of queues", args.streams, args.seconds),
+        ),
+        ("Gb/s", "payload, as iperf says".into()),
+        ("Daemon CPU", "100 % is one CPU, wholly".into()),
+        ("Frames per interrupt", "frames put into both guests' receive queues, by interrupts sent for them".into()),
+        (
+            "Over",
+            args.over
+                .iter()
+                .map(|over| match over {
+                    Over::Ringmain => format!("Ringmain {}, vhost-user", env!("CARGO_PKG_VERSION")),
+                    Over::Bridge => "Linux bridge, multi-queue TAP".into(),
+                })
+                .collect::<Vec<_>>()
+                .join("; "),
+        ),
+    ]
+}
