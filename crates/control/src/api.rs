@@ -80,7 +80,7 @@ pub enum PortState {
     Connecting,
     /// A peer is there.
     Connected,
-    /// The peer broke the protocol, or the port failed; the reason says how. Other ports do not notice.
+    /// The port is out of service for good; the reason says why.
     Stopped,
 }
 
@@ -114,9 +114,16 @@ pub struct PortReport {
     pub device: Option<String>,
     /// How it stands with its peer.
     pub state: PortState,
-    /// Why it is stopped, or what ended its last session.
+    /// Why it is stopped, why its last session was ended, or why it cannot connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Process id of the front-end that is connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<i32>,
+    /// Connections so far.
+    pub connections: u64,
+    /// Connections that were ended because the peer broke the protocol.
+    pub violations: u64,
     /// Access VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,

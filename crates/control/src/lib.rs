@@ -5,5 +5,8 @@
 pub mod api;
 pub mod client;
 pub mod config;
+pub mod daemon;
 mod line;
+mod link;
+mod report;
 pub mod server;

@@ -208,6 +208,12 @@ impl Fabric {
         switch.table(now)
     }
 
+    /// Forgets stations that have been silent for too long, and says how many. To be called every few seconds.
+    pub fn age(&self) -> usize {
+        let now = self.shared.seconds(Instant::now());
+        self.switch().age(now)
+    }
+
     /// A port with as many queues as workers has one on each; one with fewer starts where the fewest queues are.
     fn place(&self, state: &State, port: PortId, index: u16) -> usize {
         let count = self.workers.len();

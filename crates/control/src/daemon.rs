@@ -1,0 +1,231 @@
+//! The daemon: a fabric, the ports that are on it, and the control socket that lets them come and go.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use datapath::fabric::{Fabric, Workers};
+use serde_json::{Map, Value as Json};
+use switch::Limits;
+use tracing::{info, warn};
+
+use crate::api::{Counts, Reply, Request};
+use crate::config::{Config, PortSpec};
+use crate::link::{Link, LinkError};
+use crate::report;
+use crate::server::{Answers, Server, ServerError};
+
+/// How often silent stations are looked for.
+const ROUND: Duration = Duration::from_secs(2);
+
+/// Why the daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Threads or descriptors are missing, or a CPU cannot be used.
+    #[error("cannot start the workers: {0}")]
+    Workers(io::Error),
+    /// The control socket cannot be had.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A port of the configuration cannot be had.
+    #[error("port {name:?}: {error}")]
+    Port {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: LinkError,
+    },
+}
+
+/// A running daemon. Dropping it removes its ports and sockets.
+pub struct Daemon {
+    // The order matters: first nobody asks any more, then nobody looks after the ports, then they go.
+    _server: Server,
+    _round: Round,
+    _house: Arc<House>,
+}
+
+impl Daemon {
+    /// Starts workers, control socket and ports. Nothing stays behind when one of them fails.
+    ///
+    /// # Errors
+    /// Says what could not be had.
+    pub fn start(config: &Config) -> Result<Daemon, DaemonError> {
+        let house = Arc::new(House::new(config)?);
+        // Held until all ports are there: whoever asks before that waits.
+        let mut ports = house.lock();
+        // First of all, so that a second daemon by mistake disturbs nothing of the first.
+        let server = Server::start(&config.socket, Arc::clone(&house) as Arc<dyn Answers>)?;
+        for spec in &config.ports {
+            let added = house.add(&mut ports, spec.clone());
+            if let Err(error) = added {
+                // The server waits for those who wait for the lock.
+                drop(ports);
+                return Err(DaemonError::Port { name: spec.name.clone(), error });
+            }
+        }
+        drop(ports);
+        let round = Round::start(Arc::clone(&house)).map_err(DaemonError::Workers)?;
+        info!(workers = config.workers, control = %config.socket.display(), ports = config.ports.len(), "ready");
+        Ok(Daemon { _server: server, _round: round, _house: house })
+    }
+}
+
+/// What the threads of the daemon share.
+struct House {
+    state: Mutex<State>,
+    fabric: Arc<Fabric>,
+    config: Setup,
+    started: Instant,
+}
+
+/// The part of the configuration that stays.
+struct Setup {
+    workers: usize,
+    cpus: Vec<u16>,
+    socket: PathBuf,
+}
+
+#[derive(Default)]
+struct State {
+    ports: BTreeMap<String, Port>,
+    /// What was counted on ports that are gone.
+    removed: Counts,
+}
+
+/// A port that is there.
+struct Port {
+    spec: PortSpec,
+    link: Link,
+    /// Whether its failure was logged.
+    told: bool,
+}
+
+impl House {
+    fn new(config: &Config) -> Result<House, DaemonError> {
+        let workers = Workers {
+            count: config.workers,
+            cpus: config.cpus.iter().map(|cpu| usize::from(*cpu)).collect(),
+            limits: Limits::default(),
+        };
+        let fabric = Arc::new(Fabric::start(&workers).map_err(DaemonError::Workers)?);
+        let config = Setup { workers: config.workers, cpus: config.cpus.clone(), socket: config.socket.clone() };
+        Ok(House { fabric, config, started: Instant::now(), state: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, state: &mut State, spec: PortSpec) -> Result<(), LinkError> {
+        let link = Link::start(&self.fabric, &spec, self.config.workers)?;
+        info!(port = spec.name, kind = spec.kind.name(), queues = spec.queue_pairs(self.config.workers), "added");
+        state.ports.insert(spec.name.clone(), Port { spec, link, told: false });
+        Ok(())
+    }
+
+    fn add_requested(&self, object: &Map<String, Json>) -> Result<Reply, String> {
+        let mut state = self.lock();
+        let there = state.ports.values().map(|port| &port.spec);
+        let spec = PortSpec::from_request(object, there, &self.config.socket).map_err(|error| error.to_string())?;
+        let name = spec.name.clone();
+        self.add(&mut state, spec).map_err(|error| format!("port {name:?}: {error}"))?;
+        Ok(Reply::Done)
+    }
+
+    fn remove(&self, name: &str) -> Result<Reply, String> {
+        let mut state = self.lock();
+        let port = state.ports.remove(name).ok_or_else(|| unknown(name))?;
+        let counters = self.fabric.counters(port.link.id());
+        drop(port.link);
+        for counts in counters.iter().map(|queue| report::counts(queue)) {
+            state.removed.add(&counts);
+        }
+        info!(port = name, "removed");
+        Ok(Reply::Done)
+    }
+
+    fn report(&self, port: &Port) -> crate::api::PortReport {
+        report::port(&self.fabric, &port.spec, &port.link, self.config.workers)
+    }
+
+    fn show(&self, name: &str) -> Result<Reply, String> {
+        let state = self.lock();
+        let port = state.ports.get(name).ok_or_else(|| unknown(name))?;
+        Ok(Reply::Port(Box::new(self.report(port))))
+    }
+
+    fn stats(&self) -> Reply {
+        let state = self.lock();
+        let ports = state.ports.values().map(|port| self.report(port)).collect();
+        let removed = state.removed.clone();
+        drop(state);
+        Reply::Stats(Box::new(report::stats(&self.fabric, &self.config.cpus, self.started, ports, removed)))
+    }
+
+    fn macs(&self) -> Reply {
+        let state = self.lock();
+        let names = state.ports.iter().map(|(name, port)| (port.link.id(), name.as_str())).collect();
+        Reply::Macs(report::macs(&self.fabric.table(), &names))
+    }
+
+    /// What has to be looked at now and then.
+    fn look_around(&self) {
+        self.fabric.age();
+        for (name, port) in &mut self.lock().ports {
+            if let Some(reason) = port.link.failure()
+                && !std::mem::replace(&mut port.told, true)
+            {
+                warn!(port = name, %reason, "stopped");
+            }
+        }
+    }
+}
+
+impl Answers for House {
+    fn answer(&self, request: Request) -> Result<Reply, String> {
+        match request {
+            Request::PortAdd { port } => self.add_requested(&port),
+            Request::PortRemove { name } => self.remove(&name),
+            Request::PortList => Ok(Reply::Ports(self.lock().ports.values().map(|port| self.report(port)).collect())),
+            Request::PortShow { name } => self.show(&name),
+            Request::Stats => Ok(self.stats()),
+            Request::Mac => Ok(self.macs()),
+        }
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!("there is no port {name:?}; `ringmain port list` shows those that are there")
+}
+
+/// A thread that looks around every [`ROUND`], until it is dropped.
+struct Round {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Round {
+    fn start(house: Arc<House>) -> io::Result<Round> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = Builder::new().name("rm-round".into()).spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ROUND) {
+                house.look_around();
+            }
+        })?;
+        Ok(Round { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What attaches a port to its peer. This is the place where kinds of ports are listed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datapath::fabric::Fabric;
+use hostlink::tap::{Tap, TapConfig, TapError};
+use switch::PortId;
+use vhost_user::device::{self, Device, DeviceConfig, StartError};
+use vhost_user::status::State;
+
+use crate::api::PortState;
+use crate::config::{Mode, PortKind, PortSpec};
+
+/// Why a port cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// No directory for its socket.
+    #[error("cannot create {}: {error}", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The vhost-user side refuses.
+    #[error(transparent)]
+    VhostUser(#[from] StartError),
+    /// The TAP side refuses.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+}
+
+/// A port in service. Dropping it takes it out of the fabric, and its socket away.
+pub enum Link {
+    /// A guest.
+    VhostUser(Device),
+    /// The host.
+    Tap(Tap),
+}
+
+/// How a link is doing.
+pub struct Condition {
+    /// How it stands with its peer.
+    pub state: PortState,
+    /// Why it is stopped, or what ended its last session.
+    pub reason: Option<String>,
+    /// Names of negotiated features.
+    pub features: Vec<&'static str>,
+    /// Process id of the peer.
+    pub peer: Option<i32>,
+    /// Connections so far.
+    pub connections: u64,
+    /// Connections that ended because the peer broke the protocol.
+    pub violations: u64,
+}
+
+impl Link {
+    /// Puts a port into service in a daemon with so many workers.
+    pub fn start(fabric: &Arc<Fabric>, spec: &PortSpec, workers: usize) -> Result<Link, LinkError> {
+        let fabric = Arc::clone(fabric);
+        let queues = spec.queue_pairs(workers);
+        match &spec.kind {
+            PortKind::VhostUser { socket, mode } => {
+                let mode = match mode {
+                    Mode::Server => {
+                        make_room(socket)?;
+                        device::Mode::Server
+                    }
+                    Mode::Client => device::Mode::Client,
+                };
+                let (name, socket) = (spec.name.clone(), socket.clone());
+                let config = DeviceConfig { name, socket, mode, queues, mtu: spec.mtu, rule: spec.rule() };
+                Ok(Link::VhostUser(Device::start(fabric, config)?))
+            }
+            PortKind::Tap { device } => {
+                let config = TapConfig { device: device.clone(), queues, rule: spec.rule(), mtu: spec.mtu };
+                Ok(Link::Tap(Tap::start(fabric, config)?))
+            }
+        }
+    }
+
+    /// The port's number in the fabric.
+    pub fn id(&self) -> PortId {
+        match self {
+            Link::VhostUser(device) => device.port(),
+            Link::Tap(tap) => tap.port(),
+        }
+    }
+
+    /// Why the port is out of service for good.
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            // It meets its next front-end by itself.
+            Link::VhostUser(_) => None,
+            Link::Tap(tap) => tap.stopped().map(|breach| breach.to_string()),
+        }
+    }
+
+    /// How it is doing.
+    pub fn condition(&self) -> Condition {
+        match self {
+            Link::VhostUser(device) => {
+                let status = device.status();
+                let state = match status.state {
+                    State::Listening => PortState::Listening,
+                    State::Connecting => PortState::Connecting,
+                    State::Connected => PortState::Connected,
+                    State::Removed => PortState::Stopped,
+                };
+                Condition {
+                    state,
+                    reason: status.reason,
+                    features: status.features.names(),
+                    peer: status.peer,
+                    connections: status.connections,
+                    violations: status.violations,
+                }
+            }
+            Link::Tap(_) => {
+                let reason = self.failure();
+                let state = if reason.is_some() { PortState::Stopped } else { PortState::Connected };
+                Condition { state, reason, features: Vec::new(), peer: None, connections: 0, violations: 0 }
+            }
+        }
+    }
+}
+
+/// Creates the directory that a socket is to be in.
+fn make_room(socket: &Path) -> Result<(), LinkError> {
+    let Some(directory) = socket.parent().filter(|path| !path.as_os_str().is_empty()) else { return Ok(()) };
+    let failed = |error| LinkError::Directory { path: directory.to_owned(), error };
+    std::fs::create_dir_all(directory).map_err(failed)
+}

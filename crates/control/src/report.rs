@@ -1,0 +1,134 @@
+//! Turns what the datapath counts into what the control socket tells.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use datapath::count::{Drop, QueueCounters};
+use datapath::fabric::Fabric;
+use rustix::time::{ClockId, clock_gettime};
+use switch::{PortId, Row, Vlan};
+
+use crate::api::{Counts, MacRow, PortReport, QueueReport, Stats, WorkerReport};
+use crate::config::{PortKind, PortSpec};
+use crate::link::Link;
+
+/// The counters of a queue pair at this moment.
+pub fn counts(queue: &QueueCounters) -> Counts {
+    let dropped = |reason: &Drop| (reason.name().to_owned(), queue.dropped(*reason));
+    let drops: BTreeMap<String, u64> = Drop::ALL.iter().map(dropped).filter(|(_, frames)| *frames > 0).collect();
+    Counts {
+        tx_frames: queue.tx_frames.get(),
+        tx_bytes: queue.tx_bytes.get(),
+        tx_bursts: queue.tx_bursts.get(),
+        tx_interrupts: queue.tx_interrupts.get(),
+        tx_suppressed: queue.tx_suppressed.get(),
+        rx_frames: queue.rx_frames.get(),
+        rx_bytes: queue.rx_bytes.get(),
+        rx_bursts: queue.rx_bursts.get(),
+        rx_interrupts: queue.rx_interrupts.get(),
+        rx_suppressed: queue.rx_suppressed.get(),
+        copies: queue.copies.get(),
+        held: queue.held.get(),
+        kicks: queue.kicks.get(),
+        drops,
+    }
+}
+
+/// Everything about a port.
+pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> PortReport {
+    let queues = queues(fabric, link.id());
+    let mut total = Counts::default();
+    for queue in &queues {
+        total.add(&queue.counts);
+    }
+    let (socket, mode, device) = match &spec.kind {
+        PortKind::VhostUser { socket, mode } => {
+            (Some(socket.display().to_string()), Some(mode.name().to_owned()), None)
+        }
+        PortKind::Tap { device } => (None, None, Some(device.clone())),
+    };
+    let (vlan, trunk) = match &spec.vlan {
+        Vlan::None => (None, Vec::new()),
+        Vlan::Access(vlan) => (Some(*vlan), Vec::new()),
+        Vlan::Trunk(list) => (None, list.clone()),
+    };
+    let condition = link.condition();
+    PortReport {
+        name: spec.name.clone(),
+        kind: spec.kind.name().to_owned(),
+        socket,
+        mode,
+        device,
+        state: condition.state,
+        reason: condition.reason,
+        peer: condition.peer,
+        connections: condition.connections,
+        violations: condition.violations,
+        vlan,
+        trunk,
+        mac: spec.mac.map(|mac| mac.to_string()),
+        mtu: spec.mtu,
+        features: condition.features.into_iter().map(str::to_owned).collect(),
+        queue_pairs: spec.queue_pairs(workers),
+        total,
+        queues,
+    }
+}
+
+fn queues(fabric: &Fabric, id: PortId) -> Vec<QueueReport> {
+    let placement: HashMap<u16, usize> = fabric.placement(id).into_iter().collect();
+    let queues = (0..).zip(fabric.counters(id));
+    let queues = queues.map(|(index, queue)| QueueReport {
+        index,
+        worker: placement.get(&index).copied(),
+        counts: counts(&queue),
+    });
+    queues.collect()
+}
+
+/// Everything about the daemon.
+pub fn stats(fabric: &Fabric, cpus: &[u16], started: Instant, ports: Vec<PortReport>, removed: Counts) -> Stats {
+    let workers = fabric.worker_counters().iter().enumerate().map(|(index, worker)| WorkerReport {
+        index,
+        cpu: cpus.get(index).copied(),
+        busy_passes: worker.busy_passes.get(),
+        idle_passes: worker.idle_passes.get(),
+        sleeps: worker.sleeps.get(),
+        cache_hits: worker.cache_hits.get(),
+        cache_misses: worker.cache_misses.get(),
+        parcels: worker.parcels.get(),
+        crossed: worker.crossed.get(),
+    });
+    Stats {
+        pid: std::process::id(),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_seconds: started.elapsed().as_secs_f64(),
+        cpu_seconds: cpu_time().as_secs_f64(),
+        workers: workers.collect(),
+        ports,
+        removed,
+    }
+}
+
+/// CPU time of this process.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+}
+
+/// The address table, with the names of ports.
+pub fn macs(rows: &[Row], names: &HashMap<PortId, &str>) -> Vec<MacRow> {
+    let named = |row: &Row| {
+        // A port that is just being removed has no name any more.
+        let port = (*names.get(&row.port)?).to_owned();
+        let station = row.station;
+        Some(MacRow {
+            vlan: station.network.vid(),
+            mac: station.mac.to_string(),
+            port,
+            locked: row.idle.is_none(),
+            idle_seconds: row.idle,
+        })
+    };
+    rows.iter().filter_map(named).collect()
+}
