@@ -79,6 +79,24 @@ fn zero_is_never_sent() {
 }
 
 #[test]
+fn a_completed_checksum_is_never_zero() {
+    let recipe = Recipe { payload: 2, ..TCP_V4.udp() };
+    let mut frame = recipe.partial_frame();
+    let h = parse(&frame).unwrap();
+    let csum = PartialCsum { start: 34, offset: 6 };
+    let pseudo = get_u16(&frame, recipe.csum_at()).unwrap();
+    let complete = |payload: [u8; 2], frame: &mut [u8]| {
+        put(frame, recipe.csum_at(), pseudo.to_be_bytes()).unwrap();
+        put(frame, recipe.end(), payload).unwrap();
+        complete_csum(frame, &h, csum, Sum::new()).unwrap();
+        get_u16(frame, recipe.csum_at()).unwrap()
+    };
+    // What is missing to all ones without a payload, as a payload, makes the checksum zero.
+    let missing = complete([0, 0], &mut frame);
+    assert_eq!(complete(missing.to_be_bytes(), &mut frame), 0xffff);
+}
+
+#[test]
 fn sctp_is_refused() {
     let mut frame = TCP_V4.frame();
     frame[23] = proto::SCTP;

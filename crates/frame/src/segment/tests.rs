@@ -176,6 +176,22 @@ proptest! {
     }
 }
 
+/// Frames of more than 64 KiB (Linux calls them big TCP) have a length in their pseudo header that needs 32 bits.
+#[test]
+fn lengths_beyond_16_bits_are_taken_out_again() {
+    let recipe = Recipe { payload: 150_000, ..TCP_V4.v6() };
+    let small = Recipe { payload: 0, ..recipe.clone() };
+    let frame = [small.partial_frame(), recipe.payload()].concat();
+    let mut sum = Sum::new();
+    sum.add_pseudo_v6(SRC_V6, DST_V6, 6, (frame.len() - recipe.l4_at()) as u32);
+    let mut frame = frame;
+    put(&mut frame, recipe.csum_at(), sum.fold().to_be_bytes()).unwrap();
+    for mut segment in segmenter(&frame, gso(&recipe, 30_000)).unwrap() {
+        segment.finish(payload_sum(&frame, &segment));
+        assert_checksums(&recipe, &assemble(&frame, &segment));
+    }
+}
+
 #[test]
 fn flags_go_where_they_belong() {
     let recipe = Recipe { flags: 0x80 | 0x40 | 0x10 | 0x08 | 0x01, payload: 3000, ..TCP_V4 };
