@@ -253,7 +253,7 @@ impl<D: Dock> Session<D> {
             Request::SetMemTable(regions) => self.set_table(regions, fds)?,
             Request::AddMemReg(region) => self.add_region(region, fds.pop())?,
             Request::RemMemReg(region) => self.remove_region(region)?,
-            Request::SetVringNum(ring, size) => self.stopped(ring, name)?.size = Some(size),
+            Request::SetVringNum(ring, size) => self.set_size(ring, size, name)?,
             Request::SetVringBase(ring, base) => self.stopped(ring, name)?.base = Some(base),
             Request::SetVringAddr(ring, address) => self.set_address(ring, address, name)?,
             Request::SetVringKick(ring, has) => self.set_kick(ring, has, fds.pop(), name)?,
@@ -322,6 +322,11 @@ impl<D: Dock> Session<D> {
             true => Err(SessionError::Started { name, ring }),
             false => Ok(vring),
         }
+    }
+
+    fn set_size(&mut self, ring: u8, size: u16, name: &'static str) -> Result<(), SessionError> {
+        self.stopped(ring, name)?.size = Some(size);
+        self.rewire(ring.into())
     }
 
     fn set_address(&mut self, ring: u8, address: RingAddress, name: &'static str) -> Result<(), SessionError> {
@@ -531,3 +536,6 @@ fn event(ring: u8, has: HasFd, fd: Option<OwnedFd>, name: &'static str) -> Resul
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
