@@ -140,3 +140,6 @@ pub trait DeviceRing: Send + Sized {
     /// or not; chains in flight and buffers taken ahead do not.
     fn position(&self) -> u32;
 }
+
+#[cfg(test)]
+mod tests;

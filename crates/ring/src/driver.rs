@@ -124,8 +124,8 @@ pub trait DriverRing: Send + Sized {
     /// Whether [`collect`](Self::collect) would find something.
     fn pending(&self) -> bool;
 
-    /// Descriptors that are free.
-    fn free(&self) -> usize;
+    /// How many more chains of `pieces` pieces fit.
+    fn room(&self, pieces: usize) -> usize;
 
     /// Asks for an interrupt at the next used chain. True: something is there already, so don't sleep.
     fn arm(&mut self) -> bool;

@@ -249,8 +249,11 @@ impl DriverRing for PackedDriver {
         (flags & DESC_AVAIL != 0) == self.used.wrap && (flags & DESC_USED != 0) == self.used.wrap
     }
 
-    fn free(&self) -> usize {
-        usize::from(self.free)
+    fn room(&self, pieces: usize) -> usize {
+        match self.tables {
+            Some(_) if pieces > 1 => usize::from(self.free),
+            _ => usize::from(self.free) / pieces.max(1),
+        }
     }
 
     fn arm(&mut self) -> bool {

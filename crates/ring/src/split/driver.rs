@@ -222,8 +222,11 @@ impl DriverRing for SplitDriver {
         self.used.u16(2).load(Acquire) != self.used_idx
     }
 
-    fn free(&self) -> usize {
-        usize::from(self.free)
+    fn room(&self, pieces: usize) -> usize {
+        match self.tables {
+            Some(_) if pieces > 1 => usize::from(self.free),
+            _ => usize::from(self.free) / pieces.max(1),
+        }
     }
 
     fn arm(&mut self) -> bool {
