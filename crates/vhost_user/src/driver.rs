@@ -23,6 +23,8 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
+use crate::feature::bit;
+
 /// Where the back-end is told the front-end has the guest's memory. Deliberately not where it is, nor the guest address: a
 /// back-end that mixes up its address spaces fails at once.
 const USER_BASE: u64 = 0x5000_0000_0000;
@@ -35,35 +37,6 @@ const PAGE: u64 = 4096;
 /// Requests that crate `vhost` cannot say, or not fully.
 const NET_SET_MTU: u32 = 20;
 const SET_VRING_BASE: u32 = 10;
-
-/// Virtio feature bits (virtio 1.2, 5.1.3 and 6) as masks.
-pub mod feature {
-    #![allow(missing_docs, reason = "the names are those of the specification")]
-    pub const CSUM: u64 = 1 << 0;
-    pub const GUEST_CSUM: u64 = 1 << 1;
-    pub const MTU: u64 = 1 << 3;
-    pub const GUEST_TSO4: u64 = 1 << 7;
-    pub const GUEST_TSO6: u64 = 1 << 8;
-    pub const GUEST_ECN: u64 = 1 << 9;
-    pub const HOST_TSO4: u64 = 1 << 11;
-    pub const HOST_TSO6: u64 = 1 << 12;
-    pub const HOST_ECN: u64 = 1 << 13;
-    pub const MRG_RXBUF: u64 = 1 << 15;
-    pub const STATUS: u64 = 1 << 16;
-    pub const CTRL_VQ: u64 = 1 << 17;
-    pub const MQ: u64 = 1 << 22;
-    pub const ANY_LAYOUT: u64 = 1 << 27;
-    pub const INDIRECT_DESC: u64 = 1 << 28;
-    pub const EVENT_IDX: u64 = 1 << 29;
-    /// vhost-user's own: there are protocol features to negotiate.
-    pub const PROTOCOL_FEATURES: u64 = 1 << 30;
-    pub const VERSION_1: u64 = 1 << 32;
-    pub const RING_PACKED: u64 = 1 << 34;
-    pub const IN_ORDER: u64 = 1 << 35;
-    pub const GUEST_USO4: u64 = 1 << 54;
-    pub const GUEST_USO6: u64 = 1 << 55;
-    pub const HOST_USO: u64 = 1 << 56;
-}
 
 /// What went wrong between the front-end and the back-end.
 #[derive(Debug, thiserror::Error)]
@@ -174,7 +147,8 @@ impl Guest {
         self.len
     }
 
-    /// Sets `len` bytes aside; returns their guest address, a multiple of `align`, a power of two. Nothing is ever given back.
+    /// Sets `len` bytes aside; returns their guest address, a multiple of `align`, a power of two. They may straddle
+    /// regions. Nothing is ever given back.
     ///
     /// # Errors
     /// When memory has run out.
@@ -183,6 +157,19 @@ impl Guest {
         let end = at.checked_add(len).filter(|end| *end <= self.len);
         self.next = end.ok_or(DriverError::Full { wanted: len, left: self.len.saturating_sub(at) })?;
         Ok(at)
+    }
+
+    /// As [`alloc`](Self::alloc), within one region: parts of a ring must not straddle.
+    ///
+    /// # Errors
+    /// When memory has run out.
+    pub fn alloc_whole(&mut self, len: u64, align: u64) -> Result<u64, DriverError> {
+        let each = self.len / self.regions;
+        let at = self.next.next_multiple_of(align);
+        if at / each != (at + len.max(1) - 1) / each {
+            self.next = (at / each + 1) * each;
+        }
+        self.alloc(len, align)
     }
 
     /// The regions as the back-end is told of them.
@@ -217,15 +204,15 @@ impl<R: DriverRing> Vring<R> {
     /// When the guest's memory is full, the ring's size is not allowed, or there are no more file descriptors.
     pub fn new(guest: &mut Guest, index: u16, size: u16, features: u64, entries: u16) -> Result<Self, DriverError> {
         let bytes = R::footprint(size);
-        let indirect = entries > 0 && features & feature::INDIRECT_DESC != 0;
+        let indirect = entries > 0 && features & bit::INDIRECT_DESC != 0;
         let config = RingConfig {
             size,
-            desc: guest.alloc(bytes.desc, PAGE)?,
-            driver: guest.alloc(bytes.driver, 64)?,
-            device: guest.alloc(bytes.device, 64)?,
-            event_idx: features & feature::EVENT_IDX != 0,
+            desc: guest.alloc_whole(bytes.desc, PAGE)?,
+            driver: guest.alloc_whole(bytes.driver, 64)?,
+            device: guest.alloc_whole(bytes.device, 64)?,
+            event_idx: features & bit::EVENT_IDX != 0,
             indirect,
-            start: if features & feature::RING_PACKED != 0 { 0x8000_8000 } else { 0 },
+            start: if features & bit::RING_PACKED != 0 { 0x8000_8000 } else { 0 },
         };
         let tables = match indirect {
             true => Some(Tables { addr: guest.alloc(Tables::bytes(size, entries), 64)?, entries }),
@@ -314,8 +301,8 @@ impl FrontEnd {
         if missing != 0 {
             return Err(DriverError::Missing(missing));
         }
-        front.features = offered & (wish.features | feature::PROTOCOL_FEATURES);
-        if offered & feature::PROTOCOL_FEATURES != 0 {
+        front.features = offered & (wish.features | bit::PROTOCOL_FEATURES);
+        if offered & bit::PROTOCOL_FEATURES != 0 {
             front.negotiate_protocol(wish)?;
         } else if wish.queue_pairs > 1 {
             return Err(DriverError::Queues { wanted: wish.queue_pairs, served: 1 });
@@ -375,7 +362,7 @@ impl FrontEnd {
 
     /// Length of `virtio_net_hdr` before each frame (virtio 1.2, 5.1.6.1).
     pub fn header_len(&self) -> usize {
-        match self.features & (feature::VERSION_1 | feature::MRG_RXBUF) {
+        match self.features & (bit::VERSION_1 | bit::MRG_RXBUF) {
             0 => 10,
             _ => 12,
         }
@@ -394,7 +381,11 @@ impl FrontEnd {
     /// # Errors
     /// As [`Vring::new`] and [`start`](Self::start).
     pub fn driver<R: DriverRing>(
-        &mut self, guest: &mut Guest, pair: u16, sizes: (u16, u16), entries: u16,
+        &mut self,
+        guest: &mut Guest,
+        pair: u16,
+        sizes: (u16, u16),
+        entries: u16,
     ) -> Result<Driver<R>, DriverError> {
         let rx = Vring::new(guest, 2 * pair, sizes.0, self.features, entries)?;
         let tx = Vring::new(guest, 2 * pair + 1, sizes.1, self.features, entries)?;
@@ -432,7 +423,7 @@ impl FrontEnd {
     /// # Errors
     /// When the back-end refuses.
     pub fn enable(&mut self, index: u16, on: bool) -> Result<(), DriverError> {
-        if self.features & feature::PROTOCOL_FEATURES == 0 {
+        if self.features & bit::PROTOCOL_FEATURES == 0 {
             return Ok(());
         }
         say("SET_VRING_ENABLE", self.messages.set_vring_enable(usize::from(index), on))

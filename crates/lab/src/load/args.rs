@@ -1,0 +1,365 @@
+//! What `ringmain load` can be asked to do.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+
+use super::Error;
+
+const ABOUT: &str = "\
+Plays the guests' side of vhost-user against any back-end, and checks and measures what it carries.
+
+Ports are taken in pairs, and each port sends to the other of its pair; a single port sends to itself. Frames are
+Ethernet/IPv4/UDP, or TCP with --tso, unique by flow, number and send time.
+
+Every frame that comes back is checked: its length; the virtio-net header, with all offload fields; all of the \
+frame's headers; the tag behind them, which holds flow, number and time under a keyed check that covers the frame's length; \
+the payload (one word of 8 bytes in every 256 bytes of frames up to 2048 bytes, and in every 1024 of larger ones, and the \
+frame's last bytes; all of it with --verify full), which is different in every frame; and its place in its flow. So truncation, swapped or \
+stale buffers, lost pieces, duplicates and reordering are seen.";
+
+/// Options of the traffic generator.
+#[derive(Clone, Debug, clap::Args)]
+#[command(long_about = ABOUT)]
+pub struct Args {
+    /// vhost-user sockets, one per guest: PATH, or server:PATH or client:PATH to say which side listens
+    #[arg(long, value_name = "SOCKET,...", value_delimiter = ',', required = true)]
+    pub ports: Vec<Port>,
+
+    /// Listen on the sockets, for back-ends that connect (sockets without a prefix)
+    #[arg(long, conflicts_with = "client")]
+    pub server: bool,
+
+    /// Connect to the sockets, for back-ends that listen (sockets without a prefix; the default)
+    #[arg(long)]
+    pub client: bool,
+
+    /// Seconds to wait for the back-end, and for the first frame to come through
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    pub wait: f64,
+
+    /// Queue pairs of each guest
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
+    pub queues: u16,
+
+    /// Bytes of a frame, from Ethernet header to last byte, without FCS
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub size: u32,
+
+    /// Frames for the receiver's segmentation: TCP over IPv4 with a partial checksum, and with TSO where the size exceeds one segment
+    #[arg(long)]
+    pub tso: bool,
+
+    /// With --tso: payload bytes of a segment
+    #[arg(long, value_name = "BYTES", default_value_t = 1448)]
+    pub mss: u16,
+
+    /// Flows of each sender, spread over its queues [default: one per queue]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub flows: Option<u32>,
+
+    /// Which guests of a pair send
+    #[arg(long, value_enum, default_value_t = Directions::One)]
+    pub direction: Directions,
+
+    /// Closed loop: at most N frames of a sender are under way [default: as many as the ring takes]
+    #[arg(long, value_name = "N", conflicts_with = "rate")]
+    pub window: Option<u64>,
+
+    /// Fixed rate of each sender, frames per second
+    #[arg(long, value_name = "PPS")]
+    pub rate: Option<u64>,
+
+    /// Cold buffers: cycle each guest's Tx and Rx buffers through this many bytes each (100M, 64K) [default: hot, no more than the ring
+    /// holds]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub pool: Option<u64>,
+
+    /// How a buffer is described: one descriptor, a chain of them, or an indirect table
+    #[arg(long, value_enum, default_value_t = Layout::Single)]
+    pub layout: Layout,
+
+    /// Whether the virtio-net header has a descriptor of its own [default: only with --layout chained or indirect, or where the
+    /// back-end demands it]
+    #[arg(long, value_enum)]
+    pub header: Option<HeaderPlace>,
+
+    /// Cut buffers into descriptors of at most this many bytes (with --layout chained or indirect)
+    #[arg(long, value_name = "BYTES")]
+    pub piece: Option<u32>,
+
+    /// Descriptors in each Tx ring
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub ring: u16,
+
+    /// Descriptors in each Rx ring [default: as Tx]
+    #[arg(long, value_name = "N")]
+    pub rx_ring: Option<u16>,
+
+    /// Bytes of a receive buffer, virtio-net header included [default: 2048; with --tso 4096 if mergeable, else what a frame takes]
+    #[arg(long, value_name = "BYTES")]
+    pub rx_buffer: Option<u32>,
+
+    /// Packed rings instead of split ones
+    #[arg(long)]
+    pub packed: bool,
+
+    /// Do not negotiate mergeable receive buffers
+    #[arg(long)]
+    pub no_mergeable: bool,
+
+    /// Do not negotiate the event index
+    #[arg(long)]
+    pub no_event_idx: bool,
+
+    /// Do not negotiate indirect descriptors
+    #[arg(long)]
+    pub no_indirect: bool,
+
+    /// A driver from before virtio 1.0: VIRTIO_F_VERSION_1 is not negotiated
+    #[arg(long, conflicts_with = "packed")]
+    pub legacy: bool,
+
+    /// Guests sleep until interrupted when there is nothing to do [default: they poll]
+    #[arg(long)]
+    pub interrupts: bool,
+
+    /// Seconds that are measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    pub duration: f64,
+
+    /// Seconds before that
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
+    pub warm_up: f64,
+
+    /// How much of each frame's payload is checked
+    #[arg(long, value_enum, default_value_t = Verify::Sampled)]
+    pub verify: Verify,
+
+    /// Frames to send or to take at a time
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub burst: u16,
+
+    /// Regions that each guest's memory is shown as
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
+    pub regions: u64,
+
+    /// Threads; guests are dealt out to them
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: usize,
+
+    /// CPU for each thread
+    #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
+    pub cpu: Vec<usize>,
+
+    /// Process of the back-end: its CPU time is told apart from what others take
+    #[arg(long, value_name = "PID")]
+    pub backend_pid: Option<u32>,
+
+    /// Percent of one CPU that others may take before a run counts as disturbed
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    pub disturbed_above: f64,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Both or one of the guests of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Directions {
+    /// The first of a pair sends.
+    One,
+    /// Both send.
+    Both,
+}
+
+/// Shape of the descriptors of one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layout {
+    /// One descriptor.
+    Single,
+    /// A chain in the ring.
+    Chained,
+    /// A table beside the ring.
+    Indirect,
+}
+
+/// Where the virtio-net header lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HeaderPlace {
+    /// In front of the frame, in the same descriptor.
+    Together,
+    /// In a descriptor of its own.
+    Separate,
+}
+
+/// How much of the payload is written and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Verify {
+    /// Words at intervals.
+    Sampled,
+    /// Every byte.
+    Full,
+}
+
+/// One guest's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Path of the socket.
+    pub path: PathBuf,
+    /// Whether it is listened on; `None`: as the other options say.
+    pub listen: Option<bool>,
+}
+
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (listen, path) = match text.split_once(':') {
+            Some(("server", path)) => (Some(true), path),
+            Some(("client", path)) => (Some(false), path),
+            _ => (None, text),
+        };
+        match path {
+            "" => Err("a socket needs a path".into()),
+            path => Ok(Self { path: path.into(), listen }),
+        }
+    }
+}
+
+/// A number of bytes, with an optional K, M or G (powers of 1024).
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
+        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    number.ok_or_else(|| format!("{text:?} is not a number of bytes, like 100M"))
+}
+
+/// Smallest frame with room for headers and tag; the largest that IPv4 can say.
+const LARGEST: u32 = 65535 + 14;
+
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
+
+impl Args {
+    /// From words as on a command line, without the command itself: how tests and benches say what they want.
+    ///
+    /// # Errors
+    /// What is wrong with the words.
+    pub fn from_words<I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>>(words: I) -> Result<Self, clap::Error> {
+        Line::from_arg_matches(&Line::command().try_get_matches_from(words)?).map(|line| line.args)
+    }
+
+    /// Smallest frame that holds its headers and the tag.
+    pub(super) fn smallest(&self) -> u32 {
+        if self.tso { 76 } else { 64 }
+    }
+
+    /// Refuses what no single option can be blamed for.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let refuse = |why: String| Err(Error::Options(why));
+        if self.ports.len() > 1 && self.ports.len() % 2 == 1 {
+            return refuse(format!("{} ports: ports come in pairs, or alone", self.ports.len()));
+        }
+        if self.size < self.smallest() || self.size > LARGEST {
+            return refuse(format!("frames of {} bytes: {} to {LARGEST} are possible", self.size, self.smallest()));
+        }
+        if self.mss == 0 {
+            return refuse("segments need a payload: --mss is 0".into());
+        }
+        for ring in [self.ring, self.rx_ring()] {
+            if ring < 2 || ring > 32768 || !(self.packed || ring.is_power_of_two()) {
+                return refuse(format!("a ring of {ring}: 2 to 32768, and a power of two unless packed"));
+            }
+        }
+        if self.layout == Layout::Single && (self.piece.is_some() || self.header == Some(HeaderPlace::Separate)) {
+            return refuse("--layout single is one descriptor: it has no pieces, and no header apart".into());
+        }
+        if self.layout == Layout::Indirect && self.no_indirect {
+            return refuse("--layout indirect and --no-indirect exclude each other".into());
+        }
+        if self.piece.is_some_and(|piece| piece < 16) {
+            return refuse("a piece has at least 16 bytes".into());
+        }
+        if self.threads == 0 || self.threads > self.ports.len() {
+            return refuse(format!("{} threads for {} guests", self.threads, self.ports.len()));
+        }
+        let seconds = [self.wait, self.duration, self.warm_up];
+        if seconds.iter().any(|s| !s.is_finite() || *s < 0.0) || self.duration == 0.0 {
+            return refuse("times are seconds, and something must be measured".into());
+        }
+        if self.window == Some(0) || self.rate == Some(0) {
+            return refuse("nothing would be sent".into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn rx_ring(&self) -> u16 {
+        self.rx_ring.unwrap_or(self.ring)
+    }
+
+    pub(super) fn flows(&self) -> u32 {
+        self.flows.unwrap_or(1).max(u32::from(self.queues))
+    }
+
+    /// Whether port number `index` is listened on.
+    pub(super) fn listens(&self, port: &Port) -> bool {
+        port.listen.unwrap_or(self.server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Args {
+        Args::from_words(line.split_whitespace()).unwrap()
+    }
+
+    #[test]
+    fn sockets_say_who_listens() {
+        let args = parse("--ports a,server:b,client:/c --server");
+        let listening: Vec<bool> = args.ports.iter().map(|p| args.listens(p)).collect();
+        assert_eq!(listening, [true, true, false]);
+        assert_eq!(args.ports[2].path, PathBuf::from("/c"));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse("--ports a --pool 100M").pool, Some(100 << 20));
+        assert_eq!(bytes("64k"), Ok(65536));
+        assert!(bytes("M").is_err());
+        assert!(bytes("99999999999999999G").is_err());
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for line in [
+            "--ports a,b,c",
+            "--ports a --size 63",
+            "--ports a --size 65550",
+            "--ports a --size 75 --tso",
+            "--ports a --ring 300",
+            "--ports a --layout single --header separate",
+            "--ports a --layout indirect --no-indirect",
+            "--ports a,b --threads 3",
+            "--ports a --window 0",
+            "--ports a --duration 0",
+        ] {
+            assert!(parse(line).check().is_err(), "{line}");
+        }
+        assert!(parse("--ports a --ring 300 --packed").check().is_ok());
+        assert!(Args::from_words(["--ports", "a", "--window", "1", "--rate", "5"]).is_err());
+        assert!(Args::from_words(["--ports", "a", "--legacy", "--packed"]).is_err());
+    }
+}

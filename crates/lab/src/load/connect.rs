@@ -1,0 +1,113 @@
+//! Sockets to back-ends, in either direction.
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Error;
+
+/// A socket that is listened on, and removed when dropped; or one to connect to.
+pub enum Door {
+    /// We listen.
+    Ours(UnixListener, PathBuf),
+    /// The back-end listens.
+    Theirs(PathBuf),
+}
+
+impl Door {
+    /// Listens at `path`, in place of a socket that nobody listens on any more; or just remembers it.
+    ///
+    /// # Errors
+    /// When somebody does listen there, or the path is no place for a socket.
+    pub fn new(path: &Path, listen: bool) -> Result<Self, Error> {
+        if !listen {
+            return Ok(Self::Theirs(path.into()));
+        }
+        let failed = |error| Error::Socket { path: path.into(), error };
+        match UnixStream::connect(path) {
+            Ok(_) => return Err(failed(io::ErrorKind::AddrInUse.into())),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path).map_err(failed)?,
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        Ok(Self::Ours(listener, path.into()))
+    }
+
+    /// Waits for the back-end until `deadline`.
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub fn open(&self, deadline: Instant) -> Result<UnixStream, Error> {
+        match self {
+            Self::Ours(listener, path) => accept(listener, deadline).map_err(|e| failed(path, e)),
+            Self::Theirs(path) => connect(path, deadline).map_err(|e| failed(path, e)),
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Self::Ours(_, path) = self {
+            // Somebody else may have removed it already.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::Socket { path: path.into(), error }
+}
+
+fn accept(listener: &UnixListener, deadline: Instant) -> io::Result<UnixStream> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    match poll(&mut fds, Some(&timeout))? {
+        0 => Err(io::Error::new(io::ErrorKind::TimedOut, "no back-end connected")),
+        _ => listener.accept().map(|(stream, _)| stream),
+    }
+}
+
+fn connect(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path) {
+            Err(e) if not_yet(&e) && Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            result => return result,
+        }
+    }
+}
+
+/// Whether the back-end may still come to listen.
+fn not_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_removed_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "std leaves the socket behind");
+        let door = Door::new(&path, true).unwrap();
+        assert!(Door::new(&path, true).is_err(), "somebody listens");
+        drop(door);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn waiting_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        for listen in [true, false] {
+            let door = Door::new(&path, listen).unwrap();
+            assert!(door.open(Instant::now()).is_err());
+        }
+    }
+}

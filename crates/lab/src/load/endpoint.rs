@@ -1,0 +1,456 @@
+//! One guest as the generator plays it: its driver, its buffers, what it sends and what it receives.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use ring::driver::{BadUsed, Direction, DriverRing, Piece, Used, Window};
+use vhost_user::driver::{Driver, FrontEnd, Guest};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::Error;
+use super::args::Args;
+use super::lane::Lane;
+use super::packet::{self, Fault, Shape, Tag};
+use super::plan::{Buffers, Plan, wish};
+use super::pool::{Cut, Pool};
+use super::receive::{Arrived, Receiver};
+use super::time::{Clock, Pace};
+
+/// Most frames that are sent or taken at a time.
+const BURST_MAX: usize = 256;
+
+/// Most buffers that one frame comes in.
+const GROUP_MAX: usize = 1024;
+
+/// What a guest sends.
+pub struct Sender {
+    /// Its frames.
+    pub shape: Shape,
+    /// What it and the receiver know of each other.
+    pub lane: Arc<Lane>,
+    /// How fast it goes.
+    pub pace: Pace,
+    /// Next number of each flow.
+    pub flows: Box<[u32]>,
+}
+
+/// Who a guest is, and what it does.
+pub struct Role {
+    /// Its own number, which gives its addresses.
+    pub number: u16,
+    /// The other one's.
+    pub peer: u16,
+    /// What it sends.
+    pub sender: Option<Sender>,
+    /// What it receives.
+    pub receiver: Option<Receiver>,
+}
+
+/// What there is besides checked frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Doorbells {
+    /// Kicks given.
+    pub kicks: u64,
+    /// Interrupts taken.
+    pub interrupts: u64,
+    /// Unicast frames that came to a guest which nobody sends to.
+    pub strays: u64,
+}
+
+/// A guest.
+pub struct Endpoint<R> {
+    role: Role,
+    /// Keeps the connection: the back-end stops when it closes.
+    _front: FrontEnd,
+    memory: Window,
+    queues: Vec<Queue<R>>,
+    header_len: usize,
+    burst: usize,
+    /// Whether the peer's announcement came through.
+    greeted: bool,
+    doorbells: Doorbells,
+}
+
+/// One queue pair and its buffers.
+struct Queue<R> {
+    driver: Driver<R>,
+    tx: Pool,
+    rx: Pool,
+    cut: Cut,
+    mergeable: bool,
+    /// The flow whose turn it is; those of this queue are a number of queues apart.
+    flow: u32,
+    /// Scratch.
+    pieces: Vec<Piece>,
+    /// Frames that are worth a publication, if there is no room for a burst.
+    worth: usize,
+    /// Buffers so far of a frame that has more of them, and their numbers.
+    group: Vec<Piece>,
+    held: Vec<u32>,
+}
+
+impl<R: DriverRing> Endpoint<R> {
+    /// Agrees with the back-end at the other end of `stream`, and gives it rings full of receive buffers.
+    ///
+    /// # Errors
+    /// When the back-end cannot do what the options ask for, or memory is short.
+    pub fn new(args: &Args, role: Role, stream: UnixStream) -> Result<Self, Error> {
+        let mut front = FrontEnd::negotiate(stream, &wish(args))?;
+        let header_len = front.header_len();
+        let plan = Plan::new(args, front.features(), header_len as u32)?;
+        let mut guest = Guest::new(plan.bytes::<R>(args), args.regions)?;
+        let memory = Window::new(guest.memory(), 0, guest.size(), 64)?;
+        front.share(&guest)?;
+        let make = |pair| Queue::new(args, &plan, &mut guest, &mut front, pair);
+        let queues = (0..args.queues).map(make).collect::<Result<Vec<_>, Error>>()?;
+        let mut endpoint = Self {
+            role,
+            _front: front,
+            memory,
+            queues,
+            header_len,
+            burst: usize::from(args.burst),
+            greeted: false,
+            doorbells: Doorbells::default(),
+        };
+        for queue in &mut endpoint.queues {
+            queue.touch(&endpoint.memory);
+            queue.refill();
+        }
+        Ok(endpoint)
+    }
+
+    /// Sends a gratuitous ARP.
+    ///
+    /// # Errors
+    /// When the back-end broke the protocol.
+    pub fn announce(&mut self) -> Result<(), Error> {
+        let mut bytes = [0; 72];
+        let bytes = &mut bytes[..self.header_len + 60];
+        bytes[self.header_len..].copy_from_slice(&packet::announcement(self.role.number));
+        let Some(queue) = self.queues.first_mut() else { return Ok(()) };
+        queue.reclaim(BURST_MAX).map_err(|e| self.role.blame("Tx", e))?;
+        queue.send(bytes.len() as u32, |addr| self.memory.write(addr, bytes));
+        queue.driver.tx.publish();
+        Ok(())
+    }
+
+    /// Whether something that it sent is still in a ring.
+    pub fn is_sending(&self) -> bool {
+        self.queues.iter().any(|queue| queue.tx.free() < queue.tx.count() as usize)
+    }
+
+    /// Takes back what was sent.
+    ///
+    /// # Errors
+    /// When the back-end broke the protocol.
+    pub fn reclaim(&mut self) -> Result<(), Error> {
+        let role = &self.role;
+        self.queues.iter_mut().try_for_each(|queue| queue.reclaim(BURST_MAX)).map_err(|e| role.blame("Tx", e))
+    }
+
+    /// Whether the peer's announcement came through.
+    pub fn is_greeted(&self) -> bool {
+        self.greeted
+    }
+
+    /// Writes what is the same in all frames into all buffers: after the announcements, before the first
+    /// [`transmit`](Self::transmit).
+    pub fn prepare(&mut self) {
+        let Some(sender) = &self.role.sender else { return };
+        let vnet = &sender.shape.vnet()[..self.header_len];
+        for queue in &self.queues {
+            for buffer in 0..queue.tx.count() {
+                let addr = queue.tx.addr(buffer);
+                self.memory.write(addr, vnet);
+                self.memory.write(addr + vnet.len() as u64, sender.shape.headers());
+            }
+        }
+    }
+
+    /// Sends a burst on each queue, as far as pace and rings allow; returns how many frames.
+    ///
+    /// # Errors
+    /// When the back-end broke the protocol.
+    #[inline]
+    pub fn transmit(&mut self, clock: Clock) -> Result<usize, Error> {
+        let Some(sender) = &mut self.role.sender else { return Ok(0) };
+        let (mut total, queues) = (0, self.queues.len() as u32);
+        for queue in &mut self.queues {
+            let sent = queue.transmit(sender, &self.memory, self.header_len, self.burst, queues, clock);
+            total += sent.map_err(|e| blame(self.role.number, "Tx", e))?;
+        }
+        Ok(total)
+    }
+
+    /// Takes a burst from each queue; returns how many buffers.
+    ///
+    /// # Errors
+    /// When the back-end broke the protocol.
+    #[inline]
+    pub fn receive(&mut self, clock: Clock) -> Result<usize, Error> {
+        let mut total = 0;
+        let mut used = [Used::default(); BURST_MAX];
+        for index in 0..self.queues.len() {
+            let Some(queue) = self.queues.get_mut(index) else { break };
+            let count = queue.driver.rx.ring.collect(&mut used[..self.burst]);
+            let count = count.map_err(|e| self.role.blame("Rx", e))?;
+            if count > 0 {
+                self.take(index, &used[..count], clock.now());
+                total += count;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Takes what came on queue `index`, and gives the buffers back.
+    #[inline]
+    fn take(&mut self, index: usize, used: &[Used], now: u64) {
+        let Some(queue) = self.queues.get_mut(index) else { return };
+        for used in used {
+            let addr = queue.rx.addr(queue.rx.of_chain(used.id));
+            self.memory.prefetch(addr);
+            self.memory.prefetch(addr + 64);
+        }
+        for used in used {
+            let buffer = queue.rx.of_chain(used.id);
+            queue.group.push(Piece { addr: queue.rx.addr(buffer), len: used.len });
+            queue.held.push(buffer);
+            let arrived = Arrived { memory: &self.memory, buffers: &queue.group, header_len: self.header_len };
+            let announced = if queue.mergeable { arrived.announced() } else { 1 };
+            if queue.group.len() < announced.min(GROUP_MAX) {
+                continue;
+            }
+            let ours = self.role.receiver.as_mut().is_some_and(|receiver| receiver.receive(&arrived, now));
+            if !ours {
+                self.greeted |= odd(&mut self.role, &mut self.doorbells, &arrived);
+            }
+            queue.release();
+        }
+        if !queue.group.is_empty() && used.len() < self.burst {
+            torn(&mut self.role, &self.memory, &queue.group, self.header_len);
+            queue.release();
+        }
+        if let Some(receiver) = &self.role.receiver {
+            receiver.tell();
+        }
+        queue.refill();
+    }
+
+    /// Asks for interrupts where there may be something to wait for; true if something is there already.
+    pub fn arm(&mut self) -> bool {
+        let sends = self.role.sender.is_some();
+        let mut ready = false;
+        for queue in &mut self.queues {
+            ready |= queue.driver.rx.ring.arm();
+            ready |= sends && queue.is_full() && queue.driver.tx.ring.arm();
+        }
+        ready
+    }
+
+    /// Asks for no more interrupts, and takes those that came.
+    pub fn disarm(&mut self) {
+        for queue in &mut self.queues {
+            queue.driver.rx.ring.disarm();
+            queue.driver.tx.ring.disarm();
+            let came = u64::from(queue.driver.rx.acknowledge()) + u64::from(queue.driver.tx.acknowledge());
+            self.doorbells.interrupts += came;
+        }
+    }
+
+    /// What becomes readable with an interrupt.
+    pub fn interrupts(&self) -> impl Iterator<Item = &EventFd> {
+        self.queues.iter().flat_map(|queue| [queue.driver.rx.call(), queue.driver.tx.call()])
+    }
+
+    /// What it sends.
+    pub fn sender(&self) -> Option<&Sender> {
+        self.role.sender.as_ref()
+    }
+
+    /// What it receives.
+    pub fn receiver(&mut self) -> Option<&mut Receiver> {
+        self.role.receiver.as_mut()
+    }
+
+    /// Takes the guest apart for the report.
+    pub fn into_parts(self) -> (Role, Doorbells) {
+        let kicks = self.queues.iter().map(|q| q.driver.tx.kicks() + q.driver.rx.kicks()).sum();
+        (self.role, Doorbells { kicks, ..self.doorbells })
+    }
+}
+
+impl Role {
+    fn blame(&self, ring: &'static str, error: BadUsed) -> Error {
+        blame(self.number, ring, error)
+    }
+}
+
+#[cold]
+fn blame(number: u16, ring: &'static str, error: BadUsed) -> Error {
+    Error::Used { guest: number, ring, error }
+}
+
+/// A frame that is not one of the peer's numbered ones; true if it is the peer's announcement.
+#[cold]
+fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
+    let mut head = [0; 12];
+    arrived.read(arrived.header_len, &mut head);
+    if packet::is_multicast(&head) {
+        return head[6..] == packet::mac(role.peer);
+    }
+    if role.receiver.is_none() {
+        doorbells.strays += 1;
+    }
+    false
+}
+
+/// Buffers that were announced are not there, although the back-end published all it has.
+#[cold]
+fn torn(role: &mut Role, memory: &Window, group: &[Piece], header_len: usize) {
+    let arrived = Arrived { memory, buffers: group, header_len };
+    let fault = Fault::Torn { got: group.len(), announced: arrived.announced() };
+    if let Some(receiver) = &mut role.receiver {
+        receiver.corrupt(fault, &arrived);
+    }
+}
+
+impl<R: DriverRing> Queue<R> {
+    fn new(args: &Args, plan: &Plan, guest: &mut Guest, front: &mut FrontEnd, pair: u16) -> Result<Self, Error> {
+        let driver = front.driver(guest, pair, (args.rx_ring(), args.ring), plan.entries)?;
+        let mut pool = |buffers: Buffers, ring| -> Result<Pool, Error> {
+            let base = guest.alloc(Pool::stride(buffers.len) * u64::from(buffers.count), 4096)?;
+            Ok(Pool::new(base, buffers.len, buffers.count, ring))
+        };
+        Ok(Self {
+            driver,
+            tx: pool(plan.tx, args.ring)?,
+            rx: pool(plan.rx, args.rx_ring())?,
+            cut: plan.cut,
+            mergeable: plan.mergeable,
+            flow: u32::from(pair),
+            pieces: Vec::with_capacity(64),
+            worth: (plan.tx_held as usize).div_ceil(4),
+            group: Vec::with_capacity(64),
+            held: Vec::with_capacity(64),
+        })
+    }
+
+    /// Brings every page of the buffers into being.
+    fn touch(&self, memory: &Window) {
+        for pool in [&self.tx, &self.rx] {
+            for page in (pool.addr(0)..pool.addr(pool.count())).step_by(4096) {
+                memory.write(page, &[0; 8]);
+            }
+        }
+    }
+
+    /// Gives the device every free receive buffer that the ring has room for.
+    #[inline]
+    fn refill(&mut self) {
+        let len = self.rx.buffer_len();
+        while let Some(buffer) = self.rx.next() {
+            self.pieces.clear();
+            self.cut.pieces(self.rx.addr(buffer), len, &mut self.pieces);
+            let Some(id) = self.driver.rx.ring.add(&self.pieces, Direction::In) else { break };
+            self.rx.take(id);
+        }
+        self.driver.rx.publish();
+    }
+
+    /// The buffers of a frame that was looked at are free.
+    #[inline]
+    fn release(&mut self) {
+        for buffer in &self.held {
+            self.rx.put(*buffer);
+        }
+        self.held.clear();
+        self.group.clear();
+    }
+
+    /// Takes sent buffers back, at most `most`.
+    fn reclaim(&mut self, most: usize) -> Result<(), BadUsed> {
+        let mut used = [Used::default(); BURST_MAX];
+        let count = self.driver.tx.ring.collect(&mut used[..most.min(BURST_MAX)])?;
+        for used in &used[..count] {
+            self.tx.put(self.tx.of_chain(used.id));
+        }
+        Ok(())
+    }
+
+    /// Adds a frame whose bytes `write` puts to the address that it is given; false if there is no room.
+    #[inline]
+    fn send(&mut self, len: u32, write: impl FnOnce(u64)) -> bool {
+        let Some(buffer) = self.tx.next() else { return false };
+        let addr = self.tx.addr(buffer);
+        self.pieces.clear();
+        self.cut.pieces(addr, len, &mut self.pieces);
+        let Some(id) = self.driver.tx.ring.add(&self.pieces, Direction::Out) else { return false };
+        self.tx.take(id);
+        // The device does not look before the burst is published.
+        write(addr);
+        true
+    }
+
+    /// Frames that the Tx ring has room for.
+    fn room(&self) -> usize {
+        self.tx.free().min(self.driver.tx.ring.room(self.cut.count(self.tx.buffer_len())))
+    }
+
+    fn is_full(&self) -> bool {
+        self.room() == 0
+    }
+
+    #[inline]
+    fn transmit(
+        &mut self, sender: &mut Sender, memory: &Window, header_len: usize, burst: usize, queues: u32, clock: Clock,
+    ) -> Result<usize, BadUsed> {
+        let mut now = if sender.pace.is_open() { 0 } else { clock.now() };
+        let budget = sender.pace.budget(now, &sender.lane).min(burst as u64) as usize;
+        if budget == 0 {
+            return Ok(0);
+        }
+        if self.room() < budget {
+            self.reclaim(BURST_MAX)?;
+        }
+        let room = self.room();
+        if room < budget.min(self.worth) {
+            return Ok(0);
+        }
+        let len = self.tx.buffer_len();
+        let flows = sender.flows.len() as u32;
+        let mut sent = 0;
+        if sender.pace.is_open() {
+            now = clock.now();
+        }
+        while sent < budget.min(room) {
+            let flow = self.flow;
+            let Some(seq) = sender.flows.get_mut(flow as usize) else { break };
+            let (stamp, stamp_len, base) = sender.shape.stamp(Tag { flow, seq: *seq, time: now });
+            let shape = &sender.shape;
+            let write = |addr: u64| {
+                let frame = addr + header_len as u64;
+                memory.write(frame + shape.stamp_at() as u64, &stamp[..stamp_len]);
+                for (at, len) in shape.words() {
+                    memory.write(frame + at as u64, &shape.word(base, at)[..len]);
+                }
+            };
+            if !self.send(len, write) {
+                break;
+            }
+            let Some(seq) = sender.flows.get_mut(flow as usize) else { break };
+            *seq = seq.wrapping_add(1);
+            self.flow += queues;
+            if self.flow >= flows {
+                self.flow %= queues;
+            }
+            sent += 1;
+        }
+        if sent > 0 {
+            sender.lane.add_sent(sent as u64);
+            sender.pace.spend(sent as u64);
+            self.driver.tx.publish();
+        }
+        Ok(sent)
+    }
+}

@@ -1,0 +1,162 @@
+//! The generator's loop, and the phases of a run.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use ring::driver::DriverRing;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+use super::Error;
+use super::endpoint::{Doorbells, Endpoint, Role};
+use super::receive::Counts;
+use super::time::Clock;
+
+/// When nothing has come for this long after the end, nothing more will.
+const QUIET_NS: u64 = 300_000_000;
+
+/// Frames of another thread's sender may go out so long after the end.
+const STRAGGLE_NS: u64 = 5_000_000;
+
+/// Longest sleep: the end of a phase must not be slept through.
+const NAP_NS: u64 = 10_000_000;
+
+/// When phases end, in ns of the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Phases {
+    /// Measuring begins.
+    pub warm: u64,
+    /// Sending ends, and measuring with it.
+    pub end: u64,
+}
+
+/// What one direction's receiver had counted at some time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    /// That time, in ns.
+    pub time: u64,
+    /// Counts.
+    pub counts: Counts,
+}
+
+/// One guest after the run.
+pub struct Outcome {
+    /// What it was, with what it sent and received.
+    pub role: Role,
+    /// Kicks and interrupts.
+    pub doorbells: Doorbells,
+    /// When measuring began, and ended.
+    pub marks: [Mark; 2],
+}
+
+/// The guests of one thread.
+pub struct Engine<R> {
+    endpoints: Vec<Endpoint<R>>,
+    clock: Clock,
+    /// What to wait for when there is nothing to do; `None`: guests poll.
+    bell: Option<Epoll>,
+}
+
+impl<R: DriverRing> Engine<R> {
+    /// Plays `endpoints`; with `sleeps` by interrupts, otherwise by polling.
+    ///
+    /// # Errors
+    /// When the system has no means to wait.
+    pub fn new(endpoints: Vec<Endpoint<R>>, clock: Clock, sleeps: bool) -> Result<Self, Error> {
+        let bell = if sleeps { Some(bell(&endpoints).map_err(Error::Wait)?) } else { None };
+        Ok(Self { endpoints, clock, bell })
+    }
+
+    /// Sends until the end, receives until all is there or no more comes. `stop` ends it early.
+    ///
+    /// # Errors
+    /// When a back-end broke the protocol.
+    pub fn run(mut self, phases: Phases, stop: &AtomicBool) -> Result<Vec<Outcome>, Error> {
+        let warm = self.until(phases.warm, stop)?;
+        for endpoint in &mut self.endpoints {
+            if let Some(receiver) = endpoint.receiver() {
+                receiver.reset_latency();
+            }
+        }
+        let end = self.until(phases.end, stop)?;
+        self.drain()?;
+        let marks = warm.into_iter().zip(end);
+        let outcome = |(endpoint, (warm, end)): (Endpoint<R>, _)| {
+            let (role, doorbells) = endpoint.into_parts();
+            Outcome { role, doorbells, marks: [warm, end] }
+        };
+        Ok(self.endpoints.into_iter().zip(marks).map(outcome).collect())
+    }
+
+    /// Sends and receives until `end`; returns what the receivers have counted then.
+    fn until(&mut self, end: u64, stop: &AtomicBool) -> Result<Vec<Mark>, Error> {
+        while self.clock.now() < end && !stop.load(Relaxed) {
+            let mut work = 0;
+            for endpoint in &mut self.endpoints {
+                work += endpoint.receive(self.clock)?;
+                work += endpoint.transmit(self.clock)?;
+            }
+            if work == 0 && self.bell.is_some() {
+                self.sleep()?;
+            }
+        }
+        let time = self.clock.now();
+        let mark = |endpoint: &mut Endpoint<R>| {
+            let counts = endpoint.receiver().map(|r| r.counts()).unwrap_or_default();
+            Mark { time, counts }
+        };
+        Ok(self.endpoints.iter_mut().map(mark).collect())
+    }
+
+    /// Receives what is still under way.
+    fn drain(&mut self) -> Result<(), Error> {
+        let start = self.clock.now();
+        let mut last = start;
+        loop {
+            let (mut work, mut complete) = (0, true);
+            for endpoint in &mut self.endpoints {
+                work += endpoint.receive(self.clock)?;
+                complete &= endpoint.receiver().is_none_or(|r| r.lane().received() >= r.lane().sent());
+            }
+            let now = self.clock.now();
+            if work > 0 {
+                last = now;
+            } else if (complete && now > start + STRAGGLE_NS) || now > last + QUIET_NS {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until a back-end interrupts, or something is due.
+    fn sleep(&mut self) -> Result<(), Error> {
+        let ready = self.endpoints.iter_mut().fold(false, |ready, endpoint| endpoint.arm() | ready);
+        if !ready {
+            self.nap().map_err(Error::Wait)?;
+        }
+        self.endpoints.iter_mut().for_each(Endpoint::disarm);
+        Ok(())
+    }
+
+    /// Waits for an interrupt, for whole milliseconds only: what is due sooner is as good as due now.
+    fn nap(&self) -> io::Result<()> {
+        let Some(bell) = &self.bell else { return Ok(()) };
+        let now = self.clock.now();
+        let due = self.endpoints.iter().filter_map(|e| e.sender()?.pace.due_in(now)).min();
+        let nap = (due.unwrap_or(NAP_NS).min(NAP_NS) / 1_000_000) as i32;
+        let mut events = [EpollEvent::default(); 16];
+        match bell.wait(nap, &mut events) {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Rings when any of the guests is interrupted.
+fn bell<R: DriverRing>(endpoints: &[Endpoint<R>]) -> io::Result<Epoll> {
+    let bell = Epoll::new()?;
+    for call in endpoints.iter().flat_map(Endpoint::interrupts) {
+        let event = EpollEvent::new(EventSet::IN, 0);
+        bell.ctl(ControlOperation::Add, call.as_raw_fd(), event)?;
+    }
+    Ok(bell)
+}

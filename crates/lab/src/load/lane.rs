@@ -1,0 +1,57 @@
+//! What sender and receiver of one direction know of each other.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Counts of one direction, each with one writer. They only pace: frames themselves go through the back-end.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Lane {
+    /// Written by the sender.
+    sent: AtomicU64,
+    /// Frames that the sender gave up waiting for.
+    abandoned: AtomicU64,
+    received: Received,
+}
+
+/// On a cache line of its own: another thread's.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Received(AtomicU64);
+
+impl Lane {
+    /// The sender sent `n` more.
+    #[inline]
+    pub fn add_sent(&self, n: u64) {
+        self.sent.store(self.sent.load(Relaxed) + n, Relaxed);
+    }
+
+    /// The receiver has received `n` in all.
+    #[inline]
+    pub fn set_received(&self, n: u64) {
+        self.received.0.store(n, Relaxed);
+    }
+
+    /// Frames sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    /// Frames received.
+    pub fn received(&self) -> u64 {
+        self.received.0.load(Relaxed)
+    }
+
+    /// Frames under way, as far as the sender believes.
+    #[inline]
+    pub fn under_way(&self) -> u64 {
+        self.sent().saturating_sub(self.received() + self.abandoned.load(Relaxed))
+    }
+
+    /// The sender takes what is under way for lost; returns how many frames that is.
+    pub fn abandon(&self) -> u64 {
+        let lost = self.under_way();
+        self.abandoned.store(self.abandoned.load(Relaxed) + lost, Relaxed);
+        lost
+    }
+}

@@ -1,0 +1,321 @@
+//! The traffic generator: guests without guests.
+//!
+//! It plays the driver side of vhost-user for pairs of guests, sends numbered frames from one to the other through any back-end,
+//! and checks every frame that comes out. One thread plays all guests unless told otherwise, so that one CPU is the generator's
+//! and the rest is the back-end's.
+//!
+//! `packet`, `order`, `pool` and `time` are pure; `endpoint` moves frames between them and the rings; `engine` is the
+//! loop. The back-end is not trusted further than its bytes are checked: what it does wrong ends in an [`Error`] or in a count of
+//! the [`Report`].
+
+mod args;
+mod connect;
+mod cpu;
+mod endpoint;
+mod engine;
+mod lane;
+mod order;
+mod packet;
+mod plan;
+mod pool;
+mod receive;
+mod report;
+mod time;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ring::Violation;
+use ring::driver::{BadUsed, DriverRing};
+use ring::packed::driver::PackedDriver;
+use ring::split::driver::SplitDriver;
+use rustix::thread::CpuSet;
+use vhost_user::driver::DriverError;
+
+pub use args::{Args, Directions, HeaderPlace, Layout, Port, Verify};
+pub use cpu::Shares;
+pub use report::{Direction, Latency, Report};
+
+use connect::Door;
+use cpu::Snapshot;
+use endpoint::{Endpoint, Role, Sender};
+use engine::{Engine, Outcome, Phases};
+use lane::Lane;
+use packet::{Ends, Shape};
+use receive::Receiver;
+use time::{Clock, Pace};
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Options that contradict each other, or the back-end.
+    #[error("{0}")]
+    Options(String),
+    /// A socket could not be had.
+    #[error("socket {path}: {error}")]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// What happened.
+        error: io::Error,
+    },
+    /// Front-end and back-end did not get together.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// Guest memory could not be reached.
+    #[error("guest memory: {0}")]
+    Memory(#[from] Violation),
+    /// The back-end broke the ring protocol.
+    #[error("the back-end broke the protocol on a {ring} ring of guest {guest}: {error}")]
+    Used {
+        /// Number of the guest.
+        guest: u16,
+        /// Tx or Rx.
+        ring: &'static str,
+        /// What it did.
+        error: BadUsed,
+    },
+    /// Nothing came through.
+    #[error("no frame came to guest {guest} within {seconds} s: does the back-end connect the sockets?")]
+    Silence {
+        /// Number of the guest.
+        guest: u16,
+        /// How long it was waited for.
+        seconds: f64,
+    },
+    /// Sleeping failed.
+    #[error("waiting for interrupts: {0}")]
+    Wait(io::Error),
+    /// A CPU to run on is not there.
+    #[error("running on CPU {cpu}: {error}")]
+    Cpu {
+        /// That CPU.
+        cpu: usize,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Interrupted before anything was measured.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Connects, sends, receives and reports, as `args` say.
+///
+/// # Errors
+/// When there is nothing to report: options, sockets, negotiation, silence, or a back-end that breaks the protocol.
+pub fn run(args: &Args) -> Result<Report, Error> {
+    run_until(args, &AtomicBool::new(false))
+}
+
+/// As [`run`]; ends early, with a report of what there was, when `stop` becomes true.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until(args: &Args, stop: &AtomicBool) -> Result<Report, Error> {
+    args.check()?;
+    match args.packed {
+        true => play::<PackedDriver>(args, stop),
+        false => play::<SplitDriver>(args, stop),
+    }
+}
+
+fn play<R: DriverRing>(args: &Args, stop: &AtomicBool) -> Result<Report, Error> {
+    let clock = Clock::start();
+    let deadline = Instant::now() + Duration::from_secs_f64(args.wait);
+    let doors = args.ports.iter().map(|port| Door::new(&port.path, args.listens(port)));
+    let doors = doors.collect::<Result<Vec<_>, Error>>()?;
+    let mut endpoints = Vec::new();
+    for (role, door) in roles(args).into_iter().zip(&doors) {
+        endpoints.push(Endpoint::<R>::new(args, role, door.open(deadline)?)?);
+    }
+    greet(&mut endpoints, args, clock, stop)?;
+    endpoints.iter_mut().for_each(Endpoint::prepare);
+    let start = clock.now();
+    let ns = |seconds: f64| (seconds * 1e9) as u64;
+    let warm = start + ns(args.warm_up);
+    let phases = Phases { warm, end: warm + ns(args.duration) };
+    let (outcomes, cpu) = run_threads(endpoints, args, clock, phases, stop)?;
+    Ok(report(args, outcomes, cpu))
+}
+
+/// Who each guest is: guests come in pairs, each sends to the other of its pair or, alone, to itself.
+fn roles(args: &Args) -> Vec<Role> {
+    // Frames of another run, or of another generator, must not pass.
+    let key = u64::from(std::process::id()) << 32 ^ Instant::now().elapsed().as_nanos() as u64 ^ now_ns();
+    let alone = args.ports.len() == 1;
+    let mut roles: Vec<Role> = (0..args.ports.len() as u16)
+        .map(|number| Role { number, peer: if alone { number } else { number ^ 1 }, sender: None, receiver: None })
+        .collect();
+    for from in 0..roles.len() {
+        let to = if alone { from } else { from ^ 1 };
+        if !alone && from > to && args.direction == Directions::One {
+            continue;
+        }
+        let ends = Ends { from: from as u16, to: to as u16 };
+        let shape = Shape::new(ends, args.size, args.tso.then_some(args.mss), args.verify, key);
+        let lane = Arc::new(Lane::default());
+        let pace = pace(args);
+        let receiver = Receiver::new(shape.clone(), lane.clone(), args.flows(), !pace.is_open());
+        let flows = vec![0; args.flows() as usize].into();
+        if let Some(role) = roles.get_mut(to) {
+            role.receiver = Some(receiver);
+        }
+        if let Some(role) = roles.get_mut(from) {
+            role.sender = Some(Sender { shape, lane, pace, flows });
+        }
+    }
+    roles
+}
+
+fn now_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn pace(args: &Args) -> Pace {
+    match (args.window, args.rate) {
+        (Some(frames), _) => Pace::Window { frames, progress: (0, 0) },
+        (_, Some(pps)) => Pace::Rate { pps, since: 0, spent: 0 },
+        _ => Pace::Open,
+    }
+}
+
+/// Lets every guest announce itself until all have heard their peer: the back-end is ready then, and knows them.
+fn greet<R: DriverRing>(
+    endpoints: &mut [Endpoint<R>], args: &Args, clock: Clock, stop: &AtomicBool,
+) -> Result<(), Error> {
+    let deadline = clock.now() + (args.wait * 1e9) as u64;
+    let mut next = 0;
+    while let Some(guest) = endpoints.iter().position(|e| !e.is_greeted()) {
+        let now = clock.now();
+        if stop.load(Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        if now > deadline {
+            return Err(Error::Silence { guest: guest as u16, seconds: args.wait });
+        }
+        if now >= next {
+            endpoints.iter_mut().try_for_each(Endpoint::announce)?;
+            next = now + 50_000_000;
+        }
+        for endpoint in endpoints.iter_mut() {
+            endpoint.receive(clock)?;
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+    settle(endpoints, clock)
+}
+
+/// Announcements that are still in the rings must be gone before their buffers are used for frames.
+fn settle<R: DriverRing>(endpoints: &mut [Endpoint<R>], clock: Clock) -> Result<(), Error> {
+    let end = clock.now() + 20_000_000;
+    while clock.now() < end || endpoints.iter().any(|e| e.is_sending()) {
+        for endpoint in endpoints.iter_mut() {
+            endpoint.receive(clock)?;
+            endpoint.reclaim()?;
+        }
+        if clock.now() > end + 1_000_000_000 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Runs the guests on their threads, and watches the CPUs meanwhile.
+fn run_threads<R: DriverRing>(
+    endpoints: Vec<Endpoint<R>>, args: &Args, clock: Clock, phases: Phases, stop: &AtomicBool,
+) -> Result<(Vec<Outcome>, Shares), Error> {
+    let mut hands: Vec<Vec<Endpoint<R>>> = (0..args.threads).map(|_| Vec::new()).collect();
+    for (i, endpoint) in endpoints.into_iter().enumerate() {
+        hands[i % args.threads].push(endpoint);
+    }
+    thread::scope(|scope| {
+        let start = |(i, hand): (usize, Vec<Endpoint<R>>)| {
+            let cpu = args.cpu.get(i).copied();
+            scope.spawn(move || {
+                cpu.map_or(Ok(()), pin)?;
+                Engine::new(hand, clock, args.interrupts)?.run(phases, stop)
+            })
+        };
+        let threads: Vec<_> = hands.into_iter().enumerate().map(start).collect();
+        let done = || stop.load(Relaxed) || threads.iter().any(|t| t.is_finished());
+        wait_until(clock.at(phases.warm), done);
+        let before = Snapshot::take(args.backend_pid);
+        wait_until(clock.at(phases.end), done);
+        let shares = Snapshot::take(args.backend_pid).since(&before, args.backend_pid.is_some());
+        let mut outcomes = Vec::new();
+        for thread in threads {
+            outcomes.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        outcomes.sort_by_key(|outcome| outcome.role.number);
+        Ok((outcomes, shares))
+    })
+}
+
+fn wait_until(instant: Instant, done: impl Fn() -> bool) {
+    while !done() {
+        match instant.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => thread::sleep(left.min(Duration::from_millis(50))),
+            _ => return,
+        }
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), Error> {
+    let mut set = CpuSet::new();
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(Error::Cpu { cpu, error: io::ErrorKind::InvalidInput.into() });
+    }
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).map_err(|e| Error::Cpu { cpu, error: e.into() })
+}
+
+fn report(args: &Args, outcomes: Vec<Outcome>, cpu: Shares) -> Report {
+    let (mut directions, mut seconds) = (Vec::new(), 0.0f64);
+    let (mut kicks, mut interrupts, mut strays) = (0, 0, 0);
+    for Outcome { role, doorbells, marks: [warm, end] } in outcomes {
+        kicks += doorbells.kicks;
+        interrupts += doorbells.interrupts;
+        strays += doorbells.strays;
+        let Some(receiver) = role.receiver else { continue };
+        let measured = end.time.saturating_sub(warm.time).max(1) as f64 / 1e9;
+        seconds = seconds.max(measured);
+        let (counts, sent) = (receiver.counts(), receiver.lane().sent());
+        let mpps = (end.counts.good - warm.counts.good) as f64 / measured / 1e6;
+        let gbps = mpps * f64::from(receiver.frame_len()) * 8.0 / 1e3;
+        let (latency, first_fault) = receiver.into_parts();
+        directions.push(Direction {
+            from: role.peer,
+            to: role.number,
+            mpps,
+            gbps,
+            sent,
+            received: counts.good,
+            lost: sent.saturating_sub(counts.good + counts.corrupt),
+            corrupt: counts.corrupt,
+            reordered: counts.reordered,
+            duplicate: counts.duplicate,
+            latency: Latency::of(&latency),
+            first_fault,
+        });
+    }
+    Report {
+        size: args.size,
+        queues: args.queues,
+        flows: args.flows(),
+        seconds,
+        mpps: directions.iter().map(|d| d.mpps).sum(),
+        gbps: directions.iter().map(|d| d.gbps).sum(),
+        directions,
+        kicks,
+        interrupts,
+        strays,
+        cpu,
+        disturbed: cpu.others > args.disturbed_above || cpu.stolen > args.disturbed_above,
+    }
+}

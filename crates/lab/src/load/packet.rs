@@ -1,0 +1,447 @@
+//! The generator's frames: what is in them, and whether what came back is what was sent.
+//!
+//! Headers, then the tag (22 bytes), then payload:
+//!
+//! | tag bytes | |
+//! | --- | --- |
+//! | 0..4 | number of the frame within its flow |
+//! | 4..8 | flow |
+//! | 8..16 | send time, ns on the generator's clock |
+//! | 16..22 | check over all of these, the frame's length and the direction's key |
+//!
+//! Payload words follow from the key, flow and number (and where they stand), so they differ from frame to frame: a buffer that still
+//! holds an older frame's bytes, or another's, does not pass. All of it is pure: bytes in, meaning out.
+
+use frame::checksum::Sum;
+
+use super::args::Verify;
+
+/// Length of Ethernet and IPv4 headers.
+const L4_AT: usize = 34;
+const TAG_LEN: usize = 22;
+/// Most bytes up to the end of the tag: TCP's.
+pub const HEAD_MAX: usize = L4_AT + 20 + TAG_LEN;
+/// A `virtio_net_hdr` with `num_buffers`.
+pub const VNET_LEN: usize = 12;
+
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_TCPV4: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// What is wrong with a frame that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It is not as long as what was sent.
+    #[error("{got} bytes instead of {sent}")]
+    Length {
+        /// Bytes that came, without the virtio-net header.
+        got: u32,
+        /// Bytes that every frame has.
+        sent: u32,
+    },
+    /// Its virtio-net header does not describe it.
+    #[error("virtio-net header differs at byte {0}")]
+    Vnet(usize),
+    /// Buffers that its header announces did not come with it.
+    #[error("{got} buffers instead of {announced}")]
+    Torn {
+        /// Buffers that came at once.
+        got: usize,
+        /// What `num_buffers` says.
+        announced: usize,
+    },
+    /// Headers are not those of its flow.
+    #[error("headers differ at byte {0}")]
+    Headers(usize),
+    /// Number, flow, time or check were changed, or the frame is of another run.
+    #[error("the tag does not check")]
+    Tag,
+    /// The payload is not this frame's.
+    #[error("payload differs at byte {0}")]
+    Payload(usize),
+}
+
+/// What a tag says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Flow.
+    pub flow: u32,
+    /// Number within the flow.
+    pub seq: u32,
+    /// Send time in ns.
+    pub time: u64,
+}
+
+/// What all frames of one direction have in common.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    len: u32,
+    /// Payload bytes of a segment, for frames that need segmentation.
+    gso: Option<u16>,
+    tcp: bool,
+    /// Headers with zero ports and TCP sequence number.
+    headers: [u8; HEAD_MAX],
+    tag_at: usize,
+    /// Distance of payload words that are written and checked.
+    step: usize,
+    key: u64,
+}
+
+/// Who sends to whom, as far as frames are concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// The sender's number.
+    pub from: u16,
+    /// The receiver's number.
+    pub to: u16,
+}
+
+/// The MAC address of guest `number`.
+pub fn mac(number: u16) -> [u8; 6] {
+    let [high, low] = number.to_be_bytes();
+    [0x52, 0x54, 0x00, 0x4c, high, low]
+}
+
+fn ip(number: u16) -> [u8; 4] {
+    let [high, low] = number.wrapping_add(1).to_be_bytes();
+    [10, 76, high, low]
+}
+
+impl Shape {
+    /// Frames of `len` bytes, with room for headers and tag; `mss` makes them TCP with a partial checksum, and with TSO
+    /// where the payload exceeds it. `key` tells runs and directions apart.
+    pub fn new(ends: Ends, len: u32, mss: Option<u16>, verify: Verify, key: u64) -> Self {
+        let tcp = mss.is_some();
+        let tag_at = if tcp { L4_AT + 20 } else { L4_AT + 8 };
+        let payload = len as usize - tag_at;
+        let step = match verify {
+            Verify::Full => 8,
+            Verify::Sampled if len <= 2048 => 256,
+            Verify::Sampled => 1024,
+        };
+        Self {
+            len,
+            gso: mss.filter(|mss| payload > usize::from(*mss)),
+            tcp,
+            headers: headers(ends, len, tcp),
+            tag_at,
+            step,
+            key: mix(key ^ u64::from(ends.from) << 32 ^ u64::from(ends.to)),
+        }
+    }
+
+    /// Bytes of each frame.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Bytes up to the end of the tag.
+    pub fn head_len(&self) -> usize {
+        self.tag_at + TAG_LEN
+    }
+
+    /// Where [`stamp`](Self::stamp)'s bytes go.
+    pub fn stamp_at(&self) -> usize {
+        L4_AT
+    }
+
+    /// The headers, for a buffer's first use.
+    pub fn headers(&self) -> &[u8] {
+        &self.headers[..self.tag_at]
+    }
+
+    /// The virtio-net header of each frame; a shorter one is its beginning.
+    pub fn vnet(&self) -> [u8; VNET_LEN] {
+        let mut vnet = [0; VNET_LEN];
+        if self.tcp {
+            vnet[0] = NEEDS_CSUM;
+            vnet[6..8].copy_from_slice(&(L4_AT as u16).to_le_bytes());
+            vnet[8..10].copy_from_slice(&16u16.to_le_bytes());
+        }
+        if let Some(size) = self.gso {
+            vnet[1] = GSO_TCPV4;
+            vnet[2..4].copy_from_slice(&(self.tag_at as u16).to_le_bytes());
+            vnet[4..6].copy_from_slice(&size.to_le_bytes());
+        }
+        vnet
+    }
+
+    /// What differs from frame to frame, from byte 34 to the end of the tag: ports, TCP sequence number, tag. The second
+    /// value is the number of bytes, the third the frame's base for [`word`](Self::word).
+    #[inline]
+    pub fn stamp(&self, tag: Tag) -> ([u8; HEAD_MAX - L4_AT], usize, u64) {
+        let mut bytes = [0; HEAD_MAX - L4_AT];
+        bytes[..HEAD_MAX - L4_AT].copy_from_slice(&self.headers[L4_AT..]);
+        bytes[..4].copy_from_slice(&ports(tag.flow));
+        let at = self.tag_at - L4_AT;
+        if self.tcp {
+            bytes[4..8].copy_from_slice(&self.tcp_seq(tag.seq).to_be_bytes());
+        }
+        let base = self.base(tag);
+        bytes[at..at + 4].copy_from_slice(&tag.seq.to_le_bytes());
+        bytes[at + 4..at + 8].copy_from_slice(&tag.flow.to_le_bytes());
+        bytes[at + 8..at + 16].copy_from_slice(&tag.time.to_le_bytes());
+        bytes[at + 16..at + 22].copy_from_slice(&self.check(base, tag.time).to_le_bytes()[..6]);
+        (bytes, at + TAG_LEN, base)
+    }
+
+    /// Where payload words stand that are written and checked, with the bytes of the word (fewer than 8 at the frame's end).
+    #[inline]
+    pub fn words(&self) -> impl Iterator<Item = (usize, usize)> {
+        let (start, len) = (self.head_len(), self.len as usize);
+        let last = start + (len - start).saturating_sub(1) / 8 * 8;
+        let regular = (start..last).step_by(self.step).map(|at| (at, 8));
+        regular.chain((start < len).then_some((last, len - last)))
+    }
+
+    /// The payload word that stands at `at`.
+    #[inline]
+    pub fn word(&self, base: u64, at: usize) -> [u8; 8] {
+        let word = (base ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (word ^ word >> 32).to_le_bytes()
+    }
+
+    /// Checks headers and tag of a frame; `head` is its first [`head_len`](Self::head_len) bytes.
+    ///
+    /// # Errors
+    /// What differs.
+    #[inline]
+    pub fn open(&self, head: &[u8]) -> Result<(Tag, u64), Fault> {
+        let Some((headers, tag)) = head.split_at_checked(self.tag_at) else {
+            return Err(Fault::Length { got: head.len() as u32, sent: self.len });
+        };
+        let word = |at| tag.get(at..at + 4).map_or(0, |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let tag_read = Tag { seq: word(0), flow: word(4), time: u64::from(word(8)) | u64::from(word(12)) << 32 };
+        let (stamp, len, base) = self.stamp(tag_read);
+        if stamp[..len].get(len - 6..) != tag.get(TAG_LEN - 6..TAG_LEN) {
+            return Err(self.blame(headers, None));
+        }
+        if headers[..L4_AT] != self.headers[..L4_AT] || headers[L4_AT..] != stamp[..self.tag_at - L4_AT] {
+            return Err(self.blame(headers, Some(&stamp)));
+        }
+        Ok((tag_read, base))
+    }
+
+    /// The first header byte that differs from what it should be; without any, the tag.
+    #[cold]
+    fn blame(&self, headers: &[u8], stamp: Option<&[u8]>) -> Fault {
+        let expected = |at: usize| match stamp {
+            Some(stamp) if at >= L4_AT => stamp.get(at - L4_AT).copied(),
+            None if at >= L4_AT => None,
+            _ => Some(self.headers[at]),
+        };
+        let differs = |at: &usize| expected(*at).is_some_and(|byte| headers.get(*at) != Some(&byte));
+        (0..self.tag_at).find(differs).map_or(Fault::Tag, Fault::Headers)
+    }
+
+    /// Checks a received virtio-net header: it must say what was sent, or say that checksums are good where nothing was asked.
+    ///
+    /// # Errors
+    /// Where it differs.
+    #[inline]
+    pub fn check_vnet(&self, got: &[u8]) -> Result<(), Fault> {
+        let sent = self.vnet();
+        if got.get(..10) == sent.get(..10) {
+            return Ok(());
+        }
+        self.check_vnet_fields(got, sent)
+    }
+
+    #[cold]
+    fn check_vnet_fields(&self, got: &[u8], sent: [u8; VNET_LEN]) -> Result<(), Fault> {
+        let mut expected = sent;
+        if got.first() == Some(&DATA_VALID) && !self.tcp {
+            expected[0] = DATA_VALID;
+        }
+        // The header length is a hint (virtio 1.2, 5.1.6.2), as are csum fields that nothing asks to look at.
+        let matters = |at: &usize| match at {
+            0 | 1 => true,
+            4 | 5 => self.gso.is_some(),
+            6..=9 => self.tcp,
+            _ => false,
+        };
+        let differs = |at: &usize| got.get(*at) != expected.get(*at);
+        (0..10).filter(matters).find(differs).map_or(Ok(()), |at| Err(Fault::Vnet(at)))
+    }
+
+    /// TCP sequence number of a flow's frame: frames follow each other seamlessly.
+    fn tcp_seq(&self, seq: u32) -> u32 {
+        seq.wrapping_mul(self.len - self.tag_at as u32)
+    }
+
+    #[inline]
+    fn base(&self, tag: Tag) -> u64 {
+        mix(self.key ^ (u64::from(tag.flow) << 32 | u64::from(tag.seq)))
+    }
+
+    #[inline]
+    fn check(&self, base: u64, time: u64) -> u64 {
+        mix(base ^ time ^ u64::from(self.len) << 44)
+    }
+}
+
+/// Source and destination port of a flow.
+#[inline]
+fn ports(flow: u32) -> [u8; 4] {
+    let [a, b] = (1024 + (flow & 0x3fff) as u16).to_be_bytes();
+    let [c, d] = (5001 + (flow >> 14) as u16).to_be_bytes();
+    [a, b, c, d]
+}
+
+fn headers(ends: Ends, len: u32, tcp: bool) -> [u8; HEAD_MAX] {
+    let mut bytes = [0; HEAD_MAX];
+    bytes[..6].copy_from_slice(&mac(ends.to));
+    bytes[6..12].copy_from_slice(&mac(ends.from));
+    bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+    let ip_len = len - 14;
+    let (proto, (src, dst)) = (if tcp { TCP } else { UDP }, (ip(ends.from), ip(ends.to)));
+    bytes[14..24].copy_from_slice(&[0x45, 0, (ip_len >> 8) as u8, ip_len as u8, 0, 0, 0x40, 0, 64, proto]);
+    bytes[26..30].copy_from_slice(&src);
+    bytes[30..34].copy_from_slice(&dst);
+    let checksum = Sum::of(&bytes[14..34]).checksum();
+    bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
+    let l4_len = ip_len - 20;
+    if tcp {
+        // Data offset 5, ACK; the partial checksum's field holds the pseudo header's sum.
+        bytes[46..50].copy_from_slice(&[0x50, 0x10, 0xff, 0xff]);
+        let mut pseudo = Sum::new();
+        pseudo.add_pseudo_v4(src, dst, TCP, l4_len);
+        bytes[50..52].copy_from_slice(&pseudo.fold().to_be_bytes());
+    } else {
+        bytes[38..40].copy_from_slice(&(l4_len as u16).to_be_bytes());
+    }
+    bytes
+}
+
+/// A gratuitous ARP of guest `number`: switches learn where it is.
+pub fn announcement(number: u16) -> [u8; 60] {
+    let mut bytes = [0; 60];
+    bytes[..6].fill(0xff);
+    bytes[6..12].copy_from_slice(&mac(number));
+    bytes[12..22].copy_from_slice(&[0x08, 0x06, 0, 1, 0x08, 0x00, 6, 4, 0, 1]);
+    bytes[22..28].copy_from_slice(&mac(number));
+    bytes[28..32].copy_from_slice(&ip(number));
+    bytes[38..42].copy_from_slice(&ip(number));
+    bytes
+}
+
+/// Whether these are the first bytes of somebody's multicast: not ours, and not checked.
+pub fn is_multicast(head: &[u8]) -> bool {
+    head.first().is_some_and(|byte| byte & 1 != 0)
+}
+
+/// Spreads every input bit over all output bits.
+#[inline]
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ x >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(len: u32, mss: Option<u16>, verify: Verify) -> Shape {
+        Shape::new(Ends { from: 0, to: 1 }, len, mss, verify, 99)
+    }
+
+    /// The frame as the generator writes it, and its base.
+    fn build(shape: &Shape, tag: Tag) -> (Vec<u8>, u64) {
+        let mut bytes = vec![0; shape.len() as usize];
+        bytes[..shape.headers().len()].copy_from_slice(shape.headers());
+        let (stamp, len, base) = shape.stamp(tag);
+        bytes[shape.stamp_at()..shape.stamp_at() + len].copy_from_slice(&stamp[..len]);
+        for (at, len) in shape.words() {
+            bytes[at..at + len].copy_from_slice(&shape.word(base, at)[..len]);
+        }
+        (bytes, base)
+    }
+
+    fn check(shape: &Shape, bytes: &[u8]) -> Result<Tag, Fault> {
+        let (tag, base) = shape.open(&bytes[..shape.head_len()])?;
+        for (at, len) in shape.words() {
+            if bytes[at..at + len] != shape.word(base, at)[..len] {
+                return Err(Fault::Payload(at));
+            }
+        }
+        Ok(tag)
+    }
+
+    const TAG: Tag = Tag { flow: 7, seq: 1234, time: 0x1_2345_6789 };
+
+    #[test]
+    fn a_frame_opens_to_what_was_stamped() {
+        for (len, mss) in [(64, None), (65, None), (1514, None), (76, Some(1448)), (65536, Some(1448)), (65549, Some(536))] {
+            for verify in [Verify::Sampled, Verify::Full] {
+                let shape = shape(len, mss, verify);
+                let (bytes, _) = build(&shape, TAG);
+                assert_eq!(check(&shape, &bytes), Ok(TAG), "{len} {verify:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_of_a_fully_verified_frame_matters() {
+        for (len, mss) in [(64, None), (71, None), (200, None), (90, Some(1448))] {
+            let shape = shape(len, mss, Verify::Full);
+            let (bytes, _) = build(&shape, TAG);
+            for at in 0..len as usize {
+                let mut changed = bytes.clone();
+                changed[at] ^= 0x10;
+                assert!(check(&shape, &changed).is_err(), "byte {at} of {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_lengths_runs_and_directions_do_not_pass() {
+        let sent = shape(128, None, Verify::Sampled);
+        let (bytes, _) = build(&sent, TAG);
+        let other_run = Shape::new(Ends { from: 0, to: 1 }, 128, None, Verify::Sampled, 98);
+        assert_eq!(check(&other_run, &bytes), Err(Fault::Tag));
+        let back = Shape::new(Ends { from: 1, to: 0 }, 128, None, Verify::Sampled, 99);
+        assert!(check(&back, &bytes).is_err());
+        let shorter = shape(127, None, Verify::Sampled);
+        assert!(check(&shorter, &bytes[..127]).is_err());
+    }
+
+    #[test]
+    fn stale_payload_does_not_pass() {
+        let shape = shape(4096, Some(1448), Verify::Sampled);
+        let (old, _) = build(&shape, Tag { seq: 1233, ..TAG });
+        let (new, _) = build(&shape, TAG);
+        for cut in [100, 1000, 3000, 4095] {
+            let torn: Vec<u8> = [&new[..cut], &old[cut..]].concat();
+            assert!(matches!(check(&shape, &torn), Err(Fault::Payload(_))), "{cut}");
+        }
+    }
+
+    #[test]
+    fn the_frame_crate_reads_the_headers_alike() {
+        let shape = shape(65536, Some(1448), Verify::Sampled);
+        let (bytes, _) = build(&shape, TAG);
+        let headers = frame::view::parse(&bytes[..128]).unwrap();
+        let offload = frame::vnet::decode(&shape.vnet(), &headers, shape.len()).unwrap();
+        assert_eq!(offload.gso.map(|gso| gso.size), Some(1448));
+        assert_eq!(offload.csum.map(|csum| (csum.start, csum.offset)), Some((34, 16)));
+        assert_eq!(Sum::of(&bytes[14..34]).checksum(), 0, "the IPv4 header checks");
+    }
+
+    #[test]
+    fn vnet_headers_must_say_what_was_sent() {
+        let plain = shape(64, None, Verify::Sampled);
+        assert_eq!(plain.check_vnet(&[0; 12]), Ok(()));
+        assert_eq!(plain.check_vnet(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]), Ok(()));
+        assert_eq!(plain.check_vnet(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0]), Err(Fault::Vnet(1)));
+        let tso = shape(65536, Some(1448), Verify::Sampled);
+        let mut vnet = tso.vnet();
+        vnet[2] = 200;
+        assert_eq!(tso.check_vnet(&vnet), Ok(()), "the header length is a hint");
+        vnet[4] ^= 1;
+        assert_eq!(tso.check_vnet(&vnet), Err(Fault::Vnet(4)));
+        assert_eq!(tso.check_vnet(&[0; 12]), Err(Fault::Vnet(0)));
+    }
+}

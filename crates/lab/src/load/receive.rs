@@ -1,0 +1,220 @@
+//! What comes back: verified, put in order, counted.
+
+use std::sync::Arc;
+
+use hdrhistogram::Histogram;
+use ring::driver::{Piece, Window};
+
+use super::lane::Lane;
+use super::order::{Arrival, Order};
+use super::packet::{Fault, HEAD_MAX, Shape, Tag, VNET_LEN, is_multicast};
+
+/// One of so many frames has its latency noted when frames come as fast as they can.
+const SAMPLE: u32 = 16;
+
+/// Counts of one direction's receiver.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Frames that are right.
+    pub good: u64,
+    /// Frames that are wrong.
+    pub corrupt: u64,
+    /// Right, but after a later one of their flow.
+    pub reordered: u64,
+    /// Right, but not for the first time; not among `good`.
+    pub duplicate: u64,
+}
+
+/// The receiving side of one direction.
+pub struct Receiver {
+    shape: Shape,
+    lane: Arc<Lane>,
+    flows: Box<[Order]>,
+    counts: Counts,
+    latency: Histogram<u64>,
+    /// Note the latency of frames whose number has these bits zero.
+    sample: u32,
+    first_fault: Option<String>,
+}
+
+/// A received frame, still in its buffers: virtio-net header and frame as one run of bytes.
+pub struct Arrived<'a> {
+    /// The guest's memory.
+    pub memory: &'a Window,
+    /// Bytes written, buffer by buffer.
+    pub buffers: &'a [Piece],
+    /// Length of the virtio-net header.
+    pub header_len: usize,
+}
+
+impl Arrived<'_> {
+    fn len(&self) -> u32 {
+        self.buffers.iter().map(|piece| piece.len).sum()
+    }
+
+    /// Buffers that the virtio-net header says the frame has.
+    #[inline]
+    pub fn announced(&self) -> usize {
+        let mut count = [0; 2];
+        if let Some(first) = self.buffers.first().filter(|first| first.len >= VNET_LEN as u32) {
+            self.memory.read(first.addr + 10, &mut count);
+        }
+        u16::from_le_bytes(count).into()
+    }
+
+    /// Copies from `offset` on; bytes beyond the end stay as they are.
+    #[inline]
+    pub fn read(&self, offset: usize, buf: &mut [u8]) {
+        if let Some(first) = self.buffers.first()
+            && offset + buf.len() <= first.len as usize
+        {
+            return self.memory.read(first.addr + offset as u64, buf);
+        }
+        self.read_across(offset, buf);
+    }
+
+    fn read_across(&self, offset: usize, mut buf: &mut [u8]) {
+        let mut skip = offset;
+        for piece in self.buffers {
+            let len = piece.len as usize;
+            if skip < len && !buf.is_empty() {
+                let (now, later) = buf.split_at_mut(buf.len().min(len - skip));
+                self.memory.read(piece.addr + skip as u64, now);
+                buf = later;
+            }
+            skip = skip.saturating_sub(len);
+        }
+    }
+}
+
+impl Receiver {
+    /// Expects `flows` flows of frames as `shape` has them; `every` frame's latency is noted, or that of some.
+    pub fn new(shape: Shape, lane: Arc<Lane>, flows: u32, every: bool) -> Self {
+        Self {
+            shape,
+            lane,
+            flows: vec![Order::default(); flows as usize].into(),
+            counts: Counts::default(),
+            latency: new_histogram(),
+            sample: if every { 0 } else { SAMPLE - 1 },
+            first_fault: None,
+        }
+    }
+
+    /// Checks one frame; false if it is none of ours, being addressed to many.
+    #[inline]
+    pub fn receive(&mut self, arrived: &Arrived, now: u64) -> bool {
+        match self.verify(arrived) {
+            Ok(tag) => self.sort(tag, now),
+            Err(fault) => return self.refuse(fault, arrived),
+        }
+        true
+    }
+
+    #[cold]
+    fn refuse(&mut self, fault: Fault, arrived: &Arrived) -> bool {
+        let mut first = [0; 1];
+        arrived.read(arrived.header_len, &mut first);
+        let ours = !is_multicast(&first);
+        if ours {
+            self.corrupt(fault, arrived);
+        }
+        ours
+    }
+
+    #[inline]
+    fn sort(&mut self, tag: Tag, now: u64) {
+        // `verify` has refused flows that do not exist.
+        let Some(flow) = self.flows.get_mut(tag.flow as usize) else { return };
+        match flow.note(tag.seq) {
+            Arrival::InOrder => {}
+            Arrival::Late => self.counts.reordered += 1,
+            Arrival::Duplicate => {
+                self.counts.duplicate += 1;
+                return;
+            }
+        }
+        self.counts.good += 1;
+        if tag.seq & self.sample == 0 {
+            self.latency.saturating_record(now.saturating_sub(tag.time));
+        }
+    }
+
+    #[inline]
+    fn verify(&self, arrived: &Arrived) -> Result<Tag, Fault> {
+        let (shape, skip) = (&self.shape, arrived.header_len);
+        let (got, sent) = (arrived.len().saturating_sub(skip as u32), shape.len());
+        if got != sent {
+            return Err(Fault::Length { got, sent });
+        }
+        let mut bytes = [0; VNET_LEN + HEAD_MAX];
+        let Some(bytes) = bytes.get_mut(..skip + shape.head_len()) else { return Err(Fault::Tag) };
+        arrived.read(0, bytes);
+        let (vnet, head) = bytes.split_at(skip);
+        shape.check_vnet(vnet)?;
+        let (tag, base) = shape.open(head)?;
+        if tag.flow as usize >= self.flows.len() {
+            return Err(Fault::Tag);
+        }
+        for (at, len) in shape.words() {
+            let mut word = [0; 8];
+            arrived.read(skip + at, &mut word[..len]);
+            if word[..len] != shape.word(base, at)[..len] {
+                return Err(Fault::Payload(at));
+            }
+        }
+        Ok(tag)
+    }
+
+    /// Counts a wrong frame, and remembers the first one.
+    #[cold]
+    pub fn corrupt(&mut self, fault: Fault, arrived: &Arrived) {
+        self.counts.corrupt += 1;
+        if self.first_fault.is_none() {
+            let mut bytes = vec![0; (arrived.len() as usize).min(VNET_LEN + HEAD_MAX)];
+            arrived.read(0, &mut bytes);
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let lens: Vec<u32> = arrived.buffers.iter().map(|piece| piece.len).take(20).collect();
+            self.first_fault = Some(format!("{fault}; buffers of {lens:?} bytes, beginning {hex}"));
+        }
+    }
+
+    /// Tells the sender how many frames came.
+    #[inline]
+    pub fn tell(&self) {
+        self.lane.set_received(self.counts.good);
+    }
+
+    /// Forgets the latencies noted so far.
+    pub fn reset_latency(&mut self) {
+        self.latency.reset();
+    }
+
+    /// Counts so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What this direction's sender and receiver know of each other.
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// Bytes of a frame.
+    pub fn frame_len(&self) -> u32 {
+        self.shape.len()
+    }
+
+    /// Latencies in ns, and what was wrong with the first wrong frame.
+    pub fn into_parts(self) -> (Histogram<u64>, Option<String>) {
+        (self.latency, self.first_fault)
+    }
+}
+
+/// Latencies from 1 ns to a minute, with two significant digits.
+fn new_histogram() -> Histogram<u64> {
+    match Histogram::new_with_bounds(1, 60_000_000_000, 2) {
+        Ok(histogram) => histogram,
+        Err(e) => unreachable!("constant bounds: {e}"),
+    }
+}

@@ -1,0 +1,151 @@
+//! Time, and how fast to send.
+
+use std::time::{Duration, Instant};
+
+use super::lane::Lane;
+
+/// Nanoseconds since the generator started: what tags hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Starts at 0.
+    pub fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// Now, in ns.
+    #[inline]
+    pub fn now(self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// The instant at which this clock shows `ns`.
+    pub fn at(self, ns: u64) -> Instant {
+        self.start + Duration::from_nanos(ns)
+    }
+}
+
+/// A window that sees nothing come back for this long takes what is under way for lost.
+const STALL_NS: u64 = 200_000_000;
+
+/// A sender that falls behind its rate by more frames than this does not try to catch up.
+const BACKLOG: u64 = 1024;
+
+/// When the next frames may go.
+#[derive(Clone, Debug)]
+pub enum Pace {
+    /// As soon as the ring has room.
+    Open,
+    /// At most so many under way.
+    Window {
+        /// That many.
+        frames: u64,
+        /// What had come back when something last did, and when that was noticed.
+        progress: (u64, u64),
+    },
+    /// So many per second.
+    Rate {
+        /// That many.
+        pps: u64,
+        /// Since when, in ns.
+        since: u64,
+        /// Frames of that time already sent.
+        spent: u64,
+    },
+}
+
+impl Pace {
+    /// Frames that may go at `now`.
+    #[inline]
+    pub fn budget(&mut self, now: u64, lane: &Lane) -> u64 {
+        match self {
+            Self::Open => u64::MAX,
+            Self::Window { frames, progress } => {
+                let left = frames.saturating_sub(lane.under_way());
+                if left == 0 {
+                    stalled(progress, now, lane);
+                }
+                left
+            }
+            Self::Rate { pps, since, spent } => {
+                let due = (u128::from(now.saturating_sub(*since)) * u128::from(*pps) / 1_000_000_000) as u64;
+                if due > *spent + BACKLOG {
+                    (*since, *spent) = (now, 0);
+                    return 1;
+                }
+                due.saturating_sub(*spent)
+            }
+        }
+    }
+
+    /// `n` frames went.
+    #[inline]
+    pub fn spend(&mut self, n: u64) {
+        if let Self::Rate { spent, .. } = self {
+            *spent += n;
+        }
+    }
+
+    /// Whether latency is worth the time of being noted for every frame.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+
+    /// ns from `now` until a frame is due, if that is known.
+    pub fn due_in(&self, now: u64) -> Option<u64> {
+        match self {
+            Self::Rate { pps, since, spent } => {
+                let due = since + (u128::from(*spent + 1) * 1_000_000_000 / u128::from(*pps)) as u64;
+                Some(due.saturating_sub(now))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Gives a full window up when nothing has come back for too long.
+fn stalled(progress: &mut (u64, u64), now: u64, lane: &Lane) {
+    let received = lane.received();
+    if progress.0 != received {
+        *progress = (received, now);
+    } else if now.saturating_sub(progress.1) > STALL_NS {
+        lane.abandon();
+        progress.1 = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_holds_back_and_gives_up_in_the_end() {
+        let lane = Lane::default();
+        let mut pace = Pace::Window { frames: 4, progress: (0, 0) };
+        assert_eq!(pace.budget(1, &lane), 4);
+        lane.add_sent(4);
+        assert_eq!(pace.budget(2, &lane), 0);
+        lane.set_received(1);
+        assert_eq!(pace.budget(3, &lane), 1);
+        lane.add_sent(1);
+        assert_eq!(pace.budget(4, &lane), 0);
+        assert_eq!(pace.budget(4 + STALL_NS, &lane), 0);
+        assert_eq!(pace.budget(6 + STALL_NS, &lane), 0, "gives up now");
+        assert_eq!(pace.budget(7 + STALL_NS, &lane), 4);
+    }
+
+    #[test]
+    fn a_rate_is_kept_and_lost_time_is_not_made_up() {
+        let lane = Lane::default();
+        let mut pace = Pace::Rate { pps: 1_000_000, since: 0, spent: 0 };
+        assert_eq!(pace.budget(10_000, &lane), 10);
+        pace.spend(10);
+        assert_eq!(pace.budget(10_000, &lane), 0);
+        assert_eq!(pace.due_in(10_000), Some(1000));
+        assert_eq!(pace.budget(10_000_000_000, &lane), 1);
+        assert_eq!(pace.budget(10_000_005_000, &lane), 5);
+    }
+}
