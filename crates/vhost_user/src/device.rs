@@ -475,3 +475,6 @@ impl Seen {
         session.running() != self.rings
     }
 }
+
+#[cfg(test)]
+mod tests;

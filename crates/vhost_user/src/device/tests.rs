@@ -1,0 +1,359 @@
+use std::io::Write;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use datapath::fabric::Workers;
+use ring::driver::{Direction, DriverRing, Piece, Used};
+use ring::packed::driver::PackedDriver;
+use ring::split::driver::SplitDriver;
+use tempfile::TempDir;
+
+use super::*;
+use crate::driver::{Driver, FrontEnd, Guest, Wish};
+use crate::feature::bit;
+
+/// Ends a test that would hang. Nothing is measured by it.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + WATCHDOG;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+struct Lab {
+    fabric: Arc<Fabric>,
+    dir: TempDir,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let workers = Workers { count: 2, ..Workers::default() };
+        Lab { fabric: Arc::new(Fabric::start(&workers).unwrap()), dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn start(&self, name: &str, mode: Mode) -> Result<Device, StartError> {
+        let rule = PortRule::default();
+        let config =
+            DeviceConfig { name: name.into(), socket: self.path(name), mode, queues: 2, mtu: Some(1500), rule };
+        Device::start(Arc::clone(&self.fabric), config)
+    }
+
+    fn device(&self, name: &str) -> Device {
+        self.start(name, Mode::Server).unwrap()
+    }
+
+    fn connect(&self, name: &str) -> UnixStream {
+        UnixStream::connect(self.path(name)).unwrap()
+    }
+}
+
+/// A guest with one queue pair.
+struct Plugged<R> {
+    front: FrontEnd,
+    guest: Guest,
+    driver: Driver<R>,
+}
+
+const FEATURES: u64 = bit::VERSION_1 | bit::EVENT_IDX | bit::MRG_RXBUF;
+
+impl<R: DriverRing> Plugged<R> {
+    fn on(stream: UnixStream, features: u64) -> Plugged<R> {
+        let wish =
+            Wish { features, required: features, queue_pairs: 1, mtu: Some(1500), protocol: Wish::usual_protocol() };
+        let mut front = FrontEnd::negotiate(stream, &wish).unwrap();
+        let mut guest = Guest::new(1 << 20, 2).unwrap();
+        front.share(&guest).unwrap();
+        let mut driver: Driver<R> = front.driver(&mut guest, 0, (64, 64), 0).unwrap();
+        for _ in 0..16 {
+            let addr = guest.alloc(2048, 64).unwrap();
+            driver.rx.ring.add(&[Piece { addr, len: 2048 }], Direction::In).unwrap();
+        }
+        driver.rx.publish();
+        Plugged { front, guest, driver }
+    }
+
+    /// Sends a broadcast frame whose last byte is `mark`.
+    fn send(&mut self, mark: u8) {
+        let header = self.front.header_len();
+        let mut frame = vec![0; header + 60];
+        frame[header..header + 6].fill(0xff);
+        frame[header + 6..header + 12].copy_from_slice(&[0x52, 0x54, 0, 0, 0, mark]);
+        frame[header + 12..header + 14].copy_from_slice(&[0x88, 0xb5]);
+        frame[header + 59] = mark;
+        let addr = self.guest.alloc(2048, 64).unwrap();
+        self.guest.memory().write(addr, &frame).unwrap();
+        self.driver.tx.ring.add(&[Piece { addr, len: frame.len() as u32 }], Direction::Out).unwrap();
+        self.driver.tx.publish();
+    }
+
+    /// Frames received since the last call.
+    fn received(&mut self) -> usize {
+        self.driver.rx.ring.collect(&mut [Used::default(); 64]).unwrap()
+    }
+
+    fn reaches(&mut self, other: &mut Plugged<impl DriverRing>, mark: u8) {
+        self.send(mark);
+        eventually("a frame arrives", || other.received() == 1);
+    }
+}
+
+fn guest(lab: &Lab, name: &str) -> Plugged<SplitDriver> {
+    Plugged::on(lab.connect(name), FEATURES)
+}
+
+#[test]
+fn two_guests_talk_whatever_their_rings() {
+    let lab = Lab::new();
+    let (_a, _b) = (lab.device("a"), lab.device("b"));
+    let mut modern = Plugged::<PackedDriver>::on(lab.connect("a"), FEATURES | bit::RING_PACKED);
+    let mut oldest = Plugged::<SplitDriver>::on(lab.connect("b"), 0);
+    assert_eq!((modern.front.header_len(), oldest.front.header_len()), (12, 10));
+    modern.reaches(&mut oldest, 1);
+    oldest.reaches(&mut modern, 2);
+}
+
+#[test]
+fn a_front_end_that_goes_and_comes_back_is_served_again() {
+    let lab = Lab::new();
+    let (a, _b) = (lab.device("a"), lab.device("b"));
+    let mut stays = guest(&lab, "b");
+    for round in 1..4 {
+        let mut goes = guest(&lab, "a");
+        goes.reaches(&mut stays, round);
+        stays.reaches(&mut goes, 100);
+        let status = a.status();
+        assert_eq!((status.state, status.connections), (State::Connected, round.into()));
+        assert_eq!(status.peer, Some(std::process::id() as i32));
+        assert_eq!(status.rings, Running { tx: 1, rx: 1 });
+        drop(goes);
+        eventually("the disconnect is seen", || a.status().state == State::Listening);
+        assert_eq!((a.status().rings, a.status().violations), (Running::default(), 0));
+    }
+}
+
+#[test]
+fn rings_stop_and_go_on_while_the_connection_lasts() {
+    let lab = Lab::new();
+    let (_a, _b) = (lab.device("a"), lab.device("b"));
+    let (mut a, mut b) = (guest(&lab, "a"), guest(&lab, "b"));
+    a.reaches(&mut b, 1);
+    // The completion of a frame is not awaited by its arrival.
+    eventually("completion", || a.driver.tx.ring.collect(&mut [Used::default(); 4]).unwrap() == 1);
+    assert_eq!(a.front.stop(1).unwrap(), 1);
+    a.send(2);
+    a.front.start(&a.driver.tx, 1).unwrap();
+    eventually("the frame that waited", || b.received() == 1);
+    assert_eq!(b.front.stop(0).unwrap(), 2);
+    b.front.start(&b.driver.rx, 2).unwrap();
+    a.reaches(&mut b, 3);
+}
+
+#[test]
+fn memory_changes_while_frames_flow() {
+    let lab = Lab::new();
+    let (_a, _b) = (lab.device("a"), lab.device("b"));
+    let (mut a, mut b) = (guest(&lab, "a"), guest(&lab, "b"));
+    for round in 0..10 {
+        a.send(round);
+        a.front.share(&a.guest).unwrap();
+        b.front.share(&b.guest).unwrap();
+    }
+    let mut got = 0;
+    eventually("all frames", || {
+        got += b.received();
+        got == 10
+    });
+}
+
+#[test]
+fn a_disabled_transmitter_is_drained() {
+    let lab = Lab::new();
+    let (device, _b) = (lab.device("a"), lab.device("b"));
+    let (mut a, mut b) = (guest(&lab, "a"), guest(&lab, "b"));
+    a.front.enable(1, false).unwrap();
+    a.send(1);
+    let mut used = [Used::default(); 4];
+    eventually("the frame is discarded", || a.driver.tx.ring.collect(&mut used).unwrap() == 1);
+    let dropped = || lab.fabric.counters(device.port())[0].dropped(datapath::count::Drop::TxDisabled);
+    eventually("it is counted", || dropped() == 1);
+    assert_eq!(b.received(), 0);
+    a.front.enable(1, true).unwrap();
+    a.reaches(&mut b, 2);
+}
+
+/// What a front-end can do wrong, and what is said of it.
+type Misdeed = (&'static str, fn(&mut Plugged<SplitDriver>));
+
+fn raw(at: &mut Plugged<SplitDriver>, code: u32, body: &[u8], fds: usize) {
+    let file = at.guest.file();
+    at.front.send_raw(code, 1, body, &vec![file; fds]).unwrap();
+}
+
+static MISDEEDS: [Misdeed; 16] = [
+    ("ended in the middle of a message", |at| {
+        at.front.stream().write_all(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1]).unwrap();
+        at.front.stream().shutdown(std::net::Shutdown::Both).unwrap();
+    }),
+    ("announces 4294967295 bytes", |at| {
+        at.front.stream().write_all(&[5, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255]).unwrap();
+    }),
+    ("protocol version 3", |at| at.front.send_raw(1, 3, &[], &[]).unwrap()),
+    ("calls itself a reply", |at| at.front.send_raw(1, 5, &[], &[]).unwrap()),
+    ("unknown request 77", |at| raw(at, 77, &[], 0)),
+    ("SET_LOG_BASE, which is not offered", |at| raw(at, 6, &[0; 16], 1)),
+    ("SET_FEATURES with a payload of 4 bytes", |at| raw(at, 2, &[0; 4], 0)),
+    ("SET_MEM_TABLE with 9 regions", |at| raw(at, 5, &[9, 0, 0, 0, 0, 0, 0, 0], 0)),
+    ("ADD_MEM_REG with 0 file descriptors", |at| raw(at, 37, &[0; 40], 0)),
+    ("SET_OWNER with 2 file descriptors", |at| raw(at, 3, &[], 2)),
+    ("more than 8 file descriptors", |at| raw(at, 5, &[0; 264], 20)),
+    ("is empty", |at| raw(at, 37, &[0; 40], 1)),
+    ("no eventfd", |at| raw(at, 13, &[0; 8], 1)),
+    ("SET_VRING_NUM for ring 1, which is started", |at| raw(at, 8, &[1, 0, 0, 0, 32, 0, 0, 0], 0)),
+    ("queue 0: available index jumped", |at| {
+        let avail = at.driver.tx.config().driver;
+        at.guest.memory().write(avail + 2, &[0xff, 0x7f]).unwrap();
+        at.driver.tx.kick();
+    }),
+    ("queue 0: address 0xdead0000", |at| {
+        at.driver.tx.ring.add(&[Piece { addr: 0xdead_0000, len: 100 }], Direction::Out).unwrap();
+        at.driver.tx.publish();
+        at.driver.tx.kick();
+    }),
+];
+
+#[test]
+fn every_misdeed_has_a_name_and_the_next_front_end_is_served() {
+    let lab = Lab::new();
+    let _witness = lab.device("witness");
+    let mut witness = guest(&lab, "witness");
+    for (number, (reason, misdeed)) in MISDEEDS.iter().enumerate() {
+        let name = format!("port{number}");
+        let device = lab.device(&name);
+        let mut hostile = guest(&lab, &name);
+        hostile.reaches(&mut witness, 1);
+        misdeed(&mut hostile);
+        eventually(reason, || device.status().violations == 1);
+        let status = device.status();
+        assert!(status.reason.as_ref().is_some_and(|told| told.contains(reason)), "{reason}: {status:?}");
+        // Broken or not, the socket is closed by us.
+        eventually("the connection ends", || hostile.front.receive_u64("end").is_err());
+        let mut next = guest(&lab, &name);
+        next.reaches(&mut witness, 2);
+        witness.driver.rx.ring.collect(&mut [Used::default(); 64]).unwrap();
+        // The witness needs buffers for the next round.
+        for _ in 0..2 {
+            let addr = witness.guest.alloc(2048, 64).unwrap();
+            witness.driver.rx.ring.add(&[Piece { addr, len: 2048 }], Direction::In).unwrap();
+        }
+        witness.driver.rx.publish();
+        drop(next);
+        device.stop();
+    }
+}
+
+#[test]
+fn a_client_keeps_trying_and_comes_back() {
+    let lab = Lab::new();
+    let (device, _b) = (lab.start("a", Mode::Client).unwrap(), lab.device("b"));
+    let mut stays = guest(&lab, "b");
+    eventually("it says why", || device.status().reason.is_some());
+    assert_eq!(device.status().state, State::Connecting);
+    for _ in 0..2 {
+        let listener = UnixListener::bind(lab.path("a")).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let mut goes = Plugged::<SplitDriver>::on(stream, FEATURES);
+        goes.reaches(&mut stays, 1);
+        drop((listener, goes));
+        std::fs::remove_file(lab.path("a")).unwrap();
+        eventually("the disconnect is seen", || device.status().state == State::Connecting);
+    }
+    assert_eq!(device.status().connections, 2);
+}
+
+#[test]
+fn a_port_ends_whatever_its_front_end_is_doing() {
+    let lab = Lab::new();
+    let half: fn(UnixStream) -> UnixStream = |mut stream| {
+        stream.write_all(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1]).unwrap();
+        stream
+    };
+    let deaf: fn(UnixStream) -> UnixStream = |mut stream| {
+        // Questions until the answers, which nobody reads, fill the socket.
+        stream.set_nonblocking(true).unwrap();
+        while stream.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).is_ok() {}
+        stream
+    };
+    for rude in [half, deaf, |stream| stream] {
+        let device = lab.device("a");
+        let _stream = rude(lab.connect("a"));
+        eventually("connected", || device.status().state == State::Connected);
+        assert!(lab.path("a").exists());
+        device.stop();
+        assert!(!lab.path("a").exists());
+    }
+}
+
+#[test]
+fn a_port_that_ends_leaves_the_others_alone() {
+    let lab = Lab::new();
+    let (_a, _b, c) = (lab.device("a"), lab.device("b"), lab.device("c"));
+    let (mut a, mut b, _third) = (guest(&lab, "a"), guest(&lab, "b"), guest(&lab, "c"));
+    a.reaches(&mut b, 1);
+    c.stop();
+    a.reaches(&mut b, 2);
+    b.reaches(&mut a, 3);
+}
+
+#[test]
+fn what_cannot_start_says_why_and_leaves_nothing() {
+    let lab = Lab::new();
+    let _first = lab.device("a");
+    assert!(matches!(lab.start("a", Mode::Server), Err(StartError::Socket(SocketError::InUse(_)))));
+    let config = |queues, rule| DeviceConfig {
+        name: "x".into(),
+        socket: lab.path("x"),
+        mode: Mode::Server,
+        queues,
+        mtu: None,
+        rule,
+    };
+    let start = |config| Device::start(Arc::clone(&lab.fabric), config);
+    assert!(matches!(start(config(0, PortRule::default())), Err(StartError::Queues(0))));
+    assert!(matches!(start(config(129, PortRule::default())), Err(StartError::Queues(129))));
+    let impossible = PortRule { vlan: switch::Vlan::Access(4095), mac: None };
+    assert!(matches!(start(config(1, impossible)), Err(StartError::Fabric(_))));
+    assert!(!lab.path("x").exists());
+}
+
+#[test]
+fn sixteen_queue_pairs_are_served() {
+    let lab = Lab::new();
+    let rule = PortRule::default();
+    let config =
+        DeviceConfig { name: "wide".into(), socket: lab.path("wide"), mode: Mode::Server, queues: 16, mtu: None, rule };
+    let device = Device::start(Arc::clone(&lab.fabric), config).unwrap();
+    let wish = Wish {
+        features: FEATURES | bit::MQ,
+        required: FEATURES | bit::MQ,
+        queue_pairs: 16,
+        mtu: None,
+        protocol: Wish::usual_protocol(),
+    };
+    let mut front = FrontEnd::negotiate(lab.connect("wide"), &wish).unwrap();
+    let mut guest = Guest::new(4 << 20, 1).unwrap();
+    front.share(&guest).unwrap();
+    let drivers: Vec<Driver<SplitDriver>> =
+        (0..16).map(|pair| front.driver(&mut guest, pair, (64, 64), 0).unwrap()).collect();
+    assert_eq!(device.status().rings, Running { tx: 16, rx: 16 });
+    for ring in 0..32 {
+        assert_eq!(front.stop(ring).unwrap(), 0);
+    }
+    assert_eq!(device.status().rings, Running::default());
+    drop(drivers);
+}
