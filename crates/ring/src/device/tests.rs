@@ -344,9 +344,9 @@ fn interrupts_as_wanted<M: Model>(size: u16, event_idx: bool, rounds: &[(u16, u1
         model.publish();
         gather.clear();
         chains.clear();
-        assert_eq!(device.fetch(&mut gather, &mut chains, size.into()).unwrap(), n.into());
+        assert_eq!(device.fetch(&mut gather, &mut chains, size.into()).unwrap(), usize::from(n));
         model.interrupts(wanted);
-        device.complete(n.into());
+        device.complete(usize::from(n));
         let asked = device.publish();
         let expected = n > 0
             && match wanted {
@@ -359,7 +359,7 @@ fn interrupts_as_wanted<M: Model>(size: u16, event_idx: bool, rounds: &[(u16, u1
             assert_eq!(asked, expected, "{n} used, {wanted:?}");
         }
         first &= n == 0;
-        assert_eq!(model.used().len(), n.into());
+        assert_eq!(model.used().len(), usize::from(n));
     }
 }
 

@@ -483,3 +483,6 @@ fn walk_table<S: Sink>(walk: &mut Walk<'_, S>, desc: &Desc) -> Result<(), Stop> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -469,3 +469,6 @@ fn walk_table<S: Sink>(walk: &mut Walk<'_, S>, desc: &Desc) -> Result<(), Stop> 
     }
     Err(Violation::ChainTooLong(table.entries()).into())
 }
+
+#[cfg(test)]
+mod tests;
