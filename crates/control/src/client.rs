@@ -20,7 +20,7 @@ const ANSWER: usize = 64 << 20;
 pub enum ClientError {
     /// Nobody listens.
     #[error(
-        "no daemon answers at {}: start one with `ringmain serve --config ...` or name its socket with --socket",
+        "no daemon answers at {}: start one with `ringmain serve --config ...` or name its socket with --control",
         .0.display()
     )]
     NoDaemon(PathBuf),

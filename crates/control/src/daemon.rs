@@ -14,7 +14,7 @@ use switch::Limits;
 use tracing::{info, warn};
 
 use crate::api::{Counts, Reply, Request};
-use crate::config::{Config, PortSpec};
+use crate::config::{Config, PortKind, PortSpec};
 use crate::link::{Link, LinkError};
 use crate::report;
 use crate::server::{Answers, Server, ServerError};
@@ -123,7 +123,8 @@ impl House {
 
     fn add(&self, state: &mut State, spec: PortSpec) -> Result<(), LinkError> {
         let link = Link::start(&self.fabric, &spec, self.config.workers)?;
-        info!(port = spec.name, kind = spec.kind.name(), queues = spec.queue_pairs(self.config.workers), "added");
+        let queues = spec.queue_pairs(self.config.workers);
+        info!(port = %spec.name, kind = %spec.kind.name(), queues, "added");
         state.ports.insert(spec.name.clone(), Port { spec, link, told: false });
         Ok(())
     }
@@ -145,7 +146,10 @@ impl House {
         for counts in counters.iter().map(|queue| report::counts(queue)) {
             state.removed.add(&counts);
         }
-        info!(port = name, "removed");
+        if matches!(port.spec.kind, PortKind::Tap { .. }) {
+            // A vhost-user port says so itself.
+            info!(port = %name, "removed");
+        }
         Ok(Reply::Done)
     }
 
@@ -180,7 +184,7 @@ impl House {
             if let Some(reason) = port.link.failure()
                 && !std::mem::replace(&mut port.told, true)
             {
-                warn!(port = name, %reason, "stopped");
+                warn!(port = %name, %reason, "stopped");
             }
         }
     }

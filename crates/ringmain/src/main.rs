@@ -1,2 +1,54 @@
 //! The `ringmain` command.
-fn main() {}
+
+#![forbid(unsafe_code)]
+
+mod ask;
+mod cli;
+mod experiment;
+mod failure;
+mod man;
+mod rates;
+mod serve;
+mod show;
+mod table;
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("ringmain: {failure}");
+            failure.code()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Port(port) => ask::port(&cli.control, port),
+        Command::Stats(args) => ask::stats(&cli.control, &args),
+        Command::Mac(args) => ask::mac(&cli.control, &args),
+        Command::Load(args) => experiment::load(&args),
+        Command::Demo(args) => experiment::demo(&args),
+        Command::Man => print(&man::page()?),
+    }
+}
+
+/// Writes to standard output. A reader that has gone away, as `head` does, is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(Failure::Output(error)),
+        Ok(()) => Ok(()),
+    }
+}

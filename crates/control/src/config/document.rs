@@ -126,6 +126,8 @@ impl Fields {
         let path = &self.path;
         let place = match &self.origin {
             Origin::File(file) => format!("{}:{}: {path}{dot}{key}", file.name, file.line(at)),
+            // The one that stands without a flag.
+            Origin::Flags if key == "name" => "NAME".to_owned(),
             Origin::Flags => format!("--{key}"),
             Origin::Request => key.to_owned(),
         };

@@ -1,0 +1,179 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use control::config::DEFAULT_SOCKET;
+
+/// A parallel multi-queue switch for QEMU guests
+///
+/// Carries Ethernet frames between virtual machines (vhost-user) and the host (TAP), copying each frame once, from guest to guest.
+#[derive(Debug, Parser)]
+#[command(name = "ringmain", version, max_term_width = 110, propagate_version = true)]
+pub struct Cli {
+    /// Control socket of the daemon
+    #[arg(long, global = true, value_name = "PATH", default_value = DEFAULT_SOCKET, env = "RINGMAIN_CONTROL", hide_env_values = true)]
+    pub control: PathBuf,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon, in the foreground, until SIGTERM or SIGINT
+    Serve(Serve),
+    /// Add, remove and look at ports of the running daemon
+    #[command(subcommand)]
+    Port(Port),
+    /// Show the counters of the running daemon
+    Stats(Stats),
+    /// Show which addresses live on which ports
+    Mac(Json),
+    /// Generate traffic against any vhost-user back-end, check every frame, and measure
+    Load(Box<lab::load::Args>),
+    /// Boot two guests, send between them with 1, 2 and 4 queues, and report
+    Demo(lab::demo::Args),
+    /// Print the manual page, as roff
+    #[command(hide = true)]
+    Man,
+}
+
+/// `ringmain serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Check the configuration, say what is wrong with it, and end
+    #[arg(long)]
+    pub check: bool,
+    /// What to log, to standard error: error, warn, info, debug, trace, or filters such as info,control=debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub log: String,
+}
+
+/// `ringmain port ...`.
+#[derive(Debug, Subcommand)]
+pub enum Port {
+    /// Add a port; the other ports do not notice
+    Add(Box<Add>),
+    /// Remove a port; the other ports do not notice
+    Remove {
+        /// Name of the port
+        name: String,
+    },
+    /// Show all ports
+    List(Json),
+    /// Show one port: state, negotiated features, counters of each queue, drops by reason
+    Show {
+        /// Name of the port
+        name: String,
+        #[command(flatten)]
+        json: Json,
+    },
+}
+
+/// `ringmain port add`: the keys of a `[[port]]` table. Values are checked by the code that reads the configuration file.
+#[derive(Debug, Args)]
+pub struct Add {
+    /// Name of the port
+    pub name: String,
+    /// vhost-user (a guest) or tap (the host) [default: tap with --device, else vhost-user]
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// vhost-user: path of the socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<String>,
+    /// vhost-user: server (Ringmain listens; the default) or client (Ringmain connects, and keeps trying)
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// tap: the interface, created when absent
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Queue pairs, 1 to 16 [default: number of workers]
+    #[arg(long, value_name = "N")]
+    pub queues: Option<String>,
+    /// The only source address that is let in
+    #[arg(long, value_name = "ADDRESS")]
+    pub mac: Option<String>,
+    /// VLAN of an untagged port
+    #[arg(long, value_name = "VLAN")]
+    pub vlan: Option<String>,
+    /// VLANs of a tagged port
+    #[arg(long, value_name = "VLAN,...", value_delimiter = ',')]
+    pub trunk: Vec<String>,
+    /// Longest IP packet, in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub mtu: Option<String>,
+}
+
+/// `ringmain stats`.
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// Show rates, again and again: every second, or every so many
+    #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub watch: Option<u64>,
+    /// Only this port
+    #[arg(long, short, value_name = "NAME")]
+    pub port: Option<String>,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Json {
+    /// Print JSON, with every counter
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Add {
+    /// The flags that were given, by the keys of a `[[port]]` table.
+    pub fn flags(self) -> Vec<(&'static str, Vec<String>)> {
+        let kind = self.kind.unwrap_or_else(|| if self.device.is_some() { "tap" } else { "vhost-user" }.to_owned());
+        let single = [
+            ("name", Some(self.name)),
+            ("kind", Some(kind)),
+            ("socket", self.socket),
+            ("mode", self.mode),
+            ("device", self.device),
+            ("queues", self.queues),
+            ("mac", self.mac),
+            ("vlan", self.vlan),
+            ("mtu", self.mtu),
+        ];
+        let mut flags: Vec<_> = single.into_iter().filter_map(|(key, value)| Some((key, vec![value?]))).collect();
+        if !self.trunk.is_empty() {
+            flags.push(("trunk", self.trunk));
+        }
+        flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_device_makes_a_tap() {
+        let add = |args: &[&str]| match Cli::parse_from([&["ringmain", "port", "add", "x"], args].concat()).command {
+            Command::Port(Port::Add(add)) => add.flags(),
+            other => panic!("{other:?}"),
+        };
+        let kind = |flags: Vec<(&str, Vec<String>)>| flags.into_iter().find(|(key, _)| *key == "kind").unwrap().1;
+        assert_eq!(kind(add(&["--device", "rm0"])), ["tap"]);
+        assert_eq!(kind(add(&["--socket", "/x"])), ["vhost-user"]);
+        let trunk = add(&["--device", "rm0", "--trunk", "1,2"]).pop().unwrap();
+        assert_eq!(trunk, ("trunk", vec!["1".to_owned(), "2".to_owned()]));
+    }
+}

@@ -1,0 +1,36 @@
+//! Commands that experiment: the traffic generator and the demonstration.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use lab::{demo, load};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::failure::Failure;
+use crate::print;
+
+/// `ringmain load`.
+pub fn load(args: &load::Args) -> Result<(), Failure> {
+    let stop = stop_flag().map_err(|error| Failure::System { what: "catch signals", error })?;
+    let report = load::run_until(args, &stop)?;
+    print(&if args.json { report.to_json() + "\n" } else { report.to_string() })?;
+    if report.is_right() { Ok(()) } else { Err(Failure::Wrong) }
+}
+
+/// Becomes true at the first SIGINT or SIGTERM; the second one ends the process.
+fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the second signal finds the flag set.
+        flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// `ringmain demo`.
+pub fn demo(args: &demo::Args) -> Result<(), Failure> {
+    Ok(demo::run(args)?)
+}

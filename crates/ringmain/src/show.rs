@@ -1,0 +1,322 @@
+//! Reports of the daemon, for people.
+
+use control::api::{Counts, MacRow, PortReport, Stats};
+
+use crate::table::Table;
+
+/// `ringmain port list`.
+pub fn ports(ports: &[PortReport]) -> String {
+    if ports.is_empty() {
+        return "no ports; add one with `ringmain port add`\n".to_owned();
+    }
+    let mut table = Table::new(&["PORT", "KIND", "STATE", ">QUEUES", "VLAN", "LOCKED TO", ">MTU", "SOCKET OR DEVICE"]);
+    for port in ports {
+        table.row([
+            port.name.clone(),
+            port.kind.clone(),
+            port.state.name().to_owned(),
+            format!("{}/{}", in_use(port), port.queue_pairs),
+            vlan(port),
+            port.mac.clone().unwrap_or_default(),
+            optional(port.mtu),
+            endpoint(port),
+        ]);
+    }
+    table.render()
+}
+
+/// `ringmain port show`.
+pub fn port(port: &PortReport) -> String {
+    let mut lines = vec![
+        ("port", port.name.clone()),
+        ("kind", port.kind.clone()),
+        (if port.device.is_some() { "device" } else { "socket" }, endpoint(port)),
+        ("state", port.state.name().to_owned()),
+    ];
+    if let Some(reason) = &port.reason {
+        lines.push(("reason", reason.clone()));
+    }
+    if let Some(peer) = port.peer {
+        lines.push(("peer", format!("process {peer}, connection {}", port.connections)));
+    }
+    if port.violations > 0 {
+        lines.push(("violations", port.violations.to_string()));
+    }
+    lines.push(("queue pairs", format!("{} in use, {} at most", in_use(port), port.queue_pairs)));
+    lines.push(("vlan", if vlan(port).is_empty() { "none".to_owned() } else { vlan(port) }));
+    lines.push(("locked to", port.mac.clone().unwrap_or_else(|| "no address".to_owned())));
+    lines.push(("mtu", port.mtu.map_or_else(|| "no limit".to_owned(), |mtu| mtu.to_string())));
+    if !port.features.is_empty() {
+        lines.push(("features", port.features.join(" ")));
+    }
+    let mut text: String = lines.into_iter().map(|(what, value)| format!("{what:<12} {value}\n")).collect();
+    if !port.queues.is_empty() {
+        text.push('\n');
+        text.push_str(&queues(std::slice::from_ref(port)));
+    }
+    text + &drops(std::slice::from_ref(port))
+}
+
+/// `ringmain stats`.
+pub fn stats(stats: &Stats) -> String {
+    let mut text = format!(
+        "ringmain {}, process {}, up {}, {:.1} s of CPU time\n\n",
+        stats.release,
+        stats.pid,
+        duration(stats.uptime_seconds),
+        stats.cpu_seconds
+    );
+    text.push_str(&workers(stats));
+    text.push('\n');
+    text.push_str(&queues(&stats.ports));
+    text + &drops(&stats.ports)
+}
+
+/// `ringmain mac`.
+pub fn macs(rows: &[MacRow]) -> String {
+    if rows.is_empty() {
+        return "no station has been heard yet\n".to_owned();
+    }
+    let mut table = Table::new(&[">VLAN", "ADDRESS", "PORT", ">HEARD"]);
+    for row in rows {
+        let heard = row.idle_seconds.map_or_else(|| "locked".to_owned(), |seconds| format!("{seconds} s ago"));
+        table.row([optional(row.vlan), row.mac.clone(), row.port.clone(), heard]);
+    }
+    table.render()
+}
+
+fn workers(stats: &Stats) -> String {
+    let mut table = Table::new(&[
+        "WORKER",
+        ">CPU",
+        ">BUSY PASSES",
+        ">IDLE PASSES",
+        ">SLEEPS",
+        ">CACHE HITS",
+        ">MISSES",
+        ">CROSSED",
+    ]);
+    for worker in &stats.workers {
+        table.row([
+            worker.index.to_string(),
+            optional(worker.cpu),
+            worker.busy_passes.to_string(),
+            worker.idle_passes.to_string(),
+            worker.sleeps.to_string(),
+            worker.cache_hits.to_string(),
+            worker.cache_misses.to_string(),
+            worker.crossed.to_string(),
+        ]);
+    }
+    table.render()
+}
+
+/// One line a queue, and a sum for ports with several.
+fn queues(ports: &[PortReport]) -> String {
+    let mut table = Table::new(&[
+        "PORT",
+        ">QUEUE",
+        ">WORKER",
+        ">TX FRAMES",
+        ">TX BYTES",
+        ">RX FRAMES",
+        ">RX BYTES",
+        ">INTERRUPTS",
+        ">FRAMES/INT",
+        ">DROPS",
+    ]);
+    for port in ports {
+        for queue in &port.queues {
+            let place = [port.name.clone(), queue.index.to_string(), optional(queue.worker)];
+            table.row(place.into_iter().chain(counts(&queue.counts)));
+        }
+        if port.queues.len() != 1 {
+            let place = [port.name.clone(), "all".to_owned(), String::new()];
+            table.row(place.into_iter().chain(counts(&port.total)));
+        }
+    }
+    if table.is_empty() { "no ports\n".to_owned() } else { table.render() }
+}
+
+fn counts(counts: &Counts) -> [String; 7] {
+    let interrupts = counts.tx_interrupts + counts.rx_interrupts;
+    [
+        counts.tx_frames.to_string(),
+        counts.tx_bytes.to_string(),
+        counts.rx_frames.to_string(),
+        counts.rx_bytes.to_string(),
+        interrupts.to_string(),
+        per(counts.tx_frames + counts.rx_frames, interrupts),
+        counts.dropped().to_string(),
+    ]
+}
+
+/// Drops by reason; nothing when there are none.
+fn drops(ports: &[PortReport]) -> String {
+    let mut table = Table::new(&["PORT", "DROPPED BECAUSE", ">FRAMES"]);
+    for port in ports {
+        for (reason, frames) in &port.total.drops {
+            table.row([port.name.clone(), reason.clone(), frames.to_string()]);
+        }
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.render()) }
+}
+
+/// A ratio with one decimal; empty when there is nothing to divide by.
+pub fn per(what: u64, by: u64) -> String {
+    if by == 0 { String::new() } else { format!("{:.1}", what as f64 / by as f64) }
+}
+
+fn in_use(port: &PortReport) -> usize {
+    port.queues.iter().filter(|queue| queue.worker.is_some()).count()
+}
+
+fn vlan(port: &PortReport) -> String {
+    let trunk: Vec<String> = port.trunk.iter().map(u16::to_string).collect();
+    match port.vlan {
+        Some(vlan) => vlan.to_string(),
+        None if trunk.is_empty() => String::new(),
+        None => format!("tagged {}", trunk.join(",")),
+    }
+}
+
+fn endpoint(port: &PortReport) -> String {
+    match port.mode.as_deref() {
+        Some("client") => format!("{} (client)", port.endpoint()),
+        _ => port.endpoint().to_owned(),
+    }
+}
+
+fn optional(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+fn duration(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    let (days, hours, minutes) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use control::api::{PortState, QueueReport, WorkerReport};
+
+    /// A port with two queues; the second is switched off.
+    pub fn sample() -> PortReport {
+        let drops = [("rx_full".to_owned(), 3)].into();
+        let counts =
+            Counts { tx_frames: 100, tx_bytes: 6400, rx_frames: 50, rx_interrupts: 4, drops, ..Counts::default() };
+        let queues = vec![
+            QueueReport { index: 0, worker: Some(1), counts: counts.clone() },
+            QueueReport { index: 1, worker: None, counts: Counts::default() },
+        ];
+        PortReport {
+            name: "vm-a".into(),
+            kind: "vhost-user".into(),
+            socket: Some("/run/a.sock".into()),
+            mode: Some("server".into()),
+            device: None,
+            state: PortState::Connected,
+            reason: None,
+            peer: Some(4242),
+            connections: 2,
+            violations: 0,
+            vlan: None,
+            trunk: vec![10, 20],
+            mac: None,
+            mtu: Some(1500),
+            features: vec!["csum".into(), "mq".into()],
+            queue_pairs: 4,
+            total: counts,
+            queues,
+        }
+    }
+
+    #[test]
+    fn the_list() {
+        let want = "\
+PORT  KIND        STATE      QUEUES  VLAN          LOCKED TO   MTU  SOCKET OR DEVICE
+vm-a  vhost-user  connected     1/4  tagged 10,20  -          1500  /run/a.sock
+";
+        assert_eq!(ports(&[sample()]), want);
+        assert!(ports(&[]).contains("ringmain port add"));
+    }
+
+    #[test]
+    fn one_port() {
+        let want = "\
+port         vm-a
+kind         vhost-user
+socket       /run/a.sock
+state        connected
+peer         process 4242, connection 2
+queue pairs  1 in use, 4 at most
+vlan         tagged 10,20
+locked to    no address
+mtu          1500
+features     csum mq
+
+PORT  QUEUE  WORKER  TX FRAMES  TX BYTES  RX FRAMES  RX BYTES  INTERRUPTS  FRAMES/INT  DROPS
+vm-a      0       1        100      6400         50         0           4        37.5      3
+vm-a      1       -          0         0          0         0           0           -      0
+vm-a    all       -        100      6400         50         0           4        37.5      3
+
+PORT  DROPPED BECAUSE  FRAMES
+vm-a  rx_full               3
+";
+        assert_eq!(port(&sample()), want);
+    }
+
+    #[test]
+    fn all_counters() {
+        let stats = Stats {
+            pid: 7,
+            release: "0.1.0".into(),
+            uptime_seconds: 61.5,
+            cpu_seconds: 1.25,
+            workers: vec![WorkerReport { index: 0, cpu: Some(3), sleeps: 9, ..WorkerReport::default() }],
+            ports: vec![],
+            removed: Counts::default(),
+        };
+        let want = "\
+ringmain 0.1.0, process 7, up 1 min 1 s, 1.2 s of CPU time
+
+WORKER  CPU  BUSY PASSES  IDLE PASSES  SLEEPS  CACHE HITS  MISSES  CROSSED
+0         3            0            0       9           0       0        0
+
+no ports
+";
+        assert_eq!(super::stats(&stats), want);
+    }
+
+    #[test]
+    fn the_address_table() {
+        let row = |vlan, mac: &str, idle_seconds: Option<u32>| MacRow {
+            vlan,
+            mac: mac.into(),
+            port: "vm-a".into(),
+            locked: idle_seconds.is_none(),
+            idle_seconds,
+        };
+        let want = "\
+VLAN  ADDRESS            PORT     HEARD
+   -  52:54:00:00:00:01  vm-a    locked
+  10  52:54:00:00:00:02  vm-a  12 s ago
+";
+        assert_eq!(macs(&[row(None, "52:54:00:00:00:01", None), row(Some(10), "52:54:00:00:00:02", Some(12))]), want);
+    }
+
+    #[test]
+    fn durations() {
+        let cases = [(5.9, "5 s"), (61.0, "1 min 1 s"), (7260.0, "2 h 1 min"), (200_000.0, "2 d 7 h")];
+        for (seconds, want) in cases {
+            assert_eq!(duration(seconds), want);
+        }
+    }
+}

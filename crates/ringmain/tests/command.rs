@@ -1,0 +1,276 @@
+//! The command as a user has it: a daemon, commands that ask it, a generator that goes through it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+const PORTS: &str = r#"
+[workers]
+count = 2
+
+[[port]]
+name = "vm-a"
+kind = "vhost-user"
+socket = "DIR/vm-a.sock"
+
+[[port]]
+name = "vm-b"
+kind = "vhost-user"
+socket = "DIR/vm-b.sock"
+mtu = 1500
+"#;
+
+/// A daemon in a folder of its own.
+struct Daemon {
+    child: Child,
+    dir: TempDir,
+}
+
+impl Daemon {
+    /// Starts one and waits until it answers.
+    fn start(config: &str) -> Daemon {
+        let dir = tempfile::tempdir().unwrap();
+        let file = configure(&dir, config);
+        let child = ringmain().arg("serve").arg("--config").arg(file).stderr(log(&dir)).spawn().unwrap();
+        let mut daemon = Daemon { child, dir };
+        while !daemon.run(&["port", "list"]).status.success() {
+            assert!(daemon.child.try_wait().unwrap().is_none(), "{}", daemon.log());
+            std::thread::yield_now();
+        }
+        daemon
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    /// Runs a command that asks this daemon.
+    fn run(&self, args: &[&str]) -> Output {
+        ringmain().arg("--control").arg(self.path("control.sock")).args(args).output().unwrap()
+    }
+
+    /// Runs a command that must succeed; what it prints.
+    fn ask(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", err(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Json {
+        serde_json::from_str(&self.ask(args)).unwrap()
+    }
+
+    /// Runs a command that must fail; its error line.
+    fn refuse(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        err(&output)
+    }
+
+    /// Ends it in an orderly way.
+    fn end(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ringmain() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmain"));
+    command.env_remove("RINGMAIN_CONTROL").stdin(Stdio::null());
+    command
+}
+
+fn log(dir: &TempDir) -> fs::File {
+    fs::File::create(dir.path().join("log")).unwrap()
+}
+
+fn configure(dir: &TempDir, config: &str) -> PathBuf {
+    let path = dir.path().display().to_string();
+    let control = format!("[control]\nsocket = \"{path}/control.sock\"\n");
+    let file = dir.path().join("ringmain.toml");
+    fs::write(&file, control + &config.replace("DIR", &path)).unwrap();
+    file
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_bad_configuration_is_refused_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = configure(&dir, "[workers]\ncount = \"many\"\n");
+    let output = ringmain().args(["serve", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let want = r#"workers.count: "many" is not a number; give 1 to 64 or "auto""#;
+    assert_eq!(err(&output), format!("ringmain: {}:4: {want}\n", file.display()));
+
+    let missing = ringmain().args(["serve", "--config", "/nowhere/ringmain.toml"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(err(&missing).starts_with("ringmain: cannot read /nowhere/ringmain.toml: "), "{}", err(&missing));
+}
+
+#[test]
+fn a_configuration_can_be_checked_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = configure(&dir, PORTS);
+    let output = ringmain().args(["serve", "--check", "--config"]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", err(&output));
+    assert!(!dir.path().join("control.sock").exists());
+}
+
+#[test]
+fn without_a_daemon_commands_say_what_to_do() {
+    let output = ringmain().args(["--control", "/nowhere/control.sock", "stats"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let want = "ringmain: no daemon answers at /nowhere/control.sock: start one with `ringmain serve --config ...` \
+                or name its socket with --control\n";
+    assert_eq!(err(&output), want);
+}
+
+#[test]
+fn ports_come_and_go() {
+    let mut daemon = Daemon::start(PORTS);
+    let socket = daemon.path("new/vm-c.sock");
+    let add =
+        ["port", "add", "vm-c", "--socket", socket.to_str().unwrap(), "--vlan", "7", "--mac", "52:54:00:00:00:03"];
+    daemon.ask(&add);
+    assert!(socket.exists());
+    let list = daemon.json(&["port", "list", "--json"]);
+    let names: Vec<&str> = list.as_array().unwrap().iter().map(|port| port["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["vm-a", "vm-b", "vm-c"]);
+
+    let port = daemon.json(&["port", "show", "vm-c", "--json"]);
+    assert_eq!((&port["state"], &port["vlan"], &port["queue_pairs"]), (&"listening".into(), &7.into(), &2.into()));
+    assert!(daemon.ask(&["mac"]).contains("7  52:54:00:00:00:03  vm-c  locked"));
+
+    assert_eq!(
+        daemon.refuse(1, &add),
+        "ringmain: name: \"vm-c\" belongs to port \"vm-c\" already; give another name\n"
+    );
+    let flag = daemon.refuse(2, &["port", "add", "x", "--socket", "/x", "--queues", "no"]);
+    assert_eq!(flag, "ringmain: --queues: \"no\" is not a number; give 1 to 16\n");
+    let name = daemon.refuse(2, &["port", "add", "a/b", "--socket", "/x"]);
+    assert!(name.starts_with("ringmain: NAME: \"a/b\" cannot be a name; give "), "{name}");
+
+    daemon.ask(&["port", "remove", "vm-c"]);
+    assert!(!socket.exists());
+    let gone = daemon.refuse(1, &["port", "show", "vm-c"]);
+    assert_eq!(gone, "ringmain: there is no port \"vm-c\"; `ringmain port list` shows those that are there\n");
+    assert!(daemon.end().success());
+}
+
+#[test]
+fn a_second_daemon_disturbs_nothing() {
+    let daemon = Daemon::start(PORTS);
+    let output = ringmain().args(["serve", "--config"]).arg(daemon.path("ringmain.toml")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("another daemon is listening"), "{}", err(&output));
+    assert_eq!(daemon.json(&["port", "list", "--json"]).as_array().unwrap().len(), 2);
+    assert!(daemon.path("vm-a.sock").exists());
+}
+
+#[test]
+fn the_end_is_orderly_and_so_is_a_new_start_after_a_crash() {
+    let mut daemon = Daemon::start(PORTS);
+    assert!(daemon.end().success());
+    for socket in ["control.sock", "vm-a.sock", "vm-b.sock"] {
+        assert!(!daemon.path(socket).exists(), "{socket} was left behind");
+    }
+
+    let start = |daemon: &Daemon| {
+        ringmain()
+            .arg("serve")
+            .arg("--config")
+            .arg(daemon.path("ringmain.toml"))
+            .stderr(log(&daemon.dir))
+            .spawn()
+            .unwrap()
+    };
+    daemon.child = start(&daemon);
+    while !daemon.run(&["port", "list"]).status.success() {
+        assert!(daemon.child.try_wait().unwrap().is_none(), "{}", daemon.log());
+    }
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    assert!(daemon.path("control.sock").exists(), "a crash leaves its sockets");
+
+    daemon.child = start(&daemon);
+    while !daemon.run(&["port", "list"]).status.success() {
+        assert!(daemon.child.try_wait().unwrap().is_none(), "{}", daemon.log());
+    }
+    assert_eq!(daemon.json(&["port", "list", "--json"]).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_port_that_cannot_be_had_ends_the_start_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = configure(&dir, PORTS);
+    fs::write(dir.path().join("vm-b.sock"), "not a socket").unwrap();
+    let output = ringmain().args(["serve", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("port \"vm-b\": "), "{}", err(&output));
+    assert!(!dir.path().join("vm-a.sock").exists());
+    assert!(!dir.path().join("control.sock").exists());
+}
+
+/// Sum of a counter over all ports.
+fn sum(stats: &Json, counter: &str) -> u64 {
+    let ports = stats["ports"].as_array().unwrap();
+    ports.iter().map(|port| port["total"][counter].as_u64().unwrap()).sum()
+}
+
+fn drops(counts: &Json) -> u64 {
+    counts["drops"].as_object().unwrap().values().map(|frames| frames.as_u64().unwrap()).sum()
+}
+
+#[test]
+fn what_goes_in_comes_out_or_is_dropped_for_a_reason() {
+    let daemon = Daemon::start(PORTS);
+    let sockets = format!("{},{}", daemon.path("vm-a.sock").display(), daemon.path("vm-b.sock").display());
+    let load = [
+        "load",
+        "--ports",
+        &sockets,
+        "--direction",
+        "both",
+        "--queues",
+        "2",
+        "--duration",
+        "0.2",
+        "--warm-up",
+        "0",
+        "--json",
+    ];
+    let report = daemon.json(&load);
+    assert!(
+        report["directions"].as_array().unwrap().iter().all(|way| way["received"].as_u64().unwrap() > 0),
+        "{report}"
+    );
+
+    let stats = daemon.json(&["stats", "--json"]);
+    let dropped: u64 = stats["ports"].as_array().unwrap().iter().map(|port| drops(&port["total"])).sum();
+    assert!(sum(&stats, "tx_frames") > 0);
+    assert_eq!(sum(&stats, "tx_frames") + sum(&stats, "copies"), sum(&stats, "rx_frames") + dropped, "{stats:#}");
+
+    // The counters of a port that goes are kept in a sum.
+    daemon.ask(&["port", "remove", "vm-a"]);
+    let after = daemon.json(&["stats", "--json"]);
+    let removed = after["removed"]["tx_frames"].as_u64().unwrap();
+    assert_eq!(removed + sum(&after, "tx_frames"), sum(&stats, "tx_frames"));
+}
