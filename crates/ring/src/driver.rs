@@ -41,7 +41,7 @@ pub enum Direction {
 pub struct Used {
     /// What [`DriverRing::add`] returned for it.
     pub id: u16,
-    /// Bytes that the device says it wrote: never more than the chain holds.
+    /// Bytes that the device says it wrote: never more than the chain holds; 0 where it can only read.
     pub len: u32,
 }
 
@@ -142,6 +142,17 @@ pub(crate) fn direction_flag(direction: Direction) -> u16 {
     match direction {
         Direction::Out => 0,
         Direction::In => DESC_WRITE,
+    }
+}
+
+/// Checks the length of a used entry for a chain of which `capacity` bytes are writable. Nothing is asked of the length of a chain that
+/// the device only reads: DPDK leaves the descriptor's own there, and nobody looks at it.
+#[inline]
+pub(crate) fn written(len: u32, capacity: u32) -> Result<u32, BadUsed> {
+    match capacity {
+        0 => Ok(0),
+        _ if len > capacity => Err(BadUsed::Length { len, capacity }),
+        _ => Ok(len),
     }
 }
 

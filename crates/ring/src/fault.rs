@@ -55,11 +55,19 @@ impl Slot {
 }
 
 static TABLE: [Slot; SLOTS] = [Slot::FREE; SLOTS];
+/// Set by the first fault in the life of the process. Before it, nobody has to look any closer.
+static ANY: AtomicBool = AtomicBool::new(false);
 static REGISTRY: Mutex<()> = Mutex::new(());
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 fn registry() -> MutexGuard<'static, ()> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether any mapping was ever replaced by zeros.
+#[inline]
+pub(crate) fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
 }
 
 /// Why a mapping cannot be watched.
@@ -151,6 +159,7 @@ fn cover(addr: usize) -> bool {
             continue;
         }
         slot.faulted.store(true, Ordering::Relaxed);
+        ANY.store(true, Ordering::Relaxed);
         // SAFETY: mmap is a bare system call. The range is exactly one live mapping of ours (the faulting thread
         // keeps it alive), which is replaced in one step; nobody holds references into it, only raw pointers,
         // whose targets stay mapped. errno is kept for the code that was interrupted.

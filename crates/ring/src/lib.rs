@@ -32,6 +32,8 @@ pub mod driver;
 mod fault;
 #[cfg(not(all(test, loom)))]
 pub mod gather;
+#[cfg(not(all(test, loom)))]
+pub mod interrupt;
 #[cfg(all(test, not(loom)))]
 mod model;
 #[cfg(not(all(test, loom)))]

@@ -158,3 +158,8 @@ pub fn arm_packed(suppression: &AtomicU32, next: Place, event_idx: bool, flags: 
 pub fn disarm_packed(suppression: &AtomicU32) {
     suppression.store((EVENT_DISABLE as u32) << 16, Ordering::Relaxed);
 }
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;

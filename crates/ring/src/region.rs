@@ -8,12 +8,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use rustix::fs;
+use rustix::fs::{self, FileType};
 use rustix::mm::{MapFlags, ProtFlags};
 use thiserror::Error;
 
 use crate::copy::copy;
-use crate::fault::{Watch, WatchError};
+use crate::fault::{self, Watch, WatchError};
 use crate::violation::Violation;
 
 /// One region of a peer's memory, as vhost-user's memory table describes it.
@@ -56,6 +56,12 @@ pub enum MapError {
         /// Bytes that it has.
         size: u64,
     },
+    /// All regions together are more than one peer may have.
+    #[error("memory regions of {0:#x} bytes in all, at most {MAX_BYTES:#x} are allowed")]
+    TooBig(u64),
+    /// The file's pages may come from somewhere that keeps us waiting.
+    #[error("memory region at {0:#x} is in no memory file: only memfd, tmpfs and hugetlbfs files are mapped")]
+    NotMemory(u64),
     /// The kernel refused.
     #[error("mapping memory: {0}")]
     Os(#[from] io::Error),
@@ -75,6 +81,10 @@ impl From<WatchError> for MapError {
 
 /// Most regions of one memory: what QEMU's and Linux' vhost allow at most.
 pub const MAX_REGIONS: usize = 509;
+
+/// Most bytes of one memory, 1 TiB. A sparse file costs its owner nothing whatever its length, but there are only 128
+/// TiB of addresses in this process, for all peers.
+pub const MAX_BYTES: u64 = 1 << 40;
 
 /// Pages mapped into this process, unmapped on drop.
 #[derive(Debug)]
@@ -133,7 +143,8 @@ struct Region {
 
 impl Region {
     fn map(spec: &RegionSpec) -> Result<Self, MapError> {
-        let (page, needed) = (page_size(spec.fd.as_fd())?, spec.offset.saturating_add(spec.len));
+        let page = page_size(spec.fd.as_fd())?.ok_or(MapError::NotMemory(spec.guest_addr))?;
+        let needed = spec.offset.saturating_add(spec.len);
         let size = fs::fstat(&spec.fd).map_err(io::Error::from)?.st_size as u64;
         if size < needed {
             return Err(MapError::ShortFile { addr: spec.guest_addr, needed, size });
@@ -149,12 +160,21 @@ impl Region {
     }
 }
 
-/// The page size of the file behind `fd`.
-fn page_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
+/// The page size of the file behind `fd`, if its pages are the kernel's own. Those of any other file come from a disk, a
+/// network or, with FUSE, from a process that may be the peer itself: touching one could take for ever.
+fn page_size(fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
     const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+    // Devices lie in a tmpfs, too.
+    if FileType::from_raw_mode(fs::fstat(fd)?.st_mode) != FileType::RegularFile {
+        return Ok(None);
+    }
     let stat = fs::fstatfs(fd)?;
-    let huge = stat.f_type as u64 & 0xffff_ffff == HUGETLBFS_MAGIC;
-    Ok(if huge { stat.f_bsize as u64 } else { rustix::param::page_size() as u64 })
+    Ok(match stat.f_type as u64 & 0xffff_ffff {
+        TMPFS_MAGIC => Some(rustix::param::page_size() as u64),
+        HUGETLBFS_MAGIC => Some(stat.f_bsize as u64),
+        _ => None,
+    })
 }
 
 /// Refuses what cannot be a memory table, before anything is mapped.
@@ -169,6 +189,10 @@ fn check(regions: &[RegionSpec]) -> Result<(), MapError> {
         if [region.guest_addr, region.user_addr, region.offset].iter().any(|at| at.checked_add(region.len).is_none()) {
             return Err(MapError::Wraps(region.guest_addr));
         }
+    }
+    let bytes = regions.iter().fold(0u64, |sum, region| sum.saturating_add(region.len));
+    if bytes > MAX_BYTES {
+        return Err(MapError::TooBig(bytes));
     }
     let mut ranges: Vec<(u64, u64)> = regions.iter().map(|r| (r.guest_addr, r.len)).collect();
     no_overlap(&mut ranges)?;
@@ -291,9 +315,10 @@ impl Memory {
     }
 
     /// Whether the peer has truncated the file under us. All of the region then reads as zeros; what was in it is
-    /// lost, and the port should be stopped.
+    /// lost, and the port should be stopped. Cheap enough to be asked once a burst.
+    #[inline]
     pub fn is_faulted(&self) -> bool {
-        self.regions.iter().filter_map(|region| region.mapping.watch.as_ref()).any(Watch::is_faulted)
+        fault::any() && self.regions.iter().filter_map(|region| region.mapping.watch.as_ref()).any(Watch::is_faulted)
     }
 
     /// The host address of `len` bytes at guest address `addr`, that must lie within one region and be aligned to

@@ -91,4 +91,7 @@ pub enum Violation {
     /// The peer cut off the file behind its memory.
     #[error("the file behind the peer's memory was truncated")]
     MemoryTruncated,
+    /// The peer made an interrupt's event descriptor blocking, and filled it.
+    #[error("the interrupt's event descriptor is full, and was made blocking")]
+    InterruptBlocks,
 }

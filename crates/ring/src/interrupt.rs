@@ -1,0 +1,214 @@
+//! Interrupting a peer through an event descriptor that the peer holds, too, without ever waiting for it.
+//!
+//! An eventfd's write blocks while its counter is full, unless the descriptor is non-blocking. That is a property of
+//! the open file, which a peer shares: it can fill the counter and make the file blocking again at any moment, also
+//! between any check of ours and the write. So nothing is checked. A watchdog looks after the threads that write:
+//! one that is still at the same write after [`PATIENCE`] gets a signal that interrupts it. For an eventfd's write can
+//! only be interrupted while it waits, that is proof enough: [`Violation::InterruptBlocks`].
+//!
+//! It costs a writer two stores and a barrier. The watchdog is one thread for the process, which sleeps while nobody
+//! writes: the writer that finds it asleep wakes it, as in the data path's other wake-ups by "write, full barrier,
+//! look" on both sides.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::violation::Violation;
+
+/// How long a write may be seen at before it is interrupted, at least; at most twice that.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Ignored by default and used for nothing else here, so that one that comes late does no harm.
+const SIGNAL: libc::c_int = libc::SIGURG;
+
+/// Signals `event`, an eventfd. One whose counter is full is signalled already.
+///
+/// # Errors
+/// [`Violation::InterruptBlocks`].
+#[inline]
+pub fn interrupt(event: BorrowedFd<'_>) -> Result<(), Violation> {
+    // A thread that is ending has no writer any more, and nobody to interrupt.
+    WRITER.try_with(|writer| writer.0.write(event)).unwrap_or(Ok(()))
+}
+
+/// One thread's writes.
+struct Writer {
+    thread: libc::pid_t,
+    /// Odd while the thread writes, and different for each write.
+    turn: AtomicU64,
+}
+
+impl Writer {
+    #[inline]
+    fn write(&self, event: BorrowedFd<'_>) -> Result<(), Violation> {
+        let turn = self.turn.load(Ordering::Relaxed);
+        self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !AWAKE.load(Ordering::Relaxed) {
+            wake();
+        }
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight bytes are read from an array of eight.
+        let written = unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        self.turn.store(turn.wrapping_add(2), Ordering::Release);
+        match written < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+            true => Err(Violation::InterruptBlocks),
+            false => Ok(()),
+        }
+    }
+
+    fn interrupt(&self) {
+        // SAFETY: a bare system call. The thread lives: it leaves the list of writers, under its lock, before it ends.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, SIGNAL) };
+    }
+}
+
+/// A thread's writer, on the list as long as the thread lives.
+struct Enlisted(Arc<Writer>);
+
+impl Enlisted {
+    fn new() -> Self {
+        // SAFETY: asks for a number.
+        let thread = unsafe { libc::gettid() };
+        let writer = Arc::new(Writer { thread, turn: AtomicU64::new(0) });
+        watched().writers.push((Arc::clone(&writer), 0));
+        Enlisted(writer)
+    }
+}
+
+impl Drop for Enlisted {
+    fn drop(&mut self) {
+        watched().writers.retain(|(writer, _)| !Arc::ptr_eq(writer, &self.0));
+    }
+}
+
+thread_local! {
+    static WRITER: Enlisted = Enlisted::new();
+}
+
+/// What the watchdog watches.
+struct Watched {
+    /// Each with the turn that it was last seen at.
+    writers: Vec<(Arc<Writer>, u64)>,
+    started: bool,
+}
+
+static WATCHED: Mutex<Watched> = Mutex::new(Watched { writers: Vec::new(), started: false });
+static AWAKE: AtomicBool = AtomicBool::new(false);
+static BELL: Condvar = Condvar::new();
+
+fn watched() -> MutexGuard<'static, Watched> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes the watchdog, or starts it. Where it cannot be started now, the next write tries again.
+#[cold]
+fn wake() {
+    let mut watched = watched();
+    if !watched.started {
+        let thread = std::thread::Builder::new().name("rm-watchdog".into()).stack_size(64 << 10);
+        watched.started = install().and_then(|()| thread.spawn(watch)).is_ok();
+    }
+    AWAKE.store(watched.started, Ordering::Relaxed);
+    BELL.notify_one();
+}
+
+/// Installs a handler that does nothing, so that the signal interrupts: without `SA_RESTART`.
+fn install() -> io::Result<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: sigaction is plain data for which all zeros is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = nothing as *const () as usize;
+    action.sa_flags = libc::SA_ONSTACK;
+    // SAFETY: the handler has the signature of one without SA_SIGINFO, and does nothing.
+    match unsafe { libc::sigaction(SIGNAL, &action, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The watchdog.
+fn watch() {
+    loop {
+        std::thread::sleep(PATIENCE);
+        let mut watched = watched();
+        if look(&mut watched.writers) {
+            continue;
+        }
+        AWAKE.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if look(&mut watched.writers) {
+            AWAKE.store(true, Ordering::Relaxed);
+            continue;
+        }
+        while !AWAKE.load(Ordering::Relaxed) {
+            watched = BELL.wait(watched).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Interrupts those who are still where they were. True when anybody wrote or writes.
+fn look(writers: &mut [(Arc<Writer>, u64)]) -> bool {
+    let mut busy = false;
+    for (writer, seen) in writers {
+        let turn = writer.turn.load(Ordering::Acquire);
+        let writing = !turn.is_multiple_of(2);
+        if writing && turn == *seen {
+            writer.interrupt();
+        }
+        busy |= writing || turn != *seen;
+        *seen = turn;
+    }
+    busy
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    fn full(flags: EventfdFlags) -> OwnedFd {
+        let fd = eventfd(0, flags).unwrap();
+        rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        fd
+    }
+
+    #[test]
+    fn a_full_counter_is_signalled_already() {
+        let fd = full(EventfdFlags::NONBLOCK);
+        assert_eq!(interrupt(fd.as_fd()), Ok(()));
+    }
+
+    /// Without the watchdog it would never end.
+    #[test]
+    fn one_that_blocks_is_found_out_also_after_a_rest() {
+        let blocks = full(EventfdFlags::empty());
+        let good = eventfd(0, EventfdFlags::empty()).unwrap();
+        for _ in 0..3 {
+            assert_eq!(interrupt(blocks.as_fd()), Err(Violation::InterruptBlocks));
+            assert_eq!(interrupt(good.as_fd()), Ok(()));
+            // By then the watchdog sleeps.
+            std::thread::sleep(PATIENCE * 4);
+        }
+        let mut count = [0; 8];
+        rustix::io::read(&good, &mut count).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 3);
+    }
+
+    #[test]
+    fn threads_that_end_leave_the_list() {
+        let good = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let thread = std::thread::spawn(move || {
+            interrupt(good.as_fd()).unwrap();
+            WRITER.with(|writer| Arc::downgrade(&writer.0))
+        });
+        assert!(thread.join().unwrap().upgrade().is_none());
+    }
+}

@@ -1,0 +1,179 @@
+//! Loom models: whatever the interleaving and whatever the caches do, the consumer does not sleep on published work.
+//!
+//! A publisher publishes twice, and notifies when it is asked to. A consumer takes what there is, and sleeps when,
+//! after it has armed, there is nothing. At the end either everything was taken or a notification is pending.
+//! Both directions of a ring use the same functions, so each model stands for kicks and for interrupts; the packed
+//! ones differ in the flags, and are run with both.
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicBool;
+use loom::thread;
+
+use super::*;
+use crate::packed::{DESC_AVAIL, DESC_USED, available_flags, used_flags};
+
+/// What both sides share: a publisher's index or descriptors, a consumer's wish, and the eventfd between them.
+struct Split {
+    index: AtomicU16,
+    /// Flags or event index.
+    wish: AtomicU16,
+    eventfd: AtomicBool,
+}
+
+/// Runs publisher and consumer; `publish(shared, new, old)` says whether to notify, `arm(shared, next)` gives the
+/// index.
+fn split(
+    wish: u16,
+    publish: impl Fn(&Split, u16, u16) -> bool + Copy + Send + Sync + 'static,
+    arm: impl Fn(&Split, u16) -> u16 + Copy + Send + Sync + 'static,
+) {
+    loom::model(move || {
+        let index = AtomicU16::new(0);
+        let shared = Arc::new(Split { index, wish: AtomicU16::new(wish), eventfd: AtomicBool::new(false) });
+        let publisher = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                for n in 0..2 {
+                    if publish(&shared, n + 1, n) {
+                        shared.eventfd.store(true, Ordering::Release);
+                    }
+                }
+            })
+        };
+        let mut taken = 0;
+        loop {
+            shared.eventfd.swap(false, Ordering::AcqRel);
+            let index = arm(&shared, taken);
+            if index == taken {
+                break;
+            }
+            taken = index;
+        }
+        publisher.join().unwrap();
+        assert!(taken == 2 || shared.eventfd.load(Ordering::Acquire), "sleeps on published work");
+    });
+}
+
+#[test]
+fn loom_split_flags() {
+    split(1, |s, new, _| publish_with_flags(&s.index, new, &s.wish), |s, _| arm_flags(&s.wish, &s.index));
+}
+
+#[test]
+fn loom_split_event() {
+    split(
+        0xff00,
+        |s, new, old| publish_with_event(&s.index, new, old, &s.wish),
+        |s, next| arm_event(&s.wish, next, &s.index),
+    );
+}
+
+#[test]
+#[should_panic(expected = "sleeps on published work")]
+fn loom_split_publisher_needs_the_barrier() {
+    let publish = |s: &Split, new, _| {
+        s.index.store(new, Ordering::Release);
+        s.wish.load(Ordering::Relaxed) & NO_NOTIFY == 0
+    };
+    split(1, publish, |s, _| arm_flags(&s.wish, &s.index));
+}
+
+#[test]
+#[should_panic(expected = "sleeps on published work")]
+fn loom_split_consumer_needs_the_barrier() {
+    let arm = |s: &Split, next| {
+        s.wish.store(next, Ordering::Relaxed);
+        s.index.load(Ordering::Acquire)
+    };
+    split(0xff00, |s, new, old| publish_with_event(&s.index, new, old, &s.wish), arm);
+}
+
+/// A ring of two descriptors.
+struct Packed {
+    flags: [AtomicU16; 2],
+    wish: AtomicU32,
+    eventfd: AtomicBool,
+}
+
+const SIZE: u16 = 2;
+const START: Place = Place { index: 0, wrap: true };
+
+/// Flags of published descriptors: available ones, or used ones.
+#[derive(Clone, Copy)]
+struct Direction {
+    initial: u16,
+    published: fn(bool) -> u16,
+}
+
+const KICKS: Direction = Direction { initial: used_flags(false), published: |wrap| available_flags(wrap) };
+const INTERRUPTS: Direction = Direction { initial: available_flags(true), published: |wrap| used_flags(wrap) };
+
+/// Runs publisher and consumer; `bursts` are numbers of descriptors published at once.
+fn packed(
+    direction: Direction,
+    bursts: &'static [u16],
+    event_idx: bool,
+    arm: impl Fn(&Packed, Place) -> u16 + Copy + Send + Sync + 'static,
+) {
+    let is_published = move |flags: u16, at: Place| flags & (DESC_AVAIL | DESC_USED) == (direction.published)(at.wrap);
+    loom::model(move || {
+        let flags = [(); 2].map(|()| AtomicU16::new(direction.initial));
+        let wish = AtomicU32::new(u32::from(EVENT_DISABLE) << 16);
+        let shared = Arc::new(Packed { flags, wish, eventfd: AtomicBool::new(false) });
+        let publisher = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut next = START;
+                for &count in bursts {
+                    let (first, flags) = (next, (direction.published)(next.wrap));
+                    for n in 1..count {
+                        let at = first.forward(n, SIZE);
+                        shared.flags[at.index as usize].store((direction.published)(at.wrap), Ordering::Relaxed);
+                    }
+                    next = first.forward(count, SIZE);
+                    let first = &shared.flags[first.index as usize];
+                    if publish_packed(first, flags, &shared.wish, next, count, SIZE, event_idx) {
+                        shared.eventfd.store(true, Ordering::Release);
+                    }
+                }
+            })
+        };
+        let (mut next, mut taken) = (START, 0);
+        while taken < 2 {
+            shared.eventfd.swap(false, Ordering::AcqRel);
+            if !is_published(arm(&shared, next), next) {
+                break;
+            }
+            (next, taken) = (next.forward(1, SIZE), taken + 1);
+            if bursts == [2] && taken == 1 {
+                let second = shared.flags[next.index as usize].load(Ordering::Acquire);
+                assert!(is_published(second, next), "a burst appears at once");
+            }
+        }
+        publisher.join().unwrap();
+        assert!(taken == 2 || shared.eventfd.load(Ordering::Acquire), "sleeps on published work");
+    });
+}
+
+#[test]
+fn loom_packed() {
+    for direction in [KICKS, INTERRUPTS] {
+        for bursts in [&[1, 1][..], &[2]] {
+            for event_idx in [false, true] {
+                let arm =
+                    move |p: &Packed, next: Place| arm_packed(&p.wish, next, event_idx, &p.flags[next.index as usize]);
+                packed(direction, bursts, event_idx, arm);
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "sleeps on published work")]
+fn loom_packed_consumer_needs_the_barrier() {
+    let arm = |p: &Packed, next: Place| {
+        p.wish.store(0, Ordering::Relaxed);
+        p.flags[next.index as usize].load(Ordering::Acquire)
+    };
+    packed(KICKS, &[1, 1], false, arm);
+}
