@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
+use control::api::Request;
+use control::client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -273,4 +275,52 @@ fn what_goes_in_comes_out_or_is_dropped_for_a_reason() {
     let after = daemon.json(&["stats", "--json"]);
     let removed = after["removed"]["tx_frames"].as_u64().unwrap();
     assert_eq!(removed + sum(&after, "tx_frames"), sum(&stats, "tx_frames"));
+}
+
+/// Memory of its own in KiB, threads, open descriptors.
+fn footprint(daemon: &Daemon) -> (u64, u64, usize) {
+    let process = format!("/proc/{}", daemon.child.id());
+    let status = fs::read_to_string(format!("{process}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    (field("RssAnon:"), field("Threads:"), fs::read_dir(format!("{process}/fd")).unwrap().count())
+}
+
+#[test]
+fn ten_thousand_ports_that_come_and_go_leave_nothing() {
+    let daemon = Daemon::start(PORTS);
+    let client = Client::new(daemon.path("control.sock"));
+    let socket = daemon.path("x.sock");
+    let mut port = serde_json::Map::new();
+    port.insert("name".to_owned(), "x".into());
+    port.insert("kind".to_owned(), "vhost-user".into());
+    port.insert("socket".to_owned(), socket.to_str().into());
+    port.insert("queues".to_owned(), 4.into());
+    let cycles = |n| {
+        for _ in 0..n {
+            client.ask(&Request::PortAdd { port: port.clone() }).unwrap();
+            client.ask(&Request::PortRemove { name: "x".to_owned() }).unwrap();
+        }
+    };
+    // A thread of the last request may just be ending.
+    let settled = || {
+        let mut last = footprint(&daemon);
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let now = footprint(&daemon);
+            if (now.1, now.2) == (last.1, last.2) {
+                return now;
+            }
+            last = now;
+        }
+    };
+    cycles(1000);
+    let (memory, threads, descriptors) = settled();
+    cycles(10_000);
+    let (memory_after, threads_after, descriptors_after) = settled();
+    assert_eq!(threads_after, threads);
+    assert!(descriptors_after <= descriptors + 2, "{descriptors} descriptors became {descriptors_after}");
+    assert!(memory_after <= memory + 512, "{memory} KiB became {memory_after} KiB");
 }
