@@ -100,9 +100,6 @@ pub enum SessionError {
     /// More regions than were promised.
     #[error("ADD_MEM_REG beyond {MAX_REGIONS} regions")]
     TooManyRegions,
-    /// A region to be removed that is not there.
-    #[error("REM_MEM_REG of a region at {0:#x} that is not there")]
-    NoRegion(u64),
     /// An MTU that does not fit the port's.
     #[error("MTU {asked}, the port is configured for at most {limit}")]
     Mtu {
@@ -207,9 +204,10 @@ impl<D: Dock> Session<D> {
 
     /// Does what a message asks for, and says what to reply. All of `fds` are used or closed.
     pub fn answer(&mut self, header: &Header, payload: &[u8], fds: Vec<OwnedFd>) -> Answer {
-        let result = Request::parse(header, payload, fds.len())
-            .map_err(SessionError::from)
-            .and_then(|request| self.handle(request, fds, header.name()));
+        let result = Request::parse(header, payload, fds.len()).map_err(SessionError::from).and_then(|request| {
+            tracing::trace!(?request, "asked");
+            self.handle(request, fds, header.name())
+        });
         let acknowledges = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
         let acknowledge = |status| acknowledges.then(|| Reply::Number(status).encode(header.code));
         match result {
@@ -226,7 +224,10 @@ impl<D: Dock> Session<D> {
     pub fn close(&mut self, errs: bool) {
         self.stop_all();
         if errs {
-            self.vrings.iter().filter_map(|ring| ring.err.as_ref()).for_each(|err| err.signal());
+            for err in self.vrings.iter().filter_map(|ring| ring.err.as_ref()) {
+                // The connection ends anyway.
+                let _ = err.signal();
+            }
         }
     }
 
@@ -353,8 +354,7 @@ impl<D: Dock> Session<D> {
         let index = self.index(ring, name)?;
         self.vring(index).call = event(ring, has, fd, name)?;
         self.rewire(index)?;
-        self.vring(index).interrupt();
-        Ok(())
+        self.vring(index).interrupt().map_err(|violation| SessionError::Ring { ring: index, violation })
     }
 
     fn set_enable(&mut self, ring: u8, enable: bool, name: &'static str) -> Result<(), SessionError> {
@@ -394,8 +394,7 @@ impl<D: Dock> Session<D> {
         pair.start(Side::of(index), Arc::clone(memory), &config, vring.wires(features))
             .map_err(|violation| SessionError::Ring { ring: index, violation })?;
         vring.running = true;
-        vring.interrupt();
-        Ok(())
+        vring.interrupt().map_err(|violation| SessionError::Ring { ring: index, violation })
     }
 
     /// Stops a ring; where it stands.
@@ -437,22 +436,31 @@ impl<D: Dock> Session<D> {
         self.move_rings(true)
     }
 
+    /// Adds a region. One that is there already is not another one: QEMU up to version 8 tells of every change of its
+    /// memory once for each queue pair.
     fn add_region(&mut self, region: Region, fd: Option<OwnedFd>) -> Result<(), SessionError> {
+        let Some(fd) = fd else { return Ok(()) };
+        if self.regions.iter().any(|(known, file)| *known == region && is_same_file(file, &fd)) {
+            return Ok(());
+        }
         if self.regions.len() >= MAX_REGIONS {
             return Err(SessionError::TooManyRegions);
         }
-        self.regions.extend(fd.map(|fd| (region, fd)));
+        self.regions.push((region, fd));
         self.remap()?;
         self.move_rings(false)
     }
 
-    /// Takes a region away. A front-end that splits or moves a region removes it before it adds what takes its place;
-    /// rings that lie in it rest meanwhile.
+    /// Takes a region away; one that is gone already is no error, for the reason that [`add_region`](Self::add_region)
+    /// has. A front-end that splits or moves a region removes it before it adds what takes its place; rings that lie in
+    /// it rest meanwhile.
     fn remove_region(&mut self, region: Region) -> Result<(), SessionError> {
         let same = |(known, _): &(Region, OwnedFd)| {
             (known.guest_addr, known.user_addr, known.len) == (region.guest_addr, region.user_addr, region.len)
         };
-        let at = self.regions.iter().position(same).ok_or(SessionError::NoRegion(region.guest_addr))?;
+        let Some(at) = self.regions.iter().position(same) else {
+            return Ok(());
+        };
         self.regions.remove(at);
         self.remap()?;
         self.move_rings(false)
@@ -524,6 +532,11 @@ impl<D: Dock> Drop for Session<D> {
     fn drop(&mut self) {
         self.stop_all();
     }
+}
+
+fn is_same_file(a: &OwnedFd, b: &OwnedFd) -> bool {
+    let file = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    file(a).is_ok_and(|a| file(b).is_ok_and(|b| a == b))
 }
 
 /// The event descriptor beside a message, if it has one.

@@ -506,13 +506,34 @@ fn regions_come_and_go_within_bounds() {
     let file = bench.file();
     assert_eq!(bench.refusal(37, &region(40), vec![file]), "ADD_MEM_REG beyond 32 regions");
     bench.do_it(38, &region(7), vec![]);
-    assert_eq!(bench.refusal(38, &region(7), vec![]), "REM_MEM_REG of a region at 0x7000 that is not there");
     let file = bench.file();
     bench.do_it(37, &region(7), vec![file]);
     let file = bench.file();
     let twice = [words(&[0]), words(&[0, 4096, 2 * USER, 0])].concat();
     bench.do_it(38, &region(9), vec![]);
     assert!(bench.refusal(37, &twice, vec![file]).contains("overlap"));
+}
+
+#[test]
+fn a_front_end_may_tell_of_its_memory_once_for_each_queue_pair() {
+    let mut bench = Bench::new();
+    let part = |at, len| [words(&[0]), words(&[at, len, USER + at, at])].concat();
+    let (low, high, whole) = (part(0, SIZE / 2), part(SIZE / 2, SIZE / 2), part(0, SIZE));
+    for _pair in 0..2 {
+        let (one, other) = (bench.file(), bench.file());
+        bench.do_it(37, &low, vec![one]);
+        bench.do_it(37, &high, vec![other]);
+    }
+    for _pair in 0..2 {
+        bench.do_it(38, &high, vec![]);
+        bench.do_it(38, &low, vec![]);
+        let file = bench.file();
+        bench.do_it(37, &whole, vec![file]);
+    }
+    assert_eq!(bench.session.regions.len(), 1);
+    // The same place in another file is something else.
+    let (_, file) = Memory::shared(SIZE as usize).unwrap();
+    assert!(bench.refusal(37, &whole, vec![file]).contains("overlap"));
 }
 
 #[test]
