@@ -123,7 +123,7 @@ pub trait DeviceRing: Send + Sized {
     /// was not fetched or taken ahead: then no kick may come for it.
     ///
     /// # Errors
-    /// When the peer's available index is nonsense.
+    /// When the peer's available index is nonsense, or its memory was truncated under us.
     fn arm(&mut self) -> Result<bool, Violation>;
 
     /// Asks the peer not to kick. With the event index this is free: the event is left where it was, in the past.

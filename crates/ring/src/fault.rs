@@ -27,12 +27,14 @@ struct Slot {
 }
 
 impl Slot {
-    const FREE: Slot = Slot {
-        sequence: AtomicU32::new(0),
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        faulted: AtomicBool::new(false),
-    };
+    const fn free() -> Self {
+        Self {
+            sequence: AtomicU32::new(0),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            faulted: AtomicBool::new(false),
+        }
+    }
 
     /// Changes the range; only under the registry's lock.
     fn set(&self, start: usize, end: usize) {
@@ -54,7 +56,7 @@ impl Slot {
     }
 }
 
-static TABLE: [Slot; SLOTS] = [Slot::FREE; SLOTS];
+static TABLE: [Slot; SLOTS] = [const { Slot::free() }; SLOTS];
 /// Set by the first fault in the life of the process. Before it, nobody has to look any closer.
 static ANY: AtomicBool = AtomicBool::new(false);
 static REGISTRY: Mutex<()> = Mutex::new(());

@@ -68,9 +68,14 @@ pub struct Chain {
 impl Chain {
     /// Its length in bytes.
     #[inline]
-    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u32 {
         self.len
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 }
 
@@ -207,9 +212,14 @@ impl<'a> Body<'a> {
 
     /// How many bytes.
     #[inline]
-    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u32 {
         self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The `len` bytes from `offset`; fewer when there are fewer.

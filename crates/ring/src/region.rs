@@ -321,6 +321,13 @@ impl Memory {
         fault::any() && self.regions.iter().filter_map(|region| region.mapping.watch.as_ref()).any(Watch::is_faulted)
     }
 
+    /// What to say about a violation: after a truncation, rings read as zeros, and what they seem to say is not what
+    /// went wrong.
+    #[cold]
+    pub(crate) fn blame(&self, violation: Violation) -> Violation {
+        if self.is_faulted() { Violation::MemoryTruncated } else { violation }
+    }
+
     /// The host address of `len` bytes at guest address `addr`, that must lie within one region and be aligned to
     /// `align`, in guest and in host terms.
     pub(crate) fn host(&self, addr: u64, len: u64, align: u64) -> Result<NonNull<u8>, Violation> {

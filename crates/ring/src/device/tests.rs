@@ -395,7 +395,7 @@ fn starts() -> impl Strategy<Value = u16> {
 }
 
 fn packed_start(start: u16, size: u16) -> u32 {
-    let word = u32::from(start & 0x8000 | (start & 0x7fff) % size);
+    let word = u32::from((start & 0x8000) | ((start & 0x7fff) % size));
     word | word << 16
 }
 
@@ -690,4 +690,32 @@ fn a_chain_of_four_gigabytes_is_refused() {
         model.publish();
         assert_eq!(device.fetch(&mut Gather::new(0), &mut Vec::new(), 1).err(), error);
     }
+}
+
+/// A driver that takes its memory away is found out, at the latest before the worker sleeps, and harms nobody.
+fn names_truncation<M: Model>() {
+    let fd = memory_file();
+    let mem = remap(&fd);
+    let mut model = M::new(mem.clone(), 16, M::origin());
+    let mut device = model.device(&mem);
+    for _ in 0..3 {
+        model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).unwrap();
+    }
+    model.publish();
+    let (mut gather, mut chains) = (Gather::new(0), Vec::new());
+    assert_eq!(device.fetch(&mut gather, &mut chains, 2).unwrap(), 2);
+    rustix::fs::ftruncate(&fd, 0).unwrap();
+    let mut bytes = [1; 60];
+    assert_eq!(gather.body(chains[0]).read(&mut bytes), 60);
+    assert_eq!(bytes, [0; 60]);
+    device.complete(2);
+    device.publish();
+    let _ = device.fetch(&mut gather, &mut chains, 2);
+    assert_eq!(device.arm(), Err(Violation::MemoryTruncated));
+}
+
+#[test]
+fn truncated_memory_is_named() {
+    names_truncation::<Split>();
+    names_truncation::<Packed>();
 }

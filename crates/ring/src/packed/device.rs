@@ -137,6 +137,9 @@ impl DeviceRing for PackedDevice {
     fn arm(&mut self) -> Result<bool, Violation> {
         let (next, areas) = (self.ring.next, &self.ring.areas);
         let flags = notify::arm_packed(areas.device_event(), next, self.config.event_idx, areas.flags(next.index));
+        if self.ring.mem.is_faulted() {
+            return Err(Violation::MemoryTruncated);
+        }
         Ok(self.ring.is_ready(flags))
     }
 
@@ -358,7 +361,7 @@ impl Ring {
                     Ok(chain) => self.took(chain),
                     Err(Stop::Broken(violation)) if taken == 0 => {
                         sink.cancel();
-                        return Err(violation);
+                        return Err(self.mem.blame(violation));
                     }
                     Err(_) => {
                         sink.cancel();

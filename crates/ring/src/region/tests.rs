@@ -43,6 +43,15 @@ fn refuses_addresses_outside_and_copies_nothing_then() {
 }
 
 #[test]
+fn refuses_files_that_could_keep_us_waiting() {
+    for path in ["/proc/self/exe", "/dev/zero", "/dev/shm", "/proc/self/mem"] {
+        let fd = rustix::fs::open(path, rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
+        let refused = Memory::map(vec![region(PAGE, PAGE, 0, &fd)]);
+        assert!(matches!(refused, Err(MapError::NotMemory(PAGE))), "{path}: {refused:?}");
+    }
+}
+
+#[test]
 fn refuses_tables_that_cannot_be() {
     let fd = file(4 * PAGE);
     let table = |regions: &[(u64, u64, u64)]| {
@@ -52,7 +61,13 @@ fn refuses_tables_that_cannot_be() {
     assert!(matches!(table(&[(0, PAGE, 0), (PAGE - 1, PAGE, 0)]), Err(MapError::Overlap(_))));
     assert!(matches!(table(&[(0, PAGE, u64::MAX)]), Err(MapError::Wraps(0))));
     assert!(matches!(table(&[(0, PAGE, 4 * PAGE - 1)]), Err(MapError::ShortFile { size: 16384, .. })));
-    assert!(matches!(table(&[(0, u64::MAX - (1 << 41), 0)]), Err(MapError::ShortFile { .. })));
+    assert!(matches!(table(&[(0, MAX_BYTES, 0)]), Err(MapError::ShortFile { .. })));
+    assert!(matches!(table(&[(0, MAX_BYTES, 0), (MAX_BYTES, 1, 0)]), Err(MapError::TooBig(_))));
+    let sparse = file(MAX_BYTES + PAGE);
+    let half = MAX_BYTES / 2;
+    let big = |more| Memory::map(vec![region(0, half, 0, &sparse), region(half, half + more, 0, &sparse)]);
+    assert!(big(0).is_ok());
+    assert!(matches!(big(PAGE), Err(MapError::TooBig(bytes)) if bytes == MAX_BYTES + PAGE));
     let many: Vec<_> = (0..MAX_REGIONS as u64 + 1).map(|i| (i * PAGE, PAGE, 0)).collect();
     assert!(matches!(table(&many), Err(MapError::TooMany(510))));
     let wraps =
@@ -61,6 +76,14 @@ fn refuses_tables_that_cannot_be() {
     let same_user =
         |guest_addr| RegionSpec { guest_addr, user_addr: 0, len: PAGE, offset: 0, fd: fd.try_clone().unwrap() };
     assert!(matches!(Memory::map(vec![same_user(0), same_user(PAGE)]), Err(MapError::Overlap(0))));
+}
+
+#[test]
+fn maps_only_files_that_are_memory() {
+    let executable = std::fs::File::open("/proc/self/exe").unwrap().into();
+    assert!(matches!(Memory::map(vec![region(0, PAGE, 0, &executable)]), Err(MapError::NotMemory(0))));
+    let device = std::fs::File::open("/dev/zero").unwrap().into();
+    assert!(matches!(Memory::map(vec![region(0, PAGE, 0, &device)]), Err(MapError::NotMemory(0))));
 }
 
 #[test]

@@ -163,6 +163,9 @@ impl DeviceRing for SplitDevice {
             notify::arm_flags(areas.used_flags(), areas.avail_index())
         };
         self.entries.saw(index)?;
+        if self.entries.mem.is_faulted() {
+            return Err(Violation::MemoryTruncated);
+        }
         Ok(index != next)
     }
 
@@ -322,7 +325,7 @@ impl Entries {
     fn saw(&mut self, index: u16) -> Result<(), Violation> {
         let ahead = index.wrapping_sub(self.published);
         if ahead > self.size || ahead < self.next.wrapping_sub(self.published) {
-            return Err(Violation::AvailableJump { index, ahead, size: self.size });
+            return Err(self.mem.blame(Violation::AvailableJump { index, ahead, size: self.size }));
         }
         self.seen = index;
         Ok(())
@@ -336,7 +339,7 @@ impl Entries {
         while taken < n {
             let batch = (n - taken).min(BATCH);
             match self.take_batch(batch, sink) {
-                Err(violation) if taken == 0 => return Err(violation),
+                Err(violation) if taken == 0 => return Err(self.mem.blame(violation)),
                 Ok(got) if got == batch => taken += got,
                 Ok(got) => return Ok(taken + got),
                 Err(_) => break,
