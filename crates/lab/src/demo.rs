@@ -156,7 +156,8 @@ fn measure(args: &Args, over: Over, image: &Image, accel: Accel, progress: &Prog
     for (guest, address) in guests.iter().zip(ADDRESSES) {
         guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
     }
-    sender.must(&format!("ping -c 1 -w 60 {}", ADDRESSES[1]), PATIENCE)?;
+    // The interfaces may take a moment to come up.
+    sender.must(&format!("for try in $(seq 30); do ping -c 1 -w 2 {} && exit; done; false", ADDRESSES[1]), PATIENCE)?;
     let _server = receiver.spawn("iperf -s")?;
     stage.done("they see each other");
 

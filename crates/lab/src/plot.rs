@@ -146,7 +146,7 @@ pub fn stacks(x: &str, rows: &[Stack]) -> Result<String, PlotError> {
                 chart.plotting_area().draw(&part).map_err(failed)?;
                 chart.plotting_area().draw(&edge).map_err(failed)?;
                 if *share > 0.12 {
-                    let style = if number == 1 || number == 4 { inside.color(&BLACK) } else { inside.clone() };
+                    let style = if number == 0 { inside.clone() } else { inside.color(&BLACK) };
                     let text = format!("queue {number}: {:.0} %", share * 100.0);
                     let label = Text::new(text, ((left + right) / 2.0, middle), style);
                     chart.plotting_area().draw(&label).map_err(failed)?;
