@@ -96,6 +96,10 @@ impl Buffers {
     }
 
     fn fit_several(&self, total: u64, mergeable: bool) -> Fit {
+        // A used length has 32 bits, and so has what a chain can hold.
+        if total > u64::from(u32::MAX) {
+            return Fit::Never;
+        }
         if !mergeable {
             return if self.len() > 0 { Fit::Never } else { Fit::Short };
         }
@@ -118,9 +122,9 @@ impl Buffers {
     /// number of bytes in each, in order.
     #[inline]
     pub(crate) fn fill(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, mut used: impl FnMut(u32)) {
-        let total = net.len() as u32 + head.len() as u32 + body.len();
+        let total = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let buffer = self.buffer(0);
-        if n == 1 && buffer.more == 0 && buffer.first.len >= total {
+        if n == 1 && buffer.more == 0 && u64::from(buffer.first.len) >= total {
             let mut to = buffer.first.at.as_ptr();
             let mut add = |from: *const u8, len: usize| {
                 // SAFETY: `from` is a private slice or a piece of the body, `len` long; the span has room for the
@@ -136,23 +140,25 @@ impl Buffers {
             }
             body.pieces(body.len(), add);
             self.drop_oldest();
-            used(total);
+            used(total as u32);
             return;
         }
         self.fill_several(n, net, head, body, &mut used);
     }
 
     fn fill_several(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, used: &mut dyn FnMut(u32)) {
-        let mut left = net.len() as u32 + head.len() as u32 + body.len();
+        let mut left = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let mut cursor = Cursor::new(self, n);
-        cursor.write(net.as_ptr(), net.len());
-        cursor.write(head.as_ptr(), head.len());
-        body.pieces(body.len(), |from, len| cursor.write(from, len));
+        // SAFETY: private slices, and pieces of a body, which stay mapped while it is borrowed.
+        let mut write = |from, len| unsafe { cursor.write(from, len) };
+        write(net.as_ptr(), net.len());
+        write(head.as_ptr(), head.len());
+        body.pieces(body.len(), write);
         for _ in 0..n {
-            let now = self.buffer(0).len.min(left);
+            let now = u64::from(self.buffer(0).len).min(left);
             left -= now;
             self.drop_oldest();
-            used(now);
+            used(now as u32);
         }
     }
 
@@ -221,8 +227,9 @@ impl<'a> Cursor<'a> {
 
     /// Writes `len` bytes; what does not fit is left out.
     ///
-    /// `from` must be readable for `len` bytes: private to this module, whose callers pass slices and body pieces.
-    fn write(&mut self, mut from: *const u8, mut len: usize) {
+    /// # Safety
+    /// `len` bytes must be mapped readable at `from`.
+    unsafe fn write(&mut self, mut from: *const u8, mut len: usize) {
         while len > 0 {
             if self.span.len == 0 {
                 if !self.next_span() {
@@ -231,7 +238,7 @@ impl<'a> Cursor<'a> {
                 continue;
             }
             let now = len.min(self.span.len as usize);
-            // SAFETY: `now` bytes are readable at `from`, and within a span whose memory the ring keeps mapped.
+            // SAFETY: the caller's promise, and within a span whose memory the ring keeps mapped.
             unsafe {
                 copy(from, self.span.at.as_ptr(), now);
                 from = from.add(now);

@@ -2,7 +2,7 @@
 //!
 //! A region comes from a peer as numbers and a file. The numbers are checked here, once, so that everything above
 //! can translate guest addresses without further thought: an address either lies within a mapping, with so many
-//! bytes left in it, or nowhere. The file may still change its length under us; [`crate::fault`] sees to that.
+//! bytes left in it, or nowhere. The file may still change its length under us; `fault` sees to that.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -719,3 +719,72 @@ fn truncated_memory_is_named() {
     names_truncation::<Split>();
     names_truncation::<Packed>();
 }
+
+/// A chain just below 4 GiB can be sent; with its header it cannot be put anywhere.
+#[test]
+fn a_frame_of_four_gigabytes_is_too_big() {
+    let (mem, _fd) = Memory::shared(64 << 20).unwrap();
+    let mem = Arc::new(mem);
+    let piece = |write| Piece { addr: 1 << 20, len: 32 << 20, write };
+    let mut gather = Gather::new(0);
+    let mark = gather.mark();
+    for _ in 0..127 {
+        gather.push_range(&mem, 1 << 20, 32 << 20).unwrap();
+    }
+    gather.push_range(&mem, 1 << 20, (32 << 20) - 1).unwrap();
+    let chain = gather.chain_from(mark, u32::MAX);
+    let mut model = Split::new(mem.clone(), 256, 0);
+    let mut device = model.device(&mem);
+    for _ in 0..200 {
+        model.add(&[piece(true)], Layout::Direct).unwrap();
+    }
+    model.publish();
+    assert_eq!(device.put(&mut [0; 12], &[], gather.body(chain), true).unwrap(), Put::TooBig);
+}
+
+/// While another thread scribbles all over ring and descriptors, the worst is a violation.
+fn survives_a_scribbler<M: Model>() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let mem = memory();
+    let model = M::new(mem.clone(), 64, M::origin());
+    let config = model.config();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seed = 1;
+            while !stop.load(Ordering::Relaxed) {
+                for at in (0..0x700).step_by(2) {
+                    seed = u32::wrapping_mul(seed, 1664525).wrapping_add(1013904223);
+                    // Small numbers, and the flags of both layouts.
+                    let word = [(seed >> 24) as u16 & 63, (seed >> 24) as u16 & 0x8087, 0][(seed >> 20) as usize % 3];
+                    mem.write(crate::model::RING + at, &word.to_le_bytes()).unwrap();
+                }
+            }
+        });
+        let (mut gather, mut chains) = (Gather::new(0), Vec::new());
+        let mut device = M::Device::new(mem.clone(), &config).unwrap();
+        for round in 0..20_000 {
+            gather.clear();
+            chains.clear();
+            let result = if round / 100 % 2 == 0 {
+                device.fetch(&mut gather, &mut chains, 40).map(|n| device.complete(n))
+            } else {
+                device.prepare(40).and_then(|_| device.put(&mut [0; 12], &[1; 300], Body::empty(), true)).map(drop)
+            };
+            for chain in &chains {
+                gather.body(*chain).read(&mut [0; 2000]);
+            }
+            device.publish();
+            if result.is_err() || round % 100 == 99 {
+                device = M::Device::new(mem.clone(), &config).unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_scribbling_peer_is_survived() {
+    survives_a_scribbler::<Split>();
+    survives_a_scribbler::<Packed>();
+}

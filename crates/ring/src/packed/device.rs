@@ -52,7 +52,8 @@ impl DeviceRing for PackedDevice {
         let areas = Areas::find(&mem, config)?;
         let taken = vec![Taken::default(); usize::from(config.size).next_power_of_two()].into();
         let (size, indirect) = (config.size, config.indirect);
-        let ring = Ring { mem, areas, hint: 0, size, indirect, next: start, held: 0, taken, next_chain: 0 };
+        let batch = Box::new([Head::EMPTY; BATCH]);
+        let ring = Ring { mem, areas, hint: 0, size, indirect, next: start, held: 0, taken, next_chain: 0, batch };
         let done = Done { next: start, chain: 0, fresh: None };
         Ok(Self { ring, buffers: Buffers::new(), config: *config, done })
     }
@@ -282,7 +283,7 @@ impl Areas {
 }
 
 /// A chain's first descriptor, and where it points to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Head {
     desc: Desc,
     /// Mapped address and the bytes that follow there, when the guest address is mapped at all.
@@ -319,6 +320,8 @@ struct Ring {
     taken: Box<[Taken]>,
     /// Free-running number of the next chain to take.
     next_chain: u32,
+    /// The batch that is being taken; of no meaning in between.
+    batch: Box<[Head; BATCH]>,
 }
 
 impl Ring {
@@ -354,10 +357,9 @@ impl Ring {
     fn take<S: Sink>(&mut self, max: usize, sink: &mut S) -> Result<usize, Violation> {
         let mut taken = 0;
         while taken < max {
-            let mut heads = [Head::EMPTY; BATCH];
-            let batch = self.copy_heads(&mut heads, max - taken);
-            for head in heads.iter().take(batch) {
-                match self.take_chain(head, sink) {
+            let batch = self.copy_heads((max - taken).min(BATCH));
+            for i in 0..batch {
+                match self.take_chain(self.batch[i], sink) {
                     Ok(chain) => self.took(chain),
                     Err(Stop::Broken(violation)) if taken == 0 => {
                         sink.cancel();
@@ -380,10 +382,10 @@ impl Ring {
     /// Copies the head descriptors of the next chains, up to `max`, and brings near what they point to. Where a chain
     /// ends is known only of one that has a single descriptor, so the first longer one is the last.
     #[inline]
-    fn copy_heads(&mut self, heads: &mut [Head; BATCH], max: usize) -> usize {
+    fn copy_heads(&mut self, max: usize) -> usize {
         let most = max.min(usize::from(self.size - self.held));
         let mut place = self.next;
-        for (i, head) in heads.iter_mut().enumerate().take(most) {
+        for i in 0..most {
             let flags = self.areas.flags(place.index).load(Ordering::Acquire);
             if !is_available(flags, place.wrap) {
                 return i;
@@ -395,13 +397,13 @@ impl Ring {
                 prefetch(host.as_ptr());
                 prefetch(host.as_ptr().wrapping_add(CACHE_LINE));
             }
-            *head = Head { desc, place: at };
+            self.batch[i] = Head { desc, place: at };
             if flags & DESC_NEXT != 0 {
                 return i + 1;
             }
             place = place.forward(1, self.size);
         }
-        most.min(BATCH)
+        most
     }
 
     #[inline(always)]
@@ -414,7 +416,7 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn take_chain<S: Sink>(&mut self, head: &Head, sink: &mut S) -> Result<Taken, Stop> {
+    fn take_chain<S: Sink>(&mut self, head: Head, sink: &mut S) -> Result<Taken, Stop> {
         let Desc { len, flags, id, .. } = head.desc;
         let plain = if S::WRITABLE { DESC_WRITE } else { 0 };
         if let Some((host, left)) = head.place

@@ -61,6 +61,7 @@ impl DeviceRing for SplitDevice {
             seen: start,
             published: start,
             heads,
+            batch: Box::new([Head::EMPTY; BATCH]),
         };
         Ok(Self { entries, buffers: Buffers::new(), config: *config, done: start, notified: false })
     }
@@ -275,7 +276,7 @@ fn desc_of([addr, rest]: [u64; 2]) -> Desc {
 }
 
 /// A chain's first descriptor, and where it points to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Head {
     desc: Desc,
     /// Mapped address and the bytes that follow there, when the guest address is mapped at all.
@@ -304,6 +305,8 @@ struct Entries {
     published: u16,
     /// Heads of the chains between the used and the available position, by slot.
     heads: Box<[u16]>,
+    /// The batch that is being taken; of no meaning in between.
+    batch: Box<[Head; BATCH]>,
 }
 
 impl Entries {
@@ -351,19 +354,17 @@ impl Entries {
     #[inline]
     fn take_batch<S: Sink>(&mut self, n: usize, sink: &mut S) -> Result<usize, Violation> {
         let n = self.copy_heads(n)?;
-        let mut heads = [Head::EMPTY; BATCH];
-        let heads = heads.get_mut(..n).unwrap_or_default();
-        for (i, head) in heads.iter_mut().enumerate() {
+        for i in 0..n {
             let desc = self.areas.desc(self.heads[self.slot(i)]);
             let place = self.mem.run(desc.addr, &mut self.hint);
             if let Some((host, _)) = place {
                 prefetch(host.as_ptr());
                 prefetch(host.as_ptr().wrapping_add(CACHE_LINE));
             }
-            *head = Head { desc, place };
+            self.batch[i] = Head { desc, place };
         }
-        for (i, head) in heads.iter().enumerate() {
-            match self.take_chain(head, sink) {
+        for i in 0..n {
+            match self.take_chain(self.batch[i], sink) {
                 Ok(()) => continue,
                 Err(Stop::Broken(violation)) if i == 0 => {
                     sink.cancel();
@@ -401,7 +402,7 @@ impl Entries {
     }
 
     #[inline(always)]
-    fn take_chain<S: Sink>(&mut self, head: &Head, sink: &mut S) -> Result<(), Stop> {
+    fn take_chain<S: Sink>(&mut self, head: Head, sink: &mut S) -> Result<(), Stop> {
         let Desc { len, flags, .. } = head.desc;
         let plain = if S::WRITABLE { DESC_WRITE } else { 0 };
         if let Some((host, left)) = head.place
