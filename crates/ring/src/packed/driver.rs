@@ -10,7 +10,7 @@ use std::sync::atomic::fence;
 use crate::device::RingConfig;
 use crate::driver::{
     BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
-    passed,
+    passed, written,
 };
 use crate::packed::{
     DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE,
@@ -231,10 +231,7 @@ impl DriverRing for PackedDriver {
             self.used.advance(chain.count, self.size);
             self.free += chain.count;
             self.give_id(id);
-            if len > chain.capacity {
-                return Err(BadUsed::Length { len, capacity: chain.capacity });
-            }
-            used[count] = Used { id, len };
+            used[count] = Used { id, len: written(len, chain.capacity)? };
             count += 1;
         }
         Ok(count)

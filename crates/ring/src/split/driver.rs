@@ -10,7 +10,7 @@ use std::sync::atomic::fence;
 use crate::device::RingConfig;
 use crate::driver::{
     BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
-    passed,
+    passed, written,
 };
 use crate::region::Memory;
 use crate::split::{
@@ -124,10 +124,7 @@ impl SplitDriver {
         self.free_tail = chain.last;
         self.free += chain.count;
         self.in_flight_count -= 1;
-        if len > chain.capacity {
-            return Err(BadUsed::Length { len, capacity: chain.capacity });
-        }
-        Ok(Used { id: id as u16, len })
+        Ok(Used { id: id as u16, len: written(len, chain.capacity)? })
     }
 }
 
