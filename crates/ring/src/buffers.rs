@@ -14,6 +14,9 @@ use crate::walk::Sink;
 /// Most buffers that are taken ahead, and so most that one frame may take: a frame of 64 KiB in buffers of 256 bytes.
 pub(crate) const MOST: usize = 256;
 
+/// Buffers that are taken together when one is needed.
+const BATCH: usize = 64;
+
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
     first: Span,
@@ -76,6 +79,14 @@ impl Buffers {
     #[inline]
     pub(crate) fn room(&self) -> usize {
         if self.crowded { 0 } else { MOST - self.len() }
+    }
+
+    /// How many buffers to take so that `n` are ready: none, or a whole batch, so that a frame that comes alone finds
+    /// its buffer looked up already.
+    #[inline]
+    pub(crate) fn wanted(&self, n: usize) -> usize {
+        let len = self.len();
+        if n <= len { 0 } else { (n.max(BATCH) - len).min(self.room()) }
     }
 
     /// Gives all buffers back; their spans are forgotten.

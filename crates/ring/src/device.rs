@@ -100,8 +100,8 @@ pub trait DeviceRing: Send + Sized {
     /// many as are in flight.
     fn rewind(&mut self, n: usize);
 
-    /// Rx: takes buffers ahead until `n` are ready, as far as the peer has published as many, and brings them near;
-    /// returns how many are ready in total.
+    /// Rx: takes buffers ahead until at least `n` are ready, as far as the peer has published as many, and brings them
+    /// near; returns how many are ready in total.
     ///
     /// # Errors
     /// What the peer did wrong with the next buffer.

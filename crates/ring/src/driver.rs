@@ -257,3 +257,6 @@ impl Window {
         unsafe { AtomicU64::from_ptr(self.aligned(at)) }
     }
 }
+
+#[cfg(test)]
+mod tests;

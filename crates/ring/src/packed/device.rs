@@ -96,8 +96,10 @@ impl DeviceRing for PackedDevice {
 
     #[inline]
     fn prepare(&mut self, n: usize) -> Result<usize, Violation> {
-        let want = n.saturating_sub(self.buffers.len()).min(self.buffers.room());
-        self.ring.take(want, &mut self.buffers)?;
+        let want = self.buffers.wanted(n);
+        if want > 0 {
+            self.ring.take(want, &mut self.buffers)?;
+        }
         Ok(self.buffers.len())
     }
 

@@ -106,7 +106,7 @@ impl DeviceRing for SplitDevice {
 
     #[inline]
     fn prepare(&mut self, n: usize) -> Result<usize, Violation> {
-        let want = n.saturating_sub(self.buffers.len()).min(self.buffers.room());
+        let want = self.buffers.wanted(n);
         if want > 0 {
             let ready = self.entries.ready(want)?;
             self.entries.take(ready, &mut self.buffers)?;
