@@ -7,7 +7,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A front-end that is quiet for so long has said what it had to say about its rings, and they are logged.
 const QUIET: Duration = Duration::from_millis(100);
+
+/// How long a port's thread may take to end. It never waits for its front-end, but closing a descriptor that a front-end has
+/// sent can: a file behind a network or a process of its own, a socket that lingers.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Stack of a port's thread.
 const STACK: usize = 256 << 10;
@@ -86,10 +91,13 @@ pub enum StartError {
 
 /// A port that is being served. Dropped, it ends: queues are taken out of the datapath, and its socket removed.
 pub struct Device {
-    port: PortId,
+    name: String,
+    dock: Berth,
     board: Board,
     stop: Arc<Event>,
     thread: Option<JoinHandle<()>>,
+    /// Disconnected when the thread has ended.
+    ended: Receiver<()>,
 }
 
 impl Device {
@@ -111,10 +119,11 @@ impl Device {
         let on_break = Arc::new(move |queue, breach| report.report(queue, breach));
         let port = fabric.add_port(PortSpec { rule: config.rule, mtu: config.mtu, on_break })?;
         let board = Board::default();
+        let dock = Berth { fabric, port, given_up: Arc::default() };
         let keeper = Keeper {
             name: config.name.clone(),
             door,
-            dock: Berth { fabric, port },
+            dock: dock.clone(),
             offer: Offer { queues: config.queues, mtu: config.mtu },
             board: board.clone(),
             stop: Arc::clone(&stop),
@@ -122,14 +131,18 @@ impl Device {
             pause: PAUSE,
         };
         let thread = std::thread::Builder::new().name(thread_name(&config.name)).stack_size(STACK);
-        let fabric = Arc::clone(&keeper.dock.fabric);
-        let thread = thread.spawn(move || keeper.run()).inspect_err(|_| fabric.remove_port(port))?;
-        Ok(Device { port, board, stop, thread: Some(thread) })
+        let (ends, ended) = mpsc::channel();
+        let run = move || {
+            keeper.run();
+            drop::<Sender<()>>(ends);
+        };
+        let thread = thread.spawn(run).inspect_err(|_| dock.give_up())?;
+        Ok(Device { name: config.name, dock, board, stop, thread: Some(thread), ended })
     }
 
     /// Its number in the datapath.
     pub fn port(&self) -> PortId {
-        self.port
+        self.dock.port
     }
 
     /// How it is doing.
@@ -143,11 +156,17 @@ impl Device {
     }
 
     fn end(&mut self) {
-        self.stop.signal();
-        if let Some(thread) = self.thread.take() {
+        // Nobody else has it, so it does not block.
+        let _ = self.stop.signal();
+        let Some(thread) = self.thread.take() else { return };
+        match self.ended.recv_timeout(PATIENCE) {
+            Err(RecvTimeoutError::Timeout) => {
+                warn!(port = %self.name, "its thread is left behind: closing a descriptor keeps it from ending");
+            }
             // A thread that panicked has logged it.
-            let _ = thread.join();
+            Err(RecvTimeoutError::Disconnected) | Ok(()) => drop(thread.join()),
         }
+        self.dock.give_up();
     }
 }
 
@@ -168,11 +187,27 @@ fn thread_name(port: &str) -> String {
 struct Berth {
     fabric: Arc<Fabric>,
     port: PortId,
+    /// The port's number is not ours any more, and may be another port's.
+    given_up: Arc<Mutex<bool>>,
+}
+
+impl Berth {
+    /// Removes the port from the datapath, once.
+    fn give_up(&self) {
+        if !std::mem::replace(&mut *self.lock(), true) {
+            self.fabric.remove_port(self.port);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Dock for Berth {
     fn attach(&self, index: u16, pair: Box<dyn QueuePair>, receives: bool) -> Option<QueueId> {
-        self.fabric.attach(self.port, index, pair, receives)
+        let given_up = self.lock();
+        if *given_up { None } else { self.fabric.attach(self.port, index, pair, receives) }
     }
 
     fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
@@ -190,7 +225,8 @@ impl Breaks {
     /// Called by a worker: quick, and never waiting for anything slow.
     fn report(&self, queue: u16, breach: Breach) {
         self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, breach));
-        self.event.signal();
+        // Nobody else has it, so it does not block.
+        let _ = self.event.signal();
     }
 
     fn take(&self) -> Option<(u16, Breach)> {
@@ -260,7 +296,7 @@ impl Keeper {
                 break;
             }
         }
-        self.dock.fabric.remove_port(self.dock.port);
+        self.dock.give_up();
         self.board.update(|status| status.state = State::Removed);
         info!(port = %self.name, "removed");
     }

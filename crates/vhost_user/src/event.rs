@@ -2,11 +2,14 @@
 //!
 //! The front-end keeps the other end of what it sends, and may send anything. Only a real eventfd is let in, so that
 //! no write of ours can reach a file, fill a pipe or kill the process; and it is made non-blocking, so that a counter
-//! which the front-end has filled to the brim is an interrupt that is pending anyway, and not a worker that waits.
+//! which the front-end has filled to the brim is an interrupt that is pending anyway, and not a worker that waits. A
+//! front-end that makes it blocking again is found out by [`ring::interrupt`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use ring::Violation;
+use ring::interrupt::interrupt;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
 
@@ -36,10 +39,12 @@ impl Event {
     }
 
     /// Signals it.
+    ///
+    /// # Errors
+    /// When its other end has been made to block.
     #[inline]
-    pub fn signal(&self) {
-        // The only failure that can be is a full counter: then it is signalled already.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    pub fn signal(&self) -> Result<(), Violation> {
+        interrupt(self.0.as_fd())
     }
 
     /// Forgets signals that came so far.
@@ -75,11 +80,20 @@ mod tests {
         let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let event = Event::adopt(fd).unwrap();
-        event.signal();
+        event.signal().unwrap();
         event.clear();
-        event.signal();
+        event.signal().unwrap();
         let mut count = [0; 8];
         rustix::io::read(&event.0, &mut count).unwrap();
         assert_eq!(u64::from_ne_bytes(count), 1);
+    }
+
+    #[test]
+    fn one_that_is_made_to_block_is_found_out() {
+        let theirs = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let event = Event::adopt(theirs.try_clone().unwrap()).unwrap();
+        rustix::io::write(&theirs, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        fcntl_setfl(&theirs, OFlags::empty()).unwrap();
+        assert_eq!(event.signal(), Err(Violation::InterruptBlocks));
     }
 }

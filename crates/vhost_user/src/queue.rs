@@ -81,17 +81,14 @@ struct End<R> {
 }
 
 impl<R: DeviceRing> End<R> {
-    fn publish(&mut self) -> Notified {
+    fn publish(&mut self) -> Result<Notified, Violation> {
         if !std::mem::take(&mut self.unpublished) {
-            return Notified::Nothing;
+            return Ok(Notified::Nothing);
         }
         let wanted = self.ring.publish();
         match &self.wires.call {
-            Some(call) if wanted => {
-                call.signal();
-                Notified::Sent
-            }
-            _ => Notified::Suppressed,
+            Some(call) if wanted => call.signal().map(|()| Notified::Sent),
+            _ => Ok(Notified::Suppressed),
         }
     }
 
@@ -109,6 +106,8 @@ impl<R: DeviceRing> End<R> {
 pub struct VirtioPair<R> {
     tx: Option<End<R>>,
     rx: Option<End<R>>,
+    /// What the rings are in.
+    memory: Option<Arc<Memory>>,
     vnet_len: usize,
     mergeable: bool,
     accepts: Accepts,
@@ -120,6 +119,7 @@ impl<R: DeviceRing + 'static> VirtioPair<R> {
         VirtioPair {
             tx: None,
             rx: None,
+            memory: None,
             vnet_len: features.vnet_len(),
             mergeable: features.has(bit::MRG_RXBUF),
             accepts: features.accepts(),
@@ -132,19 +132,36 @@ impl<R: DeviceRing + 'static> VirtioPair<R> {
             Side::Tx => &mut self.tx,
         }
     }
+
+    /// Fails when the guest's memory has a hole. Then what was read were zeros, or soon will be.
+    #[inline]
+    fn whole(&self) -> Result<(), Violation> {
+        match self.memory.as_ref().is_some_and(|memory| memory.is_faulted()) {
+            true => Err(Violation::MemoryTruncated),
+            false => Ok(()),
+        }
+    }
+
+    /// The reason for a violation: zeros in place of a ring can look like any.
+    #[cold]
+    fn reason(&self, violation: Violation) -> Breach {
+        self.whole().err().unwrap_or(violation).into()
+    }
 }
 
 impl<R: DeviceRing + 'static> Pair for VirtioPair<R> {
     fn start(&mut self, side: Side, memory: Arc<Memory>, config: &RingConfig, wires: Wires) -> Result<(), Violation> {
-        let mut ring = R::new(memory, config)?;
+        let mut ring = R::new(Arc::clone(&memory), config)?;
         ring.disarm();
+        self.memory = Some(memory);
         *self.end(side) = Some(End { ring, wires, unpublished: false });
         Ok(())
     }
 
     fn stop(&mut self, side: Side) -> Option<u32> {
         let mut end = self.end(side).take()?;
-        end.publish();
+        // The ring is let go of anyway.
+        let _ = end.publish();
         Some(end.ring.position())
     }
 
@@ -155,10 +172,11 @@ impl<R: DeviceRing + 'static> Pair for VirtioPair<R> {
     }
 
     fn set_memory(&mut self, side: Side, memory: Arc<Memory>) -> Result<(), Violation> {
-        match self.end(side) {
-            Some(end) => end.ring.set_memory(memory),
-            None => Ok(()),
+        if let Some(end) = self.end(side) {
+            end.ring.set_memory(Arc::clone(&memory))?;
+            self.memory = Some(memory);
         }
+        Ok(())
     }
 
     fn has(&self, side: Side) -> bool {
@@ -178,13 +196,14 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         let Some(tx) = &mut self.tx else {
             return Ok(());
         };
-        burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max))?;
+        let filled = burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max));
         if !tx.wires.enabled {
             for frame in burst.frames_mut() {
                 frame.fate = Fate::Drop(Drop::TxDisabled);
             }
         }
-        Ok(())
+        filled.map_err(|violation| self.reason(violation))?;
+        Ok(self.whole()?)
     }
 
     fn complete(&mut self, n: usize) {
@@ -206,7 +225,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
 
     fn prepare(&mut self, n: usize) -> Result<(), Breach> {
         if let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) {
-            rx.ring.prepare(n)?;
+            rx.ring.prepare(n).map_err(|violation| self.reason(violation))?;
         }
         Ok(())
     }
@@ -219,25 +238,22 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         offload.valid &= self.accepts.csum;
         let mut net = frame::vnet::encode(&offload, packet.headers_len);
         let net = net.get_mut(..self.vnet_len).unwrap_or_default();
-        let put = rx.ring.put(net, packet.head, packet.body, self.mergeable)?;
-        rx.unpublished |= put == Put::Done;
-        Ok(put)
+        let put = rx.ring.put(net, packet.head, packet.body, self.mergeable);
+        rx.unpublished |= put == Ok(Put::Done);
+        put.map_err(|violation| self.reason(violation))
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], Breach> {
-        let publish = |end: &mut Option<End<R>>| end.as_mut().map_or(Notified::Nothing, End::publish);
-        Ok([publish(&mut self.tx), publish(&mut self.rx)])
+        let publish = |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(Notified::Nothing), End::publish);
+        let told = [publish(&mut self.tx)?, publish(&mut self.rx)?];
+        self.whole()?;
+        Ok(told)
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
-        let mut there = false;
-        if let Some(tx) = &mut self.tx {
-            there |= tx.arm()?;
-        }
-        if let Some(rx) = self.rx.as_mut().filter(|_| rx) {
-            there |= rx.arm()?;
-        }
-        Ok(there)
+        let arm = |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(false), End::arm);
+        let there = arm(&mut self.tx).and_then(|tx| Ok(tx | (rx && arm(&mut self.rx)?)));
+        there.map_err(|violation| self.reason(violation))
     }
 
     fn disarm(&mut self) {

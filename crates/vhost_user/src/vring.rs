@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ring::{Memory, RingConfig};
+use ring::{Memory, RingConfig, Violation};
 
 use crate::event::Event;
 use crate::feature::{Features, bit};
@@ -55,10 +55,11 @@ impl Vring {
 
     /// Interrupts the driver once. What was signalled through another descriptor, or should have been by a backend
     /// before us, may be lost, and an interrupt too many is always allowed.
-    pub fn interrupt(&self) {
-        if let Some(call) = self.call.as_ref().filter(|_| self.running) {
-            call.signal();
-        }
+    ///
+    /// # Errors
+    /// When the descriptor was made to block.
+    pub fn interrupt(&self) -> Result<(), Violation> {
+        self.call.as_ref().filter(|_| self.running).map_or(Ok(()), |call| call.signal())
     }
 
     /// The wires for a pair.
