@@ -323,7 +323,7 @@ impl Keeper {
                 Ok(None) => {}
                 Err(error) => {
                     warn!(port = %self.name, %error, "cannot accept a front-end");
-                    if !self.rest() {
+                    if !self.rest(LONGEST_PAUSE) {
                         return None;
                     }
                 }
@@ -345,7 +345,7 @@ impl Keeper {
                     self.board.update(|status| status.reason = Some(error.to_string()));
                 }
             }
-            if !self.rest() {
+            if !self.rest(LONGEST_PAUSE) {
                 return None;
             }
         }
@@ -457,20 +457,20 @@ impl Keeper {
         }
     }
 
-    /// After a connection: front-ends that break the protocol, or go as soon as they come, are met less and less
-    /// often. False: the port is to end.
+    /// After a connection: front-ends that break the protocol are met less and less often, those that only come and go
+    /// never so often that meeting them is work. False: the port is to end.
     fn rest_after(&mut self, end: &End, began: Instant) -> bool {
         if began.elapsed() >= LONGEST_PAUSE {
             self.pause = PAUSE;
         }
-        let again = matches!(self.door, Door::Listener(_)) && !end.is_violation();
-        again || self.rest()
+        let expected = matches!(self.door, Door::Listener(_)) && !end.is_violation();
+        self.rest(if expected { PAUSE } else { LONGEST_PAUSE })
     }
 
-    /// Pauses, each time a little longer. False: the port is to end.
-    fn rest(&mut self) -> bool {
-        let until = Instant::now() + self.pause;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    /// Pauses, each time a little longer, up to `longest`. False: the port is to end.
+    fn rest(&mut self, longest: Duration) -> bool {
+        let until = Instant::now() + self.pause.min(longest);
+        self.pause = (self.pause * 2).min(longest);
         loop {
             match self.wait(None::<(&Listener, _)>, Some(until.saturating_duration_since(Instant::now()))) {
                 Woken::Stop => return false,
