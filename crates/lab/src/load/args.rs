@@ -8,8 +8,6 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use super::Error;
 
 const ABOUT: &str = "\
-Plays the guests' side of vhost-user against any back-end, and checks and measures what it carries.
-
 Ports are taken in pairs, and each port sends to the other of its pair; a single port sends to itself. Frames are
 Ethernet/IPv4/UDP, or TCP with --tso, unique by flow, number and send time.
 
@@ -21,7 +19,7 @@ stale buffers, lost pieces, duplicates and reordering are seen.";
 
 /// Options of the traffic generator.
 #[derive(Clone, Debug, clap::Args)]
-#[command(long_about = ABOUT)]
+#[command(after_long_help = ABOUT)]
 pub struct Args {
     /// vhost-user sockets, one per guest: PATH, or server:PATH or client:PATH to say which side listens
     #[arg(long, value_name = "SOCKET,...", value_delimiter = ',', required = true)]
