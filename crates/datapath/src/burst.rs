@@ -9,7 +9,7 @@ use ring::gather::{Body, Chain, Gather};
 
 use crate::count::Drop;
 use crate::flowcache::Fate;
-use crate::port::Packet;
+use crate::packet::Packet;
 
 /// Frames that one turn of a queue carries at most.
 pub const BURST: usize = 64;

@@ -1,7 +1,6 @@
 //! The way of a burst, the heart of the datapath: fetch, classify, deliver, complete.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use frame::{L3, TagEdit};
 use switch::Target;
@@ -9,7 +8,7 @@ use switch::Target;
 use crate::burst::{BURST, Frame};
 use crate::count::Drop;
 use crate::flowcache::{Fate, FlowKey};
-use crate::put::{Outcome, put};
+use crate::put::deliver_to;
 use crate::slot::{Slot, Wait, Watch};
 use crate::steer::{Route, Way};
 use crate::topology::Seat;
@@ -214,36 +213,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// Puts frame `i` of `burst` on the ring of `slot`, or drops and counts it there; or says until when it may wait.
-pub(crate) fn deliver_to(
-    slot: &mut Slot,
-    burst: &crate::burst::Burst,
-    i: usize,
-    tag: TagEdit,
-    now: Instant,
-) -> Option<Instant> {
-    if !slot.is_sound() {
-        slot.on.counters.lose(Drop::PortDown, 1);
-        return None;
-    }
-    match put(slot, burst, i, tag) {
-        Ok(Outcome::Out(_)) => {}
-        Ok(Outcome::Refused(reason)) => slot.on.counters.lose(reason, 1),
-        Ok(Outcome::Full) => {
-            let until = slot.hold.full(now);
-            if until.is_none() {
-                slot.on.counters.lose(Drop::RxFull, 1);
-            }
-            return until;
-        }
-        Err(breach) => {
-            slot.on.counters.lose(Drop::PortDown, 1);
-            slot.break_off(breach);
-        }
-    }
-    None
 }
 
 /// Whether the frame, or a segment that it stands for, is longer than the receiver's MTU.

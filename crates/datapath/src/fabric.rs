@@ -14,10 +14,11 @@ use thiserror::Error;
 use crate::count::{QueueCounters, WorkerCounters};
 use crate::parcel::lanes;
 use crate::port::QueuePair;
+use crate::shared::{Command, Mailbox, Shared};
 use crate::slot::{Attachment, OnBreak};
 use crate::topology::{PortView, Published, QueueId, Seat, Topology};
 use crate::wake::Doorbell;
-use crate::worker::{Command, Mailbox, Shared, Worker};
+use crate::worker::Worker;
 
 /// Most ports that a fabric has at a time.
 pub const MAX_PORTS: usize = 4096;

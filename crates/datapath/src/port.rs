@@ -7,13 +7,13 @@
 use std::any::Any;
 use std::os::fd::BorrowedFd;
 
-use frame::{Accepts, Offload};
+use frame::Accepts;
 use ring::device::Put;
-use ring::gather::Body;
 use ring::violation::Violation;
 use thiserror::Error;
 
 use crate::burst::Burst;
+use crate::packet::Packet;
 
 /// Why a queue pair can't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -24,31 +24,6 @@ pub enum Breach {
     /// The device behind the port is not there any more.
     #[error("the device is gone")]
     Gone,
-}
-
-/// A frame on its way to one receiver: private headers, and the rest still in the sender's memory.
-#[derive(Clone, Copy)]
-pub struct Packet<'a> {
-    /// Work that the sender left to be done, and that this receiver accepts.
-    pub offload: &'a Offload,
-    /// Bytes from the start of the frame to its payload, for the receiver's `hdr_len` hint.
-    pub headers_len: u16,
-    /// The first bytes of the frame, private and checked.
-    pub head: &'a [u8],
-    /// The remaining bytes, copied once, from where the sender left them.
-    pub body: Body<'a>,
-}
-
-impl Packet<'_> {
-    /// Length of the frame in bytes.
-    pub fn len(&self) -> u32 {
-        self.head.len() as u32 + self.body.len()
-    }
-
-    /// Whether the frame has no byte at all.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// What became of the peer's wish to be told about new entries.

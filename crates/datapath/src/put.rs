@@ -1,17 +1,20 @@
 //! The last step to one receiver: the tag that its port wants, the offloads that it takes, and the copy.
 
+use std::time::Instant;
+
 use frame::{Head, Headers, Offload, Segment, Segmenter, Sum, TagEdit};
 use ring::device::Put;
 use ring::gather::Body;
 
 use crate::burst::Burst;
 use crate::count::Drop;
-use crate::port::{Breach, Packet, QueuePair};
+use crate::packet::Packet;
+use crate::port::{Breach, QueuePair};
 use crate::slot::Slot;
 
 /// What became of one frame at one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+enum Outcome {
     /// It went out as so many frames; some more may have been dropped, and are counted.
     Out(u32),
     /// The receiver has no room at the moment; nothing was taken.
@@ -20,9 +23,33 @@ pub enum Outcome {
     Refused(Drop),
 }
 
+/// Puts frame `i` of `burst` on the ring of `slot`, or drops and counts it there; or says until when it may wait.
+pub(crate) fn deliver_to(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit, now: Instant) -> Option<Instant> {
+    if !slot.is_sound() {
+        slot.on.counters.lose(Drop::PortDown, 1);
+        return None;
+    }
+    match put(slot, burst, i, tag) {
+        Ok(Outcome::Out(_)) => {}
+        Ok(Outcome::Refused(reason)) => slot.on.counters.lose(reason, 1),
+        Ok(Outcome::Full) => {
+            let until = slot.hold.full(now);
+            if until.is_none() {
+                slot.on.counters.lose(Drop::RxFull, 1);
+            }
+            return until;
+        }
+        Err(breach) => {
+            slot.on.counters.lose(Drop::PortDown, 1);
+            slot.break_off(breach);
+        }
+    }
+    None
+}
+
 /// Delivers frame `i` of `burst` to `slot`, and counts what the receiver took.
 #[inline]
-pub fn put(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Breach> {
+fn put(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Breach> {
     let frame = &burst.frames()[i];
     let pair = &mut *slot.on.pair;
     if tag == TagEdit::Keep && pair.accepts().takes(&frame.offload) {

@@ -4,95 +4,27 @@
 //! *armed*: its peer is asked to signal, and it costs nothing until then. When all are armed, the worker sleeps in the
 //! kernel.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use frame::Headers;
-use switch::{PortId, Switch, Verdict};
-
 use crate::burst::{BURST, Burst};
-use crate::carry::deliver_to;
-use crate::count::{Drop, WorkerCounters};
+use crate::count::WorkerCounters;
 use crate::crossing::Crossing;
-use crate::flowcache::{Fate, FlowCache};
-use crate::parcel::{Lane, Parcel};
-use crate::poll::{self, Window};
+use crate::flowcache::FlowCache;
+use crate::parcel::Lane;
+use crate::poll::Window;
 use crate::port::QueuePair;
+use crate::shared::{Command, Shared};
 use crate::slab::Slab;
 use crate::slot::{Attachment, Slot, Wait, Watch};
 use crate::steer::Routes;
-use crate::topology::{Published, QueueId, Topology};
-use crate::wake::Doorbell;
-use crate::watch::{SIGNALS, Signal, Watcher};
+use crate::topology::{QueueId, Topology};
+use crate::watch::{Signal, Watcher};
 
 /// How often a worker that is kept busy by some queues looks for signals of those that are armed.
 const GLANCE: Duration = Duration::from_micros(20);
-
-/// Something that a worker is asked to do, between bursts.
-pub enum Command {
-    /// Take this queue pair.
-    Attach(Box<Attachment>),
-    /// Give this queue pair back, once nothing of it is under way.
-    Detach(QueueId, Sender<Box<dyn QueuePair>>),
-    /// End.
-    Stop,
-}
-
-/// Commands for one worker.
-#[derive(Default)]
-pub struct Mailbox {
-    full: AtomicBool,
-    commands: Mutex<Vec<Command>>,
-}
-
-impl Mailbox {
-    /// Leaves a command; the worker's doorbell is to be rung afterwards.
-    pub fn post(&self, command: Command) {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
-        self.full.store(true, Ordering::Release);
-    }
-
-    fn has_mail(&self) -> bool {
-        self.full.load(Ordering::Acquire)
-    }
-
-    fn take(&self) -> Vec<Command> {
-        self.full.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// What all workers, and the control side, see.
-pub struct Shared {
-    /// Where the ports' queues are.
-    pub topology: Published<Topology>,
-    /// Decides where frames go. Workers ask it only when their caches don't know.
-    pub switch: Mutex<Switch>,
-    /// Commands, one box a worker.
-    pub mailboxes: Vec<Mailbox>,
-    /// Wakes a worker.
-    pub doorbells: Vec<Doorbell>,
-    /// The topology that each worker goes by.
-    pub obeyed: Vec<AtomicU64>,
-    /// When seconds began to be counted.
-    pub start: Instant,
-}
-
-impl Shared {
-    /// Whole seconds since the start, from 1.
-    pub fn seconds(&self, now: Instant) -> u32 {
-        now.saturating_duration_since(self.start).as_secs() as u32 + 1
-    }
-
-    /// What the switch says of a frame.
-    #[cold]
-    pub fn ask(&self, now: u32, ingress: PortId, headers: &Headers) -> Verdict {
-        self.switch.lock().unwrap_or_else(PoisonError::into_inner).decide(now, ingress, headers)
-    }
-}
 
 /// One thread's world. Nothing in it is shared but what [`Shared`] holds and the lanes to other workers.
 pub struct Worker {
@@ -107,14 +39,14 @@ pub struct Worker {
     pub(crate) dirty: Vec<usize>,
     pub(crate) now: Instant,
     pub(crate) seconds: u32,
-    topology: Arc<Topology>,
-    seen: u64,
-    stale: bool,
-    active: Vec<usize>,
-    watcher: Watcher,
-    window: Window,
-    glanced: Instant,
-    moved: Instant,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) seen: u64,
+    pub(crate) stale: bool,
+    pub(crate) active: Vec<usize>,
+    pub(crate) watcher: Watcher,
+    pub(crate) window: Window,
+    pub(crate) glanced: Instant,
+    pub(crate) moved: Instant,
 }
 
 impl Worker {
@@ -193,7 +125,7 @@ impl Worker {
         true
     }
 
-    fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         self.now = Instant::now();
         self.seconds = self.shared.seconds(self.now);
     }
@@ -222,7 +154,7 @@ impl Worker {
     }
 
     /// Gives a leaving pair back, if nothing of it is under way any more.
-    fn release(&mut self, at: usize) {
+    pub(crate) fn release(&mut self, at: usize) {
         let ready = |slot: &Slot| slot.leaving.is_some() && slot.tickets.is_empty();
         if !self.slots.get(at).is_some_and(ready) {
             return;
@@ -304,198 +236,6 @@ impl Worker {
                 slot.break_off(breach);
                 false
             }
-        }
-    }
-
-    /// Own parcels that have come back: their frames are complete.
-    fn take_back(&mut self, worker: usize) -> bool {
-        let mut moved = false;
-        while let Some(parcel) = self.crossing.returned(worker) {
-            moved = true;
-            if let Some(at) = self.slots.find(parcel.sender) {
-                self.settle_parcel(at, &parcel);
-            }
-            self.crossing.recycle(parcel);
-        }
-        moved
-    }
-
-    fn settle_parcel(&mut self, at: usize, parcel: &Parcel) {
-        let Some(slot) = self.slots.get_mut(at) else { return };
-        slot.on.counters.lose(Drop::PortDown, parcel.lost);
-        let complete = slot.tickets.returned(parcel.ticket);
-        if slot.wait == Some(Wait::Parcels) {
-            slot.wait = None;
-        }
-        if slot.is_sound() && complete > 0 {
-            slot.on.pair.complete(complete);
-            slot.dirty = true;
-            slot.flush();
-        }
-        self.release(at);
-    }
-
-    /// Delivers what other workers' queues have for queues of this one.
-    fn unpack(&mut self, worker: usize) -> bool {
-        let mut moved = false;
-        while let Some(mut parcel) = self.crossing.receive(worker) {
-            let before = parcel.next;
-            let whole = self.deliver_parcel(&mut parcel);
-            moved |= parcel.next > before;
-            self.flush();
-            if !whole {
-                self.crossing.hold(worker, parcel);
-                break;
-            }
-            moved = true;
-            self.crossing.give_back(worker, parcel);
-            self.shared.doorbells[worker].ring();
-        }
-        moved
-    }
-
-    /// Delivers a parcel's frames. False when its receiver is full, and may have a little more time.
-    fn deliver_parcel(&mut self, parcel: &mut Parcel) -> bool {
-        let frames = parcel.burst.frames().len();
-        let Some(at) = self.slots.find(parcel.receiver) else {
-            parcel.lost = (frames - parcel.next) as u64;
-            parcel.next = frames;
-            return true;
-        };
-        let Some(slot) = self.slots.get_mut(at) else { return true };
-        if !slot.dirty && slot.is_sound() {
-            slot.dirty = true;
-            self.dirty.push(at);
-            if let Err(breach) = slot.on.pair.prepare(frames - parcel.next) {
-                slot.break_off(breach);
-            }
-        }
-        while let Some(frame) = parcel.burst.frames().get(parcel.next) {
-            if let Fate::To(target) = frame.fate
-                && deliver_to(slot, &parcel.burst, parcel.next, target.tag, self.now).is_some()
-            {
-                return false;
-            }
-            parcel.next += 1;
-        }
-        true
-    }
-
-    /// Nothing moved: looks a little longer, or sleeps.
-    fn rest(&mut self) {
-        let waits = |at: &usize| self.slots.get(*at).is_some_and(|slot| slot.wait.is_some() || slot.settle);
-        let idle = self.active.iter().all(waits) && self.now - self.moved >= self.window.of(false);
-        if !idle {
-            std::hint::spin_loop();
-            return;
-        }
-        let (receivers, until) = self.full_receivers();
-        if !receivers.is_empty() || !self.active.is_empty() {
-            self.wait_for_room(&receivers, until);
-        } else {
-            self.sleep(None);
-        }
-    }
-
-    /// Receivers that frames wait for, and when the first of those waits ends.
-    fn full_receivers(&self) -> (Vec<usize>, Option<Instant>) {
-        let mut receivers = Vec::new();
-        let mut until = None;
-        for &at in &self.active {
-            if let Some(Some(Wait::Receiver { slot, until: end })) = self.slots.get(at).map(|slot| slot.wait) {
-                receivers.push(slot);
-                until = Some(until.map_or(end, |u: Instant| u.min(end)));
-            }
-        }
-        for parcel in self.crossing.held() {
-            receivers.extend(self.slots.find(parcel.receiver));
-            until = Some(self.now + poll::MAX);
-        }
-        (receivers, until)
-    }
-
-    /// Sleeps until one of `receivers` has room, or the first wait is over, or anything else happens.
-    fn wait_for_room(&mut self, receivers: &[usize], until: Option<Instant>) {
-        let mut room = false;
-        for &at in receivers {
-            if let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_sound()) {
-                match slot.on.pair.arm(true) {
-                    Ok(there) => room |= there,
-                    Err(breach) => slot.break_off(breach),
-                }
-            }
-        }
-        if !room {
-            let limit = until.map_or(poll::MAX * 20, |u| u.saturating_duration_since(self.now));
-            self.sleep(Some(limit));
-        }
-        for &at in receivers {
-            self.disarm(at);
-        }
-    }
-
-    /// Takes back the wish for Rx signals; Tx signals stay as the slot's watch says.
-    fn disarm(&mut self, at: usize) {
-        let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_sound()) else { return };
-        slot.on.pair.disarm();
-        if slot.watch == Watch::Armed {
-            match slot.on.pair.arm(false) {
-                Ok(true) => self.activate(at),
-                Ok(false) => {}
-                Err(breach) => slot.break_off(breach),
-            }
-        }
-    }
-
-    /// Sleeps in the kernel until a signal comes or `limit` has passed.
-    fn sleep(&mut self, limit: Option<Duration>) {
-        let doorbell = &self.shared.doorbells[self.own].sleeping;
-        doorbell.announce();
-        if self.has_mail() {
-            doorbell.awake();
-            return;
-        }
-        self.counters.sleeps.add(1);
-        self.glance(limit);
-        self.shared.doorbells[self.own].sleeping.awake();
-        let slept = self.now;
-        self.tick();
-        self.window.slept(self.now - slept);
-        self.moved = self.now;
-    }
-
-    /// Whether another thread has left something for this worker.
-    fn has_mail(&self) -> bool {
-        let shared = &self.shared;
-        self.crossing.has_mail() || shared.mailboxes[self.own].has_mail() || shared.topology.is_newer(self.seen)
-    }
-
-    /// Takes note of the signals that have come, waiting for one up to `limit`.
-    fn glance(&mut self, limit: Option<Duration>) {
-        self.glanced = self.now;
-        let mut woken = [QueueId(0); SIGNALS];
-        let mut count = 0;
-        self.watcher.wait(limit, |signal| {
-            if let Signal::Tx(queue) = signal {
-                woken[count] = queue;
-                count += 1;
-            }
-        });
-        for &queue in &woken[..count] {
-            if let Some(at) = self.slots.find(queue) {
-                self.activate(at);
-            }
-        }
-    }
-
-    /// Looks at an armed queue again.
-    fn activate(&mut self, at: usize) {
-        let Some(slot) = self.slots.get_mut(at) else { return };
-        if slot.watch == Watch::Armed {
-            slot.on.counters.kicks.add(1);
-            slot.on.pair.disarm();
-            slot.watch = Watch::Polled { found: self.now };
-            self.active.push(at);
         }
     }
 }

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datapath::burst::{Burst, MAX_FRAME};
 use datapath::fabric::{Fabric, FabricError, PortSpec};
-use datapath::port::{Breach, Notified, Packet, QueuePair};
+use datapath::packet::Packet;
+use datapath::port::{Breach, Notified, QueuePair};
 use datapath::topology::QueueId;
 use frame::{Accepts, VNET_LEN, vnet};
 use ring::device::Put;

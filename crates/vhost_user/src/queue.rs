@@ -11,7 +11,8 @@ use std::sync::Arc;
 use datapath::burst::Burst;
 use datapath::count::Drop;
 use datapath::flowcache::Fate;
-use datapath::port::{Breach, Notified, Packet, QueuePair};
+use datapath::packet::Packet;
+use datapath::port::{Breach, Notified, QueuePair};
 use frame::Accepts;
 use ring::{DeviceRing, Memory, Put, RingConfig, Violation};
 

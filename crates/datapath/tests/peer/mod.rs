@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use datapath::burst::Burst;
 use datapath::fabric::{Fabric, PortSpec};
-use datapath::port::{Breach, Notified, Packet, QueuePair};
+use datapath::packet::Packet;
+use datapath::port::{Breach, Notified, QueuePair};
 use datapath::topology::QueueId;
 use frame::{Accepts, VNET_LEN};
 use ring::device::Put;
