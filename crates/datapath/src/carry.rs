@@ -38,6 +38,9 @@ impl Worker {
 
     /// Step 1: the frames that the guest has published, each copied once as far as anything will look at it.
     fn fetch(&mut self, src: usize) -> usize {
+        if self.must_wait(src) {
+            return 0;
+        }
         let Some(slot) = self.slots.get_mut(src) else { return 0 };
         if !slot.may_start() {
             return 0;
@@ -48,6 +51,20 @@ impl Worker {
             return 0;
         }
         self.burst.frames().len()
+    }
+
+    /// Whether the next frame would only find its receiver as full as before.
+    fn must_wait(&mut self, src: usize) -> bool {
+        let wait = self.slots.get(src).and_then(|slot| slot.wait);
+        let Some(Wait::Receiver { slot, until }) = wait else { return false };
+        let Some(receiver) = self.slots.get_mut(slot).filter(|receiver| receiver.is_sound()) else { return false };
+        match receiver.on.pair.has_room() {
+            Ok(room) => !room && self.now < until,
+            Err(breach) => {
+                receiver.break_off(breach);
+                false
+            }
+        }
     }
 
     /// Step 2: what happens to each frame, out of the flow cache, or else by asking the switch.

@@ -63,6 +63,9 @@ pub trait QueuePair: Send {
     /// Copies one frame into the peer's next buffers. On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
     fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Breach>;
 
+    /// After [`Put::Full`]: whether the peer has posted anything since. One that can't tell says yes.
+    fn has_room(&mut self) -> Result<bool, Breach>;
+
     /// Makes everything completed and put since the last flush visible to the peer, at once for each ring, and
     /// interrupts the peer where it asked for that. First the Tx ring's outcome, then the Rx ring's.
     fn flush(&mut self) -> Result<[Notified; 2], Breach>;

@@ -244,6 +244,13 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         put.map_err(|violation| self.reason(violation))
     }
 
+    fn has_room(&mut self) -> Result<bool, Breach> {
+        match self.rx.as_mut() {
+            Some(rx) => rx.ring.available().map_err(|violation| self.reason(violation)),
+            None => Ok(false),
+        }
+    }
+
     fn flush(&mut self) -> Result<[Notified; 2], Breach> {
         let publish = |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(Notified::Nothing), End::publish);
         let told = [publish(&mut self.tx)?, publish(&mut self.rx)?];

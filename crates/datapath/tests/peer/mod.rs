@@ -179,6 +179,11 @@ impl QueuePair for Pair {
         Ok(Put::Done)
     }
 
+    fn has_room(&mut self) -> Result<bool, Breach> {
+        let state = self.peer.state.lock().unwrap();
+        Ok(state.received.len() < state.room)
+    }
+
     fn flush(&mut self) -> Result<[Notified; 2], Breach> {
         Ok([Notified::Sent; 2])
     }
