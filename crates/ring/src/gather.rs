@@ -160,6 +160,11 @@ impl Gather {
         }
     }
 
+    /// All memory that spans point into.
+    pub(crate) fn pins(&self) -> &[Arc<Memory>] {
+        &self.pins
+    }
+
     /// Appends one span of a memory that is pinned; false when there is no room.
     #[inline(always)]
     pub(crate) fn push(&mut self, span: Span) -> bool {

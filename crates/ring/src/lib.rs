@@ -23,6 +23,8 @@ pub mod packed;
 #[cfg(not(all(test, loom)))]
 mod buffers;
 #[cfg(not(all(test, loom)))]
+pub mod copies;
+#[cfg(not(all(test, loom)))]
 mod copy;
 #[cfg(not(all(test, loom)))]
 pub mod device;
@@ -32,6 +34,7 @@ pub mod driver;
 mod fault;
 #[cfg(not(all(test, loom)))]
 pub mod gather;
+pub mod grant;
 #[cfg(not(all(test, loom)))]
 pub mod interrupt;
 #[cfg(all(test, not(loom)))]

@@ -93,21 +93,26 @@ struct Mapping {
     len: usize,
     /// Present where a peer can truncate the file.
     watch: Option<Watch>,
+    /// Present where somebody else mapped the pages: unmaps them when it is dropped.
+    keeper: Option<Box<dyn Keeper>>,
 }
+
+/// Keeps pages mapped as long as it lives. See [`Memory::adopt`].
+pub trait Keeper: std::fmt::Debug + Send + Sync {}
 
 impl Mapping {
     fn anonymous(len: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, PROT, flags)? };
-        Ok(Self { base: not_null(base)?, len, watch: None })
+        Ok(Self { base: not_null(base)?, len, watch: None, keeper: None })
     }
 
     fn shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, MapError> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: as above. That the file's bytes change at any time is what the whole crate is prepared for.
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, PROT, flags, fd, offset).map_err(io::Error::from)? };
-        let mut mapping = Self { base: not_null(base)?, len, watch: None };
+        let mut mapping = Self { base: not_null(base)?, len, watch: None, keeper: None };
         mapping.watch = Some(Watch::new(base as usize, len)?);
         Ok(mapping)
     }
@@ -123,6 +128,9 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // First the watch: once the pages are gone, others may take the addresses.
         self.watch = None;
+        if self.keeper.take().is_some() {
+            return;
+        }
         // SAFETY: exactly the pages that were mapped, and nobody uses them: a `Memory` owns its mappings, and all
         // pointers into it are held beside an `Arc` of it.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
@@ -260,6 +268,28 @@ impl Memory {
         let memory =
             Self::map(vec![RegionSpec { guest_addr: 0, user_addr: 0, len: len as u64, offset: 0, fd: copy? }])?;
         Ok((memory, fd))
+    }
+
+    /// Pages that somebody else mapped, `len` bytes at guest address 0. `keeper` is dropped with the memory, and only
+    /// then.
+    ///
+    /// # Safety
+    /// `len` bytes at `base` must be mapped readable and writable until `keeper` is dropped, must be used by nobody
+    /// in this process but through this memory, and touching them must raise no signal.
+    pub unsafe fn adopt(base: NonNull<u8>, len: usize, keeper: Box<dyn Keeper>) -> Memory {
+        let mapping = Mapping { base, len, watch: None, keeper: Some(keeper) };
+        let region = Region { guest: 0, len: len as u64, user: 0, host: base, mapping };
+        Memory { regions: Box::new([region]) }
+    }
+
+    /// Whether `len` bytes at host address `at` are mapped in one region of this memory, and can be handed to the
+    /// kernel as a buffer: what somebody else mapped is not taken for that.
+    pub(crate) fn holds(&self, at: NonNull<u8>, len: u64) -> bool {
+        let at = at.as_ptr() as u64;
+        self.regions.iter().filter(|region| region.mapping.keeper.is_none()).any(|region| {
+            let offset = at.wrapping_sub(region.host.as_ptr() as u64);
+            offset < region.len && len <= region.len - offset
+        })
     }
 
     /// The guest address of what the peer has mapped at `user_addr`.

@@ -1,0 +1,53 @@
+//! Event channels: signals between domains that carry nothing.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use thiserror::Error;
+
+use crate::DomId;
+
+/// The other end of an event channel, as the domain that has it calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RemotePort(pub u32);
+
+/// Why an event channel could not be bound.
+#[derive(Debug, Error)]
+pub enum EventError {
+    /// That port is not there, not for us, or bound already.
+    #[error("domain {domain} has no event channel {} that waits for us", port.0)]
+    Refused {
+        /// Whose port.
+        domain: DomId,
+        /// Which port.
+        port: RemotePort,
+    },
+    /// The kernel refused for another reason.
+    #[error("binding an event channel: {0}")]
+    Os(#[from] io::Error),
+}
+
+/// Binds event channels.
+pub trait Events: Debug + Send + Sync {
+    /// Binds a channel to the `port` that `domain` has opened for us. A signal waits in it from the start, since the other
+    /// end may have signalled before.
+    ///
+    /// # Errors
+    /// See [`EventError`].
+    fn bind(&self, domain: DomId, port: RemotePort) -> Result<Box<dyn Channel>, EventError>;
+}
+
+/// One end of an event channel. It is closed when this is dropped; then the other end's port waits to be bound again.
+pub trait Channel: Debug + Send + Sync {
+    /// Signals the other end. Signalling a domain that is gone does nothing.
+    fn notify(&self);
+
+    /// Becomes readable with a signal, once until [`take`](Self::take): made to be watched edge-triggered. Nobody else
+    /// holds the other end of it.
+    fn waker(&self) -> BorrowedFd<'_>;
+
+    /// Takes what was signalled, if there was anything, and lets the next signal through. Never blocks. What the signal
+    /// was about has to be looked at after this, or a signal could be missed.
+    fn take(&self) -> bool;
+}

@@ -1,0 +1,62 @@
+//! Pages that other domains granted.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+use ring::Memory;
+use ring::copies::Copies;
+use thiserror::Error;
+
+use crate::{DomId, GrantRef};
+
+/// Why pages could not be mapped, or a batch of copies not be run.
+#[derive(Debug, Error)]
+pub enum GrantError {
+    /// At least one of the pages is not granted, not to us, or not for writing.
+    #[error("domain {domain} has not granted {}", list(references))]
+    Refused {
+        /// Whose pages.
+        domain: DomId,
+        /// What was asked for.
+        references: Vec<GrantRef>,
+    },
+    /// No page, or more than are ever needed.
+    #[error("mapping {0} pages at once")]
+    Count(usize),
+    /// The kernel refused for another reason.
+    #[error("{what}: {error}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+fn list(references: &[GrantRef]) -> String {
+    match references {
+        [one] => format!("page {one} to us for writing"),
+        many => format!("all of the {} pages asked for to us for writing", many.len()),
+    }
+}
+
+/// Most pages that are mapped at once: a ring of 16 pages is the largest that any Xen device has.
+pub const MAX_PAGES: usize = 16;
+
+/// Uses pages of other domains.
+pub trait Grants: Debug + Send + Sync {
+    /// Maps pages of `domain`, readable and writable, side by side from address 0 of the memory. They stay mapped as long
+    /// as the memory lives, even when their domain is gone. Such memory is for rings; it can't be a local end of a copy.
+    ///
+    /// # Errors
+    /// See [`GrantError`]; all pages are mapped, or none.
+    fn map(&self, domain: DomId, references: &[GrantRef]) -> Result<Arc<Memory>, GrantError>;
+
+    /// Runs what waits in `copies`, in as few calls of the hypervisor as possible. What became of each is its status; one
+    /// that fails does not keep the others from being made.
+    ///
+    /// # Errors
+    /// When none could be tried. All of them have failed then.
+    fn copy(&self, copies: &mut Copies) -> Result<(), GrantError>;
+}

@@ -1,0 +1,1 @@
+//! Xen, through the devices that Linux has for it.

@@ -1,0 +1,398 @@
+//! Copies in which the hypervisor takes part: at least one end lies in a page that is not mapped here, but granted.
+//!
+//! Such copies are dear one by one and cheap by the hundred, so they are collected in a [`Copies`], and run together
+//! when a burst is complete. That safe code can do so without harm rests on this:
+//!
+//! - A local end is a raw address, but [`Copies::push`] takes only those that lie, to their last byte, in its own
+//!   staging memory or in a [`Memory`] that it pins. So a [`Place`] is no more than a number, and one that is stale
+//!   is refused.
+//! - Pins, operations and staging are forgotten together, by [`Copies::clear`].
+//! - Nothing ever refers to the bytes: they are copied, by us or by the hypervisor.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::copy::copy;
+use crate::gather::Gather;
+use crate::grant::{DomId, GrantRef, Granted, PAGE};
+use crate::region::{MapError, Memory};
+use crate::violation::Violation;
+
+/// One end of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In memory that is mapped here.
+    Local(Local),
+    /// In a page of another domain.
+    Granted(Granted),
+}
+
+/// An address in memory that is mapped here. Only a [`Copies`] that pins that memory takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local(NonNull<u8>);
+
+// SAFETY: it is a number until `Copies::push` has found it in pinned memory.
+unsafe impl Send for Local {}
+// SAFETY: as above.
+unsafe impl Sync for Local {}
+
+impl Local {
+    /// The place at `at`.
+    pub(crate) fn new(at: NonNull<u8>) -> Self {
+        Self(at)
+    }
+}
+
+/// Private bytes of a [`Copies`], to be filled by a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage {
+    at: u32,
+    len: u32,
+}
+
+/// Why a copy was not queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// There is no room for it before the next [`Copies::clear`].
+    #[error("too many copies in one batch")]
+    Full,
+    /// Its granted end does not lie within the granted page.
+    #[error("{len} bytes at offset {offset} are not within a granted page")]
+    CrossesPage {
+        /// Where in the page it begins.
+        offset: u16,
+        /// Its length in bytes.
+        len: u32,
+    },
+    /// Its local end does not lie in memory that is pinned.
+    #[error("memory that is not pinned")]
+    NotPinned,
+}
+
+/// What became of a copy: a `GNTST_` value of Xen's grant_table.h, or one of ours, which are positive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Status(pub i16);
+
+impl Status {
+    /// It was made.
+    pub const DONE: Status = Status(0);
+    /// `GNTST_general_error`: not granted, not to us, or not for this use. Xen does not say which.
+    pub const REFUSED: Status = Status(-1);
+    /// `GNTST_bad_domain`: there is no such domain.
+    pub const BAD_DOMAIN: Status = Status(-2);
+    /// `GNTST_bad_gntref`: a reference beyond the end of the grant table.
+    pub const BAD_REFERENCE: Status = Status(-3);
+    /// `GNTST_bad_page`: the page can't be had.
+    pub const BAD_PAGE: Status = Status(-9);
+    /// It has not been run.
+    pub const WAITING: Status = Status(1);
+    /// Our kernel could not get at the local end: somebody cut off the file behind it.
+    pub const LOCAL_FAULT: Status = Status(2);
+
+    /// Whether the copy was made.
+    #[inline]
+    pub fn is_done(self) -> bool {
+        self == Self::DONE
+    }
+}
+
+/// One end as the kernel's `struct gntdev_grant_copy_segment` (linux/xen/gntdev.h) has it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+union End {
+    local: *mut u8,
+    granted: RawGranted,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RawGranted {
+    reference: u32,
+    offset: u16,
+    domain: u16,
+}
+
+const SOURCE_GRANTED: u16 = 1;
+const TARGET_GRANTED: u16 = 2;
+
+impl End {
+    fn new(place: Place) -> Self {
+        match place {
+            Place::Local(local) => End { local: local.0.as_ptr() },
+            Place::Granted(Granted { domain, reference, offset }) => {
+                End { granted: RawGranted { reference: reference.0, offset, domain: domain.0 } }
+            }
+        }
+    }
+}
+
+/// One copy, laid out as `struct gntdev_grant_copy_segment`, so that a batch is handed to the kernel as it is.
+#[repr(C)]
+pub struct Segment {
+    source: End,
+    target: End,
+    len: u16,
+    /// `GNTCOPY_` flags: bit 0, the source is granted; bit 1, the target is.
+    flags: u16,
+    status: Status,
+}
+
+impl Segment {
+    /// How many bytes it copies.
+    pub fn len(&self) -> u16 {
+        self.len
+    }
+
+    /// Never: copies of nothing are not queued.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it copies from, if that is granted.
+    pub fn source(&self) -> Option<Granted> {
+        // SAFETY: the flag says which of the two was written, and both are plain data.
+        (self.flags & SOURCE_GRANTED != 0).then(|| unsafe { self.source.granted }.into())
+    }
+
+    /// Where it copies to, if that is granted.
+    pub fn target(&self) -> Option<Granted> {
+        // SAFETY: as above.
+        (self.flags & TARGET_GRANTED != 0).then(|| unsafe { self.target.granted }.into())
+    }
+
+    /// What became of it.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+}
+
+impl From<RawGranted> for Granted {
+    fn from(raw: RawGranted) -> Self {
+        Granted { domain: DomId(raw.domain), reference: GrantRef(raw.reference), offset: raw.offset }
+    }
+}
+
+/// Copies that wait to be run together. Nothing is allocated once it is made, except for many pins.
+pub struct Copies {
+    segments: Vec<Segment>,
+    /// What the one who queued a segment calls it.
+    tags: Vec<u32>,
+    max: usize,
+    /// How many of the segments have been run.
+    ran: usize,
+    pins: Vec<Arc<Memory>>,
+    stage: Memory,
+    stage_len: usize,
+    staged: usize,
+}
+
+// SAFETY: all addresses in the segments lie in memory that is pinned or owned, mapped for the whole process, and
+// reached through copies only; see `Memory`.
+unsafe impl Send for Copies {}
+// SAFETY: as above.
+unsafe impl Sync for Copies {}
+
+impl Copies {
+    /// Room for `max` copies and for `stage` private bytes.
+    ///
+    /// # Errors
+    /// When the kernel refuses the memory.
+    pub fn new(max: usize, stage: usize) -> Result<Self, MapError> {
+        let stage_len = stage.clamp(1, u32::MAX as usize);
+        Ok(Self {
+            segments: Vec::with_capacity(max),
+            tags: Vec::with_capacity(max),
+            max,
+            ran: 0,
+            pins: Vec::with_capacity(16),
+            stage: Memory::anonymous(stage_len)?,
+            stage_len,
+            staged: 0,
+        })
+    }
+
+    /// Forgets all copies and staged bytes, and lets go of pinned memory.
+    pub fn clear(&mut self) {
+        self.segments.clear();
+        self.tags.clear();
+        self.pins.clear();
+        (self.ran, self.staged) = (0, 0);
+    }
+
+    /// How many copies are queued, run or not.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Whether none is queued.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// How many more copies can be queued before the next [`clear`](Self::clear).
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.max - self.segments.len()
+    }
+
+    /// Whether some of them have not been run.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        self.ran < self.segments.len()
+    }
+
+    /// Keeps `mem` mapped until the next [`clear`](Self::clear), so that places in it are taken.
+    #[inline]
+    pub fn pin(&mut self, mem: &Arc<Memory>) {
+        if !self.pins.iter().any(|pin| Arc::ptr_eq(pin, mem)) {
+            self.pins.push(mem.clone());
+        }
+    }
+
+    /// Pins all memory that `gather` points into.
+    pub fn pin_all(&mut self, gather: &Gather) {
+        gather.pins().iter().for_each(|mem| self.pin(mem));
+    }
+
+    /// The place at guest address `addr` of `mem`, which gets pinned. `len` bytes must lie in one piece there.
+    ///
+    /// # Errors
+    /// [`Violation::Outside`] when they do not.
+    pub fn place(&mut self, mem: &Arc<Memory>, addr: u64, len: u32) -> Result<Place, Violation> {
+        match mem.run(addr, &mut 0) {
+            Some((at, left)) if left >= u64::from(len) => {
+                self.pin(mem);
+                Ok(Place::Local(Local::new(at)))
+            }
+            _ => Err(Violation::Outside { addr, len: u64::from(len) }),
+        }
+    }
+
+    /// Private room for `len` bytes, to be copied to. `None` when there is none before the next
+    /// [`clear`](Self::clear). What it holds until then is arbitrary.
+    pub fn reserve(&mut self, len: usize) -> Option<(Stage, Place)> {
+        let at = self.staged;
+        let end = at.checked_add(len).filter(|end| *end <= self.stage_len)?;
+        let (place, _) = self.stage.run(at.min(self.stage_len - 1) as u64, &mut 0)?;
+        self.staged = end;
+        Some((Stage { at: at as u32, len: len as u32 }, Place::Local(Local::new(place))))
+    }
+
+    /// A private copy of `bytes`, to be copied from.
+    pub fn stage(&mut self, bytes: &[u8]) -> Option<Place> {
+        let (stage, place) = self.reserve(bytes.len())?;
+        self.stage.write(u64::from(stage.at), bytes).ok()?;
+        Some(place)
+    }
+
+    /// Reads what was copied to `stage`, from `offset` on; returns how many bytes there were.
+    pub fn read(&self, stage: Stage, offset: usize, buf: &mut [u8]) -> usize {
+        let len = (stage.len as usize).saturating_sub(offset).min(buf.len());
+        let buf = &mut buf[..len];
+        if self.stage.read(u64::from(stage.at) + offset as u64, buf).is_ok() { len } else { 0 }
+    }
+
+    /// Queues a copy of `len` bytes; `tag` is what [`failed`](Self::failed) will call it. Two local ends are copied at
+    /// once: the hypervisor does not do that.
+    ///
+    /// # Errors
+    /// See [`Refused`]; then nothing was queued.
+    pub fn push(&mut self, source: Place, target: Place, len: u32, tag: u32) -> Result<(), Refused> {
+        if len == 0 {
+            return Ok(());
+        }
+        let flags = self.check(source, len)? * SOURCE_GRANTED + self.check(target, len)? * TARGET_GRANTED;
+        if let (Place::Local(Local(from)), Place::Local(Local(to))) = (source, target) {
+            // SAFETY: `check` found `len` bytes at both in memory that is mapped.
+            unsafe { copy(from.as_ptr(), to.as_ptr(), len as usize) };
+            return Ok(());
+        }
+        if self.room() == 0 {
+            return Err(Refused::Full);
+        }
+        let (source, target) = (End::new(source), End::new(target));
+        // One end is granted, so `len` is at most a page.
+        self.segments.push(Segment { source, target, len: len as u16, flags, status: Status::WAITING });
+        self.tags.push(tag);
+        Ok(())
+    }
+
+    /// 1 when `place` is granted, 0 when it is local and all of it pinned.
+    fn check(&self, place: Place, len: u32) -> Result<u16, Refused> {
+        match place {
+            Place::Granted(Granted { offset, .. }) if u32::from(offset) + len.min(1 << 16) <= PAGE as u32 => Ok(1),
+            Place::Granted(Granted { offset, .. }) => Err(Refused::CrossesPage { offset, len }),
+            Place::Local(Local(at)) => {
+                let mut memories = self.pins.iter().map(|pin| &**pin).chain([&self.stage]);
+                if memories.any(|mem| mem.holds(at, u64::from(len))) { Ok(0) } else { Err(Refused::NotPinned) }
+            }
+        }
+    }
+
+    /// The copies in the order in which they were queued.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Tags and outcomes of the copies that were run and not made.
+    pub fn failed(&self) -> impl Iterator<Item = (u32, Status, &Segment)> {
+        let ran = self.segments.iter().zip(&self.tags).take(self.ran);
+        ran.filter(|(segment, _)| !segment.status.is_done()).map(|(segment, tag)| (*tag, segment.status, segment))
+    }
+
+    /// Hands what has not been run to `run`, as an array of the kernel's `struct gntdev_grant_copy_segment`, and takes
+    /// it as run, whatever became of it.
+    ///
+    /// All local ends are mapped while `run` runs: readable where they are sources, writable where they are targets.
+    /// `run` may set statuses through the pointer, and nothing else.
+    pub fn run<T>(&mut self, run: impl FnOnce(&mut [Segment]) -> T) -> T {
+        let waiting = self.segments.get_mut(self.ran..).unwrap_or_default();
+        let outcome = run(waiting);
+        self.ran = self.segments.len();
+        outcome
+    }
+
+    /// Runs what has not been run without a hypervisor: `resolve` tells where a granted place (which is to be written
+    /// to, if the flag is set) is mapped, in which memory and at which address there, or which status to give.
+    pub fn emulate(&mut self, mut resolve: impl FnMut(Granted, u16, bool) -> Result<(Arc<Memory>, u64), Status>) {
+        self.run(|segments| segments.iter_mut().for_each(|segment| segment.status = segment.emulate(&mut resolve)));
+    }
+}
+
+impl Segment {
+    /// Marks it as one whose local end the kernel could not reach, or whatever `status` says.
+    pub fn fail(&mut self, status: Status) {
+        self.status = status;
+    }
+
+    fn emulate(&self, resolve: &mut impl FnMut(Granted, u16, bool) -> Result<(Arc<Memory>, u64), Status>) -> Status {
+        let mut pins = [None, None];
+        let mut end = |end: End, granted: Option<Granted>, write: bool| {
+            let Some(granted) = granted else {
+                // SAFETY: it is not granted, so it is local.
+                return Ok(unsafe { end.local });
+            };
+            let (mem, addr) = resolve(granted, self.len, write)?;
+            let (at, left) = mem.run(addr, &mut 0).ok_or(Status::BAD_PAGE)?;
+            pins[usize::from(write)] = Some(mem);
+            if left < u64::from(self.len) { Err(Status::BAD_PAGE) } else { Ok(at.as_ptr()) }
+        };
+        let ends = end(self.source, self.source(), false)
+            .and_then(|from| end(self.target, self.target(), true).map(|to| (from, to)));
+        match ends {
+            // SAFETY: local ends were checked when they were queued and are pinned since; of the others, `len` bytes
+            // are mapped, and their memories are held in `pins`.
+            Ok((from, to)) => unsafe { copy(from, to, usize::from(self.len)) },
+            Err(status) => return status,
+        }
+        Status::DONE
+    }
+}
+
+#[cfg(test)]
+mod tests;

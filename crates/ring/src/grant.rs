@@ -1,0 +1,38 @@
+//! Naming another domain's pages: Xen grants (xen/include/public/grant_table.h).
+
+use std::fmt;
+
+/// Bytes of a granted page, whatever the page size of either kernel.
+pub const PAGE: usize = 4096;
+
+/// A domain, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DomId(pub u16);
+
+impl fmt::Display for DomId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// An entry of a domain's grant table: one of its pages, that it lets one other domain use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GrantRef(pub u32);
+
+impl fmt::Display for GrantRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A place in a page that another domain granted. Whether the grant exists, and allows what it is used for, shows
+/// only when it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Whose page.
+    pub domain: DomId,
+    /// Which page.
+    pub reference: GrantRef,
+    /// Where in the page, in bytes.
+    pub offset: u16,
+}
