@@ -214,28 +214,28 @@ fn bad_value(path: &str, value: &str, expected: &'static str) -> StoreError {
 pub type OnChange = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The store as it is.
-pub trait Store: Nodes {
+pub trait Store: Debug + Send + Sync {
+    /// The nodes as they are.
+    fn nodes(&self) -> &dyn Nodes;
+
     /// Starts a transaction: what is done in it is seen by others all at once, or not at all. Dropped, it is given up.
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError>;
 
     /// Calls `on_change` whenever the node or one below it changes, and once now, until the watch is dropped. The node need
     /// not exist.
     fn watch(&self, path: &str, on_change: OnChange) -> Result<Watch, StoreError>;
-
-    /// The same as its nodes.
-    fn nodes(&self) -> &dyn Nodes;
 }
 
 /// A transaction under way.
-pub trait Transaction: Nodes {
+pub trait Transaction: Debug {
+    /// The nodes as it has them.
+    fn nodes(&self) -> &dyn Nodes;
+
     /// Makes all of it happen.
     ///
     /// # Errors
     /// [`StoreError::Again`] when somebody else changed what it used: then nothing happened.
     fn commit(self: Box<Self>) -> Result<(), StoreError>;
-
-    /// The same as its nodes.
-    fn nodes(&self) -> &dyn Nodes;
 }
 
 /// A watch: ends when it is dropped. Its `OnChange` may be running then, and is not called again after that.

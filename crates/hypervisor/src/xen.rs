@@ -1,1 +1,66 @@
-//! Xen, through the devices that Linux has for it.
+//! Xen, through the devices that Linux has for it: `/dev/xen/gntdev`, `/dev/xen/evtchn` and `/dev/xen/xenbus` (or
+//! xenstored's socket), without Xen's libraries.
+//!
+//! This is the one place here that may use `unsafe`: for mapping pages and for ioctls.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::{DomId, Hypervisor, StoreError};
+
+mod evtchn;
+mod gntdev;
+mod store;
+mod wire;
+
+pub use evtchn::Evtchn;
+pub use gntdev::Gntdev;
+pub use store::XenStore;
+
+/// Why Xen can't be used.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// A device can't be opened: no Xen, no right, or its module is not loaded.
+    #[error("{path}: {error}")]
+    Device {
+        /// The device.
+        path: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The store does not say who we are.
+    #[error("asking the store for our own domain: {0}")]
+    Store(#[from] StoreError),
+    /// No thread for the store's answers.
+    #[error(transparent)]
+    Os(#[from] io::Error),
+}
+
+/// Opens the hypervisor that we run on.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open() -> Result<Hypervisor, OpenError> {
+    let grants = Arc::new(Gntdev::open()?);
+    let events = Arc::new(Evtchn::open()?);
+    let store = XenStore::open()?;
+    // Relative, it is looked up in our own directory.
+    let domain = crate::Store::nodes(&store).number("domid")?.unwrap_or(0);
+    Ok(Hypervisor { domain: DomId(domain), grants, events, store: Arc::new(store) })
+}
+
+fn open_device(path: &str) -> Result<OwnedFd, OpenError> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+    Ok(file.map_err(|error| OpenError::Device { path: path.into(), error })?.into())
+}
+
+/// `_IOC(_IOC_NONE, class, number, size)`: what the Xen devices' requests are made of.
+const fn request(class: u8, number: u8, size: usize) -> libc::c_ulong {
+    (size as libc::c_ulong) << 16 | (class as libc::c_ulong) << 8 | number as libc::c_ulong
+}

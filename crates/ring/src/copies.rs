@@ -345,48 +345,101 @@ impl Copies {
         ran.filter(|(segment, _)| !segment.status.is_done()).map(|(segment, tag)| (*tag, segment.status, segment))
     }
 
-    /// Hands what has not been run to `run`, as an array of the kernel's `struct gntdev_grant_copy_segment`, and takes
-    /// it as run, whatever became of it.
-    ///
-    /// All local ends are mapped while `run` runs: readable where they are sources, writable where they are targets.
-    /// `run` may set statuses through the pointer, and nothing else.
-    pub fn run<T>(&mut self, run: impl FnOnce(&mut [Segment]) -> T) -> T {
-        let waiting = self.segments.get_mut(self.ran..).unwrap_or_default();
-        let outcome = run(waiting);
+    /// Hands what has not been run to `run`, and takes it as run, whatever became of it.
+    pub fn run<T>(&mut self, run: impl FnOnce(Batch<'_>) -> T) -> T {
+        let outcome = run(Batch(self.segments.get_mut(self.ran..).unwrap_or_default()));
         self.ran = self.segments.len();
         outcome
     }
 
-    /// Runs what has not been run without a hypervisor: `resolve` tells where a granted place (which is to be written
-    /// to, if the flag is set) is mapped, in which memory and at which address there, or which status to give.
+    /// Runs what has not been run without a hypervisor: `resolve` tells where a granted place is mapped, in which memory
+    /// and at which address there, or which status to give. It is told how many bytes are used from there on, and whether
+    /// they are written.
     pub fn emulate(&mut self, mut resolve: impl FnMut(Granted, u16, bool) -> Result<(Arc<Memory>, u64), Status>) {
-        self.run(|segments| segments.iter_mut().for_each(|segment| segment.status = segment.emulate(&mut resolve)));
+        self.run(|batch| batch.0.iter_mut().for_each(|segment| segment.status = segment.emulate(&mut resolve)));
+    }
+}
+
+/// Copies that are being run.
+pub struct Batch<'a>(&'a mut [Segment]);
+
+impl Batch<'_> {
+    /// How many copies.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The copies as an array of the kernel's `struct gntdev_grant_copy_segment`, whose statuses may be set through it.
+    ///
+    /// While the batch lives, all local ends are mapped: readable where they are sources, writable where they are
+    /// targets, though the file behind them may end earlier.
+    pub fn as_mut_ptr(&mut self) -> *mut Segment {
+        self.0.as_mut_ptr()
+    }
+
+    /// Two batches, each about half of this.
+    pub fn halves(&mut self) -> (Batch<'_>, Batch<'_>) {
+        let (first, second) = self.0.split_at_mut(self.0.len() / 2);
+        (Batch(first), Batch(second))
+    }
+
+    /// None of them was made, because of `status`.
+    pub fn fail(&mut self, status: Status) {
+        self.0.iter_mut().for_each(|segment| segment.status = status);
+    }
+
+    /// None of them was made, because their local ends can't be reached. The memories that this is true for learn it
+    /// here ([`Memory::is_faulted`]).
+    pub fn fail_locally(&mut self) {
+        self.fail(Status::LOCAL_FAULT);
+        for segment in self.0.iter() {
+            for at in [segment.local_source(), segment.local_target()].into_iter().flatten() {
+                for offset in [0, usize::from(segment.len - 1)] {
+                    // SAFETY: `len` bytes are mapped there as long as the batch lives; if the file ends earlier, this
+                    // is what raises the fault that marks the memory.
+                    unsafe { at.add(offset).cast_const().read_volatile() };
+                }
+            }
+        }
     }
 }
 
 impl Segment {
-    /// Marks it as one whose local end the kernel could not reach, or whatever `status` says.
-    pub fn fail(&mut self, status: Status) {
-        self.status = status;
+    fn local_source(&self) -> Option<*mut u8> {
+        if self.flags & SOURCE_GRANTED != 0 {
+            return None;
+        }
+        // SAFETY: it is not granted, so it is local, and both are plain data.
+        Some(unsafe { self.source.local })
+    }
+
+    fn local_target(&self) -> Option<*mut u8> {
+        if self.flags & TARGET_GRANTED != 0 {
+            return None;
+        }
+        // SAFETY: as above.
+        Some(unsafe { self.target.local })
     }
 
     fn emulate(&self, resolve: &mut impl FnMut(Granted, u16, bool) -> Result<(Arc<Memory>, u64), Status>) -> Status {
         let mut pins = [None, None];
-        let mut end = |end: End, granted: Option<Granted>, write: bool| {
-            let Some(granted) = granted else {
-                // SAFETY: it is not granted, so it is local.
-                return Ok(unsafe { end.local });
-            };
+        let mut end = |local: Option<*mut u8>, granted: Option<Granted>, write: bool| {
+            let Some(granted) = granted else { return Ok(local.unwrap_or_default()) };
             let (mem, addr) = resolve(granted, self.len, write)?;
             let (at, left) = mem.run(addr, &mut 0).ok_or(Status::BAD_PAGE)?;
             pins[usize::from(write)] = Some(mem);
             if left < u64::from(self.len) { Err(Status::BAD_PAGE) } else { Ok(at.as_ptr()) }
         };
-        let ends = end(self.source, self.source(), false)
-            .and_then(|from| end(self.target, self.target(), true).map(|to| (from, to)));
+        let ends = end(self.local_source(), self.source(), false)
+            .and_then(|from| end(self.local_target(), self.target(), true).map(|to| (from, to)));
         match ends {
             // SAFETY: local ends were checked when they were queued and are pinned since; of the others, `len` bytes
-            // are mapped, and their memories are held in `pins`.
+            // are mapped, and their memories are held in `pins`. An end that is not granted is local.
             Ok((from, to)) => unsafe { copy(from, to, usize::from(self.len)) },
             Err(status) => return status,
         }

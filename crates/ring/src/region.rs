@@ -93,11 +93,11 @@ struct Mapping {
     len: usize,
     /// Present where a peer can truncate the file.
     watch: Option<Watch>,
-    /// Present where somebody else mapped the pages: unmaps them when it is dropped.
-    keeper: Option<Box<dyn Keeper>>,
+    /// Whether somebody else mapped the pages, and unmaps them.
+    adopted: bool,
 }
 
-/// Keeps pages mapped as long as it lives. See [`Memory::adopt`].
+/// Something that has to live as long as a memory: it is dropped when nothing of the memory is used any more.
 pub trait Keeper: std::fmt::Debug + Send + Sync {}
 
 impl Mapping {
@@ -105,14 +105,14 @@ impl Mapping {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, PROT, flags)? };
-        Ok(Self { base: not_null(base)?, len, watch: None, keeper: None })
+        Ok(Self { base: not_null(base)?, len, watch: None, adopted: false })
     }
 
     fn shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, MapError> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: as above. That the file's bytes change at any time is what the whole crate is prepared for.
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, PROT, flags, fd, offset).map_err(io::Error::from)? };
-        let mut mapping = Self { base: not_null(base)?, len, watch: None, keeper: None };
+        let mut mapping = Self { base: not_null(base)?, len, watch: None, adopted: false };
         mapping.watch = Some(Watch::new(base as usize, len)?);
         Ok(mapping)
     }
@@ -128,7 +128,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // First the watch: once the pages are gone, others may take the addresses.
         self.watch = None;
-        if self.keeper.take().is_some() {
+        if self.adopted {
             return;
         }
         // SAFETY: exactly the pages that were mapped, and nobody uses them: a `Memory` owns its mappings, and all
@@ -221,6 +221,8 @@ fn no_overlap(ranges: &mut [(u64, u64)]) -> Result<(), MapError> {
 pub struct Memory {
     /// In the order of guest addresses.
     regions: Box<[Region]>,
+    /// Dropped after the regions.
+    keeper: Option<Box<dyn Keeper>>,
 }
 
 // SAFETY: the mappings belong to the process, not to a thread. The bytes in them are reached through raw copies and
@@ -239,7 +241,7 @@ impl Memory {
         check(&regions)?;
         let mut regions = regions.iter().map(Region::map).collect::<Result<Vec<_>, _>>()?;
         regions.sort_unstable_by_key(|region| region.guest);
-        Ok(Memory { regions: regions.into() })
+        Ok(Memory { regions: regions.into(), keeper: None })
     }
 
     /// Private buffers of `len` bytes at guest address 0.
@@ -249,7 +251,7 @@ impl Memory {
     pub fn anonymous(len: usize) -> Result<Memory, MapError> {
         let mapping = Mapping::anonymous(len)?;
         let region = Region { guest: 0, len: len as u64, user: 0, host: mapping.base, mapping };
-        Ok(Memory { regions: Box::new([region]) })
+        Ok(Memory { regions: Box::new([region]), keeper: None })
     }
 
     /// Memory to share with somebody else, `len` bytes at guest (and user) address 0: a memfd that cannot shrink.
@@ -277,19 +279,28 @@ impl Memory {
     /// `len` bytes at `base` must be mapped readable and writable until `keeper` is dropped, must be used by nobody
     /// in this process but through this memory, and touching them must raise no signal.
     pub unsafe fn adopt(base: NonNull<u8>, len: usize, keeper: Box<dyn Keeper>) -> Memory {
-        let mapping = Mapping { base, len, watch: None, keeper: Some(keeper) };
+        let mapping = Mapping { base, len, watch: None, adopted: true };
         let region = Region { guest: 0, len: len as u64, user: 0, host: base, mapping };
-        Memory { regions: Box::new([region]) }
+        Memory { regions: Box::new([region]), keeper: Some(keeper) }
+    }
+
+    /// This memory with something that has to live as long as it does: pages of another domain, say, are in use until
+    /// then.
+    #[must_use]
+    pub fn kept_by(mut self, keeper: Box<dyn Keeper>) -> Memory {
+        self.keeper = Some(keeper);
+        self
     }
 
     /// Whether `len` bytes at host address `at` are mapped in one region of this memory, and can be handed to the
-    /// kernel as a buffer: what somebody else mapped is not taken for that.
+    /// kernel as a buffer. What another domain granted can't.
     pub(crate) fn holds(&self, at: NonNull<u8>, len: u64) -> bool {
         let at = at.as_ptr() as u64;
-        self.regions.iter().filter(|region| region.mapping.keeper.is_none()).any(|region| {
-            let offset = at.wrapping_sub(region.host.as_ptr() as u64);
-            offset < region.len && len <= region.len - offset
-        })
+        self.keeper.is_none()
+            && self.regions.iter().any(|region| {
+                let offset = at.wrapping_sub(region.host.as_ptr() as u64);
+                offset < region.len && len <= region.len - offset
+            })
     }
 
     /// The guest address of what the peer has mapped at `user_addr`.
