@@ -47,6 +47,8 @@ pub mod split;
 pub mod violation;
 #[cfg(not(all(test, loom)))]
 mod walk;
+#[cfg(not(all(test, loom)))]
+pub mod xen;
 
 #[cfg(not(all(test, loom)))]
 pub use {

@@ -1,7 +1,7 @@
 //! When to notify the other side, and how not to sleep through a notification.
 //!
-//! Each direction of a ring has one side that publishes and one that consumes, and all four (kicks and interrupts,
-//! split and packed) work alike:
+//! Each direction of a ring has one side that publishes and one that consumes, and all (kicks and interrupts,
+//! of split, packed and Xen rings) work alike:
 //!
 //! - the publisher makes its work visible, and then looks whether the consumer wants to be told;
 //! - the consumer, before it sleeps, says that it wants to be told, and then looks for work once more.
@@ -65,6 +65,23 @@ pub fn disarm_flags(flags: &AtomicU16) {
 #[inline]
 pub fn arm_event(event: &AtomicU16, next: u16, index: &AtomicU16) -> u16 {
     event.store(next, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    index.load(Ordering::Acquire)
+}
+
+/// Xen ring: publishes `value`, after `old`, in `index`; whether that reaches the consumer's `event`. An event is the
+/// index to reach, one more than where virtio would have it.
+#[inline]
+pub fn publish_ring(index: &AtomicU32, value: u32, old: u32, event: &AtomicU32) -> bool {
+    index.store(value, Ordering::Release);
+    fence(Ordering::SeqCst);
+    value.wrapping_sub(event.load(Ordering::Relaxed)) < value.wrapping_sub(old)
+}
+
+/// Xen ring: asks to be notified once entry `next` is published; the publisher's `index` as it is then.
+#[inline]
+pub fn arm_ring(event: &AtomicU32, next: u32, index: &AtomicU32) -> u32 {
+    event.store(next.wrapping_add(1), Ordering::Relaxed);
     fence(Ordering::SeqCst);
     index.load(Ordering::Acquire)
 }

@@ -39,6 +39,16 @@ pub enum Violation {
         /// Entries in the queue.
         size: u16,
     },
+    /// Xen ring: the request index is further ahead than the ring has slots, or went back.
+    #[error("request index jumped to {index}, {ahead} ahead in a ring of {size}")]
+    RequestJump {
+        /// The index that was read.
+        index: u32,
+        /// How far it is ahead of what the peer got back.
+        ahead: u32,
+        /// Slots in the ring.
+        size: u32,
+    },
     /// A descriptor index is not below the number of descriptors in its table.
     #[error("descriptor index {index} in a table of {table}")]
     DescriptorIndex {

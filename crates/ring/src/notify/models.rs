@@ -177,3 +177,63 @@ fn loom_packed_consumer_needs_the_barrier() {
     };
     packed(KICKS, &[1, 1], false, arm);
 }
+
+/// A Xen ring: indices of 32 bits, no flags.
+struct Ring {
+    index: AtomicU32,
+    event: AtomicU32,
+    channel: AtomicBool,
+}
+
+/// Runs publisher and consumer of a Xen ring from index `start` on.
+fn ring(start: u32, arm: impl Fn(&Ring, u32) -> u32 + Copy + Send + Sync + 'static) {
+    loom::model(move || {
+        let index = AtomicU32::new(start);
+        let shared = Arc::new(Ring { index, event: AtomicU32::new(start), channel: AtomicBool::new(false) });
+        let publisher = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                for n in 0..2 {
+                    let old = start.wrapping_add(n);
+                    if publish_ring(&shared.index, old.wrapping_add(1), old, &shared.event) {
+                        shared.channel.store(true, Ordering::Release);
+                    }
+                }
+            })
+        };
+        let mut taken = start;
+        loop {
+            shared.channel.swap(false, Ordering::AcqRel);
+            let index = arm(&shared, taken);
+            if index == taken {
+                break;
+            }
+            taken = index;
+        }
+        publisher.join().unwrap();
+        let all = taken == start.wrapping_add(2);
+        assert!(all || shared.channel.load(Ordering::Acquire), "sleeps on published work");
+    });
+}
+
+#[test]
+fn loom_ring() {
+    for start in [0, u32::MAX] {
+        ring(start, |s, next| arm_ring(&s.event, next, &s.index));
+    }
+}
+
+#[test]
+#[should_panic(expected = "sleeps on published work")]
+fn loom_ring_consumer_needs_the_barrier() {
+    ring(0, |s, next| {
+        s.event.store(next.wrapping_add(1), Ordering::Relaxed);
+        s.index.load(Ordering::Acquire)
+    });
+}
+
+#[test]
+#[should_panic(expected = "sleeps on published work")]
+fn loom_ring_event_is_the_index_to_reach() {
+    ring(0, |s, next| arm_ring(&s.event, next.wrapping_add(1), &s.index));
+}

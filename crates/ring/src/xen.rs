@@ -1,0 +1,212 @@
+//! The back half of a Xen ring (xen/include/public/io/ring.h).
+//!
+//! One granted page: four free-running indices, and as many slots as fit, a power of two. A slot holds a request
+//! first, and then, in the same place, the response to it. The front produces requests and consumes responses, the
+//! back does the reverse.
+//!
+//! What the rules of this crate mean here:
+//!
+//! - The request index is read once a turn, and believed only as far as the ring can hold ([`Violation::RequestJump`]).
+//! - A request is copied out once, word by word, and is looked at only in that copy.
+//! - Responses are collected in private memory and written when they are published. So a slot that the front has not
+//!   been told about still holds its request, and whoever takes a ring over (after a crash, say) finds everything
+//!   from the response index on as it was.
+//! - Neither index of ours is ever read back, but for the one time when the ring is taken up.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::notify;
+use crate::region::Memory;
+use crate::violation::Violation;
+
+/// Bytes of the page that a ring lies in.
+pub const RING_PAGE: usize = 4096;
+
+/// Where the indices are, in bytes from the start of the page.
+pub const REQ_PROD: u64 = 0;
+/// The index at which the back wants to be told of requests.
+pub const REQ_EVENT: u64 = 4;
+/// Responses that are published.
+pub const RSP_PROD: u64 = 8;
+/// The index at which the front wants to be told of responses.
+pub const RSP_EVENT: u64 = 12;
+/// Where the slots begin; what lies between is padding.
+pub const SLOTS: u64 = 64;
+
+/// How many slots of `slot` bytes a ring has: the largest power of two that fits.
+pub const fn ring_size(slot: usize) -> u32 {
+    let fit = (RING_PAGE - SLOTS as usize) / slot;
+    1 << fit.ilog2()
+}
+
+/// The back half of a ring whose slots are `WORDS` words of four bytes.
+///
+/// Requests are taken oldest first, and can be put back newest first; responses are given in the order of the
+/// requests, so the response to a request is in the request's slot.
+#[derive(Debug)]
+pub struct BackRing<const WORDS: usize> {
+    /// Keeps the page mapped.
+    _mem: Arc<Memory>,
+    page: NonNull<u8>,
+    /// Number of the next request to take.
+    next: u32,
+    /// The request index when it was last read.
+    seen: u32,
+    /// Number of the next request to respond to.
+    done: u32,
+    /// The response index as the front sees it.
+    published: u32,
+    /// Responses to the requests from `published` to `done`, by slot.
+    responses: Box<[[u32; WORDS]]>,
+}
+
+// SAFETY: the page is mapped for the whole process as long as the memory is held, and is only reached through atomics.
+unsafe impl<const WORDS: usize> Send for BackRing<WORDS> {}
+
+impl<const WORDS: usize> BackRing<WORDS> {
+    /// How many slots it has.
+    pub const SIZE: u32 = ring_size(WORDS * 4);
+
+    /// Takes up the ring at address `addr` of `mem`, where it stands: at its response index. A new one stands at zero.
+    ///
+    /// # Errors
+    /// When the page is not there, or its indices contradict each other.
+    pub fn attach(mem: Arc<Memory>, addr: u64) -> Result<Self, Violation> {
+        let page = mem.host(addr, RING_PAGE as u64, align_of::<u32>() as u64)?;
+        let responses = vec![[0; WORDS]; Self::SIZE as usize].into();
+        let mut ring = Self { _mem: mem, page, next: 0, seen: 0, done: 0, published: 0, responses };
+        let start = ring.word(RSP_PROD).load(Ordering::Acquire);
+        (ring.next, ring.seen, ring.done, ring.published) = (start, start, start, start);
+        ring.look()?;
+        Ok(ring)
+    }
+
+    /// Requests that can be taken, at least `wanted` if there are as many: the front's index is read only when what
+    /// was seen before is not enough.
+    ///
+    /// # Errors
+    /// [`Violation::RequestJump`].
+    #[inline]
+    pub fn ready(&mut self, wanted: u32) -> Result<u32, Violation> {
+        let known = self.seen.wrapping_sub(self.next);
+        if known >= wanted { Ok(known) } else { self.look() }
+    }
+
+    /// Reads the front's index: requests that can be taken now.
+    #[inline]
+    fn look(&mut self) -> Result<u32, Violation> {
+        let index = self.word(REQ_PROD).load(Ordering::Acquire);
+        self.saw(index)
+    }
+
+    /// Believes a request index, if it can be: not before what was taken, nor more than a ring beyond what the front
+    /// got back.
+    #[inline]
+    fn saw(&mut self, index: u32) -> Result<u32, Violation> {
+        let ahead = index.wrapping_sub(self.published);
+        if ahead > Self::SIZE || ahead < self.next.wrapping_sub(self.published) {
+            return Err(Violation::RequestJump { index, ahead, size: Self::SIZE });
+        }
+        self.seen = index;
+        Ok(index.wrapping_sub(self.next))
+    }
+
+    /// Copies the `n`th request from the next one on out of the ring. Means something below [`ready`](Self::ready) only.
+    #[inline]
+    pub fn request(&self, n: u32) -> [u32; WORDS] {
+        let slot = self.slot(self.next.wrapping_add(n));
+        std::array::from_fn(|word| self.word(slot + 4 * word as u64).load(Ordering::Relaxed))
+    }
+
+    /// The next `n` requests are taken; at most as many as are ready.
+    #[inline]
+    pub fn take(&mut self, n: u32) {
+        let n = n.min(self.seen.wrapping_sub(self.next));
+        self.next = self.next.wrapping_add(n);
+    }
+
+    /// The newest `n` requests are not taken: they come again. At most as many as are taken and have no response.
+    #[inline]
+    pub fn put_back(&mut self, n: u32) {
+        self.next = self.next.wrapping_sub(n.min(self.taken()));
+    }
+
+    /// Requests that are taken and have no response.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        self.next.wrapping_sub(self.done)
+    }
+
+    /// Gives the oldest request that is taken its response; the front sees it after [`publish`](Self::publish).
+    /// Nothing happens when none is taken.
+    #[inline]
+    pub fn respond(&mut self, response: [u32; WORDS]) {
+        if self.taken() > 0 {
+            self.responses[(self.done % Self::SIZE) as usize] = response;
+            self.done = self.done.wrapping_add(1);
+        }
+    }
+
+    /// Number of the next request to respond to; numbers run through all 32 bits.
+    #[inline]
+    pub fn position(&self) -> u32 {
+        self.done
+    }
+
+    /// The response to request number `number`, to be changed. `None` when the front knows it already, or it has none.
+    pub fn response_mut(&mut self, number: u32) -> Option<&mut [u32; WORDS]> {
+        let known = number.wrapping_sub(self.published);
+        let pending = self.done.wrapping_sub(self.published);
+        (known < pending).then(|| &mut self.responses[(number % Self::SIZE) as usize])
+    }
+
+    /// Makes all responses given since the last time visible at once. `None`: there were none. Otherwise whether the
+    /// front wants to be told.
+    #[inline]
+    pub fn publish(&mut self) -> Option<bool> {
+        if self.done == self.published {
+            return None;
+        }
+        let old = self.published;
+        let mut number = old;
+        while number != self.done {
+            let slot = self.slot(number);
+            for (word, value) in self.responses[(number % Self::SIZE) as usize].iter().enumerate() {
+                self.word(slot + 4 * word as u64).store(*value, Ordering::Relaxed);
+            }
+            number = number.wrapping_add(1);
+        }
+        self.published = self.done;
+        Some(notify::publish_ring(self.word(RSP_PROD), self.done, old, self.word(RSP_EVENT)))
+    }
+
+    /// Asks the front to tell of the next request after those that were seen, and looks once more: how many can be
+    /// taken now.
+    ///
+    /// # Errors
+    /// [`Violation::RequestJump`].
+    pub fn arm(&mut self) -> Result<u32, Violation> {
+        let index = notify::arm_ring(self.word(REQ_EVENT), self.seen, self.word(REQ_PROD));
+        self.saw(index)
+    }
+
+    /// Where in the page slot number `number`, modulo the size, begins.
+    #[inline(always)]
+    fn slot(&self, number: u32) -> u64 {
+        SLOTS + u64::from(number % Self::SIZE) * 4 * WORDS as u64
+    }
+
+    /// The four bytes at `offset`, a multiple of four below the page's size.
+    #[inline(always)]
+    fn word(&self, offset: u64) -> &AtomicU32 {
+        debug_assert!(offset + 4 <= RING_PAGE as u64 && offset.is_multiple_of(4));
+        // SAFETY: all callers pass the offset of an index, or of a word of one of `SIZE` slots, which end within the
+        // page; the page is mapped as long as `_mem` is held, and aligned.
+        unsafe { AtomicU32::from_ptr(self.page.as_ptr().add(offset as usize).cast()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
