@@ -1,0 +1,286 @@
+//! The store of a host, and its domains' connections to it.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::lock;
+use super::tree::{Change, Tree, absolute, home, prefix};
+use crate::DomId;
+use crate::store::{Access, Ends, Nodes, OnChange, Permission, Store, StoreError, Transaction, Watch};
+
+/// Keeps the store. Clones keep the same.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    tree: Arc<Mutex<Tree>>,
+    watches: Arc<Mutex<Watches>>,
+    /// Which watch is to be told of which path.
+    events: Sender<(u64, String)>,
+}
+
+#[derive(Default)]
+struct Watches {
+    last: u64,
+    list: BTreeMap<u64, Watching>,
+}
+
+struct Watching {
+    by: DomId,
+    /// Absolute.
+    path: String,
+    relative: bool,
+    on_change: Arc<OnChange>,
+}
+
+impl std::fmt::Debug for Watches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.list.values().map(|watch| &watch.path)).finish()
+    }
+}
+
+impl Watching {
+    /// The path that it is told for `change`: of what changed, or its own where all around it went away.
+    fn told(&self, change: &Change) -> Option<String> {
+        let hit = change.path == self.path || change.path.starts_with(&prefix(&self.path));
+        let path = match hit {
+            true => &change.path,
+            false if change.removed && self.path.starts_with(&prefix(&change.path)) => &self.path,
+            false => return None,
+        };
+        change.shows_to(self.by).then(|| self.shown(path))
+    }
+
+    /// Relative, if the watch is.
+    fn shown(&self, path: &str) -> String {
+        let relative = path.strip_prefix(&prefix(&home(self.by))).filter(|_| self.relative);
+        relative.unwrap_or(path).to_owned()
+    }
+}
+
+impl Keeper {
+    pub fn new() -> Self {
+        let (events, told) = mpsc::channel();
+        let watches = Arc::new(Mutex::new(Watches::default()));
+        let for_teller = watches.clone();
+        // It ends with the last clone of the sender.
+        thread::spawn(move || tell(&told, &for_teller));
+        Self { tree: Arc::new(Mutex::new(Tree::new())), watches, events }
+    }
+
+    /// A domain comes.
+    pub fn introduce(&self, domain: DomId) {
+        let home = home(domain);
+        let permissions = [(DomId(0), Access::None), (domain, Access::Read)];
+        let permissions = permissions.map(|(domain, access)| Permission { domain, access });
+        let nodes = View { keeper: self.clone(), by: DomId(0), transaction: None };
+        let made = nodes
+            .write(&format!("{home}/domid"), domain.to_string().as_bytes())
+            .and_then(|()| nodes.set_permissions(&home, &permissions))
+            .and_then(|()| nodes.set_permissions(&format!("{home}/domid"), &permissions));
+        debug_assert!(made.is_ok(), "domain 0 may do all");
+        self.fire_special("@introduceDomain");
+    }
+
+    /// A domain goes.
+    pub fn release(&self, domain: DomId) {
+        let nodes = View { keeper: self.clone(), by: DomId(0), transaction: None };
+        let gone = nodes.remove(&home(domain));
+        debug_assert!(gone.is_ok(), "domain 0 may do all");
+        self.fire_special("@releaseDomain");
+    }
+
+    fn fire(&self, changes: &[Change]) {
+        let watches = lock(&self.watches);
+        for change in changes {
+            for (id, watching) in &watches.list {
+                if let Some(path) = watching.told(change) {
+                    // The teller lives as long as there is a sender.
+                    let _ = self.events.send((*id, path));
+                }
+            }
+        }
+    }
+
+    fn fire_special(&self, name: &str) {
+        let watches = lock(&self.watches);
+        for (id, _) in watches.list.iter().filter(|(_, watching)| watching.path == name) {
+            let _ = self.events.send((*id, name.into()));
+        }
+    }
+}
+
+/// What the store's thread does: tells watches.
+fn tell(told: &Receiver<(u64, String)>, watches: &Mutex<Watches>) {
+    for (id, path) in told {
+        let on_change = lock(watches).list.get(&id).map(|watching| watching.on_change.clone());
+        if let Some(on_change) = on_change {
+            on_change(&path);
+        }
+    }
+}
+
+/// A domain's connection.
+#[derive(Debug)]
+pub struct Of {
+    view: View,
+}
+
+impl Of {
+    pub fn new(keeper: Keeper, by: DomId) -> Self {
+        Self { view: View { keeper, by, transaction: None } }
+    }
+}
+
+impl Store for Of {
+    fn nodes(&self) -> &dyn Nodes {
+        &self.view
+    }
+
+    fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError> {
+        let View { keeper, by, .. } = &self.view;
+        let before = lock(&keeper.tree).begin();
+        let pending = Pending { now: before.clone(), before, changes: Vec::new() };
+        let transaction = Some(Mutex::new(pending));
+        Ok(Box::new(Started { view: View { keeper: keeper.clone(), by: *by, transaction } }))
+    }
+
+    fn watch(&self, path: &str, on_change: OnChange) -> Result<Watch, StoreError> {
+        let View { keeper, by, .. } = &self.view;
+        let special = path.starts_with('@');
+        let whole = if special { path.to_owned() } else { absolute(*by, path)? };
+        let watching = Watching {
+            by: *by,
+            path: whole,
+            relative: !special && !path.starts_with('/'),
+            on_change: on_change.into(),
+        };
+        let mut watches = lock(&keeper.watches);
+        watches.last += 1;
+        let id = watches.last;
+        let _ = keeper.events.send((id, path.into()));
+        watches.list.insert(id, watching);
+        Ok(Watch::new(Box::new(Registered { watches: keeper.watches.clone(), id })))
+    }
+}
+
+/// A watch in the list.
+#[derive(Debug)]
+struct Registered {
+    watches: Arc<Mutex<Watches>>,
+    id: u64,
+}
+
+impl Ends for Registered {}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let gone = lock(&self.watches).list.remove(&self.id);
+        // Dropped without the lock: what it holds may be another watch.
+        drop(gone);
+    }
+}
+
+/// What a transaction has done so far.
+#[derive(Debug)]
+struct Pending {
+    before: Tree,
+    now: Tree,
+    changes: Vec<Change>,
+}
+
+/// The nodes as a domain sees them, as they are or as a transaction has them.
+#[derive(Debug)]
+struct View {
+    keeper: Keeper,
+    by: DomId,
+    transaction: Option<Mutex<Pending>>,
+}
+
+impl View {
+    fn look<T>(&self, look: impl FnOnce(&mut Tree) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.change(|tree| look(tree).map(|value| (value, None)))
+    }
+
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Tree) -> Result<(T, Option<Change>), StoreError>,
+    ) -> Result<T, StoreError> {
+        if let Some(pending) = &self.transaction {
+            let mut pending = lock(pending);
+            let (value, changed) = change(&mut pending.now)?;
+            pending.changes.extend(changed);
+            return Ok(value);
+        }
+        let mut tree = lock(&self.keeper.tree);
+        let outcome = change(&mut tree);
+        tree.forget_seen();
+        let (value, changed) = outcome?;
+        // With the lock held, so that events come in the order of changes.
+        self.keeper.fire(changed.as_slice());
+        Ok(value)
+    }
+
+    fn path(&self, path: &str) -> Result<String, StoreError> {
+        absolute(self.by, path)
+    }
+}
+
+impl Nodes for View {
+    fn read(&self, path: &str) -> Result<Vec<u8>, StoreError> {
+        let path = self.path(path)?;
+        self.look(|tree| tree.read(self.by, &path))
+    }
+
+    fn write(&self, path: &str, value: &[u8]) -> Result<(), StoreError> {
+        let path = self.path(path)?;
+        self.change(|tree| tree.write(self.by, &path, value).map(|change| ((), Some(change))))
+    }
+
+    fn make(&self, path: &str) -> Result<(), StoreError> {
+        let path = self.path(path)?;
+        self.change(|tree| tree.make(self.by, &path).map(|change| ((), change)))
+    }
+
+    fn remove(&self, path: &str) -> Result<(), StoreError> {
+        let path = self.path(path)?;
+        self.change(|tree| tree.remove(self.by, &path).map(|change| ((), change)))
+    }
+
+    fn directory(&self, path: &str) -> Result<Vec<String>, StoreError> {
+        let path = self.path(path)?;
+        self.look(|tree| tree.directory(self.by, &path))
+    }
+
+    fn permissions(&self, path: &str) -> Result<Vec<Permission>, StoreError> {
+        let path = self.path(path)?;
+        self.look(|tree| tree.permissions(self.by, &path))
+    }
+
+    fn set_permissions(&self, path: &str, permissions: &[Permission]) -> Result<(), StoreError> {
+        let path = self.path(path)?;
+        self.change(|tree| tree.set_permissions(self.by, &path, permissions).map(|change| ((), Some(change))))
+    }
+}
+
+/// A transaction that was started.
+#[derive(Debug)]
+struct Started {
+    view: View,
+}
+
+impl Transaction for Started {
+    fn nodes(&self) -> &dyn Nodes {
+        &self.view
+    }
+
+    fn commit(self: Box<Self>) -> Result<(), StoreError> {
+        let View { keeper, transaction, .. } = &self.view;
+        let Some(pending) = transaction else { return Ok(()) };
+        let pending = lock(pending);
+        let mut tree = lock(&keeper.tree);
+        tree.commit(&pending.before, &pending.now)?;
+        keeper.fire(&pending.changes);
+        Ok(())
+    }
+}
