@@ -14,8 +14,11 @@ use crate::{DomId, GrantRef, PAGE};
 /// References below are Xen's own.
 const RESERVED: u32 = 8;
 
-/// Entries that a grant table can have: 64 pages of them.
-const ENTRIES: u32 = 64 * 512;
+/// Entries in a page of a grant table.
+const ENTRIES: u32 = 512;
+
+/// Pages that a grant table can grow to.
+const FRAMES: u32 = 64;
 
 /// A domain's memory and grant table.
 #[derive(Debug)]
@@ -44,13 +47,18 @@ struct Entry {
 }
 
 impl Entries {
+    /// The end of the table: it has grown as far as it had to.
+    fn end(&self) -> u32 {
+        (RESERVED + self.list.len() as u32).max(1).next_multiple_of(ENTRIES)
+    }
+
     fn get(&mut self, reference: GrantRef) -> Option<&mut Option<Entry>> {
         self.list.get_mut(reference.0.checked_sub(RESERVED)? as usize)
     }
 
     /// The grant of `reference`, if `by` may use it.
     fn check(&mut self, by: DomId, reference: GrantRef, write: bool) -> Result<&mut Entry, Reason> {
-        if reference.0 >= ENTRIES {
+        if reference.0 >= self.end() {
             return Err(Reason::BeyondTable);
         }
         let entry = self.get(reference).ok_or(Reason::NeverGranted)?.as_mut().ok_or(Reason::Revoked)?;
@@ -84,7 +92,7 @@ impl Table {
         }
         entries.list.push(entry);
         let reference = RESERVED + entries.list.len() as u32 - 1;
-        assert!(reference < ENTRIES, "the grant table is full");
+        assert!(reference < FRAMES * ENTRIES, "the grant table is full");
         GrantRef(reference)
     }
 

@@ -1,0 +1,51 @@
+//! The suite: a backend without a switch, that looks at everything which a backend needs.
+
+pub mod copy;
+pub mod event;
+pub mod front;
+pub mod map;
+pub mod store;
+pub mod vif;
+
+use std::time::{Duration, Instant};
+
+use hypervisor::Hypervisor;
+use vif::Vif;
+
+/// How long is waited for what has to happen: real guests boot meanwhile.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Polls until `ready` gives something.
+pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = ready() {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// All that is tried on one host.
+pub struct Suite {
+    host: Hypervisor,
+}
+
+impl Suite {
+    pub fn new(host: Hypervisor) -> Self {
+        Self { host }
+    }
+
+    pub fn run(&self) {
+        store::all(&self.host);
+        let vifs = Vif::connect_two(&self.host);
+        for vif in &vifs {
+            map::all(&self.host, vif);
+        }
+        let ends: Vec<vif::Ends> = vifs.iter().map(|vif| vif::Ends::open(&self.host, vif)).collect();
+        ends.iter().zip(&vifs).for_each(|(ends, vif)| event::all(&self.host, vif, ends));
+        copy::all(&self.host, &vifs, &ends);
+        println!("suite: all passed on domain {}", self.host.domain);
+    }
+}
