@@ -4,8 +4,10 @@
 //! or its headers meanwhile changes nothing but its own payload, which stays where the peer put it until the one copy
 //! that delivers it.
 
-use frame::{BadOffload, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
+use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
+use ring::copies::Status;
 use ring::gather::{Body, Chain, Gather};
+use ring::later::Heads;
 
 use crate::count::Drop;
 use crate::flowcache::Fate;
@@ -56,6 +58,8 @@ pub struct Burst {
     heads: Box<[Head]>,
     chains: Vec<Chain>,
     limit: usize,
+    /// Heads of granted frames on their way here.
+    granted: Heads,
 }
 
 impl Default for Burst {
@@ -73,6 +77,7 @@ impl Burst {
             heads: vec![Head::new(); BURST].into_boxed_slice(),
             chains: Vec::with_capacity(BURST),
             limit: BURST,
+            granted: Heads::new(),
         }
     }
 
@@ -124,6 +129,41 @@ impl Burst {
         Ok(())
     }
 
+    /// Lets `take` fill the scatter lists with up to [`room`](Self::room) granted chains, then fetches the heads of all
+    /// of them at once, and parses them. Every chain is a frame; `offload` says what its sender left to be done to the one
+    /// that was taken as number so many, and may finish its head.
+    pub fn fill_granted<E: From<Status>>(
+        &mut self,
+        take: impl FnOnce(&mut Gather, &mut Vec<Chain>, usize) -> Result<(), E>,
+        mut offload: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, BadOffload>,
+    ) -> Result<(), E> {
+        let room = self.room();
+        self.chains.clear();
+        take(&mut self.gather, &mut self.chains, room)?;
+        self.chains.truncate(room);
+        let fetched = self.granted.fetch(&self.gather, &self.chains, HEAD_LEN as u32);
+        for i in 0..self.chains.len() {
+            let chain = self.chains[i];
+            let len = chain.len();
+            let head = &mut self.heads[self.frames.len()];
+            head.fill(|room| self.granted.read(i, room));
+            let frame = match frame::parse(head.as_slice()) {
+                _ if len > MAX_FRAME => Frame::dropped(chain, len, Drop::Oversized),
+                None => Frame::dropped(chain, len, Drop::Runt),
+                Some(headers) => match offload(i, head, &headers, len) {
+                    Ok(offload) => {
+                        let skip = head.len() as u32;
+                        Frame { len, headers, offload, fate: Fate::Undecided, chain, skip }
+                    }
+                    Err(_) => Frame::dropped(chain, len, Drop::BadOffload),
+                },
+            };
+            self.frames.push(frame);
+        }
+        self.granted.clear();
+        fetched.map_err(E::from)
+    }
+
     /// Copies the offload header and the head of the frame that `chain` holds, and checks both.
     #[inline]
     fn examine(&mut self, chain: Chain, vnet_len: usize) -> Frame {
@@ -133,10 +173,10 @@ impl Burst {
             return Frame::dropped(chain, len, Drop::Oversized);
         }
         let mut vnet = [0; VNET_LEN];
-        whole.read(&mut vnet[..vnet_len]);
+        whole.read_mapped(&mut vnet[..vnet_len]);
         let head = &mut self.heads[self.frames.len()];
         let bytes = whole.slice(vnet_len as u32, len);
-        head.fill(|room| bytes.read(room));
+        head.fill(|room| bytes.read_mapped(room));
         let Some(headers) = frame::parse(head.as_slice()) else {
             return Frame::dropped(chain, len, Drop::Runt);
         };

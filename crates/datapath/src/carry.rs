@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use frame::{L3, TagEdit};
+use ring::later::Blame;
 use switch::Target;
 
 use crate::burst::{BURST, Frame};
 use crate::count::Drop;
 use crate::flowcache::{Fate, FlowKey};
-use crate::put::deliver_to;
+use crate::port::Breach;
+use crate::put::{deliver_to, not_taken};
 use crate::slot::{Slot, Wait, Watch};
 use crate::steer::{Route, Way};
 use crate::topology::Seat;
@@ -28,6 +30,7 @@ impl Worker {
     pub(crate) fn carry(&mut self, src: usize) -> bool {
         let fetched = self.fetch(src);
         if fetched == 0 {
+            self.let_rest(src);
             return false;
         }
         self.classify(src);
@@ -53,9 +56,23 @@ impl Worker {
         self.burst.frames().len()
     }
 
-    /// Whether the next frame would only find its receiver as full as before.
+    /// Nothing came: perhaps because the sender has used up its rate.
+    fn let_rest(&mut self, src: usize) {
+        let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_sound() && slot.wait.is_none()) else { return };
+        slot.wait = slot.on.pair.rests().filter(|until| *until > self.now).map(|until| Wait::Rest { until });
+    }
+
+    /// Whether the next frame would only find its receiver as full as before, or its sender has to rest.
     fn must_wait(&mut self, src: usize) -> bool {
         let wait = self.slots.get(src).and_then(|slot| slot.wait);
+        if let Some(Wait::Rest { until }) = wait {
+            if self.now < until {
+                return true;
+            }
+            if let Some(slot) = self.slots.get_mut(src) {
+                slot.wait = None;
+            }
+        }
         let Some(Wait::Receiver { slot, until }) = wait else { return false };
         let Some(receiver) = self.slots.get_mut(slot).filter(|receiver| receiver.is_sound()) else { return false };
         match receiver.on.pair.has_room() {
@@ -110,11 +127,14 @@ impl Worker {
     /// Step 4: receivers and sender learn what happened, once each.
     fn complete(&mut self, src: usize, finished: usize, unfinished: usize) {
         let parcels = self.dispatch();
-        self.flush();
+        let guilty = self.flush();
         let bytes: u64 = self.burst.frames()[..finished].iter().map(|f| u64::from(f.len)).sum();
         // From here on nothing points into the sender's memory any more.
         self.burst.reset(BURST);
         let Some(slot) = self.slots.get_mut(src) else { return };
+        if let Some(breach) = guilty {
+            slot.break_off(breach);
+        }
         if finished > 0 {
             slot.on.counters.tx_frames.add(finished as u64);
             slot.on.counters.tx_bytes.add(bytes);
@@ -154,7 +174,7 @@ impl Worker {
             match self.send_to(src, i, target) {
                 Sent::Off => {}
                 Sent::Held(Wait::Receiver { slot, .. }) => drop(self.drop_at(slot, Drop::RxFull)),
-                Sent::Held(Wait::Parcels) => drop(self.drop_at(src, Drop::Crossing)),
+                Sent::Held(Wait::Parcels | Wait::Rest { .. }) => drop(self.drop_at(src, Drop::Crossing)),
             }
         }
         if let Some(slot) = self.slots.get(src) {
@@ -190,7 +210,8 @@ impl Worker {
                 slot.break_off(breach);
             }
         }
-        match deliver_to(slot, &self.burst, i, tag, self.now) {
+        self.later.set_receiver(dst as u32);
+        match deliver_to(slot, &self.burst, i, tag, self.now, &mut self.later) {
             Some(until) => Sent::Held(Wait::Receiver { slot: dst, until }),
             None => Sent::Off,
         }
@@ -222,13 +243,34 @@ impl Worker {
         })
     }
 
-    /// Publishes to all receivers of the burst.
-    pub(crate) fn flush(&mut self) {
+    /// Makes the copies that were put off, and publishes to all receivers of the burst. Says what is wrong with its
+    /// sender, if its bytes could not be had.
+    pub(crate) fn flush(&mut self) -> Option<Breach> {
+        let guilty = if self.later.is_empty() { None } else { self.settle_later() };
         for dst in self.dirty.drain(..) {
             if let Some(slot) = self.slots.get_mut(dst) {
                 slot.flush();
             }
         }
+        guilty
+    }
+
+    /// Makes the copies that were put off. Frames that could not be copied are spoiled, and receivers that are to blame
+    /// for it are stopped.
+    #[cold]
+    fn settle_later(&mut self) -> Option<Breach> {
+        let mut guilty = None;
+        for failure in self.later.settle() {
+            let Some(slot) = self.slots.get_mut(failure.receiver as usize) else { continue };
+            if let Some((token, len)) = failure.frame {
+                not_taken(slot, token, len);
+            }
+            match failure.blame {
+                Blame::Sender => guilty = Some(Breach::Grant(failure.status)),
+                Blame::Receiver => slot.break_off(Breach::Grant(failure.status)),
+            }
+        }
+        guilty
     }
 }
 

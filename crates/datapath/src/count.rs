@@ -23,6 +23,11 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
+    /// Takes back `n` that were added. To be called by the owning worker only.
+    pub fn take_back(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
+    }
+
     /// The value now.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -71,7 +76,10 @@ drops! {
     PortDown "port_down" "The receiver is not connected, or none of its queues is enabled.",
     RxFull "rx_full" "The receiver posted no buffers in time.",
     RxTooSmall "rx_too_small" "The receiver's buffer is too small, and it did not offer to merge several.",
-    RxRefused "rx_refused" "The host's kernel refused the frame.",
+    RxRefused "rx_refused" "The host's kernel refused the frame, or the receiver can't be given it as it is.",
+    Multicast "multicast" "A group that the receiver has not asked for.",
+    NotGranted "not_granted" "A page of the sender or the receiver is not granted as it should be.",
+    TooManySlots "too_many_slots" "The frame lies in more pieces than its kind of device allows.",
     OverMtu "over_mtu" "The frame is longer than the receiver's MTU.",
     CannotSegment "cannot_segment" "The receiver takes no such offload, and the headers do not allow doing it here.",
     Crossing "crossing" "Too many frames are on their way between two workers.",

@@ -50,6 +50,7 @@ impl Crossing {
             ticket: 0,
             next: 0,
             lost: 0,
+            breach: None,
         }))
     }
 
@@ -104,7 +105,7 @@ impl Crossing {
     /// Keeps an own parcel for the next time, and lets go of the memory that it pins.
     pub fn recycle(&mut self, mut parcel: Box<Parcel>) {
         parcel.burst.reset(crate::burst::BURST);
-        parcel.lost = 0;
+        (parcel.lost, parcel.breach) = (0, None);
         self.spare.push(parcel);
     }
 

@@ -24,6 +24,9 @@ impl Worker {
     pub(crate) fn settle_parcel(&mut self, at: usize, parcel: &Parcel) {
         let Some(slot) = self.slots.get_mut(at) else { return };
         slot.on.counters.lose(Drop::PortDown, parcel.lost);
+        if let Some(breach) = parcel.breach {
+            slot.break_off(breach);
+        }
         let complete = slot.tickets.returned(parcel.ticket);
         if slot.wait == Some(Wait::Parcels) {
             slot.wait = None;
@@ -43,7 +46,7 @@ impl Worker {
             let before = parcel.next;
             let whole = self.deliver_parcel(&mut parcel);
             moved |= parcel.next > before;
-            self.flush();
+            parcel.breach = self.flush().or(parcel.breach);
             if !whole {
                 self.crossing.hold(worker, parcel);
                 break;
@@ -71,9 +74,10 @@ impl Worker {
                 slot.break_off(breach);
             }
         }
+        self.later.set_receiver(at as u32);
         while let Some(frame) = parcel.burst.frames().get(parcel.next) {
             if let Fate::To(target) = frame.fate
-                && deliver_to(slot, &parcel.burst, parcel.next, target.tag, self.now).is_some()
+                && deliver_to(slot, &parcel.burst, parcel.next, target.tag, self.now, &mut self.later).is_some()
             {
                 return false;
             }

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::burst::Burst;
+use crate::port::Breach;
 use crate::topology::QueueId;
 
 /// Parcels that one worker may have under way.
@@ -29,6 +30,8 @@ pub struct Parcel {
     pub next: usize,
     /// Frames whose receiver was gone; the sender counts them.
     pub lost: u64,
+    /// What turned out to be wrong with the sender's bytes.
+    pub breach: Option<Breach>,
 }
 
 /// One worker's ends of the rings to and from one other worker.
@@ -163,6 +166,7 @@ mod tests {
             ticket: 7,
             next: 0,
             lost: 0,
+            breach: None,
         });
         assert!(lanes[2][0].as_mut().unwrap().out.push(parcel).is_ok());
         let there = lanes[0][2].as_mut().unwrap();

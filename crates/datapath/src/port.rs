@@ -6,8 +6,11 @@
 
 use std::any::Any;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use frame::Accepts;
+use ring::Later;
+use ring::copies::Status;
 use ring::device::Put;
 use ring::violation::Violation;
 use thiserror::Error;
@@ -21,6 +24,12 @@ pub enum Breach {
     /// The peer broke the ring protocol.
     #[error(transparent)]
     Protocol(#[from] Violation),
+    /// The peer broke the rules of its kind of device, in the words of that device.
+    #[error("{0}")]
+    Device(&'static str),
+    /// A page of the peer's is not granted, not any more, or not for what it is used for.
+    #[error("a page is not granted for what it is used for ({0})")]
+    Grant(Status),
     /// The device behind the port is not there any more.
     #[error("the device is gone")]
     Gone,
@@ -54,14 +63,27 @@ pub trait QueuePair: Send {
     /// The newest `n` fetched frames go back to where they were, as if never fetched.
     fn rewind(&mut self, n: usize);
 
+    /// Until when the peer has nothing more to say, although it may have published more: it has used up its rate.
+    fn rests(&self) -> Option<Instant> {
+        None
+    }
+
     /// What this receiver takes without our doing the work first.
     fn accepts(&self) -> Accepts;
 
     /// Says that about `n` frames follow, so that buffers can be looked up and their cache lines asked for.
     fn prepare(&mut self, n: usize) -> Result<(), Breach>;
 
-    /// Copies one frame into the peer's next buffers. On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
-    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Breach>;
+    /// Copies one frame into the peer's next buffers, or puts that off to `later`, which is settled before the next
+    /// [`flush`](Self::flush). On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
+    fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach>;
+
+    /// A frame that was put off could not be copied: the one that `later` knows by `token`. Its place is taken, but
+    /// the peer must not take it for a frame.
+    fn spoil(&mut self, token: u32) {
+        // A pair that puts nothing off has nothing to spoil.
+        let _ = token;
+    }
 
     /// After [`Put::Full`]: whether the peer has posted anything since. One that can't tell says yes.
     fn has_room(&mut self) -> Result<bool, Breach>;

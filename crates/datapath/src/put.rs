@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use frame::{Head, Headers, Offload, Segment, Segmenter, Sum, TagEdit};
+use ring::Later;
 use ring::device::Put;
 use ring::gather::Body;
 
@@ -24,12 +25,19 @@ enum Outcome {
 }
 
 /// Puts frame `i` of `burst` on the ring of `slot`, or drops and counts it there; or says until when it may wait.
-pub(crate) fn deliver_to(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit, now: Instant) -> Option<Instant> {
+pub(crate) fn deliver_to(
+    slot: &mut Slot,
+    burst: &Burst,
+    i: usize,
+    tag: TagEdit,
+    now: Instant,
+    later: &mut Later,
+) -> Option<Instant> {
     if !slot.is_sound() {
         slot.on.counters.lose(Drop::PortDown, 1);
         return None;
     }
-    match put(slot, burst, i, tag) {
+    match put(slot, burst, i, tag, later) {
         Ok(Outcome::Out(_)) => {}
         Ok(Outcome::Refused(reason)) => slot.on.counters.lose(reason, 1),
         Ok(Outcome::Full) => {
@@ -49,14 +57,14 @@ pub(crate) fn deliver_to(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit,
 
 /// Delivers frame `i` of `burst` to `slot`, and counts what the receiver took.
 #[inline]
-fn put(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Breach> {
+fn put(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit, later: &mut Later) -> Result<Outcome, Breach> {
     let frame = &burst.frames()[i];
     let pair = &mut *slot.on.pair;
     if tag == TagEdit::Keep && pair.accepts().takes(&frame.offload) {
-        let put = pair.put(&burst.packet(i))?;
+        let put = pair.put(&burst.packet(i), later)?;
         return Ok(taken(slot, put, frame.len));
     }
-    reworked(slot, burst, i, tag)
+    reworked(slot, burst, i, tag, later)
 }
 
 /// What a receiver's answer to a whole frame of `len` bytes means.
@@ -72,12 +80,23 @@ fn taken(slot: &mut Slot, put: Put, len: u32) -> Outcome {
         Put::Full => Outcome::Full,
         Put::TooBig => Outcome::Refused(Drop::RxTooSmall),
         Put::Refused => Outcome::Refused(Drop::RxRefused),
+        Put::Unwanted => Outcome::Refused(Drop::Multicast),
+    }
+}
+
+/// Takes back that the receiver took a frame of `len` bytes: it could not be copied.
+pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
+    slot.on.counters.rx_frames.take_back(1);
+    slot.on.counters.rx_bytes.take_back(len.into());
+    slot.on.counters.lose(Drop::NotGranted, 1);
+    if slot.is_sound() {
+        slot.on.pair.spoil(token);
     }
 }
 
 /// The slow way: a private copy of the head is edited, and offloads that the receiver doesn't take are worked off.
 #[cold]
-fn reworked(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Outcome, Breach> {
+fn reworked(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit, later: &mut Later) -> Result<Outcome, Breach> {
     let frame = &burst.frames()[i];
     let (mut head, mut headers, mut offload) = (*burst.head(i), frame.headers, frame.offload);
     if tag.apply(&mut head, &mut headers, &mut offload).is_err() {
@@ -86,12 +105,12 @@ fn reworked(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit) -> Result<Ou
     let body = burst.body(i);
     let accepts = slot.on.pair.accepts();
     if accepts.takes(&offload) {
-        return whole(slot, &head, &headers, &offload, body);
+        return whole(slot, &head, &headers, &offload, body, later);
     }
     if offload.gso.is_some_and(|gso| !accepts.takes(&Offload { gso: Some(gso), ..offload })) {
-        return segmented(slot, &head, &headers, &offload, body);
+        return segmented(slot, &head, &headers, &offload, body, later);
     }
-    completed(slot, head, &headers, offload, body)
+    completed(slot, head, &headers, offload, body, later)
 }
 
 fn whole(
@@ -100,9 +119,10 @@ fn whole(
     headers: &Headers,
     offload: &Offload,
     body: Body<'_>,
+    later: &mut Later,
 ) -> Result<Outcome, Breach> {
     let packet = Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body };
-    let put = slot.on.pair.put(&packet)?;
+    let put = slot.on.pair.put(&packet, later)?;
     Ok(taken(slot, put, packet.len()))
 }
 
@@ -113,13 +133,14 @@ fn completed(
     headers: &Headers,
     mut offload: Offload,
     body: Body<'_>,
+    later: &mut Later,
 ) -> Result<Outcome, Breach> {
     if let Some(csum) = offload.csum.take()
         && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(body)).is_err()
     {
         return Ok(Outcome::Refused(Drop::CannotSegment));
     }
-    whole(slot, &head, headers, &offload, body)
+    whole(slot, &head, headers, &offload, body, later)
 }
 
 /// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out as far as there is room.
@@ -129,6 +150,7 @@ fn segmented(
     headers: &Headers,
     offload: &Offload,
     body: Body<'_>,
+    later: &mut Later,
 ) -> Result<Outcome, Breach> {
     let len = head.len() as u32 + body.len();
     let Some(segments) = offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok()) else {
@@ -138,7 +160,7 @@ fn segmented(
     let (mut out, mut made) = (0, 0);
     for segment in segments {
         made += 1;
-        match put_segment(&mut *slot.on.pair, segment, head, body, partial)? {
+        match put_segment(&mut *slot.on.pair, segment, head, body, partial, later)? {
             (Put::Done, len) => {
                 taken(slot, Put::Done, len);
                 out += 1;
@@ -146,6 +168,7 @@ fn segmented(
             (put, len) if out == 0 => return Ok(taken(slot, put, len)),
             (Put::TooBig, _) => slot.on.counters.lose(Drop::RxTooSmall, 1),
             (Put::Refused, _) => slot.on.counters.lose(Drop::RxRefused, 1),
+            (Put::Unwanted, _) => slot.on.counters.lose(Drop::Multicast, 1),
             (Put::Full, _) => slot.on.counters.lose(Drop::RxFull, 1),
         }
     }
@@ -160,6 +183,7 @@ fn put_segment(
     head: &Head,
     body: Body<'_>,
     partial: bool,
+    later: &mut Later,
 ) -> Result<(Put, u32), Breach> {
     let (in_head, rest) = payload(&segment, head, body);
     let offload = if partial {
@@ -177,7 +201,7 @@ fn put_segment(
     bytes[headers.len()..len].copy_from_slice(in_head);
     let headers_len = u16::from(segment.headers_len);
     let packet = Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest };
-    Ok((pair.put(&packet)?, packet.len()))
+    Ok((pair.put(&packet, later)?, packet.len()))
 }
 
 /// A segment's payload: what of it is in the private head, and what behind.

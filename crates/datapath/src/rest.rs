@@ -25,15 +25,20 @@ impl Worker {
         }
     }
 
-    /// Receivers that frames wait for, and when the first of those waits ends.
+    /// Receivers that frames wait for, and when the first wait of any kind ends.
     pub(crate) fn full_receivers(&self) -> (Vec<usize>, Option<Instant>) {
         let mut receivers = Vec::new();
         let mut until = None;
         for &at in &self.active {
-            if let Some(Some(Wait::Receiver { slot, until: end })) = self.slots.get(at).map(|slot| slot.wait) {
-                receivers.push(slot);
-                until = Some(until.map_or(end, |u: Instant| u.min(end)));
-            }
+            let end = match self.slots.get(at).and_then(|slot| slot.wait) {
+                Some(Wait::Receiver { slot, until }) => {
+                    receivers.push(slot);
+                    until
+                }
+                Some(Wait::Rest { until }) => until,
+                Some(Wait::Parcels) | None => continue,
+            };
+            until = Some(until.map_or(end, |u: Instant| u.min(end)));
         }
         for parcel in self.crossing.held() {
             receivers.extend(self.slots.find(parcel.receiver));

@@ -57,6 +57,11 @@ pub enum Wait {
     },
     /// Too much is under way to other workers; something coming back ends the wait.
     Parcels,
+    /// The sender has used up its rate.
+    Rest {
+        /// When it may go on.
+        until: Instant,
+    },
 }
 
 /// A pair and all that its worker keeps with it.

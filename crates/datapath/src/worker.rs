@@ -9,6 +9,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use ring::Later;
+
 use crate::burst::{BURST, Burst};
 use crate::count::WorkerCounters;
 use crate::crossing::Crossing;
@@ -37,6 +39,7 @@ pub struct Worker {
     pub(crate) burst: Burst,
     pub(crate) crossing: Crossing,
     pub(crate) dirty: Vec<usize>,
+    pub(crate) later: Later,
     pub(crate) now: Instant,
     pub(crate) seconds: u32,
     pub(crate) topology: Arc<Topology>,
@@ -70,6 +73,7 @@ impl Worker {
             burst: Burst::new(),
             crossing: Crossing::new(lanes),
             dirty: Vec::with_capacity(BURST),
+            later: Later::new(),
             now,
             seconds: shared.seconds(now),
             topology: Arc::default(),

@@ -16,8 +16,10 @@ use datapath::packet::Packet;
 use datapath::port::{Breach, Notified, QueuePair};
 use datapath::topology::QueueId;
 use frame::{Accepts, VNET_LEN, vnet};
+use ring::Later;
+use ring::copies::{Copies, Status};
 use ring::device::Put;
-use ring::gather::{Chain, Gather};
+use ring::gather::{Body, Chain, Gather};
 use ring::region::{MapError, Memory};
 use switch::{PortId, PortRule};
 use thiserror::Error;
@@ -26,6 +28,8 @@ use crate::tun;
 
 /// Frames that a queue may have read and not yet delivered.
 const BUFFERS: u64 = 32;
+/// Pieces that a frame in granted pages may have.
+const PIECES: usize = 1024;
 /// Bytes of each buffer: the longest frame and its header, in whole pages.
 const BUFFER: u64 = (MAX_FRAME as u64 + VNET_LEN as u64).next_multiple_of(4096);
 
@@ -162,6 +166,8 @@ struct TapQueue {
     lengths: VecDeque<u32>,
     done: u64,
     fetched: u64,
+    /// Made when first needed.
+    landing: Option<Box<Landing>>,
 }
 
 impl TapQueue {
@@ -176,6 +182,7 @@ impl TapQueue {
             lengths: VecDeque::with_capacity(BUFFERS as usize),
             done: 0,
             fetched: 0,
+            landing: None,
         })
     }
 
@@ -215,6 +222,60 @@ impl TapQueue {
     }
 }
 
+/// A private place for frames whose bytes lie in pages that are not mapped here: the kernel takes only bytes that are.
+struct Landing {
+    memory: Arc<Memory>,
+    copies: Copies,
+    gather: Gather,
+}
+
+impl Landing {
+    fn new() -> Result<Self, MapError> {
+        let memory = Arc::new(Memory::anonymous(BUFFER as usize)?);
+        Ok(Landing { memory, copies: Copies::new(PIECES, 1)?, gather: Gather::new(0) })
+    }
+
+    /// Brings `body` here.
+    fn bring(&mut self, body: Body<'_>) -> Result<Chain, Status> {
+        body.bring(&mut self.copies, &self.memory, 0)?;
+        self.gather.clear();
+        self.gather.push_range(&self.memory, 0, body.len()).map_err(|_| Status::BAD_PAGE)
+    }
+}
+
+impl TapQueue {
+    /// Writes a frame whose body is granted: it is copied to private memory first.
+    #[cold]
+    fn put_granted(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach> {
+        let mut landing = match self.landing.take() {
+            Some(landing) => landing,
+            None => match Landing::new() {
+                Ok(landing) => Box::new(landing),
+                Err(_) => return Ok(Put::Refused),
+            },
+        };
+        let put = match landing.bring(packet.body) {
+            Ok(chain) => self.write(packet, landing.gather.body(chain)),
+            Err(status) => {
+                later.blame_sender(status);
+                Ok(Put::Refused)
+            }
+        };
+        self.landing = Some(landing);
+        put
+    }
+
+    fn write(&self, packet: &Packet<'_>, body: Body<'_>) -> Result<Put, Breach> {
+        let header = vnet::encode(packet.offload, packet.headers_len);
+        match body.write_to(self.fd.as_fd(), &[&header, packet.head]) {
+            Ok(_) => Ok(Put::Done),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Put::Full),
+            Err(error) if is_gone(&error) => Err(Breach::Gone),
+            Err(_) => Ok(Put::Refused),
+        }
+    }
+}
+
 /// Whether the device was deleted under us.
 fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBADFD)
@@ -243,14 +304,11 @@ impl QueuePair for TapQueue {
         Ok(())
     }
 
-    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Breach> {
-        let header = vnet::encode(packet.offload, packet.headers_len);
-        match packet.body.write_to(self.fd.as_fd(), &[&header, packet.head]) {
-            Ok(_) => Ok(Put::Done),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Put::Full),
-            Err(error) if is_gone(&error) => Err(Breach::Gone),
-            Err(_) => Ok(Put::Refused),
+    fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach> {
+        if packet.body.is_granted() {
+            return self.put_granted(packet, later);
         }
+        self.write(packet, packet.body)
     }
 
     fn has_room(&mut self) -> Result<bool, Breach> {

@@ -5,10 +5,13 @@
 //! takes ([`Buffers::fit`]), and then filling exactly those ([`Buffers::fill`]): all or nothing.
 
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 
+use crate::copies::{Local, Place};
 use crate::copy::copy;
 use crate::device::MAX_SPANS;
 use crate::gather::{Body, Span};
+use crate::later::Later;
 use crate::walk::Sink;
 
 /// Most buffers that are taken ahead, and so most that one frame may take: a frame of 64 KiB in buffers of 256 bytes.
@@ -173,6 +176,43 @@ impl Buffers {
         }
     }
 
+    /// How many pieces the oldest `n` buffers lie in.
+    pub(crate) fn pieces(&self, n: usize) -> usize {
+        (0..n).map(|i| 1 + self.buffer(i).more as usize).sum()
+    }
+
+    /// [`fill`](Self::fill) with a body that is granted: it is only copied when `later` is settled.
+    #[cold]
+    pub(crate) fn fill_later(
+        &mut self,
+        n: usize,
+        net: &[u8],
+        head: &[u8],
+        body: Body<'_>,
+        later: &mut Later,
+        mut used: impl FnMut(u32),
+    ) {
+        let mut left = net.len() as u64 + head.len() as u64 + u64::from(body.len());
+        let mut cursor = Cursor::new(self, n);
+        for bytes in [net, head] {
+            // SAFETY: a private slice.
+            unsafe { cursor.write(bytes.as_ptr(), bytes.len()) };
+        }
+        for piece in body.granted() {
+            let mut from = piece.at;
+            cursor.each_room(piece.len.into(), |to, len| {
+                later.copy(Place::Granted(from), Place::Local(Local::new(to)), len as u32);
+                from.offset += len as u16;
+            });
+        }
+        for _ in 0..n {
+            let now = u64::from(self.buffer(0).len).min(left);
+            left -= now;
+            self.drop_oldest();
+            used(now as u32);
+        }
+    }
+
     #[inline(always)]
     fn drop_oldest(&mut self) {
         let more = self.buffer(0).more;
@@ -240,7 +280,19 @@ impl<'a> Cursor<'a> {
     ///
     /// # Safety
     /// `len` bytes must be mapped readable at `from`.
-    unsafe fn write(&mut self, mut from: *const u8, mut len: usize) {
+    unsafe fn write(&mut self, mut from: *const u8, len: usize) {
+        self.each_room(len, |to, now| {
+            // SAFETY: the caller's promise, and within a span whose memory the ring keeps mapped.
+            unsafe {
+                copy(from, to.as_ptr(), now);
+                from = from.add(now);
+            }
+        });
+    }
+
+    /// Calls `each` with the places where the next `len` bytes belong; what does not fit is left out.
+    #[inline(always)]
+    fn each_room(&mut self, mut len: usize, mut each: impl FnMut(NonNull<u8>, usize)) {
         while len > 0 {
             if self.span.len == 0 {
                 if !self.next_span() {
@@ -249,12 +301,9 @@ impl<'a> Cursor<'a> {
                 continue;
             }
             let now = len.min(self.span.len as usize);
-            // SAFETY: the caller's promise, and within a span whose memory the ring keeps mapped.
-            unsafe {
-                copy(from, self.span.at.as_ptr(), now);
-                from = from.add(now);
-                self.span.at = self.span.at.add(now);
-            }
+            each(self.span.at, now);
+            // SAFETY: `now` is at most the span's length.
+            self.span.at = unsafe { self.span.at.add(now) };
             self.span.len -= now as u32;
             len -= now;
         }

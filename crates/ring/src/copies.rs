@@ -9,6 +9,7 @@
 //! - Pins, operations and staging are forgotten together, by [`Copies::clear`].
 //! - Nothing ever refers to the bytes: they are copied, by us or by the hypervisor.
 
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -96,6 +97,24 @@ impl Status {
     #[inline]
     pub fn is_done(self) -> bool {
         self == Self::DONE
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            0 => "done",
+            1 => "not tried",
+            2 => "memory cut off",
+            -1 => "refused",
+            -2 => "no such domain",
+            -3 => "no such reference",
+            -8 => "permission denied",
+            -9 => "no such page",
+            -10 => "beyond the page",
+            -12 => "page not present",
+            other => return write!(f, "status {other}"),
+        })
     }
 }
 
@@ -281,6 +300,19 @@ impl Copies {
         let (place, _) = self.stage.run(at.min(self.stage_len - 1) as u64, &mut 0)?;
         self.staged = end;
         Some((Stage { at: at as u32, len: len as u32 }, Place::Local(Local::new(place))))
+    }
+
+    /// The place `offset` bytes into `stage`. `None`: that is not in it.
+    pub fn place_in(&self, stage: Stage, offset: u32) -> Option<Place> {
+        let at = stage.at.checked_add(offset).filter(|_| offset < stage.len)?;
+        let (place, _) = self.stage.run(at.into(), &mut 0)?;
+        Some(Place::Local(Local::new(place)))
+    }
+
+    /// How many more private bytes there is room for before the next [`clear`](Self::clear).
+    #[inline]
+    pub fn staging(&self) -> usize {
+        self.stage_len - self.staged
     }
 
     /// A private copy of `bytes`, to be copied from.

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use crate::gather::{Body, Chain, Gather};
+use crate::later::Later;
 use crate::region::Memory;
 use crate::violation::Violation;
 
@@ -57,8 +58,11 @@ pub enum Put {
     /// It does not fit: without mergeable buffers, into the next buffer; with them, into as many as one frame may
     /// take. None was taken.
     TooBig,
-    /// The receiver refuses the frame as such. Rings never say so; links to the host do.
+    /// The receiver refuses the frame as such. Virtqueues say so of granted frames that are in too many pieces; links to
+    /// the host when the host's kernel does.
     Refused,
+    /// The receiver has said that it does not want such frames.
+    Unwanted,
 }
 
 /// The device side of one virtqueue.
@@ -111,9 +115,23 @@ pub trait DeviceRing: Send + Sized {
     /// private bytes; `body`, bytes that still lie with their sender. The number of buffers is written to bytes
     /// 10 and 11 of a `net` of 12 bytes. With `mergeable` a frame takes as many buffers as it needs, otherwise one.
     ///
+    /// A body that is granted is not copied yet, but put off to `later`, which has to be settled before the next
+    /// [`publish`](Self::publish).
+    ///
     /// # Errors
     /// What the peer did wrong with the next buffer.
-    fn put(&mut self, net: &mut [u8], head: &[u8], body: Body<'_>, mergeable: bool) -> Result<Put, Violation>;
+    fn put(
+        &mut self,
+        net: &mut [u8],
+        head: &[u8],
+        body: Body<'_>,
+        mergeable: bool,
+        later: &mut Later,
+    ) -> Result<Put, Violation>;
+
+    /// Rx: the frame that `later` knows by `token` could not be copied: its buffers go back to the peer with nothing in
+    /// them. Only before the [`publish`](Self::publish) after it was put.
+    fn spoil(&mut self, token: u32);
 
     /// Makes everything that was completed or put since the last time visible to the peer, all at once. True when
     /// the peer wants an interrupt for it.

@@ -11,7 +11,11 @@
 //!   there: it gives wrong bytes, never wild ones.
 //! - The bytes themselves are never referred to, only copied through raw pointers; that the peer changes them
 //!   meanwhile is expected.
+//!
+//! A gather may hold *granted* pieces instead: numbers that only a hypervisor can resolve ([`Engine`]). They are kept
+//! in a list of their own, so nothing that follows spans can take them for addresses: to it they are no bytes at all.
 
+use std::fmt::Debug;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,8 +23,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use crate::copies::{Copies, Status};
 use crate::copy::{copy, prefetch};
 use crate::device::MAX_SPANS;
+use crate::grant::{Granted, PAGE};
+use crate::later::{fetch_granted, read_granted};
 use crate::region::Memory;
 use crate::violation::Violation;
 
@@ -41,6 +48,20 @@ impl Span {
     pub(crate) const EMPTY: Span = Span { at: NonNull::dangling(), len: 0 };
 }
 
+/// One piece of a page that is granted and not mapped; it lies within the page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) at: Granted,
+    pub(crate) len: u16,
+}
+
+/// Whoever makes copies with granted ends.
+pub trait Engine: Debug + Send + Sync {
+    /// Runs what waits in `copies`. What became of each is its status; one that fails does not keep the others from
+    /// being made.
+    fn run(&self, copies: &mut Copies);
+}
+
 /// The buffers of a burst of chains, wherever their bytes lie. The only way from safe code to bytes that a peer may
 /// be changing.
 #[derive(Debug)]
@@ -49,6 +70,10 @@ pub struct Gather {
     max_spans: usize,
     /// What the spans point into.
     pins: Vec<Arc<Memory>>,
+    /// Granted pieces; then there are no spans.
+    granted: Vec<Piece>,
+    /// Who copies them.
+    engine: Option<Arc<dyn Engine>>,
 }
 
 // SAFETY: the spans point into memory that the pins keep mapped for the whole process, and that is only reached
@@ -83,7 +108,13 @@ impl Gather {
     /// Room for `max_spans` pieces of memory (at least as many as one chain can have). Nothing is allocated later.
     pub fn new(max_spans: usize) -> Self {
         let max_spans = max_spans.clamp(MAX_SPANS, u32::MAX as usize);
-        Self { spans: Vec::with_capacity(max_spans), max_spans, pins: Vec::with_capacity(PINS) }
+        Self {
+            spans: Vec::with_capacity(max_spans),
+            max_spans,
+            pins: Vec::with_capacity(PINS),
+            granted: Vec::new(),
+            engine: None,
+        }
     }
 
     /// Forgets all chains, and lets go of the memory they were in. To be called at the end of a burst: a worker
@@ -91,13 +122,16 @@ impl Gather {
     pub fn clear(&mut self) {
         self.spans.clear();
         self.pins.clear();
+        if self.engine.take().is_some() {
+            self.granted.clear();
+        }
     }
 
     /// The bytes of `chain`. A chain from before a [`clear`](Self::clear), or of another gather, gives some other
     /// bytes, or fewer.
     #[inline]
     pub fn body(&self, chain: Chain) -> Body<'_> {
-        Body { spans: self.spans_of(chain), skip: 0, len: chain.len }
+        Body { spans: self.spans_of(chain), skip: 0, len: chain.len, gather: Some(self), first: chain.first }
     }
 
     #[inline]
@@ -129,9 +163,38 @@ impl Gather {
         Ok(self.chain_from(mark, len))
     }
 
+    /// Appends granted pieces as a chain; `engine` can copy them. `None` when there is no room, a piece reaches beyond its
+    /// page, or chains of another kind are here: then nothing was appended.
+    pub fn push_granted(
+        &mut self,
+        engine: &Arc<dyn Engine>,
+        pieces: impl IntoIterator<Item = (Granted, u16)>,
+    ) -> Option<Chain> {
+        if !self.spans.is_empty() || self.engine.as_ref().is_some_and(|own| !same(own, engine)) {
+            return None;
+        }
+        let first = self.granted.len();
+        let mut len = 0;
+        for (at, bytes) in pieces {
+            if self.granted.len() == self.max_spans || usize::from(at.offset) + usize::from(bytes) > PAGE {
+                self.granted.truncate(first);
+                return None;
+            }
+            self.granted.push(Piece { at, len: bytes });
+            len += u32::from(bytes);
+        }
+        self.engine.get_or_insert_with(|| Arc::clone(engine));
+        Some(Chain { first: first as u32, count: (self.granted.len() - first) as u32, len })
+    }
+
     /// Appends a chain of another gather, without copying its bytes: for the way from one worker to another. `None`
     /// when there is no room.
     pub fn append_from(&mut self, other: &Gather, chain: Chain) -> Option<Chain> {
+        if let Some(engine) = &other.engine {
+            let first = chain.first as usize;
+            let pieces = other.granted.get(first..first + chain.count as usize).unwrap_or_default();
+            return self.push_granted(engine, pieces.iter().map(|piece| (piece.at, piece.len)));
+        }
         let spans = other.spans_of(chain);
         if self.spans.len() + spans.len() > self.max_spans {
             return None;
@@ -197,10 +260,14 @@ impl Gather {
 /// Bytes that lie with their sender, in one or more pieces. Reading them twice may give two different results.
 #[derive(Clone, Copy, Debug)]
 pub struct Body<'a> {
+    /// None at all when the bytes are granted.
     spans: &'a [Span],
-    /// Bytes to leave out at the start of the first span: at most its length.
+    /// Bytes to leave out at the start of the first span: at most its length. Or, when they are granted, of all pieces.
     skip: u32,
     len: u32,
+    gather: Option<&'a Gather>,
+    /// The first granted piece.
+    first: u32,
 }
 
 // SAFETY: as for `Gather`, which it borrows.
@@ -212,7 +279,7 @@ impl<'a> Body<'a> {
     /// No bytes.
     #[inline]
     pub const fn empty() -> Self {
-        Self { spans: &[], skip: 0, len: 0 }
+        Self { spans: &[], skip: 0, len: 0, gather: None, first: 0 }
     }
 
     /// How many bytes.
@@ -240,12 +307,68 @@ impl<'a> Body<'a> {
             skip -= u64::from(first.len);
             spans = rest;
         }
-        Body { spans, skip: if spans.is_empty() { 0 } else { skip as u32 }, len }
+        Body { spans, skip: skip as u32, len, ..*self }
     }
 
-    /// Copies from the start into `buf`; returns how many bytes were copied: the lesser of both lengths.
+    /// Whether they lie in granted pages, where only a hypervisor gets at them.
     #[inline]
+    pub fn is_granted(&self) -> bool {
+        self.spans.is_empty() && self.len > 0
+    }
+
+    /// Who can copy them, if they are granted.
+    pub fn engine(&self) -> Option<&'a Arc<dyn Engine>> {
+        self.gather.and_then(|gather| gather.engine.as_ref())
+    }
+
+    /// The gather that they are in.
+    pub(crate) fn gather(&self) -> Option<&'a Gather> {
+        self.gather
+    }
+
+    /// In how many pieces they lie, at most.
+    pub fn fragments(&self) -> usize {
+        match self.is_granted() {
+            true => self.granted().count(),
+            false => self.spans.len(),
+        }
+    }
+
+    /// The granted pieces, none of them empty.
+    pub(crate) fn granted(&self) -> impl Iterator<Item = Piece> + use<'a> {
+        let all = self.gather.and_then(|gather| gather.granted.get(self.first as usize..)).unwrap_or_default();
+        let (mut skip, mut left) = (self.skip, if self.spans.is_empty() { self.len } else { 0 });
+        all.iter()
+            .map_while(move |piece| {
+                if left == 0 {
+                    return None;
+                }
+                let out = skip.min(u32::from(piece.len));
+                let now = (u32::from(piece.len) - out).min(left);
+                (skip, left) = (skip - out, left - now);
+                let at = Granted { offset: piece.at.offset + out as u16, ..piece.at };
+                Some(Piece { at, len: now as u16 })
+            })
+            .filter(|piece| piece.len > 0)
+    }
+
+    /// Copies granted bytes to address `addr` of `mem`, now, with the room that `copies` has when it is empty.
+    ///
+    /// # Errors
+    /// What became of the first copy that was not made.
+    pub fn bring(&self, copies: &mut Copies, mem: &Arc<Memory>, addr: u64) -> Result<(), Status> {
+        fetch_granted(self, copies, |copies, offset, len| copies.place(mem, addr + u64::from(offset), len).ok())
+    }
+
+    /// Copies from the start into `buf`; returns how many bytes were copied: the lesser of both lengths. Fewer when they
+    /// are granted, and can't be had.
     pub fn read(&self, buf: &mut [u8]) -> usize {
+        if self.is_granted() { read_granted(self, buf) } else { self.read_mapped(buf) }
+    }
+
+    /// [`read`](Self::read) for bytes that are not granted; those that are, are none to it.
+    #[inline]
+    pub fn read_mapped(&self, buf: &mut [u8]) -> usize {
         let mut done = 0;
         self.pieces(buf.len() as u32, |from, len| {
             // SAFETY: `len` bytes are mapped at `from`; the pieces are not longer than `buf` in all.
@@ -260,8 +383,11 @@ impl<'a> Body<'a> {
     /// One `writev(2)` of the `prefix` pieces and then the body to `fd`; returns how many bytes it took.
     ///
     /// # Errors
-    /// What `writev(2)` says; `InvalidInput` when there are more than 1024 pieces.
+    /// What `writev(2)` says; `InvalidInput` when there are more than 1024 pieces, or they are granted.
     pub fn write_to(&self, fd: BorrowedFd<'_>, prefix: &[&[u8]]) -> io::Result<usize> {
+        if self.is_granted() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "granted bytes can't be written"));
+        }
         let mut list = [const { MaybeUninit::<libc::iovec>::uninit() }; IOV_MAX];
         let mut count = 0;
         let mut add = |base: *const u8, len: usize| {
@@ -297,6 +423,11 @@ impl<'a> Body<'a> {
             (left, skip) = (left - now, 0);
         }
     }
+}
+
+/// Whether both are the same.
+pub(crate) fn same(a: &Arc<dyn Engine>, b: &Arc<dyn Engine>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub mod gather;
 pub mod grant;
 #[cfg(not(all(test, loom)))]
 pub mod interrupt;
+#[cfg(not(all(test, loom)))]
+pub mod later;
 #[cfg(all(test, not(loom)))]
 mod model;
 #[cfg(not(all(test, loom)))]
@@ -53,7 +55,8 @@ pub mod xen;
 #[cfg(not(all(test, loom)))]
 pub use {
     device::{DeviceRing, Put, RingConfig},
-    gather::{Body, Chain, Gather},
+    gather::{Body, Chain, Engine, Gather},
+    later::Later,
     packed::device::PackedDevice,
     region::{MapError, Memory, RegionSpec},
     split::device::SplitDevice,

@@ -14,7 +14,7 @@ use datapath::flowcache::Fate;
 use datapath::packet::Packet;
 use datapath::port::{Breach, Notified, QueuePair};
 use frame::Accepts;
-use ring::{DeviceRing, Memory, Put, RingConfig, Violation};
+use ring::{DeviceRing, Later, Memory, Put, RingConfig, Violation};
 
 use crate::event::Event;
 use crate::feature::{Features, bit};
@@ -231,7 +231,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         Ok(())
     }
 
-    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Breach> {
+    fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach> {
         let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
             return Ok(Put::Full);
         };
@@ -239,9 +239,15 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         offload.valid &= self.accepts.csum;
         let mut net = frame::vnet::encode(&offload, packet.headers_len);
         let net = net.get_mut(..self.vnet_len).unwrap_or_default();
-        let put = rx.ring.put(net, packet.head, packet.body, self.mergeable);
+        let put = rx.ring.put(net, packet.head, packet.body, self.mergeable, later);
         rx.unpublished |= put == Ok(Put::Done);
         put.map_err(|violation| self.reason(violation))
+    }
+
+    fn spoil(&mut self, token: u32) {
+        if let Some(rx) = &mut self.rx {
+            rx.ring.spoil(token);
+        }
     }
 
     fn has_room(&mut self) -> Result<bool, Breach> {

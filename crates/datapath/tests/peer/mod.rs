@@ -12,6 +12,7 @@ use datapath::packet::Packet;
 use datapath::port::{Breach, Notified, QueuePair};
 use datapath::topology::QueueId;
 use frame::{Accepts, VNET_LEN};
+use ring::Later;
 use ring::device::Put;
 use ring::region::Memory;
 use rustix::event::{EventfdFlags, eventfd};
@@ -166,7 +167,7 @@ impl QueuePair for Pair {
         Ok(())
     }
 
-    fn put(&mut self, packet: &Packet<'_>) -> Result<Put, Breach> {
+    fn put(&mut self, packet: &Packet<'_>, _: &mut Later) -> Result<Put, Breach> {
         let mut state = self.peer.state.lock().unwrap();
         if state.received.len() >= state.room {
             return Ok(Put::Full);

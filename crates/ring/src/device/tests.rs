@@ -1,5 +1,6 @@
 //! What both layouts must do, each against its model.
 
+use crate::later::Later;
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
@@ -228,7 +229,7 @@ fn receives<M: Model>(size: u16, start: u32, mergeable: bool, net: usize, ops: V
                     room += buffer.len;
                     room >= total
                 });
-                let result = device.put(&mut header, &head, gather.body(chain), mergeable).unwrap();
+                let result = device.put(&mut header, &head, gather.body(chain), mergeable, &mut Later::new()).unwrap();
                 let expected = match (free.front(), count) {
                     (Some(_), Some(0)) => Put::Done,
                     (Some(_), Some(_)) if mergeable => Put::Done,
@@ -300,7 +301,10 @@ fn survives<M: Model>(size: u16, mergeable: bool, bytes: &[u8], seed: u32) {
             mem.write(index, &(round * (size / 4)).to_le_bytes()).unwrap();
             let result = if receive {
                 let mut net = [0; 12];
-                device.prepare(40).and_then(|_| device.put(&mut net, &[1; 300], Body::empty(), mergeable)).map(|_| ())
+                device
+                    .prepare(40)
+                    .and_then(|_| device.put(&mut net, &[1; 300], Body::empty(), mergeable, &mut Later::new()))
+                    .map(|_| ())
             } else {
                 gather.clear();
                 chains.clear();
@@ -507,8 +511,8 @@ fn refuses_for_good<M: Model>() {
     }
     model.publish();
     let mut net = [0; 12];
-    assert_eq!(device.put(&mut net, &[0; 16 * 256], Body::empty(), true).unwrap(), Put::TooBig);
-    assert_eq!(device.put(&mut net, &[0; 16 * 256 - 12], Body::empty(), true).unwrap(), Put::Done);
+    assert_eq!(device.put(&mut net, &[0; 16 * 256], Body::empty(), true, &mut Later::new()).unwrap(), Put::TooBig);
+    assert_eq!(device.put(&mut net, &[0; 16 * 256 - 12], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
     assert_eq!(net[10..], 256u16.to_le_bytes());
     device.publish();
     assert_eq!(model.used().len(), 256);
@@ -521,10 +525,10 @@ fn refuses_for_good<M: Model>() {
         model.add(&pieces, Layout::Indirect(0, BORDER + 0x4000 * n)).unwrap();
     }
     model.publish();
-    assert_eq!(device.put(&mut net, &[0; 4000], Body::empty(), true).unwrap(), Put::TooBig);
-    assert_eq!(device.put(&mut net, &[0; 1500], Body::empty(), true).unwrap(), Put::Done);
-    assert_eq!(device.put(&mut net, &[0; 1500], Body::empty(), true).unwrap(), Put::Done);
-    assert_eq!(device.put(&mut net, &[0; 1500], Body::empty(), true).unwrap(), Put::Full);
+    assert_eq!(device.put(&mut net, &[0; 4000], Body::empty(), true, &mut Later::new()).unwrap(), Put::TooBig);
+    assert_eq!(device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
+    assert_eq!(device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
+    assert_eq!(device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(), Put::Full);
 }
 
 #[test]
@@ -607,8 +611,8 @@ fn tells_after_what_was_good<M: Model>() {
     model.add(&[Piece { addr: END - 1, len: 60, write: true }], Layout::Direct).unwrap();
     model.publish();
     assert_eq!(device.prepare(9), Ok(1));
-    assert_eq!(device.put(&mut [0; 12], &[0; 48], Body::empty(), true), Ok(Put::Done));
-    assert_eq!(device.put(&mut [0; 12], &[0; 48], Body::empty(), true), Err(bad));
+    assert_eq!(device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut Later::new()), Ok(Put::Done));
+    assert_eq!(device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut Later::new()), Err(bad));
 }
 
 #[test]
@@ -739,7 +743,7 @@ fn a_frame_of_four_gigabytes_is_too_big() {
         model.add(&[piece(true)], Layout::Direct).unwrap();
     }
     model.publish();
-    assert_eq!(device.put(&mut [0; 12], &[], gather.body(chain), true).unwrap(), Put::TooBig);
+    assert_eq!(device.put(&mut [0; 12], &[], gather.body(chain), true, &mut Later::new()).unwrap(), Put::TooBig);
 }
 
 /// While another thread scribbles all over ring and descriptors, the worst is a violation.
@@ -769,7 +773,10 @@ fn survives_a_scribbler<M: Model>() {
             let result = if round / 100 % 2 == 0 {
                 device.fetch(&mut gather, &mut chains, 40).map(|n| device.complete(n))
             } else {
-                device.prepare(40).and_then(|_| device.put(&mut [0; 12], &[1; 300], Body::empty(), true)).map(drop)
+                device
+                    .prepare(40)
+                    .and_then(|_| device.put(&mut [0; 12], &[1; 300], Body::empty(), true, &mut Later::new()))
+                    .map(drop)
             };
             for chain in &chains {
                 gather.body(*chain).read(&mut [0; 2000]);

@@ -1,5 +1,6 @@
 //! Both drivers against both devices of this crate, and against devices that lie.
 
+use crate::later::Later;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -123,7 +124,7 @@ fn receives<D: DriverRing, B: DeviceRing>(start: u32) {
     let gather = Gather::new(1);
     let empty = gather.body(Default::default());
     let mut net = [0; 12];
-    assert_eq!(device.put(&mut net, &[7; 25], empty, true).unwrap(), Put::Done);
+    assert_eq!(device.put(&mut net, &[7; 25], empty, true, &mut Later::new()).unwrap(), Put::Done);
     assert_eq!(collect(&mut driver), [], "a frame appears as a whole");
     device.publish();
     let used = collect(&mut driver);

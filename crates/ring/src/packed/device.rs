@@ -13,6 +13,7 @@ use crate::buffers::{Buffers, Fit};
 use crate::copy::{CACHE_LINE, prefetch};
 use crate::device::{DeviceRing, MAX_CHAIN, Put, RingConfig};
 use crate::gather::{Body, Chain, Gather, Span};
+use crate::later::Later;
 use crate::notify::{self, Place};
 use crate::region::Memory;
 use crate::violation::Violation;
@@ -104,7 +105,14 @@ impl DeviceRing for PackedDevice {
     }
 
     #[inline]
-    fn put(&mut self, net: &mut [u8], head: &[u8], body: Body<'_>, mergeable: bool) -> Result<Put, Violation> {
+    fn put(
+        &mut self,
+        net: &mut [u8],
+        head: &[u8],
+        body: Body<'_>,
+        mergeable: bool,
+        later: &mut Later,
+    ) -> Result<Put, Violation> {
         let total = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let n = loop {
             match self.buffers.fit(total, mergeable) {
@@ -122,9 +130,16 @@ impl DeviceRing for PackedDevice {
         if let Some(count) = net.get_mut(10..12) {
             count.copy_from_slice(&(n as u16).to_le_bytes());
         }
+        if body.is_granted() {
+            return Ok(self.put_later(n, net, head, body, later));
+        }
         let (ring, done) = (&self.ring, &mut self.done);
         self.buffers.fill(n, net, head, body, |used| done.give_back(ring, used));
         Ok(Put::Done)
+    }
+
+    fn spoil(&mut self, token: u32) {
+        self.done.spoil(&self.ring, token as u16, (token >> 16) as u16);
     }
 
     #[inline]
@@ -158,6 +173,23 @@ impl DeviceRing for PackedDevice {
     fn position(&self) -> u32 {
         let word = u32::from(self.done.next.to_word());
         word | word << 16
+    }
+}
+
+impl PackedDevice {
+    /// Puts a frame whose body is granted into the oldest `n` buffers.
+    #[cold]
+    fn put_later(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, later: &mut Later) -> Put {
+        let token = self.done.chain & 0xffff | (n as u32) << 16;
+        let pieces = body.fragments() + self.buffers.pieces(n);
+        let len = head.len() as u32 + body.len();
+        if !body.engine().is_some_and(|engine| later.begin(engine, body, (token, len), pieces, 0)) {
+            return Put::Refused;
+        }
+        later.pin(&self.ring.mem);
+        let (ring, done) = (&self.ring, &mut self.done);
+        self.buffers.fill_later(n, net, head, body, later, |used| done.give_back(ring, used));
+        Put::Done
     }
 }
 
@@ -198,6 +230,22 @@ impl Done {
         }
         self.next = self.next.forward(count, ring.size);
         self.chain = self.chain.wrapping_add(1);
+    }
+
+    /// Writes the used descriptors of `count` chains, from the one whose number ends in `first` on, once more, as empty.
+    #[cold]
+    fn spoil(&self, ring: &Ring, first: u16, count: u16) {
+        let Some(fresh) = &self.fresh else { return };
+        let (mut at, mut chain, mut left) = (self.next, self.chain, fresh.count);
+        while left > 0 {
+            chain = chain.wrapping_sub(1);
+            let Taken { id, count: descriptors } = ring.taken_at(chain);
+            at = at.back(descriptors, ring.size);
+            left = left.saturating_sub(descriptors.max(1));
+            if (chain as u16).wrapping_sub(first) < count {
+                ring.areas.write_used(at.index, id, 0);
+            }
+        }
     }
 }
 

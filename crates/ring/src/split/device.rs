@@ -13,6 +13,7 @@ use crate::buffers::{Buffers, Fit};
 use crate::copy::{CACHE_LINE, load16, prefetch};
 use crate::device::{DeviceRing, MAX_CHAIN, Put, RingConfig};
 use crate::gather::{Body, Chain, Gather, Span};
+use crate::later::Later;
 use crate::notify;
 use crate::region::Memory;
 use crate::violation::Violation;
@@ -115,7 +116,14 @@ impl DeviceRing for SplitDevice {
     }
 
     #[inline]
-    fn put(&mut self, net: &mut [u8], head: &[u8], body: Body<'_>, mergeable: bool) -> Result<Put, Violation> {
+    fn put(
+        &mut self,
+        net: &mut [u8],
+        head: &[u8],
+        body: Body<'_>,
+        mergeable: bool,
+        later: &mut Later,
+    ) -> Result<Put, Violation> {
         let total = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let n = loop {
             match self.buffers.fit(total, mergeable) {
@@ -133,12 +141,25 @@ impl DeviceRing for SplitDevice {
         if let Some(count) = net.get_mut(10..12) {
             count.copy_from_slice(&(n as u16).to_le_bytes());
         }
+        if body.is_granted() {
+            return Ok(self.put_later(n, net, head, body, later));
+        }
         let (entries, done) = (&mut self.entries, &mut self.done);
         self.buffers.fill(n, net, head, body, |used| {
             entries.write_used(*done, used);
             *done = done.wrapping_add(1);
         });
         Ok(Put::Done)
+    }
+
+    fn spoil(&mut self, token: u32) {
+        let (first, count) = (token as u16, (token >> 16) as u16);
+        let unpublished = self.done.wrapping_sub(self.entries.published);
+        for number in (0..count).map(|i| first.wrapping_add(i)) {
+            if number.wrapping_sub(self.entries.published) < unpublished {
+                self.entries.write_used(number, 0);
+            }
+        }
     }
 
     #[inline]
@@ -183,6 +204,26 @@ impl DeviceRing for SplitDevice {
 
     fn position(&self) -> u32 {
         u32::from(self.done)
+    }
+}
+
+impl SplitDevice {
+    /// Puts a frame whose body is granted into the oldest `n` buffers.
+    #[cold]
+    fn put_later(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, later: &mut Later) -> Put {
+        let token = u32::from(self.done) | (n as u32) << 16;
+        let pieces = body.fragments() + self.buffers.pieces(n);
+        let len = head.len() as u32 + body.len();
+        if !body.engine().is_some_and(|engine| later.begin(engine, body, (token, len), pieces, 0)) {
+            return Put::Refused;
+        }
+        later.pin(&self.entries.mem);
+        let (entries, done) = (&mut self.entries, &mut self.done);
+        self.buffers.fill_later(n, net, head, body, later, |used| {
+            entries.write_used(*done, used);
+            *done = done.wrapping_add(1);
+        });
+        Put::Done
     }
 }
 

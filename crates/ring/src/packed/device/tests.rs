@@ -1,6 +1,7 @@
 //! What only the packed layout can get wrong.
 
 use super::*;
+use crate::later::Later;
 use crate::model::{BORDER, BUFFERS, Layout, Model, Packed, Piece, memory, put_desc};
 
 const AVAILABLE: u16 = 1 << 7;
@@ -90,7 +91,7 @@ fn a_burst_appears_at_once() {
         model.add(&[Piece { addr: BUFFERS + 100 * n, len: 100, write: true }], Layout::Direct).unwrap();
     }
     model.publish();
-    assert_eq!(device.put(&mut [0; 12], &[7; 300], Body::empty(), true).unwrap(), Put::Done);
+    assert_eq!(device.put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
     assert_eq!(model.used(), []);
     device.publish();
     let lens: Vec<_> = model.used().into_iter().map(|(_, len)| len).collect();

@@ -1,5 +1,6 @@
 //! What only the split layout can get wrong, and rust-vmm's `virtio-queue` as a second opinion.
 
+use crate::later::Later;
 use proptest::prelude::*;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -153,7 +154,7 @@ fn a_group_of_mergeable_buffers_appears_at_once() {
         model.add(&[Piece { addr: BUFFERS + 100 * n, len: 100, write: true }], Layout::Direct).unwrap();
     }
     model.publish();
-    assert_eq!(device.put(&mut [0; 12], &[7; 300], Body::empty(), true).unwrap(), Put::Done);
+    assert_eq!(device.put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
     assert_eq!(used_index(&mem, &model), 0);
     device.publish();
     assert_eq!(used_index(&mem, &model), 4);

@@ -1,0 +1,389 @@
+//! Copies that a burst puts off, so that they can be made together.
+//!
+//! A frame from or to granted memory is put like any other: its buffers are chosen, its header is written, its place
+//! in the ring is taken. Only its payload has to wait for the hypervisor, who makes copies by the hundred. So a ring
+//! queues them here ([`Later`]), under a *token* by which it finds the frame again, and whoever owns the burst makes
+//! them ([`Later::settle`]) before any ring is published. A frame whose copy failed is then *spoiled* by its ring, and
+//! the end that was to blame is known.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::copies::{Copies, Local, Place, Stage, Status};
+use crate::gather::{Body, Chain, Engine, Gather, same};
+use crate::grant::Granted;
+use crate::region::Memory;
+
+/// Copies that wait at most: a frame in as many pieces as any may have, or a burst of ordinary ones.
+const COPIES: usize = 2304;
+
+/// Private bytes that wait to be copied from: the heads of some bursts.
+const STAGE: usize = 64 << 10;
+
+/// Who is to blame for a copy that was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The one whose bytes were to be copied.
+    Sender,
+    /// The one into whose buffers.
+    Receiver,
+}
+
+/// A frame that could not be copied whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Whom it was for, as [`Later::set_receiver`] had it.
+    pub receiver: u32,
+    /// Its token and its length; `None` when its receiver has refused it already.
+    pub frame: Option<(u32, u32)>,
+    /// Whose fault it is.
+    pub blame: Blame,
+    /// What the hypervisor said.
+    pub status: Status,
+}
+
+/// A frame that has copies waiting.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    receiver: u32,
+    token: u32,
+    len: u32,
+}
+
+/// A copy that was not made: its frame's entry, what became of it, and which ends are granted.
+struct Failed {
+    entry: u32,
+    status: Status,
+    source: Option<Granted>,
+    target: Option<Granted>,
+}
+
+/// The copies of a burst, waiting.
+#[derive(Default)]
+pub struct Later {
+    /// Made when first needed; where no hypervisor is, never.
+    copies: Option<Box<Copies>>,
+    engine: Option<Arc<dyn Engine>>,
+    frames: Vec<Entry>,
+    failures: Vec<Failure>,
+    receiver: u32,
+}
+
+impl Later {
+    /// Nothing waits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Names the receiver of the frames that follow.
+    #[inline]
+    pub fn set_receiver(&mut self, receiver: u32) {
+        self.receiver = receiver;
+    }
+
+    /// Whether there is nothing to settle.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.failures.is_empty()
+    }
+
+    /// Begins a frame of `len` bytes that its ring knows by `token`, to be copied by `engine` in at most `pieces` pieces,
+    /// of which `staged` bytes come from private memory. False when that can't be done; then nothing has changed.
+    pub fn begin(
+        &mut self,
+        engine: &Arc<dyn Engine>,
+        body: Body<'_>,
+        (token, len): (u32, u32),
+        pieces: usize,
+        staged: usize,
+    ) -> bool {
+        if pieces > COPIES || staged > STAGE || body.engine().is_some_and(|other| !same(other, engine)) {
+            return false;
+        }
+        if self.copies.is_none() {
+            self.copies = Copies::new(COPIES, STAGE).ok().map(Box::new);
+        }
+        let Some(copies) = &self.copies else { return false };
+        let other = self.engine.as_ref().is_some_and(|own| !same(own, engine));
+        if other || copies.room() < pieces || copies.staging() < staged {
+            self.run();
+        }
+        if let (Some(copies), Some(gather)) = (&mut self.copies, body.gather()) {
+            copies.pin_all(gather);
+        }
+        self.engine.get_or_insert_with(|| Arc::clone(engine));
+        self.frames.push(Entry { receiver: self.receiver, token, len });
+        true
+    }
+
+    /// Keeps `mem` mapped until the copies are made: what local targets lie in.
+    pub(crate) fn pin(&mut self, mem: &Arc<Memory>) {
+        if let Some(copies) = &mut self.copies {
+            copies.pin(mem);
+        }
+    }
+
+    /// For the frame that was begun last: copies `bytes`, which are kept here until then, to `to`.
+    pub fn bytes(&mut self, bytes: &[u8], to: Granted) {
+        if bytes.is_empty() {
+            return;
+        }
+        match self.copies.as_mut().and_then(|copies| copies.stage(bytes)) {
+            Some(from) => self.copy(from, Place::Granted(to), bytes.len() as u32),
+            None => self.fail_last(Blame::Receiver, Status::WAITING),
+        }
+    }
+
+    /// For the frame that was begun last: copies `body` to `to` and what follows there, all in one page.
+    pub fn body(&mut self, body: Body<'_>, mut to: Granted) {
+        let mut each = |later: &mut Self, from: Place, len: u32| {
+            later.copy(from, Place::Granted(to), len);
+            to.offset = to.offset.saturating_add(len as u16);
+        };
+        if body.is_granted() {
+            body.granted().for_each(|piece| each(self, Place::Granted(piece.at), piece.len.into()));
+        } else {
+            body.pieces(body.len(), |at, len| {
+                if let Some(at) = std::ptr::NonNull::new(at.cast_mut()) {
+                    each(self, Place::Local(Local::new(at)), len as u32);
+                }
+            });
+        }
+    }
+
+    /// For the frame that was begun last: one piece.
+    pub(crate) fn copy(&mut self, from: Place, to: Place, len: u32) {
+        let entry = self.frames.len().saturating_sub(1) as u32;
+        let pushed = self.copies.as_mut().map(|copies| copies.push(from, to, len, entry));
+        if !matches!(pushed, Some(Ok(()))) {
+            // Bytes that the sender does not have where it says it has them, or that the receiver does not want
+            // where it says: both were checked, so it does not come to this.
+            self.fail_last(Blame::Receiver, Status::BAD_PAGE);
+        }
+    }
+
+    fn fail_last(&mut self, blame: Blame, status: Status) {
+        if let Some(&Entry { receiver, token, len }) = self.frames.last() {
+            self.failures.push(Failure { receiver, frame: Some((token, len)), blame, status });
+        }
+    }
+
+    /// The sender's bytes could not be had, and the receiver has refused the frame for that.
+    pub fn blame_sender(&mut self, status: Status) {
+        let failure = Failure { receiver: self.receiver, frame: None, blame: Blame::Sender, status };
+        self.failures.push(failure);
+    }
+
+    /// Makes all copies that wait; the frames that could not be copied, each once. After this nothing waits, and nobody's
+    /// memory is pinned any more.
+    pub fn settle(&mut self) -> std::vec::Drain<'_, Failure> {
+        self.run();
+        self.failures.dedup_by_key(|failure| (failure.receiver, failure.frame));
+        self.failures.drain(..)
+    }
+
+    fn run(&mut self) {
+        if let (Some(copies), Some(engine)) = (&mut self.copies, self.engine.take()) {
+            run(&*engine, copies);
+            let failed = failures_of(copies);
+            copies.clear();
+            for (failed, blame) in blame(copies, &*engine, failed) {
+                if let Some(&Entry { receiver, token, len }) = self.frames.get(failed.entry as usize) {
+                    let frame = Some((token, len));
+                    self.failures.push(Failure { receiver, frame, blame, status: failed.status });
+                }
+            }
+        }
+        self.frames.clear();
+    }
+}
+
+/// Runs what waits; what was not even tried has failed.
+fn run(engine: &dyn Engine, copies: &mut Copies) {
+    engine.run(copies);
+    if copies.is_waiting() {
+        copies.run(|mut batch| batch.fail(Status::REFUSED));
+    }
+}
+
+/// What could not be copied, the first piece of each frame only.
+fn failures_of(copies: &Copies) -> Vec<Failed> {
+    let mut all: Vec<Failed> = Vec::new();
+    for (entry, status, segment) in copies.failed() {
+        if all.last().is_none_or(|last| last.entry != entry) {
+            all.push(Failed { entry, status, source: segment.source(), target: segment.target() });
+        }
+    }
+    all
+}
+
+/// Finds out whose fault each failure is. Where both ends are granted, the hypervisor does not say; so the first byte
+/// of the source is copied once more, to ourselves.
+fn blame(copies: &mut Copies, engine: &dyn Engine, failed: Vec<Failed>) -> Vec<(Failed, Blame)> {
+    let mut probes = Vec::new();
+    for failed in &failed {
+        let source = failed.source.filter(|_| failed.target.is_some());
+        let probe = source.and_then(|source| Some((source, copies.reserve(1)?.1)));
+        probes.push(
+            probe.is_some_and(|(source, to)| copies.push(Place::Granted(source), to, 1, probes.len() as u32).is_ok()),
+        );
+    }
+    if copies.is_waiting() {
+        run(engine, copies);
+    }
+    let guilty: Vec<u32> = copies.failed().map(|(probe, _, _)| probe).collect();
+    copies.clear();
+    let decide = |(i, failed): (usize, Failed)| {
+        let granted = if probes.get(i) == Some(&true) {
+            if guilty.contains(&(i as u32)) { Blame::Sender } else { Blame::Receiver }
+        } else if failed.source.is_some() {
+            Blame::Sender
+        } else {
+            Blame::Receiver
+        };
+        let blame = match (failed.status, granted) {
+            // Not the granted end's fault, but the other's.
+            (Status::LOCAL_FAULT, Blame::Sender) => Blame::Receiver,
+            (Status::LOCAL_FAULT, Blame::Receiver) => Blame::Sender,
+            (_, granted) => granted,
+        };
+        (failed, blame)
+    };
+    failed.into_iter().enumerate().map(decide).collect()
+}
+
+/// The first bytes of many granted chains, fetched together into private memory.
+#[derive(Default)]
+pub struct Heads {
+    copies: Option<Box<Copies>>,
+    stages: Vec<Option<Stage>>,
+}
+
+impl Heads {
+    /// Room for nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Fetches the first `most` bytes of each of `chains`, all of `gather`.
+    ///
+    /// # Errors
+    /// What became of the first copy that was not made.
+    pub fn fetch(&mut self, gather: &Gather, chains: &[Chain], most: u32) -> Result<(), Status> {
+        self.stages.clear();
+        let Some(engine) = chains.iter().find_map(|chain| gather.body(*chain).engine()) else { return Ok(()) };
+        if self.copies.is_none() {
+            self.copies = Copies::new(COPIES, STAGE).ok().map(Box::new);
+        }
+        let Some(copies) = &mut self.copies else { return Err(Status::WAITING) };
+        for chain in chains {
+            let body = gather.body(*chain).slice(0, most);
+            let mut stage = copies.reserve(body.len() as usize);
+            for (offset, piece) in offsets(body) {
+                let to = stage.and_then(|(stage, _)| copies.place_in(stage, offset));
+                let pushed = to.map(|to| copies.push(Place::Granted(piece.at), to, piece.len.into(), 0));
+                if !matches!(pushed, Some(Ok(()))) {
+                    // No room: they count as bytes that could not be had, below.
+                    stage = None;
+                }
+            }
+            self.stages.push(stage.map(|(stage, _)| stage));
+        }
+        run(&**engine, copies);
+        let failed = copies.failed().next().map(|(_, status, _)| status);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Copies what was fetched of chain number `i` to `buf`; returns how many bytes. Fewer than asked for when there
+    /// was no room for them.
+    pub fn read(&self, i: usize, buf: &mut [u8]) -> usize {
+        let stage = self.stages.get(i).copied().flatten();
+        stage.zip(self.copies.as_ref()).map_or(0, |(stage, copies)| copies.read(stage, 0, buf))
+    }
+
+    /// Forgets all of it.
+    pub fn clear(&mut self) {
+        self.stages.clear();
+        if let Some(copies) = &mut self.copies {
+            copies.clear();
+        }
+    }
+}
+
+/// Granted pieces with their offsets in the body.
+fn offsets(body: Body<'_>) -> impl Iterator<Item = (u32, crate::gather::Piece)> {
+    body.granted().scan(0, |at, piece| {
+        let offset = *at;
+        *at += u32::from(piece.len);
+        Some((offset, piece))
+    })
+}
+
+/// Copies granted bytes to where `place` says the bytes from an offset on belong, now.
+pub(crate) fn fetch_granted(
+    body: &Body<'_>,
+    copies: &mut Copies,
+    mut place: impl FnMut(&mut Copies, u32, u32) -> Option<Place>,
+) -> Result<(), Status> {
+    let Some(engine) = body.engine() else { return Err(Status::BAD_PAGE) };
+    for (offset, piece) in offsets(*body) {
+        let to = place(copies, offset, piece.len.into()).ok_or(Status::WAITING)?;
+        copies.push(Place::Granted(piece.at), to, piece.len.into(), 0).map_err(|_| Status::WAITING)?;
+    }
+    run(&**engine, copies);
+    let failed = copies.failed().next().map(|(_, status, _)| status);
+    copies.clear();
+    failed.map_or(Ok(()), Err)
+}
+
+thread_local! {
+    /// For bytes that are looked at in software, which is rare.
+    static LOOK: RefCell<Option<Copies>> = const { RefCell::new(None) };
+}
+
+/// Copies granted bytes from the start into `buf`; returns how many: the lesser of both lengths, or none.
+#[cold]
+#[inline(never)]
+pub(crate) fn read_granted(body: &Body<'_>, buf: &mut [u8]) -> usize {
+    let len = buf.len().min(body.len() as usize);
+    LOOK.with(|look| {
+        let Ok(mut look) = look.try_borrow_mut() else { return 0 };
+        if look.is_none() {
+            *look = Copies::new(COPIES, STAGE).ok();
+        }
+        let Some(copies) = &mut *look else { return 0 };
+        let mut done = 0;
+        while done < len {
+            // By pieces of what there is room for.
+            let now = body.slice(done as u32, (len - done).min(STAGE) as u32);
+            let got = read_staged(&now, copies, buf.get_mut(done..).unwrap_or_default());
+            copies.clear();
+            if got == 0 {
+                return 0;
+            }
+            done += got;
+        }
+        done
+    })
+}
+
+fn read_staged(body: &Body<'_>, copies: &mut Copies, buf: &mut [u8]) -> usize {
+    let Some((stage, _)) = copies.reserve(body.len() as usize) else { return 0 };
+    let Some(engine) = body.engine() else { return 0 };
+    for (offset, piece) in offsets(*body) {
+        let to = copies.place_in(stage, offset);
+        let pushed = to.map(|to| copies.push(Place::Granted(piece.at), to, piece.len.into(), 0));
+        if !matches!(pushed, Some(Ok(()))) {
+            return 0;
+        }
+    }
+    run(&**engine, copies);
+    if copies.failed().next().is_some() {
+        0
+    } else {
+        copies.read(stage, 0, buf.get_mut(..body.len() as usize).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::device::{DeviceRing, Put, RingConfig};
+use crate::driver::{Direction, DriverRing, Piece, Used};
+use crate::grant::{DomId, GrantRef, PAGE};
+use crate::packed::device::PackedDevice;
+use crate::packed::driver::PackedDriver;
+use crate::split::device::SplitDevice;
+use crate::split::driver::SplitDriver;
+
+/// Domain 1 grants the pages of its memory under their numbers, but for those that it does not.
+#[derive(Debug)]
+struct Pages {
+    memory: Arc<Memory>,
+    withheld: Mutex<Vec<u32>>,
+    runs: Mutex<Vec<usize>>,
+}
+
+impl Engine for Pages {
+    fn run(&self, copies: &mut Copies) {
+        self.runs.lock().unwrap().push(copies.len());
+        copies.emulate(|at, _, _| match self.withheld.lock().unwrap().contains(&at.reference.0) {
+            true => Err(Status::REFUSED),
+            false => Ok((Arc::clone(&self.memory), u64::from(at.reference.0) * PAGE as u64 + u64::from(at.offset))),
+        });
+    }
+}
+
+fn pages() -> (Arc<Pages>, Arc<dyn Engine>, Vec<u8>) {
+    let bytes: Vec<u8> = (0..16 * PAGE as u32).map(|i| (i.wrapping_mul(2654435761) >> 11) as u8).collect();
+    let memory = Memory::anonymous(bytes.len()).unwrap();
+    memory.write(0, &bytes).unwrap();
+    let pages = Arc::new(Pages { memory: Arc::new(memory), withheld: Mutex::default(), runs: Mutex::default() });
+    (Arc::clone(&pages), pages, bytes)
+}
+
+fn at(page: u32, offset: u16) -> Granted {
+    Granted { domain: DomId(1), reference: GrantRef(page), offset }
+}
+
+/// What lies at those places.
+fn expected(bytes: &[u8], pieces: &[(Granted, u16)]) -> Vec<u8> {
+    let piece = |(at, len): &(Granted, u16)| {
+        let start = at.reference.0 as usize * PAGE + usize::from(at.offset);
+        bytes[start..start + usize::from(*len)].to_vec()
+    };
+    pieces.iter().flat_map(piece).collect()
+}
+
+#[test]
+fn granted_bytes_are_read_like_any() {
+    let (_, engine, bytes) = pages();
+    let pieces = [(at(2, 100), 50), (at(0, 0), 4096), (at(3, 4095), 1), (at(5, 7), 0), (at(1, 1), 3000)];
+    let mut gather = Gather::new(0);
+    let chain = gather.push_granted(&engine, pieces).unwrap();
+    let all = expected(&bytes, &pieces);
+    assert_eq!(chain.len() as usize, all.len());
+    for (skip, len) in [(0, 8000), (0, 10), (49, 3), (50, 4096), (51, 1), (4146, 2), (7000, 147), (7147, 9), (9000, 1)]
+    {
+        let body = gather.body(chain).slice(skip, len);
+        let mut got = vec![0; body.len() as usize];
+        assert_eq!(body.read(&mut got), got.len());
+        let skip = (skip as usize).min(all.len());
+        assert_eq!(got, all[skip..(skip + len as usize).min(all.len())]);
+        // To those who follow spans they are no bytes.
+        assert_eq!(body.read_mapped(&mut [0; 8]), 0);
+    }
+    let twice = gather.body(chain).slice(60, 7000).slice(4000, 100);
+    let mut got = vec![0; 100];
+    assert_eq!(twice.read(&mut got), 100);
+    assert_eq!(got, all[4060..4160]);
+}
+
+#[test]
+fn chains_of_both_kinds_do_not_mix() {
+    let (pages, engine, _) = pages();
+    let mut gather = Gather::new(0);
+    gather.push_range(&pages.memory, 0, 10).unwrap();
+    assert!(gather.push_granted(&engine, [(at(0, 0), 1)]).is_none());
+    gather.clear();
+    assert!(gather.push_granted(&engine, [(at(0, 4090), 7)]).is_none(), "beyond its page");
+    assert!(gather.push_granted(&engine, [(at(0, 0), 1)]).is_some());
+    let mut other = Gather::new(0);
+    let chain = gather.push_granted(&engine, [(at(4, 4), 4), (at(5, 5), 5)]).unwrap();
+    let copy = other.append_from(&gather, chain).unwrap();
+    assert_eq!(other.body(copy).granted().count(), 2);
+    other.clear();
+    assert!(other.push_range(&pages.memory, 0, 10).is_ok());
+    assert!(other.append_from(&gather, chain).is_none());
+}
+
+#[test]
+fn heads_of_a_burst_are_one_batch() {
+    let (pages, engine, bytes) = pages();
+    let mut gather = Gather::new(0);
+    let frames: Vec<_> = (0..15).map(|n| [(at(n, 9), 60), (at(n + 1, 0), 200)]).collect();
+    let chains: Vec<_> = frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
+    let mut heads = Heads::new();
+    heads.fetch(&gather, &chains, 128).unwrap();
+    assert_eq!(*pages.runs.lock().unwrap(), [30]);
+    for (i, frame) in frames.iter().enumerate() {
+        let mut head = [0; 128];
+        assert_eq!(heads.read(i, &mut head), 128);
+        assert_eq!(head, expected(&bytes, frame)[..128]);
+    }
+    heads.clear();
+    pages.withheld.lock().unwrap().push(7);
+    assert_eq!(heads.fetch(&gather, &chains, 128), Err(Status::REFUSED));
+}
+
+#[test]
+fn mapped_bytes_go_to_granted_pages_when_it_is_settled() {
+    let (pages, engine, _) = pages();
+    let source = Arc::new(Memory::anonymous(8192).unwrap());
+    source.write(0, &[7; 8192]).unwrap();
+    let mut gather = Gather::new(0);
+    let chain = gather.push_range(&source, 100, 1000).unwrap();
+    let mut later = Later::new();
+    let body = gather.body(chain);
+    assert!(later.begin(&engine, body, (0, 1004), 2, 4));
+    later.bytes(b"head", at(3, 0));
+    later.body(body, at(3, 4));
+    assert!(!later.is_empty());
+    assert_eq!(later.settle().count(), 0);
+    assert!(later.is_empty());
+    let mut page = vec![0; 1004];
+    pages.memory.read(3 * PAGE as u64, &mut page).unwrap();
+    assert_eq!(page, [b"head".to_vec(), vec![7; 1000]].concat());
+}
+
+#[test]
+fn the_end_that_is_to_blame_is_found_out() {
+    let (pages, engine, _) = pages();
+    let mut gather = Gather::new(0);
+    let mut later = Later::new();
+    pages.withheld.lock().unwrap().extend([5, 6]);
+    for (n, (from, to)) in [(1, 2), (5, 2), (1, 6), (5, 6)].into_iter().enumerate() {
+        let chain = gather.push_granted(&engine, [(at(from, 0), 10), (at(from, 10), 10)]).unwrap();
+        later.set_receiver(40 + n as u32);
+        assert!(later.begin(&engine, gather.body(chain), (n as u32, 20), 2, 0));
+        later.body(gather.body(chain), at(to, 0));
+    }
+    let failure = |n: u32, blame| Failure { receiver: 40 + n, frame: Some((n, 20)), blame, status: Status::REFUSED };
+    let failures: Vec<_> = later.settle().collect();
+    assert_eq!(failures, [failure(1, Blame::Sender), failure(2, Blame::Receiver), failure(3, Blame::Sender)]);
+}
+
+#[test]
+fn what_does_not_fit_into_one_batch_makes_two() {
+    let (pages, engine, bytes) = pages();
+    let mut gather = Gather::new(0);
+    let chain = gather.push_granted(&engine, [(at(0, 0), 4096)]).unwrap();
+    let mut later = Later::new();
+    for n in 0..COPIES as u32 + 10 {
+        assert!(later.begin(&engine, gather.body(chain), (n, 1), 1, 0));
+        later.body(gather.body(chain).slice(n % 4096, 1), at(9, (n % 4096) as u16));
+    }
+    assert_eq!(later.settle().count(), 0);
+    assert_eq!(*pages.runs.lock().unwrap(), [COPIES, 10]);
+    let mut page = vec![0; COPIES];
+    pages.memory.read(9 * PAGE as u64, &mut page).unwrap();
+    assert_eq!(page, bytes[..COPIES]);
+    assert!(!later.begin(&engine, gather.body(chain), (0, 1), COPIES + 1, 0));
+    assert!(!later.begin(&engine, gather.body(chain), (0, 1), 1, STAGE + 1));
+}
+
+fn ring<D: DeviceRing, G: DriverRing>() -> (Arc<Memory>, D, G) {
+    let mem = Arc::new(Memory::anonymous(1 << 20).unwrap());
+    let config = RingConfig {
+        size: 32,
+        desc: 0x1000,
+        driver: 0x2000,
+        device: 0x3000,
+        event_idx: false,
+        indirect: false,
+        start: if std::any::type_name::<D>().contains("Packed") { 0x8000_8000 } else { 0 },
+    };
+    (Arc::clone(&mem), D::new(Arc::clone(&mem), &config).unwrap(), G::new(mem, &config, None).unwrap())
+}
+
+/// Granted frames in a virtqueue's buffers, some of them in several, one of them spoiled.
+fn virtqueue<D: DeviceRing, G: DriverRing>() {
+    let (pages, engine, bytes) = pages();
+    pages.withheld.lock().unwrap().push(13);
+    let (mem, mut device, mut driver) = ring::<D, G>();
+    for n in 0..12 {
+        let pieces = [Piece { addr: 0x8000 + n * 0x1000, len: 100 }, Piece { addr: 0x8800 + n * 0x1000, len: 200 }];
+        driver.add(&pieces[..1 + n as usize % 2], Direction::In);
+        if n % 2 == 1 {
+            driver.publish();
+        }
+    }
+    driver.publish();
+    let (mut gather, mut later) = (Gather::new(0), Later::new());
+    let frames = [vec![(at(1, 5), 30)], vec![(at(13, 0), 600)], vec![(at(2, 4000), 96), (at(3, 0), 404)]];
+    for frame in &frames {
+        let chain = gather.push_granted(&engine, frame.iter().copied()).unwrap();
+        assert_eq!(device.put(&mut [0; 12], b"head", gather.body(chain), true, &mut later), Ok(Put::Done));
+    }
+    for failure in later.settle() {
+        assert_eq!((failure.blame, failure.frame.unwrap().1), (Blame::Sender, 604));
+        device.spoil(failure.frame.unwrap().0);
+    }
+    device.publish();
+    let mut used = vec![Used::default(); 32];
+    let count = driver.collect(&mut used).unwrap();
+    let lens: Vec<u32> = used[..count].iter().map(|used| used.len).collect();
+    // The first frame in one buffer; the second in three, all empty; the third in two and a bit.
+    assert_eq!(lens[..4], [46, 0, 0, 0]);
+    assert_eq!(lens[4..].iter().sum::<u32>(), 12 + 4 + 500);
+    let mut got = vec![0; 30];
+    mem.read(0x8000 + 16, &mut got).unwrap();
+    assert_eq!(got, expected(&bytes, &frames[0]));
+    // The third frame's first buffer is number 4, of 100 bytes in one piece.
+    let mut got = vec![0; 84];
+    mem.read(0x8000 + 4 * 0x1000 + 16, &mut got).unwrap();
+    assert_eq!(got, expected(&bytes, &frames[2])[..84]);
+    let mut got = vec![0; 100];
+    mem.read(0x8000 + 5 * 0x1000, &mut got).unwrap();
+    assert_eq!(got, expected(&bytes, &frames[2])[84..184]);
+}
+
+#[test]
+fn granted_frames_fill_split_rings() {
+    virtqueue::<SplitDevice, SplitDriver>();
+}
+
+#[test]
+fn granted_frames_fill_packed_rings() {
+    virtqueue::<PackedDevice, PackedDriver>();
+}
