@@ -280,4 +280,4 @@ pub fn transaction<T>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

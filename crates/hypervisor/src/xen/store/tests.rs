@@ -1,1 +1,120 @@
+//! What a store that does not keep to its protocol can do. One that does is tried in `tests/wire.rs`.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
+
+use super::*;
+use crate::xen::wire::HEADER;
+
+/// A store whose other end is `serve`, on a thread.
+fn against(serve: impl FnOnce(UnixStream) + Send + 'static) -> (XenStore, JoinHandle<()>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    (XenStore::over(ours.into()).unwrap(), thread::spawn(move || serve(theirs)))
+}
+
+fn receive(end: &mut UnixStream) -> (Header, Vec<u8>) {
+    let mut header = [0; HEADER];
+    end.read_exact(&mut header).unwrap();
+    let header = Header::decode(&header);
+    let mut payload = vec![0; header.len as usize];
+    end.read_exact(&mut payload).unwrap();
+    (header, payload)
+}
+
+fn send(end: &mut UnixStream, kind: Kind, request: u32, payload: &[u8]) {
+    end.write_all(&wire::message(kind, request, 0, payload).unwrap()).unwrap();
+}
+
+fn protocol(error: &StoreError) -> bool {
+    matches!(error, StoreError::Lost(_) | StoreError::Protocol(_))
+}
+
+#[test]
+fn a_store_that_goes_away_is_lost() {
+    let (store, server) = against(|mut end| drop(receive(&mut end)));
+    assert!(matches!(store.nodes().read("/a"), Err(StoreError::Lost(_))));
+    assert!(matches!(store.nodes().read("/a"), Err(StoreError::Lost(_))), "and stays it");
+    server.join().unwrap();
+}
+
+#[test]
+fn wrong_answers_are_told_apart_from_right_ones() {
+    let wrong: [fn(&mut UnixStream, u32); 4] = [
+        |end, request| send(end, Kind::Read, request + 1, b"x"),
+        |end, request| send(end, Kind::Write, request, b"x"),
+        |end, _| send(end, Kind::Read, 0, b"x"),
+        |end, _| end.write_all(&[0xff; 64]).unwrap(),
+    ];
+    for wrong in wrong {
+        let (store, server) = against(move |mut end| {
+            let (header, payload) = receive(&mut end);
+            assert_eq!((header.kind, payload), (Kind::Read as u32, b"/a\0".to_vec()));
+            wrong(&mut end, header.request);
+            // The client gives up by itself, and only then goes away.
+            let _ = end.read(&mut [0]);
+        });
+        assert!(protocol(&store.nodes().read("/a").unwrap_err()));
+        drop(store);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_ends_it() {
+    let (store, server) = against(|mut end| send(&mut end, Kind::Read, 1, b"x"));
+    server.join().unwrap();
+    crate::store::tests::eventually(|| store.nodes().read("/a").is_err_and(|error| protocol(&error)));
+}
+
+#[test]
+fn events_come_between_requests_and_answers() {
+    let (store, server) = against(|mut end| {
+        // As the kernel's device answers: without the request's number.
+        let (header, watch) = receive(&mut end);
+        assert_eq!(header.kind, Kind::Watch as u32);
+        send(&mut end, Kind::Event, 0, &watch);
+        send(&mut end, Kind::Watch, 0, b"OK\0");
+        let (header, _) = receive(&mut end);
+        let token = watch.split(|byte| *byte == 0).nth(1).unwrap();
+        send(&mut end, Kind::Event, 0, &[b"/w/x\0", token, b"\0"].concat());
+        // Tokens that are not ours, and no token.
+        send(&mut end, Kind::Event, 0, b"/w/x\0nobody\0");
+        send(&mut end, Kind::Event, 0, b"/w/x");
+        send(&mut end, Kind::Read, header.request, b"value");
+        let (header, unwatch) = receive(&mut end);
+        assert_eq!((header.kind, unwatch), (Kind::Unwatch as u32, watch));
+        send(&mut end, Kind::Unwatch, 0, b"OK\0");
+    });
+    let (sender, events) = mpsc::channel();
+    let watch = store.watch("/w", Box::new(move |path| sender.send(path.to_owned()).unwrap())).unwrap();
+    assert_eq!(store.nodes().read("/a").unwrap(), b"value");
+    drop(watch);
+    assert_eq!(events.iter().collect::<Vec<_>>(), ["/w", "/w/x"]);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_refused_watch_is_forgotten() {
+    let (store, server) = against(|mut end| {
+        for kind in [Kind::Watch, Kind::Unwatch] {
+            let (header, _) = receive(&mut end);
+            assert_eq!(header.kind, kind as u32);
+            send(&mut end, Kind::Error, header.request, b"EINVAL\0");
+        }
+    });
+    let refused = store.watch("//", Box::new(|_| ()));
+    assert!(matches!(refused, Err(StoreError::Refused { name, .. }) if name == "EINVAL"));
+    assert!(lock(&store.view.link.watches).told.is_empty());
+    server.join().unwrap();
+}
+
+#[test]
+fn what_is_too_long_is_never_sent() {
+    let (store, server) = against(|mut end| assert_eq!(end.read(&mut [0]).unwrap(), 0));
+    assert!(matches!(store.nodes().write("/a", &[0; 4094]), Err(StoreError::TooLong { .. })));
+    assert!(matches!(store.nodes().read("/a\0b"), Err(StoreError::Refused { .. })));
+    drop(store);
+    server.join().unwrap();
+}

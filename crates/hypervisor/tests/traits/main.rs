@@ -5,6 +5,7 @@
 //! waits for them. On the hypervisor for tests, a small imitation of their driver plays the same part.
 
 mod suite;
+mod wire;
 
 use hypervisor::test::{Device, Machine};
 use hypervisor::{DomId, xen};
