@@ -7,6 +7,8 @@
 mod suite;
 mod wire;
 
+use std::process::Command;
+
 use hypervisor::test::{Device, Machine};
 use hypervisor::{DomId, xen};
 use suite::Suite;
@@ -18,14 +20,19 @@ fn on_the_hypervisor_for_tests() {
     let fronts: Vec<Front> = [1, 2].map(|id| Front::start(&machine, DomId(id))).into();
     let devices: Vec<Device<'_>> = fronts.iter().map(|front| suite::front::device(front.id)).collect();
     devices.iter().for_each(|device| machine.attach(device).unwrap());
-    Suite::new(machine.hypervisor(DomId(0))).run();
+    let toolstack = machine.clone();
+    Suite::new(machine.hypervisor(DomId(0)), move |domain| toolstack.destroy(domain)).run();
     drop(fronts);
 }
 
 #[test]
 #[ignore = "needs to run in domain 0 of a Xen host"]
 fn on_xen() {
-    Suite::new(xen::open().expect("running on Xen")).run();
+    let destroy = |domain: DomId| {
+        // It complains, since nobody closes the backend.
+        Command::new("xl").args(["destroy", &domain.to_string()]).status().expect("the toolstack");
+    };
+    Suite::new(xen::open().expect("running on Xen"), destroy).run();
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::{PATIENCE, wait_for};
 pub fn all(host: &Hypervisor, vif: &Vif, ends: &Ends) {
     refuses_what_is_bound_or_not_there(host, vif);
     a_signal_waits_from_the_start(&*ends.channel);
+    assert!(!ends.channel.take(), "and only one");
     the_frontend_signals(host, vif, ends);
     println!("suite: events passed for domain {}", vif.domain);
 }
@@ -30,6 +31,16 @@ fn refuses_what_is_bound_or_not_there(host: &Hypervisor, vif: &Vif) {
         }
     }
     assert!(host.events.bind(hypervisor::DomId(20_000), RemotePort(1)).is_err(), "no such domain");
+}
+
+/// As by a daemon that is started anew: to the other end, its port never changed.
+pub fn can_be_bound_again(host: &Hypervisor, vif: &Vif) {
+    for _ in 0..20 {
+        let channel = host.events.bind(vif.domain, vif.tx_port).unwrap();
+        assert!(wakes(&*channel, PATIENCE));
+        channel.notify();
+        assert!(channel.take());
+    }
 }
 
 fn a_signal_waits_from_the_start(channel: &dyn Channel) {
