@@ -6,7 +6,7 @@
 //! is refused is also written down with its real reason, which Xen keeps to itself ([`Machine::refusals`]).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use ring::MapError;
 
@@ -36,6 +36,8 @@ pub struct Machine {
 #[derive(Debug)]
 struct Host {
     domains: Mutex<BTreeMap<DomId, Arc<Table>>>,
+    /// Destroyed domains: as long as pages of them are mapped, they are not quite gone.
+    dying: Mutex<BTreeMap<DomId, Weak<Table>>>,
     wiring: Wiring,
     store: Keeper,
     /// Held for reading while copies run, for writing while a grant is revoked: who has revoked a grant knows that nobody
@@ -50,6 +52,8 @@ struct Host {
 pub enum Reason {
     /// There is no such domain, or no more.
     NoDomain,
+    /// The domain has been destroyed; it is still there because pages of it are mapped.
+    Dying,
     /// The reference is beyond the end of the grant table.
     BeyondTable,
     /// Nothing was ever granted under that reference.
@@ -99,6 +103,7 @@ impl Machine {
     pub fn new() -> Self {
         let host = Host {
             domains: Mutex::default(),
+            dying: Mutex::default(),
             wiring: Wiring::default(),
             store: Keeper::new(),
             copying: RwLock::new(()),
@@ -139,7 +144,9 @@ impl Machine {
         if known {
             self.host.store.release(domain);
             let _copying = self.host.copying.write().unwrap_or_else(PoisonError::into_inner);
-            lock(&self.host.domains).remove(&domain);
+            if let Some(table) = lock(&self.host.domains).remove(&domain) {
+                lock(&self.host.dying).insert(domain, Arc::downgrade(&table));
+            }
             self.host.wiring.close_all(domain);
         }
     }
@@ -186,8 +193,12 @@ impl Default for Machine {
 }
 
 impl Host {
-    fn domain(&self, domain: DomId) -> Option<Arc<Table>> {
-        lock(&self.domains).get(&domain).cloned()
+    fn domain(&self, domain: DomId) -> Result<Arc<Table>, Reason> {
+        if let Some(table) = lock(&self.domains).get(&domain) {
+            return Ok(table.clone());
+        }
+        let dying = lock(&self.dying).get(&domain).and_then(Weak::upgrade);
+        Err(if dying.is_some_and(|table| table.mapped() > 0) { Reason::Dying } else { Reason::NoDomain })
     }
 }
 

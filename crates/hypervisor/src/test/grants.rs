@@ -167,7 +167,7 @@ impl Of {
 
     /// Where a granted page is, if it may be used.
     fn resolve(&self, domain: DomId, reference: GrantRef, write: bool) -> Result<(Arc<Memory>, u64), Reason> {
-        let table = self.host.domain(domain).ok_or(Reason::NoDomain)?;
+        let table = self.host.domain(domain)?;
         let page = lock(&table.entries).check(self.by, reference, write)?.page;
         Ok((table.memory.clone(), u64::from(page) * PAGE as u64))
     }
@@ -180,7 +180,7 @@ impl Grants for Of {
             return Err(GrantError::Count(count));
         }
         let first = references.first().copied().unwrap_or(GrantRef(0));
-        let table = self.host.domain(domain).ok_or((first, Reason::NoDomain));
+        let table = self.host.domain(domain).map_err(|reason| (first, reason));
         let memory = table.and_then(|table| table.map(self.by, references)).map_err(|(reference, reason)| {
             self.refuse(domain, reference, reason);
             GrantError::Refused { domain, references: references.into() }
@@ -201,6 +201,7 @@ impl Grants for Of {
             match place {
                 Ok((memory, page)) => Ok((memory, page + u64::from(granted.offset))),
                 Err(Reason::NoDomain) => Err(Status::BAD_DOMAIN),
+                Err(Reason::Dying) => Err(Status::BAD_PAGE),
                 Err(Reason::BeyondTable) => Err(Status::BAD_REFERENCE),
                 Err(_) => Err(Status::REFUSED),
             }

@@ -84,6 +84,9 @@ fn a_domain_that_is_gone_leaves_its_pages_to_those_who_mapped_them() {
     drop(guest);
     mapped.write(0, b"here").unwrap();
     assert!(dom0.grants.map(DomId(1), &[reference]).is_err());
+    // As on Xen: it is not quite gone yet.
+    assert_eq!(write(&dom0, DomId(1), reference, 0), Status::BAD_PAGE);
+    drop(mapped);
     assert_eq!(write(&dom0, DomId(1), reference, 0), Status::BAD_DOMAIN);
     // Another one of that number has none of it.
     let guest = machine.guest(DomId(1), 1).unwrap();
