@@ -188,7 +188,8 @@ impl Worker {
         let Some(route) = self.routes.to(target.port) else {
             return self.drop_at(src, Drop::PortDown);
         };
-        let way = route.choose(|| frame::flow_hash(&frame.headers, self.burst.head(i).as_slice()));
+        let head = self.burst.head(i).as_slice();
+        let way = route.choose(&frame.headers, head, || frame::flow_hash(&frame.headers, head));
         let over = over_mtu(frame, route);
         match way {
             Way::Local(slot) if over => self.drop_at(slot, Drop::OverMtu),

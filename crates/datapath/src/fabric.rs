@@ -16,6 +16,7 @@ use crate::parcel::lanes;
 use crate::port::QueuePair;
 use crate::shared::{Command, Mailbox, Shared};
 use crate::slot::{Attachment, OnBreak};
+use crate::steer::Steer;
 use crate::topology::{PortView, Published, QueueId, Seat, Topology};
 use crate::wake::Doorbell;
 use crate::worker::Worker;
@@ -57,6 +58,7 @@ pub struct Workers {
 
 struct Port {
     mtu: Option<u16>,
+    steer: Option<Arc<dyn Steer>>,
     on_break: OnBreak,
     counters: Vec<Arc<QueueCounters>>,
     queues: BTreeMap<QueueId, Queue>,
@@ -127,7 +129,8 @@ impl Fabric {
         let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
         self.switch().add_port(id, spec.rule)?;
-        let port = Port { mtu: spec.mtu, on_break: spec.on_break, counters: vec![], queues: BTreeMap::new() };
+        let PortSpec { mtu, on_break, .. } = spec;
+        let port = Port { mtu, steer: None, on_break, counters: vec![], queues: BTreeMap::new() };
         state.ports.insert(id.0, port);
         self.publish(&state);
         Ok(id)
@@ -189,6 +192,17 @@ impl Fabric {
         pair.recv().ok()
     }
 
+    /// From now on `steer` says which of the port's queues a frame goes to. `None`: the workers choose. When it returns,
+    /// all workers know it; frames that are under way arrive before those that take a new way.
+    pub fn set_steer(&self, port: PortId, steer: Option<Arc<dyn Steer>>) {
+        let mut state = self.lock();
+        let Some(entry) = state.ports.get_mut(&port.0) else { return };
+        entry.steer = steer;
+        let version = self.publish(&state);
+        drop(state);
+        self.await_workers(version);
+    }
+
     /// Counters of a port, by queue index. They outlive detaching.
     pub fn counters(&self, port: PortId) -> Vec<Arc<QueueCounters>> {
         self.lock().ports.get(&port.0).map(|port| port.counters.clone()).unwrap_or_default()
@@ -240,12 +254,11 @@ impl Fabric {
         let mut topology = Topology::default();
         for (&id, port) in &state.ports {
             let receiving = port.queues.iter().filter(|(_, queue)| queue.receives);
-            let mut seats: Vec<(u16, Seat)> =
-                receiving.map(|(&id, queue)| (queue.index, Seat { queue: id, worker: queue.worker })).collect();
-            seats.sort_by_key(|(index, _)| *index);
-            let receivers = seats.into_iter().map(|(_, seat)| seat).collect();
+            let seat = |(&id, queue): (&QueueId, &Queue)| Seat { queue: id, index: queue.index, worker: queue.worker };
+            let mut receivers: Vec<Seat> = receiving.map(seat).collect();
+            receivers.sort_by_key(|seat| seat.index);
             topology.ports.resize_with(usize::from(id) + 1, PortView::default);
-            topology.ports[usize::from(id)] = PortView { receivers, mtu: port.mtu };
+            topology.ports[usize::from(id)] = PortView { receivers, mtu: port.mtu, steer: port.steer.clone() };
         }
         // A sleeping worker sees it when it wakes; nothing is sent before that.
         self.shared.topology.set(topology)

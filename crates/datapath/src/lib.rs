@@ -22,7 +22,7 @@ mod rest;
 mod shared;
 mod slab;
 pub mod slot;
-mod steer;
+pub mod steer;
 pub mod topology;
 pub mod wake;
 mod watch;

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use switch::PortId;
 
+use crate::steer::Steer;
+
 /// One attachment of a queue pair to a worker. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueId(pub u64);
@@ -14,6 +16,8 @@ pub struct QueueId(pub u64);
 pub struct Seat {
     /// The queue.
     pub queue: QueueId,
+    /// Its index in its port.
+    pub index: u16,
     /// Index of the worker that owns it.
     pub worker: usize,
 }
@@ -25,6 +29,8 @@ pub struct PortView {
     pub receivers: Vec<Seat>,
     /// Longest IP packet that the port takes, in bytes.
     pub mtu: Option<u16>,
+    /// Where the port wants its frames.
+    pub steer: Option<Arc<dyn Steer>>,
 }
 
 /// All ports, indexed by [`PortId`].

@@ -1,0 +1,381 @@
+//! Packets in slots: from the requests of a Tx ring to packets, and from frames to the responses of an Rx ring
+//! (xen/include/public/io/netif.h).
+//!
+//! Pure functions over copies of the slots, which came out of the ring once. A slot is an array of words of four
+//! bytes, little endian; offsets in the comments are those of netif.h.
+
+use frame::{BadOffload, Gso, GsoKind, Head, Headers, L3, L4, Mac, Offload, PartialCsum, Sum};
+use ring::grant::PAGE;
+
+use crate::fault::Fault;
+
+/// One slot of a Tx ring.
+pub type TxSlot = [u32; 3];
+/// One slot of an Rx ring.
+pub type RxSlot = [u32; 2];
+
+/// Data slots that a packet may always have (`XEN_NETIF_NR_SLOTS_MIN`).
+pub const SLOTS: u32 = 18;
+/// Data slots beyond which a frontend is taken for hostile, as Linux' backend does. What lies between is dropped.
+pub const FATAL_SLOTS: u32 = 20;
+/// Extra info slots of a packet: one of each type.
+const EXTRAS: u32 = 4;
+
+/// Flags of a request or a response: `NETTXF_`, `NETRXF_`, which are the same bits but in another order.
+mod flag {
+    pub const TX_CSUM_BLANK: u16 = 1;
+    pub const TX_MORE_DATA: u16 = 4;
+    pub const TX_EXTRA_INFO: u16 = 8;
+    pub const RX_DATA_VALIDATED: u16 = 1;
+    pub const RX_CSUM_BLANK: u16 = 2;
+    pub const RX_MORE_DATA: u16 = 4;
+    pub const RX_EXTRA_INFO: u16 = 8;
+}
+
+/// Types of extra info: `XEN_NETIF_EXTRA_TYPE_`.
+mod extra {
+    pub const GSO: u8 = 1;
+    pub const MCAST_ADD: u8 = 2;
+    pub const MCAST_DEL: u8 = 3;
+    pub const HASH: u8 = 4;
+    /// More extra info follows.
+    pub const MORE: u8 = 1;
+}
+
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 2;
+
+/// Outcomes: `NETIF_RSP_`.
+mod rsp {
+    pub const OKAY: i16 = 0;
+    pub const ERROR: i16 = -1;
+    /// For slots that held extra info.
+    pub const NULL: i16 = 1;
+}
+
+/// A request of a Tx ring that holds data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Request {
+    reference: u32,
+    offset: u16,
+    flags: u16,
+    id: u16,
+    size: u16,
+}
+
+impl Request {
+    fn of([reference, place, rest]: TxSlot) -> Self {
+        Request {
+            reference,
+            offset: place as u16,
+            flags: (place >> 16) as u16,
+            id: rest as u16,
+            size: (rest >> 16) as u16,
+        }
+    }
+
+    fn piece(&self) -> Result<Piece, Fault> {
+        match usize::from(self.offset) + usize::from(self.size) <= PAGE {
+            true => Ok(Piece { reference: self.reference, offset: self.offset, len: self.size }),
+            false => Err(Fault::CrossesPage),
+        }
+    }
+}
+
+/// Bytes of a packet: within one granted page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The grant.
+    pub reference: u32,
+    /// Where in the page they begin.
+    pub offset: u16,
+    /// How many.
+    pub len: u16,
+}
+
+/// What a frontend says of a frame's offloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// The checksum holds the pseudo header's sum only.
+    pub csum_blank: bool,
+    /// Type and size of segments.
+    pub gso: Option<(u8, u16)>,
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A frame.
+    Frame(Meta),
+    /// A frame that nobody can take: in too many slots.
+    TooLong,
+    /// A frame whose parts are larger than the whole: one of 64 KiB or more, from a frontend that does not know its
+    /// limits.
+    Overflown,
+    /// No frame, but a group to be received from now on, or not any more.
+    Group {
+        /// Whether to receive it.
+        join: bool,
+        /// The group.
+        group: Mac,
+    },
+}
+
+/// A packet of a Tx ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Slots that it takes in the ring.
+    pub slots: u32,
+    /// What it is.
+    pub what: What,
+}
+
+/// Reads the next packet out of a ring in which `ready` slots are published: `slot` copies the nth of them. The pieces of
+/// a frame replace what is in `pieces`, and `responses` gets one response for each slot.
+///
+/// # Errors
+/// What makes the frontend's vif stop.
+pub fn next_packet(
+    ready: u32,
+    slot: impl Fn(u32) -> TxSlot,
+    pieces: &mut Vec<Piece>,
+    responses: &mut Vec<TxSlot>,
+) -> Result<Packet, Fault> {
+    pieces.clear();
+    responses.clear();
+    if ready == 0 {
+        return Err(Fault::Torn);
+    }
+    let mut first = Request::of(slot(0));
+    responses.push(response(first.id, rsp::OKAY));
+    let mut slots = 1;
+    let mut meta = Meta { csum_blank: first.flags & flag::TX_CSUM_BLANK != 0, gso: None };
+    let mut group = None;
+    let mut more = first.flags & flag::TX_EXTRA_INFO != 0;
+    while more {
+        if slots == ready {
+            return Err(Fault::Torn);
+        }
+        if slots > EXTRAS {
+            return Err(Fault::EndlessExtras);
+        }
+        let [head, tail, _] = slot(slots);
+        let [kind, flags, a0, a1] = head.to_le_bytes();
+        let [a2, a3, a4, a5] = tail.to_le_bytes();
+        match kind {
+            extra::GSO if matches!(a2, GSO_TCPV4 | GSO_TCPV6) && [a0, a1] != [0, 0] => {
+                meta.gso = Some((a2, u16::from_le_bytes([a0, a1])));
+            }
+            extra::GSO => return Err(Fault::BadGso),
+            extra::MCAST_ADD | extra::MCAST_DEL => {
+                group = Some(What::Group { join: kind == extra::MCAST_ADD, group: Mac([a0, a1, a2, a3, a4, a5]) });
+            }
+            // How the frontend would have spread it is its own business.
+            extra::HASH => {}
+            _ => return Err(Fault::ExtraType),
+        }
+        responses.push(response(0, rsp::NULL));
+        slots += 1;
+        more = flags & extra::MORE != 0;
+    }
+    if let Some(what) = group {
+        // Its request is a dummy.
+        return Ok(Packet { slots, what });
+    }
+    let mut what = What::Frame(meta);
+    pieces.push(Piece { reference: first.reference, offset: first.offset, len: 0 });
+    let mut more = first.flags & flag::TX_MORE_DATA != 0;
+    let mut data = 1;
+    while more {
+        if slots == ready {
+            return Err(Fault::Torn);
+        }
+        if data == FATAL_SLOTS {
+            return Err(Fault::TooManySlots);
+        }
+        let request = Request::of(slot(slots));
+        let piece = request.piece()?;
+        responses.push(response(request.id, rsp::OKAY));
+        match first.size.checked_sub(request.size) {
+            Some(rest) => first.size = rest,
+            None => what = What::Overflown,
+        }
+        pieces.push(piece);
+        (slots, data) = (slots + 1, data + 1);
+        if data > SLOTS && what != What::Overflown {
+            what = What::TooLong;
+        }
+        more = request.flags & flag::TX_MORE_DATA != 0;
+    }
+    if let What::Frame(_) = what {
+        // The first slot says how long the whole is; what the others do not have, it has.
+        let whole = first.piece()?;
+        if let Some(piece) = pieces.first_mut() {
+            *piece = whole;
+        }
+    } else {
+        pieces.clear();
+        responses.iter_mut().for_each(|response| {
+            if response_status(*response) == rsp::OKAY {
+                *response = [response[0] & 0xffff | u32::from(rsp::ERROR as u16) << 16, 0, 0];
+            }
+        });
+    }
+    Ok(Packet { slots, what })
+}
+
+/// A response of a Tx ring.
+fn response(id: u16, status: i16) -> TxSlot {
+    [u32::from(id) | u32::from(status as u16) << 16, 0, 0]
+}
+
+fn response_status(slot: TxSlot) -> i16 {
+    (slot[0] >> 16) as i16
+}
+
+/// What a frontend left to be done to a frame of `len` bytes that begins with `head`. Believed only as far as it fits
+/// the frame; a segmentation without checksum offload, which some frontends ask for, is made one with.
+///
+/// # Errors
+/// Why the frame is to be dropped.
+pub fn offload(meta: Meta, head: &mut Head, headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
+    let mut offload = Offload::default();
+    if !meta.csum_blank && meta.gso.is_none() {
+        return Ok(offload);
+    }
+    if headers.fragment {
+        return Err(BadOffload::Fragment);
+    }
+    let offset = match headers.l4 {
+        L4::Tcp => 16,
+        L4::Udp => 6,
+        L4::None | L4::Other => return Err(BadOffload::CsumPlace),
+    };
+    let start = u16::from(headers.l4_at);
+    offload.csum = Some(PartialCsum { start, offset });
+    let Some((kind, size)) = meta.gso else { return Ok(offload) };
+    let kind = match (kind, headers.l3, headers.l4) {
+        (GSO_TCPV4, L3::V4, L4::Tcp) => GsoKind::TcpV4,
+        (GSO_TCPV6, L3::V6, L4::Tcp) => GsoKind::TcpV6,
+        _ => return Err(BadOffload::GsoProtocol),
+    };
+    if !meta.csum_blank {
+        let at = usize::from(start + offset);
+        let sum = pseudo_sum(head.as_slice(), headers, len).ok_or(BadOffload::CsumRange)?;
+        let field = head.as_mut_slice().get_mut(at..at + 2).ok_or(BadOffload::CsumRange)?;
+        field.copy_from_slice(&sum.to_be_bytes());
+    }
+    let payload = len.checked_sub(u32::from(headers.end)).ok_or(BadOffload::Truncated)?;
+    offload.gso = (payload > u32::from(size)).then_some(Gso { kind, size, ecn: false });
+    Ok(offload)
+}
+
+/// The pseudo header's sum, for a transport header that begins at `l4_at` and reaches to the frame's end.
+fn pseudo_sum(head: &[u8], headers: &Headers, len: u32) -> Option<u16> {
+    let l3 = usize::from(headers.l3_at);
+    let transport = len.checked_sub(u32::from(headers.l4_at))?;
+    let mut sum = Sum::new();
+    match headers.l3 {
+        L3::V4 => {
+            let (src, dst) = (head.get(l3 + 12..l3 + 16)?, head.get(l3 + 16..l3 + 20)?);
+            sum.add_pseudo_v4(src.try_into().ok()?, dst.try_into().ok()?, headers.proto, transport);
+        }
+        L3::V6 => {
+            let (src, dst) = (head.get(l3 + 8..l3 + 24)?, head.get(l3 + 24..l3 + 40)?);
+            sum.add_pseudo_v6(src.try_into().ok()?, dst.try_into().ok()?, headers.proto, transport);
+        }
+        L3::None => return None,
+    }
+    Some(sum.fold())
+}
+
+/// How a frame is laid out in the slots of an Rx ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    len: u32,
+    flags: u16,
+    gso: Option<(u8, u16)>,
+}
+
+impl Layout {
+    /// For a frame of `len` bytes with this offload. `None` when slots cannot say what is left to be done to it: `headers`
+    /// are those that its receiver will find.
+    pub fn of(len: u32, offload: &Offload, headers: impl FnOnce() -> Option<Headers>) -> Option<Self> {
+        let mut flags = if offload.valid { flag::RX_DATA_VALIDATED } else { 0 };
+        if let Some(csum) = offload.csum {
+            // The receiver looks for the checksum by itself.
+            let headers = headers()?;
+            let offset = match headers.l4 {
+                L4::Tcp => 16,
+                L4::Udp => 6,
+                L4::None | L4::Other => return None,
+            };
+            if csum.start != u16::from(headers.l4_at) || csum.offset != offset {
+                return None;
+            }
+            flags = flag::RX_CSUM_BLANK | flag::RX_DATA_VALIDATED;
+        }
+        let gso = match offload.gso {
+            None => None,
+            Some(Gso { kind: GsoKind::TcpV4, size, .. }) => Some((GSO_TCPV4, size)),
+            Some(Gso { kind: GsoKind::TcpV6, size, .. }) => Some((GSO_TCPV6, size)),
+            Some(_) => return None,
+        };
+        Some(Layout { len, flags, gso })
+    }
+
+    /// Pages that the frame's bytes take.
+    pub fn pages(&self) -> u32 {
+        self.len.div_ceil(PAGE as u32).max(1)
+    }
+
+    /// Slots that the frame takes.
+    pub fn slots(&self) -> u32 {
+        self.pages() + u32::from(self.gso.is_some())
+    }
+
+    /// Of slot number `n`, counted from the frame's first: which page of the frame it holds; `None`: extra info.
+    pub fn page(&self, n: u32) -> Option<u32> {
+        match (n, self.gso) {
+            (0, _) => Some(0),
+            (1, Some(_)) => None,
+            (n, Some(_)) => Some(n - 1),
+            (n, None) => Some(n),
+        }
+    }
+
+    /// The response in slot number `n`, whose request was `request`.
+    pub fn response(&self, n: u32, request: RxSlot) -> RxSlot {
+        let Some(page) = self.page(n) else { return self.extra() };
+        let size = (self.len - page * PAGE as u32).min(PAGE as u32);
+        let mut flags = 0;
+        if page + 1 < self.pages() {
+            flags |= flag::RX_MORE_DATA;
+        }
+        if n == 0 {
+            flags |= self.flags;
+            if self.gso.is_some() {
+                flags |= flag::RX_EXTRA_INFO;
+            }
+        }
+        [request[0] & 0xffff, u32::from(flags) | size << 16]
+    }
+
+    fn extra(&self) -> RxSlot {
+        let (kind, size) = self.gso.unwrap_or_default();
+        [u32::from(extra::GSO) | u32::from(size) << 16, u32::from(kind)]
+    }
+}
+
+/// Turns the first response of a frame into one that says that there is no frame.
+pub fn spoil(response: &mut RxSlot) {
+    response[1] = response[1] & 0xffff | u32::from(rsp::ERROR as u16) << 16;
+}
+
+/// The grant that a request of an Rx ring names.
+pub fn rx_reference(request: RxSlot) -> u32 {
+    request[1]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MORE: u16 = flag::TX_MORE_DATA;
+const EXTRA: u16 = flag::TX_EXTRA_INFO;
+
+fn data(reference: u32, offset: u16, size: u16, id: u16, flags: u16) -> TxSlot {
+    [reference, u32::from(offset) | u32::from(flags) << 16, u32::from(id) | u32::from(size) << 16]
+}
+
+fn info(kind: u8, more: bool, bytes: [u8; 6]) -> TxSlot {
+    let [a, b, c, d, e, f] = bytes;
+    [u32::from_le_bytes([kind, u8::from(more), a, b]), u32::from_le_bytes([c, d, e, f]), 0]
+}
+
+fn gso(kind: u8, size: u16, more: bool) -> TxSlot {
+    let [low, high] = size.to_le_bytes();
+    info(extra::GSO, more, [low, high, kind, 0, 0, 0])
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Read {
+    packet: Packet,
+    pieces: Vec<Piece>,
+    /// Number and outcome of each response.
+    responses: Vec<(u16, i16)>,
+}
+
+fn read(slots: &[TxSlot]) -> Result<Read, Fault> {
+    let (mut pieces, mut responses) = (Vec::new(), Vec::new());
+    let packet = next_packet(slots.len() as u32, |n| slots[n as usize], &mut pieces, &mut responses)?;
+    assert_eq!(responses.len(), packet.slots as usize);
+    let responses = responses.iter().map(|slot| (slot[0] as u16, response_status(*slot))).collect();
+    Ok(Read { packet, pieces, responses })
+}
+
+fn piece(reference: u32, offset: u16, len: u16) -> Piece {
+    Piece { reference, offset, len }
+}
+
+#[test]
+fn one_slot_is_a_frame() {
+    let got = read(&[data(9, 100, 60, 5, flag::TX_CSUM_BLANK), data(1, 0, 60, 6, 0)]).unwrap();
+    assert_eq!(got.packet, Packet { slots: 1, what: What::Frame(Meta { csum_blank: true, gso: None }) });
+    assert_eq!((got.pieces, got.responses), (vec![piece(9, 100, 60)], vec![(5, 0)]));
+}
+
+#[test]
+fn the_first_slot_has_the_length_of_the_whole() {
+    let slots = [data(1, 4000, 5000, 1, MORE), data(2, 0, 4096, 2, MORE), data(3, 96, 808, 3, 0)];
+    let got = read(&slots).unwrap();
+    assert_eq!(got.packet.slots, 3);
+    assert_eq!(got.pieces, [piece(1, 4000, 96), piece(2, 0, 4096), piece(3, 96, 808)]);
+}
+
+#[test]
+fn extras_follow_the_first_slot_and_are_answered_as_such() {
+    let slots = [
+        data(1, 0, 4000, 1, EXTRA | MORE | flag::TX_CSUM_BLANK),
+        info(extra::HASH, true, [0; 6]),
+        gso(2, 1440, false),
+        data(2, 0, 3000, 2, 0),
+    ];
+    let got = read(&slots).unwrap();
+    let meta = Meta { csum_blank: true, gso: Some((2, 1440)) };
+    assert_eq!(got.packet, Packet { slots: 4, what: What::Frame(meta) });
+    assert_eq!(got.pieces, [piece(1, 0, 1000), piece(2, 0, 3000)]);
+    assert_eq!(got.responses, [(1, 0), (0, 1), (0, 1), (2, 0)]);
+}
+
+#[test]
+fn groups_are_joined_and_left_without_a_frame() {
+    for (kind, join) in [(extra::MCAST_ADD, true), (extra::MCAST_DEL, false)] {
+        let got = read(&[data(0, 0, 0, 8, EXTRA), info(kind, false, [1, 0, 0x5e, 1, 2, 3])]).unwrap();
+        let group = Mac([1, 0, 0x5e, 1, 2, 3]);
+        assert_eq!(got.packet, Packet { slots: 2, what: What::Group { join, group } });
+        assert!(got.pieces.is_empty());
+        assert_eq!(got.responses, [(8, 0), (0, 1)]);
+    }
+}
+
+#[test]
+fn eighteen_slots_are_a_frame_twenty_a_drop_and_more_a_fault() {
+    let frame = |n: u16| -> Vec<TxSlot> {
+        (0..n).map(|i| data(i.into(), 0, if i == 0 { n * 100 } else { 100 }, i, if i + 1 < n { MORE } else { 0 })).collect()
+    };
+    assert_eq!(read(&frame(18)).unwrap().pieces.len(), 18);
+    for n in [19, 20] {
+        let got = read(&frame(n)).unwrap();
+        assert_eq!(got.packet, Packet { slots: n.into(), what: What::TooLong });
+        assert!(got.pieces.is_empty());
+        assert!(got.responses.iter().all(|(_, status)| *status == -1));
+    }
+    assert_eq!(read(&frame(21)), Err(Fault::TooManySlots));
+}
+
+#[test]
+fn parts_larger_than_the_whole_are_a_drop() {
+    let got = read(&[data(1, 0, 100, 1, MORE), data(2, 0, 101, 2, 0)]).unwrap();
+    assert_eq!(got.packet, Packet { slots: 2, what: What::Overflown });
+}
+
+#[test]
+fn each_fault_has_its_name() {
+    assert_eq!(read(&[data(1, 4000, 97, 1, 0)]), Err(Fault::CrossesPage));
+    assert_eq!(read(&[data(1, 0, 5000, 1, 0)]), Err(Fault::CrossesPage));
+    assert_eq!(read(&[data(1, u16::MAX, u16::MAX, 1, 0)]), Err(Fault::CrossesPage));
+    assert_eq!(read(&[data(1, 0, 5000, 1, MORE), data(2, 4095, 2, 2, 0)]), Err(Fault::CrossesPage));
+    assert_eq!(read(&[data(1, 0, 5000, 1, MORE), data(2, 0, 10, 2, MORE)]), Err(Fault::Torn));
+    assert_eq!(read(&[data(1, 0, 60, 1, EXTRA)]), Err(Fault::Torn));
+    assert_eq!(read(&[]), Err(Fault::Torn));
+    let extras = |kind| [data(1, 0, 60, 1, EXTRA), info(kind, false, [0; 6])];
+    for kind in [0, 5, 255] {
+        assert_eq!(read(&extras(kind)), Err(Fault::ExtraType));
+    }
+    let mut endless = vec![info(extra::HASH, true, [0; 6]); 255];
+    endless.insert(0, data(1, 0, 60, 1, EXTRA));
+    assert_eq!(read(&endless), Err(Fault::EndlessExtras));
+    for bad in [gso(0, 1440, false), gso(3, 1440, false), gso(1, 0, false)] {
+        assert_eq!(read(&[data(1, 0, 60, 1, EXTRA), bad]), Err(Fault::BadGso));
+    }
+}
+
+proptest! {
+    #[test]
+    fn nonsense_ends_in_a_packet_or_a_fault(slots in prop::collection::vec(any::<[u32; 3]>(), 0..40)) {
+        if let Ok(got) = read(&slots) {
+            prop_assert!((1..=slots.len() as u32).contains(&got.packet.slots));
+            prop_assert!(got.pieces.iter().all(|piece| usize::from(piece.offset) + usize::from(piece.len) <= PAGE));
+        }
+    }
+
+    /// Short of nonsense: plausible slots in any order.
+    #[test]
+    fn plausible_slots_are_bounded(
+        slots in prop::collection::vec(
+            prop_oneof![
+                (0u32..5, 0u16..4096, 0u16..5000, any::<u16>(), 0u16..16).prop_map(|(r, o, s, i, f)| data(r, o, s, i, f)),
+                (0u8..6, any::<bool>(), any::<[u8; 6]>()).prop_map(|(kind, more, bytes)| info(kind, more, bytes)),
+            ],
+            1..40,
+        )
+    ) {
+        if let Ok(got) = read(&slots) {
+            prop_assert!(got.packet.slots <= FATAL_SLOTS + EXTRAS);
+            let frame = matches!(got.packet.what, What::Frame(_));
+            prop_assert_eq!(frame, !got.pieces.is_empty());
+            if frame {
+                let sum: u32 = got.pieces.iter().map(|piece| u32::from(piece.len)).sum();
+                prop_assert_eq!(sum, slots[0][2] >> 16);
+            }
+        }
+    }
+}
+
+/// An Ethernet, IP and TCP (or UDP) header with `payload` zero bytes behind it.
+fn frame(v6: bool, proto: u8, payload: usize) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    let l4 = if proto == 6 { 20 } else { 8 };
+    let len = (l4 + payload) as u16;
+    if v6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, (len >> 8) as u8, len as u8, proto, 64]);
+        frame.extend([0xfd; 16]);
+        frame.extend([0xfe; 16]);
+    } else {
+        let total = len + 20;
+        frame.extend([8, 0, 0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0, 0, 64, proto, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+    }
+    let at = frame.len();
+    frame.resize(at + l4 + payload, 0);
+    if proto == 6 {
+        frame[at + 12] = 0x50;
+    } else {
+        frame[at + 4..at + 6].copy_from_slice(&len.to_be_bytes());
+    }
+    frame
+}
+
+fn judge(meta: Meta, frame: &[u8]) -> (Result<Offload, BadOffload>, Head) {
+    let mut head = Head::from_frame(frame);
+    let headers = frame::parse(head.as_slice()).unwrap();
+    (offload(meta, &mut head, &headers, frame.len() as u32), head)
+}
+
+#[test]
+fn a_blank_checksum_is_where_the_protocol_has_it() {
+    let blank = Meta { csum_blank: true, gso: None };
+    let csum = |meta, frame: &[u8]| judge(meta, frame).0.map(|offload| offload.csum);
+    assert_eq!(csum(blank, &frame(false, 6, 10)), Ok(Some(PartialCsum { start: 34, offset: 16 })));
+    assert_eq!(csum(blank, &frame(true, 17, 10)), Ok(Some(PartialCsum { start: 54, offset: 6 })));
+    assert_eq!(csum(Meta::default(), &frame(true, 17, 10)), Ok(None));
+    assert_eq!(csum(blank, &frame(false, 1, 10)), Err(BadOffload::CsumPlace));
+    let mut fragment = frame(false, 6, 10);
+    fragment[20] = 0x20;
+    assert_eq!(csum(blank, &fragment), Err(BadOffload::Fragment));
+}
+
+#[test]
+fn segmentation_matches_the_frame() {
+    let gso = |kind, size| Meta { csum_blank: true, gso: Some((kind, size)) };
+    let of = |meta, frame: &[u8]| judge(meta, frame).0.map(|offload| offload.gso);
+    let expected = Some(Gso { kind: GsoKind::TcpV4, size: 100, ecn: false });
+    assert_eq!(of(gso(1, 100), &frame(false, 6, 300)), Ok(expected));
+    assert_eq!(of(gso(2, 100), &frame(true, 6, 300)).unwrap().unwrap().kind, GsoKind::TcpV6);
+    assert_eq!(of(gso(1, 300), &frame(false, 6, 300)), Ok(None), "one segment is enough");
+    assert_eq!(of(gso(2, 100), &frame(false, 6, 300)), Err(BadOffload::GsoProtocol));
+    assert_eq!(of(gso(1, 100), &frame(false, 17, 300)), Err(BadOffload::GsoProtocol));
+}
+
+#[test]
+fn segmentation_without_a_blank_checksum_gets_one() {
+    for (v6, kind) in [(false, 1), (true, 2)] {
+        let bytes = frame(v6, 6, 500);
+        let meta = Meta { csum_blank: false, gso: Some((kind, 100)) };
+        let (judged, head) = judge(meta, &bytes);
+        let csum = judged.unwrap().csum.unwrap();
+        let at = usize::from(csum.start + csum.offset);
+        let field = u16::from_be_bytes([head.as_slice()[at], head.as_slice()[at + 1]]);
+        // Finished over the whole frame, it verifies.
+        let mut whole = bytes.clone();
+        whole[at..at + 2].copy_from_slice(&field.to_be_bytes());
+        let sum = Sum::of(&whole[usize::from(csum.start)..]).checksum();
+        whole[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        let headers = frame::parse(&bytes).unwrap();
+        let mut check = Sum::of(&whole[usize::from(csum.start)..]);
+        let mut pseudo = Sum::new();
+        pseudo.add_u16(pseudo_sum(&bytes, &headers, bytes.len() as u32).unwrap());
+        check.append(pseudo);
+        assert_eq!(check.fold(), 0xffff);
+    }
+}
+
+fn layout(len: u32, offload: Offload) -> Layout {
+    Layout::of(len, &offload, || frame::parse(&frame(false, 6, 0))).unwrap()
+}
+
+#[test]
+fn a_frame_takes_a_slot_for_each_page() {
+    let request = [0xffff_0000 | 77, 123];
+    for (len, pages) in [(60, 1), (4096, 1), (4097, 2), (65_557, 17)] {
+        let layout = layout(len, Offload::default());
+        assert_eq!((layout.pages(), layout.slots()), (pages, pages));
+        let mut total = 0;
+        for n in 0..pages {
+            let [head, tail] = layout.response(n, request);
+            assert_eq!((head, layout.page(n)), (77, Some(n)), "the id, at offset zero");
+            assert_eq!(tail as u16, if n + 1 < pages { 4 } else { 0 });
+            total += tail >> 16;
+        }
+        assert_eq!(total, len);
+    }
+}
+
+#[test]
+fn what_is_left_to_be_done_is_said_in_the_first_slot() {
+    let csum = Some(PartialCsum { start: 34, offset: 16 });
+    let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1448, ecn: true });
+    let partial = layout(5000, Offload { csum, gso, valid: false });
+    assert_eq!((partial.pages(), partial.slots()), (2, 3));
+    assert_eq!([0, 1, 2].map(|n| partial.page(n)), [Some(0), None, Some(1)]);
+    assert_eq!(partial.response(0, [1, 0]), [1, 4096 << 16 | 0b1111]);
+    assert_eq!(partial.response(1, [2, 0]), [1 | 1448 << 16, 1]);
+    assert_eq!(partial.response(2, [3, 0]), [3, 904 << 16]);
+    let valid = layout(60, Offload { valid: true, ..Offload::default() });
+    assert_eq!(valid.response(0, [1, 0]), [1, 60 << 16 | 1]);
+}
+
+#[test]
+fn what_slots_cannot_say_is_refused() {
+    let at = |start, offset| Offload { csum: Some(PartialCsum { start, offset }), ..Offload::default() };
+    let tcp = || frame::parse(&frame(false, 6, 0));
+    assert!(Layout::of(60, &at(34, 16), tcp).is_some());
+    assert!(Layout::of(60, &at(34, 6), tcp).is_none());
+    assert!(Layout::of(60, &at(54, 16), tcp).is_none(), "in a tunnel");
+    let gso = Some(Gso { kind: GsoKind::UdpV4, size: 1, ecn: false });
+    assert!(Layout::of(60, &Offload { gso, ..Offload::default() }, tcp).is_none());
+}
+
+#[test]
+fn a_spoiled_frame_is_an_error_of_the_same_shape() {
+    let mut response = [5, 4096 << 16 | 0b1111];
+    spoil(&mut response);
+    assert_eq!(response, [5, 0xffff << 16 | 0b1111]);
+}
