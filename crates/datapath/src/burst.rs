@@ -129,18 +129,26 @@ impl Burst {
         Ok(())
     }
 
-    /// Lets `take` fill the scatter lists with up to [`room`](Self::room) granted chains, then fetches the heads of all
-    /// of them at once, and parses them. Every chain is a frame; `offload` says what its sender left to be done to the one
-    /// that was taken as number so many, and may finish its head.
-    pub fn fill_granted<E: From<Status>>(
+    /// Lets `take` fill the scatter lists with up to [`room`](Self::room) granted chains, each of them a frame.
+    /// [`examine_granted`](Self::examine_granted) has to follow.
+    pub fn take_granted<E>(
         &mut self,
         take: impl FnOnce(&mut Gather, &mut Vec<Chain>, usize) -> Result<(), E>,
-        mut offload: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, BadOffload>,
     ) -> Result<(), E> {
-        let room = self.room();
         self.chains.clear();
-        take(&mut self.gather, &mut self.chains, room)?;
-        self.chains.truncate(room);
+        take(&mut self.gather, &mut self.chains, self.limit.saturating_sub(self.frames.len()))
+    }
+
+    /// Fetches the heads of the granted chains that were taken, all at once, and parses them. `judge` says what the sender
+    /// left to be done to the frame that was taken as number so many, and may finish its head; or why it is dropped.
+    ///
+    /// # Errors
+    /// What became of the first head that could not be had.
+    pub fn examine_granted(
+        &mut self,
+        mut judge: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, Drop>,
+    ) -> Result<(), Status> {
+        self.chains.truncate(self.room());
         let fetched = self.granted.fetch(&self.gather, &self.chains, HEAD_LEN as u32);
         for i in 0..self.chains.len() {
             let chain = self.chains[i];
@@ -149,19 +157,23 @@ impl Burst {
             head.fill(|room| self.granted.read(i, room));
             let frame = match frame::parse(head.as_slice()) {
                 _ if len > MAX_FRAME => Frame::dropped(chain, len, Drop::Oversized),
-                None => Frame::dropped(chain, len, Drop::Runt),
-                Some(headers) => match offload(i, head, &headers, len) {
-                    Ok(offload) => {
-                        let skip = head.len() as u32;
-                        Frame { len, headers, offload, fate: Fate::Undecided, chain, skip }
+                None if len > 0 => Frame::dropped(chain, len, Drop::Runt),
+                headers => {
+                    let headers = headers.unwrap_or_default();
+                    match judge(i, head, &headers, len) {
+                        Ok(_) if len == 0 => Frame::dropped(chain, len, Drop::Runt),
+                        Ok(offload) => {
+                            let skip = head.len() as u32;
+                            Frame { len, headers, offload, fate: Fate::Undecided, chain, skip }
+                        }
+                        Err(reason) => Frame::dropped(chain, len, reason),
                     }
-                    Err(_) => Frame::dropped(chain, len, Drop::BadOffload),
-                },
+                }
             };
             self.frames.push(frame);
         }
         self.granted.clear();
-        fetched.map_err(E::from)
+        fetched
     }
 
     /// Copies the offload header and the head of the frame that `chain` holds, and checks both.

@@ -4,7 +4,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backend;
 pub mod control;
+pub mod device;
 pub mod fault;
+pub mod groups;
+pub mod handshake;
+pub mod mailbox;
+pub mod rate;
+pub mod service;
+pub mod settings;
 pub mod slots;
+pub mod status;
 pub mod toeplitz;

@@ -1,0 +1,359 @@
+//! A queue of a vif as the datapath sees it: a Tx ring and an Rx ring, their event channels, and nothing mapped of the
+//! frontend but the rings.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use datapath::burst::Burst;
+use datapath::count::{Counter, Drop};
+use datapath::packet::Packet;
+use datapath::port::{Breach, Notified, QueuePair};
+use frame::{Accepts, Mac};
+use hypervisor::{Channel, DomId, GrantRef, Granted, PAGE};
+use ring::xen::BackRing;
+use ring::{Chain, Engine, Gather, Later, Memory, Put, Violation};
+
+use crate::groups::{Groups, View};
+use crate::handshake::Takes;
+use crate::rate::Rate;
+use crate::slots::{self, Layout, Meta, Piece, TxSlot, What};
+
+/// What the queues of a vif have in common.
+#[derive(Debug)]
+pub struct Vif {
+    /// Whose it is.
+    pub domain: DomId,
+    /// Who copies for it.
+    pub engine: Arc<dyn Engine>,
+    /// What its frontend takes.
+    pub takes: Takes,
+    /// How fast it may send.
+    pub rate: Option<Rate>,
+    /// What groups it wants.
+    pub groups: Groups,
+}
+
+/// How a queue's receiving goes, for those who watch from elsewhere.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    /// Frames put.
+    pub put: Counter,
+    /// Times that there was no room for a frame.
+    pub full: Counter,
+}
+
+/// What a queue is made of.
+pub struct Parts {
+    /// The page of its Tx ring.
+    pub tx_ring: Arc<Memory>,
+    /// The page of its Rx ring.
+    pub rx_ring: Arc<Memory>,
+    /// Its event channel, or that of its Tx ring.
+    pub tx_channel: Box<dyn Channel>,
+    /// The event channel of its Rx ring, if it has one of its own.
+    pub rx_channel: Option<Box<dyn Channel>>,
+    /// What it has in common with the vif's other queues.
+    pub vif: Arc<Vif>,
+    /// Where its receiving is noted.
+    pub gauge: Arc<Gauge>,
+}
+
+/// A packet of the Tx ring that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    slots: u32,
+    /// Whether it is a frame in the datapath's eyes.
+    frame: bool,
+    /// Its length in bytes.
+    len: u32,
+}
+
+/// A queue.
+pub struct Queue {
+    tx: BackRing<3>,
+    rx: BackRing<2>,
+    tx_channel: Box<dyn Channel>,
+    rx_channel: Option<Box<dyn Channel>>,
+    vif: Arc<Vif>,
+    gauge: Arc<Gauge>,
+    accepts: Accepts,
+    /// Packets under way, oldest first.
+    taken: VecDeque<Taken>,
+    /// Their responses, one a slot.
+    responses: VecDeque<TxSlot>,
+    /// What was last fetched: what is left to be done, or why it can't be.
+    metas: Vec<Result<Meta, Drop>>,
+    /// The packet that is being read.
+    pieces: Vec<Piece>,
+    answers: Vec<TxSlot>,
+    /// The vif has used up its rate until then.
+    rests: Option<Instant>,
+    /// Slots that the frame needs which found no room.
+    needs: u32,
+    view: View,
+}
+
+impl Queue {
+    /// Takes up the rings where they stand, and tells the frontend to look: if it was told before of what is there, the
+    /// one who was to hear the answer may be gone.
+    ///
+    /// # Errors
+    /// When the indices of a ring contradict each other.
+    pub fn new(parts: Parts) -> Result<Self, Violation> {
+        let Takes { sg, gso_v4, gso_v6, csum_v4, csum_v6, .. } = parts.vif.takes;
+        // Blank checksums are taken for both protocols or not at all: a frame's offload does not say which it is.
+        let csum = csum_v4 && csum_v6;
+        let accepts = Accepts { csum, tso4: gso_v4 && sg, tso6: gso_v6 && sg, ecn: true, uso4: false, uso6: false };
+        let queue = Queue {
+            tx: BackRing::attach(parts.tx_ring, 0)?,
+            rx: BackRing::attach(parts.rx_ring, 0)?,
+            tx_channel: parts.tx_channel,
+            rx_channel: parts.rx_channel,
+            vif: parts.vif,
+            gauge: parts.gauge,
+            accepts,
+            taken: VecDeque::with_capacity(BackRing::<3>::SIZE as usize),
+            responses: VecDeque::with_capacity(BackRing::<3>::SIZE as usize),
+            metas: Vec::new(),
+            pieces: Vec::new(),
+            answers: Vec::new(),
+            rests: None,
+            needs: 1,
+            view: View::default(),
+        };
+        queue.tx_channel.notify();
+        if let Some(channel) = &queue.rx_channel {
+            channel.notify();
+        }
+        Ok(queue)
+    }
+
+    /// Takes up to `room` frames out of the ring, and what stands between them.
+    fn take(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, room: usize) -> Result<(), Breach> {
+        self.metas.clear();
+        self.rests = None;
+        let mut now = None;
+        while chains.len() < room {
+            let ready = self.tx.ready(1)?;
+            if ready == 0 {
+                break;
+            }
+            let tx = &self.tx;
+            let packet = match slots::next_packet(ready, |n| tx.request(n), &mut self.pieces, &mut self.answers) {
+                Ok(packet) => packet,
+                // What is good comes first; the next time it is the first that is bad.
+                Err(_) if !chains.is_empty() => break,
+                Err(fault) => return Err(Breach::Device(fault.name())),
+            };
+            let len = self.pieces.iter().map(|piece| u32::from(piece.len)).sum();
+            let frame = match packet.what {
+                What::Frame(meta) => Some(Ok(meta)),
+                What::TooLong => Some(Err(Drop::TooManySlots)),
+                What::Overflown => Some(Err(Drop::Oversized)),
+                What::Group { join, group } => {
+                    self.vif.groups.set(group, join);
+                    None
+                }
+            };
+            if let Some(meta) = frame {
+                if let Some(rate) = &self.vif.rate {
+                    if let Err(until) = rate.send(*now.get_or_insert_with(Instant::now), len) {
+                        self.rests = Some(until);
+                        break;
+                    }
+                }
+                let domain = self.vif.domain;
+                let granted = |piece: &Piece| {
+                    let reference = GrantRef(piece.reference);
+                    (Granted { domain, reference, offset: piece.offset }, piece.len)
+                };
+                let Some(chain) = gather.push_granted(&self.vif.engine, self.pieces.iter().map(granted)) else { break };
+                chains.push(chain);
+                self.metas.push(meta);
+            }
+            self.tx.take(packet.slots);
+            self.taken.push_back(Taken { slots: packet.slots, frame: frame.is_some(), len });
+            self.responses.extend(&self.answers);
+        }
+        Ok(())
+    }
+
+    /// Gives the responses of packets that are no frames and are the oldest.
+    fn pass_over(&mut self) {
+        while self.taken.front().is_some_and(|taken| !taken.frame) {
+            self.respond();
+        }
+    }
+
+    /// Gives the responses of the oldest packet.
+    fn respond(&mut self) {
+        let Some(Taken { slots, .. }) = self.taken.pop_front() else { return };
+        for response in self.responses.drain(..(slots as usize).min(self.responses.len())) {
+            self.tx.respond(response);
+        }
+    }
+
+    /// Whether the frame is for a group that the frontend does not want.
+    #[inline]
+    fn is_unwanted(&mut self, head: &[u8]) -> bool {
+        match head.first_chunk() {
+            Some(dst) if dst[0] & 1 != 0 => !self.vif.groups.wants(&mut self.view, Mac(*dst)),
+            _ => false,
+        }
+    }
+
+    /// Queues the copies of a frame to the pages that the next requests name, and answers those.
+    fn fill(&mut self, layout: &Layout, packet: &Packet<'_>, later: &mut Later) {
+        let mut left = packet.body;
+        for n in 0..layout.slots() {
+            // Always the first: the one before was answered.
+            let request = self.rx.request(0);
+            self.rx.take(1);
+            if let Some(page) = layout.page(n) {
+                let reference = GrantRef(slots::rx_reference(request));
+                let at = |offset: usize| Granted { domain: self.vif.domain, reference, offset: offset as u16 };
+                let head = if page == 0 { packet.head } else { &[] };
+                later.bytes(head, at(0));
+                let room = (PAGE - head.len()) as u32;
+                later.body(left.slice(0, room), at(head.len()));
+                left = left.slice(room, left.len());
+            }
+            self.rx.respond(layout.response(n, request));
+        }
+    }
+}
+
+impl QueuePair for Queue {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+        burst.take_granted(|gather, chains, room| self.take(gather, chains, room))?;
+        self.pass_over();
+        if self.metas.is_empty() {
+            // Nobody else will publish what was passed over.
+            self.flush()?;
+            return Ok(());
+        }
+        let metas = &self.metas;
+        let judged = burst.examine_granted(|i, head, headers, len| match metas.get(i) {
+            Some(Ok(meta)) => slots::offload(*meta, head, headers, len).map_err(|_| Drop::BadOffload),
+            Some(Err(reason)) => Err(*reason),
+            None => Err(Drop::BadOffload),
+        });
+        judged.map_err(Breach::Grant)
+    }
+
+    fn complete(&mut self, n: usize) {
+        for _ in 0..n {
+            self.pass_over();
+            self.respond();
+        }
+        self.pass_over();
+    }
+
+    fn rewind(&mut self, n: usize) {
+        let mut left = n;
+        while left > 0 {
+            let Some(taken) = self.taken.pop_back() else { return };
+            if taken.frame {
+                left -= 1;
+                // It will be sent, and paid for, once more.
+                self.vif.rate.iter().for_each(|rate| rate.refund(taken.len));
+            }
+            self.responses.truncate(self.responses.len().saturating_sub(taken.slots as usize));
+            self.tx.put_back(taken.slots);
+        }
+    }
+
+    fn rests(&self) -> Option<Instant> {
+        self.rests
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.accepts
+    }
+
+    fn prepare(&mut self, n: usize) -> Result<(), Breach> {
+        self.rx.ready(n as u32)?;
+        Ok(())
+    }
+
+    fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach> {
+        if self.is_unwanted(packet.head) {
+            return Ok(Put::Unwanted);
+        }
+        let len = packet.len();
+        let mut offload = *packet.offload;
+        offload.valid &= self.accepts.csum;
+        let Some(layout) = Layout::of(len, &offload, || frame::parse(packet.head)) else { return Ok(Put::Refused) };
+        if layout.pages() > 1 && !self.vif.takes.sg || packet.head.len() > PAGE {
+            return Ok(Put::TooBig);
+        }
+        let slots = layout.slots();
+        if self.rx.ready(slots)? < slots {
+            self.needs = slots;
+            self.gauge.full.add(1);
+            return Ok(Put::Full);
+        }
+        let token = self.rx.position() & 0xffff | slots << 16;
+        let pieces = packet.body.fragments() + layout.pages() as usize + 1;
+        let begun = later.begin(&self.vif.engine, packet.body, (token, len), pieces, packet.head.len());
+        if !begun {
+            return Ok(Put::Refused);
+        }
+        self.fill(&layout, packet, later);
+        self.gauge.put.add(1);
+        Ok(Put::Done)
+    }
+
+    fn spoil(&mut self, token: u32) {
+        // Positions have 32 bits, of which the token has the lower half: enough to find one that is not published.
+        let position = self.rx.position();
+        let back = position.wrapping_sub(token) & 0xffff;
+        if let Some(response) = self.rx.response_mut(position.wrapping_sub(back)) {
+            slots::spoil(response);
+        }
+    }
+
+    fn has_room(&mut self) -> Result<bool, Breach> {
+        Ok(self.rx.ready(self.needs)? >= self.needs)
+    }
+
+    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+        let (tx, rx) = (self.tx.publish(), self.rx.publish());
+        let shared = self.rx_channel.is_none();
+        if tx == Some(true) || shared && rx == Some(true) {
+            self.tx_channel.notify();
+        }
+        if let Some(channel) = self.rx_channel.as_ref().filter(|_| rx == Some(true)) {
+            channel.notify();
+        }
+        Ok([tx, rx].map(|told| match told {
+            None => Notified::Nothing,
+            Some(true) => Notified::Sent,
+            Some(false) => Notified::Suppressed,
+        }))
+    }
+
+    fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
+        // First the channels, so that a signal that comes while the rings are looked at is not lost.
+        self.tx_channel.take();
+        if let Some(channel) = &self.rx_channel {
+            channel.take();
+        }
+        let there = self.tx.arm()? > 0;
+        Ok(rx && self.rx.arm()? >= self.needs || there)
+    }
+
+    /// The ring's event is left where it is, in the past; and the channel's signal is not taken, so no other comes.
+    fn disarm(&mut self) {}
+
+    fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.tx_channel.waker()), self.rx_channel.as_ref().map(|channel| channel.waker())]
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}

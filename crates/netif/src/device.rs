@@ -1,0 +1,526 @@
+//! One vif: what its frontend and the toolstack write into the store, and what we do about it.
+//!
+//! The store is looked at again whenever anything in it changes, as a whole: what is to be done follows from how things
+//! stand, not from what came before. That is why a daemon that was restarted finds its way with the same few rules: both
+//! ends connected and no ring mapped means to map them, whoever wrote those states.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use datapath::fabric::{Fabric, FabricError, PortSpec};
+use datapath::port::Breach;
+use datapath::topology::QueueId;
+use hypervisor::store::Changes;
+use hypervisor::{DomId, EventError, GrantError, GrantRef, Hypervisor, RemotePort, Store, StoreError, Watch};
+use ring::copies::{Copies, Status};
+use ring::{Engine, Memory, Violation};
+use switch::PortId;
+use thiserror::Error;
+use tracing::{info, warn};
+
+use crate::backend::{Gauge, Parts, Queue, Vif};
+use crate::fault::Fault;
+use crate::groups::Groups;
+use crate::handshake::{Offer, Refusal, Request, State, wants_groups};
+use crate::mailbox::Mailbox;
+use crate::settings::{Settings, is_plugged};
+use crate::status::{Condition, VifStatus};
+
+/// Shortest and longest pause before a frontend that broke the rules may connect again.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A vif's name: whose, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The domain that it belongs to.
+    pub domain: DomId,
+    /// Its number in that domain.
+    pub handle: u32,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "vif{}.{}", self.domain, self.handle)
+    }
+}
+
+/// What is to be looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Token {
+    /// Which vifs there are.
+    All,
+    /// One of them.
+    One(Key),
+}
+
+/// What all vifs have in common.
+pub struct Host {
+    /// Where they come from.
+    pub hypervisor: Hypervisor,
+    /// Where their frames go.
+    pub fabric: Arc<Fabric>,
+    /// Who copies for them.
+    pub engine: Arc<dyn Engine>,
+    /// What waits to be looked at.
+    pub changes: Changes<Token>,
+    /// Queues that a vif may have.
+    pub queues: u16,
+    /// How long a frontend may go without posting buffers while frames for it come, before it counts as stalled.
+    pub stall: Duration,
+}
+
+/// The hypervisor's grants as those who copy want them.
+#[derive(Debug)]
+pub struct Copier(pub Arc<dyn hypervisor::Grants>);
+
+impl Engine for Copier {
+    fn run(&self, copies: &mut Copies) {
+        if self.0.copy(copies).is_err() && copies.is_waiting() {
+            copies.run(|mut batch| batch.fail(Status::REFUSED));
+        }
+    }
+}
+
+/// Why a vif does not connect, or not any more.
+#[derive(Debug, Error)]
+pub enum Reason {
+    /// Its frontend's keys are not accepted.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Its rings can't be mapped.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+    /// Its event channels can't be bound.
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// The operator's settings make no sense, or the store can't be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The datapath refuses it.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The rings are nonsense from the start.
+    #[error(transparent)]
+    Ring(#[from] Violation),
+    /// A queue's frontend broke the rules.
+    #[error("queue {queue}: {breach}")]
+    Broken {
+        /// Which queue.
+        queue: u16,
+        /// What it did.
+        breach: Breach,
+    },
+    /// The frontend broke the rules in another way.
+    #[error("{0}")]
+    Fault(#[from] Fault),
+    /// Its control ring was misused.
+    #[error("control ring: {0}")]
+    Control(Breach),
+}
+
+/// A vif that is connected.
+struct Connection {
+    request: Request,
+    vif: Arc<Vif>,
+    queues: Vec<QueueId>,
+    gauges: Vec<Arc<Gauge>>,
+    mailbox: Option<Mailbox>,
+    stall: Stall,
+    since: Instant,
+}
+
+/// One that was looked at for a while: whether it takes anything.
+#[derive(Debug, Default)]
+struct Stall {
+    put: u64,
+    full: u64,
+    since: Option<Instant>,
+}
+
+impl Stall {
+    /// Looks at the counters again; since when frames found no room and none was taken.
+    fn look(&mut self, put: u64, full: u64, now: Instant) -> Option<Instant> {
+        if put != self.put {
+            self.since = None;
+        } else if full != self.full {
+            self.since.get_or_insert(now);
+        }
+        (self.put, self.full) = (put, full);
+        self.since
+    }
+}
+
+/// A vif.
+pub struct Device {
+    key: Key,
+    host: Arc<Host>,
+    back: String,
+    front: String,
+    /// Ended when it is dropped.
+    _watches: Vec<Watch>,
+    port: Option<PortId>,
+    connection: Option<Connection>,
+    /// What a worker found wrong with a queue.
+    broken: Arc<Mutex<Option<(u16, Breach)>>>,
+    pause: Duration,
+    /// No connection before then.
+    not_before: Option<Instant>,
+    settings: Option<Settings>,
+    status: VifStatus,
+}
+
+impl Device {
+    /// The vif whose backend directory is `back`. From now on its changes are noted.
+    ///
+    /// # Errors
+    /// When the store can't be asked.
+    pub fn new(host: Arc<Host>, key: Key, back: String) -> Result<Self, StoreError> {
+        let store = &*host.hypervisor.store;
+        let front = store.nodes().text(&format!("{back}/frontend"))?;
+        let mut watches = Vec::new();
+        for path in [&back, &front] {
+            watches.push(host.changes.watch(store, path, Token::One(key))?);
+        }
+        info!(vif = %key, "found");
+        Ok(Device {
+            key,
+            back,
+            front,
+            _watches: watches,
+            port: None,
+            connection: None,
+            broken: Arc::default(),
+            pause: PAUSE,
+            not_before: None,
+            settings: None,
+            status: VifStatus::new(key),
+            host,
+        })
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> VifStatus {
+        let mut status = self.status.clone();
+        status.port = self.port;
+        status.settings = self.settings.clone();
+        if let Some(connection) = &self.connection {
+            status.queues = connection.request.queues.len();
+            status.takes = connection.request.takes;
+        }
+        status
+    }
+
+    /// When it wants to be looked at even if nothing changes.
+    pub fn wakes(&self) -> Option<Instant> {
+        self.not_before
+    }
+
+    /// Whether its frontend is connected.
+    pub fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Its control ring, to wait for.
+    pub fn mailbox(&self) -> Option<&Mailbox> {
+        self.connection.as_ref()?.mailbox.as_ref()
+    }
+
+    /// Looks at how things stand, and does what follows from it.
+    pub fn look(&mut self, now: Instant) {
+        self.not_before = self.not_before.filter(|until| *until > now);
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((queue, breach)) = broken
+            && self.connection.is_some()
+        {
+            self.stop(Reason::Broken { queue, breach }, now);
+        }
+        if let Err(reason) = self.follow(now) {
+            self.stop(reason, now);
+        }
+    }
+
+    fn store(&self) -> &dyn Store {
+        &*self.host.hypervisor.store
+    }
+
+    /// What the states of both ends ask for.
+    fn follow(&mut self, now: Instant) -> Result<(), Reason> {
+        let nodes = self.host.hypervisor.store.clone();
+        let nodes = nodes.nodes();
+        let (own, front) = (State::read(nodes, &self.back)?, State::read(nodes, &self.front)?);
+        match (own, front) {
+            // Nobody is there to make it anew for.
+            (State::Unknown, _) => self.disconnect("its backend is gone"),
+            (State::Initialising, _) => {
+                self.disconnect("it starts anew");
+                self.offer()?;
+            }
+            (_, State::Connected) if self.connection.is_some() => self.check(nodes)?,
+            (State::InitWait | State::Initialised | State::Connected, State::Connected) => self.connect(now)?,
+            (_, State::Initialised | State::Connected) => {}
+            (_, State::Initialising | State::InitWait) => {
+                self.disconnect("its frontend starts anew");
+                if !self.is_online()? && own != State::InitWait {
+                    self.set_state(own, State::Closed)?;
+                } else if own != State::InitWait {
+                    self.offer()?;
+                }
+            }
+            (_, State::Closing) => {
+                self.disconnect("its frontend closes");
+                self.set_state(own, if own == State::Closed { own } else { State::Closing })?;
+            }
+            (_, State::Closed | State::Unknown) => {
+                self.disconnect("its frontend is closed");
+                self.set_state(own, State::Closed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what is offered, and waits.
+    fn offer(&mut self) -> Result<(), StoreError> {
+        let wanted = self.store().nodes().number::<u16>(&format!("{}/ringmain/queues", self.back))?;
+        let queues = wanted.filter(|queues| *queues > 0).unwrap_or(self.host.queues).min(self.host.queues);
+        let back = &self.back;
+        self.tell(State::InitWait, |nodes| Offer { queues }.write(nodes, back))
+    }
+
+    fn set_state(&self, own: State, state: State) -> Result<(), StoreError> {
+        if own == state { Ok(()) } else { self.tell(state, |_| Ok(())) }
+    }
+
+    /// Writes our state, and `more` with it; unless the toolstack has taken our directory away, and does not want it back.
+    fn tell(
+        &self,
+        state: State,
+        mut more: impl FnMut(&dyn hypervisor::Nodes) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let path = format!("{}/state", self.back);
+        hypervisor::transaction(self.store(), |nodes| {
+            if nodes.find(&path)?.is_none() {
+                return Ok(());
+            }
+            more(nodes)?;
+            nodes.put(&path, state.number())
+        })
+    }
+
+    /// Whether the toolstack wants the device to stay.
+    fn is_online(&self) -> Result<bool, StoreError> {
+        Ok(self.store().nodes().number::<u8>(&format!("{}/online", self.back))?.is_none_or(|online| online != 0))
+    }
+
+    /// What was offered to the frontend.
+    fn offered(&self) -> Result<Offer, StoreError> {
+        let queues = self.store().nodes().number(&format!("{}/multi-queue-max-queues", self.back))?;
+        Ok(Offer { queues: queues.unwrap_or(1) })
+    }
+
+    /// A connected frontend's keys: those that it connected with have to stay.
+    fn check(&mut self, nodes: &dyn hypervisor::Nodes) -> Result<(), Reason> {
+        let offer = self.offered()?;
+        let Some(connection) = &self.connection else { return Ok(()) };
+        connection.vif.groups.set_only(wants_groups(nodes, &self.front)?);
+        let same = Request::read(nodes, &self.front, offer).is_ok_and(|request| request == connection.request);
+        // It may have left that state meanwhile.
+        if !same && State::read(nodes, &self.front)? == State::Connected {
+            return Err(Fault::KeysChanged.into());
+        }
+        Ok(())
+    }
+
+    /// Maps the frontend's rings and hands its queues to the datapath.
+    fn connect(&mut self, now: Instant) -> Result<(), Reason> {
+        let store = self.host.hypervisor.store.clone();
+        let nodes = store.nodes();
+        if !is_plugged(nodes, &self.back)? {
+            return Ok(());
+        }
+        if self.not_before.is_some() {
+            return Ok(());
+        }
+        let own = State::read(nodes, &self.back)?;
+        let settings = Settings::read(nodes, &self.back)?;
+        let request = Request::read(nodes, &self.front, self.offered()?)?;
+        let port = self.port(&settings)?;
+        let vif = Arc::new(Vif {
+            domain: self.key.domain,
+            engine: Arc::clone(&self.host.engine),
+            takes: request.takes,
+            rate: settings.rate(),
+            groups: Groups::default(),
+        });
+        vif.groups.set_only(wants_groups(nodes, &self.front)?);
+        let (mut queues, mut gauges) = (Vec::new(), Vec::new());
+        for keys in &request.queues {
+            let gauge = Arc::<Gauge>::default();
+            let parts = Parts {
+                tx_ring: self.map(keys.tx_ring)?,
+                rx_ring: self.map(keys.rx_ring)?,
+                tx_channel: self.bind(keys.tx_port)?,
+                rx_channel: keys.rx_port.map(|port| self.bind(port)).transpose()?,
+                vif: Arc::clone(&vif),
+                gauge: Arc::clone(&gauge),
+            };
+            queues.push(Queue::new(parts)?);
+            gauges.push(gauge);
+        }
+        let mailbox = match request.control {
+            Some((ring, port)) => {
+                let (page, channel) = (self.map(ring)?, self.bind(port)?);
+                let count = queues.len() as u16;
+                Some(Mailbox::new(page, channel, self.key.domain, Arc::clone(&self.host.engine), count)?)
+            }
+            None => None,
+        };
+        let attach = |(index, queue)| self.host.fabric.attach(port, index, Box::new(queue), true);
+        let attached: Vec<QueueId> = (0..).zip(queues).filter_map(attach).collect();
+        let resumed = own == State::Connected;
+        info!(vif = %self.key, queues = attached.len(), resumed, "connected");
+        let stall = Stall::default();
+        self.connection = Some(Connection { request, vif, queues: attached, gauges, mailbox, stall, since: now });
+        self.settings = Some(settings);
+        self.status.condition = Condition::Connected;
+        self.status.connections += 1;
+        self.clear_error();
+        self.set_state(own, State::Connected)?;
+        // What came into the control ring before.
+        self.work(now);
+        Ok(())
+    }
+
+    /// Its port in the datapath, made when it is first needed.
+    fn port(&mut self, settings: &Settings) -> Result<PortId, FabricError> {
+        let changed = self.settings.as_ref().is_some_and(|old| (&old.rule, old.mtu) != (&settings.rule, settings.mtu));
+        if let Some(port) = self.port {
+            if !changed {
+                return Ok(port);
+            }
+            self.host.fabric.remove_port(port);
+            self.port = None;
+        }
+        let (broken, changes, key) = (Arc::clone(&self.broken), self.host.changes.clone(), self.key);
+        let on_break = Arc::new(move |queue, breach| {
+            broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, breach));
+            changes.add(Token::One(key));
+        });
+        let port = self.host.fabric.add_port(PortSpec { rule: settings.rule.clone(), mtu: settings.mtu, on_break })?;
+        self.port = Some(port);
+        Ok(port)
+    }
+
+    fn map(&self, ring: GrantRef) -> Result<Arc<Memory>, GrantError> {
+        self.host.hypervisor.grants.map(self.key.domain, &[ring])
+    }
+
+    fn bind(&self, port: RemotePort) -> Result<Box<dyn hypervisor::Channel>, EventError> {
+        self.host.hypervisor.events.bind(self.key.domain, port)
+    }
+
+    /// Takes its queues out of the datapath, and lets go of all that was mapped of its frontend.
+    fn disconnect(&mut self, why: &str) {
+        let Some(connection) = self.connection.take() else { return };
+        if let Some(port) = self.port {
+            self.host.fabric.set_steer(port, None);
+        }
+        for queue in connection.queues {
+            drop(self.host.fabric.detach(queue));
+        }
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.status.condition = Condition::Waiting;
+        info!(vif = %self.key, %why, "disconnected");
+    }
+
+    /// The vif cannot go on: everybody learns why.
+    fn stop(&mut self, reason: Reason, now: Instant) {
+        // A domain that is destroyed takes its grants along before its directories.
+        if is_departure(&reason) || State::read(self.store().nodes(), &self.front).ok() == Some(State::Unknown) {
+            self.disconnect("its domain is gone");
+            return;
+        }
+        let lasted = self.connection.as_ref().map(|connection| now.saturating_duration_since(connection.since));
+        if lasted.is_some_and(|lasted| lasted > LONGEST_PAUSE) {
+            self.pause = PAUSE;
+        }
+        self.disconnect("it is stopped");
+        let words = reason.to_string();
+        warn!(vif = %self.key, reason = %words, "stopped");
+        self.status.condition = Condition::Stopped;
+        self.status.violations += 1;
+        self.status.reason = Some(words.clone());
+        self.not_before = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        let node = self.error_node();
+        if let Err(error) = self.tell(State::Closing, |nodes| nodes.put(&node, &words)) {
+            warn!(vif = %self.key, %error, "could not say so in the store");
+        }
+    }
+
+    /// Where toolstacks look for what went wrong.
+    fn error_node(&self) -> String {
+        let own = format!("/local/domain/{}/", self.host.hypervisor.domain);
+        let device = self.back.strip_prefix(&own).unwrap_or(&self.back);
+        format!("{own}error/{device}/error")
+    }
+
+    fn clear_error(&mut self) {
+        self.status.reason = None;
+        let node = self.error_node();
+        // What can't be removed may stay: it is out of date, no more.
+        if let Some((directory, _)) = node.rsplit_once('/') {
+            let _ = self.store().nodes().remove(directory);
+        }
+    }
+
+    /// Obeys what came through the control ring.
+    pub fn work(&mut self, now: Instant) {
+        let Some(mailbox) = self.connection.as_mut().and_then(|connection| connection.mailbox.as_mut()) else { return };
+        let outcome = mailbox.work(now);
+        match outcome.and_then(|steer| Ok((steer, mailbox.has_more()?))) {
+            Ok((steer, more)) => {
+                if let (Some(steer), Some(port)) = (steer, self.port) {
+                    self.host.fabric.set_steer(port, steer);
+                }
+                if more {
+                    self.host.changes.add(Token::One(self.key));
+                }
+            }
+            Err(breach) => self.stop(Reason::Control(breach), now),
+        }
+    }
+
+    /// To be called now and then: finds out whether the frontend takes what comes.
+    pub fn watch(&mut self, now: Instant) {
+        let Some(connection) = &mut self.connection else { return };
+        let sum = |of: fn(&Gauge) -> u64| connection.gauges.iter().map(|gauge| of(gauge)).sum();
+        let since = connection.stall.look(sum(|gauge| gauge.put.get()), sum(|gauge| gauge.full.get()), now);
+        let stalled = since.is_some_and(|since| now.saturating_duration_since(since) >= self.host.stall);
+        let condition = if stalled { Condition::Stalled } else { Condition::Connected };
+        if std::mem::replace(&mut self.status.condition, condition) != condition {
+            match stalled {
+                true => warn!(vif = %self.key, "stalled: it posts no buffers"),
+                false => info!(vif = %self.key, "takes frames again"),
+            }
+        }
+    }
+}
+
+/// Whether it is not a fault of the frontend's, but the end of its domain.
+fn is_departure(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Broken { breach: Breach::Gone | Breach::Grant(Status::BAD_DOMAIN), .. }
+            | Reason::Control(Breach::Gone | Breach::Grant(Status::BAD_DOMAIN))
+    )
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.disconnect("it is let go");
+        if let Some(port) = self.port {
+            self.host.fabric.remove_port(port);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The groups that a frontend wants to receive (`request-multicast-control`): shared by the queues of a vif, and changed
+//! by any of them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use frame::Mac;
+
+/// Groups that a frontend may name, as with Linux' backend.
+const MOST: usize = 64;
+
+/// A vif's list.
+#[derive(Debug, Default)]
+pub struct Groups {
+    /// Whether only these are wanted.
+    only: AtomicBool,
+    /// Changes with the list.
+    version: AtomicU64,
+    list: Mutex<Vec<Mac>>,
+}
+
+/// A queue's view of the list.
+#[derive(Debug, Default)]
+pub struct View {
+    version: u64,
+    list: Vec<Mac>,
+}
+
+impl Groups {
+    /// Whether only groups of the list are wanted from now on.
+    pub fn set_only(&self, only: bool) {
+        self.only.store(only, Ordering::Relaxed);
+    }
+
+    /// A group is wanted, or not any more. More than [`MOST`] are not remembered.
+    pub fn set(&self, group: Mac, join: bool) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        match list.iter().position(|other| *other == group) {
+            Some(at) if !join => drop(list.swap_remove(at)),
+            None if join && list.len() < MOST => list.push(group),
+            _ => return,
+        }
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether a frame for `dst`, a group, is wanted. Takes a lock only when the list has changed.
+    pub fn wants(&self, view: &mut View, dst: Mac) -> bool {
+        if !self.only.load(Ordering::Relaxed) || dst.is_broadcast() {
+            return true;
+        }
+        let version = self.version.load(Ordering::Acquire);
+        if version != view.version {
+            view.list.clone_from(&self.list.lock().unwrap_or_else(PoisonError::into_inner));
+            view.version = version;
+        }
+        view.list.contains(&dst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn group(last: u8) -> Mac {
+        Mac([1, 0, 0x5e, 0, 0, last])
+    }
+
+    #[test]
+    fn only_what_was_asked_for_once_that_is_asked_for() {
+        let (groups, mut view) = (Groups::default(), View::default());
+        assert!(groups.wants(&mut view, group(1)));
+        groups.set(group(2), true);
+        groups.set_only(true);
+        assert!(!groups.wants(&mut view, group(1)));
+        assert!(groups.wants(&mut view, group(2)));
+        assert!(groups.wants(&mut view, Mac([255; 6])));
+        groups.set(group(1), true);
+        groups.set(group(2), false);
+        assert!(groups.wants(&mut view, group(1)));
+        assert!(!groups.wants(&mut view, group(2)));
+        groups.set_only(false);
+        assert!(groups.wants(&mut view, group(2)));
+    }
+
+    #[test]
+    fn the_list_is_bounded() {
+        let (groups, mut view) = (Groups::default(), View::default());
+        groups.set_only(true);
+        (0..200).for_each(|last| groups.set(group(last), true));
+        (0..200).for_each(|last| groups.set(group(last), true));
+        assert_eq!((0..200).filter(|last| groups.wants(&mut view, group(*last))).count(), MOST);
+    }
+}

@@ -1,0 +1,60 @@
+//! How a vif is doing, for those who ask.
+
+use switch::PortId;
+
+use crate::device::Key;
+use crate::handshake::Takes;
+use crate::settings::Settings;
+
+/// How it stands with a vif's frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It is not connected.
+    Waiting,
+    /// It is connected.
+    Connected,
+    /// It is connected, and posts no buffers for what comes.
+    Stalled,
+    /// It broke the rules, and has not begun anew.
+    Stopped,
+}
+
+/// A vif.
+#[derive(Clone, Debug)]
+pub struct VifStatus {
+    /// Its name.
+    pub key: Key,
+    /// Its number in the datapath, since it was first connected.
+    pub port: Option<PortId>,
+    /// How it stands.
+    pub condition: Condition,
+    /// Why it was stopped.
+    pub reason: Option<String>,
+    /// Queues that are connected.
+    pub queues: usize,
+    /// What its frontend takes.
+    pub takes: Takes,
+    /// Connections so far.
+    pub connections: u64,
+    /// Connections that ended because the frontend broke the rules, or were refused.
+    pub violations: u64,
+    /// What the operator wants of it.
+    pub settings: Option<Settings>,
+}
+
+impl VifStatus {
+    /// One that was just found.
+    pub fn new(key: Key) -> Self {
+        VifStatus {
+            key,
+            port: None,
+            condition: Condition::Waiting,
+            reason: None,
+            queues: 0,
+            takes: Takes::default(),
+            connections: 0,
+            violations: 0,
+            settings: None,
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Frontends that break the rules: each is stopped under a name that says how, and nobody else notices.
+
+mod front;
+
+use std::time::Duration;
+
+use front::{CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, REQ_PROD, frame, introduce, wait, what};
+use hypervisor::test::Reason;
+use hypervisor::{Channel, GrantRef};
+
+/// Two neighbours, whose traffic goes on whatever `evil` does; and why that was stopped.
+fn stopped(nature: Nature, evil: impl FnOnce(&Front, &Front)) -> (Host, String) {
+    let host = Host::new();
+    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    introduce((&a, 1), (&b, 2));
+    let bad = Front::connected(&host, 3, nature);
+    evil(&bad, &a);
+    let reason = host.stopped(&bad);
+    for n in 1000..1100 {
+        a.send(&frame(1, 2, 1400, n));
+    }
+    let mut last = 0;
+    wait(|| {
+        last = b.received().last().map_or(last, |got| what(&got.frame));
+        last == 1099
+    });
+    assert!(host.connected(&a) && host.connected(&b));
+    assert_eq!(bad.guest.mapped(), 0, "nothing of it stays mapped");
+    // It may begin anew.
+    (host, reason)
+}
+
+fn stopped_by(evil: impl FnOnce(&Front)) -> String {
+    stopped(Nature::default(), |bad, _| evil(bad)).1
+}
+
+#[test]
+fn tx_index_that_jumps() {
+    let reason = stopped_by(|bad| {
+        let queue = &bad.queues[0];
+        queue.set(queue.tx_ring, REQ_PROD, 1000);
+        queue.tx_port.notify();
+    });
+    assert_eq!(reason, "queue 0: request index jumped to 1000, 1000 ahead in a ring of 256");
+}
+
+#[test]
+fn rx_index_that_jumps() {
+    let (_, reason) = stopped(Nature::default(), |bad, a| {
+        introduce((a, 1), (bad, 3));
+        let queue = &bad.queues[0];
+        queue.set(queue.rx_ring, REQ_PROD, 5);
+        (0..3).for_each(|n| a.send(&frame(1, 3, 60, n)));
+    });
+    assert!(reason.starts_with("queue 0: request index jumped to 5, "), "{reason}");
+}
+
+#[test]
+fn a_slot_beyond_its_page() {
+    let reason = stopped_by(|bad| {
+        let queue = &bad.queues[0];
+        queue.data(queue.take_page(), 4000, 0, 97);
+        queue.push_tx();
+    });
+    assert_eq!(reason, "queue 0: a slot reaches beyond its page");
+}
+
+#[test]
+fn more_slots_than_anybody_needs() {
+    let reason = stopped_by(|bad| {
+        let queue = &bad.queues[0];
+        queue.data(queue.take_page(), 0, MORE_DATA, 60_000);
+        (0..30).for_each(|_| queue.data(queue.take_page(), 0, MORE_DATA, 100));
+        queue.push_tx();
+    });
+    assert_eq!(reason, "queue 0: a packet in too many slots");
+}
+
+#[test]
+fn a_packet_without_its_end() {
+    let reason = stopped_by(|bad| {
+        let queue = &bad.queues[0];
+        queue.data(queue.take_page(), 0, MORE_DATA, 1000);
+        queue.push_tx();
+    });
+    assert_eq!(reason, "queue 0: a packet's last slots are missing");
+}
+
+#[test]
+fn extras_that_never_end() {
+    let reason = stopped_by(|bad| {
+        let queue = &bad.queues[0];
+        queue.data(queue.take_page(), 0, EXTRA_INFO, 60);
+        (0..200).for_each(|_| queue.tx_slot([4 | 1 << 8, 0, 0], None));
+        queue.push_tx();
+    });
+    assert_eq!(reason, "queue 0: extra info that does not end");
+}
+
+#[test]
+fn extras_of_no_known_type() {
+    let reason = stopped_by(|bad| {
+        let queue = &bad.queues[0];
+        queue.data(queue.take_page(), 0, EXTRA_INFO, 60);
+        queue.tx_slot([9, 0, 0], None);
+        queue.push_tx();
+    });
+    assert_eq!(reason, "queue 0: extra info of an unknown type");
+}
+
+#[test]
+fn a_page_that_was_never_granted() {
+    let (host, reason) = stopped(Nature::default(), |bad, _| {
+        let queue = &bad.queues[0];
+        queue.data((0, GrantRef(5000)), 0, 0, 60);
+        queue.push_tx();
+    });
+    assert_eq!(reason, "queue 0: a page is not granted for what it is used for (refused)");
+    assert_eq!(host.machine.refusals()[0].reason, Reason::NeverGranted);
+}
+
+#[test]
+fn a_reference_beyond_the_table() {
+    let (host, reason) = stopped(Nature::default(), |bad, _| {
+        let queue = &bad.queues[0];
+        queue.data((0, GrantRef(u32::MAX)), 0, CSUM_BLANK, 60);
+        queue.push_tx();
+    });
+    assert_eq!(reason, "queue 0: a page is not granted for what it is used for (no such reference)");
+    assert_eq!(host.machine.refusals()[0].reason, Reason::BeyondTable);
+}
+
+#[test]
+fn receive_pages_that_are_granted_for_reading() {
+    let (host, reason) = stopped(Nature { read_only: true, ..Nature::default() }, |bad, a| {
+        bad.send(&frame(3, 1, 60, 1));
+        wait(|| a.received().iter().any(|got| what(&got.frame) == 1));
+        a.send(&frame(1, 3, 1400, 2));
+    });
+    assert_eq!(reason, "queue 0: a page is not granted for what it is used for (refused)");
+    assert!(host.machine.refusals().iter().all(|refusal| refusal.reason == Reason::ReadOnly));
+}
+
+/// The head is there, what follows it is not: that shows only when a receiver's buffers are chosen already.
+#[test]
+fn a_page_revoked_in_flight() {
+    let (host, reason) = stopped(Nature::default(), |bad, a| {
+        introduce((a, 1), (bad, 3));
+        let queue = &bad.queues[0];
+        let (head, rest) = (queue.take_page(), queue.take_page());
+        queue.write(head, 0, &frame(3, 1, 1000, 7));
+        queue.data(head, 0, MORE_DATA, 1018 + 500);
+        queue.data(rest, 0, 0, 500);
+        assert!(bad.guest.revoke(rest.1));
+        queue.push_tx();
+    });
+    assert_eq!(reason, "queue 0: a page is not granted for what it is used for (refused)");
+    assert!(host.machine.refusals().iter().all(|refusal| refusal.reason == Reason::Revoked));
+}
+
+/// What its neighbour got of that frame is no frame.
+#[test]
+fn a_frame_that_could_not_be_copied_does_not_arrive() {
+    let host = Host::new();
+    let (a, bad) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 3, Nature::default()));
+    introduce((&a, 1), (&bad, 3));
+    let queue = &bad.queues[0];
+    queue.queue(&frame(3, 1, 1000, 1), 0, None);
+    let (head, rest) = (queue.take_page(), queue.take_page());
+    queue.write(head, 0, &frame(3, 1, 1000, 2));
+    queue.data(head, 0, MORE_DATA, 1018 + 500);
+    queue.data(rest, 0, 0, 500);
+    bad.guest.revoke(rest.1);
+    queue.push_tx();
+    host.stopped(&bad);
+    let got = a.expect(1);
+    assert_eq!(got.iter().map(|got| what(&got.frame)).collect::<Vec<_>>(), [1]);
+    let port = host.vif(&a).unwrap().port.unwrap();
+    let counters = host.fabric.counters(port);
+    assert_eq!(counters[0].dropped(datapath::count::Drop::NotGranted), 1);
+    assert_eq!(counters[0].rx_frames.get(), 2, "that one, and the greeting");
+}
+
+#[test]
+fn rings_in_pages_that_are_not_granted() {
+    let host = Host::new();
+    let mut bad = Front::attached(&host, 3, Nature { keys: vec![("rx-ring-ref", "4000")], ..Nature::default() });
+    bad.connect();
+    assert_eq!(host.stopped(&bad), "domain 3 has not granted page 4000 to us for writing");
+    assert_eq!(bad.guest.mapped(), 0);
+}
+
+#[test]
+fn an_event_channel_that_is_not_for_us() {
+    let host = Host::new();
+    let mut bad = Front::attached(&host, 3, Nature { keys: vec![("event-channel-rx", "777")], ..Nature::default() });
+    bad.connect();
+    assert_eq!(host.stopped(&bad), "domain 3 has no event channel 777 that waits for us");
+}
+
+#[test]
+fn keys_that_change_after_connecting() {
+    for (key, value) in [("tx-ring-ref", "9"), ("multi-queue-num-queues", "2"), ("feature-sg", "0"), ("event-channel-tx", "x")] {
+        let reason = stopped_by(|bad| bad.put(key, value));
+        assert_eq!(reason, "keys changed after connecting", "{key}");
+    }
+}
+
+#[test]
+fn a_flood_of_control_messages() {
+    let nature = Nature { control: true, ..Nature::default() };
+    let (_, reason) = stopped(nature, |bad, _| {
+        let mailbox = bad.mailbox.as_ref().unwrap();
+        let mut posted = 0;
+        while bad.back_state() == Some(4) {
+            if posted - mailbox.answered() < 100 {
+                mailbox.post(4, [0; 3]);
+                posted += 1;
+            }
+        }
+    });
+    assert_eq!(reason, "control ring: a flood of control messages");
+}
+
+#[test]
+fn a_control_ring_whose_index_jumps() {
+    let nature = Nature { control: true, ..Nature::default() };
+    let (_, reason) = stopped(nature, |bad, _| {
+        let mailbox = bad.mailbox.as_ref().unwrap();
+        bad.queues[0].set(mailbox.ring, REQ_PROD, 129);
+        mailbox.port.notify();
+    });
+    assert_eq!(reason, "control ring: request index jumped to 129, 129 ahead in a ring of 128");
+}
+
+/// Its store entries change as fast as it can write them: nobody else is held up.
+#[test]
+fn a_flood_of_changes_in_the_store() {
+    let host = Host::new();
+    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let bad = Front::connected(&host, 3, Nature::default());
+    for n in 0..300 {
+        (0..20).for_each(|m| bad.put("request-multicast-control", (n + m) % 2));
+        if n % 100 == 0 {
+            introduce((&a, 1), (&b, 2));
+        }
+    }
+    let late = Front::connected(&host, 4, Nature::default());
+    introduce((&late, 4), (&b, 2));
+    assert!(host.connected(&bad));
+}
+
+#[test]
+fn one_that_was_stopped_may_begin_anew_after_a_while() {
+    let host = Host::new();
+    let mut bad = Front::connected(&host, 3, Nature::default());
+    let b = Front::connected(&host, 2, Nature::default());
+    for n in 1..4 {
+        bad.queues[0].data((0, GrantRef(5000)), 0, 0, 60);
+        bad.queues[0].push_tx();
+        wait(|| host.vif(&bad).unwrap().violations == n);
+        bad.put("state", 6);
+        wait(|| bad.back_state() == Some(6));
+        bad.put("state", 1);
+        bad.connect();
+        wait(|| host.connected(&bad));
+        introduce((&bad, 3), (&b, 2));
+        assert_eq!(host.vif(&bad).unwrap().reason, None);
+    }
+}
+
+/// Random words all over its rings, while neighbours talk.
+#[test]
+fn scribbling_over_rings_does_no_harm() {
+    let host = Host::new();
+    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let mut seed = 0x2545_f491_4f6c_dd1du64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut bad = Front::attached(&host, 3, Nature { queues: 2, ..Nature::default() });
+    for round in 0..30 {
+        bad.connect();
+        wait(|| bad.back_state() != Some(2));
+        for _ in 0..200 {
+            let queue = &bad.queues[random() as usize % 2];
+            let ring = if random() % 2 == 0 { queue.tx_ring } else { queue.rx_ring };
+            let at = if random() % 8 == 0 { random() % 4 * 4 } else { 64 + random() % 300 * 4 };
+            let value = match random() % 3 {
+                0 => random() as u32,
+                1 => random() as u32 % 300,
+                _ => random() as u32 & 0x000f_0fff,
+            };
+            queue.set(ring, at, value);
+            queue.tx_port.notify();
+            a.send(&frame(1, 3, 100, 1));
+        }
+        introduce((&a, 1), (&b, 2));
+        wait(|| host.vif(&bad).is_some());
+        bad.put("state", 6);
+        wait(|| bad.back_state() == Some(6));
+        bad.put("state", 1);
+        assert!(host.connected(&a) && host.connected(&b), "round {round}");
+    }
+}
+
+#[test]
+fn revoking_under_traffic_stops_only_the_one_who_does() {
+    let host = Host::with(4, Duration::from_secs(60));
+    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let bad = Front::connected(&host, 3, Nature::default());
+    introduce((&a, 1), (&b, 2));
+    introduce((&a, 1), (&bad, 3));
+    let pages: Vec<_> = bad.queues[0].posted.borrow().iter().flatten().copied().collect();
+    for n in 0..50 {
+        a.queues[0].queue(&frame(1, 3, 1400, n), 0, None);
+        a.queues[0].queue(&frame(1, 2, 1400, 1000 + n), 0, None);
+    }
+    a.queues[0].push_tx();
+    for page in pages {
+        bad.guest.revoke(page.1);
+    }
+    // Perhaps all of them arrived before that.
+    a.send(&frame(1, 3, 1400, 99));
+    assert_eq!(host.stopped(&bad), "queue 0: a page is not granted for what it is used for (refused)");
+    let mut got = Vec::new();
+    wait(|| {
+        got.extend(b.received().into_iter().map(|got| what(&got.frame)));
+        got.len() >= 50
+    });
+    assert_eq!(got, (1000..1050).collect::<Vec<_>>());
+    assert!(host.connected(&a) && host.connected(&b));
+}
