@@ -403,7 +403,13 @@ impl<R: DriverRing> Queue<R> {
 
     #[inline]
     fn transmit(
-        &mut self, sender: &mut Sender, memory: &Window, header_len: usize, burst: usize, queues: u32, clock: Clock,
+        &mut self,
+        sender: &mut Sender,
+        memory: &Window,
+        header_len: usize,
+        burst: usize,
+        queues: u32,
+        clock: Clock,
     ) -> Result<usize, BadUsed> {
         let mut now = if sender.pace.is_open() { 0 } else { clock.now() };
         let budget = sender.pace.budget(now, &sender.lane).min(burst as u64) as usize;

@@ -10,7 +10,6 @@
 
 mod args;
 mod connect;
-mod cpu;
 mod endpoint;
 mod engine;
 mod lane;
@@ -37,11 +36,10 @@ use rustix::thread::CpuSet;
 use vhost_user::driver::DriverError;
 
 pub use args::{Args, Directions, HeaderPlace, Layout, Port, Verify};
-pub use cpu::Shares;
-pub use report::{Direction, Latency, Report};
+pub use report::{Direction, Latency, Report, Shares};
 
+use crate::cpu::Moment;
 use connect::Door;
-use cpu::Snapshot;
 use endpoint::{Endpoint, Role, Sender};
 use engine::{Engine, Outcome, Phases};
 use lane::Lane;
@@ -186,7 +184,10 @@ fn pace(args: &Args) -> Pace {
 
 /// Lets every guest announce itself until all have heard their peer: the back-end is ready then, and knows them.
 fn greet<R: DriverRing>(
-    endpoints: &mut [Endpoint<R>], args: &Args, clock: Clock, stop: &AtomicBool,
+    endpoints: &mut [Endpoint<R>],
+    args: &Args,
+    clock: Clock,
+    stop: &AtomicBool,
 ) -> Result<(), Error> {
     let deadline = clock.now() + (args.wait * 1e9) as u64;
     let mut next = 0;
@@ -228,7 +229,11 @@ fn settle<R: DriverRing>(endpoints: &mut [Endpoint<R>], clock: Clock) -> Result<
 
 /// Runs the guests on their threads, and watches the CPUs meanwhile.
 fn run_threads<R: DriverRing>(
-    endpoints: Vec<Endpoint<R>>, args: &Args, clock: Clock, phases: Phases, stop: &AtomicBool,
+    endpoints: Vec<Endpoint<R>>,
+    args: &Args,
+    clock: Clock,
+    phases: Phases,
+    stop: &AtomicBool,
 ) -> Result<(Vec<Outcome>, Shares), Error> {
     let mut hands: Vec<Vec<Endpoint<R>>> = (0..args.threads).map(|_| Vec::new()).collect();
     for (i, endpoint) in endpoints.into_iter().enumerate() {
@@ -245,9 +250,10 @@ fn run_threads<R: DriverRing>(
         let threads: Vec<_> = hands.into_iter().enumerate().map(start).collect();
         let done = || stop.load(Relaxed) || threads.iter().any(|t| t.is_finished());
         wait_until(clock.at(phases.warm), done);
-        let before = Snapshot::take(args.backend_pid);
+        let pids: Vec<u32> = [std::process::id()].into_iter().chain(args.backend_pid).collect();
+        let before = Moment::now(&pids);
         wait_until(clock.at(phases.end), done);
-        let shares = Snapshot::take(args.backend_pid).since(&before, args.backend_pid.is_some());
+        let shares = Shares::of(&Moment::now(&pids).since(&before));
         let mut outcomes = Vec::new();
         for thread in threads {
             outcomes.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);

@@ -396,7 +396,9 @@ mod tests {
 
     #[test]
     fn a_frame_opens_to_what_was_stamped() {
-        for (len, mss) in [(64, None), (65, None), (1514, None), (76, Some(1448)), (65536, Some(1448)), (65549, Some(536))] {
+        for (len, mss) in
+            [(64, None), (65, None), (1514, None), (76, Some(1448)), (65536, Some(1448)), (65549, Some(536))]
+        {
             for verify in [Verify::Sampled, Verify::Full] {
                 let shape = shape(len, mss, verify);
                 let (bytes, _) = build(&shape, TAG);

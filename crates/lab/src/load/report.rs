@@ -5,7 +5,7 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::cpu::Shares;
+use crate::cpu;
 
 /// Frames of one direction.
 #[derive(Clone, Debug, Serialize)]
@@ -52,6 +52,32 @@ impl Latency {
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
         Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), p99_9: at(0.999), max: histogram.max() as f64 / 1000.0 }
+    }
+}
+
+/// CPU time while measured, in percent of one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Shares {
+    /// The generator.
+    pub own: f64,
+    /// The back-end, if its process was named.
+    pub backend: Option<f64>,
+    /// Everybody else, the kernel's interrupts included.
+    pub others: f64,
+    /// Taken by a hypervisor below for others.
+    pub stolen: f64,
+}
+
+impl Shares {
+    /// From shares of this process and, if there was one, the back-end's.
+    pub fn of(shares: &cpu::Shares) -> Self {
+        let percent = |share: f64| share * 100.0;
+        Self {
+            own: percent(shares.of.first().copied().unwrap_or(0.0)),
+            backend: shares.of.get(1).copied().map(percent),
+            others: percent(shares.others),
+            stolen: percent(shares.stolen),
+        }
     }
 }
 
@@ -111,7 +137,11 @@ impl fmt::Display for Report {
         writeln!(f, "from  to    Mpps    Gb/s        sent    received       lost  corrupt  late  twice")?;
         for d in &self.directions {
             let (sent, received, lost) = (d.sent, d.received, d.lost);
-            write!(f, "{:>4} {:>3} {:>7.3} {:>7.2} {sent:>11} {received:>11} {lost:>10}", d.from, d.to, d.mpps, d.gbps)?;
+            write!(
+                f,
+                "{:>4} {:>3} {:>7.3} {:>7.2} {sent:>11} {received:>11} {lost:>10}",
+                d.from, d.to, d.mpps, d.gbps
+            )?;
             writeln!(f, " {:>8} {:>5} {:>6}", d.corrupt, d.reordered, d.duplicate)?;
         }
         writeln!(f, " all     {:>7.3} {:>7.2}", self.mpps, self.gbps)?;
