@@ -288,6 +288,10 @@ fn receivers() -> Vec<Attack> {
             foe.describe_any(RX, 0, GUEST + BUFFER, 10, WRITE | NEXT, 0);
             shout(beacon);
         }),
+        running("a bad buffer amid segments", Kind::SPLIT, Stops("readable descriptor"), |foe, beacon| {
+            foe.describe_buffer(RX, 4, BUFFER, 2048, 0);
+            assert!(beacon.send_big());
+        }),
         running("Rx buffers of no bytes", Kind::SPLIT, GoesOn, |foe, beacon| {
             for i in 0..SIZE {
                 foe.describe_buffer(RX, i, BUFFER, 0, WRITE);

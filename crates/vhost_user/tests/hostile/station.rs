@@ -60,11 +60,23 @@ impl<R: DriverRing> Station<R> {
 
     /// Sends one frame of `len` bytes: `stream` and `number` say what it is, the rest follows from them. False: no room.
     pub fn send(&mut self, lane: usize, to: [u8; 6], stream: u8, number: u64, len: usize) -> bool {
-        let (Some(lane), vnet) = (self.lanes.get_mut(lane), self.front.header_len()) else { return false };
+        let offload = vec![0; self.front.header_len()];
+        self.send_with(lane, &offload, &frame(to, self.mac, stream, number, len))
+    }
+
+    /// Broadcasts ten TCP segments as one frame.
+    pub fn send_big(&mut self) -> bool {
+        let mut big = [&[0xff; 6][..], &self.mac, &[8, 0, 0x45, 0, 4, 16, 0, 1, 0, 0, 64, 6, 0, 0]].concat();
+        big.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+        big.resize(54 + 1000, 0x55);
+        self.send_with(0, &[1, 1, 54, 0, 100, 0, 34, 0, 16, 0, 0, 0], &big)
+    }
+
+    fn send_with(&mut self, lane: usize, offload: &[u8], frame: &[u8]) -> bool {
+        let Some(lane) = self.lanes.get_mut(lane) else { return false };
         lane.reap();
         let Some(at) = lane.free.pop() else { return false };
-        let mut bytes = vec![0; vnet];
-        bytes.extend(frame(to, self.mac, stream, number, len));
+        let bytes = [offload, frame].concat();
         self.guest.memory().write(at, &bytes).unwrap();
         let piece = Piece { addr: at, len: bytes.len() as u32 };
         let id = lane.driver.tx.ring.add(&[piece], Direction::Out).unwrap();
