@@ -6,11 +6,10 @@ mod point;
 mod report;
 
 use crate::daemon::DaemonError;
-use crate::guest::{Accel, Guest, GuestError, Image, Nic, Spec};
+use crate::guest::{Accel, Guest, GuestError, Image, Mac, Nic, Spec};
 use crate::interrupt;
 use crate::progress::Progress;
 use fabric::Fabric;
-use frame::Mac;
 use point::Point;
 use std::io;
 use std::path::PathBuf;
