@@ -50,7 +50,7 @@ pub struct Args {
     pub tso: bool,
 
     /// With --tso: payload bytes of a segment
-    #[arg(long, value_name = "BYTES", default_value_t = 1448)]
+    #[arg(long, value_name = "BYTES", default_value_t = 1460)]
     pub mss: u16,
 
     /// Flows of each sender, spread over its queues [default: one per queue]
@@ -276,7 +276,7 @@ impl Args {
             return refuse("segments need a payload: --mss is 0".into());
         }
         for ring in [self.ring, self.rx_ring()] {
-            if ring < 2 || ring > 32768 || !(self.packed || ring.is_power_of_two()) {
+            if !(2..=32768).contains(&ring) || !(self.packed || ring.is_power_of_two()) {
                 return refuse(format!("a ring of {ring}: 2 to 32768, and a power of two unless packed"));
             }
         }
