@@ -34,7 +34,7 @@ fn one_guest_whose_device_has_no_offloads() {
     udp(b.0, a);
     // What one guest sends in large pieces the other gets in small ones.
     let stats = lab.daemon.stats().unwrap();
-    assert!(stats.ports[0].total.copies > 0, "{stats:#?}");
+    assert!(stats.ports.iter().any(|port| port.total.copies > 0), "{stats:#?}");
     lab.check_balance();
 }
 
