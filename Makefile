@@ -7,7 +7,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 
-.PHONY: all build demo test lint install clean
+.PHONY: all build demo bench test lint install clean
 
 all: build
 
@@ -19,6 +19,11 @@ demo: ## two guests, eight streams, 1, 2 and 4 queues: a table and a report
 	@scripts/deps
 	$(CARGO) build --release --locked
 	$(RINGMAIN) demo $(ARGS)
+
+bench: ## Ringmain beside OVS-DPDK: medians and ratios
+	@scripts/deps build peers
+	$(CARGO) build --release --locked
+	$(RINGMAIN) bench $(ARGS)
 
 test: ## everything that can fail
 	@scripts/test
