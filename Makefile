@@ -41,3 +41,6 @@ install: build ## the command and its manual page, under PREFIX
 clean:
 	rm -rf out
 	$(CARGO) clean
+
+fuzz: ## every fuzz target for FUZZ_SECONDS (60), with a nightly compiler
+	@scripts/fuzz
