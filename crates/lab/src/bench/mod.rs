@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::builder::PossibleValuesParser;
 
 use crate::daemon::{Daemon, DaemonError};
+use crate::guest::GuestError;
 use crate::interrupt;
 use crate::load::{self, Report};
 use crate::progress::Progress;
@@ -86,6 +87,9 @@ pub enum BenchError {
     /// The daemon.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
+    /// The network namespace for a peer.
+    #[error(transparent)]
+    Namespace(#[from] GuestError),
     /// The user ended it.
     #[error("interrupted")]
     Interrupted,

@@ -1,4 +1,5 @@
-//! OVS-DPDK as a peer: its own database, its own sockets, nothing of the system's touched.
+//! OVS-DPDK as a peer: its own database, its own sockets, and a network namespace for the TAP devices that it makes, which would
+//! outlive it.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 
 use super::BenchError;
 use super::hugepages::HugePages;
-use crate::guest::Kept;
+use crate::guest::{Kept, Namespace};
 
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -25,9 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// this goes.
 #[derive(Debug)]
 pub struct Ovs {
-    // In this order: the switch goes first, the folder and the pages that it uses last.
+    // In this order: the switch goes first, what it uses afterwards.
     switch: Kept,
     _database: Kept,
+    _namespace: Namespace,
     dir: TempDir,
     version: String,
     _pages: HugePages,
@@ -60,12 +62,14 @@ impl Ovs {
         let set = ["--no-wait", "set", "Open_vSwitch", "."].map(String::from);
         vsctl.run(&[&set[..], &settings(poll_cpu, other_cpu)].concat())?;
 
-        let mut command = Kept::command(SWITCH);
+        let namespace = Namespace::new()?;
+        let mut command = namespace.command(SWITCH);
         command.arg(prefixed("unix:", &at("db.sock"))).arg(prefixed("--unixctl=", &at("ctl")));
         command.args(["--no-chdir", "-vconsole:warn"]).env("OVS_RUNDIR", dir.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log().map_err(failed("write a log"))?);
         let switch = Kept::start(&mut command).map_err(failed("start ovs-vswitchd"))?;
-        let mut ovs = Self { switch, _database: database, dir, version: String::new(), _pages: pages };
+        let mut ovs =
+            Self { switch, _database: database, _namespace: namespace, dir, version: String::new(), _pages: pages };
         ovs.configure(&vsctl)?;
         Ok(ovs)
     }
