@@ -44,3 +44,5 @@ clean:
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (60), with a nightly compiler
 	@scripts/fuzz
+
+.PHONY: fuzz
