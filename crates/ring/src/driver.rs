@@ -164,11 +164,6 @@ pub(crate) fn capacity(pieces: &[Piece], direction: Direction) -> u32 {
     }
 }
 
-/// Whether the step from `old` to `new` passed `event` (virtio 1.2, 2.7.10 and 2.8.10).
-pub(crate) fn passed(event: u16, old: u16, new: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-}
-
 /// A range of guest memory that the driver works in: resolved once, bounds-checked at each access.
 ///
 /// Buffers are copied to and from; the parts of a ring are reached as naturally aligned atomics, since the device works on them at the

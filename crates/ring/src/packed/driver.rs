@@ -4,46 +4,24 @@
 //! slot of a burst wait for `publish`. The device cannot pass that slot, so the whole burst appears at once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::device::RingConfig;
 use crate::driver::{
     BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
-    passed, written,
+    written,
 };
+use crate::notify::{Place, arm_packed, disarm_packed, publish_packed};
 use crate::packed::{
-    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE,
-    EVENT_SIZE, MAX_SIZE, WRAP, available_flags, desc_len, used_flags,
+    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DISABLE, EVENT_ENABLE, EVENT_SIZE,
+    MAX_SIZE, available_flags, desc_len, used_flags,
 };
 use crate::region::Memory;
 use crate::violation::Violation;
 
-/// A place in the ring: slot and wrap counter.
-#[derive(Clone, Copy)]
-struct Place {
-    slot: u16,
-    wrap: bool,
-}
-
-impl Place {
-    fn advance(&mut self, count: u16, size: u16) {
-        self.slot += count;
-        if self.slot >= size {
-            self.slot -= size;
-            self.wrap = !self.wrap;
-        }
-    }
-
-    /// As an event suppression area holds it.
-    fn event(self) -> u16 {
-        self.slot | if self.wrap { WRAP } else { 0 }
-    }
-
-    /// Byte offset of the slot's descriptor.
-    fn at(self) -> usize {
-        usize::from(self.slot) * DESC_BYTES as usize
-    }
+/// Byte offset of the descriptor at a place.
+fn offset(place: Place) -> usize {
+    usize::from(place.index) * DESC_BYTES as usize
 }
 
 /// Private state of a buffer id.
@@ -87,15 +65,16 @@ impl PackedDriver {
     }
 
     fn give_id(&mut self, id: u16) {
-        let at = (usize::from(self.first_id) + usize::from(self.free_ids)) % usize::from(self.size);
-        self.ids[at] = id;
+        let at = usize::from(self.first_id) + usize::from(self.free_ids);
+        let size = usize::from(self.size);
+        self.ids[if at < size { at } else { at - size }] = id;
         self.free_ids += 1;
     }
 
     /// Writes the descriptor at `next`, without its flags if it is the first one of a burst.
     fn write_slot(&mut self, piece: Piece, id: u16, flags: u16) {
         let flags = flags | available_flags(self.next.wrap);
-        let at = self.next.at();
+        let at = offset(self.next);
         self.desc.u64(at).store(piece.addr, Relaxed);
         if self.held.is_none() {
             self.held = Some((self.next, flags));
@@ -106,7 +85,7 @@ impl PackedDriver {
             let rest = u64::from(piece.len) | u64::from(id) << 32 | u64::from(flags) << 48;
             self.desc.u64(at + 8).store(rest, Release);
         }
-        self.next.advance(1, self.size);
+        self.next = self.next.forward(1, self.size);
         self.free -= 1;
         self.added += 1;
     }
@@ -150,8 +129,8 @@ impl DriverRing for PackedDriver {
             Some(t) => Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t)),
             None => None,
         };
-        let start = Place { slot: config.start as u16 & !WRAP, wrap: config.start as u16 & WRAP != 0 };
-        if start.slot >= size {
+        let start = Place::from_word(config.start as u16);
+        if start.index >= size {
             return Err(Violation::Start(config.start));
         }
         let ring = Self {
@@ -199,36 +178,22 @@ impl DriverRing for PackedDriver {
             return false;
         };
         let added = std::mem::take(&mut self.added);
-        self.desc.u16(first.at() + 14).store(flags, Release);
-        // The descriptors must be visible before the device's wish is read, or both sides could miss each other.
-        fence(SeqCst);
-        let wish = self.device_event.u32(0).load(Relaxed);
-        let (event, flags) = (wish as u16, (wish >> 16) as u16 & 3);
-        match flags {
-            EVENT_ENABLE => true,
-            EVENT_DESC if self.event_idx => {
-                let mut slot = event & !WRAP;
-                if (event & WRAP != 0) != self.next.wrap {
-                    slot = slot.wrapping_sub(self.size);
-                }
-                passed(slot, self.next.slot.wrapping_sub(added), self.next.slot)
-            }
-            _ => false,
-        }
+        let flags_at = self.desc.u16(offset(first) + 14);
+        publish_packed(flags_at, flags, self.device_event.u32(0), self.next, added, self.size, self.event_idx)
     }
 
     #[inline]
     fn collect(&mut self, used: &mut [Used]) -> Result<usize, BadUsed> {
         let mut count = 0;
         while count < used.len() && self.pending() {
-            let at = self.used.at();
+            let at = offset(self.used);
             let len = self.desc.u32(at + 8).load(Relaxed);
             let id = self.desc.u16(at + 12).load(Relaxed);
             let chain = match self.in_flight.get_mut(usize::from(id)) {
                 Some(chain) if chain.count > 0 => std::mem::take(chain),
                 _ => return Err(BadUsed::Id(u32::from(id))),
             };
-            self.used.advance(chain.count, self.size);
+            self.used = self.used.forward(chain.count, self.size);
             self.free += chain.count;
             self.give_id(id);
             used[count] = Used { id, len: written(len, chain.capacity)? };
@@ -238,12 +203,7 @@ impl DriverRing for PackedDriver {
     }
 
     fn pending(&self) -> bool {
-        // With nothing in flight, a descriptor that looks used is one of the previous round.
-        if self.free == self.size {
-            return false;
-        }
-        let flags = self.desc.u16(self.used.at() + 14).load(Acquire);
-        (flags & DESC_AVAIL != 0) == self.used.wrap && (flags & DESC_USED != 0) == self.used.wrap
+        self.is_used(self.desc.u16(offset(self.used) + 14).load(Acquire))
     }
 
     fn room(&self, pieces: usize) -> usize {
@@ -254,28 +214,28 @@ impl DriverRing for PackedDriver {
     }
 
     fn arm(&mut self) -> bool {
-        let wish = if self.event_idx {
-            u32::from(self.used.event()) | u32::from(EVENT_DESC) << 16
-        } else {
-            u32::from(EVENT_ENABLE) << 16
-        };
-        self.driver_event.u32(0).store(wish, Relaxed);
-        // The wish must be visible before the last look, or the device could publish unseen in between.
-        fence(SeqCst);
-        self.pending()
+        let flags = self.desc.u16(offset(self.used) + 14);
+        self.is_used(arm_packed(self.driver_event.u32(0), self.used, self.event_idx, flags))
     }
 
     fn disarm(&mut self) {
-        self.driver_event.u32(0).store(u32::from(EVENT_DISABLE) << 16, Relaxed);
+        disarm_packed(self.driver_event.u32(0));
     }
 }
 
 impl PackedDriver {
+    /// Whether these flags, of the descriptor at `used`, say that it is.
+    #[inline]
+    fn is_used(&self, flags: u16) -> bool {
+        // With nothing in flight, a descriptor that looks used is one of the previous round.
+        self.free < self.size && flags & (DESC_AVAIL | DESC_USED) == used_flags(self.used.wrap)
+    }
+
     /// Makes every slot look as if used in the round before, and asks for no interrupts.
     fn clear(&self, start: Place) {
         for slot in 0..self.size {
             // Slots from `start` on were last used in the round before this one, those below it in this one.
-            let flags = used_flags((slot >= start.slot) != start.wrap);
+            let flags = used_flags((slot >= start.index) != start.wrap);
             self.desc.u16(usize::from(slot) * DESC_BYTES as usize + 14).store(flags, Relaxed);
         }
         self.device_event.u32(0).store(u32::from(EVENT_ENABLE) << 16, Relaxed);

@@ -4,18 +4,18 @@
 //! Its links are private (`next`); the shared table is written and never read.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::device::RingConfig;
 use crate::driver::{
     BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
-    passed, written,
+    written,
 };
+use crate::notify::{arm_event, arm_flags, disarm_flags, publish_with_event, publish_with_flags};
 use crate::region::Memory;
 use crate::split::{
-    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, MAX_SIZE, USED_ALIGN, USED_NO_NOTIFY,
-    avail_len, desc_len, used_len,
+    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, MAX_SIZE, USED_ALIGN, avail_len, desc_len,
+    used_len,
 };
 use crate::violation::Violation;
 
@@ -188,14 +188,11 @@ impl DriverRing for SplitDriver {
             return false;
         }
         let old = std::mem::replace(&mut self.told_idx, self.avail_idx);
-        self.avail.u16(2).store(self.avail_idx, Release);
-        // The index must be visible before the device's wish is read, or both sides could miss each other.
-        fence(SeqCst);
+        let index = self.avail.u16(2);
         if self.event_idx {
-            let event = self.used.u16(self.avail_event()).load(Relaxed);
-            passed(event, old, self.avail_idx)
+            publish_with_event(index, self.avail_idx, old, self.used.u16(self.avail_event()))
         } else {
-            self.used.u16(0).load(Relaxed) & USED_NO_NOTIFY == 0
+            publish_with_flags(index, self.avail_idx, self.used.u16(0))
         }
     }
 
@@ -227,19 +224,18 @@ impl DriverRing for SplitDriver {
     }
 
     fn arm(&mut self) -> bool {
-        if self.event_idx {
-            self.avail.u16(self.used_event()).store(self.used_idx, Relaxed);
+        let index = self.used.u16(2);
+        let seen = if self.event_idx {
+            arm_event(self.avail.u16(self.used_event()), self.used_idx, index)
         } else {
-            self.avail.u16(0).store(0, Relaxed);
-        }
-        // The wish must be visible before the last look, or the device could publish unseen in between.
-        fence(SeqCst);
-        self.pending()
+            arm_flags(self.avail.u16(0), index)
+        };
+        seen != self.used_idx
     }
 
     fn disarm(&mut self) {
         if !self.event_idx {
-            self.avail.u16(0).store(AVAIL_NO_INTERRUPT, Relaxed);
+            disarm_flags(self.avail.u16(0));
         }
     }
 }
