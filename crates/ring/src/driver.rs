@@ -138,6 +138,7 @@ pub trait DriverRing: Send + Sized {
 pub(crate) const DESC_BYTES: u64 = 16;
 
 /// The flag with which a descriptor says which way its data goes.
+#[inline]
 pub(crate) fn direction_flag(direction: Direction) -> u16 {
     match direction {
         Direction::Out => 0,
@@ -157,6 +158,7 @@ pub(crate) fn written(len: u32, capacity: u32) -> Result<u32, BadUsed> {
 }
 
 /// Bytes that a device may write to a chain. A hostile test's lengths may well exceed what 32 bits hold.
+#[inline]
 pub(crate) fn capacity(pieces: &[Piece], direction: Direction) -> u32 {
     match direction {
         Direction::Out => 0,

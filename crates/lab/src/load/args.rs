@@ -136,7 +136,7 @@ pub struct Args {
     pub verify: Verify,
 
     /// Frames to send or to take at a time
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub burst: u16,
 
     /// Regions that each guest's memory is shown as

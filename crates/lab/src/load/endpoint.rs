@@ -17,7 +17,7 @@ use super::receive::{Arrived, Receiver};
 use super::time::{Clock, Pace};
 
 /// Most frames that are sent or taken at a time.
-const BURST_MAX: usize = 256;
+const BURST_MAX: usize = 64;
 
 /// Most buffers that one frame comes in.
 const GROUP_MAX: usize = 1024;
@@ -129,7 +129,7 @@ impl<R: DriverRing> Endpoint<R> {
         let bytes = &mut bytes[..self.header_len + 60];
         bytes[self.header_len..].copy_from_slice(&packet::announcement(self.role.number));
         let Some(queue) = self.queues.first_mut() else { return Ok(()) };
-        queue.reclaim(BURST_MAX).map_err(|e| self.role.blame("Tx", e))?;
+        queue.reclaim().map_err(|e| self.role.blame("Tx", e))?;
         queue.send(bytes.len() as u32, |addr| self.memory.write(addr, bytes));
         queue.driver.tx.publish();
         Ok(())
@@ -146,7 +146,7 @@ impl<R: DriverRing> Endpoint<R> {
     /// When the back-end broke the protocol.
     pub fn reclaim(&mut self) -> Result<(), Error> {
         let role = &self.role;
-        self.queues.iter_mut().try_for_each(|queue| queue.reclaim(BURST_MAX)).map_err(|e| role.blame("Tx", e))
+        self.queues.iter_mut().try_for_each(|queue| queue.reclaim()).map_err(|e| role.blame("Tx", e))
     }
 
     /// Whether the peer's announcement came through.
@@ -158,7 +158,7 @@ impl<R: DriverRing> Endpoint<R> {
     /// [`transmit`](Self::transmit).
     pub fn prepare(&mut self) {
         let Some(sender) = &self.role.sender else { return };
-        let vnet = &sender.shape.vnet()[..self.header_len];
+        let Some(vnet) = sender.shape.vnet().get(..self.header_len) else { return };
         for queue in &self.queues {
             for buffer in 0..queue.tx.count() {
                 let addr = queue.tx.addr(buffer);
@@ -190,15 +190,16 @@ impl<R: DriverRing> Endpoint<R> {
     #[inline]
     pub fn receive(&mut self, clock: Clock) -> Result<usize, Error> {
         let mut total = 0;
-        let mut used = [Used::default(); BURST_MAX];
         for index in 0..self.queues.len() {
             let Some(queue) = self.queues.get_mut(index) else { break };
+            if !queue.driver.rx.ring.pending() {
+                continue;
+            }
+            let mut used = [Used::default(); BURST_MAX];
             let count = queue.driver.rx.ring.collect(&mut used[..self.burst]);
             let count = count.map_err(|e| self.role.blame("Rx", e))?;
-            if count > 0 {
-                self.take(index, &used[..count], clock.now());
-                total += count;
-            }
+            self.take(index, &used[..count], clock.now());
+            total += count;
         }
         Ok(total)
     }
@@ -350,9 +351,10 @@ impl<R: DriverRing> Queue<R> {
     fn refill(&mut self) {
         let len = self.rx.buffer_len();
         while let Some(buffer) = self.rx.next() {
-            self.pieces.clear();
-            self.cut.pieces(self.rx.addr(buffer), len, &mut self.pieces);
-            let Some(id) = self.driver.rx.ring.add(&self.pieces, Direction::In) else { break };
+            let addr = self.rx.addr(buffer);
+            let Some(id) = add(&mut self.driver.rx.ring, self.cut, &mut self.pieces, (addr, len), Direction::In) else {
+                break;
+            };
             self.rx.take(id);
         }
         self.driver.rx.publish();
@@ -368,12 +370,14 @@ impl<R: DriverRing> Queue<R> {
         self.group.clear();
     }
 
-    /// Takes sent buffers back, at most `most`.
-    fn reclaim(&mut self, most: usize) -> Result<(), BadUsed> {
-        let mut used = [Used::default(); BURST_MAX];
-        let count = self.driver.tx.ring.collect(&mut used[..most.min(BURST_MAX)])?;
-        for used in &used[..count] {
-            self.tx.put(self.tx.of_chain(used.id));
+    /// Takes sent buffers back.
+    fn reclaim(&mut self) -> Result<(), BadUsed> {
+        while self.driver.tx.ring.pending() {
+            let mut used = [Used::default(); BURST_MAX];
+            let count = self.driver.tx.ring.collect(&mut used)?;
+            for used in &used[..count] {
+                self.tx.put(self.tx.of_chain(used.id));
+            }
         }
         Ok(())
     }
@@ -383,9 +387,9 @@ impl<R: DriverRing> Queue<R> {
     fn send(&mut self, len: u32, write: impl FnOnce(u64)) -> bool {
         let Some(buffer) = self.tx.next() else { return false };
         let addr = self.tx.addr(buffer);
-        self.pieces.clear();
-        self.cut.pieces(addr, len, &mut self.pieces);
-        let Some(id) = self.driver.tx.ring.add(&self.pieces, Direction::Out) else { return false };
+        let Some(id) = add(&mut self.driver.tx.ring, self.cut, &mut self.pieces, (addr, len), Direction::Out) else {
+            return false;
+        };
         self.tx.take(id);
         // The device does not look before the burst is published.
         write(addr);
@@ -417,7 +421,7 @@ impl<R: DriverRing> Queue<R> {
             return Ok(0);
         }
         if self.room() < budget {
-            self.reclaim(BURST_MAX)?;
+            self.reclaim()?;
         }
         let room = self.room();
         if room < budget.min(self.worth) {
@@ -432,11 +436,10 @@ impl<R: DriverRing> Queue<R> {
         while sent < budget.min(room) {
             let flow = self.flow;
             let Some(seq) = sender.flows.get_mut(flow as usize) else { break };
-            let (stamp, stamp_len, base) = sender.shape.stamp(Tag { flow, seq: *seq, time: now });
-            let shape = &sender.shape;
+            let (shape, tag) = (&sender.shape, Tag { flow, seq: *seq, time: now });
             let write = |addr: u64| {
                 let frame = addr + header_len as u64;
-                memory.write(frame + shape.stamp_at() as u64, &stamp[..stamp_len]);
+                let base = shape.stamp(tag, |at, bytes| memory.write(frame + at as u64, bytes));
                 for (at, len) in shape.words() {
                     memory.write(frame + at as u64, &shape.word(base, at)[..len]);
                 }
@@ -459,4 +462,21 @@ impl<R: DriverRing> Queue<R> {
         }
         Ok(sent)
     }
+}
+
+/// Adds a buffer to a ring, in one piece or cut; `pieces` is scratch.
+#[inline]
+fn add<R: DriverRing>(
+    ring: &mut R,
+    cut: Cut,
+    pieces: &mut Vec<Piece>,
+    (addr, len): (u64, u32),
+    direction: Direction,
+) -> Option<u16> {
+    if let Some(piece) = cut.whole(addr, len) {
+        return ring.add(&[piece], direction);
+    }
+    pieces.clear();
+    cut.pieces(addr, len, pieces);
+    ring.add(pieces, direction)
 }

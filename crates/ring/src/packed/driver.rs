@@ -57,6 +57,7 @@ pub struct PackedDriver {
 }
 
 impl PackedDriver {
+    #[inline]
     fn take_id(&mut self) -> Option<u16> {
         let id = *self.ids.get(usize::from(self.first_id))?;
         self.free_ids = self.free_ids.checked_sub(1)?;
@@ -64,6 +65,7 @@ impl PackedDriver {
         Some(id)
     }
 
+    #[inline]
     fn give_id(&mut self, id: u16) {
         let at = usize::from(self.first_id) + usize::from(self.free_ids);
         let size = usize::from(self.size);
@@ -72,6 +74,7 @@ impl PackedDriver {
     }
 
     /// Writes the descriptor at `next`, without its flags if it is the first one of a burst.
+    #[inline]
     fn write_slot(&mut self, piece: Piece, id: u16, flags: u16) {
         let flags = flags | available_flags(self.next.wrap);
         let at = offset(self.next);
@@ -104,6 +107,7 @@ impl PackedDriver {
     }
 
     /// Whether the chain goes through an indirect table; `None` if it fits nowhere at present.
+    #[inline]
     fn wants_table(&self, pieces: &[Piece]) -> Option<bool> {
         let table = self.tables.as_ref().filter(|_| pieces.len() > 1);
         let fits = match table {
@@ -202,6 +206,7 @@ impl DriverRing for PackedDriver {
         Ok(count)
     }
 
+    #[inline]
     fn pending(&self) -> bool {
         self.is_used(self.desc.u16(offset(self.used) + 14).load(Acquire))
     }

@@ -62,6 +62,7 @@ impl SplitDriver {
         4 + 8 * usize::from(self.size)
     }
 
+    #[inline]
     fn slot(&self, index: u16) -> usize {
         usize::from(index & (self.size - 1))
     }
@@ -87,6 +88,16 @@ impl SplitDriver {
         Some(head)
     }
 
+    #[inline]
+    fn add_one(&mut self, piece: Piece, direction: Direction) -> Option<u16> {
+        let head = self.free_head;
+        self.free = self.free.checked_sub(1)?;
+        write_desc(&self.desc, usize::from(head) * 16, piece, direction_flag(direction), 0);
+        self.free_head = self.next[usize::from(head)];
+        self.set_in_flight(head, 1, head, capacity(&[piece], direction));
+        Some(head)
+    }
+
     fn add_direct(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
         if pieces.is_empty() || pieces.len() > usize::from(self.free) {
             return None;
@@ -105,12 +116,14 @@ impl SplitDriver {
         Some(head)
     }
 
+    #[inline]
     fn set_in_flight(&mut self, head: u16, count: u16, last: u16, capacity: u32) {
         self.in_flight[usize::from(head)] = InFlight { count, last, capacity };
         self.in_flight_count += 1;
     }
 
     /// Checks one used entry against what is in flight, and frees its descriptors.
+    #[inline]
     fn take_back(&mut self, id: u32, len: u32) -> Result<Used, BadUsed> {
         let chain = match self.in_flight.get_mut(id as usize) {
             Some(chain) if chain.count > 0 => std::mem::take(chain),
@@ -173,16 +186,17 @@ impl DriverRing for SplitDriver {
 
     #[inline]
     fn add(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
-        let head = if pieces.len() > 1 && self.tables.is_some() {
-            self.add_indirect(pieces, direction)?
-        } else {
-            self.add_direct(pieces, direction)?
+        let head = match pieces {
+            [piece] => self.add_one(*piece, direction)?,
+            _ if self.tables.is_some() && !pieces.is_empty() => self.add_indirect(pieces, direction)?,
+            _ => self.add_direct(pieces, direction)?,
         };
         self.avail.u16(4 + 2 * self.slot(self.avail_idx)).store(head, Relaxed);
         self.avail_idx = self.avail_idx.wrapping_add(1);
         Some(head)
     }
 
+    #[inline]
     fn publish(&mut self) -> bool {
         if self.avail_idx == self.told_idx {
             return false;
@@ -212,6 +226,7 @@ impl DriverRing for SplitDriver {
         Ok(count)
     }
 
+    #[inline]
     fn pending(&self) -> bool {
         self.used.u16(2).load(Acquire) != self.used_idx
     }
@@ -240,6 +255,7 @@ impl DriverRing for SplitDriver {
     }
 }
 
+#[inline]
 fn write_desc(part: &Window, at: usize, piece: Piece, flags: u16, next: u16) {
     let rest = u64::from(piece.len) | u64::from(flags) << 32 | u64::from(next) << 48;
     part.u64(at).store(piece.addr, Relaxed);
