@@ -215,21 +215,27 @@ impl<R: DriverRing> Endpoint<R> {
         }
         for used in used {
             let buffer = queue.rx.of_chain(used.id);
-            queue.group.push(Piece { addr: queue.rx.addr(buffer), len: used.len });
-            queue.held.push(buffer);
-            let arrived = Arrived { memory: &self.memory, buffers: &queue.group, header_len: self.header_len };
-            let announced = if queue.mergeable { arrived.announced() } else { 1 };
-            if queue.group.len() < announced.min(GROUP_MAX) {
+            let piece = Piece { addr: queue.rx.addr(buffer), len: used.len };
+            let alone = Arrived::new(&self.memory, std::slice::from_ref(&piece), self.header_len);
+            // Most frames come in one buffer.
+            if queue.group.is_empty() && (!queue.mergeable || alone.announced() == 1) {
+                self.greeted |= deliver(&mut self.role, &mut self.doorbells, &alone, now);
+                queue.rx.put(buffer);
                 continue;
             }
-            let ours = self.role.receiver.as_mut().is_some_and(|receiver| receiver.receive(&arrived, now));
-            if !ours {
-                self.greeted |= odd(&mut self.role, &mut self.doorbells, &arrived);
+            queue.group.push(piece);
+            queue.held.push(buffer);
+            let arrived = Arrived::new(&self.memory, &queue.group, self.header_len);
+            match arrived.announced() {
+                // No correct device says so: this is one buffer at least.
+                0 => torn(&mut self.role, &arrived),
+                announced if queue.group.len() < announced.min(GROUP_MAX) => continue,
+                _ => self.greeted |= deliver(&mut self.role, &mut self.doorbells, &arrived, now),
             }
             queue.release();
         }
         if !queue.group.is_empty() && used.len() < self.burst {
-            torn(&mut self.role, &self.memory, &queue.group, self.header_len);
+            torn(&mut self.role, &Arrived::new(&self.memory, &queue.group, self.header_len));
             queue.release();
         }
         if let Some(receiver) = &self.role.receiver {
@@ -296,7 +302,7 @@ fn blame(number: u16, ring: &'static str, error: BadUsed) -> Error {
 #[cold]
 fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
     let mut head = [0; 12];
-    arrived.read(arrived.header_len, &mut head);
+    arrived.read_frame(&mut head);
     if packet::is_multicast(&head) {
         return head[6..] == packet::mac(role.peer);
     }
@@ -306,14 +312,20 @@ fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
     false
 }
 
-/// Buffers that were announced are not there, although the back-end published all it has.
+/// Not as many buffers are there as the header announces, although the back-end published all that it has.
 #[cold]
-fn torn(role: &mut Role, memory: &Window, group: &[Piece], header_len: usize) {
-    let arrived = Arrived { memory, buffers: group, header_len };
-    let fault = Fault::Torn { got: group.len(), announced: arrived.announced() };
+fn torn(role: &mut Role, arrived: &Arrived) {
+    let fault = Fault::Torn { got: arrived.buffers(), announced: arrived.announced() };
     if let Some(receiver) = &mut role.receiver {
-        receiver.corrupt(fault, &arrived);
+        receiver.corrupt(fault, arrived);
     }
+}
+
+/// Has a frame checked; true if it was the peer's announcement.
+#[inline]
+fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, now: u64) -> bool {
+    let ours = role.receiver.as_mut().is_some_and(|receiver| receiver.receive(arrived, now));
+    !ours && odd(role, doorbells, arrived)
 }
 
 impl<R: DriverRing> Queue<R> {

@@ -173,6 +173,12 @@ impl Shape {
         base
     }
 
+    /// Whether there is payload behind the tag.
+    #[inline]
+    pub fn has_words(&self) -> bool {
+        self.head_len() < self.len as usize
+    }
+
     /// Where payload words stand that are written and checked, with the bytes of the word (fewer than 8 at the frame's end).
     #[inline]
     pub fn words(&self) -> impl Iterator<Item = (usize, usize)> {

@@ -39,17 +39,27 @@ pub struct Receiver {
 
 /// A received frame, still in its buffers: virtio-net header and frame as one run of bytes.
 pub struct Arrived<'a> {
-    /// The guest's memory.
-    pub memory: &'a Window,
-    /// Bytes written, buffer by buffer.
-    pub buffers: &'a [Piece],
-    /// Length of the virtio-net header.
-    pub header_len: usize,
+    memory: &'a Window,
+    buffers: &'a [Piece],
+    header_len: usize,
+    len: u32,
 }
 
-impl Arrived<'_> {
-    fn len(&self) -> u32 {
-        self.buffers.iter().map(|piece| piece.len).sum()
+impl<'a> Arrived<'a> {
+    /// A frame in `buffers` of a guest's memory, of which these lengths were written; a virtio-net header of `header_len` bytes
+    /// comes first.
+    #[inline]
+    pub fn new(memory: &'a Window, buffers: &'a [Piece], header_len: usize) -> Self {
+        let len = match buffers {
+            [piece] => piece.len,
+            _ => buffers.iter().map(|piece| piece.len).sum(),
+        };
+        Self { memory, buffers, header_len, len }
+    }
+
+    /// Buffers that it came in.
+    pub fn buffers(&self) -> usize {
+        self.buffers.len()
     }
 
     /// Buffers that the virtio-net header says the frame has.
@@ -62,9 +72,14 @@ impl Arrived<'_> {
         u16::from_le_bytes(count).into()
     }
 
+    /// Copies the frame's first bytes; what it is short of stays as it is.
+    pub fn read_frame(&self, buf: &mut [u8]) {
+        self.read(self.header_len, buf);
+    }
+
     /// Copies from `offset` on; bytes beyond the end stay as they are.
     #[inline]
-    pub fn read(&self, offset: usize, buf: &mut [u8]) {
+    fn read(&self, offset: usize, buf: &mut [u8]) {
         if let Some(first) = self.buffers.first()
             && offset + buf.len() <= first.len as usize
         {
@@ -114,7 +129,7 @@ impl Receiver {
     #[cold]
     fn refuse(&mut self, fault: Fault, arrived: &Arrived) -> bool {
         let mut first = [0; 1];
-        arrived.read(arrived.header_len, &mut first);
+        arrived.read_frame(&mut first);
         let ours = !is_multicast(&first);
         if ours {
             self.corrupt(fault, arrived);
@@ -143,7 +158,7 @@ impl Receiver {
     #[inline]
     fn verify(&self, arrived: &Arrived) -> Result<Tag, Fault> {
         let (shape, skip) = (&self.shape, arrived.header_len);
-        let (got, sent) = (arrived.len().saturating_sub(skip as u32), shape.len());
+        let (got, sent) = (arrived.len.saturating_sub(skip as u32), shape.len());
         if got != sent {
             return Err(Fault::Length { got, sent });
         }
@@ -160,14 +175,25 @@ impl Receiver {
         if tag.flow as usize >= self.flows.len() {
             return Err(Fault::Tag);
         }
+        if shape.has_words()
+            && let Some(at) = self.wrong_word(arrived, base)
+        {
+            return Err(Fault::Payload(at));
+        }
+        Ok(tag)
+    }
+
+    /// Where the payload differs from what it should be.
+    fn wrong_word(&self, arrived: &Arrived, base: u64) -> Option<usize> {
+        let (shape, skip) = (&self.shape, arrived.header_len);
         for (at, len) in shape.words() {
             let mut word = [0; 8];
             arrived.read(skip + at, &mut word[..len]);
             if word[..len] != shape.word(base, at)[..len] {
-                return Err(Fault::Payload(at));
+                return Some(at);
             }
         }
-        Ok(tag)
+        None
     }
 
     /// Counts a wrong frame, and remembers the first one.
@@ -175,7 +201,7 @@ impl Receiver {
     pub fn corrupt(&mut self, fault: Fault, arrived: &Arrived) {
         self.counts.corrupt += 1;
         if self.first_fault.is_none() {
-            let mut bytes = vec![0; (arrived.len() as usize).min(VNET_LEN + HEAD_MAX)];
+            let mut bytes = vec![0; (arrived.len as usize).min(VNET_LEN + HEAD_MAX)];
             arrived.read(0, &mut bytes);
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             let lens: Vec<u32> = arrived.buffers.iter().map(|piece| piece.len).take(20).collect();
