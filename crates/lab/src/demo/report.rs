@@ -124,8 +124,10 @@ fn facts(args: &Args, accel: Accel) -> Vec<(&'static str, String)> {
                 args.cpus,
                 match accel {
                     Accel::Kvm => "KVM",
-                    Accel::Tcg =>
-                        "software emulation: far slower than in real life, and busy with themselves most of the time",
+                    Accel::Tcg => {
+                        "software emulation: far slower than in real life, busy with themselves most of the time; their \
+                         queues share one interrupt line, so receive packet steering deals the work to their CPUs"
+                    }
                 }
             ),
         ),
