@@ -35,9 +35,9 @@ impl Counts {
         let less = |now: &[QueueCount], then: &[QueueCount]| {
             let pairs = now.iter().zip(then);
             let since = pairs.map(|(now, then)| QueueCount {
-                tx_frames: now.tx_frames - then.tx_frames,
-                rx_frames: now.rx_frames - then.rx_frames,
-                rx_interrupts: now.rx_interrupts - then.rx_interrupts,
+                tx_frames: now.tx_frames.saturating_sub(then.tx_frames),
+                rx_frames: now.rx_frames.saturating_sub(then.rx_frames),
+                rx_interrupts: now.rx_interrupts.saturating_sub(then.rx_interrupts),
             });
             since.collect()
         };
