@@ -7,7 +7,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 
-.PHONY: all build demo bench test lint install clean
+.PHONY: all build demo bench test lint fuzz install clean
 
 all: build
 
@@ -33,6 +33,9 @@ lint: ## format and clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
+fuzz: ## every fuzz target for FUZZ_SECONDS (60), with a nightly compiler
+	@scripts/fuzz
+
 install: build ## the command and its manual page, under PREFIX
 	install -D -m 755 $(RINGMAIN) $(DESTDIR)$(PREFIX)/bin/ringmain
 	$(RINGMAIN) man > $(TARGET)/ringmain.1
@@ -41,8 +44,3 @@ install: build ## the command and its manual page, under PREFIX
 clean:
 	rm -rf out
 	$(CARGO) clean
-
-fuzz: ## every fuzz target for FUZZ_SECONDS (60), with a nightly compiler
-	@scripts/fuzz
-
-.PHONY: fuzz
