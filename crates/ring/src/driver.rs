@@ -214,6 +214,28 @@ impl Window {
         unsafe { copy(buf.as_ptr(), to, buf.len()) };
     }
 
+    /// The 8 bytes at `offset`, wherever that is, as a little-endian number.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn read_word(&self, offset: u64) -> u64 {
+        let from = self.span(offset as usize, 8);
+        // SAFETY: the span is inside the mapping; any bytes are a number.
+        unsafe { from.cast::<u64>().read_unaligned() }
+    }
+
+    /// Writes a number as 8 little-endian bytes to `offset`, wherever that is.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn write_word(&self, offset: u64, word: u64) {
+        let to = self.span(offset as usize, 8);
+        // SAFETY: the span is inside the mapping.
+        unsafe { to.cast::<u64>().write_unaligned(word) };
+    }
+
     /// Brings the first cache line at `offset` near.
     #[inline]
     pub fn prefetch(&self, offset: u64) {

@@ -453,7 +453,11 @@ impl<R: DriverRing> Queue<R> {
                 let frame = addr + header_len as u64;
                 let base = shape.stamp(tag, |at, bytes| memory.write(frame + at as u64, bytes));
                 for (at, len) in shape.words() {
-                    memory.write(frame + at as u64, &shape.word(base, at)[..len]);
+                    let word = shape.word(base, at);
+                    match len {
+                        8 => memory.write_word(frame + at as u64, word),
+                        _ => memory.write(frame + at as u64, &word.to_le_bytes()[..len]),
+                    }
                 }
             };
             if !self.send(len, write) {

@@ -30,6 +30,7 @@ const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+const ARP: [u8; 2] = [0x08, 0x06];
 /// Where TCP's checksum stands.
 const CSUM_AT: usize = L4_AT + 16;
 
@@ -181,18 +182,16 @@ impl Shape {
 
     /// Where payload words stand that are written and checked, with the bytes of the word (fewer than 8 at the frame's end).
     #[inline]
-    pub fn words(&self) -> impl Iterator<Item = (usize, usize)> {
-        let (start, len) = (self.head_len(), self.len as usize);
-        let last = start + (len - start).saturating_sub(1) / 8 * 8;
-        let regular = (start..last).step_by(self.step).map(|at| (at, 8));
-        regular.chain((start < len).then_some((last, len - last)))
+    pub fn words(&self) -> Words {
+        let (at, len) = (self.head_len(), self.len as usize);
+        Words { at, last: at + (len - at).saturating_sub(1) / 8 * 8, end: len, step: self.step }
     }
 
-    /// The payload word that stands at `at`.
+    /// The payload word that stands at `at`, to be written in little-endian order.
     #[inline]
-    pub fn word(&self, base: u64, at: usize) -> [u8; 8] {
+    pub fn word(&self, base: u64, at: usize) -> u64 {
         let word = (base ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (word ^ word >> 32).to_le_bytes()
+        word ^ word >> 32
     }
 
     /// Checks headers and tag of a frame; of `head`, its first [`head_len`](Self::head_len) bytes matter.
@@ -249,6 +248,12 @@ impl Shape {
         (0..len).find(|at| head[*at] != expected[*at]).map_or(Fault::Tag, Fault::Headers)
     }
 
+    /// Whether a frame that begins like this is none of the sender's numbered ones, whatever happened to it on the way: it is addressed to
+    /// many, and somebody else's or an announcement.
+    pub fn is_foreign(&self, head: &[u8; 14]) -> bool {
+        is_multicast(head) && (head[6..12] != self.headers[6..12] || head[12..] == ARP)
+    }
+
     /// Checks a received virtio-net header: it must say what was sent, or say that checksums are good where nothing was asked.
     ///
     /// # Errors
@@ -292,6 +297,31 @@ impl Shape {
     #[inline]
     fn end(&self, base: u64, time: u64) -> u64 {
         time >> 48 | mix(base ^ time ^ u64::from(self.len) << 44) << 16
+    }
+}
+
+/// Places and lengths of payload words, in ascending order.
+#[derive(Clone, Debug)]
+pub struct Words {
+    at: usize,
+    /// Where the last one stands, unless the end has been reached.
+    last: usize,
+    end: usize,
+    step: usize,
+}
+
+impl Iterator for Words {
+    type Item = (usize, usize);
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let at = self.at;
+        if at < self.last {
+            self.at = (at + self.step).min(self.last);
+            return Some((at, 8));
+        }
+        self.at = self.end;
+        (at < self.end).then_some((at, self.end - at))
     }
 }
 
@@ -368,7 +398,7 @@ pub fn announcement(number: u16) -> [u8; 60] {
     let mut bytes = [0; 60];
     bytes[..6].fill(0xff);
     bytes[6..12].copy_from_slice(&mac(number));
-    bytes[12..22].copy_from_slice(&[0x08, 0x06, 0, 1, 0x08, 0x00, 6, 4, 0, 1]);
+    bytes[12..22].copy_from_slice(&[ARP[0], ARP[1], 0, 1, 0x08, 0x00, 6, 4, 0, 1]);
     bytes[22..28].copy_from_slice(&mac(number));
     bytes[28..32].copy_from_slice(&ip(number));
     bytes[38..42].copy_from_slice(&ip(number));
@@ -402,7 +432,7 @@ mod tests {
         bytes[..shape.headers().len()].copy_from_slice(shape.headers());
         let base = shape.stamp(tag, |at, piece| bytes[at..at + piece.len()].copy_from_slice(piece));
         for (at, len) in shape.words() {
-            bytes[at..at + len].copy_from_slice(&shape.word(base, at)[..len]);
+            bytes[at..at + len].copy_from_slice(&shape.word(base, at).to_le_bytes()[..len]);
         }
         (bytes, base)
     }
@@ -412,7 +442,7 @@ mod tests {
         head[..shape.head_len()].copy_from_slice(&bytes[..shape.head_len()]);
         let (tag, base) = shape.open(&head)?;
         for (at, len) in shape.words() {
-            if bytes[at..at + len] != shape.word(base, at)[..len] {
+            if bytes[at..at + len] != shape.word(base, at).to_le_bytes()[..len] {
                 return Err(Fault::Payload(at));
             }
         }
