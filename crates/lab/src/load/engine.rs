@@ -12,8 +12,11 @@ use super::endpoint::{Doorbells, Endpoint, Role};
 use super::receive::Counts;
 use super::time::Clock;
 
-/// When nothing has come for this long after the end, nothing more will.
+/// When nothing has come for this long after the end, nothing more will, where frames are lost for want of buffers.
 const QUIET_NS: u64 = 300_000_000;
+
+/// The same where none should be lost: a back-end on a busy machine may not have had the CPU for a while.
+const PATIENT_NS: u64 = 5_000_000_000;
 
 /// Frames of another thread's sender may go out so long after the end.
 const STRAGGLE_NS: u64 = 5_000_000;
@@ -79,7 +82,7 @@ impl<R: DriverRing> Engine<R> {
             }
         }
         let end = self.until(phases.end, stop)?;
-        self.drain()?;
+        self.drain(stop)?;
         let marks = warm.into_iter().zip(end);
         let outcome = |(endpoint, (warm, end)): (Endpoint<R>, _)| {
             let (role, doorbells) = endpoint.into_parts();
@@ -108,10 +111,12 @@ impl<R: DriverRing> Engine<R> {
         Ok(self.endpoints.iter_mut().map(mark).collect())
     }
 
-    /// Receives what is still under way.
-    fn drain(&mut self) -> Result<(), Error> {
+    /// Receives what is still under way, unless told to stop at once.
+    fn drain(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         let start = self.clock.now();
         let mut last = start;
+        let open = self.endpoints.iter().any(|e| e.sender().is_some_and(|s| s.pace.is_open()));
+        let quiet = if open { QUIET_NS } else { PATIENT_NS };
         loop {
             let (mut work, mut complete) = (0, true);
             for endpoint in &mut self.endpoints {
@@ -121,7 +126,10 @@ impl<R: DriverRing> Engine<R> {
             let now = self.clock.now();
             if work > 0 {
                 last = now;
-            } else if (complete && now > start + STRAGGLE_NS) || now > last + QUIET_NS {
+            } else if (complete && now > start + STRAGGLE_NS)
+                || now > last + quiet
+                || (stop.load(Relaxed) && now > last + QUIET_NS)
+            {
                 return Ok(());
             }
         }
