@@ -54,7 +54,8 @@ impl Lab {
 
     /// Starts a daemon with a configuration of its own, in a namespace if one is given.
     pub fn start(namespace: Option<Namespace>, config: impl FnOnce(&Path) -> String) -> Lab {
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache");
+        let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
+        let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
         let image = Image::prepare(&cache).unwrap();
         let accel = Accel::probe(&image, &cache).unwrap();
         let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
