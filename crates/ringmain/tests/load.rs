@@ -82,7 +82,7 @@ fn buffers_of_every_shape_are_carried() {
             "--rx-buffer 65 --layout chained --piece 20 --rx-ring 1024",
             "--pool 8M",
         ] {
-            let options = format!("--window 4 --verify full --size 1514 {shape} {packed}");
+            let options = format!("--window 2 --verify full --size 1514 {shape} {packed}");
             all_arrive(&daemon, &["a", "b"], &options);
         }
     }

@@ -132,10 +132,8 @@ fn play<R: DriverRing>(args: &Args, stop: &AtomicBool) -> Result<Report, Error> 
     }
     greet(&mut endpoints, args, clock, stop)?;
     endpoints.iter_mut().for_each(Endpoint::prepare);
-    let start = clock.now();
     let ns = |seconds: f64| (seconds * 1e9) as u64;
-    let warm = start + ns(args.warm_up);
-    let phases = Phases { warm, end: warm + ns(args.duration) };
+    let phases = Phases { warm: ns(args.warm_up), measured: ns(args.duration) };
     let (outcomes, cpu) = run_threads(endpoints, args, clock, phases, stop)?;
     Ok(report(args, outcomes, cpu))
 }
@@ -244,15 +242,15 @@ fn run_threads<R: DriverRing>(
             let cpu = args.cpu.get(i).copied();
             scope.spawn(move || {
                 cpu.map_or(Ok(()), pin)?;
-                Engine::new(hand, clock, args.interrupts)?.run(phases, stop)
+                Engine::new(hand, clock, args.interrupts, !pace(args).is_open())?.run(phases, stop)
             })
         };
         let threads: Vec<_> = hands.into_iter().enumerate().map(start).collect();
         let done = || stop.load(Relaxed) || threads.iter().any(|t| t.is_finished());
-        wait_until(clock.at(phases.warm), done);
+        sleep(phases.warm, done);
         let pids: Vec<u32> = [std::process::id()].into_iter().chain(args.backend_pid).collect();
         let before = Moment::now(&pids);
-        wait_until(clock.at(phases.end), done);
+        sleep(phases.measured, done);
         let shares = Shares::of(&Moment::now(&pids).since(&before));
         let mut outcomes = Vec::new();
         for thread in threads {
@@ -263,9 +261,11 @@ fn run_threads<R: DriverRing>(
     })
 }
 
-fn wait_until(instant: Instant, done: impl Fn() -> bool) {
+/// Sleeps for `ns`, or until `done`.
+fn sleep(ns: u64, done: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_nanos(ns);
     while !done() {
-        match instant.checked_duration_since(Instant::now()) {
+        match end.checked_duration_since(Instant::now()) {
             Some(left) if !left.is_zero() => thread::sleep(left.min(Duration::from_millis(50))),
             _ => return,
         }
