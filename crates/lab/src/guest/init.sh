@@ -48,13 +48,19 @@ stop() {
   done 2>/dev/null
 }
 
-while read -r whose verb id text <&3; do
-  [ "$whose" = "$boot" ] || continue
-  case $verb in
-    run)
-      : >"/tmp/pid.$id"
-      run "$id" "$text" &
-      ;;
-    stop) stop "$id" & ;;
-  esac
-done
+agent() {
+  while read -r whose verb id text <&3; do
+    [ "$whose" = "$boot" ] || continue
+    case $verb in
+      run)
+        : >"/tmp/pid.$id"
+        run "$id" "$text" &
+        ;;
+      stop) stop "$id" & ;;
+    esac
+  done
+}
+
+# Orphans come to this process when they end, and wait buries them.
+agent &
+wait
