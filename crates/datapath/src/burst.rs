@@ -4,7 +4,7 @@
 //! or its headers meanwhile changes nothing but its own payload, which stays where the peer put it until the one copy
 //! that delivers it.
 
-use frame::{BadOffload, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
+use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
 use ring::gather::{Body, Chain, Gather};
 
 use crate::count::Drop;
@@ -16,6 +16,9 @@ pub const BURST: usize = 64;
 
 /// Longest frame that is carried: a 64 KiB IP packet behind an Ethernet header and two VLAN tags.
 pub const MAX_FRAME: u32 = 65_535 + 14 + 8;
+
+/// Longest frame whose payload is asked for ahead of its copy.
+const PREFETCHED: u32 = 2048;
 
 /// Scatter-list entries of a burst. A frame may have up to 1024, so a burst of fragmented frames ends early.
 const SPANS: usize = 2048;
@@ -160,6 +163,18 @@ impl Burst {
         let frame = &self.frames[i];
         let whole = self.gather.body(frame.chain);
         whole.slice(frame.skip, whole.len().saturating_sub(frame.skip))
+    }
+
+    /// Asks for the payload of frame `i`, if there is one, ahead of its copy. Long frames are left to the hardware,
+    /// which sees them coming by itself.
+    #[inline]
+    pub fn prefetch(&self, i: usize) {
+        if let Some(frame) = self.frames.get(i)
+            && frame.len > HEAD_LEN as u32
+            && frame.len <= PREFETCHED
+        {
+            self.body(i).prefetch();
+        }
     }
 
     /// Frame `i` as a receiver sees it, when nothing has to be changed.

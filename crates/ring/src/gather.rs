@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::copy::{copy, prefetch};
+use crate::copy::{CACHE_LINE, copy, prefetch};
 use crate::device::MAX_SPANS;
 use crate::region::Memory;
 use crate::violation::Violation;
@@ -250,6 +250,16 @@ impl<'a> Body<'a> {
         // What was copied is what the caller looks at: the compiler may not go back to the source.
         compiler_fence(Ordering::Acquire);
         done
+    }
+
+    /// Brings all of it near, to be read.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.pieces(self.len, |from, len| {
+            for offset in (0..len).step_by(CACHE_LINE) {
+                prefetch(from.wrapping_add(offset));
+            }
+        });
     }
 
     /// One `writev(2)` of the `prefix` pieces and then the body to `fd`; returns how many bytes it took.
