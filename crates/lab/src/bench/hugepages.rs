@@ -6,6 +6,9 @@ use std::io;
 const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 const COUNT: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
+/// How often to ask for pages that the kernel did not find at once.
+const TRIES: u32 = 5;
+
 /// So many pages more than there were, as long as this lives.
 #[derive(Debug)]
 pub struct HugePages {
@@ -21,9 +24,14 @@ impl HugePages {
     pub fn reserve(wanted: u64) -> io::Result<Self> {
         let before = read(COUNT)?;
         let pages = Self { before };
-        let missing = wanted.saturating_sub(read(FREE)?);
-        if missing > 0 {
-            fs::write(COUNT, (before + missing).to_string())?;
+        for _ in 0..TRIES {
+            let missing = wanted.saturating_sub(read(FREE)?);
+            if missing == 0 {
+                break;
+            }
+            fs::write(COUNT, (read(COUNT)? + missing).to_string())?;
+            // Memory that was used for long lies in small pieces; kernels without compaction have to do without.
+            let _ = fs::write("/proc/sys/vm/compact_memory", "1");
         }
         match read(FREE)? {
             free if free >= wanted => Ok(pages),

@@ -8,14 +8,14 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use super::Error;
 
 const ABOUT: &str = "\
-Ports are taken in pairs, and each port sends to the other of its pair; a single port sends to itself. Frames are
+Ports are taken in pairs, and each port sends to the other of its pair; a single port sends to itself. Frames are \
 Ethernet/IPv4/UDP, or TCP with --tso, unique by flow, number and send time.
 
 Every frame that comes back is checked: its length; the virtio-net header, with all offload fields; all of the \
-frame's headers; the tag behind them, which holds flow, number and time under a keyed check that covers the frame's length; \
-the payload (one word of 8 bytes in every 256 bytes of frames up to 2048 bytes, and in every 1024 of larger ones, and the \
-frame's last bytes; all of it with --verify full), which is different in every frame; and its place in its flow. So truncation, swapped or \
-stale buffers, lost pieces, duplicates and reordering are seen.";
+frame's headers; the tag behind them, which holds flow, number and time under a keyed check that covers the frame's \
+length; the payload, which is different in every frame (one word of 8 bytes in every 256 bytes of frames up to 2048 \
+bytes, and in every 1024 of larger ones, and the frame's last bytes; all of it with --verify full); and its place in \
+its flow. So truncation, swapped or stale buffers, lost pieces, duplicates and reordering are seen.";
 
 /// Options of the traffic generator.
 #[derive(Clone, Debug, clap::Args)]
