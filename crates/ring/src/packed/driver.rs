@@ -19,9 +19,34 @@ use crate::packed::{
 use crate::region::Memory;
 use crate::violation::Violation;
 
-/// Byte offset of the descriptor at a place.
-fn offset(place: Place) -> usize {
-    usize::from(place.index) * DESC_BYTES as usize
+/// Where the driver is in the ring: a [`Place`] in machine words (see [`SplitDriver`](crate::split::driver::SplitDriver) for why).
+#[derive(Clone, Copy)]
+struct Cursor {
+    index: usize,
+    wrap: bool,
+}
+
+impl Cursor {
+    #[inline]
+    fn place(self) -> Place {
+        Place { index: self.index as u16, wrap: self.wrap }
+    }
+
+    /// Byte offset of the descriptor.
+    #[inline]
+    fn offset(self) -> usize {
+        self.index * DESC_BYTES as usize
+    }
+
+    /// `count` descriptors later, at most `size`.
+    #[inline]
+    fn advance(&mut self, count: usize, size: usize) {
+        self.index += count;
+        if self.index >= size {
+            self.index -= size;
+            self.wrap = !self.wrap;
+        }
+    }
 }
 
 /// Private state of a buffer id.
@@ -39,27 +64,27 @@ pub struct PackedDriver {
     driver_event: Window,
     device_event: Window,
     tables: Option<(Window, Tables)>,
-    size: u16,
+    size: usize,
     event_idx: bool,
     /// Free buffer ids, used as a queue: `ids[first_id..]`, `free_ids` of them, wrapping.
     ids: Box<[u16]>,
-    first_id: u16,
-    free_ids: u16,
+    first_id: usize,
+    free_ids: usize,
     in_flight: Box<[InFlight]>,
     /// Free slots.
-    free: u16,
-    next: Place,
-    used: Place,
+    free: usize,
+    next: Cursor,
+    used: Cursor,
     /// The first slot that the device has not been told of, and its flags; `None`: all told.
-    held: Option<(Place, u16)>,
+    held: Option<(Cursor, u16)>,
     /// Slots added since the last publish.
-    added: u16,
+    added: usize,
 }
 
 impl PackedDriver {
     #[inline]
     fn take_id(&mut self) -> Option<u16> {
-        let id = *self.ids.get(usize::from(self.first_id))?;
+        let id = *self.ids.get(self.first_id)?;
         self.free_ids = self.free_ids.checked_sub(1)?;
         self.first_id = if self.first_id + 1 == self.size { 0 } else { self.first_id + 1 };
         Some(id)
@@ -67,9 +92,8 @@ impl PackedDriver {
 
     #[inline]
     fn give_id(&mut self, id: u16) {
-        let at = usize::from(self.first_id) + usize::from(self.free_ids);
-        let size = usize::from(self.size);
-        self.ids[if at < size { at } else { at - size }] = id;
+        let at = self.first_id + self.free_ids;
+        self.ids[if at < self.size { at } else { at - self.size }] = id;
         self.free_ids += 1;
     }
 
@@ -77,7 +101,7 @@ impl PackedDriver {
     #[inline]
     fn write_slot(&mut self, piece: Piece, id: u16, flags: u16) {
         let flags = flags | available_flags(self.next.wrap);
-        let at = offset(self.next);
+        let at = self.next.offset();
         self.desc.u64(at).store(piece.addr, Relaxed);
         if self.held.is_none() {
             self.held = Some((self.next, flags));
@@ -88,7 +112,7 @@ impl PackedDriver {
             let rest = u64::from(piece.len) | u64::from(id) << 32 | u64::from(flags) << 48;
             self.desc.u64(at + 8).store(rest, Release);
         }
-        self.next = self.next.forward(1, self.size);
+        self.next.advance(1, self.size);
         self.free -= 1;
         self.added += 1;
     }
@@ -112,7 +136,7 @@ impl PackedDriver {
         let table = self.tables.as_ref().filter(|_| pieces.len() > 1);
         let fits = match table {
             Some((_, tables)) => pieces.len() <= usize::from(tables.entries) && self.free > 0,
-            None => !pieces.is_empty() && pieces.len() <= usize::from(self.free),
+            None => !pieces.is_empty() && pieces.len() <= self.free,
         };
         fits.then_some(table.is_some())
     }
@@ -134,6 +158,7 @@ impl DriverRing for PackedDriver {
             None => None,
         };
         let start = Place::from_word(config.start as u16);
+        let from = Cursor { index: usize::from(start.index), wrap: start.wrap };
         if start.index >= size {
             return Err(Violation::Start(config.start));
         }
@@ -142,15 +167,15 @@ impl DriverRing for PackedDriver {
             driver_event: Window::new(&mem, config.driver, bytes.driver, EVENT_ALIGN)?,
             device_event: Window::new(&mem, config.device, bytes.device, EVENT_ALIGN)?,
             tables,
-            size,
+            size: usize::from(size),
             event_idx: config.event_idx,
             ids: (0..size).collect(),
             first_id: 0,
-            free_ids: size,
+            free_ids: usize::from(size),
             in_flight: vec![InFlight::default(); usize::from(size)].into(),
-            free: size,
-            next: start,
-            used: start,
+            free: usize::from(size),
+            next: from,
+            used: from,
             held: None,
             added: 0,
         };
@@ -182,23 +207,25 @@ impl DriverRing for PackedDriver {
             return false;
         };
         let added = std::mem::take(&mut self.added);
-        let flags_at = self.desc.u16(offset(first) + 14);
-        publish_packed(flags_at, flags, self.device_event.u32(0), self.next, added, self.size, self.event_idx)
+        let flags_at = self.desc.u16(first.offset() + 14);
+        let (next, size) = (self.next.place(), self.size as u16);
+        publish_packed(flags_at, flags, self.device_event.u32(0), next, added as u16, size, self.event_idx)
     }
 
     #[inline]
     fn collect(&mut self, used: &mut [Used]) -> Result<usize, BadUsed> {
         let mut count = 0;
         while count < used.len() && self.pending() {
-            let at = offset(self.used);
+            let at = self.used.offset();
             let len = self.desc.u32(at + 8).load(Relaxed);
             let id = self.desc.u16(at + 12).load(Relaxed);
             let chain = match self.in_flight.get_mut(usize::from(id)) {
                 Some(chain) if chain.count > 0 => std::mem::take(chain),
                 _ => return Err(BadUsed::Id(u32::from(id))),
             };
-            self.used = self.used.forward(chain.count, self.size);
-            self.free += chain.count;
+            let slots = usize::from(chain.count);
+            self.used.advance(slots, self.size);
+            self.free += slots;
             self.give_id(id);
             used[count] = Used { id, len: written(len, chain.capacity)? };
             count += 1;
@@ -208,19 +235,19 @@ impl DriverRing for PackedDriver {
 
     #[inline]
     fn pending(&self) -> bool {
-        self.is_used(self.desc.u16(offset(self.used) + 14).load(Acquire))
+        self.is_used(self.desc.u16(self.used.offset() + 14).load(Acquire))
     }
 
     fn room(&self, pieces: usize) -> usize {
         match self.tables {
-            Some(_) if pieces > 1 => usize::from(self.free),
-            _ => usize::from(self.free) / pieces.max(1),
+            Some(_) if pieces > 1 => self.free,
+            _ => self.free / pieces.max(1),
         }
     }
 
     fn arm(&mut self) -> bool {
-        let flags = self.desc.u16(offset(self.used) + 14);
-        self.is_used(arm_packed(self.driver_event.u32(0), self.used, self.event_idx, flags))
+        let flags = self.desc.u16(self.used.offset() + 14);
+        self.is_used(arm_packed(self.driver_event.u32(0), self.used.place(), self.event_idx, flags))
     }
 
     fn disarm(&mut self) {
@@ -238,7 +265,7 @@ impl PackedDriver {
 
     /// Makes every slot look as if used in the round before, and asks for no interrupts.
     fn clear(&self, start: Place) {
-        for slot in 0..self.size {
+        for slot in 0..self.size as u16 {
             // Slots from `start` on were last used in the round before this one, those below it in this one.
             let flags = used_flags((slot >= start.index) != start.wrap);
             self.desc.u16(usize::from(slot) * DESC_BYTES as usize + 14).store(flags, Relaxed);
