@@ -1,9 +1,14 @@
 //! CPU time: what single processes used, and what the whole host did.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// CPU time that a process's threads have used so far; zero when it is gone. Threads that ended do not count.
+/// CPU time that a process's threads have used so far; zero when it is gone. Threads that ended count only for this process.
 pub fn used(pid: u32) -> Duration {
+    if pid == std::process::id() {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        return Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32);
+    }
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
     let nanos = tasks.filter_map(|task| {
         // "time on a CPU in ns, time waiting for one in ns, number of time slices"

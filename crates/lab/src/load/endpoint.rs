@@ -32,6 +32,10 @@ pub struct Sender {
     pub pace: Pace,
     /// Next number of each flow.
     pub flows: Box<[u32]>,
+    /// Times that there was something to send, and room in the ring.
+    pub bursts: u64,
+    /// Times that there was something to send, and no room.
+    pub full: u64,
 }
 
 /// Who a guest is, and what it does.
@@ -437,8 +441,10 @@ impl<R: DriverRing> Queue<R> {
         }
         let room = self.room();
         if room < budget.min(self.worth) {
+            sender.full += 1;
             return Ok(0);
         }
+        sender.bursts += 1;
         let len = self.tx.buffer_len();
         let flows = sender.flows.len() as u32;
         let mut sent = 0;

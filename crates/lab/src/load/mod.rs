@@ -161,7 +161,7 @@ fn roles(args: &Args) -> Vec<Role> {
             role.receiver = Some(receiver);
         }
         if let Some(role) = roles.get_mut(from) {
-            role.sender = Some(Sender { shape, lane, pace, flows });
+            role.sender = Some(Sender { shape, lane, pace, flows, bursts: 0, full: 0 });
         }
     }
     roles
@@ -284,10 +284,15 @@ fn pin(cpu: usize) -> Result<(), Error> {
 fn report(args: &Args, outcomes: Vec<Outcome>, cpu: Shares) -> Report {
     let (mut directions, mut seconds) = (Vec::new(), 0.0f64);
     let (mut kicks, mut interrupts, mut strays) = (0, 0, 0);
+    let (mut bursts, mut full) = (0, 0);
     for Outcome { role, doorbells, marks: [warm, end] } in outcomes {
         kicks += doorbells.kicks;
         interrupts += doorbells.interrupts;
         strays += doorbells.strays;
+        if let Some(sender) = &role.sender {
+            bursts += sender.bursts;
+            full += sender.full;
+        }
         let Some(receiver) = role.receiver else { continue };
         let measured = end.time.saturating_sub(warm.time).max(1) as f64 / 1e9;
         seconds = seconds.max(measured);
@@ -320,6 +325,7 @@ fn report(args: &Args, outcomes: Vec<Outcome>, cpu: Shares) -> Report {
         directions,
         kicks,
         interrupts,
+        full: full as f64 / (bursts + full).max(1) as f64 * 100.0,
         strays,
         cpu,
         disturbed: cpu.others > args.disturbed_above || cpu.stolen > args.disturbed_above,

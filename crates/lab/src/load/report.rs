@@ -102,6 +102,9 @@ pub struct Report {
     pub kicks: u64,
     /// Interrupts that it raised.
     pub interrupts: u64,
+    /// Percent of the times that there was something to send and the ring had no room for it: near 0 in an open loop, the generator
+    /// was the bottleneck, not the back-end.
+    pub full: f64,
     /// Unicast frames that came to a guest which nobody sends to.
     pub strays: u64,
     /// Who took how much CPU while measured.
@@ -158,6 +161,7 @@ impl fmt::Display for Report {
         if self.interrupts > 0 {
             write!(f, " ({:.1} frames each)", received as f64 / self.interrupts as f64)?;
         }
+        write!(f, "; Tx rings full {:.0} % of the times", self.full)?;
         match self.strays {
             0 => writeln!(f)?,
             strays => writeln!(f, "; {strays} frames came to a guest that nobody sends to")?,
