@@ -196,7 +196,7 @@ fn measure(args: &Args, peers: &Peers, number: u32, tally: &mut Tally) -> Result
                 tally.repeated += 1;
                 continue;
             }
-            note(tally, peer, outcome);
+            note(tally, peer, number, outcome);
             break;
         }
     }
@@ -213,13 +213,13 @@ fn once(args: &Args, point: &Point, (sockets, pid, side): &(String, u32, &str)) 
     load::run_until(&options, &interrupt::flag())
 }
 
-fn note(tally: &mut Tally, peer: usize, outcome: Result<Report, load::Error>) {
+fn note(tally: &mut Tally, peer: usize, number: u32, outcome: Result<Report, load::Error>) {
     let who = ["Ringmain", "OVS-DPDK"][peer];
     match outcome {
         Ok(report) if report.is_right() => {
             tally.disturbed += u32::from(report.disturbed);
             let figures = tally.point.units.iter().map(|unit| unit.of(&report)).collect();
-            tally.figures[peer].push(figures);
+            tally.figures[peer].push((number, figures));
         }
         Ok(report) => {
             let fault = report.directions.iter().find_map(|d| d.first_fault.clone());

@@ -57,8 +57,9 @@ pub struct Row {
     pub ringmain: Series,
     /// OVS-DPDK's, if it was measured.
     pub ovs_dpdk: Option<Series>,
-    /// How much better Ringmain is: above 1 is better, whatever the unit.
-    pub ratio: Option<f64>,
+    /// How much better Ringmain is, round by round, each with the other's run next to its own: machines have moods that last longer
+    /// than a run. Above 1 is better, whatever the unit.
+    pub ratio: Option<Series>,
     /// Runs among these that were disturbed each time they were tried.
     pub disturbed: u32,
     /// Runs that were repeated because something disturbed them.
@@ -72,8 +73,8 @@ pub struct Row {
 pub struct Tally {
     /// The point.
     pub point: Point,
-    /// For each peer, Ringmain first, the figures of each run in the order of the point's units.
-    pub figures: [Vec<Vec<f64>>; 2],
+    /// For each peer, Ringmain first, the rounds that succeeded, and their figures in the order of the point's units.
+    pub figures: [Vec<(u32, Vec<f64>)>; 2],
     /// Runs that were kept although something disturbed them.
     pub disturbed: u32,
     /// Runs that were repeated.
@@ -91,19 +92,20 @@ impl Tally {
     /// One row for each unit; `compared` says whether OVS-DPDK was measured.
     pub fn rows(&self, compared: bool) -> Vec<Row> {
         let row = |(i, unit): (usize, &Unit)| {
-            let series = |peer: usize| {
-                let runs = self.figures.get(peer).into_iter().flatten();
-                Series::of(runs.filter_map(|figures| figures.get(i).copied()).collect())
+            let runs = |peer: usize| -> Vec<(u32, f64)> {
+                let rounds = self.figures.get(peer).into_iter().flatten();
+                rounds.filter_map(|(round, figures)| Some((*round, *figures.get(i)?))).collect()
             };
-            let (ringmain, ovs) = (series(0), compared.then(|| series(1)));
+            let series = |runs: &[(u32, f64)]| Series::of(runs.iter().map(|(_, figure)| *figure).collect());
+            let (ours, theirs) = (runs(0), runs(1));
             Row {
                 point: self.point.name,
                 title: self.point.title,
                 options: self.point.options,
                 unit: *unit,
-                ratio: ovs.as_ref().and_then(|ovs| ratio(*unit, ringmain.median?, ovs.median?)),
-                ringmain,
-                ovs_dpdk: ovs,
+                ratio: compared.then(|| Series::of(ratios(*unit, &ours, &theirs))),
+                ringmain: series(&ours),
+                ovs_dpdk: compared.then(|| series(&theirs)),
                 disturbed: self.disturbed,
                 repeated: self.repeated,
                 failures: self.failures.clone(),
@@ -111,6 +113,15 @@ impl Tally {
         };
         self.point.units.iter().enumerate().map(row).collect()
     }
+}
+
+/// The ratios of rounds that both have.
+fn ratios(unit: Unit, ours: &[(u32, f64)], theirs: &[(u32, f64)]) -> Vec<f64> {
+    let pair = |(round, figure): &(u32, f64)| {
+        let (_, other) = theirs.iter().find(|(other, _)| other == round)?;
+        ratio(unit, *figure, *other)
+    };
+    ours.iter().filter_map(pair).collect()
 }
 
 fn ratio(unit: Unit, ringmain: f64, ovs: f64) -> Option<f64> {
@@ -152,12 +163,16 @@ impl Comparison {
     pub fn table(&self) -> String {
         let mut text = String::new();
         let (a, b) = ("Ringmain", "OVS-DPDK");
-        let _ = writeln!(text, "{:<26} {:>7}  {a:>22}  {b:>22}  ratio", "one worker, median (range)", "");
+        let _ = writeln!(
+            text,
+            "{:<26} {:>7}  {a:>20}  {b:>20}  {:>18}",
+            "one worker, median (range)", "", "ratio by rounds"
+        );
         for row in &self.rows {
             let ovs = row.ovs_dpdk.as_ref().map_or("-".into(), Series::show);
-            let ratio = row.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"));
+            let ratio = row.ratio.as_ref().map_or("-".into(), Series::show);
             let unit = row.unit.name();
-            let _ = write!(text, "{:<26} {unit:>7}  {:>22}  {ovs:>22}  {ratio:>5}", row.title, row.ringmain.show());
+            let _ = write!(text, "{:<26} {unit:>7}  {:>20}  {ovs:>20}  {ratio:>18}", row.title, row.ringmain.show());
             let _ = match row.disturbed {
                 0 => writeln!(text),
                 n => writeln!(text, "  ({n} disturbed)"),
@@ -197,11 +212,12 @@ mod tests {
     fn each_unit_has_its_row() {
         let point = POINTS.iter().find(|p| p.units.len() == 2).copied().unwrap();
         let mut tally = Tally::new(point);
-        tally.figures[0] = vec![vec![1.0, 2.0], vec![3.0, 4.0]];
-        tally.figures[1] = vec![vec![4.0, 9.0]];
+        tally.figures[0] = vec![(0, vec![1.0, 2.0]), (1, vec![3.0, 4.0])];
+        tally.figures[1] = vec![(1, vec![6.0, 12.0])];
         let rows = tally.rows(true);
         assert_eq!(rows.iter().map(|r| r.ringmain.median).collect::<Vec<_>>(), [Some(2.0), Some(3.0)]);
-        assert_eq!(rows.iter().map(|r| r.ratio).collect::<Vec<_>>(), [Some(2.0), Some(3.0)]);
+        let ratios: Vec<_> = rows.iter().map(|r| r.ratio.as_ref().and_then(|ratio| ratio.median)).collect();
+        assert_eq!(ratios, [Some(2.0), Some(3.0)], "of the round that both have");
         assert!(tally.rows(false).iter().all(|r| r.ovs_dpdk.is_none() && r.ratio.is_none()));
     }
 }
