@@ -125,7 +125,8 @@ pub struct QueueCounters {
     pub rx_interrupts: Counter,
     /// Times that Rx entries were published without an interrupt, since the peer wanted none.
     pub rx_suppressed: Counter,
-    /// Frames that flooding and segmentation added to those fetched here.
+    /// Frames that were added to those fetched: by flooding (counted at the sender's queue), and by segmentation
+    /// (counted at the receiver's).
     pub copies: Counter,
     /// Frames held back for a moment because a receiver was full (they are fetched again, and counted then).
     pub held: Counter,

@@ -157,10 +157,12 @@ fn segmented(
         return Ok(Outcome::Refused(Drop::CannotSegment));
     };
     let partial = slot.on.pair.accepts().csum;
-    let (mut out, mut made) = (0, 0);
+    let (mut out, mut made) = (0u32, 0);
     for segment in segments {
         made += 1;
-        match put_segment(&mut *slot.on.pair, segment, head, body, partial, later)? {
+        let put = put_segment(&mut *slot.on.pair, segment, head, body, partial, later);
+        // The frame itself is then dropped; those that were out are copies of it.
+        match put.inspect_err(|_| slot.on.counters.copies.add(out.into()))? {
             (Put::Done, len) => {
                 taken(slot, Put::Done, len);
                 out += 1;

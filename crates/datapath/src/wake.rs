@@ -2,7 +2,7 @@
 //!
 //! The sender writes its message, then looks whether the worker sleeps. The worker says that it sleeps, then looks for
 //! messages. Each has a full barrier between the two steps, so at least one of them sees the other: either the worker
-//! finds the message, or the sender finds it asleep and signals. (Checked with loom below.)
+//! finds the message, or the sender finds it asleep and signals. (Checked with loom below, as the rings' notifications are in their own crate.)
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -70,7 +70,7 @@ impl Doorbell {
 }
 
 #[cfg(all(test, loom))]
-mod tests {
+mod loom_models {
     use super::*;
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicUsize;

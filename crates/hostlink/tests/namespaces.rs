@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -35,6 +36,18 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
 }
 
+/// Has the kernel send `bytes` as datagrams of `size`, in one frame with offload (UDP_SEGMENT).
+fn send_many_as_one(udp: &UdpSocket, bytes: &[u8], size: libc::c_int) {
+    udp.connect("10.9.0.2:7000").unwrap();
+    // SAFETY: the option's value is a C int, and lives through the call.
+    let set = unsafe {
+        let value = (&raw const size).cast();
+        libc::setsockopt(udp.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, size_of_val(&size) as u32)
+    };
+    assert_eq!(set, 0, "UDP_SEGMENT");
+    assert_eq!(udp.send(bytes).unwrap(), bytes.len());
+}
+
 #[test]
 #[ignore = "needs root"]
 fn the_kernels_tcp_goes_through_unharmed() {
@@ -62,6 +75,10 @@ fn the_kernels_tcp_goes_through_unharmed() {
             let mut datagram = [0; 2000];
             let (len, from) = udp.recv_from(&mut datagram).unwrap();
             udp.send_to(&datagram[..len], from).unwrap();
+            for piece in pattern(20_000).chunks(1000).take(10) {
+                let len = udp.recv(&mut datagram).unwrap();
+                assert!(&datagram[..len] == piece, "a datagram of {len} bytes is not the one that was sent");
+            }
         });
         ip(&format!("link set rm-far netns {}", told.recv().unwrap().as_raw_nonzero()));
         ip("addr add 10.9.0.1/24 dev rm-near");
@@ -80,6 +97,8 @@ fn the_kernels_tcp_goes_through_unharmed() {
         udp.send_to(&sent[..1400], "10.9.0.2:7000").unwrap();
         let mut datagram = [0; 2000];
         assert_eq!(udp.recv(&mut datagram).unwrap(), 1400);
+        assert_eq!(datagram[..1400], sent[..1400]);
+        send_many_as_one(&udp, &sent[..10 * 1000], 1000);
         server.join().unwrap();
         assert!(near.stopped().is_none() && far.stopped().is_none());
         let bytes = |tap: &Tap| fabric.counters(tap.port()).iter().map(|queue| queue.tx_bytes.get()).sum::<u64>();

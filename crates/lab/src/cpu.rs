@@ -1,9 +1,14 @@
 //! CPU time: what single processes used, and what the whole host did.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// CPU time that a process's threads have used so far; zero when it is gone. Threads that ended do not count.
+/// CPU time that a process's threads have used so far; zero when it is gone. Threads that ended count only for this process.
 pub fn used(pid: u32) -> Duration {
+    if pid == std::process::id() {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        return Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32);
+    }
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
     let nanos = tasks.filter_map(|task| {
         // "time on a CPU in ns, time waiting for one in ns, number of time slices"
@@ -28,12 +33,15 @@ pub struct Shares {
     pub of: Vec<f64>,
     /// Of everything else on the host, interrupts and the kernel's own threads included.
     pub others: f64,
+    /// What a hypervisor below gave to somebody else; not among the others.
+    pub stolen: f64,
 }
 
 /// Ticks of the host's clock, summed over its CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Host {
     busy: u64,
+    stolen: u64,
     all: u64,
     cpus: u32,
 }
@@ -55,9 +63,10 @@ impl Moment {
             .map(|(now, then)| now.saturating_sub(*then).as_secs_f64() / wall)
             .collect();
         let all = self.host.all.saturating_sub(earlier.host.all).max(1);
-        let busy = self.host.busy.saturating_sub(earlier.host.busy);
-        let host = busy as f64 / all as f64 * f64::from(self.host.cpus);
-        Shares { others: (host - of.iter().sum::<f64>()).max(0.0), of }
+        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / all as f64 * f64::from(self.host.cpus);
+        let busy = share(self.host.busy, earlier.host.busy);
+        let stolen = share(self.host.stolen, earlier.host.stolen);
+        Shares { others: (busy - of.iter().sum::<f64>()).max(0.0), stolen, of }
     }
 }
 
@@ -74,7 +83,8 @@ impl Host {
             // user nice system idle iowait irq softirq steal; guest time is part of user time
             let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
             host.all = ticks.iter().sum();
-            host.busy = host.all - ticks.iter().skip(3).take(2).sum::<u64>();
+            host.stolen = ticks.get(7).copied().unwrap_or(0);
+            host.busy = host.all - host.stolen - ticks.iter().skip(3).take(2).sum::<u64>();
         }
         host
     }
@@ -86,17 +96,17 @@ mod tests {
 
     #[test]
     fn what_a_process_does_not_use_others_do() {
-        let host = |busy, all| Host { busy, all, cpus: 4 };
+        let host = |busy, all| Host { busy, stolen: busy / 2, all, cpus: 4 };
         let at = Instant::now();
         let then = Moment { at, used: vec![Duration::from_secs(1)], host: host(100, 1000) };
         let now = Moment { at: at + Duration::from_secs(2), used: vec![Duration::from_secs(2)], host: host(500, 1800) };
-        assert_eq!(now.since(&then), Shares { of: vec![0.5], others: 1.5 });
+        assert_eq!(now.since(&then), Shares { of: vec![0.5], others: 1.5, stolen: 1.0 });
     }
 
     #[test]
-    fn idle_and_waiting_are_not_busy() {
+    fn idle_waiting_and_stolen_are_not_busy() {
         let text = "cpu  10 1 5 70 10 1 2 1 0 0\ncpu0 5 0 3 35 5 0 1 1 0 0\ncpu1 5 1 2 35 5 1 1 0 0 0\nintr 5\n";
-        assert_eq!(Host::parse(text), Host { busy: 20, all: 100, cpus: 2 });
+        assert_eq!(Host::parse(text), Host { busy: 19, stolen: 1, all: 100, cpus: 2 });
     }
 
     #[test]

@@ -134,11 +134,6 @@ impl Daemon {
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
-
-    /// Whether it still runs.
-    pub fn is_running(&mut self) -> bool {
-        self.process.ended().is_none()
-    }
 }
 
 fn socket(dir: &TempDir) -> PathBuf {

@@ -6,11 +6,10 @@ mod point;
 mod report;
 
 use crate::daemon::DaemonError;
-use crate::guest::{Accel, Guest, GuestError, Image, Nic, Spec};
+use crate::guest::{Accel, Guest, GuestError, Image, Mac, Nic, Spec};
 use crate::interrupt;
 use crate::progress::Progress;
 use fabric::Fabric;
-use frame::Mac;
 use point::Point;
 use std::io;
 use std::path::PathBuf;
@@ -137,35 +136,44 @@ fn measure(args: &Args, over: Over, image: &Image, accel: Accel, progress: &Prog
     stage.done("");
 
     let stage = progress.stage("booting two guests");
-    let boot = |index: usize| {
-        let nic = Nic {
-            link: fabric.link(index),
-            mac: Mac([0x52, 0x54, 0, 0x77, 0, index as u8 + 1]),
-            queues: MOST_QUEUES,
-            options: Vec::new(),
-        };
-        let name = ["sender", "receiver"][index];
-        let spec = Spec { cpus: args.cpus, nics: vec![nic], namespace: fabric.namespace(), ..Spec::new(name) };
-        Guest::start(image, accel, &spec)
-    };
-    let guests = [boot(0)?, boot(1)?];
-    for guest in &guests {
-        guest.ready(PATIENCE)?;
-    }
+    let guests = boot(args, &fabric, image, accel)?;
     let [sender, receiver] = &guests;
     for (guest, address) in guests.iter().zip(ADDRESSES) {
         guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
+        if over == Over::Ringmain && accel == Accel::Tcg {
+            guest.must(&deal_to_all(args.cpus), PATIENCE)?;
+        }
     }
     // The interfaces may take a moment to come up.
     sender.must(&format!("for try in $(seq 30); do ping -c 1 -w 2 {} && exit; done; false", ADDRESSES[1]), PATIENCE)?;
     let _server = receiver.spawn("iperf -s")?;
     stage.done("they see each other");
 
-    let mut points = Vec::new();
-    for queues in QUEUES {
-        points.push(point::measure(args, &fabric, sender, receiver, queues, progress)?);
-    }
-    Ok(points)
+    QUEUES.iter().map(|queues| point::measure(args, &fabric, sender, receiver, *queues, progress)).collect()
+}
+
+/// Boots the sender and the receiver, both at the same time.
+fn boot(args: &Args, fabric: &Fabric, image: &Image, accel: Accel) -> Result<[Guest; 2], DemoError> {
+    let start = |name: &str, index: u8| {
+        let nic = Nic {
+            link: fabric.link(index.into()),
+            mac: Mac([0x52, 0x54, 0, 0x77, 0, index + 1]),
+            queues: MOST_QUEUES,
+            options: Vec::new(),
+        };
+        let spec = Spec { cpus: args.cpus, nics: vec![nic], namespace: fabric.namespace(), ..Spec::new(name) };
+        Guest::start(image, accel, &spec)
+    };
+    let guests = [start("sender", 0)?, start("receiver", 1)?];
+    guests.iter().try_for_each(|guest| guest.ready(PATIENCE))?;
+    Ok(guests)
+}
+
+/// A command that deals what comes out of the queues to all CPUs, by flow. Where the device has no vectors, all queues
+/// interrupt the same CPU, and nearly everything would be done there.
+fn deal_to_all(cpus: u16) -> String {
+    let mask = (1u32 << cpus) - 1;
+    format!("for queue in /sys/class/net/eth0/queues/rx-*; do echo {mask:x} >$queue/rps_cpus; done")
 }
 
 impl Over {

@@ -21,6 +21,11 @@ pub fn listen() -> io::Result<()> {
     Ok(())
 }
 
+/// Becomes true when one of the signals comes, for those who watch a flag of their own.
+pub fn flag() -> Arc<AtomicBool> {
+    Arc::clone(ASKED.get_or_init(Arc::default))
+}
+
 /// Whether one of the signals came since [`listen`].
 pub fn asked() -> bool {
     ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))

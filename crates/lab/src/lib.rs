@@ -1,11 +1,12 @@
 //! Traffic, guests, measurement and reports.
 
+pub mod bench;
 pub mod cpu;
 pub mod daemon;
 pub mod demo;
 pub mod guest;
 pub mod interrupt;
+pub mod load;
 pub mod page;
 pub mod plot;
 pub mod progress;
-pub mod load;

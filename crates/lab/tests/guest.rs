@@ -1,14 +1,15 @@
 //! A real guest and its command channel. Needs root and `scripts/deps guests`; run by `make test`.
 
 use lab::guest::{Accel, Guest, GuestError, Image, Output, Spec};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const BOOT: Duration = Duration::from_secs(120);
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn boot(name: &str) -> Guest {
-    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache");
+    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
+    let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
     let image = Image::prepare(&cache).unwrap();
     let accel = Accel::probe(&image, &cache).unwrap();
     let guest = Guest::start(&image, accel, &Spec { cpus: 2, ..Spec::new(name) }).unwrap();
@@ -36,7 +37,7 @@ fn commands_run_side_by_side_and_survive_a_reset() {
     // Killed with its children, by the host or because it took too long.
     assert_eq!(guest.spawn("sleep 1000 | cat").unwrap().stop(LIMIT).unwrap().code, 137);
     assert!(matches!(guest.run("sleep 1000", Duration::ZERO), Err(GuestError::Late { .. })));
-    guest.must("while pidof sleep; do true; done", LIMIT).unwrap();
+    guest.must("while pidof sleep; do usleep 50000; done", LIMIT).unwrap();
 
     for program in ["iperf -v", "ethtool --version"] {
         guest.run(program, LIMIT).unwrap();

@@ -138,6 +138,7 @@ pub trait DriverRing: Send + Sized {
 pub(crate) const DESC_BYTES: u64 = 16;
 
 /// The flag with which a descriptor says which way its data goes.
+#[inline]
 pub(crate) fn direction_flag(direction: Direction) -> u16 {
     match direction {
         Direction::Out => 0,
@@ -157,16 +158,12 @@ pub(crate) fn written(len: u32, capacity: u32) -> Result<u32, BadUsed> {
 }
 
 /// Bytes that a device may write to a chain. A hostile test's lengths may well exceed what 32 bits hold.
+#[inline]
 pub(crate) fn capacity(pieces: &[Piece], direction: Direction) -> u32 {
     match direction {
         Direction::Out => 0,
         Direction::In => pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.len)),
     }
-}
-
-/// Whether the step from `old` to `new` passed `event` (virtio 1.2, 2.7.10 and 2.8.10).
-pub(crate) fn passed(event: u16, old: u16, new: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
 /// A range of guest memory that the driver works in: resolved once, bounds-checked at each access.
@@ -215,6 +212,28 @@ impl Window {
         let to = self.span(offset as usize, buf.len());
         // SAFETY: the span is inside the mapping, `buf` is private memory of the same length.
         unsafe { copy(buf.as_ptr(), to, buf.len()) };
+    }
+
+    /// The 8 bytes at `offset`, wherever that is, as a little-endian number.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn read_word(&self, offset: u64) -> u64 {
+        let from = self.span(offset as usize, 8);
+        // SAFETY: the span is inside the mapping; any bytes are a number.
+        unsafe { from.cast::<u64>().read_unaligned() }
+    }
+
+    /// Writes a number as 8 little-endian bytes to `offset`, wherever that is.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn write_word(&self, offset: u64, word: u64) {
+        let to = self.span(offset as usize, 8);
+        // SAFETY: the span is inside the mapping.
+        unsafe { to.cast::<u64>().write_unaligned(word) };
     }
 
     /// Brings the first cache line at `offset` near.

@@ -15,8 +15,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Mappings that one process can watch at a time.
-const SLOTS: usize = 4096;
+/// Mappings that one process can watch at a time: enough for hundreds of ports even if each has as many regions as it may.
+/// Slots that were never taken cost nothing.
+const SLOTS: usize = 16384;
 
 struct Slot {
     sequence: AtomicU32,

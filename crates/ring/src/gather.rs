@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::copies::{Copies, Status};
-use crate::copy::{copy, prefetch};
+use crate::copy::{CACHE_LINE, copy, prefetch};
 use crate::device::MAX_SPANS;
 use crate::grant::{Granted, PAGE};
 use crate::later::{fetch_granted, read_granted};
@@ -378,6 +378,16 @@ impl<'a> Body<'a> {
         // What was copied is what the caller looks at: the compiler may not go back to the source.
         compiler_fence(Ordering::Acquire);
         done
+    }
+
+    /// Brings all of it near, to be read.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.pieces(self.len, |from, len| {
+            for offset in (0..len).step_by(CACHE_LINE) {
+                prefetch(from.wrapping_add(offset));
+            }
+        });
     }
 
     /// One `writev(2)` of the `prefix` pieces and then the body to `fd`; returns how many bytes it took.

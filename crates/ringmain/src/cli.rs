@@ -35,6 +35,8 @@ pub enum Command {
     Load(Box<lab::load::Args>),
     /// Boot two guests, send between them with 1, 2 and 4 queues, and report
     Demo(lab::demo::Args),
+    /// Compare with OVS-DPDK: the same traffic through both, in turn
+    Bench(lab::bench::Args),
     /// Print the manual page, as roff
     #[command(hide = true)]
     Man,

@@ -1,10 +1,10 @@
-//! Commands that experiment: the traffic generator and the demonstration.
+//! Commands that experiment: the traffic generator, the demonstration and the comparison.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lab::{demo, load};
+use lab::{bench, demo, load};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -33,4 +33,9 @@ fn stop_flag() -> io::Result<Arc<AtomicBool>> {
 /// `ringmain demo`.
 pub fn demo(args: &demo::Args) -> Result<(), Failure> {
     Ok(demo::run(args)?)
+}
+
+/// `ringmain bench`.
+pub fn bench(args: &bench::Args) -> Result<(), Failure> {
+    Ok(bench::run(args)?)
 }

@@ -43,6 +43,9 @@ pub enum Failure {
     /// The demonstration ended early.
     #[error(transparent)]
     Demo(#[from] lab::demo::DemoError),
+    /// The comparison ended early.
+    #[error(transparent)]
+    Bench(#[from] lab::bench::BenchError),
     /// Standard output is gone.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
@@ -65,6 +68,7 @@ impl Failure {
             }
             // As a shell says it of a command that a signal ended.
             Failure::Demo(error) if error.is_interrupt() => ExitCode::from(130),
+            Failure::Bench(error) if error.is_interrupt() => ExitCode::from(130),
             _ => ExitCode::from(1),
         }
     }

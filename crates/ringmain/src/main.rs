@@ -39,6 +39,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Mac(args) => ask::mac(&cli.control, &args),
         Command::Load(args) => experiment::load(&args),
         Command::Demo(args) => experiment::demo(&args),
+        Command::Bench(args) => experiment::bench(&args),
         Command::Man => print(&man::page()?),
     }
 }

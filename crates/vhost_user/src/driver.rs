@@ -485,3 +485,37 @@ impl FrontEnd {
         Ok(body.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_set_aside_once_and_within_regions_where_asked() {
+        let mut guest = Guest::new(16 * PAGE, 4).unwrap();
+        let region = |addr: u64| addr / (4 * PAGE);
+        let first = guest.alloc(3 * PAGE - 100, 64).unwrap();
+        assert!(first >= PAGE, "address 0 is never a buffer");
+        let whole = guest.alloc_whole(2 * PAGE, 64).unwrap();
+        assert_eq!(region(whole), region(whole + 2 * PAGE - 1));
+        assert!(whole >= first + 3 * PAGE - 100);
+        let across = guest.alloc(5 * PAGE, 64).unwrap();
+        assert_ne!(region(across), region(across + 5 * PAGE - 1));
+        assert!(matches!(guest.alloc(16 * PAGE, 1), Err(DriverError::Full { .. })));
+        assert!(guest.alloc(1, 1).is_ok(), "a refusal takes nothing");
+    }
+
+    #[test]
+    fn the_table_covers_memory_once_and_nowhere_at_its_own_address() {
+        let guest = Guest::new(10 * PAGE, 3).unwrap();
+        let table = guest.table();
+        assert_eq!(table.len(), 3);
+        let mut next = 0;
+        for region in &table {
+            assert_eq!((region.guest_phys_addr, region.mmap_offset), (next, next));
+            assert_eq!(region.userspace_addr, USER_BASE + next);
+            next += region.memory_size;
+        }
+        assert_eq!(next, guest.size());
+    }
+}

@@ -5,6 +5,8 @@
 //! the datapath works on, and [`device`] is the thread that finds front-ends and serves them. [`driver`] is the other
 //! end: it plays a guest and its front-end.
 
+#![forbid(unsafe_code)]
+
 pub mod connection;
 pub mod device;
 pub mod driver;

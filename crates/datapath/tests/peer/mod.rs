@@ -1,5 +1,7 @@
 //! A guest made of two lists: what it sends, and what it received.
 
+#![allow(dead_code)] // Not every test that has this module uses all of it.
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +13,7 @@ use datapath::fabric::{Fabric, PortSpec};
 use datapath::packet::Packet;
 use datapath::port::{Breach, Notified, QueuePair};
 use datapath::topology::QueueId;
-use frame::{Accepts, VNET_LEN};
+use frame::{Accepts, Offload, VNET_LEN};
 use ring::Later;
 use ring::device::Put;
 use ring::region::Memory;
@@ -23,6 +25,7 @@ struct State {
     sending: VecDeque<Vec<u8>>,
     fetched: usize,
     received: Vec<Vec<u8>>,
+    left_to_do: Vec<Offload>,
     room: usize,
     completed: usize,
     kick: [bool; 2],
@@ -95,6 +98,11 @@ impl Peer {
     /// Frames received so far; they are taken.
     pub fn received(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state.lock().unwrap().received)
+    }
+
+    /// What the frames received so far still had to have done to them; it is taken.
+    pub fn left_to_do(&self) -> Vec<Offload> {
+        std::mem::take(&mut self.state.lock().unwrap().left_to_do)
     }
 
     /// Waits until `n` frames are there, and takes them.
@@ -177,6 +185,7 @@ impl QueuePair for Pair {
         assert_eq!(packet.body.read(&mut body), body.len());
         frame.extend(body);
         state.received.push(frame);
+        state.left_to_do.push(*packet.offload);
         Ok(Put::Done)
     }
 

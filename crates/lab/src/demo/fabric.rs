@@ -13,7 +13,8 @@ pub(super) enum Fabric {
 /// Counters of one queue pair; directions are the guest's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueCount {
-    pub(super) tx_frames: u64,
+    pub(super) tx_bytes: u64,
+    pub(super) rx_bytes: u64,
     pub(super) rx_frames: u64,
     pub(super) rx_interrupts: u64,
 }
@@ -35,9 +36,10 @@ impl Counts {
         let less = |now: &[QueueCount], then: &[QueueCount]| {
             let pairs = now.iter().zip(then);
             let since = pairs.map(|(now, then)| QueueCount {
-                tx_frames: now.tx_frames - then.tx_frames,
-                rx_frames: now.rx_frames - then.rx_frames,
-                rx_interrupts: now.rx_interrupts - then.rx_interrupts,
+                tx_bytes: now.tx_bytes.saturating_sub(then.tx_bytes),
+                rx_bytes: now.rx_bytes.saturating_sub(then.rx_bytes),
+                rx_frames: now.rx_frames.saturating_sub(then.rx_frames),
+                rx_interrupts: now.rx_interrupts.saturating_sub(then.rx_interrupts),
             });
             since.collect()
         };
@@ -101,7 +103,8 @@ impl Fabric {
                     for queue in stats.ports.get(index).into_iter().flat_map(|port| &port.queues) {
                         if let Some(place) = queues.get_mut(usize::from(queue.index)) {
                             *place = QueueCount {
-                                tx_frames: queue.counts.tx_frames,
+                                tx_bytes: queue.counts.tx_bytes,
+                                rx_bytes: queue.counts.rx_bytes,
                                 rx_frames: queue.counts.rx_frames,
                                 rx_interrupts: queue.counts.rx_interrupts,
                             };
@@ -129,20 +132,18 @@ fn config(dir: &std::path::Path) -> String {
     format!("{}{}", port(0), port(1))
 }
 
-/// Reads what virtio_net prints for `ethtool -S`: "rx_queue_0_packets: 12".
+/// Reads what virtio_net prints for `ethtool -S`: "rx_queue_0_bytes: 12".
 fn driver_counts(text: &str) -> Vec<QueueCount> {
     let mut queues = vec![QueueCount::default(); usize::from(MOST_QUEUES)];
     for line in text.lines() {
         let Some((name, count)) = line.trim().split_once(": ") else { continue };
-        let Some((direction, rest)) = name.split_once("_queue_") else { continue };
-        let Some(queue) = rest.strip_suffix("_packets").and_then(|index| queues.get_mut(index.parse::<usize>().ok()?))
-        else {
-            continue;
-        };
+        let &[direction, "queue", index, what] = &name.splitn(4, '_').collect::<Vec<_>>()[..] else { continue };
+        let Some(queue) = index.parse::<usize>().ok().and_then(|index| queues.get_mut(index)) else { continue };
         let count = count.trim().parse().unwrap_or_default();
-        match direction {
-            "rx" => queue.rx_frames = count,
-            "tx" => queue.tx_frames = count,
+        match (direction, what) {
+            ("rx", "bytes") => queue.rx_bytes = count,
+            ("rx", "packets") => queue.rx_frames = count,
+            ("tx", "bytes") => queue.tx_bytes = count,
             _ => {}
         }
     }
@@ -155,9 +156,10 @@ mod tests {
 
     #[test]
     fn the_drivers_counters_are_read_by_queue() {
-        let text = "NIC statistics:\n     rx_queue_0_packets: 7\n     rx_queue_0_bytes: 900\n     rx_queue_3_packets: 5\n     tx_queue_1_packets: 3\n     tx_queue_9_packets: 4\n";
+        let text = "NIC statistics:\n     rx_queue_0_packets: 7\n     rx_queue_0_bytes: 900\n     rx_queue_3_bytes: 5\n     \
+            tx_queue_1_bytes: 3\n     tx_queue_9_bytes: 4\n     tx_queue_1_xdp_tx: 8\n";
         let queues = driver_counts(text);
-        let frames: Vec<_> = queues.iter().map(|queue| (queue.rx_frames, queue.tx_frames)).collect();
-        assert_eq!(frames, [(7, 0), (0, 3), (0, 0), (5, 0)]);
+        let counts: Vec<_> = queues.iter().map(|queue| (queue.rx_frames, queue.rx_bytes, queue.tx_bytes)).collect();
+        assert_eq!(counts, [(7, 900, 0), (0, 0, 3), (0, 0, 0), (0, 5, 0)]);
     }
 }

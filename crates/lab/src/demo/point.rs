@@ -24,9 +24,9 @@ pub(super) struct Point {
     pub(super) daemon: Option<f64>,
     /// Frames put into guests for each interrupt that told them so; none where nobody counts.
     pub(super) frames_per_interrupt: Option<f64>,
-    /// The share of each of the sender's queues in the frames sent.
+    /// The share of each of the sender's queues in the bytes sent.
     pub(super) sender: Vec<f64>,
-    /// The share of each of the receiver's queues in the frames received.
+    /// The share of each of the receiver's queues in the bytes received.
     pub(super) receiver: Vec<f64>,
     /// CPUs that processes used which are no part of this.
     pub(super) others: f64,
@@ -90,8 +90,8 @@ pub(super) fn measure(
         gbps,
         daemon: fabric.daemon().and(cpu.of.first().copied()),
         frames_per_interrupt: fabric.daemon().map(|_| frames as f64 / interrupts.max(1) as f64),
-        sender: shares(&counts.sender, in_use, |queue| queue.tx_frames),
-        receiver: shares(&counts.receiver, in_use, |queue| queue.rx_frames),
+        sender: shares(&counts.sender, in_use, |queue| queue.tx_bytes),
+        receiver: shares(&counts.receiver, in_use, |queue| queue.rx_bytes),
         others: cpu.others,
     };
     stage.done(&format!("{gbps:.2} Gb/s"));
@@ -165,8 +165,8 @@ mod tests {
 
     #[test]
     fn shares_of_queues_in_use_add_up() {
-        let queue = |tx_frames| QueueCount { tx_frames, ..QueueCount::default() };
-        let shares_of = |queues: &[QueueCount], in_use| shares(queues, in_use, |queue| queue.tx_frames);
+        let queue = |tx_bytes| QueueCount { tx_bytes, ..QueueCount::default() };
+        let shares_of = |queues: &[QueueCount], in_use| shares(queues, in_use, |queue| queue.tx_bytes);
         assert_eq!(shares_of(&[queue(1), queue(3), queue(0), queue(0)], 2), [0.25, 0.75]);
         assert_eq!(shares_of(&[queue(1), queue(0), queue(1)], 1), [0.5, 0.0, 0.5]);
         assert_eq!(percent(&[0.25, 0.75]), "25 + 75 %");

@@ -24,7 +24,7 @@ pub(super) fn write(args: &Args, accel: Accel, results: &[Series]) -> Result<Pat
     body.push_str("<h2>How the streams spread over the queues</h2>\n");
     for series in results {
         let stacks: Vec<plot::Stack> = series.points.iter().flat_map(spread).collect();
-        let chart = plot::stacks(&format!("share of the frames over {}, %", series.over.title()), &stacks);
+        let chart = plot::stacks(&format!("share of the bytes over {}, %", series.over.title()), &stacks);
         let _ = writeln!(body, "<figure>{}</figure>", chart.map_err(draw)?);
     }
     paragraph(
@@ -124,8 +124,10 @@ fn facts(args: &Args, accel: Accel) -> Vec<(&'static str, String)> {
                 args.cpus,
                 match accel {
                     Accel::Kvm => "KVM",
-                    Accel::Tcg =>
-                        "software emulation: far slower than in real life, and busy with themselves most of the time",
+                    Accel::Tcg => {
+                        "software emulation: far slower than in real life, busy with themselves most of the time; their \
+                         queues share one interrupt line, so receive packet steering deals the work to their CPUs"
+                    }
                 }
             ),
         ),

@@ -129,12 +129,12 @@ impl Agent {
             if let Some(found) = look(&mut state) {
                 return found;
             }
+            if interrupt::asked() {
+                return Err(GuestError::Interrupted);
+            }
             if state.ended {
                 drop(state);
                 return Err(GuestError::Ended { name: self.name.clone(), console: self.console() });
-            }
-            if interrupt::asked() {
-                return Err(GuestError::Interrupted);
             }
             if Instant::now() >= until {
                 drop(state);

@@ -3,6 +3,7 @@
 #
 # From the host, one line each:      <boot> run <id> <base64 of a shell command>     <boot> stop <id>
 # To the host, one line each:        hello <boot>     done <boot> <id> <exit code> <base64 of the output>
+# What waits here waits with usleep: a sleep that is seen is a job's.
 # <boot> names this boot, so that nothing said before a reset is taken for something said after it.
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/root
@@ -15,7 +16,7 @@ while read -r module; do
 done </modules/order
 ip link set lo up
 
-until port=$(ls /dev/vport*p1 2>/dev/null); do sleep 0.1; done
+until port=$(ls /dev/vport*p1 2>/dev/null); do usleep 100000; done
 boot=$(cat /proc/sys/kernel/random/boot_id)
 exec 3<>"$port"
 printf '\nhello %s\n' "$boot" >&3
@@ -29,7 +30,7 @@ END
   wait $!
   code=$?
   # One answer at a time: a long one takes several writes.
-  until mkdir /tmp/answering 2>/dev/null; do sleep 0.01; done
+  until mkdir /tmp/answering 2>/dev/null; do usleep 10000; done
   {
     printf 'done %s %s %s ' "$boot" "$1" "$code"
     tail -c 1000000 "/tmp/out.$1" | base64 -w 0
@@ -43,17 +44,23 @@ END
 stop() {
   while [ -e "/tmp/pid.$1" ]; do
     pid=$(cat "/tmp/pid.$1") && [ -n "$pid" ] && kill -9 "-$pid"
-    sleep 0.05
+    usleep 50000
   done 2>/dev/null
 }
 
-while read -r whose verb id text <&3; do
-  [ "$whose" = "$boot" ] || continue
-  case $verb in
-    run)
-      : >"/tmp/pid.$id"
-      run "$id" "$text" &
-      ;;
-    stop) stop "$id" & ;;
-  esac
-done
+agent() {
+  while read -r whose verb id text <&3; do
+    [ "$whose" = "$boot" ] || continue
+    case $verb in
+      run)
+        : >"/tmp/pid.$id"
+        run "$id" "$text" &
+        ;;
+      stop) stop "$id" & ;;
+    esac
+  done
+}
+
+# Orphans come to this process when they end, and wait buries them.
+agent &
+wait

@@ -14,6 +14,7 @@ mod qmp;
 
 pub use accel::Accel;
 pub use agent::{Job, Output};
+pub use frame::Mac;
 pub use image::Image;
 pub use machine::{Guest, Link, Nic, Spec};
 pub use namespace::Namespace;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -21,12 +22,13 @@ impl Kept {
         command
     }
 
-    /// Starts a command made by [`Kept::command`].
+    /// Starts a command made by [`Kept::command`], in a process group of its own: Ctrl-C on a terminal is for us, and we
+    /// end our children in order.
     ///
     /// # Errors
     /// Those of [`Command::spawn`].
     pub fn start(command: &mut Command) -> io::Result<Kept> {
-        Ok(Kept { child: command.spawn()? })
+        Ok(Kept { child: command.process_group(0).spawn()? })
     }
 
     /// The process id.

@@ -8,14 +8,14 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use super::Error;
 
 const ABOUT: &str = "\
-Ports are taken in pairs, and each port sends to the other of its pair; a single port sends to itself. Frames are
+Ports are taken in pairs, and each port sends to the other of its pair; a single port sends to itself. Frames are \
 Ethernet/IPv4/UDP, or TCP with --tso, unique by flow, number and send time.
 
 Every frame that comes back is checked: its length; the virtio-net header, with all offload fields; all of the \
-frame's headers; the tag behind them, which holds flow, number and time under a keyed check that covers the frame's length; \
-the payload (one word of 8 bytes in every 256 bytes of frames up to 2048 bytes, and in every 1024 of larger ones, and the \
-frame's last bytes; all of it with --verify full), which is different in every frame; and its place in its flow. So truncation, swapped or \
-stale buffers, lost pieces, duplicates and reordering are seen.";
+frame's headers; the tag behind them, which holds flow, number and time under a keyed check that covers the frame's \
+length; the payload, which is different in every frame (one word of 8 bytes in every 256 bytes of frames up to 2048 \
+bytes, and in every 1024 of larger ones, and the frame's last bytes; all of it with --verify full); and its place in \
+its flow. So truncation, swapped or stale buffers, lost pieces, duplicates and reordering are seen.";
 
 /// Options of the traffic generator.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,7 +50,7 @@ pub struct Args {
     pub tso: bool,
 
     /// With --tso: payload bytes of a segment
-    #[arg(long, value_name = "BYTES", default_value_t = 1448)]
+    #[arg(long, value_name = "BYTES", default_value_t = 1460)]
     pub mss: u16,
 
     /// Flows of each sender, spread over its queues [default: one per queue]
@@ -136,7 +136,7 @@ pub struct Args {
     pub verify: Verify,
 
     /// Frames to send or to take at a time
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub burst: u16,
 
     /// Regions that each guest's memory is shown as
@@ -276,7 +276,7 @@ impl Args {
             return refuse("segments need a payload: --mss is 0".into());
         }
         for ring in [self.ring, self.rx_ring()] {
-            if ring < 2 || ring > 32768 || !(self.packed || ring.is_power_of_two()) {
+            if !(2..=32768).contains(&ring) || !(self.packed || ring.is_power_of_two()) {
                 return refuse(format!("a ring of {ring}: 2 to 32768, and a power of two unless packed"));
             }
         }

@@ -17,7 +17,7 @@ use super::receive::{Arrived, Receiver};
 use super::time::{Clock, Pace};
 
 /// Most frames that are sent or taken at a time.
-const BURST_MAX: usize = 256;
+const BURST_MAX: usize = 64;
 
 /// Most buffers that one frame comes in.
 const GROUP_MAX: usize = 1024;
@@ -32,6 +32,10 @@ pub struct Sender {
     pub pace: Pace,
     /// Next number of each flow.
     pub flows: Box<[u32]>,
+    /// Times that there was something to send, and room in the ring.
+    pub bursts: u64,
+    /// Times that there was something to send, and no room.
+    pub full: u64,
 }
 
 /// Who a guest is, and what it does.
@@ -129,7 +133,7 @@ impl<R: DriverRing> Endpoint<R> {
         let bytes = &mut bytes[..self.header_len + 60];
         bytes[self.header_len..].copy_from_slice(&packet::announcement(self.role.number));
         let Some(queue) = self.queues.first_mut() else { return Ok(()) };
-        queue.reclaim(BURST_MAX).map_err(|e| self.role.blame("Tx", e))?;
+        queue.reclaim().map_err(|e| self.role.blame("Tx", e))?;
         queue.send(bytes.len() as u32, |addr| self.memory.write(addr, bytes));
         queue.driver.tx.publish();
         Ok(())
@@ -146,7 +150,7 @@ impl<R: DriverRing> Endpoint<R> {
     /// When the back-end broke the protocol.
     pub fn reclaim(&mut self) -> Result<(), Error> {
         let role = &self.role;
-        self.queues.iter_mut().try_for_each(|queue| queue.reclaim(BURST_MAX)).map_err(|e| role.blame("Tx", e))
+        self.queues.iter_mut().try_for_each(|queue| queue.reclaim()).map_err(|e| role.blame("Tx", e))
     }
 
     /// Whether the peer's announcement came through.
@@ -158,7 +162,7 @@ impl<R: DriverRing> Endpoint<R> {
     /// [`transmit`](Self::transmit).
     pub fn prepare(&mut self) {
         let Some(sender) = &self.role.sender else { return };
-        let vnet = &sender.shape.vnet()[..self.header_len];
+        let Some(vnet) = sender.shape.vnet().get(..self.header_len) else { return };
         for queue in &self.queues {
             for buffer in 0..queue.tx.count() {
                 let addr = queue.tx.addr(buffer);
@@ -190,15 +194,16 @@ impl<R: DriverRing> Endpoint<R> {
     #[inline]
     pub fn receive(&mut self, clock: Clock) -> Result<usize, Error> {
         let mut total = 0;
-        let mut used = [Used::default(); BURST_MAX];
         for index in 0..self.queues.len() {
             let Some(queue) = self.queues.get_mut(index) else { break };
+            if !queue.driver.rx.ring.pending() {
+                continue;
+            }
+            let mut used = [Used::default(); BURST_MAX];
             let count = queue.driver.rx.ring.collect(&mut used[..self.burst]);
             let count = count.map_err(|e| self.role.blame("Rx", e))?;
-            if count > 0 {
-                self.take(index, &used[..count], clock.now());
-                total += count;
-            }
+            self.take(index, &used[..count], clock.now());
+            total += count;
         }
         Ok(total)
     }
@@ -214,21 +219,27 @@ impl<R: DriverRing> Endpoint<R> {
         }
         for used in used {
             let buffer = queue.rx.of_chain(used.id);
-            queue.group.push(Piece { addr: queue.rx.addr(buffer), len: used.len });
-            queue.held.push(buffer);
-            let arrived = Arrived { memory: &self.memory, buffers: &queue.group, header_len: self.header_len };
-            let announced = if queue.mergeable { arrived.announced() } else { 1 };
-            if queue.group.len() < announced.min(GROUP_MAX) {
+            let piece = Piece { addr: queue.rx.addr(buffer), len: used.len };
+            let alone = Arrived::new(&self.memory, std::slice::from_ref(&piece), self.header_len);
+            // Most frames come in one buffer.
+            if queue.group.is_empty() && (!queue.mergeable || alone.announced() == 1) {
+                self.greeted |= deliver(&mut self.role, &mut self.doorbells, &alone, now);
+                queue.rx.put(buffer);
                 continue;
             }
-            let ours = self.role.receiver.as_mut().is_some_and(|receiver| receiver.receive(&arrived, now));
-            if !ours {
-                self.greeted |= odd(&mut self.role, &mut self.doorbells, &arrived);
+            queue.group.push(piece);
+            queue.held.push(buffer);
+            let arrived = Arrived::new(&self.memory, &queue.group, self.header_len);
+            match arrived.announced() {
+                // No correct device says so: this is one buffer at least.
+                0 => torn(&mut self.role, &arrived),
+                announced if queue.group.len() < announced.min(GROUP_MAX) => continue,
+                _ => self.greeted |= deliver(&mut self.role, &mut self.doorbells, &arrived, now),
             }
             queue.release();
         }
         if !queue.group.is_empty() && used.len() < self.burst {
-            torn(&mut self.role, &self.memory, &queue.group, self.header_len);
+            torn(&mut self.role, &Arrived::new(&self.memory, &queue.group, self.header_len));
             queue.release();
         }
         if let Some(receiver) = &self.role.receiver {
@@ -295,7 +306,7 @@ fn blame(number: u16, ring: &'static str, error: BadUsed) -> Error {
 #[cold]
 fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
     let mut head = [0; 12];
-    arrived.read(arrived.header_len, &mut head);
+    arrived.read_frame(&mut head);
     if packet::is_multicast(&head) {
         return head[6..] == packet::mac(role.peer);
     }
@@ -305,14 +316,20 @@ fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
     false
 }
 
-/// Buffers that were announced are not there, although the back-end published all it has.
+/// Not as many buffers are there as the header announces, although the back-end published all that it has.
 #[cold]
-fn torn(role: &mut Role, memory: &Window, group: &[Piece], header_len: usize) {
-    let arrived = Arrived { memory, buffers: group, header_len };
-    let fault = Fault::Torn { got: group.len(), announced: arrived.announced() };
+fn torn(role: &mut Role, arrived: &Arrived) {
+    let fault = Fault::Torn { got: arrived.buffers(), announced: arrived.announced() };
     if let Some(receiver) = &mut role.receiver {
-        receiver.corrupt(fault, &arrived);
+        receiver.corrupt(fault, arrived);
     }
+}
+
+/// Has a frame checked; true if it was the peer's announcement.
+#[inline]
+fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, now: u64) -> bool {
+    let ours = role.receiver.as_mut().is_some_and(|receiver| receiver.receive(arrived, now));
+    !ours && odd(role, doorbells, arrived)
 }
 
 impl<R: DriverRing> Queue<R> {
@@ -350,9 +367,10 @@ impl<R: DriverRing> Queue<R> {
     fn refill(&mut self) {
         let len = self.rx.buffer_len();
         while let Some(buffer) = self.rx.next() {
-            self.pieces.clear();
-            self.cut.pieces(self.rx.addr(buffer), len, &mut self.pieces);
-            let Some(id) = self.driver.rx.ring.add(&self.pieces, Direction::In) else { break };
+            let addr = self.rx.addr(buffer);
+            let Some(id) = add(&mut self.driver.rx.ring, self.cut, &mut self.pieces, (addr, len), Direction::In) else {
+                break;
+            };
             self.rx.take(id);
         }
         self.driver.rx.publish();
@@ -368,12 +386,14 @@ impl<R: DriverRing> Queue<R> {
         self.group.clear();
     }
 
-    /// Takes sent buffers back, at most `most`.
-    fn reclaim(&mut self, most: usize) -> Result<(), BadUsed> {
-        let mut used = [Used::default(); BURST_MAX];
-        let count = self.driver.tx.ring.collect(&mut used[..most.min(BURST_MAX)])?;
-        for used in &used[..count] {
-            self.tx.put(self.tx.of_chain(used.id));
+    /// Takes sent buffers back.
+    fn reclaim(&mut self) -> Result<(), BadUsed> {
+        while self.driver.tx.ring.pending() {
+            let mut used = [Used::default(); BURST_MAX];
+            let count = self.driver.tx.ring.collect(&mut used)?;
+            for used in &used[..count] {
+                self.tx.put(self.tx.of_chain(used.id));
+            }
         }
         Ok(())
     }
@@ -383,9 +403,9 @@ impl<R: DriverRing> Queue<R> {
     fn send(&mut self, len: u32, write: impl FnOnce(u64)) -> bool {
         let Some(buffer) = self.tx.next() else { return false };
         let addr = self.tx.addr(buffer);
-        self.pieces.clear();
-        self.cut.pieces(addr, len, &mut self.pieces);
-        let Some(id) = self.driver.tx.ring.add(&self.pieces, Direction::Out) else { return false };
+        let Some(id) = add(&mut self.driver.tx.ring, self.cut, &mut self.pieces, (addr, len), Direction::Out) else {
+            return false;
+        };
         self.tx.take(id);
         // The device does not look before the burst is published.
         write(addr);
@@ -403,7 +423,13 @@ impl<R: DriverRing> Queue<R> {
 
     #[inline]
     fn transmit(
-        &mut self, sender: &mut Sender, memory: &Window, header_len: usize, burst: usize, queues: u32, clock: Clock,
+        &mut self,
+        sender: &mut Sender,
+        memory: &Window,
+        header_len: usize,
+        burst: usize,
+        queues: u32,
+        clock: Clock,
     ) -> Result<usize, BadUsed> {
         let mut now = if sender.pace.is_open() { 0 } else { clock.now() };
         let budget = sender.pace.budget(now, &sender.lane).min(burst as u64) as usize;
@@ -411,12 +437,14 @@ impl<R: DriverRing> Queue<R> {
             return Ok(0);
         }
         if self.room() < budget {
-            self.reclaim(BURST_MAX)?;
+            self.reclaim()?;
         }
         let room = self.room();
         if room < budget.min(self.worth) {
+            sender.full += 1;
             return Ok(0);
         }
+        sender.bursts += 1;
         let len = self.tx.buffer_len();
         let flows = sender.flows.len() as u32;
         let mut sent = 0;
@@ -426,13 +454,16 @@ impl<R: DriverRing> Queue<R> {
         while sent < budget.min(room) {
             let flow = self.flow;
             let Some(seq) = sender.flows.get_mut(flow as usize) else { break };
-            let (stamp, stamp_len, base) = sender.shape.stamp(Tag { flow, seq: *seq, time: now });
-            let shape = &sender.shape;
+            let (shape, tag) = (&sender.shape, Tag { flow, seq: *seq, time: now });
             let write = |addr: u64| {
                 let frame = addr + header_len as u64;
-                memory.write(frame + shape.stamp_at() as u64, &stamp[..stamp_len]);
+                let base = shape.stamp(tag, |at, bytes| memory.write(frame + at as u64, bytes));
                 for (at, len) in shape.words() {
-                    memory.write(frame + at as u64, &shape.word(base, at)[..len]);
+                    let word = shape.word(base, at);
+                    match len {
+                        8 => memory.write_word(frame + at as u64, word),
+                        _ => memory.write(frame + at as u64, &word.to_le_bytes()[..len]),
+                    }
                 }
             };
             if !self.send(len, write) {
@@ -453,4 +484,21 @@ impl<R: DriverRing> Queue<R> {
         }
         Ok(sent)
     }
+}
+
+/// Adds a buffer to a ring, in one piece or cut; `pieces` is scratch.
+#[inline]
+fn add<R: DriverRing>(
+    ring: &mut R,
+    cut: Cut,
+    pieces: &mut Vec<Piece>,
+    (addr, len): (u64, u32),
+    direction: Direction,
+) -> Option<u16> {
+    if let Some(piece) = cut.whole(addr, len) {
+        return ring.add(&[piece], direction);
+    }
+    pieces.clear();
+    cut.pieces(addr, len, pieces);
+    ring.add(pieces, direction)
 }

@@ -12,22 +12,22 @@ use super::endpoint::{Doorbells, Endpoint, Role};
 use super::receive::Counts;
 use super::time::Clock;
 
-/// When nothing has come for this long after the end, nothing more will.
+/// When nothing has come for this long after the end, nothing more will, where frames are lost for want of buffers.
 const QUIET_NS: u64 = 300_000_000;
 
-/// Frames of another thread's sender may go out so long after the end.
-const STRAGGLE_NS: u64 = 5_000_000;
+/// The same where none should be lost: a back-end on a busy machine may not have had the CPU for a while.
+const PATIENT_NS: u64 = 5_000_000_000;
 
 /// Longest sleep: the end of a phase must not be slept through.
 const NAP_NS: u64 = 10_000_000;
 
-/// When phases end, in ns of the clock.
+/// How long phases last, in ns. Each thread counts from when it first runs, and goes round at least once in each.
 #[derive(Clone, Copy, Debug)]
 pub struct Phases {
-    /// Measuring begins.
+    /// Before measuring.
     pub warm: u64,
-    /// Sending ends, and measuring with it.
-    pub end: u64,
+    /// While measuring.
+    pub measured: u64,
 }
 
 /// What one direction's receiver had counted at some time.
@@ -55,16 +55,18 @@ pub struct Engine<R> {
     clock: Clock,
     /// What to wait for when there is nothing to do; `None`: guests poll.
     bell: Option<Epoll>,
+    patient: bool,
 }
 
 impl<R: DriverRing> Engine<R> {
-    /// Plays `endpoints`; with `sleeps` by interrupts, otherwise by polling.
+    /// Plays `endpoints`; with `sleeps` by interrupts, otherwise by polling. With `patient` no frame should get lost, and those that
+    /// have not come by the end are waited for.
     ///
     /// # Errors
     /// When the system has no means to wait.
-    pub fn new(endpoints: Vec<Endpoint<R>>, clock: Clock, sleeps: bool) -> Result<Self, Error> {
+    pub fn new(endpoints: Vec<Endpoint<R>>, clock: Clock, sleeps: bool, patient: bool) -> Result<Self, Error> {
         let bell = if sleeps { Some(bell(&endpoints).map_err(Error::Wait)?) } else { None };
-        Ok(Self { endpoints, clock, bell })
+        Ok(Self { endpoints, clock, bell, patient })
     }
 
     /// Sends until the end, receives until all is there or no more comes. `stop` ends it early.
@@ -72,14 +74,14 @@ impl<R: DriverRing> Engine<R> {
     /// # Errors
     /// When a back-end broke the protocol.
     pub fn run(mut self, phases: Phases, stop: &AtomicBool) -> Result<Vec<Outcome>, Error> {
-        let warm = self.until(phases.warm, stop)?;
+        let warm = self.play(phases.warm, stop)?;
         for endpoint in &mut self.endpoints {
             if let Some(receiver) = endpoint.receiver() {
                 receiver.reset_latency();
             }
         }
-        let end = self.until(phases.end, stop)?;
-        self.drain()?;
+        let end = self.play(phases.measured, stop)?;
+        self.drain(stop)?;
         let marks = warm.into_iter().zip(end);
         let outcome = |(endpoint, (warm, end)): (Endpoint<R>, _)| {
             let (role, doorbells) = endpoint.into_parts();
@@ -88,9 +90,10 @@ impl<R: DriverRing> Engine<R> {
         Ok(self.endpoints.into_iter().zip(marks).map(outcome).collect())
     }
 
-    /// Sends and receives until `end`; returns what the receivers have counted then.
-    fn until(&mut self, end: u64, stop: &AtomicBool) -> Result<Vec<Mark>, Error> {
-        while self.clock.now() < end && !stop.load(Relaxed) {
+    /// Sends and receives for `duration` ns; returns what the receivers have counted then.
+    fn play(&mut self, duration: u64, stop: &AtomicBool) -> Result<Vec<Mark>, Error> {
+        let end = self.clock.now() + duration;
+        loop {
             let mut work = 0;
             for endpoint in &mut self.endpoints {
                 work += endpoint.receive(self.clock)?;
@@ -98,6 +101,9 @@ impl<R: DriverRing> Engine<R> {
             }
             if work == 0 && self.bell.is_some() {
                 self.sleep()?;
+            }
+            if self.clock.now() >= end || stop.load(Relaxed) {
+                break;
             }
         }
         let time = self.clock.now();
@@ -108,20 +114,21 @@ impl<R: DriverRing> Engine<R> {
         Ok(self.endpoints.iter_mut().map(mark).collect())
     }
 
-    /// Receives what is still under way.
-    fn drain(&mut self) -> Result<(), Error> {
-        let start = self.clock.now();
-        let mut last = start;
+    /// Receives what is still under way, unless told to stop at once.
+    fn drain(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        self.endpoints.iter().filter_map(|e| e.sender()).for_each(|s| s.lane.close());
+        let mut last = self.clock.now();
         loop {
             let (mut work, mut complete) = (0, true);
             for endpoint in &mut self.endpoints {
                 work += endpoint.receive(self.clock)?;
-                complete &= endpoint.receiver().is_none_or(|r| r.lane().received() >= r.lane().sent());
+                complete &= endpoint.receiver().is_none_or(|r| r.lane().is_complete());
             }
             let now = self.clock.now();
+            let quiet = if self.patient && !stop.load(Relaxed) { PATIENT_NS } else { QUIET_NS };
             if work > 0 {
                 last = now;
-            } else if (complete && now > start + STRAGGLE_NS) || now > last + QUIET_NS {
+            } else if complete || now > last + quiet {
                 return Ok(());
             }
         }

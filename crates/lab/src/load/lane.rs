@@ -1,7 +1,7 @@
 //! What sender and receiver of one direction know of each other.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Counts of one direction, each with one writer. They only pace: frames themselves go through the back-end.
 #[derive(Debug, Default)]
@@ -11,6 +11,8 @@ pub struct Lane {
     sent: AtomicU64,
     /// Frames that the sender gave up waiting for.
     abandoned: AtomicU64,
+    /// The sender sends no more.
+    closed: AtomicBool,
     received: Received,
 }
 
@@ -24,6 +26,16 @@ impl Lane {
     #[inline]
     pub fn add_sent(&self, n: u64) {
         self.sent.store(self.sent.load(Relaxed) + n, Relaxed);
+    }
+
+    /// The sender sends no more.
+    pub fn close(&self) {
+        self.closed.store(true, Release);
+    }
+
+    /// Whether all that will ever be sent has been received.
+    pub fn is_complete(&self) -> bool {
+        self.closed.load(Acquire) && self.received() >= self.sent()
     }
 
     /// The receiver has received `n` in all.

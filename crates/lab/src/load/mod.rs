@@ -10,7 +10,6 @@
 
 mod args;
 mod connect;
-mod cpu;
 mod endpoint;
 mod engine;
 mod lane;
@@ -37,11 +36,10 @@ use rustix::thread::CpuSet;
 use vhost_user::driver::DriverError;
 
 pub use args::{Args, Directions, HeaderPlace, Layout, Port, Verify};
-pub use cpu::Shares;
-pub use report::{Direction, Latency, Report};
+pub use report::{Direction, Latency, Report, Shares};
 
+use crate::cpu::Moment;
 use connect::Door;
-use cpu::Snapshot;
 use endpoint::{Endpoint, Role, Sender};
 use engine::{Engine, Outcome, Phases};
 use lane::Lane;
@@ -134,10 +132,8 @@ fn play<R: DriverRing>(args: &Args, stop: &AtomicBool) -> Result<Report, Error> 
     }
     greet(&mut endpoints, args, clock, stop)?;
     endpoints.iter_mut().for_each(Endpoint::prepare);
-    let start = clock.now();
     let ns = |seconds: f64| (seconds * 1e9) as u64;
-    let warm = start + ns(args.warm_up);
-    let phases = Phases { warm, end: warm + ns(args.duration) };
+    let phases = Phases { warm: ns(args.warm_up), measured: ns(args.duration) };
     let (outcomes, cpu) = run_threads(endpoints, args, clock, phases, stop)?;
     Ok(report(args, outcomes, cpu))
 }
@@ -165,7 +161,7 @@ fn roles(args: &Args) -> Vec<Role> {
             role.receiver = Some(receiver);
         }
         if let Some(role) = roles.get_mut(from) {
-            role.sender = Some(Sender { shape, lane, pace, flows });
+            role.sender = Some(Sender { shape, lane, pace, flows, bursts: 0, full: 0 });
         }
     }
     roles
@@ -186,7 +182,10 @@ fn pace(args: &Args) -> Pace {
 
 /// Lets every guest announce itself until all have heard their peer: the back-end is ready then, and knows them.
 fn greet<R: DriverRing>(
-    endpoints: &mut [Endpoint<R>], args: &Args, clock: Clock, stop: &AtomicBool,
+    endpoints: &mut [Endpoint<R>],
+    args: &Args,
+    clock: Clock,
+    stop: &AtomicBool,
 ) -> Result<(), Error> {
     let deadline = clock.now() + (args.wait * 1e9) as u64;
     let mut next = 0;
@@ -228,7 +227,11 @@ fn settle<R: DriverRing>(endpoints: &mut [Endpoint<R>], clock: Clock) -> Result<
 
 /// Runs the guests on their threads, and watches the CPUs meanwhile.
 fn run_threads<R: DriverRing>(
-    endpoints: Vec<Endpoint<R>>, args: &Args, clock: Clock, phases: Phases, stop: &AtomicBool,
+    endpoints: Vec<Endpoint<R>>,
+    args: &Args,
+    clock: Clock,
+    phases: Phases,
+    stop: &AtomicBool,
 ) -> Result<(Vec<Outcome>, Shares), Error> {
     let mut hands: Vec<Vec<Endpoint<R>>> = (0..args.threads).map(|_| Vec::new()).collect();
     for (i, endpoint) in endpoints.into_iter().enumerate() {
@@ -239,15 +242,16 @@ fn run_threads<R: DriverRing>(
             let cpu = args.cpu.get(i).copied();
             scope.spawn(move || {
                 cpu.map_or(Ok(()), pin)?;
-                Engine::new(hand, clock, args.interrupts)?.run(phases, stop)
+                Engine::new(hand, clock, args.interrupts, !pace(args).is_open())?.run(phases, stop)
             })
         };
         let threads: Vec<_> = hands.into_iter().enumerate().map(start).collect();
         let done = || stop.load(Relaxed) || threads.iter().any(|t| t.is_finished());
-        wait_until(clock.at(phases.warm), done);
-        let before = Snapshot::take(args.backend_pid);
-        wait_until(clock.at(phases.end), done);
-        let shares = Snapshot::take(args.backend_pid).since(&before, args.backend_pid.is_some());
+        sleep(phases.warm, done);
+        let pids: Vec<u32> = [std::process::id()].into_iter().chain(args.backend_pid).collect();
+        let before = Moment::now(&pids);
+        sleep(phases.measured, done);
+        let shares = Shares::of(&Moment::now(&pids).since(&before));
         let mut outcomes = Vec::new();
         for thread in threads {
             outcomes.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
@@ -257,9 +261,11 @@ fn run_threads<R: DriverRing>(
     })
 }
 
-fn wait_until(instant: Instant, done: impl Fn() -> bool) {
+/// Sleeps for `ns`, or until `done`.
+fn sleep(ns: u64, done: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_nanos(ns);
     while !done() {
-        match instant.checked_duration_since(Instant::now()) {
+        match end.checked_duration_since(Instant::now()) {
             Some(left) if !left.is_zero() => thread::sleep(left.min(Duration::from_millis(50))),
             _ => return,
         }
@@ -278,10 +284,15 @@ fn pin(cpu: usize) -> Result<(), Error> {
 fn report(args: &Args, outcomes: Vec<Outcome>, cpu: Shares) -> Report {
     let (mut directions, mut seconds) = (Vec::new(), 0.0f64);
     let (mut kicks, mut interrupts, mut strays) = (0, 0, 0);
+    let (mut bursts, mut full) = (0, 0);
     for Outcome { role, doorbells, marks: [warm, end] } in outcomes {
         kicks += doorbells.kicks;
         interrupts += doorbells.interrupts;
         strays += doorbells.strays;
+        if let Some(sender) = &role.sender {
+            bursts += sender.bursts;
+            full += sender.full;
+        }
         let Some(receiver) = role.receiver else { continue };
         let measured = end.time.saturating_sub(warm.time).max(1) as f64 / 1e9;
         seconds = seconds.max(measured);
@@ -314,6 +325,7 @@ fn report(args: &Args, outcomes: Vec<Outcome>, cpu: Shares) -> Report {
         directions,
         kicks,
         interrupts,
+        full: full as f64 / (bursts + full).max(1) as f64 * 100.0,
         strays,
         cpu,
         disturbed: cpu.others > args.disturbed_above || cpu.stolen > args.disturbed_above,

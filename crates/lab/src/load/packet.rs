@@ -19,6 +19,7 @@ use super::args::Verify;
 /// Length of Ethernet and IPv4 headers.
 const L4_AT: usize = 34;
 const TAG_LEN: usize = 22;
+const UDP_TAG_AT: usize = L4_AT + 8;
 /// Most bytes up to the end of the tag: TCP's.
 pub const HEAD_MAX: usize = L4_AT + 20 + TAG_LEN;
 /// A `virtio_net_hdr` with `num_buffers`.
@@ -29,6 +30,7 @@ const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+const ARP: [u8; 2] = [0x08, 0x06];
 /// Where TCP's checksum stands.
 const CSUM_AT: usize = L4_AT + 16;
 
@@ -89,6 +91,7 @@ pub struct Shape {
     /// Distance of payload words that are written and checked.
     step: usize,
     key: u64,
+    vnet: [u8; VNET_LEN],
 }
 
 /// Who sends to whom, as far as frames are concerned.
@@ -116,21 +119,23 @@ impl Shape {
     /// where the payload exceeds it. `key` tells runs and directions apart.
     pub fn new(ends: Ends, len: u32, mss: Option<u16>, verify: Verify, key: u64) -> Self {
         let tcp = mss.is_some();
-        let tag_at = if tcp { L4_AT + 20 } else { L4_AT + 8 };
+        let tag_at = if tcp { HEAD_MAX - TAG_LEN } else { UDP_TAG_AT };
         let payload = len as usize - tag_at;
         let step = match verify {
             Verify::Full => 8,
             Verify::Sampled if len <= 2048 => 256,
             Verify::Sampled => 1024,
         };
+        let gso = mss.filter(|mss| payload > usize::from(*mss));
         Self {
             len,
-            gso: mss.filter(|mss| payload > usize::from(*mss)),
+            gso,
             tcp,
             headers: headers(ends, len, tcp),
             tag_at,
             step,
             key: mix(key ^ u64::from(ends.from) << 32 ^ u64::from(ends.to)),
+            vnet: vnet(tcp, gso),
         }
     }
 
@@ -144,111 +149,109 @@ impl Shape {
         self.tag_at + TAG_LEN
     }
 
-    /// Where [`stamp`](Self::stamp)'s bytes go.
-    pub fn stamp_at(&self) -> usize {
-        L4_AT
-    }
-
     /// The headers, for a buffer's first use.
     pub fn headers(&self) -> &[u8] {
         &self.headers[..self.tag_at]
     }
 
     /// The virtio-net header of each frame; a shorter one is its beginning.
-    pub fn vnet(&self) -> [u8; VNET_LEN] {
-        let mut vnet = [0; VNET_LEN];
-        if self.tcp {
-            vnet[0] = NEEDS_CSUM;
-            vnet[6..8].copy_from_slice(&(L4_AT as u16).to_le_bytes());
-            vnet[8..10].copy_from_slice(&16u16.to_le_bytes());
-        }
-        if let Some(size) = self.gso {
-            vnet[1] = GSO_TCPV4;
-            vnet[2..4].copy_from_slice(&(self.tag_at as u16).to_le_bytes());
-            vnet[4..6].copy_from_slice(&size.to_le_bytes());
-        }
-        vnet
+    pub fn vnet(&self) -> &[u8; VNET_LEN] {
+        &self.vnet
     }
 
-    /// What differs from frame to frame, from byte 34 to the end of the tag: ports, TCP sequence number, tag. The second
-    /// value is the number of bytes, the third the frame's base for [`word`](Self::word).
+    /// Writes what differs from frame to frame, piece by piece: ports, TCP sequence number, tag. Returns the frame's base for
+    /// [`word`](Self::word).
     #[inline]
-    pub fn stamp(&self, tag: Tag) -> ([u8; HEAD_MAX - L4_AT], usize, u64) {
-        let mut bytes = [0; HEAD_MAX - L4_AT];
-        bytes[..HEAD_MAX - L4_AT].copy_from_slice(&self.headers[L4_AT..]);
-        bytes[..4].copy_from_slice(&ports(tag.flow));
-        let at = self.tag_at - L4_AT;
-        if self.tcp {
-            bytes[4..8].copy_from_slice(&self.tcp_seq(tag.seq).to_be_bytes());
-        }
+    pub fn stamp(&self, tag: Tag, mut put: impl FnMut(usize, &[u8])) -> u64 {
         let base = self.base(tag);
-        bytes[at..at + 4].copy_from_slice(&tag.seq.to_le_bytes());
-        bytes[at + 4..at + 8].copy_from_slice(&tag.flow.to_le_bytes());
-        bytes[at + 8..at + 16].copy_from_slice(&tag.time.to_le_bytes());
-        bytes[at + 16..at + 22].copy_from_slice(&self.check(base, tag.time).to_le_bytes()[..6]);
-        (bytes, at + TAG_LEN, base)
+        put(L4_AT, &ports(tag.flow));
+        if self.tcp {
+            put(L4_AT + 4, &self.tcp_seq(tag.seq).to_be_bytes());
+        }
+        put(self.tag_at, &(u64::from(tag.seq) | u64::from(tag.flow) << 32).to_le_bytes());
+        put(self.tag_at + 8, &tag.time.to_le_bytes());
+        put(self.tag_at + TAG_LEN - 8, &self.end(base, tag.time).to_le_bytes());
+        base
+    }
+
+    /// Whether there is payload behind the tag.
+    #[inline]
+    pub fn has_words(&self) -> bool {
+        self.head_len() < self.len as usize
     }
 
     /// Where payload words stand that are written and checked, with the bytes of the word (fewer than 8 at the frame's end).
     #[inline]
-    pub fn words(&self) -> impl Iterator<Item = (usize, usize)> {
-        let (start, len) = (self.head_len(), self.len as usize);
-        let last = start + (len - start).saturating_sub(1) / 8 * 8;
-        let regular = (start..last).step_by(self.step).map(|at| (at, 8));
-        regular.chain((start < len).then_some((last, len - last)))
+    pub fn words(&self) -> Words {
+        let (at, len) = (self.head_len(), self.len as usize);
+        Words { at, last: at + (len - at).saturating_sub(1) / 8 * 8, end: len, step: self.step }
     }
 
-    /// The payload word that stands at `at`.
+    /// The payload word that stands at `at`, to be written in little-endian order.
     #[inline]
-    pub fn word(&self, base: u64, at: usize) -> [u8; 8] {
+    pub fn word(&self, base: u64, at: usize) -> u64 {
         let word = (base ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (word ^ word >> 32).to_le_bytes()
+        word ^ word >> 32
     }
 
-    /// Checks headers and tag of a frame; `head` is its first [`head_len`](Self::head_len) bytes.
+    /// Checks headers and tag of a frame; of `head`, its first [`head_len`](Self::head_len) bytes matter.
     ///
     /// # Errors
     /// What differs.
     #[inline]
-    pub fn open(&self, head: &[u8]) -> Result<(Tag, u64), Fault> {
-        let Some((headers, tag)) = head.split_at_checked(self.tag_at) else {
-            return Err(Fault::Length { got: head.len() as u32, sent: self.len });
+    pub fn open(&self, head: &[u8; HEAD_MAX]) -> Result<(Tag, u64), Fault> {
+        let bytes = if self.tcp { &head[HEAD_MAX - TAG_LEN..] } else { &head[UDP_TAG_AT..UDP_TAG_AT + TAG_LEN] };
+        let ([first, time], end) = (words_at(bytes), last_word(bytes));
+        let tag = Tag { seq: first as u32, flow: (first >> 32) as u32, time };
+        let base = self.base(tag);
+        if end != self.end(base, time) {
+            return Err(self.blame(head, None));
+        }
+        let rest = match self.tcp {
+            false => head[L4_AT + 4..UDP_TAG_AT] == self.headers[L4_AT + 4..UDP_TAG_AT],
+            true => {
+                head[L4_AT + 4..L4_AT + 8] == self.tcp_seq(tag.seq).to_be_bytes()
+                    && head[L4_AT + 8..L4_AT + 20] == self.headers[L4_AT + 8..L4_AT + 20]
+            }
         };
-        let word = |at| tag.get(at..at + 4).map_or(0, |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-        let tag_read = Tag { seq: word(0), flow: word(4), time: u64::from(word(8)) | u64::from(word(12)) << 32 };
-        let (stamp, len, base) = self.stamp(tag_read);
-        if stamp[..len].get(len - 6..) != tag.get(TAG_LEN - 6..TAG_LEN) {
-            return Err(self.blame(headers, None));
+        if !rest || head[..L4_AT] != self.headers[..L4_AT] || head[L4_AT..L4_AT + 4] != ports(tag.flow) {
+            return self.second_look(head, tag).map(|()| (tag, base));
         }
-        let same = headers[..L4_AT] == self.headers[..L4_AT] && headers[L4_AT..] == stamp[..self.tag_at - L4_AT];
-        if !same && !self.is_lengthless(headers, &stamp) {
-            return Err(self.blame(headers, Some(&stamp)));
-        }
-        Ok((tag_read, base))
+        Ok((tag, base))
     }
 
-    /// Whether headers differ only in that the sum of TSO's pseudo header leaves the length out: DPDK's vhost writes it like that, as
-    /// network cards want it, and whoever segments computes it anew anyway.
+    /// Headers that differ may do so only in that the sum of TSO's pseudo header leaves the length out: DPDK's vhost writes it like
+    /// that, as network cards want it, and whoever segments computes it anew anyway.
     #[cold]
-    fn is_lengthless(&self, headers: &[u8], stamp: &[u8]) -> bool {
-        let (Some(_), Some(got)) = (self.gso, headers.get(CSUM_AT..CSUM_AT + 2)) else { return false };
-        let without = pseudo_sum([&headers[26..30], &headers[30..34]], 0);
+    fn second_look(&self, head: &[u8; HEAD_MAX], tag: Tag) -> Result<(), Fault> {
         let mut expected = self.headers;
-        expected[L4_AT..].copy_from_slice(stamp);
-        expected[CSUM_AT..CSUM_AT + 2].copy_from_slice(&without);
-        got == without && headers == &expected[..self.tag_at]
+        self.stamp(tag, |at, bytes| {
+            if let Some(place) = expected.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(bytes);
+            }
+        });
+        let without = pseudo_sum([&expected[26..30], &expected[30..34]], 0);
+        if self.gso.is_some() && head[CSUM_AT..CSUM_AT + 2] == without {
+            expected[CSUM_AT..CSUM_AT + 2].copy_from_slice(&without);
+        }
+        match head[..self.tag_at] == expected[..self.tag_at] {
+            true => Ok(()),
+            false => Err(self.blame(head, Some(&expected))),
+        }
     }
 
-    /// The first header byte that differs from what it should be; without any, the tag.
+    /// The first header byte that differs from what it should be; without any, the tag. Where no tag says what ports should be, only
+    /// what stands before them is looked at.
     #[cold]
-    fn blame(&self, headers: &[u8], stamp: Option<&[u8]>) -> Fault {
-        let expected = |at: usize| match stamp {
-            Some(stamp) if at >= L4_AT => stamp.get(at - L4_AT).copied(),
-            None if at >= L4_AT => None,
-            _ => Some(self.headers[at]),
-        };
-        let differs = |at: &usize| expected(*at).is_some_and(|byte| headers.get(*at) != Some(&byte));
-        (0..self.tag_at).find(differs).map_or(Fault::Tag, Fault::Headers)
+    fn blame(&self, head: &[u8; HEAD_MAX], expected: Option<&[u8; HEAD_MAX]>) -> Fault {
+        let (expected, len) = expected.map_or((&self.headers, L4_AT), |expected| (expected, self.tag_at));
+        (0..len).find(|at| head[*at] != expected[*at]).map_or(Fault::Tag, Fault::Headers)
+    }
+
+    /// Whether a frame that begins like this is none of the sender's numbered ones, whatever happened to it on the way: it is addressed to
+    /// many, and somebody else's or an announcement.
+    pub fn is_foreign(&self, head: &[u8; 14]) -> bool {
+        is_multicast(head) && (head[6..12] != self.headers[6..12] || head[12..] == ARP)
     }
 
     /// Checks a received virtio-net header: it must say what was sent, or say that checksums are good where nothing was asked.
@@ -257,16 +260,15 @@ impl Shape {
     /// Where it differs.
     #[inline]
     pub fn check_vnet(&self, got: &[u8]) -> Result<(), Fault> {
-        let sent = self.vnet();
-        if got.get(..10) == sent.get(..10) {
-            return Ok(());
+        match got.first_chunk::<10>() == self.vnet.first_chunk() {
+            true => Ok(()),
+            false => self.check_vnet_fields(got),
         }
-        self.check_vnet_fields(got, sent)
     }
 
     #[cold]
-    fn check_vnet_fields(&self, got: &[u8], sent: [u8; VNET_LEN]) -> Result<(), Fault> {
-        let mut expected = sent;
+    fn check_vnet_fields(&self, got: &[u8]) -> Result<(), Fault> {
+        let mut expected = self.vnet;
         if got.first() == Some(&DATA_VALID) && !self.tcp {
             expected[0] = DATA_VALID;
         }
@@ -291,10 +293,64 @@ impl Shape {
         mix(self.key ^ (u64::from(tag.flow) << 32 | u64::from(tag.seq)))
     }
 
+    /// The tag's last 8 bytes: the last two of the time, and the check.
     #[inline]
-    fn check(&self, base: u64, time: u64) -> u64 {
-        mix(base ^ time ^ u64::from(self.len) << 44)
+    fn end(&self, base: u64, time: u64) -> u64 {
+        time >> 48 | mix(base ^ time ^ u64::from(self.len) << 44) << 16
     }
+}
+
+/// Places and lengths of payload words, in ascending order.
+#[derive(Clone, Debug)]
+pub struct Words {
+    at: usize,
+    /// Where the last one stands, unless the end has been reached.
+    last: usize,
+    end: usize,
+    step: usize,
+}
+
+impl Iterator for Words {
+    type Item = (usize, usize);
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let at = self.at;
+        if at < self.last {
+            self.at = (at + self.step).min(self.last);
+            return Some((at, 8));
+        }
+        self.at = self.end;
+        (at < self.end).then_some((at, self.end - at))
+    }
+}
+
+/// The first two words of a tag.
+#[inline]
+fn words_at(tag: &[u8]) -> [u64; 2] {
+    let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    [word(tag.first_chunk()), word(tag.get(8..).and_then(|rest| rest.first_chunk()))]
+}
+
+/// The last word of a tag.
+#[inline]
+fn last_word(tag: &[u8]) -> u64 {
+    tag.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn vnet(tcp: bool, gso: Option<u16>) -> [u8; VNET_LEN] {
+    let mut vnet = [0; VNET_LEN];
+    if tcp {
+        vnet[0] = NEEDS_CSUM;
+        vnet[6..8].copy_from_slice(&(L4_AT as u16).to_le_bytes());
+        vnet[8..10].copy_from_slice(&16u16.to_le_bytes());
+    }
+    if let Some(size) = gso {
+        vnet[1] = GSO_TCPV4;
+        vnet[2..4].copy_from_slice(&(L4_AT as u16 + 20).to_le_bytes());
+        vnet[4..6].copy_from_slice(&size.to_le_bytes());
+    }
+    vnet
 }
 
 /// Source and destination port of a flow.
@@ -342,7 +398,7 @@ pub fn announcement(number: u16) -> [u8; 60] {
     let mut bytes = [0; 60];
     bytes[..6].fill(0xff);
     bytes[6..12].copy_from_slice(&mac(number));
-    bytes[12..22].copy_from_slice(&[0x08, 0x06, 0, 1, 0x08, 0x00, 6, 4, 0, 1]);
+    bytes[12..22].copy_from_slice(&[ARP[0], ARP[1], 0, 1, 0x08, 0x00, 6, 4, 0, 1]);
     bytes[22..28].copy_from_slice(&mac(number));
     bytes[28..32].copy_from_slice(&ip(number));
     bytes[38..42].copy_from_slice(&ip(number));
@@ -374,18 +430,19 @@ mod tests {
     fn build(shape: &Shape, tag: Tag) -> (Vec<u8>, u64) {
         let mut bytes = vec![0; shape.len() as usize];
         bytes[..shape.headers().len()].copy_from_slice(shape.headers());
-        let (stamp, len, base) = shape.stamp(tag);
-        bytes[shape.stamp_at()..shape.stamp_at() + len].copy_from_slice(&stamp[..len]);
+        let base = shape.stamp(tag, |at, piece| bytes[at..at + piece.len()].copy_from_slice(piece));
         for (at, len) in shape.words() {
-            bytes[at..at + len].copy_from_slice(&shape.word(base, at)[..len]);
+            bytes[at..at + len].copy_from_slice(&shape.word(base, at).to_le_bytes()[..len]);
         }
         (bytes, base)
     }
 
     fn check(shape: &Shape, bytes: &[u8]) -> Result<Tag, Fault> {
-        let (tag, base) = shape.open(&bytes[..shape.head_len()])?;
+        let mut head = [0; HEAD_MAX];
+        head[..shape.head_len()].copy_from_slice(&bytes[..shape.head_len()]);
+        let (tag, base) = shape.open(&head)?;
         for (at, len) in shape.words() {
-            if bytes[at..at + len] != shape.word(base, at)[..len] {
+            if bytes[at..at + len] != shape.word(base, at).to_le_bytes()[..len] {
                 return Err(Fault::Payload(at));
             }
         }
@@ -396,7 +453,9 @@ mod tests {
 
     #[test]
     fn a_frame_opens_to_what_was_stamped() {
-        for (len, mss) in [(64, None), (65, None), (1514, None), (76, Some(1448)), (65536, Some(1448)), (65549, Some(536))] {
+        for (len, mss) in
+            [(64, None), (65, None), (1514, None), (76, Some(1448)), (65536, Some(1448)), (65549, Some(536))]
+        {
             for verify in [Verify::Sampled, Verify::Full] {
                 let shape = shape(len, mss, verify);
                 let (bytes, _) = build(&shape, TAG);
@@ -446,7 +505,7 @@ mod tests {
         let shape = shape(65536, Some(1448), Verify::Sampled);
         let (bytes, _) = build(&shape, TAG);
         let headers = frame::view::parse(&bytes[..128]).unwrap();
-        let offload = frame::vnet::decode(&shape.vnet(), &headers, shape.len()).unwrap();
+        let offload = frame::vnet::decode(shape.vnet(), &headers, shape.len()).unwrap();
         assert_eq!(offload.gso.map(|gso| gso.size), Some(1448));
         assert_eq!(offload.csum.map(|csum| (csum.start, csum.offset)), Some((34, 16)));
         assert_eq!(Sum::of(&bytes[14..34]).checksum(), 0, "the IPv4 header checks");
@@ -473,7 +532,7 @@ mod tests {
         assert_eq!(plain.check_vnet(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]), Ok(()));
         assert_eq!(plain.check_vnet(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0]), Err(Fault::Vnet(1)));
         let tso = shape(65536, Some(1448), Verify::Sampled);
-        let mut vnet = tso.vnet();
+        let mut vnet = *tso.vnet();
         vnet[2] = 200;
         assert_eq!(tso.check_vnet(&vnet), Ok(()), "the header length is a hint");
         vnet[4] ^= 1;

@@ -63,10 +63,8 @@ impl Plan {
         let any_layout = features & (bit::VERSION_1 | bit::ANY_LAYOUT) != 0;
         let default = if args.layout == Layout::Single { HeaderPlace::Together } else { HeaderPlace::Separate };
         let place = if any_layout { args.header.unwrap_or(default) } else { HeaderPlace::Separate };
-        let cut = Cut {
-            header: (place == HeaderPlace::Separate).then_some(header),
-            piece: args.piece.unwrap_or(u32::MAX),
-        };
+        let cut =
+            Cut { header: (place == HeaderPlace::Separate).then_some(header), piece: args.piece.unwrap_or(u32::MAX) };
         let tx_len = header + args.size;
         let rx_len = args.rx_buffer.unwrap_or(match (mergeable, args.tso) {
             (true, true) => 4096,

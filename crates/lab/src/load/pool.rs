@@ -1,7 +1,5 @@
 //! Buffers of one ring in guest memory: which are free, and how each is described.
 
-use std::collections::VecDeque;
-
 use ring::driver::Piece;
 
 /// How a buffer is cut into descriptors.
@@ -28,6 +26,12 @@ impl Cut {
         }
     }
 
+    /// The one piece of a buffer that is not cut.
+    #[inline]
+    pub fn whole(self, addr: u64, len: u32) -> Option<Piece> {
+        (self.header.is_none() && len <= self.piece).then_some(Piece { addr, len })
+    }
+
     /// Descriptors of a buffer of `len` bytes.
     pub fn count(self, len: u32) -> usize {
         let header = self.header.filter(|header| *header < len);
@@ -40,8 +44,10 @@ pub struct Pool {
     base: u64,
     stride: u64,
     len: u32,
-    count: u32,
-    free: VecDeque<u32>,
+    /// Numbers of free buffers, used as a queue: `left` of them from `first` on, wrapping.
+    free: Box<[u32]>,
+    first: usize,
+    left: usize,
     /// Buffer of each chain in flight.
     of_chain: Box<[u32]>,
 }
@@ -55,17 +61,18 @@ impl Pool {
     /// `count` buffers of `len` bytes from guest address `base` on, for a ring of `ring` descriptors.
     pub fn new(base: u64, len: u32, count: u32, ring: u16) -> Self {
         let of_chain = vec![0; usize::from(ring)].into();
-        Self { base, stride: Self::stride(len), len, count, free: (0..count).collect(), of_chain }
+        let free = (0..count).collect();
+        Self { base, stride: Self::stride(len), len, free, first: 0, left: count as usize, of_chain }
     }
 
     /// Buffers in all.
     pub fn count(&self) -> u32 {
-        self.count
+        self.free.len() as u32
     }
 
     /// Buffers that are free.
     pub fn free(&self) -> usize {
-        self.free.len()
+        self.left
     }
 
     /// Bytes of a buffer.
@@ -82,14 +89,16 @@ impl Pool {
     /// The free buffer that is next, which stays so until it is [`taken`](Self::take).
     #[inline]
     pub fn next(&self) -> Option<u32> {
-        self.free.front().copied()
+        if self.left == 0 { None } else { self.free.get(self.first).copied() }
     }
 
     /// The next buffer went into the ring as chain `id`.
     #[inline]
     pub fn take(&mut self, id: u16) {
-        if let (Some(buffer), Some(slot)) = (self.free.pop_front(), self.of_chain.get_mut(usize::from(id))) {
+        if let (Some(buffer), Some(slot)) = (self.next(), self.of_chain.get_mut(usize::from(id))) {
             *slot = buffer;
+            self.left -= 1;
+            self.first = if self.first + 1 == self.free.len() { 0 } else { self.first + 1 };
         }
     }
 
@@ -102,7 +111,11 @@ impl Pool {
     /// The buffer is free again.
     #[inline]
     pub fn put(&mut self, buffer: u32) {
-        self.free.push_back(buffer);
+        let (at, count) = (self.first + self.left, self.free.len());
+        if let Some(place) = self.free.get_mut(if at < count { at } else { at - count }) {
+            *place = buffer;
+            self.left += 1;
+        }
     }
 }
 

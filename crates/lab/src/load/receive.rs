@@ -7,7 +7,7 @@ use ring::driver::{Piece, Window};
 
 use super::lane::Lane;
 use super::order::{Arrival, Order};
-use super::packet::{Fault, HEAD_MAX, Shape, Tag, VNET_LEN, is_multicast};
+use super::packet::{Fault, HEAD_MAX, Shape, Tag, VNET_LEN};
 
 /// One of so many frames has its latency noted when frames come as fast as they can.
 const SAMPLE: u32 = 16;
@@ -39,17 +39,27 @@ pub struct Receiver {
 
 /// A received frame, still in its buffers: virtio-net header and frame as one run of bytes.
 pub struct Arrived<'a> {
-    /// The guest's memory.
-    pub memory: &'a Window,
-    /// Bytes written, buffer by buffer.
-    pub buffers: &'a [Piece],
-    /// Length of the virtio-net header.
-    pub header_len: usize,
+    memory: &'a Window,
+    buffers: &'a [Piece],
+    header_len: usize,
+    len: u32,
 }
 
-impl Arrived<'_> {
-    fn len(&self) -> u32 {
-        self.buffers.iter().map(|piece| piece.len).sum()
+impl<'a> Arrived<'a> {
+    /// A frame in `buffers` of a guest's memory, of which these lengths were written; a virtio-net header of `header_len` bytes
+    /// comes first.
+    #[inline]
+    pub fn new(memory: &'a Window, buffers: &'a [Piece], header_len: usize) -> Self {
+        let len = match buffers {
+            [piece] => piece.len,
+            _ => buffers.iter().map(|piece| piece.len).sum(),
+        };
+        Self { memory, buffers, header_len, len }
+    }
+
+    /// Buffers that it came in.
+    pub fn buffers(&self) -> usize {
+        self.buffers.len()
     }
 
     /// Buffers that the virtio-net header says the frame has.
@@ -62,9 +72,14 @@ impl Arrived<'_> {
         u16::from_le_bytes(count).into()
     }
 
+    /// Copies the frame's first bytes; what it is short of stays as it is.
+    pub fn read_frame(&self, buf: &mut [u8]) {
+        self.read(self.header_len, buf);
+    }
+
     /// Copies from `offset` on; bytes beyond the end stay as they are.
     #[inline]
-    pub fn read(&self, offset: usize, buf: &mut [u8]) {
+    fn read(&self, offset: usize, buf: &mut [u8]) {
         if let Some(first) = self.buffers.first()
             && offset + buf.len() <= first.len as usize
         {
@@ -113,9 +128,9 @@ impl Receiver {
 
     #[cold]
     fn refuse(&mut self, fault: Fault, arrived: &Arrived) -> bool {
-        let mut first = [0; 1];
-        arrived.read(arrived.header_len, &mut first);
-        let ours = !is_multicast(&first);
+        let mut head = [0; 14];
+        arrived.read_frame(&mut head);
+        let ours = !self.shape.is_foreign(&head);
         if ours {
             self.corrupt(fault, arrived);
         }
@@ -143,27 +158,56 @@ impl Receiver {
     #[inline]
     fn verify(&self, arrived: &Arrived) -> Result<Tag, Fault> {
         let (shape, skip) = (&self.shape, arrived.header_len);
-        let (got, sent) = (arrived.len().saturating_sub(skip as u32), shape.len());
+        let (got, sent) = (arrived.len.saturating_sub(skip as u32), shape.len());
         if got != sent {
             return Err(Fault::Length { got, sent });
         }
+        // The frame at a fixed place, the virtio-net header before it. Lengths that are constants make copies without a loop.
         let mut bytes = [0; VNET_LEN + HEAD_MAX];
-        let Some(bytes) = bytes.get_mut(..skip + shape.head_len()) else { return Err(Fault::Tag) };
-        arrived.read(0, bytes);
-        let (vnet, head) = bytes.split_at(skip);
-        shape.check_vnet(vnet)?;
-        let (tag, base) = shape.open(head)?;
+        match (skip, shape.head_len()) {
+            (VNET_LEN, 64) => arrived.read(0, &mut bytes[..VNET_LEN + 64]),
+            (VNET_LEN, HEAD_MAX) => arrived.read(0, &mut bytes),
+            (_, len) => arrived.read(0, &mut bytes[VNET_LEN - skip..VNET_LEN + len]),
+        }
+        let Some((vnet, head)) = bytes.split_first_chunk::<VNET_LEN>() else { return Err(Fault::Tag) };
+        shape.check_vnet(&vnet[VNET_LEN - skip..])?;
+        let (tag, base) = shape.open(head.first_chunk().ok_or(Fault::Tag)?)?;
         if tag.flow as usize >= self.flows.len() {
             return Err(Fault::Tag);
         }
-        for (at, len) in shape.words() {
-            let mut word = [0; 8];
-            arrived.read(skip + at, &mut word[..len]);
-            if word[..len] != shape.word(base, at)[..len] {
-                return Err(Fault::Payload(at));
-            }
+        if shape.has_words()
+            && let Some(at) = self.wrong_word(arrived, base)
+        {
+            return Err(Fault::Payload(at));
         }
         Ok(tag)
+    }
+
+    /// Where the payload differs from what it should be.
+    fn wrong_word(&self, arrived: &Arrived, base: u64) -> Option<usize> {
+        let mut buffers = arrived.buffers.iter();
+        // The buffer that the words have got to, and where in the frame, virtio-net header included, it begins.
+        let (mut buffer, mut begin) = (*buffers.next()?, 0);
+        for (at, len) in self.shape.words() {
+            let place = arrived.header_len + at;
+            while place >= begin + buffer.len as usize {
+                let Some(next) = buffers.next() else { return Some(at) };
+                begin += buffer.len as usize;
+                buffer = *next;
+            }
+            let right = self.shape.word(base, at);
+            let same = if len == 8 && place + 8 <= begin + buffer.len as usize {
+                arrived.memory.read_word(buffer.addr + (place - begin) as u64) == right
+            } else {
+                let mut bytes = [0; 8];
+                arrived.read(place, &mut bytes[..len]);
+                bytes[..len] == right.to_le_bytes()[..len]
+            };
+            if !same {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// Counts a wrong frame, and remembers the first one.
@@ -171,7 +215,7 @@ impl Receiver {
     pub fn corrupt(&mut self, fault: Fault, arrived: &Arrived) {
         self.counts.corrupt += 1;
         if self.first_fault.is_none() {
-            let mut bytes = vec![0; (arrived.len() as usize).min(VNET_LEN + HEAD_MAX)];
+            let mut bytes = vec![0; (arrived.len as usize).min(VNET_LEN + HEAD_MAX)];
             arrived.read(0, &mut bytes);
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             let lens: Vec<u32> = arrived.buffers.iter().map(|piece| piece.len).take(20).collect();
@@ -216,5 +260,121 @@ fn new_histogram() -> Histogram<u64> {
     match Histogram::new_with_bounds(1, 60_000_000_000, 2) {
         Ok(histogram) => histogram,
         Err(e) => unreachable!("constant bounds: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::args::Verify;
+    use crate::load::packet::Ends;
+    use ring::Memory;
+
+    const LEN: u32 = 3000;
+
+    struct Bench {
+        memory: Window,
+        shape: Shape,
+        receiver: Receiver,
+    }
+
+    impl Bench {
+        fn new(verify: Verify) -> Self {
+            let (memory, _) = Memory::shared(1 << 16).unwrap();
+            let memory = Window::new(&Arc::new(memory), 0, 1 << 16, 64).unwrap();
+            let shape = Shape::new(Ends { from: 0, to: 1 }, LEN, None, verify, 7);
+            let receiver = Receiver::new(shape.clone(), Arc::default(), 4, true);
+            Self { memory, shape, receiver }
+        }
+
+        /// Header and frame, as one run of bytes.
+        fn frame(&self, flow: u32, seq: u32) -> Vec<u8> {
+            let mut bytes = vec![0; VNET_LEN + LEN as usize];
+            bytes[VNET_LEN..][..self.shape.headers().len()].copy_from_slice(self.shape.headers());
+            let frame = &mut bytes[VNET_LEN..];
+            let tag = Tag { flow, seq, time: 1 };
+            let base = self.shape.stamp(tag, |at, piece| frame[at..at + piece.len()].copy_from_slice(piece));
+            for (at, len) in self.shape.words() {
+                frame[at..at + len].copy_from_slice(&self.shape.word(base, at).to_le_bytes()[..len]);
+            }
+            bytes
+        }
+
+        /// Lays `bytes` out in buffers of these lengths, not next to each other, and receives them.
+        fn receive(&mut self, bytes: &[u8], lens: &[usize]) -> Counts {
+            let (mut buffers, mut rest) = (Vec::new(), bytes);
+            for (i, len) in lens.iter().enumerate() {
+                let (now, later) = rest.split_at((*len).min(rest.len()));
+                let addr = i as u64 * 4096 + 64;
+                self.memory.write(addr, now);
+                buffers.push(Piece { addr, len: now.len() as u32 });
+                rest = later;
+            }
+            assert!(rest.is_empty());
+            self.receiver.receive(&Arrived::new(&self.memory, &buffers, VNET_LEN), 5);
+            self.receiver.counts()
+        }
+    }
+
+    const SHAPES: [&[usize]; 5] = [&[4000], &[1500, 1500, 100], &[13, 3000], &[100, 7, 1, 2999], &[64, 12, 2940]];
+
+    #[test]
+    fn frames_are_read_across_buffers() {
+        for verify in [Verify::Sampled, Verify::Full] {
+            let mut bench = Bench::new(verify);
+            for (i, shape) in SHAPES.iter().enumerate() {
+                let bytes = bench.frame(0, i as u32);
+                assert_eq!(bench.receive(&bytes, shape).good, i as u64 + 1, "{shape:?}");
+            }
+            assert_eq!(bench.receiver.counts().corrupt, 0);
+        }
+    }
+
+    #[test]
+    fn any_byte_that_is_wrong_is_found_wherever_it_lies() {
+        let mut bench = Bench::new(Verify::Full);
+        let bytes = bench.frame(0, 0);
+        for (i, at) in (VNET_LEN..bytes.len()).step_by(11).enumerate() {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 1;
+            assert_eq!(bench.receive(&wrong, SHAPES[i % 5]).corrupt, i as u64 + 1, "byte {at}");
+        }
+        assert_eq!(bench.receiver.counts().good, 0);
+        let (_, fault) = bench.receiver.into_parts();
+        assert!(fault.unwrap().contains("differ at byte 0"));
+    }
+
+    #[test]
+    fn short_long_swapped_and_stale_frames_are_wrong() {
+        let mut bench = Bench::new(Verify::Sampled);
+        let (old, new) = (bench.frame(0, 0), bench.frame(0, 1));
+        let wrong = [
+            new[..new.len() - 1].to_vec(),
+            [&new[..], &[0]].concat(),
+            [&new[..1500], &new[2524..], &new[1500..2524]].concat(),
+            [&new[..2000], &old[2000..]].concat(),
+            new[..5].to_vec(),
+            vec![0; new.len()],
+        ];
+        for (i, bytes) in wrong.iter().enumerate() {
+            assert_eq!(bench.receive(bytes, &[1000, 3000]).corrupt, i as u64 + 1, "case {i}");
+        }
+        assert_eq!(bench.receive(&new, &[4000]).good, 1);
+    }
+
+    #[test]
+    fn order_and_repetition_are_counted_and_strangers_are_not() {
+        let mut bench = Bench::new(Verify::Sampled);
+        for (flow, seq) in [(0, 0), (0, 2), (1, 0), (0, 1), (0, 1), (3, 9)] {
+            let bytes = bench.frame(flow, seq);
+            bench.receive(&bytes, &[4000]);
+        }
+        let bytes = bench.frame(4, 0);
+        bench.receive(&bytes, &[4000]);
+        let Counts { good, corrupt, reordered, duplicate } = bench.receiver.counts();
+        assert_eq!((good, corrupt, reordered, duplicate), (5, 1, 1, 1), "flow 4 does not exist");
+        let mut query = bench.frame(0, 3);
+        query[VNET_LEN..][..12].copy_from_slice(&[1, 0, 0x5e, 0, 0, 1, 2, 0, 0, 0, 0, 9]);
+        assert_eq!(bench.receive(&query, &[4000]).corrupt, 1, "somebody's multicast is not for us to judge");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::cpu::Shares;
+use crate::cpu;
 
 /// Frames of one direction.
 #[derive(Clone, Debug, Serialize)]
@@ -55,6 +55,32 @@ impl Latency {
     }
 }
 
+/// CPU time while measured, in percent of one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Shares {
+    /// The generator.
+    pub own: f64,
+    /// The back-end, if its process was named.
+    pub backend: Option<f64>,
+    /// Everybody else, the kernel's interrupts included.
+    pub others: f64,
+    /// Taken by a hypervisor below for others.
+    pub stolen: f64,
+}
+
+impl Shares {
+    /// From shares of this process and, if there was one, the back-end's.
+    pub fn of(shares: &cpu::Shares) -> Self {
+        let percent = |share: f64| share * 100.0;
+        Self {
+            own: percent(shares.of.first().copied().unwrap_or(0.0)),
+            backend: shares.of.get(1).copied().map(percent),
+            others: percent(shares.others),
+            stolen: percent(shares.stolen),
+        }
+    }
+}
+
 /// The outcome of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -76,6 +102,9 @@ pub struct Report {
     pub kicks: u64,
     /// Interrupts that it raised.
     pub interrupts: u64,
+    /// Percent of the times that there was something to send and the ring had no room for it: near 0 in an open loop, the generator
+    /// was the bottleneck, not the back-end.
+    pub full: f64,
     /// Unicast frames that came to a guest which nobody sends to.
     pub strays: u64,
     /// Who took how much CPU while measured.
@@ -111,7 +140,11 @@ impl fmt::Display for Report {
         writeln!(f, "from  to    Mpps    Gb/s        sent    received       lost  corrupt  late  twice")?;
         for d in &self.directions {
             let (sent, received, lost) = (d.sent, d.received, d.lost);
-            write!(f, "{:>4} {:>3} {:>7.3} {:>7.2} {sent:>11} {received:>11} {lost:>10}", d.from, d.to, d.mpps, d.gbps)?;
+            write!(
+                f,
+                "{:>4} {:>3} {:>7.3} {:>7.2} {sent:>11} {received:>11} {lost:>10}",
+                d.from, d.to, d.mpps, d.gbps
+            )?;
             writeln!(f, " {:>8} {:>5} {:>6}", d.corrupt, d.reordered, d.duplicate)?;
         }
         writeln!(f, " all     {:>7.3} {:>7.2}", self.mpps, self.gbps)?;
@@ -128,6 +161,7 @@ impl fmt::Display for Report {
         if self.interrupts > 0 {
             write!(f, " ({:.1} frames each)", received as f64 / self.interrupts as f64)?;
         }
+        write!(f, "; Tx rings full {:.0} % of the times", self.full)?;
         match self.strays {
             0 => writeln!(f)?,
             strays => writeln!(f, "; {strays} frames came to a guest that nobody sends to")?,

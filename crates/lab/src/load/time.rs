@@ -1,6 +1,6 @@
 //! Time, and how fast to send.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::lane::Lane;
 
@@ -21,15 +21,10 @@ impl Clock {
     pub fn now(self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
-
-    /// The instant at which this clock shows `ns`.
-    pub fn at(self, ns: u64) -> Instant {
-        self.start + Duration::from_nanos(ns)
-    }
 }
 
 /// A window that sees nothing come back for this long takes what is under way for lost.
-const STALL_NS: u64 = 200_000_000;
+const STALL_NS: u64 = 1_000_000_000;
 
 /// A sender that falls behind its rate by more frames than this does not try to catch up.
 const BACKLOG: u64 = 1024;

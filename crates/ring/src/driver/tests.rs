@@ -178,28 +178,37 @@ fn doorbells_ring_when_they_are_wanted() {
     }
 }
 
-/// A split driver with chains of 1, 2 and 3 receive buffers in flight, and its used ring's writer.
-fn split_in_flight() -> (SplitDriver, Vec<u16>, impl FnMut(&[(u32, u32)])) {
+/// A device that writes whatever it is told to a split driver's used ring.
+struct Liar {
+    mem: Arc<Memory>,
+    used: u64,
+    index: u16,
+}
+
+impl Liar {
+    fn write(&mut self, entries: &[(u32, u32)]) {
+        for (id, len) in entries {
+            let entry = [id.to_le_bytes(), len.to_le_bytes()].concat();
+            self.mem.write(self.used + 4 + 8 * u64::from(self.index % SIZE), &entry).unwrap();
+            self.index = self.index.wrapping_add(1);
+        }
+        self.mem.write(self.used + 2, &self.index.to_le_bytes()).unwrap();
+    }
+}
+
+/// A split driver with chains of 1, 2 and 3 receive buffers in flight.
+fn split_in_flight() -> (SplitDriver, Vec<u16>, Liar) {
     let (mem, config, mut driver) = setup::<SplitDriver>(false, false, 0);
     let add = |n| driver.add(&pieces(&mem, n as u64, n, 0), Direction::In).unwrap();
     let ids = (1..4).map(add).collect();
     driver.publish();
-    let mut index = 0u16;
-    let write = move |entries: &[(u32, u32)]| {
-        for (id, len) in entries {
-            let entry = [id.to_le_bytes(), len.to_le_bytes()].concat();
-            mem.write(config.device + 4 + 8 * u64::from(index % SIZE), &entry).unwrap();
-            index = index.wrapping_add(1);
-        }
-        mem.write(config.device + 2, &index.to_le_bytes()).unwrap();
-    };
-    (driver, ids, write)
+    (driver, ids, Liar { mem, used: config.device, index: 0 })
 }
 
 #[test]
 fn split_chains_may_come_back_in_any_order() {
-    let (mut driver, ids, mut write) = split_in_flight();
-    write(&[(ids[2].into(), 48), (ids[0].into(), 0), (ids[1].into(), 1)]);
+    let (mut driver, ids, mut device) = split_in_flight();
+    device.write(&[(ids[2].into(), 48), (ids[0].into(), 0), (ids[1].into(), 1)]);
     let used: Vec<u16> = collect(&mut driver).iter().map(|u| u.id).collect();
     assert_eq!(used, [ids[2], ids[0], ids[1]]);
     assert_eq!(driver.room(1), 8);
@@ -221,14 +230,14 @@ fn split_devices_that_lie_are_found_out() {
         |ids| (vec![(ids[1].into(), 33)], BadUsed::Length { len: 33, capacity: 32 }),
     ];
     for lie in lies {
-        let (mut driver, ids, mut write) = split_in_flight();
+        let (mut driver, ids, mut device) = split_in_flight();
         let (entries, expected) = lie(&ids);
-        write(&entries);
+        device.write(&entries);
         assert_eq!(driver.collect(&mut used), Err(expected));
     }
     // The middle of a chain is not its head.
-    let (mut driver, ids, mut write) = split_in_flight();
-    write(&[(u32::from(ids[1]) + 1, 0)]);
+    let (mut driver, ids, mut device) = split_in_flight();
+    device.write(&[(u32::from(ids[1]) + 1, 0)]);
     assert!(matches!(driver.collect(&mut used), Err(BadUsed::Id(_))));
 }
 

@@ -4,45 +4,48 @@
 //! slot of a burst wait for `publish`. The device cannot pass that slot, so the whole burst appears at once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::device::RingConfig;
 use crate::driver::{
     BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
-    passed, written,
+    written,
 };
+use crate::notify::{Place, arm_packed, disarm_packed, publish_packed};
 use crate::packed::{
-    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE,
-    EVENT_SIZE, MAX_SIZE, WRAP, available_flags, desc_len, used_flags,
+    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DISABLE, EVENT_ENABLE, EVENT_SIZE,
+    MAX_SIZE, available_flags, desc_len, used_flags,
 };
 use crate::region::Memory;
 use crate::violation::Violation;
 
-/// A place in the ring: slot and wrap counter.
+/// Where the driver is in the ring: a [`Place`] in machine words (see [`SplitDriver`](crate::split::driver::SplitDriver) for why).
 #[derive(Clone, Copy)]
-struct Place {
-    slot: u16,
+struct Cursor {
+    index: usize,
     wrap: bool,
 }
 
-impl Place {
-    fn advance(&mut self, count: u16, size: u16) {
-        self.slot += count;
-        if self.slot >= size {
-            self.slot -= size;
+impl Cursor {
+    #[inline]
+    fn place(self) -> Place {
+        Place { index: self.index as u16, wrap: self.wrap }
+    }
+
+    /// Byte offset of the descriptor.
+    #[inline]
+    fn offset(self) -> usize {
+        self.index * DESC_BYTES as usize
+    }
+
+    /// `count` descriptors later, at most `size`.
+    #[inline]
+    fn advance(&mut self, count: usize, size: usize) {
+        self.index += count;
+        if self.index >= size {
+            self.index -= size;
             self.wrap = !self.wrap;
         }
-    }
-
-    /// As an event suppression area holds it.
-    fn event(self) -> u16 {
-        self.slot | if self.wrap { WRAP } else { 0 }
-    }
-
-    /// Byte offset of the slot's descriptor.
-    fn at(self) -> usize {
-        usize::from(self.slot) * DESC_BYTES as usize
     }
 }
 
@@ -61,41 +64,44 @@ pub struct PackedDriver {
     driver_event: Window,
     device_event: Window,
     tables: Option<(Window, Tables)>,
-    size: u16,
+    size: usize,
     event_idx: bool,
     /// Free buffer ids, used as a queue: `ids[first_id..]`, `free_ids` of them, wrapping.
     ids: Box<[u16]>,
-    first_id: u16,
-    free_ids: u16,
+    first_id: usize,
+    free_ids: usize,
     in_flight: Box<[InFlight]>,
     /// Free slots.
-    free: u16,
-    next: Place,
-    used: Place,
+    free: usize,
+    next: Cursor,
+    used: Cursor,
     /// The first slot that the device has not been told of, and its flags; `None`: all told.
-    held: Option<(Place, u16)>,
+    held: Option<(Cursor, u16)>,
     /// Slots added since the last publish.
-    added: u16,
+    added: usize,
 }
 
 impl PackedDriver {
+    #[inline]
     fn take_id(&mut self) -> Option<u16> {
-        let id = *self.ids.get(usize::from(self.first_id))?;
+        let id = *self.ids.get(self.first_id)?;
         self.free_ids = self.free_ids.checked_sub(1)?;
         self.first_id = if self.first_id + 1 == self.size { 0 } else { self.first_id + 1 };
         Some(id)
     }
 
+    #[inline]
     fn give_id(&mut self, id: u16) {
-        let at = (usize::from(self.first_id) + usize::from(self.free_ids)) % usize::from(self.size);
-        self.ids[at] = id;
+        let at = self.first_id + self.free_ids;
+        self.ids[if at < self.size { at } else { at - self.size }] = id;
         self.free_ids += 1;
     }
 
     /// Writes the descriptor at `next`, without its flags if it is the first one of a burst.
+    #[inline]
     fn write_slot(&mut self, piece: Piece, id: u16, flags: u16) {
         let flags = flags | available_flags(self.next.wrap);
-        let at = self.next.at();
+        let at = self.next.offset();
         self.desc.u64(at).store(piece.addr, Relaxed);
         if self.held.is_none() {
             self.held = Some((self.next, flags));
@@ -125,11 +131,12 @@ impl PackedDriver {
     }
 
     /// Whether the chain goes through an indirect table; `None` if it fits nowhere at present.
+    #[inline]
     fn wants_table(&self, pieces: &[Piece]) -> Option<bool> {
         let table = self.tables.as_ref().filter(|_| pieces.len() > 1);
         let fits = match table {
             Some((_, tables)) => pieces.len() <= usize::from(tables.entries) && self.free > 0,
-            None => !pieces.is_empty() && pieces.len() <= usize::from(self.free),
+            None => !pieces.is_empty() && pieces.len() <= self.free,
         };
         fits.then_some(table.is_some())
     }
@@ -150,8 +157,9 @@ impl DriverRing for PackedDriver {
             Some(t) => Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t)),
             None => None,
         };
-        let start = Place { slot: config.start as u16 & !WRAP, wrap: config.start as u16 & WRAP != 0 };
-        if start.slot >= size {
+        let start = Place::from_word(config.start as u16);
+        let from = Cursor { index: usize::from(start.index), wrap: start.wrap };
+        if start.index >= size {
             return Err(Violation::Start(config.start));
         }
         let ring = Self {
@@ -159,15 +167,15 @@ impl DriverRing for PackedDriver {
             driver_event: Window::new(&mem, config.driver, bytes.driver, EVENT_ALIGN)?,
             device_event: Window::new(&mem, config.device, bytes.device, EVENT_ALIGN)?,
             tables,
-            size,
+            size: usize::from(size),
             event_idx: config.event_idx,
             ids: (0..size).collect(),
             first_id: 0,
-            free_ids: size,
+            free_ids: usize::from(size),
             in_flight: vec![InFlight::default(); usize::from(size)].into(),
-            free: size,
-            next: start,
-            used: start,
+            free: usize::from(size),
+            next: from,
+            used: from,
             held: None,
             added: 0,
         };
@@ -199,37 +207,25 @@ impl DriverRing for PackedDriver {
             return false;
         };
         let added = std::mem::take(&mut self.added);
-        self.desc.u16(first.at() + 14).store(flags, Release);
-        // The descriptors must be visible before the device's wish is read, or both sides could miss each other.
-        fence(SeqCst);
-        let wish = self.device_event.u32(0).load(Relaxed);
-        let (event, flags) = (wish as u16, (wish >> 16) as u16 & 3);
-        match flags {
-            EVENT_ENABLE => true,
-            EVENT_DESC if self.event_idx => {
-                let mut slot = event & !WRAP;
-                if (event & WRAP != 0) != self.next.wrap {
-                    slot = slot.wrapping_sub(self.size);
-                }
-                passed(slot, self.next.slot.wrapping_sub(added), self.next.slot)
-            }
-            _ => false,
-        }
+        let flags_at = self.desc.u16(first.offset() + 14);
+        let (next, size) = (self.next.place(), self.size as u16);
+        publish_packed(flags_at, flags, self.device_event.u32(0), next, added as u16, size, self.event_idx)
     }
 
     #[inline]
     fn collect(&mut self, used: &mut [Used]) -> Result<usize, BadUsed> {
         let mut count = 0;
         while count < used.len() && self.pending() {
-            let at = self.used.at();
+            let at = self.used.offset();
             let len = self.desc.u32(at + 8).load(Relaxed);
             let id = self.desc.u16(at + 12).load(Relaxed);
             let chain = match self.in_flight.get_mut(usize::from(id)) {
                 Some(chain) if chain.count > 0 => std::mem::take(chain),
                 _ => return Err(BadUsed::Id(u32::from(id))),
             };
-            self.used.advance(chain.count, self.size);
-            self.free += chain.count;
+            let slots = usize::from(chain.count);
+            self.used.advance(slots, self.size);
+            self.free += slots;
             self.give_id(id);
             used[count] = Used { id, len: written(len, chain.capacity)? };
             count += 1;
@@ -237,45 +233,41 @@ impl DriverRing for PackedDriver {
         Ok(count)
     }
 
+    #[inline]
     fn pending(&self) -> bool {
-        // With nothing in flight, a descriptor that looks used is one of the previous round.
-        if self.free == self.size {
-            return false;
-        }
-        let flags = self.desc.u16(self.used.at() + 14).load(Acquire);
-        (flags & DESC_AVAIL != 0) == self.used.wrap && (flags & DESC_USED != 0) == self.used.wrap
+        self.is_used(self.desc.u16(self.used.offset() + 14).load(Acquire))
     }
 
     fn room(&self, pieces: usize) -> usize {
         match self.tables {
-            Some(_) if pieces > 1 => usize::from(self.free),
-            _ => usize::from(self.free) / pieces.max(1),
+            Some(_) if pieces > 1 => self.free,
+            _ => self.free / pieces.max(1),
         }
     }
 
     fn arm(&mut self) -> bool {
-        let wish = if self.event_idx {
-            u32::from(self.used.event()) | u32::from(EVENT_DESC) << 16
-        } else {
-            u32::from(EVENT_ENABLE) << 16
-        };
-        self.driver_event.u32(0).store(wish, Relaxed);
-        // The wish must be visible before the last look, or the device could publish unseen in between.
-        fence(SeqCst);
-        self.pending()
+        let flags = self.desc.u16(self.used.offset() + 14);
+        self.is_used(arm_packed(self.driver_event.u32(0), self.used.place(), self.event_idx, flags))
     }
 
     fn disarm(&mut self) {
-        self.driver_event.u32(0).store(u32::from(EVENT_DISABLE) << 16, Relaxed);
+        disarm_packed(self.driver_event.u32(0));
     }
 }
 
 impl PackedDriver {
+    /// Whether these flags, of the descriptor at `used`, say that it is.
+    #[inline]
+    fn is_used(&self, flags: u16) -> bool {
+        // With nothing in flight, a descriptor that looks used is one of the previous round.
+        self.free < self.size && flags & (DESC_AVAIL | DESC_USED) == used_flags(self.used.wrap)
+    }
+
     /// Makes every slot look as if used in the round before, and asks for no interrupts.
     fn clear(&self, start: Place) {
-        for slot in 0..self.size {
+        for slot in 0..self.size as u16 {
             // Slots from `start` on were last used in the round before this one, those below it in this one.
-            let flags = used_flags((slot >= start.slot) != start.wrap);
+            let flags = used_flags((slot >= start.index) != start.wrap);
             self.desc.u16(usize::from(slot) * DESC_BYTES as usize + 14).store(flags, Relaxed);
         }
         self.device_event.u32(0).store(u32::from(EVENT_ENABLE) << 16, Relaxed);

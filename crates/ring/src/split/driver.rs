@@ -4,18 +4,18 @@
 //! Its links are private (`next`); the shared table is written and never read.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::device::RingConfig;
 use crate::driver::{
     BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
-    passed, written,
+    written,
 };
+use crate::notify::{arm_event, arm_flags, disarm_flags, publish_with_event, publish_with_flags};
 use crate::region::Memory;
 use crate::split::{
-    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, MAX_SIZE, USED_ALIGN, USED_NO_NOTIFY,
-    avail_len, desc_len, used_len,
+    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, MAX_SIZE, USED_ALIGN, avail_len, desc_len,
+    used_len,
 };
 use crate::violation::Violation;
 
@@ -31,39 +31,44 @@ struct InFlight {
 }
 
 /// The driver half of a split virtqueue.
+///
+/// Counters are machine words although 16 bits would hold them. Compilers read a 16-bit field with a 32-bit load where alignment
+/// allows; when the field beside it has just been written, that load waits for the store to leave the store buffer, behind all
+/// stores to cache lines that the device has at the time. It costs half of the speed.
 pub struct SplitDriver {
     desc: Window,
     avail: Window,
     used: Window,
     tables: Option<(Window, Tables)>,
-    size: u16,
+    size: usize,
     event_idx: bool,
     /// Private links: of a chain in flight, and of the free queue.
     next: Box<[u16]>,
     in_flight: Box<[InFlight]>,
-    in_flight_count: u16,
-    free_head: u16,
-    free_tail: u16,
-    free: u16,
-    /// Next avail entry to write, and how far the device has been told.
-    avail_idx: u16,
-    told_idx: u16,
-    /// Next used entry to take.
-    used_idx: u16,
+    in_flight_count: usize,
+    free_head: usize,
+    free_tail: usize,
+    free: usize,
+    /// Next avail entry to write, and how far the device has been told; the ring holds their low 16 bits.
+    avail_idx: usize,
+    told_idx: usize,
+    /// Next used entry to take; likewise.
+    used_idx: usize,
 }
 
 impl SplitDriver {
     /// Byte offset of `used_event` in the avail ring, and of used element 0 and `avail_event` in the used ring.
     fn used_event(&self) -> usize {
-        4 + 2 * usize::from(self.size)
+        4 + 2 * self.size
     }
 
     fn avail_event(&self) -> usize {
-        4 + 8 * usize::from(self.size)
+        4 + 8 * self.size
     }
 
-    fn slot(&self, index: u16) -> usize {
-        usize::from(index & (self.size - 1))
+    #[inline]
+    fn slot(&self, index: usize) -> usize {
+        index & (self.size - 1)
     }
 
     /// Writes the chain into table number `head` and one descriptor that refers to it.
@@ -73,56 +78,68 @@ impl SplitDriver {
             return None;
         }
         let head = self.free_head;
-        let offset = u64::from(head) * u64::from(tables.entries) * DESC_BYTES;
+        let offset = head as u64 * u64::from(tables.entries) * DESC_BYTES;
         for (i, piece) in pieces.iter().enumerate() {
             let more = if i + 1 < pieces.len() { DESC_NEXT } else { 0 };
             let flags = direction_flag(direction) | more;
             write_desc(part, offset as usize + i * 16, *piece, flags, i as u16 + 1);
         }
         let table = Piece { addr: tables.addr + offset, len: pieces.len() as u32 * 16 };
-        write_desc(&self.desc, usize::from(head) * 16, table, DESC_INDIRECT, 0);
-        self.free_head = self.next[usize::from(head)];
+        write_desc(&self.desc, head * 16, table, DESC_INDIRECT, 0);
+        self.free_head = usize::from(self.next[head]);
         self.free -= 1;
         self.set_in_flight(head, 1, head, capacity(pieces, direction));
-        Some(head)
+        Some(head as u16)
+    }
+
+    #[inline]
+    fn add_one(&mut self, piece: Piece, direction: Direction) -> Option<u16> {
+        let head = self.free_head;
+        self.free = self.free.checked_sub(1)?;
+        write_desc(&self.desc, head * 16, piece, direction_flag(direction), 0);
+        self.free_head = usize::from(self.next[head]);
+        self.set_in_flight(head, 1, head, capacity(&[piece], direction));
+        Some(head as u16)
     }
 
     fn add_direct(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
-        if pieces.is_empty() || pieces.len() > usize::from(self.free) {
+        if pieces.is_empty() || pieces.len() > self.free {
             return None;
         }
         let head = self.free_head;
         let (mut at, mut last) = (head, head);
         for (i, piece) in pieces.iter().enumerate() {
-            let next = self.next[usize::from(at)];
+            let next = self.next[at];
             let more = if i + 1 < pieces.len() { DESC_NEXT } else { 0 };
-            write_desc(&self.desc, usize::from(at) * 16, *piece, direction_flag(direction) | more, next);
-            (last, at) = (at, next);
+            write_desc(&self.desc, at * 16, *piece, direction_flag(direction) | more, next);
+            (last, at) = (at, usize::from(next));
         }
         self.free_head = at;
-        self.free -= pieces.len() as u16;
+        self.free -= pieces.len();
         self.set_in_flight(head, pieces.len() as u16, last, capacity(pieces, direction));
-        Some(head)
+        Some(head as u16)
     }
 
-    fn set_in_flight(&mut self, head: u16, count: u16, last: u16, capacity: u32) {
-        self.in_flight[usize::from(head)] = InFlight { count, last, capacity };
+    #[inline]
+    fn set_in_flight(&mut self, head: usize, count: u16, last: usize, capacity: u32) {
+        self.in_flight[head] = InFlight { count, last: last as u16, capacity };
         self.in_flight_count += 1;
     }
 
     /// Checks one used entry against what is in flight, and frees its descriptors.
+    #[inline]
     fn take_back(&mut self, id: u32, len: u32) -> Result<Used, BadUsed> {
         let chain = match self.in_flight.get_mut(id as usize) {
             Some(chain) if chain.count > 0 => std::mem::take(chain),
             _ => return Err(BadUsed::Id(id)),
         };
         if self.free == 0 {
-            self.free_head = id as u16;
+            self.free_head = id as usize;
         } else {
-            self.next[usize::from(self.free_tail)] = id as u16;
+            self.next[self.free_tail] = id as u16;
         }
-        self.free_tail = chain.last;
-        self.free += chain.count;
+        self.free_tail = usize::from(chain.last);
+        self.free += usize::from(chain.count);
         self.in_flight_count -= 1;
         Ok(Used { id: id as u16, len: written(len, chain.capacity)? })
     }
@@ -144,22 +161,23 @@ impl DriverRing for SplitDriver {
             None => None,
         };
         let start = config.start as u16;
+        let from = usize::from(start);
         let ring = Self {
             desc: Window::new(&mem, config.desc, bytes.desc, DESC_ALIGN)?,
             avail: Window::new(&mem, config.driver, bytes.driver, AVAIL_ALIGN)?,
             used: Window::new(&mem, config.device, bytes.device, USED_ALIGN)?,
             tables,
-            size,
+            size: usize::from(size),
             event_idx: config.event_idx,
             next: (0..size).map(|i| (i + 1) & (size - 1)).collect(),
             in_flight: vec![InFlight::default(); usize::from(size)].into(),
             in_flight_count: 0,
             free_head: 0,
-            free_tail: size - 1,
-            free: size,
-            avail_idx: start,
-            told_idx: start,
-            used_idx: start,
+            free_tail: usize::from(size - 1),
+            free: usize::from(size),
+            avail_idx: from,
+            told_idx: from,
+            used_idx: from,
         };
         ring.used.u16(0).store(0, Relaxed);
         ring.used.u16(2).store(start, Relaxed);
@@ -173,37 +191,35 @@ impl DriverRing for SplitDriver {
 
     #[inline]
     fn add(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
-        let head = if pieces.len() > 1 && self.tables.is_some() {
-            self.add_indirect(pieces, direction)?
-        } else {
-            self.add_direct(pieces, direction)?
+        let head = match pieces {
+            [piece] => self.add_one(*piece, direction)?,
+            _ if self.tables.is_some() && !pieces.is_empty() => self.add_indirect(pieces, direction)?,
+            _ => self.add_direct(pieces, direction)?,
         };
         self.avail.u16(4 + 2 * self.slot(self.avail_idx)).store(head, Relaxed);
         self.avail_idx = self.avail_idx.wrapping_add(1);
         Some(head)
     }
 
+    #[inline]
     fn publish(&mut self) -> bool {
         if self.avail_idx == self.told_idx {
             return false;
         }
         let old = std::mem::replace(&mut self.told_idx, self.avail_idx);
-        self.avail.u16(2).store(self.avail_idx, Release);
-        // The index must be visible before the device's wish is read, or both sides could miss each other.
-        fence(SeqCst);
+        let index = self.avail.u16(2);
         if self.event_idx {
-            let event = self.used.u16(self.avail_event()).load(Relaxed);
-            passed(event, old, self.avail_idx)
+            publish_with_event(index, self.avail_idx as u16, old as u16, self.used.u16(self.avail_event()))
         } else {
-            self.used.u16(0).load(Relaxed) & USED_NO_NOTIFY == 0
+            publish_with_flags(index, self.avail_idx as u16, self.used.u16(0))
         }
     }
 
     #[inline]
     fn collect(&mut self, used: &mut [Used]) -> Result<usize, BadUsed> {
-        let ready = self.used.u16(2).load(Acquire).wrapping_sub(self.used_idx);
-        if ready > self.in_flight_count {
-            return Err(BadUsed::Index { moved: ready, in_flight: self.in_flight_count });
+        let ready = self.used.u16(2).load(Acquire).wrapping_sub(self.used_idx as u16);
+        if usize::from(ready) > self.in_flight_count {
+            return Err(BadUsed::Index { moved: ready, in_flight: self.in_flight_count as u16 });
         }
         let count = used.len().min(usize::from(ready));
         for out in &mut used[..count] {
@@ -215,35 +231,36 @@ impl DriverRing for SplitDriver {
         Ok(count)
     }
 
+    #[inline]
     fn pending(&self) -> bool {
-        self.used.u16(2).load(Acquire) != self.used_idx
+        self.used.u16(2).load(Acquire) != self.used_idx as u16
     }
 
     fn room(&self, pieces: usize) -> usize {
         match self.tables {
-            Some(_) if pieces > 1 => usize::from(self.free),
-            _ => usize::from(self.free) / pieces.max(1),
+            Some(_) if pieces > 1 => self.free,
+            _ => self.free / pieces.max(1),
         }
     }
 
     fn arm(&mut self) -> bool {
-        if self.event_idx {
-            self.avail.u16(self.used_event()).store(self.used_idx, Relaxed);
+        let index = self.used.u16(2);
+        let seen = if self.event_idx {
+            arm_event(self.avail.u16(self.used_event()), self.used_idx as u16, index)
         } else {
-            self.avail.u16(0).store(0, Relaxed);
-        }
-        // The wish must be visible before the last look, or the device could publish unseen in between.
-        fence(SeqCst);
-        self.pending()
+            arm_flags(self.avail.u16(0), index)
+        };
+        seen != self.used_idx as u16
     }
 
     fn disarm(&mut self) {
         if !self.event_idx {
-            self.avail.u16(0).store(AVAIL_NO_INTERRUPT, Relaxed);
+            disarm_flags(self.avail.u16(0));
         }
     }
 }
 
+#[inline]
 fn write_desc(part: &Window, at: usize, piece: Piece, flags: u16, next: u16) {
     let rest = u64::from(piece.len) | u64::from(flags) << 32 | u64::from(next) << 48;
     part.u64(at).store(piece.addr, Relaxed);

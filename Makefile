@@ -1,0 +1,46 @@
+# Everything here works on a fresh Debian 12 as root; what is missing gets installed first.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+# Debian's own cargo is found before one of rustup's that is not on the path yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+RINGMAIN := $(TARGET)/release/ringmain
+
+.PHONY: all build demo bench test lint fuzz install clean
+
+all: build
+
+build: ## the ringmain command
+	@scripts/deps build
+	$(CARGO) build --release --locked
+
+demo: ## two guests, eight streams, 1, 2 and 4 queues: a table and a report
+	@scripts/deps
+	$(CARGO) build --release --locked
+	$(RINGMAIN) demo $(ARGS)
+
+bench: ## Ringmain beside OVS-DPDK: medians and ratios
+	@scripts/deps build peers
+	$(CARGO) build --release --locked
+	$(RINGMAIN) bench $(ARGS)
+
+test: ## everything that can fail
+	@scripts/test
+
+lint: ## format and clippy
+	@scripts/deps build lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+fuzz: ## every fuzz target for FUZZ_SECONDS (60), with a nightly compiler
+	@scripts/fuzz
+
+install: build ## the command and its manual page, under PREFIX
+	install -D -m 755 $(RINGMAIN) $(DESTDIR)$(PREFIX)/bin/ringmain
+	$(RINGMAIN) man > $(TARGET)/ringmain.1
+	install -D -m 644 $(TARGET)/ringmain.1 $(DESTDIR)$(PREFIX)/share/man/man1/ringmain.1
+
+clean:
+	rm -rf out
+	$(CARGO) clean

@@ -1,0 +1,177 @@
+//! OVS-DPDK as a peer: its own database, its own sockets, and a network namespace for the TAP devices that it makes, which would
+//! outlive it.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::BenchError;
+use super::hugepages::HugePages;
+use crate::guest::{Kept, Namespace};
+
+const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+
+/// Megabytes of huge pages for DPDK.
+const MEMORY: u64 = 1024;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running OVS-DPDK with one polling thread and two vhost-user ports, which connect to sockets of the generator. It is stopped when
+/// this goes.
+#[derive(Debug)]
+pub struct Ovs {
+    // In this order: the switch goes first, what it uses afterwards.
+    switch: Kept,
+    _database: Kept,
+    _namespace: Namespace,
+    dir: TempDir,
+    version: String,
+    _pages: HugePages,
+}
+
+impl Ovs {
+    /// Starts it, with its polling thread on CPU `poll_cpu` and the rest on `other_cpu`.
+    ///
+    /// # Errors
+    /// When it is not installed, there are no huge pages, or it does not come up.
+    pub fn start(poll_cpu: usize, other_cpu: usize) -> Result<Self, BenchError> {
+        if !Path::new(SWITCH).exists() {
+            return Err(BenchError::Missing("OVS-DPDK"));
+        }
+        let failed = |what| move |source| BenchError::Start { what, source };
+        let pages = HugePages::reserve(MEMORY / 2).map_err(failed("reserve huge pages"))?;
+        let dir = tempfile::Builder::new().prefix("ringmain-ovs-").tempdir().map_err(failed("make a folder"))?;
+        let at = |name: &str| dir.path().join(name);
+        run(Command::new("ovsdb-tool").arg("create").arg(at("conf.db")).arg(SCHEMA))?;
+        let log = || File::create(at("log")).map(Stdio::from);
+        let mut command = Kept::command("ovsdb-server");
+        command.arg(at("conf.db")).arg(prefixed("--remote=punix:", &at("db.sock")));
+        command.arg(prefixed("--unixctl=", &at("db.ctl"))).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(log().map_err(failed("write a log"))?);
+        let database = Kept::start(&mut command).map_err(failed("start ovsdb-server"))?;
+        wait_for(&at("db.sock"))?;
+
+        let vsctl = Vsctl { database: at("db.sock") };
+        vsctl.run(&["--no-wait", "init"])?;
+        let set = ["--no-wait", "set", "Open_vSwitch", "."].map(String::from);
+        vsctl.run(&[&set[..], &settings(poll_cpu, other_cpu)].concat())?;
+
+        let namespace = Namespace::new()?;
+        let mut command = namespace.command(SWITCH);
+        command.arg(prefixed("unix:", &at("db.sock"))).arg(prefixed("--unixctl=", &at("ctl")));
+        command.args(["--no-chdir", "-vconsole:warn"]).env("OVS_RUNDIR", dir.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log().map_err(failed("write a log"))?);
+        let switch = Kept::start(&mut command).map_err(failed("start ovs-vswitchd"))?;
+        let mut ovs =
+            Self { switch, _database: database, _namespace: namespace, dir, version: String::new(), _pages: pages };
+        ovs.configure(&vsctl)?;
+        Ok(ovs)
+    }
+
+    fn configure(&mut self, vsctl: &Vsctl) -> Result<(), BenchError> {
+        let outcome = vsctl
+            .run(&["add-br", "rm-bench", "--", "set", "bridge", "rm-bench", "datapath_type=netdev"])
+            .and_then(|_| {
+                for (name, path) in ["rm-bench-a", "rm-bench-b"].iter().zip(self.sockets()) {
+                    let server = format!("options:vhost-server-path={}", path.display());
+                    let port = ["add-port", "rm-bench", name, "--", "set", "Interface", name];
+                    vsctl.run(&[&port[..], &["type=dpdkvhostuserclient", &server]].concat())?;
+                }
+                vsctl.run(&["get", "Open_vSwitch", ".", "ovs_version"])
+            });
+        self.version = outcome.map_err(|error| self.explain(error))?.trim().trim_matches('"').into();
+        Ok(())
+    }
+
+    /// What the switch logged says more than the tool that waited for it.
+    fn explain(&mut self, error: BenchError) -> BenchError {
+        let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        match log.is_empty() {
+            true => error,
+            false => BenchError::Tool { tool: "ovs-vswitchd".into(), said: log },
+        }
+    }
+
+    /// The sockets that it connects to.
+    pub fn sockets(&self) -> [PathBuf; 2] {
+        ["a.sock", "b.sock"].map(|name| self.dir.path().join(name))
+    }
+
+    /// Process id of the switch.
+    pub fn id(&self) -> u32 {
+        self.switch.id()
+    }
+
+    /// Its version.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Lets it run, or stops it where it stands: its polling thread takes a whole CPU even with nothing to do.
+    pub fn let_run(&self, on: bool) {
+        if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
+            // It can only be gone, which the next run will show.
+            let _ = kill_process(pid, if on { Signal::CONT } else { Signal::STOP });
+        }
+    }
+}
+
+/// DPDK for one polling thread; TSO on, for all points.
+fn settings(poll_cpu: usize, other_cpu: usize) -> Vec<String> {
+    let other = |(key, value): (&str, String)| format!("other_config:{key}={value}");
+    [
+        ("dpdk-init", "true".into()),
+        ("dpdk-lcore-mask", format!("{:#x}", 1u128 << other_cpu)),
+        ("pmd-cpu-mask", format!("{:#x}", 1u128 << poll_cpu)),
+        ("dpdk-socket-mem", MEMORY.to_string()),
+        ("userspace-tso-enable", "true".into()),
+        ("dpdk-extra", "\"--in-memory --no-pci --no-telemetry\"".into()),
+    ]
+    .map(other)
+    .into()
+}
+
+/// `ovs-vsctl` on our database.
+struct Vsctl {
+    database: PathBuf,
+}
+
+impl Vsctl {
+    fn run<S: AsRef<str>>(&self, words: &[S]) -> Result<String, BenchError> {
+        let mut command = Command::new("ovs-vsctl");
+        command.arg(prefixed("--db=unix:", &self.database)).arg(format!("--timeout={}", PATIENCE.as_secs()));
+        run(command.args(words.iter().map(AsRef::as_ref)))
+    }
+}
+
+fn prefixed(prefix: &str, path: &Path) -> String {
+    format!("{prefix}{}", path.display())
+}
+
+fn run(command: &mut Command) -> Result<String, BenchError> {
+    let tool = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|source| BenchError::Start { what: "run an OVS tool", source })?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into()),
+        false => Err(BenchError::Tool { tool, said: String::from_utf8_lossy(&output.stderr).trim().into() }),
+    }
+}
+
+fn wait_for(path: &Path) -> Result<(), BenchError> {
+    let until = Instant::now() + PATIENCE;
+    while !path.exists() {
+        if Instant::now() > until {
+            let source = io::ErrorKind::TimedOut.into();
+            return Err(BenchError::Start { what: "reach ovsdb-server", source });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! What the daemon takes for itself: with forty ports of four queues, and after ports have come and gone ten thousand times.
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use control::api::{Reply, Request};
+use lab::daemon::Daemon;
+use ring::driver::{Direction, DriverRing, Piece, Used};
+use ring::split::driver::SplitDriver;
+use vhost_user::driver::{Driver, FrontEnd, Guest, Wish};
+use vhost_user::feature::bit;
+
+/// A guest with some queue pairs.
+struct Plugged {
+    front: FrontEnd,
+    guest: Guest,
+    drivers: Vec<Driver<SplitDriver>>,
+}
+
+impl Plugged {
+    fn new(socket: &Path, pairs: u16) -> Plugged {
+        let features = bit::VERSION_1 | bit::MRG_RXBUF | bit::EVENT_IDX | bit::MQ;
+        let wish =
+            Wish { features, required: features, queue_pairs: pairs, mtu: None, protocol: Wish::usual_protocol() };
+        let mut front = FrontEnd::negotiate(UnixStream::connect(socket).unwrap(), &wish).unwrap();
+        let mut guest = Guest::new(4 << 20, 1).unwrap();
+        front.share(&guest).unwrap();
+        let mut drivers = Vec::new();
+        for pair in 0..pairs {
+            let mut driver: Driver<SplitDriver> = front.driver(&mut guest, pair, (256, 256), 0).unwrap();
+            for _ in 0..256 {
+                let addr = guest.alloc(2048, 64).unwrap();
+                driver.rx.ring.add(&[Piece { addr, len: 2048 }], Direction::In).unwrap();
+            }
+            driver.rx.publish();
+            drivers.push(driver);
+        }
+        Plugged { front, guest, drivers }
+    }
+
+    /// Broadcasts from all queues, and waits until the daemon has taken it.
+    fn shout(&mut self, source: u8) {
+        let mut frame = vec![0; self.front.header_len()];
+        frame.extend([0xff; 6]);
+        frame.extend([0x52, 0x54, 0, 0, 2, source, 0x88, 0xb5]);
+        frame.resize(1500, 0);
+        for driver in &mut self.drivers {
+            let addr = self.guest.alloc(2048, 64).unwrap();
+            self.guest.memory().write(addr, &frame).unwrap();
+            for _ in 0..64 {
+                driver.tx.ring.add(&[Piece { addr, len: frame.len() as u32 }], Direction::Out).unwrap();
+            }
+            driver.tx.publish();
+            let mut left = 64;
+            while left > 0 {
+                left -= driver.tx.ring.collect(&mut [Used::default(); 64]).unwrap();
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// What a process has.
+#[derive(Clone, Copy, Debug)]
+struct Holdings {
+    /// KiB of memory that is not shared with anybody: not that of guests.
+    own: u64,
+    threads: u64,
+    descriptors: u64,
+    mappings: u64,
+}
+
+impl Holdings {
+    fn of(daemon: &Daemon) -> Holdings {
+        let proc = format!("/proc/{}", daemon.id());
+        let status = fs::read_to_string(format!("{proc}/status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        Holdings {
+            // With what is resident of the command's own file.
+            own: field("RssAnon:") + field("RssFile:"),
+            threads: field("Threads:"),
+            descriptors: fs::read_dir(format!("{proc}/fd")).unwrap().count() as u64,
+            mappings: fs::read_to_string(format!("{proc}/maps")).unwrap().lines().count() as u64,
+        }
+    }
+}
+
+fn daemon(workers: usize, ports: usize, queues: usize) -> Daemon {
+    let config = |dir: &Path| {
+        let mut text = format!("[workers]\ncount = {workers}\n");
+        for port in 0..ports {
+            let socket = dir.join(format!("p{port}.sock"));
+            write!(
+                text,
+                "[[port]]\nname = \"p{port}\"\nkind = \"vhost-user\"\nsocket = {socket:?}\nqueues = {queues}\n"
+            )
+            .unwrap();
+        }
+        text
+    };
+    Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap()
+}
+
+/// With as many workers as there can be, too, and all of them in use.
+#[test]
+#[ignore = "slow"]
+fn forty_ports_of_four_queues_take_less_than_40_mb() {
+    for workers in [1, 4, 16] {
+        let daemon = daemon(workers, 40, 4);
+        let mut guests: Vec<Plugged> =
+            (0..40).map(|port| Plugged::new(&daemon.dir().join(format!("p{port}.sock")), 4)).collect();
+        for _ in 0..4 {
+            for (port, guest) in guests.iter_mut().enumerate() {
+                guest.shout(port as u8);
+            }
+        }
+        let stats = daemon.stats().unwrap();
+        assert_eq!(stats.ports.len(), 40);
+        let holdings = Holdings::of(&daemon);
+        eprintln!("{workers} workers: {holdings:?}");
+        assert!(holdings.own < 40_000, "{workers} workers: {holdings:?}");
+    }
+}
+
+#[test]
+#[ignore = "slow"]
+fn ports_that_come_and_go_ten_thousand_times_leave_nothing_behind() {
+    let daemon = daemon(2, 2, 2);
+    let mut stays = Plugged::new(&daemon.dir().join("p0.sock"), 2);
+    let mut before = None;
+    for round in 0..10_000 {
+        let name = format!("r{}", round % 7);
+        let socket = daemon.dir().join(&name);
+        let port = serde_json::json!({ "name": name, "kind": "vhost-user", "socket": socket, "queues": 4 });
+        let port = port.as_object().cloned().unwrap();
+        assert_eq!(daemon.client().ask(&Request::PortAdd { port }).unwrap(), Reply::Done);
+        // Not every port meets a guest, and not every guest leaves before the port goes.
+        let mut guest = (round % 20 == 0).then(|| Plugged::new(&socket, 4));
+        if let Some(guest) = &mut guest {
+            guest.shout(7);
+        }
+        guest.take_if(|_| round % 40 == 0);
+        assert_eq!(daemon.client().ask(&Request::PortRemove { name }).unwrap(), Reply::Done);
+        if round == 2000 {
+            before = Some(Holdings::of(&daemon));
+        }
+    }
+    stays.shout(1);
+    let (before, after) = (before.unwrap(), Holdings::of(&daemon));
+    eprintln!("{before:?}\n{after:?}");
+    // Of 64 bytes a time, more would be left.
+    assert!(after.own < before.own + 500, "{before:?} {after:?}");
+    // The thread of the last request may be about to end, with its connection and its stack.
+    let more = [
+        after.threads.saturating_sub(before.threads),
+        after.descriptors.saturating_sub(before.descriptors),
+        after.mappings.saturating_sub(before.mappings),
+    ];
+    assert!(more.iter().zip([1, 2, 20]).all(|(more, most)| *more <= most), "{before:?} {after:?}");
+}

@@ -1,0 +1,122 @@
+//! A daemon, and guests on its ports.
+
+use lab::daemon::Daemon;
+use lab::guest::{Accel, Guest, Image, Link, Mac, Namespace, Nic, Spec};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Longest boot and longest command, on a machine that does much else at the same time.
+pub const LIMIT: Duration = Duration::from_secs(180);
+
+/// A daemon with some ports. Guests are told apart by the number of their port, which is in their addresses.
+pub struct Lab {
+    // Guests of a namespace need it as long as they run; the daemon too.
+    pub namespace: Option<Namespace>,
+    pub daemon: Daemon,
+    image: Image,
+    accel: Accel,
+}
+
+/// How a guest is attached, beyond the usual: four queue pairs, QEMU connecting.
+#[derive(Clone, Copy, Default)]
+pub struct Attach<'a> {
+    /// Queue pairs; 0 stands for four.
+    pub queues: u16,
+    /// QEMU makes the socket.
+    pub listens: bool,
+    /// QEMU's properties of the interface.
+    pub options: &'a [&'a str],
+}
+
+/// The guest's IPv4 address on a port.
+pub fn address(port: usize) -> String {
+    format!("10.77.0.{}", port + 1)
+}
+
+/// The guest's IPv6 address on a port.
+pub fn address6(port: usize) -> String {
+    format!("fd77::{}", port + 1)
+}
+
+impl Lab {
+    /// Starts a daemon with one vhost-user port for each of `ports`, which are further lines of their tables.
+    pub fn new(ports: &[&str]) -> Lab {
+        Lab::start(None, |dir| {
+            let table = |(index, lines): (usize, &&str)| {
+                format!(
+                    "[[port]]\nname = \"guest-{index}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = 4\n{lines}\n",
+                    socket(dir, index).display()
+                )
+            };
+            ports.iter().enumerate().map(table).collect()
+        })
+    }
+
+    /// Starts a daemon with a configuration of its own, in a namespace if one is given.
+    pub fn start(namespace: Option<Namespace>, config: impl FnOnce(&Path) -> String) -> Lab {
+        let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
+        let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
+        let image = Image::prepare(&cache).unwrap();
+        let accel = Accel::probe(&image, &cache).unwrap();
+        let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
+        let daemon = Daemon::start(binary, config, namespace.as_ref()).unwrap();
+        Lab { namespace, daemon, image, accel }
+    }
+
+    /// Boots guests on ports of these numbers, all at the same time, and gives them their addresses.
+    pub fn boot<const N: usize>(&self, guests: [(usize, Attach<'_>); N]) -> [Guest; N] {
+        let started = guests.map(|(port, attach)| (port, self.begin(port, attach)));
+        started.map(|(port, guest)| {
+            guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", self.daemon.log()));
+            address_it(&guest, port);
+            guest
+        })
+    }
+
+    fn begin(&self, port: usize, attach: Attach<'_>) -> Guest {
+        let nic = Nic {
+            link: Link::VhostUser { socket: socket(self.daemon.dir(), port), listens: attach.listens },
+            mac: Mac([0x52, 0x54, 0, 0x77, 0, u8::try_from(port).unwrap() + 1]),
+            queues: if attach.queues == 0 { 4 } else { attach.queues },
+            options: attach.options.iter().map(|option| (*option).to_owned()).collect(),
+        };
+        // Receive buffers that do not merge are 64 KiB each: two queues with 1024 of them take half of this.
+        let spec = Spec { cpus: 2, memory: 512, nics: vec![nic], ..Spec::new(&format!("guest-{port}")) };
+        Guest::start(&self.image, self.accel, &spec).unwrap()
+    }
+
+    /// Checks, once nothing moves, that what came in equals what went out plus what was dropped.
+    pub fn check_balance(&self) {
+        let mut stats = self.daemon.stats().unwrap();
+        for _ in 0..300 {
+            let mut sum = stats.removed.clone();
+            stats.ports.iter().for_each(|port| sum.add(&port.total));
+            if sum.tx_frames > 0 && sum.tx_frames + sum.copies == sum.rx_frames + sum.dropped() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            stats = self.daemon.stats().unwrap();
+        }
+        panic!("frames are missing or too many: {stats:#?}");
+    }
+}
+
+/// The socket of a port.
+pub fn socket(dir: &Path, port: usize) -> PathBuf {
+    dir.join(format!("{port}.sock"))
+}
+
+/// Gives a guest that has just come up its addresses.
+pub fn address_it(guest: &Guest, port: usize) {
+    let (v4, v6) = (address(port), address6(port));
+    // Duplicate addresses cannot be, and looking for them takes a second.
+    guest
+        .must(
+            &format!(
+                "echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+                ip addr add {v4}/24 dev eth0 && ip addr add {v6}/64 dev eth0 && ip link set eth0 up"
+            ),
+            LIMIT,
+        )
+        .unwrap();
+}

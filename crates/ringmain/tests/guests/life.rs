@@ -1,0 +1,56 @@
+//! Guests that come and go while others stay.
+
+use super::lab::{Attach, LIMIT, Lab, address, address_it};
+use super::traffic::{ping, ping_both, tcp_both};
+use lab::guest::GuestError;
+
+#[test]
+#[ignore = "boots guests"]
+fn a_guest_is_reset_then_killed_and_its_socket_taken_again() {
+    let lab = Lab::new(&["", "", ""]);
+    let [a, b, c] = lab.boot([0, 1, 2].map(|port| (port, Attach::default())));
+    tcp_both((&a, 0), (&b, 1), 2);
+
+    // Two guests talk all the time, and must not notice what happens to the third.
+    let bystanders =
+        b.spawn(&format!("until [ -e /tmp/stop ]; do ping -c 1 -w 60 {} || exit 1; done", address(2))).unwrap();
+
+    // Reset in the middle of a stream.
+    let stream = b.spawn(&format!("iperf -c {} -t 1000", address(0))).unwrap();
+    let server = a.spawn("iperf -s").unwrap();
+    a.reset(LIMIT).unwrap();
+    assert!(matches!(server.wait(LIMIT), Err(GuestError::Restarted { .. })));
+    stream.stop(LIMIT).unwrap();
+    address_it(&a, 0);
+    ping(&a, &address(1));
+    tcp_both((&a, 0), (&b, 1), 2);
+
+    // Killed in the middle of a stream.
+    let stream = a.spawn(&format!("iperf -c {} -t 1000", address(2))).unwrap();
+    let server = c.spawn("iperf -s").unwrap();
+    ping(&c, &address(0));
+    drop((stream, a));
+    server.stop(LIMIT).unwrap();
+    let [a] = lab.boot([(0, Attach::default())]);
+    ping_both((&a, 0), (&c, 2), 2000);
+    tcp_both((&a, 0), (&c, 2), 2);
+
+    b.must("touch /tmp/stop", LIMIT).unwrap();
+    let bystanders = bystanders.wait(LIMIT).unwrap();
+    assert_eq!(bystanders.code, 0, "{}", bystanders.text);
+    lab.check_balance();
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn a_port_that_connects_to_qemu_takes_one_guest_after_the_other() {
+    let lab = Lab::new(&["mode = \"client\"", ""]);
+    let listens = Attach { listens: true, ..Attach::default() };
+    let [a, b] = lab.boot([(0, listens), (1, Attach::default())]);
+    tcp_both((&a, 0), (&b, 1), 2);
+    drop(a);
+    let [a] = lab.boot([(0, listens)]);
+    ping(&a, &address(1));
+    tcp_both((&a, 0), (&b, 1), 2);
+    lab.check_balance();
+}

@@ -1,0 +1,96 @@
+//! Traffic between guests that shows damage, not speed.
+
+use super::lab::{LIMIT, address, address6};
+use lab::guest::{Guest, Job};
+
+/// A guest and the number of its port.
+pub type At<'a> = (&'a Guest, usize);
+
+/// Waits until an address answers.
+pub fn ping(from: &Guest, address: &str) {
+    from.must(&format!("for try in $(seq 60); do ping -c 1 -w 2 {address} && exit; done; false"), LIMIT).unwrap();
+}
+
+/// Pings both ways with packets from small to `largest` bytes (of IP payload), over IPv4 and IPv6.
+pub fn ping_both(a: At<'_>, b: At<'_>, largest: u16) {
+    for (from, to) in [(a.0, b.1), (b.0, a.1)] {
+        for address in [address(to), address6(to)] {
+            ping(from, &address);
+            for size in [0, 18, 1400, largest - 8] {
+                from.must(&format!("ping -c 2 -w 60 -i 0.1 -s {size} {address}"), LIMIT).unwrap();
+            }
+        }
+    }
+}
+
+/// Sends megabytes of noise over TCP, and compares what arrived.
+pub fn tcp(from: &Guest, to: At<'_>, megabytes: u32) {
+    for address in [address(to.1), address6(to.1)] {
+        stream(from, to.0, &address, &format!("head -c {megabytes}m /dev/urandom")).finish();
+    }
+}
+
+/// [`tcp`], both ways.
+pub fn tcp_both(a: At<'_>, b: At<'_>, megabytes: u32) {
+    tcp(a.0, b, megabytes);
+    tcp(b.0, a, megabytes);
+}
+
+/// Sends a few hundred datagrams of 1400 bytes, and some that take fragments, without haste.
+pub fn udp(from: &Guest, to: At<'_>) {
+    for size in [1400, 12_000] {
+        let server = to.0.spawn("iperf -s -u").unwrap();
+        listens(to.0, "netstat -lun", 5001);
+        let rate = 100 * size * 8;
+        let send = format!("iperf -u -c {} -l {size} -n {} -b {rate}", address(to.1), 200 * size);
+        let sent = from.must(&send, LIMIT).unwrap();
+        server.stop(LIMIT).unwrap();
+        let (lost, total) = loss(&sent).unwrap_or_else(|| panic!("no server report in {sent}"));
+        assert!(total >= 200 && lost * 10 < total, "{sent}");
+    }
+}
+
+/// Lost and sent datagrams, out of the server's report: "... 0.035 ms 0/201 (0%)".
+fn loss(report: &str) -> Option<(u32, u32)> {
+    let line = report.lines().rev().find(|line| line.contains(" ms "))?;
+    let ratio =
+        line.split_whitespace().find(|word| word.contains('/') && word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let (lost, total) = ratio.split_once('/')?;
+    Some((lost.parse().ok()?, total.parse().ok()?))
+}
+
+/// A stream that is on its way.
+pub struct Stream {
+    sender: Job,
+    receiver: Job,
+}
+
+/// Starts to send what `source` prints over TCP.
+pub fn stream(from: &Guest, to: &Guest, address: &str, source: &str) -> Stream {
+    // nc ends when its input does: it gets a pipe that nobody writes to.
+    let receiver = to.spawn("rm -f /tmp/hold; mkfifo /tmp/hold; nc -l -p 5000 0<>/tmp/hold | md5sum").unwrap();
+    listens(to, "netstat -ltn", 5000);
+    let sender = from
+        .spawn(&format!(
+            "rm -f /tmp/copy; mkfifo /tmp/copy; md5sum </tmp/copy >/tmp/sum &
+            ({source}) | tee /tmp/copy | nc {address} 5000 || exit 1
+            wait; cat /tmp/sum"
+        ))
+        .unwrap();
+    Stream { sender, receiver }
+}
+
+/// Waits until a guest listens on a port.
+fn listens(guest: &Guest, netstat: &str, port: u16) {
+    guest.must(&format!("until {netstat} | grep -q ':{port} '; do sleep 0.05; done"), LIMIT).unwrap();
+}
+
+impl Stream {
+    /// Waits for its end; what was received must be what was sent.
+    pub fn finish(self) {
+        let sent = self.sender.wait(LIMIT).unwrap();
+        assert_eq!(sent.code, 0, "{}", sent.text);
+        let received = self.receiver.wait(LIMIT).unwrap();
+        assert_eq!(received, sent);
+    }
+}

@@ -1,0 +1,60 @@
+//! Guests whose devices lack what others have, or have what others lack.
+
+use super::lab::{Attach, Lab};
+use super::traffic::{ping_both, tcp_both, udp};
+
+/// Traffic of all kinds between a guest that is attached in some way and an ordinary one.
+fn talks(attach: Attach<'_>) {
+    let lab = Lab::new(&["", ""]);
+    let [a, b] = lab.boot([(0, attach), (1, Attach::default())]);
+    let (a, b) = ((&a, 0), (&b, 1));
+    ping_both(a, b, 4000);
+    tcp_both(a, b, 4);
+    udp(b.0, a);
+    lab.check_balance();
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn a_single_queue_beside_four() {
+    talks(Attach { queues: 1, ..Attach::default() });
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn packed_rings() {
+    talks(Attach { options: &["packed=on"], ..Attach::default() });
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn no_mergeable_buffers() {
+    talks(Attach { options: &["mrg_rxbuf=off"], ..Attach::default() });
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn no_event_index() {
+    talks(Attach { options: &["event_idx=off"], ..Attach::default() });
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn no_indirect_descriptors() {
+    talks(Attach { options: &["indirect_desc=off"], ..Attach::default() });
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn packed_rings_without_anything_else() {
+    talks(Attach {
+        options: &["packed=on", "mrg_rxbuf=off", "event_idx=off", "indirect_desc=off"],
+        ..Attach::default()
+    });
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn a_device_from_before_virtio_1() {
+    talks(Attach { options: &["disable-modern=on", "disable-legacy=off"], ..Attach::default() });
+}

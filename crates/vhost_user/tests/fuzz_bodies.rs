@@ -1,0 +1,45 @@
+//! The bodies of the fuzz targets on random bytes, so that they are kept working, and find what is easy to find, wherever
+//! the tests run. `scripts/fuzz` lets a fuzzer choose the bytes.
+
+#[path = "../../../fuzz/src/frame.rs"]
+mod frame_body;
+#[path = "../../../fuzz/src/input.rs"]
+mod input;
+#[path = "../../../fuzz/src/messages.rs"]
+mod messages;
+#[path = "../../../fuzz/src/rings.rs"]
+mod rings;
+#[path = "../../../fuzz/src/session.rs"]
+mod session;
+
+use proptest::prelude::*;
+use ring::{PackedDevice, SplitDevice};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn messages_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        messages::run(&data);
+    }
+
+    #[test]
+    fn frames_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
+        frame_body::run(&data);
+    }
+
+    #[test]
+    fn sessions_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        session::run(&data);
+    }
+
+    #[test]
+    fn split_rings_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        rings::run::<SplitDevice>(&data);
+    }
+
+    #[test]
+    fn packed_rings_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        rings::run::<PackedDevice>(&data);
+    }
+}

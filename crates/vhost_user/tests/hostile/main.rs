@@ -1,0 +1,235 @@
+//! What hostile guests and front-ends do, one after the other, to a real datapath that carries the frames of two good guests all
+//! the time: each misdeed ends in its own port's stop, under its own name, and nobody else notices.
+
+mod attacks;
+mod foe;
+mod random;
+mod station;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use datapath::fabric::{Fabric, Workers};
+use frame::Mac;
+use ring::split::driver::SplitDriver;
+use rustix::net::sockopt::set_socket_linger;
+use switch::{PortId, PortRule};
+use tempfile::TempDir;
+use vhost_user::device::{Device, DeviceConfig, Mode};
+use vhost_user::status::{PortStatus, State};
+
+use attacks::{Attack, Outcome};
+use foe::{Foe, Kind, code};
+use random::Random;
+use station::{Station, Traffic, address};
+
+/// Ends a test that would hang. Nothing is measured by it.
+pub const WATCHDOG: Duration = Duration::from_secs(40);
+
+/// A guest that says something to all others when it is asked to.
+pub type Beacon = Station<SplitDriver>;
+
+/// Waits for something that must come.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + WATCHDOG;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// Ends the process when the test does not end by itself, whatever it hangs in.
+struct Watchdog(#[allow(dead_code, reason = "its end is what matters")] Sender<()>);
+
+impl Watchdog {
+    fn new() -> Watchdog {
+        let (alive, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(3 * WATCHDOG) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("the test hangs");
+                std::process::abort();
+            }
+        });
+        Watchdog(alive)
+    }
+}
+
+/// A datapath of two workers, with two guests that send each other frames and a third that listens.
+struct Lab {
+    fabric: Arc<Fabric>,
+    dir: TempDir,
+    good: Vec<Device>,
+    beacon: Beacon,
+    traffic: Traffic,
+    /// Frames that came in, less those that went out or were dropped, on ports that are gone.
+    balance: i64,
+    _watchdog: Watchdog,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let watchdog = Watchdog::new();
+        let fabric = Arc::new(Fabric::start(&Workers { count: 2, ..Workers::default() }).unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let locked = |number| PortRule { mac: Some(Mac(address(number))), ..PortRule::default() };
+        let good = [("a", locked(1)), ("b", locked(2)), ("beacon", PortRule::default())]
+            .map(|(name, rule)| start(&fabric, dir.path().join(name), rule));
+        let traffic = Traffic::start(&dir.path().join("a"), &dir.path().join("b"));
+        let beacon = Station::connect(&dir.path().join("beacon"), 3, 1, 0);
+        Lab { fabric, good: good.into(), beacon, traffic, balance: 0, _watchdog: watchdog, dir }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("foe")
+    }
+
+    fn device(&self) -> Device {
+        start(&self.fabric, self.path(), PortRule::default())
+    }
+
+    /// Lets a foe do its worst on a port of its own; what then became of the port.
+    fn suffer(&mut self, kind: Kind, started: bool, act: impl FnOnce(&mut Foe, &mut Beacon)) -> (Device, Foe) {
+        let device = self.device();
+        let mut foe = Foe::connect(&self.path(), kind);
+        if started {
+            foe.start();
+        }
+        act(&mut foe, &mut self.beacon);
+        (device, foe)
+    }
+
+    /// A good guest takes the port over, and the port goes.
+    fn recover(&mut self, device: Device) {
+        let mut next: Station<SplitDriver> = Station::connect(&self.path(), 4, 1, 0);
+        next.reaches(&mut self.beacon, 1);
+        self.beacon.reaches(&mut next, 2);
+        self.traffic.goes_on();
+        drop(next);
+        eventually("the next guest's end is seen", || device.status().state == State::Listening);
+        self.balance += balance(&self.fabric, device.port());
+        device.stop();
+    }
+
+    /// Makes an attack, and says what came of it instead of what should have.
+    fn attack(&mut self, attack: &Attack) -> Option<String> {
+        let (device, foe) = self.suffer(attack.kind, attack.started, |foe, beacon| (attack.act)(foe, beacon));
+        let wrong = match attack.outcome {
+            Outcome::Stops(reason) => {
+                eventually("the connection ends", || foe.is_hung_up());
+                let ended = |status: &PortStatus| status.connections == 1 && status.state == State::Listening;
+                eventually("the port is stopped", || ended(&device.status()));
+                let status = device.status();
+                let told = status.reason.unwrap_or_default();
+                let right = status.violations == 1 && told.contains(reason);
+                (!right).then(|| format!("{told:?} instead of {reason:?}"))
+            }
+            Outcome::GoesOn => {
+                foe.settle();
+                unharmed(&device)
+            }
+            Outcome::Waits => {
+                self.traffic.goes_on();
+                unharmed(&device)
+            }
+        };
+        drop(foe);
+        self.recover(device);
+        wrong.map(|wrong| format!("{}: {wrong}", attack.name))
+    }
+
+    /// All good guests are still connected, have lost nothing, and every frame of everybody is accounted for.
+    fn finish(self) {
+        let frames = self.traffic.finish();
+        drop(self.beacon);
+        eventually("all is quiet", || self.good.iter().all(|device| device.status().state == State::Listening));
+        let mut rest = self.balance;
+        for device in &self.good {
+            let status = device.status();
+            assert_eq!((status.connections, status.violations), (1, 0), "{status:?}");
+            rest += balance(&self.fabric, device.port());
+        }
+        assert_eq!(rest, 0, "of {frames} frames and those of others");
+        assert!(frames > 1000, "{frames}");
+    }
+}
+
+fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Device {
+    let name = socket.file_name().unwrap().to_string_lossy().into_owned();
+    let config = DeviceConfig { name, socket, mode: Mode::Server, queues: 2, mtu: Some(1500), rule };
+    Device::start(Arc::clone(fabric), config).unwrap()
+}
+
+/// What was wrong with a front-end that did nothing wrong.
+fn unharmed(device: &Device) -> Option<String> {
+    let status = device.status();
+    (status.violations > 0).then(|| format!("{:?} although all was well", status.reason))
+}
+
+/// In and copies, less out and drops.
+fn balance(fabric: &Fabric, port: PortId) -> i64 {
+    let queue = |queue: &Arc<datapath::count::QueueCounters>| {
+        let into = queue.tx_frames.get() + queue.copies.get();
+        into as i64 - (queue.rx_frames.get() + queue.dropped_total()) as i64
+    };
+    fabric.counters(port).iter().map(queue).sum()
+}
+
+#[test]
+fn every_attack_ends_under_its_name_and_harms_nobody_else() {
+    let mut lab = Lab::new();
+    let mut wrong = Vec::new();
+    for attack in attacks::all() {
+        eprintln!("{}", attack.name);
+        wrong.extend(lab.attack(&attack));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    lab.finish();
+}
+
+#[test]
+fn attacks_made_up_at_random_harm_nobody_else() {
+    let mut lab = Lab::new();
+    let mut random = Random::seeded("HOSTILE_SEED");
+    for round in 0..40 {
+        let kind = random.kind();
+        eprintln!("round {round}");
+        let (device, foe) = lab.suffer(kind, random.below(8) > 0, |foe, beacon| {
+            for _ in 0..random.below(30) {
+                random.misdeed(foe, beacon);
+            }
+        });
+        lab.traffic.goes_on();
+        drop(foe);
+        lab.recover(device);
+    }
+    lab.finish();
+}
+
+#[test]
+fn a_port_goes_whatever_its_front_end_left_behind() {
+    let mut lab = Lab::new();
+    // A socket that lingers when it is closed, for longer than anybody would wait: its other end takes nothing.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let lingers = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    lingers.set_nonblocking(true).unwrap();
+    while std::io::Write::write(&mut &lingers, &[0; 1 << 16]).is_ok() {}
+    set_socket_linger(&lingers, Some(Duration::from_secs(3600))).unwrap();
+    let (device, foe) = lab.suffer(Kind::SPLIT, true, |foe, _| {
+        foe.say(code::SET_OWNER, &[], &[std::os::fd::AsFd::as_fd(&lingers)]);
+        // Ours should not be the last copy any more. Where the port was quicker, it is ours that lingers.
+        std::thread::spawn(|| drop(lingers));
+    });
+    lab.traffic.goes_on();
+    let port = device.port();
+    device.stop();
+    lab.traffic.goes_on();
+    // The number is free again, and nobody takes it back from its next owner.
+    let other = start(&lab.fabric, lab.dir.path().join("other"), PortRule::default());
+    assert_eq!(other.port(), port);
+    let mut next: Station<SplitDriver> = Station::connect(&lab.dir.path().join("other"), 4, 1, 0);
+    next.reaches(&mut lab.beacon, 1);
+    drop((foe, listener, next));
+    lab.traffic.goes_on();
+}

@@ -1,0 +1,253 @@
+//! A connection: messages in any order, with any descriptors, and in between work on the rings that they started.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use datapath::burst::Burst;
+use datapath::flowcache::Fate;
+use datapath::port::{Breach, QueuePair};
+use datapath::topology::QueueId;
+use ring::{Later, Put};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use vhost_user::feature::{Features, bit, protocol};
+use vhost_user::message::Header;
+use vhost_user::session::{Dock, Offer, Session};
+
+use crate::input::Input;
+
+/// Bytes of each of two memory files.
+const FILE: u64 = 64 << 10;
+
+/// Most steps of one run.
+const STEPS: usize = 200;
+
+#[derive(Default)]
+struct Docked {
+    next: u64,
+    /// A pair that reported a breach is kept, and not called any more.
+    pairs: BTreeMap<QueueId, (Box<dyn QueuePair>, bool)>,
+}
+
+/// Where pairs wait to be worked on.
+#[derive(Clone, Default)]
+struct Yard(Rc<RefCell<Docked>>);
+
+impl Dock for Yard {
+    fn attach(&self, _: u16, pair: Box<dyn QueuePair>, _: bool) -> Option<QueueId> {
+        let mut docked = self.0.borrow_mut();
+        docked.next += 1;
+        let id = QueueId(docked.next);
+        docked.pairs.insert(id, (pair, true));
+        Some(id)
+    }
+
+    fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
+        let (mut pair, sound) = self.0.borrow_mut().pairs.remove(&queue)?;
+        if sound {
+            let _ = pair.flush();
+        }
+        Some(pair)
+    }
+}
+
+/// One front-end's life.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let yard = Yard::default();
+    let mut session = Session::new(yard.clone(), Offer { queues: 2, mtu: Some(1500) });
+    let front = Front::new();
+    let mut burst = Burst::new();
+    for _ in 0..STEPS {
+        if input.is_empty() {
+            break;
+        }
+        match input.below(16) {
+            0..8 => {
+                if front.speak(&mut input, &mut session) {
+                    break;
+                }
+            }
+            8..11 => front.scribble(&mut input),
+            11 => front.ready(&mut session),
+            12 if input.u8() < 8 => front.truncate(&mut input),
+            _ => work(&yard, &mut burst, &mut input),
+        }
+    }
+    session.close(input.u8() & 1 == 0);
+    let running = session.running();
+    assert_eq!((running.rx, running.tx), (0, 0));
+    assert!(yard.0.borrow().pairs.is_empty());
+}
+
+struct Front {
+    files: [OwnedFd; 2],
+    event: OwnedFd,
+}
+
+impl Front {
+    fn new() -> Front {
+        let file = || {
+            let fd = memfd_create(c"fuzz", MemfdFlags::CLOEXEC).expect("a memory file");
+            ftruncate(&fd, FILE).expect("room");
+            fd
+        };
+        Front { files: [file(), file()], event: eventfd(0, EventfdFlags::CLOEXEC).expect("an event") }
+    }
+
+    /// Sends one message. True: the connection is over.
+    fn speak(&self, input: &mut Input<'_>, session: &mut Session<Yard>) -> bool {
+        let code = input.below(46);
+        let mut payload = body(code, input);
+        if input.u8() == 0 {
+            payload.truncate(usize::from(input.u8()));
+        }
+        let fds = match (code, input.u8()) {
+            (_, 0..4) => usize::from(input.u8() % 9),
+            (5, _) => 2,
+            (12..=14, _) if payload.get(1) == Some(&0) => 1,
+            (37, _) => 1,
+            _ => 0,
+        };
+        let kind = input.u8();
+        let fds = (0..fds).map(|i| self.descriptor(code, i, kind)).collect();
+        let header = Header { code, need_reply: input.u8() & 1 == 1, size: payload.len() };
+        session.answer(&header, &payload, fds).closes
+    }
+
+    /// Mostly a descriptor of the kind that the request needs.
+    fn descriptor(&self, code: u32, i: usize, kind: u8) -> OwnedFd {
+        let event = (12..=14).contains(&code) != (kind < 4);
+        let fd = if event { &self.event } else { &self.files[i % 2] };
+        fd.as_fd().try_clone_to_owned().expect("a descriptor")
+    }
+
+    /// Sends what a good front-end sends, all of it.
+    fn ready(&self, session: &mut Session<Yard>) {
+        let mut say = |code: u32, payload: &[&[u8]], fds: Vec<OwnedFd>| {
+            let payload = payload.concat();
+            session.answer(&Header { code, need_reply: false, size: payload.len() }, &payload, fds);
+        };
+        let file = |i| self.descriptor(5, i, 9);
+        say(5, &[&words(&[2, 0]), &longs(&[0, FILE, 0, 0, FILE, FILE, FILE, 0])], vec![file(0), file(1)]);
+        for ring in 0..4u32 {
+            let at = 0x2000 * u64::from(ring);
+            say(8, &[&words(&[ring, 16])], vec![]);
+            say(9, &[&words(&[ring, 0]), &longs(&[at, at + 0x1000, at + 0x800, 0])], vec![]);
+            say(12, &[&longs(&[ring.into()])], vec![self.descriptor(12, 0, 9)]);
+            say(18, &[&words(&[ring, 1])], vec![]);
+        }
+    }
+
+    /// Writes to the memory.
+    fn scribble(&self, input: &mut Input<'_>) {
+        let ring = u64::from(input.u8() % 4);
+        let part = [0, 0x10, 0x800, 0x802, 0x1000, 0x1800][input.below(6) as usize];
+        let len = usize::from(input.u8() % 64);
+        // Fails where the file was cut off.
+        let _ = rustix::io::pwrite(&self.files[0], input.take(len), 0x2000 * ring + part);
+    }
+
+    fn truncate(&self, input: &mut Input<'_>) {
+        let file = &self.files[usize::from(input.u8() % 2)];
+        ftruncate(file, u64::from(input.u16())).expect("cut");
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn longs(longs: &[u64]) -> Vec<u8> {
+    longs.iter().flat_map(|long| long.to_le_bytes()).collect()
+}
+
+/// A payload of the form that request `code` has.
+fn body(code: u32, input: &mut Input<'_>) -> Vec<u8> {
+    let ring = u32::from(input.u8() % 5);
+    match code {
+        2 => longs(&[features(input)]),
+        16 => longs(&[input.u64() & if input.u8() < 250 { protocol::OFFERED } else { u64::MAX }]),
+        5 => [words(&[2, 0]), region(input), region(input)].concat(),
+        8 => words(&[ring, [16, 64, 256, 0, 7, input.u32()][input.below(6) as usize]]),
+        9 => [words(&[ring, 0]), longs(&[place(input), place(input), place(input), 0])].concat(),
+        10 => words(&[ring, if input.u8() < 128 { 0 } else { input.u32() }]),
+        11 => words(&[ring, 0]),
+        12..=14 => longs(&[u64::from(ring) | u64::from(input.u8() < 16) << 8]),
+        18 => words(&[ring, u32::from(input.u8() % 2)]),
+        20 => longs(&[u64::from(input.u16())]),
+        37 | 38 => [longs(&[0]), region(input)].concat(),
+        1 | 3 | 4 | 15 | 17 | 34 | 36 => vec![],
+        _ => input.take(40).to_vec(),
+    }
+}
+
+/// Features of which most are offered.
+fn features(input: &mut Input<'_>) -> u64 {
+    let base = bit::VERSION_1 | bit::PROTOCOL_FEATURES;
+    match input.u8() {
+        0..2 => input.u64(),
+        choice => base | (input.u64() & Features::offered().0 & !bit::RING_PACKED) | u64::from(choice & 1) << 34,
+    }
+}
+
+fn region(input: &mut Input<'_>) -> Vec<u8> {
+    match input.u8() {
+        0..32 => longs(&[input.u64(), input.u64(), input.u64(), input.u64()]),
+        choice => {
+            let at = u64::from(choice & 3) * FILE;
+            longs(&[at, FILE, at, 0])
+        }
+    }
+}
+
+fn place(input: &mut Input<'_>) -> u64 {
+    match input.u8() {
+        0..16 => input.u64(),
+        choice => u64::from(choice) << 9 & (2 * FILE - 1),
+    }
+}
+
+/// What a worker does in one turn: a burst from one pair to another, or to itself.
+fn work(yard: &Yard, burst: &mut Burst, input: &mut Input<'_>) {
+    let ids: Vec<QueueId> = yard.0.borrow().pairs.keys().copied().collect();
+    if ids.is_empty() {
+        return;
+    }
+    let (from, to) = (ids[usize::from(input.u8()) % ids.len()], ids[usize::from(input.u8()) % ids.len()]);
+    burst.reset(64);
+    on(yard, from, |pair| pair.fetch(burst));
+    let frames = burst.frames().len();
+    let finished = frames.min(usize::from(input.u8()));
+    on(yard, to, |pair| {
+        pair.prepare(finished)?;
+        for i in 0..finished {
+            let undecided = matches!(burst.frames()[i].fate, Fate::Undecided);
+            if undecided && pair.put(&burst.packet(i), &mut Later::new())? != Put::Done {
+                break;
+            }
+        }
+        pair.flush().map(drop)
+    });
+    burst.reset(64);
+    let rest = input.u8();
+    on(yard, from, |pair| {
+        pair.rewind(frames - finished);
+        pair.complete(finished);
+        pair.flush()?;
+        if pair.arm(rest & 1 == 0)? && rest & 2 == 0 {
+            pair.disarm();
+        }
+        Ok(())
+    });
+}
+
+/// Does something with a pair that has not broken the protocol yet.
+fn on(yard: &Yard, queue: QueueId, work: impl FnOnce(&mut dyn QueuePair) -> Result<(), Breach>) {
+    let mut docked = yard.0.borrow_mut();
+    if let Some((pair, sound)) = docked.pairs.get_mut(&queue).filter(|(_, sound)| *sound) {
+        *sound = work(&mut **pair).is_ok();
+    }
+}
