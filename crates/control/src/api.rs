@@ -80,6 +80,8 @@ pub enum PortState {
     Connecting,
     /// A peer is there.
     Connected,
+    /// A peer is there, and posts no buffers for what comes.
+    Stalled,
     /// The port is out of service for good; the reason says why.
     Stopped,
 }
@@ -91,6 +93,7 @@ impl PortState {
             PortState::Listening => "listening",
             PortState::Connecting => "connecting",
             PortState::Connected => "connected",
+            PortState::Stalled => "stalled",
             PortState::Stopped => "stopped",
         }
     }
@@ -101,7 +104,7 @@ impl PortState {
 pub struct PortReport {
     /// Its name.
     pub name: String,
-    /// `vhost-user` or `tap`.
+    /// `vhost-user`, `tap` or `xen`.
     pub kind: String,
     /// Path of the socket, of a vhost-user port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +112,7 @@ pub struct PortReport {
     /// `server` or `client`, of a vhost-user port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// The interface, of a TAP port.
+    /// The interface of a TAP port; the hotplug script of the vifs that are served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// How it stands with its peer.

@@ -1,6 +1,6 @@
 //! The daemon: a fabric, the ports that are on it, and the control socket that lets them come and go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use datapath::fabric::{Fabric, Workers};
 use serde_json::{Map, Value as Json};
-use switch::Limits;
+use switch::{Limits, PortId};
 use tracing::{info, warn};
 
-use crate::api::{Counts, Reply, Request};
+use crate::api::{Counts, PortReport, Reply, Request};
 use crate::config::{Config, PortKind, PortSpec};
 use crate::link::{Link, LinkError};
 use crate::report;
@@ -97,6 +97,15 @@ struct State {
     removed: Counts,
 }
 
+impl State {
+    /// Adds what was counted on vifs that are gone.
+    fn count_gone(&mut self) {
+        for queue in self.ports.values().flat_map(|port| port.link.take_gone()) {
+            self.removed.add(&report::counts(&queue));
+        }
+    }
+}
+
 /// A port that is there.
 struct Port {
     spec: PortSpec,
@@ -141,7 +150,9 @@ impl House {
     fn remove(&self, name: &str) -> Result<Reply, String> {
         let mut state = self.lock();
         let port = state.ports.remove(name).ok_or_else(|| unknown(name))?;
-        let counters = self.fabric.counters(port.link.id());
+        let ids = port.link.id().into_iter().chain(port.link.vifs().into_iter().filter_map(|vif| vif.port));
+        let mut counters: Vec<_> = ids.flat_map(|id| self.fabric.counters(id)).collect();
+        counters.extend(port.link.take_gone());
         drop(port.link);
         for counts in counters.iter().map(|queue| report::counts(queue)) {
             state.removed.add(&counts);
@@ -153,19 +164,31 @@ impl House {
         Ok(Reply::Done)
     }
 
-    fn report(&self, port: &Port) -> crate::api::PortReport {
-        report::port(&self.fabric, &port.spec, &port.link, self.config.workers)
+    /// A port, and the vifs that it stands for.
+    fn reports(&self, port: &Port) -> Vec<PortReport> {
+        let own = report::port(&self.fabric, &port.spec, &port.link, self.config.workers);
+        let vifs = port.link.vifs();
+        let vifs = vifs.iter().map(|vif| report::vif(&self.fabric, vif, own.queue_pairs));
+        let vifs: Vec<PortReport> = vifs.collect();
+        std::iter::once(own).chain(vifs).collect()
+    }
+
+    /// All ports, by name.
+    fn all(&self) -> Vec<PortReport> {
+        let mut all: Vec<PortReport> = self.lock().ports.values().flat_map(|port| self.reports(port)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 
     fn show(&self, name: &str) -> Result<Reply, String> {
-        let state = self.lock();
-        let port = state.ports.get(name).ok_or_else(|| unknown(name))?;
-        Ok(Reply::Port(Box::new(self.report(port))))
+        let port = self.all().into_iter().find(|port| port.name == name).ok_or_else(|| unknown(name))?;
+        Ok(Reply::Port(Box::new(port)))
     }
 
     fn stats(&self) -> Reply {
-        let state = self.lock();
-        let ports = state.ports.values().map(|port| self.report(port)).collect();
+        let ports = self.all();
+        let mut state = self.lock();
+        state.count_gone();
         let removed = state.removed.clone();
         drop(state);
         Reply::Stats(Box::new(report::stats(&self.fabric, &self.config.cpus, self.started, ports, removed)))
@@ -173,14 +196,21 @@ impl House {
 
     fn macs(&self) -> Reply {
         let state = self.lock();
-        let names = state.ports.iter().map(|(name, port)| (port.link.id(), name.as_str())).collect();
+        let mut names: HashMap<PortId, String> = HashMap::new();
+        for (name, port) in &state.ports {
+            names.extend(port.link.id().map(|id| (id, name.clone())));
+            let vifs = port.link.vifs().into_iter();
+            names.extend(vifs.filter_map(|vif| Some((vif.port?, vif.key.to_string()))));
+        }
         Reply::Macs(report::macs(&self.fabric.table(), &names))
     }
 
     /// What has to be looked at now and then.
     fn look_around(&self) {
         self.fabric.age();
-        for (name, port) in &mut self.lock().ports {
+        let mut state = self.lock();
+        state.count_gone();
+        for (name, port) in &mut state.ports {
             if let Some(reason) = port.link.failure()
                 && !std::mem::replace(&mut port.told, true)
             {
@@ -195,7 +225,7 @@ impl Answers for House {
         match request {
             Request::PortAdd { port } => self.add_requested(&port),
             Request::PortRemove { name } => self.remove(&name),
-            Request::PortList => Ok(Reply::Ports(self.lock().ports.values().map(|port| self.report(port)).collect())),
+            Request::PortList => Ok(Reply::Ports(self.all())),
             Request::PortShow { name } => self.show(&name),
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),

@@ -3,9 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use datapath::count::QueueCounters;
 use datapath::fabric::Fabric;
 use hostlink::tap::{Tap, TapConfig, TapError};
+use hypervisor::xen::OpenError;
+use netif::service::{Service, ServiceConfig, ServiceError};
+use netif::status::VifStatus;
 use switch::PortId;
 use vhost_user::device::{self, Device, DeviceConfig, StartError};
 use vhost_user::status::State;
@@ -30,7 +35,16 @@ pub enum LinkError {
     /// The TAP side refuses.
     #[error(transparent)]
     Tap(#[from] TapError),
+    /// There is no Xen here, or we may not use it.
+    #[error("Xen can't be used: {0}")]
+    Xen(#[from] OpenError),
+    /// The vifs can't be served.
+    #[error(transparent)]
+    Vifs(#[from] ServiceError),
 }
+
+/// How long a frontend may post no buffers, while frames for it come, before it counts as stalled; as with Linux' backend.
+const STALL: Duration = Duration::from_secs(10);
 
 /// A port in service. Dropping it takes it out of the fabric, and its socket away.
 pub enum Link {
@@ -38,6 +52,8 @@ pub enum Link {
     VhostUser(Device),
     /// The host.
     Tap(Tap),
+    /// All vifs of this domain.
+    Xen(Service),
 }
 
 /// How a link is doing.
@@ -54,6 +70,13 @@ pub struct Condition {
     pub connections: u64,
     /// Connections that ended because the peer broke the protocol.
     pub violations: u64,
+}
+
+impl Condition {
+    /// Nothing but a state.
+    fn of(state: PortState) -> Condition {
+        Condition { state, reason: None, features: Vec::new(), peer: None, connections: 0, violations: 0 }
+    }
 }
 
 impl Link {
@@ -78,14 +101,35 @@ impl Link {
                 let config = TapConfig { device: device.clone(), queues, rule: spec.rule(), mtu: spec.mtu };
                 Ok(Link::Tap(Tap::start(fabric, config)?))
             }
+            PortKind::Xen => {
+                let config = ServiceConfig { queues, stall: STALL };
+                Ok(Link::Xen(Service::start(fabric, hypervisor::xen::open()?, config)?))
+            }
         }
     }
 
-    /// The port's number in the fabric.
-    pub fn id(&self) -> PortId {
+    /// The port's number in the fabric. `None`: it is no port itself, but stands for many.
+    pub fn id(&self) -> Option<PortId> {
         match self {
-            Link::VhostUser(device) => device.port(),
-            Link::Tap(tap) => tap.port(),
+            Link::VhostUser(device) => Some(device.port()),
+            Link::Tap(tap) => Some(tap.port()),
+            Link::Xen(_) => None,
+        }
+    }
+
+    /// The vifs that it stands for.
+    pub fn vifs(&self) -> Vec<VifStatus> {
+        match self {
+            Link::VhostUser(_) | Link::Tap(_) => Vec::new(),
+            Link::Xen(service) => service.vifs(),
+        }
+    }
+
+    /// What was counted on vifs that are gone since the last time.
+    pub fn take_gone(&self) -> Vec<Arc<QueueCounters>> {
+        match self {
+            Link::VhostUser(_) | Link::Tap(_) => Vec::new(),
+            Link::Xen(service) => service.take_gone(),
         }
     }
 
@@ -95,6 +139,8 @@ impl Link {
             // It meets its next front-end by itself.
             Link::VhostUser(_) => None,
             Link::Tap(tap) => tap.stopped().map(|breach| breach.to_string()),
+            // It meets its frontends by itself, too.
+            Link::Xen(_) => None,
         }
     }
 
@@ -121,8 +167,9 @@ impl Link {
             Link::Tap(_) => {
                 let reason = self.failure();
                 let state = if reason.is_some() { PortState::Stopped } else { PortState::Connected };
-                Condition { state, reason, features: Vec::new(), peer: None, connections: 0, violations: 0 }
+                Condition { state, reason, ..Condition::of(state) }
             }
+            Link::Xen(_) => Condition::of(PortState::Listening),
         }
     }
 }

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use datapath::count::{Drop, QueueCounters};
 use datapath::fabric::Fabric;
+use netif::settings::SCRIPT;
+use netif::status::{Condition, VifStatus};
 use rustix::time::{ClockId, clock_gettime};
 use switch::{PortId, Row, Vlan};
 
-use crate::api::{Counts, MacRow, PortReport, QueueReport, Stats, WorkerReport};
+use crate::api::{Counts, MacRow, PortReport, PortState, QueueReport, Stats, WorkerReport};
 use crate::config::{PortKind, PortSpec};
 use crate::link::Link;
 
@@ -36,7 +38,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
 
 /// Everything about a port.
 pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> PortReport {
-    let queues = queues(fabric, link.id());
+    let queues = link.id().map(|id| queues(fabric, id)).unwrap_or_default();
     let mut total = Counts::default();
     for queue in &queues {
         total.add(&queue.counts);
@@ -46,12 +48,9 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
             (Some(socket.display().to_string()), Some(mode.name().to_owned()), None)
         }
         PortKind::Tap { device } => (None, None, Some(device.clone())),
+        PortKind::Xen => (None, None, Some(SCRIPT.to_owned())),
     };
-    let (vlan, trunk) = match &spec.vlan {
-        Vlan::None => (None, Vec::new()),
-        Vlan::Access(vlan) => (Some(*vlan), Vec::new()),
-        Vlan::Trunk(list) => (None, list.clone()),
-    };
+    let (vlan, trunk) = vlans(&spec.vlan);
     let condition = link.condition();
     PortReport {
         name: spec.name.clone(),
@@ -70,6 +69,52 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
         mtu: spec.mtu,
         features: condition.features.into_iter().map(str::to_owned).collect(),
         queue_pairs: spec.queue_pairs(workers),
+        total,
+        queues,
+    }
+}
+
+/// VLAN of an untagged port, VLANs of a tagged one.
+fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
+    match vlan {
+        Vlan::None => (None, Vec::new()),
+        Vlan::Access(vlan) => (Some(*vlan), Vec::new()),
+        Vlan::Trunk(list) => (None, list.clone()),
+    }
+}
+
+/// Everything about a vif, which is a port by itself. It may have as many queue pairs as those who serve it allow.
+pub fn vif(fabric: &Fabric, vif: &VifStatus, queue_pairs: u16) -> PortReport {
+    let queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
+    let mut total = Counts::default();
+    for queue in &queues {
+        total.add(&queue.counts);
+    }
+    let state = match vif.condition {
+        Condition::Waiting => PortState::Listening,
+        Condition::Connected => PortState::Connected,
+        Condition::Stalled => PortState::Stalled,
+        Condition::Stopped => PortState::Stopped,
+    };
+    let settings = vif.settings.as_ref();
+    let (vlan, trunk) = settings.map(|settings| vlans(&settings.rule.vlan)).unwrap_or_default();
+    PortReport {
+        name: vif.key.to_string(),
+        kind: PortKind::Xen.name().to_owned(),
+        socket: None,
+        mode: None,
+        device: Some(format!("domain {}", vif.key.domain)),
+        state,
+        reason: vif.reason.clone(),
+        peer: None,
+        connections: vif.connections,
+        violations: vif.violations,
+        vlan,
+        trunk,
+        mac: settings.and_then(|settings| settings.rule.mac).map(|mac| mac.to_string()),
+        mtu: settings.and_then(|settings| settings.mtu),
+        features: vif.takes.names().into_iter().map(str::to_owned).collect(),
+        queue_pairs,
         total,
         queues,
     }
@@ -117,10 +162,10 @@ fn cpu_time() -> Duration {
 }
 
 /// The address table, with the names of ports.
-pub fn macs(rows: &[Row], names: &HashMap<PortId, &str>) -> Vec<MacRow> {
+pub fn macs(rows: &[Row], names: &HashMap<PortId, String>) -> Vec<MacRow> {
     let named = |row: &Row| {
         // A port that is just being removed has no name any more.
-        let port = (*names.get(&row.port)?).to_owned();
+        let port = names.get(&row.port)?.clone();
         let station = row.station;
         Some(MacRow {
             vlan: station.network.vid(),

@@ -144,18 +144,28 @@ impl Burst {
 
     /// Fetches the heads of the granted chains that were taken, all at once, and parses them. `judge` says what the sender
     /// left to be done to the frame that was taken as number so many, and may finish its head; or why it is dropped.
+    /// `lost` says whether the sender may be forgiven for a head that could not be had: then that frame is dropped.
     ///
     /// # Errors
-    /// What became of the first head that could not be had.
+    /// What became of the first head that could not be had and is not forgiven.
     pub fn examine_granted(
         &mut self,
         mut judge: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, Drop>,
+        lost: impl Fn(usize) -> bool,
     ) -> Result<(), Status> {
         self.chains.truncate(self.room());
-        let fetched = self.granted.fetch(&self.gather, &self.chains, HEAD_LEN as u32);
+        self.granted.fetch(&self.gather, &self.chains, HEAD_LEN as u32);
         for i in 0..self.chains.len() {
             let chain = self.chains[i];
             let len = chain.len();
+            if let Some(status) = self.granted.failure(i) {
+                if !lost(i) {
+                    self.granted.clear();
+                    return Err(status);
+                }
+                self.frames.push(Frame::dropped(chain, len, Drop::NotGranted));
+                continue;
+            }
             let head = &mut self.heads[self.frames.len()];
             head.fill(|room| self.granted.read(i, room));
             let frame = match frame::parse(head.as_slice()) {
@@ -176,7 +186,7 @@ impl Burst {
             self.frames.push(frame);
         }
         self.granted.clear();
-        fetched
+        Ok(())
     }
 
     /// Copies the offload header and the head of the frame that `chain` holds, and checks both.

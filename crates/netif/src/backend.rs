@@ -11,7 +11,7 @@ use datapath::burst::Burst;
 use datapath::count::{Counter, Drop};
 use datapath::packet::Packet;
 use datapath::port::{Breach, Notified, QueuePair};
-use frame::{Accepts, Mac};
+use frame::{Accepts, Head, Headers, Mac};
 use hypervisor::{Channel, DomId, GrantRef, Granted, PAGE};
 use ring::xen::BackRing;
 use ring::{Chain, Engine, Gather, Later, Memory, Put, Violation};
@@ -59,6 +59,35 @@ pub struct Parts {
     pub vif: Arc<Vif>,
     /// Where its receiving is noted.
     pub gauge: Arc<Gauge>,
+    /// Somebody else served the rings before, and may have been stopped anywhere.
+    pub resumed: bool,
+}
+
+/// Slots that the one before us may have answered and not published. An answer covers what names the grant, and nothing
+/// else of a request that matters; so such a slot names no good one, and that is not held against the frontend.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    /// The number of the first slot that is beyond doubt.
+    end: Option<u32>,
+}
+
+impl Doubt {
+    /// About those that are in a ring now, if it was served before.
+    fn about<const WORDS: usize>(ring: &mut BackRing<WORDS>, resumed: bool) -> Result<Self, Violation> {
+        let ready = ring.ready(1)?;
+        Ok(Doubt { end: resumed.then(|| ring.upcoming().wrapping_add(ready)) })
+    }
+
+    /// Whether slot number `number` is doubtful; those before it are not asked about again.
+    #[inline]
+    fn covers(&mut self, number: u32) -> bool {
+        let Some(end) = self.end else { return false };
+        let covered = (1..=BackRing::<3>::SIZE).contains(&end.wrapping_sub(number));
+        if !covered {
+            self.end = None;
+        }
+        covered
+    }
 }
 
 /// A packet of the Tx ring that is under way.
@@ -94,6 +123,10 @@ pub struct Queue {
     /// Slots that the frame needs which found no room.
     needs: u32,
     view: View,
+    tx_doubt: Doubt,
+    rx_doubt: Doubt,
+    /// Of what was last fetched: which is doubtful.
+    doubtful: Vec<bool>,
 }
 
 impl Queue {
@@ -107,9 +140,14 @@ impl Queue {
         // Blank checksums are taken for both protocols or not at all: a frame's offload does not say which it is.
         let csum = csum_v4 && csum_v6;
         let accepts = Accepts { csum, tso4: gso_v4 && sg, tso6: gso_v6 && sg, ecn: true, uso4: false, uso6: false };
+        let mut tx = BackRing::attach(parts.tx_ring, 0)?;
+        let mut rx = BackRing::attach(parts.rx_ring, 0)?;
         let queue = Queue {
-            tx: BackRing::attach(parts.tx_ring, 0)?,
-            rx: BackRing::attach(parts.rx_ring, 0)?,
+            tx_doubt: Doubt::about(&mut tx, parts.resumed)?,
+            rx_doubt: Doubt::about(&mut rx, parts.resumed)?,
+            doubtful: Vec::new(),
+            tx,
+            rx,
             tx_channel: parts.tx_channel,
             rx_channel: parts.rx_channel,
             vif: parts.vif,
@@ -134,6 +172,7 @@ impl Queue {
     /// Takes up to `room` frames out of the ring, and what stands between them.
     fn take(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, room: usize) -> Result<(), Breach> {
         self.metas.clear();
+        self.doubtful.clear();
         self.rests = None;
         let mut now = None;
         while chains.len() < room {
@@ -149,7 +188,11 @@ impl Queue {
                 Err(fault) => return Err(Breach::Device(fault.name())),
             };
             let len = self.pieces.iter().map(|piece| u32::from(piece.len)).sum();
+            let number = self.tx.upcoming();
+            let doubtful = self.tx_doubt.covers(number);
             let frame = match packet.what {
+                // It has its own answer in the place of the grant, which might be that of another page.
+                What::Frame(_) if doubtful && self.is_answered() => Some(Err(Drop::NotGranted)),
                 What::Frame(meta) => Some(Ok(meta)),
                 What::TooLong => Some(Err(Drop::TooManySlots)),
                 What::Overflown => Some(Err(Drop::Oversized)),
@@ -159,26 +202,36 @@ impl Queue {
                 }
             };
             if let Some(meta) = frame {
-                if let Some(rate) = &self.vif.rate {
-                    if let Err(until) = rate.send(*now.get_or_insert_with(Instant::now), len) {
-                        self.rests = Some(until);
-                        break;
-                    }
+                if let Some(rate) = &self.vif.rate
+                    && let Err(until) = rate.send(*now.get_or_insert_with(Instant::now), len)
+                {
+                    self.rests = Some(until);
+                    break;
                 }
                 let domain = self.vif.domain;
                 let granted = |piece: &Piece| {
                     let reference = GrantRef(piece.reference);
                     (Granted { domain, reference, offset: piece.offset }, piece.len)
                 };
-                let Some(chain) = gather.push_granted(&self.vif.engine, self.pieces.iter().map(granted)) else { break };
+                let pieces = if meta.is_ok() { self.pieces.as_slice() } else { &[] };
+                let Some(chain) = gather.push_granted(&self.vif.engine, pieces.iter().map(granted)) else { break };
                 chains.push(chain);
                 self.metas.push(meta);
+                self.doubtful.push(doubtful);
             }
             self.tx.take(packet.slots);
             self.taken.push_back(Taken { slots: packet.slots, frame: frame.is_some(), len });
             self.responses.extend(&self.answers);
         }
         Ok(())
+    }
+
+    /// Whether the packet that was just read looks like its own response.
+    fn is_answered(&self) -> bool {
+        match (self.pieces.first(), self.answers.first()) {
+            (Some(piece), Some([answer, ..])) => piece.reference == *answer,
+            _ => false,
+        }
     }
 
     /// Gives the responses of packets that are no frames and are the oldest.
@@ -236,12 +289,13 @@ impl QueuePair for Queue {
             return Ok(());
         }
         let metas = &self.metas;
-        let judged = burst.examine_granted(|i, head, headers, len| match metas.get(i) {
+        let judge = |i: usize, head: &mut Head, headers: &Headers, len| match metas.get(i) {
             Some(Ok(meta)) => slots::offload(*meta, head, headers, len).map_err(|_| Drop::BadOffload),
             Some(Err(reason)) => Err(*reason),
             None => Err(Drop::BadOffload),
-        });
-        judged.map_err(Breach::Grant)
+        };
+        let forgiven = |i: usize| self.doubtful.get(i) == Some(&true);
+        burst.examine_granted(judge, forgiven).map_err(Breach::Grant)
     }
 
     fn complete(&mut self, n: usize) {
@@ -307,13 +361,14 @@ impl QueuePair for Queue {
         Ok(Put::Done)
     }
 
-    fn spoil(&mut self, token: u32) {
-        // Positions have 32 bits, of which the token has the lower half: enough to find one that is not published.
+    fn spoil(&mut self, token: u32) -> bool {
+        // Numbers have 32 bits, of which the token has the lower half: enough to find one that is not published.
         let position = self.rx.position();
-        let back = position.wrapping_sub(token) & 0xffff;
-        if let Some(response) = self.rx.response_mut(position.wrapping_sub(back)) {
+        let number = position.wrapping_sub(position.wrapping_sub(token) & 0xffff);
+        if let Some(response) = self.rx.response_mut(number) {
             slots::spoil(response);
         }
+        !self.rx_doubt.covers(number)
     }
 
     fn has_room(&mut self) -> Result<bool, Breach> {

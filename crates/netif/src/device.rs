@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use datapath::count::QueueCounters;
 use datapath::fabric::{Fabric, FabricError, PortSpec};
 use datapath::port::Breach;
 use datapath::topology::QueueId;
@@ -68,6 +69,17 @@ pub struct Host {
     pub queues: u16,
     /// How long a frontend may go without posting buffers while frames for it come, before it counts as stalled.
     pub stall: Duration,
+    /// What was counted on ports that are gone, until somebody takes it.
+    pub gone: Mutex<Vec<Arc<QueueCounters>>>,
+}
+
+impl Host {
+    /// Removes a port, but not what was counted on it.
+    fn remove_port(&self, port: PortId) {
+        let counters = self.fabric.counters(port);
+        self.fabric.remove_port(port);
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner).extend(counters);
+    }
 }
 
 /// The hypervisor's grants as those who copy want them.
@@ -363,6 +375,7 @@ impl Device {
                 rx_channel: keys.rx_port.map(|port| self.bind(port)).transpose()?,
                 vif: Arc::clone(&vif),
                 gauge: Arc::clone(&gauge),
+                resumed: own == State::Connected,
             };
             queues.push(Queue::new(parts)?);
             gauges.push(gauge);
@@ -398,7 +411,7 @@ impl Device {
             if !changed {
                 return Ok(port);
             }
-            self.host.fabric.remove_port(port);
+            self.host.remove_port(port);
             self.port = None;
         }
         let (broken, changes, key) = (Arc::clone(&self.broken), self.host.changes.clone(), self.key);
@@ -520,7 +533,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.disconnect("it is let go");
         if let Some(port) = self.port {
-            self.host.fabric.remove_port(port);
+            self.host.remove_port(port);
         }
     }
 }

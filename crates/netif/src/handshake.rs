@@ -163,6 +163,21 @@ pub struct Takes {
     pub rx_notify: bool,
 }
 
+impl Takes {
+    /// The names of what it takes, as in the store.
+    pub fn names(self) -> Vec<&'static str> {
+        let all = [
+            (self.sg, "sg"),
+            (self.gso_v4, "gso-tcpv4"),
+            (self.gso_v6, "gso-tcpv6"),
+            (self.csum_v4, "csum"),
+            (self.csum_v6, "ipv6-csum"),
+            (self.rx_notify, "rx-notify"),
+        ];
+        all.into_iter().filter(|(takes, _)| *takes).map(|(_, name)| name).collect()
+    }
+}
+
 /// What a frontend has asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use datapath::count::QueueCounters;
 use datapath::fabric::Fabric;
 use hypervisor::store::Changes;
 use hypervisor::{DomId, Hypervisor, StoreError, Watch};
@@ -48,6 +49,7 @@ pub enum ServiceError {
 /// Service for vifs. Dropped, it ends: queues are taken out of the datapath, and nothing is written into the store, so
 /// that whoever comes next finds the vifs connected, and takes up their rings where they stand.
 pub struct Service {
+    host: Arc<Host>,
     board: Arc<Mutex<Vec<VifStatus>>>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -64,11 +66,12 @@ impl Service {
         let watch = changes.watch(&*hypervisor.store, &root, Token::All)?;
         let engine = Arc::new(Copier(Arc::clone(&hypervisor.grants)));
         let ServiceConfig { queues, stall } = config;
-        let host = Arc::new(Host { hypervisor, fabric, engine, changes, queues: queues.max(1), stall });
+        let gone = Mutex::default();
+        let host = Arc::new(Host { hypervisor, fabric, engine, changes, queues: queues.max(1), stall, gone });
         let board: Arc<Mutex<Vec<VifStatus>>> = Arc::default();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
         let keeper = Keeper {
-            host,
+            host: Arc::clone(&host),
             root,
             _watch: watch,
             devices: BTreeMap::new(),
@@ -77,12 +80,17 @@ impl Service {
             watched: Instant::now(),
         };
         let thread = std::thread::Builder::new().name("rm-vifs".into()).spawn(|| keeper.run())?;
-        Ok(Service { board, stop, thread: Some(thread) })
+        Ok(Service { host, board, stop, thread: Some(thread) })
     }
 
     /// All vifs that are served, by name.
     pub fn vifs(&self) -> Vec<VifStatus> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was counted on vifs that are gone since the last time. To be called every few seconds.
+    pub fn take_gone(&self) -> Vec<Arc<QueueCounters>> {
+        std::mem::take(&mut *self.host.gone.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

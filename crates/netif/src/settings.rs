@@ -143,7 +143,10 @@ mod tests {
         assert_eq!(settings(&[("ringmain/trunk", "20:10:20")]).unwrap().rule.vlan, Vlan::Trunk(vec![10, 20]));
         let refused = "/vif/ringmain/trunk: \"4095\" is not a VLAN from 1 to 4094";
         assert_eq!(settings(&[("ringmain/trunk", "1:4095")]).unwrap_err(), refused);
-        assert_eq!(settings(&[("ringmain/vlan", "0")]).unwrap_err(), "/vif/ringmain/vlan: \"0\" is not a VLAN from 1 to 4094");
+        assert_eq!(
+            settings(&[("ringmain/vlan", "0")]).unwrap_err(),
+            "/vif/ringmain/vlan: \"0\" is not a VLAN from 1 to 4094"
+        );
     }
 
     #[test]

@@ -146,8 +146,9 @@ pub fn next_packet(
     if ready == 0 {
         return Err(Fault::Torn);
     }
-    let mut first = Request::of(slot(0));
-    responses.push(response(first.id, rsp::OKAY));
+    let words = slot(0);
+    let mut first = Request::of(words);
+    responses.push(response(words, rsp::OKAY));
     let mut slots = 1;
     let mut meta = Meta { csum_blank: first.flags & flag::TX_CSUM_BLANK != 0, gso: None };
     let mut group = None;
@@ -159,7 +160,8 @@ pub fn next_packet(
         if slots > EXTRAS {
             return Err(Fault::EndlessExtras);
         }
-        let [head, tail, _] = slot(slots);
+        let words = slot(slots);
+        let [head, tail, _] = words;
         let [kind, flags, a0, a1] = head.to_le_bytes();
         let [a2, a3, a4, a5] = tail.to_le_bytes();
         match kind {
@@ -174,7 +176,7 @@ pub fn next_packet(
             extra::HASH => {}
             _ => return Err(Fault::ExtraType),
         }
-        responses.push(response(0, rsp::NULL));
+        responses.push(no_response(words));
         slots += 1;
         more = flags & extra::MORE != 0;
     }
@@ -193,9 +195,10 @@ pub fn next_packet(
         if data == FATAL_SLOTS {
             return Err(Fault::TooManySlots);
         }
-        let request = Request::of(slot(slots));
+        let words = slot(slots);
+        let request = Request::of(words);
         let piece = request.piece()?;
-        responses.push(response(request.id, rsp::OKAY));
+        responses.push(response(words, rsp::OKAY));
         match first.size.checked_sub(request.size) {
             Some(rest) => first.size = rest,
             None => what = What::Overflown,
@@ -217,16 +220,27 @@ pub fn next_packet(
         pieces.clear();
         responses.iter_mut().for_each(|response| {
             if response_status(*response) == rsp::OKAY {
-                *response = [response[0] & 0xffff | u32::from(rsp::ERROR as u16) << 16, 0, 0];
+                set_status(response, rsp::ERROR);
             }
         });
     }
     Ok(Packet { slots, what })
 }
 
-/// A response of a Tx ring.
-fn response(id: u16, status: i16) -> TxSlot {
-    [u32::from(id) | u32::from(status as u16) << 16, 0, 0]
+/// The response to a request: its number and an outcome, in the place of the grant reference. The rest is left as it is,
+/// which no frontend minds, and helps whoever finds the ring with responses that were never published.
+fn response([_, place, rest]: TxSlot, status: i16) -> TxSlot {
+    [rest & 0xffff | u32::from(status as u16) << 16, place, rest]
+}
+
+/// What stands in the place of extra info.
+fn no_response(mut words: TxSlot) -> TxSlot {
+    set_status(&mut words, rsp::NULL);
+    words
+}
+
+fn set_status(response: &mut TxSlot, status: i16) {
+    response[0] = response[0] & 0xffff | u32::from(status as u16) << 16;
 }
 
 fn response_status(slot: TxSlot) -> i16 {

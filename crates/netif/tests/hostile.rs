@@ -46,13 +46,14 @@ fn tx_index_that_jumps() {
 
 #[test]
 fn rx_index_that_jumps() {
-    let (_, reason) = stopped(Nature::default(), |bad, a| {
+    // It is looked at when there is no more room.
+    let (_, reason) = stopped(Nature { post: 3, ..Nature::default() }, |bad, a| {
         introduce((a, 1), (bad, 3));
         let queue = &bad.queues[0];
-        queue.set(queue.rx_ring, REQ_PROD, 5);
-        (0..3).for_each(|n| a.send(&frame(1, 3, 60, n)));
+        queue.set(queue.rx_ring, REQ_PROD, 5000);
+        (0..9).for_each(|n| a.send(&frame(1, 3, 60, n)));
     });
-    assert!(reason.starts_with("queue 0: request index jumped to 5, "), "{reason}");
+    assert!(reason.starts_with("queue 0: request index jumped to 5000, "), "{reason}");
 }
 
 #[test]
@@ -112,10 +113,10 @@ fn extras_of_no_known_type() {
 fn a_page_that_was_never_granted() {
     let (host, reason) = stopped(Nature::default(), |bad, _| {
         let queue = &bad.queues[0];
-        queue.data((0, GrantRef(5000)), 0, 0, 60);
+        queue.data((0, GrantRef(3)), 0, 0, 60);
         queue.push_tx();
     });
-    assert_eq!(reason, "queue 0: a page is not granted for what it is used for (refused)");
+    assert!(reason.starts_with("queue 0: a page is not granted for what it is used for ("), "{reason}");
     assert_eq!(host.machine.refusals()[0].reason, Reason::NeverGranted);
 }
 
@@ -200,7 +201,9 @@ fn an_event_channel_that_is_not_for_us() {
 
 #[test]
 fn keys_that_change_after_connecting() {
-    for (key, value) in [("tx-ring-ref", "9"), ("multi-queue-num-queues", "2"), ("feature-sg", "0"), ("event-channel-tx", "x")] {
+    for (key, value) in
+        [("tx-ring-ref", "9"), ("multi-queue-num-queues", "2"), ("feature-sg", "0"), ("event-channel-tx", "x")]
+    {
         let reason = stopped_by(|bad| bad.put(key, value));
         assert_eq!(reason, "keys changed after connecting", "{key}");
     }
@@ -282,10 +285,10 @@ fn scribbling_over_rings_does_no_harm() {
         seed
     };
     let mut bad = Front::attached(&host, 3, Nature { queues: 2, ..Nature::default() });
-    for round in 0..30 {
+    for round in 0..7 {
         bad.connect();
         wait(|| bad.back_state() != Some(2));
-        for _ in 0..200 {
+        for _ in 0..800 {
             let queue = &bad.queues[random() as usize % 2];
             let ring = if random() % 2 == 0 { queue.tx_ring } else { queue.rx_ring };
             let at = if random() % 8 == 0 { random() % 4 * 4 } else { 64 + random() % 300 * 4 };

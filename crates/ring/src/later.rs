@@ -257,6 +257,8 @@ fn blame(copies: &mut Copies, engine: &dyn Engine, failed: Vec<Failed>) -> Vec<(
 pub struct Heads {
     copies: Option<Box<Copies>>,
     stages: Vec<Option<Stage>>,
+    /// Chains whose bytes could not be had, in order.
+    failed: Vec<(u32, Status)>,
 }
 
 impl Heads {
@@ -266,32 +268,40 @@ impl Heads {
     }
 
     /// Fetches the first `most` bytes of each of `chains`, all of `gather`.
-    ///
-    /// # Errors
-    /// What became of the first copy that was not made.
-    pub fn fetch(&mut self, gather: &Gather, chains: &[Chain], most: u32) -> Result<(), Status> {
-        self.stages.clear();
-        let Some(engine) = chains.iter().find_map(|chain| gather.body(*chain).engine()) else { return Ok(()) };
+    pub fn fetch(&mut self, gather: &Gather, chains: &[Chain], most: u32) {
+        self.clear();
+        let Some(engine) = chains.iter().find_map(|chain| gather.body(*chain).engine()) else { return };
         if self.copies.is_none() {
             self.copies = Copies::new(COPIES, STAGE).ok().map(Box::new);
         }
-        let Some(copies) = &mut self.copies else { return Err(Status::WAITING) };
-        for chain in chains {
+        let Some(copies) = &mut self.copies else {
+            self.failed.push((0, Status::WAITING));
+            return;
+        };
+        for (i, chain) in (0..).zip(chains) {
             let body = gather.body(*chain).slice(0, most);
             let mut stage = copies.reserve(body.len() as usize);
             for (offset, piece) in offsets(body) {
                 let to = stage.and_then(|(stage, _)| copies.place_in(stage, offset));
-                let pushed = to.map(|to| copies.push(Place::Granted(piece.at), to, piece.len.into(), 0));
+                let pushed = to.map(|to| copies.push(Place::Granted(piece.at), to, piece.len.into(), i));
                 if !matches!(pushed, Some(Ok(()))) {
-                    // No room: they count as bytes that could not be had, below.
+                    // No room: there is for more than a burst, so it does not come to this.
                     stage = None;
                 }
             }
             self.stages.push(stage.map(|(stage, _)| stage));
         }
         run(&**engine, copies);
-        let failed = copies.failed().next().map(|(_, status, _)| status);
-        failed.map_or(Ok(()), Err)
+        self.failed.extend(copies.failed().map(|(i, status, _)| (i, status)));
+    }
+
+    /// Why the bytes of chain number `i` could not be had; `None`: they were.
+    #[inline]
+    pub fn failure(&self, i: usize) -> Option<Status> {
+        if self.failed.is_empty() {
+            return None;
+        }
+        self.failed.iter().find(|(chain, _)| *chain as usize == i).map(|(_, status)| *status)
     }
 
     /// Copies what was fetched of chain number `i` to `buf`; returns how many bytes. Fewer than asked for when there
@@ -304,6 +314,7 @@ impl Heads {
     /// Forgets all of it.
     pub fn clear(&mut self) {
         self.stages.clear();
+        self.failed.clear();
         if let Some(copies) = &mut self.copies {
             copies.clear();
         }

@@ -82,7 +82,7 @@ pub enum Port {
 pub struct Add {
     /// Name of the port
     pub name: String,
-    /// vhost-user (a guest) or tap (the host) [default: tap with --device, else vhost-user]
+    /// vhost-user (a guest), tap (the host) or xen (all vifs) [default: tap with --device, else vhost-user]
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
     /// vhost-user: path of the socket

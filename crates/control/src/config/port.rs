@@ -22,7 +22,7 @@ const DEVICE: usize = 15;
 const NAME: usize = 32;
 
 const RIGHT_NAME: &str = r#"1 to 32 letters, digits, "_", "." or "-""#;
-const RIGHT_KIND: &str = r#""vhost-user" or "tap""#;
+const RIGHT_KIND: &str = r#""vhost-user", "tap" or "xen""#;
 const RIGHT_MODE: &str = r#""server" or "client""#;
 const RIGHT_SOCKET: &str = r#"the path of a socket, like "/run/ringmain/vm.sock""#;
 const RIGHT_DEVICE: &str = r#"the name of an interface, 1 to 15 letters, digits, "_", "." or "-""#;
@@ -61,6 +61,8 @@ pub enum PortKind {
         /// The interface.
         device: String,
     },
+    /// The vifs of this Xen domain: each becomes a port by itself, when the toolstack creates it.
+    Xen,
 }
 
 /// Who listens on a vhost-user socket.
@@ -88,6 +90,7 @@ impl PortKind {
         match self {
             PortKind::VhostUser { .. } => "vhost-user",
             PortKind::Tap { .. } => "tap",
+            PortKind::Xen => "xen",
         }
     }
 }
@@ -123,6 +126,7 @@ impl PortSpec {
             PortKind::Tap { device } => {
                 put("device", json!(device));
             }
+            PortKind::Xen => {}
         }
         match &self.vlan {
             Vlan::None => {}
@@ -205,7 +209,27 @@ fn kind(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Res
             foreign(fields, "mode", "vhost-user")?;
             Ok(kind)
         }
+        "xen" => {
+            xen(fields, &value, there)?;
+            Ok(PortKind::Xen)
+        }
         _ => Err(fields.wrong("kind", &value, format_args!("{value} is not a kind of port; give {RIGHT_KIND}"))),
+    }
+}
+
+fn xen(fields: &mut Fields, value: &Value, there: &[(&PortSpec, &str)]) -> Result<(), ConfigError> {
+    foreign(fields, "socket", "vhost-user")?;
+    foreign(fields, "mode", "vhost-user")?;
+    foreign(fields, "device", "tap")?;
+    for key in ["mtu", "vlan", "trunk", "mac"] {
+        if let Some(value) = fields.take(key) {
+            let problem = "each vif has its own, in the keys of its hotplug script; leave it out";
+            return Err(fields.wrong(key, &value, problem));
+        }
+    }
+    match there.iter().find(|(port, _)| port.kind == PortKind::Xen) {
+        Some((_, place)) => Err(fields.wrong("kind", value, format_args!("{place} serves all vifs already"))),
+        None => Ok(()),
     }
 }
 

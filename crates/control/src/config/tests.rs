@@ -204,7 +204,7 @@ fn ports_that_lack_something() {
     let port = |body: &str| format!("\n\n[[port]]\n{body}");
     let cases = [
         ("kind = \"tap\"", r#"3: port[0].name: missing; give 1 to 32 letters, digits, "_", "." or "-""#),
-        ("name = \"a\"", r#"3: port[0].kind: missing; give "vhost-user" or "tap""#),
+        ("name = \"a\"", r#"3: port[0].kind: missing; give "vhost-user", "tap" or "xen""#),
         (
             "name = \"a\"\nkind = \"vhost-user\"",
             r#"3: port[0].socket: missing; give the path of a socket, like "/run/ringmain/vm.sock""#,
@@ -220,7 +220,7 @@ fn ports_that_lack_something() {
         ("name = \"-a\"", r#"4: port[0].name: "-a" cannot be a name; give 1 to 32 letters, digits, "_", "." or "-""#),
         (
             "name = \"a\"\nkind = \"vhost\"",
-            r#"5: port[0].kind: "vhost" is not a kind of port; give "vhost-user" or "tap""#,
+            r#"5: port[0].kind: "vhost" is not a kind of port; give "vhost-user", "tap" or "xen""#,
         ),
         (
             "name = \"a\"\nkind = \"tap\"\ndevice = \"much-too-long-for-one\"",
@@ -337,4 +337,18 @@ fn requests_are_checked_against_what_is_there() {
 fn cpu_lists_are_short() {
     assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
     assert_eq!(ranges(&[]), "");
+}
+
+#[test]
+fn the_vifs_of_a_domain_are_one_entry() {
+    let xen = |more: &str| Config::parse("f", &format!("[[port]]\nname = \"vifs\"\nkind = \"xen\"\n{more}"), &host());
+    let port = xen("queues = 4").unwrap().ports.remove(0);
+    assert_eq!((port.kind, port.queues), (PortKind::Xen, Some(4)));
+    let wrong = |more: &str| xen(more).unwrap_err().to_string();
+    assert_eq!(wrong("device = \"rm0\""), "f:4: port[0].device: only a port of kind \"tap\" has one; leave it out");
+    let own = "each vif has its own, in the keys of its hotplug script; leave it out";
+    assert_eq!(wrong("vlan = 10"), format!("f:4: port[0].vlan: {own}"));
+    assert_eq!(wrong("mac = \"52:54:00:00:00:01\""), format!("f:4: port[0].mac: {own}"));
+    let twice = "[[port]]\nname = \"more\"\nkind = \"xen\"";
+    assert_eq!(wrong(twice), "f:6: port[1].kind: port[0] serves all vifs already");
 }

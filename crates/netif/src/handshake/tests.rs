@@ -1,5 +1,5 @@
-use hypervisor::test::Machine;
 use hypervisor::DomId;
+use hypervisor::test::Machine;
 
 use super::*;
 
@@ -129,7 +129,8 @@ fn the_offer_is_complete() {
     let nodes = hypervisor.store.nodes();
     OFFER.write(nodes, "/back").unwrap();
     assert_eq!(nodes.text("/back/multi-queue-max-queues").unwrap(), "4");
-    let on = nodes.directory("/back").unwrap().into_iter().filter(|key| nodes.text(&format!("/back/{key}")).unwrap() == "1");
+    let on =
+        nodes.directory("/back").unwrap().into_iter().filter(|key| nodes.text(&format!("/back/{key}")).unwrap() == "1");
     assert_eq!(on.count(), 9);
     assert_eq!(nodes.text("/back/feature-rx-flip").unwrap(), "0");
 }

@@ -31,7 +31,9 @@ fn read(slots: &[TxSlot]) -> Result<Read, Fault> {
     let (mut pieces, mut responses) = (Vec::new(), Vec::new());
     let packet = next_packet(slots.len() as u32, |n| slots[n as usize], &mut pieces, &mut responses)?;
     assert_eq!(responses.len(), packet.slots as usize);
-    let responses = responses.iter().map(|slot| (slot[0] as u16, response_status(*slot))).collect();
+    // The number means something in those of data only.
+    let of = |slot: &TxSlot| (if response_status(*slot) == rsp::NULL { 0 } else { slot[0] as u16 }, response_status(*slot));
+    let responses = responses.iter().map(of).collect();
     Ok(Read { packet, pieces, responses })
 }
 
@@ -83,7 +85,9 @@ fn groups_are_joined_and_left_without_a_frame() {
 #[test]
 fn eighteen_slots_are_a_frame_twenty_a_drop_and_more_a_fault() {
     let frame = |n: u16| -> Vec<TxSlot> {
-        (0..n).map(|i| data(i.into(), 0, if i == 0 { n * 100 } else { 100 }, i, if i + 1 < n { MORE } else { 0 })).collect()
+        (0..n)
+            .map(|i| data(i.into(), 0, if i == 0 { n * 100 } else { 100 }, i, if i + 1 < n { MORE } else { 0 }))
+            .collect()
     };
     assert_eq!(read(&frame(18)).unwrap().pieces.len(), 18);
     for n in [19, 20] {
@@ -119,6 +123,27 @@ fn each_fault_has_its_name() {
     assert_eq!(read(&endless), Err(Fault::EndlessExtras));
     for bad in [gso(0, 1440, false), gso(3, 1440, false), gso(1, 0, false)] {
         assert_eq!(read(&[data(1, 0, 60, 1, EXTRA), bad]), Err(Fault::BadGso));
+    }
+}
+
+/// Whoever stopped before responses were published leaves requests that name no good grant, and are the same otherwise.
+#[test]
+fn responses_that_were_not_published_read_as_the_same_packet() {
+    let slots = [
+        data(1000, 0, 4000, 1, EXTRA | MORE | flag::TX_CSUM_BLANK),
+        info(extra::HASH, true, [7; 6]),
+        gso(2, 1440, false),
+        data(2000, 0, 3000, 2, 0),
+    ];
+    let (mut pieces, mut responses) = (Vec::new(), Vec::new());
+    let first = next_packet(4, |n| slots[n as usize], &mut pieces, &mut responses).unwrap();
+    for written in 1..=4 {
+        let mut left = slots;
+        left[..written].copy_from_slice(&responses[..written]);
+        let again = read(&left).unwrap();
+        assert_eq!(again.packet.slots, first.slots);
+        assert_eq!(again.responses, [(1, 0), (0, 1), (0, 1), (2, 0)]);
+        assert_eq!(again.pieces[0].reference, 1, "its number, which is no grant of anybody's");
     }
 }
 

@@ -160,7 +160,7 @@ impl Front {
 
     /// A domain with one vif that waits.
     pub fn attached(host: &Host, domain: u16, nature: Nature) -> Front {
-        let guest = Rc::new(host.machine.guest(DomId(domain), 4096).unwrap());
+        let guest = Rc::new(host.machine.guest(DomId(domain), 24_576).unwrap());
         let front = Front {
             guest,
             handle: 0,
@@ -276,9 +276,10 @@ impl Front {
         self.queues[0].send(frame, 0, None);
     }
 
-    /// All frames that came, on whatever queue.
+    /// All frames that came, on whatever queue, but for greetings.
     pub fn received(&self) -> Vec<Received> {
-        self.queues.iter().flat_map(FrontQueue::received).collect()
+        let all = self.queues.iter().flat_map(FrontQueue::received);
+        all.filter(|got| !is_greeting(&got.frame)).collect()
     }
 
     /// Waits for `n` frames.
@@ -637,11 +638,21 @@ pub fn what(frame: &[u8]) -> u32 {
     u32::from_le_bytes(frame[14..18].try_into().unwrap())
 }
 
+/// What greetings say, which find their way wherever nobody is known yet.
+const GREETING: u32 = 0xfeed_beef;
+
+fn is_greeting(frame: &[u8]) -> bool {
+    frame.len() >= 18 && frame[12..18] == [0x88, 0xb5, 0xef, 0xbe, 0xed, 0xfe]
+}
+
 /// Both know where the other is.
 #[track_caller]
 pub fn introduce(a: (&Front, u8), b: (&Front, u8)) {
     for ((from, x), (to, y)) in [(a, b), (b, a)] {
-        from.send(&frame(x, y, 40, 0xfeed));
-        wait(|| to.received().iter().any(|got| got.frame[6..12] == mac(x)));
+        from.send(&frame(x, y, 40, GREETING));
+        let came = |queue: &FrontQueue| {
+            queue.received().iter().any(|got| is_greeting(&got.frame) && got.frame[6..12] == mac(x))
+        };
+        wait(|| to.queues.iter().any(came));
     }
 }

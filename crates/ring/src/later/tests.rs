@@ -97,16 +97,18 @@ fn heads_of_a_burst_are_one_batch() {
     let frames: Vec<_> = (0..15).map(|n| [(at(n, 9), 60), (at(n + 1, 0), 200)]).collect();
     let chains: Vec<_> = frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
     let mut heads = Heads::new();
-    heads.fetch(&gather, &chains, 128).unwrap();
+    heads.fetch(&gather, &chains, 128);
     assert_eq!(*pages.runs.lock().unwrap(), [30]);
     for (i, frame) in frames.iter().enumerate() {
         let mut head = [0; 128];
-        assert_eq!(heads.read(i, &mut head), 128);
+        assert_eq!((heads.failure(i), heads.read(i, &mut head)), (None, 128));
         assert_eq!(head, expected(&bytes, frame)[..128]);
     }
     heads.clear();
     pages.withheld.lock().unwrap().push(7);
-    assert_eq!(heads.fetch(&gather, &chains, 128), Err(Status::REFUSED));
+    heads.fetch(&gather, &chains, 128);
+    let failed: Vec<usize> = (0..15).filter(|i| heads.failure(*i) == Some(Status::REFUSED)).collect();
+    assert_eq!(failed, [6, 7]);
 }
 
 #[test]
