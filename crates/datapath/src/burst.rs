@@ -144,14 +144,12 @@ impl Burst {
 
     /// Fetches the heads of the granted chains that were taken, all at once, and parses them. `judge` says what the sender
     /// left to be done to the frame that was taken as number so many, and may finish its head; or why it is dropped.
-    /// `lost` says whether the sender may be forgiven for a head that could not be had: then that frame is dropped.
     ///
     /// # Errors
-    /// What became of the first head that could not be had and is not forgiven.
+    /// What became of the first head that could not be had.
     pub fn examine_granted(
         &mut self,
         mut judge: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, Drop>,
-        lost: impl Fn(usize) -> bool,
     ) -> Result<(), Status> {
         self.chains.truncate(self.room());
         self.granted.fetch(&self.gather, &self.chains, HEAD_LEN as u32);
@@ -159,12 +157,8 @@ impl Burst {
             let chain = self.chains[i];
             let len = chain.len();
             if let Some(status) = self.granted.failure(i) {
-                if !lost(i) {
-                    self.granted.clear();
-                    return Err(status);
-                }
-                self.frames.push(Frame::dropped(chain, len, Drop::NotGranted));
-                continue;
+                self.granted.clear();
+                return Err(status);
             }
             let head = &mut self.heads[self.frames.len()];
             head.fill(|room| self.granted.read(i, room));

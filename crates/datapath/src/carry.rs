@@ -278,11 +278,12 @@ impl Worker {
         let mut guilty = None;
         for failure in self.later.settle() {
             let Some(slot) = self.slots.get_mut(failure.receiver as usize) else { continue };
-            let blamed = failure.frame.is_none_or(|(token, len)| not_taken(slot, token, len));
+            if let Some((token, len)) = failure.frame {
+                not_taken(slot, token, len);
+            }
             match failure.blame {
                 Blame::Sender => guilty = Some(Breach::Grant(failure.status)),
-                Blame::Receiver if blamed => slot.break_off(Breach::Grant(failure.status)),
-                Blame::Receiver => {}
+                Blame::Receiver => slot.break_off(Breach::Grant(failure.status)),
             }
         }
         guilty

@@ -79,11 +79,9 @@ pub trait QueuePair: Send {
     fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach>;
 
     /// A frame that was put off could not be copied: the one that `later` knows by `token`. Its place is taken, but
-    /// the peer must not take it for a frame. Whether the peer may be blamed, if its pages are at fault.
-    fn spoil(&mut self, token: u32) -> bool {
-        // A pair that puts nothing off has nothing to spoil.
+    /// the peer must not take it for a frame. A pair that puts nothing off has nothing to spoil.
+    fn spoil(&mut self, token: u32) {
         let _ = token;
-        true
     }
 
     /// After [`Put::Full`]: whether the peer has posted anything since. One that can't tell says yes.

@@ -84,12 +84,14 @@ fn taken(slot: &mut Slot, put: Put, len: u32) -> Outcome {
     }
 }
 
-/// Takes back that the receiver took a frame of `len` bytes: it could not be copied. Whether the receiver may be blamed.
-pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) -> bool {
+/// Takes back that the receiver took a frame of `len` bytes: it could not be copied.
+pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
     slot.on.counters.rx_frames.take_back(1);
     slot.on.counters.rx_bytes.take_back(len.into());
     slot.on.counters.lose(Drop::NotGranted, 1);
-    slot.is_sound() && slot.on.pair.spoil(token)
+    if slot.is_sound() {
+        slot.on.pair.spoil(token);
+    }
 }
 
 /// The slow way: a private copy of the head is edited, and offloads that the receiver doesn't take are worked off.

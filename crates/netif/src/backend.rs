@@ -21,6 +21,9 @@ use crate::handshake::Takes;
 use crate::rate::Rate;
 use crate::slots::{self, Layout, Meta, Piece, TxSlot, What};
 
+/// Grants below are the hypervisor's own (`GNTTAB_NR_RESERVED_ENTRIES`): those of the console's ring and the store's.
+const RESERVED: u32 = 8;
+
 /// What the queues of a vif have in common.
 #[derive(Debug)]
 pub struct Vif {
@@ -63,33 +66,6 @@ pub struct Parts {
     pub resumed: bool,
 }
 
-/// Slots that the one before us may have answered and not published. An answer covers what names the grant, and nothing
-/// else of a request that matters; so such a slot names no good one, and that is not held against the frontend.
-#[derive(Clone, Copy, Debug)]
-struct Doubt {
-    /// The number of the first slot that is beyond doubt.
-    end: Option<u32>,
-}
-
-impl Doubt {
-    /// About those that are in a ring now, if it was served before.
-    fn about<const WORDS: usize>(ring: &mut BackRing<WORDS>, resumed: bool) -> Result<Self, Violation> {
-        let ready = ring.ready(1)?;
-        Ok(Doubt { end: resumed.then(|| ring.upcoming().wrapping_add(ready)) })
-    }
-
-    /// Whether slot number `number` is doubtful; those before it are not asked about again.
-    #[inline]
-    fn covers(&mut self, number: u32) -> bool {
-        let Some(end) = self.end else { return false };
-        let covered = (1..=BackRing::<3>::SIZE).contains(&end.wrapping_sub(number));
-        if !covered {
-            self.end = None;
-        }
-        covered
-    }
-}
-
 /// A packet of the Tx ring that is under way.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
@@ -123,10 +99,6 @@ pub struct Queue {
     /// Slots that the frame needs which found no room.
     needs: u32,
     view: View,
-    tx_doubt: Doubt,
-    rx_doubt: Doubt,
-    /// Of what was last fetched: which is doubtful.
-    doubtful: Vec<bool>,
 }
 
 impl Queue {
@@ -140,14 +112,9 @@ impl Queue {
         // Blank checksums are taken for both protocols or not at all: a frame's offload does not say which it is.
         let csum = csum_v4 && csum_v6;
         let accepts = Accepts { csum, tso4: gso_v4 && sg, tso6: gso_v6 && sg, ecn: true, uso4: false, uso6: false };
-        let mut tx = BackRing::attach(parts.tx_ring, 0)?;
-        let mut rx = BackRing::attach(parts.rx_ring, 0)?;
-        let queue = Queue {
-            tx_doubt: Doubt::about(&mut tx, parts.resumed)?,
-            rx_doubt: Doubt::about(&mut rx, parts.resumed)?,
-            doubtful: Vec::new(),
-            tx,
-            rx,
+        let mut queue = Queue {
+            tx: BackRing::attach(parts.tx_ring, 0)?,
+            rx: BackRing::attach(parts.rx_ring, 0)?,
             tx_channel: parts.tx_channel,
             rx_channel: parts.rx_channel,
             vif: parts.vif,
@@ -162,6 +129,9 @@ impl Queue {
             needs: 1,
             view: View::default(),
         };
+        if parts.resumed {
+            queue.publish_left_over()?;
+        }
         queue.tx_channel.notify();
         if let Some(channel) = &queue.rx_channel {
             channel.notify();
@@ -169,10 +139,41 @@ impl Queue {
         Ok(queue)
     }
 
+    /// The one before us may have been stopped while it wrote responses, before they were published. They lie in the
+    /// oldest slots, in the place of requests, and are told from them: those to packets, which have arrived, by a mark;
+    /// those to buffers by naming no page. All of them are published now: buffers as empty.
+    fn publish_left_over(&mut self) -> Result<(), Violation> {
+        loop {
+            let ready = self.tx.ready(1)?;
+            let read = |n| self.tx.request(n);
+            match slots::next_packet(ready, read, &mut self.pieces, &mut self.answers) {
+                Ok(packet) if ready > 0 && slots::is_answered(read(0)) => self.tx.take(packet.slots),
+                // If it is a bad one, that is found out again when it is its turn.
+                _ => break,
+            }
+            self.answers.iter().for_each(|answer| self.tx.respond(*answer));
+        }
+        while self.rx.ready(1)? > 0 && !self.names_page(slots::rx_reference(self.rx.request(0))) {
+            let mut response = self.rx.request(0);
+            response[1] = 0;
+            slots::spoil(&mut response);
+            self.rx.take(1);
+            self.rx.respond(response);
+        }
+        self.tx.publish();
+        self.rx.publish();
+        Ok(())
+    }
+
+    /// Whether there is a granted page of that number.
+    fn names_page(&self, reference: u32) -> bool {
+        let at = Granted { domain: self.vif.domain, reference: GrantRef(reference), offset: 0 };
+        reference >= RESERVED && ring::later::read(&*self.vif.engine, at, 1).is_some()
+    }
+
     /// Takes up to `room` frames out of the ring, and what stands between them.
     fn take(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, room: usize) -> Result<(), Breach> {
         self.metas.clear();
-        self.doubtful.clear();
         self.rests = None;
         let mut now = None;
         while chains.len() < room {
@@ -188,16 +189,14 @@ impl Queue {
                 Err(fault) => return Err(Breach::Device(fault.name())),
             };
             let len = self.pieces.iter().map(|piece| u32::from(piece.len)).sum();
-            let number = self.tx.upcoming();
-            let doubtful = self.tx_doubt.covers(number);
             let frame = match packet.what {
-                // It has its own answer in the place of the grant, which might be that of another page.
-                What::Frame(_) if doubtful && self.is_answered() => Some(Err(Drop::NotGranted)),
                 What::Frame(meta) => Some(Ok(meta)),
                 What::TooLong => Some(Err(Drop::TooManySlots)),
                 What::Overflown => Some(Err(Drop::Oversized)),
                 What::Group { join, group } => {
-                    self.vif.groups.set(group, join);
+                    if !self.vif.groups.set(group, join) {
+                        slots::refuse(&mut self.answers);
+                    }
                     None
                 }
             };
@@ -217,21 +216,12 @@ impl Queue {
                 let Some(chain) = gather.push_granted(&self.vif.engine, pieces.iter().map(granted)) else { break };
                 chains.push(chain);
                 self.metas.push(meta);
-                self.doubtful.push(doubtful);
             }
             self.tx.take(packet.slots);
             self.taken.push_back(Taken { slots: packet.slots, frame: frame.is_some(), len });
             self.responses.extend(&self.answers);
         }
         Ok(())
-    }
-
-    /// Whether the packet that was just read looks like its own response.
-    fn is_answered(&self) -> bool {
-        match (self.pieces.first(), self.answers.first()) {
-            (Some(piece), Some([answer, ..])) => piece.reference == *answer,
-            _ => false,
-        }
     }
 
     /// Gives the responses of packets that are no frames and are the oldest.
@@ -294,8 +284,7 @@ impl QueuePair for Queue {
             Some(Err(reason)) => Err(*reason),
             None => Err(Drop::BadOffload),
         };
-        let forgiven = |i: usize| self.doubtful.get(i) == Some(&true);
-        burst.examine_granted(judge, forgiven).map_err(Breach::Grant)
+        burst.examine_granted(judge).map_err(Breach::Grant)
     }
 
     fn complete(&mut self, n: usize) {
@@ -361,14 +350,13 @@ impl QueuePair for Queue {
         Ok(Put::Done)
     }
 
-    fn spoil(&mut self, token: u32) -> bool {
+    fn spoil(&mut self, token: u32) {
         // Numbers have 32 bits, of which the token has the lower half: enough to find one that is not published.
         let position = self.rx.position();
         let number = position.wrapping_sub(position.wrapping_sub(token) & 0xffff);
         if let Some(response) = self.rx.response_mut(number) {
             slots::spoil(response);
         }
-        !self.rx_doubt.covers(number)
     }
 
     fn has_room(&mut self) -> Result<bool, Breach> {

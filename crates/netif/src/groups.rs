@@ -32,15 +32,17 @@ impl Groups {
         self.only.store(only, Ordering::Relaxed);
     }
 
-    /// A group is wanted, or not any more. More than [`MOST`] are not remembered.
-    pub fn set(&self, group: Mac, join: bool) {
+    /// A group is wanted, or not any more. False: there is no room for it, there are [`MOST`] already.
+    pub fn set(&self, group: Mac, join: bool) -> bool {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         match list.iter().position(|other| *other == group) {
             Some(at) if !join => drop(list.swap_remove(at)),
-            None if join && list.len() < MOST => list.push(group),
-            _ => return,
+            None if join && list.len() == MOST => return false,
+            None if join => list.push(group),
+            _ => return true,
         }
         self.version.fetch_add(1, Ordering::Release);
+        true
     }
 
     /// Whether a frame for `dst`, a group, is wanted. Takes a lock only when the list has changed.
@@ -86,8 +88,9 @@ mod tests {
     fn the_list_is_bounded() {
         let (groups, mut view) = (Groups::default(), View::default());
         groups.set_only(true);
-        (0..200).for_each(|last| groups.set(group(last), true));
-        (0..200).for_each(|last| groups.set(group(last), true));
+        assert_eq!((0..200).filter(|last| groups.set(group(*last), true)).count(), MOST);
+        assert!(groups.set(group(0), true), "it is there");
+        assert!(groups.set(group(199), false), "it is not there");
         assert_eq!((0..200).filter(|last| groups.wants(&mut view, group(*last))).count(), MOST);
     }
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use datapath::port::Breach;
 use datapath::steer::Steer;
 use hypervisor::{Channel, DomId, GrantRef, Granted};
-use ring::copies::{Copies, Place};
 use ring::xen::BackRing;
 use ring::{Engine, Memory, Violation};
 
@@ -95,20 +94,8 @@ impl Mailbox {
 
     fn answer(&mut self, request: Slot) -> Slot {
         let (domain, engine) = (self.domain, &self.engine);
-        self.control.answer(request, |reference, len| read(&**engine, domain, GrantRef(reference), len))
+        self.control.answer(request, |reference, len| {
+            ring::later::read(&**engine, Granted { domain, reference: GrantRef(reference), offset: 0 }, len)
+        })
     }
-}
-
-/// Copies `len` bytes from the start of a granted page.
-fn read(engine: &dyn Engine, domain: DomId, reference: GrantRef, len: usize) -> Option<Vec<u8>> {
-    let mut copies = Copies::new(1, len).ok()?;
-    let (stage, to) = copies.reserve(len)?;
-    let from = Place::Granted(Granted { domain, reference, offset: 0 });
-    copies.push(from, to, u32::try_from(len).ok()?, 0).ok()?;
-    engine.run(&mut copies);
-    if copies.is_waiting() || copies.failed().next().is_some() {
-        return None;
-    }
-    let mut bytes = vec![0; len];
-    (copies.read(stage, 0, &mut bytes) == len).then_some(bytes)
 }

@@ -14,10 +14,10 @@ pub type TxSlot = [u32; 3];
 /// One slot of an Rx ring.
 pub type RxSlot = [u32; 2];
 
-/// Data slots that a packet may always have (`XEN_NETIF_NR_SLOTS_MIN`).
-pub const SLOTS: u32 = 18;
+/// Data slots that a packet may have: the first, and 18 more (netif.h asks for 18 in all; Linux' backend counts like this).
+pub const SLOTS: u32 = 1 + 18;
 /// Data slots beyond which a frontend is taken for hostile, as Linux' backend does. What lies between is dropped.
-pub const FATAL_SLOTS: u32 = 20;
+pub const FATAL_SLOTS: u32 = 1 + 20;
 /// Extra info slots of a packet: one of each type.
 const EXTRAS: u32 = 4;
 
@@ -26,6 +26,8 @@ mod flag {
     pub const TX_CSUM_BLANK: u16 = 1;
     pub const TX_MORE_DATA: u16 = 4;
     pub const TX_EXTRA_INFO: u16 = 8;
+    /// Ours, in responses only, where frontends look at nothing: it was a request.
+    pub const ANSWERED: u16 = 1 << 15;
     pub const RX_DATA_VALIDATED: u16 = 1;
     pub const RX_CSUM_BLANK: u16 = 2;
     pub const RX_MORE_DATA: u16 = 4;
@@ -218,19 +220,29 @@ pub fn next_packet(
         }
     } else {
         pieces.clear();
-        responses.iter_mut().for_each(|response| {
-            if response_status(*response) == rsp::OKAY {
-                set_status(response, rsp::ERROR);
-            }
-        });
+        refuse(responses);
     }
     Ok(Packet { slots, what })
 }
 
 /// The response to a request: its number and an outcome, in the place of the grant reference. The rest is left as it is,
-/// which no frontend minds, and helps whoever finds the ring with responses that were never published.
+/// but for a mark; frontends do not look at it. It helps whoever finds the ring with responses that were never published.
 fn response([_, place, rest]: TxSlot, status: i16) -> TxSlot {
-    [rest & 0xffff | u32::from(status as u16) << 16, place, rest]
+    [rest & 0xffff | u32::from(status as u16) << 16, place | u32::from(flag::ANSWERED) << 16, rest]
+}
+
+/// Whether what looks like a request is a response that was never published.
+pub fn is_answered([_, place, _]: TxSlot) -> bool {
+    (place >> 16) as u16 & flag::ANSWERED != 0
+}
+
+/// Makes the responses to a packet say that nothing was done for it.
+pub fn refuse(responses: &mut [TxSlot]) {
+    for response in responses {
+        if response_status(*response) == rsp::OKAY {
+            set_status(response, rsp::ERROR);
+        }
+    }
 }
 
 /// What stands in the place of extra info.

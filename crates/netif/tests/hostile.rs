@@ -300,6 +300,8 @@ fn scribbling_over_rings_does_no_harm() {
             queue.set(ring, at, value);
             queue.tx_port.notify();
             a.send(&frame(1, 3, 100, 1));
+            // Some are flooded.
+            b.received();
         }
         introduce((&a, 1), (&b, 2));
         wait(|| host.vif(&bad).is_some());

@@ -347,6 +347,16 @@ pub(crate) fn fetch_granted(
     failed.map_or(Ok(()), Err)
 }
 
+/// Copies `len` bytes from a granted page, now. `None` when they can't be had.
+pub fn read(engine: &dyn Engine, at: Granted, len: usize) -> Option<Vec<u8>> {
+    let mut copies = Copies::new(1, len).ok()?;
+    let (stage, to) = copies.reserve(len)?;
+    copies.push(Place::Granted(at), to, u32::try_from(len).ok()?, 0).ok()?;
+    run(engine, &mut copies);
+    let mut bytes = vec![0; len];
+    (copies.failed().next().is_none() && copies.read(stage, 0, &mut bytes) == len).then_some(bytes)
+}
+
 thread_local! {
     /// For bytes that are looked at in software, which is rare.
     static LOOK: RefCell<Option<Copies>> = const { RefCell::new(None) };

@@ -149,12 +149,6 @@ impl<const WORDS: usize> BackRing<WORDS> {
         }
     }
 
-    /// Number of the next request to take.
-    #[inline]
-    pub fn upcoming(&self) -> u32 {
-        self.next
-    }
-
     /// Number of the next request to respond to; numbers run through all 32 bits.
     #[inline]
     pub fn position(&self) -> u32 {

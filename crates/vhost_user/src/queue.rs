@@ -244,11 +244,10 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         put.map_err(|violation| self.reason(violation))
     }
 
-    fn spoil(&mut self, token: u32) -> bool {
+    fn spoil(&mut self, token: u32) {
         if let Some(rx) = &mut self.rx {
             rx.ring.spoil(token);
         }
-        true
     }
 
     fn has_room(&mut self) -> Result<bool, Breach> {

@@ -316,6 +316,8 @@ pub struct FrontQueue {
     pub outcomes: RefCell<Vec<i16>>,
     /// Whether pages that were received into are posted again.
     pub repost: Cell<bool>,
+    /// Frames that came without being any.
+    pub spoiled: Cell<u32>,
 }
 
 impl FrontQueue {
@@ -340,6 +342,7 @@ impl FrontQueue {
             rx_cons: Cell::new(0),
             outcomes: RefCell::default(),
             repost: Cell::new(true),
+            spoiled: Cell::new(0),
         };
         for ring in [queue.tx_ring, queue.rx_ring] {
             queue.set(ring, REQ_EVENT, 1);
@@ -543,6 +546,7 @@ impl FrontQueue {
         if self.repost.get() {
             pages.into_iter().for_each(|page| self.post(page));
         }
+        self.spoiled.set(self.spoiled.get() + u32::from(spoiled));
         (!spoiled).then_some(got)
     }
 }
