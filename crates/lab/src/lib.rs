@@ -10,3 +10,4 @@ pub mod load;
 pub mod page;
 pub mod plot;
 pub mod progress;
+pub mod xen;

@@ -2,7 +2,7 @@
 //!
 //! Commands run at the same time as others and answer when they are done, so every line carries the command's own number
 //! and the boot that it was meant for: output is never taken for another command's, and what a reset cuts off is an error.
-//! `init.sh` is the other end and describes the lines.
+//! `agent.sh` is the other end and describes the lines.
 
 use super::GuestError;
 use crate::interrupt;
@@ -26,7 +26,7 @@ pub struct Output {
 
 /// The channel, shared by the guest and its running jobs.
 #[derive(Debug)]
-pub(super) struct Agent {
+pub(crate) struct Agent {
     name: String,
     stream: Mutex<UnixStream>,
     state: Mutex<State>,
@@ -62,7 +62,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Agent {
     /// Starts to listen to the channel, and to the console.
-    pub(super) fn new(
+    pub(crate) fn new(
         name: &str,
         stream: UnixStream,
         console: impl io::Read + Send + 'static,
@@ -84,23 +84,23 @@ impl Agent {
     }
 
     /// How often the guest has come up.
-    pub(super) fn boots(&self) -> u32 {
+    pub(crate) fn boots(&self) -> u32 {
         locked(&self.state).boots
     }
 
     /// Waits until the guest has come up `boots` times in all.
-    pub(super) fn wait_for_boot(&self, boots: u32, limit: Duration) -> Result<(), GuestError> {
+    pub(crate) fn wait_for_boot(&self, boots: u32, limit: Duration) -> Result<(), GuestError> {
         self.wait("boot", limit, |state| (state.boots >= boots).then_some(Ok(())))
     }
 
     /// The end of the console's text.
-    pub(super) fn console(&self) -> String {
+    pub(crate) fn console(&self) -> String {
         let bytes = locked(&self.console);
         String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(2000)..]).replace('\r', "")
     }
 
     /// Starts a command in the guest.
-    pub(super) fn start(self: &Arc<Self>, command: &str) -> Result<Job, GuestError> {
+    pub(crate) fn start(self: &Arc<Self>, command: &str) -> Result<Job, GuestError> {
         let (boot, id) = {
             let mut state = locked(&self.state);
             state.last_id += 1;
@@ -109,6 +109,12 @@ impl Agent {
         };
         self.send(&format!("{boot} run {id} {}\n", base64(command.as_bytes())))?;
         Ok(Job { agent: Arc::clone(self), boot, id, command: command.to_owned() })
+    }
+
+    /// Ends the channel from here: what still runs in the guest counts as cut off.
+    pub(crate) fn close(&self) {
+        // An error means that it is closed already.
+        let _ = locked(&self.stream).shutdown(std::net::Shutdown::Both);
     }
 
     fn send(&self, line: &str) -> Result<(), GuestError> {
@@ -150,11 +156,14 @@ impl Agent {
 
     fn listen(&self, mut reader: impl BufRead) {
         let mut line = Vec::new();
-        // A reset may cut a line off in the middle: what is no whole line of ours is passed over.
+        // A reset may cut a line off in the middle, and where the channel is a console, the kernel speaks on it, too: what
+        // is no whole line of ours is only kept for messages.
         while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             if let Some(said) = std::str::from_utf8(&line).ok().and_then(Said::parse) {
                 locked(&self.state).hear(said);
                 self.changed.notify_all();
+            } else {
+                self.keep(&line);
             }
             line.clear();
         }
@@ -163,15 +172,19 @@ impl Agent {
     }
 
     fn keep_console(&self, mut from: impl io::Read) {
-        const KEPT: usize = 64 * 1024;
         let mut piece = [0; 4096];
         while let Ok(n @ 1..) = from.read(&mut piece) {
-            let mut kept = locked(&self.console);
-            kept.extend_from_slice(piece.get(..n).unwrap_or_default());
-            if kept.len() > 2 * KEPT {
-                let surplus = kept.len() - KEPT;
-                kept.drain(..surplus);
-            }
+            self.keep(piece.get(..n).unwrap_or_default());
+        }
+    }
+
+    fn keep(&self, text: &[u8]) {
+        const KEPT: usize = 64 * 1024;
+        let mut kept = locked(&self.console);
+        kept.extend_from_slice(text);
+        if kept.len() > 2 * KEPT {
+            let surplus = kept.len() - KEPT;
+            kept.drain(..surplus);
         }
     }
 }
@@ -338,6 +351,24 @@ mod tests {
         let job = agent.start("next").unwrap();
         guest.write_all(b"done b1 2 0 Zm9v\ndone b2 2 7 \n").unwrap();
         assert_eq!(job.wait(LIMIT).unwrap(), Output { code: 7, text: String::new() });
+    }
+
+    #[test]
+    fn what_is_no_line_of_ours_counts_as_console() {
+        let (agent, mut guest) = pair();
+        guest.write_all(b"[    0.5] Kernel panic\nhello b1\n").unwrap();
+        agent.wait_for_boot(1, LIMIT).unwrap();
+        assert_eq!(agent.console(), "[    0.5] Kernel panic\n");
+    }
+
+    #[test]
+    fn closing_the_channel_ends_what_ran() {
+        let (agent, mut guest) = pair();
+        guest.write_all(b"hello b1\n").unwrap();
+        agent.wait_for_boot(1, LIMIT).unwrap();
+        let job = agent.start("long").unwrap();
+        agent.close();
+        assert!(matches!(job.wait(LIMIT), Err(GuestError::Ended { .. })));
     }
 
     #[test]

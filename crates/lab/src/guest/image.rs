@@ -9,6 +9,8 @@ use std::process::Command;
 
 /// The first process of a guest.
 const INIT: &str = include_str!("init.sh");
+/// What it becomes.
+const AGENT: &str = include_str!("agent.sh");
 /// Host programs that a guest gets, with the libraries that they are linked to.
 const PROGRAMS: [&str; 2] = ["iperf", "ethtool"];
 /// Modules that a guest loads, after those that they depend on.
@@ -33,8 +35,10 @@ impl Image {
     /// When something that it is made of is missing, or the cache cannot be written.
     pub fn prepare(cache: &Path) -> Result<Image, GuestError> {
         let root = cache.join("kernel");
-        let version = std::fs::read_to_string(root.join("version"))
-            .map_err(|_| GuestError::Missing { what: format!("a guest kernel in {}", cache.display()) })?;
+        let version = std::fs::read_to_string(root.join("version")).map_err(|_| GuestError::Missing {
+            what: format!("a guest kernel in {}", cache.display()),
+            part: "guests",
+        })?;
         let version = version.trim();
         let kernel = root.join(format!("boot/vmlinuz-{version}"));
         let tree = Tree::of(&root, version)?;
@@ -91,7 +95,7 @@ impl Tree {
 
     /// A text that changes when anything does that the initramfs is made of.
     fn fingerprint(&self) -> Result<String, GuestError> {
-        let mut text = format!("{INIT}\n{:?}\n", self.order);
+        let mut text = format!("{INIT}\n{AGENT}\n{:?}\n", self.order);
         for (name, path) in &self.files {
             let meta = std::fs::metadata(path).map_err(|source| GuestError::File { path: path.clone(), source })?;
             let changed =
@@ -108,6 +112,7 @@ impl Tree {
             archive.folder(folder);
         }
         archive.file("init", 0o755, INIT.as_bytes());
+        archive.file("agent", 0o755, AGENT.as_bytes());
         archive.link("bin/sh", "busybox");
         let order: String = self.order.iter().map(|name| format!("{name}\n")).collect();
         archive.file("modules/order", 0o644, order.as_bytes());
@@ -126,7 +131,7 @@ fn find(program: &str) -> Result<PathBuf, GuestError> {
         .chain(SBIN.map(PathBuf::from))
         .map(|folder| folder.join(program))
         .find(|path| path.is_file())
-        .ok_or_else(|| GuestError::Missing { what: program.into() })
+        .ok_or_else(|| GuestError::Missing { what: program.into(), part: "guests" })
 }
 
 fn output(program: &str, args: &[&OsStr]) -> Result<String, GuestError> {

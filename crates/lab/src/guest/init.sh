@@ -1,10 +1,5 @@
 #!/bin/sh
-# The first and only process of a lab guest: loads the drivers, then runs what the host sends over the agent port.
-#
-# From the host, one line each:      <boot> run <id> <base64 of a shell command>     <boot> stop <id>
-# To the host, one line each:        hello <boot>     done <boot> <id> <exit code> <base64 of the output>
-# What waits here waits with usleep: a sleep that is seen is a job's.
-# <boot> names this boot, so that nothing said before a reset is taken for something said after it.
+# The first and only process of a lab guest: loads the drivers, then becomes the agent that the host drives it by.
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/root
 mount -t proc proc /proc
@@ -17,50 +12,4 @@ done </modules/order
 ip link set lo up
 
 until port=$(ls /dev/vport*p1 2>/dev/null); do usleep 100000; done
-boot=$(cat /proc/sys/kernel/random/boot_id)
-exec 3<>"$port"
-printf '\nhello %s\n' "$boot" >&3
-
-run() {
-  base64 -d >"/tmp/run.$1" <<END
-$2
-END
-  setsid sh "/tmp/run.$1" >"/tmp/out.$1" 2>&1 </dev/null 3>&- &
-  echo $! >"/tmp/pid.$1"
-  wait $!
-  code=$?
-  # One answer at a time: a long one takes several writes.
-  until mkdir /tmp/answering 2>/dev/null; do usleep 10000; done
-  {
-    printf 'done %s %s %s ' "$boot" "$1" "$code"
-    tail -c 1000000 "/tmp/out.$1" | base64 -w 0
-    echo
-  } >&3
-  rmdir /tmp/answering
-  rm -f "/tmp/run.$1" "/tmp/out.$1" "/tmp/pid.$1"
-}
-
-# Again and again, because the job may be so new that it has no process group yet.
-stop() {
-  while [ -e "/tmp/pid.$1" ]; do
-    pid=$(cat "/tmp/pid.$1") && [ -n "$pid" ] && kill -9 "-$pid"
-    usleep 50000
-  done 2>/dev/null
-}
-
-agent() {
-  while read -r whose verb id text <&3; do
-    [ "$whose" = "$boot" ] || continue
-    case $verb in
-      run)
-        : >"/tmp/pid.$id"
-        run "$id" "$text" &
-        ;;
-      stop) stop "$id" & ;;
-    esac
-  done
-}
-
-# Orphans come to this process when they end, and wait buries them.
-agent &
-wait
+. /agent

@@ -5,7 +5,7 @@
 //! it dies with the process that started it.
 
 mod accel;
-mod agent;
+pub(crate) mod agent;
 mod image;
 mod machine;
 mod namespace;
@@ -28,10 +28,12 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// Something that the image is made of is not installed or not downloaded.
-    #[error("{what} is missing: run scripts/deps guests")]
+    #[error("{what} is missing: run scripts/deps {part}")]
     Missing {
         /// A command, or what the file holds.
         what: String,
+        /// What the script installs it with.
+        part: &'static str,
     },
     /// A tool that the image or a namespace is made with failed.
     #[error("{tool} failed: {stderr}")]

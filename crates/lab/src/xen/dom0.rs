@@ -1,0 +1,232 @@
+//! The host: QEMU's command line, its life, and dom0's shell.
+
+use super::domain::{Domain, DomainSpec};
+use super::testbed::Testbed;
+use crate::guest::agent::Agent;
+use crate::guest::{GuestError, Job, Kept, Output};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Longest boot, and longest small task in dom0, on a machine that does much else at the same time.
+pub(super) const PATIENCE: Duration = Duration::from_secs(240);
+/// Guests that can be there at the same time: each has a channel, beside dom0's own.
+const MOST_DOMAINS: u16 = 8;
+
+/// What the host is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Its processors. One when instructions are counted.
+    pub cpus: u16,
+    /// Its memory in MiB.
+    pub memory: u32,
+    /// dom0's part of that.
+    pub dom0_memory: u32,
+    /// Time in it is the number of instructions that it executed, 2 ns each. So what is measured in it does not depend on
+    /// what else the machine below does; but it has one processor, and is several times slower.
+    pub counted: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { cpus: 2, memory: 2560, dom0_memory: 1024, counted: false }
+    }
+}
+
+/// A Xen host that runs; its shell is dom0's. It is killed when the last copy of this handle goes.
+#[derive(Clone, Debug)]
+pub struct Dom0(Arc<Host>);
+
+#[derive(Debug)]
+struct Host {
+    agent: Arc<Agent>,
+    /// Numbers of channels that no domain uses.
+    free: Mutex<Vec<u16>>,
+    // In this order: QEMU goes before the folder that it uses.
+    process: Mutex<Kept>,
+    dir: TempDir,
+}
+
+impl Dom0 {
+    /// Boots a host, and waits until dom0 is up: its store and its consoles are there, nothing serves vifs. The host
+    /// lives no longer than the thread that calls this.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started, or dom0 does not come up.
+    pub fn boot(testbed: &Testbed, options: &Options) -> Result<Dom0, GuestError> {
+        let failed = |what| move |source| GuestError::Channel { what, source };
+        let dir = tempfile::Builder::new().prefix("ringmain-xen-").tempdir().map_err(failed("cannot make a folder"))?;
+        std::fs::create_dir(dir.path().join("share")).map_err(failed("cannot make a folder"))?;
+
+        let failed = failed("cannot start QEMU");
+        let (ours, agent_end) = UnixStream::pair().map_err(failed)?;
+        let (console, console_end) = io::pipe().map_err(failed)?;
+        let mut command = Kept::command("qemu-system-x86_64");
+        command.args(arguments(testbed, options, dir.path()));
+        // The agent's channel on 0, the console and QEMU's own messages on 2.
+        command.stdin(Stdio::from(OwnedFd::from(agent_end))).stdout(Stdio::null()).stderr(Stdio::from(console_end));
+        let process = Kept::start(&mut command).map_err(failed)?;
+        // The command holds QEMU's ends of the channels: while they are open here, a dead QEMU would look alive.
+        drop(command);
+        let agent = Agent::new("dom0", ours, console).map_err(failed)?;
+
+        let free = Mutex::new((0..MOST_DOMAINS).rev().collect());
+        let dom0 = Dom0(Arc::new(Host { agent, free, process: Mutex::new(process), dir }));
+        dom0.0.agent.wait_for_boot(1, PATIENCE)?;
+        Ok(dom0)
+    }
+
+    /// Runs a shell command in dom0 and waits for its end.
+    ///
+    /// # Errors
+    /// See [`Job::wait`]. That the command itself fails is no error.
+    pub fn run(&self, command: &str, limit: Duration) -> Result<Output, GuestError> {
+        self.spawn(command)?.wait(limit)
+    }
+
+    /// Runs a shell command in dom0 that must succeed, and gives what it printed.
+    ///
+    /// # Errors
+    /// See [`Job::wait`]; and when the command's exit code is not 0.
+    pub fn must(&self, command: &str, limit: Duration) -> Result<String, GuestError> {
+        let Output { code, text } = self.run(command, limit)?;
+        if code == 0 {
+            return Ok(text);
+        }
+        Err(GuestError::Failed { name: "dom0".into(), command: command.into(), code, text })
+    }
+
+    /// Starts a shell command in dom0. Several may run at the same time.
+    ///
+    /// # Errors
+    /// When the channel broke.
+    pub fn spawn(&self, command: &str) -> Result<Job, GuestError> {
+        self.0.agent.start(command)
+    }
+
+    /// Copies a file of this machine into dom0.
+    ///
+    /// # Errors
+    /// When it cannot be read, or dom0 has no room for it.
+    pub fn copy(&self, from: &Path, to: &str) -> Result<(), GuestError> {
+        self.through_share(to, |shared| std::fs::copy(from, shared).map(drop), from)
+    }
+
+    /// Writes a file in dom0.
+    ///
+    /// # Errors
+    /// When dom0 has no room for it.
+    pub fn write(&self, to: &str, content: &str) -> Result<(), GuestError> {
+        self.through_share(to, |shared| std::fs::write(shared, content), Path::new(to))
+    }
+
+    fn through_share(
+        &self,
+        to: &str,
+        put: impl FnOnce(&Path) -> io::Result<()>,
+        named: &Path,
+    ) -> Result<(), GuestError> {
+        let failed = |source| GuestError::File { path: named.to_owned(), source };
+        let shared = tempfile::NamedTempFile::new_in(self.0.dir.path().join("share")).map_err(failed)?;
+        put(shared.path()).map_err(failed)?;
+        let name = shared.path().file_name().unwrap_or_default().to_string_lossy();
+        // A running program's file cannot be written to, but replaced.
+        self.must(&format!("mkdir -p $(dirname {to}) && cp --remove-destination /share/{name} {to}"), PATIENCE)?;
+        Ok(())
+    }
+
+    /// Creates a stock guest. It boots meanwhile; [`Domain::ready`] waits for the end of that.
+    ///
+    /// # Errors
+    /// When `xl create` fails: nobody serves the vifs, say.
+    pub fn create(&self, spec: &DomainSpec) -> Result<Domain, GuestError> {
+        Domain::create(self, spec)
+    }
+
+    /// The end of what Xen's and dom0's console, and QEMU, printed.
+    pub fn console(&self) -> String {
+        self.0.agent.console()
+    }
+
+    /// QEMU's process id.
+    pub fn id(&self) -> u32 {
+        self.0.process.lock().unwrap_or_else(PoisonError::into_inner).id()
+    }
+
+    /// Takes a channel for a domain: its number, and our end.
+    pub(super) fn channel(&self) -> Result<(u16, UnixStream), GuestError> {
+        let failed = |source| GuestError::Channel { what: "no channel to the guest", source };
+        let number = self.free().pop().ok_or_else(|| failed(io::ErrorKind::QuotaExceeded.into()))?;
+        match UnixStream::connect(channel(self.0.dir.path(), number)) {
+            Ok(stream) => Ok((number, stream)),
+            Err(error) => {
+                self.give_back(number);
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// Gives the channel of a domain that is gone to the next.
+    pub(super) fn give_back(&self, number: u16) {
+        self.free().push(number);
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<u16>> {
+        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where dom0 finds the channel with this number.
+pub(super) fn port(number: u16) -> String {
+    format!("/dev/vport*p{}", number + 2)
+}
+
+/// Where we find it.
+fn channel(dir: &Path, number: u16) -> std::path::PathBuf {
+    dir.join(format!("{number}.sock"))
+}
+
+fn arguments(testbed: &Testbed, options: &Options, dir: &Path) -> Vec<OsString> {
+    let quoted = |path: &Path| path.to_string_lossy().replace(',', ",,");
+    let Options { cpus, memory, dom0_memory, counted } = *options;
+    let mut args: Vec<String> = Vec::new();
+    let mut add = |more: &[&str]| args.extend(more.iter().map(|arg| (*arg).to_owned()));
+    if counted {
+        add(&["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-smp", "1"]);
+    } else {
+        add(&["-accel", "tcg,thread=multi", "-smp", &cpus.to_string()]);
+    }
+    // dom0 does not boot on a processor that can more (-cpu max). Nested page tables are what PVH guests need.
+    add(&["-cpu", "qemu64,+npt", "-m", &memory.to_string()]);
+    add(&["-nodefaults", "-display", "none", "-no-reboot", "-name", "xen", "-serial", "file:/dev/fd/2"]);
+    add(&[
+        "-append",
+        &format!("console=com1 com1=115200,8n1 dom0_mem={dom0_memory}M,max:{dom0_memory}M noreboot"),
+        "-drive",
+        &format!("file={},if=virtio,format=raw,snapshot=on", quoted(&testbed.disk)),
+        "-virtfs",
+        &format!("local,path={},mount_tag=share,security_model=none", quoted(&dir.join("share"))),
+        "-device",
+        &format!("virtio-serial-pci,max_ports={}", MOST_DOMAINS + 2),
+        "-chardev",
+        "socket,id=agent,fd=0",
+        "-device",
+        "virtserialport,chardev=agent,nr=1",
+    ]);
+    for number in 0..MOST_DOMAINS {
+        let path = quoted(&channel(dir, number));
+        add(&["-chardev", &format!("socket,id=domain{number},path={path},server=on,wait=off")]);
+        add(&["-device", &format!("virtserialport,chardev=domain{number},nr={}", number + 2)]);
+    }
+    let first = quoted(&testbed.first);
+    let modules = format!("{} console=hvc0 panic=-1 loglevel=4,{first}", quoted(&testbed.kernel));
+    let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+    args.extend(["-kernel".into(), testbed.xen.clone().into(), "-initrd".into(), modules.into()]);
+    args
+}

@@ -1,0 +1,220 @@
+//! A stock Linux guest on the host: as `xl create` makes it, driven through its console.
+
+use super::dom0::{Dom0, PATIENCE, port};
+use crate::guest::agent::Agent;
+use crate::guest::{GuestError, Job, Output};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a guest is virtualised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// By a kernel that knows that it runs on Xen.
+    #[default]
+    Pv,
+    /// By the processor, with Xen's own devices. Slower here, where the processor's part is emulated, too.
+    Pvh,
+}
+
+/// What a guest is like.
+#[derive(Clone, Debug)]
+pub struct DomainSpec {
+    /// Its name.
+    pub name: String,
+    /// How it is virtualised.
+    pub kind: Kind,
+    /// Virtual CPUs: its frontend takes no more queues, unless `max_queues` says so.
+    pub cpus: u16,
+    /// Memory in MiB.
+    pub memory: u32,
+    /// The parameter of its frontend's module.
+    pub max_queues: Option<u16>,
+    /// Its vifs as in `xl.cfg`, such as `script=vif-ringmain,mac=00:16:3e:00:00:01`: eth0, eth1, ... in the guest.
+    pub vifs: Vec<String>,
+}
+
+impl DomainSpec {
+    /// A PV guest with two CPUs, 160 MiB and no vif.
+    pub fn new(name: &str) -> DomainSpec {
+        let kind = Kind::default();
+        DomainSpec { name: name.into(), kind, cpus: 2, memory: 160, max_queues: None, vifs: Vec::new() }
+    }
+
+    /// The same with one more vif.
+    #[must_use]
+    pub fn vif(mut self, vif: &str) -> DomainSpec {
+        self.vifs.push(vif.into());
+        self
+    }
+
+    /// The configuration that `xl create` reads.
+    fn config(&self) -> String {
+        let DomainSpec { name, kind, cpus, memory, max_queues, vifs } = self;
+        let kind = match kind {
+            Kind::Pv => "pv",
+            Kind::Pvh => "pvh",
+        };
+        let mut extra = String::from("console=hvc0 panic=-1 loglevel=4");
+        if let Some(queues) = max_queues {
+            // Writing to a string does not fail.
+            let _ = write!(extra, " max_queues={queues}");
+        }
+        let vifs: Vec<String> = vifs.iter().map(|vif| format!("'{vif}'")).collect();
+        format!(
+            "name = \"{name}\"\ntype = \"{kind}\"\nvcpus = {cpus}\nmemory = {memory}\n\
+             kernel = \"/guest/vmlinux\"\nramdisk = \"/guest/guest.cpio.gz\"\nextra = \"{extra}\"\nvif = [ {} ]\n\
+             on_poweroff = \"destroy\"\non_reboot = \"destroy\"\non_crash = \"destroy\"\n",
+            vifs.join(", ")
+        )
+    }
+}
+
+/// A guest that was created. It is destroyed when this value goes.
+#[derive(Debug)]
+pub struct Domain {
+    dom0: Dom0,
+    name: String,
+    id: u16,
+    agent: Arc<Agent>,
+    /// The channel between its console and us, and what carries it in dom0.
+    channel: u16,
+    relay: Option<Job>,
+    destroyed: bool,
+}
+
+impl Domain {
+    pub(super) fn create(dom0: &Dom0, spec: &DomainSpec) -> Result<Domain, GuestError> {
+        let name = &spec.name;
+        let config = format!("/tmp/{name}.cfg");
+        dom0.write(&config, &spec.config())?;
+        dom0.must(&format!("xl create -q {config}"), PATIENCE)?;
+        let id = dom0.must(&format!("xl domid {name}"), PATIENCE)?;
+        let id = id.trim().parse().map_err(|_| GuestError::Failed {
+            name: "dom0".into(),
+            command: "xl domid".into(),
+            code: 0,
+            text: id.clone(),
+        })?;
+        Self::attach(dom0, name, id).inspect_err(|_| {
+            // What went wrong first is what is told.
+            let _ = dom0.run(&format!("xl destroy {name}"), PATIENCE);
+        })
+    }
+
+    fn attach(dom0: &Dom0, name: &str, id: u16) -> Result<Domain, GuestError> {
+        let (channel, stream) = dom0.channel()?;
+        let give_back = || dom0.give_back(channel);
+        let agent = Agent::new(name, stream, std::io::empty())
+            .map_err(|source| GuestError::Channel { what: "no channel to the guest", source })
+            .inspect_err(|_| give_back())?;
+        // What is read from the channel before the host's end is noticed is the end of a file: thus once more.
+        let relay = format!(
+            "until tty=$(xenstore-read /local/domain/{id}/console/tty) && [ -c \"$tty\" ]; do usleep 50000; done\n\
+             exec 4<>$(echo {})\n\
+             cat <\"$tty\" >&4 &\n\
+             while [ -c \"$tty\" ]; do cat <&4; usleep 20000; done >\"$tty\"",
+            port(channel)
+        );
+        let relay = dom0.spawn(&relay).inspect_err(|_| give_back())?;
+        let (dom0, name) = (dom0.clone(), name.to_owned());
+        Ok(Domain { dom0, name, id, agent, channel, relay: Some(relay), destroyed: false })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number. The vif with handle 0 is `vifID.0`.
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Waits until it is up.
+    ///
+    /// # Errors
+    /// When that takes longer than `limit`.
+    pub fn ready(&self, limit: Duration) -> Result<(), GuestError> {
+        self.agent.wait_for_boot(1, limit)
+    }
+
+    /// Runs a shell command in it and waits for its end.
+    ///
+    /// # Errors
+    /// See [`Job::wait`]. That the command itself fails is no error.
+    pub fn run(&self, command: &str, limit: Duration) -> Result<Output, GuestError> {
+        self.spawn(command)?.wait(limit)
+    }
+
+    /// Runs a shell command that must succeed, and gives what it printed.
+    ///
+    /// # Errors
+    /// See [`Job::wait`]; and when the command's exit code is not 0.
+    pub fn must(&self, command: &str, limit: Duration) -> Result<String, GuestError> {
+        let Output { code, text } = self.run(command, limit)?;
+        if code == 0 {
+            return Ok(text);
+        }
+        Err(GuestError::Failed { name: self.name.clone(), command: command.into(), code, text })
+    }
+
+    /// Starts a shell command in it. Several may run at the same time.
+    ///
+    /// # Errors
+    /// When it is not up.
+    pub fn spawn(&self, command: &str) -> Result<Job, GuestError> {
+        self.agent.start(command)
+    }
+
+    /// The end of what its kernel printed.
+    pub fn console(&self) -> String {
+        self.agent.console()
+    }
+
+    /// `xl destroy`, and the end of what ran in it.
+    ///
+    /// # Errors
+    /// When the toolstack fails.
+    pub fn destroy(mut self) -> Result<(), GuestError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), GuestError> {
+        self.destroyed = true;
+        // By number: another domain may have the name by now.
+        let result = self.dom0.must(&format!("xl destroy {0} || ! xl domname {0}", self.id), PATIENCE);
+        self.agent.close();
+        if let Some(relay) = self.relay.take()
+            && relay.stop(PATIENCE).is_ok()
+        {
+            self.dom0.give_back(self.channel);
+        }
+        result.map(drop)
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        if !self.destroyed {
+            // An error means that dom0 is gone, and the domain with it, or that nobody wants to wait any more.
+            let _ = self.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vifs_and_queues_are_in_the_configuration() {
+        let spec = DomainSpec { max_queues: Some(4), kind: Kind::Pvh, ..DomainSpec::new("a") };
+        let text = spec.vif("script=vif-ringmain,mac=00:16:3e:00:00:01").vif("script=vif-ringmain").config();
+        assert!(
+            text.contains("vif = [ 'script=vif-ringmain,mac=00:16:3e:00:00:01', 'script=vif-ringmain' ]"),
+            "{text}"
+        );
+        assert!(text.contains("type = \"pvh\"") && text.contains(" max_queues=4\""), "{text}");
+    }
+}

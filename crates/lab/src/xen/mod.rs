@@ -1,0 +1,16 @@
+//! A real Xen host under QEMU: the hypervisor, a Linux dom0 that is driven command by command, and stock Linux guests in
+//! it, driven through their consoles.
+//!
+//! [`Testbed`] is what `scripts/xen` built, [`Dom0`] a host that runs, [`Domain`] a guest on it, [`Service`] the daemon in
+//! dom0. Nothing of it needs KVM: the processor is emulated, its virtualisation for PVH guests included, and nothing is
+//! kept: dom0's disk is a snapshot, and the host dies with the process that started it.
+
+mod dom0;
+mod domain;
+mod service;
+mod testbed;
+
+pub use dom0::{Dom0, Options};
+pub use domain::{Domain, DomainSpec, Kind};
+pub use service::{CONFIGURATION, LOG, Service};
+pub use testbed::Testbed;

@@ -1,0 +1,123 @@
+//! The daemon in dom0, with its hotplug script.
+
+use super::dom0::{Dom0, PATIENCE};
+use crate::guest::{GuestError, Job};
+use control::api::{PortReport, Stats};
+use serde::de::DeserializeOwned;
+use std::path::Path;
+
+/// The project's hotplug script, where the toolstack looks for it.
+const SCRIPT: &str = include_str!("../../../../xen/vif-ringmain");
+/// Where the daemon's configuration stands in dom0.
+pub const CONFIGURATION: &str = "/tmp/ringmain.toml";
+/// Where its log stands in dom0. Another daemon after it adds to it.
+pub const LOG: &str = "/tmp/ringmain.log";
+
+impl Dom0 {
+    /// Puts the `ringmain` command and its hotplug script in place, and loads the modules.
+    ///
+    /// # Errors
+    /// When the command does not run in dom0: it may be linked to a C library newer than dom0's.
+    pub fn install(&self, binary: &Path) -> Result<(), GuestError> {
+        self.copy(binary, "/usr/local/bin/ringmain")?;
+        self.write("/etc/xen/scripts/vif-ringmain", SCRIPT)?;
+        self.must("chmod 755 /etc/xen/scripts/vif-ringmain /usr/local/bin/ringmain", PATIENCE)?;
+        let said = self.run("ringmain --version", PATIENCE)?;
+        if said.text.contains("GLIBC") {
+            return Err(GuestError::Tool {
+                tool: "ringmain in dom0".into(),
+                stderr: format!("dom0 is a Debian 12, and this command was built on something newer: {}", said.text),
+            });
+        }
+        self.must("ringmain --version", PATIENCE).map(drop)
+    }
+
+    /// Starts the daemon with this configuration, and waits until it listens.
+    ///
+    /// # Errors
+    /// When it ends at once, or does not answer.
+    pub fn serve(&self, config: &str) -> Result<Service, GuestError> {
+        self.write(CONFIGURATION, config)?;
+        self.go_on()
+    }
+
+    /// Starts the daemon with the configuration that it had, and waits until it listens.
+    ///
+    /// # Errors
+    /// When it ends at once, or does not answer.
+    pub fn go_on(&self) -> Result<Service, GuestError> {
+        let command =
+            format!("echo $$ >/run/ringmain.pid; exec ringmain serve --config {CONFIGURATION} --log info >>{LOG} 2>&1");
+        self.must("rm -f /run/ringmain.pid /run/ringmain/control.sock", PATIENCE)?;
+        let service = Service { dom0: self.clone(), job: Some(self.spawn(&command)?) };
+        let listens = format!(
+            "until ringmain port list >/dev/null 2>&1; do\n\
+             if [ -e /run/ringmain.pid ] && ! [ -d /proc/$(cat /run/ringmain.pid) ]; then tail -n 5 {LOG}; exit 1; fi\n\
+             usleep 50000; done"
+        );
+        self.must(&listens, PATIENCE)?;
+        Ok(service)
+    }
+}
+
+/// The daemon, running in dom0. It is killed when this value goes, in the manner of `kill -9`: guests stay connected.
+#[derive(Debug)]
+pub struct Service {
+    dom0: Dom0,
+    job: Option<Job>,
+}
+
+impl Service {
+    /// Kills it at once.
+    ///
+    /// # Errors
+    /// When dom0 does not answer.
+    pub fn kill(mut self) -> Result<(), GuestError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), GuestError> {
+        self.job.take().map_or(Ok(()), |job| job.stop(PATIENCE).map(drop))
+    }
+
+    /// Its counters.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn stats(&self) -> Result<Stats, GuestError> {
+        self.ask("ringmain stats --json")
+    }
+
+    /// All its ports.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn ports(&self) -> Result<Vec<PortReport>, GuestError> {
+        self.ask("ringmain port list --json")
+    }
+
+    /// What it logged so far, the daemons before it included.
+    ///
+    /// # Errors
+    /// When dom0 does not answer.
+    pub fn log(&self) -> Result<String, GuestError> {
+        self.dom0.must(&format!("cat {LOG}"), PATIENCE)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, command: &str) -> Result<T, GuestError> {
+        let text = self.dom0.must(command, PATIENCE)?;
+        serde_json::from_str(&text).map_err(|error| GuestError::Failed {
+            name: "dom0".into(),
+            command: command.into(),
+            code: 0,
+            text: format!("{error}: {text}"),
+        })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // An error means that dom0 is gone, and the daemon with it.
+        let _ = self.end();
+    }
+}
