@@ -6,7 +6,7 @@ mod point;
 mod report;
 
 use crate::daemon::DaemonError;
-use crate::guest::{Accel, Guest, GuestError, Image, Mac, Nic, Spec};
+use crate::guest::{Accel, Guest, GuestError, Image, Mac, Nic, Shell, Spec};
 use crate::interrupt;
 use crate::progress::Progress;
 use fabric::Fabric;

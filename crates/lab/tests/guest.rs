@@ -1,6 +1,6 @@
 //! A real guest and its command channel. Needs root and `scripts/deps guests`; run by `make test`.
 
-use lab::guest::{Accel, Guest, GuestError, Image, Output, Spec};
+use lab::guest::{Accel, Guest, GuestError, Image, Output, Shell, Spec};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::{DemoError, MOST_QUEUES, Over, PATIENCE};
 use crate::daemon::Daemon;
-use crate::guest::{Guest, Link, Namespace};
+use crate::guest::{Guest, Link, Namespace, Shell};
 
 /// A fabric that two guests can be attached to.
 pub(super) enum Fabric {

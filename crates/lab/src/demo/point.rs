@@ -3,7 +3,7 @@
 use super::fabric::{Fabric, QueueCount};
 use super::{ADDRESSES, Args, DemoError, PATIENCE};
 use crate::cpu::Moment;
-use crate::guest::{Guest, GuestError};
+use crate::guest::{Guest, GuestError, Shell};
 use crate::interrupt;
 use crate::progress::Progress;
 use std::fmt::Write;

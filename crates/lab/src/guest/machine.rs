@@ -2,7 +2,7 @@
 
 use super::agent::Agent;
 use super::qmp::Qmp;
-use super::{Accel, GuestError, Image, Job, Kept, Namespace, Output};
+use super::{Accel, GuestError, Image, Job, Kept, Namespace, Shell};
 use frame::Mac;
 use serde_json::json;
 use std::ffi::OsString;
@@ -144,45 +144,12 @@ impl Guest {
         })
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Waits until it is up.
     ///
     /// # Errors
     /// When it ends instead, or takes longer than `limit`.
     pub fn ready(&self, limit: Duration) -> Result<(), GuestError> {
         self.agent.wait_for_boot(1, limit)
-    }
-
-    /// Runs a shell command in it and waits for its end.
-    ///
-    /// # Errors
-    /// See [`Job::wait`]. That the command itself fails is no error.
-    pub fn run(&self, command: &str, limit: Duration) -> Result<Output, GuestError> {
-        self.spawn(command)?.wait(limit)
-    }
-
-    /// Runs a shell command that must succeed, and gives what it printed.
-    ///
-    /// # Errors
-    /// See [`Job::wait`]; and when the command's exit code is not 0.
-    pub fn must(&self, command: &str, limit: Duration) -> Result<String, GuestError> {
-        let Output { code, text } = self.run(command, limit)?;
-        if code == 0 {
-            return Ok(text);
-        }
-        Err(GuestError::Failed { name: self.name.clone(), command: command.into(), code, text })
-    }
-
-    /// Starts a shell command in it. Several may run at the same time.
-    ///
-    /// # Errors
-    /// When the guest is not up, or its channel broke.
-    pub fn spawn(&self, command: &str) -> Result<Job, GuestError> {
-        self.agent.start(command)
     }
 
     /// Resets it as its reset button would, and waits until it is up again.
@@ -214,6 +181,16 @@ impl Guest {
     /// QEMU's process id.
     pub fn id(&self) -> u32 {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).id()
+    }
+}
+
+impl Shell for Guest {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn spawn(&self, command: &str) -> Result<Job, GuestError> {
+        self.agent.start(command)
     }
 }
 

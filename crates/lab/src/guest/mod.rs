@@ -11,6 +11,7 @@ mod machine;
 mod namespace;
 mod process;
 mod qmp;
+mod shell;
 
 pub use accel::Accel;
 pub use agent::{Job, Output};
@@ -19,6 +20,7 @@ pub use image::Image;
 pub use machine::{Guest, Link, Nic, Spec};
 pub use namespace::Namespace;
 pub use process::Kept;
+pub use shell::Shell;
 
 use std::io;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 use super::domain::{Domain, DomainSpec};
 use super::testbed::Testbed;
 use crate::guest::agent::Agent;
-use crate::guest::{GuestError, Job, Kept, Output};
+use crate::guest::{GuestError, Job, Kept, Shell};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -82,34 +82,6 @@ impl Dom0 {
         Ok(dom0)
     }
 
-    /// Runs a shell command in dom0 and waits for its end.
-    ///
-    /// # Errors
-    /// See [`Job::wait`]. That the command itself fails is no error.
-    pub fn run(&self, command: &str, limit: Duration) -> Result<Output, GuestError> {
-        self.spawn(command)?.wait(limit)
-    }
-
-    /// Runs a shell command in dom0 that must succeed, and gives what it printed.
-    ///
-    /// # Errors
-    /// See [`Job::wait`]; and when the command's exit code is not 0.
-    pub fn must(&self, command: &str, limit: Duration) -> Result<String, GuestError> {
-        let Output { code, text } = self.run(command, limit)?;
-        if code == 0 {
-            return Ok(text);
-        }
-        Err(GuestError::Failed { name: "dom0".into(), command: command.into(), code, text })
-    }
-
-    /// Starts a shell command in dom0. Several may run at the same time.
-    ///
-    /// # Errors
-    /// When the channel broke.
-    pub fn spawn(&self, command: &str) -> Result<Job, GuestError> {
-        self.0.agent.start(command)
-    }
-
     /// Copies a file of this machine into dom0.
     ///
     /// # Errors
@@ -179,6 +151,16 @@ impl Dom0 {
 
     fn free(&self) -> std::sync::MutexGuard<'_, Vec<u16>> {
         self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shell for Dom0 {
+    fn name(&self) -> &str {
+        "dom0"
+    }
+
+    fn spawn(&self, command: &str) -> Result<Job, GuestError> {
+        self.0.agent.start(command)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::dom0::{Dom0, PATIENCE, port};
 use crate::guest::agent::Agent;
-use crate::guest::{GuestError, Job, Output};
+use crate::guest::{GuestError, Job, Shell};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,11 +121,6 @@ impl Domain {
         Ok(Domain { dom0, name, id, agent, channel, relay: Some(relay), destroyed: false })
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Its number. The vif with handle 0 is `vifID.0`.
     pub fn id(&self) -> u16 {
         self.id
@@ -137,34 +132,6 @@ impl Domain {
     /// When that takes longer than `limit`.
     pub fn ready(&self, limit: Duration) -> Result<(), GuestError> {
         self.agent.wait_for_boot(1, limit)
-    }
-
-    /// Runs a shell command in it and waits for its end.
-    ///
-    /// # Errors
-    /// See [`Job::wait`]. That the command itself fails is no error.
-    pub fn run(&self, command: &str, limit: Duration) -> Result<Output, GuestError> {
-        self.spawn(command)?.wait(limit)
-    }
-
-    /// Runs a shell command that must succeed, and gives what it printed.
-    ///
-    /// # Errors
-    /// See [`Job::wait`]; and when the command's exit code is not 0.
-    pub fn must(&self, command: &str, limit: Duration) -> Result<String, GuestError> {
-        let Output { code, text } = self.run(command, limit)?;
-        if code == 0 {
-            return Ok(text);
-        }
-        Err(GuestError::Failed { name: self.name.clone(), command: command.into(), code, text })
-    }
-
-    /// Starts a shell command in it. Several may run at the same time.
-    ///
-    /// # Errors
-    /// When it is not up.
-    pub fn spawn(&self, command: &str) -> Result<Job, GuestError> {
-        self.agent.start(command)
     }
 
     /// The end of what its kernel printed.
@@ -191,6 +158,16 @@ impl Domain {
             self.dom0.give_back(self.channel);
         }
         result.map(drop)
+    }
+}
+
+impl Shell for Domain {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn spawn(&self, command: &str) -> Result<Job, GuestError> {
+        self.agent.start(command)
     }
 }
 

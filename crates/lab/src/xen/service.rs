@@ -1,7 +1,7 @@
 //! The daemon in dom0, with its hotplug script.
 
 use super::dom0::{Dom0, PATIENCE};
-use crate::guest::{GuestError, Job};
+use crate::guest::{GuestError, Job, Shell};
 use control::api::{PortReport, Stats};
 use serde::de::DeserializeOwned;
 use std::path::Path;

@@ -1,12 +1,9 @@
 //! A daemon, and guests on its ports.
 
+use super::traffic::{LIMIT, address_it};
 use lab::daemon::Daemon;
 use lab::guest::{Accel, Guest, Image, Link, Mac, Namespace, Nic, Spec};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// Longest boot and longest command, on a machine that does much else at the same time.
-pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// A daemon with some ports. Guests are told apart by the number of their port, which is in their addresses.
 pub struct Lab {
@@ -26,16 +23,6 @@ pub struct Attach<'a> {
     pub listens: bool,
     /// QEMU's properties of the interface.
     pub options: &'a [&'a str],
-}
-
-/// The guest's IPv4 address on a port.
-pub fn address(port: usize) -> String {
-    format!("10.77.0.{}", port + 1)
-}
-
-/// The guest's IPv6 address on a port.
-pub fn address6(port: usize) -> String {
-    format!("fd77::{}", port + 1)
 }
 
 impl Lab {
@@ -68,7 +55,7 @@ impl Lab {
         let started = guests.map(|(port, attach)| (port, self.begin(port, attach)));
         started.map(|(port, guest)| {
             guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", self.daemon.log()));
-            address_it(&guest, port);
+            address_it(&guest, "eth0", port);
             guest
         })
     }
@@ -94,7 +81,7 @@ impl Lab {
             if sum.tx_frames > 0 && sum.tx_frames + sum.copies == sum.rx_frames + sum.dropped() {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(std::time::Duration::from_millis(100));
             stats = self.daemon.stats().unwrap();
         }
         panic!("frames are missing or too many: {stats:#?}");
@@ -104,19 +91,4 @@ impl Lab {
 /// The socket of a port.
 pub fn socket(dir: &Path, port: usize) -> PathBuf {
     dir.join(format!("{port}.sock"))
-}
-
-/// Gives a guest that has just come up its addresses.
-pub fn address_it(guest: &Guest, port: usize) {
-    let (v4, v6) = (address(port), address6(port));
-    // Duplicate addresses cannot be, and looking for them takes a second.
-    guest
-        .must(
-            &format!(
-                "echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
-                ip addr add {v4}/24 dev eth0 && ip addr add {v6}/64 dev eth0 && ip link set eth0 up"
-            ),
-            LIMIT,
-        )
-        .unwrap();
 }

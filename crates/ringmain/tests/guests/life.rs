@@ -1,8 +1,8 @@
 //! Guests that come and go while others stay.
 
-use super::lab::{Attach, LIMIT, Lab, address, address_it};
-use super::traffic::{ping, ping_both, tcp_both};
-use lab::guest::GuestError;
+use super::lab::{Attach, Lab};
+use super::traffic::{LIMIT, address, address_it, ping, ping_both, tcp_both};
+use lab::guest::{GuestError, Shell};
 
 #[test]
 #[ignore = "boots guests"]
@@ -21,7 +21,7 @@ fn a_guest_is_reset_then_killed_and_its_socket_taken_again() {
     a.reset(LIMIT).unwrap();
     assert!(matches!(server.wait(LIMIT), Err(GuestError::Restarted { .. })));
     stream.stop(LIMIT).unwrap();
-    address_it(&a, 0);
+    address_it(&a, "eth0", 0);
     ping(&a, &address(1));
     tcp_both((&a, 0), (&b, 1), 2);
 

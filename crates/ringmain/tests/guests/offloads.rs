@@ -1,7 +1,8 @@
 //! A guest that takes offloads beside one that does not.
 
-use super::lab::{Attach, LIMIT, Lab};
-use super::traffic::{ping_both, tcp_both, udp};
+use super::lab::{Attach, Lab};
+use super::traffic::{At, LIMIT, ping_both, tcp_both, udp};
+use lab::guest::Shell;
 
 /// Everything that virtio-net can leave to the other side.
 const NOTHING: &[&str] = &[
@@ -27,7 +28,7 @@ fn one_guest_whose_device_has_no_offloads() {
     let offloads = |guest: &lab::guest::Guest| guest.must("ethtool -k eth0", LIMIT).unwrap();
     assert!(offloads(&a).contains("tcp-segmentation-offload: on"));
     assert!(offloads(&b).contains("tcp-segmentation-offload: off"));
-    let (a, b) = ((&a, 0), (&b, 1));
+    let (a, b): (At<'_>, At<'_>) = ((&a, 0), (&b, 1));
     ping_both(a, b, 4000);
     tcp_both(a, b, 8);
     udp(a.0, b);

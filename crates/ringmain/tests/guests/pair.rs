@@ -1,14 +1,15 @@
 //! Two stock guests with four queue pairs each.
 
-use super::lab::{Attach, LIMIT, Lab, address};
-use super::traffic::{self, ping_both, stream, tcp_both, udp};
+use super::lab::{Attach, Lab};
+use super::traffic::{self, At, LIMIT, address, ping_both, stream, tcp_both, udp};
+use lab::guest::Shell;
 
 #[test]
 #[ignore = "boots guests"]
 fn ping_tcp_and_udp_go_both_ways() {
     let lab = Lab::new(&["", ""]);
     let [a, b] = lab.boot([(0, Attach::default()), (1, Attach::default())]);
-    let (a, b) = ((&a, 0), (&b, 1));
+    let (a, b): (At<'_>, At<'_>) = ((&a, 0), (&b, 1));
     ping_both(a, b, 20_000);
     tcp_both(a, b, 8);
     udp(a.0, b);
@@ -31,7 +32,7 @@ fn an_mtu_of_9000_is_told_to_guests_and_carried() {
         // Without segmentation offload frames are as long as the MTU allows.
         guest.must("ethtool -K eth0 tso off gso off", LIMIT).unwrap();
     }
-    let (a, b) = ((&a, 0), (&b, 1));
+    let (a, b): (At<'_>, At<'_>) = ((&a, 0), (&b, 1));
     // 20 bytes of IP header; the largest ping fills a frame wholly.
     ping_both(a, b, 8980);
     tcp_both(a, b, 8);

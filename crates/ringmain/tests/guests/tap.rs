@@ -1,8 +1,8 @@
 //! A TAP port: guests reach the host. The host is a network namespace here.
 
-use super::lab::{Attach, LIMIT, Lab, address, socket};
-use super::traffic::ping;
-use lab::guest::{Kept, Namespace};
+use super::lab::{Attach, Lab, socket};
+use super::traffic::{LIMIT, address, ping};
+use lab::guest::{Kept, Namespace, Shell};
 use std::process::Stdio;
 
 const HOST: &str = "10.77.0.100";

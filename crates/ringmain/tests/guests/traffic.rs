@@ -1,13 +1,41 @@
 //! Traffic between guests that shows damage, not speed.
 
-use super::lab::{LIMIT, address, address6};
-use lab::guest::{Guest, Job};
+use lab::guest::{Job, Shell};
+use std::time::Duration;
+
+/// Longest boot and longest command, on a machine that does much else at the same time.
+pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// A guest and the number of its port.
-pub type At<'a> = (&'a Guest, usize);
+pub type At<'a> = (&'a dyn Shell, usize);
+
+/// The guest's IPv4 address on a port.
+pub fn address(port: usize) -> String {
+    format!("10.77.0.{}", port + 1)
+}
+
+/// The guest's IPv6 address on a port.
+pub fn address6(port: usize) -> String {
+    format!("fd77::{}", port + 1)
+}
+
+/// Gives a guest that has just come up, or got this interface, the addresses of a port.
+pub fn address_it(guest: &dyn Shell, interface: &str, port: usize) {
+    let (v4, v6) = (address(port), address6(port));
+    // Duplicate addresses cannot be, and looking for them takes a second.
+    guest
+        .must(
+            &format!(
+                "echo 0 >/proc/sys/net/ipv6/conf/{interface}/accept_dad
+                ip addr add {v4}/24 dev {interface} && ip addr add {v6}/64 dev {interface} && ip link set {interface} up"
+            ),
+            LIMIT,
+        )
+        .unwrap();
+}
 
 /// Waits until an address answers.
-pub fn ping(from: &Guest, address: &str) {
+pub fn ping(from: &dyn Shell, address: &str) {
     from.must(&format!("for try in $(seq 60); do ping -c 1 -w 2 {address} && exit; done; false"), LIMIT).unwrap();
 }
 
@@ -24,7 +52,7 @@ pub fn ping_both(a: At<'_>, b: At<'_>, largest: u16) {
 }
 
 /// Sends megabytes of noise over TCP, and compares what arrived.
-pub fn tcp(from: &Guest, to: At<'_>, megabytes: u32) {
+pub fn tcp(from: &dyn Shell, to: At<'_>, megabytes: u32) {
     for address in [address(to.1), address6(to.1)] {
         stream(from, to.0, &address, &format!("head -c {megabytes}m /dev/urandom")).finish();
     }
@@ -37,7 +65,7 @@ pub fn tcp_both(a: At<'_>, b: At<'_>, megabytes: u32) {
 }
 
 /// Sends a few hundred datagrams of 1400 bytes, and some that take fragments, without haste.
-pub fn udp(from: &Guest, to: At<'_>) {
+pub fn udp(from: &dyn Shell, to: At<'_>) {
     for size in [1400, 12_000] {
         let server = to.0.spawn("iperf -s -u").unwrap();
         listens(to.0, "netstat -lun", 5001);
@@ -66,7 +94,7 @@ pub struct Stream {
 }
 
 /// Starts to send what `source` prints over TCP.
-pub fn stream(from: &Guest, to: &Guest, address: &str, source: &str) -> Stream {
+pub fn stream(from: &dyn Shell, to: &dyn Shell, address: &str, source: &str) -> Stream {
     // nc ends when its input does: it gets a pipe that nobody writes to.
     let receiver = to.spawn("rm -f /tmp/hold; mkfifo /tmp/hold; nc -l -p 5000 0<>/tmp/hold | md5sum").unwrap();
     listens(to, "netstat -ltn", 5000);
@@ -81,7 +109,7 @@ pub fn stream(from: &Guest, to: &Guest, address: &str, source: &str) -> Stream {
 }
 
 /// Waits until a guest listens on a port.
-fn listens(guest: &Guest, netstat: &str, port: u16) {
+pub fn listens(guest: &dyn Shell, netstat: &str, port: u16) {
     guest.must(&format!("until {netstat} | grep -q ':{port} '; do sleep 0.05; done"), LIMIT).unwrap();
 }
 
