@@ -98,11 +98,15 @@ struct State {
 }
 
 impl State {
-    /// Adds what was counted on vifs that are gone.
-    fn count_gone(&mut self) {
-        for queue in self.ports.values().flat_map(|port| port.link.take_gone()) {
-            self.removed.add(&report::counts(&queue));
+    /// Adds what was counted on vifs that are gone, and does `work` with all ports and that sum before another can go: so
+    /// nothing is counted twice, or not at all.
+    fn with_gone<T>(&mut self, work: impl FnOnce(&BTreeMap<String, Port>, &Counts) -> T) -> T {
+        let State { ports, removed } = self;
+        let mut held: Vec<_> = ports.values().filter_map(|port| port.link.gone()).collect();
+        for queue in held.iter_mut().flat_map(|gone| gone.drain(..)) {
+            removed.add(&report::counts(&queue));
         }
+        work(ports, removed)
     }
 }
 
@@ -149,15 +153,17 @@ impl House {
 
     fn remove(&self, name: &str) -> Result<Reply, String> {
         let mut state = self.lock();
-        let port = state.ports.remove(name).ok_or_else(|| unknown(name))?;
-        let ids = port.link.id().into_iter().chain(port.link.vifs().into_iter().filter_map(|vif| vif.port));
-        let mut counters: Vec<_> = ids.flat_map(|id| self.fabric.counters(id)).collect();
-        counters.extend(port.link.take_gone());
-        drop(port.link);
-        for counts in counters.iter().map(|queue| report::counts(queue)) {
-            state.removed.add(&counts);
+        let Some(port) = state.ports.remove(name) else {
+            let mut vifs = state.ports.values().flat_map(|port| port.link.vifs());
+            return Err(match vifs.any(|vif| vif.key.to_string() == name) {
+                true => format!("{name} goes when the toolstack takes it away (xl network-detach)"),
+                false => unknown(name),
+            });
+        };
+        for queue in port.link.end(&self.fabric) {
+            state.removed.add(&report::counts(&queue));
         }
-        if matches!(port.spec.kind, PortKind::Tap { .. }) {
+        if !matches!(port.spec.kind, PortKind::VhostUser { .. }) {
             // A vhost-user port says so itself.
             info!(port = %name, "removed");
         }
@@ -173,24 +179,24 @@ impl House {
         std::iter::once(own).chain(vifs).collect()
     }
 
-    /// All ports, by name.
-    fn all(&self) -> Vec<PortReport> {
-        let mut all: Vec<PortReport> = self.lock().ports.values().flat_map(|port| self.reports(port)).collect();
+    /// All ports, by name, and what was counted on those that are gone.
+    fn all(&self) -> (Vec<PortReport>, Counts) {
+        let mut state = self.lock();
+        let (mut all, removed) = state.with_gone(|ports, removed| {
+            (ports.values().flat_map(|port| self.reports(port)).collect::<Vec<_>>(), removed.clone())
+        });
+        drop(state);
         all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
+        (all, removed)
     }
 
     fn show(&self, name: &str) -> Result<Reply, String> {
-        let port = self.all().into_iter().find(|port| port.name == name).ok_or_else(|| unknown(name))?;
+        let port = self.all().0.into_iter().find(|port| port.name == name).ok_or_else(|| unknown(name))?;
         Ok(Reply::Port(Box::new(port)))
     }
 
     fn stats(&self) -> Reply {
-        let ports = self.all();
-        let mut state = self.lock();
-        state.count_gone();
-        let removed = state.removed.clone();
-        drop(state);
+        let (ports, removed) = self.all();
         Reply::Stats(Box::new(report::stats(&self.fabric, &self.config.cpus, self.started, ports, removed)))
     }
 
@@ -209,7 +215,8 @@ impl House {
     fn look_around(&self) {
         self.fabric.age();
         let mut state = self.lock();
-        state.count_gone();
+        // So that they do not become many.
+        state.with_gone(|_, _| ());
         for (name, port) in &mut state.ports {
             if let Some(reason) = port.link.failure()
                 && !std::mem::replace(&mut port.told, true)
@@ -225,7 +232,7 @@ impl Answers for House {
         match request {
             Request::PortAdd { port } => self.add_requested(&port),
             Request::PortRemove { name } => self.remove(&name),
-            Request::PortList => Ok(Reply::Ports(self.all())),
+            Request::PortList => Ok(Reply::Ports(self.all().0)),
             Request::PortShow { name } => self.show(&name),
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use datapath::count::QueueCounters;
@@ -125,11 +125,21 @@ impl Link {
         }
     }
 
-    /// What was counted on vifs that are gone since the last time.
-    pub fn take_gone(&self) -> Vec<Arc<QueueCounters>> {
+    /// What was counted on vifs that are gone, to be taken out. While it is held no vif goes.
+    pub fn gone(&self) -> Option<MutexGuard<'_, Vec<Arc<QueueCounters>>>> {
         match self {
-            Link::VhostUser(_) | Link::Tap(_) => Vec::new(),
-            Link::Xen(service) => service.take_gone(),
+            Link::VhostUser(_) | Link::Tap(_) => None,
+            Link::Xen(service) => Some(service.gone()),
+        }
+    }
+
+    /// Takes the port out of service; what was counted on it and not taken before.
+    pub fn end(self, fabric: &Fabric) -> Vec<Arc<QueueCounters>> {
+        let counters = self.id().map(|id| fabric.counters(id)).unwrap_or_default();
+        match self {
+            Link::Xen(service) => service.end(),
+            // They are still counted on while it is dropped.
+            Link::VhostUser(_) | Link::Tap(_) => counters,
         }
     }
 

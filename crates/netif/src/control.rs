@@ -57,6 +57,33 @@ impl Control {
         Control { queues, algorithm: NONE, kinds: 0, key: Vec::new(), mapping: Vec::new() }
     }
 
+    /// All of it as text, for whoever serves the frontend next.
+    pub fn save(&self) -> String {
+        let key: String = self.key.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mapping: Vec<String> = self.mapping.iter().map(u16::to_string).collect();
+        format!("{} {} key={key} mapping={}", self.algorithm, self.kinds, mapping.join(","))
+    }
+
+    /// What was [saved](Self::save) of a vif with so many queues. `None`: that it can't be.
+    pub fn restore(queues: u16, text: &str) -> Option<Self> {
+        let mut parts = text.split(' ');
+        let mut number = || parts.next()?.parse::<u32>().ok();
+        let (algorithm, kinds) = (number()?, number()?);
+        let (key, mapping) = (parts.next()?.strip_prefix("key=")?, parts.next()?.strip_prefix("mapping=")?);
+        let (pairs, odd) = key.as_bytes().as_chunks::<2>();
+        let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let key: Vec<u8> = pairs.iter().map(byte).collect::<Option<_>>()?;
+        let mapping = mapping.split(',').filter(|entry| !entry.is_empty()).map(|entry| entry.parse().ok());
+        let mapping: Vec<u16> = mapping.collect::<Option<_>>()?;
+        let possible = matches!(algorithm, NONE | TOEPLITZ)
+            && kinds & !kind::ALL == 0
+            && odd.is_empty()
+            && key.len() <= MAX_KEY
+            && mapping.len() <= MAX_MAPPING as usize
+            && mapping.iter().all(|queue| *queue < queues);
+        possible.then_some(Control { queues, algorithm, kinds, key, mapping })
+    }
+
     /// Obeys a message, and answers it. `read` copies so many bytes from the start of the page that a reference names.
     pub fn answer(&mut self, request: Slot, read: impl FnOnce(u32, usize) -> Option<Vec<u8>>) -> Slot {
         let [head, a, b, c] = request;
@@ -240,6 +267,29 @@ mod tests {
         assert_eq!(ask_with(&mut control, set, [33, 2, u32::MAX], &words(&[0; 4])), (2, 0), "wraps");
         assert_eq!(ask_with(&mut control, set, [33, 0, 8], &[]), (0, 0));
         assert_eq!(ask_with(&mut control, set, [1, 1, 0], &words(&[0])), (2, 0), "not granted");
+    }
+
+    #[test]
+    fn what_is_set_can_be_kept() {
+        let mut control = Control::new(4);
+        let same = |control: &Control| {
+            let text = control.save();
+            assert_eq!(Control::restore(4, &text).map(|control| control.save()), Some(text));
+        };
+        same(&control);
+        ask(&mut control, message::SET_HASH_ALGORITHM, [1, 0, 0]);
+        ask(&mut control, message::SET_HASH_FLAGS, [15, 0, 0]);
+        ask_with(&mut control, message::SET_HASH_KEY, [33, 3, 0], &[1, 0xab, 0xff]);
+        ask(&mut control, message::SET_HASH_MAPPING_SIZE, [2, 0, 0]);
+        ask_with(&mut control, message::SET_HASH_MAPPING, [33, 2, 0], &words(&[3, 1]));
+        assert_eq!(control.save(), "1 15 key=01abff mapping=3,1");
+        same(&control);
+        assert!(Control::restore(3, &control.save()).is_none(), "no such queue");
+        for bad in
+            ["", "1 15", "1 15 key=0 mapping=", "2 0 key= mapping=", "1 16 key= mapping=", "1 1 key=\u{e9} mapping="]
+        {
+            assert!(Control::restore(4, bad).is_none(), "{bad}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::backend::{Gauge, Parts, Queue, Vif};
+use crate::control::Control;
 use crate::fault::Fault;
 use crate::groups::Groups;
 use crate::handshake::{Offer, Refusal, Request, State, wants_groups};
@@ -76,9 +77,10 @@ pub struct Host {
 impl Host {
     /// Removes a port, but not what was counted on it.
     fn remove_port(&self, port: PortId) {
-        let counters = self.fabric.counters(port);
+        // Whoever holds this finds what was counted either with the port or here.
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.extend(self.fabric.counters(port));
         self.fabric.remove_port(port);
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner).extend(counters);
     }
 }
 
@@ -131,18 +133,30 @@ pub enum Reason {
     Control(Breach),
 }
 
+impl Reason {
+    /// Whether it is neither the frontend's fault nor the operator's: the store is in trouble, and may recover.
+    fn is_trouble(&self) -> bool {
+        use StoreError::{Again, Lost, Protocol, Quota};
+        let (Reason::Store(error) | Reason::Refused(Refusal::Store(error))) = self else { return false };
+        matches!(error, Lost(_) | Protocol(_) | Again | Quota { .. })
+    }
+}
+
 /// A vif that is connected.
 struct Connection {
     request: Request,
     vif: Arc<Vif>,
+    /// Queues that are not in the datapath yet.
+    ready: Vec<Queue>,
     queues: Vec<QueueId>,
-    gauges: Vec<Arc<Gauge>>,
+    gauges: Vec<(Arc<Gauge>, Stall)>,
     mailbox: Option<Mailbox>,
-    stall: Stall,
     since: Instant,
+    /// Somebody else served it before us.
+    resumed: bool,
 }
 
-/// One that was looked at for a while: whether it takes anything.
+/// A queue that was looked at for a while: whether it takes anything.
 #[derive(Debug, Default)]
 struct Stall {
     put: u64,
@@ -180,6 +194,8 @@ pub struct Device {
     not_before: Option<Instant>,
     settings: Option<Settings>,
     status: VifStatus,
+    /// The store could not be asked the last time.
+    in_trouble: bool,
 }
 
 impl Device {
@@ -207,6 +223,7 @@ impl Device {
             not_before: None,
             settings: None,
             status: VifStatus::new(key),
+            in_trouble: false,
             host,
         })
     }
@@ -247,9 +264,21 @@ impl Device {
         {
             self.stop(Reason::Broken { queue, breach }, now);
         }
-        if let Err(reason) = self.follow(now) {
-            self.stop(reason, now);
+        match self.follow(now) {
+            Ok(()) if std::mem::take(&mut self.in_trouble) => self.status.reason = None,
+            Ok(()) => {}
+            Err(reason) if reason.is_trouble() => self.bear(&reason, now),
+            Err(reason) => self.stop(reason, now),
         }
+    }
+
+    /// The store can't be asked: everything stays as it is, traffic goes on, and it is tried again in a while.
+    fn bear(&mut self, reason: &Reason, now: Instant) {
+        if !std::mem::replace(&mut self.in_trouble, true) {
+            warn!(vif = %self.key, %reason, "the store is in trouble");
+            self.status.reason = Some(reason.to_string());
+        }
+        self.not_before = Some(now + LONGEST_PAUSE);
     }
 
     fn store(&self) -> &dyn Store {
@@ -295,8 +324,14 @@ impl Device {
     fn offer(&mut self) -> Result<(), StoreError> {
         let wanted = self.store().nodes().number::<u16>(&format!("{}/ringmain/queues", self.back))?;
         let queues = wanted.filter(|queues| *queues > 0).unwrap_or(self.host.queues).min(self.host.queues);
-        let back = &self.back;
-        self.tell(State::InitWait, |nodes| Offer { queues }.write(nodes, back))
+        let (back, steering) = (&self.back, steering_node(&self.back));
+        self.tell(State::InitWait, |nodes| {
+            match nodes.remove(&steering) {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+            Offer { queues }.write(nodes, back)
+        })
     }
 
     fn set_state(&self, own: State, state: State) -> Result<(), StoreError> {
@@ -334,7 +369,8 @@ impl Device {
     fn check(&mut self, nodes: &dyn hypervisor::Nodes) -> Result<(), Reason> {
         let offer = self.offered()?;
         let Some(connection) = &self.connection else { return Ok(()) };
-        connection.vif.groups.set_only(wants_groups(nodes, &self.front)?);
+        // Those that it told somebody else of are not known.
+        connection.vif.groups.set_only(wants_groups(nodes, &self.front)? && !connection.resumed);
         let same = Request::read(nodes, &self.front, offer).is_ok_and(|request| request == connection.request);
         // It may have left that state meanwhile.
         if !same && State::read(nodes, &self.front)? == State::Connected {
@@ -343,7 +379,7 @@ impl Device {
         Ok(())
     }
 
-    /// Maps the frontend's rings and hands its queues to the datapath.
+    /// Maps the frontend's rings, and gets its queues ready for the datapath.
     fn connect(&mut self, now: Instant) -> Result<(), Reason> {
         let store = self.host.hypervisor.store.clone();
         let nodes = store.nodes();
@@ -354,6 +390,7 @@ impl Device {
             return Ok(());
         }
         let own = State::read(nodes, &self.back)?;
+        let resumed = own == State::Connected;
         let settings = Settings::read(nodes, &self.back)?;
         let request = Request::read(nodes, &self.front, self.offered()?)?;
         let port = self.port(&settings)?;
@@ -364,8 +401,8 @@ impl Device {
             rate: settings.rate(),
             groups: Groups::default(),
         });
-        vif.groups.set_only(wants_groups(nodes, &self.front)?);
-        let (mut queues, mut gauges) = (Vec::new(), Vec::new());
+        vif.groups.set_only(wants_groups(nodes, &self.front)? && !resumed);
+        let (mut ready, mut gauges) = (Vec::new(), Vec::new());
         for keys in &request.queues {
             let gauge = Arc::<Gauge>::default();
             let parts = Parts {
@@ -375,25 +412,25 @@ impl Device {
                 rx_channel: keys.rx_port.map(|port| self.bind(port)).transpose()?,
                 vif: Arc::clone(&vif),
                 gauge: Arc::clone(&gauge),
-                resumed: own == State::Connected,
+                resumed,
             };
-            queues.push(Queue::new(parts)?);
-            gauges.push(gauge);
+            ready.push(Queue::new(parts)?);
+            gauges.push((gauge, Stall::default()));
         }
         let mailbox = match request.control {
-            Some((ring, port)) => {
-                let (page, channel) = (self.map(ring)?, self.bind(port)?);
-                let count = queues.len() as u16;
-                Some(Mailbox::new(page, channel, self.key.domain, Arc::clone(&self.host.engine), count)?)
+            Some((ring, channel)) => {
+                let (page, channel) = (self.map(ring)?, self.bind(channel)?);
+                let saved = if resumed { nodes.find(&steering_node(&self.back))? } else { None };
+                let saved = saved.and_then(|text| Control::restore(ready.len() as u16, &text));
+                let control = saved.unwrap_or_else(|| Control::new(ready.len() as u16));
+                self.host.fabric.set_steer(port, control.steering());
+                Some(Mailbox::new(page, channel, self.key.domain, Arc::clone(&self.host.engine), control)?)
             }
             None => None,
         };
-        let attach = |(index, queue)| self.host.fabric.attach(port, index, Box::new(queue), true);
-        let attached: Vec<QueueId> = (0..).zip(queues).filter_map(attach).collect();
-        let resumed = own == State::Connected;
-        info!(vif = %self.key, queues = attached.len(), resumed, "connected");
-        let stall = Stall::default();
-        self.connection = Some(Connection { request, vif, queues: attached, gauges, mailbox, stall, since: now });
+        info!(vif = %self.key, queues = ready.len(), resumed, "connected");
+        self.connection =
+            Some(Connection { request, vif, ready, queues: Vec::new(), gauges, mailbox, since: now, resumed });
         self.settings = Some(settings);
         self.status.condition = Condition::Connected;
         self.status.connections += 1;
@@ -402,6 +439,14 @@ impl Device {
         // What came into the control ring before.
         self.work(now);
         Ok(())
+    }
+
+    /// Hands its queues to the datapath, if they are not there yet. To be called when all vifs have been looked at: who was
+    /// served before may have frames waiting in its rings for another.
+    pub fn go(&mut self) {
+        let (Some(connection), Some(port)) = (&mut self.connection, self.port) else { return };
+        let attach = |(index, queue)| self.host.fabric.attach(port, index, Box::new(queue), true);
+        connection.queues.extend((0..).zip(connection.ready.drain(..)).filter_map(attach));
     }
 
     /// Its port in the datapath, made when it is first needed.
@@ -490,16 +535,22 @@ impl Device {
     /// Obeys what came through the control ring.
     pub fn work(&mut self, now: Instant) {
         let Some(mailbox) = self.connection.as_mut().and_then(|connection| connection.mailbox.as_mut()) else { return };
-        let outcome = mailbox.work(now);
-        match outcome.and_then(|steer| Ok((steer, mailbox.has_more()?))) {
-            Ok((steer, more)) => {
-                if let (Some(steer), Some(port)) = (steer, self.port) {
-                    self.host.fabric.set_steer(port, steer);
-                }
-                if more {
-                    self.host.changes.add(Token::One(self.key));
-                }
-            }
+        match mailbox.work(now) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(breach) => return self.stop(Reason::Control(breach), now),
+        }
+        // In force, and kept, before the frontend has its answers.
+        let (control, steering) = (mailbox.control(), steering_node(&self.back));
+        if let Some(port) = self.port {
+            self.host.fabric.set_steer(port, control.steering());
+        }
+        if let Err(error) = self.host.hypervisor.store.nodes().put(&steering, control.save()) {
+            warn!(vif = %self.key, %error, "could not keep what steers its frames");
+        }
+        match mailbox.answer() {
+            Ok(true) => self.host.changes.add(Token::One(self.key)),
+            Ok(false) => {}
             Err(breach) => self.stop(Reason::Control(breach), now),
         }
     }
@@ -507,8 +558,10 @@ impl Device {
     /// To be called now and then: finds out whether the frontend takes what comes.
     pub fn watch(&mut self, now: Instant) {
         let Some(connection) = &mut self.connection else { return };
-        let sum = |of: fn(&Gauge) -> u64| connection.gauges.iter().map(|gauge| of(gauge)).sum();
-        let since = connection.stall.look(sum(|gauge| gauge.put.get()), sum(|gauge| gauge.full.get()), now);
+        let looks =
+            connection.gauges.iter_mut().map(|(gauge, stall)| stall.look(gauge.put.get(), gauge.full.get(), now));
+        // The longest of all queues: one is enough, a flow that is meant for it gets nowhere.
+        let since = looks.flatten().min();
         let stalled = since.is_some_and(|since| now.saturating_duration_since(since) >= self.host.stall);
         let condition = if stalled { Condition::Stalled } else { Condition::Connected };
         if std::mem::replace(&mut self.status.condition, condition) != condition {
@@ -518,6 +571,12 @@ impl Device {
             }
         }
     }
+}
+
+/// Where it is kept what a frontend has said through its control ring: that is in no ring, and whoever serves it next has
+/// to know.
+fn steering_node(back: &str) -> String {
+    format!("{back}/ringmain/steering")
 }
 
 /// Whether it is not a fault of the frontend's, but the end of its domain.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datapath::port::Breach;
-use datapath::steer::Steer;
 use hypervisor::{Channel, DomId, GrantRef, Granted};
 use ring::xen::BackRing;
 use ring::{Engine, Memory, Violation};
@@ -31,7 +30,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Over the ring in `page`, of a vif with so many queues.
+    /// Over the ring in `page`, of a vif for which `control` holds.
     ///
     /// # Errors
     /// When its indices contradict each other.
@@ -40,9 +39,9 @@ impl Mailbox {
         channel: Box<dyn Channel>,
         domain: DomId,
         engine: Arc<dyn Engine>,
-        queues: u16,
+        control: Control,
     ) -> Result<Self, Violation> {
-        let (ring, control) = (BackRing::attach(page, 0)?, Control::new(queues));
+        let ring = BackRing::attach(page, 0)?;
         Ok(Mailbox { ring, channel, control, domain, engine, paid: Instant::now() })
     }
 
@@ -51,36 +50,41 @@ impl Mailbox {
         self.channel.waker()
     }
 
-    /// Obeys what has come, at most one ring of messages. How frames are to be spread from now on, if there was any.
+    /// What the frontend has set.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Obeys what has come, at most one ring of messages; how many. The frontend learns it by [`answer`](Self::answer).
     ///
     /// # Errors
     /// When the frontend breaks the rules.
-    pub fn work(&mut self, now: Instant) -> Result<Option<Option<Arc<dyn Steer>>>, Breach> {
-        self.channel.take();
-        let mut any = false;
-        for _ in 0..BackRing::<4>::SIZE {
-            if self.ring.ready(1)? == 0 && self.ring.arm()? == 0 {
-                break;
-            }
+    pub fn work(&mut self, now: Instant) -> Result<u32, Breach> {
+        let signalled = self.channel.take();
+        let mut count = 0;
+        while count < BackRing::<4>::SIZE && (self.ring.ready(1)? > 0 || self.ring.arm()? > 0) {
             self.pay(now)?;
             let request = self.ring.request(0);
             self.ring.take(1);
-            let response = self.answer(request);
+            let response = self.obey(request);
             self.ring.respond(response);
-            any = true;
+            count += 1;
         }
-        // More may be there: then the event is in the past, and nobody would tell.
-        if self.ring.publish() == Some(true) {
-            self.channel.notify();
+        if signalled && count == 0 {
+            // A signal for nothing costs us as much.
+            self.pay(now)?;
         }
-        Ok(any.then(|| self.control.steering()))
+        Ok(count)
     }
 
-    /// Whether more is there than [`work`](Self::work) took.
+    /// Publishes answers. Whether more messages are there already, of which nobody would tell.
     ///
     /// # Errors
     /// When the frontend breaks the rules.
-    pub fn has_more(&mut self) -> Result<bool, Breach> {
+    pub fn answer(&mut self) -> Result<bool, Breach> {
+        if self.ring.publish() == Some(true) {
+            self.channel.notify();
+        }
         Ok(self.ring.arm()? > 0)
     }
 
@@ -92,7 +96,7 @@ impl Mailbox {
         }
     }
 
-    fn answer(&mut self, request: Slot) -> Slot {
+    fn obey(&mut self, request: Slot) -> Slot {
         let (domain, engine) = (self.domain, &self.engine);
         self.control.answer(request, |reference, len| {
             ring::later::read(&**engine, Granted { domain, reference: GrantRef(reference), offset: 0 }, len)

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -88,9 +88,17 @@ impl Service {
         self.board.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was counted on vifs that are gone since the last time. To be called every few seconds.
-    pub fn take_gone(&self) -> Vec<Arc<QueueCounters>> {
-        std::mem::take(&mut *self.host.gone.lock().unwrap_or_else(PoisonError::into_inner))
+    /// What was counted on vifs that are gone, to be taken out every few seconds. While it is held no vif goes, so that
+    /// whoever adds up all there is finds each counter once.
+    pub fn gone(&self) -> MutexGuard<'_, Vec<Arc<QueueCounters>>> {
+        self.host.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it; what was counted on all vifs that [`gone`](Self::gone) did not have yet.
+    pub fn end(self) -> Vec<Arc<QueueCounters>> {
+        let host = Arc::clone(&self.host);
+        drop(self);
+        std::mem::take(&mut *host.gone.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -135,6 +143,7 @@ impl Keeper {
             for device in self.devices.values_mut().filter(|device| due(device)) {
                 device.look(now);
             }
+            self.devices.values_mut().for_each(Device::go);
             if now.saturating_duration_since(self.watched) >= self.round() {
                 self.watched = now;
                 self.devices.values_mut().for_each(|device| device.watch(now));

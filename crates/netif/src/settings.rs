@@ -29,7 +29,10 @@ pub struct Settings {
 /// # Errors
 /// When the store can't be asked.
 pub fn is_ours(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
-    let script = nodes.find(&format!("{path}/script"))?;
+    let script = match nodes.find(&format!("{path}/script")) {
+        Err(StoreError::Value { .. } | StoreError::Denied { .. }) => None,
+        script => script?,
+    };
     Ok(script.is_some_and(|script| script.rsplit('/').next() == Some(SCRIPT)))
 }
 
@@ -54,7 +57,7 @@ impl Settings {
             (None, None) => Vlan::None,
         };
         let locked = nodes.number::<u8>(&ours("lock-mac"))?.is_some_and(|locked| locked != 0);
-        let mac = nodes.find(&format!("{path}/mac"))?.and_then(|text| text.parse::<Mac>().ok());
+        let mac = if locked { Some(station(nodes, &format!("{path}/mac"))?) } else { None };
         let mtu = match nodes.number(&ours("mtu"))? {
             Some(mtu) => Some(mtu),
             None => nodes.number(&format!("{path}/mtu"))?,
@@ -64,7 +67,7 @@ impl Settings {
             None => nodes.find(&format!("{path}/rate"))?,
         };
         let queues = nodes.number::<u16>(&ours("queues"))?.filter(|queues| *queues > 0);
-        Ok(Settings { rule: PortRule { vlan, mac: mac.filter(|_| locked) }, mtu, queues, rate })
+        Ok(Settings { rule: PortRule { vlan, mac }, mtu, queues, rate })
     }
 
     /// The rate, if there is one.
@@ -78,25 +81,37 @@ impl Settings {
     }
 }
 
+/// The address of one station. A lock without one would be open.
+fn station(nodes: &dyn Nodes, path: &str) -> Result<Mac, StoreError> {
+    let text = nodes.text(path)?;
+    match text.parse::<Mac>() {
+        Ok(mac) if !mac.is_multicast() && !mac.is_zero() => Ok(mac),
+        _ => Err(wrong(path, &text, "the address of one station")),
+    }
+}
+
 fn valid(path: &str, vlan: u16) -> Result<u16, StoreError> {
     match vlan {
         1..=4094 => Ok(vlan),
-        _ => Err(wrong(path, &vlan.to_string())),
+        _ => Err(wrong(path, &vlan.to_string(), VLAN)),
     }
 }
 
 /// A list of VLANs, between colons.
 fn trunk(path: &str, text: &str) -> Result<Vec<u16>, StoreError> {
-    let number = |part: &str| part.trim().parse().map_err(|_| wrong(path, part)).and_then(|vlan| valid(path, vlan));
+    let number =
+        |part: &str| part.trim().parse().map_err(|_| wrong(path, part, VLAN)).and_then(|vlan| valid(path, vlan));
     let mut list = text.split(':').map(number).collect::<Result<Vec<u16>, _>>()?;
     list.sort_unstable();
     list.dedup();
     Ok(list)
 }
 
-fn wrong(path: &str, value: &str) -> StoreError {
+const VLAN: &str = "a VLAN from 1 to 4094";
+
+fn wrong(path: &str, value: &str, expected: &'static str) -> StoreError {
     let value = value.chars().take(64).collect();
-    StoreError::Value { path: path.into(), value, expected: "a VLAN from 1 to 4094" }
+    StoreError::Value { path: path.into(), value, expected }
 }
 
 #[cfg(test)]
@@ -139,6 +154,17 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_needs_an_address() {
+        let locked = |mac| settings(&[("ringmain/lock-mac", "1"), ("mac", mac)]);
+        for bad in ["", "x", "00:16:3e:00:00", "01:00:5e:00:00:01", "00:00:00:00:00:00"] {
+            let error = format!("/vif/mac: {bad:?} is not the address of one station");
+            assert_eq!(locked(bad).unwrap_err(), error);
+        }
+        assert_eq!(settings(&[("ringmain/lock-mac", "1")]).unwrap_err(), "/vif/mac: no such node");
+        assert!(settings(&[("mac", "x")]).is_ok(), "nobody asks for it");
+    }
+
+    #[test]
     fn trunks_are_lists() {
         assert_eq!(settings(&[("ringmain/trunk", "20:10:20")]).unwrap().rule.vlan, Vlan::Trunk(vec![10, 20]));
         let refused = "/vif/ringmain/trunk: \"4095\" is not a VLAN from 1 to 4094";
@@ -158,6 +184,8 @@ mod tests {
             nodes.put("/vif/script", script).unwrap();
             assert_eq!(is_ours(nodes, "/vif").unwrap(), ours);
         }
+        nodes.write("/vif/script", &[0xff, b'/']).unwrap();
+        assert!(!is_ours(nodes, "/vif").unwrap());
         assert!(!is_plugged(nodes, "/vif").unwrap());
         nodes.put("/vif/hotplug-status", "connected").unwrap();
         assert!(is_plugged(nodes, "/vif").unwrap());

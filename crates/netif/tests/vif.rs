@@ -167,7 +167,8 @@ fn a_frontend_that_closes_can_come_back() {
             a.put("multi-queue-num-queues", 1);
         }
         a.connect();
-        wait(|| a.back_state() == Some(4));
+        wait(|| host.connected(&a));
+        assert_eq!(a.back_state(), Some(4));
         introduce((&a, 1), (&b, 2));
         assert_eq!(host.vif(&a).unwrap().queues, queues as usize);
     }
