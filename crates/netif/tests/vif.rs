@@ -5,7 +5,8 @@ mod front;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use front::{CSUM_BLANK, Front, Host, Nature, frame, introduce, mac, wait, what};
+use front::tcp::{is_right, tcp};
+use front::{CSUM_BLANK, Front, Host, Nature, frame, introduce, wait, what};
 use netif::status::Condition;
 
 fn many(queues: u32) -> Nature {
@@ -88,36 +89,6 @@ fn nothing_is_lost_between_many_queues() {
     for ((from, queue), numbers) in got {
         assert_eq!(numbers, (0..EACH).collect::<Vec<_>>(), "queue {queue} of {from}");
     }
-}
-
-/// An Ethernet, IPv4 and TCP header with a blank checksum, and so much payload.
-fn tcp(from: u8, to: u8, payload: usize) -> Vec<u8> {
-    let total = (40 + payload) as u16;
-    let mut frame = [mac(to).to_vec(), mac(from).to_vec(), vec![8, 0, 0x45, 0]].concat();
-    frame.extend(total.to_be_bytes());
-    frame.extend([0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, from, 10, 0, 0, to]);
-    frame.extend([0x12, 0x34, 0x56, 0x78, 0, 0, 0, 9, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
-    frame.extend((0..payload).map(|i| ((i * 13) >> 3) as u8));
-    let mut pseudo = frame::Sum::new();
-    pseudo.add_pseudo_v4([10, 0, 0, from], [10, 0, 0, to], 6, 20 + payload as u32);
-    frame[50..52].copy_from_slice(&pseudo.fold().to_be_bytes());
-    frame
-}
-
-fn is_right(frame: &[u8]) -> bool {
-    let mut sum = frame::Sum::of(&frame[34..]);
-    let mut pseudo = frame::Sum::new();
-    pseudo.add_pseudo_v4(
-        frame[26..30].try_into().unwrap(),
-        frame[30..34].try_into().unwrap(),
-        6,
-        frame.len() as u32 - 34,
-    );
-    let mut folded = frame::Sum::new();
-    folded.add_u16(pseudo.fold());
-    folded.append(sum);
-    sum = folded;
-    sum.fold() == 0xffff
 }
 
 #[test]

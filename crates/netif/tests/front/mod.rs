@@ -1,6 +1,8 @@
 //! A small frontend, kind unless told otherwise, and a host to try it on.
 #![allow(dead_code)]
 
+pub mod tcp;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -14,10 +16,10 @@ use netif::service::{Service, ServiceConfig};
 use netif::status::{Condition, VifStatus};
 
 pub const REQ_PROD: u64 = 0;
-const REQ_EVENT: u64 = 4;
-const RSP_PROD: u64 = 8;
-const RSP_EVENT: u64 = 12;
-const SLOTS: u64 = 64;
+pub const REQ_EVENT: u64 = 4;
+pub const RSP_PROD: u64 = 8;
+pub const RSP_EVENT: u64 = 12;
+pub const SLOTS: u64 = 64;
 const SIZE: u32 = 256;
 /// Pages that a queue sends from.
 const SENDING: u32 = 128;
@@ -52,6 +54,11 @@ impl Host {
         let mut host = Host { machine: Machine::new(), fabric: fabric(), service: None };
         host.serve(queues, stall);
         host
+    }
+
+    /// Nobody serves.
+    pub fn bare() -> Host {
+        Host { machine: Machine::new(), fabric: fabric(), service: None }
     }
 
     fn serve(&mut self, queues: u16, stall: Duration) {
@@ -108,6 +115,8 @@ pub struct Nature {
     pub control: bool,
     /// Grants its receive pages for reading only.
     pub read_only: bool,
+    /// Where the indices of its rings begin.
+    pub start: u32,
     /// Further keys of its own, and of the backend.
     pub keys: Vec<(&'static str, &'static str)>,
     pub back_keys: Vec<(&'static str, &'static str)>,
@@ -124,6 +133,7 @@ impl Default for Nature {
             post: 200,
             control: false,
             read_only: false,
+            start: 0,
             keys: vec![],
             back_keys: vec![],
         }
@@ -209,6 +219,26 @@ impl Front {
     pub fn put(&self, key: &str, value: impl std::fmt::Display) {
         let path = self.device(|device| device.frontend_path());
         self.guest.store().nodes().put(&format!("{path}/{key}"), value).unwrap();
+    }
+
+    pub fn remove(&self, key: &str) {
+        let path = self.device(|device| device.frontend_path());
+        self.guest.store().nodes().remove(&format!("{path}/{key}")).unwrap();
+    }
+
+    /// Sets a key of the backend, as the toolstack or the hotplug script does.
+    pub fn put_back(&self, key: &str, value: impl std::fmt::Display) {
+        let store = self.machine.hypervisor(DomId(0)).store;
+        store.nodes().put(&format!("{}/{key}", self.back()), value).unwrap();
+    }
+
+    /// Closes as Linux' frontend does, and begins anew.
+    pub fn begin_anew(&self) {
+        self.put("state", 5);
+        wait(|| matches!(self.back_state(), Some(5 | 6)));
+        self.put("state", 6);
+        wait(|| self.back_state() == Some(6));
+        self.put("state", 1);
     }
 
     pub fn back_key(&self, key: &str) -> Option<String> {
@@ -322,7 +352,7 @@ pub struct FrontQueue {
 
 impl FrontQueue {
     fn new(front: &Front) -> FrontQueue {
-        let guest = &front.guest;
+        let (guest, start) = (&front.guest, front.nature.start);
         let grant = |writable| {
             let page = front.page();
             (page, guest.grant(DomId(0), page, writable))
@@ -335,18 +365,20 @@ impl FrontQueue {
             rx_port: front.nature.split.then(|| guest.open(DomId(0)).unwrap()),
             sending: (0..SENDING).map(|_| grant(false)).collect::<VecDeque<_>>().into(),
             under_way: vec![None; SIZE as usize].into(),
-            tx_prod: Cell::new(0),
-            tx_cons: Cell::new(0),
+            tx_prod: Cell::new(start),
+            tx_cons: Cell::new(start),
             posted: vec![None; SIZE as usize].into(),
-            rx_prod: Cell::new(0),
-            rx_cons: Cell::new(0),
+            rx_prod: Cell::new(start),
+            rx_cons: Cell::new(start),
             outcomes: RefCell::default(),
             repost: Cell::new(true),
             spoiled: Cell::new(0),
         };
         for ring in [queue.tx_ring, queue.rx_ring] {
-            queue.set(ring, REQ_EVENT, 1);
-            queue.set(ring, RSP_EVENT, 1);
+            queue.set(ring, REQ_PROD, start);
+            queue.set(ring, RSP_PROD, start);
+            queue.set(ring, REQ_EVENT, start.wrapping_add(1));
+            queue.set(ring, RSP_EVENT, start.wrapping_add(1));
         }
         for _ in 0..front.nature.post {
             queue.post(grant(!front.nature.read_only));
