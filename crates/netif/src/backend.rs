@@ -5,7 +5,8 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use datapath::burst::Burst;
 use datapath::count::{Counter, Drop};
@@ -37,7 +38,12 @@ pub struct Vif {
     pub rate: Option<Rate>,
     /// What groups it wants.
     pub groups: Groups,
+    /// What it sends stays where it is for the moment.
+    pub held: AtomicBool,
 }
+
+/// How long until a vif that is held is looked at again.
+const HELD: Duration = Duration::from_micros(200);
 
 /// How a queue's receiving goes, for those who watch from elsewhere.
 #[derive(Debug, Default)]
@@ -154,8 +160,8 @@ impl Queue {
             self.answers.iter().for_each(|answer| self.tx.respond(*answer));
         }
         while self.rx.ready(1)? > 0 && !self.names_page(slots::rx_reference(self.rx.request(0))) {
-            let mut response = self.rx.request(0);
-            response[1] = 0;
+            let [number, _] = self.rx.request(0);
+            let mut response = [number & 0xffff, 0];
             slots::spoil(&mut response);
             self.rx.take(1);
             self.rx.respond(response);
@@ -175,6 +181,10 @@ impl Queue {
     fn take(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, room: usize) -> Result<(), Breach> {
         self.metas.clear();
         self.rests = None;
+        if self.vif.held.load(Ordering::Relaxed) {
+            self.rests = Some(Instant::now() + HELD);
+            return Ok(());
+        }
         let mut now = None;
         while chains.len() < room {
             let ready = self.tx.ready(1)?;

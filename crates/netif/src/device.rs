@@ -4,6 +4,7 @@
 //! stand, not from what came before. That is why a daemon that was restarted finds its way with the same few rules: both
 //! ends connected and no ring mapped means to map them, whoever wrote those states.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -400,6 +401,7 @@ impl Device {
             takes: request.takes,
             rate: settings.rate(),
             groups: Groups::default(),
+            held: AtomicBool::new(true),
         });
         vif.groups.set_only(wants_groups(nodes, &self.front)? && !resumed);
         let (mut ready, mut gauges) = (Vec::new(), Vec::new());
@@ -441,12 +443,19 @@ impl Device {
         Ok(())
     }
 
-    /// Hands its queues to the datapath, if they are not there yet. To be called when all vifs have been looked at: who was
-    /// served before may have frames waiting in its rings for another.
-    pub fn go(&mut self) {
+    /// Hands its queues to the datapath, if they are not there yet. They only receive until [`go`](Self::go).
+    pub fn attach(&mut self) {
         let (Some(connection), Some(port)) = (&mut self.connection, self.port) else { return };
         let attach = |(index, queue)| self.host.fabric.attach(port, index, Box::new(queue), true);
         connection.queues.extend((0..).zip(connection.ready.drain(..)).filter_map(attach));
+    }
+
+    /// Lets its queues send. To be called when all vifs that were found together are attached: who was served before may
+    /// have frames in its rings for another.
+    pub fn go(&self) {
+        if let Some(connection) = &self.connection {
+            connection.vif.held.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Its port in the datapath, made when it is first needed.

@@ -143,7 +143,8 @@ impl Keeper {
             for device in self.devices.values_mut().filter(|device| due(device)) {
                 device.look(now);
             }
-            self.devices.values_mut().for_each(Device::go);
+            self.devices.values_mut().for_each(Device::attach);
+            self.devices.values().for_each(Device::go);
             if now.saturating_duration_since(self.watched) >= self.round() {
                 self.watched = now;
                 self.devices.values_mut().for_each(|device| device.watch(now));

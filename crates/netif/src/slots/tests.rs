@@ -29,7 +29,13 @@ struct Read {
 
 fn read(slots: &[TxSlot]) -> Result<Read, Fault> {
     let (mut pieces, mut responses) = (Vec::new(), Vec::new());
-    let packet = next_packet(slots.len() as u32, |n| slots[n as usize], &mut pieces, &mut responses)?;
+    // Each is copied once, so that it can't change between two looks.
+    let looks = std::cell::Cell::new(0);
+    let once = |n: u32| {
+        assert_eq!(looks.replace(n + 1), n);
+        slots[n as usize]
+    };
+    let packet = next_packet(slots.len() as u32, once, &mut pieces, &mut responses)?;
     assert_eq!(responses.len(), packet.slots as usize);
     // The number means something in those of data only.
     let of =

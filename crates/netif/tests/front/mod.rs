@@ -555,8 +555,10 @@ impl FrontQueue {
         while more {
             let at = self.rx_cons.get();
             let ([head, tail], page) = self.rx_slot();
-            assert_eq!(head, at & 0xffff, "number, at offset zero");
             let (flags, size) = (tail as u16, (tail >> 16) as i16);
+            assert_eq!(head >> 16, 0, "at offset zero");
+            // What was overwritten by extra info has lost its number.
+            assert!(head == at & 0xffff || size < 0, "number {head} in slot {at}");
             if size < 0 {
                 spoiled = true;
             } else {
@@ -644,11 +646,17 @@ impl Mailbox {
     #[track_caller]
     pub fn ask(&self, kind: u16, data: [u32; 3]) -> (u32, u32) {
         self.post(kind, data);
+        self.answer()
+    }
+
+    /// Waits for status and data of the next answer.
+    #[track_caller]
+    pub fn answer(&self) -> (u32, u32) {
         let at = self.cons.get();
         wait(|| self.answered() == at.wrapping_add(1));
         self.cons.set(at.wrapping_add(1));
         let slot = SLOTS + 16 * u64::from(at % 128);
-        assert_eq!(self.get(slot), at & 0xffff | u32::from(kind) << 16);
+        assert_eq!(self.get(slot) as u16, at as u16, "answers come in order");
         (self.get(slot + 4), self.get(slot + 8))
     }
 

@@ -1,0 +1,256 @@
+//! Frames in slots, over real rings: how they may be cut, what is answered, and what a frontend can't change any more.
+
+mod front;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datapath::count::Drop;
+use front::tcp::{is_right, tcp, tcp6};
+use front::{CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, SLOTS, frame, introduce, mac, wait, what};
+use hypervisor::PAGE;
+use ring::Memory;
+
+fn two(host: &Host) -> (Front, Front) {
+    let (a, b) = (Front::connected(host, 1, Nature::default()), Front::connected(host, 2, Nature::default()));
+    introduce((&a, 1), (&b, 2));
+    (a, b)
+}
+
+/// Sends a frame in so many slots of data, with a hash as extra info after the first if `extra`.
+fn send_in(a: &Front, slots: usize, number: u32, extra: bool) -> Vec<u8> {
+    let queue = &a.queues[0];
+    let bytes = frame(1, 2, slots * 100 - 18, number);
+    let mut parts = bytes.chunks(100).enumerate().peekable();
+    while let Some((n, part)) = parts.next() {
+        let page = queue.take_page();
+        queue.write(page, 7 * n as u64, part);
+        let more = if parts.peek().is_some() { MORE_DATA } else { 0 };
+        let (info, size) = if n == 0 { (if extra { EXTRA_INFO } else { 0 }, bytes.len()) } else { (0, part.len()) };
+        queue.data(page, 7 * n as u16, more | info, size as u16);
+        if n == 0 && extra {
+            queue.tx_slot([4 | 1 << 8, 0, 0], None);
+            queue.tx_slot([4, 0, 0], None);
+        }
+    }
+    queue.push_tx();
+    bytes
+}
+
+/// As Linux' backend has it: eighteen slots and the first one are a frame, two more are dropped with an error.
+#[test]
+fn slots_up_to_the_limit_are_a_frame_and_a_few_more_are_dropped() {
+    let host = Host::new();
+    let (a, b) = two(&host);
+    wait(|| a.queues[0].is_idle());
+    for (slots, extra) in [(1, false), (2, true), (16, true), (18, false), (18, true), (19, true)] {
+        a.queues[0].outcomes.borrow_mut().clear();
+        let sent = send_in(&a, slots, slots as u32, extra);
+        assert_eq!(b.expect(1)[0].frame, sent);
+        wait(|| a.queues[0].is_idle());
+        let outcomes = a.queues[0].outcomes.borrow();
+        let null = outcomes.iter().filter(|outcome| **outcome == 1).count();
+        assert_eq!((outcomes.len(), null), (slots + null, if extra { 2 } else { 0 }), "extras have no response");
+        assert!(outcomes.iter().all(|outcome| *outcome >= 0));
+    }
+    for slots in [20, 21] {
+        a.queues[0].outcomes.borrow_mut().clear();
+        send_in(&a, slots, 1, true);
+        wait(|| a.queues[0].is_idle());
+        let outcomes = a.queues[0].outcomes.borrow().clone();
+        assert_eq!(outcomes.iter().filter(|outcome| **outcome == -1).count(), slots);
+        assert_eq!(outcomes.iter().filter(|outcome| **outcome == 1).count(), 2);
+    }
+    // A sum that overflowed 16 bits: parts larger than the whole.
+    let queue = &a.queues[0];
+    queue.outcomes.borrow_mut().clear();
+    queue.data(queue.take_page(), 0, MORE_DATA, 1000);
+    queue.data(queue.take_page(), 0, 0, 1001);
+    queue.push_tx();
+    wait(|| queue.is_idle());
+    assert_eq!(*queue.outcomes.borrow(), [-1, -1]);
+    // Too short to be a frame.
+    queue.data(queue.take_page(), 0, 0, 13);
+    queue.data(queue.take_page(), 0, 0, 0);
+    queue.push_tx();
+    wait(|| queue.is_idle());
+    assert!(host.connected(&a), "no reason to stop it");
+    let counters = host.fabric.counters(host.vif(&a).unwrap().port.unwrap());
+    let dropped = |reason| counters[0].dropped(reason);
+    assert_eq!([Drop::TooManySlots, Drop::Oversized, Drop::Runt].map(dropped), [2, 1, 2]);
+    a.send(&frame(1, 2, 60, 77));
+    assert_eq!(what(&b.expect(1)[0].frame), 77);
+}
+
+/// The longest that there are, in both protocols, with segmentation.
+#[test]
+fn the_longest_frames() {
+    let host = Host::new();
+    let (a, b) = two(&host);
+    for (kind, make, headers) in [(1, tcp as fn(u8, u8, usize) -> Vec<u8>, 54), (2, tcp6, 74)] {
+        let sent = make(1, 2, 65_535 - headers);
+        a.queues[0].send(&sent, CSUM_BLANK, Some((kind, 1448)));
+        let got = b.expect(1).remove(0);
+        assert!(got.frame == sent);
+        assert_eq!((got.gso, got.blank, got.validated), (Some((kind, 1448)), true, true));
+    }
+}
+
+/// Indices of 32 bits come to their end while frames are under way.
+#[test]
+fn indices_wrap_around() {
+    let host = Host::new();
+    let old = |queues| Nature { start: u32::MAX - 100, queues, ..Nature::default() };
+    let (a, b) = (Front::connected(&host, 1, old(1)), Front::connected(&host, 2, old(2)));
+    introduce((&a, 1), (&b, 2));
+    for n in 0..300 {
+        a.queues[0].send(&frame(1, 2, n as usize * 30, n), 0, None);
+        b.queues[1].send(&frame(2, 1, n as usize * 30, n), 0, None);
+        assert_eq!(b.expect(1)[0].frame, frame(1, 2, n as usize * 30, n));
+        assert_eq!(a.expect(1)[0].frame, frame(2, 1, n as usize * 30, n));
+    }
+    assert!(a.queues[0].tx_prod.get() < 2000 && b.queues[0].rx_prod.get() < 2000, "they did");
+    assert!(host.connected(&a) && host.connected(&b));
+}
+
+/// Writes to a guest's memory from another thread, over and over, until it is dropped.
+struct Scribbler {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Scribbler {
+    fn new(front: &Front, scribble: impl Fn(&Memory, u32) + Send + 'static) -> Scribbler {
+        let (memory, stop) = (Arc::clone(front.guest.memory()), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            (0..).take_while(|_| !stopped.load(Ordering::Relaxed)).for_each(|n| scribble(&memory, n));
+        });
+        Scribbler { stop, thread: Some(thread) }
+    }
+}
+
+impl std::ops::Drop for Scribbler {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A frontend that rewrites its headers while they are looked at: what arrives is what was looked at.
+#[test]
+fn rewriting_headers_changes_nothing_but_payload() {
+    let host = Host::new();
+    let (a, b) = two(&host);
+    let c = Front::connected(&host, 3, Nature::default());
+    introduce((&c, 3), (&b, 2));
+    let queue = &a.queues[0];
+    let page = queue.take_page();
+    let at = u64::from(page.0) * PAGE as u64;
+    queue.write(page, 0, &frame(1, 2, 1000, 5));
+    let scribbler = Scribbler::new(&a, move |memory, n| {
+        // Receiver and length of the packet.
+        let to = 2 + (n % 2) as u8;
+        memory.write(at, &[&mac(to)[..], &mac(1), &[0x88, 0xb5, to, to]].concat()).unwrap();
+    });
+    let mut arrived = 0;
+    for _ in 0..500 {
+        queue.data(page, 0, 0, 1018);
+        queue.push_tx();
+        for (front, own) in [(&b, 2), (&c, 3)] {
+            for got in front.received() {
+                assert_eq!(got.frame[..6], mac(own), "it is for somebody else");
+                assert_eq!(got.frame.len(), 1018);
+                arrived += 1;
+            }
+        }
+        wait(|| queue.is_idle());
+    }
+    drop(scribbler);
+    assert!(arrived > 100 && host.connected(&a));
+}
+
+/// Requests that change while they are read: each combination of what stands there is legal, and what arrives is one of them.
+#[test]
+fn rewriting_requests_is_no_way_out_of_a_page() {
+    let host = Host::new();
+    let (a, b) = two(&host);
+    let queue = &a.queues[0];
+    let pages = [queue.take_page(), queue.take_page()];
+    pages.iter().for_each(|page| queue.write(*page, 0, &[frame(1, 2, 1000, 5), vec![9; 3000]].concat()));
+    let (ring, refs) = (u64::from(queue.tx_ring.0) * PAGE as u64 + SLOTS, pages.map(|page| page.1.0));
+    let scribbler = Scribbler::new(&a, move |memory, n| {
+        for slot in 0..256 {
+            let words = [refs[n as usize & 1], 0, [60, 2000][n as usize >> 1 & 1] << 16];
+            for (at, word) in (ring + 12 * slot..).step_by(4).zip(words) {
+                memory.write(at, &word.to_le_bytes()).unwrap();
+            }
+        }
+    });
+    let mut arrived = 0;
+    for _ in 0..500 {
+        // Only the index is ours.
+        queue.tx_prod.set(queue.tx_prod.get().wrapping_add(1));
+        queue.push_tx();
+        let answered = || queue.get(queue.tx_ring, front::RSP_PROD) == queue.tx_prod.get();
+        wait(answered);
+        for got in b.received() {
+            assert!(matches!(got.frame.len(), 60 | 2000) && got.frame[..12] == [mac(2), mac(1)].concat());
+            arrived += 1;
+        }
+    }
+    drop(scribbler);
+    assert!(arrived > 400 && host.connected(&a), "{arrived}");
+    assert_eq!(host.machine.refusals(), []);
+}
+
+/// Flooded to several, each of which takes what it can: whole, or cut and with checksums done.
+#[test]
+fn one_frame_for_many_receivers_of_all_kinds() {
+    let host = Host::new();
+    let a = Front::connected(&host, 1, Nature::default());
+    let all: Vec<(Front, bool)> = (2..8)
+        .map(|domain| {
+            let plain = domain % 2 == 0;
+            let nature = Nature { sg: !plain, gso: !plain, csum: !plain, queues: 1 + domain % 3, ..Nature::default() };
+            (Front::connected(&host, domain as u16, nature), plain)
+        })
+        .collect();
+    let mut sent = tcp(1, 2, 20_000);
+    sent[..6].fill(0xff);
+    let before = host.machine.counts();
+    a.queues[0].send(&sent, CSUM_BLANK, Some((1, 1000)));
+    for (front, plain) in &all {
+        let got = front.expect(if *plain { 20 } else { 1 });
+        let payload: Vec<u8> = got.iter().flat_map(|got| got.frame[54..].to_vec()).collect();
+        assert_eq!(payload, sent[54..]);
+        assert!(got.iter().all(|got| got.blank != *plain && (got.blank || is_right(&got.frame))));
+    }
+    assert_eq!(host.machine.counts().maps, before.maps);
+    wait(|| a.queues[0].is_idle());
+}
+
+/// Two workers, and receivers with a queue on only one of them: heads and lists of grants cross, the payload does not.
+#[test]
+fn granted_frames_cross_from_worker_to_worker() {
+    let host = Host::new();
+    let many = |queues| Nature { queues, ..Nature::default() };
+    let (a, b) = (Front::connected(&host, 1, many(4)), Front::connected(&host, 2, many(1)));
+    introduce((&a, 1), (&b, 2));
+    wait(|| a.queues.iter().all(|queue| queue.is_idle()) && b.queues[0].is_idle());
+    let before = host.machine.counts();
+    let crossed = || host.fabric.worker_counters().iter().map(|worker| worker.crossed.get()).sum::<u64>();
+    let crossed_before = crossed();
+    for n in 0..100 {
+        for (q, queue) in (0..).zip(&a.queues) {
+            queue.send(&frame(1, 2, 3000, q << 16 | n), 0, None);
+        }
+        let got = b.expect(4);
+        assert!(got.iter().all(|got| got.frame == frame(1, 2, 3000, what(&got.frame))));
+    }
+    assert!(crossed() > crossed_before, "some did");
+    let counts = host.machine.counts();
+    assert_eq!(counts.bytes - before.bytes, 400 * (3018 + 128), "each byte once, and heads twice");
+    assert_eq!(counts.maps, before.maps);
+    assert_eq!(host.machine.refusals(), []);
+}
