@@ -78,6 +78,7 @@ impl Service {
             board: Arc::clone(&board),
             stop: Arc::clone(&stop),
             watched: Instant::now(),
+            again: None,
         };
         let thread = std::thread::Builder::new().name("rm-vifs".into()).spawn(|| keeper.run())?;
         Ok(Service { host, board, stop, thread: Some(thread) })
@@ -122,6 +123,8 @@ struct Keeper {
     stop: Arc<OwnedFd>,
     /// When it was last looked whether frontends take what comes.
     watched: Instant,
+    /// When to look for vifs again, because it could not be done.
+    again: Option<Instant>,
 }
 
 impl Keeper {
@@ -133,6 +136,9 @@ impl Keeper {
                     Token::All => self.find(),
                     Token::One(key) => self.look(key, now),
                 }
+            }
+            if self.again.is_some_and(|at| at <= now) {
+                self.find();
             }
             for key in mail {
                 if let Some(device) = self.devices.get_mut(&key) {
@@ -169,7 +175,7 @@ impl Keeper {
         let now = Instant::now();
         let connected = self.devices.values().any(Device::is_connected);
         let round = connected.then(|| (self.watched + self.round()).saturating_duration_since(now));
-        let due = self.devices.values().filter_map(Device::wakes).min();
+        let due = self.devices.values().filter_map(Device::wakes).chain(self.again).min();
         let due = due.map(|at| at.saturating_duration_since(now));
         let timeout = round.into_iter().chain(due).min().and_then(|timeout| Timespec::try_from(timeout).ok());
         // An interrupted wait is one that found nothing.
@@ -184,10 +190,14 @@ impl Keeper {
 
     /// Finds out which vifs there are.
     fn find(&mut self) {
+        let told = self.again.take().is_some();
         let there = match self.list() {
             Ok(there) => there,
             Err(error) => {
-                warn!(%error, "looking for vifs");
+                if !told {
+                    warn!(%error, "looking for vifs");
+                }
+                self.again = Some(Instant::now() + ROUND);
                 return;
             }
         };
@@ -201,8 +211,12 @@ impl Keeper {
                     device.look(Instant::now());
                     self.devices.insert(key, device);
                 }
-                // It may have gone again.
-                Err(error) => warn!(vif = %key, %error, "not served"),
+                // It may have gone again: then something changes.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => {
+                    warn!(vif = %key, %error, "not served yet");
+                    self.again = Some(Instant::now() + ROUND);
+                }
             }
         }
     }

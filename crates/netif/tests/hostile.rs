@@ -8,25 +8,26 @@ use front::{CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, REQ_PROD, fr
 use hypervisor::test::Reason;
 use hypervisor::{Channel, GrantRef};
 
-/// Two neighbours, whose traffic goes on whatever `evil` does; and why that was stopped.
+/// Two neighbours, whose traffic goes on whatever `evil` does, and loses nothing; and why that was stopped.
 fn stopped(nature: Nature, evil: impl FnOnce(&Front, &Front)) -> (Host, String) {
     let host = Host::new();
     let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
     introduce((&a, 1), (&b, 2));
     let bad = Front::connected(&host, 3, nature);
+    let talk = |numbers: std::ops::Range<u32>| numbers.for_each(|n| a.send(&frame(1, 2, 1400, n)));
+    talk(1000..1060);
     evil(&bad, &a);
+    talk(1060..1100);
     let reason = host.stopped(&bad);
-    for n in 1000..1100 {
-        a.send(&frame(1, 2, 1400, n));
-    }
-    let mut last = 0;
+    talk(1100..1150);
+    let mut got = Vec::new();
     wait(|| {
-        last = b.received().last().map_or(last, |got| what(&got.frame));
-        last == 1099
+        got.extend(b.received().iter().map(|got| what(&got.frame)).filter(|what| *what >= 1000));
+        got.len() >= 150
     });
+    assert_eq!(got, (1000..1150).collect::<Vec<_>>());
     assert!(host.connected(&a) && host.connected(&b));
     assert_eq!(bad.guest.mapped(), 0, "nothing of it stays mapped");
-    // It may begin anew.
     (host, reason)
 }
 
@@ -54,6 +55,41 @@ fn rx_index_that_jumps() {
         (0..9).for_each(|n| a.send(&frame(1, 3, 60, n)));
     });
     assert!(reason.starts_with("queue 0: request index jumped to 5000, "), "{reason}");
+}
+
+#[test]
+fn indices_that_go_back() {
+    let reason = stopped_by(|bad| {
+        let queue = &bad.queues[0];
+        (0..5).for_each(|_| bad.send(&frame(3, 9, 60, 1)));
+        wait(|| queue.is_idle());
+        queue.set(queue.tx_ring, REQ_PROD, queue.tx_prod.get() - 3);
+        queue.tx_port.notify();
+    });
+    assert!(reason.starts_with("queue 0: request index jumped to "), "{reason}");
+}
+
+/// What only the backend writes may be overwritten: it is never read back.
+#[test]
+fn indices_that_are_not_its_own_are_only_its_own_loss() {
+    let host = Host::new();
+    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let bad = Front::connected(&host, 3, Nature::default());
+    introduce((&a, 1), (&bad, 3));
+    let page = bad.queues[0].take_page();
+    for ring in [bad.queues[0].tx_ring, bad.queues[0].rx_ring] {
+        for at in [front::RSP_PROD, front::REQ_EVENT, front::RSP_EVENT] {
+            bad.queues[0].set(ring, at, 0xdead_beef);
+        }
+    }
+    for n in 0..20 {
+        a.send(&frame(1, 3, 100, n));
+        bad.queues[0].data(page, 0, 0, 100);
+        bad.queues[0].push_tx();
+        bad.queues[0].tx_port.notify();
+    }
+    introduce((&a, 1), (&b, 2));
+    assert!(host.connected(&bad));
 }
 
 #[test]
@@ -110,6 +146,19 @@ fn extras_of_no_known_type() {
 }
 
 #[test]
+fn segmentation_of_no_known_kind() {
+    for words in [[1 | 1448 << 16, 3, 0], [1 | 1448 << 16, 0, 0], [1, 1, 0]] {
+        let reason = stopped_by(|bad| {
+            let queue = &bad.queues[0];
+            queue.data(queue.take_page(), 0, EXTRA_INFO, 1000);
+            queue.tx_slot(words, None);
+            queue.push_tx();
+        });
+        assert_eq!(reason, "queue 0: segmentation extra info makes no sense");
+    }
+}
+
+#[test]
 fn a_page_that_was_never_granted() {
     let (host, reason) = stopped(Nature::default(), |bad, _| {
         let queue = &bad.queues[0];
@@ -118,6 +167,41 @@ fn a_page_that_was_never_granted() {
     });
     assert!(reason.starts_with("queue 0: a page is not granted for what it is used for ("), "{reason}");
     assert_eq!(host.machine.refusals()[0].reason, Reason::NeverGranted);
+}
+
+#[test]
+fn a_page_that_is_granted_to_somebody_else() {
+    let (host, reason) = stopped(Nature::default(), |bad, _| {
+        let page = bad.page();
+        let reference = bad.guest.grant(hypervisor::DomId(2), page, true);
+        bad.queues[0].data((page, reference), 0, 0, 60);
+        bad.queues[0].push_tx();
+    });
+    assert_eq!(reason, "queue 0: a page is not granted for what it is used for (refused)");
+    assert_eq!(host.machine.refusals()[0].reason, Reason::NotToUs);
+}
+
+/// Buffers that are not granted to us, or not any more: who posts them is stopped, not who sends.
+#[test]
+fn buffers_that_are_not_granted() {
+    for to in [Some(2), None] {
+        let nature = Nature { post: 0, ..Nature::default() };
+        let (host, reason) = stopped(nature, |bad, a| {
+            let page = bad.page();
+            let reference = bad.guest.grant(hypervisor::DomId(to.unwrap_or(0)), page, true);
+            if to.is_none() {
+                bad.guest.revoke(reference);
+            }
+            (0..200).for_each(|_| bad.queues[0].post((page, reference)));
+            bad.queues[0].push_rx();
+            bad.send(&frame(3, 1, 60, 1));
+            wait(|| a.received().iter().any(|got| what(&got.frame) == 1));
+            a.send(&frame(1, 3, 60, 2));
+        });
+        assert_eq!(reason, "queue 0: a page is not granted for what it is used for (refused)");
+        let expected = if to.is_some() { Reason::NotToUs } else { Reason::Revoked };
+        assert!(host.machine.refusals().iter().all(|refusal| refusal.reason == expected));
+    }
 }
 
 #[test]
@@ -234,6 +318,145 @@ fn a_control_ring_whose_index_jumps() {
         mailbox.port.notify();
     });
     assert_eq!(reason, "control ring: request index jumped to 129, 129 ahead in a ring of 128");
+}
+
+#[test]
+fn a_flood_of_signals_without_messages() {
+    let nature = Nature { control: true, ..Nature::default() };
+    let (_, reason) = stopped(nature, |bad, _| {
+        while bad.back_state() == Some(4) {
+            bad.mailbox.as_ref().unwrap().port.notify();
+        }
+    });
+    assert_eq!(reason, "control ring: a flood of control messages");
+}
+
+/// Messages of no known type, keys and tables of any length, pages that are not granted: each has its answer.
+#[test]
+fn nonsense_in_the_control_ring_is_answered() {
+    let host = Host::new();
+    let bad = Front::connected(&host, 3, Nature { control: true, queues: 2, ..Nature::default() });
+    let mailbox = bad.mailbox.as_ref().unwrap();
+    let page = mailbox.page.1.0;
+    let foreign = bad.page();
+    let foreign = bad.guest.grant(hypervisor::DomId(7), foreign, true).0;
+    let revoked = bad.page();
+    let revoked = bad.guest.grant(hypervisor::DomId(0), revoked, true);
+    bad.guest.revoke(revoked);
+    mailbox.write(&[0xff; 4096]);
+    for (kind, data, status) in [
+        (0, [0; 3], 1),
+        (8, [0; 3], 1),
+        (9, [0, page, 1], 1),
+        (10, [0, page, 1], 1),
+        (u16::MAX, [u32::MAX; 3], 1),
+        (2, [1, 0, 0], 1),
+        (7, [2, 0, 0], 2),
+        (7, [1, 0, 0], 0),
+        (2, [16, 0, 0], 2),
+        (3, [page, 41, 0], 3),
+        (3, [page, u32::MAX, 0], 3),
+        (3, [foreign, 40, 0], 2),
+        (3, [revoked.0, 40, 0], 2),
+        (3, [u32::MAX, 40, 0], 2),
+        (5, [129, 0, 0], 2),
+        (5, [u32::MAX, 0, 0], 2),
+        (5, [128, 0, 0], 0),
+        // No such queues, whatever stood there when it was looked at.
+        (6, [page, 128, 0], 2),
+        (6, [page, 129, 0], 3),
+        (6, [page, 1, u32::MAX], 2),
+        (6, [page, u32::MAX, 1], 2),
+        (6, [foreign, 1, 0], 2),
+    ] {
+        assert_eq!(mailbox.ask(kind, data).0, status, "message {kind} with {data:?}");
+    }
+    assert!(host.connected(&bad));
+}
+
+/// A table that changes while it is read: what was checked is what is used.
+#[test]
+fn a_mapping_that_changes_while_it_is_read() {
+    let host = Host::new();
+    let a = Front::connected(&host, 1, Nature::default());
+    let bad = Front::connected(&host, 3, Nature { control: true, queues: 2, ..Nature::default() });
+    introduce((&a, 1), (&bad, 3));
+    let mailbox = bad.mailbox.as_ref().unwrap();
+    assert_eq!([mailbox.ask(7, [1, 0, 0]), mailbox.ask(2, [15, 0, 0]), mailbox.ask(5, [128, 0, 0])], [(0, 0); 3]);
+    let (memory, at) = (std::sync::Arc::clone(bad.guest.memory()), u64::from(mailbox.page.0) * 4096);
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let scribbler = std::thread::spawn(move || {
+        let tables = [[1u32, 1_000_000], [0, 1]].map(|pair| pair.map(u32::to_le_bytes).concat().repeat(64));
+        let running = || matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
+        while running() {
+            tables.iter().for_each(|table| memory.write(at, table).unwrap());
+        }
+    });
+    for n in 0..100 {
+        assert!(matches!(mailbox.ask(6, [mailbox.page.1.0, 128, 0]).0, 0 | 2));
+        let mut frame = front::tcp::tcp(1, 3, 100);
+        frame[35] = n;
+        a.queues[0].send(&frame, CSUM_BLANK, None);
+        assert_eq!(bad.expect(1)[0].frame, frame);
+    }
+    drop(stop);
+    scribbler.join().unwrap();
+    assert!(host.connected(&bad));
+}
+
+/// Event channels that are closed, and such as signal all the time.
+#[test]
+fn event_channels_closed_and_flooded() {
+    let host = Host::new();
+    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let mut bad = Front::connected(&host, 3, Nature::default());
+    introduce((&a, 1), (&b, 2));
+    introduce((&a, 1), (&bad, 3));
+    for n in 0..200 {
+        (0..500).for_each(|_| bad.queues[0].tx_port.notify());
+        a.send(&frame(1, 2, 1400, n));
+        assert_eq!(what(&b.expect(1)[0].frame), n);
+    }
+    // Closed, while frames are under way both ways.
+    (0..40).for_each(|n| bad.queues[0].queue(&frame(3, 1, 3000, n), 0, None));
+    bad.queues[0].push_tx();
+    bad.queues[0].tx_port = bad.guest.open(hypervisor::DomId(0)).unwrap();
+    bad.queues[0].rx_port = Some(bad.guest.open(hypervisor::DomId(0)).unwrap());
+    (0..40).for_each(|n| a.send(&frame(1, 3, 3000, n)));
+    introduce((&a, 1), (&b, 2));
+    // It gets no signals, and that is all.
+    assert!(host.connected(&bad));
+    bad.begin_anew();
+    bad.connect();
+    wait(|| host.connected(&bad));
+    introduce((&a, 1), (&bad, 3));
+}
+
+/// Rings that are revoked while they are mapped stay mapped; rings of one vif that another names, too, are its own affair.
+#[test]
+fn rings_that_are_revoked_or_shared() {
+    let host = Host::new();
+    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let bad = Front::connected(&host, 3, Nature::default());
+    assert!(!bad.guest.revoke(bad.queues[0].tx_ring.1) && !bad.guest.revoke(bad.queues[0].rx_ring.1));
+    introduce((&a, 1), (&bad, 3));
+    let mut twin = bad.sibling(1, Nature::default());
+    wait(|| twin.back_state() == Some(2));
+    twin.make();
+    twin.put("tx-ring-ref", bad.queues[0].tx_ring.1);
+    twin.put("rx-ring-ref", bad.queues[0].rx_ring.1);
+    twin.put("state", 4);
+    wait(|| host.vif(&twin).is_some_and(|vif| vif.connections > 0));
+    for n in 0..200 {
+        bad.queues[0].data(bad.queues[0].posted.borrow()[0].unwrap_or((0, GrantRef(9))), 0, 0, 60);
+        bad.queues[0].push_tx();
+        bad.queues[0].tx_port.notify();
+        twin.queues[0].tx_port.notify();
+        a.send(&frame(1, 3, 100, n));
+        b.received();
+    }
+    introduce((&a, 1), (&b, 2));
+    assert!(host.connected(&a) && host.connected(&b));
 }
 
 /// Its store entries change as fast as it can write them: nobody else is held up.
