@@ -51,7 +51,7 @@ impl Worker {
         if !slot.may_start() {
             return 0;
         }
-        self.burst.reset(BURST);
+        self.burst.reset(slot.limit);
         if let Err(breach) = slot.on.pair.fetch(&mut self.burst) {
             slot.break_off(breach);
             return 0;
@@ -158,6 +158,7 @@ impl Worker {
         if !slot.is_sound() {
             return;
         }
+        slot.limit = if unfinished > 0 { (2 * finished).clamp(1, BURST) } else { BURST };
         slot.on.pair.rewind(unfinished);
         let complete = slot.tickets.push(finished, parcels);
         slot.on.pair.complete(complete);

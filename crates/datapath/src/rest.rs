@@ -15,6 +15,7 @@ impl Worker {
         let idle = self.active.iter().all(waits) && self.now - self.moved >= self.window.of(false);
         if !idle {
             std::hint::spin_loop();
+            self.look_on();
             return;
         }
         let (receivers, until) = self.full_receivers();
@@ -23,6 +24,12 @@ impl Worker {
         } else {
             self.sleep(None);
         }
+    }
+
+    /// Goes on without sleep.
+    fn look_on(&mut self) {
+        self.glance_again();
+        self.tick();
     }
 
     /// Receivers that frames wait for, and when the first wait of any kind ends.
@@ -58,7 +65,9 @@ impl Worker {
                 }
             }
         }
-        if !room {
+        if room {
+            self.look_on();
+        } else {
             let limit = until.map_or(poll::MAX * 20, |u| u.saturating_duration_since(self.now));
             self.sleep(Some(limit));
         }
@@ -86,6 +95,7 @@ impl Worker {
         doorbell.announce();
         if self.has_mail() {
             doorbell.awake();
+            self.look_on();
             return;
         }
         self.counters.sleeps.add(1);
@@ -94,7 +104,7 @@ impl Worker {
         let slept = self.now;
         self.tick();
         self.window.slept(self.now - slept);
-        self.moved = self.now;
+        (self.moved, self.glanced) = (self.now, self.now);
     }
 
     /// Whether another thread has left something for this worker.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use switch::PortId;
 
+use crate::burst::BURST;
 use crate::count::QueueCounters;
 use crate::hold::Hold;
 use crate::parcel::Tickets;
@@ -76,6 +77,8 @@ pub struct Slot {
     pub hold: Hold,
     /// As a sender: what its next frame waits for.
     pub wait: Option<Wait>,
+    /// As a sender: how many frames are fetched at a time. What a receiver has no room for would be fetched in vain.
+    pub limit: usize,
     /// Something was put or completed since the last flush.
     pub dirty: bool,
     /// Routes changed while frames were under way: nothing more is fetched until they are finished, so that no frame
@@ -94,6 +97,7 @@ impl Slot {
             tickets: Tickets::default(),
             hold: Hold::default(),
             wait: None,
+            limit: BURST,
             dirty: false,
             settle: false,
             leaving: None,

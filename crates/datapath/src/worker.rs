@@ -90,18 +90,25 @@ impl Worker {
 
     /// Works until told to stop.
     pub fn run(mut self) {
+        self.tick();
+        // The clock is read once a turn: where reading it traps to a hypervisor, it costs as much as some frames.
         while self.obey() {
-            self.tick();
             if self.pass() {
                 self.counters.busy_passes.add(1);
                 self.moved = self.now;
+                self.glance_again();
+                self.tick();
             } else {
                 self.counters.idle_passes.add(1);
                 self.rest();
             }
-            if self.now - self.glanced > GLANCE {
-                self.glance(Some(Duration::ZERO));
-            }
+        }
+    }
+
+    /// Looks for signals of armed queues, if that was not done lately.
+    pub(crate) fn glance_again(&mut self) {
+        if self.now - self.glanced > GLANCE {
+            self.glance(Some(Duration::ZERO));
         }
     }
 

@@ -96,6 +96,19 @@ impl Headers {
         self.tag.map(|tci| tci & 0x0fff)
     }
 
+    /// True when everything was found that a parse looks for: with more of the frame it would find nothing else.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        match (self.l3, self.l4) {
+            (L3::None, _) => {
+                !matches!(self.ethertype, ethertype::IPV4 | ethertype::IPV6 | ethertype::DOT1Q | ethertype::DOT1AD)
+            }
+            (_, L4::Tcp | L4::Udp) => true,
+            (_, L4::Other) => self.fragment || !matches!(self.proto, proto::TCP | proto::UDP),
+            (_, L4::None) => false,
+        }
+    }
+
     /// True when source and destination port are the first four bytes at `l4_at`.
     #[inline]
     pub fn has_ports(&self) -> bool {

@@ -14,13 +14,14 @@ use datapath::packet::Packet;
 use datapath::port::{Breach, Notified, QueuePair};
 use frame::{Accepts, Head, Headers, Mac};
 use hypervisor::{Channel, DomId, GrantRef, Granted, PAGE};
+use ring::later::Room;
 use ring::xen::BackRing;
 use ring::{Chain, Engine, Gather, Later, Memory, Put, Violation};
 
 use crate::groups::{Groups, View};
 use crate::handshake::Takes;
 use crate::rate::Rate;
-use crate::slots::{self, Layout, Meta, Piece, TxSlot, What};
+use crate::slots::{self, Layout, Meta, Piece, Sizes, TxSlot, What};
 
 /// Grants below are the hypervisor's own (`GNTTAB_NR_RESERVED_ENTRIES`): those of the console's ring and the store's.
 const RESERVED: u32 = 8;
@@ -93,8 +94,6 @@ pub struct Queue {
     accepts: Accepts,
     /// Packets under way, oldest first.
     taken: VecDeque<Taken>,
-    /// Their responses, one a slot.
-    responses: VecDeque<TxSlot>,
     /// What was last fetched: what is left to be done, or why it can't be.
     metas: Vec<Result<Meta, Drop>>,
     /// The packet that is being read.
@@ -127,7 +126,6 @@ impl Queue {
             gauge: parts.gauge,
             accepts,
             taken: VecDeque::with_capacity(BackRing::<3>::SIZE as usize),
-            responses: VecDeque::with_capacity(BackRing::<3>::SIZE as usize),
             metas: Vec::new(),
             pieces: Vec::new(),
             answers: Vec::new(),
@@ -227,9 +225,11 @@ impl Queue {
                 chains.push(chain);
                 self.metas.push(meta);
             }
+            for (n, answer) in (0..).zip(&self.answers) {
+                self.tx.note(n, *answer);
+            }
             self.tx.take(packet.slots);
             self.taken.push_back(Taken { slots: packet.slots, frame: frame.is_some(), len });
-            self.responses.extend(&self.answers);
         }
         Ok(())
     }
@@ -243,9 +243,8 @@ impl Queue {
 
     /// Gives the responses of the oldest packet.
     fn respond(&mut self) {
-        let Some(Taken { slots, .. }) = self.taken.pop_front() else { return };
-        for response in self.responses.drain(..(slots as usize).min(self.responses.len())) {
-            self.tx.respond(response);
+        if let Some(Taken { slots, .. }) = self.taken.pop_front() {
+            self.tx.give(slots);
         }
     }
 
@@ -260,22 +259,26 @@ impl Queue {
 
     /// Queues the copies of a frame to the pages that the next requests name, and answers those.
     fn fill(&mut self, layout: &Layout, packet: &Packet<'_>, later: &mut Later) {
-        let mut left = packet.body;
-        for n in 0..layout.slots() {
-            // Always the first: the one before was answered.
-            let request = self.rx.request(0);
-            self.rx.take(1);
-            if let Some(page) = layout.page(n) {
-                let reference = GrantRef(slots::rx_reference(request));
-                let at = |offset: usize| Granted { domain: self.vif.domain, reference, offset: offset as u16 };
-                let head = if page == 0 { packet.head } else { &[] };
-                later.bytes(head, at(0));
-                let room = (PAGE - head.len()) as u32;
-                later.body(left.slice(0, room), at(head.len()));
-                left = left.slice(room, left.len());
+        let (rx, domain) = (&mut self.rx, self.vif.domain);
+        let mut slots = 0..layout.slots();
+        let mut next = || {
+            loop {
+                let n = slots.next()?;
+                // Always the first: the one before was answered.
+                let request = rx.request(0);
+                rx.take(1);
+                rx.respond(layout.response(n, request));
+                if let Some(len) = layout.size(n) {
+                    let reference = GrantRef(slots::rx_reference(request));
+                    return Some(Room { at: Granted { domain, reference, offset: 0 }, len });
+                }
             }
-            self.rx.respond(layout.response(n, request));
-        }
+        };
+        let Some(room) = next() else { return };
+        let room = later.bytes(packet.head, room);
+        later.body(packet.body, room, &mut next);
+        // What is left holds no bytes.
+        while next().is_some() {}
     }
 }
 
@@ -314,7 +317,6 @@ impl QueuePair for Queue {
                 // It will be sent, and paid for, once more.
                 self.vif.rate.iter().for_each(|rate| rate.refund(taken.len));
             }
-            self.responses.truncate(self.responses.len().saturating_sub(taken.slots as usize));
             self.tx.put_back(taken.slots);
         }
     }
@@ -339,7 +341,9 @@ impl QueuePair for Queue {
         let len = packet.len();
         let mut offload = *packet.offload;
         offload.valid &= self.accepts.csum;
-        let Some(layout) = Layout::of(len, &offload, || frame::parse(packet.head)) else { return Ok(Put::Refused) };
+        let pieces = || packet.body.granted_lens();
+        let sizes = Sizes::of(packet.head.len() as u32, len, pieces);
+        let Some(layout) = Layout::of(sizes, &offload, || frame::parse(packet.head)) else { return Ok(Put::Refused) };
         if layout.pages() > 1 && !self.vif.takes.sg || packet.head.len() > PAGE {
             return Ok(Put::TooBig);
         }
@@ -392,11 +396,11 @@ impl QueuePair for Queue {
     fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
         // First the channels, so that a signal that comes while the rings are looked at is not lost.
         self.tx_channel.take();
-        if let Some(channel) = &self.rx_channel {
+        if let Some(channel) = self.rx_channel.as_ref().filter(|_| rx) {
             channel.take();
         }
         let there = self.tx.arm()? > 0;
-        Ok(rx && self.rx.arm()? >= self.needs || there)
+        Ok(rx && self.rx.arm_for(self.needs)? >= self.needs || there)
     }
 
     /// The ring's event is left where it is, in the past; and the channel's signal is not taken, so no other comes.

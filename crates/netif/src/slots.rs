@@ -18,6 +18,8 @@ pub type RxSlot = [u32; 2];
 pub const SLOTS: u32 = 1 + 18;
 /// Data slots beyond which a frontend is taken for hostile, as Linux' backend does. What lies between is dropped.
 pub const FATAL_SLOTS: u32 = 1 + 20;
+/// Pages that a frame is spread over at most: netif.h promises that a receiver takes so many.
+const PAGES: usize = 18;
 /// Extra info slots of a packet: one of each type.
 const EXTRAS: u32 = 4;
 
@@ -315,18 +317,83 @@ fn pseudo_sum(head: &[u8], headers: &Headers, len: u32) -> Option<u16> {
     Some(sum.fold())
 }
 
+/// How many bytes a receiver pulls out of a frame's first slot. A first slot with no more than that is not counted among
+/// those that it can hold, by Linux' frontend.
+const PULLED: u16 = 256;
+
+/// How many bytes of a frame go to each page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    bytes: [u16; PAGES],
+    count: u8,
+}
+
+impl Sizes {
+    /// For a frame of `len` bytes, of which `head` are private and the others lie in `pieces`, if they are granted.
+    ///
+    /// Each copy costs the hypervisor about as much as half a page's bytes, and a piece that goes to two pages is two. So
+    /// pieces are kept whole, as far as the receiver has slots for that: otherwise pages are filled.
+    pub fn of<I: Iterator<Item = u32>>(head: u32, len: u32, pieces: impl FnOnce() -> I) -> Option<Self> {
+        if len <= PAGE as u32 {
+            return Some(Sizes { bytes: one(len as u16), count: 1 });
+        }
+        Self::whole(head, len, pieces()).or_else(|| Self::full(len))
+    }
+
+    /// Each piece in one page.
+    fn whole(head: u32, len: u32, pieces: impl Iterator<Item = u32>) -> Option<Self> {
+        let (mut bytes, mut at, mut total) = (one(0), 0, head);
+        let mut size = head;
+        for piece in pieces {
+            total += piece;
+            if size + piece > PAGE as u32 {
+                *bytes.get_mut(at)? = size as u16;
+                (at, size) = (at + 1, 0);
+            }
+            size += piece;
+            if size > PAGE as u32 {
+                return None;
+            }
+        }
+        *bytes.get_mut(at)? = size as u16;
+        let most = if bytes[0] > PULLED { PAGES - 1 } else { PAGES };
+        (total == len && at < most).then_some(Sizes { bytes, count: at as u8 + 1 })
+    }
+
+    /// All pages full but the last.
+    fn full(len: u32) -> Option<Self> {
+        let mut bytes = one(0);
+        let mut left = len;
+        for (count, size) in (1..).zip(&mut bytes) {
+            *size = left.min(PAGE as u32) as u16;
+            left -= u32::from(*size);
+            if left == 0 {
+                return Some(Sizes { bytes, count });
+            }
+        }
+        None
+    }
+}
+
+fn one(len: u16) -> [u16; PAGES] {
+    let mut bytes = [0; PAGES];
+    bytes[0] = len;
+    bytes
+}
+
 /// How a frame is laid out in the slots of an Rx ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    len: u32,
+    sizes: Sizes,
     flags: u16,
     gso: Option<(u8, u16)>,
 }
 
 impl Layout {
-    /// For a frame of `len` bytes with this offload. `None` when slots cannot say what is left to be done to it: `headers`
-    /// are those that its receiver will find.
-    pub fn of(len: u32, offload: &Offload, headers: impl FnOnce() -> Option<Headers>) -> Option<Self> {
+    /// For a frame of those sizes with this offload. `None` when slots cannot say what is left to be done to it, or
+    /// there are no sizes: `headers` are those that its receiver will find.
+    pub fn of(sizes: Option<Sizes>, offload: &Offload, headers: impl FnOnce() -> Option<Headers>) -> Option<Self> {
+        let sizes = sizes?;
         let mut flags = if offload.valid { flag::RX_DATA_VALIDATED } else { 0 };
         if let Some(csum) = offload.csum {
             // The receiver looks for the checksum by itself.
@@ -347,12 +414,12 @@ impl Layout {
             Some(Gso { kind: GsoKind::TcpV6, size, .. }) => Some((GSO_TCPV6, size)),
             Some(_) => return None,
         };
-        Some(Layout { len, flags, gso })
+        Some(Layout { sizes, flags, gso })
     }
 
     /// Pages that the frame's bytes take.
     pub fn pages(&self) -> u32 {
-        self.len.div_ceil(PAGE as u32).max(1)
+        self.sizes.count.into()
     }
 
     /// Slots that the frame takes.
@@ -361,7 +428,7 @@ impl Layout {
     }
 
     /// Of slot number `n`, counted from the frame's first: which page of the frame it holds; `None`: extra info.
-    pub fn page(&self, n: u32) -> Option<u32> {
+    fn page(&self, n: u32) -> Option<u32> {
         match (n, self.gso) {
             (0, _) => Some(0),
             (1, Some(_)) => None,
@@ -370,12 +437,16 @@ impl Layout {
         }
     }
 
+    /// How many bytes slot number `n` holds; `None`: extra info.
+    pub fn size(&self, n: u32) -> Option<u16> {
+        self.page(n).and_then(|page| self.sizes.bytes.get(page as usize).copied())
+    }
+
     /// The response in slot number `n`, whose request was `request`.
     pub fn response(&self, n: u32, request: RxSlot) -> RxSlot {
-        let Some(page) = self.page(n) else { return self.extra() };
-        let size = (self.len - page * PAGE as u32).min(PAGE as u32);
+        let Some(size) = self.size(n) else { return self.extra() };
         let mut flags = 0;
-        if page + 1 < self.pages() {
+        if n + 1 < self.slots() && (n > 0 || self.pages() > 1) {
             flags |= flag::RX_MORE_DATA;
         }
         if n == 0 {
@@ -384,7 +455,7 @@ impl Layout {
                 flags |= flag::RX_EXTRA_INFO;
             }
         }
-        [request[0] & 0xffff, u32::from(flags) | size << 16]
+        [request[0] & 0xffff, u32::from(flags) | u32::from(size) << 16]
     }
 
     fn extra(&self) -> RxSlot {

@@ -53,6 +53,13 @@ pub struct Stage {
     len: u32,
 }
 
+impl Stage {
+    /// How many bytes.
+    pub(crate) fn len(self) -> usize {
+        self.len as usize
+    }
+}
+
 /// Why a copy was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
@@ -141,9 +148,7 @@ impl End {
     fn new(place: Place) -> Self {
         match place {
             Place::Local(local) => End { local: local.0.as_ptr() },
-            Place::Granted(Granted { domain, reference, offset }) => {
-                End { granted: RawGranted { reference: reference.0, offset, domain: domain.0 } }
-            }
+            Place::Granted(granted) => End { granted: granted.into() },
         }
     }
 }
@@ -185,6 +190,13 @@ impl Segment {
     /// What became of it.
     pub fn status(&self) -> Status {
         self.status
+    }
+}
+
+impl From<Granted> for RawGranted {
+    #[inline]
+    fn from(Granted { domain, reference, offset }: Granted) -> Self {
+        RawGranted { reference: reference.0, offset, domain: domain.0 }
     }
 }
 
@@ -329,6 +341,26 @@ impl Copies {
         if self.stage.read(u64::from(stage.at) + offset as u64, buf).is_ok() { len } else { 0 }
     }
 
+    /// Queues a copy between two granted pages, as [`push`](Self::push) does: most copies are such.
+    ///
+    /// # Errors
+    /// See [`Refused`]; then nothing was queued.
+    #[inline]
+    pub fn push_granted(&mut self, source: Granted, target: Granted, len: u16, tag: u32) -> Result<(), Refused> {
+        if usize::from(source.offset.max(target.offset)) + usize::from(len) > PAGE {
+            let offset = source.offset.max(target.offset);
+            return Err(Refused::CrossesPage { offset, len: len.into() });
+        }
+        if self.segments.len() >= self.max {
+            return Err(Refused::Full);
+        }
+        let (source, target) = (End { granted: source.into() }, End { granted: target.into() });
+        let flags = SOURCE_GRANTED | TARGET_GRANTED;
+        self.segments.push(Segment { source, target, len, flags, status: Status::WAITING });
+        self.tags.push(tag);
+        Ok(())
+    }
+
     /// Queues a copy of `len` bytes; `tag` is what [`failed`](Self::failed) will call it. Two local ends are copied at
     /// once: the hypervisor does not do that.
     ///
@@ -360,8 +392,12 @@ impl Copies {
             Place::Granted(Granted { offset, .. }) if u32::from(offset) + len.min(1 << 16) <= PAGE as u32 => Ok(1),
             Place::Granted(Granted { offset, .. }) => Err(Refused::CrossesPage { offset, len }),
             Place::Local(Local(at)) => {
-                let mut memories = self.pins.iter().map(|pin| &**pin).chain([&self.stage]);
-                if memories.any(|mem| mem.holds(at, u64::from(len))) { Ok(0) } else { Err(Refused::NotPinned) }
+                let holds = |mem: &Memory| mem.holds(at, u64::from(len));
+                if holds(&self.stage) || self.pins.iter().any(|pin| holds(pin)) {
+                    Ok(0)
+                } else {
+                    Err(Refused::NotPinned)
+                }
             }
         }
     }

@@ -131,7 +131,8 @@ impl Gather {
     /// bytes, or fewer.
     #[inline]
     pub fn body(&self, chain: Chain) -> Body<'_> {
-        Body { spans: self.spans_of(chain), skip: 0, len: chain.len, gather: Some(self), first: chain.first }
+        let Chain { first, count, len } = chain;
+        Body { spans: self.spans_of(chain), skip: 0, len, gather: Some(self), first, count }
     }
 
     #[inline]
@@ -262,12 +263,14 @@ impl Gather {
 pub struct Body<'a> {
     /// None at all when the bytes are granted.
     spans: &'a [Span],
-    /// Bytes to leave out at the start of the first span: at most its length. Or, when they are granted, of all pieces.
+    /// Bytes to leave out at the start of the first span, or of the first granted piece: at most its length.
     skip: u32,
     len: u32,
     gather: Option<&'a Gather>,
     /// The first granted piece.
     first: u32,
+    /// How many granted pieces there are at most.
+    count: u32,
 }
 
 // SAFETY: as for `Gather`, which it borrows.
@@ -279,7 +282,7 @@ impl<'a> Body<'a> {
     /// No bytes.
     #[inline]
     pub const fn empty() -> Self {
-        Self { spans: &[], skip: 0, len: 0, gather: None, first: 0 }
+        Self { spans: &[], skip: 0, len: 0, gather: None, first: 0, count: 0 }
     }
 
     /// How many bytes.
@@ -307,7 +310,24 @@ impl<'a> Body<'a> {
             skip -= u64::from(first.len);
             spans = rest;
         }
-        Body { spans, skip: skip as u32, len, ..*self }
+        let body = Body { spans, skip: skip as u32, len, ..*self };
+        if body.is_granted() { body.step_over() } else { body }
+    }
+
+    /// Leaves out granted pieces that are skipped whole.
+    fn step_over(mut self) -> Body<'a> {
+        for piece in self.pieces_from_first() {
+            let Some(skip) = self.skip.checked_sub(piece.len.into()) else { break };
+            (self.first, self.count, self.skip) = (self.first + 1, self.count - 1, skip);
+        }
+        self
+    }
+
+    /// The granted pieces, as they are in the gather.
+    fn pieces_from_first(&self) -> &'a [Piece] {
+        let first = self.first as usize;
+        let all = self.gather.map_or(&[][..], |gather| &gather.granted);
+        all.get(first..first + self.count as usize).unwrap_or_default()
     }
 
     /// Whether they lie in granted pages, where only a hypervisor gets at them.
@@ -329,27 +349,30 @@ impl<'a> Body<'a> {
     /// In how many pieces they lie, at most.
     pub fn fragments(&self) -> usize {
         match self.is_granted() {
-            true => self.granted().count(),
+            true => self.count as usize,
             false => self.spans.len(),
         }
     }
 
     /// The granted pieces, none of them empty.
+    #[inline]
     pub(crate) fn granted(&self) -> impl Iterator<Item = Piece> + use<'a> {
-        let all = self.gather.and_then(|gather| gather.granted.get(self.first as usize..)).unwrap_or_default();
-        let (mut skip, mut left) = (self.skip, if self.spans.is_empty() { self.len } else { 0 });
-        all.iter()
-            .map_while(move |piece| {
-                if left == 0 {
-                    return None;
-                }
-                let out = skip.min(u32::from(piece.len));
-                let now = (u32::from(piece.len) - out).min(left);
-                (skip, left) = (skip - out, left - now);
-                let at = Granted { offset: piece.at.offset + out as u16, ..piece.at };
-                Some(Piece { at, len: now as u16 })
+        let pieces = if self.is_granted() { self.pieces_from_first() } else { &[] };
+        let (mut skip, mut left) = (self.skip, self.len);
+        pieces
+            .iter()
+            .map(move |piece| {
+                let len = u32::from(piece.len).saturating_sub(skip).min(left);
+                let at = Granted { offset: piece.at.offset + skip as u16, ..piece.at };
+                (skip, left) = (0, left - len);
+                Piece { at, len: len as u16 }
             })
             .filter(|piece| piece.len > 0)
+    }
+
+    /// How long the pieces are that it lies in, if they are granted.
+    pub fn granted_lens(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.granted().map(|piece| piece.len.into())
     }
 
     /// Copies granted bytes to address `addr` of `mem`, now, with the room that `copies` has when it is empty.

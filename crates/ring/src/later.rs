@@ -7,6 +7,7 @@
 //! the end that was to blame is known.
 
 use std::cell::RefCell;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::copies::{Copies, Local, Place, Stage, Status};
@@ -40,6 +41,24 @@ pub struct Failure {
     pub blame: Blame,
     /// What the hypervisor said.
     pub status: Status,
+}
+
+/// Where bytes of a frame go to: so many of them, all in one page.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Where they begin.
+    pub at: Granted,
+    /// How many.
+    pub len: u16,
+}
+
+impl Room {
+    /// What is left of it behind its first `len` bytes.
+    #[inline]
+    fn after(self, len: u16) -> Self {
+        let len = len.min(self.len);
+        Room { at: Granted { offset: self.at.offset.saturating_add(len), ..self.at }, len: self.len - len }
+    }
 }
 
 /// A frame that has copies waiting.
@@ -123,31 +142,60 @@ impl Later {
         }
     }
 
-    /// For the frame that was begun last: copies `bytes`, which are kept here until then, to `to`.
-    pub fn bytes(&mut self, bytes: &[u8], to: Granted) {
-        if bytes.is_empty() {
+    /// For the frame that was begun last: copies `bytes`, which are kept here until then, to the start of `room`, and leaves
+    /// the rest of it.
+    pub fn bytes(&mut self, bytes: &[u8], room: Room) -> Room {
+        let len = bytes.len().min(room.len.into()) as u16;
+        if len > 0 {
+            match self.copies.as_mut().and_then(|copies| copies.stage(bytes)) {
+                Some(from) => self.copy(from, Place::Granted(room.at), len.into()),
+                None => self.fail_last(Blame::Receiver, Status::WAITING),
+            }
+        }
+        room.after(len)
+    }
+
+    /// For the frame that was begun last: copies `body` to `room`, and what does not fit there to what `next` gives, one
+    /// after the other.
+    pub fn body(&mut self, body: Body<'_>, room: Room, mut next: impl FnMut() -> Option<Room>) {
+        let mut room = room;
+        if !body.is_granted() {
+            body.pieces(body.len(), |at, len| self.local(at, len, &mut room, &mut next));
             return;
         }
-        match self.copies.as_mut().and_then(|copies| copies.stage(bytes)) {
-            Some(from) => self.copy(from, Place::Granted(to), bytes.len() as u32),
-            None => self.fail_last(Blame::Receiver, Status::WAITING),
+        let entry = self.frames.len().saturating_sub(1) as u32;
+        for mut piece in body.granted() {
+            while piece.len > 0 {
+                if room.len == 0 {
+                    let Some(more) = next() else { return self.fail_last(Blame::Receiver, Status::BAD_PAGE) };
+                    room = more;
+                }
+                let len = piece.len.min(room.len);
+                let pushed = self.copies.as_mut().map(|copies| copies.push_granted(piece.at, room.at, len, entry));
+                if !matches!(pushed, Some(Ok(()))) {
+                    return self.fail_last(Blame::Receiver, Status::BAD_PAGE);
+                }
+                room = room.after(len);
+                piece.at.offset += len;
+                piece.len -= len;
+            }
         }
     }
 
-    /// For the frame that was begun last: copies `body` to `to` and what follows there, all in one page.
-    pub fn body(&mut self, body: Body<'_>, mut to: Granted) {
-        let mut each = |later: &mut Self, from: Place, len: u32| {
-            later.copy(from, Place::Granted(to), len);
-            to.offset = to.offset.saturating_add(len as u16);
-        };
-        if body.is_granted() {
-            body.granted().for_each(|piece| each(self, Place::Granted(piece.at), piece.len.into()));
-        } else {
-            body.pieces(body.len(), |at, len| {
-                if let Some(at) = std::ptr::NonNull::new(at.cast_mut()) {
-                    each(self, Place::Local(Local::new(at)), len as u32);
-                }
-            });
+    /// For the frame that was begun last: copies `len` bytes that are mapped at `at`.
+    fn local(&mut self, at: *const u8, len: usize, room: &mut Room, next: &mut dyn FnMut() -> Option<Room>) {
+        let mut done = 0;
+        while done < len {
+            if room.len == 0 {
+                let Some(more) = next() else { return self.fail_last(Blame::Receiver, Status::BAD_PAGE) };
+                *room = more;
+            }
+            let now = (len - done).min(room.len.into());
+            if let Some(from) = NonNull::new(at.wrapping_add(done).cast_mut()) {
+                self.copy(Place::Local(Local::new(from)), Place::Granted(room.at), now as u32);
+            }
+            *room = room.after(now as u16);
+            done += now;
         }
     }
 
@@ -267,30 +315,55 @@ impl Heads {
         Self::default()
     }
 
-    /// Fetches the first `most` bytes of each of `chains`, all of `gather`.
-    pub fn fetch(&mut self, gather: &Gather, chains: &[Chain], most: u32) {
+    /// Fetches the first bytes of each of `chains`, all of `gather`: the first `most`, or no more than the first piece if
+    /// that has at least `enough`.
+    pub fn fetch(&mut self, gather: &Gather, chains: &[Chain], enough: u32, most: u32) {
         self.clear();
-        let Some(engine) = chains.iter().find_map(|chain| gather.body(*chain).engine()) else { return };
         if self.copies.is_none() {
             self.copies = Copies::new(COPIES, STAGE).ok().map(Box::new);
         }
+        for (i, chain) in (0..).zip(chains) {
+            let body = gather.body(*chain);
+            let first = body.granted_lens().next().filter(|len| *len >= enough);
+            let stage = self.queue(i, body.slice(0, most.min(first.unwrap_or(most))));
+            self.stages.push(stage);
+        }
+        self.run(gather, chains);
+    }
+
+    /// Fetches the first `most` bytes of those of the `chains` that are numbered in `again`, in the place of what was
+    /// fetched of them.
+    pub fn fetch_again(&mut self, gather: &Gather, chains: &[Chain], again: &[usize], most: u32) {
+        for &i in again {
+            let Some(chain) = chains.get(i) else { continue };
+            let stage = self.queue(i as u32, gather.body(*chain).slice(0, most));
+            if let Some(old) = self.stages.get_mut(i) {
+                *old = stage;
+            }
+        }
+        self.run(gather, chains);
+    }
+
+    /// Queues the copies of `body`, of chain number `i`.
+    fn queue(&mut self, i: u32, body: Body<'_>) -> Option<Stage> {
+        let copies = self.copies.as_mut()?;
+        let (stage, _) = copies.reserve(body.len() as usize)?;
+        for (offset, piece) in offsets(body) {
+            let to = copies.place_in(stage, offset)?;
+            // No room: there is for more than a burst, so it does not come to this.
+            copies.push(Place::Granted(piece.at), to, piece.len.into(), i).ok()?;
+        }
+        Some(stage)
+    }
+
+    /// Makes the copies that were queued.
+    fn run(&mut self, gather: &Gather, chains: &[Chain]) {
+        let Some(engine) = chains.iter().find_map(|chain| gather.body(*chain).engine()) else { return };
+        self.failed.clear();
         let Some(copies) = &mut self.copies else {
             self.failed.push((0, Status::WAITING));
             return;
         };
-        for (i, chain) in (0..).zip(chains) {
-            let body = gather.body(*chain).slice(0, most);
-            let mut stage = copies.reserve(body.len() as usize);
-            for (offset, piece) in offsets(body) {
-                let to = stage.and_then(|(stage, _)| copies.place_in(stage, offset));
-                let pushed = to.map(|to| copies.push(Place::Granted(piece.at), to, piece.len.into(), i));
-                if !matches!(pushed, Some(Ok(()))) {
-                    // No room: there is for more than a burst, so it does not come to this.
-                    stage = None;
-                }
-            }
-            self.stages.push(stage.map(|(stage, _)| stage));
-        }
         run(&**engine, copies);
         self.failed.extend(copies.failed().map(|(i, status, _)| (i, status)));
     }
@@ -302,6 +375,12 @@ impl Heads {
             return None;
         }
         self.failed.iter().find(|(chain, _)| *chain as usize == i).map(|(_, status)| *status)
+    }
+
+    /// How many bytes were fetched of chain number `i`.
+    #[inline]
+    pub fn len(&self, i: usize) -> usize {
+        self.stages.get(i).copied().flatten().map_or(0, Stage::len)
     }
 
     /// Copies what was fetched of chain number `i` to `buf`; returns how many bytes. Fewer than asked for when there

@@ -149,6 +149,21 @@ impl<const WORDS: usize> BackRing<WORDS> {
         }
     }
 
+    /// Notes the response to the `n`th request from the next one on. [`give`](Self::give) gives it when its turn has come,
+    /// unless the request is put back. Means something below [`ready`](Self::ready) only.
+    #[inline]
+    pub fn note(&mut self, n: u32, response: [u32; WORDS]) {
+        if n < self.seen.wrapping_sub(self.next) {
+            self.responses[(self.next.wrapping_add(n) % Self::SIZE) as usize] = response;
+        }
+    }
+
+    /// Gives the oldest `n` requests that are taken the responses that were noted for them; at most as many as are taken.
+    #[inline]
+    pub fn give(&mut self, n: u32) {
+        self.done = self.done.wrapping_add(n.min(self.taken()));
+    }
+
     /// Number of the next request to respond to; numbers run through all 32 bits.
     #[inline]
     pub fn position(&self) -> u32 {
@@ -188,7 +203,17 @@ impl<const WORDS: usize> BackRing<WORDS> {
     /// # Errors
     /// [`Violation::RequestJump`].
     pub fn arm(&mut self) -> Result<u32, Violation> {
-        let index = notify::arm_ring(self.word(REQ_EVENT), self.seen, self.word(REQ_PROD));
+        self.arm_for(self.seen.wrapping_sub(self.next).saturating_add(1))
+    }
+
+    /// Asks the front to tell when `wanted` requests, at least one, can be taken, and looks once more: how many can be taken
+    /// now.
+    ///
+    /// # Errors
+    /// [`Violation::RequestJump`].
+    pub fn arm_for(&mut self, wanted: u32) -> Result<u32, Violation> {
+        let last = self.next.wrapping_add(wanted.max(1) - 1);
+        let index = notify::arm_ring(self.word(REQ_EVENT), last, self.word(REQ_PROD));
         self.saw(index)
     }
 

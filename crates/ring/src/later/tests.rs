@@ -39,6 +39,10 @@ fn at(page: u32, offset: u16) -> Granted {
     Granted { domain: DomId(1), reference: GrantRef(page), offset }
 }
 
+fn room(page: u32, offset: u16, len: u16) -> Room {
+    Room { at: at(page, offset), len }
+}
+
 /// What lies at those places.
 fn expected(bytes: &[u8], pieces: &[(Granted, u16)]) -> Vec<u8> {
     let piece = |(at, len): &(Granted, u16)| {
@@ -97,7 +101,7 @@ fn heads_of_a_burst_are_one_batch() {
     let frames: Vec<_> = (0..15).map(|n| [(at(n, 9), 60), (at(n + 1, 0), 200)]).collect();
     let chains: Vec<_> = frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
     let mut heads = Heads::new();
-    heads.fetch(&gather, &chains, 128);
+    heads.fetch(&gather, &chains, 128, 128);
     assert_eq!(*pages.runs.lock().unwrap(), [30]);
     for (i, frame) in frames.iter().enumerate() {
         let mut head = [0; 128];
@@ -106,9 +110,81 @@ fn heads_of_a_burst_are_one_batch() {
     }
     heads.clear();
     pages.withheld.lock().unwrap().push(7);
-    heads.fetch(&gather, &chains, 128);
+    heads.fetch(&gather, &chains, 128, 128);
     let failed: Vec<usize> = (0..15).filter(|i| heads.failure(*i) == Some(Status::REFUSED)).collect();
     assert_eq!(failed, [6, 7]);
+}
+
+#[test]
+fn a_first_piece_may_be_enough_and_more_is_fetched_when_it_is_not() {
+    let (pages, engine, bytes) = pages();
+    let mut gather = Gather::new(0);
+    let frames =
+        [[(at(1, 9), 50), (at(2, 0), 200)], [(at(3, 9), 49), (at(4, 0), 20)], [(at(5, 0), 50), (at(6, 0), 300)]];
+    let chains = frames.map(|frame| gather.push_granted(&engine, frame).unwrap());
+    let mut heads = Heads::new();
+    heads.fetch(&gather, &chains, 50, 128);
+    let lens = |heads: &Heads| [0, 1, 2].map(|i| heads.len(i));
+    assert_eq!(lens(&heads), [50, 69, 50]);
+    heads.fetch_again(&gather, &chains, &[2, 9], 128);
+    assert_eq!(lens(&heads), [50, 69, 128]);
+    for (i, frame) in frames.iter().enumerate() {
+        let mut head = [0; 128];
+        let len = heads.read(i, &mut head);
+        assert_eq!((heads.failure(i), len), (None, heads.len(i)));
+        assert_eq!(head[..len], expected(&bytes, frame)[..len]);
+    }
+    assert_eq!(*pages.runs.lock().unwrap(), [4, 6]);
+    pages.withheld.lock().unwrap().push(6);
+    heads.fetch(&gather, &chains, 50, 128);
+    assert_eq!([0, 1, 2].map(|i| heads.failure(i)), [None; 3]);
+    heads.fetch_again(&gather, &chains, &[0, 2], 128);
+    assert_eq!([0, 1, 2].map(|i| heads.failure(i)), [None, None, Some(Status::REFUSED)]);
+}
+
+#[test]
+fn pieces_and_rooms_of_any_lengths_meet() {
+    let (pages, engine, bytes) = pages();
+    let mut gather = Gather::new(0);
+    let pieces = [(at(0, 100), 50), (at(1, 0), 4096), (at(2, 4095), 1), (at(3, 7), 0), (at(4, 1), 3000)];
+    let chain = gather.push_granted(&engine, pieces).unwrap();
+    let all = expected(&bytes, &pieces);
+    for (skip, rooms) in
+        [(0, vec![4096, 3051]), (10, vec![40, 4096, 3001]), (60, vec![1, 1, 4000, 3085]), (4147, vec![2999, 1])]
+    {
+        let mut later = Later::new();
+        let body = gather.body(chain).slice(skip, u32::MAX);
+        assert!(later.begin(&engine, body, (0, 0), body.fragments() + rooms.len(), 0));
+        let mut rooms = rooms.into_iter().zip(8..).map(|(len, page)| room(page, 0, len));
+        let (first, second) = (rooms.next().unwrap(), rooms.clone());
+        later.body(body, first, || rooms.next());
+        assert_eq!((rooms.count(), later.settle().count()), (0, 0));
+        let got = [first].into_iter().chain(second).map(|room| (room.at, room.len));
+        let read = |(at, len): (Granted, u16)| {
+            let mut bytes = vec![0; len.into()];
+            pages.memory.read(u64::from(at.reference.0) * PAGE as u64, &mut bytes).unwrap();
+            bytes
+        };
+        assert_eq!(got.flat_map(read).collect::<Vec<_>>(), all[skip as usize..], "from {skip}");
+    }
+}
+
+#[test]
+fn without_rooms_it_is_the_receivers_fault() {
+    let (pages, engine, _) = pages();
+    let source = Arc::new(Memory::anonymous(4096).unwrap());
+    let (mut granted, mut mapped) = (Gather::new(0), Gather::new(0));
+    let granted_chain = granted.push_granted(&engine, [(at(0, 0), 100)]).unwrap();
+    let mapped_chain = mapped.push_range(&source, 0, 100).unwrap();
+    for body in [granted.body(granted_chain), mapped.body(mapped_chain)] {
+        let mut later = Later::new();
+        assert!(later.begin(&engine, body, (5, 100), 2, 0));
+        later.body(body, room(1, 0, 60), || None);
+        let failures: Vec<_> = later.settle().collect();
+        let frame = Some((5, 100));
+        assert_eq!(failures, [Failure { receiver: 0, frame, blame: Blame::Receiver, status: Status::BAD_PAGE }]);
+    }
+    assert_eq!(pages.runs.lock().unwrap().len(), 2);
 }
 
 #[test]
@@ -120,9 +196,10 @@ fn mapped_bytes_go_to_granted_pages_when_it_is_settled() {
     let chain = gather.push_range(&source, 100, 1000).unwrap();
     let mut later = Later::new();
     let body = gather.body(chain);
-    assert!(later.begin(&engine, body, (0, 1004), 2, 4));
-    later.bytes(b"head", at(3, 0));
-    later.body(body, at(3, 4));
+    assert!(later.begin(&engine, body, (0, 1004), 3, 4));
+    let left = later.bytes(b"head", room(3, 0, 500));
+    let mut more = [room(3, 500, 504)].into_iter();
+    later.body(body, left, || more.next());
     assert!(!later.is_empty());
     assert_eq!(later.settle().count(), 0);
     assert!(later.is_empty());
@@ -141,7 +218,7 @@ fn the_end_that_is_to_blame_is_found_out() {
         let chain = gather.push_granted(&engine, [(at(from, 0), 10), (at(from, 10), 10)]).unwrap();
         later.set_receiver(40 + n as u32);
         assert!(later.begin(&engine, gather.body(chain), (n as u32, 20), 2, 0));
-        later.body(gather.body(chain), at(to, 0));
+        later.body(gather.body(chain), room(to, 0, 20), || None);
     }
     let failure = |n: u32, blame| Failure { receiver: 40 + n, frame: Some((n, 20)), blame, status: Status::REFUSED };
     let failures: Vec<_> = later.settle().collect();
@@ -156,7 +233,7 @@ fn what_does_not_fit_into_one_batch_makes_two() {
     let mut later = Later::new();
     for n in 0..COPIES as u32 + 10 {
         assert!(later.begin(&engine, gather.body(chain), (n, 1), 1, 0));
-        later.body(gather.body(chain).slice(n % 4096, 1), at(9, (n % 4096) as u16));
+        later.body(gather.body(chain).slice(n % 4096, 1), room(9, (n % 4096) as u16, 1), || None);
     }
     assert_eq!(later.settle().count(), 0);
     assert_eq!(*pages.runs.lock().unwrap(), [COPIES, 10]);

@@ -75,6 +75,33 @@ fn a_response_lies_in_its_requests_slot_and_is_seen_when_published() {
 }
 
 #[test]
+fn a_response_can_be_noted_before_its_turn_has_come() {
+    let (front, mem) = Front::new();
+    let mut ring = BackRing::<3>::attach(mem, 0).unwrap();
+    for n in 0..4 {
+        front.push([n, n, n]);
+    }
+    assert_eq!(ring.ready(4), Ok(4));
+    for n in 0..4 {
+        ring.note(n, [70 + n, 0, 0]);
+    }
+    ring.note(4, [99, 0, 0]);
+    ring.take(3);
+    ring.put_back(1);
+    ring.give(1);
+    assert_eq!((ring.position(), ring.taken()), (1, 1));
+    ring.give(5);
+    assert_eq!((ring.position(), ring.taken()), (2, 0), "no more than are taken");
+    // It comes again, and is answered in another way.
+    ring.note(0, [80, 0, 0]);
+    ring.take(1);
+    ring.give(1);
+    ring.publish();
+    assert_eq!([0, 1, 2].map(|n| front.response(n)[0]), [70, 71, 80]);
+    assert_eq!(front.response(3), [3, 3, 3], "still a request");
+}
+
+#[test]
 fn what_is_not_published_is_found_again_by_the_next_one() {
     let (front, mem) = Front::new();
     let mut ring = Ring::attach(Arc::clone(&mem), 0).unwrap();
