@@ -1,0 +1,78 @@
+//! What a frontend, or an operator, has written into the store.
+
+use hypervisor::DomId;
+use hypervisor::test::Machine;
+use netif::handshake::{Offer, Request, State, wants_groups};
+use netif::rate::Rate;
+use netif::settings::{Settings, is_ours, is_plugged};
+
+use crate::input::Input;
+
+const KEYS: [&str; 29] = [
+    "state",
+    "request-rx-copy",
+    "multi-queue-num-queues",
+    "tx-ring-ref",
+    "rx-ring-ref",
+    "event-channel",
+    "event-channel-tx",
+    "event-channel-rx",
+    "queue-0/tx-ring-ref",
+    "queue-0/rx-ring-ref",
+    "queue-0/event-channel",
+    "queue-1/tx-ring-ref",
+    "queue-1/rx-ring-ref",
+    "queue-1/event-channel",
+    "feature-sg",
+    "feature-gso-tcpv4",
+    "feature-no-csum-offload",
+    "ctrl-ring-ref",
+    "event-channel-ctrl",
+    "request-multicast-control",
+    "mac",
+    "mtu",
+    "rate",
+    "script",
+    "hotplug-status",
+    "ringmain/vlan",
+    "ringmain/trunk",
+    "ringmain/lock-mac",
+    "ringmain/queues",
+];
+
+/// Reads `data` as keys of one directory, which is that of a frontend and of a backend at once.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let hypervisor = Machine::new().hypervisor(DomId(0));
+    let nodes = hypervisor.store.nodes();
+    while !input.is_empty() {
+        let key = KEYS[input.below(KEYS.len() as u32) as usize];
+        let value = match input.u8() {
+            0..40 => {
+                let len = usize::from(input.u8());
+                input.take(len).to_vec()
+            }
+            40..48 => b"00:16:3e:00:00:01".to_vec(),
+            48..56 => b"10:20".to_vec(),
+            56..64 => b"1000,50000".to_vec(),
+            number => (number % 12).to_string().into_bytes(),
+        };
+        // Too long for the store: then it is not there.
+        let _ = nodes.write(&format!("/vif/{key}"), &value);
+    }
+    let queues = 1 + u16::from(data.first().copied().unwrap_or(0) % 4);
+    if let Ok(request) = Request::read(nodes, "/vif", Offer { queues }) {
+        assert!((1..=usize::from(queues)).contains(&request.queues.len()));
+    }
+    if let Ok(settings) = Settings::read(nodes, "/vif") {
+        assert!(settings.rate_limit().is_none_or(|(bytes, _)| bytes > 0 || settings.rate.is_some()));
+    }
+    let _ =
+        (State::read(nodes, "/vif"), wants_groups(nodes, "/vif"), is_ours(nodes, "/vif"), is_plugged(nodes, "/vif"));
+    let text = String::from_utf8_lossy(data);
+    if let Some(rate) = Rate::parse(&text) {
+        let now = std::time::Instant::now();
+        while rate.send(now, 65_535).is_ok() && rate.per_second() < 1 << 20 {}
+        rate.refund(u32::MAX);
+    }
+}
