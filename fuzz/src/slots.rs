@@ -1,7 +1,7 @@
 //! Slots of a Tx ring that say anything, and what frames make of an Rx ring.
 
 use frame::Head;
-use netif::slots::{self, FATAL_SLOTS, Layout, TxSlot, What};
+use netif::slots::{self, FATAL_SLOTS, Layout, Sizes, TxSlot, What};
 use ring::grant::PAGE;
 
 use crate::input::Input;
@@ -29,9 +29,20 @@ pub fn run(data: &[u8]) {
     let mut head = Head::from_frame(input.take(128.min(len as usize)));
     let Some(headers) = frame::parse(head.as_slice()) else { return };
     let Ok(offload) = slots::offload(meta, &mut head, &headers, len) else { return };
-    let Some(layout) = Layout::of(len, &offload, || frame::parse(head.as_slice())) else { return };
-    assert!(layout.slots() <= 18 && layout.pages() <= layout.slots());
-    let sizes = (0..layout.slots()).filter(|n| layout.page(*n).is_some()).map(|n| layout.response(n, [7, 9])[1] >> 16);
+    let mut private = head.len() as u32;
+    let rest = || {
+        // What lies behind the head, piece by piece.
+        let left = pieces.iter().map(move |piece| {
+            let out = private.min(piece.len.into());
+            private -= out;
+            u32::from(piece.len) - out
+        });
+        left.filter(|len| *len > 0)
+    };
+    let sizes = Sizes::of(head.len() as u32, len, rest);
+    let Some(layout) = Layout::of(sizes, &offload, || frame::parse(head.as_slice())) else { return };
+    assert!(layout.slots() <= 19 && layout.pages() <= layout.slots());
+    let sizes = (0..layout.slots()).filter(|n| layout.size(*n).is_some()).map(|n| layout.response(n, [7, 9])[1] >> 16);
     assert_eq!(sizes.sum::<u32>(), len);
 }
 
