@@ -22,8 +22,16 @@ struct Run {
 }
 
 impl Run {
-    /// Runs the script for a vif with these keys; `settings` is the operator's file.
+    /// Runs the script for a vif with these keys, in each of the shells that `sh` may be; `settings` is the operator's file.
     fn new(action: &str, keys: &[(&str, &str)], settings: &str) -> Run {
+        let runs = ["dash", "bash"].map(|shell| Run::under(shell, action, keys, settings));
+        let [dash, bash] = runs.each_ref().map(|run| (run.ok, run.get("hotplug-status"), run.get("hotplug-error")));
+        assert_eq!(dash, bash);
+        let [run, _] = runs;
+        run
+    }
+
+    fn under(shell: &str, action: &str, keys: &[(&str, &str)], settings: &str) -> Run {
         let store = tempfile::tempdir().unwrap();
         let bin = store.path().join("bin");
         fs::create_dir(&bin).unwrap();
@@ -44,12 +52,15 @@ impl Run {
         put("settings", settings);
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xen/vif-ringmain");
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-        let status = Command::new(script)
+        let status = Command::new(shell)
+            .args(shell.contains("bash").then_some("--posix"))
+            .arg(script)
             .args([action, "type_if=vif"])
             .env("PATH", path)
             .env("STORE", store.path())
             .env("XENBUS_PATH", PATH)
-            .env("RINGMAIN_VIF_SETTINGS", store.path().join("settings"))
+            .env("RINGMAIN_VIF_SETTINGS", "../settings")
+            .current_dir(&bin)
             .stderr(std::process::Stdio::null())
             .status()
             .unwrap();
@@ -95,13 +106,51 @@ fn the_operators_file_has_the_last_word() {
 
 #[test]
 fn nonsense_is_refused_in_words() {
-    let error = |keys: &[(&str, &str)], settings| Run::new("online", keys, settings).error();
+    fn error(keys: &[(&str, &str)], settings: &str) -> String {
+        Run::new("online", keys, settings).error()
+    }
     assert_eq!(error(&[("bridge", "net.ten")], ""), "vlan is \"ten\", which is not a number from 1 to 4094");
     assert_eq!(error(&[("bridge", "net.4095")], ""), "vlan is 4095, possible is 1 to 4094");
     assert_eq!(error(&[("bridge", "net:1:0")], ""), "trunk is 0, possible is 1 to 4094");
     assert_eq!(error(&[("bridge", "net.1")], "trunk=2:3"), "vlan and trunk are both set");
-    assert_eq!(error(&[], "rate=fast"), "rate is \"fast\", which is not BYTES,MICROSECONDS");
+    let not_a_rate = |rate: &str| format!("rate is \"{rate}\", which is not BYTES,MICROSECONDS");
+    for rate in ["fast", "1", "1,", ",1", "1,2,3", "x1,2y", "1,2;reboot", "-1,2", "1, 2", "12345678901,1"] {
+        assert_eq!(error(&[], &format!("rate='{rate}'")), not_a_rate(rate));
+    }
+    for trunk in ["1:", ":1", "1::2", "1 2", "*", "1:x", "-1"] {
+        let expected = format!("trunk is \"{trunk}\", which is not a list like 10:20");
+        assert_eq!(error(&[], &format!("trunk='{trunk}'")), expected);
+    }
+    assert_eq!(error(&[], "lock_mac=yes"), "lock_mac is \"yes\", which is not a number from 0 to 1");
+    assert_eq!(error(&[], "mtu=67"), "mtu is 67, possible is 68 to 65535");
     assert_eq!(error(&[], "queues=99999999999999"), "queues is \"99999999999999\", which is not a number from 1 to 16");
+}
+
+/// Whatever is wrong with the operator's file, the toolstack learns it at once.
+#[test]
+fn mistakes_in_the_operators_file_are_said() {
+    for mistake in [
+        "vlan=$nobody_set_this",
+        "if [ 1",
+        "case $name in",
+        "exit 0",
+        "exit 3",
+        "vlan=10; . /no/such/file",
+        "vlan=$((1/0))",
+    ] {
+        let error = Run::new("online", &[], mistake).error();
+        assert!(error.starts_with("there is a mistake in ") && error.ends_with("settings"), "{mistake}: {error}");
+    }
+    // What fails in it is its own business.
+    assert!(Run::new("online", &[], "false").ok);
+}
+
+#[test]
+fn what_was_said_before_does_not_count() {
+    let run = Run::new("online", &[("ringmain/vlan", "7"), ("ringmain/lock-mac", "1")], "queues=2");
+    assert!(run.ok);
+    let keys = ["vlan", "lock-mac", "queues"].map(|key| run.get(&format!("ringmain/{key}")));
+    assert_eq!(keys, [None, None, Some("2".into())]);
 }
 
 #[test]
