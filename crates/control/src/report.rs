@@ -83,7 +83,8 @@ fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
     }
 }
 
-/// Everything about a vif, which is a port by itself. It may have as many queue pairs as those who serve it allow.
+/// Everything about a vif, which is a port by itself. It may have as many queue pairs as those who serve it allow, or
+/// fewer.
 pub fn vif(fabric: &Fabric, vif: &VifStatus, queue_pairs: u16) -> PortReport {
     let queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
     let mut total = Counts::default();
@@ -98,6 +99,7 @@ pub fn vif(fabric: &Fabric, vif: &VifStatus, queue_pairs: u16) -> PortReport {
     };
     let settings = vif.settings.as_ref();
     let (vlan, trunk) = settings.map(|settings| vlans(&settings.rule.vlan)).unwrap_or_default();
+    let queue_pairs = settings.and_then(|settings| settings.queues).map_or(queue_pairs, |own| own.min(queue_pairs));
     PortReport {
         name: vif.key.to_string(),
         kind: PortKind::Xen.name().to_owned(),
@@ -176,4 +178,41 @@ pub fn macs(rows: &[Row], names: &HashMap<PortId, String>) -> Vec<MacRow> {
         })
     };
     rows.iter().filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::fabric::Workers;
+    use hypervisor::DomId;
+    use netif::device::Key;
+    use netif::settings::Settings;
+    use switch::PortRule;
+
+    use super::*;
+
+    #[test]
+    fn a_vif_is_a_port_like_others() {
+        let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
+        let mut status = VifStatus::new(Key { domain: DomId(5), handle: 1 });
+        let report = vif(&fabric, &status, 4);
+        assert_eq!((report.name.as_str(), report.kind.as_str(), report.state), ("vif5.1", "xen", PortState::Listening));
+        assert_eq!((report.device.as_deref(), report.queue_pairs), (Some("domain 5"), 4));
+        let mac = "00:16:3e:00:00:01";
+        let rule = PortRule { vlan: Vlan::Access(10), mac: Some(mac.parse().unwrap()) };
+        status.settings = Some(Settings { rule, mtu: Some(9000), queues: Some(2), rate: None });
+        status.takes.sg = true;
+        let states = [
+            (Condition::Connected, PortState::Connected),
+            (Condition::Stalled, PortState::Stalled),
+            (Condition::Stopped, PortState::Stopped),
+        ];
+        for (condition, state) in states {
+            status.condition = condition;
+            status.reason = (condition == Condition::Stopped).then(|| "why".into());
+            let report = vif(&fabric, &status, 4);
+            assert_eq!((report.state, report.reason.as_deref()), (state, status.reason.as_deref()));
+            assert_eq!((report.vlan, report.mtu, report.mac.as_deref()), (Some(10), Some(9000), Some(mac)));
+            assert_eq!((report.features, report.queue_pairs), (vec!["sg".to_owned()], 2));
+        }
+    }
 }

@@ -26,7 +26,7 @@ pub use store::XenStore;
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// A device can't be opened: no Xen, no right, or its module is not loaded.
-    #[error("{path}: {error}")]
+    #[error("{path}: {error}{}", advice(path, error))]
     Device {
         /// The device.
         path: String,
@@ -39,6 +39,23 @@ pub enum OpenError {
     /// No thread for the store's answers.
     #[error(transparent)]
     Os(#[from] io::Error),
+}
+
+/// What to do about a device that can't be opened.
+fn advice(path: &str, error: &io::Error) -> String {
+    let module = match path {
+        "/dev/xen/gntdev" => "modprobe xen-gntdev",
+        "/dev/xen/evtchn" => "modprobe xen-evtchn",
+        _ => "modprobe xenfs",
+    };
+    match error.kind() {
+        io::ErrorKind::NotFound if !std::path::Path::new("/proc/xen").exists() => {
+            "; this is no domain of a Xen host, or its kernel knows nothing of Xen".into()
+        }
+        io::ErrorKind::NotFound => format!("; try {module}"),
+        io::ErrorKind::PermissionDenied => "; it takes root, or the right to use that device".into(),
+        _ => String::new(),
+    }
 }
 
 /// Opens the hypervisor that we run on.

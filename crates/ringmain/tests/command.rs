@@ -177,6 +177,34 @@ fn ports_come_and_go() {
     assert!(daemon.end().success());
 }
 
+/// One line says why, and what to do; what is there already goes on.
+#[test]
+fn without_xen_there_are_no_vifs() {
+    if std::path::Path::new("/dev/xen/gntdev").exists() {
+        return;
+    }
+    let reason = |line: String| {
+        assert!(line.starts_with("ringmain: ") && line.lines().count() == 1, "{line}");
+        assert!(line.contains("port \"vifs\": Xen can't be used: /dev/xen/gntdev: No such file"), "{line}");
+        assert!(
+            line.contains("; this is no domain of a Xen host") || line.contains("; try modprobe xen-gntdev"),
+            "{line}"
+        );
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = configure(&dir, "[[port]]\nname = \"vifs\"\nkind = \"xen\"\n");
+    let output = ringmain().args(["serve", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    reason(err(&output));
+    assert!(!dir.path().join("control.sock").exists());
+
+    let daemon = Daemon::start(PORTS);
+    reason(daemon.refuse(1, &["port", "add", "vifs", "--kind", "xen"]));
+    let flag = daemon.refuse(2, &["port", "add", "vifs", "--kind", "xen", "--mtu", "1500"]);
+    assert!(flag.starts_with("ringmain: --mtu: each vif has its own"), "{flag}");
+    assert_eq!(daemon.json(&["port", "list", "--json"]).as_array().unwrap().len(), 2);
+}
+
 #[test]
 fn a_second_daemon_disturbs_nothing() {
     let daemon = Daemon::start(PORTS);

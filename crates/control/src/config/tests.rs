@@ -347,8 +347,33 @@ fn the_vifs_of_a_domain_are_one_entry() {
     let wrong = |more: &str| xen(more).unwrap_err().to_string();
     assert_eq!(wrong("device = \"rm0\""), "f:4: port[0].device: only a port of kind \"tap\" has one; leave it out");
     let own = "each vif has its own, in the keys of its hotplug script; leave it out";
-    assert_eq!(wrong("vlan = 10"), format!("f:4: port[0].vlan: {own}"));
-    assert_eq!(wrong("mac = \"52:54:00:00:00:01\""), format!("f:4: port[0].mac: {own}"));
+    for (key, value) in [("vlan", "10"), ("trunk", "[1]"), ("mtu", "1500"), ("mac", "\"52:54:00:00:00:01\"")] {
+        assert_eq!(wrong(&format!("{key} = {value}")), format!("f:4: port[0].{key}: {own}"));
+    }
+    for (key, value) in [("socket", "/x"), ("mode", "server")] {
+        let reason = "only a port of kind \"vhost-user\" has one; leave it out";
+        assert_eq!(wrong(&format!("{key} = \"{value}\"")), format!("f:4: port[0].{key}: {reason}"));
+    }
+    assert_eq!(wrong("queues = 17"), "f:4: port[0].queues: 17 is out of range; give 1 to 16");
+    assert!(wrong("queue = 2").starts_with("f:4: port[0].queue: unknown key; did you mean \"queues\"?"));
     let twice = "[[port]]\nname = \"more\"\nkind = \"xen\"";
     assert_eq!(wrong(twice), "f:6: port[1].kind: port[0] serves all vifs already");
+}
+
+/// By flags and by request it is the same entry, with the same rules.
+#[test]
+fn the_vifs_of_a_domain_can_be_added_to_a_daemon() {
+    let flags = |more: &[(&'static str, &str)]| {
+        let all = [&[("name", "vifs"), ("kind", "xen")], more].concat();
+        PortSpec::from_flags(all.into_iter().map(|(key, value)| (key, vec![value.to_owned()])))
+    };
+    let port = flags(&[("queues", "4")]).unwrap();
+    assert_eq!((&port.kind, port.queues), (&PortKind::Xen, Some(4)));
+    let own = "each vif has its own, in the keys of its hotplug script; leave it out";
+    assert_eq!(flags(&[("vlan", "10")]).unwrap_err().to_string(), format!("--vlan: {own}"));
+    let request = port.to_request();
+    let again = |there: &[PortSpec]| PortSpec::from_request(&request, there.iter(), Path::new("/c"));
+    assert_eq!(again(&[]), Ok(port.clone()));
+    let other = PortSpec { name: "other".into(), ..port };
+    assert_eq!(again(&[other]).unwrap_err().to_string(), "kind: port \"other\" serves all vifs already");
 }
