@@ -361,3 +361,63 @@ fn a_spoiled_frame_is_an_error_of_the_same_shape() {
     spoil(&mut response);
     assert_eq!(response, [5, 0xffff << 16 | 0b1111]);
 }
+
+/// The layouts of xen/include/public/io/netif.h, as bytes that a C compiler gives its structures (x86, little endian): each
+/// field has a value of its own, so that a field in the wrong place shows.
+mod layouts {
+    use super::*;
+
+    fn words<const N: usize>(bytes: [u8; 12]) -> [u32; N] {
+        std::array::from_fn(|n| u32::from_le_bytes(bytes[4 * n..4 * n + 4].try_into().unwrap()))
+    }
+
+    /// `netif_tx_request { gref = 0x04030201, offset = 0x0605, flags = NETTXF_csum_blank, id = 0x0a09, size = 0x010b }`
+    #[test]
+    fn tx_request_and_response() {
+        let request = words([1, 2, 3, 4, 5, 6, 1, 0, 9, 10, 11, 1]);
+        let got = read(&[request]).unwrap();
+        assert_eq!(got.pieces, [piece(0x0403_0201, 0x0605, 0x010b)]);
+        assert_eq!(got.packet.what, What::Frame(Meta { csum_blank: true, gso: None }));
+        // `netif_tx_response { id = 0x0a09, status = NETIF_RSP_ERROR }`
+        assert_eq!(response(request, rsp::ERROR)[0].to_le_bytes(), [9, 10, 0xff, 0xff]);
+        assert_eq!([rsp::OKAY, rsp::ERROR, rsp::NULL], [0, -1, 1]);
+    }
+
+    /// `netif_extra_info { type = GSO, flags = 0, u.gso = { size = 0x0403, type = TCPV6, pad = 0, features = 0 } }`, and
+    /// `{ type = MCAST_ADD, u.mcast.addr = 01:00:5e:04:05:06 }`
+    #[test]
+    fn extra_info() {
+        let first = data(1, 0, 2000, 1, EXTRA);
+        let gso = read(&[first, words([1, 0, 3, 4, 2, 0, 0, 0, 9, 9, 9, 9])]).unwrap();
+        assert_eq!(gso.packet.what, What::Frame(Meta { csum_blank: false, gso: Some((2, 0x0403)) }));
+        let join = read(&[first, words([2, 0, 1, 0, 0x5e, 4, 5, 6, 9, 9, 9, 9])]).unwrap();
+        assert_eq!(join.packet.what, What::Group { join: true, group: Mac([1, 0, 0x5e, 4, 5, 6]) });
+        let types = [extra::GSO, extra::MCAST_ADD, extra::MCAST_DEL, extra::HASH];
+        assert_eq!((types, extra::MORE), ([1, 2, 3, 4], 1));
+    }
+
+    /// `netif_rx_request { id = 0x0201, pad, gref = 0x08070605 }`, then `netif_rx_response { id = 0x0201, offset = 0,
+    /// flags = NETRXF_*, status = 0x1000 }`
+    #[test]
+    fn rx_request_and_response() {
+        let request: RxSlot = words([1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0]);
+        assert_eq!(rx_reference(request), 0x0807_0605);
+        let csum = Some(PartialCsum { start: 34, offset: 16 });
+        let blank = layout(4097, Offload { csum, ..Offload::default() }).response(0, request);
+        // NETRXF_data_validated, NETRXF_csum_blank, NETRXF_more_data: bits 0, 1 and 2.
+        assert_eq!(blank.map(u32::to_le_bytes).concat(), [1, 2, 0, 0, 7, 0, 0, 16]);
+        let gso = Some(Gso { kind: GsoKind::TcpV4, size: 0x0403, ecn: false });
+        let cut = layout(4097, Offload { csum, gso, valid: false });
+        // NETRXF_extra_info: bit 3; then the extra info, in the place of a response.
+        assert_eq!(cut.response(0, request)[1].to_le_bytes(), [15, 0, 0, 16]);
+        assert_eq!(cut.response(1, request).map(u32::to_le_bytes).concat(), [1, 0, 3, 4, 1, 0, 0, 0]);
+    }
+
+    /// `NETTXF_` and `NETRXF_`, as they are defined there.
+    #[test]
+    fn flags() {
+        assert_eq!([flag::TX_CSUM_BLANK, flag::TX_MORE_DATA, flag::TX_EXTRA_INFO], [1 << 0, 1 << 2, 1 << 3]);
+        let rx = [flag::RX_DATA_VALIDATED, flag::RX_CSUM_BLANK, flag::RX_MORE_DATA, flag::RX_EXTRA_INFO];
+        assert_eq!(rx, [1 << 0, 1 << 1, 1 << 2, 1 << 3]);
+    }
+}
