@@ -221,7 +221,10 @@ impl Queue {
                     (Granted { domain, reference, offset: piece.offset }, piece.len)
                 };
                 let pieces = if meta.is_ok() { self.pieces.as_slice() } else { &[] };
-                let Some(chain) = gather.push_granted(&self.vif.engine, pieces.iter().map(granted)) else { break };
+                let Some(chain) = gather.push_granted(&self.vif.engine, pieces.iter().map(granted)) else {
+                    self.vif.rate.iter().for_each(|rate| rate.refund(len));
+                    break;
+                };
                 chains.push(chain);
                 self.metas.push(meta);
             }
