@@ -307,6 +307,8 @@ impl Device {
                     self.set_state(own, State::Closed)?;
                 } else if own != State::InitWait {
                     self.offer()?;
+                } else {
+                    self.offer_again(nodes)?;
                 }
             }
             (_, State::Closing) => {
@@ -321,18 +323,38 @@ impl Device {
         Ok(())
     }
 
+    /// How many queues the operator wants it to have.
+    fn wanted(&self) -> Result<u16, StoreError> {
+        let wanted = self.store().nodes().number::<u16>(&format!("{}/ringmain/queues", self.back))?;
+        Ok(wanted.filter(|queues| *queues > 0).unwrap_or(self.host.queues).min(self.host.queues))
+    }
+
     /// Says what is offered, and waits.
     fn offer(&mut self) -> Result<(), StoreError> {
-        let wanted = self.store().nodes().number::<u16>(&format!("{}/ringmain/queues", self.back))?;
-        let queues = wanted.filter(|queues| *queues > 0).unwrap_or(self.host.queues).min(self.host.queues);
-        let (back, steering) = (&self.back, steering_node(&self.back));
+        let queues = self.wanted()?;
+        let (back, out_of_date) = (&self.back, [steering_node(&self.back), first_offer_node(&self.back)]);
         self.tell(State::InitWait, |nodes| {
-            match nodes.remove(&steering) {
-                Err(error) if !error.is_not_found() => return Err(error),
-                _ => {}
+            for node in &out_of_date {
+                match nodes.remove(node) {
+                    Err(error) if !error.is_not_found() => return Err(error),
+                    _ => {}
+                }
             }
             Offer { queues }.write(nodes, back)
         })
+    }
+
+    /// The hotplug script, which says how many queues the operator wants, runs only when an offer stands already. A guest
+    /// that is just being made reads the offer later; one that runs may have read it, so what it asks for after the
+    /// first offer is not held against it.
+    fn offer_again(&self, nodes: &dyn hypervisor::Nodes) -> Result<(), StoreError> {
+        let (before, queues) = (self.offered()?.queues, self.wanted()?);
+        let node = first_offer_node(&self.back);
+        if nodes.find(&node)?.is_some() || before == queues {
+            return Ok(());
+        }
+        nodes.put(&node, before)?;
+        nodes.put(&format!("{}/multi-queue-max-queues", self.back), queues)
     }
 
     fn set_state(&self, own: State, state: State) -> Result<(), StoreError> {
@@ -362,8 +384,10 @@ impl Device {
 
     /// What was offered to the frontend.
     fn offered(&self) -> Result<Offer, StoreError> {
-        let queues = self.store().nodes().number(&format!("{}/multi-queue-max-queues", self.back))?;
-        Ok(Offer { queues: queues.unwrap_or(1) })
+        let number = |node: &str| self.store().nodes().number::<u16>(node);
+        let now = number(&format!("{}/multi-queue-max-queues", self.back))?.unwrap_or(1);
+        let first = number(&first_offer_node(&self.back))?.unwrap_or(0);
+        Ok(Offer { queues: now.max(first) })
     }
 
     /// A connected frontend's keys: those that it connected with have to stay.
@@ -586,6 +610,11 @@ impl Device {
 /// to know.
 fn steering_node(back: &str) -> String {
     format!("{back}/ringmain/steering")
+}
+
+/// Where it is kept how many queues were offered before the hotplug script had its say, if that was another number.
+fn first_offer_node(back: &str) -> String {
+    format!("{back}/ringmain/first-offer")
 }
 
 /// Whether it is not a fault of the frontend's, but the end of its domain.

@@ -110,6 +110,34 @@ fn what_is_offered_stands_in_the_store_before_the_state() {
     }
 }
 
+#[test]
+fn what_the_script_says_of_queues_is_offered_to_a_guest_that_has_not_looked_yet() {
+    let mut host = Host::new();
+    // Attached as the toolstack does it: the script runs when the offer stands.
+    let mut late = Front::attached(&host, 1, Nature { queues: 2, ..Nature::default() });
+    wait(|| late.back_state() == Some(2));
+    late.put_back("ringmain/queues", 2);
+    wait(|| late.back_key("multi-queue-max-queues").as_deref() == Some("2"));
+    late.connect();
+    wait(|| host.connected(&late));
+
+    // One that had looked before connects all the same, and stays connected.
+    let mut early = Front::attached(&host, 2, Nature { queues: 4, ..Nature::default() });
+    wait(|| early.back_state() == Some(2));
+    early.put_back("ringmain/queues", 2);
+    wait(|| early.back_key("multi-queue-max-queues").as_deref() == Some("2"));
+    early.connect();
+    wait(|| host.connected(&early));
+    host.restart();
+    wait(|| host.connected(&early) && host.connected(&late));
+    assert_eq!(host.vif(&early).unwrap().queues, 4);
+
+    // The next time it gets what the script says, from the start.
+    early.begin_anew();
+    wait(|| early.back_key("ringmain/first-offer").is_none());
+    assert_eq!(early.back_key("multi-queue-max-queues").as_deref(), Some("2"));
+}
+
 /// Connects with keys that `spoil` has touched; why that was refused.
 fn refused(host: &Host, nature: Nature, spoil: impl FnOnce(&Front)) -> String {
     let mut bad = Front::attached(host, 3, nature);
