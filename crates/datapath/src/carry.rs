@@ -51,7 +51,7 @@ impl Worker {
         if !slot.may_start() {
             return 0;
         }
-        self.burst.reset(slot.limit);
+        self.burst.reset(slot.ration.room.unwrap_or(slot.ration.usual));
         if let Err(breach) = slot.on.pair.fetch(&mut self.burst) {
             slot.break_off(breach);
             return 0;
@@ -79,7 +79,14 @@ impl Worker {
         let Some(Wait::Receiver { slot, until }) = wait else { return false };
         let Some(receiver) = self.slots.get_mut(slot).filter(|receiver| receiver.is_sound()) else { return false };
         match receiver.on.pair.has_room() {
-            Ok(room) => !room && self.now < until,
+            Ok(false) => self.now < until,
+            Ok(true) => {
+                let room = receiver.on.pair.room();
+                if let Some(sender) = self.slots.get_mut(src) {
+                    sender.ration.room = Some(room.clamp(1, BURST));
+                }
+                false
+            }
             Err(breach) => {
                 receiver.break_off(breach);
                 false
@@ -158,7 +165,7 @@ impl Worker {
         if !slot.is_sound() {
             return;
         }
-        slot.limit = if unfinished > 0 { (2 * finished).clamp(1, BURST) } else { BURST };
+        slot.ration.carried(unfinished == 0);
         slot.on.pair.rewind(unfinished);
         let complete = slot.tickets.push(finished, parcels);
         slot.on.pair.complete(complete);

@@ -87,6 +87,12 @@ pub trait QueuePair: Send {
     /// After [`Put::Full`]: whether the peer has posted anything since. One that can't tell says yes.
     fn has_room(&mut self) -> Result<bool, Breach>;
 
+    /// After [`has_room`](Self::has_room) said yes: for about how many frames such as the one that found none. One that
+    /// can't tell says any number.
+    fn room(&mut self) -> usize {
+        usize::MAX
+    }
+
     /// Makes everything completed and put since the last flush visible to the peer, at once for each ring, and
     /// interrupts the peer where it asked for that. First the Tx ring's outcome, then the Rx ring's.
     fn flush(&mut self) -> Result<[Notified; 2], Breach>;

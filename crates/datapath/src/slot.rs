@@ -65,6 +65,34 @@ pub enum Wait {
     },
 }
 
+/// How many frames are fetched at a time: a full burst, unless a receiver was found full lately. What it has no room for
+/// would be fetched in vain, and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ration {
+    /// Grows with each burst that found room, from one.
+    pub usual: usize,
+    /// For the next burst only: as many as the receiver that was waited for has room for.
+    pub room: Option<usize>,
+}
+
+impl Default for Ration {
+    fn default() -> Self {
+        Ration { usual: BURST, room: None }
+    }
+}
+
+impl Ration {
+    /// A burst was carried, all of it or not.
+    pub fn carried(&mut self, whole: bool) {
+        match (self.room.take(), whole) {
+            (_, false) => self.usual = 1,
+            // It says nothing of more room than that.
+            (Some(_), true) => {}
+            (None, true) => self.usual = (2 * self.usual).min(BURST),
+        }
+    }
+}
+
 /// A pair and all that its worker keeps with it.
 pub struct Slot {
     /// What was attached.
@@ -77,8 +105,8 @@ pub struct Slot {
     pub hold: Hold,
     /// As a sender: what its next frame waits for.
     pub wait: Option<Wait>,
-    /// As a sender: how many frames are fetched at a time. What a receiver has no room for would be fetched in vain.
-    pub limit: usize,
+    /// As a sender: how many frames are fetched at a time.
+    pub ration: Ration,
     /// Something was put or completed since the last flush.
     pub dirty: bool,
     /// Routes changed while frames were under way: nothing more is fetched until they are finished, so that no frame
@@ -97,7 +125,7 @@ impl Slot {
             tickets: Tickets::default(),
             hold: Hold::default(),
             wait: None,
-            limit: BURST,
+            ration: Ration::default(),
             dirty: false,
             settle: false,
             leaving: None,
@@ -142,5 +170,26 @@ fn note(what: Notified, sent: &crate::count::Counter, suppressed: &crate::count:
         Notified::Nothing => {}
         Notified::Sent => sent.add(1),
         Notified::Suppressed => suppressed.add(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ration_shrinks_at_once_and_grows_again() {
+        let mut ration = Ration::default();
+        ration.carried(true);
+        assert_eq!(ration, Ration { usual: BURST, room: None });
+        ration.carried(false);
+        assert_eq!(ration, Ration { usual: 1, room: None });
+        ration.room = Some(7);
+        ration.carried(true);
+        assert_eq!(ration, Ration { usual: 1, room: None }, "what was known to be there says nothing of more");
+        for usual in [2, 4, 8, 16, 32, 64, 64] {
+            ration.carried(true);
+            assert_eq!(ration, Ration { usual, room: None });
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use ring::Memory;
-use ring::copies::Copies;
+use ring::copies::{Copies, OwnPages};
 use thiserror::Error;
 
 use crate::{DomId, GrantRef};
@@ -59,4 +59,10 @@ pub trait Grants: Debug + Send + Sync {
     /// # Errors
     /// When none could be tried. All of them have failed then.
     fn copy(&self, copies: &mut Copies) -> Result<(), GrantError>;
+
+    /// `len` bytes of our own that are cheaper to copy from and to than others. `None`: there are none such, or no more.
+    fn own_pages(&self, len: usize) -> Option<OwnPages> {
+        let _ = len;
+        None
+    }
 }

@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::{DomId, Hypervisor, StoreError};
 
 mod evtchn;
+mod gntalloc;
 mod gntdev;
 mod store;
 mod wire;
@@ -63,11 +64,11 @@ fn advice(path: &str, error: &io::Error) -> String {
 /// # Errors
 /// See [`OpenError`].
 pub fn open() -> Result<Hypervisor, OpenError> {
-    let grants = Arc::new(Gntdev::open()?);
     let events = Arc::new(Evtchn::open()?);
     let store = XenStore::open()?;
     // Relative, it is looked up in our own directory.
     let domain = crate::Store::nodes(&store).number("domid")?.unwrap_or(0);
+    let grants = Arc::new(Gntdev::open(DomId(domain))?);
     Ok(Hypervisor { domain: DomId(domain), grants, events, store: Arc::new(store) })
 }
 

@@ -263,25 +263,28 @@ impl Queue {
     /// Queues the copies of a frame to the pages that the next requests name, and answers those.
     fn fill(&mut self, layout: &Layout, packet: &Packet<'_>, later: &mut Later) {
         let (rx, domain) = (&mut self.rx, self.vif.domain);
-        let mut slots = 0..layout.slots();
+        let slots = layout.slots();
+        let mut n = 0;
         let mut next = || {
-            loop {
-                let n = slots.next()?;
-                // Always the first: the one before was answered.
-                let request = rx.request(0);
-                rx.take(1);
-                rx.respond(layout.response(n, request));
-                if let Some(len) = layout.size(n) {
+            while n < slots {
+                let request = rx.request(n);
+                let (response, size) = layout.answer(n, request);
+                rx.note(n, response);
+                n += 1;
+                if let Some(len) = size {
                     let reference = GrantRef(slots::rx_reference(request));
                     return Some(Room { at: Granted { domain, reference, offset: 0 }, len });
                 }
             }
+            None
         };
         let Some(room) = next() else { return };
         let room = later.bytes(packet.head, room);
         later.body(packet.body, room, &mut next);
         // What is left holds no bytes.
         while next().is_some() {}
+        self.rx.take(slots);
+        self.rx.give(slots);
     }
 }
 
@@ -378,6 +381,11 @@ impl QueuePair for Queue {
 
     fn has_room(&mut self) -> Result<bool, Breach> {
         Ok(self.rx.ready(self.needs)? >= self.needs)
+    }
+
+    fn room(&mut self) -> usize {
+        let ready = self.rx.ready(BackRing::<2>::SIZE).unwrap_or_default();
+        (ready / self.needs.max(1)) as usize
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], Breach> {

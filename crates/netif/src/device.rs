@@ -14,7 +14,7 @@ use datapath::port::Breach;
 use datapath::topology::QueueId;
 use hypervisor::store::Changes;
 use hypervisor::{DomId, EventError, GrantError, GrantRef, Hypervisor, RemotePort, Store, StoreError, Watch};
-use ring::copies::{Copies, Status};
+use ring::copies::{Copies, OwnPages, Status};
 use ring::{Engine, Memory, Violation};
 use switch::PortId;
 use thiserror::Error;
@@ -94,6 +94,10 @@ impl Engine for Copier {
         if self.0.copy(copies).is_err() && copies.is_waiting() {
             copies.run(|mut batch| batch.fail(Status::REFUSED));
         }
+    }
+
+    fn own_pages(&self, len: usize) -> Option<OwnPages> {
+        self.0.own_pages(len)
     }
 }
 

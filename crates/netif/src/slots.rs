@@ -427,35 +427,30 @@ impl Layout {
         self.pages() + u32::from(self.gso.is_some())
     }
 
-    /// Of slot number `n`, counted from the frame's first: which page of the frame it holds; `None`: extra info.
-    fn page(&self, n: u32) -> Option<u32> {
-        match (n, self.gso) {
-            (0, _) => Some(0),
-            (1, Some(_)) => None,
-            (n, Some(_)) => Some(n - 1),
-            (n, None) => Some(n),
-        }
-    }
-
     /// How many bytes slot number `n` holds; `None`: extra info.
     pub fn size(&self, n: u32) -> Option<u16> {
-        self.page(n).and_then(|page| self.sizes.bytes.get(page as usize).copied())
+        self.answer(n, [0; 2]).1
     }
 
     /// The response in slot number `n`, whose request was `request`.
     pub fn response(&self, n: u32, request: RxSlot) -> RxSlot {
-        let Some(size) = self.size(n) else { return self.extra() };
-        let mut flags = 0;
-        if n + 1 < self.slots() && (n > 0 || self.pages() > 1) {
-            flags |= flag::RX_MORE_DATA;
+        self.answer(n, request).0
+    }
+
+    /// The response in slot number `n`, whose request was `request`, and how many bytes it holds; `None`: extra info.
+    #[inline]
+    pub fn answer(&self, n: u32, request: RxSlot) -> (RxSlot, Option<u16>) {
+        let gso = u32::from(self.gso.is_some());
+        if n == 1 && gso == 1 {
+            return (self.extra(), None);
         }
+        let page = n.saturating_sub(gso);
+        let size = self.sizes.bytes.get(page as usize).copied().unwrap_or_default();
+        let mut flags = if page + 1 < self.pages() { flag::RX_MORE_DATA } else { 0 };
         if n == 0 {
-            flags |= self.flags;
-            if self.gso.is_some() {
-                flags |= flag::RX_EXTRA_INFO;
-            }
+            flags |= self.flags | if gso == 1 { flag::RX_EXTRA_INFO } else { 0 };
         }
-        [request[0] & 0xffff, u32::from(flags) | u32::from(size) << 16]
+        ([request[0] & 0xffff, u32::from(flags) | u32::from(size) << 16], Some(size))
     }
 
     fn extra(&self) -> RxSlot {

@@ -60,6 +60,18 @@ impl Stage {
     }
 }
 
+/// Memory of our own that is granted to ourselves, page by page. A kernel that has to look up each mapped end of a copy
+/// leaves such a page to the hypervisor, who knows it already.
+#[derive(Debug)]
+pub struct OwnPages {
+    /// The pages, at address 0.
+    pub memory: Memory,
+    /// How many bytes.
+    pub len: usize,
+    /// One for each page.
+    pub references: Vec<GrantRef>,
+}
+
 /// Why a copy was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
@@ -175,14 +187,22 @@ impl Segment {
         self.len == 0
     }
 
-    /// Where it copies from, if that is granted.
+    /// Where it copies from, if another domain granted that.
     pub fn source(&self) -> Option<Granted> {
+        self.granted_source().filter(|granted| granted.domain != DomId::SELF)
+    }
+
+    /// Where it copies to, if another domain granted that.
+    pub fn target(&self) -> Option<Granted> {
+        self.granted_target().filter(|granted| granted.domain != DomId::SELF)
+    }
+
+    fn granted_source(&self) -> Option<Granted> {
         // SAFETY: the flag says which of the two was written, and both are plain data.
         (self.flags & SOURCE_GRANTED != 0).then(|| unsafe { self.source.granted }.into())
     }
 
-    /// Where it copies to, if that is granted.
-    pub fn target(&self) -> Option<Granted> {
+    fn granted_target(&self) -> Option<Granted> {
         // SAFETY: as above.
         (self.flags & TARGET_GRANTED != 0).then(|| unsafe { self.target.granted }.into())
     }
@@ -217,6 +237,8 @@ pub struct Copies {
     pins: Vec<Arc<Memory>>,
     stage: Memory,
     stage_len: usize,
+    /// What the stage's pages are granted to ourselves as, if they are.
+    stage_grants: Vec<GrantRef>,
     staged: usize,
 }
 
@@ -232,17 +254,24 @@ impl Copies {
     /// # Errors
     /// When the kernel refuses the memory.
     pub fn new(max: usize, stage: usize) -> Result<Self, MapError> {
-        let stage_len = stage.clamp(1, u32::MAX as usize);
-        Ok(Self {
+        let len = stage.clamp(1, u32::MAX as usize);
+        Ok(Self::staged_in(max, OwnPages { memory: Memory::anonymous(len)?, len, references: Vec::new() }))
+    }
+
+    /// Room for `max` copies, and for as many private bytes as `stage` has.
+    pub fn staged_in(max: usize, stage: OwnPages) -> Self {
+        let OwnPages { memory, len, references } = stage;
+        Self {
             segments: Vec::with_capacity(max),
             tags: Vec::with_capacity(max),
             max,
             ran: 0,
             pins: Vec::with_capacity(16),
-            stage: Memory::anonymous(stage_len)?,
-            stage_len,
+            stage: memory,
+            stage_len: len,
+            stage_grants: references,
             staged: 0,
-        })
+        }
     }
 
     /// Forgets all copies and staged bytes, and lets go of pinned memory.
@@ -307,7 +336,7 @@ impl Copies {
     /// Private room for `len` bytes, to be copied to. `None` when there is none before the next
     /// [`clear`](Self::clear). What it holds until then is arbitrary.
     pub fn reserve(&mut self, len: usize) -> Option<(Stage, Place)> {
-        let at = self.staged;
+        let at = self.next_stage(len);
         let end = at.checked_add(len).filter(|end| *end <= self.stage_len)?;
         let (place, _) = self.stage.run(at.min(self.stage_len - 1) as u64, &mut 0)?;
         self.staged = end;
@@ -321,10 +350,30 @@ impl Copies {
         Some(Place::Local(Local::new(place)))
     }
 
-    /// How many more private bytes there is room for before the next [`clear`](Self::clear).
+    /// Where the next `len` private bytes begin: those of a granted page do not reach into the next one.
     #[inline]
-    pub fn staging(&self) -> usize {
-        self.stage_len - self.staged
+    fn next_stage(&self, len: usize) -> usize {
+        let left = PAGE - self.staged % PAGE;
+        if self.stage_grants.is_empty() || len <= left || len > PAGE { self.staged } else { self.staged + left }
+    }
+
+    /// Whether there is room for `len` more private bytes before the next [`clear`](Self::clear).
+    #[inline]
+    pub fn has_staging(&self, len: usize) -> bool {
+        self.next_stage(len) + len <= self.stage_len
+    }
+
+    /// What bytes of the stage are called by grants, if they are granted, and all in one page.
+    fn own_grant(&self, place: Place, len: u32) -> Option<Granted> {
+        let Place::Local(Local(at)) = place else { return None };
+        if self.stage_grants.is_empty() || !self.stage.covers(at, len.into()) {
+            return None;
+        }
+        let (base, _) = self.stage.run(0, &mut 0)?;
+        let at = at.addr().get().checked_sub(base.addr().get())?;
+        let reference = *self.stage_grants.get(at / PAGE)?;
+        let offset = at % PAGE;
+        (offset + len as usize <= PAGE).then_some(Granted { domain: DomId::SELF, reference, offset: offset as u16 })
     }
 
     /// A private copy of `bytes`, to be copied from.
@@ -370,7 +419,8 @@ impl Copies {
         if len == 0 {
             return Ok(());
         }
-        let flags = self.check(source, len)? * SOURCE_GRANTED + self.check(target, len)? * TARGET_GRANTED;
+        self.check(source, len)?;
+        self.check(target, len)?;
         if let (Place::Local(Local(from)), Place::Local(Local(to))) = (source, target) {
             // SAFETY: `check` found `len` bytes at both in memory that is mapped.
             unsafe { copy(from.as_ptr(), to.as_ptr(), len as usize) };
@@ -379,6 +429,9 @@ impl Copies {
         if self.room() == 0 {
             return Err(Refused::Full);
         }
+        let [source, target] = [source, target].map(|end| self.own_grant(end, len).map_or(end, Place::Granted));
+        let is_granted = |end: Place| u16::from(matches!(end, Place::Granted(_)));
+        let flags = is_granted(source) * SOURCE_GRANTED + is_granted(target) * TARGET_GRANTED;
         let (source, target) = (End::new(source), End::new(target));
         // One end is granted, so `len` is at most a page.
         self.segments.push(Segment { source, target, len: len as u16, flags, status: Status::WAITING });
@@ -386,18 +439,16 @@ impl Copies {
         Ok(())
     }
 
-    /// 1 when `place` is granted, 0 when it is local and all of it pinned.
-    fn check(&self, place: Place, len: u32) -> Result<u16, Refused> {
+    /// Whether `place` is all in one granted page, or local and all of it pinned.
+    fn check(&self, place: Place, len: u32) -> Result<(), Refused> {
         match place {
-            Place::Granted(Granted { offset, .. }) if u32::from(offset) + len.min(1 << 16) <= PAGE as u32 => Ok(1),
+            Place::Granted(Granted { offset, .. }) if u32::from(offset) + len.min(1 << 16) <= PAGE as u32 => Ok(()),
             Place::Granted(Granted { offset, .. }) => Err(Refused::CrossesPage { offset, len }),
             Place::Local(Local(at)) => {
+                // A stage that is granted is known to the hypervisor by that only.
                 let holds = |mem: &Memory| mem.holds(at, u64::from(len));
-                if holds(&self.stage) || self.pins.iter().any(|pin| holds(pin)) {
-                    Ok(0)
-                } else {
-                    Err(Refused::NotPinned)
-                }
+                let staged = holds(&self.stage) || self.own_grant(place, len).is_some();
+                if staged || self.pins.iter().any(|pin| holds(pin)) { Ok(()) } else { Err(Refused::NotPinned) }
             }
         }
     }
@@ -503,8 +554,8 @@ impl Segment {
             pins[usize::from(write)] = Some(mem);
             if left < u64::from(self.len) { Err(Status::BAD_PAGE) } else { Ok(at.as_ptr()) }
         };
-        let ends = end(self.local_source(), self.source(), false)
-            .and_then(|from| end(self.local_target(), self.target(), true).map(|to| (from, to)));
+        let ends = end(self.local_source(), self.granted_source(), false)
+            .and_then(|from| end(self.local_target(), self.granted_target(), true).map(|to| (from, to)));
         match ends {
             // SAFETY: local ends were checked when they were queued and are pinned since; of the others, `len` bytes
             // are mapped, and their memories are held in `pins`. An end that is not granted is local.

@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::copies::{Copies, Status};
+use crate::copies::{Copies, OwnPages, Status};
 use crate::copy::{CACHE_LINE, copy, prefetch};
 use crate::device::MAX_SPANS;
 use crate::grant::{Granted, PAGE};
@@ -60,6 +60,12 @@ pub trait Engine: Debug + Send + Sync {
     /// Runs what waits in `copies`. What became of each is its status; one that fails does not keep the others from
     /// being made.
     fn run(&self, copies: &mut Copies);
+
+    /// `len` bytes of our own as it likes them best for copies. `None`: it takes any.
+    fn own_pages(&self, len: usize) -> Option<OwnPages> {
+        let _ = len;
+        None
+    }
 }
 
 /// The buffers of a burst of chains, wherever their bytes lie. The only way from safe code to bytes that a peer may

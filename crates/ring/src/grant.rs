@@ -9,6 +9,11 @@ pub const PAGE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DomId(pub u16);
 
+impl DomId {
+    /// Whoever asks (`DOMID_SELF`).
+    pub const SELF: DomId = DomId(0x7ff0);
+}
+
 impl fmt::Display for DomId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)

@@ -120,11 +120,11 @@ impl Later {
             return false;
         }
         if self.copies.is_none() {
-            self.copies = Copies::new(COPIES, STAGE).ok().map(Box::new);
+            self.copies = copies_for(&**engine);
         }
         let Some(copies) = &self.copies else { return false };
         let other = self.engine.as_ref().is_some_and(|own| !same(own, engine));
-        if other || copies.room() < pieces || copies.staging() < staged {
+        if other || copies.room() < pieces || !copies.has_staging(staged) {
             self.run();
         }
         if let (Some(copies), Some(gather)) = (&mut self.copies, body.gather()) {
@@ -164,21 +164,9 @@ impl Later {
             return;
         }
         let entry = self.frames.len().saturating_sub(1) as u32;
-        for mut piece in body.granted() {
-            while piece.len > 0 {
-                if room.len == 0 {
-                    let Some(more) = next() else { return self.fail_last(Blame::Receiver, Status::BAD_PAGE) };
-                    room = more;
-                }
-                let len = piece.len.min(room.len);
-                let pushed = self.copies.as_mut().map(|copies| copies.push_granted(piece.at, room.at, len, entry));
-                if !matches!(pushed, Some(Ok(()))) {
-                    return self.fail_last(Blame::Receiver, Status::BAD_PAGE);
-                }
-                room = room.after(len);
-                piece.at.offset += len;
-                piece.len -= len;
-            }
+        let copies = self.copies.as_mut();
+        if copies.and_then(|copies| spread(copies, body, room, next, entry)).is_none() {
+            self.fail_last(Blame::Receiver, Status::BAD_PAGE);
         }
     }
 
@@ -244,6 +232,47 @@ impl Later {
         }
         self.frames.clear();
     }
+}
+
+/// Queues copies of granted bytes to `room`, and of what does not fit there to what `next` gives. `None`: that was too little.
+fn spread(
+    copies: &mut Copies,
+    body: Body<'_>,
+    mut room: Room,
+    mut next: impl FnMut() -> Option<Room>,
+    tag: u32,
+) -> Option<()> {
+    for mut piece in body.granted() {
+        // Most pieces are copied whole.
+        loop {
+            if room.len == 0 {
+                room = next()?;
+            }
+            let len = piece.len.min(room.len);
+            copies.push_granted(piece.at, room.at, len, tag).ok()?;
+            room = room.after(len);
+            piece.len -= len;
+            if piece.len == 0 {
+                break;
+            }
+            piece.at.offset += len;
+        }
+    }
+    Some(())
+}
+
+/// Room for the copies of a burst.
+fn copies_for(engine: &dyn Engine) -> Option<Box<Copies>> {
+    let copies = match engine.own_pages(STAGE) {
+        Some(pages) => Ok(Copies::staged_in(COPIES, pages)),
+        None => Copies::new(COPIES, STAGE),
+    };
+    copies.ok().map(Box::new)
+}
+
+/// Who can copy the bytes of `chains`.
+fn engine_of<'a>(gather: &'a Gather, chains: &[Chain]) -> Option<&'a Arc<dyn Engine>> {
+    chains.iter().find_map(|chain| gather.body(*chain).engine())
 }
 
 /// Runs what waits; what was not even tried has failed.
@@ -319,8 +348,10 @@ impl Heads {
     /// that has at least `enough`.
     pub fn fetch(&mut self, gather: &Gather, chains: &[Chain], enough: u32, most: u32) {
         self.clear();
-        if self.copies.is_none() {
-            self.copies = Copies::new(COPIES, STAGE).ok().map(Box::new);
+        if self.copies.is_none()
+            && let Some(engine) = engine_of(gather, chains)
+        {
+            self.copies = copies_for(&**engine);
         }
         for (i, chain) in (0..).zip(chains) {
             let body = gather.body(*chain);
@@ -358,7 +389,7 @@ impl Heads {
 
     /// Makes the copies that were queued.
     fn run(&mut self, gather: &Gather, chains: &[Chain]) {
-        let Some(engine) = chains.iter().find_map(|chain| gather.body(*chain).engine()) else { return };
+        let Some(engine) = engine_of(gather, chains) else { return };
         self.failed.clear();
         let Some(copies) = &mut self.copies else {
             self.failed.push((0, Status::WAITING));

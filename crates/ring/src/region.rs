@@ -295,12 +295,16 @@ impl Memory {
     /// Whether `len` bytes at host address `at` are mapped in one region of this memory, and can be handed to the
     /// kernel as a buffer. What another domain granted can't.
     pub(crate) fn holds(&self, at: NonNull<u8>, len: u64) -> bool {
+        self.keeper.is_none() && self.covers(at, len)
+    }
+
+    /// Whether `len` bytes at host address `at` are mapped in one region of this memory.
+    pub(crate) fn covers(&self, at: NonNull<u8>, len: u64) -> bool {
         let at = at.as_ptr() as u64;
-        self.keeper.is_none()
-            && self.regions.iter().any(|region| {
-                let offset = at.wrapping_sub(region.host.as_ptr() as u64);
-                offset < region.len && len <= region.len - offset
-            })
+        self.regions.iter().any(|region| {
+            let offset = at.wrapping_sub(region.host.as_ptr() as u64);
+            offset < region.len && len <= region.len - offset
+        })
     }
 
     /// The guest address of what the peer has mapped at `user_addr`.

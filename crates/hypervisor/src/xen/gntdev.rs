@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use libc::c_ulong;
 use ring::Memory;
-use ring::copies::{Batch, Copies, Segment, Status};
+use ring::copies::{Batch, Copies, OwnPages, Segment, Status};
 use ring::region::Keeper;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{OpenError, open_device, request};
+use super::{OpenError, gntalloc, open_device, request};
 use crate::grants::{GrantError, Grants, MAX_PAGES};
 use crate::{DomId, GrantRef, PAGE};
 
@@ -57,15 +57,17 @@ const _: () = assert!(size_of::<Segment>() == 24, "struct gntdev_grant_copy_segm
 #[derive(Debug)]
 pub struct Gntdev {
     device: Arc<OwnedFd>,
+    /// Which domain we are.
+    own: DomId,
 }
 
 impl Gntdev {
-    /// Opens it.
+    /// Opens it, in domain `own`.
     ///
     /// # Errors
     /// When it is not there, or not for us.
-    pub fn open() -> Result<Self, OpenError> {
-        Ok(Self { device: Arc::new(open_device("/dev/xen/gntdev")?) })
+    pub fn open(own: DomId) -> Result<Self, OpenError> {
+        Ok(Self { device: Arc::new(open_device("/dev/xen/gntdev")?), own })
     }
 }
 
@@ -93,6 +95,10 @@ impl Grants for Gntdev {
             return Ok(());
         }
         copies.run(|batch| self.run(batch)).map_err(|error| GrantError::Os { what: "copying granted pages", error })
+    }
+
+    fn own_pages(&self, len: usize) -> Option<OwnPages> {
+        gntalloc::own_pages(self.own, len)
     }
 }
 

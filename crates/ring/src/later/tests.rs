@@ -1,11 +1,13 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::copies::OwnPages;
 use crate::device::{DeviceRing, Put, RingConfig};
 use crate::driver::{Direction, DriverRing, Piece, Used};
 use crate::grant::{DomId, GrantRef, PAGE};
 use crate::packed::device::PackedDevice;
 use crate::packed::driver::PackedDriver;
+use crate::region::{Keeper, RegionSpec};
 use crate::split::device::SplitDevice;
 use crate::split::driver::SplitDriver;
 
@@ -185,6 +187,91 @@ fn without_rooms_it_is_the_receivers_fault() {
         assert_eq!(failures, [Failure { receiver: 0, frame, blame: Blame::Receiver, status: Status::BAD_PAGE }]);
     }
     assert_eq!(pages.runs.lock().unwrap().len(), 2);
+}
+
+/// What makes a memory one that the kernel can't find.
+#[derive(Debug)]
+struct Elsewhere;
+
+impl Keeper for Elsewhere {}
+
+/// One who likes bytes of our own best when they are granted, too. Its domain 1 is as that of `Pages`.
+#[derive(Debug)]
+struct Picky {
+    pages: Arc<Pages>,
+    own: Mutex<Vec<Arc<Memory>>>,
+    seen: Mutex<Vec<[Option<Granted>; 2]>>,
+}
+
+impl Engine for Picky {
+    fn run(&self, copies: &mut Copies) {
+        let ends = copies.segments().iter().map(|copy| [copy.source(), copy.target()]);
+        self.seen.lock().unwrap().extend(ends);
+        copies.emulate(|at, _, _| {
+            let place = u64::from(at.reference.0 % 1000) * PAGE as u64 + u64::from(at.offset);
+            match at.domain {
+                DomId::SELF => Ok((Arc::clone(&self.own.lock().unwrap()[at.reference.0 as usize / 1000]), place)),
+                _ if self.pages.withheld.lock().unwrap().contains(&at.reference.0) => Err(Status::REFUSED),
+                _ => Ok((Arc::clone(&self.pages.memory), place)),
+            }
+        });
+    }
+
+    fn own_pages(&self, len: usize) -> Option<OwnPages> {
+        let (memory, fd) = Memory::shared(len).unwrap();
+        let same = RegionSpec { guest_addr: 0, user_addr: 0, len: len as u64, offset: 0, fd };
+        let mut own = self.own.lock().unwrap();
+        let references = (0..len.div_ceil(PAGE)).map(|page| GrantRef((own.len() * 1000 + page) as u32)).collect();
+        own.push(Arc::new(Memory::map(vec![same]).unwrap()));
+        Some(OwnPages { memory: memory.kept_by(Box::new(Elsewhere)), len, references })
+    }
+}
+
+#[test]
+fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
+    let (pages, _, bytes) = pages();
+    let picky = Arc::new(Picky { pages: Arc::clone(&pages), own: Mutex::default(), seen: Mutex::default() });
+    let engine: Arc<dyn Engine> = Arc::clone(&picky) as _;
+    let mut gather = Gather::new(0);
+    // More than one page of heads: none reaches into the next.
+    let frames: Vec<_> = (0..60).map(|n| [(at(n % 8, 5), 100 + n as u16)]).collect();
+    let chains: Vec<_> = frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
+    let mut heads = Heads::new();
+    heads.fetch(&gather, &chains, 128, 128);
+    for (i, frame) in frames.iter().enumerate() {
+        let mut head = [0; 128];
+        let len = heads.read(i, &mut head);
+        assert_eq!((heads.failure(i), len), (None, heads.len(i)));
+        assert_eq!(head[..len], expected(&bytes, frame)[..len]);
+    }
+    let mut later = Later::new();
+    for n in 0..40 {
+        let body = gather.body(chains[0]);
+        assert!(later.begin(&engine, body, (n, 110), 1, 110));
+        later.bytes(&[n as u8; 110], room(8 + n / 20, (n % 20 * 200) as u16, 110));
+    }
+    assert_eq!(later.settle().count(), 0);
+    for n in 0..40u32 {
+        let mut got = [0; 110];
+        pages.memory.read(u64::from(8 + n / 20) * PAGE as u64 + u64::from(n % 20 * 200), &mut got).unwrap();
+        assert_eq!(got, [n as u8; 110]);
+    }
+    // To those who ask for whose pages they are, they are nobody's.
+    let seen = picky.seen.lock().unwrap();
+    assert_eq!(seen.len(), 100);
+    assert!(
+        seen.iter()
+            .all(|ends| ends.iter().flatten().count() == 1 && ends.iter().flatten().all(|at| at.domain == DomId(1)))
+    );
+    drop(seen);
+    // And a failure is the other end's.
+    pages.withheld.lock().unwrap().extend([3, 12]);
+    heads.fetch(&gather, &chains, 128, 128);
+    assert_eq!((heads.failure(2), heads.failure(3)), (None, Some(Status::REFUSED)));
+    assert!(later.begin(&engine, gather.body(chains[0]), (7, 1), 1, 1));
+    later.bytes(b"x", room(12, 0, 1));
+    let blamed: Vec<_> = later.settle().map(|failure| failure.blame).collect();
+    assert_eq!(blamed, [Blame::Receiver]);
 }
 
 #[test]
