@@ -7,7 +7,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 
-.PHONY: all build demo bench test lint fuzz install clean
+.PHONY: all build demo bench bench-xen test lint fuzz install clean
 
 all: build
 
@@ -24,6 +24,11 @@ bench: ## Ringmain beside OVS-DPDK: medians and ratios
 	@scripts/deps build peers
 	$(CARGO) build --release --locked
 	$(RINGMAIN) bench $(ARGS)
+
+bench-xen: ## Ringmain beside the kernel's xen-netback, on real Xen, instructions counted
+	@scripts/deps build xen
+	$(CARGO) build --release --locked
+	$(RINGMAIN) bench-xen $(ARGS)
 
 test: ## everything that can fail
 	@scripts/test

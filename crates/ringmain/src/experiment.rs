@@ -39,3 +39,8 @@ pub fn demo(args: &demo::Args) -> Result<(), Failure> {
 pub fn bench(args: &bench::Args) -> Result<(), Failure> {
     Ok(bench::run(args)?)
 }
+
+/// `ringmain bench-xen`.
+pub fn bench_xen(args: &bench::xen::Args) -> Result<(), Failure> {
+    Ok(bench::xen::run(args)?)
+}

@@ -40,6 +40,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Load(args) => experiment::load(&args),
         Command::Demo(args) => experiment::demo(&args),
         Command::Bench(args) => experiment::bench(&args),
+        Command::BenchXen(args) => experiment::bench_xen(&args),
         Command::Man => print(&man::page()?),
     }
 }

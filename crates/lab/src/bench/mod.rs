@@ -7,12 +7,14 @@ mod hugepages;
 mod ovs;
 mod point;
 mod result;
+pub mod xen;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
+use serde::Serialize;
 
 use crate::daemon::{Daemon, DaemonError};
 use crate::guest::GuestError;
@@ -87,9 +89,9 @@ pub enum BenchError {
     /// The daemon.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// The network namespace for a peer.
+    /// The network namespace for a peer, or a Xen host.
     #[error(transparent)]
-    Namespace(#[from] GuestError),
+    Host(#[from] GuestError),
     /// The user ended it.
     #[error("interrupted")]
     Interrupted,
@@ -141,7 +143,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
         rows: tallies.iter().flat_map(|tally| tally.rows(peers.ovs.is_some())).collect(),
     };
     drop(peers);
-    let file = write(&args.out, &comparison)?;
+    let file = write(&args.out, began, &comparison)?;
     println!("\n{}\nresults: {}", comparison.table(), file.display());
     Ok(())
 }
@@ -231,16 +233,16 @@ fn note(tally: &mut Tally, peer: usize, number: u32, outcome: Result<Report, loa
 }
 
 /// Writes the result file, named by its time; returns its path.
-fn write(dir: &Path, comparison: &Comparison) -> Result<PathBuf, BenchError> {
+fn write(dir: &Path, began: u64, comparison: &impl Serialize) -> Result<PathBuf, BenchError> {
     let failed = |source| BenchError::Start { what: "write the result file", source };
     std::fs::create_dir_all(dir).map_err(failed)?;
-    let file = dir.join(format!("{}.json", comparison.began));
+    let file = dir.join(format!("{began}.json"));
     let text = serde_json::to_string_pretty(comparison).map_err(|e| failed(e.into()))?;
     std::fs::write(&file, text + "\n").map_err(failed)?;
     Ok(file)
 }
 
-fn cpu_name() -> String {
+pub(crate) fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     name.trim_start_matches([' ', '\t', ':']).into()

@@ -20,7 +20,7 @@ pub struct Series {
 }
 
 impl Series {
-    fn of(runs: Vec<f64>) -> Self {
+    pub(super) fn of(runs: Vec<f64>) -> Self {
         let mut sorted = runs.clone();
         sorted.sort_by(f64::total_cmp);
         let middle = match sorted.len() {

@@ -1,0 +1,216 @@
+//! Ringmain beside the kernel's xen-netback with a Linux bridge: the same two stock guests on a real Xen host, in turn,
+//! in one invocation.
+//!
+//! The host's time is the number of instructions that it executes, all domains and the hypervisor together on its one
+//! processor. So a throughput says how many instructions a byte takes on its whole way, it repeats within a percent
+//! whatever else this machine does, and it says nothing of caches.
+
+mod result;
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::{BenchError, write};
+use crate::guest::{GuestError, Shell};
+use crate::interrupt;
+use crate::progress::{Progress, Stage};
+use crate::xen::{Dom0, Domain, DomainSpec, Options, Service, Testbed};
+use result::{Comparison, Figure, Tally};
+
+/// Longest boot and longest command, on a machine that does much else at the same time; counted time is slow.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// So much of this machine's time a second on the host may take.
+const SLOWNESS: u32 = 60;
+/// Nanoseconds that an instruction takes on the host.
+const INSTRUCTION: f64 = 2.0;
+/// Streams that run at the same time.
+const STREAMS: [u16; 2] = [1, 8];
+/// The guests' addresses.
+const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+const BYTES_PER_MB: f64 = 1e6;
+
+/// Options of the comparison.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Runs of each point on each system, each on a host that was booted for it
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub runs: u32,
+
+    /// Seconds of traffic in each run, by the host's clock: here they take several times longer
+    #[arg(long, value_name = "SECONDS", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=600))]
+    pub seconds: u16,
+
+    /// Numbers of queues that are tried: what both systems are told to offer
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 4],
+        value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub queues: Vec<u16>,
+
+    /// Folder with the Xen host, filled by scripts/deps
+    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
+    pub cache: PathBuf,
+
+    /// Folder for the results
+    #[arg(long, value_name = "DIR", default_value = "out/bench-xen")]
+    pub out: PathBuf,
+}
+
+/// What serves the guests' vifs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum System {
+    Ringmain,
+    Kernel,
+}
+
+impl System {
+    const BOTH: [System; 2] = [System::Kernel, System::Ringmain];
+
+    fn name(self) -> &'static str {
+        match self {
+            System::Ringmain => "Ringmain",
+            System::Kernel => "xen-netback",
+        }
+    }
+
+    /// What a guest's configuration says of its vif.
+    fn vif(self) -> &'static str {
+        match self {
+            System::Ringmain => "script=vif-ringmain",
+            System::Kernel => "script=vif-bridge,bridge=bridge0",
+        }
+    }
+
+    /// Makes it serve vifs with up to `queues` queues, as long as the value lives.
+    fn set_up(self, dom0: &Dom0, queues: u16) -> Result<Option<Service>, GuestError> {
+        match self {
+            System::Ringmain => {
+                let binary = std::env::current_exe()
+                    .map_err(|source| GuestError::Channel { what: "cannot find ringmain", source })?;
+                dom0.install(&binary)?;
+                dom0.serve(&format!("[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = {queues}\n")).map(Some)
+            }
+            System::Kernel => {
+                let bridge = "ip link add bridge0 type bridge && ip link set bridge0 up";
+                dom0.must(&format!("modprobe xen-netback max_queues={queues} && {bridge}"), PATIENCE)?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Compares. The table goes to standard output, the result file to `args.out`, progress to standard error.
+///
+/// # Errors
+/// When the Xen host is not built, or does not come up, or the user interrupts.
+pub fn run(args: &Args) -> Result<(), BenchError> {
+    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
+    let testbed = Testbed::find(&args.cache)?;
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let progress = Progress::new();
+    let points = args.queues.iter().flat_map(|&queues| STREAMS.map(|streams| (queues, streams)));
+    let mut tallies: Vec<Tally> = points.map(|(queues, streams)| Tally::new(queues, streams)).collect();
+    for number in 0..args.runs {
+        for system in System::BOTH {
+            let stage = progress.stage(format!("{}, run {} of {}", system.name(), number + 1, args.runs));
+            measure(args, &testbed, system, &stage, &mut tallies)?;
+            stage.done("");
+        }
+    }
+    let comparison = Comparison::new(began, args.runs, args.seconds, &tallies);
+    let file = write(&args.out, began, &comparison)?;
+    println!("\n{}\nresults: {}", comparison.table(), file.display());
+    Ok(())
+}
+
+/// One run of all points on one system.
+fn measure(
+    args: &Args,
+    testbed: &Testbed,
+    system: System,
+    stage: &Stage,
+    tallies: &mut [Tally],
+) -> Result<(), BenchError> {
+    stage.at("the host boots");
+    let dom0 = Dom0::boot(testbed, &Options { counted: true, ..Options::default() })?;
+    let most = args.queues.iter().copied().max().unwrap_or(1);
+    let _service = system.set_up(&dom0, most)?;
+    for &queues in &args.queues {
+        stage.at(format!("guests with {queues} queues boot"));
+        let [sender, _receiver] = guests(&dom0, system, queues)?;
+        for tally in tallies.iter_mut().filter(|tally| tally.queues == queues) {
+            if interrupt::asked() {
+                return Err(BenchError::Interrupted);
+            }
+            stage.at(format!("{queues} queues, {} streams", tally.streams));
+            let figure = once(&dom0, &sender, tally.streams, args.seconds)?;
+            match system {
+                System::Ringmain => tally.ringmain.push(figure),
+                System::Kernel => tally.kernel.push(figure),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two guests that can reach each other.
+fn guests(dom0: &Dom0, system: System, queues: u16) -> Result<[Domain; 2], GuestError> {
+    let create = |name: &str| {
+        let spec = DomainSpec { max_queues: Some(queues), memory: 192, ..DomainSpec::new(name) };
+        dom0.create(&spec.vif(system.vif()))
+    };
+    let guests = [create("sender")?, create("receiver")?];
+    for (guest, address) in guests.iter().zip(ADDRESSES) {
+        guest.ready(PATIENCE)?;
+        guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
+    }
+    let [sender, receiver] = &guests;
+    receiver.must("iperf -s >/dev/null 2>&1 &", PATIENCE)?;
+    sender.must(&format!("until ping -c 1 -W 1 {} >/dev/null; do :; done", ADDRESSES[1]), PATIENCE)?;
+    Ok(guests)
+}
+
+/// One run of one point.
+fn once(dom0: &Dom0, sender: &Domain, streams: u16, seconds: u16) -> Result<Figure, GuestError> {
+    let command = format!("iperf -c {} -P {streams} -t {seconds} -f k", ADDRESSES[1]);
+    let before = cpu_seconds(dom0)?;
+    let said = sender.must(&command, PATIENCE + Duration::from_secs(seconds.into()) * SLOWNESS)?;
+    let dom0_seconds = cpu_seconds(dom0)? - before;
+    let (bytes, bits_per_second) = sum(&said).ok_or_else(|| failed("sender", command, said))?;
+    let instructions = dom0_seconds * 1e9 / INSTRUCTION;
+    Ok(Figure { mbps: bits_per_second / 1e6, instructions: instructions / (bytes / BYTES_PER_MB) })
+}
+
+/// How long dom0 has run so far, calls of the hypervisor included.
+fn cpu_seconds(dom0: &Dom0) -> Result<f64, GuestError> {
+    let command = "xl list Domain-0";
+    let said = dom0.must(command, PATIENCE)?;
+    let last = said.split_whitespace().next_back();
+    last.and_then(|word| word.parse().ok()).ok_or_else(|| failed("dom0", command.into(), said.clone()))
+}
+
+fn failed(name: &str, command: String, text: String) -> GuestError {
+    GuestError::Failed { name: name.into(), command, code: 0, text }
+}
+
+/// Bytes, and bits a second, in the last line that iperf printed: the sum of all streams, or the only one.
+fn sum(said: &str) -> Option<(f64, f64)> {
+    let line = said.lines().rev().find(|line| line.contains("Kbits/sec"))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let before = |unit: &str| -> Option<f64> {
+        let at = words.iter().position(|word| *word == unit)?;
+        words.get(at.checked_sub(1)?)?.parse().ok()
+    };
+    Some((before("KBytes")? * 1024.0, before("Kbits/sec")? * 1000.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_counts() {
+        let said = "[  1] 0.0000-4.0 sec  70000 KBytes  143360 Kbits/sec\n\
+            [SUM] 0.0000-4.0 sec  575000 KBytes  1177600 Kbits/sec\n[ CT] final connect times (min/avg/max/stdev)\n";
+        assert_eq!(sum(said), Some((588_800_000.0, 1_177_600_000.0)));
+        assert_eq!(sum("connect failed: Connection refused\n"), None);
+    }
+}
