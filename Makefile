@@ -7,7 +7,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 
-.PHONY: all build demo bench bench-xen test lint fuzz install clean
+.PHONY: all build demo demo-xen bench bench-xen test lint fuzz install install-xen clean
 
 all: build
 
@@ -19,6 +19,11 @@ demo: ## two guests, eight streams, 1, 2 and 4 queues: a table and a report
 	@scripts/deps
 	$(CARGO) build --release --locked
 	$(RINGMAIN) demo $(ARGS)
+
+demo-xen: ## the same on a real Xen host, which runs under QEMU
+	@scripts/deps build xen
+	$(CARGO) build --release --locked
+	$(RINGMAIN) demo --guests xen --out out/demo-xen $(ARGS)
 
 bench: ## Ringmain beside OVS-DPDK: medians and ratios
 	@scripts/deps build peers
@@ -45,6 +50,13 @@ install: build ## the command and its manual page, under PREFIX
 	install -D -m 755 $(RINGMAIN) $(DESTDIR)$(PREFIX)/bin/ringmain
 	$(RINGMAIN) man > $(TARGET)/ringmain.1
 	install -D -m 644 $(TARGET)/ringmain.1 $(DESTDIR)$(PREFIX)/share/man/man1/ringmain.1
+
+install-xen: install ## and what a Xen host needs: the hotplug script, the unit, and what keeps xen-netback away
+	install -D -m 755 xen/vif-ringmain $(DESTDIR)/etc/xen/scripts/vif-ringmain
+	install -D -m 644 xen/ringmain-modules.conf $(DESTDIR)/etc/modprobe.d/ringmain.conf
+	install -d $(DESTDIR)/etc/modules-load.d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	printf '%s\n' xen-gntdev xen-evtchn xenfs tun > $(DESTDIR)/etc/modules-load.d/ringmain.conf
+	sed 's|/usr/local/bin|$(PREFIX)/bin|' xen/ringmain.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/ringmain.service
 
 clean:
 	rm -rf out

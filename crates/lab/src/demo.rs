@@ -3,24 +3,29 @@
 
 mod fabric;
 mod point;
+mod qemu;
 mod report;
+mod site;
+mod xen;
 
 use crate::daemon::DaemonError;
-use crate::guest::{Accel, Guest, GuestError, Image, Mac, Nic, Shell, Spec};
+use crate::guest::{Accel, GuestError, Image};
 use crate::interrupt;
 use crate::progress::Progress;
-use fabric::Fabric;
 use point::Point;
+use qemu::Qemu;
+use site::Site;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use xen::Xen;
 
 /// The numbers of queues that are tried.
 const QUEUES: [u16; 3] = [1, 2, 4];
 /// Queue pairs of each guest's interface.
 const MOST_QUEUES: u16 = 4;
 /// Longest boot and longest command, on a machine that does much else at the same time.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// The guests' addresses in the experiment's own network.
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
@@ -31,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     pub out: PathBuf,
 
-    /// Folder with the guests' kernel, filled by scripts/deps
+    /// Folder with what guests boot, filled by scripts/deps
     #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
     pub cache: PathBuf,
 
@@ -47,15 +52,35 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub cpus: u16,
 
+    /// Where the guests run
+    #[arg(long, value_enum, value_name = "WHERE", default_value = "qemu")]
+    pub guests: Ground,
+
     /// What carries the frames; given twice, one after the other, for comparison
     #[arg(long, value_enum, value_name = "WHAT", default_value = "ringmain")]
     pub over: Vec<Over>,
 }
 
+/// Where the guests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Ground {
+    /// Under QEMU, with virtio over vhost-user
+    Qemu,
+    /// On Xen, with Ringmain in its dom0; Xen itself runs under QEMU
+    Xen,
+}
+
+/// How they are virtualised, for the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Qemu(Accel),
+    Xen,
+}
+
 /// What carries the frames from guest to guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Over {
-    /// The daemon, over vhost-user
+    /// The daemon
     Ringmain,
     /// A Linux bridge with multi-queue TAP devices, in a network namespace of its own
     Bridge,
@@ -70,6 +95,9 @@ pub enum DemoError {
     /// The daemon.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
+    /// The guests run where nothing but the daemon is set up to carry frames.
+    #[error("--over bridge is for --guests qemu")]
+    OnlyRingmain,
     /// A guest's tool said something unexpected.
     #[error("iperf printed no sum: {0}")]
     NoSum(String),
@@ -109,6 +137,19 @@ pub fn run(args: &Args) -> Result<(), DemoError> {
     interrupt::listen().map_err(|source| DemoError::File { what: "cannot handle signals".into(), source })?;
     let progress = Progress::new();
 
+    let (kind, results) = match args.guests {
+        Ground::Qemu => under_qemu(args, &progress)?,
+        Ground::Xen => on_xen(args, &progress)?,
+    };
+    for series in &results {
+        println!("\n{}\n{}", series.over.title(), point::table(&series.points));
+    }
+    let report = report::write(args, kind, &results)?;
+    println!("report: {}", report.display());
+    Ok(())
+}
+
+fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
     let stage = progress.stage("what guests are made of");
     let image = Image::prepare(&args.cache)?;
     let accel = Accel::probe(&image, &args.cache)?;
@@ -116,64 +157,35 @@ pub fn run(args: &Args) -> Result<(), DemoError> {
         Accel::Kvm => "guests run on KVM",
         Accel::Tcg => "no working KVM here: guests run in software, far slower than in real life",
     });
-
     let mut results = Vec::new();
     for over in &args.over {
-        let points = measure(args, *over, &image, accel, &progress)?;
-        results.push(Series { over: *over, points });
+        let site = Qemu::start(args, *over, &image, accel, progress)?;
+        results.push(Series { over: *over, points: measure(args, &site, progress)? });
     }
-    for series in &results {
-        println!("\n{}\n{}", series.over.title(), point::table(&series.points));
-    }
-    let report = report::write(args, accel, &results)?;
-    println!("report: {}", report.display());
-    Ok(())
+    Ok((Kind::Qemu(accel), results))
 }
 
-fn measure(args: &Args, over: Over, image: &Image, accel: Accel, progress: &Progress) -> Result<Vec<Point>, DemoError> {
-    let stage = progress.stage(format!("starting {}", over.title()));
-    let fabric = Fabric::start(over)?;
-    stage.done("");
-
-    let stage = progress.stage("booting two guests");
-    let guests = boot(args, &fabric, image, accel)?;
-    let [sender, receiver] = &guests;
-    for (guest, address) in guests.iter().zip(ADDRESSES) {
-        guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
-        if over == Over::Ringmain && accel == Accel::Tcg {
-            guest.must(&deal_to_all(args.cpus), PATIENCE)?;
-        }
+fn on_xen(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
+    if args.over.contains(&Over::Bridge) {
+        return Err(DemoError::OnlyRingmain);
     }
-    // The interfaces may take a moment to come up.
-    sender.must(&format!("for try in $(seq 30); do ping -c 1 -w 2 {} && exit; done; false", ADDRESSES[1]), PATIENCE)?;
+    let site = Xen::start(args, progress)?;
+    Ok((Kind::Xen, vec![Series { over: Over::Ringmain, points: measure(args, &site, progress)? }]))
+}
+
+fn measure(args: &Args, site: &dyn Site, progress: &Progress) -> Result<Vec<Point>, DemoError> {
+    let stage = progress.stage("looking whether they see each other");
+    let [sender, receiver] = site.guests();
+    point::reach(sender)?;
     let _server = receiver.spawn("iperf -s")?;
-    stage.done("they see each other");
-
-    QUEUES.iter().map(|queues| point::measure(args, &fabric, sender, receiver, *queues, progress)).collect()
+    receiver.must("until netstat -ltn | grep -q ':5001 '; do usleep 20000; done", PATIENCE)?;
+    stage.done("they do");
+    QUEUES.iter().map(|queues| point::measure(args, site, *queues, progress)).collect()
 }
 
-/// Boots the sender and the receiver, both at the same time.
-fn boot(args: &Args, fabric: &Fabric, image: &Image, accel: Accel) -> Result<[Guest; 2], DemoError> {
-    let start = |name: &str, index: u8| {
-        let nic = Nic {
-            link: fabric.link(index.into()),
-            mac: Mac([0x52, 0x54, 0, 0x77, 0, index + 1]),
-            queues: MOST_QUEUES,
-            options: Vec::new(),
-        };
-        let spec = Spec { cpus: args.cpus, nics: vec![nic], namespace: fabric.namespace(), ..Spec::new(name) };
-        Guest::start(image, accel, &spec)
-    };
-    let guests = [start("sender", 0)?, start("receiver", 1)?];
-    guests.iter().try_for_each(|guest| guest.ready(PATIENCE))?;
-    Ok(guests)
-}
-
-/// A command that deals what comes out of the queues to all CPUs, by flow. Where the device has no vectors, all queues
-/// interrupt the same CPU, and nearly everything would be done there.
-fn deal_to_all(cpus: u16) -> String {
-    let mask = (1u32 << cpus) - 1;
-    format!("for queue in /sys/class/net/eth0/queues/rx-*; do echo {mask:x} >$queue/rps_cpus; done")
+/// The command that runs, which is also the daemon's.
+fn this_command() -> Result<PathBuf, DemoError> {
+    std::env::current_exe().map_err(|source| DemoError::File { what: "cannot find this command".into(), source })
 }
 
 impl Over {

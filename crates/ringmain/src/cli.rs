@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use control::config::DEFAULT_SOCKET;
 
-/// A parallel multi-queue switch for QEMU guests
+/// A parallel multi-queue switch for the guests of QEMU and Xen
 ///
-/// Carries Ethernet frames between virtual machines (vhost-user) and the host (TAP), copying each frame once, from guest to guest.
+/// Carries Ethernet frames between virtual machines (vhost-user, and Xen's vifs in place of xen-netback) and the host (TAP), copying
+/// each frame once, from guest to guest.
 #[derive(Debug, Parser)]
 #[command(name = "ringmain", version, max_term_width = 110, propagate_version = true)]
 pub struct Cli {
@@ -33,7 +34,7 @@ pub enum Command {
     Mac(Json),
     /// Generate traffic against any vhost-user back-end, check every frame, and measure
     Load(Box<lab::load::Args>),
-    /// Boot two guests, send between them with 1, 2 and 4 queues, and report
+    /// Boot two guests, under QEMU or on Xen, send between them with 1, 2 and 4 queues, and report
     Demo(lab::demo::Args),
     /// Compare with OVS-DPDK: the same traffic through both, in turn
     Bench(lab::bench::Args),

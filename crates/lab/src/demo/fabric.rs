@@ -1,5 +1,6 @@
 //! What carries the frames: the daemon, or a Linux bridge to compare with.
 
+use super::site::{Counts, QueueCount, queues};
 use super::{DemoError, MOST_QUEUES, Over, PATIENCE};
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Link, Namespace, Shell};
@@ -10,51 +11,10 @@ pub(super) enum Fabric {
     Bridge(Namespace),
 }
 
-/// Counters of one queue pair; directions are the guest's.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct QueueCount {
-    pub(super) tx_bytes: u64,
-    pub(super) rx_bytes: u64,
-    pub(super) rx_frames: u64,
-    pub(super) rx_interrupts: u64,
-}
-
-/// Counters of both guests' queues.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) sender: Vec<QueueCount>,
-    pub(super) receiver: Vec<QueueCount>,
-}
-
-impl Counts {
-    pub(super) fn all(&self) -> impl Iterator<Item = &QueueCount> {
-        self.sender.iter().chain(&self.receiver)
-    }
-
-    /// What was counted since an earlier look.
-    pub(super) fn since(&self, earlier: &Counts) -> Counts {
-        let less = |now: &[QueueCount], then: &[QueueCount]| {
-            let pairs = now.iter().zip(then);
-            let since = pairs.map(|(now, then)| QueueCount {
-                tx_bytes: now.tx_bytes.saturating_sub(then.tx_bytes),
-                rx_bytes: now.rx_bytes.saturating_sub(then.rx_bytes),
-                rx_frames: now.rx_frames.saturating_sub(then.rx_frames),
-                rx_interrupts: now.rx_interrupts.saturating_sub(then.rx_interrupts),
-            });
-            since.collect()
-        };
-        Counts { sender: less(&self.sender, &earlier.sender), receiver: less(&self.receiver, &earlier.receiver) }
-    }
-}
-
 impl Fabric {
     pub(super) fn start(over: Over) -> Result<Fabric, DemoError> {
         match over {
-            Over::Ringmain => {
-                let binary = std::env::current_exe()
-                    .map_err(|source| DemoError::File { what: "cannot find this command".into(), source })?;
-                Ok(Fabric::Ringmain(Daemon::start(&binary, config, None)?))
-            }
+            Over::Ringmain => Ok(Fabric::Ringmain(Daemon::start(&super::this_command()?, config, None)?)),
             Over::Bridge => {
                 let namespace = Namespace::new()?;
                 namespace.ip("link add br0 type bridge\nlink set br0 up")?;
@@ -94,28 +54,16 @@ impl Fabric {
     }
 
     /// What was counted so far: by the daemon, or by the guests' drivers.
-    pub(super) fn counts(&self, sender: &Guest, receiver: &Guest) -> Result<Counts, DemoError> {
+    pub(super) fn counts(&self, guests: &[Guest; 2]) -> Result<Counts, DemoError> {
         match self {
             Fabric::Ringmain(daemon) => {
                 let stats = daemon.stats()?;
-                let of = |index: usize| {
-                    let mut queues = vec![QueueCount::default(); usize::from(MOST_QUEUES)];
-                    for queue in stats.ports.get(index).into_iter().flat_map(|port| &port.queues) {
-                        if let Some(place) = queues.get_mut(usize::from(queue.index)) {
-                            *place = QueueCount {
-                                tx_bytes: queue.counts.tx_bytes,
-                                rx_bytes: queue.counts.rx_bytes,
-                                rx_frames: queue.counts.rx_frames,
-                                rx_interrupts: queue.counts.rx_interrupts,
-                            };
-                        }
-                    }
-                    queues
-                };
+                let of = |index: usize| queues(stats.ports.get(index));
                 Ok(Counts { sender: of(0), receiver: of(1) })
             }
             Fabric::Bridge(_) => {
                 let of = |guest: &Guest| Ok::<_, DemoError>(driver_counts(&guest.must("ethtool -S eth0", PATIENCE)?));
+                let [sender, receiver] = guests;
                 Ok(Counts { sender: of(sender)?, receiver: of(receiver)? })
             }
         }

@@ -1,9 +1,9 @@
 //! One measurement: eight streams for some seconds with a given number of queues.
 
-use super::fabric::{Fabric, QueueCount};
+use super::site::{QueueCount, Site};
 use super::{ADDRESSES, Args, DemoError, PATIENCE};
 use crate::cpu::Moment;
-use crate::guest::{Guest, GuestError, Shell};
+use crate::guest::{GuestError, Shell};
 use crate::interrupt;
 use crate::progress::Progress;
 use std::fmt::Write;
@@ -39,26 +39,13 @@ impl Point {
 }
 
 /// Sets the number of queues in both guests, and measures.
-pub(super) fn measure(
-    args: &Args,
-    fabric: &Fabric,
-    sender: &Guest,
-    receiver: &Guest,
-    queues: u16,
-    progress: &Progress,
-) -> Result<Point, DemoError> {
+pub(super) fn measure(args: &Args, site: &dyn Site, queues: u16, progress: &Progress) -> Result<Point, DemoError> {
     let plural = if queues == 1 { "queue" } else { "queues" };
     let stage = progress.stage(format!("{} streams over {queues} {plural}", args.streams));
-    for guest in [sender, receiver] {
-        // ethtool fails when the number is the current one already.
-        guest.must(
-            &format!(
-                "ethtool -L eth0 combined {queues} || ethtool -l eth0 | tail -n 2 | grep -q 'Combined:.*{queues}'"
-            ),
-            PATIENCE,
-        )?;
-    }
-    let pids: Vec<u32> = fabric.daemon().into_iter().chain([sender.id(), receiver.id()]).collect();
+    site.set_queues(queues)?;
+    let [sender, _] = site.guests();
+    reach(sender)?;
+    let pids = site.processes();
     let seconds = Duration::from_secs(args.seconds.into());
     let total = WARM_UP + seconds;
     let streams = sender.spawn(&format!(
@@ -76,9 +63,11 @@ pub(super) fn measure(
         if interrupt::asked() { Err(GuestError::Interrupted) } else { Ok(()) }
     };
     sleep_until(WARM_UP)?;
-    let (cpu, counts) = (Moment::now(&pids), fabric.counts(sender, receiver)?);
+    let (cpu, used, counts) = (Moment::now(&pids), site.daemon()?, site.counts()?);
     sleep_until(total)?;
-    let (cpu, counts) = (Moment::now(&pids).since(&cpu), fabric.counts(sender, receiver)?.since(&counts));
+    let others = Moment::now(&pids).since(&cpu).others;
+    let daemon = site.daemon()?.zip(used).map(|(now, then)| now.since(then));
+    let counts = site.counts()?.since(&counts);
     let said = streams.wait(seconds + PATIENCE)?.text;
     let gbps = sum(&said).ok_or(DemoError::NoSum(said))?;
 
@@ -88,14 +77,20 @@ pub(super) fn measure(
     let point = Point {
         queues,
         gbps,
-        daemon: fabric.daemon().and(cpu.of.first().copied()),
-        frames_per_interrupt: fabric.daemon().map(|_| frames as f64 / interrupts.max(1) as f64),
+        daemon,
+        frames_per_interrupt: daemon.map(|_| frames as f64 / interrupts.max(1) as f64),
         sender: shares(&counts.sender, in_use, |queue| queue.tx_bytes),
         receiver: shares(&counts.receiver, in_use, |queue| queue.rx_bytes),
-        others: cpu.others,
+        others,
     };
     stage.done(&format!("{gbps:.2} Gb/s"));
     Ok(point)
+}
+
+/// Waits until the sender reaches the receiver. Interfaces may take a moment to come up.
+pub(super) fn reach(sender: &dyn Shell) -> Result<(), DemoError> {
+    sender.must(&format!("for try in $(seq 30); do ping -c 1 -w 2 {} && exit; done; false", ADDRESSES[1]), PATIENCE)?;
+    Ok(())
 }
 
 fn shares(queues: &[QueueCount], in_use: usize, of: impl Fn(&QueueCount) -> u64) -> Vec<f64> {

@@ -1,6 +1,6 @@
 //! The report of a demonstration: one HTML file with everything in it.
 
-use super::{Args, DemoError, Over, Point, Series, point};
+use super::{Args, DemoError, Kind, Over, Point, Series, point};
 use crate::guest::Accel;
 use crate::page::{self, escape};
 use crate::plot;
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Writes the report, and gives its path.
-pub(super) fn write(args: &Args, accel: Accel, results: &[Series]) -> Result<PathBuf, DemoError> {
+pub(super) fn write(args: &Args, kind: Kind, results: &[Series]) -> Result<PathBuf, DemoError> {
     let draw = |error: plot::PlotError| DemoError::Draw(error.to_string());
     let mut body = String::new();
-    paragraph(&mut body, &summary(args, results));
+    paragraph(&mut body, &summary(args, kind, results));
     for series in results {
         let _ = write!(body, "<h2>{}</h2>\n{}", series.over.title(), table(&series.points));
     }
@@ -32,7 +32,7 @@ pub(super) fn write(args: &Args, accel: Accel, results: &[Series]) -> Result<Pat
         "The sending guest's kernel chooses the queue that a stream leaves by; what carries it chooses the queue that it \
          arrives by. With few streams the shares are uneven by chance: a hash deals them out like dice.",
     );
-    let _ = write!(body, "<h2>How it was measured</h2>\n{}", page::facts(&facts(args, accel)));
+    let _ = write!(body, "<h2>How it was measured</h2>\n{}", page::facts(&facts(args, kind)));
 
     let path = args.out.join("report.html");
     let file = |source| DemoError::File { what: format!("cannot write {}", path.display()), source };
@@ -46,10 +46,14 @@ fn paragraph(body: &mut String, text: &str) {
     let _ = writeln!(body, "<p>{}</p>", escape(text));
 }
 
-fn summary(args: &Args, results: &[Series]) -> String {
+fn summary(args: &Args, kind: Kind, results: &[Series]) -> String {
+    let (place, how) = match kind {
+        Kind::Qemu(_) => ("", "with ethtool -L"),
+        Kind::Xen => (" on Xen", "by binding their network driver anew"),
+    };
     let mut text = format!(
-        "Two stock Linux guests, {} TCP streams from one to the other. The number of queue pairs was changed with \
-         ethtool -L while both guests ran.",
+        "Two stock Linux guests{place}, {} TCP streams from one to the other. The number of queue pairs was changed {how} \
+         while both guests ran.",
         args.streams
     );
     for series in results {
@@ -101,7 +105,7 @@ fn spread(point: &Point) -> [plot::Stack; 2] {
     [stack("sender", &point.sender), stack("receiver", &point.receiver)]
 }
 
-fn facts(args: &Args, accel: Accel) -> Vec<(&'static str, String)> {
+fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
     let first_line = |command: &mut Command| {
         let output =
             command.output().map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
@@ -119,31 +123,43 @@ fn facts(args: &Args, accel: Accel) -> Vec<(&'static str, String)> {
         ("QEMU", first_line(Command::new("qemu-system-x86_64").arg("--version"))),
         (
             "Guests",
-            format!(
-                "{} vCPUs and 256 MiB each, on {}",
-                args.cpus,
-                match accel {
-                    Accel::Kvm => "KVM",
-                    Accel::Tcg => {
-                        "software emulation: far slower than in real life, busy with themselves most of the time; their \
-                         queues share one interrupt line, so receive packet steering deals the work to their CPUs"
-                    }
-                }
-            ),
+            match kind {
+                Kind::Qemu(Accel::Kvm) => format!("{} vCPUs and 256 MiB each, on KVM", args.cpus),
+                Kind::Qemu(Accel::Tcg) => format!(
+                    "{} vCPUs and 256 MiB each, on software emulation: far slower than in real life, busy with themselves \
+                     most of the time; their queues share one interrupt line, so receive packet steering deals the work to \
+                     their CPUs",
+                    args.cpus
+                ),
+                Kind::Xen => format!(
+                    "{} vCPUs each, paravirtualised, on Xen 4.17 with 2 processors, which dom0 and the daemon in it use, too; \
+                     all of it on software emulation: far slower than in real life, and every hypercall dear",
+                    args.cpus
+                ),
+            },
         ),
         (
             "Streams",
             format!("iperf, {} TCP streams, {} s counted for each number of queues", args.streams, args.seconds),
         ),
         ("Gb/s", "payload, as iperf says".into()),
-        ("Daemon CPU", "100 % is one CPU, wholly".into()),
+        (
+            "Daemon CPU",
+            match kind {
+                Kind::Qemu(_) => "100 % is one CPU, wholly".into(),
+                Kind::Xen => "100 % is one of dom0's virtual CPUs, wholly".into(),
+            },
+        ),
         ("Frames per interrupt", "frames put into both guests' receive queues, by interrupts sent for them".into()),
         (
             "Over",
             args.over
                 .iter()
                 .map(|over| match over {
-                    Over::Ringmain => format!("Ringmain {}, vhost-user", env!("CARGO_PKG_VERSION")),
+                    Over::Ringmain => {
+                        let ports = if kind == Kind::Xen { "Xen vifs" } else { "vhost-user" };
+                        format!("Ringmain {}, {ports}", env!("CARGO_PKG_VERSION"))
+                    }
                     Over::Bridge => "Linux bridge, multi-queue TAP".into(),
                 })
                 .collect::<Vec<_>>()

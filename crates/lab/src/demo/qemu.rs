@@ -1,0 +1,97 @@
+//! Two guests under QEMU, attached to the daemon over vhost-user, or to a Linux bridge.
+
+use super::fabric::Fabric;
+use super::site::{Counts, Site, Used};
+use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, PATIENCE};
+use crate::cpu;
+use crate::guest::{Accel, Guest, Image, Mac, Nic, Shell, Spec};
+use crate::progress::Progress;
+use std::time::Instant;
+
+/// The guests, and what carries their frames.
+pub(super) struct Qemu {
+    // In this order: guests go before what they are attached to.
+    guests: [Guest; 2],
+    fabric: Fabric,
+    since: Instant,
+}
+
+impl Qemu {
+    pub(super) fn start(
+        args: &Args,
+        over: Over,
+        image: &Image,
+        accel: Accel,
+        progress: &Progress,
+    ) -> Result<Qemu, DemoError> {
+        let stage = progress.stage(format!("starting {}", over.title()));
+        let fabric = Fabric::start(over)?;
+        stage.done("");
+
+        let stage = progress.stage("booting two guests");
+        let guests = boot(args, &fabric, image, accel)?;
+        for (guest, address) in guests.iter().zip(ADDRESSES) {
+            guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
+            if over == Over::Ringmain && accel == Accel::Tcg {
+                guest.must(&deal_to_all(args.cpus), PATIENCE)?;
+            }
+        }
+        stage.done("");
+        Ok(Qemu { guests, fabric, since: Instant::now() })
+    }
+}
+
+impl Site for Qemu {
+    fn guests(&self) -> [&dyn Shell; 2] {
+        self.guests.each_ref().map(|guest| guest as &dyn Shell)
+    }
+
+    fn set_queues(&self, queues: u16) -> Result<(), DemoError> {
+        for guest in &self.guests {
+            // ethtool fails when the number is the current one already.
+            guest.must(
+                &format!(
+                    "ethtool -L eth0 combined {queues} || ethtool -l eth0 | tail -n 2 | grep -q 'Combined:.*{queues}'"
+                ),
+                PATIENCE,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> Result<Counts, DemoError> {
+        self.fabric.counts(&self.guests)
+    }
+
+    fn daemon(&self) -> Result<Option<Used>, DemoError> {
+        Ok(self.fabric.daemon().map(|id| Used { cpu: cpu::used(id), at: self.since.elapsed() }))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.fabric.daemon().into_iter().chain(self.guests.iter().map(Guest::id)).collect()
+    }
+}
+
+/// Boots the sender and the receiver, both at the same time.
+fn boot(args: &Args, fabric: &Fabric, image: &Image, accel: Accel) -> Result<[Guest; 2], DemoError> {
+    let start = |name: &str, index: u8| {
+        let nic = Nic {
+            link: fabric.link(index.into()),
+            mac: Mac([0x52, 0x54, 0, 0x77, 0, index + 1]),
+            queues: MOST_QUEUES,
+            options: Vec::new(),
+        };
+        let spec = Spec { cpus: args.cpus, nics: vec![nic], namespace: fabric.namespace(), ..Spec::new(name) };
+        Guest::start(image, accel, &spec)
+    };
+    let guests = [start("sender", 0)?, start("receiver", 1)?];
+    guests.iter().try_for_each(|guest| guest.ready(PATIENCE))?;
+    Ok(guests)
+}
+
+/// A command that deals what comes out of the queues to all CPUs, by flow. Where the device has no vectors, all queues
+/// interrupt the same CPU, and nearly everything would be done there.
+fn deal_to_all(cpus: u16) -> String {
+    let mask = (1u32 << cpus) - 1;
+    format!("for queue in /sys/class/net/eth0/queues/rx-*; do echo {mask:x} >$queue/rps_cpus; done")
+}

@@ -1,0 +1,103 @@
+//! Where two guests run, and what of it is looked at.
+
+use super::{DemoError, MOST_QUEUES};
+use crate::guest::Shell;
+use control::api::PortReport;
+use std::time::Duration;
+
+/// Two guests, and what carries their frames.
+pub(super) trait Site {
+    /// The sender and the receiver.
+    fn guests(&self) -> [&dyn Shell; 2];
+
+    /// Changes the number of queues that both guests use, while they run.
+    fn set_queues(&self, queues: u16) -> Result<(), DemoError>;
+
+    /// What was counted so far.
+    fn counts(&self) -> Result<Counts, DemoError>;
+
+    /// What the daemon has used so far; none where there is no daemon.
+    fn daemon(&self) -> Result<Option<Used>, DemoError>;
+
+    /// The processes of this machine that all of it runs in.
+    fn processes(&self) -> Vec<u32>;
+}
+
+/// CPU time of a process, and when that was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Used {
+    pub(super) cpu: Duration,
+    pub(super) at: Duration,
+}
+
+impl Used {
+    /// CPUs used since an earlier look: 0.5 is half of one.
+    pub(super) fn since(self, earlier: Used) -> f64 {
+        let (cpu, time) = (self.cpu.saturating_sub(earlier.cpu), self.at.saturating_sub(earlier.at));
+        cpu.as_secs_f64() / time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Counters of one queue pair; directions are the guest's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct QueueCount {
+    pub(super) tx_bytes: u64,
+    pub(super) rx_bytes: u64,
+    pub(super) rx_frames: u64,
+    pub(super) rx_interrupts: u64,
+}
+
+/// Counters of both guests' queues.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) sender: Vec<QueueCount>,
+    pub(super) receiver: Vec<QueueCount>,
+}
+
+impl Counts {
+    pub(super) fn all(&self) -> impl Iterator<Item = &QueueCount> {
+        self.sender.iter().chain(&self.receiver)
+    }
+
+    /// What was counted since an earlier look.
+    pub(super) fn since(&self, earlier: &Counts) -> Counts {
+        let less = |now: &[QueueCount], then: &[QueueCount]| {
+            let pairs = now.iter().zip(then);
+            let since = pairs.map(|(now, then)| QueueCount {
+                tx_bytes: now.tx_bytes.saturating_sub(then.tx_bytes),
+                rx_bytes: now.rx_bytes.saturating_sub(then.rx_bytes),
+                rx_frames: now.rx_frames.saturating_sub(then.rx_frames),
+                rx_interrupts: now.rx_interrupts.saturating_sub(then.rx_interrupts),
+            });
+            since.collect()
+        };
+        Counts { sender: less(&self.sender, &earlier.sender), receiver: less(&self.receiver, &earlier.receiver) }
+    }
+}
+
+/// The queues of a port of the daemon, used or not.
+pub(super) fn queues(port: Option<&PortReport>) -> Vec<QueueCount> {
+    let mut queues = vec![QueueCount::default(); usize::from(MOST_QUEUES)];
+    for queue in port.into_iter().flat_map(|port| &port.queues) {
+        if let Some(place) = queues.get_mut(usize::from(queue.index)) {
+            *place = QueueCount {
+                tx_bytes: queue.counts.tx_bytes,
+                rx_bytes: queue.counts.rx_bytes,
+                rx_frames: queue.counts.rx_frames,
+                rx_interrupts: queue.counts.rx_interrupts,
+            };
+        }
+    }
+    queues
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_time_over_time() {
+        let used = |cpu, at| Used { cpu: Duration::from_secs(cpu), at: Duration::from_secs(at) };
+        assert_eq!(used(7, 30).since(used(5, 20)), 0.2);
+    }
+}

@@ -1,0 +1,110 @@
+//! Two stock guests on a real Xen host, and the daemon in its dom0.
+
+use super::site::{Counts, Site, Used, queues};
+use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, PATIENCE};
+use crate::guest::{GuestError, Shell};
+use crate::progress::Progress;
+use crate::xen::{Dom0, Domain, DomainSpec, Options, Service, Testbed};
+use std::time::Duration;
+
+/// The host and its guests.
+pub(super) struct Xen {
+    // In this order: guests go before the host that they run on.
+    guests: [Domain; 2],
+    service: Service,
+    dom0: Dom0,
+}
+
+impl Xen {
+    pub(super) fn start(args: &Args, progress: &Progress) -> Result<Xen, DemoError> {
+        let testbed = Testbed::find(&args.cache)?;
+        let stage = progress.stage("booting Xen and its dom0, in software");
+        let dom0 = Dom0::boot(&testbed, &Options::default())?;
+        stage.done("");
+
+        let stage = progress.stage("starting Ringmain in dom0");
+        dom0.install(&super::this_command()?)?;
+        let config =
+            format!("[workers]\ncount = 2\n[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = {MOST_QUEUES}\n");
+        let service = dom0.serve(&config)?;
+        stage.done("");
+
+        let stage = progress.stage("booting two guests");
+        let create = |name| {
+            let spec = DomainSpec { cpus: args.cpus, max_queues: Some(MOST_QUEUES), ..DomainSpec::new(name) };
+            dom0.create(&spec.vif("script=vif-ringmain"))
+        };
+        let guests = [create("sender")?, create("receiver")?];
+        for (guest, address) in guests.iter().zip(ADDRESSES) {
+            guest.ready(PATIENCE)?;
+            guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
+        }
+        stage.done("");
+        Ok(Xen { guests, service, dom0 })
+    }
+}
+
+impl Site for Xen {
+    fn guests(&self) -> [&dyn Shell; 2] {
+        self.guests.each_ref().map(|guest| guest as &dyn Shell)
+    }
+
+    /// The driver has no other way to change it: unbound, told, and bound again, it connects anew.
+    fn set_queues(&self, queues: u16) -> Result<(), DemoError> {
+        for (guest, address) in self.guests.iter().zip(ADDRESSES) {
+            let anew = format!(
+                "echo vif-0 >/sys/bus/xen/drivers/vif/unbind
+                echo {queues} >/sys/module/xen_netfront/parameters/max_queues
+                echo vif-0 >/sys/bus/xen/drivers/vif/bind
+                until [ -d /sys/class/net/eth0 ]; do usleep 20000; done
+                ip addr add {address}/24 dev eth0 && ip link set eth0 up"
+            );
+            guest.must(&anew, PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> Result<Counts, DemoError> {
+        let stats = self.service.stats()?;
+        let of = |guest: &Domain| {
+            let name = format!("vif{}.0", guest.id());
+            queues(stats.ports.iter().find(|port| port.name == name))
+        };
+        let [sender, receiver] = &self.guests;
+        Ok(Counts { sender: of(sender), receiver: of(receiver) })
+    }
+
+    fn daemon(&self) -> Result<Option<Used>, DemoError> {
+        let said = self.dom0.must("cat /proc/uptime /proc/$(cat /run/ringmain.pid)/stat", PATIENCE)?;
+        let used = parse_used(&said).ok_or(GuestError::Tool { tool: "cat in dom0".into(), stderr: said })?;
+        Ok(Some(used))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        vec![self.dom0.id()]
+    }
+}
+
+/// Reads /proc/uptime ("SECONDS IDLE") and a process's stat behind it, whose 14th and 15th fields are the time that it ran
+/// and the kernel ran for it, in hundredths of a second.
+fn parse_used(text: &str) -> Option<Used> {
+    let (uptime, stat) = text.split_once('\n')?;
+    let at = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
+    // Behind the name, which may hold anything.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Used { cpu: Duration::from_millis((ticks(14)? + ticks(15)?) * 10), at })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemons_time_is_read_from_its_stat() {
+        let said = "12.50 20.00\n219 (a) b) S 1 219 219 0 -1 4194560 900 0 0 0 150 250 0 0 20 0 4 0 800 1 2\n";
+        let used = parse_used(said).unwrap();
+        assert_eq!((used.cpu, used.at), (Duration::from_secs(4), Duration::from_millis(12_500)));
+        assert!(parse_used("12.50 20.00\n").is_none());
+    }
+}

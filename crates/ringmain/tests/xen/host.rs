@@ -1,0 +1,188 @@
+//! One Xen host for all tests, with two stock guests that have no vif: booting it takes longer than most tests. What a test
+//! leaves behind goes with its [`Scene`]; what may be in disorder is made anew.
+
+use super::traffic::{LIMIT, address_it};
+use control::api::{PortReport, Stats};
+use lab::guest::{GuestError, Shell};
+use lab::xen::{Dom0, Domain, DomainSpec, LOG, Options, Service, Testbed};
+use std::cell::{OnceCell, RefCell};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// Queues that the guests' frontends ask for, and that a vif may have.
+pub const QUEUES: u16 = 4;
+const VIFS: &str = "[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = 4\n";
+
+static HOST: Mutex<Option<Host>> = Mutex::new(None);
+
+struct Host {
+    dom0: Dom0,
+    guests: Option<[Domain; 2]>,
+}
+
+/// A daemon in dom0 that serves vifs, and two guests, while a test runs.
+pub struct Scene {
+    pub dom0: Dom0,
+    service: RefCell<Option<Service>>,
+    guests: OnceCell<[Domain; 2]>,
+    host: MutexGuard<'static, Option<Host>>,
+}
+
+impl Host {
+    fn boot() -> Host {
+        let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
+        let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
+        let testbed = Testbed::find(&cache).unwrap();
+        // The host goes with the thread that boots it. It serves all tests, and each of them is a thread of its own.
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let dom0 = Dom0::boot(&testbed, &Options::default());
+            if sender.send(dom0).is_ok() {
+                loop {
+                    std::thread::park();
+                }
+            }
+        });
+        let dom0 = receiver.recv().unwrap().unwrap();
+        dom0.install(Path::new(env!("CARGO_BIN_EXE_ringmain"))).unwrap();
+        Host { dom0, guests: None }
+    }
+
+    fn boot_guests(dom0: &Dom0) -> [Domain; 2] {
+        let spec = |name| DomainSpec { max_queues: Some(QUEUES), ..DomainSpec::new(name) };
+        let guests = ["a", "b"].map(|name| dom0.create(&spec(name)).unwrap());
+        guests.iter().for_each(|guest| guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}")));
+        guests
+    }
+}
+
+impl Scene {
+    /// A daemon that serves vifs with up to four queues, and has these ports besides.
+    pub fn new(ports: &str) -> Scene {
+        let scene = Scene::without_daemon();
+        let config = format!("[workers]\ncount = 2\n{VIFS}{ports}");
+        scene.service.replace(Some(scene.dom0.serve(&config).unwrap()));
+        scene
+    }
+
+    /// Nobody serves vifs.
+    pub fn without_daemon() -> Scene {
+        let mut host = HOST.lock().unwrap_or_else(PoisonError::into_inner);
+        if host.as_ref().is_none_or(|host| host.dom0.run("true", Duration::from_secs(60)).is_err()) {
+            *host = None;
+            *host = Some(Host::boot());
+        }
+        let Host { dom0, guests } = host.as_mut().unwrap();
+        let (dom0, guests) = (dom0.clone(), guests.take());
+        // What a test that failed left behind.
+        if guests.is_none() {
+            let others = "for id in $(xl list | awk 'NR > 2 { print $2 }'); do xl destroy $id; done";
+            dom0.must(&format!("{others}; xenstore-rm /local/domain/0/backend/vif; true"), LIMIT).unwrap();
+        }
+        dom0.must(&format!("xenstore-rm /local/domain/0/error; rm -f {LOG} /etc/xen/vif-ringmain.conf"), LIMIT)
+            .unwrap();
+        let guests = guests.map_or_else(OnceCell::new, OnceCell::from);
+        Scene { dom0, service: RefCell::default(), guests, host }
+    }
+
+    /// The two guests.
+    pub fn guests(&self) -> [&Domain; 2] {
+        self.guests.get_or_init(|| Host::boot_guests(&self.dom0)).each_ref()
+    }
+
+    /// Both guests with one vif each, and the addresses of ports 0 and 1. The texts are what `xl` is told of the vifs.
+    pub fn plugged(&self, vifs: [&str; 2]) -> [&Domain; 2] {
+        let guests = self.guests();
+        for (port, (guest, vif)) in guests.iter().zip(vifs).enumerate() {
+            address_it(*guest, &self.plug(guest, vif), port);
+        }
+        guests
+    }
+
+    /// `xl network-attach`, and the name of the interface that came in the guest.
+    pub fn plug(&self, guest: &Domain, vif: &str) -> String {
+        let count = "ls /sys/class/net | grep -c eth";
+        let before: u32 = guest.run(count, LIMIT).unwrap().text.trim().parse().unwrap();
+        self.dom0.must(&format!("xl network-attach {} script=vif-ringmain{vif}", guest.id()), LIMIT).unwrap();
+        guest.must(&format!("until [ -d /sys/class/net/eth{before} ]; do usleep 50000; done"), LIMIT).unwrap();
+        format!("eth{before}")
+    }
+
+    /// Kills the daemon, in the manner of `kill -9`.
+    pub fn kill(&self) {
+        self.service.take().unwrap().kill().unwrap();
+    }
+
+    /// Starts it again.
+    pub fn go_on(&self) {
+        self.service.replace(Some(self.dom0.go_on().unwrap()));
+    }
+
+    /// The daemon's counters.
+    pub fn stats(&self) -> Stats {
+        self.service.borrow().as_ref().unwrap().stats().unwrap()
+    }
+
+    /// The daemon's log.
+    pub fn log(&self) -> String {
+        self.service.borrow().as_ref().unwrap().log().unwrap()
+    }
+
+    /// The port of a guest's vif, when there is one.
+    pub fn port(&self, guest: &Domain, handle: u16) -> Option<PortReport> {
+        let name = format!("vif{}.{handle}", guest.id());
+        self.stats().ports.into_iter().find(|port| port.name == name)
+    }
+
+    /// Checks, once nothing moves, that what came in equals what went out plus what was dropped.
+    pub fn check_balance(&self) {
+        eventually("all frames", || {
+            let stats = self.stats();
+            let mut sum = stats.removed.clone();
+            stats.ports.iter().for_each(|port| sum.add(&port.total));
+            sum.tx_frames > 0 && sum.tx_frames + sum.copies == sum.rx_frames + sum.dropped()
+        });
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let guests = self.guests.take();
+        if std::thread::panicking() {
+            // The guests go, and so does everything that belongs to them.
+            let log = self.dom0.run(&format!("cat {LOG}"), LIMIT);
+            eprintln!("the daemon's log: {}", log.map_or_else(|error| error.to_string(), |log| log.text));
+            eprintln!("Xen's and dom0's console: {}", self.dom0.console());
+            return;
+        }
+        // Guests that cannot be brought back to where they were go, too.
+        if let Some(guests) = guests
+            && guests.iter().all(|guest| unplug(&self.dom0, guest).inspect_err(|error| eprintln!("{error}")).is_ok())
+            && let Some(host) = self.host.as_mut()
+        {
+            host.guests = Some(guests);
+        }
+    }
+}
+
+/// Takes a guest back to where it was without vifs.
+fn unplug(dom0: &Dom0, guest: &Domain) -> Result<String, GuestError> {
+    guest.must("killall -q iperf nc ping; rm -f /tmp/stop /tmp/noise /tmp/hold /tmp/copy /tmp/sum", LIMIT)?;
+    let id = guest.id();
+    let detach = format!(
+        "for handle in $(xenstore-list /local/domain/{id}/device/vif); do xl network-detach {id} $handle || exit; done"
+    );
+    dom0.must(&detach, LIMIT)?;
+    let reload = format!("rmmod xen_netfront; insmod /modules/xen-netfront.ko max_queues={QUEUES}");
+    guest.must(&format!("while ls /sys/class/net | grep -q eth; do usleep 50000; done; {reload}"), LIMIT)
+}
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

@@ -1,0 +1,42 @@
+//! What the `hypervisor` crate promises, on Xen itself: its own suite, run in dom0 in the daemon's place.
+
+use super::host::Scene;
+use super::traffic::LIMIT;
+use lab::guest::Shell;
+use lab::xen::DomainSpec;
+use std::path::PathBuf;
+use std::process::Command;
+
+#[test]
+#[ignore = "boots Xen"]
+fn the_hypervisor_crate_keeps_its_promises() {
+    let scene = Scene::without_daemon();
+    scene.dom0.copy(&executable(), "/tmp/traits").unwrap();
+    let run =
+        |filter: &str| format!("chmod 755 /tmp/traits && /tmp/traits --ignored --nocapture --exact {filter} 2>&1");
+    let passed = |said: &str| assert!(said.contains("test result: ok. 1 passed"), "{said}");
+
+    // It waits for two guests with one queue each, which make themselves heard, and destroys one.
+    let suite = scene.dom0.spawn(&run("on_xen")).unwrap();
+    let spec = |name| DomainSpec { max_queues: Some(1), ..DomainSpec::new(name) }.vif("script=vif-ringmain");
+    let guests = ["first", "second"].map(|name| scene.dom0.create(&spec(name)).unwrap());
+    for guest in &guests {
+        guest.ready(LIMIT).unwrap();
+        guest.must("ip link set eth0 up", LIMIT).unwrap();
+    }
+    passed(&suite.wait(LIMIT).unwrap().text);
+    passed(&scene.dom0.must(&run("on_xen_through_the_kernels_store_device"), LIMIT).unwrap());
+}
+
+/// Builds the suite, unless it is built, and says where it is.
+fn executable() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["test", "-p", "hypervisor", "--test", "traits", "--no-run", "--message-format=json"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&built.stdout);
+    let mut messages = said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let found = messages.find_map(|message| message.get("executable")?.as_str().map(PathBuf::from));
+    found.unwrap_or_else(|| panic!("no suite: {}", String::from_utf8_lossy(&built.stderr)))
+}
