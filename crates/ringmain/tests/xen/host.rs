@@ -100,10 +100,13 @@ impl Scene {
         guests
     }
 
-    /// `xl network-attach`, and the name of the interface that came in the guest.
+    /// `xl network-attach`, and the name of the interface that came in the guest. The text is words for that command, which,
+    /// unlike `xl.cfg`, has blanks between them, and takes a comma for a part of the script's name.
     pub fn plug(&self, guest: &Domain, vif: &str) -> String {
         let count = "ls /sys/class/net | grep -c eth";
         let before: u32 = guest.run(count, LIMIT).unwrap().text.trim().parse().unwrap();
+        // Here the toolstack wants words where its files have commas.
+        let vif = vif.replace(',', " ");
         self.dom0.must(&format!("xl network-attach {} script=vif-ringmain{vif}", guest.id()), LIMIT).unwrap();
         guest.must(&format!("until [ -d /sys/class/net/eth{before} ]; do usleep 50000; done"), LIMIT).unwrap();
         format!("eth{before}")

@@ -34,7 +34,7 @@ fn two_guests_with_four_queues() {
     let guests = ["one", "two"].map(|name| scene.dom0.create(&spec(name)).unwrap());
     for (port, guest) in guests.iter().enumerate() {
         guest.ready(LIMIT).unwrap();
-        assert_eq!(guest.must("ls -d /sys/class/net/eth0/queues/rx-* | wc -l", LIMIT).unwrap(), "4\n");
+        assert_eq!(guest.must("ls -d /sys/class/net/eth0/queues/tx-* | wc -l", LIMIT).unwrap(), "4\n");
         address_it(guest, "eth0", port);
     }
     let [a, b] = &guests;

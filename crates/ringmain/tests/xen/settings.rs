@@ -3,7 +3,7 @@
 use super::host::{QUEUES, Scene, eventually};
 use super::traffic::{LIMIT, address, listens, ping};
 use lab::guest::Shell;
-use lab::xen::Domain;
+use lab::xen::{Domain, DomainSpec};
 
 /// Pings that must not arrive.
 fn unreachable(from: &Domain, address: &str) {
@@ -19,7 +19,7 @@ fn dropped(scene: &Scene, guest: &Domain, reason: &str) -> u64 {
 #[ignore = "boots Xen"]
 fn guests_in_different_vlans_do_not_see_each_other() {
     let scene = Scene::new("");
-    let [a, b] = scene.plugged([",bridge=net.10", ",bridge=net.20"]);
+    let [a, b] = scene.plugged([" bridge=net.10", " bridge=net.20"]);
     for (guest, vlan, other) in [(a, 10, 1), (b, 20, 0)] {
         assert_eq!(scene.port(guest, 0).unwrap().vlan, Some(vlan));
         unreachable(guest, &address(other));
@@ -27,7 +27,7 @@ fn guests_in_different_vlans_do_not_see_each_other() {
         assert!(dropped(&scene, guest, "no_receiver") > 0);
     }
     // With a vif in the same VLAN, they do.
-    let second = scene.plug(b, ",bridge=other.10");
+    let second = scene.plug(b, " bridge=other.10");
     b.must(
         &format!("ip addr flush dev eth0; ip addr add {}/24 dev {second}; ip link set {second} up", address(1)),
         LIMIT,
@@ -41,12 +41,15 @@ fn guests_in_different_vlans_do_not_see_each_other() {
 #[ignore = "boots Xen"]
 fn the_scripts_own_file_says_mtu_queues_and_source_lock() {
     let scene = Scene::new("");
-    let file = "case $name in\n  a) queues=2 lock_mac=1 ;;\n  b) mtu=1300 ;;\nesac\n";
+    let file = "case $name in\n  few) queues=2 ;;\n  a) lock_mac=1 ;;\n  b) mtu=1300 ;;\nesac\n";
     scene.dom0.write("/etc/xen/vif-ringmain.conf", file).unwrap();
+    let spec = DomainSpec { max_queues: Some(QUEUES), ..DomainSpec::new("few") };
+    let few = scene.dom0.create(&spec.vif("script=vif-ringmain")).unwrap();
     let [a, b] = scene.plugged(["", ""]);
-    let rings = a.must("ls -d /sys/class/net/eth0/queues/rx-* | wc -l", LIMIT).unwrap();
-    assert_eq!((rings.trim(), scene.port(a, 0).unwrap().queue_pairs), ("2", 2));
-    assert_eq!(scene.port(b, 0).unwrap().queue_pairs, QUEUES);
+    few.ready(LIMIT).unwrap();
+    let rings = few.must("ls -d /sys/class/net/eth0/queues/tx-* | wc -l", LIMIT).unwrap();
+    assert_eq!((rings.trim(), scene.port(&few, 0).unwrap().queues.len()), ("2", 2));
+    assert_eq!(scene.port(b, 0).unwrap().queues.len(), usize::from(QUEUES));
 
     // Longer packets towards the vif are dropped, and the guest is told.
     assert_eq!(scene.port(b, 0).unwrap().mtu, Some(1300));
@@ -71,7 +74,7 @@ fn a_rate_is_that_of_the_whole_vif() {
     // 4 Mbit/s is much less than what guests do here even on a busy machine.
     const RATE: f64 = 500_000.0;
     let scene = Scene::new("");
-    let [a, b] = scene.plugged([",rate=500KB/s", ""]);
+    let [a, b] = scene.plugged([" rate=500KB/s", ""]);
     ping(a, &address(1));
     let server = b.spawn("iperf -s").unwrap();
     listens(b, "netstat -ltn", 5001);
