@@ -55,7 +55,7 @@ install-xen: install ## and what a Xen host needs: the hotplug script, the unit,
 	install -D -m 755 xen/vif-ringmain $(DESTDIR)/etc/xen/scripts/vif-ringmain
 	install -D -m 644 xen/ringmain-modules.conf $(DESTDIR)/etc/modprobe.d/ringmain.conf
 	install -d $(DESTDIR)/etc/modules-load.d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	printf '%s\n' xen-gntdev xen-evtchn xenfs tun > $(DESTDIR)/etc/modules-load.d/ringmain.conf
+	printf '%s\n' xen-gntdev xen-gntalloc xen-evtchn xenfs tun > $(DESTDIR)/etc/modules-load.d/ringmain.conf
 	sed 's|/usr/local/bin|$(PREFIX)/bin|' xen/ringmain.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/ringmain.service
 
 clean:
