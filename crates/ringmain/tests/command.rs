@@ -185,9 +185,9 @@ fn without_xen_there_are_no_vifs() {
     }
     let reason = |line: String| {
         assert!(line.starts_with("ringmain: ") && line.lines().count() == 1, "{line}");
-        assert!(line.contains("port \"vifs\": Xen can't be used: /dev/xen/gntdev: No such file"), "{line}");
+        assert!(line.contains("port \"vifs\": Xen can't be used: /dev/xen/evtchn: No such file"), "{line}");
         assert!(
-            line.contains("; this is no domain of a Xen host") || line.contains("; try modprobe xen-gntdev"),
+            line.contains("; this is no domain of a Xen host") || line.contains("; try modprobe xen-evtchn"),
             "{line}"
         );
     };
