@@ -16,6 +16,7 @@ use crate::{DomId, Hypervisor, StoreError};
 mod evtchn;
 mod gntalloc;
 mod gntdev;
+mod mapped;
 mod store;
 mod wire;
 

@@ -3,16 +3,14 @@
 //! For each mapped end of a copy `/dev/xen/gntdev` makes the kernel walk our page tables, which costs a PV domain more than
 //! the copy of some hundred bytes does. A granted end it passes on to Xen as it is.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+use std::sync::Arc;
 
 use libc::c_ulong;
-use ring::Memory;
 use ring::copies::OwnPages;
-use ring::region::Keeper;
-use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{open_device, request};
+use super::{mapped, open_device, request};
 use crate::{DomId, GrantRef, PAGE};
 
 const ALLOC_GREF: c_ulong = request(b'G', 5, 24);
@@ -49,39 +47,9 @@ pub fn own_pages(own: DomId, len: usize) -> Option<OwnPages> {
         return None;
     }
     let bytes = count * PAGE;
-    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
-    let mapped = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, prot, flags, device.as_fd(), alloc.index) };
-    let base = NonNull::new(mapped.ok()?.cast())?;
-    let keeper = Box::new(Mapped { base, len: bytes, device });
-    // SAFETY: `bytes` bytes were just mapped there for reading and writing, and are until `keeper` unmaps them. They are
-    // the kernel's own pages, no file's.
-    let memory = unsafe { Memory::adopt(base, bytes, keeper) };
+    // The device takes the pages back when it is closed.
+    let keeper = Arc::new(device);
+    let memory = mapped::map(keeper.as_fd(), alloc.index, bytes, Arc::clone(&keeper)).ok()?;
     let references = alloc.references[..count].iter().copied().map(GrantRef).collect();
     Some(OwnPages { memory, len: bytes, references })
-}
-
-/// Pages that are mapped. The device takes them back when it is closed.
-#[derive(Debug)]
-struct Mapped {
-    base: NonNull<u8>,
-    len: usize,
-    /// Dropped after they are unmapped.
-    #[expect(dead_code, reason = "kept to be dropped")]
-    device: OwnedFd,
-}
-
-// SAFETY: the mapping belongs to the process, not to a thread; the pointer is used for nothing but to unmap it.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
-
-impl Keeper for Mapped {}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: exactly what was mapped, and the memory that used it is gone.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "unmapping a whole mapping");
-    }
 }

@@ -2,16 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
 
 use libc::c_ulong;
 use ring::Memory;
 use ring::copies::{Batch, Copies, OwnPages, Segment, Status};
-use ring::region::Keeper;
-use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{OpenError, gntalloc, open_device, request};
+use super::{OpenError, gntalloc, mapped, open_device, request};
 use crate::grants::{GrantError, Grants, MAX_PAGES};
 use crate::{DomId, GrantRef, PAGE};
 
@@ -75,19 +73,12 @@ impl Grants for Gntdev {
     fn map(&self, domain: DomId, references: &[GrantRef]) -> Result<Arc<Memory>, GrantError> {
         let pages = Pages::announce(&self.device, domain, references)?;
         let len = references.len() * PAGE;
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
-        let mapped = unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, flags, self.device.as_fd(), pages.index) };
-        let base = mapped.map_err(|error| match error {
+        let memory = mapped::map(self.device.as_fd(), pages.index, len, pages).map_err(|error| match error {
             // The kernel's one word for any page that Xen did not let it have.
             rustix::io::Errno::INVAL => GrantError::Refused { domain, references: references.into() },
             error => GrantError::Os { what: "mapping granted pages", error: error.into() },
         })?;
-        let base = NonNull::new(base.cast()).ok_or(GrantError::Count(0))?;
-        let keeper = Box::new(Mapped { base, len, pages });
-        // SAFETY: `len` bytes were just mapped there for reading and writing, and are until `keeper` unmaps them. Nobody
-        // else knows of them. They are no file's: Xen keeps the pages of a domain that is gone until they are unmapped.
-        Ok(Arc::new(unsafe { Memory::adopt(base, len, keeper) }))
+        Ok(Arc::new(memory))
     }
 
     fn copy(&self, copies: &mut Copies) -> Result<(), GrantError> {
@@ -165,31 +156,6 @@ impl Drop for Pages {
         // SAFETY: the request reads `unmap`. Where the pages are still mapped it does nothing but to forget them.
         let done = unsafe { ioctl(&self.device, UNMAP_GRANT_REF, &mut unmap) };
         debug_assert!(done.is_ok(), "forgetting pages that were announced");
-    }
-}
-
-/// Pages that are mapped.
-#[derive(Debug)]
-struct Mapped {
-    base: NonNull<u8>,
-    len: usize,
-    /// Dropped after they are unmapped.
-    #[expect(dead_code, reason = "kept to be dropped")]
-    pages: Pages,
-}
-
-// SAFETY: the mapping belongs to the process, not to a thread; the pointer is used for nothing but to unmap it.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
-
-impl Keeper for Mapped {}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: exactly what was mapped, and the memory that used it is gone.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "unmapping a whole mapping");
     }
 }
 

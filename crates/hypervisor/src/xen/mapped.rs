@@ -1,0 +1,53 @@
+//! Pages that a device of Xen gives to whoever maps them.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+
+use ring::Memory;
+use ring::region::Keeper;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Pages that are mapped.
+#[derive(Debug)]
+struct Mapped<K> {
+    base: NonNull<u8>,
+    len: usize,
+    /// Dropped after they are unmapped.
+    #[expect(dead_code, reason = "kept to be dropped")]
+    source: K,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; the pointer is used for nothing but to unmap it.
+unsafe impl<K: Send> Send for Mapped<K> {}
+// SAFETY: as above.
+unsafe impl<K: Sync> Sync for Mapped<K> {}
+
+impl<K: Send + Sync + std::fmt::Debug> Keeper for Mapped<K> {}
+
+impl<K> Drop for Mapped<K> {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped, and the memory that used it is gone.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "unmapping a whole mapping");
+    }
+}
+
+/// Maps the `len` bytes that `device` has ready at `index`, for reading and writing. `source` is what the device has them
+/// ready by: it is dropped when nobody uses the memory any more, and after the pages are unmapped.
+///
+/// # Errors
+/// What the kernel says.
+pub fn map<K>(device: BorrowedFd<'_>, index: u64, len: usize, source: K) -> rustix::io::Result<Memory>
+where
+    K: Send + Sync + std::fmt::Debug + 'static,
+{
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
+    let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, flags, device, index) }?;
+    let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+    let keeper = Box::new(Mapped { base, len, source });
+    // SAFETY: `len` bytes were just mapped there for reading and writing, and are until `keeper` unmaps them. Nobody else
+    // knows of them. They are no file's, which somebody could cut off: they are the kernel's own, or another domain's,
+    // and Xen keeps the pages of a domain that is gone until they are unmapped.
+    Ok(unsafe { Memory::adopt(base, len, keeper) })
+}
