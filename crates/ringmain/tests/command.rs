@@ -344,12 +344,12 @@ fn ten_thousand_ports_that_come_and_go_leave_nothing() {
             last = now;
         }
     };
-    cycles(1000);
+    // What the allocator keeps grows to some hundred KiB, and no further.
+    cycles(5000);
     let (memory, threads, descriptors) = settled();
     cycles(10_000);
     let (memory_after, threads_after, descriptors_after) = settled();
     assert_eq!(threads_after, threads);
     assert!(descriptors_after <= descriptors + 2, "{descriptors} descriptors became {descriptors_after}");
-    // What the allocator keeps grows to some hundred KiB and no further; a hundred bytes a port would be more than that.
-    assert!(memory_after <= memory + 1000, "{memory} KiB became {memory_after} KiB");
+    assert!(memory_after <= memory + 512, "{memory} KiB became {memory_after} KiB");
 }
