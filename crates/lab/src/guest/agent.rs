@@ -43,7 +43,7 @@ struct State {
     boots: u32,
     last_id: u64,
     done: HashMap<u64, Output>,
-    /// QEMU closed the channel.
+    /// The channel was closed, or its guest is gone.
     ended: bool,
 }
 
@@ -201,6 +201,7 @@ impl State {
                 self.done.insert(id, output);
             }
             Said::Done { .. } => {}
+            Said::Gone => self.ended = true,
         }
     }
 }
@@ -243,7 +244,13 @@ impl Job {
 #[derive(Debug, PartialEq, Eq)]
 enum Said<'a> {
     Hello(&'a str),
-    Done { boot: &'a str, id: u64, output: Output },
+    Done {
+        boot: &'a str,
+        id: u64,
+        output: Output,
+    },
+    /// Nothing will be said any more: from whatever carries the channel, when there is no guest at its end.
+    Gone,
 }
 
 impl Said<'_> {
@@ -251,6 +258,7 @@ impl Said<'_> {
         let mut words = line.strip_suffix('\n')?.split(' ');
         match words.next()? {
             "hello" => Some(Said::Hello(words.next()?)),
+            "gone" => Some(Said::Gone),
             "done" => {
                 let (boot, id, code) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
                 let text = unbase64(words.next()?)?;
@@ -321,6 +329,17 @@ mod tests {
         assert_eq!(unbase64(&base64(&all)).unwrap(), all);
         assert_eq!(unbase64("Zg="), None);
         assert_eq!(unbase64("Z!=="), None);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_guest_that_is_gone() {
+        let (agent, mut guest) = pair();
+        guest.write_all(b"hello b1\n").unwrap();
+        agent.wait_for_boot(1, LIMIT).unwrap();
+        let job = agent.start("sleep 1000").unwrap();
+        // Whatever it was about to say stays unsaid.
+        guest.write_all(b"done b1 1 \ngone\n").unwrap();
+        assert!(matches!(job.wait(LIMIT), Err(GuestError::Ended { .. })));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub enum GuestError {
         /// Why it failed.
         source: io::Error,
     },
-    /// QEMU ended although nobody asked it to.
+    /// It ended although nobody asked it to: QEMU, or a domain.
     #[error("guest {name} ended: {console}")]
     Ended {
         /// The guest.

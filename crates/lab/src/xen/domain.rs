@@ -52,8 +52,10 @@ impl DomainSpec {
     fn config(&self) -> String {
         let DomainSpec { name, kind, cpus, memory, max_queues, vifs } = self;
         let kind = match kind {
-            Kind::Pv => "pv",
-            Kind::Pvh => "pvh",
+            Kind::Pv => "\"pv\"",
+            // Xen does not trust the time stamps of QEMU's processors as it does those of real ones, and would emulate each
+            // reading of them. That is slow, and where QEMU's emulation of such guests was seen to fail, now and then.
+            Kind::Pvh => "\"pvh\"\ntsc_mode = \"native\"",
         };
         let mut extra = String::from("console=hvc0 panic=-1 loglevel=4");
         if let Some(queues) = max_queues {
@@ -62,7 +64,7 @@ impl DomainSpec {
         }
         let vifs: Vec<String> = vifs.iter().map(|vif| format!("'{vif}'")).collect();
         format!(
-            "name = \"{name}\"\ntype = \"{kind}\"\nvcpus = {cpus}\nmemory = {memory}\n\
+            "name = \"{name}\"\ntype = {kind}\nvcpus = {cpus}\nmemory = {memory}\n\
              kernel = \"/guest/vmlinux\"\nramdisk = \"/guest/guest.cpio.gz\"\nextra = \"{extra}\"\nvif = [ {} ]\n\
              on_poweroff = \"destroy\"\non_reboot = \"destroy\"\non_crash = \"destroy\"\n",
             vifs.join(", ")
@@ -108,11 +110,15 @@ impl Domain {
         let agent = Agent::new(name, stream, std::io::empty())
             .map_err(|source| GuestError::Channel { what: "no channel to the guest", source })
             .inspect_err(|_| give_back())?;
-        // What is read from the channel before the host's end is noticed is the end of a file: thus once more.
+        // The console ends with the domain, and who waits for an answer need not wait any longer. What is read from the
+        // channel before the host's end is noticed is the end of a file: thus once more.
         let relay = format!(
-            "until tty=$(xenstore-read /local/domain/{id}/console/tty) && [ -c \"$tty\" ]; do usleep 50000; done\n\
-             exec 4<>$(echo {})\n\
-             cat <\"$tty\" >&4 &\n\
+            "exec 4<>$(echo {})\n\
+             gone() {{ printf '\\ngone\\n' >&4; exit; }}\n\
+             until tty=$(xenstore-read /local/domain/{id}/console/tty) && [ -c \"$tty\" ]; do\n\
+             xenstore-exists /local/domain/{id} || gone\n\
+             usleep 50000; done\n\
+             (cat <\"$tty\" >&4; gone) &\n\
              while [ -c \"$tty\" ]; do cat <&4; usleep 20000; done >\"$tty\"",
             port(channel)
         );
