@@ -169,9 +169,14 @@ impl Drop for Scene {
     }
 }
 
+/// Ends what a test left running in a guest.
+pub fn hush(guest: &Domain) -> Result<String, GuestError> {
+    guest.must("killall -q iperf nc ping; rm -f /tmp/stop /tmp/noise /tmp/hold /tmp/copy /tmp/sum", LIMIT)
+}
+
 /// Takes a guest back to where it was without vifs.
 fn unplug(dom0: &Dom0, guest: &Domain) -> Result<String, GuestError> {
-    guest.must("killall -q iperf nc ping; rm -f /tmp/stop /tmp/noise /tmp/hold /tmp/copy /tmp/sum", LIMIT)?;
+    hush(guest)?;
     let id = guest.id();
     let detach = format!(
         "for handle in $(xenstore-list /local/domain/{id}/device/vif); do xl network-detach {id} $handle || exit; done"

@@ -1,10 +1,11 @@
 //! Traffic between stock guests, and with dom0.
 
-use super::host::{QUEUES, Scene, eventually};
+use super::host::{QUEUES, Scene, eventually, hush};
 use super::traffic::{At, LIMIT, address, address_it, listens, ping, ping_both, tcp_both, udp};
 use lab::guest::Shell;
 use lab::xen::{Domain, DomainSpec, Kind};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
 
 const HOST: &str = "10.77.0.100";
 
@@ -74,33 +75,39 @@ fn one_queue_beside_four() {
     scene.check_balance();
 }
 
+/// Attempts of the test below, and when the last of them may begin.
+const ATTEMPTS: u32 = 6;
+const LAST_BEGINS: Duration = Duration::from_secs(200);
+
 #[test]
 #[ignore = "boots Xen"]
 fn a_pvh_guest_beside_a_pv_guest() {
-    // QEMU's emulation of nested virtualisation now and then enters such a guest with Xen's own registers, not the
-    // guest's: the guest then faults at an address of Xen's, and that is no fault of anybody here.
-    let emulator_failed = |scene: &Scene| {
-        let said = scene.dom0.must("xl dmesg", LIMIT).unwrap();
-        said.contains("Triple fault") && said.contains("RIP:    e008:")
-    };
+    let scene = Scene::new("");
+    let [pv, _] = scene.guests();
+    address_it(pv, &scene.plug(pv, ""), 0);
+    let start = Instant::now();
     for attempt in 1.. {
-        let scene = Scene::new("");
         scene.dom0.must("xl dmesg -c", LIMIT).unwrap();
-        let talked = catch_unwind(AssertUnwindSafe(|| pvh_beside_pv(&scene)));
-        match talked {
-            Ok(()) => return,
-            Err(_) if attempt < 4 && emulator_failed(&scene) => eprintln!("once more: the emulated processor failed"),
-            Err(failure) => resume_unwind(failure),
+        let Err(failure) = catch_unwind(AssertUnwindSafe(|| pvh_beside_pv(&scene, pv))) else { return };
+        // QEMU's emulation of nested virtualisation now and then loses the state of such a guest, whose processor then shuts
+        // down: a triple fault, with Xen's own registers for the guest's, or with its own and nothing amiss. A backend may
+        // at worst upset its guest's kernel, and that says so before it ends. So this shows nothing about us, either way.
+        let said = scene.dom0.must("xl dmesg", LIMIT).unwrap();
+        if !said.contains("Triple fault") || attempt == ATTEMPTS || start.elapsed() > LAST_BEGINS {
+            eprintln!("attempt {attempt}, after {:?}; Xen said: {said}", start.elapsed());
+            resume_unwind(failure);
         }
+        eprintln!("once more: the emulated processor failed");
+        hush(pv).unwrap();
     }
 }
 
-fn pvh_beside_pv(scene: &Scene) {
+fn pvh_beside_pv(scene: &Scene, pv: &Domain) {
     let spec = DomainSpec { kind: Kind::Pvh, max_queues: Some(QUEUES), ..DomainSpec::new("pvh") };
     let pvh = scene.dom0.create(&spec.vif("script=vif-ringmain")).unwrap();
     pvh.ready(LIMIT).unwrap();
     address_it(&pvh, "eth0", 2);
-    let [pv, _] = scene.plugged(["", ""]);
+    assert_eq!(pvh.must("ls -d /sys/class/net/eth0/queues/tx-* | wc -l", LIMIT).unwrap(), "4\n");
     ping_both((pv, 0), (&pvh, 2), 4000);
     tcp_both((pv, 0), (&pvh, 2), 1);
 }
@@ -114,7 +121,7 @@ fn guest_and_dom0_reach_each_other() {
     let [a, _] = scene.plugged(["", ""]);
     ping(a, HOST);
     ping(&dom0, &address(0));
-    a.must(&format!("ping -c 2 -w 60 -s 8000 {HOST}"), LIMIT).unwrap();
+    a.must(&format!("ping -c 1 -W 60 -s 8000 {HOST}"), LIMIT).unwrap();
 
     // Noise there and back again, over TCP: what returns must be what went. Once as the guest's connection, once as dom0's.
     for (from, to, at) in [(a as &dyn Shell, &dom0 as &dyn Shell, HOST.to_owned()), (&dom0, a, address(0))] {
