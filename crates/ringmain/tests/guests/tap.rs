@@ -22,7 +22,7 @@ fn guest_and_host_reach_each_other() {
     let [guest] = lab.boot([(0, Attach::default())]);
 
     ping(&guest, HOST);
-    guest.must(&format!("ping -c 2 -w 60 -s 8000 {HOST}"), LIMIT).unwrap();
+    guest.must(&format!("ping -c 1 -W 60 -s 8000 {HOST}"), LIMIT).unwrap();
 
     // Noise from the guest to the host and back again, over TCP: what returns must be what went.
     let mut command = host.command("busybox");

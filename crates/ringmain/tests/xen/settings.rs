@@ -56,7 +56,7 @@ fn the_scripts_own_file_says_mtu_queues_and_source_lock() {
     let told = scene.dom0.must(&format!("xenstore-read /local/domain/{}/device/vif/0/mtu", b.id()), LIMIT).unwrap();
     assert_eq!(told, "1300\n");
     ping(a, &address(1));
-    a.must(&format!("ping -c 2 -w 60 -s 1272 {}", address(1)), LIMIT).unwrap();
+    a.must(&format!("ping -c 1 -W 60 -s 1272 {}", address(1)), LIMIT).unwrap();
     let refused = a.run(&format!("ping -c 2 -i 0.3 -w 3 -s 1273 {}", address(1)), LIMIT).unwrap();
     assert_ne!(refused.code, 0, "{}", refused.text);
     assert!(dropped(&scene, b, "over_mtu") >= 2, "{:#?}", scene.port(b, 0));
