@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use rustix::fs::{self, FileType};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -343,6 +344,34 @@ impl Memory {
             unsafe { copy(now.as_ptr(), to.as_ptr(), now.len()) };
             from = later;
         })
+    }
+
+    /// The two bytes at guest address `addr` as a number that both sides change at any time.
+    ///
+    /// # Errors
+    /// [`Violation::RingOutside`] and [`Violation::Misaligned`], here and below.
+    #[inline]
+    pub fn atomic_u16(&self, addr: u64) -> Result<&AtomicU16, Violation> {
+        let at = self.host(addr, 2, 2)?;
+        // SAFETY: two aligned bytes are mapped there as long as `self` lives, and are reached through atomics, raw copies
+        // and by the peer only.
+        Ok(unsafe { AtomicU16::from_ptr(at.as_ptr().cast()) })
+    }
+
+    /// The four bytes at guest address `addr`.
+    #[inline]
+    pub fn atomic_u32(&self, addr: u64) -> Result<&AtomicU32, Violation> {
+        let at = self.host(addr, 4, 4)?;
+        // SAFETY: as above, with four bytes.
+        Ok(unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) })
+    }
+
+    /// The eight bytes at guest address `addr`.
+    #[inline]
+    pub fn atomic_u64(&self, addr: u64) -> Result<&AtomicU64, Violation> {
+        let at = self.host(addr, 8, 8)?;
+        // SAFETY: as above, with eight bytes.
+        Ok(unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) })
     }
 
     /// One `read(2)` from `fd` straight to guest address `addr`, at most `len` bytes; returns how many came.

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::lock;
+use super::sync::lock;
 use super::tree::{Change, Tree, absolute, home, prefix};
 use crate::DomId;
 use crate::store::{Access, Ends, Nodes, OnChange, Permission, Store, StoreError, Transaction, Watch};

@@ -1,0 +1,313 @@
+//! A hypervisor in one process tree: everything that Xen's side of the netif protocol needs, on any Linux.
+//!
+//! - A [`Machine`] is a host. Its domain 0 is this process; its guests are other processes ([`server`], [`client`]), or, for
+//!   tests, parts of this one.
+//! - A guest's memory is a memory file that can't shrink. What it grants of it, it writes into the grant table that lies
+//!   in that memory; each use is checked against the entry, as it is then, and counted in an active entry that is ours
+//!   ([`table`](self), versions 1 and 2: whole pages, parts of pages, pages for reading, grants passed on).
+//! - What is mapped is mapped: pages of the guest's file at addresses of this process, so that unmapping flushes real TLBs.
+//!   What is copied is copied between the guests' memory files, within what is granted.
+//! - Event channels are eventfds, and the store has permissions, watches and transactions.
+//!
+//! Xen's inner design has changed in the course of time; [`Design`] chooses between the generations.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, Weak};
+
+use ring::{MapError, Memory, RegionSpec};
+
+use crate::{DomId, GrantRef, Hypervisor, PAGE, StoreError};
+
+mod config;
+mod device;
+mod events;
+mod granter;
+mod grants;
+mod guest;
+mod layout;
+mod maptrack;
+mod signal;
+mod store;
+mod sync;
+mod table;
+mod tablelock;
+mod tree;
+mod vcpu;
+mod window;
+
+pub use config::{Copying, Design, Flush, Locking, Maptrack};
+pub use device::Device;
+pub use events::Port;
+pub use guest::Guest;
+pub use layout::{Reason, Version};
+
+use events::Wiring;
+use grants::Mapper;
+use layout::Layout;
+use maptrack::Handles;
+use store::Keeper;
+use sync::{lock, read, write};
+use table::Table;
+use tablelock::Readers;
+use vcpu::VCPUS;
+use window::Window;
+
+/// Pages of other domains that one domain can have mapped at a time.
+const MAPPINGS: u32 = 16 << 10;
+
+/// A host. Clones are the same host.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    host: Arc<Host>,
+}
+
+/// What all domains of a host share.
+pub(crate) struct Host {
+    design: Design,
+    readers: Arc<Readers>,
+    domains: RwLock<BTreeMap<DomId, Arc<Table>>>,
+    /// Destroyed domains: as long as pages of them are mapped, they are not quite gone.
+    dying: Mutex<BTreeMap<DomId, Weak<Table>>>,
+    mappers: Mutex<BTreeMap<DomId, Arc<Mapper>>>,
+    wiring: Wiring,
+    store: Keeper,
+    counts: Tallies,
+    on_refusal: Option<OnRefusal>,
+}
+
+/// Is told of each use of a grant that was refused.
+pub type OnRefusal = Box<dyn Fn(Refusal) + Send + Sync>;
+
+/// One use of a grant that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Who tried.
+    pub by: DomId,
+    /// Whose grant.
+    pub domain: DomId,
+    /// Which.
+    pub reference: GrantRef,
+    /// Why it was refused.
+    pub reason: Reason,
+}
+
+/// How often things were done on a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Batches of copies.
+    pub batches: u64,
+    /// Copies in them.
+    pub copies: u64,
+    /// Of those, with both ends granted.
+    pub both_granted: u64,
+    /// Bytes that were copied.
+    pub bytes: u64,
+    /// Pages that were mapped.
+    pub maps: u64,
+}
+
+#[derive(Debug, Default)]
+struct Tally(AtomicU64);
+
+impl Tally {
+    fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tallies {
+    batches: Tally,
+    copies: Tally,
+    both_granted: Tally,
+    bytes: Tally,
+    maps: Tally,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("design", &self.design).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// A host with nothing but domain 0.
+    pub fn new(design: Design) -> Self {
+        Self::watched(design, None)
+    }
+
+    /// A host that tells of each use of a grant that it refuses.
+    pub fn watched(design: Design, on_refusal: Option<OnRefusal>) -> Self {
+        let host = Host {
+            design,
+            readers: Arc::new(Readers::new(VCPUS)),
+            domains: RwLock::default(),
+            dying: Mutex::default(),
+            mappers: Mutex::default(),
+            wiring: Wiring::default(),
+            store: Keeper::new(),
+            counts: Tallies::default(),
+            on_refusal,
+        };
+        let machine = Self { host: Arc::new(host) };
+        machine.host.store.introduce(DomId(0));
+        machine
+    }
+
+    /// Its inner design.
+    pub fn design(&self) -> Design {
+        self.host.design
+    }
+
+    /// The hypervisor as `domain` sees it.
+    ///
+    /// # Errors
+    /// When there are no addresses left to map pages at.
+    pub fn hypervisor(&self, domain: DomId) -> std::io::Result<Hypervisor> {
+        let host = || Arc::clone(&self.host);
+        let mapper = self.host.mapper(domain)?;
+        Ok(Hypervisor {
+            domain,
+            grants: Arc::new(grants::Of { host: host(), by: domain, mapper }),
+            events: Arc::new(events::Of { host: host(), by: domain }),
+            store: Arc::new(store::Of::new(self.host.store.clone(), domain)),
+        })
+    }
+
+    /// A new domain in this process, with `pages` pages of memory. One of that number that is there already is destroyed.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn guest(&self, domain: DomId, pages: u32, version: Version) -> Result<Guest, MapError> {
+        let layout = Layout { pages };
+        let (memory, file) = Memory::shared(layout.total() * PAGE)?;
+        let table = self.create(domain, (Arc::new(memory), file), layout, version);
+        Ok(Guest::local(&self.host, &table))
+    }
+
+    /// A new domain with this memory, of so many pages and what is shared.
+    fn create(
+        &self,
+        domain: DomId,
+        memory: (Arc<Memory>, OwnedFd),
+        layout: Layout,
+        version: Version,
+    ) -> Arc<Table> {
+        self.destroy(domain);
+        let table = Table::new(domain, memory, layout, self.host.design.locking, &self.host.readers);
+        table.set_version(version);
+        let table = Arc::new(table);
+        write(&self.host.domains).insert(domain, Arc::clone(&table));
+        self.host.store.introduce(domain);
+        table
+    }
+
+    /// How often pages of a domain are mapped by others; none for one that is gone.
+    pub fn mapped(&self, domain: DomId) -> usize {
+        read(&self.host.domains).get(&domain).map_or(0, |table| table.mapped())
+    }
+
+    /// Destroys a domain, as a toolstack does that is in a hurry: all at once, and its directory in the store vanishes
+    /// first. What others have mapped of it stays with them.
+    pub fn destroy(&self, domain: DomId) {
+        let known = read(&self.host.domains).contains_key(&domain);
+        if known {
+            self.host.store.release(domain);
+            let gone = write(&self.host.domains).remove(&domain);
+            if let Some(table) = gone {
+                table.kill();
+                let mut dying = lock(&self.host.dying);
+                dying.retain(|_, table| table.upgrade().is_some());
+                dying.insert(domain, Arc::downgrade(&table));
+            }
+            self.host.wiring.close_all(domain);
+            lock(&self.host.mappers).remove(&domain);
+        }
+    }
+
+    /// Creates a device, as a toolstack does.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn attach(&self, device: &Device<'_>) -> Result<(), StoreError> {
+        device.attach(&store::Of::new(self.host.store.clone(), DomId(0)))
+    }
+
+    /// Asks for the end of a device, as a toolstack does: its backend is to close.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn detach(&self, device: &Device<'_>) -> Result<(), StoreError> {
+        device.detach(&store::Of::new(self.host.store.clone(), DomId(0)))
+    }
+
+    /// Removes what is left of a device in the store.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn forget(&self, device: &Device<'_>) -> Result<(), StoreError> {
+        device.forget(&store::Of::new(self.host.store.clone(), DomId(0)))
+    }
+
+    /// How often things were done so far.
+    pub fn counts(&self) -> Counts {
+        let counts = &self.host.counts;
+        Counts {
+            batches: counts.batches.get(),
+            copies: counts.copies.get(),
+            both_granted: counts.both_granted.get(),
+            bytes: counts.bytes.get(),
+            maps: counts.maps.get(),
+        }
+    }
+}
+
+impl Host {
+    fn table(&self, domain: DomId) -> Result<Arc<Table>, Reason> {
+        if let Some(table) = read(&self.domains).get(&domain) {
+            return Ok(Arc::clone(table));
+        }
+        let dying = lock(&self.dying).get(&domain).and_then(Weak::upgrade);
+        Err(if dying.is_some_and(|table| table.mapped() > 0) { Reason::Dying } else { Reason::NoDomain })
+    }
+
+    fn mapper(&self, domain: DomId) -> std::io::Result<Arc<Mapper>> {
+        let mut mappers = lock(&self.mappers);
+        if let Some(mapper) = mappers.get(&domain) {
+            return Ok(Arc::clone(mapper));
+        }
+        let window = Arc::new(Window::new(MAPPINGS as usize, self.design.flush)?);
+        let mapper = Arc::new(Mapper { window, handles: Handles::new(self.design.maptrack, MAPPINGS, VCPUS) });
+        mappers.insert(domain, Arc::clone(&mapper));
+        Ok(mapper)
+    }
+
+    fn refuse(&self, refusal: Refusal) {
+        if let Some(on_refusal) = &self.on_refusal {
+            on_refusal(refusal);
+        }
+    }
+}
+
+/// Maps the memory of a guest that is another process.
+///
+/// # Errors
+/// When the file is shorter than it should be, or could be shortened.
+fn adopt_memory(file: &OwnedFd, layout: Layout) -> Result<Memory, MapError> {
+    let len = layout.total() as u64 * PAGE as u64;
+    let seals = rustix::fs::fcntl_get_seals(file).map_err(std::io::Error::from)?;
+    if !seals.contains(rustix::fs::SealFlags::SHRINK) {
+        return Err(MapError::NotMemory(0));
+    }
+    let fd = file.try_clone()?;
+    Memory::map(vec![RegionSpec { guest_addr: 0, user_addr: 0, len, offset: 0, fd }])
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,319 @@
+//! Event channels between the domains of a host: eventfds, and a word for each end that says whether a signal waits there.
+//!
+//! The words lie in the memory of the domain that opened the channel. What it makes of them harms only what it signals and
+//! what is signalled to it. It also holds both eventfds, if it is another process: so ours is read without waiting, and
+//! its own is written through [`ring::interrupt`], which finds out one that blocks.
+
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ring::Memory;
+use ring::interrupt::interrupt;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::ReadWriteFlags;
+
+use super::Host;
+use super::layout::{CHANNELS, Layout};
+use super::signal;
+use super::sync::lock;
+use super::table::Table;
+use crate::DomId;
+use crate::events::{Channel, EventError, Events, RemotePort};
+
+/// The two ends of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one who opened it.
+    Opener = 0,
+    /// The one who bound it.
+    Binder = 1,
+}
+
+impl Side {
+    fn other(self) -> Side {
+        match self {
+            Side::Opener => Side::Binder,
+            Side::Binder => Side::Opener,
+        }
+    }
+}
+
+/// A channel: what both ends share.
+#[derive(Debug)]
+pub struct Pair {
+    /// Each wakes the side that it is named after.
+    wakers: [OwnedFd; 2],
+    /// Where the words are.
+    memory: Arc<Memory>,
+    layout: Layout,
+    slot: u32,
+    /// Nobody signals any more: a domain is gone, or has made its waker block.
+    closed: AtomicBool,
+}
+
+impl Pair {
+    /// A new channel, with words of that number.
+    ///
+    /// # Errors
+    /// When the kernel has no descriptor left.
+    pub fn new(memory: &Arc<Memory>, layout: Layout, slot: u32) -> io::Result<Pair> {
+        let waker = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Pair::over([waker()?, waker()?], memory, layout, slot)
+    }
+
+    /// The channel that is signalled through `wakers`, as another process made them.
+    ///
+    /// # Errors
+    /// When the memory has no such words.
+    pub fn over(wakers: [OwnedFd; 2], memory: &Arc<Memory>, layout: Layout, slot: u32) -> io::Result<Pair> {
+        let pair = Pair { wakers, memory: Arc::clone(memory), layout, slot, closed: AtomicBool::new(false) };
+        match pair.word(Side::Opener).is_some() && pair.word(Side::Binder).is_some() {
+            true => Ok(pair),
+            false => Err(io::Error::other("no words for this channel")),
+        }
+    }
+
+    /// The waker of a side.
+    pub fn waker(&self, side: Side) -> BorrowedFd<'_> {
+        self.wakers[side as usize].as_fd()
+    }
+
+    /// Signals a side.
+    pub fn raise(&self, side: Side) {
+        if self.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(word) = self.word(side) {
+            signal::raise(word, || self.wake(side));
+        }
+    }
+
+    /// Signals a side, whatever its word says.
+    fn raise_anyway(&self, side: Side) {
+        if let Some(word) = self.word(side) {
+            word.store(1, Ordering::SeqCst);
+        }
+        self.wake(side);
+    }
+
+    /// Takes what was signalled to a side.
+    pub fn take(&self, side: Side) -> bool {
+        let empty = || {
+            let mut count = [0; 8];
+            // Not by what the open file says, which another process may have changed.
+            let bytes = &mut [IoSliceMut::new(&mut count)];
+            let _ = rustix::io::preadv2(self.waker(side), bytes, u64::MAX, ReadWriteFlags::NOWAIT);
+        };
+        self.word(side).is_some_and(|word| signal::take(word, empty))
+    }
+
+    fn wake(&self, side: Side) {
+        if interrupt(self.waker(side)).is_err() {
+            self.closed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn word(&self, side: Side) -> Option<&AtomicU32> {
+        self.memory.atomic_u32(self.layout.channel(self.slot, side as u32)).ok()
+    }
+}
+
+/// All ports of all domains.
+#[derive(Debug, Default)]
+pub struct Wiring {
+    ports: Mutex<Ports>,
+}
+
+#[derive(Debug, Default)]
+struct Ports {
+    /// The last number that was given away: ports of all domains are numbered together, so that a mix-up shows.
+    last: u32,
+    open: HashMap<(DomId, u32), Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// For whom.
+    with: DomId,
+    bound: bool,
+    slot: u32,
+    pair: Arc<Pair>,
+}
+
+impl Ports {
+    /// A number for the words of another channel of `owner`.
+    fn slot(&self, owner: DomId) -> Option<u32> {
+        let taken = |slot| self.open.iter().any(|((domain, _), open)| *domain == owner && open.slot == slot);
+        (0..CHANNELS).find(|slot| !taken(*slot))
+    }
+}
+
+/// A port that was opened: its number, that of its words, and the channel.
+pub struct Opened {
+    /// What the other end has to bind.
+    pub number: RemotePort,
+    /// Which words it has.
+    pub slot: u32,
+    /// The channel.
+    pub pair: Arc<Pair>,
+}
+
+impl Wiring {
+    /// Opens a port of a domain for domain `with`.
+    ///
+    /// # Errors
+    /// When it has too many, or the kernel has no descriptor left.
+    pub fn open(&self, table: &Table, with: DomId) -> io::Result<Opened> {
+        let owner = table.id();
+        let mut ports = lock(&self.ports);
+        let full = || io::Error::new(io::ErrorKind::StorageFull, "the domain has too many event channels");
+        let slot = ports.slot(owner).ok_or_else(full)?;
+        let pair = Arc::new(Pair::new(table.memory(), table.layout(), slot)?);
+        for side in [Side::Opener, Side::Binder] {
+            if let Some(word) = pair.word(side) {
+                word.store(0, Ordering::SeqCst);
+            }
+        }
+        ports.last += 1;
+        let number = ports.last;
+        ports.open.insert((owner, number), Open { with, bound: false, slot, pair: Arc::clone(&pair) });
+        Ok(Opened { number: RemotePort(number), slot, pair })
+    }
+
+    /// Closes a port that was opened.
+    pub fn close(&self, owner: DomId, number: RemotePort) {
+        let gone = lock(&self.ports).open.remove(&(owner, number.0));
+        if let Some(open) = gone {
+            open.pair.closed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Closes all ports of a domain.
+    pub fn close_all(&self, owner: DomId) {
+        let mut ports = lock(&self.ports);
+        for open in ports.open.iter().filter(|((domain, _), _)| *domain == owner).map(|(_, open)| open) {
+            open.pair.closed.store(true, Ordering::Relaxed);
+        }
+        ports.open.retain(|(domain, _), _| *domain != owner);
+    }
+
+    fn bind(&self, by: DomId, domain: DomId, port: RemotePort) -> Result<Arc<Pair>, EventError> {
+        let mut ports = lock(&self.ports);
+        match ports.open.get_mut(&(domain, port.0)) {
+            Some(open) if open.with == by && !open.bound => {
+                open.bound = true;
+                Ok(Arc::clone(&open.pair))
+            }
+            _ => Err(EventError::Refused { domain, port }),
+        }
+    }
+
+    fn unbind(&self, domain: DomId, port: RemotePort) {
+        if let Some(open) = lock(&self.ports).open.get_mut(&(domain, port.0)) {
+            open.bound = false;
+        }
+    }
+}
+
+/// One side of a channel.
+#[derive(Debug)]
+pub struct Port {
+    number: RemotePort,
+    pair: Arc<Pair>,
+    side: Side,
+    /// Closes it.
+    _end: Box<dyn End>,
+}
+
+/// Closes one side of a channel when it is dropped.
+pub trait End: std::fmt::Debug + Send + Sync {}
+
+impl Port {
+    /// The side of a domain that opened the channel.
+    pub fn opened(opened: Opened, end: Box<dyn End>) -> Port {
+        Port { number: opened.number, pair: opened.pair, side: Side::Opener, _end: end }
+    }
+
+    /// What the other end has to bind.
+    pub fn number(&self) -> RemotePort {
+        self.number
+    }
+
+    /// Waits for a signal and takes it. False when `timeout` has passed without one.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::from_borrowed_fd(self.waker(), PollFlags::IN)], Some(&timeout));
+        self.take()
+    }
+}
+
+impl Channel for Port {
+    fn notify(&self) {
+        self.pair.raise(self.side.other());
+    }
+
+    fn waker(&self) -> BorrowedFd<'_> {
+        self.pair.waker(self.side)
+    }
+
+    fn take(&self) -> bool {
+        self.pair.take(self.side)
+    }
+}
+
+/// An opened port in the list.
+#[derive(Debug)]
+pub struct Listed {
+    /// Where.
+    pub host: Arc<Host>,
+    /// Whose.
+    pub owner: DomId,
+    /// Which.
+    pub number: RemotePort,
+}
+
+impl End for Listed {}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.host.wiring.close(self.owner, self.number);
+    }
+}
+
+/// A port that is bound.
+#[derive(Debug)]
+struct Bound {
+    host: Arc<Host>,
+    domain: DomId,
+    port: RemotePort,
+}
+
+impl End for Bound {}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.host.wiring.unbind(self.domain, self.port);
+    }
+}
+
+/// Event channels as `by` can bind them.
+#[derive(Debug)]
+pub struct Of {
+    /// Where.
+    pub host: Arc<Host>,
+    /// Who binds.
+    pub by: DomId,
+}
+
+impl Events for Of {
+    fn bind(&self, domain: DomId, port: RemotePort) -> Result<Box<dyn Channel>, EventError> {
+        let pair = self.host.wiring.bind(self.by, domain, port)?;
+        let end = Bound { host: Arc::clone(&self.host), domain, port };
+        pair.raise_anyway(Side::Binder);
+        Ok(Box::new(Port { number: port, pair, side: Side::Binder, _end: Box::new(end) }))
+    }
+}

@@ -1,0 +1,191 @@
+//! Other domains' grants, as one domain uses them.
+
+use std::sync::Arc;
+
+use ring::Memory;
+use ring::copies::{Copies, Status};
+use ring::grant::Granted;
+use ring::region::Keeper;
+
+use super::config::Copying;
+use super::layout::{Reason, What};
+use super::maptrack::Handles;
+use super::table::{Table, Use};
+use super::vcpu::Vcpu;
+use super::window::Window;
+use super::{Host, Refusal};
+use crate::grants::{GrantError, Grants, MAX_PAGES};
+use crate::{DomId, GrantRef, PAGE};
+
+/// `GNTST_bad_copy_arg`: beyond what was granted.
+const BEYOND: Status = Status(-10);
+
+/// What one domain has mapped of others.
+#[derive(Debug)]
+pub struct Mapper {
+    /// Where it is mapped.
+    pub window: Arc<Window>,
+    /// Handles of its mappings.
+    pub handles: Handles,
+}
+
+/// A grant that is being used.
+#[derive(Debug)]
+struct Claim {
+    table: Arc<Table>,
+    reference: GrantRef,
+    how: Use,
+    what: What,
+    /// The grant that it passes on.
+    behind: Option<Box<Claim>>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // What lies behind goes on being used until the one who passes it on is free.
+        self.table.release(self.reference, self.how);
+    }
+}
+
+impl Claim {
+    fn new(host: &Host, by: DomId, domain: DomId, reference: GrantRef, how: Use) -> Result<Claim, Reason> {
+        let table = host.table(domain)?;
+        let what = table.acquire(by, reference, how)?;
+        let mut claim = Claim { table, reference, how, what, behind: None };
+        if let What::Through { domain: owner, reference } = what {
+            let table = host.table(owner)?;
+            let what = table.acquire(domain, reference, how)?;
+            let behind = Claim { table, reference, how, what, behind: None };
+            if matches!(what, What::Through { .. }) {
+                return Err(Reason::NotWhole);
+            }
+            claim.behind = Some(Box::new(behind));
+        }
+        Ok(claim)
+    }
+
+    /// The memory, and where in it `len` bytes from `offset` of the granted page on are.
+    fn place(&self, offset: u16, len: u16) -> Result<(Arc<Memory>, u64), Status> {
+        let claim = self.behind.as_deref().unwrap_or(self);
+        let (page, start, end) = match claim.what {
+            What::Page(page) => (page, 0, PAGE as u32),
+            What::Part { page, offset, len } => (page, u32::from(offset), u32::from(offset) + u32::from(len)),
+            What::Through { .. } => return Err(Status::REFUSED),
+        };
+        if u32::from(offset) < start || u32::from(offset) + u32::from(len) > end {
+            return Err(BEYOND);
+        }
+        Ok((Arc::clone(claim.table.memory()), u64::from(page) * PAGE as u64 + u64::from(offset)))
+    }
+}
+
+/// Other domains' grants as `by` can use them.
+#[derive(Debug)]
+pub struct Of {
+    /// Where.
+    pub host: Arc<Host>,
+    /// Who uses them.
+    pub by: DomId,
+    /// What it has mapped.
+    pub mapper: Arc<Mapper>,
+}
+
+impl Of {
+    fn claim(&self, domain: DomId, reference: GrantRef, how: Use) -> Result<Claim, Reason> {
+        let claim = Claim::new(&self.host, self.by, domain, reference, how);
+        claim.inspect_err(|reason| self.host.refuse(Refusal { by: self.by, domain, reference, reason: *reason }))
+    }
+
+    /// One end of a copy; `held` is the grant that the copy before used for the same end.
+    fn resolve(
+        &self,
+        held: &mut Option<Claim>,
+        at: Granted,
+        len: u16,
+        write: bool,
+    ) -> Result<(Arc<Memory>, u64), Status> {
+        let same = |claim: &Claim| claim.table.id() == at.domain && claim.reference == at.reference;
+        if self.host.design.copying == Copying::Release || !held.as_ref().is_some_and(same) {
+            *held = None;
+            let claim = self.claim(at.domain, at.reference, Use { map: false, write }).map_err(status)?;
+            *held = Some(claim);
+        }
+        held.as_ref().map_or(Err(Status::REFUSED), |claim| claim.place(at.offset, len))
+    }
+}
+
+/// What Xen says of it.
+fn status(reason: Reason) -> Status {
+    match reason {
+        Reason::NoDomain => Status::BAD_DOMAIN,
+        Reason::Dying | Reason::NoPage => Status::BAD_PAGE,
+        Reason::BeyondTable => Status::BAD_REFERENCE,
+        _ => Status::REFUSED,
+    }
+}
+
+impl Grants for Of {
+    fn map(&self, domain: DomId, references: &[GrantRef]) -> Result<Arc<Memory>, GrantError> {
+        let count = references.len();
+        if !(1..=MAX_PAGES).contains(&count) {
+            return Err(GrantError::Count(count));
+        }
+        let os = |error| GrantError::Os { what: "mapping granted pages", error };
+        let refused = |_| GrantError::Refused { domain, references: references.into() };
+        let mut uses = Uses { mapper: Arc::clone(&self.mapper), claims: Vec::new(), handles: Vec::new() };
+        let mut pages = Vec::new();
+        for reference in references {
+            let claim = self.claim(domain, *reference, Use { map: true, write: true }).map_err(refused)?;
+            if let What::Page(page) = claim.what {
+                pages.push(page);
+            }
+            uses.claims.push(claim);
+            let handle = self.mapper.handles.get(Vcpu::enter().number());
+            uses.handles.push(handle.ok_or_else(|| os(std::io::Error::other("no handle is left")))?);
+        }
+        let table = uses.claims.first().map(|claim| Arc::clone(&claim.table));
+        let table = table.ok_or(GrantError::Count(0))?;
+        let memory = self.mapper.window.map(&table, &pages, Box::new(uses)).map_err(os)?;
+        self.host.counts.maps.add(count as u64);
+        Ok(Arc::new(memory))
+    }
+
+    fn copy(&self, copies: &mut Copies) -> Result<(), GrantError> {
+        if !copies.is_waiting() {
+            return Ok(());
+        }
+        let ran = copies.segments().iter().filter(|segment| segment.status() == Status::WAITING).count();
+        let mut held = [None, None];
+        copies.emulate(|at, len, write| self.resolve(&mut held[usize::from(write)], at, len, write));
+        drop(held);
+        let (mut done, mut both, mut bytes) = (0, 0, 0);
+        for segment in copies.segments().iter().rev().take(ran).filter(|segment| segment.status().is_done()) {
+            done += 1;
+            both += u64::from(segment.source().is_some() && segment.target().is_some());
+            bytes += u64::from(segment.len());
+        }
+        let counts = &self.host.counts;
+        counts.batches.add(1);
+        counts.copies.add(done);
+        counts.both_granted.add(both);
+        counts.bytes.add(bytes);
+        Ok(())
+    }
+}
+
+/// Grants that are mapped.
+#[derive(Debug)]
+struct Uses {
+    mapper: Arc<Mapper>,
+    claims: Vec<Claim>,
+    handles: Vec<u32>,
+}
+
+impl Keeper for Uses {}
+
+impl Drop for Uses {
+    fn drop(&mut self) {
+        self.claims.clear();
+        self.handles.drain(..).for_each(|handle| self.mapper.handles.put(handle));
+    }
+}

@@ -1,0 +1,165 @@
+//! A domain of an embedded host, from its own side: in this process, or as a process of its own.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+use ring::Memory;
+
+use super::events::{Listed, Port};
+use super::granter::Granter;
+use super::layout::{Entry, Layout, Version, What};
+use super::table::Table;
+use super::{Host, store};
+use crate::domain::{Domain, Extent};
+use crate::{Channel, DomId, GrantRef, RemotePort, Store};
+
+/// What a domain asks of its hypervisor.
+pub trait Calls: Debug + Send + Sync {
+    /// Has the grant table grow to so many pages.
+    ///
+    /// # Errors
+    /// When it does not.
+    fn grow(&self, frames: u32) -> io::Result<()>;
+
+    /// Opens an event channel for domain `to` to bind.
+    ///
+    /// # Errors
+    /// When there are too many.
+    fn open(&self, to: DomId) -> io::Result<Port>;
+}
+
+/// A domain.
+#[derive(Debug)]
+pub struct Guest {
+    id: DomId,
+    memory: Arc<Memory>,
+    layout: Layout,
+    version: Version,
+    granter: Granter,
+    calls: Box<dyn Calls>,
+    store: Box<dyn Store>,
+}
+
+/// What a domain is made of.
+pub struct Parts {
+    /// Its number.
+    pub id: DomId,
+    /// Its memory.
+    pub memory: Arc<Memory>,
+    /// How that is laid out.
+    pub layout: Layout,
+    /// What its grant entries are like.
+    pub version: Version,
+    /// How it reaches its hypervisor.
+    pub calls: Box<dyn Calls>,
+    /// How it reaches the store.
+    pub store: Box<dyn Store>,
+}
+
+impl Guest {
+    /// The domain that was made of this.
+    pub fn new(parts: Parts) -> Guest {
+        let Parts { id, memory, layout, version, calls, store } = parts;
+        let granter = Granter::new(Arc::clone(&memory), layout, version);
+        Guest { id, memory, layout, version, granter, calls, store }
+    }
+
+    /// One in this process.
+    pub(super) fn local(host: &Arc<Host>, table: &Arc<Table>) -> Guest {
+        let calls = Local { host: Arc::clone(host), table: Arc::clone(table) };
+        Guest::new(Parts {
+            id: table.id(),
+            memory: Arc::clone(table.memory()),
+            layout: table.layout(),
+            version: table.version(),
+            calls: Box::new(calls),
+            store: Box::new(store::Of::new(host.store.clone(), table.id())),
+        })
+    }
+
+    /// Opens an event channel for domain `to` to bind.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn open_port(&self, to: DomId) -> io::Result<Port> {
+        self.calls.open(to)
+    }
+
+    fn enter(&self, entry: Entry) -> io::Result<GrantRef> {
+        self.granter.grant(entry, |frames| self.calls.grow(frames))
+    }
+
+    fn needs_v2(&self) -> io::Result<()> {
+        match self.version {
+            Version::V2 => Ok(()),
+            Version::V1 => Err(io::Error::new(io::ErrorKind::Unsupported, "that needs a grant table of version 2")),
+        }
+    }
+}
+
+impl Domain for Guest {
+    fn id(&self) -> DomId {
+        self.id
+    }
+
+    fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    fn pages(&self) -> u32 {
+        self.layout.pages
+    }
+
+    fn grant(&self, to: DomId, page: u32, extent: Extent, writable: bool) -> io::Result<GrantRef> {
+        if page >= self.layout.pages {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such page"));
+        }
+        let what = match extent {
+            Extent::Whole => What::Page(page),
+            Extent::Part { offset, len } => {
+                self.needs_v2()?;
+                What::Part { page, offset, len }
+            }
+        };
+        self.enter(Entry { to, writable, what })
+    }
+
+    fn pass_on(&self, to: DomId, domain: DomId, reference: GrantRef, writable: bool) -> io::Result<GrantRef> {
+        self.needs_v2()?;
+        self.enter(Entry { to, writable, what: What::Through { domain, reference } })
+    }
+
+    fn revoke(&self, reference: GrantRef) -> bool {
+        self.granter.revoke(reference)
+    }
+
+    fn open(&self, to: DomId) -> io::Result<(RemotePort, Box<dyn Channel>)> {
+        let port = self.open_port(to)?;
+        Ok((port.number(), Box::new(port)))
+    }
+
+    fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+}
+
+/// Calls within one process.
+#[derive(Debug)]
+struct Local {
+    host: Arc<Host>,
+    table: Arc<Table>,
+}
+
+impl Calls for Local {
+    fn grow(&self, frames: u32) -> io::Result<()> {
+        self.table.grow(frames);
+        Ok(())
+    }
+
+    fn open(&self, to: DomId) -> io::Result<Port> {
+        let opened = self.host.wiring.open(&self.table, to)?;
+        let end = Listed { host: Arc::clone(&self.host), owner: self.table.id(), number: opened.number };
+        Ok(Port::opened(opened, Box::new(end)))
+    }
+}

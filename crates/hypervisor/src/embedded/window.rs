@@ -1,0 +1,166 @@
+//! Where other domains' pages are mapped: a range of addresses of this process, of which pages are taken and given back.
+//!
+//! What is not mapped can't be touched there, and stays reserved, so that nothing else gets in between. Here, and nowhere
+//! else in `embedded`, is `unsafe` used: for mapping, and for handing out what was mapped.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex};
+
+use ring::Memory;
+use ring::region::Keeper;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::config::Flush;
+use super::sync::lock;
+use super::table::Table;
+use crate::PAGE;
+
+/// Pages unmapped for one flush, at most.
+const BATCH: usize = 32;
+
+/// A range of addresses.
+#[derive(Debug)]
+pub struct Window {
+    base: NonNull<u8>,
+    flush: Flush,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug)]
+struct Places {
+    taken: Vec<bool>,
+    /// Where to look next.
+    next: usize,
+}
+
+impl Places {
+    /// `count` places side by side.
+    fn take(&mut self, count: usize) -> Option<usize> {
+        let end = self.taken.len();
+        let mut run = 0;
+        for at in (self.next..end).chain(0..end) {
+            run = if at == 0 || self.taken[at - 1] { 0 } else { run };
+            run = if self.taken[at] { 0 } else { run + 1 };
+            if run >= count {
+                let first = at + 1 - count;
+                self.taken[first..=at].fill(true);
+                self.next = (at + 1) % end;
+                return Some(first);
+            }
+        }
+        None
+    }
+}
+
+// SAFETY: the range belongs to the process, not to a thread; who uses which part of it is settled in `places`.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// A range for so many pages.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn new(pages: usize, flush: Flush) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), pages * PAGE, ProtFlags::empty(), flags)? };
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Window { base, flush, places: Mutex::new(Places { taken: vec![false; pages], next: 0 }) })
+    }
+
+    /// Maps pages of a domain side by side. `keeper` is dropped when they are unmapped again.
+    ///
+    /// # Errors
+    /// When there is no room, or the kernel refuses.
+    pub fn map(self: &Arc<Self>, table: &Table, pages: &[u32], keeper: Box<dyn Keeper>) -> io::Result<Memory> {
+        let first = lock(&self.places).take(pages.len());
+        let first = first.ok_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "no room for mappings"))?;
+        let run = Run { window: Arc::clone(self), first, count: pages.len(), _keeper: keeper };
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // Untouched pages are made present only if they are to be flushed in any case.
+        let present = if self.flush == Flush::Touched { MapFlags::empty() } else { MapFlags::POPULATE };
+        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE | present;
+        for (n, page) in pages.iter().enumerate() {
+            let (at, offset) = (run.at(n), u64::from(*page) * PAGE as u64);
+            // SAFETY: the place is in our range and was just taken, so nobody uses it.
+            unsafe { rustix::mm::mmap(at.as_ptr().cast(), PAGE, prot, flags, table.file().as_fd(), offset)? };
+        }
+        let (base, len) = (run.at(0), pages.len() * PAGE);
+        // SAFETY: so many bytes were just mapped there, and are until the run is dropped. Nobody else knows of them. The
+        // file can't be shortened, as was checked when the domain came.
+        Ok(unsafe { Memory::adopt(base, len, Box::new(run)) })
+    }
+
+    /// Unmaps `count` pages from place `first` on.
+    fn unmap(&self, first: usize, count: usize) {
+        let at_once = if self.flush == Flush::Always { 1 } else { BATCH };
+        let (prot, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
+        for done in (0..count).step_by(at_once) {
+            let now = at_once.min(count - done);
+            // SAFETY: the places are within the range, and belong to the one who gives them back.
+            let at = unsafe { self.base.add((first + done) * PAGE) };
+            // SAFETY: as above; what was mapped there is replaced in one step by what can't be touched.
+            let unmapped = unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), now * PAGE, prot, flags) };
+            debug_assert!(unmapped.is_ok(), "unmapping pages");
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let len = lock(&self.places).taken.len() * PAGE;
+        // SAFETY: exactly what was mapped; all who used parts of it held the window.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), len) };
+        debug_assert!(unmapped.is_ok(), "unmapping a whole mapping");
+    }
+}
+
+/// Pages that are mapped. They are unmapped first, and then given back, and only then is the grant not in use any more.
+#[derive(Debug)]
+struct Run {
+    window: Arc<Window>,
+    first: usize,
+    count: usize,
+    _keeper: Box<dyn Keeper>,
+}
+
+impl Run {
+    fn at(&self, n: usize) -> NonNull<u8> {
+        // SAFETY: within the range.
+        unsafe { self.window.base.add((self.first + n) * PAGE) }
+    }
+}
+
+impl Keeper for Run {}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.window.unmap(self.first, self.count);
+        lock(&self.window.places).taken[self.first..self.first + self.count].fill(false);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_found_side_by_side() {
+        let mut places = Places { taken: vec![false; 8], next: 0 };
+        assert_eq!(places.take(3), Some(0));
+        assert_eq!(places.take(3), Some(3));
+        assert_eq!(places.take(3), None);
+        assert_eq!(places.take(2), Some(6));
+        places.taken[2..5].fill(false);
+        assert_eq!(places.take(2), Some(2));
+        assert_eq!(places.take(2), None);
+        assert_eq!(places.take(1), Some(4));
+        places.taken.fill(false);
+        assert_eq!(places.take(9), None);
+        assert_eq!(places.take(8), Some(0));
+    }
+}
