@@ -20,6 +20,7 @@ use ring::{MapError, Memory, RegionSpec};
 
 use crate::{DomId, GrantRef, Hypervisor, PAGE, StoreError};
 
+pub mod client;
 mod config;
 mod device;
 mod events;
@@ -28,6 +29,8 @@ mod grants;
 mod guest;
 mod layout;
 mod maptrack;
+mod protocol;
+pub mod server;
 mod signal;
 mod store;
 mod sync;
@@ -36,6 +39,7 @@ mod tablelock;
 mod tree;
 mod vcpu;
 mod window;
+mod xenstored;
 
 pub use config::{Copying, Design, Flush, Locking, Maptrack};
 pub use device::Device;
@@ -192,13 +196,7 @@ impl Machine {
     }
 
     /// A new domain with this memory, of so many pages and what is shared.
-    fn create(
-        &self,
-        domain: DomId,
-        memory: (Arc<Memory>, OwnedFd),
-        layout: Layout,
-        version: Version,
-    ) -> Arc<Table> {
+    fn create(&self, domain: DomId, memory: (Arc<Memory>, OwnedFd), layout: Layout, version: Version) -> Arc<Table> {
         self.destroy(domain);
         let table = Table::new(domain, memory, layout, self.host.design.locking, &self.host.readers);
         table.set_version(version);
@@ -309,5 +307,5 @@ fn adopt_memory(file: &OwnedFd, layout: Layout) -> Result<Memory, MapError> {
     Memory::map(vec![RegionSpec { guest_addr: 0, user_addr: 0, len, offset: 0, fd }])
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

@@ -5,23 +5,41 @@
 //! that, without any of Xen's libraries; [`embedded`] is a hypervisor of our own, whose guests are processes, and [`test`]
 //! makes it one for tests. What a frontend needs is a [`Domain`], which an embedded host's guests are.
 
+#[cfg(not(all(test, loom)))]
 pub mod domain;
+#[cfg(not(all(test, loom)))]
 pub mod embedded;
+#[cfg(not(all(test, loom)))]
 pub mod events;
+#[cfg(not(all(test, loom)))]
 pub mod grants;
+#[cfg(not(all(test, loom)))]
 pub mod store;
+#[cfg(not(all(test, loom)))]
 pub mod test;
+#[cfg(not(all(test, loom)))]
 pub mod xen;
 
+// Under loom, locks and atomics exist only in its models: there is nothing but those there.
+#[cfg(all(test, loom))]
+mod models;
+
+#[cfg(not(all(test, loom)))]
 use std::sync::Arc;
 
+#[cfg(not(all(test, loom)))]
 pub use domain::{Domain, Extent};
+#[cfg(not(all(test, loom)))]
 pub use events::{Channel, EventError, Events, RemotePort};
+#[cfg(not(all(test, loom)))]
 pub use grants::{GrantError, Grants};
+#[cfg(not(all(test, loom)))]
 pub use ring::grant::{DomId, GrantRef, Granted, PAGE};
+#[cfg(not(all(test, loom)))]
 pub use store::{Nodes, Store, StoreError, Transaction, Watch, transaction};
 
 /// A hypervisor as one domain sees it.
+#[cfg(not(all(test, loom)))]
 #[derive(Clone, Debug)]
 pub struct Hypervisor {
     /// The domain that we run in.

@@ -149,5 +149,5 @@ impl Guest {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ mod gntalloc;
 mod gntdev;
 mod mapped;
 mod store;
-mod wire;
+pub(crate) mod wire;
 
 pub use evtchn::Evtchn;
 pub use gntdev::Gntdev;

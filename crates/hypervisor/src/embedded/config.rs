@@ -71,12 +71,8 @@ pub struct Design {
 
 impl Design {
     /// Everything as it was in Xen 4.5.
-    pub const OLD: Design = Design {
-        locking: Locking::Table,
-        maptrack: Maptrack::Single,
-        flush: Flush::Always,
-        copying: Copying::Release,
-    };
+    pub const OLD: Design =
+        Design { locking: Locking::Table, maptrack: Maptrack::Single, flush: Flush::Always, copying: Copying::Release };
 
     /// All combinations.
     pub fn all() -> impl Iterator<Item = Design> {

@@ -75,7 +75,7 @@ mod models {
     }
 
     #[test]
-    #[should_panic(expected = "comes through any more")]
+    #[should_panic(expected = "sleeps on work that was signalled")]
     fn loom_the_descriptor_has_to_be_emptied_first() {
         model(|channel| {
             if channel.waiting.swap(0, Ordering::SeqCst) != 0 {

@@ -3,8 +3,8 @@
 
 use super::config::Locking;
 use super::sync::{
-    AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, fence, lock, pause,
-    read, write,
+    AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, fence, lock,
+    pause, read, write,
 };
 use super::vcpu::Vcpu;
 

@@ -179,8 +179,7 @@ fn a_table_grows_while_it_is_used() {
                 assert_eq!(copy_in(&dom0, DomId(1), first, 0, b"x"), Status::DONE);
             }
         });
-        let all: Vec<GrantRef> =
-            std::iter::from_fn(|| guest.grant(DOM0, 0, Extent::Whole, true).ok()).collect();
+        let all: Vec<GrantRef> = std::iter::from_fn(|| guest.grant(DOM0, 0, Extent::Whole, true).ok()).collect();
         assert_eq!(all.len() as u32, 64 * 256 - 8 - 1);
         for reference in [all[0], all[247], all[8000], *all.last().unwrap()] {
             assert_eq!(copy_in(&dom0, DomId(1), reference, 0, b"x"), Status::DONE, "{reference}");
@@ -199,8 +198,7 @@ fn mappings_are_real_and_bounded() {
         let references: Vec<GrantRef> =
             (0..16).map(|page| guest.grant(DOM0, 2 * page, Extent::Whole, true).unwrap()).collect();
         for _ in 0..3 {
-            let maps: Vec<Arc<Memory>> =
-                (0..20).map(|_| dom0.grants.map(DomId(1), &references).unwrap()).collect();
+            let maps: Vec<Arc<Memory>> = (0..20).map(|_| dom0.grants.map(DomId(1), &references).unwrap()).collect();
             for page in 0..16u64 {
                 maps[7].write(page * PAGE as u64 + 9, &[page as u8 + 1]).unwrap();
                 let mut byte = [0];

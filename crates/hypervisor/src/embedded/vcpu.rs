@@ -66,7 +66,7 @@ thread_local! {
     static OWN: Own = Own::new();
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::HashSet;
     use std::sync::Barrier;

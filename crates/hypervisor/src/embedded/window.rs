@@ -144,7 +144,7 @@ impl Drop for Run {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,0 +1,149 @@
+//! A guest that is a process of its own, from its own side.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use ring::{MapError, Memory};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use thiserror::Error;
+
+use super::events::{End, Opened, Pair, Port};
+use super::guest::{Calls, Guest, Parts};
+use super::layout::Layout;
+use super::protocol::{self, Reply, Request};
+use super::sync::lock;
+use crate::xen::XenStore;
+use crate::{DomId, PAGE, RemotePort};
+
+/// What a guest wants to be.
+pub use super::protocol::{Hello as Wish, is_name};
+
+/// Why there is no guest.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// Nobody is there, or not for us.
+    #[error("{path}: {error}")]
+    Socket {
+        /// The socket.
+        path: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// No memory for it.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// The hypervisor does not want it.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The connection is lost, or speaks something else.
+    #[error("talking to the hypervisor: {0}")]
+    Lost(#[from] io::Error),
+}
+
+/// Becomes a guest of the host that listens at `path`. It is gone when what is returned is.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub fn become_guest(path: &Path, wish: Wish) -> Result<(Guest, Arc<Line>), ConnectError> {
+    let layout = Layout { pages: wish.pages };
+    let (memory, file) = Memory::shared(layout.total() * PAGE)?;
+    let memory = Arc::new(memory);
+    let version = wish.version;
+    let line = Arc::new(Line { socket: dial(path)?, asking: Mutex::new(()) });
+    let (reply, mut fds) = line.ask(&Request::Hello(wish), &[file.as_fd()])?;
+    let (id, store) = match (reply, fds.pop()) {
+        (Reply::Welcome(id), Some(store)) => (id, store),
+        (Reply::Refused(why), _) => return Err(ConnectError::Refused(why)),
+        _ => return Err(unexpected().into()),
+    };
+    let remote = Remote { line: Arc::clone(&line), memory: Arc::clone(&memory), layout };
+    let store = Box::new(XenStore::over(store)?);
+    let guest = Guest::new(Parts { id, memory, layout, version, calls: Box::new(remote), store });
+    Ok((guest, line))
+}
+
+fn dial(path: &Path) -> Result<OwnedFd, ConnectError> {
+    let dial = || {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(socket)
+    };
+    let failed =
+        |error: rustix::io::Errno| ConnectError::Socket { path: path.display().to_string(), error: error.into() };
+    dial().map_err(failed)
+}
+
+fn unexpected() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "an answer to another question")
+}
+
+/// The connection to the hypervisor.
+#[derive(Debug)]
+pub struct Line {
+    socket: OwnedFd,
+    asking: Mutex<()>,
+}
+
+impl Line {
+    fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let _asking = lock(&self.asking);
+        protocol::send(self.socket.as_fd(), &request.encode(), fds)?;
+        let answer = protocol::receive(self.socket.as_fd())?.ok_or(io::ErrorKind::ConnectionReset)?;
+        let reply = Reply::decode(&answer.0).ok_or_else(unexpected)?;
+        Ok((reply, answer.1))
+    }
+
+    /// Becomes readable, while nobody asks anything, when the hypervisor is gone.
+    pub fn end(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Calls of a hypervisor that is another process.
+#[derive(Debug)]
+struct Remote {
+    line: Arc<Line>,
+    memory: Arc<Memory>,
+    layout: Layout,
+}
+
+impl Calls for Remote {
+    fn grow(&self, frames: u32) -> io::Result<()> {
+        match self.line.ask(&Request::Grow(frames), &[])?.0 {
+            Reply::Done => Ok(()),
+            Reply::Refused(why) => Err(io::Error::other(why)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn open(&self, to: DomId) -> io::Result<Port> {
+        let (reply, fds) = self.line.ask(&Request::Open(to), &[])?;
+        let (number, slot) = match reply {
+            Reply::Opened { number, slot } => (number, slot),
+            Reply::Refused(why) => return Err(io::Error::other(why)),
+            _ => return Err(unexpected()),
+        };
+        let wakers: [OwnedFd; 2] = fds.try_into().map_err(|_| unexpected())?;
+        let pair = Arc::new(Pair::over(wakers, &self.memory, self.layout, slot)?);
+        let end = Closes { line: Arc::clone(&self.line), number };
+        Ok(Port::opened(Opened { number: RemotePort(number), slot, pair }, Box::new(end)))
+    }
+}
+
+/// Closes a channel.
+#[derive(Debug)]
+struct Closes {
+    line: Arc<Line>,
+    number: u32,
+}
+
+impl End for Closes {}
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        // If it fails, the hypervisor is gone, and the channel with it.
+        let _ = self.line.ask(&Request::Close(self.number), &[]);
+    }
+}

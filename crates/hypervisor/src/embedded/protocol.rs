@@ -1,0 +1,267 @@
+//! What a guest that is a process of its own and its hypervisor say to each other: single messages over a socket that
+//! keeps them apart, each an array of 32-bit numbers in the machine's byte order, some with descriptors.
+//!
+//! The guest asks, one thing at a time, and gets one answer. The store has a socket of its own.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+use super::layout::Version;
+use crate::DomId;
+
+/// Which version of this protocol it is. Both ends come from one release: nothing else is understood.
+const PROTOCOL: u32 = 0x524d_0001;
+
+/// Most bytes of a message.
+const LONGEST: usize = 256;
+
+/// Most descriptors of a message.
+const DESCRIPTORS: usize = 2;
+
+/// Longest name of a guest, in bytes.
+pub const NAME: usize = 32;
+
+/// What a guest says first; the file with its memory comes along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Pages of its own.
+    pub pages: u32,
+    /// What its grant entries are like.
+    pub version: Version,
+    /// The address of its interface.
+    pub mac: [u8; 6],
+    /// What it is called: letters, digits, `_`, `.` and `-`.
+    pub name: String,
+}
+
+/// What a guest asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// To be a domain.
+    Hello(Hello),
+    /// That its grant table grows to so many pages.
+    Grow(u32),
+    /// For an event channel that this domain can bind.
+    Open(DomId),
+    /// That such a channel is closed.
+    Close(u32),
+}
+
+/// What it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It is this domain. The socket to the store comes along.
+    Welcome(DomId),
+    /// It is done.
+    Done,
+    /// A channel of this number, and that of its words. Both wakers come along: its own first.
+    Opened {
+        /// What the other end binds.
+        number: u32,
+        /// Which words it has.
+        slot: u32,
+    },
+    /// It is not done; why.
+    Refused(String),
+}
+
+mod kind {
+    pub const HELLO: u32 = 1;
+    pub const GROW: u32 = 2;
+    pub const OPEN: u32 = 3;
+    pub const CLOSE: u32 = 4;
+    pub const WELCOME: u32 = 101;
+    pub const DONE: u32 = 102;
+    pub const OPENED: u32 = 103;
+    pub const REFUSED: u32 = 104;
+}
+
+/// Whether a guest can be called that.
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    (1..=NAME).contains(&name.len()) && name.bytes().all(plain)
+}
+
+fn words(words: &[u32], text: &str) -> Vec<u8> {
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let room = LONGEST - bytes.len();
+    let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    bytes.extend_from_slice(text.get(..end).unwrap_or_default().as_bytes());
+    bytes
+}
+
+/// The first words of a message, and what is behind them.
+fn split<const N: usize>(bytes: &[u8]) -> Option<([u32; N], &[u8])> {
+    let (head, text) = bytes.split_at_checked(4 * N)?;
+    let mut words = [0; N];
+    for (to, from) in words.iter_mut().zip(head.as_chunks::<4>().0) {
+        *to = u32::from_ne_bytes(*from);
+    }
+    Some((words, text))
+}
+
+fn text(bytes: &[u8]) -> Option<String> {
+    String::from_utf8(bytes.to_vec()).ok()
+}
+
+impl Request {
+    /// As it is sent.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Request::Hello(Hello { pages, version, mac: [a, b, c, d, e, f], name }) => {
+                let mac = [u32::from_ne_bytes([*a, *b, *c, *d]), u32::from_ne_bytes([*e, *f, 0, 0])];
+                words(&[kind::HELLO, PROTOCOL, *pages, version.number(), mac[0], mac[1]], name)
+            }
+            Request::Grow(frames) => words(&[kind::GROW, *frames], ""),
+            Request::Open(domain) => words(&[kind::OPEN, domain.0.into()], ""),
+            Request::Close(number) => words(&[kind::CLOSE, *number], ""),
+        }
+    }
+
+    /// What was sent. `None`: nothing that is known.
+    pub fn decode(bytes: &[u8]) -> Option<Request> {
+        let ([kind, first], rest) = split::<2>(bytes)?;
+        match kind {
+            kind::HELLO if first == PROTOCOL => {
+                let ([_, _, pages, version, start, end], name) = split::<6>(bytes)?;
+                let ([a, b, c, d], [e, f, _, _]) = (start.to_ne_bytes(), end.to_ne_bytes());
+                let (version, name) = (Version::of(version)?, text(name)?);
+                is_name(&name).then_some(Request::Hello(Hello { pages, version, mac: [a, b, c, d, e, f], name }))
+            }
+            _ if !rest.is_empty() => None,
+            kind::GROW => Some(Request::Grow(first)),
+            kind::OPEN => Some(Request::Open(DomId(first.try_into().ok()?))),
+            kind::CLOSE => Some(Request::Close(first)),
+            _ => None,
+        }
+    }
+}
+
+impl Reply {
+    /// As it is sent.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Reply::Welcome(domain) => words(&[kind::WELCOME, domain.0.into(), 0], ""),
+            Reply::Done => words(&[kind::DONE, 0, 0], ""),
+            Reply::Opened { number, slot } => words(&[kind::OPENED, *number, *slot], ""),
+            Reply::Refused(why) => words(&[kind::REFUSED, 0, 0], why),
+        }
+    }
+
+    /// What was sent. `None`: nothing that is known.
+    pub fn decode(bytes: &[u8]) -> Option<Reply> {
+        let ([kind, number, slot], why) = split::<3>(bytes)?;
+        match kind {
+            kind::WELCOME => Some(Reply::Welcome(DomId(number.try_into().ok()?))),
+            kind::DONE => Some(Reply::Done),
+            kind::OPENED => Some(Reply::Opened { number, slot }),
+            kind::REFUSED => Some(Reply::Refused(text(why)?)),
+            _ => None,
+        }
+    }
+}
+
+/// Sends a message.
+///
+/// # Errors
+/// What the kernel says; one that would block is an error, too: an answer is always waited for before the next question.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::other("too many descriptors for one message"));
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a message. `None`: the other end is gone.
+///
+/// # Errors
+/// What the kernel says, and when a message is longer than any.
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut bytes = [0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message longer than any"));
+    }
+    // An empty message is none.
+    Ok((got.bytes > 0).then(|| (bytes.get(..got.bytes).unwrap_or_default().to_vec(), fds)))
+}
+
+/// The two ends of a socket for messages.
+///
+/// # Errors
+/// When the kernel has no descriptor left.
+#[cfg(test)]
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let hello = Hello { pages: 7, version: Version::V2, mac: [2, 1, 0xff, 0, 0x99, 9], name: "guest-1".into() };
+        for request in [Request::Hello(hello), Request::Grow(3), Request::Open(DomId(0)), Request::Close(9)] {
+            assert_eq!(Request::decode(&request.encode()), Some(request));
+        }
+        let opened = Reply::Opened { number: 5, slot: 6 };
+        for reply in [Reply::Welcome(DomId(4)), Reply::Done, opened, Reply::Refused("no".into())] {
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+        let long = Reply::Refused("ä".repeat(500));
+        assert!(long.encode().len() <= LONGEST && Reply::decode(&long.encode()).is_some());
+    }
+
+    #[test]
+    fn names_are_plain() {
+        assert!(is_name("a") && is_name("Guest_1.x-y") && is_name(&"x".repeat(32)));
+        assert!(!is_name("") && !is_name("a/b") && !is_name("a b") && !is_name(&"x".repeat(33)) && !is_name("ä"));
+    }
+
+    #[test]
+    fn descriptors_come_along() {
+        let (ours, theirs) = pair().unwrap();
+        send(ours.as_fd(), b"hello", &[ours.as_fd(), theirs.as_fd()]).unwrap();
+        let (bytes, fds) = receive(theirs.as_fd()).unwrap().unwrap();
+        assert_eq!((&*bytes, fds.len()), (&b"hello"[..], 2));
+        send(ours.as_fd(), &[0; LONGEST + 1], &[]).unwrap();
+        assert!(receive(theirs.as_fd()).is_err());
+        drop((ours, fds));
+        assert!(receive(theirs.as_fd()).unwrap().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn nonsense_is_not_understood(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0u32..6) {
+            let _ = Reply::decode(&bytes);
+            let _ = Request::decode(&bytes);
+            let bytes = [&kind.to_ne_bytes()[..], &bytes].concat();
+            if let Some(request) = Request::decode(&bytes) {
+                prop_assert_eq!(Request::decode(&request.encode()), Some(request));
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Where guests that are processes of their own come from: a socket in the file system. Each that connects there becomes a
+//! domain with one network interface, as long as the connection lasts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{FileType, Mode, fchmod, lstat, unlink};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+    socketpair, sockopt,
+};
+use thiserror::Error;
+
+use super::device::Device;
+use super::events::Side;
+use super::layout::Layout;
+use super::protocol::{self, Hello, Reply, Request};
+use super::sync::lock;
+use super::table::Table;
+use super::{Machine, adopt_memory, store, xenstored};
+use crate::{DomId, RemotePort};
+
+/// Guests at a time.
+const GUESTS: usize = 250;
+
+/// Most pages that a guest may have: 16 GiB. What it does not touch costs nothing.
+const PAGES: u32 = 4 << 20;
+
+/// Domains have numbers below (`DOMID_FIRST_RESERVED`).
+const RESERVED: u16 = 0x7ff0;
+
+/// Why guests can't come.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// Somebody else listens there.
+    #[error("{}: another process listens on this socket", .0.display())]
+    InUse(PathBuf),
+    /// There is something that is not a socket.
+    #[error("{}: exists and is not a socket; remove it or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// Whatever the kernel says.
+    #[error("{}: {}", .0.display(), .1)]
+    Os(PathBuf, io::Error),
+}
+
+/// What guests get.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where they connect.
+    pub socket: PathBuf,
+    /// Keys in the backend's directory of each interface, beside its address.
+    pub keys: Vec<(String, String)>,
+}
+
+/// A guest that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// What it is called.
+    pub name: String,
+    /// The process that it said it was, as the kernel saw it.
+    pub process: i32,
+}
+
+/// A socket where guests come from. Dropped, it takes them all along.
+#[derive(Debug)]
+pub struct Server {
+    hall: Arc<Hall>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What all of its threads share.
+#[derive(Debug)]
+struct Hall {
+    machine: Machine,
+    config: ServerConfig,
+    socket: OwnedFd,
+    stop: OwnedFd,
+    tenants: Mutex<Tenants>,
+}
+
+#[derive(Debug, Default)]
+struct Tenants {
+    /// The number of the last that came.
+    last: u16,
+    here: BTreeMap<DomId, Tenant>,
+}
+
+impl Server {
+    /// Lets guests of `machine` come.
+    ///
+    /// # Errors
+    /// See [`ServerError`].
+    pub fn start(machine: Machine, config: ServerConfig) -> Result<Server, ServerError> {
+        let os = |error: Errno| ServerError::Os(config.socket.clone(), error.into());
+        let socket = take_over(&config.socket)?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os)?;
+        let path = config.socket.clone();
+        let hall = Arc::new(Hall { machine, config, socket, stop, tenants: Mutex::default() });
+        let door = Arc::clone(&hall);
+        let thread = Builder::new().name("rm-guests".into()).spawn(move || door.welcome());
+        let thread = thread.map_err(|error| ServerError::Os(path, error))?;
+        Ok(Server { hall, thread: Some(thread) })
+    }
+
+    /// The guests that are here, by domain.
+    pub fn tenants(&self) -> BTreeMap<DomId, Tenant> {
+        lock(&self.hall.tenants).here.clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.hall.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = unlink(&self.hall.config.socket);
+    }
+}
+
+/// Listens at `path`, after removing the socket of one that is gone. It is the owner's alone.
+fn take_over(path: &Path) -> Result<OwnedFd, ServerError> {
+    let os = |error: Errno| ServerError::Os(path.into(), error.into());
+    let new = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let address = SocketAddrUnix::new(path).map_err(os)?;
+    if let Ok(stat) = lstat(path) {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            return Err(ServerError::NotASocket(path.into()));
+        }
+        match connect(&new().map_err(os)?, &address) {
+            Err(Errno::CONNREFUSED) => unlink(path).map_err(os)?,
+            _ => return Err(ServerError::InUse(path.into())),
+        }
+    }
+    let socket = new().map_err(os)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(os)?;
+    bind(&socket, &address).map_err(os)?;
+    listen(&socket, 64).map_err(os)?;
+    Ok(socket)
+}
+
+impl Hall {
+    /// Waits until `fd` is readable. False: the end.
+    fn wait(&self, fd: &OwnedFd) -> bool {
+        let mut fds = [PollFd::new(fd, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
+        // An interrupted wait is one that found nothing.
+        let _ = poll(&mut fds, None);
+        fds[1].revents().is_empty()
+    }
+
+    fn welcome(self: Arc<Self>) {
+        let mut sessions: Vec<JoinHandle<()>> = Vec::new();
+        while self.wait(&self.socket) {
+            sessions.retain(|session| !session.is_finished());
+            let Ok(socket) = accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
+                // Out of descriptors, perhaps: not to be tried again at once.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                continue;
+            };
+            if sessions.len() >= GUESTS {
+                let refused = Reply::Refused("too many guests".into());
+                let _ = protocol::send(socket.as_fd(), &refused.encode(), &[]);
+                continue;
+            }
+            let hall = Arc::clone(&self);
+            let session = Builder::new().name("rm-guest".into()).spawn(move || hall.serve(&socket));
+            sessions.extend(session.ok());
+        }
+        sessions.into_iter().for_each(|session| drop(session.join()));
+    }
+
+    /// Serves one guest, as long as it is there.
+    fn serve(&self, socket: &OwnedFd) {
+        let Some((Request::Hello(hello), mut fds)) = self.receive(socket) else { return };
+        let guest = match self.admit(hello, fds.pop(), socket) {
+            Ok(guest) => guest,
+            Err(why) => {
+                let _ = protocol::send(socket.as_fd(), &Reply::Refused(why).encode(), &[]);
+                return;
+            }
+        };
+        // Its store, in a thread of its own, ends with this one.
+        let Ok((ours, theirs, stop)) = self.store() else { return };
+        let stop = &stop;
+        std::thread::scope(|scope| {
+            let id = guest.table.id();
+            let store = store::Of::new(self.machine.host.store.clone(), id);
+            let thread = Builder::new().name("rm-guest-store".into());
+            let served = thread.spawn_scoped(scope, move || xenstored::serve(ours, &store, stop.as_fd()));
+            let welcome = Reply::Welcome(id).encode();
+            if served.is_ok() && protocol::send(socket.as_fd(), &welcome, &[theirs.as_fd()]).is_ok() {
+                drop(theirs);
+                while let Some((request, _)) = self.receive(socket) {
+                    if !self.answer(&guest.table, request, socket) {
+                        break;
+                    }
+                }
+            }
+            let _ = rustix::io::write(stop, &1u64.to_ne_bytes());
+        });
+    }
+
+    fn store(&self) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        Ok((ours, theirs, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// The next question. `None`: the guest is gone, or makes no sense.
+    fn receive(&self, socket: &OwnedFd) -> Option<(Request, Vec<OwnedFd>)> {
+        while self.wait(socket) {
+            match protocol::receive(socket.as_fd()) {
+                Ok(Some((bytes, fds))) => return Some((Request::decode(&bytes)?, fds)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(None) | Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// Makes a domain of whoever said hello.
+    fn admit(&self, hello: Hello, file: Option<OwnedFd>, socket: &OwnedFd) -> Result<Admitted<'_>, String> {
+        if !(1..=PAGES).contains(&hello.pages) {
+            return Err(format!("a guest has 1 to {PAGES} pages"));
+        }
+        if hello.mac[0] & 1 != 0 || hello.mac == [0; 6] {
+            return Err("the address of its interface is not one of a station".into());
+        }
+        let file = file.ok_or("a guest brings its memory along")?;
+        let layout = Layout { pages: hello.pages };
+        let memory = adopt_memory(&file, layout).map_err(|error| error.to_string())?;
+        let process = sockopt::socket_peercred(socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+        let id = self.reserve(&hello.name, process)?;
+        let table = self.machine.create(id, (Arc::new(memory), file), layout, hello.version);
+        // From here on, what is left of it goes when this does.
+        let admitted = Admitted { hall: self, table };
+        let mac = hello.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let made = self.device(id, &mac, |device| self.machine.attach(device));
+        made.map_err(|error| error.to_string())?;
+        Ok(admitted)
+    }
+
+    /// A number for a guest, and its name.
+    fn reserve(&self, name: &str, process: i32) -> Result<DomId, String> {
+        let mut tenants = lock(&self.tenants);
+        if tenants.here.values().any(|tenant| tenant.name == name) {
+            return Err(format!("a guest {name:?} is there already"));
+        }
+        // There are far more numbers than guests.
+        let mut number = tenants.last;
+        loop {
+            number = if number + 1 >= RESERVED { 1 } else { number + 1 };
+            let known = tenants.here.contains_key(&DomId(number));
+            if !known && self.machine.host.table(DomId(number)).is_err_and(|reason| reason == super::Reason::NoDomain) {
+                break;
+            }
+        }
+        tenants.last = number;
+        tenants.here.insert(DomId(number), Tenant { name: name.into(), process });
+        Ok(DomId(number))
+    }
+
+    /// The interface of a guest, as toolstack and hotplug script make it.
+    fn device<T>(&self, frontend: DomId, mac: &str, with: impl FnOnce(&Device<'_>) -> T) -> T {
+        let mut backend_keys = vec![("mac", mac), ("hotplug-status", "connected")];
+        backend_keys.extend(self.config.keys.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        with(&Device {
+            class: "vif",
+            handle: 0,
+            frontend,
+            backend: DomId(0),
+            frontend_keys: &[("mac", mac)],
+            backend_keys: &backend_keys,
+        })
+    }
+
+    /// Does what a guest asks. False: it is not to be served any more.
+    fn answer(&self, table: &Arc<Table>, request: Request, socket: &OwnedFd) -> bool {
+        let wiring = &self.machine.host.wiring;
+        let send = |reply: Reply| protocol::send(socket.as_fd(), &reply.encode(), &[]).is_ok();
+        match request {
+            // Once is enough.
+            Request::Hello(_) => false,
+            Request::Grow(frames) => {
+                let grown = table.grow(frames) >= frames;
+                send(if grown { Reply::Done } else { Reply::Refused("the grant table is full".into()) })
+            }
+            Request::Open(to) => match wiring.open(table, to) {
+                Ok(opened) => {
+                    let reply = Reply::Opened { number: opened.number.0, slot: opened.slot };
+                    let wakers = [opened.pair.waker(Side::Opener), opened.pair.waker(Side::Binder)];
+                    protocol::send(socket.as_fd(), &reply.encode(), &wakers).is_ok()
+                }
+                Err(error) => send(Reply::Refused(error.to_string())),
+            },
+            Request::Close(number) => {
+                wiring.close(table.id(), RemotePort(number));
+                send(Reply::Done)
+            }
+        }
+    }
+}
+
+/// A guest that was let in. When it goes, nothing of it stays but what others have mapped.
+struct Admitted<'a> {
+    hall: &'a Hall,
+    table: Arc<Table>,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        let id = self.table.id();
+        self.hall.machine.destroy(id);
+        // What is left is a backend's directory, or not even that.
+        let _ = self.hall.device(id, "", |device| self.hall.machine.forget(device));
+        lock(&self.hall.tenants).here.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use ring::Memory;
+use ring::copies::{Copies, Place, Status};
+use ring::grant::Granted;
+
+use super::super::client::{ConnectError, become_guest};
+use super::*;
+use crate::embedded::{Design, Version};
+use crate::{Domain, Extent, GrantRef, Hypervisor, PAGE};
+
+const DOM0: DomId = DomId(0);
+const LONG: Duration = Duration::from_secs(30);
+
+struct Site {
+    machine: Machine,
+    server: Server,
+    socket: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+fn place() -> Site {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("guests.sock");
+    let machine = Machine::new(Design::default());
+    let config = ServerConfig { socket: socket.clone(), keys: vec![("script".into(), "vif-ringmain".into())] };
+    let server = Server::start(machine.clone(), config).unwrap();
+    Site { machine, server, socket, _dir: dir }
+}
+
+fn wish(name: &str) -> Hello {
+    Hello { pages: 16, version: Version::V1, mac: [2, 0, 0, 0, 0, 1], name: name.into() }
+}
+
+#[track_caller]
+fn eventually(mut there: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !there() {
+        assert!(start.elapsed() < LONG, "in vain");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn copy(dom0: &Hypervisor, domain: DomId, reference: GrantRef, len: usize) -> Result<Vec<u8>, Status> {
+    let mut copies = Copies::new(1, PAGE).unwrap();
+    let (stage, to) = copies.reserve(len).unwrap();
+    copies.push(Place::Granted(Granted { domain, reference, offset: 0 }), to, len as u32, 0).unwrap();
+    dom0.grants.copy(&mut copies).unwrap();
+    let mut bytes = vec![0; len];
+    copies.read(stage, 0, &mut bytes);
+    match copies.segments()[0].status() {
+        Status::DONE => Ok(bytes),
+        status => Err(status),
+    }
+}
+
+#[test]
+fn a_guest_shares_what_it_grants_and_is_heard() {
+    let place = place();
+    let dom0 = place.machine.hypervisor(DOM0).unwrap();
+    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let id = guest.id();
+    assert_eq!(place.server.tenants()[&id], Tenant { name: "a".into(), process: std::process::id() as i32 });
+    guest.memory().write(3 * PAGE as u64, b"frame").unwrap();
+    let reference = guest.grant(DOM0, 3, Extent::Whole, true).unwrap();
+    assert_eq!(copy(&dom0, id, reference, 5), Ok(b"frame".to_vec()));
+    let mapped = dom0.grants.map(id, &[reference]).unwrap();
+    assert!(!guest.revoke(reference));
+    mapped.write(0, b"other").unwrap();
+    drop(mapped);
+    assert!(guest.revoke(reference));
+    assert_eq!(copy(&dom0, id, reference, 5), Err(Status::REFUSED));
+    // More than fit into one page of the table.
+    let all: Vec<GrantRef> = (0..2000).map(|_| guest.grant(DOM0, 3, Extent::Whole, false).unwrap()).collect();
+    assert_eq!(copy(&dom0, id, all[1999], 5), Ok(b"other".to_vec()));
+
+    let (number, port) = guest.open(DOM0).unwrap();
+    port.notify();
+    let channel = dom0.events.bind(id, number).unwrap();
+    assert!(channel.take() && !channel.take());
+    port.notify();
+    assert!(channel.take());
+    channel.notify();
+    assert!(port.take() && !port.take());
+    drop(port);
+    channel.notify();
+    assert!(dom0.events.bind(id, number).is_err());
+}
+
+#[test]
+fn a_guest_finds_its_interface_in_the_store() {
+    let place = place();
+    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let nodes = guest.store().nodes();
+    let back = nodes.text("device/vif/0/backend").unwrap();
+    assert_eq!(nodes.text("device/vif/0/mac").unwrap(), "02:00:00:00:00:01");
+    assert_eq!(nodes.text(&format!("{back}/script")).unwrap(), "vif-ringmain");
+    assert!(nodes.put(&format!("{back}/state"), 4).is_err());
+    nodes.put("device/vif/0/state", 3).unwrap();
+}
+
+#[test]
+fn nothing_of_a_guest_stays_when_it_goes() {
+    let place = place();
+    let dom0 = place.machine.hypervisor(DOM0).unwrap();
+    let (guest, line) = become_guest(&place.socket, wish("a")).unwrap();
+    let id = guest.id();
+    let reference = guest.grant(DOM0, 3, Extent::Whole, true).unwrap();
+    let mapped = dom0.grants.map(id, &[reference]).unwrap();
+    assert!(matches!(become_guest(&place.socket, wish("a")), Err(ConnectError::Refused(_))), "a name of its own");
+    drop((guest, line));
+    eventually(|| place.server.tenants().is_empty());
+    mapped.write(0, b"still").unwrap();
+    assert_eq!(copy(&dom0, id, reference, 5), Err(Status::BAD_PAGE));
+    drop(mapped);
+    assert_eq!(copy(&dom0, id, reference, 5), Err(Status::BAD_DOMAIN));
+    assert!(dom0.store.nodes().directory(&format!("/local/domain/{id}")).unwrap_err().is_not_found());
+    assert!(dom0.store.nodes().directory(&format!("/local/domain/0/backend/vif/{id}")).unwrap().is_empty());
+    let (next, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    assert_ne!(next.id(), id);
+}
+
+#[test]
+fn guests_notice_that_their_host_is_gone() {
+    let place = place();
+    let (guest, line) = become_guest(&place.socket, wish("a")).unwrap();
+    drop(place.server);
+    assert!(!place.socket.exists());
+    let mut fds = [PollFd::from_borrowed_fd(line.end(), PollFlags::IN)];
+    poll(&mut fds, None).unwrap();
+    assert!(guest.open(DOM0).is_err());
+    assert!(guest.store().nodes().text("name").is_err());
+}
+
+#[test]
+fn two_do_not_listen_at_one_place() {
+    let place = place();
+    let config = ServerConfig { socket: place.socket.clone(), keys: Vec::new() };
+    assert!(matches!(Server::start(place.machine.clone(), config), Err(ServerError::InUse(_))));
+}
+
+/// Says something as its first words; the answer, if there is one.
+fn say(place: &Site, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Option<Reply> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(&place.socket).unwrap()).unwrap();
+    protocol::send(socket.as_fd(), bytes, fds).unwrap();
+    let (bytes, _) = protocol::receive(socket.as_fd()).unwrap()?;
+    Reply::decode(&bytes)
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    let place = place();
+    let hello = |hello: Hello| Request::Hello(hello).encode();
+    let (_memory, good) = Memory::shared((Layout { pages: 16 }).total() * PAGE).unwrap();
+    let (_memory, short) = Memory::shared(16 * PAGE).unwrap();
+    let soft = memfd_create(c"soft", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&soft, 1 << 20).unwrap();
+    let refused = |bytes: &[u8], fds: &[BorrowedFd<'_>]| matches!(say(&place, bytes, fds), Some(Reply::Refused(_)));
+    assert!(refused(&hello(wish("a")), &[]), "no memory");
+    assert!(refused(&hello(wish("a")), &[short.as_fd()]), "too short");
+    assert!(refused(&hello(wish("a")), &[soft.as_fd()]), "can be cut off");
+    assert!(refused(&hello(Hello { pages: 0, ..wish("a") }), &[good.as_fd()]));
+    assert!(refused(&hello(Hello { pages: u32::MAX, ..wish("a") }), &[good.as_fd()]));
+    assert!(refused(&hello(Hello { mac: [1; 6], ..wish("a") }), &[good.as_fd()]), "a group");
+    assert_eq!(say(&place, b"what?", &[good.as_fd()]), None);
+    assert_eq!(say(&place, &Request::Open(DOM0).encode(), &[]), None, "who is it?");
+    assert_eq!(say(&place, &hello(Hello { name: "a b".into(), ..wish("a") }), &[good.as_fd()]), None);
+    assert!(place.server.tenants().is_empty());
+    assert!(matches!(say(&place, &hello(wish("a")), &[good.as_fd()]), Some(Reply::Welcome(_))));
+    eventually(|| place.server.tenants().is_empty());
+}
+
+/// A guest that fills the counter that it is woken by, and lets it block, is not woken any more, and delays nobody.
+#[test]
+fn a_guest_that_makes_its_waker_block() {
+    let place = place();
+    let dom0 = place.machine.hypervisor(DOM0).unwrap();
+    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let (number, port) = guest.open(DOM0).unwrap();
+    let channel = dom0.events.bind(guest.id(), number).unwrap();
+    rustix::io::write(port.waker(), &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    rustix::io::ioctl_fionbio(port.waker(), false).unwrap();
+    channel.notify();
+    channel.notify();
+    // As for what is read: by our own word only.
+    assert!(channel.take() && !channel.take());
+}
+
+#[test]
+fn a_bounded_number_of_channels() {
+    let place = place();
+    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let all: Vec<_> = std::iter::from_fn(|| guest.open(DOM0).ok()).collect();
+    assert_eq!(all.len(), 128);
+    drop(all);
+    assert!(guest.open(DOM0).is_ok());
+}

@@ -1,0 +1,341 @@
+//! One domain's connection to the store, over a socket: the server's half of the protocol that [`crate::xen`] speaks.
+//!
+//! The domain may be hostile: what it asks for is bounded, and what it does not read is bounded, too.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use super::sync::lock;
+use crate::store::{Nodes, Permission, Store, StoreError, Transaction, Watch};
+use crate::xen::wire::{self, Header, Kind, PAYLOAD, Stream};
+
+/// Most watches, and most transactions, of one domain.
+const WATCHES: usize = 128;
+const TRANSACTIONS: usize = 8;
+
+/// Most events that wait to be sent. A domain that lets more come together does not look any more.
+const EVENTS: usize = 1024;
+
+/// Events that wait to be sent.
+#[derive(Debug)]
+struct Outbox {
+    /// Path and token, each with a NUL.
+    events: Mutex<VecDeque<Vec<u8>>>,
+    waker: OwnedFd,
+}
+
+impl Outbox {
+    fn add(&self, event: Vec<u8>) {
+        let mut events = lock(&self.events);
+        // One that waits already says the same.
+        if events.len() <= EVENTS && !events.contains(&event) {
+            events.push_back(event);
+            let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// What waits. `None`: too much.
+    fn take(&self) -> Option<VecDeque<Vec<u8>>> {
+        let _ = rustix::io::read(&self.waker, &mut [0; 8]);
+        let events = std::mem::take(&mut *lock(&self.events));
+        (events.len() <= EVENTS).then_some(events)
+    }
+}
+
+/// A connection.
+struct Connection<'a> {
+    end: OwnedFd,
+    stop: BorrowedFd<'a>,
+    store: &'a dyn Store,
+    outbox: Arc<Outbox>,
+    watches: HashMap<Vec<u8>, Watch>,
+    transactions: HashMap<u32, Box<dyn Transaction + 'a>>,
+    last: u32,
+}
+
+/// Serves a connection until the other end closes it, breaks the protocol, or `stop` becomes readable.
+///
+/// # Errors
+/// When the kernel has no descriptor left, or the connection fails.
+pub fn serve(end: OwnedFd, store: &dyn Store, stop: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(&end, true)?;
+    let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let outbox = Arc::new(Outbox { events: Mutex::default(), waker });
+    let (watches, transactions) = (HashMap::new(), HashMap::new());
+    Connection { end, stop, store, outbox, watches, transactions, last: 0 }.run()
+}
+
+fn ended() -> io::Error {
+    io::ErrorKind::ConnectionAborted.into()
+}
+
+impl Connection<'_> {
+    fn run(mut self) -> io::Result<()> {
+        let mut stream = Stream::default();
+        let mut bytes = [0; PAYLOAD];
+        loop {
+            let mut fds = [
+                PollFd::new(&self.end, PollFlags::IN),
+                PollFd::new(&self.outbox.waker, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.stop, PollFlags::IN),
+            ];
+            // An interrupted wait is one that found nothing.
+            let _ = poll(&mut fds, None);
+            if !fds[2].revents().is_empty() {
+                return Ok(());
+            }
+            for event in self.outbox.take().ok_or_else(ended)? {
+                self.send(Kind::Event as u32, 0, &event)?;
+            }
+            match rustix::io::read(&self.end, &mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(got) => stream.extend(bytes.get(..got).unwrap_or_default()),
+                Err(Errno::AGAIN | Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            while let Some((header, payload)) = stream.next().map_err(io::Error::other)? {
+                match self.answer(header, &payload) {
+                    Ok(answer) => self.send(header.kind, header.request, &answer)?,
+                    Err(error) => self.send(Kind::Error as u32, header.request, &name(&error))?,
+                }
+            }
+        }
+    }
+
+    /// Sends a message. Who does not read makes nobody wait but this thread.
+    fn send(&self, kind: u32, request: u32, payload: &[u8]) -> io::Result<()> {
+        let header = Header { kind, request, transaction: 0, len: payload.len() as u32 };
+        let message = [&header.encode(), payload].concat();
+        let mut left = &*message;
+        while !left.is_empty() {
+            match rustix::net::send(&self.end, left, SendFlags::NOSIGNAL) {
+                Ok(sent) => left = left.get(sent..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let mut fds =
+                        [PollFd::new(&self.end, PollFlags::OUT), PollFd::from_borrowed_fd(self.stop, PollFlags::IN)];
+                    let _ = poll(&mut fds, None);
+                    if !fds[1].revents().is_empty() {
+                        return Err(ended());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, header: Header, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let is = |kind: Kind| header.kind == kind as u32;
+        if is(Kind::Watch) || is(Kind::Unwatch) {
+            return self.watch(is(Kind::Watch), payload);
+        }
+        if is(Kind::Start) {
+            return self.start();
+        }
+        if is(Kind::End) {
+            let begun = self.transactions.remove(&header.transaction).ok_or_else(|| invalid("ENOENT"))?;
+            let commit = payload.first() == Some(&b'T');
+            return if commit { begun.commit() } else { Ok(()) }.map(|()| done());
+        }
+        let nodes = match header.transaction {
+            0 => self.store.nodes(),
+            number => self.transactions.get(&number).ok_or_else(|| invalid("ENOENT"))?.nodes(),
+        };
+        about_nodes(nodes, header.kind, payload)
+    }
+
+    fn watch(&mut self, begin: bool, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
+        if !begin {
+            return self.watches.remove(payload).map(|_| done()).ok_or_else(|| invalid("ENOENT"));
+        }
+        let mut parts = wire::split(payload);
+        let (Some(path), Some(token)) = (parts.next(), parts.next()) else { return Err(invalid("EINVAL")) };
+        if self.watches.contains_key(payload) {
+            return Err(invalid("EEXIST"));
+        }
+        if self.watches.len() >= WATCHES {
+            return Err(StoreError::Quota { path });
+        }
+        let outbox = Arc::clone(&self.outbox);
+        let told = move |path: &str| outbox.add(format!("{path}\0{token}\0").into_bytes());
+        let watch = self.store.watch(&path, Box::new(told))?;
+        self.watches.insert(payload.to_vec(), watch);
+        Ok(done())
+    }
+
+    fn start(&mut self) -> Result<Vec<u8>, StoreError> {
+        if self.transactions.len() >= TRANSACTIONS {
+            return Err(StoreError::Quota { path: "a transaction".into() });
+        }
+        // Never 0, and never one that is under way.
+        let under_way = |number: &u32| *number == 0 || self.transactions.contains_key(number);
+        let mut number = self.last.wrapping_add(1);
+        while under_way(&number) {
+            number = number.wrapping_add(1);
+        }
+        self.last = number;
+        self.transactions.insert(number, self.store.begin()?);
+        Ok(format!("{number}\0").into_bytes())
+    }
+}
+
+fn about_nodes(nodes: &dyn Nodes, kind: u32, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let end = payload.iter().position(|byte| *byte == 0).unwrap_or(payload.len());
+    let path = payload.get(..end).and_then(|path| std::str::from_utf8(path).ok()).ok_or_else(|| invalid("EINVAL"))?;
+    let rest = payload.get(end + 1..).unwrap_or_default();
+    let is = |wanted: Kind| kind == wanted as u32;
+    if is(Kind::Read) {
+        nodes.read(path)
+    } else if is(Kind::Write) {
+        nodes.write(path, rest).map(|()| done())
+    } else if is(Kind::Make) {
+        nodes.make(path).map(|()| done())
+    } else if is(Kind::Remove) {
+        nodes.remove(path).map(|()| done())
+    } else if is(Kind::Directory) {
+        let list = names(nodes, path)?;
+        if list.len() > PAYLOAD { Err(StoreError::TooLong { path: path.into() }) } else { Ok(list) }
+    } else if is(Kind::DirectoryPart) {
+        directory_part(&names(nodes, path)?, rest)
+    } else if is(Kind::GetPermissions) {
+        Ok(nodes.permissions(path)?.iter().flat_map(|entry| format!("{entry}\0").into_bytes()).collect())
+    } else if is(Kind::SetPermissions) {
+        let set: Option<Vec<Permission>> = wire::permissions(rest);
+        nodes.set_permissions(path, &set.ok_or_else(|| invalid("EINVAL"))?).map(|()| done())
+    } else {
+        Err(invalid("ENOSYS"))
+    }
+}
+
+/// The names in a directory, each with a NUL.
+fn names(nodes: &dyn Nodes, path: &str) -> Result<Vec<u8>, StoreError> {
+    Ok(nodes.directory(path)?.iter().flat_map(|name| format!("{name}\0").into_bytes()).collect())
+}
+
+/// A piece of a list, after something that changes when the list does.
+fn directory_part(list: &[u8], offset: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let offset = wire::split(offset).next().and_then(|offset| offset.parse::<usize>().ok());
+    let left = offset.and_then(|offset| list.get(offset..)).ok_or_else(|| invalid("EINVAL"))?;
+    let hash = list
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let generation = format!("{hash}\0").into_bytes();
+    let room = PAYLOAD - generation.len() - 1;
+    let piece = left.get(..room.min(left.len())).unwrap_or_default();
+    let piece = piece.get(..piece.iter().rposition(|byte| *byte == 0).map_or(0, |end| end + 1)).unwrap_or_default();
+    let last: &[u8] = if piece.len() == left.len() { b"\0" } else { b"" };
+    Ok([&generation, piece, last].concat())
+}
+
+fn done() -> Vec<u8> {
+    b"OK\0".to_vec()
+}
+
+fn invalid(name: &str) -> StoreError {
+    StoreError::Refused { path: String::new(), name: name.into() }
+}
+
+/// What an error is called on the wire.
+fn name(error: &StoreError) -> Vec<u8> {
+    let name = match error {
+        StoreError::NotFound { .. } => "ENOENT",
+        StoreError::Denied { .. } => "EACCES",
+        StoreError::Again => "EAGAIN",
+        StoreError::TooLong { .. } => "E2BIG",
+        StoreError::Quota { .. } => "ENOSPC",
+        StoreError::Refused { name, .. } => name,
+        StoreError::Value { .. } | StoreError::Protocol(_) | StoreError::Lost(_) => "EIO",
+    };
+    format!("{name}\0").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use super::*;
+    use crate::DomId;
+    use crate::embedded::{Design, Machine};
+    use crate::xen::XenStore;
+
+    /// A connection of domain 1 and one of domain 0 over a socket, as long as `with` runs.
+    fn connected(with: impl FnOnce(UnixStream, &Machine)) {
+        let machine = Machine::new(Design::default());
+        let _guest = machine.guest(DomId(1), 1, crate::embedded::Version::V1).unwrap();
+        let store = machine.hypervisor(DomId(1)).unwrap().store;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| serve(theirs.into(), &*store, stop.as_fd()));
+            with(ours, &machine);
+            rustix::io::write(&stop, &1u64.to_ne_bytes()).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_client_gets_what_its_domain_may() {
+        connected(|end, machine| {
+            let dom0 = machine.hypervisor(DomId(0)).unwrap().store;
+            dom0.nodes().make("/local/domain/1/data").unwrap();
+            let own = Permission { domain: DomId(1), access: crate::store::Access::None };
+            dom0.nodes().set_permissions("/local/domain/1/data", &[own]).unwrap();
+            let store = XenStore::over(end.into()).unwrap();
+            let nodes = Store::nodes(&store);
+            nodes.put("data/x", 5).unwrap();
+            assert_eq!(nodes.number("data/x").unwrap(), Some(5));
+            assert!(matches!(nodes.put("/other", 5), Err(StoreError::Denied { .. })));
+            for n in 0..900 {
+                nodes.put(&format!("data/a-rather-long-name-{n}"), n).unwrap();
+            }
+            assert_eq!(nodes.directory("data").unwrap().len(), 901, "in several pieces");
+            assert!((0..200).any(|n| matches!(nodes.put(&format!("data/{n}"), n), Err(StoreError::Quota { .. }))));
+            let begun: Vec<_> = (0..20).map_while(|_| store.begin().ok()).collect();
+            assert_eq!(begun.len(), TRANSACTIONS);
+            drop(begun);
+            let watches: Vec<_> =
+                (0..500).map_while(|n| store.watch(&format!("data/{n}"), Box::new(|_| ())).ok()).collect();
+            assert_eq!(watches.len(), WATCHES);
+        });
+    }
+
+    #[test]
+    fn who_breaks_the_protocol_is_cut_off() {
+        connected(|mut end, _| {
+            let header = Header { kind: 2, request: 1, transaction: 0, len: 5000 };
+            end.write_all(&header.encode()).unwrap();
+            let mut rest = Vec::new();
+            assert_eq!(end.read_to_end(&mut rest).unwrap_or(0), 0);
+        });
+    }
+
+    #[test]
+    fn nonsense_is_answered_with_errors() {
+        connected(|mut end, _| {
+            for (kind, payload) in
+                [(99, &b"x\0"[..]), (4, b"only-a-path\0"), (5, b"x\0y\0"), (7, b"T\0"), (2, b"\xff\0")]
+            {
+                end.write_all(&wire_message(kind, payload)).unwrap();
+                let mut header = [0; wire::HEADER];
+                end.read_exact(&mut header).unwrap();
+                let header = Header::decode(&header);
+                assert_eq!(header.kind, Kind::Error as u32, "{kind}");
+                end.read_exact(&mut vec![0; header.len as usize]).unwrap();
+            }
+        });
+    }
+
+    fn wire_message(kind: u32, payload: &[u8]) -> Vec<u8> {
+        let header = Header { kind, request: 1, transaction: 0, len: payload.len() as u32 };
+        [&header.encode(), payload].concat()
+    }
+}
