@@ -16,7 +16,7 @@ pub const MAX_MAPPING: u32 = 128;
 pub type Slot = [u32; 4];
 
 /// Types of messages: `XEN_NETIF_CTRL_TYPE_`.
-mod message {
+pub(crate) mod message {
     pub const GET_HASH_FLAGS: u16 = 1;
     pub const SET_HASH_FLAGS: u16 = 2;
     pub const SET_HASH_KEY: u16 = 3;

@@ -1,4 +1,5 @@
-//! Xen network interfaces: what `xen-netback` does in Linux, in user space and over any [`hypervisor::Hypervisor`].
+//! Xen network interfaces: what `xen-netback` does in Linux, in user space and over any [`hypervisor::Hypervisor`]; and, in
+//! [`frontend`], what `xen-netfront` does, over any [`hypervisor::Domain`].
 //!
 //! All directions are named from the guest's side, as netif.h does: *Tx* is what the frontend transmits.
 
@@ -8,6 +9,7 @@ pub mod backend;
 pub mod control;
 pub mod device;
 pub mod fault;
+pub mod frontend;
 pub mod groups;
 pub mod handshake;
 pub mod mailbox;

@@ -24,8 +24,9 @@ const PAGES: usize = 18;
 const EXTRAS: u32 = 4;
 
 /// Flags of a request or a response: `NETTXF_`, `NETRXF_`, which are the same bits but in another order.
-mod flag {
+pub(crate) mod flag {
     pub const TX_CSUM_BLANK: u16 = 1;
+    pub const TX_DATA_VALIDATED: u16 = 2;
     pub const TX_MORE_DATA: u16 = 4;
     pub const TX_EXTRA_INFO: u16 = 8;
     /// Ours, in responses only, where frontends look at nothing: it was a request.
@@ -37,7 +38,7 @@ mod flag {
 }
 
 /// Types of extra info: `XEN_NETIF_EXTRA_TYPE_`.
-mod extra {
+pub(crate) mod extra {
     pub const GSO: u8 = 1;
     pub const MCAST_ADD: u8 = 2;
     pub const MCAST_DEL: u8 = 3;
@@ -50,7 +51,7 @@ const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 2;
 
 /// Outcomes: `NETIF_RSP_`.
-mod rsp {
+pub(crate) mod rsp {
     pub const OKAY: i16 = 0;
     pub const ERROR: i16 = -1;
     /// For slots that held extra info.

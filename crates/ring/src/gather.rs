@@ -170,6 +170,26 @@ impl Gather {
         Ok(self.chain_from(mark, len))
     }
 
+    /// Appends the bytes of several ranges of `mem`, each an address and a length, as one chain.
+    ///
+    /// # Errors
+    /// As for [`push_range`](Self::push_range); then nothing was appended.
+    pub fn push_ranges(
+        &mut self,
+        mem: &Arc<Memory>,
+        ranges: impl IntoIterator<Item = (u64, u32)>,
+    ) -> Result<Chain, Violation> {
+        let (mark, mut len) = (self.mark(), 0u32);
+        for (addr, bytes) in ranges {
+            if let Err(violation) = self.push_range(mem, addr, bytes) {
+                self.back_to(mark);
+                return Err(violation);
+            }
+            len = len.saturating_add(bytes);
+        }
+        Ok(self.chain_from(mark, len))
+    }
+
     /// Appends granted pieces as a chain; `engine` can copy them. `None` when there is no room, a piece reaches beyond its
     /// page, or chains of another kind are here: then nothing was appended.
     pub fn push_granted(

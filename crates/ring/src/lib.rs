@@ -33,6 +33,8 @@ pub mod driver;
 #[cfg(not(all(test, loom)))]
 mod fault;
 #[cfg(not(all(test, loom)))]
+pub mod front;
+#[cfg(not(all(test, loom)))]
 pub mod gather;
 pub mod grant;
 #[cfg(not(all(test, loom)))]

@@ -388,6 +388,24 @@ impl Memory {
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
+    /// One `readv(2)` from `fd`: first into `prefix`, and then straight to guest address `addr`, at most `len` bytes.
+    /// Returns how many came in all.
+    ///
+    /// # Errors
+    /// As for [`read_from_fd`](Self::read_from_fd).
+    pub fn readv_from_fd(&self, fd: BorrowedFd<'_>, prefix: &mut [u8], addr: u64, len: usize) -> io::Result<usize> {
+        let Some((to, _)) = self.run(addr, &mut 0).filter(|(_, left)| *left >= len as u64) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, Violation::Outside { addr, len: len as u64 }));
+        };
+        let parts = [
+            libc::iovec { iov_base: prefix.as_mut_ptr().cast(), iov_len: prefix.len() },
+            libc::iovec { iov_base: to.as_ptr().cast(), iov_len: len },
+        ];
+        // SAFETY: both parts are writable for as many bytes as they say, as long as `self` and `prefix` are borrowed.
+        let got = unsafe { libc::readv(fd.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    }
+
     /// Whether the peer has truncated the file under us. All of the region then reads as zeros; what was in it is
     /// lost, and the port should be stopped. Cheap enough to be asked once a burst.
     #[inline]

@@ -49,6 +49,16 @@ pub enum Violation {
         /// Slots in the ring.
         size: u32,
     },
+    /// A Xen ring's response index is further ahead than there are requests, or goes back.
+    #[error("response index jumped to {index}, {ahead} ahead in a ring of {size}")]
+    ResponseJump {
+        /// The index that was read.
+        index: u32,
+        /// How far it is ahead of what was taken.
+        ahead: u32,
+        /// Slots in the ring.
+        size: u32,
+    },
     /// A descriptor index is not below the number of descriptors in its table.
     #[error("descriptor index {index} in a table of {table}")]
     DescriptorIndex {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datapath::fabric::{Fabric, Workers};
-use hypervisor::test::{Device, Guest, Machine, Port};
+use hypervisor::test::{Design, Device, Guest, Machine, Port};
 use hypervisor::{Channel, DomId, GrantRef, PAGE};
 use netif::service::{Service, ServiceConfig};
 use netif::status::{Condition, VifStatus};
@@ -51,7 +51,16 @@ impl Host {
     }
 
     pub fn with(queues: u16, stall: Duration) -> Host {
-        let mut host = Host { machine: Machine::new(), fabric: fabric(), service: None };
+        Host::on(Machine::new(), queues, stall)
+    }
+
+    /// One of that inner design.
+    pub fn of(design: Design) -> Host {
+        Host::on(Machine::of(design), 4, Duration::from_secs(60))
+    }
+
+    fn on(machine: Machine, queues: u16, stall: Duration) -> Host {
+        let mut host = Host { machine, fabric: fabric(), service: None };
         host.serve(queues, stall);
         host
     }
