@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use crate::api::{Counts, PortReport, Reply, Request};
 use crate::config::{Config, PortKind, PortSpec};
-use crate::link::{Link, LinkError};
+use crate::link::{Link, LinkError, Vif};
 use crate::report;
 use crate::server::{Answers, Server, ServerError};
 
@@ -154,10 +154,13 @@ impl House {
     fn remove(&self, name: &str) -> Result<Reply, String> {
         let mut state = self.lock();
         let Some(port) = state.ports.remove(name) else {
-            let mut vifs = state.ports.values().flat_map(|port| port.link.vifs());
-            return Err(match vifs.any(|vif| vif.key.to_string() == name) {
-                true => format!("{name} goes when the toolstack takes it away (xl network-detach)"),
-                false => unknown(name),
+            let mut vifs = state.ports.iter().flat_map(|(own, port)| port.link.vifs(own));
+            return Err(match vifs.find(|vif| vif.name == name) {
+                Some(Vif { kind: "xen", .. }) => {
+                    format!("{name} goes when the toolstack takes it away (xl network-detach)")
+                }
+                Some(_) => format!("{name} goes when its guest does"),
+                None => unknown(name),
             });
         };
         for queue in port.link.end(&self.fabric) {
@@ -173,7 +176,7 @@ impl House {
     /// A port, and the vifs that it stands for.
     fn reports(&self, port: &Port) -> Vec<PortReport> {
         let own = report::port(&self.fabric, &port.spec, &port.link, self.config.workers);
-        let vifs = port.link.vifs();
+        let vifs = port.link.vifs(&port.spec.name);
         let vifs = vifs.iter().map(|vif| report::vif(&self.fabric, vif, own.queue_pairs));
         let vifs: Vec<PortReport> = vifs.collect();
         std::iter::once(own).chain(vifs).collect()
@@ -205,8 +208,8 @@ impl House {
         let mut names: HashMap<PortId, String> = HashMap::new();
         for (name, port) in &state.ports {
             names.extend(port.link.id().map(|id| (id, name.clone())));
-            let vifs = port.link.vifs().into_iter();
-            names.extend(vifs.filter_map(|vif| Some((vif.port?, vif.key.to_string()))));
+            let vifs = port.link.vifs(name).into_iter();
+            names.extend(vifs.filter_map(|vif| Some((vif.status.port?, vif.name))));
         }
         Reply::Macs(report::macs(&self.fabric.table(), &names))
     }

@@ -8,10 +8,14 @@ use std::time::Duration;
 use datapath::count::QueueCounters;
 use datapath::fabric::Fabric;
 use hostlink::tap::{Tap, TapConfig, TapError};
+use hypervisor::DomId;
+use hypervisor::embedded::server::{Server, ServerConfig, ServerError};
+use hypervisor::embedded::{Design, Machine};
 use hypervisor::xen::OpenError;
+use netif::settings::SCRIPT;
 use netif::service::{Service, ServiceConfig, ServiceError};
 use netif::status::VifStatus;
-use switch::PortId;
+use switch::{PortId, Vlan};
 use vhost_user::device::{self, Device, DeviceConfig, StartError};
 use vhost_user::status::State;
 
@@ -41,6 +45,12 @@ pub enum LinkError {
     /// The vifs can't be served.
     #[error(transparent)]
     Vifs(#[from] ServiceError),
+    /// Guests can't come.
+    #[error(transparent)]
+    Guests(#[from] ServerError),
+    /// There are no addresses left to map their pages at.
+    #[error("mapping guests' pages: {0}")]
+    Pages(io::Error),
 }
 
 /// How long a frontend may post no buffers, while frames for it come, before it counts as stalled; as with Linux' backend.
@@ -54,6 +64,20 @@ pub enum Link {
     Tap(Tap),
     /// All vifs of this domain.
     Xen(Service),
+    /// Processes as guests. First nobody comes any more, then nobody is served.
+    Embedded(Server, Service),
+}
+
+/// A port that another stands for.
+pub struct Vif {
+    /// What it is called.
+    pub name: String,
+    /// Its kind, in configurations.
+    pub kind: &'static str,
+    /// The process behind it, if that is known.
+    pub peer: Option<i32>,
+    /// How it is doing.
+    pub status: VifStatus,
 }
 
 /// How a link is doing.
@@ -105,6 +129,7 @@ impl Link {
                 let config = ServiceConfig { queues, stall: STALL };
                 Ok(Link::Xen(Service::start(fabric, hypervisor::xen::open()?, config)?))
             }
+            PortKind::Embedded { socket, design } => embedded(fabric, spec, socket, *design, queues),
         }
     }
 
@@ -113,15 +138,29 @@ impl Link {
         match self {
             Link::VhostUser(device) => Some(device.port()),
             Link::Tap(tap) => Some(tap.port()),
-            Link::Xen(_) => None,
+            Link::Xen(_) | Link::Embedded(..) => None,
         }
     }
 
-    /// The vifs that it stands for.
-    pub fn vifs(&self) -> Vec<VifStatus> {
+    /// The vifs that it stands for; `name` is its own.
+    pub fn vifs(&self, name: &str) -> Vec<Vif> {
         match self {
             Link::VhostUser(_) | Link::Tap(_) => Vec::new(),
-            Link::Xen(service) => service.vifs(),
+            Link::Xen(service) => {
+                let vif = |status: VifStatus| Vif { name: status.key.to_string(), kind: "xen", peer: None, status };
+                service.vifs().into_iter().map(vif).collect()
+            }
+            Link::Embedded(server, service) => {
+                let tenants = server.tenants();
+                let vif = |status: VifStatus| {
+                    // One that has just gone has a number only.
+                    let tenant = tenants.get(&status.key.domain);
+                    let own = tenant.map_or_else(|| status.key.to_string(), |tenant| tenant.name.clone());
+                    let peer = tenant.map(|tenant| tenant.process);
+                    Vif { name: format!("{name}/{own}"), kind: "embedded", peer, status }
+                };
+                service.vifs().into_iter().map(vif).collect()
+            }
         }
     }
 
@@ -129,7 +168,7 @@ impl Link {
     pub fn gone(&self) -> Option<MutexGuard<'_, Vec<Arc<QueueCounters>>>> {
         match self {
             Link::VhostUser(_) | Link::Tap(_) => None,
-            Link::Xen(service) => Some(service.gone()),
+            Link::Xen(service) | Link::Embedded(_, service) => Some(service.gone()),
         }
     }
 
@@ -138,6 +177,11 @@ impl Link {
         let counters = self.id().map(|id| fabric.counters(id)).unwrap_or_default();
         match self {
             Link::Xen(service) => service.end(),
+            Link::Embedded(server, service) => {
+                // Guests go first, so that none comes to a port that is being left.
+                drop(server);
+                service.end()
+            }
             // They are still counted on while it is dropped.
             Link::VhostUser(_) | Link::Tap(_) => counters,
         }
@@ -150,7 +194,7 @@ impl Link {
             Link::VhostUser(_) => None,
             Link::Tap(tap) => tap.stopped().map(|breach| breach.to_string()),
             // It meets its frontends by itself, too.
-            Link::Xen(_) => None,
+            Link::Xen(_) | Link::Embedded(..) => None,
         }
     }
 
@@ -179,9 +223,35 @@ impl Link {
                 let state = if reason.is_some() { PortState::Stopped } else { PortState::Connected };
                 Condition { state, reason, ..Condition::of(state) }
             }
-            Link::Xen(_) => Condition::of(PortState::Listening),
+            Link::Xen(_) | Link::Embedded(..) => Condition::of(PortState::Listening),
         }
     }
+}
+
+/// Serves processes as guests of a host of their own.
+fn embedded(
+    fabric: Arc<Fabric>,
+    spec: &PortSpec,
+    socket: &Path,
+    design: Design,
+    queues: u16,
+) -> Result<Link, LinkError> {
+    make_room(socket)?;
+    let machine = Machine::new(design);
+    let hypervisor = machine.hypervisor(DomId(0)).map_err(LinkError::Pages)?;
+    let service = Service::start(fabric, hypervisor, ServiceConfig { queues, stall: STALL })?;
+    let mut keys = vec![("script".to_owned(), SCRIPT.to_owned())];
+    match &spec.vlan {
+        Vlan::None => {}
+        Vlan::Access(vlan) => keys.push(("ringmain/vlan".into(), vlan.to_string())),
+        Vlan::Trunk(list) => {
+            let list: Vec<String> = list.iter().map(u16::to_string).collect();
+            keys.push(("ringmain/trunk".into(), list.join(":")));
+        }
+    }
+    keys.extend(spec.mtu.map(|mtu| ("ringmain/mtu".to_owned(), mtu.to_string())));
+    let server = Server::start(machine, ServerConfig { socket: socket.to_owned(), keys })?;
+    Ok(Link::Embedded(server, service))
 }
 
 /// Creates the directory that a socket is to be in.

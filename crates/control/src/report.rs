@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use datapath::count::{Drop, QueueCounters};
 use datapath::fabric::Fabric;
+use hypervisor::embedded::{Design, Named};
 use netif::settings::SCRIPT;
-use netif::status::{Condition, VifStatus};
+use netif::status::Condition;
 use rustix::time::{ClockId, clock_gettime};
 use switch::{PortId, Row, Vlan};
 
 use crate::api::{Counts, MacRow, PortReport, PortState, QueueReport, Stats, WorkerReport};
 use crate::config::{PortKind, PortSpec};
-use crate::link::Link;
+use crate::link::{Link, Vif};
 
 /// The counters of a queue pair at this moment.
 pub fn counts(queue: &QueueCounters) -> Counts {
@@ -49,6 +50,13 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
         }
         PortKind::Tap { device } => (None, None, Some(device.clone())),
         PortKind::Xen => (None, None, Some(SCRIPT.to_owned())),
+        PortKind::Embedded { socket, design } => {
+            let Design { locking, maptrack, flush, copying } = design;
+            let parts = [("locking", locking.name()), ("maptrack", maptrack.name())];
+            let more = [("flush", flush.name()), ("copying", copying.name())];
+            let parts: Vec<String> = parts.iter().chain(&more).map(|(key, name)| format!("{key} {name}")).collect();
+            (Some(socket.display().to_string()), None, Some(parts.join(", ")))
+        }
     };
     let (vlan, trunk) = vlans(&spec.vlan);
     let condition = link.condition();
@@ -85,7 +93,7 @@ fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
 
 /// Everything about a vif, which is a port by itself. It may have as many queue pairs as those who serve it allow, or
 /// fewer.
-pub fn vif(fabric: &Fabric, vif: &VifStatus, queue_pairs: u16) -> PortReport {
+pub fn vif(fabric: &Fabric, Vif { name, kind, peer, status: vif }: &Vif, queue_pairs: u16) -> PortReport {
     let queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
     let mut total = Counts::default();
     for queue in &queues {
@@ -101,14 +109,14 @@ pub fn vif(fabric: &Fabric, vif: &VifStatus, queue_pairs: u16) -> PortReport {
     let (vlan, trunk) = settings.map(|settings| vlans(&settings.rule.vlan)).unwrap_or_default();
     let queue_pairs = settings.and_then(|settings| settings.queues).map_or(queue_pairs, |own| own.min(queue_pairs));
     PortReport {
-        name: vif.key.to_string(),
-        kind: PortKind::Xen.name().to_owned(),
+        name: name.clone(),
+        kind: (*kind).to_owned(),
         socket: None,
         mode: None,
         device: Some(format!("domain {}", vif.key.domain)),
         state,
         reason: vif.reason.clone(),
-        peer: None,
+        peer: *peer,
         connections: vif.connections,
         violations: vif.violations,
         vlan,

@@ -2,10 +2,11 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use frame::Accepts;
+use frame::{Accepts, Mac};
 use libc::{c_int, c_ulong, c_void};
 
 const TUNSETIFF: c_ulong = 0x4004_54ca;
@@ -45,6 +46,7 @@ struct IfReq {
 union IfValue {
     flags: i16,
     mtu: c_int,
+    index: c_int,
     all: [u8; 24],
 }
 
@@ -83,6 +85,11 @@ pub fn set_offloads(fd: &OwnedFd) -> io::Result<Accepts> {
     set_offload(fd, tcp).map(|()| tso)
 }
 
+/// Lets the kernel hand us what a Xen ring can say: blank checksums, and TCP to be segmented, but without ECN.
+pub fn set_plain_offloads(fd: &OwnedFd) -> io::Result<()> {
+    set_offload(fd, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6)
+}
+
 fn set_offload(fd: &OwnedFd, flags: u32) -> io::Result<()> {
     // SAFETY: the request takes its argument by value, and touches no memory of ours.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD, c_ulong::from(flags)) };
@@ -112,6 +119,60 @@ pub fn set_mtu(name: IfName, mtu: u16) -> io::Result<()> {
     let mut value = IfValue { all: [0; 24] };
     value.mtu = mtu.into();
     interface(name, libc::SIOCSIFMTU, value).map(drop)
+}
+
+/// Sets the interface's address.
+pub fn set_mac(name: IfName, mac: Mac) -> io::Result<()> {
+    let mut all = [0; 24];
+    all[..2].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
+    all[2..8].copy_from_slice(&mac.0);
+    interface(name, libc::SIOCSIFHWADDR, IfValue { all }).map(drop)
+}
+
+/// Gives the interface an IPv4 address, so many bits of which are the network's.
+pub fn set_address(name: IfName, address: Ipv4Addr, bits: u8) -> io::Result<()> {
+    let mask = u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0);
+    let values = [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, Ipv4Addr::from_bits(mask))];
+    for (what, value) in values {
+        // `struct sockaddr_in`: family, port, address.
+        let mut all = [0; 24];
+        all[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+        all[4..8].copy_from_slice(&value.octets());
+        interface(name, what, IfValue { all })?;
+    }
+    Ok(())
+}
+
+/// Sets how long a frame may be that others are to segment, in bytes: a message to the kernel's routing socket, since there
+/// is no ioctl for it.
+pub fn set_longest(name: IfName, bytes: u32) -> io::Result<()> {
+    const GSO_MAX_SIZE: u16 = 41;
+    let value = interface(name, libc::SIOCGIFINDEX, IfValue { all: [0; 24] })?;
+    // SAFETY: SIOCGIFINDEX has just filled in this field of the union; all of it was initialised before.
+    let index = unsafe { value.index };
+    let attribute = [&8u16.to_ne_bytes()[..], &GSO_MAX_SIZE.to_ne_bytes(), &bytes.to_ne_bytes()].concat();
+    // `struct ifinfomsg`: family and type, index, flags, and which of them to change.
+    let message = [[0; 4], index.to_ne_bytes(), [0; 4], [0; 4]].concat();
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+    let len = 16 + (message.len() + attribute.len()) as u32;
+    let header = [&len.to_ne_bytes()[..], &libc::RTM_NEWLINK.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]].concat();
+    let socket = rustix::net::socket(rustix::net::AddressFamily::NETLINK, rustix::net::SocketType::RAW, None)?;
+    rustix::net::send(&socket, &[header, message, attribute].concat(), rustix::net::SendFlags::empty())?;
+    let mut answer = [0; 64];
+    let got = rustix::io::read(&socket, &mut answer)?;
+    // `struct nlmsgerr` behind its header: 0, or an error below that.
+    match answer.get(16..20).filter(|_| got >= 20).and_then(|error| error.try_into().ok()).map(i32::from_ne_bytes) {
+        Some(0) => Ok(()),
+        Some(error) => Err(io::Error::from_raw_os_error(-error)),
+        None => Err(io::Error::other("the kernel's answer is too short")),
+    }
+}
+
+/// Moves the calling thread into new namespaces.
+pub fn unshare(namespaces: c_int) -> io::Result<()> {
+    // SAFETY: takes numbers and touches no memory; of what threads share, only namespaces are meant by its callers.
+    let done = unsafe { libc::unshare(namespaces) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn interface(name: IfName, what: c_ulong, value: IfValue) -> io::Result<IfValue> {

@@ -41,7 +41,7 @@ mod vcpu;
 mod window;
 mod xenstored;
 
-pub use config::{Copying, Design, Flush, Locking, Maptrack};
+pub use config::{Copying, Design, Flush, Locking, Maptrack, Named};
 pub use device::Device;
 pub use events::Port;
 pub use guest::Guest;

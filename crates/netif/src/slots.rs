@@ -47,8 +47,10 @@ pub(crate) mod extra {
     pub const MORE: u8 = 1;
 }
 
-const GSO_TCPV4: u8 = 1;
-const GSO_TCPV6: u8 = 2;
+/// Segmentation of TCP over IPv4 (`XEN_NETIF_GSO_TYPE_`).
+pub const GSO_TCPV4: u8 = 1;
+/// Segmentation of TCP over IPv6.
+pub const GSO_TCPV6: u8 = 2;
 
 /// Outcomes: `NETIF_RSP_`.
 pub(crate) mod rsp {

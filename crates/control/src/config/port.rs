@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use frame::Mac;
+use hypervisor::embedded::{Design, Named};
 use serde_json::{Map, Value as Json, json};
 use switch::{PortRule, Vlan};
 
@@ -22,7 +23,7 @@ const DEVICE: usize = 15;
 const NAME: usize = 32;
 
 const RIGHT_NAME: &str = r#"1 to 32 letters, digits, "_", "." or "-""#;
-const RIGHT_KIND: &str = r#""vhost-user", "tap" or "xen""#;
+const RIGHT_KIND: &str = r#""vhost-user", "tap", "xen" or "embedded""#;
 const RIGHT_MODE: &str = r#""server" or "client""#;
 const RIGHT_SOCKET: &str = r#"the path of a socket, like "/run/ringmain/vm.sock""#;
 const RIGHT_DEVICE: &str = r#"the name of an interface, 1 to 15 letters, digits, "_", "." or "-""#;
@@ -63,6 +64,13 @@ pub enum PortKind {
     },
     /// The vifs of this Xen domain: each becomes a port by itself, when the toolstack creates it.
     Xen,
+    /// Processes as guests, of a hypervisor in the daemon: each becomes a port by itself, when it comes.
+    Embedded {
+        /// Where they come from.
+        socket: PathBuf,
+        /// What the hypervisor is like inside.
+        design: Design,
+    },
 }
 
 /// Who listens on a vhost-user socket.
@@ -91,6 +99,7 @@ impl PortKind {
             PortKind::VhostUser { .. } => "vhost-user",
             PortKind::Tap { .. } => "tap",
             PortKind::Xen => "xen",
+            PortKind::Embedded { .. } => "embedded",
         }
     }
 }
@@ -127,6 +136,13 @@ impl PortSpec {
                 put("device", json!(device));
             }
             PortKind::Xen => {}
+            PortKind::Embedded { socket, design } => {
+                put("socket", json!(socket));
+                put("locking", json!(design.locking.name()));
+                put("maptrack", json!(design.maptrack.name()));
+                put("flush", json!(design.flush.name()));
+                put("copying", json!(design.copying.name()));
+            }
         }
         match &self.vlan {
             Vlan::None => {}
@@ -213,6 +229,7 @@ fn kind(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Res
             xen(fields, &value, there)?;
             Ok(PortKind::Xen)
         }
+        "embedded" => embedded(fields, there, control),
         _ => Err(fields.wrong("kind", &value, format_args!("{value} is not a kind of port; give {RIGHT_KIND}"))),
     }
 }
@@ -233,6 +250,30 @@ fn xen(fields: &mut Fields, value: &Value, there: &[(&PortSpec, &str)]) -> Resul
     }
 }
 
+fn embedded(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Result<PortKind, ConfigError> {
+    let socket = socket(fields, there, control)?;
+    foreign(fields, "mode", "vhost-user")?;
+    foreign(fields, "device", "tap")?;
+    if let Some(value) = fields.take("mac") {
+        return Err(fields.wrong("mac", &value, "each guest has its own; leave it out"));
+    }
+    let design = Design {
+        locking: named(fields, "locking")?,
+        maptrack: named(fields, "maptrack")?,
+        flush: named(fields, "flush")?,
+        copying: named(fields, "copying")?,
+    };
+    Ok(PortKind::Embedded { socket, design })
+}
+
+/// Reads which of several there is to be; without a word about it, the usual one.
+fn named<T: Named + Default>(fields: &mut Fields, key: &'static str) -> Result<T, ConfigError> {
+    let names: Vec<String> = T::ALL.iter().map(|(name, _)| format!("{name:?}")).collect();
+    let right = names.join(" or ");
+    let Some((name, value)) = fields.text(key, &right)? else { return Ok(T::default()) };
+    T::of(&name).ok_or_else(|| fields.wrong(key, &value, format_args!("{value} is not known; give {right}")))
+}
+
 /// Refuses a key that belongs to ports of another kind.
 fn foreign(fields: &mut Fields, key: &'static str, kind: &str) -> Result<(), ConfigError> {
     match fields.take(key) {
@@ -243,16 +284,25 @@ fn foreign(fields: &mut Fields, key: &'static str, kind: &str) -> Result<(), Con
     }
 }
 
-fn vhost_user(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Result<PortKind, ConfigError> {
+/// A socket that nobody else has.
+fn socket(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Result<PathBuf, ConfigError> {
     let (text, value) = fields.text("socket", RIGHT_SOCKET)?.ok_or_else(|| fields.missing("socket", RIGHT_SOCKET))?;
     let socket = socket_path(fields, &text, &value)?;
     if socket == control {
         return Err(taken(fields, "socket", &value, "control.socket", "path"));
     }
-    let same = |port: &PortSpec| matches!(&port.kind, PortKind::VhostUser { socket: other, .. } if *other == socket);
-    if let Some((_, place)) = there.iter().find(|(port, _)| same(port)) {
-        return Err(taken(fields, "socket", &value, place, "path"));
+    let same = |port: &PortSpec| match &port.kind {
+        PortKind::VhostUser { socket: other, .. } | PortKind::Embedded { socket: other, .. } => *other == socket,
+        PortKind::Tap { .. } | PortKind::Xen => false,
+    };
+    match there.iter().find(|(port, _)| same(port)) {
+        Some((_, place)) => Err(taken(fields, "socket", &value, place, "path")),
+        None => Ok(socket),
     }
+}
+
+fn vhost_user(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Result<PortKind, ConfigError> {
+    let socket = socket(fields, there, control)?;
     let mode = match fields.text("mode", RIGHT_MODE)? {
         None => Mode::Server,
         Some((mode, _)) if mode == Mode::Server.name() => Mode::Server,

@@ -204,7 +204,7 @@ fn ports_that_lack_something() {
     let port = |body: &str| format!("\n\n[[port]]\n{body}");
     let cases = [
         ("kind = \"tap\"", r#"3: port[0].name: missing; give 1 to 32 letters, digits, "_", "." or "-""#),
-        ("name = \"a\"", r#"3: port[0].kind: missing; give "vhost-user", "tap" or "xen""#),
+        ("name = \"a\"", r#"3: port[0].kind: missing; give "vhost-user", "tap", "xen" or "embedded""#),
         (
             "name = \"a\"\nkind = \"vhost-user\"",
             r#"3: port[0].socket: missing; give the path of a socket, like "/run/ringmain/vm.sock""#,
@@ -220,7 +220,7 @@ fn ports_that_lack_something() {
         ("name = \"-a\"", r#"4: port[0].name: "-a" cannot be a name; give 1 to 32 letters, digits, "_", "." or "-""#),
         (
             "name = \"a\"\nkind = \"vhost\"",
-            r#"5: port[0].kind: "vhost" is not a kind of port; give "vhost-user", "tap" or "xen""#,
+            r#"5: port[0].kind: "vhost" is not a kind of port; give "vhost-user", "tap", "xen" or "embedded""#,
         ),
         (
             "name = \"a\"\nkind = \"tap\"\ndevice = \"much-too-long-for-one\"",
@@ -376,4 +376,26 @@ fn the_vifs_of_a_domain_can_be_added_to_a_daemon() {
     assert_eq!(again(&[]), Ok(port.clone()));
     let other = PortSpec { name: "other".into(), ..port };
     assert_eq!(again(&[other]).unwrap_err().to_string(), "kind: port \"other\" serves all vifs already");
+}
+
+#[test]
+fn processes_as_guests_have_one_port_for_all() {
+    use hypervisor::embedded::{Copying, Design, Locking};
+    let parse = |more: &str| {
+        let text = format!("[[port]]\nname = \"guests\"\nkind = \"embedded\"\n{more}");
+        Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
+    };
+    let socket = "socket = \"/run/guests.sock\"\n";
+    let port = parse(&format!("{socket}vlan = 5\nqueues = 4")).unwrap();
+    let kind = |design| PortKind::Embedded { socket: "/run/guests.sock".into(), design };
+    assert_eq!((&port.kind, port.queues), (&kind(Design::default()), Some(4)));
+    let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c")).unwrap();
+    assert_eq!(again, port);
+    let old = parse(&format!("{socket}locking = \"table\"\ncopying = \"release\"")).unwrap();
+    let design = Design { locking: Locking::Table, copying: Copying::Release, ..Design::default() };
+    assert_eq!(old.kind, kind(design));
+    let wrong = |more: &str| parse(more).unwrap_err().to_string();
+    assert!(wrong("").contains("port[0].socket: missing"));
+    assert!(wrong(&format!("{socket}mac = \"02:00:00:00:00:01\"")).contains("each guest has its own"));
+    assert!(wrong(&format!("{socket}flush = \"never\"")).contains("give \"always\" or \"batch\" or \"touched\""));
 }

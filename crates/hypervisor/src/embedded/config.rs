@@ -89,3 +89,38 @@ impl Design {
         })
     }
 }
+
+/// What has a name in configurations.
+pub trait Named: Sized + Copy + PartialEq + 'static {
+    /// All there are, with their names.
+    const ALL: &'static [(&'static str, Self)];
+
+    /// Its name.
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name)
+    }
+
+    /// The one of that name.
+    fn of(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(own, _)| *own == name).map(|(_, one)| *one)
+    }
+}
+
+impl Named for Locking {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("table", Locking::Table), ("entries", Locking::Entries), ("per-cpu", Locking::PerCpu)];
+}
+
+impl Named for Maptrack {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("single", Maptrack::Single), ("per-vcpu", Maptrack::PerVcpu), ("stealing", Maptrack::Stealing)];
+}
+
+impl Named for Flush {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("always", Flush::Always), ("batch", Flush::Batch), ("touched", Flush::Touched)];
+}
+
+impl Named for Copying {
+    const ALL: &'static [(&'static str, Self)] = &[("release", Copying::Release), ("keep", Copying::Keep)];
+}

@@ -1,0 +1,80 @@
+//! A guest's interface, where the guest is a process in a network namespace of its own: a TAP device whose frames somebody
+//! else carries, and what is needed of the namespace.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+
+use frame::Mac;
+use rustix::process::{getegid, geteuid};
+
+use crate::tap::TapError;
+use crate::tun;
+
+/// What an interface is to be like.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    /// Its name.
+    pub name: String,
+    /// Its queues, at least one.
+    pub queues: u16,
+    /// Its address.
+    pub mac: Mac,
+    /// Its MTU, if it is to be set.
+    pub mtu: Option<u16>,
+    /// Longest frame that is to be segmented by others, in bytes.
+    pub longest: u32,
+    /// An IPv4 address, and how many of its bits are the network's.
+    pub address: Option<(Ipv4Addr, u8)>,
+}
+
+impl Inside {
+    /// Makes the interface, in the network namespace of the calling thread, and sets it up. Its queues: each read gives a
+    /// frame behind a virtio-net header, and takes one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn open(&self) -> Result<Vec<OwnedFd>, TapError> {
+        let name = tun::if_name(&self.name).ok_or_else(|| TapError::Name(self.name.clone()))?;
+        let failed = |error| TapError::Open { name: self.name.clone(), error };
+        let unset = |what| move |error| TapError::Set { name: self.name.clone(), what, error };
+        let mut queues = Vec::new();
+        for _ in 0..self.queues.max(1) {
+            let queue = tun::open_queue(name).map_err(failed)?;
+            tun::set_plain_offloads(&queue).map_err(unset("offloads"))?;
+            queues.push(queue);
+        }
+        tun::set_mac(name, self.mac).map_err(unset("the address"))?;
+        tun::set_longest(name, self.longest).map_err(unset("the longest segment"))?;
+        if let Some(mtu) = self.mtu {
+            tun::set_mtu(name, mtu).map_err(unset("the MTU"))?;
+        }
+        if let Some((address, bits)) = self.address {
+            tun::set_address(name, address, bits).map_err(unset("the IP address"))?;
+        }
+        tun::set_up(name).map_err(unset("the state"))?;
+        Ok(queues)
+    }
+}
+
+/// Moves the process into a network namespace of its own, whose loopback interface is up; an ordinary user becomes its
+/// own root for that, in a user namespace. The process must have no other thread.
+///
+/// # Errors
+/// When the kernel refuses: most often because user namespaces are not for everybody.
+pub fn enter_own_namespace() -> io::Result<()> {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    if user == 0 {
+        tun::unshare(libc::CLONE_NEWNET)?;
+    } else {
+        tun::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET)?;
+        // The kernel wants it so before an ordinary user may map groups.
+        std::fs::write("/proc/self/setgroups", "deny")?;
+        std::fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+        std::fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
+    }
+    match tun::if_name("lo") {
+        Some(lo) => tun::set_up(lo),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,187 @@
+//! The guest's interface as long as it lives: connected to a backend, again and again if need be.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use hypervisor::Domain;
+use hypervisor::embedded::client::{ConnectError, Line, Wish as Admission, become_guest};
+use netif::frontend::{Area, FrontError, Frontend, Queue, Wish};
+use netif::handshake::State;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use thiserror::Error;
+use tracing::{debug, warn};
+
+use crate::lane::Lane;
+use crate::vcpu::drive;
+
+/// How long a backend may take for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long to wait before the next attempt.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Why there is no connection, or not any more.
+#[derive(Debug, Error)]
+pub enum Lost {
+    /// The hypervisor does not take us.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The backend, or what is needed for it.
+    #[error(transparent)]
+    Front(#[from] FrontError),
+    /// Nothing left to make threads or descriptors of.
+    #[error(transparent)]
+    Os(#[from] io::Error),
+    /// The backend took too long, or closed.
+    #[error("the backend {0}")]
+    Backend(&'static str),
+    /// The hypervisor is gone.
+    #[error("the hypervisor is gone")]
+    Gone,
+}
+
+/// What an interface is made of.
+pub struct Interface {
+    /// Where the hypervisor is.
+    pub socket: PathBuf,
+    /// What it is told about us.
+    pub admission: Admission,
+    /// Queues of the device inside.
+    pub taps: Vec<OwnedFd>,
+    /// Threads that drive them.
+    pub vcpus: usize,
+    /// Readable at the end.
+    pub stop: OwnedFd,
+}
+
+impl Interface {
+    /// Keeps it connected until `stop`. How the first attempt goes is told through `first`; if that fails, it is the last.
+    pub fn keep(&self, first: &mpsc::Sender<Result<(), Lost>>) {
+        let mut told = false;
+        while !self.stopped(Duration::ZERO) {
+            let ready = || {
+                if !told {
+                    let _ = first.send(Ok(()));
+                }
+                told = true;
+            };
+            match self.live(ready) {
+                Ok(()) => return,
+                Err(lost) if !told => {
+                    let _ = first.send(Err(lost));
+                    return;
+                }
+                Err(lost) => warn!(%lost, "connecting again"),
+            }
+            self.stopped(PAUSE);
+        }
+    }
+
+    /// Whether the end comes within `time`.
+    fn stopped(&self, time: Duration) -> bool {
+        let timeout = Timespec::try_from(time).ok();
+        poll(&mut [PollFd::new(&self.stop, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ready| ready > 0)
+    }
+
+    /// One connection from beginning to end. `Ok`: it was to end.
+    fn live(&self, ready: impl FnOnce()) -> Result<(), Lost> {
+        let (guest, line) = become_guest(&self.socket, self.admission.clone())?;
+        let guest: Arc<dyn Domain> = Arc::new(guest);
+        let frontend = Frontend::find(Arc::clone(&guest), 0)?;
+        debug!(domain = %guest.id(), "admitted");
+        let mut ready = Some(ready);
+        loop {
+            if !frontend.wait(PATIENCE, |state| state == State::InitWait)? {
+                return Err(Lost::Backend("does not wait for us"));
+            }
+            let wish = Wish { queues: self.taps.len() as u16, control: false, ..Wish::default() };
+            let (queues, _) = frontend.connect(&wish, Area::new(0, guest.pages()))?;
+            if !frontend.wait(PATIENCE, |state| matches!(state, State::Connected | State::Closing | State::Closed))? {
+                return Err(Lost::Backend("does not connect"));
+            }
+            if let Some(ready) = ready.take() {
+                ready();
+            }
+            if self.carry(&frontend, &line, queues)? {
+                return Ok(());
+            }
+            // The backend has closed: as it wants.
+            frontend.set_state(State::Closed)?;
+            frontend.wait(PATIENCE, |state| state == State::Closed)?;
+            frontend.set_state(State::Initialising)?;
+        }
+    }
+
+    /// Carries frames as long as both ends are connected. True: it was to end.
+    fn carry(&self, frontend: &Frontend, line: &Line, queues: Vec<Queue>) -> Result<bool, Lost> {
+        let halt = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let vcpus = self.vcpus.clamp(1, queues.len().max(1));
+        let mut shares: Vec<Vec<Lane<'_>>> = (0..vcpus).map(|_| Vec::new()).collect();
+        for (n, (tap, queue)) in self.taps.iter().zip(queues).enumerate() {
+            if let Some(share) = shares.get_mut(n % vcpus) {
+                share.push(Lane::new(tap, queue));
+            }
+        }
+        std::thread::scope(|scope| {
+            let mut failed = Ok(());
+            let mut threads = Vec::new();
+            for (n, share) in shares.into_iter().enumerate() {
+                let thread = std::thread::Builder::new().name(format!("vcpu-{n}"));
+                let halt = &halt;
+                let run = move || {
+                    let outcome = drive(share, halt);
+                    // One that fails ends the others, too.
+                    let _ = rustix::io::write(halt, &1u64.to_ne_bytes());
+                    outcome
+                };
+                match thread.spawn_scoped(scope, run) {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => failed = Err(error),
+                }
+            }
+            let outcome = match failed {
+                Ok(()) => self.watch(frontend, line, &halt),
+                Err(error) => Err(error.into()),
+            };
+            let _ = rustix::io::write(&halt, &1u64.to_ne_bytes());
+            for thread in threads {
+                if let Ok(Err(error)) = thread.join() {
+                    return Err(error.into());
+                }
+            }
+            outcome
+        })
+    }
+
+    /// Waits until something ends. True: we; false: the backend, or a queue.
+    fn watch(&self, frontend: &Frontend, line: &Line, halt: &OwnedFd) -> Result<bool, Lost> {
+        loop {
+            let mut fds = [
+                PollFd::new(&self.stop, PollFlags::IN),
+                PollFd::from_borrowed_fd(line.end(), PollFlags::IN),
+                PollFd::new(halt, PollFlags::IN),
+                PollFd::from_borrowed_fd(frontend.changes().waker(), PollFlags::IN),
+            ];
+            let _ = poll(&mut fds, None);
+            let [stop, gone, halted, changed] = fds.map(|fd| !fd.revents().is_empty());
+            if stop {
+                return Ok(true);
+            }
+            if gone {
+                return Err(Lost::Gone);
+            }
+            if halted {
+                return Ok(false);
+            }
+            if changed {
+                frontend.changes().take();
+                if frontend.peer()? != State::Connected {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}

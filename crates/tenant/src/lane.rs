@@ -1,0 +1,125 @@
+//! One queue: between a queue of the TAP device and one of the frontend.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use frame::{GsoKind, HEAD_LEN, Head, L4, Offload, VNET_LEN, vnet};
+use netif::frontend::{Frame, FrontError, Queue, Sender};
+use netif::slots::{self, Meta};
+use ring::Gather;
+
+/// Frames that are carried in one direction before the other has its turn.
+const TURN: usize = 64;
+
+/// A queue.
+pub struct Lane<'a> {
+    tap: &'a OwnedFd,
+    queue: Queue,
+    gather: Gather,
+    frame: Frame,
+    /// The kernel may have frames for which there is no room.
+    blocked: bool,
+}
+
+impl<'a> Lane<'a> {
+    /// Between this queue of the device and that of the frontend.
+    pub fn new(tap: &'a OwnedFd, queue: Queue) -> Self {
+        Lane { tap, queue, gather: Gather::new(1), frame: Frame::default(), blocked: false }
+    }
+
+    /// Carries what the kernel sends, as much as one turn has. Whether there was anything.
+    pub fn send(&mut self) -> Result<bool, FrontError> {
+        let tx = &mut self.queue.tx;
+        tx.collect()?;
+        self.blocked = false;
+        let mut count = 0;
+        while count < TURN {
+            let Some(place) = tx.place() else {
+                self.blocked = true;
+                break;
+            };
+            let mut header = [0; VNET_LEN];
+            let room = Sender::LONGEST + 1;
+            let got = match tx.memory().readv_from_fd(self.tap.as_fd(), &mut header, place, room) {
+                Ok(got) => got.saturating_sub(VNET_LEN),
+                // Nothing there, or the interface is down.
+                Err(_) => break,
+            };
+            count += 1;
+            let mut head = [0; HEAD_LEN];
+            let head = &mut head[..got.min(HEAD_LEN)];
+            tx.memory().read(place, head)?;
+            if let Some(meta) = outgoing(&header, head, got) {
+                tx.send(got, meta)?;
+            }
+        }
+        tx.flush()?;
+        Ok(count > 0)
+    }
+
+    /// Carries what the backend delivered, as much as one turn has. Whether there was anything.
+    pub fn receive(&mut self) -> Result<bool, FrontError> {
+        let mut count = 0;
+        while count < TURN && self.queue.rx.next(&mut self.frame)? {
+            count += 1;
+            // A frame that the kernel does not take is lost, as on any other link.
+            let _ = self.deliver();
+        }
+        self.queue.rx.post()?;
+        Ok(count > 0)
+    }
+
+    fn deliver(&mut self) -> io::Result<usize> {
+        let Frame { pieces, len, meta, validated } = &self.frame;
+        self.gather.clear();
+        let chain = self.gather.push_ranges(self.queue.rx.memory(), pieces.iter().copied());
+        let body = self.gather.body(chain.map_err(io::Error::other)?);
+        if *meta == Meta::default() {
+            let header = vnet::encode(&Offload { valid: *validated, ..Offload::default() }, 0);
+            return body.write_to(self.tap.as_fd(), &[&header]);
+        }
+        let mut head = Head::new();
+        head.fill(|room| body.read(room));
+        let headers = frame::parse(head.as_slice()).ok_or(io::ErrorKind::InvalidData)?;
+        let offload = slots::offload(*meta, &mut head, &headers, *len).map_err(io::Error::other)?;
+        let header = vnet::encode(&offload, headers.end.into());
+        let rest = body.slice(head.as_slice().len() as u32, *len);
+        rest.write_to(self.tap.as_fd(), &[&header, head.as_slice()])
+    }
+
+    /// Before sleeping: asks to be woken, and looks once more. Whether there is anything now.
+    pub fn arm(&mut self) -> Result<bool, FrontError> {
+        let Queue { tx, rx, .. } = &mut self.queue;
+        // First the channels, so that a signal that comes while the rings are looked at is not lost.
+        rx.channel().take();
+        tx.channel().take();
+        let answers = self.blocked && tx.arm()?;
+        Ok(rx.arm()? || answers)
+    }
+
+    /// What wakes it.
+    pub fn wakers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let Queue { tx, rx, .. } = &self.queue;
+        // While there is no room, the kernel's frames are no reason to wake.
+        let tap = if self.blocked { tx.channel().waker() } else { self.tap.as_fd() };
+        [rx.channel().waker(), tap].into_iter()
+    }
+}
+
+/// What is left to be done to a frame of `len` bytes that the kernel sends, as a slot says it. `None`: it can't.
+fn outgoing(header: &[u8; VNET_LEN], head: &[u8], len: usize) -> Option<Meta> {
+    // Most have nothing left to be done.
+    if header[0] == 0 && header[1] == 0 {
+        return Some(Meta::default());
+    }
+    let headers = frame::parse(head)?;
+    let offload = vnet::decode(header, &headers, len as u32).ok()?;
+    let known = matches!(headers.l4, L4::Tcp | L4::Udp);
+    let gso = match offload.gso {
+        None => None,
+        Some(gso) if gso.kind == GsoKind::TcpV4 => Some((slots::GSO_TCPV4, gso.size)),
+        Some(gso) if gso.kind == GsoKind::TcpV6 => Some((slots::GSO_TCPV6, gso.size)),
+        Some(_) => return None,
+    };
+    (known || offload.csum.is_none()).then_some(Meta { csum_blank: offload.csum.is_some(), gso })
+}

@@ -1,0 +1,39 @@
+//! The guest's program: a command, run to its end.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Runs a command, and waits for it. What the terminal sends goes to both; what others send to us is handed on.
+pub fn run(command: &[OsString]) -> io::Result<ExitStatus> {
+    let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
+    let handle = signals.handle();
+    let mut child = Command::new(program).args(args).spawn()?;
+    let pid = pid_of(&child);
+    let hand_on = std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in &mut signals {
+            // The terminal has sent the first two to the program, too.
+            let signal = match signal {
+                SIGTERM => Signal::TERM,
+                SIGHUP => Signal::HUP,
+                _ => continue,
+            };
+            if let Some(pid) = pid {
+                let _ = kill_process(pid, signal);
+            }
+        }
+    })?;
+    let status = child.wait();
+    handle.close();
+    let _ = hand_on.join();
+    status
+}
+
+fn pid_of(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}

@@ -1,0 +1,165 @@
+//! A guest from beginning to end.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::sync::mpsc;
+
+use frame::Mac;
+use hostlink::inside::{Inside, enter_own_namespace};
+use hostlink::tap::TapError;
+use hypervisor::embedded::Version;
+use hypervisor::embedded::client::{Wish as Admission, is_name};
+use netif::frontend::{Frontend, Sender};
+use rustix::event::{EventfdFlags, eventfd};
+use thiserror::Error;
+
+use crate::interface::{Interface, Lost};
+use crate::program;
+
+/// What a guest is to be like.
+#[derive(Clone, Debug)]
+pub struct GuestConfig {
+    /// Where the hypervisor is.
+    pub socket: PathBuf,
+    /// What it is called.
+    pub name: String,
+    /// Queues of its interface.
+    pub queues: u16,
+    /// Threads that drive them.
+    pub vcpus: u16,
+    /// The interface's name inside.
+    pub interface: String,
+    /// Its address; made of the guest's name if there is none.
+    pub mac: Option<Mac>,
+    /// Its IPv4 address, and how many of its bits are the network's.
+    pub address: Option<(Ipv4Addr, u8)>,
+    /// Its MTU, if it is to be set.
+    pub mtu: Option<u16>,
+    /// What runs in it.
+    pub command: Vec<OsString>,
+}
+
+/// Why there is no guest.
+#[derive(Debug, Error)]
+pub enum GuestError {
+    /// It can't be called that.
+    #[error("a guest can't be called {0:?}: 1 to 32 letters, digits, \"_\", \".\" or \"-\"")]
+    Name(String),
+    /// No namespace of its own.
+    #[error("no network namespace of its own: {error}{}", hint(.error))]
+    Namespace {
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// No interface.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// No connection.
+    #[error("{0}")]
+    Connect(String),
+    /// The program does not start.
+    #[error("{program}: {error}")]
+    Program {
+        /// Which.
+        program: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// Nothing left to make threads or descriptors of.
+    #[error(transparent)]
+    Os(#[from] io::Error),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; user namespaces are not for ordinary users here: run as root",
+        _ => "",
+    }
+}
+
+/// Runs a command as a guest. Its exit code, as a shell would tell it.
+///
+/// The process must have no other thread yet, and is in another network namespace afterwards.
+///
+/// # Errors
+/// See [`GuestError`].
+pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
+    if !is_name(&config.name) {
+        return Err(GuestError::Name(config.name.clone()));
+    }
+    let mac = config.mac.unwrap_or_else(|| address_of(&config.name));
+    enter_own_namespace().map_err(|error| GuestError::Namespace { error })?;
+    let inside = Inside {
+        name: config.interface.clone(),
+        queues: config.queues,
+        mac,
+        mtu: config.mtu,
+        longest: Sender::LONGEST as u32,
+        address: config.address,
+    };
+    let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+    let pages = Frontend::pages(config.queues.max(1));
+    let interface = Interface {
+        socket: config.socket.clone(),
+        admission: Admission { pages, version: Version::V1, mac: mac.0, name: config.name.clone() },
+        taps: inside.open()?,
+        vcpus: config.vcpus.into(),
+        stop,
+    };
+    std::thread::scope(|scope| {
+        let (told, first) = mpsc::channel();
+        let keeper = std::thread::Builder::new().name("interface".into());
+        let kept = &interface;
+        keeper.spawn_scoped(scope, move || kept.keep(&told))?;
+        let outcome = match first.recv() {
+            Ok(Ok(())) => execute(config),
+            Ok(Err(lost)) => Err(GuestError::Connect(described(&config.socket, &lost))),
+            Err(_) => Err(GuestError::Connect("the interface's thread is gone".into())),
+        };
+        let _ = rustix::io::write(&interface.stop, &1u64.to_ne_bytes());
+        outcome
+    })
+}
+
+fn described(socket: &std::path::Path, lost: &Lost) -> String {
+    match lost {
+        Lost::Connect(error) => error.to_string(),
+        lost => format!("{}: {lost}", socket.display()),
+    }
+}
+
+fn execute(config: &GuestConfig) -> Result<u8, GuestError> {
+    let status = program::run(&config.command).map_err(|error| {
+        let program = config.command.first().map(|program| program.to_string_lossy().into_owned());
+        GuestError::Program { program: program.unwrap_or_default(), error }
+    })?;
+    Ok(match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128 + signal as u8,
+        (None, None) => 1,
+    })
+}
+
+/// A locally administered address, the same each time for one name.
+fn address_of(name: &str) -> Mac {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let [a, b, c, d, e, ..] = hash.to_le_bytes();
+    Mac([2, a, b, c, d, e])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_their_names_own() {
+        assert_eq!(address_of("a"), address_of("a"));
+        assert_ne!(address_of("a"), address_of("b"));
+        assert!(!address_of("guest").is_multicast());
+    }
+}

@@ -1,0 +1,37 @@
+//! A virtual CPU of the guest: a thread that drives some of its queues.
+
+use std::os::fd::OwnedFd;
+
+use netif::frontend::FrontError;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::lane::Lane;
+
+/// Drives queues until `stop` is readable.
+pub fn drive(mut lanes: Vec<Lane<'_>>, stop: &OwnedFd) -> Result<(), FrontError> {
+    loop {
+        let mut busy = false;
+        for lane in &mut lanes {
+            busy |= lane.send()?;
+            busy |= lane.receive()?;
+        }
+        if !busy {
+            for lane in &mut lanes {
+                busy |= lane.arm()?;
+            }
+        }
+        if !busy && !wait(&lanes, stop) {
+            return Ok(());
+        }
+    }
+}
+
+/// Sleeps until a queue has something to do. False: the end.
+fn wait(lanes: &[Lane<'_>], stop: &OwnedFd) -> bool {
+    let wakers = lanes.iter().flat_map(Lane::wakers);
+    let mut fds: Vec<PollFd<'_>> = wakers.map(|waker| PollFd::from_borrowed_fd(waker, PollFlags::IN)).collect();
+    fds.push(PollFd::new(stop, PollFlags::IN));
+    // An interrupted wait is one that found nothing.
+    let _ = poll(&mut fds, None);
+    fds.last().is_some_and(|stop| stop.revents().is_empty())
+}
