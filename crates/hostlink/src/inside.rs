@@ -4,9 +4,11 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use frame::Mac;
-use rustix::process::{getegid, geteuid};
+use rustix::process::{Signal, getegid, geteuid, set_parent_process_death_signal};
 
 use crate::tap::TapError;
 use crate::tun;
@@ -77,4 +79,11 @@ pub fn enter_own_namespace() -> io::Result<()> {
         Some(lo) => tun::set_up(lo),
         None => Ok(()),
     }
+}
+
+/// Has what `command` starts killed when the calling thread ends, however that comes about.
+pub fn end_with_us(command: &mut Command) {
+    let ask = || set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from);
+    // SAFETY: what runs between fork and exec is one system call.
+    unsafe { command.pre_exec(ask) };
 }

@@ -26,7 +26,9 @@ fn attach(host: &Host, id: u16) -> (Guest, Frontend) {
     let guest = host.machine.guest(DomId(id), Frontend::pages(4)).unwrap();
     let backend_keys = &[("script", "vif-ringmain"), ("hotplug-status", "connected")];
     let (frontend, backend) = (DomId(id), DomId(0));
-    host.machine.attach(&Device { class: "vif", handle: 0, frontend, backend, frontend_keys: &[], backend_keys }).unwrap();
+    host.machine
+        .attach(&Device { class: "vif", handle: 0, frontend, backend, frontend_keys: &[], backend_keys })
+        .unwrap();
     let domain: Arc<dyn Domain> = guest.domain().clone();
     let frontend = Frontend::find(domain, 0).unwrap();
     (guest, frontend)
@@ -115,7 +117,12 @@ fn talk(a: &mut Station, b: &mut Station) {
 fn frames_go_both_ways_on_every_design() {
     let designs = [
         Design::OLD,
-        Design { locking: Locking::Entries, maptrack: Maptrack::PerVcpu, flush: Flush::Batch, copying: Copying::Release },
+        Design {
+            locking: Locking::Entries,
+            maptrack: Maptrack::PerVcpu,
+            flush: Flush::Batch,
+            copying: Copying::Release,
+        },
         Design::default(),
     ];
     for design in designs {

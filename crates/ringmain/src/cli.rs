@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -32,6 +34,8 @@ pub enum Command {
     Stats(Stats),
     /// Show which addresses live on which ports
     Mac(Json),
+    /// Run a command as a guest: in a network namespace of its own, behind a paravirtual interface of the daemon
+    Guest(Guest),
     /// Generate traffic against any vhost-user back-end, check every frame, and measure
     Load(Box<lab::load::Args>),
     /// Boot two guests, under QEMU or on Xen, send between them with 1, 2 and 4 queues, and report
@@ -57,6 +61,51 @@ pub struct Serve {
     /// What to log, to standard error: error, warn, info, debug, trace, or filters such as info,control=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
+}
+
+/// `ringmain guest`.
+#[derive(Debug, Args)]
+pub struct Guest {
+    /// What the guest is called: its port is named after it
+    #[arg(long, short, value_name = "NAME")]
+    pub name: String,
+    /// Queues of its interface, at most as many as the port allows
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub queues: u16,
+    /// Threads that drive the queues [default: one for each]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub vcpus: Option<u16>,
+    /// An IPv4 address and the length of its network's prefix, like 10.0.0.1/24
+    #[arg(long, short, value_name = "ADDRESS/BITS", value_parser = prefix)]
+    pub address: Option<(Ipv4Addr, u8)>,
+    /// Hardware address of its interface [default: made of its name]
+    #[arg(long, value_name = "ADDRESS", value_parser = mac)]
+    pub mac: Option<[u8; 6]>,
+    /// Longest IP packet, in bytes
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65000))]
+    pub mtu: Option<u16>,
+    /// The interface's name inside
+    #[arg(long, value_name = "NAME", default_value = "eth0")]
+    pub interface: String,
+    /// Where guests come from [default: what the daemon says]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// What to run [default: a shell]
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+fn prefix(text: &str) -> Result<(Ipv4Addr, u8), String> {
+    let (address, bits) = text.split_once('/').unwrap_or((text, "24"));
+    let address = address.parse().map_err(|_| format!("{address:?} is not an IPv4 address"))?;
+    let bits = bits.parse().ok().filter(|bits| (1..=32).contains(bits));
+    Ok((address, bits.ok_or("the prefix has 1 to 32 bits")?))
+}
+
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    let mac: Option<[u8; 6]> = bytes.and_then(|bytes| bytes.try_into().ok());
+    mac.filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]).ok_or_else(|| "not the address of one station".into())
 }
 
 /// `ringmain port ...`.
@@ -85,10 +134,10 @@ pub enum Port {
 pub struct Add {
     /// Name of the port
     pub name: String,
-    /// vhost-user (a guest), tap (the host) or xen (all vifs) [default: tap with --device, else vhost-user]
+    /// vhost-user (a guest), tap (the host), xen (all vifs) or embedded (processes as guests) [default: tap with --device, else vhost-user]
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
-    /// vhost-user: path of the socket
+    /// vhost-user, embedded: path of the socket
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
     /// vhost-user: server (Ringmain listens; the default) or client (Ringmain connects, and keeps trying)
@@ -167,6 +216,15 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!(prefix("10.0.0.1/8"), Ok((Ipv4Addr::new(10, 0, 0, 1), 8)));
+        assert_eq!(prefix("10.0.0.1"), Ok((Ipv4Addr::new(10, 0, 0, 1), 24)));
+        assert!(prefix("10.0.0/8").is_err() && prefix("10.0.0.1/33").is_err());
+        assert_eq!(mac("02:00:00:00:00:fe"), Ok([2, 0, 0, 0, 0, 0xfe]));
+        assert!(mac("01:00:00:00:00:fe").is_err() && mac("02:00").is_err());
     }
 
     #[test]

@@ -34,6 +34,14 @@ pub enum Failure {
     /// There is no such port.
     #[error("there is no port {0:?}; `ringmain port list` shows those that are there")]
     NoPort(String),
+    /// The daemon takes no processes as guests.
+    #[error(
+        "the daemon takes no guests: give it a port of kind \"embedded\" (ringmain port add guests --kind embedded --socket PATH)"
+    )]
+    NoGuests,
+    /// There is no guest.
+    #[error(transparent)]
+    Guest(#[from] tenant::GuestError),
     /// The generator could not measure.
     #[error(transparent)]
     Load(#[from] lab::load::Error),
@@ -69,6 +77,8 @@ impl Failure {
             // As a shell says it of a command that a signal ended.
             Failure::Demo(error) if error.is_interrupt() => ExitCode::from(130),
             Failure::Bench(error) if error.is_interrupt() => ExitCode::from(130),
+            // As a shell says it of a command that it can't start.
+            Failure::Guest(tenant::GuestError::Program { .. }) => ExitCode::from(127),
             _ => ExitCode::from(1),
         }
     }

@@ -6,6 +6,7 @@ mod ask;
 mod cli;
 mod experiment;
 mod failure;
+mod guest;
 mod man;
 mod rates;
 mod serve;
@@ -23,7 +24,7 @@ use failure::Failure;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             eprintln!("ringmain: {failure}");
             failure.code()
@@ -31,8 +32,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
+        Command::Guest(guest) => return Ok(ExitCode::from(guest::run(&cli.control, guest)?)),
         Command::Serve(args) => serve::run(&args),
         Command::Port(port) => ask::port(&cli.control, port),
         Command::Stats(args) => ask::stats(&cli.control, &args),
@@ -42,7 +44,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Bench(args) => experiment::bench(&args),
         Command::BenchXen(args) => experiment::bench_xen(&args),
         Command::Man => print(&man::page()?),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes to standard output. A reader that has gone away, as `head` does, is no failure.

@@ -4,16 +4,20 @@ use std::ffi::OsString;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
 
+use hostlink::inside::end_with_us;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Runs a command, and waits for it. What the terminal sends goes to both; what others send to us is handed on.
+/// Runs a command from the calling thread, and waits for it. What the terminal sends goes to both; what others send to us is handed on.
 pub fn run(command: &[OsString]) -> io::Result<ExitStatus> {
     let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
     let handle = signals.handle();
-    let mut child = Command::new(program).args(args).spawn()?;
+    let mut command = Command::new(program);
+    // Whatever becomes of us, nobody is left behind in a network that is dead.
+    end_with_us(command.args(args));
+    let mut child = command.spawn()?;
     let pid = pid_of(&child);
     let hand_on = std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in &mut signals {

@@ -145,9 +145,9 @@ fn execute(config: &GuestConfig) -> Result<u8, GuestError> {
 
 /// A locally administered address, the same each time for one name.
 fn address_of(name: &str) -> Mac {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     let [a, b, c, d, e, ..] = hash.to_le_bytes();
     Mac([2, a, b, c, d, e])
 }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use hypervisor::store::Changes;
 use hypervisor::{Channel, DomId, Domain, Nodes, RemotePort, StoreError, Watch};
 
+use super::FrontError;
 use super::mailbox::Caller;
 use super::pages::Area;
 use super::receiver::Receiver;
 use super::sender::Sender;
-use super::FrontError;
 use crate::handshake::State;
 
 /// What a frontend wants to be like.

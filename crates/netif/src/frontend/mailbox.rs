@@ -82,7 +82,8 @@ impl Caller {
     pub fn spread(&mut self, queues: u16, key: &[u8]) -> Result<(), FrontError> {
         let table: Vec<u8> = (0..u32::from(queues)).flat_map(u32::to_le_bytes).collect();
         let reference = self.page.reference(0).0;
-        let must = |(status, _)| if status == 0 { Ok(()) } else { Err(FrontError::Backend("refuses a control message")) };
+        let must =
+            |(status, _)| if status == 0 { Ok(()) } else { Err(FrontError::Backend("refuses a control message")) };
         must(self.ask(message::SET_HASH_ALGORITHM, [1, 0, 0])?)?;
         self.memory.write(self.page.addr(0), key)?;
         must(self.ask(message::SET_HASH_KEY, [reference, key.len() as u32, 0])?)?;
