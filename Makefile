@@ -15,10 +15,13 @@ build: ## the ringmain command
 	@scripts/deps build
 	$(CARGO) build --release --locked
 
+# What the demonstration's guests are: qemu or embedded.
+GUESTS ?= qemu
+
 demo: ## two guests, eight streams, 1, 2 and 4 queues: a table and a report
-	@scripts/deps
+	@scripts/deps $(if $(filter embedded,$(GUESTS)),build embedded)
 	$(CARGO) build --release --locked
-	$(RINGMAIN) demo $(ARGS)
+	$(RINGMAIN) demo --guests $(GUESTS) $(ARGS)
 
 demo-xen: ## the same on a real Xen host, which runs under QEMU
 	@scripts/deps build xen

@@ -10,4 +10,5 @@ pub mod load;
 pub mod page;
 pub mod plot;
 pub mod progress;
+pub mod tenant;
 pub mod xen;

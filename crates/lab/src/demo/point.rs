@@ -1,6 +1,6 @@
 //! One measurement: eight streams for some seconds with a given number of queues.
 
-use super::site::{QueueCount, Site};
+use super::site::{Counts, QueueCount, Site};
 use super::{ADDRESSES, Args, DemoError, PATIENCE};
 use crate::cpu::Moment;
 use crate::guest::{GuestError, Shell};
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 /// How long the streams run before counting begins.
-const WARM_UP: Duration = Duration::from_millis(1500);
+pub(super) const WARM_UP: Duration = Duration::from_millis(1500);
 /// CPUs that other processes may use before a point is marked.
 const DISTURBED: f64 = 0.1;
 
@@ -32,7 +32,35 @@ pub(super) struct Point {
     pub(super) others: f64,
 }
 
+/// What was seen while the streams ran.
+pub(super) struct Sample {
+    /// CPUs that the daemon used, if there is one.
+    pub(super) daemon: Option<f64>,
+    /// CPUs that processes used which are no part of this.
+    pub(super) others: f64,
+    /// What was counted meanwhile.
+    pub(super) counts: Counts,
+}
+
 impl Point {
+    /// The point with so many queues, when iperf has `said` this.
+    pub(super) fn new(queues: u16, said: String, sample: &Sample) -> Result<Point, DemoError> {
+        let Sample { daemon, others, counts } = sample;
+        let gbps = sum(&said).ok_or(DemoError::NoSum(said))?;
+        let interrupts: u64 = counts.all().map(|queue| queue.rx_interrupts).sum();
+        let frames: u64 = counts.all().map(|queue| queue.rx_frames).sum();
+        let in_use = usize::from(queues);
+        Ok(Point {
+            queues,
+            gbps,
+            daemon: *daemon,
+            frames_per_interrupt: daemon.map(|_| frames as f64 / interrupts.max(1) as f64),
+            sender: shares(&counts.sender, in_use, |queue| queue.tx_bytes),
+            receiver: shares(&counts.receiver, in_use, |queue| queue.rx_bytes),
+            others: *others,
+        })
+    }
+
     pub(super) fn disturbed(&self) -> bool {
         self.others > DISTURBED
     }
@@ -69,21 +97,8 @@ pub(super) fn measure(args: &Args, site: &dyn Site, queues: u16, progress: &Prog
     let daemon = site.daemon()?.zip(used).map(|(now, then)| now.since(then));
     let counts = site.counts()?.since(&counts);
     let said = streams.wait(seconds + PATIENCE)?.text;
-    let gbps = sum(&said).ok_or(DemoError::NoSum(said))?;
-
-    let interrupts: u64 = counts.all().map(|queue| queue.rx_interrupts).sum();
-    let frames: u64 = counts.all().map(|queue| queue.rx_frames).sum();
-    let in_use = usize::from(queues);
-    let point = Point {
-        queues,
-        gbps,
-        daemon,
-        frames_per_interrupt: daemon.map(|_| frames as f64 / interrupts.max(1) as f64),
-        sender: shares(&counts.sender, in_use, |queue| queue.tx_bytes),
-        receiver: shares(&counts.receiver, in_use, |queue| queue.rx_bytes),
-        others,
-    };
-    stage.done(&format!("{gbps:.2} Gb/s"));
+    let point = Point::new(queues, said, &Sample { daemon, others, counts })?;
+    stage.done(&format!("{:.2} Gb/s", point.gbps));
     Ok(point)
 }
 

@@ -47,15 +47,17 @@ fn paragraph(body: &mut String, text: &str) {
 }
 
 fn summary(args: &Args, kind: Kind, results: &[Series]) -> String {
-    let (place, how) = match kind {
-        Kind::Qemu(_) => ("", "with ethtool -L"),
-        Kind::Xen => (" on Xen", "by binding their network driver anew"),
+    let (what, how) = match kind {
+        Kind::Qemu(_) => {
+            ("stock Linux guests", "The number of queue pairs was changed with ethtool -L while both guests ran.")
+        }
+        Kind::Xen => (
+            "stock Linux guests on Xen",
+            "The number of queue pairs was changed by binding their network driver anew while both guests ran.",
+        ),
+        Kind::Embedded => ("processes as guests", "For each number of queue pairs both came anew."),
     };
-    let mut text = format!(
-        "Two stock Linux guests{place}, {} TCP streams from one to the other. The number of queue pairs was changed {how} \
-         while both guests ran.",
-        args.streams
-    );
+    let mut text = format!("Two {what}, {} TCP streams from one to the other. {how}", args.streams);
     for series in results {
         let best = series.points.iter().max_by(|a, b| a.gbps.total_cmp(&b.gbps));
         if let Some(best) = best {
@@ -120,7 +122,10 @@ fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
             format!("{cpus} CPUs,{}", processor.trim_start_matches([' ', '\t', ':']).trim_end()).replace(",", ", "),
         ),
         ("Host's kernel", first_line(Command::new("uname").arg("-sr"))),
-        ("QEMU", first_line(Command::new("qemu-system-x86_64").arg("--version"))),
+        match kind {
+            Kind::Qemu(_) | Kind::Xen => ("QEMU", first_line(Command::new("qemu-system-x86_64").arg("--version"))),
+            Kind::Embedded => ("Hypervisor", "the daemon's own".into()),
+        },
         (
             "Guests",
             match kind {
@@ -136,6 +141,10 @@ fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
                      all of it on software emulation: far slower than in real life, and every hypercall dear",
                     args.cpus
                 ),
+                Kind::Embedded => format!(
+                    "processes in network namespaces of their own, a multi-queue TAP inside, driven by up to {} threads",
+                    args.cpus
+                ),
             },
         ),
         (
@@ -146,7 +155,7 @@ fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
         (
             "Daemon CPU",
             match kind {
-                Kind::Qemu(_) => "100 % is one CPU, wholly".into(),
+                Kind::Qemu(_) | Kind::Embedded => "100 % is one CPU, wholly".into(),
                 Kind::Xen => "100 % is one of dom0's virtual CPUs, wholly".into(),
             },
         ),
@@ -157,7 +166,11 @@ fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
                 .iter()
                 .map(|over| match over {
                     Over::Ringmain => {
-                        let ports = if kind == Kind::Xen { "Xen vifs" } else { "vhost-user" };
+                        let ports = match kind {
+                            Kind::Qemu(_) => "vhost-user",
+                            Kind::Xen => "Xen vifs",
+                            Kind::Embedded => "Xen rings and grants",
+                        };
                         format!("Ringmain {}, {ports}", env!("CARGO_PKG_VERSION"))
                     }
                     Over::Bridge => "Linux bridge, multi-queue TAP".into(),

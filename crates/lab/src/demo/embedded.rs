@@ -1,0 +1,77 @@
+//! The demonstration without virtual machines: both guests are processes, in network namespaces of their own, behind
+//! paravirtual interfaces of the daemon's embedded hypervisor.
+
+use super::point::{self, Point, Sample};
+use super::site::{Counts, queues};
+use super::{ADDRESSES, Args, DemoError, PATIENCE, QUEUES};
+use crate::cpu::Moment;
+use crate::daemon::Daemon;
+use crate::guest::GuestError;
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::tenant::{Tenant, TenantSpec};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const NAMES: [&str; 2] = ["sender", "receiver"];
+
+/// Starts a daemon, and measures with each number of queues; a guest has as many as it came with, so each time new ones
+/// come.
+pub(super) fn measure(args: &Args, progress: &Progress) -> Result<Vec<Point>, DemoError> {
+    let stage = progress.stage("starting Ringmain");
+    let binary = super::this_command()?;
+    let daemon = Daemon::start(&binary, config, None)?;
+    stage.done("");
+    QUEUES.iter().map(|queues| one(args, &binary, &daemon, *queues, progress)).collect()
+}
+
+fn config(dir: &Path) -> String {
+    format!(
+        "[[port]]\nname = \"guests\"\nkind = \"embedded\"\nsocket = \"{}\"\nqueues = {}\n",
+        dir.join("guests.sock").display(),
+        super::MOST_QUEUES
+    )
+}
+
+fn one(args: &Args, binary: &Path, daemon: &Daemon, queues: u16, progress: &Progress) -> Result<Point, DemoError> {
+    let plural = if queues == 1 { "queue" } else { "queues" };
+    let stage = progress.stage(format!("{} streams over {queues} {plural}", args.streams));
+    let socket = daemon.dir().join("guests.sock");
+    let start = |n: usize, command: &[&str]| {
+        let (name, address) = (NAMES[n], ADDRESSES[n]);
+        let vcpus = args.cpus.min(queues);
+        Tenant::start(&TenantSpec { binary, socket: &socket, dir: daemon.dir(), name, address, queues, vcpus }, command)
+    };
+    let mut receiver = start(1, &["iperf", "-s"])?;
+    receiver.wait_for("Server listening", PATIENCE)?;
+    let total = point::WARM_UP + Duration::from_secs(args.seconds.into());
+    let time = format!("{:.1}", (total + point::WARM_UP).as_secs_f64());
+    let streams = args.streams.to_string();
+    let mut sender = start(0, &["iperf", "-c", ADDRESSES[1], "-P", &streams, "-t", &time, "-f", "m"])?;
+    sender.wait_for("Client connecting", PATIENCE)?;
+
+    let began = Instant::now();
+    let sleep_until = |goal: Duration| {
+        while began.elapsed() < goal && !interrupt::asked() {
+            stage.at(format!("{:.0} of {:.0} s", began.elapsed().as_secs_f64(), total.as_secs_f64()));
+            std::thread::sleep(Duration::from_millis(50).min(goal.saturating_sub(began.elapsed())));
+        }
+        if interrupt::asked() { Err(GuestError::Interrupted) } else { Ok(()) }
+    };
+    sleep_until(point::WARM_UP)?;
+    let pids: Vec<u32> = std::iter::once(daemon.id()).chain(sender.ids()).chain(receiver.ids()).collect();
+    let (cpu, counts) = (Moment::now(&pids), counts(daemon)?);
+    sleep_until(total)?;
+    let (cpu, counts) = (Moment::now(&pids).since(&cpu), self::counts(daemon)?.since(&counts));
+    let said = sender.end(PATIENCE)?;
+    let daemon = cpu.of.first().copied();
+    let point = Point::new(queues, said, &Sample { daemon, others: cpu.others, counts })?;
+    stage.done(&format!("{:.2} Gb/s", point.gbps));
+    Ok(point)
+}
+
+fn counts(daemon: &Daemon) -> Result<Counts, DemoError> {
+    let stats = daemon.stats()?;
+    let of = |name: &str| queues(stats.ports.iter().find(|port| port.name == format!("guests/{name}")));
+    Ok(Counts { sender: of(NAMES[0]), receiver: of(NAMES[1]) })
+}

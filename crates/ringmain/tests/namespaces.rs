@@ -1,0 +1,274 @@
+//! Processes as guests of a daemon, with the kernel's own TCP in them. Needs root, or user namespaces for everybody.
+//!
+//! What runs in the guests is this executable itself, in a part that a variable of its environment names.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PART: &str = "RINGMAIN_TEST_PART";
+const LONG: Duration = Duration::from_secs(60);
+const BLOCK: usize = 1 << 16;
+
+/// What runs in guests. As a test of its own it does nothing.
+#[test]
+fn part() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let words: Vec<&str> = part.split(' ').collect();
+    match words[..] {
+        ["serve", address] => serve(address),
+        ["send", address, streams, blocks] => send(address, streams.parse().unwrap(), blocks.parse().unwrap()),
+        ["flood", address] => flood(address),
+        ["wait"] => std::thread::sleep(LONG),
+        _ => panic!("{part}"),
+    }
+}
+
+/// Takes connections, and answers each with how many bytes came and their sum.
+fn serve(address: &str) {
+    let listener = TcpListener::bind((address, 7)).unwrap();
+    println!("ready");
+    for stream in listener.incoming() {
+        std::thread::spawn(move || {
+            let mut stream = stream.unwrap();
+            let (mut count, mut sum, mut bytes) = (0u64, 0u64, vec![0; BLOCK]);
+            while let Ok(got @ 1..) = stream.read(&mut bytes) {
+                for byte in &bytes[..got] {
+                    count += 1;
+                    sum = sum.wrapping_mul(31).wrapping_add(u64::from(*byte));
+                }
+            }
+            let _ = stream.write_all(format!("{count} {sum}").as_bytes());
+        });
+    }
+}
+
+fn dial(address: &str) -> TcpStream {
+    let until = Instant::now() + LONG;
+    loop {
+        match TcpStream::connect((address, 7)) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < until, "{address}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends so many blocks over each of so many streams, and compares sums.
+fn send(address: &str, streams: u64, blocks: u64) {
+    std::thread::scope(|scope| {
+        for stream in 0..streams {
+            scope.spawn(move || {
+                let mut to = dial(address);
+                let (mut sum, mut state) = (0u64, stream + 1);
+                for _ in 0..blocks {
+                    let next = |_| {
+                        state ^= state << 13;
+                        state ^= state >> 7;
+                        state ^= state << 17;
+                        state as u8
+                    };
+                    let block: Vec<u8> = (0..BLOCK).map(next).collect();
+                    sum = block.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+                    to.write_all(&block).unwrap();
+                }
+                to.shutdown(std::net::Shutdown::Write).unwrap();
+                let mut answer = String::new();
+                to.read_to_string(&mut answer).unwrap();
+                assert_eq!(answer, format!("{} {sum}", blocks * BLOCK as u64));
+            });
+        }
+    });
+    println!("sent");
+}
+
+fn flood(address: &str) {
+    let mut to = dial(address);
+    println!("ready");
+    while to.write_all(&[7; BLOCK]).is_ok() {}
+}
+
+/// A process that is killed when it goes.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Site {
+    dir: tempfile::TempDir,
+    daemon: Option<Kept>,
+}
+
+impl Site {
+    fn start() -> Site {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let config = format!(
+            "[workers]\ncount = 2\n[control]\nsocket = {:?}\n[[port]]\nname = \"guests\"\nkind = \"embedded\"\n\
+             socket = {:?}\nqueues = 4\n",
+            at("control.sock"),
+            at("guests.sock")
+        );
+        std::fs::write(dir.path().join("ringmain.toml"), config).unwrap();
+        let mut site = Site { dir, daemon: None };
+        site.serve();
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn serve(&mut self) {
+        self.daemon = None;
+        let log = std::fs::File::create(self.path("log")).unwrap();
+        let mut daemon = Command::new(env!("CARGO_BIN_EXE_ringmain"));
+        daemon.arg("serve").arg("--config").arg(self.path("ringmain.toml")).stderr(log);
+        self.daemon = Some(Kept(daemon.spawn().unwrap()));
+        wait(|| self.ask(&["port", "list"]).is_some());
+    }
+
+    /// What the daemon says, if it answers.
+    fn ask(&self, args: &[&str]) -> Option<String> {
+        let done = Command::new(env!("CARGO_BIN_EXE_ringmain"))
+            .arg("--control")
+            .arg(self.path("control.sock"))
+            .args(args)
+            .output()
+            .unwrap();
+        done.status.success().then(|| String::from_utf8(done.stdout).unwrap())
+    }
+
+    fn connected(&self, name: &str) -> bool {
+        let list = self.ask(&["port", "list"]).unwrap_or_default();
+        list.lines().any(|line| line.starts_with(&format!("guests/{name} ")) && line.contains("connected"))
+    }
+
+    fn guest(&self, name: &str, address: &str, queues: u32, part: &str) -> Kept {
+        let mut guest = Command::new(env!("CARGO_BIN_EXE_ringmain"));
+        guest.arg("--control").arg(self.path("control.sock")).args(["guest", "--name", name, "--address"]);
+        guest.arg(format!("{address}/16")).args(["--queues", &queues.to_string(), "--"]);
+        guest.arg(std::env::current_exe().unwrap()).args(["--exact", "part", "--nocapture"]);
+        Kept(guest.env(PART, part).stdout(Stdio::piped()).spawn().unwrap())
+    }
+}
+
+#[track_caller]
+fn wait(mut there: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !there() {
+        assert!(start.elapsed() < LONG, "waited in vain");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until a guest's part has said that it is ready.
+fn ready(guest: &mut Kept) {
+    let out = guest.0.stdout.as_mut().unwrap();
+    let (mut said, mut byte) = (String::new(), [0]);
+    while !said.contains("ready\n") {
+        assert_eq!(out.read(&mut byte).unwrap(), 1, "{said}");
+        said.push(byte[0].into());
+    }
+}
+
+fn succeeds(mut guest: Kept) {
+    assert!(guest.0.wait().unwrap().success());
+}
+
+#[test]
+#[ignore = "needs namespaces"]
+fn streams_between_guests_with_one_two_and_four_queues() {
+    let site = Site::start();
+    for queues in [1, 2, 4] {
+        let mut server = site.guest("server", "10.9.0.1", queues, "serve 10.9.0.1");
+        ready(&mut server);
+        assert!(site.connected("server"));
+        let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
+        assert!(shown.contains(&format!("{queues} in use, 4 at most")), "{shown}");
+        succeeds(site.guest("client", "10.9.0.2", queues, "send 10.9.0.1 8 64"));
+        drop(server);
+        wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
+    }
+}
+
+#[test]
+#[ignore = "needs namespaces"]
+fn a_guest_that_is_killed_under_traffic() {
+    let site = Site::start();
+    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
+    ready(&mut server);
+    for _ in 0..5 {
+        let mut evil = site.guest("evil", "10.9.0.3", 2, "flood 10.9.0.1");
+        ready(&mut evil);
+        let good = site.guest("good", "10.9.0.2", 1, "send 10.9.0.1 2 64");
+        wait(|| site.connected("good"));
+        let program = children(evil.0.id());
+        drop(evil);
+        succeeds(good);
+        wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/evil"));
+        wait(|| program.iter().all(|id| !Path::new(&format!("/proc/{id}/exe")).exists()));
+    }
+    assert!(site.connected("server"));
+}
+
+fn children(id: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    text.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+#[test]
+#[ignore = "needs namespaces"]
+fn forty_guests_at_once() {
+    let site = Site::start();
+    let mut server = site.guest("server", "10.9.0.1", 4, "serve 10.9.0.1");
+    ready(&mut server);
+    let guests: Vec<Kept> =
+        (1..=40).map(|n| site.guest(&format!("g{n}"), &format!("10.9.1.{n}"), 1, "send 10.9.0.1 1 16")).collect();
+    guests.into_iter().for_each(succeeds);
+}
+
+#[test]
+#[ignore = "needs namespaces"]
+fn guests_outlive_their_daemon() {
+    let mut site = Site::start();
+    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
+    ready(&mut server);
+    for _ in 0..2 {
+        succeeds(site.guest("client", "10.9.0.2", 2, "send 10.9.0.1 2 16"));
+        site.serve();
+        wait(|| site.connected("server"));
+    }
+    succeeds(site.guest("client", "10.9.0.2", 2, "send 10.9.0.1 2 16"));
+}
+
+#[test]
+#[ignore = "needs namespaces"]
+fn what_went_wrong_is_said() {
+    let site = Site::start();
+    let fails = |args: &[&str], code: i32, says: &str| {
+        let done = Command::new(env!("CARGO_BIN_EXE_ringmain"))
+            .arg("--control")
+            .arg(site.path("control.sock"))
+            .args([&["guest", "--name"], args].concat())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{said}");
+        assert!(said.contains(says), "{said}");
+    };
+    fails(&["a b", "--", "true"], 1, "a guest can't be called \"a b\"");
+    fails(&["a", "--", "/no/such/program"], 127, "/no/such/program");
+    fails(&["a", "--", "sh", "-c", "exit 7"], 7, "");
+    fails(&["a", "--", "sh", "-c", "kill -9 $$"], 137, "");
+    fails(&["a", "--socket", "/no/such/socket", "--", "true"], 1, "/no/such/socket");
+    let _other = site.guest("a", "10.9.0.1", 1, "wait");
+    wait(|| site.connected("a"));
+    fails(&["a", "--", "true"], 1, "a guest \"a\" is there already");
+}
