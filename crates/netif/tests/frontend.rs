@@ -95,20 +95,23 @@ impl Station {
 /// What is sent while a queue is just being taken into service may be lost, as on any wire: each sends until it is heard,
 /// and all that was sent has come.
 fn introduce(a: &mut Station, b: &mut Station) {
-    for (from, to, x, y) in [(&mut *a, &mut *b, 1, 2), (b, a, 2, 1)] {
-        let (mut sent, mut heard) = (0, 0);
-        wait(|| {
-            from.send(&frame(x, y, 40, sent));
-            sent += 1;
-            std::thread::sleep(Duration::from_millis(2));
-            heard = to.received().last().map_or(heard, |(_, bytes, _)| front::what(bytes) + 1);
-            heard > 0
-        });
-        wait(|| {
-            heard = to.received().last().map_or(heard, |(_, bytes, _)| front::what(bytes) + 1);
-            heard == sent
-        });
-    }
+    reach(a, b, (1, 2));
+    reach(b, a, (2, 1));
+}
+
+fn reach(from: &mut Station, to: &mut Station, (x, y): (u8, u8)) {
+    let (mut sent, mut heard) = (0, 0);
+    let mut listen = || {
+        heard = to.received().last().map_or(heard, |(_, bytes, _)| front::what(bytes) + 1);
+        heard
+    };
+    wait(|| {
+        from.send(&frame(x, y, 40, sent));
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(2));
+        listen() > 0
+    });
+    wait(|| listen() == sent);
 }
 
 /// Frames of all lengths, both ways; `a` has address 1, `b` has 2.

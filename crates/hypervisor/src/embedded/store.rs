@@ -1,6 +1,6 @@
 //! The store of a host, and its domains' connections to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -31,7 +31,12 @@ struct Watching {
     path: String,
     relative: bool,
     on_change: Arc<OnChange>,
+    /// Paths that it is about to be told of: once is enough, however often they change meanwhile.
+    pending: BTreeSet<String>,
 }
+
+/// Most paths that a watch is about to be told of. More of them are told as one change of what it watches.
+const PENDING: usize = 64;
 
 impl std::fmt::Debug for Watches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -49,6 +54,12 @@ impl Watching {
             false => return None,
         };
         change.shows_to(self.by).then(|| self.shown(path))
+    }
+
+    /// Notes that it is about to be told of `path`, or of all it watches if there is too much. `None`: it is already.
+    fn note(&mut self, path: String) -> Option<String> {
+        let path = if self.pending.len() < PENDING { path } else { self.shown(&self.path) };
+        self.pending.insert(path.clone()).then_some(path)
     }
 
     /// Relative, if the watch is.
@@ -91,10 +102,10 @@ impl Keeper {
     }
 
     fn fire(&self, changes: &[Change]) {
-        let watches = lock(&self.watches);
+        let mut watches = lock(&self.watches);
         for change in changes {
-            for (id, watching) in &watches.list {
-                if let Some(path) = watching.told(change) {
+            for (id, watching) in &mut watches.list {
+                if let Some(path) = watching.told(change).and_then(|path| watching.note(path)) {
                     // The teller lives as long as there is a sender.
                     let _ = self.events.send((*id, path));
                 }
@@ -113,7 +124,11 @@ impl Keeper {
 /// What the store's thread does: tells watches.
 fn tell(told: &Receiver<(u64, String)>, watches: &Mutex<Watches>) {
     for (id, path) in told {
-        let on_change = lock(watches).list.get(&id).map(|watching| watching.on_change.clone());
+        let on_change = lock(watches).list.get_mut(&id).map(|watching| {
+            // Before it is told: what changes from here on is another event.
+            watching.pending.remove(&path);
+            watching.on_change.clone()
+        });
         if let Some(on_change) = on_change {
             on_change(&path);
         }
@@ -154,6 +169,7 @@ impl Store for Of {
             path: whole,
             relative: !special && !path.starts_with('/'),
             on_change: on_change.into(),
+            pending: BTreeSet::new(),
         };
         let mut watches = lock(&keeper.watches);
         watches.last += 1;
