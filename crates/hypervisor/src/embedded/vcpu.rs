@@ -89,7 +89,9 @@ mod tests {
         let seen = seen.into_inner().unwrap();
         let own: Vec<_> = seen.iter().filter(|number| **number != SHARED).collect();
         assert_eq!(own.iter().collect::<HashSet<_>>().len(), own.len());
-        assert!(own.len() >= 100 - VCPUS / 2 - 36 && own.len() < VCPUS, "{} of their own", own.len());
-        assert_eq!(Vcpu::enter().number(), Vcpu::enter().number());
+        // Other tests run at the same time.
+        assert!((VCPUS / 2..VCPUS).contains(&own.len()), "{} of their own", own.len());
+        let first = Vcpu::enter().number();
+        assert_eq!(Vcpu::enter().number(), first);
     }
 }
