@@ -194,6 +194,7 @@ mod tests {
     use hypervisor::DomId;
     use netif::device::Key;
     use netif::settings::Settings;
+    use netif::status::VifStatus;
     use switch::PortRule;
 
     use super::*;
@@ -201,24 +202,25 @@ mod tests {
     #[test]
     fn a_vif_is_a_port_like_others() {
         let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
-        let mut status = VifStatus::new(Key { domain: DomId(5), handle: 1 });
-        let report = vif(&fabric, &status, 4);
+        let status = VifStatus::new(Key { domain: DomId(5), handle: 1 });
+        let mut one = Vif { name: status.key.to_string(), kind: "xen", peer: None, status };
+        let report = vif(&fabric, &one, 4);
         assert_eq!((report.name.as_str(), report.kind.as_str(), report.state), ("vif5.1", "xen", PortState::Listening));
         assert_eq!((report.device.as_deref(), report.queue_pairs), (Some("domain 5"), 4));
         let mac = "00:16:3e:00:00:01";
         let rule = PortRule { vlan: Vlan::Access(10), mac: Some(mac.parse().unwrap()) };
-        status.settings = Some(Settings { rule, mtu: Some(9000), queues: Some(2), rate: None });
-        status.takes.sg = true;
+        one.status.settings = Some(Settings { rule, mtu: Some(9000), queues: Some(2), rate: None });
+        one.status.takes.sg = true;
         let states = [
             (Condition::Connected, PortState::Connected),
             (Condition::Stalled, PortState::Stalled),
             (Condition::Stopped, PortState::Stopped),
         ];
         for (condition, state) in states {
-            status.condition = condition;
-            status.reason = (condition == Condition::Stopped).then(|| "why".into());
-            let report = vif(&fabric, &status, 4);
-            assert_eq!((report.state, report.reason.as_deref()), (state, status.reason.as_deref()));
+            one.status.condition = condition;
+            one.status.reason = (condition == Condition::Stopped).then(|| "why".into());
+            let report = vif(&fabric, &one, 4);
+            assert_eq!((report.state, report.reason.as_deref()), (state, one.status.reason.as_deref()));
             assert_eq!((report.vlan, report.mtu, report.mac.as_deref()), (Some(10), Some(9000), Some(mac)));
             assert_eq!((report.features, report.queue_pairs), (vec!["sg".to_owned()], 2));
         }
