@@ -206,7 +206,7 @@ fn tcp(payload: usize) -> Vec<u8> {
     bytes.extend(total.to_be_bytes());
     bytes.extend([0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     bytes.extend([0x12, 0x34, 0x56, 0x78, 0, 0, 0, 9, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
-    bytes.extend((0..payload).map(|n| (n * 13 >> 3) as u8));
+    bytes.extend((0..payload).map(|n| ((n * 13) >> 3) as u8));
     bytes
 }
 

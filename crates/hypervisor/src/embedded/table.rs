@@ -41,6 +41,9 @@ struct Active {
     entry: Option<Entry>,
 }
 
+/// The active entries of some consecutive references.
+type Chunk = Box<[Mutex<Active>]>;
+
 /// A domain's memory and grant table.
 #[derive(Debug)]
 pub struct Table {
@@ -58,7 +61,7 @@ pub struct Table {
     version: AtomicU32,
     /// Pages that the table has grown to.
     frames: AtomicU32,
-    active: Box<[OnceLock<Box<[Mutex<Active>]>>]>,
+    active: Box<[OnceLock<Chunk>]>,
 }
 
 impl Table {
