@@ -316,7 +316,8 @@ mod tests {
         });
     }
 
-    /// A guest with as many watches as it may have on what it writes all the time: nobody else's events wait for long.
+    /// A guest with as many watches as it may have on what it writes all the time: it may be cut off, where its connection's
+    /// thread does not keep up, but nobody else's events wait for long.
     #[test]
     fn a_storm_of_events_is_bounded() {
         connected(|end, machine| {
@@ -327,9 +328,8 @@ mod tests {
             let store = XenStore::over(end.into()).unwrap();
             let _watches: Vec<_> = (0..WATCHES).map(|_| store.watch("data", Box::new(|_| ())).unwrap()).collect();
             let nodes = Store::nodes(&store);
-            for n in 0..2000 {
-                nodes.put(&format!("data/{}", n % 500), n).unwrap();
-            }
+            let written = (0..2000).take_while(|n| nodes.put(&format!("data/{}", n % 500), *n).is_ok()).count();
+            assert!(written > 0);
             let (sender, told) = std::sync::mpsc::channel();
             let _watch = dom0.watch("/other", Box::new(move |path| _ = sender.send(path.to_owned()))).unwrap();
             dom0.nodes().put("/other", 1).unwrap();
