@@ -11,6 +11,7 @@ use ring::later::Heads;
 
 use crate::count::Drop;
 use crate::flowcache::Fate;
+use crate::lap::Stopwatch;
 use crate::packet::Packet;
 
 /// Frames that one turn of a queue carries at most.
@@ -69,6 +70,8 @@ pub struct Burst {
     granted: Heads,
     /// Which of them are too short.
     short: Vec<usize>,
+    /// How long that takes, while somebody profiles.
+    pub(crate) heads_watch: Stopwatch,
 }
 
 impl Default for Burst {
@@ -88,6 +91,7 @@ impl Burst {
             limit: BURST,
             granted: Heads::new(),
             short: Vec::with_capacity(BURST),
+            heads_watch: Stopwatch::default(),
         }
     }
 
@@ -193,7 +197,7 @@ impl Burst {
     /// Fetches the heads of the granted chains that were taken: first pieces, and more where those do not hold all headers.
     fn fetch_heads(&mut self) {
         let (chains, heads) = (&self.chains, &mut self.granted);
-        heads.fetch(&self.gather, chains, FIRST_PIECE, HEAD_LEN as u32);
+        self.heads_watch.during(|| heads.fetch(&self.gather, chains, FIRST_PIECE, HEAD_LEN as u32));
         self.short.clear();
         for (i, chain) in chains.iter().enumerate() {
             let mut bytes = [0; HEAD_LEN];
@@ -206,7 +210,7 @@ impl Burst {
             }
         }
         if !self.short.is_empty() {
-            heads.fetch_again(&self.gather, chains, &self.short, HEAD_LEN as u32);
+            self.heads_watch.during(|| heads.fetch_again(&self.gather, chains, &self.short, HEAD_LEN as u32));
         }
     }
 

@@ -9,6 +9,7 @@ use switch::Target;
 use crate::burst::{BURST, Frame};
 use crate::count::Drop;
 use crate::flowcache::{Fate, FlowKey};
+use crate::lap::Step;
 use crate::port::Breach;
 use crate::put::{deliver_to, not_taken};
 use crate::slot::{Slot, Wait, Watch};
@@ -34,11 +35,18 @@ impl Worker {
         let fetched = self.fetch(src);
         if fetched == 0 {
             self.let_rest(src);
+            self.laps.lap(Step::Look);
             return false;
         }
+        self.laps.fetched(&mut self.burst.heads_watch);
         self.classify(src);
+        self.laps.lap(Step::Classify);
         let finished = self.deliver(src);
         self.complete(src, finished, fetched - finished);
+        if self.laps.is_on() {
+            self.laps.lap(Step::Publish);
+            self.laps.charge();
+        }
         finished > 0
     }
 
@@ -229,6 +237,9 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(dst) else { return Sent::Off };
         if !slot.dirty && slot.is_sound() {
             slot.dirty = true;
+            if self.laps.is_on() {
+                slot.mark();
+            }
             self.dirty.push(dst);
             if let Err(breach) = slot.on.pair.prepare(left) {
                 slot.break_off(breach);
@@ -259,6 +270,11 @@ impl Worker {
 
     /// Sends the parcels of this burst on their way.
     fn dispatch(&mut self) -> usize {
+        if self.laps.is_on() {
+            self.laps.lap(Step::Deliver);
+            let all = self.burst.frames().len();
+            self.crossing.open().for_each(|parcel| parcel.spent = self.laps.give(parcel.burst.frames().len(), all));
+        }
         let (counters, doorbells) = (&self.counters, &self.shared.doorbells);
         self.crossing.dispatch(|worker, frames| {
             counters.parcels.add(1);
@@ -270,9 +286,15 @@ impl Worker {
     /// Makes the copies that were put off, and publishes to all receivers of the burst. Says what is wrong with its
     /// sender, if its bytes could not be had.
     pub(crate) fn flush(&mut self) -> Option<Breach> {
+        self.laps.lap(Step::Deliver);
         let guilty = if self.later.is_empty() { None } else { self.settle_later() };
+        self.laps.lap(Step::Copy);
         for dst in self.dirty.drain(..) {
             if let Some(slot) = self.slots.get_mut(dst) {
+                if self.laps.is_on() {
+                    let (frames, bytes) = slot.since_mark();
+                    self.laps.received(&slot.on.counters, frames, bytes);
+                }
                 slot.flush();
             }
         }

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use switch::DropReason;
 
+use crate::lap::{Charged, Spent};
+
 /// A counter that one thread writes: an increment is a plain load and store, no locked instruction.
 #[derive(Default, Debug)]
 pub struct Counter(AtomicU64);
@@ -132,6 +134,8 @@ pub struct QueueCounters {
     pub held: Counter,
     /// Wake-ups by the peer while the worker did not poll this queue.
     pub kicks: Counter,
+    /// What was spent on frames that it received, while somebody profiled.
+    pub charged: Charged,
     drops: [Counter; Drop::ALL.len()],
 }
 
@@ -170,4 +174,6 @@ pub struct WorkerCounters {
     pub parcels: Counter,
     /// Frames in those parcels.
     pub crossed: Counter,
+    /// Where its time went, while somebody profiled.
+    pub spent: Spent,
 }

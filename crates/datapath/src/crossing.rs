@@ -1,6 +1,7 @@
 //! A worker's side of all traffic with other workers: its lanes, and its own parcels.
 
 use crate::burst::Burst;
+use crate::lap::Ticks;
 use crate::parcel::{Lane, PARCELS, Parcel};
 use crate::topology::{QueueId, Seat};
 
@@ -51,7 +52,13 @@ impl Crossing {
             next: 0,
             lost: 0,
             breach: None,
+            spent: Ticks::default(),
         }))
+    }
+
+    /// The parcels of the current burst.
+    pub fn open(&mut self) -> impl Iterator<Item = &mut Parcel> {
+        self.open.iter_mut().map(|(_, parcel)| &mut **parcel)
     }
 
     /// Sends the parcels of the current burst; `sent` is told the worker and the frames of each. Returns how many.
@@ -105,7 +112,7 @@ impl Crossing {
     /// Keeps an own parcel for the next time, and lets go of the memory that it pins.
     pub fn recycle(&mut self, mut parcel: Box<Parcel>) {
         parcel.burst.reset(crate::burst::BURST);
-        (parcel.lost, parcel.breach) = (0, None);
+        (parcel.lost, parcel.breach, parcel.spent) = (0, None, Ticks::default());
         self.spare.push(parcel);
     }
 

@@ -2,6 +2,7 @@
 
 use crate::count::Drop;
 use crate::flowcache::Fate;
+use crate::lap::Step;
 use crate::parcel::Parcel;
 use crate::put::deliver_to;
 use crate::slot::Wait;
@@ -43,10 +44,17 @@ impl Worker {
     pub(crate) fn unpack(&mut self, worker: usize) -> bool {
         let mut moved = false;
         while let Some(mut parcel) = self.crossing.receive(worker) {
+            self.laps.lap(Step::Look);
+            self.laps.forget();
             let before = parcel.next;
             let whole = self.deliver_parcel(&mut parcel);
             moved |= parcel.next > before;
             parcel.breach = self.flush().or(parcel.breach);
+            if self.laps.is_on() {
+                self.laps.lap(Step::Publish);
+                self.laps.take(std::mem::take(&mut parcel.spent));
+                self.laps.charge();
+            }
             if !whole {
                 self.crossing.hold(worker, parcel);
                 break;
@@ -69,6 +77,9 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(at) else { return true };
         if !slot.dirty && slot.is_sound() {
             slot.dirty = true;
+            if self.laps.is_on() {
+                slot.mark();
+            }
             self.dirty.push(at);
             if let Err(breach) = slot.on.pair.prepare(frames - parcel.next) {
                 slot.break_off(breach);

@@ -12,6 +12,7 @@ use switch::{Limits, PortId, PortRule, Row, RuleError, Switch};
 use thiserror::Error;
 
 use crate::count::{QueueCounters, WorkerCounters};
+use crate::lap::Sampling;
 use crate::parcel::lanes;
 use crate::port::QueuePair;
 use crate::shared::{Command, Mailbox, Shared};
@@ -97,6 +98,8 @@ impl Fabric {
             mailboxes: (0..count).map(|_| Mailbox::default()).collect(),
             doorbells: (0..count).map(|_| Doorbell::new()).collect::<io::Result<_>>()?,
             obeyed: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            sampling: Sampling::default(),
+            sampled: (0..count).map(|_| AtomicU64::new(0)).collect(),
             start: Instant::now(),
         });
         let workers: Vec<_> = (0..count).map(|_| Arc::new(WorkerCounters::default())).collect();
@@ -269,6 +272,20 @@ impl Fabric {
         for (doorbell, obeyed) in self.shared.doorbells.iter().zip(&self.shared.obeyed) {
             doorbell.ring();
             while obeyed.load(Ordering::Acquire) < version {
+                std::thread::sleep(Duration::from_micros(5));
+            }
+        }
+    }
+
+    /// Has the workers take time stamps from now on, or, with zero, stop that. When it returns, all time up to now is in
+    /// their counters, if they took stamps before. Each `number` is to be another than the one before.
+    pub fn sample(&self, number: u64) {
+        // One after the other, so that the answer to each is seen.
+        let _one = self.lock();
+        self.shared.sampling.set(number);
+        for (doorbell, sampled) in self.shared.doorbells.iter().zip(&self.shared.sampled) {
+            doorbell.ring();
+            while sampled.load(Ordering::Acquire) != number {
                 std::thread::sleep(Duration::from_micros(5));
             }
         }

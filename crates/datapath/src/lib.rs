@@ -13,6 +13,7 @@ mod exchange;
 pub mod fabric;
 pub mod flowcache;
 mod hold;
+pub mod lap;
 pub mod packet;
 mod parcel;
 mod poll;

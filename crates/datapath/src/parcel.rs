@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::burst::Burst;
+use crate::lap::Ticks;
 use crate::port::Breach;
 use crate::topology::QueueId;
 
@@ -32,6 +33,8 @@ pub struct Parcel {
     pub lost: u64,
     /// What turned out to be wrong with the sender's bytes.
     pub breach: Option<Breach>,
+    /// What the sending worker did for these frames, while somebody profiles.
+    pub spent: Ticks,
 }
 
 /// One worker's ends of the rings to and from one other worker.
@@ -167,6 +170,7 @@ mod tests {
             next: 0,
             lost: 0,
             breach: None,
+            spent: Ticks::default(),
         });
         assert!(lanes[2][0].as_mut().unwrap().out.push(parcel).is_ok());
         let there = lanes[0][2].as_mut().unwrap();

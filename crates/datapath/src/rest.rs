@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::lap::Step;
 use crate::poll;
 use crate::slot::{Wait, Watch};
 use crate::topology::QueueId;
@@ -99,7 +100,9 @@ impl Worker {
             return;
         }
         self.counters.sleeps.add(1);
+        self.laps.lap(Step::Look);
         self.glance(limit);
+        self.laps.lap(Step::Sleep);
         self.shared.doorbells[self.own].sleeping.awake();
         let slept = self.now;
         self.tick();
@@ -110,7 +113,10 @@ impl Worker {
     /// Whether another thread has left something for this worker.
     pub(crate) fn has_mail(&self) -> bool {
         let shared = &self.shared;
-        self.crossing.has_mail() || shared.mailboxes[self.own].has_mail() || shared.topology.is_newer(self.seen)
+        self.crossing.has_mail()
+            || shared.mailboxes[self.own].has_mail()
+            || shared.topology.is_newer(self.seen)
+            || shared.sampling.get() != self.laps.number()
     }
 
     /// Takes note of the signals that have come, waiting for one up to `limit`.

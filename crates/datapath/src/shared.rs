@@ -8,6 +8,7 @@ use std::time::Instant;
 use frame::Headers;
 use switch::{PortId, Switch, Verdict};
 
+use crate::lap::Sampling;
 use crate::port::QueuePair;
 use crate::slot::Attachment;
 use crate::topology::{Published, QueueId, Topology};
@@ -61,6 +62,10 @@ pub struct Shared {
     pub doorbells: Vec<Doorbell>,
     /// The topology that each worker goes by.
     pub obeyed: Vec<AtomicU64>,
+    /// Whether anybody profiles.
+    pub sampling: Sampling,
+    /// The last request to profile that each worker has answered.
+    pub sampled: Vec<AtomicU64>,
     /// When seconds began to be counted.
     pub start: Instant,
 }

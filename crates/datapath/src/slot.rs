@@ -107,6 +107,8 @@ pub struct Slot {
     pub wait: Option<Wait>,
     /// As a sender: how many frames are fetched at a time.
     pub ration: Ration,
+    /// Frames and bytes that it had received when it was marked.
+    pub marked: (u64, u64),
     /// Something was put or completed since the last flush.
     pub dirty: bool,
     /// Routes changed while frames were under way: nothing more is fetched until they are finished, so that no frame
@@ -126,10 +128,23 @@ impl Slot {
             hold: Hold::default(),
             wait: None,
             ration: Ration::default(),
+            marked: (0, 0),
             dirty: false,
             settle: false,
             leaving: None,
         }
+    }
+
+    /// Remembers what it has received so far.
+    pub fn mark(&mut self) {
+        self.marked = (self.on.counters.rx_frames.get(), self.on.counters.rx_bytes.get());
+    }
+
+    /// Frames and bytes that it has received since it was marked.
+    pub fn since_mark(&self) -> (u64, u64) {
+        let (frames, bytes) = self.marked;
+        let count = &self.on.counters;
+        (count.rx_frames.get().saturating_sub(frames), count.rx_bytes.get().saturating_sub(bytes))
     }
 
     /// Whether the pair may still be called.

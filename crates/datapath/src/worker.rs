@@ -15,6 +15,7 @@ use crate::burst::{BURST, Burst};
 use crate::count::WorkerCounters;
 use crate::crossing::Crossing;
 use crate::flowcache::FlowCache;
+use crate::lap::{Laps, Step};
 use crate::parcel::Lane;
 use crate::poll::Window;
 use crate::port::QueuePair;
@@ -37,6 +38,7 @@ pub struct Worker {
     pub(crate) routes: Routes,
     pub(crate) cache: FlowCache,
     pub(crate) burst: Burst,
+    pub(crate) laps: Laps,
     pub(crate) crossing: Crossing,
     pub(crate) dirty: Vec<usize>,
     pub(crate) later: Later,
@@ -66,6 +68,7 @@ impl Worker {
         let now = Instant::now();
         Ok(Worker {
             own,
+            laps: Laps::new(Arc::clone(&counters)),
             counters,
             slots: Slab::default(),
             routes: Routes::default(),
@@ -132,6 +135,11 @@ impl Worker {
             self.routes = Routes::new(&self.topology, self.own, self.slots.by_queue());
             self.settle();
             self.shared.obeyed[self.own].store(self.seen, Ordering::Release);
+        }
+        let number = self.shared.sampling.get();
+        if number != self.laps.number() {
+            self.laps.turn(number, &mut self.burst.heads_watch);
+            self.shared.sampled[self.own].store(number, Ordering::Release);
         }
         true
     }
@@ -203,6 +211,7 @@ impl Worker {
     /// One turn of everything there is to do. True when anything moved.
     fn pass(&mut self) -> bool {
         let mut moved = false;
+        self.laps.lap(Step::Look);
         for worker in 0..self.crossing.workers() {
             moved |= self.take_back(worker);
             moved |= self.unpack(worker);

@@ -47,6 +47,7 @@ mod model;
 pub mod region;
 #[cfg(not(all(test, loom)))]
 pub mod split;
+pub mod ticks;
 #[cfg(not(all(test, loom)))]
 pub mod violation;
 #[cfg(not(all(test, loom)))]

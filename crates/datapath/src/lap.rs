@@ -1,0 +1,315 @@
+//! Where a worker's time goes: time stamps at the borders of its steps, taken only while somebody profiles.
+//!
+//! All time between two stamps belongs to one step, so that the steps add up to the whole time of the worker. What a burst
+//! took is charged to the queues that received its frames, too, to each by how many it got. For frames that go to another
+//! worker, what was done here goes with them. What nobody received, and looking and sleeping, is charged to no queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ring::ticks;
+
+use crate::count::{Counter, QueueCounters, WorkerCounters};
+
+/// What a worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Step {
+    /// Takes requests from rings, and looks at the frames.
+    Fetch,
+    /// Finds out where frames go.
+    Classify,
+    /// Finds room for them, and copies what is mapped.
+    Deliver,
+    /// Copies what is granted.
+    Copy,
+    /// Makes both rings' new entries visible, and interrupts.
+    Publish,
+    /// Looks at rings that have nothing, and at everything else that could want something.
+    Look,
+    /// Sleeps in the kernel.
+    Sleep,
+}
+
+impl Step {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Step; STEPS] =
+        [Step::Fetch, Step::Classify, Step::Deliver, Step::Copy, Step::Publish, Step::Look, Step::Sleep];
+
+    /// The name under which it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Fetch => "fetch",
+            Step::Classify => "classify",
+            Step::Deliver => "deliver",
+            Step::Copy => "copy",
+            Step::Publish => "publish",
+            Step::Look => "look",
+            Step::Sleep => "sleep",
+        }
+    }
+}
+
+const STEPS: usize = 7;
+
+/// Ticks by step.
+pub type Ticks = [u64; STEPS];
+
+/// Ticks by step, written by one thread and readable by all.
+#[derive(Default, Debug)]
+pub struct Spent([Counter; STEPS]);
+
+impl Spent {
+    /// The ticks of each step now.
+    pub fn get(&self) -> Ticks {
+        self.0.each_ref().map(Counter::get)
+    }
+
+    fn add(&self, step: Step, ticks: u64) {
+        self.0[step as usize].add(ticks);
+    }
+}
+
+/// What was spent on the frames that a queue received while somebody profiled.
+#[derive(Default, Debug)]
+pub struct Charged {
+    /// Ticks by step.
+    pub spent: Spent,
+    /// Frames.
+    pub frames: Counter,
+    /// Bytes of those frames.
+    pub bytes: Counter,
+    /// Bursts that they came in.
+    pub bursts: Counter,
+}
+
+/// Whether anybody profiles: set by the control side, looked at by every worker once a turn.
+#[derive(Default)]
+pub struct Sampling {
+    /// Zero: nobody. Otherwise the number of the last request.
+    wanted: AtomicU64,
+}
+
+impl Sampling {
+    /// Has workers sample from now on, or, with zero, stop that.
+    pub fn set(&self, number: u64) {
+        self.wanted.store(number, Ordering::Release);
+    }
+
+    /// What was set last.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+}
+
+/// A stopwatch for one step within another.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stopwatch {
+    on: bool,
+    ticks: u64,
+}
+
+impl Stopwatch {
+    /// Does `work`, and takes the time.
+    #[inline]
+    pub fn during<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        if !self.on {
+            return work();
+        }
+        let start = ticks::now();
+        let done = work();
+        self.ticks += ticks::now().saturating_sub(start);
+        done
+    }
+}
+
+/// A queue that received frames of the present burst.
+struct Share {
+    queue: Arc<QueueCounters>,
+    frames: u64,
+    bytes: u64,
+}
+
+/// A worker's stamps.
+pub struct Laps {
+    /// The request that it goes by; zero: it takes none.
+    number: u64,
+    last: u64,
+    /// Of the present burst.
+    ticks: Ticks,
+    shares: Vec<Share>,
+    own: Arc<WorkerCounters>,
+}
+
+impl Laps {
+    /// Of the worker with these counters; off.
+    pub fn new(own: Arc<WorkerCounters>) -> Self {
+        Laps { number: 0, last: 0, ticks: Ticks::default(), shares: Vec::new(), own }
+    }
+
+    /// The request that it goes by.
+    #[inline]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether stamps are taken.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.number != 0
+    }
+
+    /// Goes by another request; what was between the last stamp and now was looking.
+    pub fn turn(&mut self, number: u64, heads: &mut Stopwatch) {
+        self.lap(Step::Look);
+        self.forget();
+        if !self.is_on() {
+            self.last = ticks::now();
+        }
+        self.number = number;
+        *heads = Stopwatch { on: number != 0, ticks: 0 };
+    }
+
+    /// What was done since the last stamp was that step.
+    #[inline]
+    pub fn lap(&mut self, step: Step) {
+        if self.is_on() {
+            self.stamp(step, 0);
+        }
+    }
+
+    /// A burst begins: its frames were fetched, and their heads copied in the time that the stopwatch says.
+    #[inline]
+    pub fn fetched(&mut self, heads: &mut Stopwatch) {
+        if self.is_on() {
+            self.forget();
+            self.stamp(Step::Fetch, std::mem::take(&mut heads.ticks));
+        }
+    }
+
+    #[cold]
+    fn stamp(&mut self, step: Step, copied: u64) {
+        let now = ticks::now();
+        // A worker may have come to another CPU, where less has been counted.
+        let passed = now.saturating_sub(self.last);
+        let copied = copied.min(passed);
+        self.last = now;
+        for (step, ticks) in [(step, passed - copied), (Step::Copy, copied)] {
+            self.own.spent.add(step, ticks);
+            self.ticks[step as usize] += ticks;
+        }
+    }
+
+    /// A queue received so many frames and bytes of the present burst.
+    pub fn received(&mut self, queue: &Arc<QueueCounters>, frames: u64, bytes: u64) {
+        if frames > 0 {
+            self.shares.push(Share { queue: Arc::clone(queue), frames, bytes });
+        }
+    }
+
+    /// What was done for `frames` of the present burst's `all`: it goes with them.
+    pub fn give(&mut self, frames: usize, all: usize) -> Ticks {
+        let mut part = Ticks::default();
+        for (part, ticks) in part.iter_mut().zip(&mut self.ticks) {
+            *part = share(*ticks, frames as u64, all as u64);
+            *ticks -= *part;
+        }
+        part
+    }
+
+    /// What another worker did for the frames that come from it.
+    pub fn take(&mut self, part: Ticks) {
+        self.ticks.iter_mut().zip(part).for_each(|(ticks, part)| *ticks += part);
+    }
+
+    /// Nothing since the last burst was done for anybody's frames.
+    pub fn forget(&mut self) {
+        self.ticks = Ticks::default();
+        self.shares.clear();
+    }
+
+    /// Charges the present burst to those who received it.
+    pub fn charge(&mut self) {
+        let all = self.shares.iter().map(|share| share.frames).sum();
+        for Share { queue, frames, bytes } in &self.shares {
+            for step in Step::ALL {
+                queue.charged.spent.add(step, share(self.ticks[step as usize], *frames, all));
+            }
+            queue.charged.frames.add(*frames);
+            queue.charged.bytes.add(*bytes);
+            queue.charged.bursts.add(1);
+        }
+        self.forget();
+    }
+}
+
+/// What `part` of `all` has of so many ticks.
+fn share(ticks: u64, part: u64, all: u64) -> u64 {
+    if part >= all { ticks } else { (u128::from(ticks) * u128::from(part) / u128::from(all)) as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn laps() -> (Laps, Arc<WorkerCounters>, Stopwatch) {
+        let own = Arc::new(WorkerCounters::default());
+        (Laps::new(Arc::clone(&own)), own, Stopwatch::default())
+    }
+
+    #[test]
+    fn nothing_is_stamped_while_nobody_profiles() {
+        let (mut laps, own, mut heads) = laps();
+        laps.lap(Step::Sleep);
+        assert_eq!(heads.during(|| 5), 5);
+        laps.fetched(&mut heads);
+        assert_eq!(own.spent.get(), Ticks::default());
+        laps.turn(1, &mut heads);
+        laps.turn(0, &mut heads);
+        let before = own.spent.get();
+        laps.lap(Step::Fetch);
+        assert_eq!(own.spent.get(), before);
+    }
+
+    #[test]
+    fn steps_add_up_to_the_whole_time() {
+        let (mut laps, own, mut heads) = laps();
+        let outer = ticks::now();
+        laps.turn(1, &mut heads);
+        let start = ticks::now();
+        for step in Step::ALL {
+            heads.during(|| std::hint::black_box([0; 64]));
+            if step == Step::Fetch { laps.fetched(&mut heads) } else { laps.lap(step) }
+        }
+        let end = ticks::now();
+        laps.turn(2, &mut heads);
+        let sum: u64 = own.spent.get().iter().sum();
+        assert!((end - start..=ticks::now() - outer).contains(&sum), "{sum}");
+    }
+
+    #[test]
+    fn receivers_are_charged_by_their_frames() {
+        let (mut laps, own, mut heads) = laps();
+        laps.turn(1, &mut heads);
+        let queues = [Arc::new(QueueCounters::default()), Arc::new(QueueCounters::default())];
+        laps.ticks[Step::Copy as usize] = 1000;
+        // A quarter goes to another worker.
+        let gone = laps.give(2, 8);
+        assert_eq!((gone[Step::Copy as usize], laps.ticks[Step::Copy as usize]), (250, 750));
+        laps.take(Ticks::from([1, 0, 0, 0, 0, 0, 0]));
+        laps.received(&queues[0], 4, 400);
+        laps.received(&queues[1], 2, 200);
+        laps.received(&queues[1], 0, 0);
+        laps.charge();
+        let copied = queues.each_ref().map(|queue| queue.charged.spent.get()[Step::Copy as usize]);
+        assert_eq!(copied, [500, 250]);
+        let counts =
+            |queue: &QueueCounters| (queue.charged.frames.get(), queue.charged.bytes.get(), queue.charged.bursts.get());
+        assert_eq!(queues.each_ref().map(|queue| counts(queue)), [(4, 400, 1), (2, 200, 1)]);
+        // What another worker did is in its own account.
+        assert_eq!(own.spent.get()[Step::Fetch as usize], 0);
+        laps.charge();
+        assert_eq!(counts(&queues[0]), (4, 400, 1), "once");
+    }
+}
