@@ -38,7 +38,7 @@ pub enum Command {
     Guest(Guest),
     /// Generate traffic against any vhost-user back-end, check every frame, and measure
     Load(Box<lab::load::Args>),
-    /// Boot two guests, under QEMU or on Xen, send between them with 1, 2 and 4 queues, and report
+    /// Start two guests, under QEMU, on Xen or as processes, send between them with 1, 2 and 4 queues, and report
     Demo(lab::demo::Args),
     /// Compare with OVS-DPDK: the same traffic through both, in turn
     Bench(lab::bench::Args),
