@@ -1,4 +1,4 @@
-//! Shared-memory rings: split and packed virtqueues, and the memory they live in.
+//! Shared-memory rings: split and packed virtqueues, rings of Xen and of AF_XDP, and the memory they live in.
 //!
 //! This is the only crate of the data path that touches bytes which somebody else may be changing: everything
 //! here assumes that the peer rewrites its descriptors, its indices and its payload at any moment. The rules that
@@ -52,6 +52,8 @@ pub mod ticks;
 pub mod violation;
 #[cfg(not(all(test, loom)))]
 mod walk;
+#[cfg(not(all(test, loom)))]
+pub mod xdp;
 #[cfg(not(all(test, loom)))]
 pub mod xen;
 

@@ -273,6 +273,17 @@ impl Memory {
         Ok((memory, fd))
     }
 
+    /// What the kernel shares through a descriptor of its own, such as the rings of a socket: `len` bytes from `offset` on,
+    /// at guest address 0.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn of_kernel(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Memory, MapError> {
+        let mapping = Mapping::shared(fd, offset, len)?;
+        let region = Region { guest: 0, len: len as u64, user: 0, host: mapping.base, mapping };
+        Ok(Memory { regions: Box::new([region]), keeper: None })
+    }
+
     /// Pages that somebody else mapped, `len` bytes at guest address 0. `keeper` is dropped with the memory, and only
     /// then.
     ///

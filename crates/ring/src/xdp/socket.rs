@@ -1,0 +1,207 @@
+//! An AF_XDP socket that receives: the kernel copies the frames of one receive queue of a device, as a program directs them
+//! here, into pages that we name.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use thiserror::Error;
+
+use super::{Fill, Frames, Layout, PAGE, Ring};
+use crate::region::{MapError, Memory};
+use crate::violation::Violation;
+
+/// Why there is no socket.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    /// The pages can't be used.
+    #[error(transparent)]
+    Pages(#[from] Violation),
+    /// A ring can't be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The kernel refuses.
+    #[error("{what}: {error}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// Frames that a socket's device could not deliver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Since there was no empty page.
+    pub no_page: u64,
+    /// For other reasons: too long for a page, most often.
+    pub other: u64,
+}
+
+/// A socket, and the pages that the kernel writes into as long as it is open.
+#[derive(Debug)]
+pub struct Socket {
+    // In this order: what is closed first writes no more into what is let go after it.
+    fd: OwnedFd,
+    _pages: Arc<Memory>,
+}
+
+/// A socket with its rings.
+#[derive(Debug)]
+pub struct Receiver {
+    // In this order: mapped rings keep the socket open.
+    /// Where empty pages go.
+    pub fill: Fill,
+    /// Where frames come from.
+    pub frames: Frames,
+    socket: Arc<Socket>,
+}
+
+impl Receiver {
+    /// What receives from queue number `queue` of device number `device` into the first `count` of `pages`, which lie at address
+    /// 0. Nothing comes before a program directs it here.
+    ///
+    /// Frames are copied, even by devices that could write them to the pages themselves: such a device writes whatever comes to
+    /// the queue, before any program can tell for whom it is. The copy is the kernel's.
+    ///
+    /// # Errors
+    /// When the pages are not there, or the kernel refuses.
+    pub fn open(device: u32, queue: u32, pages: Arc<Memory>, count: u32) -> Result<Self, SocketError> {
+        let socket = new_socket()?;
+        let size = count.next_power_of_two();
+        register(&socket, &pages, u64::from(count) * PAGE)?;
+        // The kernel insists on a completion ring, which only those who send use.
+        let sizes =
+            [(libc::XDP_UMEM_FILL_RING, size), (libc::XDP_UMEM_COMPLETION_RING, 2), (libc::XDP_RX_RING, size)];
+        for (ring, size) in sizes {
+            set(&socket, ring, &size, "making a ring")?;
+        }
+        let offsets: libc::xdp_mmap_offsets = get(&socket, libc::XDP_MMAP_OFFSETS, "asking for the layout of rings")?;
+        let fill = map(&socket, &offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING, size, size_of::<u64>())?;
+        let frames = map(&socket, &offsets.rx, libc::XDP_PGOFF_RX_RING as u64, size, size_of::<libc::xdp_desc>())?;
+        bind(&socket, device, queue)?;
+        Ok(Self::over(fill, frames, Socket { fd: socket, _pages: pages }))
+    }
+
+    /// What receives from somebody else who has the other side of these rings.
+    pub fn over(fill: Ring, frames: Ring, socket: Socket) -> Self {
+        Receiver { fill: Fill::new(fill), frames: Frames::new(frames), socket: Arc::new(socket) }
+    }
+
+    /// Readable with a frame.
+    pub fn waker(&self) -> BorrowedFd<'_> {
+        self.socket.fd.as_fd()
+    }
+
+    /// The socket, to ask how it is doing. It does not stay open for that.
+    pub fn socket(&self) -> Weak<Socket> {
+        Arc::downgrade(&self.socket)
+    }
+
+    /// Lets the kernel see the empty pages.
+    ///
+    /// # Errors
+    /// Never, while the ring is there.
+    pub fn publish(&mut self) -> Result<(), Violation> {
+        if self.fill.publish()? {
+            // It is what the kernel wants to hear, whatever it answers.
+            let _ = rustix::net::recv(&self.socket.fd, &mut [0u8; 0], rustix::net::RecvFlags::DONTWAIT);
+        }
+        Ok(())
+    }
+}
+
+impl Socket {
+    /// What stands for a socket where somebody in this process has the other side of the rings: `fd` is readable with a frame.
+    pub fn stand_in(fd: OwnedFd, pages: Arc<Memory>) -> Self {
+        Socket { fd, _pages: pages }
+    }
+
+    /// What got lost so far.
+    pub fn losses(&self) -> Losses {
+        let statistics = get::<libc::xdp_statistics>(&self.fd, libc::XDP_STATISTICS, "asking for statistics");
+        statistics.map_or(Losses::default(), |it| Losses {
+            no_page: it.rx_fill_ring_empty_descs,
+            other: it.rx_dropped + it.rx_ring_full,
+        })
+    }
+
+    /// The descriptor, for the map that directs frames here.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn os(what: &'static str) -> SocketError {
+    SocketError::Os { what, error: io::Error::last_os_error() }
+}
+
+fn new_socket() -> Result<OwnedFd, SocketError> {
+    // SAFETY: takes numbers only.
+    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(os("opening an AF_XDP socket"));
+    }
+    // SAFETY: just opened, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Names the pages that the kernel is to write into.
+fn register(socket: &OwnedFd, pages: &Memory, len: u64) -> Result<(), SocketError> {
+    let base = pages.host(0, len, PAGE)?;
+    // SAFETY: numbers, all of which may be zero.
+    let mut umem: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
+    (umem.addr, umem.len, umem.chunk_size) = (base.as_ptr() as u64, len, PAGE as u32);
+    // The kernel pins these pages and writes to them until the socket is closed. They are mapped longer than that, since a
+    // `Socket` closes first and lets go of them then, and nothing here ever forms a reference to bytes of a `Memory`.
+    set(socket, libc::XDP_UMEM_REG, &umem, "naming the pages to receive into")
+}
+
+fn bind(socket: &OwnedFd, device: u32, queue: u32) -> Result<(), SocketError> {
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
+        sxdp_ifindex: device,
+        sxdp_queue_id: queue,
+        sxdp_shared_umem_fd: 0,
+    };
+    let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+    // SAFETY: an address of that length, which is only read.
+    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
+    if done < 0 { Err(os("binding to the device's queue")) } else { Ok(()) }
+}
+
+fn map(socket: &OwnedFd, at: &libc::xdp_ring_offset, offset: u64, size: u32, entry: usize) -> Result<Ring, MapError> {
+    let layout = Layout { producer: at.producer, consumer: at.consumer, flags: at.flags, entries: at.desc };
+    let len = at.desc as usize + size as usize * entry;
+    let memory = Memory::of_kernel(socket.as_fd(), offset, len)?;
+    Ok(Ring::new(Arc::new(memory), layout, size))
+}
+
+fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T, what: &'static str) -> Result<(), SocketError> {
+    let (at, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: the kernel reads no more than `len` bytes there, all of which are initialised: the types that this module
+    // passes are numbers without padding between them, or were zeroed.
+    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, at, len) };
+    if done < 0 { Err(os(what)) } else { Ok(()) }
+}
+
+/// `T` has to be one of libc's plain structures.
+fn get<T: Plain>(socket: &OwnedFd, option: libc::c_int, what: &'static str) -> Result<T, SocketError> {
+    // SAFETY: numbers, all of which may be zero.
+    let mut value: T = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes no more than `len` bytes there.
+    let done = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, (&raw mut value).cast(), &raw mut len)
+    };
+    if done < 0 { Err(os(what)) } else { Ok(value) }
+}
+
+/// What consists of numbers, of which any bits make sense.
+trait Plain {}
+
+impl Plain for libc::xdp_mmap_offsets {}
+impl Plain for libc::xdp_statistics {}
