@@ -47,13 +47,15 @@ union IfValue {
     flags: i16,
     mtu: c_int,
     index: c_int,
+    channels: *mut [u32; 9],
     all: [u8; 24],
 }
 
 /// One ioctl whose argument is a pointer.
 fn ioctl<T>(fd: &OwnedFd, request: c_ulong, arg: &mut T) -> io::Result<()> {
     // SAFETY: the descriptor is open, and every request that this module makes reads and writes at most the type that
-    // its caller passes: `IfReq` (40 bytes, as the kernel's) or a c_int.
+    // its caller passes: `IfReq` (40 bytes, as the kernel's) or a c_int. One of them goes on from there to what the
+    // request points to, which is as long as it has to be, and outlives the call.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(arg).cast::<c_void>()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -143,13 +145,39 @@ pub fn set_address(name: IfName, address: Ipv4Addr, bits: u8) -> io::Result<()> 
     Ok(())
 }
 
+/// The interface's number.
+pub fn index(name: IfName) -> io::Result<u32> {
+    let value = interface(name, libc::SIOCGIFINDEX, IfValue { all: [0; 24] })?;
+    // SAFETY: SIOCGIFINDEX has just filled in this field of the union; all of it was initialised before.
+    Ok(unsafe { value.index } as u32)
+}
+
+/// The interface's address.
+pub fn mac(name: IfName) -> io::Result<Mac> {
+    let value = interface(name, libc::SIOCGIFHWADDR, IfValue { all: [0; 24] })?;
+    // SAFETY: any bytes make an array of bytes.
+    let [_, _, mac @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = unsafe { value.all };
+    Ok(Mac(mac))
+}
+
+/// How many receive queues the interface has (linux/ethtool.h).
+pub fn receive_queues(name: IfName) -> io::Result<u32> {
+    const SIOCETHTOOL: c_ulong = 0x8946;
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
+    // `struct ethtool_channels`: the command, the most there can be of four kinds, and how many of each there are: for
+    // receiving, for sending, for other things, and for both.
+    let mut channels = [0u32; 9];
+    channels[0] = ETHTOOL_GCHANNELS;
+    interface(name, SIOCETHTOOL, IfValue { channels: &raw mut channels })?;
+    let [.., receiving, _, _, both] = channels;
+    Ok(receiving.saturating_add(both))
+}
+
 /// Sets how long a frame may be that others are to segment, in bytes: a message to the kernel's routing socket, since there
 /// is no ioctl for it.
 pub fn set_longest(name: IfName, bytes: u32) -> io::Result<()> {
     const GSO_MAX_SIZE: u16 = 41;
-    let value = interface(name, libc::SIOCGIFINDEX, IfValue { all: [0; 24] })?;
-    // SAFETY: SIOCGIFINDEX has just filled in this field of the union; all of it was initialised before.
-    let index = unsafe { value.index };
+    let index = index(name)?;
     let attribute = [&8u16.to_ne_bytes()[..], &GSO_MAX_SIZE.to_ne_bytes(), &bytes.to_ne_bytes()].concat();
     // `struct ifinfomsg`: family and type, index, flags, and which of them to change.
     let message = [[0; 4], index.to_ne_bytes(), [0; 4], [0; 4]].concat();

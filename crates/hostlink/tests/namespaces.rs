@@ -2,6 +2,8 @@
 //!
 //! Needs root. Everything happens in namespaces that the test makes, and that end with its threads.
 
+mod uplink;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;

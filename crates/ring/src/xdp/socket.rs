@@ -5,12 +5,17 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
 use super::{Fill, Frames, Layout, PAGE, Ring};
 use crate::region::{MapError, Memory};
 use crate::violation::Violation;
+
+/// How long a queue may be busy although nobody has it any more: a socket that is closed writes nothing from then on, but the
+/// kernel frees its queue a little later.
+const BUSY: Duration = Duration::from_millis(200);
 
 /// Why there is no socket.
 #[derive(Debug, Error)]
@@ -73,8 +78,7 @@ impl Receiver {
         let size = count.next_power_of_two();
         register(&socket, &pages, u64::from(count) * PAGE)?;
         // The kernel insists on a completion ring, which only those who send use.
-        let sizes =
-            [(libc::XDP_UMEM_FILL_RING, size), (libc::XDP_UMEM_COMPLETION_RING, 2), (libc::XDP_RX_RING, size)];
+        let sizes = [(libc::XDP_UMEM_FILL_RING, size), (libc::XDP_UMEM_COMPLETION_RING, 2), (libc::XDP_RX_RING, size)];
         for (ring, size) in sizes {
             set(&socket, ring, &size, "making a ring")?;
         }
@@ -159,7 +163,19 @@ fn register(socket: &OwnedFd, pages: &Memory, len: u64) -> Result<(), SocketErro
     set(socket, libc::XDP_UMEM_REG, &umem, "naming the pages to receive into")
 }
 
+/// Binds to the device's queue, waiting a moment if it is busy.
 fn bind(socket: &OwnedFd, device: u32, queue: u32) -> Result<(), SocketError> {
+    let until = Instant::now() + BUSY;
+    while let Err(error) = bind_once(socket, device, queue) {
+        if error.raw_os_error() != Some(libc::EBUSY) || Instant::now() > until {
+            return Err(SocketError::Os { what: "binding to the queue", error });
+        }
+        std::thread::sleep(BUSY / 100);
+    }
+    Ok(())
+}
+
+fn bind_once(socket: &OwnedFd, device: u32, queue: u32) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
         sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
@@ -170,7 +186,7 @@ fn bind(socket: &OwnedFd, device: u32, queue: u32) -> Result<(), SocketError> {
     let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
     // SAFETY: an address of that length, which is only read.
     let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
-    if done < 0 { Err(os("binding to the device's queue")) } else { Ok(()) }
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn map(socket: &OwnedFd, at: &libc::xdp_ring_offset, offset: u64, size: u32, entry: usize) -> Result<Ring, MapError> {
@@ -194,9 +210,8 @@ fn get<T: Plain>(socket: &OwnedFd, option: libc::c_int, what: &'static str) -> R
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes no more than `len` bytes there.
-    let done = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, (&raw mut value).cast(), &raw mut len)
-    };
+    let done =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, (&raw mut value).cast(), &raw mut len) };
     if done < 0 { Err(os(what)) } else { Ok(value) }
 }
 

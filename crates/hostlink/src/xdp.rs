@@ -1,0 +1,235 @@
+//! Receive queues of a device, each given to one station: what the device receives for it is copied by the kernel straight
+//! into that station's pages.
+//!
+//! A small program of ours looks at each frame before the kernel does. Those whose destination is an address that was given a
+//! queue, and that came in through that queue, go to the socket that receives for it. All others, broadcasts and
+//! multicasts among them, go on to the kernel as if there were no program, and from there to wherever the device is
+//! plugged in. The program goes with the [`Uplink`], and also when this process is killed: it hangs on a descriptor.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use frame::Mac;
+use ring::Memory;
+use ring::xdp::{Receiver, SocketError};
+use thiserror::Error;
+
+use crate::tun::{self, IfName};
+
+mod bpf;
+mod program;
+
+use bpf::{Attach, Map};
+use program::Key;
+
+/// Why a device gives no queue.
+#[derive(Debug, Error)]
+pub enum XdpError {
+    /// Not a name that an interface can have.
+    #[error("`{0}` can't be an interface's name")]
+    Name(String),
+    /// The kernel refuses.
+    #[error("{device}: {what}: {error}{}", hint(.error))]
+    Os {
+        /// The device.
+        device: String,
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// No socket.
+    #[error("{device}, receive queue {queue}: {error}")]
+    Socket {
+        /// The device.
+        device: String,
+        /// Its queue.
+        queue: u32,
+        /// Why.
+        error: SocketError,
+    },
+    /// All queues are somebody's.
+    #[error("{device} has {queues} receive queue{}, and each is a guest's already", if *.queues == 1 { "" } else { "s" })]
+    Taken {
+        /// The device.
+        device: String,
+        /// How many it has.
+        queues: u32,
+    },
+    /// Frames for that address are not one station's.
+    #[error("{device}: {mac} {why}")]
+    Address {
+        /// The device.
+        device: String,
+        /// The address.
+        mac: Mac,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "; run as root or with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
+        Some(libc::EBUSY | libc::EEXIST) => "; it has another XDP program",
+        Some(libc::ERANGE) => "; its MTU, or its other end's, is too large for XDP (of a veth: more than 3506)",
+        _ => "",
+    }
+}
+
+/// A device whose receive queues are given away.
+pub struct Uplink {
+    device: Arc<Device>,
+}
+
+struct Device {
+    name: String,
+    index: u32,
+    /// Its own address.
+    mac: Mac,
+    queues: u32,
+    attach: Attach,
+    /// To which socket a frame goes, by address and queue; and the sockets, by queue.
+    stations: Map<Key, u32>,
+    sockets: Map<u32, u32>,
+    /// Queues that were given away, and to whom.
+    taken: Mutex<BTreeMap<u32, Mac>>,
+    /// Keeps the program where it is.
+    _link: OwnedFd,
+}
+
+impl fmt::Debug for Uplink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} queues, {})", self.device.name, self.device.queues, self.device.attach)
+    }
+}
+
+impl Uplink {
+    /// Puts the program to work on a device, in its driver if that can run it, or else in front of the kernel's own protocols.
+    ///
+    /// # Errors
+    /// When there is no such device, or the kernel refuses.
+    pub fn open(name: &str) -> Result<Uplink, XdpError> {
+        let at = tun::if_name(name).ok_or_else(|| XdpError::Name(name.into()))?;
+        let failed = |what| move |error| XdpError::Os { device: name.into(), what, error };
+        let index = tun::index(at).map_err(failed("finding the device"))?;
+        let mac = tun::mac(at).map_err(failed("asking for its address"))?;
+        let queues = queues(at);
+        let stations = Map::hash(queues).map_err(failed("making a map"))?;
+        let sockets = Map::sockets(queues).map_err(failed("making a map"))?;
+        let program = bpf::load(&program::redirect(&stations, &sockets)).map_err(failed("loading the program"))?;
+        let (link, attach) = bpf::attach(&program, index).map_err(failed("attaching the program"))?;
+        let name = name.to_owned();
+        let taken = Mutex::default();
+        let device = Device { name, index, mac, queues, attach, stations, sockets, taken, _link: link };
+        Ok(Uplink { device: Arc::new(device) })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.device.name
+    }
+
+    /// Gives a queue to the station with address `mac`: frames for it are written into the first `count` of `pages`, which
+    /// lie at address 0.
+    ///
+    /// # Errors
+    /// When all queues are taken, the address is another's, or the kernel refuses.
+    pub fn give(&self, mac: Mac, pages: Arc<Memory>, count: u32) -> Result<Lease, XdpError> {
+        let seat = Seat::take(&self.device, mac)?;
+        let Seat { device, queue } = &seat;
+        let failed = |error| XdpError::Socket { device: device.name.clone(), queue: *queue, error };
+        let receiver = Receiver::open(device.index, *queue, pages, count).map_err(failed)?;
+        let failed = |error| XdpError::Os { device: device.name.clone(), what: "directing frames", error };
+        receiver
+            .socket()
+            .upgrade()
+            .map_or(Ok(()), |socket| device.sockets.set_fd(*queue, socket.fd()))
+            .map_err(failed)?;
+        let station = Station::new(device, mac, *queue).map_err(failed)?;
+        let place = format!("{} queue {queue}, {}", device.name, device.attach);
+        Ok(Lease { _station: station, receiver, _seat: seat, place })
+    }
+}
+
+impl Device {
+    fn taken(&self) -> MutexGuard<'_, BTreeMap<u32, Mac>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A queue that was given to a station. It is given back with this.
+pub struct Lease {
+    // In this order: no frame is directed to a socket that is being closed, and its queue is nobody else's before it is.
+    _station: Station,
+    /// What receives.
+    pub receiver: Receiver,
+    _seat: Seat,
+    /// Which queue it is, in words.
+    pub place: String,
+}
+
+/// A queue that is taken.
+struct Seat {
+    device: Arc<Device>,
+    queue: u32,
+}
+
+impl Seat {
+    /// Takes the first queue that is free.
+    fn take(device: &Arc<Device>, mac: Mac) -> Result<Seat, XdpError> {
+        let address = |why| XdpError::Address { device: device.name.clone(), mac, why };
+        if mac.is_multicast() || mac.is_zero() {
+            return Err(address("is no station's address"));
+        }
+        if mac == device.mac {
+            return Err(address("is the device's own address"));
+        }
+        let mut taken = device.taken();
+        if taken.values().any(|other| *other == mac) {
+            return Err(address("has a queue already"));
+        }
+        let queue = (0..device.queues).find(|queue| !taken.contains_key(queue));
+        let queue = queue.ok_or_else(|| XdpError::Taken { device: device.name.clone(), queues: device.queues })?;
+        taken.insert(queue, mac);
+        Ok(Seat { device: Arc::clone(device), queue })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.device.taken().remove(&self.queue);
+    }
+}
+
+/// An address whose frames are directed to a socket.
+struct Station {
+    device: Arc<Device>,
+    key: Key,
+}
+
+impl Station {
+    fn new(device: &Arc<Device>, mac: Mac, queue: u32) -> io::Result<Station> {
+        let key = program::key(mac, queue);
+        device.stations.set(&key, &queue)?;
+        Ok(Station { device: Arc::clone(device), key })
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        // What is left of it would lead to a socket that is closed: such frames go on to the kernel.
+        let _ = self.device.stations.remove(&self.key);
+    }
+}
+
+/// How many receive queues it has. One that can't tell has one.
+fn queues(name: IfName) -> u32 {
+    tun::receive_queues(name).map_or(1, |queues| queues.clamp(1, MAX_QUEUES))
+}
+
+/// Queues that are used of a device: their numbers have 16 bits in the program.
+const MAX_QUEUES: u32 = 1 << 12;

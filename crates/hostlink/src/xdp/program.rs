@@ -1,0 +1,148 @@
+//! The program that directs frames: written in the kernel's own instructions, since it is shorter than what would be needed
+//! to compile it (Documentation/bpf/standardization/instruction-set.rst).
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use frame::Mac;
+
+use super::bpf::Map;
+
+/// An address and a queue, as the program puts them side by side on its stack: six bytes, and two.
+pub type Key = [u8; 8];
+
+/// The key of frames for `mac` that come in through `queue`, which is below 65536.
+pub fn key(mac: Mac, queue: u32) -> Key {
+    let [a, b, c, d, e, f] = mac.0;
+    let [low, high] = (queue as u16).to_ne_bytes();
+    [a, b, c, d, e, f, low, high]
+}
+
+/// An instruction (`struct bpf_insn`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Instruction {
+    code: u8,
+    /// Destination in the lower half, source in the upper.
+    registers: u8,
+    offset: i16,
+    value: i32,
+}
+
+/// What the kernel is to do with a frame (`enum xdp_action`): as if there were no program.
+const PASS: i32 = 2;
+
+/// Helpers (`enum bpf_func_id`).
+const MAP_LOOKUP: i32 = 1;
+const REDIRECT_MAP: i32 = 51;
+
+/// In the source's place: the value is a map's descriptor (`BPF_PSEUDO_MAP_FD`).
+const MAP_FD: u8 = 1;
+
+/// `struct xdp_md`: where the frame begins and ends, and the queue that it came in through.
+const DATA: i16 = 0;
+const DATA_END: i16 = 4;
+const QUEUE: i16 = 16;
+
+/// Bytes of an Ethernet header.
+const ETHERNET: i32 = 14;
+
+const fn new(code: u8, to: u8, from: u8, offset: i16, value: i32) -> Instruction {
+    Instruction { code, registers: to | from << 4, offset, value }
+}
+
+/// `to = value`
+const fn set(to: u8, value: i32) -> Instruction {
+    new(0xb7, to, 0, 0, value)
+}
+
+/// `to = from`
+const fn copy(to: u8, from: u8) -> Instruction {
+    new(0xbf, to, from, 0, 0)
+}
+
+/// `to += value`
+const fn add(to: u8, value: i32) -> Instruction {
+    new(0x07, to, 0, 0, value)
+}
+
+/// `to = *(u32 *)(from + offset)`
+const fn load4(to: u8, from: u8, offset: i16) -> Instruction {
+    new(0x61, to, from, offset, 0)
+}
+
+/// `to = *(u16 *)(from + offset)`
+const fn load2(to: u8, from: u8, offset: i16) -> Instruction {
+    new(0x69, to, from, offset, 0)
+}
+
+/// `*(u32 *)(to + offset) = from`
+const fn store4(to: u8, offset: i16, from: u8) -> Instruction {
+    new(0x63, to, from, offset, 0)
+}
+
+/// `*(u16 *)(to + offset) = from`
+const fn store2(to: u8, offset: i16, from: u8) -> Instruction {
+    new(0x6b, to, from, offset, 0)
+}
+
+/// `if a > b: skip so many`
+const fn skip_if_above(a: u8, b: u8, skip: i16) -> Instruction {
+    new(0x2d, a, b, skip, 0)
+}
+
+/// `if a == value: skip so many`
+const fn skip_if_equal(a: u8, value: i32, skip: i16) -> Instruction {
+    new(0x15, a, 0, skip, value)
+}
+
+/// `r0 = helper(r1, ..)`; what is in `r1` to `r5` is lost.
+const fn call(helper: i32) -> Instruction {
+    new(0x85, 0, 0, 0, helper)
+}
+
+/// `return r0`
+const EXIT: Instruction = new(0x95, 0, 0, 0, 0);
+
+/// `to = map`, which takes the room of two.
+fn map(to: u8, map: BorrowedFd<'_>) -> [Instruction; 2] {
+    [new(0x18, to, MAP_FD, 0, map.as_raw_fd()), new(0, 0, 0, 0, 0)]
+}
+
+/// The end of the stack.
+const STACK: u8 = 10;
+
+/// The program: `stations` says by address and queue whether a frame is one station's, and which of `sockets` it goes to.
+pub fn redirect(stations: &Map<Key, u32>, sockets: &Map<u32, u32>) -> Vec<Instruction> {
+    let [stations_low, stations_high] = map(1, stations.fd());
+    let [sockets_low, sockets_high] = map(1, sockets.fd());
+    vec![
+        // A frame without a header is nobody's.
+        load4(2, 1, DATA),
+        load4(3, 1, DATA_END),
+        copy(4, 2),
+        add(4, ETHERNET),
+        skip_if_above(4, 3, 18),
+        // The key: the destination, and the queue behind it.
+        load4(4, 2, 0),
+        store4(STACK, -8, 4),
+        load2(4, 2, 4),
+        store2(STACK, -4, 4),
+        load4(4, 1, QUEUE),
+        store2(STACK, -2, 4),
+        copy(2, STACK),
+        add(2, -8),
+        stations_low,
+        stations_high,
+        call(MAP_LOOKUP),
+        skip_if_equal(0, 0, 6),
+        // To that socket; if it is closed meanwhile, on to the kernel.
+        load4(2, 0, 0),
+        sockets_low,
+        sockets_high,
+        set(3, PASS),
+        call(REDIRECT_MAP),
+        EXIT,
+        set(0, PASS),
+        EXIT,
+    ]
+}
