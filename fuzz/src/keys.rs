@@ -2,6 +2,7 @@
 
 use hypervisor::DomId;
 use hypervisor::test::Machine;
+use netif::extensions::Extensions;
 use netif::handshake::{Offer, Request, State, wants_groups};
 use netif::rate::Rate;
 use netif::settings::{Settings, is_ours, is_plugged};
@@ -61,7 +62,7 @@ pub fn run(data: &[u8]) {
         let _ = nodes.write(&format!("/vif/{key}"), &value);
     }
     let queues = 1 + u16::from(data.first().copied().unwrap_or(0) % 4);
-    if let Ok(request) = Request::read(nodes, "/vif", Offer { queues }) {
+    if let Ok(request) = Request::read(nodes, "/vif", Offer { queues, extensions: Extensions::default() }) {
         assert!((1..=usize::from(queues)).contains(&request.queues.len()));
     }
     if let Ok(settings) = Settings::read(nodes, "/vif") {

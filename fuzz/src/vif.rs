@@ -66,7 +66,15 @@ impl Front {
         let map = |page: usize| hypervisor.grants.map(self.guest.id(), &[self.grants[page]]).ok();
         let bind = |port: &Port| hypervisor.events.bind(self.guest.id(), port.number()).ok();
         let on = |bit: u8| kind >> bit & 1 == 1;
-        let takes = Takes { sg: on(0), gso_v4: on(1), gso_v6: on(2), csum_v4: on(3), csum_v6: on(4), rx_notify: on(5) };
+        let takes = Takes {
+            sg: on(0),
+            gso_v4: on(1),
+            gso_v6: on(2),
+            csum_v4: on(3),
+            csum_v6: on(4),
+            rx_notify: on(5),
+            ..Takes::default()
+        };
         let vif = Vif {
             domain: self.guest.id(),
             engine: Arc::new(Copier(Arc::clone(&hypervisor.grants))),

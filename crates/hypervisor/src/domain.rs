@@ -48,6 +48,28 @@ pub trait Domain: Debug + Send + Sync {
     /// Takes a grant back. False when it is in use: then it stays.
     fn revoke(&self, reference: GrantRef) -> bool;
 
+    /// Whether it can grant parts of pages, and pass grants on: its grant table is of version 2.
+    fn has_parts(&self) -> bool;
+
+    /// A reference to grant under again and again. Nothing is granted under it yet. Needs a grant table of version 2.
+    ///
+    /// # Errors
+    /// When the grant table is full, or of version 1.
+    fn reserve(&self) -> io::Result<GrantRef>;
+
+    /// Grants for reading, as [`grant`](Self::grant) does, under a reserved reference under which nothing is granted.
+    ///
+    /// # Errors
+    /// When there is no such page or reference.
+    fn grant_as(&self, reference: GrantRef, to: DomId, page: u32, extent: Extent) -> io::Result<()>;
+
+    /// Takes back what is granted under a reserved reference: nobody begins to use it any more. False as long as somebody
+    /// still does; until then nothing is to be granted under it.
+    fn withdraw(&self, reference: GrantRef) -> bool;
+
+    /// Gives back a reserved reference, and what is granted under it.
+    fn release(&self, reference: GrantRef);
+
     /// Opens an event channel for domain `to` to bind.
     ///
     /// # Errors

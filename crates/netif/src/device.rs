@@ -22,11 +22,12 @@ use tracing::{info, warn};
 
 use crate::backend::{Gauge, Parts, Queue, Vif};
 use crate::control::Control;
+use crate::extensions::Extensions;
 use crate::fault::Fault;
 use crate::groups::Groups;
 use crate::handshake::{Offer, Refusal, Request, State, wants_groups};
 use crate::mailbox::Mailbox;
-use crate::settings::{Settings, is_plugged};
+use crate::settings::{self, Settings, is_plugged};
 use crate::status::{Condition, VifStatus};
 
 /// Shortest and longest pause before a frontend that broke the rules may connect again.
@@ -76,6 +77,11 @@ pub struct Host {
 }
 
 impl Host {
+    /// What it can do beyond netif.h.
+    fn extensions(&self) -> Extensions {
+        Extensions { ranges: true, guest_copy: false }
+    }
+
     /// Removes a port, but not what was counted on it.
     fn remove_port(&self, port: PortId) {
         // Whoever holds this finds what was counted either with the port or here.
@@ -336,6 +342,7 @@ impl Device {
     /// Says what is offered, and waits.
     fn offer(&mut self) -> Result<(), StoreError> {
         let queues = self.wanted()?;
+        let extensions = settings::extensions(self.store().nodes(), &self.back)?.and(self.host.extensions());
         let (back, out_of_date) = (&self.back, [steering_node(&self.back), first_offer_node(&self.back)]);
         self.tell(State::InitWait, |nodes| {
             for node in &out_of_date {
@@ -344,7 +351,7 @@ impl Device {
                     _ => {}
                 }
             }
-            Offer { queues }.write(nodes, back)
+            Offer { queues, extensions }.write(nodes, back)
         })
     }
 
@@ -391,7 +398,8 @@ impl Device {
         let number = |node: &str| self.store().nodes().number::<u16>(node);
         let now = number(&format!("{}/multi-queue-max-queues", self.back))?.unwrap_or(1);
         let first = number(&first_offer_node(&self.back))?.unwrap_or(0);
-        Ok(Offer { queues: now.max(first) })
+        let extensions = Extensions::offered(self.store().nodes(), &self.back)?;
+        Ok(Offer { queues: now.max(first), extensions })
     }
 
     /// A connected frontend's keys: those that it connected with have to stay.

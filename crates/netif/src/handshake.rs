@@ -8,6 +8,8 @@ use std::fmt;
 use hypervisor::{GrantRef, Nodes, RemotePort, StoreError};
 use thiserror::Error;
 
+use crate::extensions::Extensions;
+
 /// The state of one end (`enum xenbus_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
@@ -78,6 +80,8 @@ impl fmt::Display for State {
 pub struct Offer {
     /// Queues that a frontend may have.
     pub queues: u16,
+    /// What it may do beyond netif.h.
+    pub extensions: Extensions,
 }
 
 impl Offer {
@@ -101,6 +105,7 @@ impl Offer {
         for (key, value) in OFFERED {
             nodes.put(&format!("{path}/{key}"), value)?;
         }
+        self.extensions.offer(nodes, path)?;
         nodes.put(&format!("{path}/multi-queue-max-queues"), self.queues)
     }
 }
@@ -161,6 +166,8 @@ pub struct Takes {
     pub csum_v6: bool,
     /// It tells when it has posted buffers.
     pub rx_notify: bool,
+    /// What it does beyond netif.h.
+    pub extensions: Extensions,
 }
 
 impl Takes {
@@ -174,7 +181,7 @@ impl Takes {
             (self.csum_v6, "ipv6-csum"),
             (self.rx_notify, "rx-notify"),
         ];
-        all.into_iter().filter(|(takes, _)| *takes).map(|(_, name)| name).collect()
+        all.into_iter().filter(|(takes, _)| *takes).map(|(_, name)| name).chain(self.extensions.names()).collect()
     }
 }
 
@@ -212,6 +219,7 @@ impl Request {
             csum_v4: !keys.flag("feature-no-csum-offload")?,
             csum_v6: keys.flag("feature-ipv6-csum-offload")?,
             rx_notify: keys.flag("feature-rx-notify")?,
+            extensions: offer.extensions.and(Extensions::asked(nodes, path)?),
         };
         let control = match keys.number("ctrl-ring-ref")? {
             Some(ring) => Some((GrantRef(ring), RemotePort(keys.need("event-channel-ctrl")?))),

@@ -8,6 +8,7 @@
 pub mod backend;
 pub mod control;
 pub mod device;
+pub mod extensions;
 pub mod fault;
 pub mod frontend;
 pub mod groups;

@@ -6,6 +6,7 @@ use frame::Mac;
 use hypervisor::{Nodes, StoreError};
 use switch::{PortRule, Vlan};
 
+use crate::extensions::Extensions;
 use crate::rate::Rate;
 
 /// The hotplug script by which vifs that are for us are known.
@@ -34,6 +35,26 @@ pub fn is_ours(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
         script => script?,
     };
     Ok(script.is_some_and(|script| script.rsplit('/').next() == Some(SCRIPT)))
+}
+
+/// What the operator wants the vif whose backend directory is `path` to do beyond netif.h. Guests copy only what they are
+/// granted no more of than that: so who sends has to grant ranges.
+///
+/// # Errors
+/// When that makes no sense, or the store can't be asked.
+pub fn extensions(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreError> {
+    let one_of = |key: &str, off: &str, on: &str, expected| {
+        let path = format!("{path}/ringmain/{key}");
+        match nodes.find(&path)? {
+            None => Ok(None),
+            Some(value) if value == off => Ok(Some(false)),
+            Some(value) if value == on => Ok(Some(true)),
+            Some(value) => Err(wrong(&path, &value, expected)),
+        }
+    };
+    let guest_copy = one_of("copy", "backend", "guest", "\"backend\" or \"guest\"")?.unwrap_or(false);
+    let ranges = one_of("grants", "page", "range", "\"page\" or \"range\"")?.unwrap_or(guest_copy);
+    Ok(Extensions { ranges, guest_copy })
 }
 
 /// Whether the hotplug script is through with it.
@@ -173,6 +194,24 @@ mod tests {
             settings(&[("ringmain/vlan", "0")]).unwrap_err(),
             "/vif/ringmain/vlan: \"0\" is not a VLAN from 1 to 4094"
         );
+    }
+
+    #[test]
+    fn what_goes_beyond_the_protocol_is_off_unless_it_is_asked_for() {
+        let hypervisor = Machine::new().hypervisor(DomId(0));
+        let nodes = hypervisor.store.nodes();
+        let on = |ranges, guest_copy| Extensions { ranges, guest_copy };
+        assert_eq!(extensions(nodes, "/vif").unwrap(), on(false, false));
+        nodes.put("/vif/ringmain/copy", "guest").unwrap();
+        assert_eq!(extensions(nodes, "/vif").unwrap(), on(true, true));
+        nodes.put("/vif/ringmain/grants", "page").unwrap();
+        assert_eq!(extensions(nodes, "/vif").unwrap(), on(false, true));
+        nodes.put("/vif/ringmain/copy", "backend").unwrap();
+        nodes.put("/vif/ringmain/grants", "range").unwrap();
+        assert_eq!(extensions(nodes, "/vif").unwrap(), on(true, false));
+        nodes.put("/vif/ringmain/copy", "nobody").unwrap();
+        let error = extensions(nodes, "/vif").unwrap_err().to_string();
+        assert_eq!(error, "/vif/ringmain/copy: \"nobody\" is not \"backend\" or \"guest\"");
     }
 
     #[test]

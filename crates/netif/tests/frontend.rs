@@ -2,139 +2,14 @@
 
 mod front;
 
-use std::sync::Arc;
-use std::time::Duration;
-
+use front::station::{LONG, connect, station, talk};
 use front::{Host, frame, mac, wait};
+use hypervisor::PAGE;
 use hypervisor::embedded::{Copying, Flush, Locking, Maptrack};
-use hypervisor::test::{Design, Device, Guest};
-use hypervisor::{DomId, Domain, PAGE};
-use netif::frontend::{Area, Caller, Frame, FrontError, Frontend, Queue, Sender, Wish};
+use hypervisor::test::Design;
+use netif::frontend::{Frame, FrontError, Wish};
 use netif::handshake::State;
 use netif::slots::Meta;
-
-const LONG: Duration = Duration::from_secs(60);
-
-struct Station {
-    _guest: Guest,
-    frontend: Frontend,
-    queues: Vec<Queue>,
-    caller: Option<Caller>,
-}
-
-fn attach(host: &Host, id: u16) -> (Guest, Frontend) {
-    let guest = host.machine.guest(DomId(id), Frontend::pages(4)).unwrap();
-    let backend_keys = &[("script", "vif-ringmain"), ("hotplug-status", "connected")];
-    let (frontend, backend) = (DomId(id), DomId(0));
-    host.machine
-        .attach(&Device { class: "vif", handle: 0, frontend, backend, frontend_keys: &[], backend_keys })
-        .unwrap();
-    let domain: Arc<dyn Domain> = guest.domain().clone();
-    let frontend = Frontend::find(domain, 0).unwrap();
-    (guest, frontend)
-}
-
-fn connect(frontend: &Frontend, wish: &Wish) -> (Vec<Queue>, Option<Caller>) {
-    assert!(frontend.wait(LONG, |state| state == State::InitWait).unwrap());
-    let connected = frontend.connect(wish, Area::new(0, frontend.domain().pages())).unwrap();
-    assert!(frontend.wait(LONG, |state| state == State::Connected).unwrap());
-    connected
-}
-
-fn station(host: &Host, id: u16, wish: &Wish) -> Station {
-    let (guest, frontend) = attach(host, id);
-    let (queues, caller) = connect(&frontend, wish);
-    Station { _guest: guest, frontend, queues, caller }
-}
-
-impl Station {
-    fn send_on(&mut self, queue: usize, bytes: &[u8], meta: Meta) {
-        let tx = &mut self.queues[queue].tx;
-        wait(|| {
-            tx.collect().unwrap();
-            tx.place().is_some()
-        });
-        tx.memory().write(tx.place().unwrap(), bytes).unwrap();
-        assert!(tx.send(bytes.len(), meta).unwrap());
-        tx.flush().unwrap();
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.send_on(0, bytes, Meta::default());
-    }
-
-    /// The frames that came, and on which queues.
-    fn received(&mut self) -> Vec<(usize, Vec<u8>, Frame)> {
-        let mut all = Vec::new();
-        for (n, queue) in self.queues.iter_mut().enumerate() {
-            let mut got = Frame::default();
-            while queue.rx.next(&mut got).unwrap() {
-                let mut bytes = vec![0; got.len as usize];
-                let mut at = 0;
-                for (addr, len) in &got.pieces {
-                    queue.rx.memory().read(*addr, &mut bytes[at..at + *len as usize]).unwrap();
-                    at += *len as usize;
-                }
-                all.push((n, bytes, got.clone()));
-            }
-            queue.rx.post().unwrap();
-        }
-        all
-    }
-
-    fn expect(&mut self, n: usize) -> Vec<(usize, Vec<u8>, Frame)> {
-        let mut all = Vec::new();
-        wait(|| {
-            all.extend(self.received());
-            all.len() >= n
-        });
-        all
-    }
-}
-
-/// What is sent while a queue is just being taken into service may be lost, as on any wire: each sends until it is heard,
-/// and all that was sent has come.
-fn introduce(a: &mut Station, b: &mut Station) {
-    reach(a, b, (1, 2));
-    reach(b, a, (2, 1));
-}
-
-fn reach(from: &mut Station, to: &mut Station, (x, y): (u8, u8)) {
-    let (mut sent, mut heard) = (0, 0);
-    let mut listen = || {
-        heard = to.received().last().map_or(heard, |(_, bytes, _)| front::what(bytes) + 1);
-        heard
-    };
-    wait(|| {
-        from.send(&frame(x, y, 40, sent));
-        sent += 1;
-        std::thread::sleep(Duration::from_millis(2));
-        listen() > 0
-    });
-    wait(|| listen() == sent);
-}
-
-/// Frames of all lengths, both ways; `a` has address 1, `b` has 2.
-fn talk(a: &mut Station, b: &mut Station) {
-    introduce(a, b);
-    for round in 0..3 {
-        for len in [0, 42, 110, 1500, 4078, 4079, 9000, 40_000, Sender::LONGEST - 18] {
-            let there = frame(1, 2, len, round);
-            a.send(&there);
-            assert_eq!(b.expect(1)[0].1, there, "{len} bytes");
-            let back = frame(2, 1, len, round);
-            b.send(&back);
-            assert_eq!(a.expect(1)[0].1, back, "{len} bytes");
-        }
-    }
-    for station in [a, b] {
-        wait(|| {
-            station.queues[0].tx.collect().unwrap();
-            station.queues[0].tx.is_idle()
-        });
-        assert_eq!((station.queues[0].tx.refused(), station.queues[0].rx.spoiled()), (0, 0));
-    }
-}
 
 #[test]
 fn frames_go_both_ways_on_every_design() {

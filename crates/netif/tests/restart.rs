@@ -61,7 +61,15 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
     let (domain, keys) = (front.guest.id(), &front.queues[0]);
     let map = |ring: front::Granted| hypervisor.grants.map(domain, &[ring.1]).unwrap();
     let bind = |port: &hypervisor::test::Port| hypervisor.events.bind(domain, port.number()).unwrap();
-    let takes = Takes { sg: true, gso_v4: true, gso_v6: true, csum_v4: true, csum_v6: true, rx_notify: true };
+    let takes = Takes {
+        sg: true,
+        gso_v4: true,
+        gso_v6: true,
+        csum_v4: true,
+        csum_v6: true,
+        rx_notify: true,
+        ..Takes::default()
+    };
     let vif = Arc::new(Vif {
         domain,
         engine: Arc::clone(engine),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::copies::{Copies, Local, Place, Stage, Status};
 use crate::gather::{Body, Chain, Engine, Gather, same};
-use crate::grant::Granted;
+use crate::grant::{Granted, PAGE};
 use crate::region::Memory;
 
 /// Copies that wait at most: a frame in as many pieces as any may have, or a burst of ordinary ones.
@@ -75,6 +75,7 @@ struct Failed {
     status: Status,
     source: Option<Granted>,
     target: Option<Granted>,
+    len: u16,
 }
 
 /// The copies of a burst, waiting.
@@ -288,22 +289,23 @@ fn failures_of(copies: &Copies) -> Vec<Failed> {
     let mut all: Vec<Failed> = Vec::new();
     for (entry, status, segment) in copies.failed() {
         if all.last().is_none_or(|last| last.entry != entry) {
-            all.push(Failed { entry, status, source: segment.source(), target: segment.target() });
+            let (source, target, len) = (segment.source(), segment.target(), segment.len());
+            all.push(Failed { entry, status, source, target, len });
         }
     }
     all
 }
 
-/// Finds out whose fault each failure is. Where both ends are granted, the hypervisor does not say; so the first byte
-/// of the source is copied once more, to ourselves.
+/// Finds out whose fault each failure is. Where both ends are granted, the hypervisor does not say; so the source is
+/// copied once more, all of it, to ourselves: it may be that only some of its bytes are granted.
 fn blame(copies: &mut Copies, engine: &dyn Engine, failed: Vec<Failed>) -> Vec<(Failed, Blame)> {
     let mut probes = Vec::new();
+    // What comes there is not looked at.
+    let bin = copies.reserve(PAGE).map(|(_, place)| place);
     for failed in &failed {
-        let source = failed.source.filter(|_| failed.target.is_some());
-        let probe = source.and_then(|source| Some((source, copies.reserve(1)?.1)));
-        probes.push(
-            probe.is_some_and(|(source, to)| copies.push(Place::Granted(source), to, 1, probes.len() as u32).is_ok()),
-        );
+        let probe = failed.source.filter(|_| failed.target.is_some()).zip(bin);
+        let push = |(source, to)| copies.push(Place::Granted(source), to, failed.len.into(), probes.len() as u32);
+        probes.push(probe.map(push).is_some_and(|pushed| pushed.is_ok()));
     }
     if copies.is_waiting() {
         run(engine, copies);

@@ -42,6 +42,16 @@ impl Granter {
     /// # Errors
     /// When the table is full, or does not grow.
     pub fn grant(&self, entry: Entry, grow: impl FnOnce(u32) -> io::Result<()>) -> io::Result<GrantRef> {
+        let reference = self.reserve(grow)?;
+        self.write(reference, entry)?;
+        Ok(reference)
+    }
+
+    /// A reference under which nothing is granted, and that is nobody else's until it is released.
+    ///
+    /// # Errors
+    /// As for [`grant`](Self::grant).
+    pub fn reserve(&self, grow: impl FnOnce(u32) -> io::Result<()>) -> io::Result<GrantRef> {
         let mut references = lock(&self.references);
         let reference = match references.free.pop() {
             Some(free) => free,
@@ -58,13 +68,14 @@ impl Granter {
                 references.next - 1
             }
         };
-        drop(references);
-        let reference = GrantRef(reference);
-        self.write(reference, entry)?;
-        Ok(reference)
+        Ok(GrantRef(reference))
     }
 
-    fn write(&self, reference: GrantRef, entry: Entry) -> io::Result<()> {
+    /// Grants under a reference that is reserved, and under which nothing is granted or in use.
+    ///
+    /// # Errors
+    /// When there is no such entry.
+    pub fn write(&self, reference: GrantRef, entry: Entry) -> io::Result<()> {
         let at = self.layout.entry(self.version, reference);
         let ([first, last], word) = (entry.encode(), |at| self.memory.atomic_u64(at).map_err(io::Error::other));
         match self.version {
@@ -87,6 +98,24 @@ impl Granter {
             lock(&self.references).free.push(reference.0);
         }
         revoked != Some(false)
+    }
+
+    /// Takes back what is granted under a reserved reference of version 2, whoever uses it: nobody begins to from here on.
+    /// False as long as somebody still does.
+    pub fn withdraw(&self, reference: GrantRef) -> bool {
+        let word = self.memory.atomic_u64(self.layout.entry(Version::V2, reference));
+        let status = self.memory.atomic_u16(self.layout.status(reference));
+        let (Version::V2, Ok(word), Ok(status)) = (self.version, word, status) else { return true };
+        word.store(word.load(Ordering::Relaxed) & !0xffff, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        status.load(Ordering::Acquire) & (flag::READING | flag::WRITING) == 0
+    }
+
+    /// Gives back a reserved reference. One that is still in use is not used again.
+    pub fn release(&self, reference: GrantRef) {
+        if self.withdraw(reference) {
+            lock(&self.references).free.push(reference.0);
+        }
     }
 
     /// `None`: nothing was granted.

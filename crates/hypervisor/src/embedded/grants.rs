@@ -42,7 +42,8 @@ struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // What lies behind goes on being used until the one who passes it on is free.
+        // What lies behind is free first: whoever passes it on says so as soon as its own entry is.
+        self.behind = None;
         self.table.release(self.reference, self.how);
     }
 }
@@ -65,15 +66,15 @@ impl Claim {
     }
 
     /// The memory, and where in it `len` bytes from `offset` of the granted page on are.
-    fn place(&self, offset: u16, len: u16) -> Result<(Arc<Memory>, u64), Status> {
+    fn place(&self, offset: u16, len: u16) -> Result<(Arc<Memory>, u64), Reason> {
         let claim = self.behind.as_deref().unwrap_or(self);
         let (page, start, end) = match claim.what {
             What::Page(page) => (page, 0, PAGE as u32),
             What::Part { page, offset, len } => (page, u32::from(offset), u32::from(offset) + u32::from(len)),
-            What::Through { .. } => return Err(Status::REFUSED),
+            What::Through { .. } => return Err(Reason::NotWhole),
         };
         if u32::from(offset) < start || u32::from(offset) + u32::from(len) > end {
-            return Err(BEYOND);
+            return Err(Reason::Beyond);
         }
         Ok((Arc::clone(claim.table.memory()), u64::from(page) * PAGE as u64 + u64::from(offset)))
     }
@@ -93,7 +94,7 @@ pub struct Of {
 impl Of {
     fn claim(&self, domain: DomId, reference: GrantRef, how: Use) -> Result<Claim, Reason> {
         let claim = Claim::new(&self.host, self.by, domain, reference, how);
-        claim.inspect_err(|reason| self.host.refuse(Refusal { by: self.by, domain, reference, reason: *reason }))
+        claim.map_err(|reason| self.refuse(domain, reference, reason))
     }
 
     /// One end of a copy; `held` is the grant that the copy before used for the same end.
@@ -110,7 +111,14 @@ impl Of {
             let claim = self.claim(at.domain, at.reference, Use { map: false, write }).map_err(status)?;
             *held = Some(claim);
         }
-        held.as_ref().map_or(Err(Status::REFUSED), |claim| claim.place(at.offset, len))
+        let claim = held.as_ref().ok_or(Status::REFUSED)?;
+        claim.place(at.offset, len).map_err(|reason| status(self.refuse(at.domain, at.reference, reason)))
+    }
+
+    /// Tells of a use that is refused, and why.
+    fn refuse(&self, domain: DomId, reference: GrantRef, reason: Reason) -> Reason {
+        self.host.refuse(Refusal { by: self.by, domain, reference, reason });
+        reason
     }
 }
 
@@ -120,6 +128,7 @@ fn status(reason: Reason) -> Status {
         Reason::NoDomain => Status::BAD_DOMAIN,
         Reason::Dying | Reason::NoPage => Status::BAD_PAGE,
         Reason::BeyondTable => Status::BAD_REFERENCE,
+        Reason::Beyond => BEYOND,
         _ => Status::REFUSED,
     }
 }

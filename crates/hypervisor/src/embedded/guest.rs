@@ -90,6 +90,16 @@ impl Guest {
         self.granter.grant(entry, |frames| self.calls.grow(frames))
     }
 
+    fn what(&self, page: u32, extent: Extent) -> io::Result<What> {
+        if page >= self.layout.pages {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such page"));
+        }
+        match extent {
+            Extent::Whole => Ok(What::Page(page)),
+            Extent::Part { offset, len } => self.needs_v2().map(|()| What::Part { page, offset, len }),
+        }
+    }
+
     fn needs_v2(&self) -> io::Result<()> {
         match self.version {
             Version::V2 => Ok(()),
@@ -112,17 +122,7 @@ impl Domain for Guest {
     }
 
     fn grant(&self, to: DomId, page: u32, extent: Extent, writable: bool) -> io::Result<GrantRef> {
-        if page >= self.layout.pages {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such page"));
-        }
-        let what = match extent {
-            Extent::Whole => What::Page(page),
-            Extent::Part { offset, len } => {
-                self.needs_v2()?;
-                What::Part { page, offset, len }
-            }
-        };
-        self.enter(Entry { to, writable, what })
+        self.enter(Entry { to, writable, what: self.what(page, extent)? })
     }
 
     fn pass_on(&self, to: DomId, domain: DomId, reference: GrantRef, writable: bool) -> io::Result<GrantRef> {
@@ -132,6 +132,28 @@ impl Domain for Guest {
 
     fn revoke(&self, reference: GrantRef) -> bool {
         self.granter.revoke(reference)
+    }
+
+    fn has_parts(&self) -> bool {
+        self.version == Version::V2
+    }
+
+    fn reserve(&self) -> io::Result<GrantRef> {
+        self.needs_v2()?;
+        self.granter.reserve(|frames| self.calls.grow(frames))
+    }
+
+    fn grant_as(&self, reference: GrantRef, to: DomId, page: u32, extent: Extent) -> io::Result<()> {
+        self.needs_v2()?;
+        self.granter.write(reference, Entry { to, writable: false, what: self.what(page, extent)? })
+    }
+
+    fn withdraw(&self, reference: GrantRef) -> bool {
+        self.granter.withdraw(reference)
+    }
+
+    fn release(&self, reference: GrantRef) {
+        self.granter.release(reference);
     }
 
     fn open(&self, to: DomId) -> io::Result<(RemotePort, Box<dyn Channel>)> {

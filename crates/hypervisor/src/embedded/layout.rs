@@ -163,6 +163,8 @@ pub enum Reason {
     Unstable,
     /// Only a whole page of the domain itself can be mapped, and only such a grant be passed on.
     NotWhole,
+    /// The bytes are not all among those that are granted.
+    Beyond,
 }
 
 impl fmt::Display for Reason {
@@ -178,6 +180,7 @@ impl fmt::Display for Reason {
             Reason::NoPage => "no such page",
             Reason::Unstable => "the entry changes all the time",
             Reason::NotWhole => "not a whole page of that domain",
+            Reason::Beyond => "beyond what is granted",
         })
     }
 }

@@ -3,7 +3,8 @@
 //! The entries lie in the domain's own memory, and it writes them as it likes. What we rely on is kept here, in the *active
 //! entry* beside each: who uses the page, and what was granted when the first of them came. A domain is told of uses in the
 //! entry's status bits, and revokes by clearing an entry whose bits are clear, in one atomic step against ours. One that
-//! clears it nevertheless takes nothing away from those who use it, and keeps everybody else from doing so.
+//! clears it nevertheless takes nothing away from those who use it, and keeps everybody else from doing so: so its uses
+//! come to an end.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
@@ -181,6 +182,8 @@ impl Table {
                 check(&entry, by, how)?;
                 if how.write && active.writes == 0 {
                     self.mark(by, reference, how)?;
+                } else if !self.is_granted(reference) {
+                    return Err(Reason::Revoked);
                 }
                 entry
             }
@@ -193,6 +196,12 @@ impl Table {
             self.mapped.fetch_add(1, Ordering::Relaxed);
         }
         Ok(entry.what)
+    }
+
+    /// Whether the domain has not taken back what it granted, though it is in use.
+    fn is_granted(&self, reference: GrantRef) -> bool {
+        let flags = self.memory.atomic_u16(self.layout.entry(self.version(), reference));
+        flags.is_ok_and(|flags| flags.load(Ordering::Acquire) & flag::TYPE != flag::INVALID)
     }
 
     /// Ends a use that was begun.

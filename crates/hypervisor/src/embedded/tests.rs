@@ -124,10 +124,35 @@ fn an_entry_that_is_cleared_while_it_is_used() {
         let mut bytes = [0; 5];
         guest.memory().read(PAGE as u64, &mut bytes).unwrap();
         assert_eq!(&bytes, b"still");
+        assert_eq!(copy_out(&dom0, DomId(1), reference, 0, 4), Err(Status::REFUSED), "nobody joins them");
         drop(mapped);
         assert_eq!(copy_out(&dom0, DomId(1), reference, 0, 4), Err(Status::REFUSED));
         assert_eq!(machine.mapped(DomId(1)), 0);
     }
+}
+
+/// One reference, under which one thing after the other is granted.
+#[test]
+fn a_reference_that_is_reserved() {
+    let machine = Machine::new(Design::default());
+    let dom0 = machine.hypervisor(DOM0).unwrap();
+    let guest = machine.guest(DomId(1), 2, Version::V2).unwrap();
+    let reference = guest.reserve().unwrap();
+    assert_eq!(copy_out(&dom0, DomId(1), reference, 0, 1), Err(Status::REFUSED));
+    for (offset, len) in [(0, 8), (100, 1), (3000, 96)] {
+        guest.grant_as(reference, DOM0, 1, Extent::Part { offset, len }).unwrap();
+        assert!(copy_out(&dom0, DomId(1), reference, offset, len.into()).is_ok());
+        assert_eq!(copy_out(&dom0, DomId(1), reference, offset, u32::from(len) + 1).unwrap_err(), Status(-10));
+        assert_eq!(copy_in(&dom0, DomId(1), reference, offset, b"x"), Status::REFUSED, "for reading");
+        assert!(guest.withdraw(reference));
+        assert_eq!(copy_out(&dom0, DomId(1), reference, offset, 1), Err(Status::REFUSED));
+    }
+    assert!(guest.grant_as(reference, DOM0, 2, Extent::Whole).is_err(), "no such page");
+    assert_ne!(guest.grant(DOM0, 0, Extent::Whole, false).unwrap(), reference);
+    guest.release(reference);
+    assert_eq!(guest.grant(DOM0, 0, Extent::Whole, false).unwrap(), reference, "used again");
+    let old = machine.guest(DomId(2), 2, Version::V1).unwrap();
+    assert!(old.reserve().is_err() && !old.has_parts());
 }
 
 /// One domain grants and revokes as fast as it can, while others use what they find: no use survives a revocation.

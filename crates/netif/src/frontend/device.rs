@@ -11,6 +11,7 @@ use super::mailbox::Caller;
 use super::pages::Area;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use crate::extensions::Extensions;
 use crate::handshake::State;
 
 /// What a frontend wants to be like.
@@ -24,12 +25,22 @@ pub struct Wish {
     pub control: bool,
     /// Takes frames in several pages, frames to be segmented, and blank checksums.
     pub offloads: bool,
+    /// What it does beyond netif.h, as far as the backend offers that and the domain can do it.
+    pub extensions: Extensions,
 }
 
 impl Default for Wish {
     fn default() -> Self {
-        Wish { queues: 1, split: true, control: true, offloads: true }
+        let extensions = Extensions { ranges: true, guest_copy: true };
+        Wish { queues: 1, split: true, control: true, offloads: true, extensions }
     }
+}
+
+/// How queues are made, as both ends have agreed.
+#[derive(Clone, Copy)]
+struct Manner {
+    split: bool,
+    extensions: Extensions,
 }
 
 /// A queue.
@@ -141,9 +152,11 @@ impl Frontend {
         let split = wish.split && self.has(nodes, "feature-split-event-channels")?;
         let control = wish.control && self.has(nodes, "feature-ctrl-ring")?;
         let count = wish.queues.clamp(1, most);
-        let queues = (0..count).map(|_| self.queue(split, &mut area)).collect::<Result<Vec<_>, _>>()?;
+        let manner = Manner { split, extensions: self.able(wish).and(Extensions::offered(nodes, &self.back)?) };
+        let queues = (0..count).map(|_| self.queue(manner, &mut area)).collect::<Result<Vec<_>, _>>()?;
         let control = if control { Some(self.control(&mut area)?) } else { None };
         hypervisor::transaction(self.domain.store(), |nodes| {
+            manner.extensions.ask(nodes, &self.front)?;
             self.write(nodes, wish, &queues, control.as_ref().map(|(caller, port)| (caller, *port)))
         })?;
         self.set_state(State::Connected)?;
@@ -158,13 +171,18 @@ impl Frontend {
         Ok(self.offered::<u8>(nodes, key)?.is_some_and(|value| value != 0))
     }
 
-    fn queue(&self, split: bool, area: &mut Area) -> Result<Queue, FrontError> {
+    /// What it can and wants to do beyond netif.h.
+    fn able(&self, wish: &Wish) -> Extensions {
+        wish.extensions.and(Extensions { ranges: self.domain.has_parts(), guest_copy: true })
+    }
+
+    fn queue(&self, manner: Manner, area: &mut Area) -> Result<Queue, FrontError> {
         let (tx_port, tx) = self.open()?;
-        let (rx_port, rx) = match split {
+        let (rx_port, rx) = match manner.split {
             true => self.open().map(|(port, channel)| (Some(port), channel))?,
             false => (None, Arc::clone(&tx)),
         };
-        let tx = Sender::new(&self.domain, self.backend, area, tx)?;
+        let tx = Sender::new(&self.domain, self.backend, area, tx, manner.extensions.ranges)?;
         let rx = Receiver::new(&self.domain, self.backend, area, rx)?;
         Ok(Queue { tx, rx, ports: (tx_port, rx_port) })
     }

@@ -11,6 +11,8 @@ pub struct Granted {
     domain: Arc<dyn Domain>,
     first: u32,
     references: Box<[GrantRef]>,
+    /// Granted part by part, under references that stay.
+    by_parts: bool,
 }
 
 impl fmt::Debug for Granted {
@@ -35,6 +37,11 @@ impl Granted {
         (u64::from(self.first) + u64::from(n)) * PAGE as u64
     }
 
+    /// The number of the `n`th.
+    pub fn page(&self, n: u32) -> u32 {
+        self.first.saturating_add(n)
+    }
+
     /// The reference of the `n`th.
     pub fn reference(&self, n: u32) -> GrantRef {
         // None is granted under a reference that low.
@@ -45,8 +52,11 @@ impl Granted {
 impl Drop for Granted {
     fn drop(&mut self) {
         for reference in &self.references {
-            // What is still mapped stays granted, and its reference is not used again.
-            self.domain.revoke(*reference);
+            match self.by_parts {
+                true => self.domain.release(*reference),
+                // What is still mapped stays granted, and its reference is not used again.
+                false => _ = self.domain.revoke(*reference),
+            }
         }
     }
 }
@@ -69,14 +79,32 @@ impl Area {
     /// # Errors
     /// When so many are not left, or can't be granted.
     pub fn grant(&mut self, domain: &Arc<dyn Domain>, to: DomId, count: u32, writable: bool) -> io::Result<Granted> {
+        self.take(domain, count, false, |page| domain.grant(to, page, Extent::Whole, writable))
+    }
+
+    /// Takes so many pages, of which nothing is granted yet; each has a reference to grant parts of it.
+    ///
+    /// # Errors
+    /// As for [`grant`](Self::grant), and when parts can't be granted.
+    pub fn reserve(&mut self, domain: &Arc<dyn Domain>, count: u32) -> io::Result<Granted> {
+        self.take(domain, count, true, |_| domain.reserve())
+    }
+
+    fn take(
+        &mut self,
+        domain: &Arc<dyn Domain>,
+        count: u32,
+        by_parts: bool,
+        refer: impl Fn(u32) -> io::Result<GrantRef>,
+    ) -> io::Result<Granted> {
         let first = self.next;
         let end = first.checked_add(count).filter(|end| *end <= self.end);
         let end = end.ok_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "the domain has no pages left"))?;
         // Those that were granted are revoked if one is refused.
-        let mut granted = Granted { domain: Arc::clone(domain), first, references: Box::new([]) };
+        let mut granted = Granted { domain: Arc::clone(domain), first, references: Box::new([]), by_parts };
         let mut references = Vec::with_capacity(count as usize);
         for page in first..end {
-            match domain.grant(to, page, Extent::Whole, writable) {
+            match refer(page) {
                 Ok(reference) => references.push(reference),
                 Err(error) => {
                     granted.references = references.into();

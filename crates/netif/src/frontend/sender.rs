@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hypervisor::{Channel, Domain, PAGE};
+use hypervisor::{Channel, DomId, Domain, Extent, PAGE};
 use ring::Memory;
 use ring::front::FrontRing;
 
@@ -23,7 +23,9 @@ const SLOTS: u32 = LONGEST + 1;
 
 /// A Tx ring.
 ///
-/// A frame is written into pages that follow each other, at [`place`](Self::place), and then sent from there.
+/// A frame is written into pages that follow each other, at [`place`](Self::place), and then sent from there. Its pages are
+/// granted once and for all, or, if the backend offers `feature-range-grants`, exactly its bytes and as long as it is under
+/// way.
 pub struct Sender {
     ring: FrontRing<3>,
     ring_page: Granted,
@@ -40,17 +42,29 @@ pub struct Sender {
     answered: Box<[bool]>,
     /// Frames that the backend did not take.
     refused: u64,
+    /// Who is granted the bytes of each frame, and nothing else, as long as it is under way.
+    ranges: Option<Ranges>,
+}
+
+/// How pages are granted frame by frame.
+struct Ranges {
+    domain: Arc<dyn Domain>,
+    to: DomId,
 }
 
 impl Sender {
     pub(super) fn new(
         domain: &Arc<dyn Domain>,
-        backend: hypervisor::DomId,
+        backend: DomId,
         area: &mut Area,
         channel: Arc<dyn Channel>,
+        by_ranges: bool,
     ) -> Result<Self, FrontError> {
         let ring_page = area.grant(domain, backend, 1, true)?;
-        let pages = area.grant(domain, backend, PAGES, false)?;
+        let (pages, ranges) = match by_ranges {
+            true => (area.reserve(domain, PAGES)?, Some(Ranges { domain: Arc::clone(domain), to: backend })),
+            false => (area.grant(domain, backend, PAGES, false)?, None),
+        };
         let memory = Arc::clone(domain.memory());
         Ok(Sender {
             ring: FrontRing::new(Arc::clone(&memory), ring_page.addr(0))?,
@@ -63,6 +77,7 @@ impl Sender {
             sent: VecDeque::with_capacity(PAGES as usize),
             answered: vec![false; PAGES as usize].into(),
             refused: 0,
+            ranges,
         })
     }
 
@@ -126,6 +141,7 @@ impl Sender {
                 flags |= if meta.gso.is_some() { flag::TX_EXTRA_INFO } else { 0 };
             }
             let page = first + n;
+            self.open(page, left.min(PAGE))?;
             self.ring.push([self.pages.reference(page).0, u32::from(flags) << 16, page | (size as u32) << 16])?;
             if let (0, Some((kind, size))) = (n, meta.gso) {
                 self.ring.push([u32::from(extra::GSO) | u32::from(size) << 16, kind.into(), 0])?;
@@ -135,6 +151,24 @@ impl Sender {
         self.used += over + pages;
         self.next = (first + pages) % PAGES;
         Ok(true)
+    }
+
+    /// Grants the first `len` bytes of a page, if it is not granted anyway.
+    fn open(&self, page: u32, len: usize) -> Result<(), FrontError> {
+        let Some(Ranges { domain, to }) = &self.ranges else { return Ok(()) };
+        let part = Extent::Part { offset: 0, len: len as u16 };
+        Ok(domain.grant_as(self.pages.reference(page), *to, self.pages.page(page), part)?)
+    }
+
+    /// Takes back what was granted of a page for a frame. False as long as it is being copied.
+    fn close(&self, page: u32) -> bool {
+        self.ranges.as_ref().is_none_or(|ranges| ranges.domain.withdraw(self.pages.reference(page)))
+    }
+
+    /// Whether the oldest page was answered.
+    fn is_answered(&self) -> bool {
+        let oldest = self.sent.front().and_then(|(page, _)| self.answered.get(*page as usize));
+        oldest.is_some_and(|answered| *answered)
     }
 
     /// Lets the backend see what was sent.
@@ -165,10 +199,11 @@ impl Sender {
             *answered.ok_or(FrontError::Backend("answered what was not sent"))? = true;
         }
         self.ring.take(count);
-        while let Some((page, over)) = self.sent.front().copied() {
-            match self.answered.get_mut(page as usize) {
-                Some(answered) if *answered => *answered = false,
-                _ => break,
+        while self.is_answered()
+            && let Some((page, over)) = self.sent.front().copied().filter(|(page, _)| self.close(*page))
+        {
+            if let Some(answered) = self.answered.get_mut(page as usize) {
+                *answered = false;
             }
             self.sent.pop_front();
             self.used -= 1 + over;
@@ -182,7 +217,8 @@ impl Sender {
     /// # Errors
     /// When the backend breaks the rules.
     pub fn arm(&mut self) -> Result<bool, FrontError> {
-        Ok(self.ring.arm(self.ring.under_way() / 2)? > 0)
+        // One that was answered and stayed is still being copied, and nobody tells when that is over.
+        Ok(self.ring.arm(self.ring.under_way() / 2)? > 0 || self.is_answered())
     }
 
     /// Whether everything that was sent was answered.

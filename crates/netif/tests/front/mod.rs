@@ -1,6 +1,7 @@
 //! A small frontend, kind unless told otherwise, and a host to try it on.
 #![allow(dead_code)]
 
+pub mod station;
 pub mod tcp;
 
 use std::cell::{Cell, RefCell};

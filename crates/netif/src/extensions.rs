@@ -1,0 +1,111 @@
+//! What this backend and this frontend do together beyond netif.h. The backend offers it where the operator wants it, and
+//! the frontend says what of it it does. Other frontends do not look at these keys, and are served as ever.
+
+use hypervisor::{Nodes, StoreError};
+
+/// A set of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// `range-grants`: the frontend grants the bytes of each frame that it sends, and nothing else.
+    pub ranges: bool,
+    /// `guest-copy`: the frontend has its hypervisor copy what it receives, out of grants that are passed on to it.
+    pub guest_copy: bool,
+}
+
+impl Extensions {
+    fn each(self) -> [(&'static str, bool); 2] {
+        [("range-grants", self.ranges), ("guest-copy", self.guest_copy)]
+    }
+
+    /// Their names.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        self.each().into_iter().filter(|(_, on)| *on).map(|(name, _)| name)
+    }
+
+    /// Those that are in both sets.
+    #[must_use]
+    pub fn and(self, other: Extensions) -> Extensions {
+        Extensions { ranges: self.ranges && other.ranges, guest_copy: self.guest_copy && other.guest_copy }
+    }
+
+    /// Writes which are offered into the backend's directory `path`.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn offer(self, nodes: &dyn Nodes, path: &str) -> Result<(), StoreError> {
+        self.write(nodes, &format!("{path}/feature"))
+    }
+
+    /// Reads which are offered.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn offered(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreError> {
+        Self::read(nodes, &format!("{path}/feature"))
+    }
+
+    /// Writes which are asked for into the frontend's directory `path`.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn ask(self, nodes: &dyn Nodes, path: &str) -> Result<(), StoreError> {
+        self.write(nodes, &format!("{path}/request"))
+    }
+
+    /// Reads which are asked for.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn asked(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreError> {
+        Self::read(nodes, &format!("{path}/request"))
+    }
+
+    /// What is off leaves no key.
+    fn write(self, nodes: &dyn Nodes, prefix: &str) -> Result<(), StoreError> {
+        for (name, on) in self.each() {
+            let key = format!("{prefix}-{name}");
+            match on {
+                true => nodes.put(&key, 1)?,
+                false => match nodes.remove(&key) {
+                    Err(error) if !error.is_not_found() => return Err(error),
+                    _ => {}
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn read(nodes: &dyn Nodes, prefix: &str) -> Result<Extensions, StoreError> {
+        let flag = |name| {
+            let number = nodes.number::<u32>(&format!("{prefix}-{name}"))?;
+            Ok::<_, StoreError>(number.is_some_and(|number| number != 0))
+        };
+        Ok(Extensions { ranges: flag("range-grants")?, guest_copy: flag("guest-copy")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hypervisor::DomId;
+    use hypervisor::test::Machine;
+
+    use super::*;
+
+    #[test]
+    fn what_is_off_can_not_be_seen() {
+        let hypervisor = Machine::new().hypervisor(DomId(0));
+        let nodes = hypervisor.store.nodes();
+        let all = Extensions { ranges: true, guest_copy: true };
+        for some in [all, Extensions { ranges: false, ..all }, Extensions { guest_copy: false, ..all }] {
+            some.offer(nodes, "/back").unwrap();
+            assert_eq!(Extensions::offered(nodes, "/back").unwrap(), some);
+            some.ask(nodes, "/front").unwrap();
+            assert_eq!(Extensions::asked(nodes, "/front").unwrap(), some);
+            assert_eq!(nodes.directory("/back").unwrap().len(), some.names().count());
+        }
+        Extensions::default().offer(nodes, "/back").unwrap();
+        assert!(nodes.directory("/back").unwrap().is_empty());
+        nodes.put("/back/feature-guest-copy", "x").unwrap();
+        assert!(Extensions::offered(nodes, "/back").is_err());
+    }
+}
