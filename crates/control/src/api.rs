@@ -42,6 +42,12 @@ pub enum Request {
     /// The address table.
     #[serde(rename = "mac")]
     Mac,
+    /// Where time goes: from now on it is counted, and what was counted so far is the reply.
+    #[serde(rename = "profile")]
+    Profile {
+        /// For how long.
+        seconds: u32,
+    },
 }
 
 /// What the daemon answers.
@@ -58,6 +64,8 @@ pub enum Reply {
     Stats(Box<Stats>),
     /// The address table, sorted by VLAN and address.
     Macs(Vec<MacRow>),
+    /// Where time went.
+    Profile(Box<Profile>),
 }
 
 /// One line from the daemon: a reply or an error.
@@ -288,6 +296,65 @@ pub struct MacRow {
     pub idle_seconds: Option<u32>,
 }
 
+/// Where time went, while it was counted. All times are in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Profile {
+    /// The moment of the reply; the length of a profile that lies between two of them.
+    pub nanoseconds: u64,
+    /// All that the workers did.
+    pub workers: Vec<WorkerProfile>,
+    /// What was done for the frames that each port received, sorted by name.
+    pub ports: Vec<PortProfile>,
+}
+
+/// Where a worker's time went.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WorkerProfile {
+    /// Its number.
+    pub index: usize,
+    /// Time by step: `fetch`, `classify`, `deliver`, `copy`, `publish`, `look`, `sleep`.
+    pub spent: BTreeMap<String, u64>,
+}
+
+/// Where the time went that the frames took which a port received.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PortProfile {
+    /// Its name.
+    pub name: String,
+    /// `vhost-user`, `tap`, `xen` or `embedded`.
+    pub kind: String,
+    /// Frames that it received.
+    pub frames: u64,
+    /// Bytes of those frames.
+    pub bytes: u64,
+    /// Bursts that they came in.
+    pub bursts: u64,
+    /// Workers' time by step: `fetch`, `classify`, `deliver`, `copy`, `publish`.
+    pub spent: BTreeMap<String, u64>,
+    /// What the guest says of its own time, if it is one that can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestTimes>,
+}
+
+/// What a guest says of its own time.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct GuestTimes {
+    /// Frames that it received.
+    pub frames: u64,
+    /// Bytes of those frames.
+    pub bytes: u64,
+    /// Turns in which it received any.
+    pub turns: u64,
+    /// Taking frames from its rings.
+    pub ring: u64,
+    /// Handing them to its kernel.
+    pub kernel: u64,
+    /// Posting buffers, signalling, asking to be signalled.
+    pub signal: u64,
+    /// Everything for what it sends.
+    pub send: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,6 +367,7 @@ mod tests {
             (Request::PortRemove { name: "a".into() }, r#"{"do":"port.remove","name":"a"}"#),
             (Request::Stats, r#"{"do":"stats"}"#),
             (Request::Mac, r#"{"do":"mac"}"#),
+            (Request::Profile { seconds: 5 }, r#"{"do":"profile","seconds":5}"#),
             (Request::PortAdd { port: Map::new() }, r#"{"do":"port.add","port":{}}"#),
         ];
         for (request, json) in cases {

@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::api::{Answer, Reply, Request, VERSION};
+use crate::api::{Answer, Profile, Reply, Request, VERSION};
 use crate::line;
 
 /// How long an answer may take. Removing a port waits for its workers; anything else is at once.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest answer; thousands of ports fit.
 const ANSWER: usize = 64 << 20;
+
+/// How much longer than it takes a profile is to be counted, in seconds: asking takes a while, too.
+const MARGIN: u32 = 2;
 
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +84,21 @@ impl Client {
             Ok(_) => Err(self.broken(io::Error::new(ErrorKind::InvalidData, "an empty answer"))),
             Err(error) => Err(self.broken(error.into())),
         }
+    }
+
+    /// Where time goes for a while.
+    ///
+    /// # Errors
+    /// As for [`ask`](Self::ask).
+    pub fn profile(&self, time: Duration) -> Result<Profile, ClientError> {
+        let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).saturating_add(MARGIN);
+        let look = |seconds| match self.ask(&Request::Profile { seconds })? {
+            Reply::Profile(profile) => Ok(profile),
+            _ => Err(self.broken(io::Error::new(ErrorKind::InvalidData, "another answer than was asked for"))),
+        };
+        let before = look(seconds)?;
+        std::thread::sleep(time);
+        Ok(look(0)?.since(&before))
     }
 
     fn exchange(&self, stream: &mut UnixStream, request: &Request) -> io::Result<Vec<u8>> {

@@ -13,14 +13,18 @@ use serde_json::{Map, Value as Json};
 use switch::{Limits, PortId};
 use tracing::{info, warn};
 
-use crate::api::{Counts, PortReport, Reply, Request};
+use crate::api::{Counts, PortReport, Profile, Reply, Request};
 use crate::config::{Config, PortKind, PortSpec};
 use crate::link::{Link, LinkError, Vif};
+use crate::profile::{Profiler, Subject};
 use crate::report;
 use crate::server::{Answers, Server, ServerError};
 
 /// How often silent stations are looked for.
 const ROUND: Duration = Duration::from_secs(2);
+
+/// Longest profile, in seconds.
+const LONGEST: u32 = 3600;
 
 /// Why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +84,7 @@ struct House {
     state: Mutex<State>,
     fabric: Arc<Fabric>,
     config: Setup,
+    profiler: Profiler,
     started: Instant,
 }
 
@@ -127,7 +132,7 @@ impl House {
         };
         let fabric = Arc::new(Fabric::start(&workers).map_err(DaemonError::Workers)?);
         let config = Setup { workers: config.workers, cpus: config.cpus.clone(), socket: config.socket.clone() };
-        Ok(House { fabric, config, started: Instant::now(), state: Mutex::default() })
+        Ok(House { fabric, config, profiler: Profiler::new(), started: Instant::now(), state: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -214,9 +219,44 @@ impl House {
         Reply::Macs(report::macs(&self.fabric.table(), &names))
     }
 
+    /// Where time went so far; it is counted for another while.
+    fn profile(&self, time: Duration) -> Reply {
+        let number = {
+            // Of several at once, each has a number of its own, and the last one counts.
+            let mut lease = self.profiler.lock();
+            let number = lease.prolong(time);
+            self.fabric.sample(number);
+            number
+        };
+        let nanoseconds = self.profiler.moment();
+        let workers = self.profiler.workers(&self.fabric);
+        let report =
+            |Subject { name, kind, port, guest }| self.profiler.port(name, kind, &self.fabric.counters(port), guest);
+        let mut ports: Vec<_> = self.subjects(number).into_iter().map(report).collect();
+        ports.sort_by(|a, b| a.name.cmp(&b.name));
+        Reply::Profile(Box::new(Profile { nanoseconds, workers, ports }))
+    }
+
+    /// All ports that may receive frames, and what their guests say when they are asked under this number.
+    fn subjects(&self, number: u64) -> Vec<Subject> {
+        let state = self.lock();
+        let all = state.ports.iter().flat_map(|(name, port)| port.link.subjects(name, port.spec.kind.name(), number));
+        all.collect()
+    }
+
+    /// Ends what nobody wants to know any more.
+    fn end_profile(&self) {
+        let mut lease = self.profiler.lock();
+        if lease.ends() {
+            self.fabric.sample(0);
+            self.subjects(0);
+        }
+    }
+
     /// What has to be looked at now and then.
     fn look_around(&self) {
         self.fabric.age();
+        self.end_profile();
         let mut state = self.lock();
         // So that they do not become many.
         state.with_gone(|_, _| ());
@@ -239,6 +279,7 @@ impl Answers for House {
             Request::PortShow { name } => self.show(&name),
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),
+            Request::Profile { seconds } => Ok(self.profile(Duration::from_secs(seconds.min(LONGEST).into()))),
         }
     }
 }

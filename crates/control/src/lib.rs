@@ -8,5 +8,6 @@ pub mod config;
 pub mod daemon;
 mod line;
 mod link;
+mod profile;
 mod report;
 pub mod server;

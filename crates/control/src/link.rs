@@ -1,5 +1,6 @@
 //! What attaches a port to its peer. This is the place where kinds of ports are listed.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
@@ -21,6 +22,7 @@ use vhost_user::status::State;
 
 use crate::api::PortState;
 use crate::config::{Mode, PortKind, PortSpec};
+use crate::profile::{PATIENCE, Subject};
 
 /// Why a port cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +164,23 @@ impl Link {
                 service.vifs().into_iter().map(vif).collect()
             }
         }
+    }
+
+    /// The ports that it is or stands for, and what their guests say of their time when they are asked under this number.
+    pub fn subjects(&self, name: &str, kind: &'static str, number: u64) -> Vec<Subject> {
+        if let Some(port) = self.id() {
+            return vec![Subject { name: name.to_owned(), kind, port, guest: None }];
+        }
+        let said = match self {
+            Link::Embedded(_, service) => service.ask_guests(number, PATIENCE),
+            // A stock frontend says nothing.
+            _ => BTreeMap::new(),
+        };
+        let subject = |Vif { name, kind, status, .. }: Vif| {
+            let guest = said.get(&status.key).copied();
+            Some(Subject { name, kind, port: status.port?, guest })
+        };
+        self.vifs(name).into_iter().filter_map(subject).collect()
     }
 
     /// What was counted on vifs that are gone, to be taken out. While it is held no vif goes.

@@ -8,6 +8,7 @@ mod mailbox;
 mod pages;
 mod receiver;
 mod sender;
+mod times;
 
 use std::io;
 

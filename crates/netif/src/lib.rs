@@ -19,4 +19,5 @@ pub mod service;
 pub mod settings;
 pub mod slots;
 pub mod status;
+pub mod times;
 pub mod toeplitz;

@@ -84,6 +84,16 @@ impl Service {
         Ok(Service { host, board, stop, thread: Some(thread) })
     }
 
+    /// The store.
+    pub(crate) fn nodes(&self) -> &dyn hypervisor::Nodes {
+        self.host.hypervisor.store.nodes()
+    }
+
+    /// Our directory of a vif.
+    pub(crate) fn back(&self, Key { domain, handle }: Key) -> String {
+        format!("/local/domain/{}/backend/vif/{domain}/{handle}", self.host.hypervisor.domain)
+    }
+
     /// All vifs that are served, by name.
     pub fn vifs(&self) -> Vec<VifStatus> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner).clone()

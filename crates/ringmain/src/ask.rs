@@ -9,9 +9,9 @@ use control::api::{self, Reply, Request};
 use control::client::Client;
 use control::config::PortSpec;
 
-use crate::cli::{Json, Port, Stats};
+use crate::cli::{Json, Port, Profile, Stats};
 use crate::failure::Failure;
-use crate::{print, rates, show};
+use crate::{print, profile, rates, show};
 
 /// Takes the reply that belongs to the question out of all that there could be.
 macro_rules! expect {
@@ -67,6 +67,18 @@ pub fn stats(control: &Path, args: &Stats) -> Result<(), Failure> {
         },
         (Some(seconds), false) => watch(ask, Duration::from_secs(seconds)),
     }
+}
+
+/// `ringmain profile`.
+pub fn profile(control: &Path, args: &Profile) -> Result<(), Failure> {
+    let mut found = Client::new(control).profile(Duration::from_secs(args.seconds))?;
+    if let Some(port) = &args.port {
+        found.ports.retain(|other| other.name == *port);
+        if found.ports.is_empty() {
+            return Err(Failure::NoPort(port.clone()));
+        }
+    }
+    print(&if args.json.json { pretty(&profile::split(&found))? } else { profile::text(&found) })
 }
 
 fn watch(ask: impl Fn() -> Result<api::Stats, Failure>, every: Duration) -> Result<(), Failure> {

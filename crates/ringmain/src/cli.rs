@@ -32,6 +32,8 @@ pub enum Command {
     Port(Port),
     /// Show the counters of the running daemon
     Stats(Stats),
+    /// Show where the time of received frames goes
+    Profile(Profile),
     /// Show which addresses live on which ports
     Mac(Json),
     /// Run a command as a guest: in a network namespace of its own, behind a paravirtual interface of the daemon
@@ -173,6 +175,19 @@ pub struct Stats {
     /// Only this port
     #[arg(long, short, value_name = "NAME")]
     pub port: Option<String>,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `ringmain profile`.
+#[derive(Debug, Args)]
+pub struct Profile {
+    /// Only this port
+    #[arg(value_name = "PORT")]
+    pub port: Option<String>,
+    /// For how long to look
+    #[arg(long, short, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
     #[command(flatten)]
     pub json: Json,
 }

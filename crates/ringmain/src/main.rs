@@ -8,6 +8,7 @@ mod experiment;
 mod failure;
 mod guest;
 mod man;
+mod profile;
 mod rates;
 mod serve;
 mod show;
@@ -38,6 +39,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Serve(args) => serve::run(&args),
         Command::Port(port) => ask::port(&cli.control, port),
         Command::Stats(args) => ask::stats(&cli.control, &args),
+        Command::Profile(args) => ask::profile(&cli.control, &args),
         Command::Mac(args) => ask::mac(&cli.control, &args),
         Command::Load(args) => experiment::load(&args),
         Command::Demo(args) => experiment::demo(&args),

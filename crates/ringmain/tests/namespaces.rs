@@ -250,6 +250,39 @@ fn guests_outlive_their_daemon() {
 
 #[test]
 #[ignore = "needs namespaces"]
+fn where_the_time_goes_is_told() {
+    let site = Site::start();
+    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
+    ready(&mut server);
+    let mut client = site.guest("client", "10.9.0.2", 2, "flood 10.9.0.1");
+    ready(&mut client);
+    let told = site.ask(&["profile", "guests/server", "--seconds", "1", "--json"]).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let port = &told["ports"][0];
+    assert_eq!((port["name"].as_str(), told["ports"].as_array().unwrap().len()), (Some("guests/server"), 1));
+    let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {told}"));
+    let (frames, length) = (number(&port["frames"]), number(&told["nanoseconds"]));
+    assert!(frames > 100 && number(&port["bursts"]) <= frames, "{told}");
+    // It saw the same frames, but for those that were under way at the beginning and at the end.
+    assert!(number(&port["guest"]["frames"]).abs_diff(frames) < frames / 2 + 1000, "{told}");
+    for category in port["categories"].as_array().unwrap() {
+        match category["name"].as_str().unwrap() {
+            "copy to user" => assert!(category["nanoseconds"].is_null(), "{told}"),
+            // Two workers, two virtual CPUs.
+            _ => assert!((1..=2 * length).contains(&number(&category["nanoseconds"])), "{category} in {told}"),
+        }
+    }
+    for worker in told["workers"].as_array().unwrap() {
+        let sum: u64 = worker["spent"].as_object().unwrap().values().map(number).sum();
+        assert!(sum.abs_diff(length) < length / 2, "its steps are all of its time: {told}");
+    }
+    let shown = site.ask(&["profile", "--seconds", "1"]).unwrap();
+    println!("{shown}");
+    assert!(shown.contains("port guests/server: ") && shown.contains("hypervisor for the guest"), "{shown}");
+}
+
+#[test]
+#[ignore = "needs namespaces"]
 fn what_went_wrong_is_said() {
     let site = Site::start();
     let fails = |args: &[&str], code: i32, says: &str| {

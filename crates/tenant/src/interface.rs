@@ -15,6 +15,7 @@ use thiserror::Error;
 use tracing::{debug, warn};
 
 use crate::lane::Lane;
+use crate::laps::Account;
 use crate::vcpu::drive;
 
 /// How long a backend may take for anything.
@@ -55,6 +56,8 @@ pub struct Interface {
     pub vcpus: usize,
     /// Readable at the end.
     pub stop: OwnedFd,
+    /// Where their time goes.
+    pub account: Account,
 }
 
 impl Interface {
@@ -132,7 +135,7 @@ impl Interface {
                 let thread = std::thread::Builder::new().name(format!("vcpu-{n}"));
                 let halt = &halt;
                 let run = move || {
-                    let outcome = drive(share, halt);
+                    let outcome = drive(share, &self.account, halt);
                     // One that fails ends the others, too.
                     let _ = rustix::io::write(halt, &1u64.to_ne_bytes());
                     outcome
@@ -158,6 +161,9 @@ impl Interface {
 
     /// Waits until something ends. True: we; false: the backend, or a queue.
     fn watch(&self, frontend: &Frontend, line: &Line, halt: &OwnedFd) -> Result<bool, Lost> {
+        let mut told = 0;
+        frontend.tell_times(told, &self.account.times())?;
+        self.tell_times(frontend, &mut told)?;
         loop {
             let mut fds = [
                 PollFd::new(&self.stop, PollFlags::IN),
@@ -181,7 +187,18 @@ impl Interface {
                 if frontend.peer()? != State::Connected {
                     return Ok(false);
                 }
+                self.tell_times(frontend, &mut told)?;
             }
         }
+    }
+
+    /// Tells where time goes, if the backend has asked since.
+    fn tell_times(&self, frontend: &Frontend, told: &mut u64) -> Result<(), Lost> {
+        let number = frontend.times_wanted()?;
+        if std::mem::replace(told, number) != number {
+            self.account.set(number > 0);
+            frontend.tell_times(number, &self.account.times())?;
+        }
+        Ok(())
     }
 }

@@ -8,6 +8,8 @@ use netif::frontend::{Frame, FrontError, Queue, Sender};
 use netif::slots::{self, Meta};
 use ring::Gather;
 
+use crate::laps::{Laps, Step};
+
 /// Frames that are carried in one direction before the other has its turn.
 const TURN: usize = 64;
 
@@ -16,7 +18,7 @@ pub struct Lane<'a> {
     tap: &'a OwnedFd,
     queue: Queue,
     gather: Gather,
-    frame: Frame,
+    frames: Vec<Frame>,
     /// The kernel may have frames for which there is no room.
     blocked: bool,
 }
@@ -24,11 +26,11 @@ pub struct Lane<'a> {
 impl<'a> Lane<'a> {
     /// Between this queue of the device and that of the frontend.
     pub fn new(tap: &'a OwnedFd, queue: Queue) -> Self {
-        Lane { tap, queue, gather: Gather::new(1), frame: Frame::default(), blocked: false }
+        Lane { tap, queue, gather: Gather::new(1), frames: vec![Frame::default(); TURN], blocked: false }
     }
 
     /// Carries what the kernel sends, as much as one turn has. Whether there was anything.
-    pub fn send(&mut self) -> Result<bool, FrontError> {
+    pub fn send(&mut self, laps: &mut Laps<'_>) -> Result<bool, FrontError> {
         let tx = &mut self.queue.tx;
         tx.collect()?;
         self.blocked = false;
@@ -54,23 +56,33 @@ impl<'a> Lane<'a> {
             }
         }
         tx.flush()?;
+        laps.lap(Step::Send);
         Ok(count > 0)
     }
 
     /// Carries what the backend delivered, as much as one turn has. Whether there was anything.
-    pub fn receive(&mut self) -> Result<bool, FrontError> {
-        let mut count = 0;
-        while count < TURN && self.queue.rx.next(&mut self.frame)? {
+    pub fn receive(&mut self, laps: &mut Laps<'_>) -> Result<bool, FrontError> {
+        let (mut count, mut bytes) = (0, 0);
+        while let Some(frame) = self.frames.get_mut(count)
+            && self.queue.rx.next(frame)?
+        {
             count += 1;
-            // A frame that the kernel does not take is lost, as on any other link.
-            let _ = self.deliver();
+            bytes += u64::from(frame.len);
         }
+        laps.lap(Step::Ring);
+        for n in 0..count {
+            // A frame that the kernel does not take is lost, as on any other link.
+            let _ = self.deliver(n);
+        }
+        laps.lap(Step::Kernel);
         self.queue.rx.post()?;
+        laps.lap(Step::Signal);
+        laps.received(count, bytes);
         Ok(count > 0)
     }
 
-    fn deliver(&mut self) -> io::Result<usize> {
-        let Frame { pieces, len, meta, validated } = &self.frame;
+    fn deliver(&mut self, n: usize) -> io::Result<usize> {
+        let Some(Frame { pieces, len, meta, validated }) = self.frames.get(n) else { return Ok(0) };
         self.gather.clear();
         let chain = self.gather.push_ranges(self.queue.rx.memory(), pieces.iter().copied());
         let body = self.gather.body(chain.map_err(io::Error::other)?);

@@ -9,6 +9,7 @@
 
 mod interface;
 mod lane;
+mod laps;
 mod program;
 mod run;
 mod vcpu;

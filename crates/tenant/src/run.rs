@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use thiserror::Error;
 
 use crate::interface::{Interface, Lost};
+use crate::laps::Account;
 use crate::program;
 
 /// What a guest is to be like.
@@ -108,6 +109,7 @@ pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
         taps: inside.open()?,
         vcpus: config.vcpus.into(),
         stop,
+        account: Account::new(),
     };
     std::thread::scope(|scope| {
         let (told, first) = mpsc::channel();

@@ -6,19 +6,23 @@ use netif::frontend::FrontError;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::lane::Lane;
+use crate::laps::{Account, Laps, Step};
 
 /// Drives queues until `stop` is readable.
-pub fn drive(mut lanes: Vec<Lane<'_>>, stop: &OwnedFd) -> Result<(), FrontError> {
+pub fn drive(mut lanes: Vec<Lane<'_>>, account: &Account, stop: &OwnedFd) -> Result<(), FrontError> {
+    let mut laps = Laps::new(account);
     loop {
+        laps.turn();
         let mut busy = false;
         for lane in &mut lanes {
-            busy |= lane.send()?;
-            busy |= lane.receive()?;
+            busy |= lane.send(&mut laps)?;
+            busy |= lane.receive(&mut laps)?;
         }
         if !busy {
             for lane in &mut lanes {
                 busy |= lane.arm()?;
             }
+            laps.lap(Step::Signal);
         }
         if !busy && !wait(&lanes, stop) {
             return Ok(());

@@ -13,6 +13,7 @@ use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::extensions::Extensions;
 use crate::handshake::State;
+use crate::times;
 
 /// What a frontend wants to be like.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ pub struct Frontend {
     back: String,
     backend: DomId,
     changes: Changes<()>,
-    _watch: Watch,
+    _watches: [Watch; 2],
 }
 
 impl Frontend {
@@ -75,8 +76,9 @@ impl Frontend {
         let backend = nodes.number(&format!("{front}/backend-id"))?;
         let backend = DomId(backend.ok_or_else(|| FrontError::Missing(format!("{front}/backend-id")))?);
         let changes = Changes::new()?;
-        let watch = changes.watch(domain.store(), &format!("{back}/state"), ())?;
-        Ok(Frontend { domain, front, back, backend, changes, _watch: watch })
+        let watch = |key: &str| changes.watch(domain.store(), &format!("{back}/{key}"), ());
+        let watches = [watch("state")?, watch(times::KEY)?];
+        Ok(Frontend { domain, front, back, backend, changes, _watches: watches })
     }
 
     /// Pages that so many queues and a control ring take.
@@ -113,7 +115,12 @@ impl Frontend {
         }
     }
 
-    /// What changes of the backend's state are known by: readable with one.
+    /// Its own directory.
+    pub(super) fn front(&self) -> &str {
+        &self.front
+    }
+
+    /// What changes of the backend's state, and of its wish to know times, are known by: readable with one.
     pub fn changes(&self) -> &Changes<()> {
         &self.changes
     }
