@@ -17,11 +17,13 @@ mod evtchn;
 mod gntalloc;
 mod gntdev;
 mod mapped;
+mod own;
 mod store;
 pub(crate) mod wire;
 
 pub use evtchn::Evtchn;
 pub use gntdev::Gntdev;
+pub use own::OwnDomain;
 pub use store::XenStore;
 
 /// Why Xen can't be used.
@@ -47,6 +49,7 @@ pub enum OpenError {
 fn advice(path: &str, error: &io::Error) -> String {
     let module = match path {
         "/dev/xen/gntdev" => "modprobe xen-gntdev",
+        "/dev/xen/gntalloc" => "modprobe xen-gntalloc",
         "/dev/xen/evtchn" => "modprobe xen-evtchn",
         _ => "modprobe xenfs",
     };

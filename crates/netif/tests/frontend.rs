@@ -2,13 +2,12 @@
 
 mod front;
 
-use front::station::{LONG, connect, station, talk};
-use front::{Host, frame, mac, wait};
+use front::station::{offload, spread, station, talk};
+use front::{Host, frame, wait};
 use hypervisor::PAGE;
 use hypervisor::embedded::{Copying, Flush, Locking, Maptrack};
 use hypervisor::test::Design;
 use netif::frontend::{Frame, FrontError, Wish};
-use netif::handshake::State;
 use netif::slots::Meta;
 
 #[test]
@@ -74,31 +73,13 @@ fn many_frames_in_order_over_many_queues() {
     wait(|| note(b.received()) == 4000);
 }
 
-/// A frame to be segmented, and its meta information.
-fn tcp(payload: usize) -> Vec<u8> {
-    let total = (40 + payload) as u16;
-    let mut bytes = [mac(2).to_vec(), mac(1).to_vec(), vec![8, 0, 0x45, 0]].concat();
-    bytes.extend(total.to_be_bytes());
-    bytes.extend([0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    bytes.extend([0x12, 0x34, 0x56, 0x78, 0, 0, 0, 9, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
-    bytes.extend((0..payload).map(|n| ((n * 13) >> 3) as u8));
-    bytes
-}
-
 #[test]
 fn offloads_go_along() {
     let host = Host::new();
     let wish = Wish::default();
     let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
     talk(&mut a, &mut b);
-    let meta = Meta { csum_blank: true, gso: Some((1, 1448)) };
-    a.send_on(0, &tcp(60_000), meta);
-    let (_, bytes, got) = b.expect(1).remove(0);
-    assert_eq!((bytes, got.meta), (tcp(60_000), meta));
-    // Extra info has a slot, and the page of that slot holds nothing.
-    assert!(got.pieces.len() >= 2, "{:?}", got.pieces);
-    a.send_on(0, &tcp(1000), Meta { csum_blank: true, gso: None });
-    assert!(b.expect(1)[0].2.meta.csum_blank);
+    offload((&mut a, 1), (&mut b, 2));
 }
 
 #[test]
@@ -107,18 +88,7 @@ fn a_control_ring_spreads_what_comes() {
     let wish = Wish { queues: 2, ..Wish::default() };
     let (mut a, mut b) = (station(&host, 1, &Wish::default()), station(&host, 2, &wish));
     talk(&mut a, &mut b);
-    let key: Vec<u8> = (1..41).collect();
-    let caller = b.caller.as_mut().unwrap();
-    caller.spread(2, &key).unwrap();
-    assert_eq!(caller.ask(99, [0; 3]).unwrap(), (1, 0), "not supported");
-    let mut queues = [0; 2];
-    for last in 0..32 {
-        let mut bytes = tcp(100);
-        bytes[35] = last;
-        a.send_on(0, &bytes, Meta { csum_blank: true, gso: None });
-        queues[b.expect(1)[0].0] += 1;
-    }
-    assert!(queues.iter().all(|count| *count > 4), "{queues:?}");
+    spread(&mut a, &mut b);
 }
 
 #[test]
@@ -128,12 +98,8 @@ fn it_begins_anew() {
     let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
     for _ in 0..3 {
         talk(&mut a, &mut b);
-        a.frontend.set_state(State::Closed).unwrap();
-        assert!(a.frontend.wait(LONG, |state| state == State::Closed).unwrap());
-        a.queues.clear();
-        a.caller = None;
-        a.frontend.set_state(State::Initialising).unwrap();
-        (a.queues, a.caller) = connect(&a.frontend, &wish);
+        a.close();
+        a.begin_anew(1);
     }
 }
 

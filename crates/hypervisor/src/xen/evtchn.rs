@@ -13,6 +13,7 @@ use crate::events::{Channel, EventError, Events, RemotePort};
 
 const DEVICE: &str = "/dev/xen/evtchn";
 const BIND_INTERDOMAIN: c_ulong = request(b'E', 1, 8);
+const BIND_UNBOUND_PORT: c_ulong = request(b'E', 2, 4);
 const NOTIFY: c_ulong = request(b'E', 4, 4);
 
 /// The event channel device.
@@ -45,6 +46,16 @@ impl Events for Evtchn {
             }),
         }
     }
+}
+
+/// A channel that domain `to` can bind, and what it calls it.
+pub fn open(to: DomId) -> io::Result<(RemotePort, Box<dyn Channel>)> {
+    let device = open_device(DEVICE).map_err(|error| match error {
+        OpenError::Device { error, .. } => error,
+        error => io::Error::other(error),
+    })?;
+    let port = ioctl(&device, BIND_UNBOUND_PORT, [to.0.into()])?;
+    Ok((RemotePort(port), Box::new(Bound { device, port })))
 }
 
 /// A channel that is bound. Closing its descriptor closes it.

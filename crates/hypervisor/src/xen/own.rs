@@ -1,0 +1,259 @@
+//! Our own domain from its own side: pages that we grant, through `/dev/xen/gntalloc` (linux/xen/gntalloc.h), and event
+//! channels that others bind.
+//!
+//! The device gives pages, one for each grant, rather than grant those that are there. So a page of ours is one of the
+//! device's from when it is granted until that is taken back.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libc::c_ulong;
+use ring::Memory;
+use ring::region::Keeper;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::{OpenError, XenStore, evtchn, open_device, request};
+use crate::{Channel, DomId, Domain, Extent, GrantRef, PAGE, RemotePort, Store};
+
+const ALLOC_GREF: c_ulong = request(b'G', 5, 24);
+const DEALLOC_GREF: c_ulong = request(b'G', 6, 16);
+const WRITABLE: u16 = 1;
+
+/// `struct ioctl_gntalloc_alloc_gref`.
+#[repr(C)]
+struct AllocGref {
+    domain: u16,
+    flags: u16,
+    count: u32,
+    /// Out: where in the device the page is.
+    index: u64,
+    /// Out.
+    reference: u32,
+}
+
+/// `struct ioctl_gntalloc_dealloc_gref`.
+#[repr(C)]
+struct DeallocGref {
+    index: u64,
+    count: u32,
+}
+
+/// A page that is granted.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    page: u32,
+    index: u64,
+    reference: GrantRef,
+}
+
+/// The domain that we run in.
+#[derive(Debug)]
+pub struct OwnDomain {
+    id: DomId,
+    pages: Pages,
+    memory: Arc<Memory>,
+    device: OwnedFd,
+    grants: Mutex<Vec<Grant>>,
+    store: XenStore,
+}
+
+impl OwnDomain {
+    /// With memory of so many pages, none of which is granted.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(pages: u32) -> Result<Self, OpenError> {
+        let device = open_device("/dev/xen/gntalloc")?;
+        let store = XenStore::open()?;
+        // Relative, it is looked up in our own directory.
+        let id = DomId(store.nodes().number("domid")?.unwrap_or(0));
+        let (pages, memory) = Pages::reserve(pages)?;
+        Ok(OwnDomain { id, pages, memory: Arc::new(memory), device, grants: Mutex::default(), store })
+    }
+
+    fn alloc(&self, to: DomId, writable: bool) -> io::Result<(u64, GrantRef)> {
+        let flags = if writable { WRITABLE } else { 0 };
+        let mut alloc = AllocGref { domain: to.0, flags, count: 1, index: 0, reference: 0 };
+        // SAFETY: the request reads and writes a structure of this size, with room for the one reference that it is for.
+        let done = unsafe { libc::ioctl(self.device.as_raw_fd(), ALLOC_GREF, ptr::from_mut(&mut alloc)) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((alloc.index, GrantRef(alloc.reference)))
+    }
+
+    fn dealloc(&self, index: u64) {
+        let mut dealloc = DeallocGref { index, count: 1 };
+        // SAFETY: the request reads a structure of this size. It fails for what was not allocated.
+        unsafe { libc::ioctl(self.device.as_raw_fd(), DEALLOC_GREF, ptr::from_mut(&mut dealloc)) };
+    }
+}
+
+impl Domain for OwnDomain {
+    fn id(&self) -> DomId {
+        self.id
+    }
+
+    fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    fn pages(&self) -> u32 {
+        self.pages.count
+    }
+
+    /// As the trait has it; the page is empty afterwards, and can be granted once at a time.
+    fn grant(&self, to: DomId, page: u32, extent: Extent, writable: bool) -> io::Result<GrantRef> {
+        if extent != Extent::Whole {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        if grants.iter().any(|grant| grant.page == page) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let (index, reference) = self.alloc(to, writable)?;
+        self.pages.put(page, Some((&self.device, index))).inspect_err(|_| self.dealloc(index))?;
+        grants.push(Grant { page, index, reference });
+        Ok(reference)
+    }
+
+    fn pass_on(&self, _: DomId, _: DomId, _: GrantRef, _: bool) -> io::Result<GrantRef> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// As the trait has it, but that what is in use is taken back by the kernel when it is not any more: it gives the page
+    /// and the reference to nobody before then, us included.
+    fn revoke(&self, reference: GrantRef) -> bool {
+        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = grants.iter().position(|grant| grant.reference == reference) else { return false };
+        let Grant { page, index, .. } = grants.swap_remove(at);
+        let taken = self.pages.put(page, None).is_ok();
+        self.dealloc(index);
+        taken
+    }
+
+    /// The device grants whole pages only.
+    fn has_parts(&self) -> bool {
+        false
+    }
+
+    fn reserve(&self) -> io::Result<GrantRef> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn grant_as(&self, _: GrantRef, _: DomId, _: u32, _: Extent) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn withdraw(&self, reference: GrantRef) -> bool {
+        self.revoke(reference)
+    }
+
+    fn release(&self, reference: GrantRef) {
+        self.revoke(reference);
+    }
+
+    fn open(&self, to: DomId) -> io::Result<(RemotePort, Box<dyn Channel>)> {
+        evtchn::open(to)
+    }
+
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+}
+
+/// A range of addresses, in which pages are exchanged.
+#[derive(Debug)]
+struct Pages {
+    base: NonNull<u8>,
+    count: u32,
+}
+
+// SAFETY: the range belongs to the process, not to a thread; the pointer is used only to map into it.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+/// Unmaps the range.
+#[derive(Debug)]
+struct Whole {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: as for the range.
+unsafe impl Send for Whole {}
+// SAFETY: as for the range.
+unsafe impl Sync for Whole {}
+
+impl Keeper for Whole {}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped, and the memory that used it is gone.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "unmapping a whole mapping");
+    }
+}
+
+impl Pages {
+    /// A range of empty pages, and it as memory.
+    fn reserve(count: u32) -> io::Result<(Pages, Memory)> {
+        let len = count.max(1) as usize * PAGE;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
+        let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        // SAFETY: `len` bytes were just mapped there for reading and writing, and are, whatever takes their place, until
+        // the keeper unmaps them. Nobody else knows of them, and they are no file's that somebody could cut off.
+        let memory = unsafe { Memory::adopt(base, len, Box::new(Whole { base, len })) };
+        Ok((Pages { base, count }, memory))
+    }
+
+    /// Puts a page in the place of another: one that `device` has ready at an index, or an empty one.
+    fn put(&self, page: u32, device: Option<(&OwnedFd, u64)>) -> io::Result<()> {
+        if page >= self.count {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let at = self.base.as_ptr().wrapping_add(page as usize * PAGE).cast();
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the page lies in the range, which is mapped as long as the memory over it lives, and the memory lives as
+        // long as the domain that calls this. Whoever reads or writes there meanwhile finds one page or the other.
+        unsafe {
+            match device {
+                Some((fd, index)) => {
+                    rustix::mm::mmap(at, PAGE, prot, MapFlags::SHARED | MapFlags::FIXED, fd.as_fd(), index)
+                }
+                None => rustix::mm::mmap_anonymous(at, PAGE, prot, MapFlags::PRIVATE | MapFlags::FIXED),
+            }?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn pages_take_each_others_place() {
+        let (pages, memory) = Pages::reserve(3).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 2 * PAGE]).unwrap();
+        let device = OwnedFd::from(file);
+        memory.write(0, &[1; 3 * PAGE]).unwrap();
+        pages.put(1, Some((&device, PAGE as u64))).unwrap();
+        let at = |page: u64| {
+            let mut bytes = [0; 2];
+            memory.read(page * PAGE as u64 + 100, &mut bytes).unwrap();
+            bytes
+        };
+        assert_eq!([at(0), at(1), at(2)], [[1; 2], [7; 2], [1; 2]]);
+        pages.put(1, None).unwrap();
+        assert_eq!([at(0), at(1), at(2)], [[1; 2], [0; 2], [1; 2]]);
+        assert!(pages.put(3, None).is_err(), "beyond the range");
+    }
+}
