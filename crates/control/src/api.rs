@@ -79,10 +79,11 @@ pub(crate) struct Answer {
 }
 
 /// How a port stands with its peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PortState {
     /// Waiting for a front-end to connect.
+    #[default]
     Listening,
     /// Trying to connect to a front-end.
     Connecting,
@@ -108,7 +109,7 @@ impl PortState {
 }
 
 /// A port, its state and its counters.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PortReport {
     /// Its name.
     pub name: String,
@@ -147,6 +148,9 @@ pub struct PortReport {
     /// Longest IP packet in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
+    /// How it is served where there is a choice: keys of a port, and their values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub switches: BTreeMap<String, String>,
     /// What was negotiated with the peer, by name.
     pub features: Vec<String>,
     /// Queue pairs that the port has at most.
@@ -213,6 +217,8 @@ counts! {
     rx_interrupts,
     /// Times that Rx entries were published without an interrupt, since the guest wanted none.
     rx_suppressed,
+    /// Times that Rx entries were published, and the interrupt for them had to wait until it was worth it.
+    rx_held,
     /// Frames that flooding and segmentation added to those fetched.
     copies,
     /// Frames held back for a moment because a receiver was full.

@@ -182,7 +182,7 @@ impl House {
     fn reports(&self, port: &Port) -> Vec<PortReport> {
         let own = report::port(&self.fabric, &port.spec, &port.link, self.config.workers);
         let vifs = port.link.vifs(&port.spec.name);
-        let vifs = vifs.iter().map(|vif| report::vif(&self.fabric, vif, own.queue_pairs));
+        let vifs = vifs.iter().map(|vif| report::vif(&self.fabric, vif, &own));
         let vifs: Vec<PortReport> = vifs.collect();
         std::iter::once(own).chain(vifs).collect()
     }

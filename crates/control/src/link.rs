@@ -120,7 +120,8 @@ impl Link {
                     Mode::Client => device::Mode::Client,
                 };
                 let (name, socket) = (spec.name.clone(), socket.clone());
-                let config = DeviceConfig { name, socket, mode, queues, mtu: spec.mtu, rule: spec.rule() };
+                let (rule, throttle) = (spec.rule(), spec.switches.throttle);
+                let config = DeviceConfig { name, socket, mode, queues, mtu: spec.mtu, rule, throttle };
                 Ok(Link::VhostUser(Device::start(fabric, config)?))
             }
             PortKind::Tap { device } => {
@@ -128,7 +129,7 @@ impl Link {
                 Ok(Link::Tap(Tap::start(fabric, config)?))
             }
             PortKind::Xen => {
-                let config = ServiceConfig { queues, stall: STALL };
+                let config = ServiceConfig { queues, stall: STALL, switches: spec.switches };
                 Ok(Link::Xen(Service::start(fabric, hypervisor::xen::open()?, config)?))
             }
             PortKind::Embedded { socket, design } => embedded(fabric, spec, socket, *design, queues),
@@ -258,7 +259,8 @@ fn embedded(
     make_room(socket)?;
     let machine = Machine::new(design);
     let hypervisor = machine.hypervisor(DomId(0)).map_err(LinkError::Pages)?;
-    let service = Service::start(fabric, hypervisor, ServiceConfig { queues, stall: STALL })?;
+    let config = ServiceConfig { queues, stall: STALL, switches: spec.switches };
+    let service = Service::start(fabric, hypervisor, config)?;
     let mut keys = vec![("script".to_owned(), SCRIPT.to_owned())];
     match &spec.vlan {
         Vlan::None => {}

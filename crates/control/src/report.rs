@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use datapath::count::{Drop, QueueCounters};
 use datapath::fabric::Fabric;
-use hypervisor::embedded::{Design, Named};
 use netif::settings::SCRIPT;
 use netif::status::Condition;
 use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
 
 use crate::api::{Counts, MacRow, PortReport, PortState, QueueReport, Stats, WorkerReport};
-use crate::config::{PortKind, PortSpec};
+use crate::config::{PortKind, PortSpec, design_keys, switch_keys};
 use crate::link::{Link, Vif};
 
 /// The counters of a queue pair at this moment.
@@ -30,6 +30,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
         rx_bursts: queue.rx_bursts.get(),
         rx_interrupts: queue.rx_interrupts.get(),
         rx_suppressed: queue.rx_suppressed.get(),
+        rx_held: queue.rx_held.get(),
         copies: queue.copies.get(),
         held: queue.held.get(),
         kicks: queue.kicks.get(),
@@ -45,19 +46,12 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
         total.add(&queue.counts);
     }
     let (socket, mode, device) = match &spec.kind {
-        PortKind::VhostUser { socket, mode } => {
-            (Some(socket.display().to_string()), Some(mode.name().to_owned()), None)
-        }
+        PortKind::VhostUser { socket, mode } => (Some(socket), Some(mode.name().to_owned()), None),
         PortKind::Tap { device } => (None, None, Some(device.clone())),
         PortKind::Xen => (None, None, Some(SCRIPT.to_owned())),
-        PortKind::Embedded { socket, design } => {
-            let Design { locking, maptrack, flush, copying } = design;
-            let parts = [("locking", locking.name()), ("maptrack", maptrack.name())];
-            let more = [("flush", flush.name()), ("copying", copying.name())];
-            let parts: Vec<String> = parts.iter().chain(&more).map(|(key, name)| format!("{key} {name}")).collect();
-            (Some(socket.display().to_string()), None, Some(parts.join(", ")))
-        }
+        PortKind::Embedded { socket, .. } => (Some(socket), None, None),
     };
+    let socket = socket.map(|socket| socket.display().to_string());
     let (vlan, trunk) = vlans(&spec.vlan);
     let condition = link.condition();
     PortReport {
@@ -75,11 +69,28 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
         trunk,
         mac: spec.mac.map(|mac| mac.to_string()),
         mtu: spec.mtu,
+        switches: switches(spec),
         features: condition.features.into_iter().map(str::to_owned).collect(),
         queue_pairs: spec.queue_pairs(workers),
         total,
         queues,
     }
+}
+
+/// How the port is served where there is a choice; what is off is said to be.
+fn switches(spec: &PortSpec) -> BTreeMap<String, String> {
+    let design = match &spec.kind {
+        PortKind::Embedded { design, .. } => design_keys(design).map(|(key, name)| (key, name.to_owned())).to_vec(),
+        PortKind::VhostUser { .. } | PortKind::Xen => Vec::new(),
+        PortKind::Tap { .. } => return BTreeMap::new(),
+    };
+    let said = |value: Option<Json>| match value {
+        None => "off".to_owned(),
+        Some(Json::String(text)) => text,
+        Some(value) => value.to_string(),
+    };
+    let others = switch_keys(&spec.switches).into_iter().map(|(key, value)| (key, said(value)));
+    design.into_iter().chain(others).map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// VLAN of an untagged port, VLANs of a tagged one.
@@ -91,9 +102,9 @@ fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
     }
 }
 
-/// Everything about a vif, which is a port by itself. It may have as many queue pairs as those who serve it allow, or
-/// fewer.
-pub fn vif(fabric: &Fabric, Vif { name, kind, peer, status: vif }: &Vif, queue_pairs: u16) -> PortReport {
+/// Everything about a vif, which is a port by itself and served as the port `host` says. It may have as many queue pairs
+/// as that, or fewer.
+pub fn vif(fabric: &Fabric, Vif { name, kind, peer, status: vif }: &Vif, host: &PortReport) -> PortReport {
     let queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
     let mut total = Counts::default();
     for queue in &queues {
@@ -107,7 +118,8 @@ pub fn vif(fabric: &Fabric, Vif { name, kind, peer, status: vif }: &Vif, queue_p
     };
     let settings = vif.settings.as_ref();
     let (vlan, trunk) = settings.map(|settings| vlans(&settings.rule.vlan)).unwrap_or_default();
-    let queue_pairs = settings.and_then(|settings| settings.queues).map_or(queue_pairs, |own| own.min(queue_pairs));
+    let queue_pairs =
+        settings.and_then(|settings| settings.queues).map_or(host.queue_pairs, |own| own.min(host.queue_pairs));
     PortReport {
         name: name.clone(),
         kind: (*kind).to_owned(),
@@ -123,6 +135,7 @@ pub fn vif(fabric: &Fabric, Vif { name, kind, peer, status: vif }: &Vif, queue_p
         trunk,
         mac: settings.and_then(|settings| settings.rule.mac).map(|mac| mac.to_string()),
         mtu: settings.and_then(|settings| settings.mtu),
+        switches: host.switches.clone(),
         features: vif.takes.names().into_iter().map(str::to_owned).collect(),
         queue_pairs,
         total,
@@ -204,7 +217,10 @@ mod tests {
         let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
         let status = VifStatus::new(Key { domain: DomId(5), handle: 1 });
         let mut one = Vif { name: status.key.to_string(), kind: "xen", peer: None, status };
-        let report = vif(&fabric, &one, 4);
+        let host =
+            PortReport { queue_pairs: 4, switches: [("align".into(), "on".into())].into(), ..PortReport::default() };
+        let report = vif(&fabric, &one, &host);
+        assert_eq!(report.switches, host.switches);
         assert_eq!((report.name.as_str(), report.kind.as_str(), report.state), ("vif5.1", "xen", PortState::Listening));
         assert_eq!((report.device.as_deref(), report.queue_pairs), (Some("domain 5"), 4));
         let mac = "00:16:3e:00:00:01";
@@ -219,7 +235,7 @@ mod tests {
         for (condition, state) in states {
             one.status.condition = condition;
             one.status.reason = (condition == Condition::Stopped).then(|| "why".into());
-            let report = vif(&fabric, &one, 4);
+            let report = vif(&fabric, &one, &host);
             assert_eq!((report.state, report.reason.as_deref()), (state, one.status.reason.as_deref()));
             assert_eq!((report.vlan, report.mtu, report.mac.as_deref()), (Some(10), Some(9000), Some(mac)));
             assert_eq!((report.features, report.queue_pairs), (vec!["sg".to_owned()], 2));

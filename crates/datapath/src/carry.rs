@@ -178,7 +178,7 @@ impl Worker {
         let complete = slot.tickets.push(finished, parcels);
         slot.on.pair.complete(complete);
         slot.dirty = true;
-        slot.flush();
+        self.held.add(src, slot.flush(self.now));
     }
 
     /// Sends frame `i` of the burst to wherever its fate says.
@@ -295,7 +295,7 @@ impl Worker {
                     let (frames, bytes) = slot.since_mark();
                     self.laps.received(&slot.on.counters, frames, bytes);
                 }
-                slot.flush();
+                self.held.add(dst, slot.flush(self.now));
             }
         }
         guilty

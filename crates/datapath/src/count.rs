@@ -127,6 +127,8 @@ pub struct QueueCounters {
     pub rx_interrupts: Counter,
     /// Times that Rx entries were published without an interrupt, since the peer wanted none.
     pub rx_suppressed: Counter,
+    /// Times that Rx entries were published, and the interrupt for them had to wait until it was worth it.
+    pub rx_held: Counter,
     /// Frames that were added to those fetched: by flooding (counted at the sender's queue), and by segmentation
     /// (counted at the receiver's).
     pub copies: Counter,

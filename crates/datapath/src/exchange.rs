@@ -35,7 +35,7 @@ impl Worker {
         if slot.is_sound() && complete > 0 {
             slot.on.pair.complete(complete);
             slot.dirty = true;
-            slot.flush();
+            self.held.add(at, slot.flush(self.now));
         }
         self.release(at);
     }

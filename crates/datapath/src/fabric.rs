@@ -18,6 +18,7 @@ use crate::port::QueuePair;
 use crate::shared::{Command, Mailbox, Shared};
 use crate::slot::{Attachment, OnBreak};
 use crate::steer::Steer;
+use crate::throttle::Throttle;
 use crate::topology::{PortView, Published, QueueId, Seat, Topology};
 use crate::wake::Doorbell;
 use crate::worker::Worker;
@@ -44,6 +45,8 @@ pub struct PortSpec {
     pub mtu: Option<u16>,
     /// Called with the queue's index when its peer breaks the protocol; from a worker, so it must not block.
     pub on_break: OnBreak,
+    /// How long its receive interrupts wait; `None`: not at all.
+    pub throttle: Option<Throttle>,
 }
 
 /// How many workers, and where they run.
@@ -61,6 +64,7 @@ struct Port {
     mtu: Option<u16>,
     steer: Option<Arc<dyn Steer>>,
     on_break: OnBreak,
+    throttle: Option<Throttle>,
     counters: Vec<Arc<QueueCounters>>,
     queues: BTreeMap<QueueId, Queue>,
 }
@@ -132,8 +136,8 @@ impl Fabric {
         let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
         self.switch().add_port(id, spec.rule)?;
-        let PortSpec { mtu, on_break, .. } = spec;
-        let port = Port { mtu, steer: None, on_break, counters: vec![], queues: BTreeMap::new() };
+        let PortSpec { mtu, on_break, throttle, .. } = spec;
+        let port = Port { mtu, steer: None, on_break, throttle, counters: vec![], queues: BTreeMap::new() };
         state.ports.insert(id.0, port);
         self.publish(&state);
         Ok(id)
@@ -172,6 +176,7 @@ impl Fabric {
             pair,
             counters: Arc::clone(&entry.counters[usize::from(index)]),
             on_break: Arc::clone(&entry.on_break),
+            throttle: entry.throttle,
         };
         entry.queues.insert(queue, Queue { index, worker, receives });
         self.send(worker, Command::Attach(Box::new(attachment)));

@@ -44,6 +44,8 @@ pub enum Notified {
     Sent,
     /// Entries were published, and the peer had asked not to be interrupted.
     Suppressed,
+    /// Entries were published, and the peer wants an interrupt, which was not sent.
+    Held,
 }
 
 /// One Tx ring and one Rx ring of a port, as a worker sees them.
@@ -96,6 +98,17 @@ pub trait QueuePair: Send {
     /// Makes everything completed and put since the last flush visible to the peer, at once for each ring, and
     /// interrupts the peer where it asked for that. First the Tx ring's outcome, then the Rx ring's.
     fn flush(&mut self) -> Result<[Notified; 2], Breach>;
+
+    /// As [`flush`](Self::flush), but an interrupt for the Rx ring is not sent: [`Notified::Held`]. A pair that has none
+    /// to send has none to hold.
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
+        self.flush()
+    }
+
+    /// Sends an interrupt for the Rx ring that was not sent before. The peer may have seen meanwhile what it is about.
+    fn interrupt(&mut self) -> Result<(), Breach> {
+        Ok(())
+    }
 
     /// Asks the peer to signal when it publishes something (to Tx; and to Rx too if `rx`), then looks once more.
     /// True when something is there already; otherwise a descriptor of [`wakers`](Self::wakers) will become ready.

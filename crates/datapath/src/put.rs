@@ -12,6 +12,7 @@ use crate::count::Drop;
 use crate::packet::Packet;
 use crate::port::{Breach, QueuePair};
 use crate::slot::Slot;
+use crate::throttle::Restraint;
 
 /// What became of one frame at one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub(crate) fn deliver_to(
         Ok(Outcome::Out(_)) => {}
         Ok(Outcome::Refused(reason)) => slot.on.counters.lose(reason, 1),
         Ok(Outcome::Full) => {
+            slot.restraint.iter_mut().for_each(Restraint::full);
             let until = slot.hold.full(now);
             if until.is_none() {
                 slot.on.counters.lose(Drop::RxFull, 1);

@@ -101,12 +101,15 @@ impl Worker {
         }
         self.counters.sleeps.add(1);
         self.laps.lap(Step::Look);
-        self.glance(limit);
+        self.glance(self.held.limit(limit, self.now));
         self.laps.lap(Step::Sleep);
         self.shared.doorbells[self.own].sleeping.awake();
         let slept = self.now;
         self.tick();
-        self.window.slept(self.now - slept);
+        // A sleep that ended because an interrupt is to be sent says nothing of what it was worth.
+        if !self.held.is_due(self.now) {
+            self.window.slept(self.now - slept);
+        }
         (self.moved, self.glanced) = (self.now, self.now);
     }
 

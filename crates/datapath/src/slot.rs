@@ -7,10 +7,11 @@ use std::time::Instant;
 use switch::PortId;
 
 use crate::burst::BURST;
-use crate::count::QueueCounters;
+use crate::count::{Counter, QueueCounters};
 use crate::hold::Hold;
 use crate::parcel::Tickets;
 use crate::port::{Breach, Notified, QueuePair};
+use crate::throttle::{Restraint, Throttle};
 use crate::topology::QueueId;
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
@@ -30,6 +31,8 @@ pub struct Attachment {
     pub counters: Arc<QueueCounters>,
     /// Whom to tell when its peer breaks the protocol.
     pub on_break: OnBreak,
+    /// How long its receive interrupts wait; `None`: not at all.
+    pub throttle: Option<Throttle>,
 }
 
 /// How the worker watches a pair's Tx ring.
@@ -109,6 +112,8 @@ pub struct Slot {
     pub ration: Ration,
     /// Frames and bytes that it had received when it was marked.
     pub marked: (u64, u64),
+    /// Its receive interrupts, if they have to wait.
+    pub restraint: Option<Restraint>,
     /// Something was put or completed since the last flush.
     pub dirty: bool,
     /// Routes changed while frames were under way: nothing more is fetched until they are finished, so that no frame
@@ -121,6 +126,7 @@ pub struct Slot {
 impl Slot {
     /// A pair that has just arrived, and is looked at first thing.
     pub fn new(on: Attachment, now: Instant) -> Self {
+        let restraint = on.throttle.map(|throttle| Restraint::new(throttle, on.counters.rx_frames.get()));
         Slot {
             on,
             watch: Watch::Polled { found: now },
@@ -129,6 +135,7 @@ impl Slot {
             wait: None,
             ration: Ration::default(),
             marked: (0, 0),
+            restraint,
             dirty: false,
             settle: false,
             leaving: None,
@@ -157,34 +164,67 @@ impl Slot {
         if self.is_sound() {
             self.watch = Watch::Off;
             self.dirty = false;
+            self.restraint = None;
             (self.on.on_break)(self.on.index, breach);
         }
     }
 
-    /// Publishes what was put and completed, and interrupts the peer where it wants that.
-    pub fn flush(&mut self) {
+    /// Publishes what was put and completed, and interrupts the peer where it wants that; or says until when its interrupt
+    /// waits.
+    #[inline]
+    #[must_use]
+    pub fn flush(&mut self, now: Instant) -> Option<Instant> {
         if !std::mem::take(&mut self.dirty) {
-            return;
+            return None;
         }
-        match self.on.pair.flush() {
+        let pair = &mut *self.on.pair;
+        let told = if self.restraint.is_none() { pair.flush() } else { pair.flush_quietly() };
+        match told {
             Ok([tx, rx]) => {
                 let count = &self.on.counters;
-                note(tx, &count.tx_interrupts, &count.tx_suppressed);
-                note(rx, &count.rx_interrupts, &count.rx_suppressed);
+                note(tx, [&count.tx_interrupts, &count.tx_suppressed, &count.rx_held]);
+                note(rx, [&count.rx_interrupts, &count.rx_suppressed, &count.rx_held]);
                 if rx != Notified::Nothing {
                     count.rx_bursts.add(1);
                 }
+                self.restraint.as_mut()?.publish(rx, count.rx_frames.get(), now);
+                self.tell(now)
             }
+            Err(breach) => {
+                self.break_off(breach);
+                None
+            }
+        }
+    }
+
+    /// Sends the receive interrupt that waits, if it has waited long enough; or says until when it does.
+    pub fn tell(&mut self, now: Instant) -> Option<Instant> {
+        let restraint = self.restraint.as_ref()?;
+        if !restraint.is_due(now) {
+            return restraint.until();
+        }
+        self.tell_now();
+        None
+    }
+
+    /// Sends the receive interrupt that waits, if one does.
+    pub fn tell_now(&mut self) {
+        if !self.restraint.as_mut().is_some_and(Restraint::take) {
+            return;
+        }
+        match self.on.pair.interrupt() {
+            Ok(()) => self.on.counters.rx_interrupts.add(1),
             Err(breach) => self.break_off(breach),
         }
     }
 }
 
-fn note(what: Notified, sent: &crate::count::Counter, suppressed: &crate::count::Counter) {
+fn note(what: Notified, [sent, suppressed, held]: [&Counter; 3]) {
     match what {
         Notified::Nothing => {}
         Notified::Sent => sent.add(1),
         Notified::Suppressed => suppressed.add(1),
+        Notified::Held => held.add(1),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::burst::{BURST, Burst};
 use crate::count::WorkerCounters;
 use crate::crossing::Crossing;
 use crate::flowcache::FlowCache;
+use crate::held::Held;
 use crate::lap::{Laps, Step};
 use crate::parcel::Lane;
 use crate::poll::Window;
@@ -41,6 +42,7 @@ pub struct Worker {
     pub(crate) laps: Laps,
     pub(crate) crossing: Crossing,
     pub(crate) dirty: Vec<usize>,
+    pub(crate) held: Held,
     pub(crate) later: Later,
     pub(crate) now: Instant,
     pub(crate) seconds: u32,
@@ -76,6 +78,7 @@ impl Worker {
             burst: Burst::new(),
             crossing: Crossing::new(lanes),
             dirty: Vec::with_capacity(BURST),
+            held: Held::default(),
             later: Later::new(),
             now,
             seconds: shared.seconds(now),
@@ -96,6 +99,7 @@ impl Worker {
         self.tick();
         // The clock is read once a turn: where reading it traps to a hypervisor, it costs as much as some frames.
         while self.obey() {
+            self.held.send(&mut self.slots, self.now);
             if self.pass() {
                 self.counters.busy_passes.add(1);
                 self.moved = self.now;
@@ -179,7 +183,9 @@ impl Worker {
             return;
         }
         let Some(mut slot) = self.slots.remove(at) else { return };
-        slot.flush();
+        // Nobody here will think of it later.
+        let _ = slot.flush(self.now);
+        slot.tell_now();
         for fd in slot.on.pair.wakers().into_iter().flatten() {
             self.watcher.remove(fd);
         }

@@ -107,7 +107,7 @@ impl Tap {
         let stopped: Arc<Mutex<Option<Breach>>> = Arc::default();
         let note = Arc::clone(&stopped);
         let on_break = Arc::new(move |_, breach| *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(breach));
-        let port = fabric.add_port(PortSpec { rule: config.rule, mtu: config.mtu, on_break })?;
+        let port = fabric.add_port(PortSpec { rule: config.rule, mtu: config.mtu, on_break, throttle: None })?;
         let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
         let queues = (0..).zip(queues).filter_map(attach).collect();
         Ok(Tap { fabric, port, queues, stopped })

@@ -389,19 +389,33 @@ impl QueuePair for Queue {
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+        let [tx, rx] = self.flush_quietly()?;
+        if rx != Notified::Held {
+            return Ok([tx, rx]);
+        }
+        self.interrupt()?;
+        Ok([tx, Notified::Sent])
+    }
+
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
         let (tx, rx) = (self.tx.publish(), self.rx.publish());
-        let shared = self.rx_channel.is_none();
-        if tx == Some(true) || shared && rx == Some(true) {
+        if tx == Some(true) {
             self.tx_channel.notify();
         }
-        if let Some(channel) = self.rx_channel.as_ref().filter(|_| rx == Some(true)) {
-            channel.notify();
-        }
-        Ok([tx, rx].map(|told| match told {
+        // Who looks at both rings after one signal needs no other.
+        let told = tx == Some(true) && self.rx_channel.is_none();
+        let wanted = if told { Notified::Sent } else { Notified::Held };
+        let outcome = |wants, wanted| match wants {
             None => Notified::Nothing,
-            Some(true) => Notified::Sent,
+            Some(true) => wanted,
             Some(false) => Notified::Suppressed,
-        }))
+        };
+        Ok([outcome(tx, Notified::Sent), outcome(rx, wanted)])
+    }
+
+    fn interrupt(&mut self) -> Result<(), Breach> {
+        self.rx_channel.as_ref().unwrap_or(&self.tx_channel).notify();
+        Ok(())
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, Breach> {

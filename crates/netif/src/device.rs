@@ -29,6 +29,7 @@ use crate::handshake::{Offer, Refusal, Request, State, wants_groups};
 use crate::mailbox::Mailbox;
 use crate::settings::{self, Settings, is_plugged};
 use crate::status::{Condition, VifStatus};
+use crate::switches::Switches;
 
 /// Shortest and longest pause before a frontend that broke the rules may connect again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -72,6 +73,8 @@ pub struct Host {
     pub queues: u16,
     /// How long a frontend may go without posting buffers while frames for it come, before it counts as stalled.
     pub stall: Duration,
+    /// How vifs are served, where there is a choice.
+    pub switches: Switches,
     /// What was counted on ports that are gone, until somebody takes it.
     pub gone: Mutex<Vec<Arc<QueueCounters>>>,
 }
@@ -509,7 +512,8 @@ impl Device {
             broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, breach));
             changes.add(Token::One(key));
         });
-        let port = self.host.fabric.add_port(PortSpec { rule: settings.rule.clone(), mtu: settings.mtu, on_break })?;
+        let (rule, throttle) = (settings.rule.clone(), self.host.switches.throttle);
+        let port = self.host.fabric.add_port(PortSpec { rule, mtu: settings.mtu, on_break, throttle })?;
         self.port = Some(port);
         Ok(port)
     }

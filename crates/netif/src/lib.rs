@@ -19,5 +19,6 @@ pub mod service;
 pub mod settings;
 pub mod slots;
 pub mod status;
+pub mod switches;
 pub mod times;
 pub mod toeplitz;

@@ -22,6 +22,7 @@ use tracing::warn;
 use crate::device::{Copier, Device, Host, Key, Token};
 use crate::settings::is_ours;
 use crate::status::VifStatus;
+use crate::switches::Switches;
 
 /// How often it is looked whether frontends take what comes.
 const ROUND: Duration = Duration::from_secs(2);
@@ -33,6 +34,8 @@ pub struct ServiceConfig {
     pub queues: u16,
     /// How long a frontend may go without posting buffers while frames for it come, before it counts as stalled.
     pub stall: Duration,
+    /// How vifs are served, where there is a choice.
+    pub switches: Switches,
 }
 
 /// Why there can be no service.
@@ -65,9 +68,9 @@ impl Service {
         let root = format!("/local/domain/{}/backend/vif", hypervisor.domain);
         let watch = changes.watch(&*hypervisor.store, &root, Token::All)?;
         let engine = Arc::new(Copier(Arc::clone(&hypervisor.grants)));
-        let ServiceConfig { queues, stall } = config;
+        let ServiceConfig { queues, stall, switches } = config;
         let gone = Mutex::default();
-        let host = Arc::new(Host { hypervisor, fabric, engine, changes, queues: queues.max(1), stall, gone });
+        let host = Arc::new(Host { hypervisor, fabric, engine, changes, queues: queues.max(1), stall, switches, gone });
         let board: Arc<Mutex<Vec<VifStatus>>> = Arc::default();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
         let keeper = Keeper {

@@ -45,6 +45,7 @@ fn a_vif_and_a_guest_on_vhost_user() {
         queues: 2,
         mtu: None,
         rule: PortRule::default(),
+        throttle: None,
     };
     let _device = Device::start(Arc::clone(&host.fabric), config).unwrap();
     let mut split = Station::<SplitDriver>::connect(&socket, 9, 2, 0);

@@ -10,6 +10,7 @@ use front::{Front, Host, Nature, frame, introduce, wait, what};
 use hypervisor::store::{OnChange, Permission};
 use hypervisor::{DomId, Nodes, Store, StoreError, Transaction, Watch};
 use netif::service::{Service, ServiceConfig};
+use netif::switches::Switches;
 
 /// A store that is lost from time to time.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ fn a_store_that_is_lost_stops_no_traffic() {
     let lost = Arc::new(AtomicBool::new(false));
     let mut hypervisor = host.machine.hypervisor(DomId(0));
     hypervisor.store = Arc::new(Shaky { store: Arc::clone(&hypervisor.store), lost: Arc::clone(&lost) });
-    let config = ServiceConfig { queues: 4, stall: Duration::from_millis(200) };
+    let config = ServiceConfig { queues: 4, stall: Duration::from_millis(200), switches: Switches::default() };
     host.service = Some(Service::start(Arc::clone(&host.fabric), hypervisor, config).unwrap());
     let (mut a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
     introduce((&a, 1), (&b, 2));

@@ -163,6 +163,12 @@ pub struct Add {
     /// Longest IP packet, in bytes
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<String>,
+    /// Interrupt the guest for received frames only when so many have come, or the time is over
+    #[arg(long, value_name = "N")]
+    pub interrupt_frames: Option<String>,
+    /// Interrupt the guest for received frames at the latest so long after the first [default: at once]
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub interrupt_microseconds: Option<String>,
 }
 
 /// `ringmain stats`.
@@ -214,6 +220,8 @@ impl Add {
             ("mac", self.mac),
             ("vlan", self.vlan),
             ("mtu", self.mtu),
+            ("interrupt-frames", self.interrupt_frames),
+            ("interrupt-microseconds", self.interrupt_microseconds),
         ];
         let mut flags: Vec<_> = single.into_iter().filter_map(|(key, value)| Some((key, vec![value?]))).collect();
         if !self.trunk.is_empty() {

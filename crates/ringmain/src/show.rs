@@ -50,11 +50,21 @@ pub fn port(port: &PortReport) -> String {
         lines.push(("features", port.features.join(" ")));
     }
     let mut text: String = lines.into_iter().map(|(what, value)| format!("{what:<12} {value}\n")).collect();
+    text.push_str(&switches(port));
     if !port.queues.is_empty() {
         text.push('\n');
         text.push_str(&queues(std::slice::from_ref(port)));
     }
     text + &drops(std::slice::from_ref(port))
+}
+
+/// How a port is served where there is a choice; nothing where there is none.
+fn switches(port: &PortReport) -> String {
+    let mut table = Table::new(&["SWITCH", "SET TO"]);
+    for (key, value) in &port.switches {
+        table.row([key.clone(), value.clone()]);
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.render()) }
 }
 
 /// `ringmain stats`.
@@ -231,6 +241,7 @@ pub mod tests {
             trunk: vec![10, 20],
             mac: None,
             mtu: Some(1500),
+            switches: [("interrupt-frames".into(), "64".into())].into(),
             features: vec!["csum".into(), "mq".into()],
             queue_pairs: 4,
             total: counts,
@@ -261,6 +272,9 @@ vlan         tagged 10,20
 locked to    no address
 mtu          1500
 features     csum mq
+
+SWITCH            SET TO
+interrupt-frames  64
 
 PORT  QUEUE  WORKER  TX FRAMES  TX BYTES  RX FRAMES  RX BYTES  INTERRUPTS  FRAMES/INT  DROPS
 vm-a      0       1        100      6400         50         0           4        37.5      3

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use datapath::fabric::{Fabric, FabricError, PortSpec};
 use datapath::port::{Breach, QueuePair};
+use datapath::throttle::Throttle;
 use datapath::topology::QueueId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use switch::{PortId, PortRule};
@@ -70,6 +71,8 @@ pub struct DeviceConfig {
     pub mtu: Option<u16>,
     /// VLANs and source lock.
     pub rule: PortRule,
+    /// How long its receive interrupts wait; `None`: not at all.
+    pub throttle: Option<Throttle>,
 }
 
 /// Why a port cannot be started.
@@ -117,7 +120,8 @@ impl Device {
         };
         let report = Arc::clone(&breaks);
         let on_break = Arc::new(move |queue, breach| report.report(queue, breach));
-        let port = fabric.add_port(PortSpec { rule: config.rule, mtu: config.mtu, on_break })?;
+        let DeviceConfig { rule, mtu, throttle, .. } = config;
+        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle })?;
         let board = Board::default();
         let dock = Berth { fabric, port, given_up: Arc::default() };
         let keeper = Keeper {

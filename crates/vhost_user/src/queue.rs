@@ -82,15 +82,25 @@ struct End<R> {
 }
 
 impl<R: DeviceRing> End<R> {
+    /// Publishes, and interrupts the driver where it wants that.
     fn publish(&mut self) -> Result<Notified, Violation> {
+        match self.publish_quietly() {
+            Notified::Held => self.interrupt().map(|()| Notified::Sent),
+            told => Ok(told),
+        }
+    }
+
+    /// Publishes; an interrupt that the driver wants is held.
+    fn publish_quietly(&mut self) -> Notified {
         if !std::mem::take(&mut self.unpublished) {
-            return Ok(Notified::Nothing);
+            return Notified::Nothing;
         }
         let wanted = self.ring.publish();
-        match &self.wires.call {
-            Some(call) if wanted => call.signal().map(|()| Notified::Sent),
-            _ => Ok(Notified::Suppressed),
-        }
+        if wanted && self.wires.call.is_some() { Notified::Held } else { Notified::Suppressed }
+    }
+
+    fn interrupt(&self) -> Result<(), Violation> {
+        self.wires.call.as_ref().map_or(Ok(()), |call| call.signal())
     }
 
     /// A driver that gave no kick expects its ring to be looked at all the time: there is always something.
@@ -262,6 +272,17 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         let told = [publish(&mut self.tx)?, publish(&mut self.rx)?];
         self.whole()?;
         Ok(told)
+    }
+
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
+        let tx = self.tx.as_mut().map_or(Ok(Notified::Nothing), End::publish)?;
+        let rx = self.rx.as_mut().map_or(Notified::Nothing, End::publish_quietly);
+        self.whole()?;
+        Ok([tx, rx])
+    }
+
+    fn interrupt(&mut self) -> Result<(), Breach> {
+        Ok(self.rx.as_ref().map_or(Ok(()), End::interrupt)?)
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, Breach> {

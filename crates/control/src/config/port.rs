@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use frame::Mac;
 use hypervisor::embedded::{Design, Named};
+use netif::switches::Switches;
 use serde_json::{Map, Value as Json, json};
 use switch::{PortRule, Vlan};
 
 use super::document::{ConfigError, Fields, Value};
-use super::socket_path;
+use super::{socket_path, switches};
 
 /// Most queue pairs that a port may have.
 pub const MAX_QUEUES: u16 = 16;
@@ -45,6 +46,8 @@ pub struct PortSpec {
     pub vlan: Vlan,
     /// Longest IP packet in bytes; `None`: no limit of its own.
     pub mtu: Option<u16>,
+    /// How it is served, where there is a choice.
+    pub switches: Switches,
 }
 
 /// What a port attaches to.
@@ -138,10 +141,9 @@ impl PortSpec {
             PortKind::Xen => {}
             PortKind::Embedded { socket, design } => {
                 put("socket", json!(socket));
-                put("locking", json!(design.locking.name()));
-                put("maptrack", json!(design.maptrack.name()));
-                put("flush", json!(design.flush.name()));
-                put("copying", json!(design.copying.name()));
+                for (key, name) in switches::design_keys(design) {
+                    put(key, json!(name));
+                }
             }
         }
         match &self.vlan {
@@ -157,6 +159,11 @@ impl PortSpec {
         }
         if let Some(mtu) = self.mtu {
             put("mtu", json!(mtu));
+        }
+        for (key, value) in switches::keys(&self.switches) {
+            if let Some(value) = value {
+                put(key, value);
+            }
         }
         object
     }
@@ -186,8 +193,12 @@ pub(super) fn read<'a>(
     let mtu = fields.number("mtu", MIN_MTU..=largest)?.map(|(mtu, _)| mtu);
     let vlan = vlan(&mut fields)?;
     let mac = mac(&mut fields, &vlan, &there)?;
+    let switches = match kind {
+        PortKind::Tap { .. } => switches::refuse(&mut fields).map(|()| Switches::default())?,
+        PortKind::VhostUser { .. } | PortKind::Xen | PortKind::Embedded { .. } => switches::read(&mut fields)?,
+    };
     fields.finish()?;
-    Ok(PortSpec { name, kind, queues, mac, vlan, mtu })
+    Ok(PortSpec { name, kind, queues, mac, vlan, mtu, switches })
 }
 
 fn is_plain(text: &str, longest: usize) -> bool {

@@ -1,5 +1,9 @@
+use std::time::Duration;
+
 use super::*;
+use datapath::throttle::Throttle;
 use frame::Mac;
+use netif::switches::Switches;
 use switch::Vlan;
 
 fn host() -> Host {
@@ -23,6 +27,8 @@ name = "vm-a"
 kind = "vhost-user"
 socket = "/tmp/vm-a.sock"
 mode = "client"
+interrupt-frames = 64
+interrupt-microseconds = 100
 queues = 4
 mac = "52:54:00:00:00:01"
 vlan = 10
@@ -45,6 +51,7 @@ fn a_whole_file() {
         mac: Some(Mac([0x52, 0x54, 0, 0, 0, 1])),
         vlan: Vlan::Access(10),
         mtu: Some(1500),
+        switches: Switches { throttle: Throttle::new(Some(64), Duration::from_micros(100)) },
     };
     let uplink = PortSpec {
         name: "uplink".into(),
@@ -53,6 +60,7 @@ fn a_whole_file() {
         mac: None,
         vlan: Vlan::Trunk(vec![10, 20]),
         mtu: None,
+        switches: Switches::default(),
     };
     let socket = PathBuf::from("/tmp/control.sock");
     assert_eq!(config, Config { workers: 2, cpus: vec![0, 8], socket, ports: vec![vm, uplink] });
@@ -191,7 +199,7 @@ fn ports_that_cannot_be() {
         ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
         (
             "colour = 4",
-            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, mac",
+            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, mac, interrupt-frames, interrupt-microseconds",
         ),
     ];
     for (extra, want) in cases {
@@ -398,4 +406,35 @@ fn processes_as_guests_have_one_port_for_all() {
     assert!(wrong("").contains("port[0].socket: missing"));
     assert!(wrong(&format!("{socket}mac = \"02:00:00:00:00:01\"")).contains("each guest has its own"));
     assert!(wrong(&format!("{socket}flush = \"never\"")).contains("give \"always\" or \"batch\" or \"touched\""));
+}
+
+#[test]
+fn interrupts_wait_if_the_wait_has_an_end() {
+    let parse = |kind: &str, more: &str| {
+        let text = format!("[[port]]\nname = \"a\"\n{kind}\n{more}");
+        Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0).switches.throttle)
+    };
+    let guest = "kind = \"vhost-user\"\nsocket = \"/a\"";
+    let tap = "kind = \"tap\"\ndevice = \"rm0\"";
+    assert_eq!(parse(guest, ""), Ok(None));
+    for kind in [guest, "kind = \"xen\"", "kind = \"embedded\"\nsocket = \"/a\""] {
+        let time = Duration::from_micros(10_000);
+        assert_eq!(parse(kind, "interrupt-microseconds = 10000"), Ok(Throttle::new(None, time)));
+        let both = "interrupt-frames = 6\ninterrupt-microseconds = 10000";
+        assert_eq!(parse(kind, both), Ok(Throttle::new(Some(6), time)));
+    }
+    let wrong = |kind, more| parse(kind, more).unwrap_err().to_string();
+    assert_eq!(
+        wrong(guest, "interrupt-frames = 6"),
+        "f:5: port[0].interrupt-frames: the last frames would wait for ever; give interrupt-microseconds, too"
+    );
+    assert_eq!(
+        wrong(guest, "interrupt-microseconds = 10001"),
+        "f:5: port[0].interrupt-microseconds: 10001 is out of range; give 1 to 10000"
+    );
+    assert!(wrong(guest, "interrupt-frames = 0").contains("give 1 to 1024"));
+    assert_eq!(
+        wrong(tap, "interrupt-microseconds = 50"),
+        "f:5: port[0].interrupt-microseconds: a port of kind \"tap\" has no interrupts; leave it out"
+    );
 }

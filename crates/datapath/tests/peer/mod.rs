@@ -12,6 +12,7 @@ use datapath::burst::Burst;
 use datapath::fabric::{Fabric, PortSpec};
 use datapath::packet::Packet;
 use datapath::port::{Breach, Notified, QueuePair};
+use datapath::throttle::Throttle;
 use datapath::topology::QueueId;
 use frame::{Accepts, Offload, VNET_LEN};
 use ring::Later;
@@ -30,6 +31,8 @@ struct State {
     completed: usize,
     kick: [bool; 2],
     breaks: bool,
+    /// Frames that were there at each interrupt for the Rx ring that was not sent at once.
+    told: Vec<usize>,
 }
 
 /// The test's end of a queue.
@@ -111,6 +114,11 @@ impl Peer {
         self.received()
     }
 
+    /// How many frames it had at each interrupt that had waited.
+    pub fn told(&self) -> Vec<usize> {
+        self.state.lock().unwrap().told.clone()
+    }
+
     /// Frames sent that are complete.
     pub fn completed(&self) -> usize {
         self.state.lock().unwrap().completed
@@ -128,10 +136,19 @@ pub fn wait(mut there: impl FnMut() -> bool) {
 
 /// A port without VLANs whose breaches are noted.
 pub fn port(fabric: &Fabric, rule: PortRule) -> (PortId, Arc<Mutex<Vec<Breach>>>) {
+    throttled_port(fabric, rule, None)
+}
+
+/// The same, with interrupts that wait.
+pub fn throttled_port(
+    fabric: &Fabric,
+    rule: PortRule,
+    throttle: Option<Throttle>,
+) -> (PortId, Arc<Mutex<Vec<Breach>>>) {
     let breaches: Arc<Mutex<Vec<Breach>>> = Arc::default();
     let note = Arc::clone(&breaches);
     let on_break = Arc::new(move |_, breach| note.lock().unwrap().push(breach));
-    (fabric.add_port(PortSpec { rule, mtu: None, on_break }).unwrap(), breaches)
+    (fabric.add_port(PortSpec { rule, mtu: None, on_break, throttle }).unwrap(), breaches)
 }
 
 impl QueuePair for Pair {
@@ -196,6 +213,17 @@ impl QueuePair for Pair {
 
     fn flush(&mut self) -> Result<[Notified; 2], Breach> {
         Ok([Notified::Sent; 2])
+    }
+
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
+        Ok([Notified::Sent, Notified::Held])
+    }
+
+    fn interrupt(&mut self) -> Result<(), Breach> {
+        let mut state = self.peer.state.lock().unwrap();
+        let there = state.received.len();
+        state.told.push(there);
+        Ok(())
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, Breach> {

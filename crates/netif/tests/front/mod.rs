@@ -15,6 +15,7 @@ use hypervisor::test::{Design, Device, Guest, Machine, Port};
 use hypervisor::{Channel, DomId, GrantRef, PAGE};
 use netif::service::{Service, ServiceConfig};
 use netif::status::{Condition, VifStatus};
+use netif::switches::Switches;
 
 pub const REQ_PROD: u64 = 0;
 pub const REQ_EVENT: u64 = 4;
@@ -44,6 +45,7 @@ pub struct Host {
     pub machine: Machine,
     pub fabric: Arc<Fabric>,
     pub service: Option<Service>,
+    pub switches: Switches,
 }
 
 impl Host {
@@ -61,18 +63,25 @@ impl Host {
     }
 
     fn on(machine: Machine, queues: u16, stall: Duration) -> Host {
-        let mut host = Host { machine, fabric: fabric(), service: None };
+        let mut host = Host { machine, fabric: fabric(), service: None, switches: Switches::default() };
         host.serve(queues, stall);
+        host
+    }
+
+    /// One that serves with these switches.
+    pub fn switched(switches: Switches) -> Host {
+        let mut host = Host { switches, ..Host::bare() };
+        host.serve(4, Duration::from_secs(60));
         host
     }
 
     /// Nobody serves.
     pub fn bare() -> Host {
-        Host { machine: Machine::new(), fabric: fabric(), service: None }
+        Host { machine: Machine::new(), fabric: fabric(), service: None, switches: Switches::default() }
     }
 
     fn serve(&mut self, queues: u16, stall: Duration) {
-        let config = ServiceConfig { queues, stall };
+        let config = ServiceConfig { queues, stall, switches: self.switches };
         let hypervisor = self.machine.hypervisor(DomId(0));
         self.service = Some(Service::start(Arc::clone(&self.fabric), hypervisor, config).unwrap());
     }

@@ -8,6 +8,7 @@ use hypervisor::{DomId, Domain, Hypervisor};
 use netif::frontend::Wish;
 use netif::service::{Service, ServiceConfig};
 use netif::status::Condition;
+use netif::switches::Switches;
 
 use crate::front::station::{Station, introduce, offload, spread, talk};
 use crate::front::{frame, wait, what};
@@ -24,7 +25,7 @@ struct Daemon {
 impl Daemon {
     fn start(host: &Hypervisor) -> Daemon {
         let fabric = Arc::new(Fabric::start(&Workers { count: 2, ..Workers::default() }).unwrap());
-        let config = ServiceConfig { queues: 2, stall: Duration::from_secs(60) };
+        let config = ServiceConfig { queues: 2, stall: Duration::from_secs(60), switches: Switches::default() };
         Daemon { service: Service::start(Arc::clone(&fabric), host.clone(), config).unwrap(), fabric }
     }
 

@@ -27,18 +27,27 @@ fn split(
     publish: impl Fn(&Split, u16, u16) -> bool + Copy + Send + Sync + 'static,
     arm: impl Fn(&Split, u16) -> u16 + Copy + Send + Sync + 'static,
 ) {
+    let publisher = move |shared: &Split| {
+        for n in 0..2 {
+            if publish(shared, n + 1, n) {
+                shared.eventfd.store(true, Ordering::Release);
+            }
+        }
+    };
+    split_by(wish, publisher, arm);
+}
+
+fn split_by(
+    wish: u16,
+    publisher: impl Fn(&Split) + Copy + Send + Sync + 'static,
+    arm: impl Fn(&Split, u16) -> u16 + Copy + Send + Sync + 'static,
+) {
     loom::model(move || {
         let index = AtomicU16::new(0);
         let shared = Arc::new(Split { index, wish: AtomicU16::new(wish), eventfd: AtomicBool::new(false) });
         let publisher = {
             let shared = shared.clone();
-            thread::spawn(move || {
-                for n in 0..2 {
-                    if publish(&shared, n + 1, n) {
-                        shared.eventfd.store(true, Ordering::Release);
-                    }
-                }
-            })
+            thread::spawn(move || publisher(&shared))
         };
         let mut taken = 0;
         loop {
@@ -86,6 +95,30 @@ fn loom_split_consumer_needs_the_barrier() {
         s.index.load(Ordering::Acquire)
     };
     split(0xff00, |s, new, old| publish_with_event(&s.index, new, old, &s.wish), arm);
+}
+
+/// A publisher that holds its notifications back: one is sent after both publications, if `wanted` makes one of what they
+/// said.
+fn held(wanted: impl Fn(bool, bool) -> bool + Copy + Send + Sync + 'static) {
+    let publisher = move |shared: &Split| {
+        let said = [0, 1].map(|n| publish_with_event(&shared.index, n + 1, n, &shared.wish));
+        if wanted(said[0], said[1]) {
+            shared.eventfd.store(true, Ordering::Release);
+        }
+    };
+    split_by(0xff00, publisher, |s, next| arm_event(&s.wish, next, &s.index));
+}
+
+#[test]
+fn loom_held_notifications_are_remembered() {
+    held(|first, second| first || second);
+}
+
+/// The consumer's event is passed once: who asks when it is sent learns nothing of what waited.
+#[test]
+#[should_panic(expected = "sleeps on published work")]
+fn loom_held_notifications_are_not_found_again() {
+    held(|_, second| second);
 }
 
 /// A ring of two descriptors.

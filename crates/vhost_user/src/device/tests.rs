@@ -38,9 +38,12 @@ impl Lab {
     }
 
     fn start(&self, name: &str, mode: Mode) -> Result<Device, StartError> {
-        let rule = PortRule::default();
-        let config =
-            DeviceConfig { name: name.into(), socket: self.path(name), mode, queues: 2, mtu: Some(1500), rule };
+        self.start_with(name, mode, None)
+    }
+
+    fn start_with(&self, name: &str, mode: Mode, throttle: Option<Throttle>) -> Result<Device, StartError> {
+        let (name, socket, rule) = (name.to_owned(), self.path(name), PortRule::default());
+        let config = DeviceConfig { name, socket, mode, queues: 2, mtu: Some(1500), rule, throttle };
         Device::start(Arc::clone(&self.fabric), config)
     }
 
@@ -116,6 +119,25 @@ fn two_guests_talk_whatever_their_rings() {
     assert_eq!((modern.front.header_len(), oldest.front.header_len()), (12, 10));
     modern.reaches(&mut oldest, 1);
     oldest.reaches(&mut modern, 2);
+}
+
+/// The driver's event index is passed by the first frame; what comes behind it finds nobody who asks.
+#[test]
+fn a_driver_that_sleeps_is_interrupted_in_the_end() {
+    let lab = Lab::new();
+    let _a = lab.device("a");
+    let _b = lab.start_with("b", Mode::Server, Throttle::new(Some(1000), Throttle::LONGEST)).unwrap();
+    let (mut a, mut b) = (guest(&lab, "a"), guest(&lab, "b"));
+    for round in 0..5 {
+        assert!(!b.driver.rx.ring.arm());
+        (0..3).for_each(|n| a.send(round * 3 + n));
+        let mut came = 0;
+        while came < 3 {
+            eventually("an interrupt", || b.driver.rx.acknowledge());
+            came += b.received();
+            b.driver.rx.ring.arm();
+        }
+    }
 }
 
 #[test]
@@ -322,6 +344,7 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
         queues,
         mtu: None,
         rule,
+        throttle: None,
     };
     let start = |config| Device::start(Arc::clone(&lab.fabric), config);
     assert!(matches!(start(config(0, PortRule::default())), Err(StartError::Queues(0))));
@@ -335,8 +358,15 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
 fn sixteen_queue_pairs_are_served() {
     let lab = Lab::new();
     let rule = PortRule::default();
-    let config =
-        DeviceConfig { name: "wide".into(), socket: lab.path("wide"), mode: Mode::Server, queues: 16, mtu: None, rule };
+    let config = DeviceConfig {
+        name: "wide".into(),
+        socket: lab.path("wide"),
+        mode: Mode::Server,
+        queues: 16,
+        mtu: None,
+        rule,
+        throttle: None,
+    };
     let device = Device::start(Arc::clone(&lab.fabric), config).unwrap();
     let wish = Wish {
         features: FEATURES | bit::MQ,

@@ -157,7 +157,7 @@ impl Lab {
 
 fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Device {
     let name = socket.file_name().unwrap().to_string_lossy().into_owned();
-    let config = DeviceConfig { name, socket, mode: Mode::Server, queues: 2, mtu: Some(1500), rule };
+    let config = DeviceConfig { name, socket, mode: Mode::Server, queues: 2, mtu: Some(1500), rule, throttle: None };
     Device::start(Arc::clone(fabric), config).unwrap()
 }
 

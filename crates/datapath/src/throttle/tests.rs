@@ -1,0 +1,125 @@
+use super::*;
+
+const TIME: Duration = Duration::from_micros(100);
+
+fn throttle(frames: Option<u32>) -> Throttle {
+    Throttle::new(frames, TIME).unwrap()
+}
+
+#[test]
+fn no_wait_is_without_end() {
+    assert_eq!(Throttle::new(Some(64), Duration::ZERO), None);
+    assert_eq!(Throttle::new(None, Throttle::LONGEST + Duration::from_nanos(1)), None);
+    assert!(Throttle::new(None, Throttle::LONGEST).is_some());
+}
+
+#[test]
+fn frames_or_time_end_a_wait() {
+    let start = Instant::now();
+    let mut restraint = Restraint::new(throttle(Some(6)), 100);
+    restraint.publish(Notified::Held, 101, start);
+    assert_eq!((restraint.is_due(start), restraint.until()), (false, Some(start + TIME)));
+    // The peer's event index was passed by the first: it is not found again, and not forgotten either.
+    restraint.publish(Notified::Suppressed, 105, start + TIME / 2);
+    assert_eq!((restraint.is_due(start + TIME / 2), restraint.until()), (false, Some(start + TIME)));
+    assert!(restraint.is_due(start + TIME));
+    restraint.publish(Notified::Suppressed, 106, start + TIME / 2);
+    assert!(restraint.is_due(start + TIME / 2), "six frames");
+    assert!(restraint.take() && !restraint.take());
+    assert_eq!(restraint.until(), None);
+    restraint.publish(Notified::Held, 112, start);
+    assert!(restraint.is_due(start), "a burst that is long enough does not wait");
+}
+
+#[test]
+fn a_full_receiver_is_told_at_once() {
+    let start = Instant::now();
+    let mut restraint = Restraint::new(throttle(None), 0);
+    restraint.full();
+    restraint.publish(Notified::Suppressed, 3, start);
+    restraint.publish(Notified::Held, 4, start);
+    assert!(!restraint.is_due(start), "it was awake when it was full");
+    restraint.full();
+    assert!(restraint.is_due(start));
+}
+
+#[test]
+fn a_signal_for_both_rings_ends_the_wait() {
+    let start = Instant::now();
+    let mut restraint = Restraint::new(throttle(Some(6)), 0);
+    restraint.publish(Notified::Held, 1, start);
+    restraint.publish(Notified::Sent, 2, start);
+    assert_eq!((restraint.until(), restraint.is_due(start + TIME)), (None, false));
+}
+
+/// A peer that works like a Linux guest: asleep until interrupted, then awake until it finds nothing.
+struct Peer {
+    /// The number of frames to reach that it wants to be told of.
+    event: u64,
+    seen: u64,
+    awake: bool,
+    woken: u32,
+}
+
+impl Peer {
+    fn interrupt(&mut self) {
+        self.woken += u32::from(!self.awake);
+        self.awake = true;
+    }
+
+    /// Takes what there is, and asks to be told of more; sleeps if there is still no more.
+    fn work(&mut self, published: u64) {
+        if self.awake {
+            self.awake = self.seen != published;
+            (self.seen, self.event) = (published, published + 1);
+        }
+    }
+}
+
+/// A small generator of numbers that are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Whatever the order of publications, sleeps and interrupts: no sleeping peer has a frame that is older than the time, nor
+/// as many as are worth an interrupt, and each interrupt that it got was worth it.
+#[test]
+fn no_peer_sleeps_longer_than_it_may() {
+    let start = Instant::now();
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let enough = [None, Some(1), Some(6), Some(64)][random.below(4) as usize];
+        let mut restraint = Restraint::new(throttle(enough), 0);
+        let mut peer = Peer { event: 1, seen: 0, awake: false, woken: 0 };
+        let (mut now, mut published, mut oldest, mut worth) = (start, 0u64, start, 0);
+        for _ in 0..2000 {
+            match random.below(4) {
+                0 => now += Duration::from_micros(random.below(80)),
+                1 => {
+                    let frames = 1 + random.below(9);
+                    oldest = if peer.seen == published { now } else { oldest };
+                    let wants = peer.event.wrapping_sub(published + 1) < frames;
+                    published += frames;
+                    restraint.publish(if wants { Notified::Held } else { Notified::Suppressed }, published, now);
+                }
+                2 => peer.work(published),
+                _ => restraint.full(),
+            }
+            if restraint.is_due(now) {
+                worth += u32::from(restraint.take());
+                peer.interrupt();
+            }
+            if !peer.awake && peer.seen < published {
+                let until = restraint.until().expect("asleep, and nobody will tell it");
+                assert!(until <= oldest + TIME && now < until, "seed {seed}");
+                assert!(enough.is_none_or(|enough| published - peer.seen < enough.into()), "seed {seed}");
+            }
+        }
+        assert!(peer.woken <= worth && peer.woken > 0, "seed {seed}");
+    }
+}

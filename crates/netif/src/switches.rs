@@ -1,0 +1,10 @@
+//! Ways in which vifs can be served that are a matter of choice. All of them are off by default.
+
+use datapath::throttle::Throttle;
+
+/// What the vifs of a service have switched on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// How long their receive interrupts wait.
+    pub throttle: Option<Throttle>,
+}
