@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datapath::count::Drop;
+use front::fair::Fair;
 use front::tcp::{is_right, tcp, tcp6};
 use front::{CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, SLOTS, frame, introduce, mac, wait, what};
 use hypervisor::PAGE;
@@ -86,7 +87,8 @@ fn slots_up_to_the_limit_are_a_frame_and_a_few_more_are_dropped() {
 #[test]
 fn the_longest_frames() {
     let host = Host::new();
-    let (a, b) = two(&host);
+    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    introduce((&a, 1), (&b, 2));
     for (kind, make, headers) in [(1, tcp as fn(u8, u8, usize) -> Vec<u8>, 54), (2, tcp6, 74)] {
         let sent = make(1, 2, 65_535 - headers);
         a.queues[0].send(&sent, CSUM_BLANK, Some((kind, 1448)));
@@ -211,12 +213,12 @@ fn rewriting_requests_is_no_way_out_of_a_page() {
 #[test]
 fn one_frame_for_many_receivers_of_all_kinds() {
     let host = Host::new();
-    let a = Front::connected(&host, 1, Nature::default());
-    let all: Vec<(Front, bool)> = (2..8)
+    let a = Fair::connected(&host, 1, Nature::default());
+    let all: Vec<(Fair, bool)> = (2..8)
         .map(|domain| {
             let plain = domain % 2 == 0;
             let nature = Nature { sg: !plain, gso: !plain, csum: !plain, queues: 1 + domain % 3, ..Nature::default() };
-            (Front::connected(&host, domain as u16, nature), plain)
+            (Fair::connected(&host, domain as u16, nature), plain)
         })
         .collect();
     let mut sent = tcp(1, 2, 20_000);
@@ -238,7 +240,7 @@ fn one_frame_for_many_receivers_of_all_kinds() {
 fn granted_frames_cross_from_worker_to_worker() {
     let host = Host::new();
     let many = |queues| Nature { queues, ..Nature::default() };
-    let (a, b) = (Front::connected(&host, 1, many(4)), Front::connected(&host, 2, many(1)));
+    let (a, b) = (Fair::connected(&host, 1, many(4)), Fair::connected(&host, 2, many(1)));
     introduce((&a, 1), (&b, 2));
     wait(|| a.queues.iter().all(|queue| queue.is_idle()) && b.queues[0].is_idle());
     let before = host.machine.counts();

@@ -4,14 +4,15 @@ mod front;
 
 use std::time::Duration;
 
+use front::fair::Fair;
 use front::{CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, REQ_PROD, frame, introduce, wait, what};
 use hypervisor::test::Reason;
 use hypervisor::{Channel, GrantRef};
 
 /// Two neighbours, whose traffic goes on whatever `evil` does, and loses nothing; and why that was stopped.
-fn stopped(nature: Nature, evil: impl FnOnce(&Front, &Front)) -> (Host, String) {
+fn stopped(nature: Nature, evil: impl FnOnce(&Front, &Fair)) -> (Host, String) {
     let host = Host::new();
-    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
     introduce((&a, 1), (&b, 2));
     let bad = Front::connected(&host, 3, nature);
     let talk = |numbers: std::ops::Range<u32>| numbers.for_each(|n| a.send(&frame(1, 2, 1400, n)));
@@ -73,7 +74,7 @@ fn indices_that_go_back() {
 #[test]
 fn indices_that_are_not_its_own_are_only_its_own_loss() {
     let host = Host::new();
-    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
     let bad = Front::connected(&host, 3, Nature::default());
     introduce((&a, 1), (&bad, 3));
     let page = bad.queues[0].take_page();
@@ -247,7 +248,7 @@ fn a_page_revoked_in_flight() {
 #[test]
 fn a_frame_that_could_not_be_copied_does_not_arrive() {
     let host = Host::new();
-    let (a, bad) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 3, Nature::default()));
+    let (a, bad) = (Fair::connected(&host, 1, Nature::default()), Front::connected(&host, 3, Nature::default()));
     introduce((&a, 1), (&bad, 3));
     let queue = &bad.queues[0];
     queue.queue(&frame(3, 1, 1000, 1), 0, None);
@@ -378,7 +379,7 @@ fn nonsense_in_the_control_ring_is_answered() {
 #[test]
 fn a_mapping_that_changes_while_it_is_read() {
     let host = Host::new();
-    let a = Front::connected(&host, 1, Nature::default());
+    let a = Fair::connected(&host, 1, Nature::default());
     let bad = Front::connected(&host, 3, Nature { control: true, queues: 2, ..Nature::default() });
     introduce((&a, 1), (&bad, 3));
     let mailbox = bad.mailbox.as_ref().unwrap();
@@ -408,7 +409,7 @@ fn a_mapping_that_changes_while_it_is_read() {
 #[test]
 fn event_channels_closed_and_flooded() {
     let host = Host::new();
-    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
     let mut bad = Front::connected(&host, 3, Nature::default());
     introduce((&a, 1), (&b, 2));
     introduce((&a, 1), (&bad, 3));
@@ -436,7 +437,7 @@ fn event_channels_closed_and_flooded() {
 #[test]
 fn rings_that_are_revoked_or_shared() {
     let host = Host::new();
-    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
     let bad = Front::connected(&host, 3, Nature::default());
     assert!(!bad.guest.revoke(bad.queues[0].tx_ring.1) && !bad.guest.revoke(bad.queues[0].rx_ring.1));
     introduce((&a, 1), (&bad, 3));
@@ -463,7 +464,7 @@ fn rings_that_are_revoked_or_shared() {
 #[test]
 fn a_flood_of_changes_in_the_store() {
     let host = Host::new();
-    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
     let bad = Front::connected(&host, 3, Nature::default());
     for n in 0..300 {
         (0..20).for_each(|m| bad.put("request-multicast-control", (n + m) % 2));
@@ -471,7 +472,7 @@ fn a_flood_of_changes_in_the_store() {
             introduce((&a, 1), (&b, 2));
         }
     }
-    let late = Front::connected(&host, 4, Nature::default());
+    let late = Fair::connected(&host, 4, Nature::default());
     introduce((&late, 4), (&b, 2));
     assert!(host.connected(&bad));
 }
@@ -480,7 +481,7 @@ fn a_flood_of_changes_in_the_store() {
 fn one_that_was_stopped_may_begin_anew_after_a_while() {
     let host = Host::new();
     let mut bad = Front::connected(&host, 3, Nature::default());
-    let b = Front::connected(&host, 2, Nature::default());
+    let b = Fair::connected(&host, 2, Nature::default());
     for n in 1..4 {
         bad.queues[0].data((0, GrantRef(5000)), 0, 0, 60);
         bad.queues[0].push_tx();
@@ -499,7 +500,7 @@ fn one_that_was_stopped_may_begin_anew_after_a_while() {
 #[test]
 fn scribbling_over_rings_does_no_harm() {
     let host = Host::new();
-    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
     let mut seed = 0x2545_f491_4f6c_dd1du64;
     let mut random = move || {
         seed ^= seed << 13;
@@ -541,7 +542,7 @@ fn scribbling_over_rings_does_no_harm() {
 #[test]
 fn revoking_under_traffic_stops_only_the_one_who_does() {
     let host = Host::with(4, Duration::from_secs(60));
-    let (a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
     let bad = Front::connected(&host, 3, Nature::default());
     introduce((&a, 1), (&b, 2));
     introduce((&a, 1), (&bad, 3));

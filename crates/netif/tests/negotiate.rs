@@ -2,6 +2,7 @@
 
 mod front;
 
+use front::fair::Fair;
 use front::tcp::{at, is_right, tcp, tcp6};
 use front::{CSUM_BLANK, Front, Host, Nature, Received, frame, introduce, wait, what};
 use hypervisor::DomId;
@@ -285,7 +286,7 @@ fn a_frontend_that_skips_states_is_met_where_it_is() {
     let host = Host::new();
     let (mut a, b) = (
         Front::connected(&host, 1, Nature { queues: 2, ..Nature::default() }),
-        Front::connected(&host, 2, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
     );
     introduce((&a, 1), (&b, 2));
     for (round, way) in
@@ -318,8 +319,8 @@ fn no_order_of_states_confuses_it() {
     let host = Host::new();
     let (mut a, b, c) = (
         Front::connected(&host, 1, Nature::default()),
-        Front::connected(&host, 2, Nature::default()),
-        Front::connected(&host, 4, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+        Fair::connected(&host, 4, Nature::default()),
     );
     introduce((&b, 2), (&c, 4));
     let states = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "99", "", "four", "-1"];
@@ -354,7 +355,7 @@ fn a_toolstack_that_takes_a_vif_away_gets_it_closed_for_good() {
     assert_eq!(a.guest.mapped(), 0);
     // It does not come back by itself.
     a.put("state", 1);
-    let b = Front::connected(&host, 2, Nature::default());
+    let b = Fair::connected(&host, 2, Nature::default());
     assert!(host.connected(&b));
     assert_eq!(a.back_state(), Some(6));
 }
@@ -363,7 +364,7 @@ fn a_toolstack_that_takes_a_vif_away_gets_it_closed_for_good() {
 #[test]
 fn directories_that_vanish_under_traffic() {
     let host = Host::new();
-    let b = Front::connected(&host, 2, Nature::default());
+    let b = Fair::connected(&host, 2, Nature::default());
     let nodes = host.machine.hypervisor(DomId(0)).store;
     for (domain, backend_first) in [(5, true), (6, false)] {
         let a = Front::connected(&host, domain, Nature { queues: 2, ..Nature::default() });
@@ -389,7 +390,7 @@ fn a_hotplug_script_that_fails_keeps_it_from_connecting() {
     let mut a = Front::attached(&host, 1, Nature::default());
     a.put_back("hotplug-status", "error");
     a.connect();
-    let b = Front::connected(&host, 2, Nature::default());
+    let b = Fair::connected(&host, 2, Nature::default());
     assert!(host.connected(&b) && !host.connected(&a));
     a.put_back("hotplug-status", "connected");
     wait(|| host.connected(&a));

@@ -10,8 +10,9 @@ mod station;
 use std::sync::Arc;
 
 use frame::Accepts;
+use front::fair::Fair;
 use front::tcp::{is_right, tcp};
-use front::{CSUM_BLANK, Front, Host, Nature, frame, introduce, mac, wait};
+use front::{CSUM_BLANK, Host, Nature, frame, introduce, mac, wait};
 use peer::Peer;
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
@@ -57,7 +58,7 @@ fn a_vif_and_a_guest_on_vhost_user() {
 }
 
 fn talk<R: ring::driver::DriverRing>(host: &Host, station: &mut Station<R>, domain: u8) {
-    let a = Front::connected(host, domain.into(), Nature { queues: 2, ..Nature::default() });
+    let a = Fair::connected(host, domain.into(), Nature { queues: 2, ..Nature::default() });
     let (vm, own) = (address(9), mac(domain));
     // Each learns where the other is.
     wait(|| {
@@ -118,8 +119,8 @@ fn a_vif_and_a_local_port() {
     let host = Host::new();
     let (port, breaches) = peer::port(&host.fabric, PortRule::default());
     let local = Peer::attach(&host.fabric, port, 0, Accepts::ALL, 10_000);
-    let a = Front::connected(&host, 1, Nature::default());
-    let plain = Front::connected(&host, 2, Nature { sg: false, gso: false, csum: false, ..Nature::default() });
+    let a = Fair::connected(&host, 1, Nature::default());
+    let plain = Fair::connected(&host, 2, Nature { sg: false, gso: false, csum: false, ..Nature::default() });
     introduce((&a, 1), (&plain, 2));
     local.send([frame(7, 1, 60, 0)]);
     a.expect(1);
@@ -156,8 +157,8 @@ fn a_vif_in_a_vlan_and_a_trunk() {
     let host = Host::new();
     let (port, _) = peer::port(&host.fabric, PortRule { vlan: Vlan::Trunk(vec![10, 20]), mac: None });
     let local = Peer::attach(&host.fabric, port, 0, Accepts::ALL, 10_000);
-    let a = Front::connected(&host, 1, Nature { back_keys: vec![("ringmain/vlan", "10")], ..Nature::default() });
-    let b = Front::connected(&host, 2, Nature { back_keys: vec![("ringmain/vlan", "20")], ..Nature::default() });
+    let a = Fair::connected(&host, 1, Nature { back_keys: vec![("ringmain/vlan", "10")], ..Nature::default() });
+    let b = Fair::connected(&host, 2, Nature { back_keys: vec![("ringmain/vlan", "20")], ..Nature::default() });
     let tagged = |vlan: u8, frame: Vec<u8>| [&frame[..12], &[0x81, 0, 0, vlan], &frame[12..]].concat();
     local.send([tagged(10, frame(7, 1, 3000, 1)), tagged(20, frame(7, 2, 3000, 2)), tagged(30, frame(7, 1, 3000, 3))]);
     assert_eq!(a.expect(1)[0].frame, frame(7, 1, 3000, 1));
@@ -174,8 +175,8 @@ fn a_vif_in_a_vlan_and_a_trunk() {
 fn a_locked_source_address() {
     let host = Host::new();
     let keys = vec![("ringmain/lock-mac", "1"), ("mac", "02:00:00:00:00:01")];
-    let a = Front::connected(&host, 1, Nature { back_keys: keys, ..Nature::default() });
-    let b = Front::connected(&host, 2, Nature::default());
+    let a = Fair::connected(&host, 1, Nature { back_keys: keys, ..Nature::default() });
+    let b = Fair::connected(&host, 2, Nature::default());
     introduce((&a, 1), (&b, 2));
     a.send(&frame(9, 2, 60, 1));
     a.send(&frame(1, 2, 60, 2));

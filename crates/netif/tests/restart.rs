@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use datapath::burst::Burst;
 use datapath::port::QueuePair;
+use front::fair::Fair;
 use front::tcp::tcp;
 use front::{CSUM_BLANK, Front, FrontQueue, Host, Nature, RSP_PROD, SLOTS, frame, introduce, mac, wait, what};
 use hypervisor::{DomId, Hypervisor};
@@ -347,7 +348,7 @@ fn a_new_daemon_finds_vifs_in_any_state() {
 #[test]
 fn frames_that_wait_for_the_next_daemon_arrive() {
     let mut host = Host::new();
-    let fronts: Vec<Front> = (1..9).map(|domain| Front::connected(&host, domain, Nature::default())).collect();
+    let fronts: Vec<Fair> = (1..9).map(|domain| Fair::connected(&host, domain, Nature::default())).collect();
     host.service = None;
     let (first, last) = (&fronts[0], &fronts[7]);
     (0..20).for_each(|n| first.queues[0].queue(&frame(1, 8, 2000, n), 0, None));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use front::{Front, Host, Nature, frame, introduce, wait, what};
+use front::fair::Fair;
+use front::{Host, Nature, frame, introduce, wait, what};
 use hypervisor::store::{OnChange, Permission};
 use hypervisor::{DomId, Nodes, Store, StoreError, Transaction, Watch};
 use netif::service::{Service, ServiceConfig};
@@ -86,7 +87,7 @@ fn a_store_that_is_lost_stops_no_traffic() {
     hypervisor.store = Arc::new(Shaky { store: Arc::clone(&hypervisor.store), lost: Arc::clone(&lost) });
     let config = ServiceConfig { queues: 4, stall: Duration::from_millis(200), switches: Switches::default() };
     host.service = Some(Service::start(Arc::clone(&host.fabric), hypervisor, config).unwrap());
-    let (mut a, b) = (Front::connected(&host, 1, Nature::default()), Front::connected(&host, 2, Nature::default()));
+    let (mut a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
     introduce((&a, 1), (&b, 2));
     lost.store(true, Ordering::Relaxed);
     // Something has to happen for anybody to look.
@@ -99,7 +100,7 @@ fn a_store_that_is_lost_stops_no_traffic() {
     }
     assert!(host.connected(&a) && host.connected(&b));
     // One that comes meanwhile is found afterwards.
-    let mut c = Front::attached(&host, 3, Nature::default());
+    let mut c = Fair::attached(&host, 3, Nature::default());
     lost.store(false, Ordering::Relaxed);
     c.connect();
     introduce((&c, 3), (&b, 2));
@@ -115,7 +116,7 @@ fn a_store_that_is_lost_stops_no_traffic() {
 #[test]
 fn what_was_counted_on_vifs_that_go_is_found_once() {
     let host = Host::new();
-    let b = Front::connected(&host, 2, Nature::default());
+    let b = Fair::connected(&host, 2, Nature::default());
     let service = host.service.as_ref().unwrap();
     let mut gone = 0;
     let mut sum = || {
@@ -127,7 +128,7 @@ fn what_was_counted_on_vifs_that_go_is_found_once() {
     };
     let mut last = 0;
     for round in 0..10u16 {
-        let a = Front::connected(&host, 10 + round, Nature { queues: 1 + u32::from(round) % 4, ..Nature::default() });
+        let a = Fair::connected(&host, 10 + round, Nature { queues: 1 + u32::from(round) % 4, ..Nature::default() });
         introduce((&a, 1), (&b, 2));
         for n in 0..20 {
             a.send(&frame(1, 2, 60, n));

@@ -1,11 +1,13 @@
 //! A small frontend, kind unless told otherwise, and a host to try it on.
 #![allow(dead_code)]
 
+pub mod fair;
 pub mod station;
 pub mod tcp;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use hypervisor::test::{Design, Device, Guest, Machine, Port};
 use hypervisor::{Channel, DomId, GrantRef, PAGE};
 use netif::service::{Service, ServiceConfig};
 use netif::status::{Condition, VifStatus};
+
 use netif::switches::Switches;
 
 pub const REQ_PROD: u64 = 0;
@@ -93,14 +96,14 @@ impl Host {
         self.serve(4, Duration::from_secs(60));
     }
 
-    pub fn vif(&self, front: &Front) -> Option<VifStatus> {
+    pub fn vif(&self, front: &Vif) -> Option<VifStatus> {
         let vifs = self.service.as_ref().unwrap().vifs();
         vifs.into_iter().find(|vif| vif.key.domain == front.guest.id() && vif.key.handle == front.handle)
     }
 
     /// Waits until the vif is stopped; for what.
     #[track_caller]
-    pub fn stopped(&self, front: &Front) -> String {
+    pub fn stopped(&self, front: &Vif) -> String {
         wait(|| self.vif(front).is_some_and(|vif| vif.violations > 0));
         let node = format!("/local/domain/0/error/backend/vif/{}/{}/error", front.guest.id(), front.handle);
         let store = self.machine.hypervisor(DomId(0)).store;
@@ -111,7 +114,7 @@ impl Host {
         reason
     }
 
-    pub fn connected(&self, front: &Front) -> bool {
+    pub fn connected(&self, front: &Vif) -> bool {
         self.vif(front).is_some_and(|vif| vif.condition == Condition::Connected)
     }
 }
@@ -168,48 +171,51 @@ pub struct Received {
     pub gso: Option<(u8, u16)>,
 }
 
-pub struct Front {
+/// A vif as the store has it, and the domain that it belongs to.
+pub struct Vif {
     pub guest: Rc<Guest>,
     pub handle: u32,
     pub nature: Nature,
-    pub queues: Vec<FrontQueue>,
-    pub mailbox: Option<Mailbox>,
     machine: Machine,
     next_page: Rc<Cell<u32>>,
 }
 
-impl Front {
-    /// A domain with one vif that is connected.
-    pub fn connected(host: &Host, domain: u16, nature: Nature) -> Front {
-        let mut front = Front::attached(host, domain, nature);
-        front.connect();
-        wait(|| host.connected(&front));
-        front
-    }
+/// A frontend that is made by hand, slot by slot: it can do whatever it likes.
+pub struct Front {
+    vif: Vif,
+    pub queues: Vec<FrontQueue>,
+    pub mailbox: Option<Mailbox>,
+}
 
-    /// A domain with one vif that waits.
-    pub fn attached(host: &Host, domain: u16, nature: Nature) -> Front {
+impl Deref for Front {
+    type Target = Vif;
+
+    fn deref(&self) -> &Vif {
+        &self.vif
+    }
+}
+
+impl DerefMut for Front {
+    fn deref_mut(&mut self) -> &mut Vif {
+        &mut self.vif
+    }
+}
+
+impl Vif {
+    /// A domain with a vif that waits.
+    fn attached(host: &Host, domain: u16, nature: Nature) -> Vif {
         let guest = Rc::new(host.machine.guest(DomId(domain), 24_576).unwrap());
-        let front = Front {
-            guest,
-            handle: 0,
-            nature,
-            queues: vec![],
-            mailbox: None,
-            machine: host.machine.clone(),
-            next_page: Rc::default(),
-        };
-        front.attach();
-        front
+        let vif = Vif { guest, handle: 0, nature, machine: host.machine.clone(), next_page: Rc::default() };
+        vif.attach();
+        vif
     }
 
-    /// Another vif of the same domain.
-    pub fn sibling(&self, handle: u32, nature: Nature) -> Front {
+    /// Another of the same domain.
+    fn sibling(&self, handle: u32, nature: Nature) -> Vif {
         let (guest, next_page) = (Rc::clone(&self.guest), Rc::clone(&self.next_page));
-        let front =
-            Front { guest, handle, nature, queues: vec![], mailbox: None, machine: self.machine.clone(), next_page };
-        front.attach();
-        front
+        let vif = Vif { guest, handle, nature, machine: self.machine.clone(), next_page };
+        vif.attach();
+        vif
     }
 
     /// What toolstack and hotplug script do.
@@ -273,6 +279,26 @@ impl Front {
         let page = self.next_page.get();
         self.next_page.set(page + 1);
         page
+    }
+}
+
+impl Front {
+    /// A domain with one vif that is connected.
+    pub fn connected(host: &Host, domain: u16, nature: Nature) -> Front {
+        let mut front = Front::attached(host, domain, nature);
+        front.connect();
+        wait(|| host.connected(&front));
+        front
+    }
+
+    /// A domain with one vif that waits.
+    pub fn attached(host: &Host, domain: u16, nature: Nature) -> Front {
+        Front { vif: Vif::attached(host, domain, nature), queues: vec![], mailbox: None }
+    }
+
+    /// Another vif of the same domain.
+    pub fn sibling(&self, handle: u32, nature: Nature) -> Front {
+        Front { vif: self.vif.sibling(handle, nature), queues: vec![], mailbox: None }
     }
 
     /// Waits for the backend, makes rings and tells of them.
@@ -708,14 +734,33 @@ fn is_greeting(frame: &[u8]) -> bool {
     frame.len() >= 18 && frame[12..18] == [0x88, 0xb5, 0xef, 0xbe, 0xed, 0xfe]
 }
 
+/// A frontend of either kind that sends and receives.
+pub trait Peer {
+    /// Sends a frame on queue 0.
+    fn greet(&self, frame: &[u8]);
+    /// All frames that came, greetings too.
+    fn heard(&self) -> Vec<Received>;
+}
+
+impl Peer for Front {
+    fn greet(&self, frame: &[u8]) {
+        self.send(frame);
+    }
+
+    fn heard(&self) -> Vec<Received> {
+        self.queues.iter().flat_map(FrontQueue::received).collect()
+    }
+}
+
 /// Both know where the other is.
 #[track_caller]
-pub fn introduce(a: (&Front, u8), b: (&Front, u8)) {
-    for ((from, x), (to, y)) in [(a, b), (b, a)] {
-        from.send(&frame(x, y, 40, GREETING));
-        let came = |queue: &FrontQueue| {
-            queue.received().iter().any(|got| is_greeting(&got.frame) && got.frame[6..12] == mac(x))
-        };
-        wait(|| to.queues.iter().any(came));
-    }
+pub fn introduce((a, x): (&impl Peer, u8), (b, y): (&impl Peer, u8)) {
+    greet((a, x), (b, y));
+    greet((b, y), (a, x));
+}
+
+#[track_caller]
+fn greet((from, x): (&impl Peer, u8), (to, y): (&impl Peer, u8)) {
+    from.greet(&frame(x, y, 40, GREETING));
+    wait(|| to.heard().iter().any(|got| is_greeting(&got.frame) && got.frame[6..12] == mac(x)));
 }
