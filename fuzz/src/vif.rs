@@ -1,5 +1,7 @@
-//! Two queues of vifs whose frontends write anything anywhere in their rings, and grant and revoke as they like.
+//! Two queues of vifs whose frontends write anything anywhere in their rings, grant and revoke as they like, and have pages
+//! kept mapped.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use datapath::burst::Burst;
@@ -8,6 +10,7 @@ use datapath::port::{Breach, QueuePair};
 use hypervisor::test::{Guest, Machine, Port};
 use hypervisor::{DomId, GrantRef, Hypervisor, PAGE};
 use netif::backend::{Parts, Queue, Vif};
+use netif::cache::{Cache, Entry, Lists};
 use netif::device::Copier;
 use netif::groups::Groups;
 use netif::handshake::Takes;
@@ -22,6 +25,9 @@ const STEPS: usize = 200;
 /// Pages of a frontend: its rings, and those that it sends from and receives into.
 const PAGES: u32 = 24;
 
+/// Pages that are kept of one at most.
+const KEPT: u32 = 12;
+
 struct Front {
     guest: Guest,
     grants: Vec<GrantRef>,
@@ -34,7 +40,8 @@ pub fn run(data: &[u8]) {
     let machine = Machine::new();
     let hypervisor = machine.hypervisor(DomId(0));
     let fronts = [1, 2].map(|domain| Front::new(&machine, DomId(domain), &mut input));
-    let mut queues = fronts.each_ref().map(|front| front.queue(&hypervisor, input.u8()));
+    let mut caches = fronts.each_ref().map(|front| front.cache(&hypervisor));
+    let mut queues = [0, 1].map(|who: usize| fronts[who].queue(&hypervisor, &caches[who], input.u8()));
     let (mut burst, mut later) = (Burst::new(), Later::new());
     for _ in 0..STEPS {
         if input.is_empty() {
@@ -46,7 +53,8 @@ pub fn run(data: &[u8]) {
             3..6 => fronts[who].ask(&mut input),
             6..9 => fronts[who].publish(&mut input),
             9 => fronts[who].regrant(&mut input),
-            10 if input.u8() < 16 => queues[who] = fronts[who].queue(&hypervisor, 255),
+            10 if input.u8() < 16 => queues[who] = fronts[who].queue(&hypervisor, &caches[who], 255),
+            10 => fronts[who].keep(&mut caches[who], &mut input),
             _ => turn(&mut queues, who, &mut burst, &mut later, &mut input),
         }
     }
@@ -61,8 +69,40 @@ impl Front {
         Front { guest, grants, ports }
     }
 
+    fn cache(&self, hypervisor: &Hypervisor) -> Cache {
+        Cache::new(self.guest.id(), Arc::clone(&hypervisor.grants), KEPT, 1, Arc::default())
+    }
+
+    /// A message about pages that are to be kept, or not any more.
+    fn keep(&self, cache: &mut Cache, input: &mut Input<'_>) {
+        let kind = 8 + u32::from(input.u8() % 3);
+        let count = if input.u8() < 8 { input.u32() } else { input.below(KEPT + 2) };
+        let entry = |_| {
+            let choice = input.u8();
+            let reference =
+                if choice < 8 { GrantRef(input.u32()) } else { self.grants[usize::from(choice) % self.grants.len()] };
+            Entry { reference, flags: u16::from(choice) >> 6 & 1, status: 0 }
+        };
+        let entries: Vec<Entry> = (0..count.min(64)).map(entry).collect();
+        let list = List { bytes: RefCell::new(Entry::encode_all(&entries)), writable: input.u8() > 8 };
+        let queue = u32::from(input.u8() < 8);
+        let request = [7 | kind << 16, queue, u32::from(input.u8() < 8), count];
+        let before = cache.size().0;
+        assert!(cache.is_for(request));
+        // No burst is under way, so nothing has to wait.
+        let [head, status, data, end] = cache.answer(request, &list).or_else(|| cache.settle()).expect("an answer");
+        assert!(head == request[0] && status <= 3 && end == 0);
+        let after = cache.size().0;
+        match kind {
+            9 => assert_eq!(after, before + if status == 0 { count as usize } else { 0 }),
+            10 => assert_eq!(after + data as usize, before),
+            _ => assert_eq!((after, data), (before, if status == 0 { KEPT } else { 0 })),
+        }
+        assert!(after <= KEPT as usize && self.guest.mapped() <= after + 2);
+    }
+
     /// The backend's end, or none when the rings are nonsense.
-    fn queue(&self, hypervisor: &Hypervisor, kind: u8) -> Option<Queue> {
+    fn queue(&self, hypervisor: &Hypervisor, cache: &Cache, kind: u8) -> Option<Queue> {
         let map = |page: usize| hypervisor.grants.map(self.guest.id(), &[self.grants[page]]).ok();
         let bind = |port: &Port| hypervisor.events.bind(self.guest.id(), port.number()).ok();
         let on = |bit: u8| kind >> bit & 1 == 1;
@@ -90,6 +130,7 @@ impl Front {
             rx_channel: Some(bind(&self.ports[1])?),
             vif: Arc::new(vif),
             gauge: Arc::default(),
+            shelf: cache.shelf(0).ok().cloned(),
             resumed: on(6),
         })
         .ok()
@@ -137,6 +178,25 @@ impl Front {
         if self.guest.revoke(reference) && input.u8() & 1 == 0 {
             self.guest.grant(DomId(u16::from(input.u8() & 1)), 2, true);
         }
+    }
+}
+
+/// A list of pages, under reference 0.
+struct List {
+    bytes: RefCell<Vec<u8>>,
+    writable: bool,
+}
+
+impl Lists for List {
+    fn read(&self, reference: GrantRef, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = self.bytes.borrow().clone();
+        bytes.resize(len, 0);
+        (reference.0 == 0).then_some(bytes)
+    }
+
+    fn write(&self, _: GrantRef, bytes: &[u8]) -> bool {
+        *self.bytes.borrow_mut() = bytes.to_vec();
+        self.writable
     }
 }
 

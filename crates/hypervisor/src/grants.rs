@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
-use ring::Memory;
 use ring::copies::{Copies, OwnPages};
+use ring::{Memory, Page};
 use thiserror::Error;
 
 use crate::{DomId, GrantRef};
@@ -20,6 +20,16 @@ pub enum GrantError {
         domain: DomId,
         /// What was asked for.
         references: Vec<GrantRef>,
+    },
+    /// The page is not granted, not to us, or not for this use.
+    #[error("domain {domain} has not granted page {reference} to us for {}", if *.write { "writing" } else { "reading" })]
+    Page {
+        /// Whose page.
+        domain: DomId,
+        /// What was asked for.
+        reference: GrantRef,
+        /// Whether it was to be written.
+        write: bool,
     },
     /// No page, or more than are ever needed.
     #[error("mapping {0} pages at once")]
@@ -52,6 +62,13 @@ pub trait Grants: Debug + Send + Sync {
     /// # Errors
     /// See [`GrantError`]; all pages are mapped, or none.
     fn map(&self, domain: DomId, references: &[GrantRef]) -> Result<Arc<Memory>, GrantError>;
+
+    /// Maps one page of `domain` for copies from it and, if `write`, to it. It stays mapped as long as the page lives, even when
+    /// its domain is gone. One that is mapped for reading needs no more than a grant for that.
+    ///
+    /// # Errors
+    /// See [`GrantError`].
+    fn map_page(&self, domain: DomId, reference: GrantRef, write: bool) -> Result<Page, GrantError>;
 
     /// Runs what waits in `copies`, in as few calls of the hypervisor as possible. What became of each is its status; one
     /// that fails does not keep the others from being made.

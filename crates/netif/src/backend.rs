@@ -15,9 +15,11 @@ use datapath::port::{Breach, Notified, QueuePair};
 use frame::{Accepts, Head, Headers, Mac};
 use hypervisor::{Channel, DomId, GrantRef, Granted, PAGE};
 use ring::later::Room;
+use ring::pages::Seen;
 use ring::xen::BackRing;
-use ring::{Chain, Engine, Gather, Later, Memory, Put, Violation};
+use ring::{Chain, Engine, Gather, Later, Memory, Pages, Put, Violation};
 
+use crate::cache::Shelf;
 use crate::groups::{Groups, View};
 use crate::handshake::Takes;
 use crate::rate::Rate;
@@ -53,6 +55,10 @@ pub struct Gauge {
     pub put: Counter,
     /// Times that there was no room for a frame.
     pub full: Counter,
+    /// Pages to be copied from or to that were mapped already, while any were.
+    pub hits: Counter,
+    /// Those that were not.
+    pub misses: Counter,
 }
 
 /// What a queue is made of.
@@ -69,6 +75,8 @@ pub struct Parts {
     pub vif: Arc<Vif>,
     /// Where its receiving is noted.
     pub gauge: Arc<Gauge>,
+    /// Pages of it that stay mapped, if any may.
+    pub shelf: Option<Arc<Shelf>>,
     /// Somebody else served the rings before, and may have been stopped anywhere.
     pub resumed: bool,
 }
@@ -104,6 +112,11 @@ pub struct Queue {
     /// Slots that the frame needs which found no room.
     needs: u32,
     view: View,
+    shelf: Option<Arc<Shelf>>,
+    /// What was on it when the burst began that is being put.
+    rx_pages: Option<Arc<Pages>>,
+    /// Look-ups in it, for each direction.
+    seen: [Seen; 2],
 }
 
 impl Queue {
@@ -132,6 +145,9 @@ impl Queue {
             rests: None,
             needs: 1,
             view: View::default(),
+            shelf: parts.shelf,
+            rx_pages: None,
+            seen: [Seen::default(); 2],
         };
         if parts.resumed {
             queue.publish_left_over()?;
@@ -183,6 +199,7 @@ impl Queue {
             self.rests = Some(Instant::now() + HELD);
             return Ok(());
         }
+        let pages = self.mapped();
         let mut now = None;
         while chains.len() < room {
             let ready = self.tx.ready(1)?;
@@ -221,7 +238,12 @@ impl Queue {
                     (Granted { domain, reference, offset: piece.offset }, piece.len)
                 };
                 let pieces = if meta.is_ok() { self.pieces.as_slice() } else { &[] };
-                let Some(chain) = gather.push_granted(&self.vif.engine, pieces.iter().map(granted)) else {
+                let (engine, pieces) = (&self.vif.engine, pieces.iter().map(granted));
+                let chain = match &pages {
+                    None => gather.push_granted(engine, pieces),
+                    Some(pages) => gather.push_mapped(engine, (pages, &mut self.seen[0]), pieces),
+                };
+                let Some(chain) = chain else {
                     self.vif.rate.iter().for_each(|rate| rate.refund(len));
                     break;
                 };
@@ -235,6 +257,20 @@ impl Queue {
             self.taken.push_back(Taken { slots: packet.slots, frame: frame.is_some(), len });
         }
         Ok(())
+    }
+
+    /// Its pages that are mapped, for a burst.
+    #[inline]
+    fn mapped(&self) -> Option<Arc<Pages>> {
+        self.shelf.as_ref().and_then(|shelf| shelf.take())
+    }
+
+    /// Counts the look-ups of the bursts that are over.
+    fn tally(&mut self) {
+        for seen in &mut self.seen {
+            self.gauge.hits.add(std::mem::take(&mut seen.hits));
+            self.gauge.misses.add(std::mem::take(&mut seen.misses));
+        }
     }
 
     /// Gives the responses of packets that are no frames and are the oldest.
@@ -263,6 +299,7 @@ impl Queue {
     /// Queues the copies of a frame to the pages that the next requests name, and answers those.
     fn fill(&mut self, layout: &Layout, packet: &Packet<'_>, later: &mut Later) {
         let (rx, domain) = (&mut self.rx, self.vif.domain);
+        let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
         let slots = layout.slots();
         let mut n = 0;
         let mut next = || {
@@ -273,7 +310,8 @@ impl Queue {
                 n += 1;
                 if let Some(len) = size {
                     let reference = GrantRef(slots::rx_reference(request));
-                    return Some(Room { at: Granted { domain, reference, offset: 0 }, len });
+                    let page = pages.and_then(|pages| pages.find(reference, true, seen));
+                    return Some(Room { at: Granted { domain, reference, offset: 0 }, len, page });
                 }
             }
             None
@@ -336,6 +374,7 @@ impl QueuePair for Queue {
     }
 
     fn prepare(&mut self, n: usize) -> Result<(), Breach> {
+        self.rx_pages = self.mapped();
         self.rx.ready(n as u32)?;
         Ok(())
     }
@@ -398,6 +437,10 @@ impl QueuePair for Queue {
     }
 
     fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
+        if self.shelf.is_some() {
+            self.rx_pages = None;
+            self.tally();
+        }
         let (tx, rx) = (self.tx.publish(), self.rx.publish());
         if tx == Some(true) {
             self.tx_channel.notify();

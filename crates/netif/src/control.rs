@@ -24,6 +24,10 @@ pub(crate) mod message {
     pub const SET_HASH_MAPPING_SIZE: u16 = 5;
     pub const SET_HASH_MAPPING: u16 = 6;
     pub const SET_HASH_ALGORITHM: u16 = 7;
+    // Those of `cache`.
+    pub const GET_GREF_MAPPING_SIZE: u16 = 8;
+    pub const ADD_GREF_MAPPING: u16 = 9;
+    pub const DEL_GREF_MAPPING: u16 = 10;
 }
 
 /// Why a message was not obeyed: `XEN_NETIF_CTRL_STATUS_`.

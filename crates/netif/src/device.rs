@@ -21,6 +21,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::backend::{Gauge, Parts, Queue, Vif};
+use crate::cache::{Budget, Cache};
 use crate::control::Control;
 use crate::extensions::Extensions;
 use crate::fault::Fault;
@@ -28,12 +29,15 @@ use crate::groups::Groups;
 use crate::handshake::{Offer, Refusal, Request, State, wants_groups};
 use crate::mailbox::Mailbox;
 use crate::settings::{self, Settings, is_plugged};
-use crate::status::{Condition, VifStatus};
+use crate::status::{Cached, Condition, VifStatus};
 use crate::switches::Switches;
 
 /// Shortest and longest pause before a frontend that broke the rules may connect again.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long to wait for a burst to be over.
+const BURST: Duration = Duration::from_millis(1);
 
 /// A vif's name: whose, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,6 +79,8 @@ pub struct Host {
     pub stall: Duration,
     /// How vifs are served, where there is a choice.
     pub switches: Switches,
+    /// Pages of all vifs that may stay mapped.
+    pub budget: Arc<Budget>,
     /// What was counted on ports that are gone, until somebody takes it.
     pub gone: Mutex<Vec<Arc<QueueCounters>>>,
 }
@@ -170,6 +176,19 @@ struct Connection {
     resumed: bool,
 }
 
+impl Connection {
+    /// How the pages do that are kept, if any may be.
+    fn cached(&self) -> Option<Cached> {
+        let (pages, most) = self.mailbox.as_ref()?.cache().size();
+        let (mut hits, mut misses) = (0, 0);
+        for (gauge, _) in &self.gauges {
+            hits += gauge.hits.get();
+            misses += gauge.misses.get();
+        }
+        (most > 0).then_some(Cached { pages, most, hits, misses })
+    }
+}
+
 /// A queue that was looked at for a while: whether it takes anything.
 #[derive(Debug, Default)]
 struct Stall {
@@ -206,6 +225,8 @@ pub struct Device {
     pause: Duration,
     /// No connection before then.
     not_before: Option<Instant>,
+    /// A burst should be over then that a control message waits for.
+    settles: Option<Instant>,
     settings: Option<Settings>,
     status: VifStatus,
     /// The store could not be asked the last time.
@@ -235,6 +256,7 @@ impl Device {
             broken: Arc::default(),
             pause: PAUSE,
             not_before: None,
+            settles: None,
             settings: None,
             status: VifStatus::new(key),
             in_trouble: false,
@@ -250,13 +272,14 @@ impl Device {
         if let Some(connection) = &self.connection {
             status.queues = connection.request.queues.len();
             status.takes = connection.request.takes;
+            status.cache = connection.cached();
         }
         status
     }
 
     /// When it wants to be looked at even if nothing changes.
     pub fn wakes(&self) -> Option<Instant> {
-        self.not_before
+        self.not_before.into_iter().chain(self.settles).min()
     }
 
     /// Whether its frontend is connected.
@@ -443,8 +466,9 @@ impl Device {
             held: AtomicBool::new(true),
         });
         vif.groups.set_only(wants_groups(nodes, &self.front)? && !resumed);
+        let cache = self.cache(&request);
         let (mut ready, mut gauges) = (Vec::new(), Vec::new());
-        for keys in &request.queues {
+        for (n, keys) in (0..).zip(&request.queues) {
             let gauge = Arc::<Gauge>::default();
             let parts = Parts {
                 tx_ring: self.map(keys.tx_ring)?,
@@ -453,6 +477,7 @@ impl Device {
                 rx_channel: keys.rx_port.map(|port| self.bind(port)).transpose()?,
                 vif: Arc::clone(&vif),
                 gauge: Arc::clone(&gauge),
+                shelf: cache.shelf(n).ok().filter(|_| cache.size().1 > 0).cloned(),
                 resumed,
             };
             ready.push(Queue::new(parts)?);
@@ -465,7 +490,8 @@ impl Device {
                 let saved = saved.and_then(|text| Control::restore(ready.len() as u16, &text));
                 let control = saved.unwrap_or_else(|| Control::new(ready.len() as u16));
                 self.host.fabric.set_steer(port, control.steering());
-                Some(Mailbox::new(page, channel, self.key.domain, Arc::clone(&self.host.engine), control)?)
+                let engine = Arc::clone(&self.host.engine);
+                Some(Mailbox::new(page, channel, self.key.domain, engine, (control, cache))?)
             }
             None => None,
         };
@@ -480,6 +506,14 @@ impl Device {
         // What came into the control ring before.
         self.work(now);
         Ok(())
+    }
+
+    /// Room for pages that are kept of a frontend: none without a control ring, by which it would say which. What another
+    /// daemon has kept is forgotten: then copies go by grants again.
+    fn cache(&self, request: &Request) -> Cache {
+        let most = if request.control.is_some() { self.host.switches.cache.into() } else { 0 };
+        let (grants, budget) = (Arc::clone(&self.host.hypervisor.grants), Arc::clone(&self.host.budget));
+        Cache::new(self.key.domain, grants, most, request.queues.len() as u16, budget)
     }
 
     /// Hands its queues to the datapath, if they are not there yet. They only receive until [`go`](Self::go).
@@ -583,8 +617,11 @@ impl Device {
 
     /// Obeys what came through the control ring.
     pub fn work(&mut self, now: Instant) {
+        self.settles = None;
         let Some(mailbox) = self.connection.as_mut().and_then(|connection| connection.mailbox.as_mut()) else { return };
-        match mailbox.work(now) {
+        let worked = mailbox.work(now);
+        self.settles = mailbox.is_waiting().then(|| now + BURST);
+        match worked {
             Ok(0) => return,
             Ok(_) => {}
             Err(breach) => return self.stop(Reason::Control(breach), now),

@@ -4,6 +4,7 @@
 //! it would not have anyway. A frame lies at the start of a page, on both sides, so that it is copied page by page.
 
 mod device;
+mod kept;
 mod mailbox;
 mod pages;
 mod receiver;
@@ -17,6 +18,7 @@ use ring::Violation;
 use thiserror::Error;
 
 pub use device::{Frontend, Queue, Wish};
+pub use kept::Kept;
 pub use mailbox::Caller;
 pub use pages::{Area, Granted};
 pub use receiver::{Frame, Receiver};

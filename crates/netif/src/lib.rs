@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod cache;
 pub mod control;
 pub mod device;
 pub mod extensions;

@@ -69,8 +69,9 @@ impl Service {
         let watch = changes.watch(&*hypervisor.store, &root, Token::All)?;
         let engine = Arc::new(Copier(Arc::clone(&hypervisor.grants)));
         let ServiceConfig { queues, stall, switches } = config;
-        let gone = Mutex::default();
-        let host = Arc::new(Host { hypervisor, fabric, engine, changes, queues: queues.max(1), stall, switches, gone });
+        let (gone, budget) = (Mutex::default(), Arc::default());
+        let queues = queues.max(1);
+        let host = Arc::new(Host { hypervisor, fabric, engine, changes, queues, stall, switches, budget, gone });
         let board: Arc<Mutex<Vec<VifStatus>>> = Arc::default();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
         let keeper = Keeper {
@@ -161,6 +162,7 @@ impl Keeper {
             let due = |device: &Device| device.wakes().is_some_and(|at| at <= now);
             for device in self.devices.values_mut().filter(|device| due(device)) {
                 device.look(now);
+                device.work(now);
             }
             self.devices.values_mut().for_each(Device::attach);
             self.devices.values().for_each(Device::go);

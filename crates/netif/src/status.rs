@@ -19,6 +19,19 @@ pub enum Condition {
     Stopped,
 }
 
+/// How it stands with a frontend's pages that stay mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cached {
+    /// How many they are.
+    pub pages: usize,
+    /// How many they may be.
+    pub most: usize,
+    /// Pages to be copied from or to, since it connected, that were among them.
+    pub hits: u64,
+    /// Those that were not.
+    pub misses: u64,
+}
+
 /// A vif.
 #[derive(Clone, Debug)]
 pub struct VifStatus {
@@ -34,6 +47,8 @@ pub struct VifStatus {
     pub queues: usize,
     /// What its frontend takes.
     pub takes: Takes,
+    /// Its pages that stay mapped, if any may.
+    pub cache: Option<Cached>,
     /// Connections so far.
     pub connections: u64,
     /// Connections that ended because the frontend broke the rules, or were refused.
@@ -52,6 +67,7 @@ impl VifStatus {
             reason: None,
             queues: 0,
             takes: Takes::default(),
+            cache: None,
             connections: 0,
             violations: 0,
             settings: None,

@@ -7,4 +7,6 @@ use datapath::throttle::Throttle;
 pub struct Switches {
     /// How long their receive interrupts wait.
     pub throttle: Option<Throttle>,
+    /// How many pages of each may stay mapped, because its frontend says that they come back.
+    pub cache: u16,
 }

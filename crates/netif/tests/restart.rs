@@ -86,6 +86,7 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
         rx_channel: keys.rx_port.as_ref().map(bind),
         vif,
         gauge: Arc::<Gauge>::default(),
+        shelf: None,
         resumed,
     })
     .unwrap()

@@ -11,7 +11,8 @@ use netif::switches::Switches;
 
 /// A host whose vifs' interrupts wait, and two of them. Both signal Rx by the channel that `split` says.
 fn two(frames: u32, split: bool) -> (Host, Front, Front) {
-    let host = Host::switched(Switches { throttle: Throttle::new(Some(frames), Throttle::LONGEST) });
+    let host =
+        Host::switched(Switches { throttle: Throttle::new(Some(frames), Throttle::LONGEST), ..Switches::default() });
     let nature = Nature { split, ..Nature::default() };
     let (a, b) = (Front::connected(&host, 1, nature.clone()), Front::connected(&host, 2, nature));
     introduce((&a, 1), (&b, 2));

@@ -199,10 +199,11 @@ impl Buffers {
             unsafe { cursor.write(bytes.as_ptr(), bytes.len()) };
         }
         for piece in body.granted() {
-            let mut from = piece.at;
+            let mut from = piece;
             cursor.each_room(piece.len.into(), |to, len| {
-                later.copy(Place::Granted(from), Place::Local(Local::new(to)), len as u32);
-                from.offset += len as u16;
+                from.len = len as u16;
+                later.piece(from, Place::Local(Local::new(to)));
+                from.at.offset += from.len;
             });
         }
         for _ in 0..n {

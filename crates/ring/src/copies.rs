@@ -16,7 +16,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::copy::copy;
-use crate::gather::Gather;
+use crate::gather::{Gather, Piece};
 use crate::grant::{DomId, GrantRef, Granted, PAGE};
 use crate::region::{MapError, Memory};
 use crate::violation::Violation;
@@ -437,6 +437,23 @@ impl Copies {
         self.segments.push(Segment { source, target, len: len as u16, flags, status: Status::WAITING });
         self.tags.push(tag);
         Ok(())
+    }
+
+    /// Copies a piece of a granted page: at once, if it is mapped and the target is local; otherwise it is queued, as by
+    /// [`push`](Self::push). The gather that the piece is of must be borrowed.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub(crate) fn push_piece(&mut self, piece: Piece, target: Place, tag: u32) -> Result<(), Refused> {
+        let len = piece.len.into();
+        if let (Some(from), Place::Local(Local(to))) = (piece.mapped(piece.len), target) {
+            self.check(target, len)?;
+            // SAFETY: the gather keeps the piece's page mapped, and `check` found `len` bytes at the target in memory that
+            // is mapped.
+            unsafe { copy(from, to.as_ptr(), piece.len.into()) };
+            return Ok(());
+        }
+        self.push(Place::Granted(piece.at), target, len, tag)
     }
 
     /// Whether `place` is all in one granted page, or local and all of it pinned.

@@ -13,7 +13,9 @@
 //!   meanwhile is expected.
 //!
 //! A gather may hold *granted* pieces instead: numbers that only a hypervisor can resolve ([`Engine`]). They are kept
-//! in a list of their own, so nothing that follows spans can take them for addresses: to it they are no bytes at all.
+//! in a list of their own, so nothing that follows spans can take them for addresses: to it they are no bytes at all. Those
+//! whose pages are mapped nevertheless ([`Pages`]) say where; the gather keeps these sets as it keeps memory, and forgets
+//! them with the pieces.
 
 use std::fmt::Debug;
 use std::io;
@@ -28,6 +30,7 @@ use crate::copy::{CACHE_LINE, copy, prefetch};
 use crate::device::MAX_SPANS;
 use crate::grant::{Granted, PAGE};
 use crate::later::{fetch_granted, read_granted};
+use crate::pages::{Base, Held, Pages, Seen};
 use crate::region::Memory;
 use crate::violation::Violation;
 
@@ -48,11 +51,21 @@ impl Span {
     pub(crate) const EMPTY: Span = Span { at: NonNull::dangling(), len: 0 };
 }
 
-/// One piece of a page that is granted and not mapped; it lies within the page.
+/// One piece of a page that is granted; it lies within the page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) at: Granted,
     pub(crate) len: u16,
+    /// Where the page is mapped, if it is: as long as the gather holds the piece.
+    pub(crate) page: Option<Base>,
+}
+
+impl Piece {
+    /// The address of its first `len` bytes, if its page is mapped.
+    #[inline(always)]
+    pub(crate) fn mapped(&self, len: u16) -> Option<*const u8> {
+        self.page.and_then(|page| page.at(self.at.offset, len))
+    }
 }
 
 /// Whoever makes copies with granted ends.
@@ -80,6 +93,8 @@ pub struct Gather {
     granted: Vec<Piece>,
     /// Who copies them.
     engine: Option<Arc<dyn Engine>>,
+    /// Those of their pages that are mapped.
+    pages: Vec<Arc<Pages>>,
 }
 
 // SAFETY: the spans point into memory that the pins keep mapped for the whole process, and that is only reached
@@ -120,6 +135,7 @@ impl Gather {
             pins: Vec::with_capacity(PINS),
             granted: Vec::new(),
             engine: None,
+            pages: Vec::new(),
         }
     }
 
@@ -130,6 +146,7 @@ impl Gather {
         self.pins.clear();
         if self.engine.take().is_some() {
             self.granted.clear();
+            self.pages.clear();
         }
     }
 
@@ -197,18 +214,45 @@ impl Gather {
         engine: &Arc<dyn Engine>,
         pieces: impl IntoIterator<Item = (Granted, u16)>,
     ) -> Option<Chain> {
+        self.push_pieces(engine, pieces.into_iter().map(|(at, len)| Piece { at, len, page: None }))
+    }
+
+    /// [`push_granted`](Self::push_granted) of a domain of which `pages` are mapped, as long as the gather points into any.
+    pub fn push_mapped(
+        &mut self,
+        engine: &Arc<dyn Engine>,
+        (pages, seen): (&Arc<Pages>, &mut Seen),
+        pieces: impl IntoIterator<Item = (Granted, u16)>,
+    ) -> Option<Chain> {
+        self.keep(pages);
+        let mapped = |(at, len): (Granted, u16)| {
+            let page = pages.find(at.reference, false, seen).map(Held::base);
+            Piece { at, len, page }
+        };
+        self.push_pieces(engine, pieces.into_iter().map(mapped))
+    }
+
+    /// Keeps pages mapped until the next [`clear`](Self::clear). Always before a piece in one of them is pushed.
+    fn keep(&mut self, pages: &Arc<Pages>) {
+        if !self.pages.iter().any(|own| Arc::ptr_eq(own, pages)) {
+            self.pages.push(Arc::clone(pages));
+        }
+    }
+
+    fn push_pieces(&mut self, engine: &Arc<dyn Engine>, pieces: impl IntoIterator<Item = Piece>) -> Option<Chain> {
         if !self.spans.is_empty() || self.engine.as_ref().is_some_and(|own| !same(own, engine)) {
             return None;
         }
         let first = self.granted.len();
         let mut len = 0;
-        for (at, bytes) in pieces {
-            if self.granted.len() == self.max_spans || usize::from(at.offset) + usize::from(bytes) > PAGE {
+        for piece in pieces {
+            let end = usize::from(piece.at.offset) + usize::from(piece.len);
+            if self.granted.len() == self.max_spans || end > PAGE {
                 self.granted.truncate(first);
                 return None;
             }
-            self.granted.push(Piece { at, len: bytes });
-            len += u32::from(bytes);
+            self.granted.push(piece);
+            len += u32::from(piece.len);
         }
         self.engine.get_or_insert_with(|| Arc::clone(engine));
         Some(Chain { first: first as u32, count: (self.granted.len() - first) as u32, len })
@@ -220,7 +264,8 @@ impl Gather {
         if let Some(engine) = &other.engine {
             let first = chain.first as usize;
             let pieces = other.granted.get(first..first + chain.count as usize).unwrap_or_default();
-            return self.push_granted(engine, pieces.iter().map(|piece| (piece.at, piece.len)));
+            other.pages.iter().for_each(|pages| self.keep(pages));
+            return self.push_pieces(engine, pieces.iter().copied());
         }
         let spans = other.spans_of(chain);
         if self.spans.len() + spans.len() > self.max_spans {
@@ -391,7 +436,7 @@ impl<'a> Body<'a> {
                 let len = u32::from(piece.len).saturating_sub(skip).min(left);
                 let at = Granted { offset: piece.at.offset + skip as u16, ..piece.at };
                 (skip, left) = (0, left - len);
-                Piece { at, len: len as u16 }
+                Piece { at, len: len as u16, page: piece.page }
             })
             .filter(|piece| piece.len > 0)
     }

@@ -11,8 +11,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::copies::{Copies, Local, Place, Stage, Status};
-use crate::gather::{Body, Chain, Engine, Gather, same};
+use crate::copy::copy;
+use crate::gather::{Body, Chain, Engine, Gather, Piece, same};
 use crate::grant::{Granted, PAGE};
+use crate::pages::Held;
 use crate::region::Memory;
 
 /// Copies that wait at most: a frame in as many pieces as any may have, or a burst of ordinary ones.
@@ -45,19 +47,27 @@ pub struct Failure {
 
 /// Where bytes of a frame go to: so many of them, all in one page.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct Room<'a> {
     /// Where they begin.
     pub at: Granted,
     /// How many.
     pub len: u16,
+    /// The page, if it is mapped.
+    pub page: Option<Held<'a>>,
 }
 
-impl Room {
+impl Room<'_> {
     /// What is left of it behind its first `len` bytes.
     #[inline]
     fn after(self, len: u16) -> Self {
         let len = len.min(self.len);
-        Room { at: Granted { offset: self.at.offset.saturating_add(len), ..self.at }, len: self.len - len }
+        Room { at: Granted { offset: self.at.offset.saturating_add(len), ..self.at }, len: self.len - len, ..self }
+    }
+
+    /// Where its first `len` bytes can be written without the hypervisor.
+    #[inline(always)]
+    fn mapped(&self, len: u16) -> Option<*mut u8> {
+        self.page.and_then(|page| page.target(self.at.offset, len))
     }
 }
 
@@ -145,9 +155,12 @@ impl Later {
 
     /// For the frame that was begun last: copies `bytes`, which are kept here until then, to the start of `room`, and leaves
     /// the rest of it.
-    pub fn bytes(&mut self, bytes: &[u8], room: Room) -> Room {
+    pub fn bytes<'a>(&mut self, bytes: &[u8], room: Room<'a>) -> Room<'a> {
         let len = bytes.len().min(room.len.into()) as u16;
-        if len > 0 {
+        if let Some(to) = room.mapped(len) {
+            // SAFETY: `len` bytes are in `bytes`, and are mapped writable at `to` while the room is there.
+            unsafe { copy(bytes.as_ptr(), to, len.into()) };
+        } else if len > 0 {
             match self.copies.as_mut().and_then(|copies| copies.stage(bytes)) {
                 Some(from) => self.copy(from, Place::Granted(room.at), len.into()),
                 None => self.fail_last(Blame::Receiver, Status::WAITING),
@@ -158,10 +171,11 @@ impl Later {
 
     /// For the frame that was begun last: copies `body` to `room`, and what does not fit there to what `next` gives, one
     /// after the other.
-    pub fn body(&mut self, body: Body<'_>, room: Room, mut next: impl FnMut() -> Option<Room>) {
+    pub fn body<'a>(&mut self, body: Body<'_>, room: Room<'a>, mut next: impl FnMut() -> Option<Room<'a>>) {
         let mut room = room;
         if !body.is_granted() {
-            body.pieces(body.len(), |at, len| self.local(at, len, &mut room, &mut next));
+            // SAFETY: so many bytes are mapped there while the body is borrowed.
+            body.pieces(body.len(), |at, len| unsafe { self.local(at, len, &mut room, &mut next) });
             return;
         }
         let entry = self.frames.len().saturating_sub(1) as u32;
@@ -172,7 +186,16 @@ impl Later {
     }
 
     /// For the frame that was begun last: copies `len` bytes that are mapped at `at`.
-    fn local(&mut self, at: *const u8, len: usize, room: &mut Room, next: &mut dyn FnMut() -> Option<Room>) {
+    ///
+    /// # Safety
+    /// They must be mapped now.
+    unsafe fn local<'a>(
+        &mut self,
+        at: *const u8,
+        len: usize,
+        room: &mut Room<'a>,
+        next: &mut dyn FnMut() -> Option<Room<'a>>,
+    ) {
         let mut done = 0;
         while done < len {
             if room.len == 0 {
@@ -180,7 +203,11 @@ impl Later {
                 *room = more;
             }
             let now = (len - done).min(room.len.into());
-            if let Some(from) = NonNull::new(at.wrapping_add(done).cast_mut()) {
+            let from = at.wrapping_add(done);
+            if let Some(to) = room.mapped(now as u16) {
+                // SAFETY: the caller's promise; and so many are mapped writable at `to` while the room is there.
+                unsafe { copy(from, to, now) };
+            } else if let Some(from) = NonNull::new(from.cast_mut()) {
                 self.copy(Place::Local(Local::new(from)), Place::Granted(room.at), now as u32);
             }
             *room = room.after(now as u16);
@@ -188,8 +215,17 @@ impl Later {
         }
     }
 
+    /// For the frame that was begun last: a piece of a granted page, of a body that is borrowed.
+    pub(crate) fn piece(&mut self, piece: Piece, to: Place) {
+        let entry = self.frames.len().saturating_sub(1) as u32;
+        let pushed = self.copies.as_mut().map(|copies| copies.push_piece(piece, to, entry));
+        if !matches!(pushed, Some(Ok(()))) {
+            self.fail_last(Blame::Receiver, Status::BAD_PAGE);
+        }
+    }
+
     /// For the frame that was begun last: one piece.
-    pub(crate) fn copy(&mut self, from: Place, to: Place, len: u32) {
+    fn copy(&mut self, from: Place, to: Place, len: u32) {
         let entry = self.frames.len().saturating_sub(1) as u32;
         let pushed = self.copies.as_mut().map(|copies| copies.push(from, to, len, entry));
         if !matches!(pushed, Some(Ok(()))) {
@@ -235,12 +271,12 @@ impl Later {
     }
 }
 
-/// Queues copies of granted bytes to `room`, and of what does not fit there to what `next` gives. `None`: that was too little.
-fn spread(
+/// Makes or queues copies of granted bytes to `room`, and of what does not fit there to what `next` gives. `None`: that was too little.
+fn spread<'a>(
     copies: &mut Copies,
     body: Body<'_>,
-    mut room: Room,
-    mut next: impl FnMut() -> Option<Room>,
+    mut room: Room<'a>,
+    mut next: impl FnMut() -> Option<Room<'a>>,
     tag: u32,
 ) -> Option<()> {
     for mut piece in body.granted() {
@@ -250,7 +286,12 @@ fn spread(
                 room = next()?;
             }
             let len = piece.len.min(room.len);
-            copies.push_granted(piece.at, room.at, len, tag).ok()?;
+            match (piece.mapped(len), room.mapped(len)) {
+                // SAFETY: `len` bytes are mapped at both ends while body and room are borrowed, at `to` writable.
+                (Some(from), Some(to)) => unsafe { copy(from, to, len.into()) },
+                // Where one end is not mapped the hypervisor gets at both, and may not take mapped pages of others.
+                _ => copies.push_granted(piece.at, room.at, len, tag).ok()?,
+            }
             room = room.after(len);
             piece.len -= len;
             if piece.len == 0 {
@@ -384,7 +425,7 @@ impl Heads {
         for (offset, piece) in offsets(body) {
             let to = copies.place_in(stage, offset)?;
             // No room: there is for more than a burst, so it does not come to this.
-            copies.push(Place::Granted(piece.at), to, piece.len.into(), i).ok()?;
+            copies.push_piece(piece, to, i).ok()?;
         }
         Some(stage)
     }
@@ -451,7 +492,7 @@ pub(crate) fn fetch_granted(
     let Some(engine) = body.engine() else { return Err(Status::BAD_PAGE) };
     for (offset, piece) in offsets(*body) {
         let to = place(copies, offset, piece.len.into()).ok_or(Status::WAITING)?;
-        copies.push(Place::Granted(piece.at), to, piece.len.into(), 0).map_err(|_| Status::WAITING)?;
+        copies.push_piece(piece, to, 0).map_err(|_| Status::WAITING)?;
     }
     run(&**engine, copies);
     let failed = copies.failed().next().map(|(_, status, _)| status);
@@ -467,6 +508,18 @@ pub fn read(engine: &dyn Engine, at: Granted, len: usize) -> Option<Vec<u8>> {
     run(engine, &mut copies);
     let mut bytes = vec![0; len];
     (copies.failed().next().is_none() && copies.read(stage, 0, &mut bytes) == len).then_some(bytes)
+}
+
+/// Copies `bytes` to a granted page, now. Whether that could be done.
+pub fn write(engine: &dyn Engine, at: Granted, bytes: &[u8]) -> bool {
+    let Ok(mut copies) = Copies::new(1, bytes.len()) else { return false };
+    let Some(from) = copies.stage(bytes) else { return false };
+    let Ok(len) = u32::try_from(bytes.len()) else { return false };
+    if copies.push(from, Place::Granted(at), len, 0).is_err() {
+        return false;
+    }
+    run(engine, &mut copies);
+    copies.failed().next().is_none()
 }
 
 thread_local! {
@@ -505,7 +558,7 @@ fn read_staged(body: &Body<'_>, copies: &mut Copies, buf: &mut [u8]) -> usize {
     let Some(engine) = body.engine() else { return 0 };
     for (offset, piece) in offsets(*body) {
         let to = copies.place_in(stage, offset);
-        let pushed = to.map(|to| copies.push(Place::Granted(piece.at), to, piece.len.into(), 0));
+        let pushed = to.map(|to| copies.push_piece(piece, to, 0));
         if !matches!(pushed, Some(Ok(()))) {
             return 0;
         }

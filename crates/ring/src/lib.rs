@@ -44,6 +44,8 @@ pub mod later;
 #[cfg(all(test, not(loom)))]
 mod model;
 #[cfg(not(all(test, loom)))]
+pub mod pages;
+#[cfg(not(all(test, loom)))]
 pub mod region;
 #[cfg(not(all(test, loom)))]
 pub mod split;
@@ -63,6 +65,7 @@ pub use {
     gather::{Body, Chain, Engine, Gather},
     later::Later,
     packed::device::PackedDevice,
+    pages::{Page, Pages},
     region::{MapError, Memory, RegionSpec},
     split::device::SplitDevice,
     violation::Violation,

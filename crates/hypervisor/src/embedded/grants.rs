@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ring::Memory;
 use ring::copies::{Copies, Status};
 use ring::grant::Granted;
 use ring::region::Keeper;
+use ring::{Memory, Page};
 
 use super::config::Copying;
 use super::layout::{Reason, What};
@@ -157,6 +157,20 @@ impl Grants for Of {
         let memory = self.mapper.window.map(&table, &pages, Box::new(uses)).map_err(os)?;
         self.host.counts.maps.add(count as u64);
         Ok(Arc::new(memory))
+    }
+
+    fn map_page(&self, domain: DomId, reference: GrantRef, write: bool) -> Result<Page, GrantError> {
+        let os = |error| GrantError::Os { what: "mapping a granted page", error };
+        let refused = |_| GrantError::Page { domain, reference, write };
+        let claim = self.claim(domain, reference, Use { map: true, write }).map_err(refused)?;
+        let What::Page(page) = claim.what else { return Err(refused(Reason::NotWhole)) };
+        let table = Arc::clone(&claim.table);
+        let mut uses = Uses { mapper: Arc::clone(&self.mapper), claims: vec![claim], handles: Vec::new() };
+        let handle = self.mapper.handles.get(Vcpu::enter().number());
+        uses.handles.push(handle.ok_or_else(|| os(std::io::Error::other("no handle is left")))?);
+        let page = self.mapper.window.map_page(&table, page, write, Box::new(uses)).map_err(os)?;
+        self.host.counts.maps.add(1);
+        Ok(page)
     }
 
     fn copy(&self, copies: &mut Copies) -> Result<(), GrantError> {

@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex};
 
-use ring::Memory;
 use ring::region::Keeper;
+use ring::{Memory, Page};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::config::Flush;
@@ -77,10 +77,34 @@ impl Window {
     /// # Errors
     /// When there is no room, or the kernel refuses.
     pub fn map(self: &Arc<Self>, table: &Table, pages: &[u32], keeper: Box<dyn Keeper>) -> io::Result<Memory> {
+        let run = self.run(table, pages, true, keeper)?;
+        let (base, len) = (run.at(0), pages.len() * PAGE);
+        // SAFETY: so many bytes were just mapped there, and are until the run is dropped. Nobody else knows of them. The
+        // file can't be shortened, as was checked when the domain came.
+        Ok(unsafe { Memory::adopt(base, len, Box::new(run)) })
+    }
+
+    /// Maps a page of a domain to be read or, if `write`, to be written, too. `keeper` is dropped when it is unmapped again.
+    ///
+    /// # Errors
+    /// When there is no room, or the kernel refuses.
+    pub fn map_page(
+        self: &Arc<Self>,
+        table: &Table,
+        page: u32,
+        write: bool,
+        keeper: Box<dyn Keeper>,
+    ) -> io::Result<Page> {
+        let run = self.run(table, &[page], write, keeper)?;
+        // SAFETY: as above, with one page, and for writing only if it says so.
+        Ok(unsafe { Page::adopt(run.at(0), write, Box::new(run)) })
+    }
+
+    fn run(self: &Arc<Self>, table: &Table, pages: &[u32], write: bool, keeper: Box<dyn Keeper>) -> io::Result<Run> {
         let first = lock(&self.places).take(pages.len());
         let first = first.ok_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "no room for mappings"))?;
         let run = Run { window: Arc::clone(self), first, count: pages.len(), _keeper: keeper };
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let prot = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // Untouched pages are made present only if they are to be flushed in any case.
         let present = if self.flush == Flush::Touched { MapFlags::empty() } else { MapFlags::POPULATE };
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE | present;
@@ -89,10 +113,7 @@ impl Window {
             // SAFETY: the place is in our range and was just taken, so nobody uses it.
             unsafe { rustix::mm::mmap(at.as_ptr().cast(), PAGE, prot, flags, table.file().as_fd(), offset)? };
         }
-        let (base, len) = (run.at(0), pages.len() * PAGE);
-        // SAFETY: so many bytes were just mapped there, and are until the run is dropped. Nobody else knows of them. The
-        // file can't be shortened, as was checked when the domain came.
-        Ok(unsafe { Memory::adopt(base, len, Box::new(run)) })
+        Ok(run)
     }
 
     /// Unmaps `count` pages from place `first` on.

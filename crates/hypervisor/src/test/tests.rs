@@ -74,6 +74,37 @@ fn a_grant_in_use_is_not_revoked() {
 }
 
 #[test]
+fn a_page_is_mapped_for_what_is_granted() {
+    let machine = Machine::new();
+    let (dom0, dom2) = (machine.hypervisor(DomId(0)), machine.hypervisor(DomId(2)));
+    let guest = machine.guest(DomId(1), 4).unwrap();
+    let (writable, read_only) = (guest.grant(DomId(0), 1, true), guest.grant(DomId(0), 2, false));
+    guest.memory().write(2 * 4096 + 5, b"read").unwrap();
+    let page = dom0.grants.map_page(guest.id(), read_only, false).unwrap();
+    let mut bytes = [0; 4];
+    assert!(page.read(5, &mut bytes) && bytes == *b"read");
+    assert!(!page.write(5, b"gone") && !page.is_writable());
+    let other = dom0.grants.map_page(guest.id(), writable, true).unwrap();
+    assert!(other.write(4092, b"both"));
+    guest.memory().read(4096 + 4092, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"both");
+    // A page that may be written can be mapped for less.
+    let less = dom0.grants.map_page(guest.id(), writable, false).unwrap();
+    assert!(less.read(4092, &mut bytes) && !less.write(0, b"x"));
+    assert_eq!(guest.mapped(), 3);
+    assert!(!guest.revoke(writable) && !guest.revoke(read_only));
+    for (host, reference, write) in [(&dom0, read_only, true), (&dom2, writable, false), (&dom0, GrantRef(300), false)]
+    {
+        let refused = host.grants.map_page(guest.id(), reference, write);
+        assert!(matches!(refused, Err(GrantError::Page { .. })), "{refused:?}");
+    }
+    let words = dom0.grants.map_page(guest.id(), read_only, true).unwrap_err().to_string();
+    assert_eq!(words, format!("domain 1 has not granted page {read_only} to us for writing"));
+    drop((page, other, less));
+    assert!(guest.revoke(writable) && guest.revoke(read_only));
+}
+
+#[test]
 fn a_domain_that_is_gone_leaves_its_pages_to_those_who_mapped_them() {
     let machine = Machine::new();
     let dom0 = machine.hypervisor(DomId(0));

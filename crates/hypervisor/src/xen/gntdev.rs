@@ -6,8 +6,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use libc::c_ulong;
-use ring::Memory;
 use ring::copies::{Batch, Copies, OwnPages, Segment, Status};
+use ring::{Memory, Page};
 
 use super::{OpenError, gntalloc, mapped, open_device, request};
 use crate::grants::{GrantError, Grants, MAX_PAGES};
@@ -79,6 +79,15 @@ impl Grants for Gntdev {
             error => GrantError::Os { what: "mapping granted pages", error: error.into() },
         })?;
         Ok(Arc::new(memory))
+    }
+
+    /// Mapped for reading only, the kernel asks Xen for that only (`GNTMAP_readonly`).
+    fn map_page(&self, domain: DomId, reference: GrantRef, write: bool) -> Result<Page, GrantError> {
+        let pages = Pages::announce(&self.device, domain, &[reference])?;
+        mapped::map_page(self.device.as_fd(), pages.index, write, pages).map_err(|error| match error {
+            rustix::io::Errno::INVAL => GrantError::Page { domain, reference, write },
+            error => GrantError::Os { what: "mapping a granted page", error: error.into() },
+        })
     }
 
     fn copy(&self, copies: &mut Copies) -> Result<(), GrantError> {

@@ -3,9 +3,11 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
-use ring::Memory;
 use ring::region::Keeper;
+use ring::{Memory, Page};
 use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::PAGE;
 
 /// Pages that are mapped.
 #[derive(Debug)]
@@ -41,13 +43,31 @@ pub fn map<K>(device: BorrowedFd<'_>, index: u64, len: usize, source: K) -> rust
 where
     K: Send + Sync + std::fmt::Debug + 'static,
 {
-    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
-    let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, flags, device, index) }?;
-    let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+    let base = place(device, index, len, true)?;
     let keeper = Box::new(Mapped { base, len, source });
     // SAFETY: `len` bytes were just mapped there for reading and writing, and are until `keeper` unmaps them. Nobody else
     // knows of them. They are no file's, which somebody could cut off: they are the kernel's own, or another domain's,
     // and Xen keeps the pages of a domain that is gone until they are unmapped.
     Ok(unsafe { Memory::adopt(base, len, keeper) })
+}
+
+/// Maps one page as [`map`] does, to be read or, if `write`, to be written, too: a device of grants asks Xen for no more.
+///
+/// # Errors
+/// What the kernel says.
+pub fn map_page<K>(device: BorrowedFd<'_>, index: u64, write: bool, source: K) -> rustix::io::Result<Page>
+where
+    K: Send + Sync + std::fmt::Debug + 'static,
+{
+    let base = place(device, index, PAGE, write)?;
+    let keeper = Box::new(Mapped { base, len: PAGE, source });
+    // SAFETY: as above, for writing only if it says so.
+    Ok(unsafe { Page::adopt(base, write, keeper) })
+}
+
+fn place(device: BorrowedFd<'_>, index: u64, len: usize, write: bool) -> rustix::io::Result<NonNull<u8>> {
+    let prot = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
+    let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, device, index) }?;
+    NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
 }

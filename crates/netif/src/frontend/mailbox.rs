@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hypervisor::{Channel, DomId, Domain};
+use hypervisor::{Channel, DomId, Domain, GrantRef};
 use ring::Memory;
 use ring::front::FrontRing;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,7 +33,8 @@ impl Caller {
         channel: Arc<dyn Channel>,
     ) -> Result<Self, FrontError> {
         let ring_page = area.grant(domain, backend, 1, true)?;
-        let page = area.grant(domain, backend, 1, false)?;
+        // Some lists come back with marks in them.
+        let page = area.grant(domain, backend, 1, true)?;
         let memory = Arc::clone(domain.memory());
         let ring = FrontRing::new(Arc::clone(&memory), ring_page.addr(0))?;
         Ok(Caller { ring, ring_page, page, memory, channel })
@@ -75,6 +76,23 @@ impl Caller {
         Ok((status, data))
     }
 
+    /// The page for what messages are about.
+    pub(super) fn list_page(&self) -> GrantRef {
+        self.page.reference(0)
+    }
+
+    /// Writes to the start of that page.
+    pub(super) fn write_list(&self, bytes: &[u8]) -> Result<(), FrontError> {
+        Ok(self.memory.write(self.page.addr(0), bytes)?)
+    }
+
+    /// Reads so many entries of eight bytes from its start.
+    pub(super) fn read_list(&self, count: usize) -> Result<Vec<u8>, FrontError> {
+        let mut bytes = vec![0; count * 8];
+        self.memory.read(self.page.addr(0), &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Has the backend spread what comes over `queues` queues by Toeplitz hash, with this key of up to 40 bytes.
     ///
     /// # Errors
@@ -85,10 +103,10 @@ impl Caller {
         let must =
             |(status, _)| if status == 0 { Ok(()) } else { Err(FrontError::Backend("refuses a control message")) };
         must(self.ask(message::SET_HASH_ALGORITHM, [1, 0, 0])?)?;
-        self.memory.write(self.page.addr(0), key)?;
+        self.write_list(key)?;
         must(self.ask(message::SET_HASH_KEY, [reference, key.len() as u32, 0])?)?;
         must(self.ask(message::SET_HASH_MAPPING_SIZE, [queues.into(), 0, 0])?)?;
-        self.memory.write(self.page.addr(0), &table)?;
+        self.write_list(&table)?;
         must(self.ask(message::SET_HASH_MAPPING, [reference, queues.into(), 0])?)?;
         must(self.ask(message::SET_HASH_FLAGS, [kind::ALL, 0, 0])?)
     }

@@ -42,6 +42,11 @@ impl Granted {
         self.first.saturating_add(n)
     }
 
+    /// The references of all, if they are granted whole, as long as they are kept.
+    pub fn references(&self) -> &[GrantRef] {
+        if self.by_parts { &[] } else { &self.references }
+    }
+
     /// The reference of the `n`th.
     pub fn reference(&self, n: u32) -> GrantRef {
         // None is granted under a reference that low.

@@ -79,6 +79,11 @@ impl Receiver {
         &self.ring_page
     }
 
+    /// The pages that it receives into.
+    pub fn pages(&self) -> &Granted {
+        &self.pages
+    }
+
     /// Its event channel.
     pub fn channel(&self) -> &Arc<dyn Channel> {
         &self.channel

@@ -92,6 +92,11 @@ impl Sender {
         &self.ring_page
     }
 
+    /// The pages that it sends from.
+    pub fn pages(&self) -> &Granted {
+        &self.pages
+    }
+
     /// Its event channel.
     pub fn channel(&self) -> &Arc<dyn Channel> {
         &self.channel

@@ -73,7 +73,12 @@ impl Host {
 
     /// One that serves with these switches.
     pub fn switched(switches: Switches) -> Host {
-        let mut host = Host { switches, ..Host::bare() };
+        Host::designed(Design::default(), switches)
+    }
+
+    /// One of that inner design that serves with these switches.
+    pub fn designed(design: Design, switches: Switches) -> Host {
+        let mut host = Host { machine: Machine::of(design), switches, ..Host::bare() };
         host.serve(4, Duration::from_secs(60));
         host
     }
@@ -637,6 +642,8 @@ pub struct Mailbox {
     pub port: Port,
     /// A page for keys and tables.
     pub page: Granted,
+    /// A page for lists that come back with marks.
+    pub list: Granted,
     prod: Cell<u32>,
     cons: Cell<u32>,
 }
@@ -652,6 +659,7 @@ impl Mailbox {
             guest: Rc::clone(guest),
             ring: grant(true),
             page: grant(false),
+            list: grant(true),
             port: guest.open(DomId(0)).unwrap(),
             prod: Cell::new(0),
             cons: Cell::new(0),
@@ -703,6 +711,22 @@ impl Mailbox {
         let slot = SLOTS + 16 * u64::from(at % 128);
         assert_eq!(self.get(slot) as u16, at as u16, "answers come in order");
         (self.get(slot + 4), self.get(slot + 8))
+    }
+
+    /// Writes a list of entries into the page for lists, each a reference and flags, and asks something about it.
+    #[track_caller]
+    pub fn ask_of(&self, kind: u16, queue: u32, list: &[(GrantRef, u16)]) -> (u32, u32) {
+        let bytes: Vec<u8> =
+            list.iter().flat_map(|(at, flags)| (u64::from(at.0) | u64::from(*flags) << 32).to_le_bytes()).collect();
+        self.guest.memory().write(u64::from(self.list.0) * PAGE as u64, &bytes).unwrap();
+        self.ask(kind, [queue, self.list.1.0, list.len() as u32])
+    }
+
+    /// The marks in the list.
+    pub fn marks(&self, count: usize) -> Vec<u16> {
+        let mut bytes = vec![0; count * 8];
+        self.guest.memory().read(u64::from(self.list.0) * PAGE as u64, &mut bytes).unwrap();
+        bytes.chunks(8).map(|entry| u16::from_le_bytes([entry[6], entry[7]])).collect()
     }
 
     /// Writes what a message is about into the page for that.

@@ -41,8 +41,8 @@ fn at(page: u32, offset: u16) -> Granted {
     Granted { domain: DomId(1), reference: GrantRef(page), offset }
 }
 
-fn room(page: u32, offset: u16, len: u16) -> Room {
-    Room { at: at(page, offset), len }
+fn room(page: u32, offset: u16, len: u16) -> Room<'static> {
+    Room { at: at(page, offset), len, page: None }
 }
 
 /// What lies at those places.
@@ -76,6 +76,91 @@ fn granted_bytes_are_read_like_any() {
     let mut got = vec![0; 100];
     assert_eq!(twice.read(&mut got), 100);
     assert_eq!(got, all[4060..4160]);
+}
+
+/// The pages with these numbers, mapped: where they are, and a set of them.
+fn mapped(pages: &Pages, numbers: &[u32], writable: bool) -> Arc<crate::Pages> {
+    let page = |n: &u32| {
+        let (base, _) = pages.memory.run(u64::from(*n) * PAGE as u64, &mut 0).unwrap();
+        // SAFETY: within the memory of the test, which outlives them.
+        let page = unsafe { crate::Page::adopt(base, writable, Box::new(Elsewhere)) };
+        (GrantRef(*n), Arc::new(page))
+    };
+    Arc::new(crate::Pages::default().with(numbers.iter().map(page).collect()).unwrap())
+}
+
+#[test]
+fn bytes_in_mapped_pages_need_no_engine() {
+    let (pages, engine, bytes) = pages();
+    let set = mapped(&pages, &[1, 2, 5], true);
+    let mut seen = crate::pages::Seen::default();
+    let mut gather = Gather::new(0);
+    let pieces = [(at(1, 100), 150), (at(2, 0), 3000), (at(5, 96), 4000)];
+    let chain = gather.push_mapped(&engine, (&set, &mut seen), pieces).unwrap();
+    // It goes with the bytes wherever they go, and as long as they are there.
+    let mut other = Gather::new(0);
+    let chain = other.append_from(&gather, chain).unwrap();
+    gather.clear();
+    drop(gather);
+    let mut got = vec![0; 7150];
+    assert_eq!(other.body(chain).read(&mut got), 7150);
+    assert_eq!(got, expected(&bytes, &pieces));
+    let mut heads = Heads::new();
+    heads.fetch(&other, &[chain], 200, 200);
+    heads.fetch_again(&other, &[chain], &[0], 200);
+    let mut head = [0; 200];
+    assert_eq!((heads.failure(0), heads.read(0, &mut head)), (None, 200));
+    assert_eq!(head[..], got[..200]);
+    assert!(pages.runs.lock().unwrap().iter().all(|copies| *copies == 0));
+    assert_eq!((seen.hits, seen.misses, Arc::strong_count(&set)), (3, 0, 2));
+    other.clear();
+    assert_eq!(Arc::strong_count(&set), 1);
+}
+
+/// Both ends mapped: copied at once; one of them: by their grants, in one batch with others.
+#[test]
+fn only_copies_between_mapped_pages_are_made_at_once() {
+    let (pages, engine, bytes) = pages();
+    let (sources, targets) = (mapped(&pages, &[1, 2], false), mapped(&pages, &[8, 9, 1], true));
+    let mut seen = crate::pages::Seen::default();
+    let mut gather = Gather::new(0);
+    let pieces = [(at(1, 0), 1000), (at(3, 7), 1000), (at(2, 1), 1000)];
+    let chain = gather.push_mapped(&engine, (&sources, &mut seen), pieces).unwrap();
+    let rooms = [(8, 600), (10, 600), (9, 2000)];
+    let mut next = rooms.iter().map(|(page, len)| {
+        let page_at = targets.find(GrantRef(*page), true, &mut seen);
+        Room { page: page_at, ..room(*page, 10, *len) }
+    });
+    let mut later = Later::new();
+    let body = gather.body(chain);
+    assert!(later.begin(&engine, body, (1, 3200), 9, 200));
+    let first = later.bytes(&[7; 200], next.next().unwrap());
+    later.body(body, first, || next.next());
+    assert_eq!(later.settle().count(), 0);
+    // From page 1 to 8 and 2 to 9 at once; 1 to 10 and 3 to 9 not.
+    assert_eq!(*pages.runs.lock().unwrap(), [2]);
+    let mut all = vec![0; bytes.len()];
+    pages.memory.read(0, &mut all).unwrap();
+    let got = expected(&all, &[(at(8, 10), 600), (at(10, 10), 600), (at(9, 10), 2000)]);
+    assert_eq!(got, [vec![7; 200], expected(&bytes, &pieces)].concat());
+}
+
+#[test]
+fn a_page_for_reading_is_no_room() {
+    let (pages, engine, bytes) = pages();
+    let set = mapped(&pages, &[1, 8], false);
+    let mut seen = crate::pages::Seen::default();
+    let mut gather = Gather::new(0);
+    let chain = gather.push_mapped(&engine, (&set, &mut seen), [(at(1, 0), 100)]).unwrap();
+    let page = set.find(GrantRef(8), false, &mut seen);
+    let mut later = Later::new();
+    assert!(later.begin(&engine, gather.body(chain), (1, 100), 3, 0));
+    later.body(gather.body(chain), Room { page, ..room(8, 0, 100) }, || None);
+    assert!(pages.runs.lock().unwrap().is_empty(), "not yet");
+    assert_eq!(later.settle().count(), 0);
+    let mut got = [0; 100];
+    pages.memory.read(8 * PAGE as u64, &mut got).unwrap();
+    assert_eq!((got[..].to_vec(), pages.runs.lock().unwrap().len()), (bytes[PAGE..PAGE + 100].to_vec(), 1));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::vif::{Ends, Vif};
 pub fn all(host: &Hypervisor, vif: &Vif) {
     maps_both_ways_and_unmaps(host, vif);
     several_pages_lie_side_by_side(host, vif);
+    single_pages_for_reading_and_for_writing(host, vif);
     refuses_by_name(host, vif);
     println!("suite: map passed for domain {}", vif.domain);
 }
@@ -33,6 +34,20 @@ fn several_pages_lie_side_by_side(host: &Hypervisor, vif: &Vif) {
     single.read(64, &mut other).unwrap();
     assert_eq!(one, other);
     assert!(both.read(8192 - 1, &mut [0; 2]).is_err(), "two pages are mapped");
+}
+
+fn single_pages_for_reading_and_for_writing(host: &Hypervisor, vif: &Vif) {
+    let writable = host.grants.map_page(vif.domain, vif.rx_ring, true).unwrap();
+    let readable = host.grants.map_page(vif.domain, vif.rx_ring, false).unwrap();
+    // The padding after the indices is nobody's.
+    assert!(writable.write(56, b"page") && !readable.write(56, b"none"));
+    let mut read = [0; 4];
+    assert!(readable.read(56, &mut read) && read == *b"page");
+    assert!(writable.write(56, &[0; 4]));
+    for (reference, write) in [(GrantRef(16_000), false), (GrantRef(1_000_000_000), true)] {
+        let refused = host.grants.map_page(vif.domain, reference, write);
+        assert!(matches!(refused, Err(GrantError::Page { .. })), "{refused:?}");
+    }
 }
 
 fn refuses_by_name(host: &Hypervisor, vif: &Vif) {
