@@ -151,6 +151,9 @@ pub struct PortReport {
     /// How it is served where there is a choice: keys of a port, and their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub switches: BTreeMap<String, String>,
+    /// Its peer's pages that stay mapped, if any may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheReport>,
     /// What was negotiated with the peer, by name.
     pub features: Vec<String>,
     /// Queue pairs that the port has at most.
@@ -159,6 +162,19 @@ pub struct PortReport {
     pub total: Counts,
     /// Queue pairs that were in use since the port came.
     pub queues: Vec<QueueReport>,
+}
+
+/// A guest's pages that stay mapped, since it connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CacheReport {
+    /// How many they are.
+    pub pages: u64,
+    /// How many they may be.
+    pub most: u64,
+    /// Pages to be copied from or to that were among them.
+    pub hits: u64,
+    /// Those that were not.
+    pub misses: u64,
 }
 
 /// Counters of one queue pair. *Tx* is what the guest transmits, *Rx* what it receives.

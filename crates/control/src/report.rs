@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use datapath::count::{Drop, QueueCounters};
 use datapath::fabric::Fabric;
 use netif::settings::SCRIPT;
-use netif::status::Condition;
+use netif::status::{Cached, Condition};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
 
-use crate::api::{Counts, MacRow, PortReport, PortState, QueueReport, Stats, WorkerReport};
+use crate::api::{CacheReport, Counts, MacRow, PortReport, PortState, QueueReport, Stats, WorkerReport};
 use crate::config::{PortKind, PortSpec, design_keys, switch_keys};
 use crate::link::{Link, Vif};
 
@@ -70,11 +70,17 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
         mac: spec.mac.map(|mac| mac.to_string()),
         mtu: spec.mtu,
         switches: switches(spec),
+        cache: None,
         features: condition.features.into_iter().map(str::to_owned).collect(),
         queue_pairs: spec.queue_pairs(workers),
         total,
         queues,
     }
+}
+
+/// How the pages do that stay mapped.
+fn cache(Cached { pages, most, hits, misses }: Cached) -> CacheReport {
+    CacheReport { pages: pages as u64, most: most as u64, hits, misses }
 }
 
 /// How the port is served where there is a choice; what is off is said to be.
@@ -89,7 +95,7 @@ fn switches(spec: &PortSpec) -> BTreeMap<String, String> {
         Some(Json::String(text)) => text,
         Some(value) => value.to_string(),
     };
-    let others = switch_keys(&spec.switches).into_iter().map(|(key, value)| (key, said(value)));
+    let others = switch_keys(&spec.switches, &spec.kind).into_iter().map(|(key, value)| (key, said(value)));
     design.into_iter().chain(others).map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
@@ -136,6 +142,7 @@ pub fn vif(fabric: &Fabric, Vif { name, kind, peer, status: vif }: &Vif, host: &
         mac: settings.and_then(|settings| settings.rule.mac).map(|mac| mac.to_string()),
         mtu: settings.and_then(|settings| settings.mtu),
         switches: host.switches.clone(),
+        cache: vif.cache.map(cache),
         features: vif.takes.names().into_iter().map(str::to_owned).collect(),
         queue_pairs,
         total,

@@ -169,6 +169,9 @@ pub struct Add {
     /// Interrupt the guest for received frames at the latest so long after the first [default: at once]
     #[arg(long, value_name = "MICROSECONDS")]
     pub interrupt_microseconds: Option<String>,
+    /// xen, embedded: pages of a guest that stay mapped at most, if it says that they come back [default: 0]
+    #[arg(long, value_name = "PAGES")]
+    pub cache: Option<String>,
 }
 
 /// `ringmain stats`.
@@ -222,6 +225,7 @@ impl Add {
             ("mtu", self.mtu),
             ("interrupt-frames", self.interrupt_frames),
             ("interrupt-microseconds", self.interrupt_microseconds),
+            ("cache", self.cache),
         ];
         let mut flags: Vec<_> = single.into_iter().filter_map(|(key, value)| Some((key, vec![value?]))).collect();
         if !self.trunk.is_empty() {

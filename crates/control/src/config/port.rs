@@ -160,7 +160,7 @@ impl PortSpec {
         if let Some(mtu) = self.mtu {
             put("mtu", json!(mtu));
         }
-        for (key, value) in switches::keys(&self.switches) {
+        for (key, value) in switches::keys(&self.switches, &self.kind) {
             if let Some(value) = value {
                 put(key, value);
             }
@@ -195,7 +195,7 @@ pub(super) fn read<'a>(
     let mac = mac(&mut fields, &vlan, &there)?;
     let switches = match kind {
         PortKind::Tap { .. } => switches::refuse(&mut fields).map(|()| Switches::default())?,
-        PortKind::VhostUser { .. } | PortKind::Xen | PortKind::Embedded { .. } => switches::read(&mut fields)?,
+        PortKind::VhostUser { .. } | PortKind::Xen | PortKind::Embedded { .. } => switches::read(&mut fields, &kind)?,
     };
     fields.finish()?;
     Ok(PortSpec { name, kind, queues, mac, vlan, mtu, switches })

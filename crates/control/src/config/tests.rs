@@ -51,7 +51,7 @@ fn a_whole_file() {
         mac: Some(Mac([0x52, 0x54, 0, 0, 0, 1])),
         vlan: Vlan::Access(10),
         mtu: Some(1500),
-        switches: Switches { throttle: Throttle::new(Some(64), Duration::from_micros(100)) },
+        switches: Switches { throttle: Throttle::new(Some(64), Duration::from_micros(100)), ..Switches::default() },
     };
     let uplink = PortSpec {
         name: "uplink".into(),
@@ -199,7 +199,7 @@ fn ports_that_cannot_be() {
         ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
         (
             "colour = 4",
-            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, mac, interrupt-frames, interrupt-microseconds",
+            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, mac, interrupt-frames, interrupt-microseconds, cache",
         ),
     ];
     for (extra, want) in cases {
@@ -437,4 +437,26 @@ fn interrupts_wait_if_the_wait_has_an_end() {
         wrong(tap, "interrupt-microseconds = 50"),
         "f:5: port[0].interrupt-microseconds: a port of kind \"tap\" has no interrupts; leave it out"
     );
+}
+
+#[test]
+fn pages_are_kept_where_there_are_grants() {
+    let parse = |kind: &str, more: &str| {
+        let text = format!("[[port]]\nname = \"a\"\n{kind}\n{more}");
+        Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
+    };
+    for kind in ["kind = \"xen\"", "kind = \"embedded\"\nsocket = \"/a\""] {
+        assert_eq!(parse(kind, "").unwrap().switches.cache, 0);
+        let port = parse(kind, "cache = 16384").unwrap();
+        assert_eq!(port.switches.cache, 16384);
+        let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c")).unwrap();
+        assert_eq!(again, port);
+        assert!(parse(kind, "cache = 16385").unwrap_err().to_string().contains("give 0 to 16384"));
+    }
+    for (kind, name) in [("vhost-user\"\nsocket = \"/a", "vhost-user"), ("tap\"\ndevice = \"rm0", "tap")] {
+        assert_eq!(
+            parse(&format!("kind = \"{kind}\""), "cache = 1").unwrap_err().to_string(),
+            format!("f:5: port[0].cache: a port of kind {name:?} has no grants; leave it out")
+        );
+    }
 }
