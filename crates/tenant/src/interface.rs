@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hypervisor::Domain;
 use hypervisor::embedded::client::{ConnectError, Line, Wish as Admission, become_guest};
-use netif::frontend::{Area, FrontError, Frontend, Queue, Wish};
+use netif::frontend::{Area, Caller, FrontError, Frontend, Kept, Queue, Wish};
 use netif::handshake::State;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thiserror::Error;
@@ -23,6 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long to wait before the next attempt.
 const PAUSE: Duration = Duration::from_millis(300);
+
+/// What flows are hashed with: the key that Microsoft's description of receive-side scaling has, and most adapters.
+const KEY: [u8; 40] = [
+    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b,
+    0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac,
+    0x01, 0xfa,
+];
 
 /// Why there is no connection, or not any more.
 #[derive(Debug, Error)]
@@ -100,15 +107,16 @@ impl Interface {
             if !frontend.wait(PATIENCE, |state| state == State::InitWait)? {
                 return Err(Lost::Backend("does not wait for us"));
             }
-            let wish = Wish { queues: self.taps.len() as u16, control: false, ..Wish::default() };
-            let (queues, _) = frontend.connect(&wish, Area::new(0, guest.pages()))?;
+            let wish = Wish { queues: self.taps.len() as u16, ..Wish::default() };
+            let (queues, mut caller) = frontend.connect(&wish, Area::new(0, guest.pages()))?;
             if !frontend.wait(PATIENCE, |state| matches!(state, State::Connected | State::Closing | State::Closed))? {
                 return Err(Lost::Backend("does not connect"));
             }
+            let kept = caller.as_mut().map_or(Ok(Kept::default()), |caller| arrange(caller, &queues))?;
             if let Some(ready) = ready.take() {
                 ready();
             }
-            if self.carry(&frontend, &line, queues)? {
+            if self.carry(&frontend, &line, queues, (caller, kept))? {
                 return Ok(());
             }
             // The backend has closed: as it wants.
@@ -119,7 +127,13 @@ impl Interface {
     }
 
     /// Carries frames as long as both ends are connected. True: it was to end.
-    fn carry(&self, frontend: &Frontend, line: &Line, queues: Vec<Queue>) -> Result<bool, Lost> {
+    fn carry(
+        &self,
+        frontend: &Frontend,
+        line: &Line,
+        queues: Vec<Queue>,
+        (caller, kept): (Option<Caller>, Kept),
+    ) -> Result<bool, Lost> {
         let halt = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let vcpus = self.vcpus.clamp(1, queues.len().max(1));
         let mut shares: Vec<Vec<Lane<'_>>> = (0..vcpus).map(|_| Vec::new()).collect();
@@ -149,6 +163,7 @@ impl Interface {
                 Ok(()) => self.watch(frontend, line, &halt),
                 Err(error) => Err(error.into()),
             };
+            let outcome = outcome.and_then(|ended| let_go(frontend, caller, kept).map(|()| ended));
             let _ = rustix::io::write(&halt, &1u64.to_ne_bytes());
             for thread in threads {
                 if let Ok(Err(error)) = thread.join() {
@@ -201,4 +216,25 @@ impl Interface {
         }
         Ok(())
     }
+}
+
+/// Has the backend keep each flow on one queue, and our pages mapped.
+fn arrange(caller: &mut Caller, queues: &[Queue]) -> Result<Kept, FrontError> {
+    if queues.len() > 1 {
+        caller.spread(queues.len() as u16, &KEY)?;
+    }
+    let kept = Kept::all(caller, queues)?;
+    debug!(pages = kept.len(), "kept mapped");
+    Ok(kept)
+}
+
+/// Has the backend unmap our pages, so that they are ours again. One that has closed has done so.
+fn let_go(frontend: &Frontend, caller: Option<Caller>, kept: Kept) -> Result<(), Lost> {
+    if let Some(mut caller) = caller
+        && !kept.is_empty()
+        && frontend.peer()? == State::Connected
+    {
+        kept.give_back(&mut caller)?;
+    }
+    Ok(())
 }
