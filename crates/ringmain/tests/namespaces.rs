@@ -155,16 +155,21 @@ const NOBODY: u32 = 65_534;
 
 impl Site {
     fn start() -> Site {
-        Site::start_as(None)
+        Site::start_as(None, "")
     }
 
-    fn start_as(user: Option<u32>) -> Site {
+    /// One whose port for guests has these keys, too.
+    fn with(keys: &str) -> Site {
+        Site::start_as(None, keys)
+    }
+
+    fn start_as(user: Option<u32>, keys: &str) -> Site {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::chown(dir.path(), user, user).unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
         let config = format!(
             "[workers]\ncount = 2\n[control]\nsocket = {:?}\n[[port]]\nname = \"guests\"\nkind = \"embedded\"\n\
-             socket = {:?}\nqueues = 4\n",
+             socket = {:?}\nqueues = 4\n{keys}\n",
             at("control.sock"),
             at("guests.sock")
         );
@@ -260,10 +265,42 @@ fn streams_between_guests_with_one_two_and_four_queues() {
     }
 }
 
+/// The number before `word` in what `port show` says of pages that are kept.
+fn kept(shown: &str, word: &str) -> u64 {
+    let line = shown.lines().find_map(|line| line.strip_prefix("kept mapped")).unwrap_or_else(|| panic!("{shown}"));
+    let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+    let at = words.iter().position(|other| *other == word).unwrap_or_else(|| panic!("{word} in {line}"));
+    words[at - 1].parse().unwrap_or_else(|_| panic!("{word} in {line}"))
+}
+
+#[test]
+#[ignore = "needs namespaces"]
+fn streams_between_guests_whose_pages_are_kept() {
+    let site = Site::with("cache = 4096");
+    for queues in [1, 2, 4] {
+        let mut server = site.guest("server", "10.9.0.1", queues, "serve 10.9.0.1");
+        ready(&mut server);
+        let shown = || site.ask(&["port", "show", "guests/server"]).unwrap();
+        // What is shown is up to date every other second.
+        wait(|| kept(&shown(), "of") == u64::from(queues) * 768);
+        succeeds(site.guest("client", "10.9.0.2", queues, "send 10.9.0.1 8 64"));
+        wait(|| kept(&shown(), "hits") > 100);
+        println!("{}", shown());
+        assert_eq!(kept(&shown(), "misses"), 0);
+        drop(server);
+        wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
+    }
+}
+
 #[test]
 #[ignore = "needs namespaces"]
 fn a_guest_that_is_killed_under_traffic() {
-    let site = Site::start();
+    for keys in ["", "cache = 4096"] {
+        killed_under_traffic(&Site::with(keys));
+    }
+}
+
+fn killed_under_traffic(site: &Site) {
     let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
     ready(&mut server);
     for _ in 0..5 {
@@ -332,7 +369,7 @@ fn a_stream_outlives_the_daemon() {
 #[ignore = "needs namespaces"]
 fn an_ordinary_users_guests() {
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-    let site = Site::start_as(root.then_some(NOBODY));
+    let site = Site::start_as(root.then_some(NOBODY), "");
     let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
     ready(&mut server);
     succeeds(site.guest("client", "10.9.0.2", 2, "send 10.9.0.1 4 32"));
