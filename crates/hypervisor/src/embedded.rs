@@ -59,7 +59,7 @@ use vcpu::VCPUS;
 use window::Window;
 
 /// Pages of other domains that one domain can have mapped at a time.
-const MAPPINGS: u32 = 16 << 10;
+const MAPPINGS: u32 = 32 << 10;
 
 /// A host. Clones are the same host.
 #[derive(Clone, Debug)]
@@ -296,8 +296,13 @@ impl Host {
 /// Maps the memory of a guest that is another process.
 ///
 /// # Errors
-/// When the file is shorter than it should be, or could be shortened.
+/// When the file is shorter than it should be, or could be shortened; or has huge pages: one of those, mapped where a page is
+/// to be, would take the place of its neighbours, which may be other guests'.
 fn adopt_memory(file: &OwnedFd, layout: Layout) -> Result<Memory, MapError> {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    if rustix::fs::fstatfs(file).map_err(std::io::Error::from)?.f_type as u64 & 0xffff_ffff != TMPFS_MAGIC {
+        return Err(MapError::NotMemory(0));
+    }
     let len = layout.total() as u64 * PAGE as u64;
     let seals = rustix::fs::fcntl_get_seals(file).map_err(std::io::Error::from)?;
     if !seals.contains(rustix::fs::SealFlags::SHRINK) {

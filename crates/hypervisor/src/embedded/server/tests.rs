@@ -149,6 +149,16 @@ fn say(place: &Site, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Option<Reply> {
     Reply::decode(&bytes)
 }
 
+/// A memory file of huge pages that can't shrink, where the kernel has such.
+fn huge() -> Option<std::os::fd::OwnedFd> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let file = memfd_create(c"huge", flags).ok()?;
+    ftruncate(&file, 1 << 30).ok()?;
+    fcntl_add_seals(&file, SealFlags::SHRINK).ok()?;
+    Some(file)
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -162,6 +172,9 @@ fn what_makes_no_sense_is_refused() {
     assert!(refused(&hello(wish("a")), &[]), "no memory");
     assert!(refused(&hello(wish("a")), &[short.as_fd()]), "too short");
     assert!(refused(&hello(wish("a")), &[soft.as_fd()]), "can be cut off");
+    if let Some(huge) = huge() {
+        assert!(refused(&hello(wish("a")), &[huge.as_fd()]), "huge pages");
+    }
     assert!(refused(&hello(Hello { pages: 0, ..wish("a") }), &[good.as_fd()]));
     assert!(refused(&hello(Hello { pages: u32::MAX, ..wish("a") }), &[good.as_fd()]));
     assert!(refused(&hello(Hello { mac: [1; 6], ..wish("a") }), &[good.as_fd()]), "a group");
