@@ -121,6 +121,7 @@ impl Front {
             takes,
             rate: None,
             groups: Groups::default(),
+            align: false,
             held: false.into(),
         };
         Queue::new(Parts {

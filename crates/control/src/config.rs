@@ -10,7 +10,7 @@ use document::{Fields, Value};
 
 pub use document::ConfigError;
 pub use port::{MAX_QUEUES, Mode, PortKind, PortSpec};
-pub use switches::{design_keys, keys as switch_keys};
+pub use switches::keys as switch_keys;
 
 /// Where the control socket is unless the configuration says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/ringmain/control.sock";

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
 
 use crate::api::{CacheReport, Counts, MacRow, PortReport, PortState, QueueReport, Stats, WorkerReport};
-use crate::config::{PortKind, PortSpec, design_keys, switch_keys};
+use crate::config::{PortKind, PortSpec, switch_keys};
 use crate::link::{Link, Vif};
 
 /// The counters of a queue pair at this moment.
@@ -85,18 +85,14 @@ fn cache(Cached { pages, most, hits, misses }: Cached) -> CacheReport {
 
 /// How the port is served where there is a choice; what is off is said to be.
 fn switches(spec: &PortSpec) -> BTreeMap<String, String> {
-    let design = match &spec.kind {
-        PortKind::Embedded { design, .. } => design_keys(design).map(|(key, name)| (key, name.to_owned())).to_vec(),
-        PortKind::VhostUser { .. } | PortKind::Xen => Vec::new(),
-        PortKind::Tap { .. } => return BTreeMap::new(),
-    };
     let said = |value: Option<Json>| match value {
         None => "off".to_owned(),
+        Some(Json::Bool(true)) => "on".to_owned(),
         Some(Json::String(text)) => text,
         Some(value) => value.to_string(),
     };
-    let others = switch_keys(&spec.switches, &spec.kind).into_iter().map(|(key, value)| (key, said(value)));
-    design.into_iter().chain(others).map(|(key, value)| (key.to_owned(), value)).collect()
+    let keys = switch_keys(&spec.kind, &spec.switches).into_iter();
+    keys.map(|(key, value)| (key.to_owned(), said(value))).collect()
 }
 
 /// VLAN of an untagged port, VLANs of a tagged one.

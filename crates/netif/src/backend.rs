@@ -41,6 +41,8 @@ pub struct Vif {
     pub rate: Option<Rate>,
     /// What groups it wants.
     pub groups: Groups,
+    /// Whether what it receives begins where copies are aligned.
+    pub align: bool,
     /// What it sends stays where it is for the moment.
     pub held: AtomicBool,
 }
@@ -309,9 +311,9 @@ impl Queue {
                 rx.note(n, response);
                 n += 1;
                 if let Some(len) = size {
-                    let reference = GrantRef(slots::rx_reference(request));
+                    let (reference, offset) = (GrantRef(slots::rx_reference(request)), slots::rx_offset(response));
                     let page = pages.and_then(|pages| pages.find(reference, true, seen));
-                    return Some(Room { at: Granted { domain, reference, offset: 0 }, len, page });
+                    return Some(Room { at: Granted { domain, reference, offset }, len, page });
                 }
             }
             None
@@ -388,7 +390,12 @@ impl QueuePair for Queue {
         offload.valid &= self.accepts.csum;
         let pieces = || packet.body.granted_lens();
         let sizes = Sizes::of(packet.head.len() as u32, len, pieces);
-        let Some(layout) = Layout::of(sizes, &offload, || frame::parse(packet.head)) else { return Ok(Put::Refused) };
+        let Some(mut layout) = Layout::of(sizes, &offload, || frame::parse(packet.head)) else {
+            return Ok(Put::Refused);
+        };
+        if self.vif.align {
+            layout = layout.aligned(packet.head.len() as u32, packet.body.places());
+        }
         if layout.pages() > 1 && !self.vif.takes.sg || packet.head.len() > PAGE {
             return Ok(Put::TooBig);
         }

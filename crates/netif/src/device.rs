@@ -463,6 +463,7 @@ impl Device {
             takes: request.takes,
             rate: settings.rate(),
             groups: Groups::default(),
+            align: self.host.switches.align,
             held: AtomicBool::new(true),
         });
         vif.groups.set_only(wants_groups(nodes, &self.front)? && !resumed);

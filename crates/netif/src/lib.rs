@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod align;
 pub mod backend;
 pub mod cache;
 pub mod control;

@@ -7,6 +7,7 @@
 use frame::{BadOffload, Gso, GsoKind, Head, Headers, L3, L4, Mac, Offload, PartialCsum, Sum};
 use ring::grant::PAGE;
 
+use crate::align::Shifts;
 use crate::fault::Fault;
 
 /// One slot of a Tx ring.
@@ -19,7 +20,7 @@ pub const SLOTS: u32 = 1 + 18;
 /// Data slots beyond which a frontend is taken for hostile, as Linux' backend does. What lies between is dropped.
 pub const FATAL_SLOTS: u32 = 1 + 20;
 /// Pages that a frame is spread over at most: netif.h promises that a receiver takes so many.
-const PAGES: usize = 18;
+pub const PAGES: usize = 18;
 /// Extra info slots of a packet: one of each type.
 const EXTRAS: u32 = 4;
 
@@ -343,6 +344,12 @@ impl Sizes {
         Self::whole(head, len, pieces()).or_else(|| Self::full(len))
     }
 
+    /// How many bytes go to page number `page`, if it has any.
+    #[inline]
+    pub fn page(&self, page: usize) -> Option<u32> {
+        self.bytes[..usize::from(self.count)].get(page).map(|bytes| u32::from(*bytes))
+    }
+
     /// Each piece in one page.
     fn whole(head: u32, len: u32, pieces: impl Iterator<Item = u32>) -> Option<Self> {
         let (mut bytes, mut at, mut total) = (one(0), 0, head);
@@ -388,6 +395,7 @@ fn one(len: u16) -> [u16; PAGES] {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     sizes: Sizes,
+    shifts: Shifts,
     flags: u16,
     gso: Option<(u8, u16)>,
 }
@@ -417,7 +425,13 @@ impl Layout {
             Some(Gso { kind: GsoKind::TcpV6, size, .. }) => Some((GSO_TCPV6, size)),
             Some(_) => return None,
         };
-        Some(Layout { sizes, flags, gso })
+        Some(Layout { sizes, shifts: Shifts::default(), flags, gso })
+    }
+
+    /// Its bytes begin where copies of them are aligned: `head` are private, the others lie in `pieces` (see [`Shifts::of`]).
+    #[must_use]
+    pub fn aligned(self, head: u32, pieces: impl IntoIterator<Item = (u32, u32)>) -> Self {
+        Layout { shifts: Shifts::of(&self.sizes, head, pieces), ..self }
     }
 
     /// Pages that the frame's bytes take.
@@ -453,7 +467,8 @@ impl Layout {
         if n == 0 {
             flags |= self.flags | if gso == 1 { flag::RX_EXTRA_INFO } else { 0 };
         }
-        ([request[0] & 0xffff, u32::from(flags) | u32::from(size) << 16], Some(size))
+        let offset = u32::from(self.shifts.page(page as usize));
+        ([request[0] & 0xffff | offset << 16, u32::from(flags) | u32::from(size) << 16], Some(size))
     }
 
     fn extra(&self) -> RxSlot {
@@ -465,6 +480,11 @@ impl Layout {
 /// Turns the first response of a frame into one that says that there is no frame.
 pub fn spoil(response: &mut RxSlot) {
     response[1] = response[1] & 0xffff | u32::from(rsp::ERROR as u16) << 16;
+}
+
+/// Where in its page a response of an Rx ring says that the bytes begin.
+pub fn rx_offset(response: RxSlot) -> u16 {
+    (response[0] >> 16) as u16
 }
 
 /// The grant that a request of an Rx ring names.

@@ -9,4 +9,6 @@ pub struct Switches {
     pub throttle: Option<Throttle>,
     /// How many pages of each may stay mapped, because its frontend says that they come back.
     pub cache: u16,
+    /// Whether frames begin where copies into the receiver's pages are aligned.
+    pub align: bool,
 }

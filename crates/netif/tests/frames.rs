@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use datapath::count::Drop;
 use front::fair::Fair;
 use front::tcp::{is_right, tcp, tcp6};
-use front::{CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, SLOTS, frame, introduce, mac, wait, what};
+use front::{
+    CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, RSP_PROD, SLOTS, frame, introduce, mac, wait, what,
+};
 use hypervisor::PAGE;
+use netif::switches::Switches;
 use ring::Memory;
 
 fn two(host: &Host) -> (Front, Front) {
@@ -258,4 +261,50 @@ fn granted_frames_cross_from_worker_to_worker() {
     assert_eq!(counts.bytes - before.bytes, 400 * (3018 + 128), "each byte once, and heads twice");
     assert_eq!(counts.maps, before.maps);
     assert_eq!(host.machine.refusals(), []);
+}
+
+/// What a receiver is given lies in the fewest slots, wherever it came from and however it is aligned: frames that fit a page
+/// have one.
+#[test]
+fn a_frame_that_fits_a_page_takes_one_slot() {
+    for align in [false, true] {
+        let host = Host::switched(Switches { align, ..Switches::default() });
+        let (a, b) = two(&host);
+        let (from, to) = (&a.queues[0], &b.queues[0]);
+        let mut offsets = std::collections::BTreeSet::new();
+        for n in 0..600usize {
+            // Every offset in a line, and lengths up to the whole page in steps that are no divisors of anything.
+            let (offset, len) = (n % 64, 14 + (n * 37) % (PAGE - 13));
+            let bytes = frame(1, 2, len.max(18) - 18, n as u32);
+            let first = bytes.len().min(PAGE - offset);
+            let page = from.take_page();
+            from.write(page, offset as u64, &bytes[..first]);
+            let more = if first < bytes.len() { MORE_DATA } else { 0 };
+            from.data(page, offset as u16, more, bytes.len() as u16);
+            if more != 0 {
+                let page = from.take_page();
+                from.write(page, 3, &bytes[first..]);
+                from.data(page, 3, 0, (bytes.len() - first) as u16);
+            }
+            let before = to.get(to.rx_ring, RSP_PROD);
+            from.push_tx();
+            let mut got = Vec::new();
+            wait(|| {
+                let after = to.get(to.rx_ring, RSP_PROD);
+                let slot = SLOTS + 8 * u64::from(before % 256);
+                offsets.insert(if after == before { 0 } else { to.get(to.rx_ring, slot) >> 16 });
+                got.extend(b.received());
+                !got.is_empty()
+            });
+            assert_eq!(to.get(to.rx_ring, RSP_PROD).wrapping_sub(before), 1, "{len} bytes at {offset}");
+            assert_eq!(got[0].frame, bytes, "{len} bytes at {offset}");
+        }
+        // Frames of stock guests begin anywhere, and are put where their copies are aligned.
+        assert_eq!(offsets.len() > 32, align, "{offsets:?}");
+        for len in [5000, 9000, 40_000, 65_000] {
+            a.send(&frame(1, 2, len, 7));
+            assert_eq!(b.expect(1)[0].frame, frame(1, 2, len, 7));
+        }
+        assert_eq!(host.machine.refusals(), []);
+    }
 }

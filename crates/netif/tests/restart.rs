@@ -77,6 +77,7 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
         takes,
         rate: None,
         groups: Groups::default(),
+        align: false,
         held: false.into(),
     });
     Queue::new(Parts {

@@ -446,6 +446,19 @@ impl<'a> Body<'a> {
         self.granted().map(|piece| piece.len.into())
     }
 
+    /// Where its pieces begin, in bytes from the start of a page, and how long they are.
+    pub fn places(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
+        let granted = self.granted().map(|piece| (piece.at.offset.into(), piece.len.into()));
+        let (mut skip, mut left) = (self.skip, self.len);
+        let mapped = self.spans.iter().map(move |span| {
+            let len = span.len.saturating_sub(skip).min(left);
+            let start = (span.at.as_ptr() as usize % PAGE) as u32 + skip;
+            (skip, left) = (0, left - len);
+            (start, len)
+        });
+        granted.chain(mapped.filter(|(_, len)| *len > 0))
+    }
+
     /// Copies granted bytes to address `addr` of `mem`, now, with the room that `copies` has when it is empty.
     ///
     /// # Errors

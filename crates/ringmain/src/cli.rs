@@ -163,6 +163,9 @@ pub struct Add {
     /// Longest IP packet, in bytes
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<String>,
+    /// xen, embedded: whether frames begin where copies into the receiver's pages are aligned [default: false]
+    #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true")]
+    pub align: Option<String>,
     /// Interrupt the guest for received frames only when so many have come, or the time is over
     #[arg(long, value_name = "N")]
     pub interrupt_frames: Option<String>,
@@ -223,6 +226,7 @@ impl Add {
             ("mac", self.mac),
             ("vlan", self.vlan),
             ("mtu", self.mtu),
+            ("align", self.align),
             ("interrupt-frames", self.interrupt_frames),
             ("interrupt-microseconds", self.interrupt_microseconds),
             ("cache", self.cache),

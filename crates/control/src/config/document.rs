@@ -60,6 +60,7 @@ enum Is {
     Text(String),
     /// Saturated to 64 bits; nothing configurable comes near.
     Number(i64),
+    Switch(bool),
     List(Vec<Value>),
     Table(BTreeMap<String, Value>),
     Other,
@@ -136,7 +137,9 @@ impl Fields {
 
     /// Takes a key out, whatever its value is.
     pub fn take(&mut self, key: &'static str) -> Option<Value> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.values.remove(key)
     }
 
@@ -146,6 +149,17 @@ impl Fields {
         match &value.is {
             Is::Text(text) => Ok(Some((text.clone(), value))),
             _ => Err(self.wrong(key, &value, format_args!("{value} is not a string; give {right}"))),
+        }
+    }
+
+    /// Takes something out that is on or off.
+    pub fn switch(&mut self, key: &'static str) -> Result<Option<bool>, ConfigError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        match &value.is {
+            Is::Switch(on) => Ok(Some(*on)),
+            Is::Text(text) if matches!(self.origin, Origin::Flags) && text == "true" => Ok(Some(true)),
+            Is::Text(text) if matches!(self.origin, Origin::Flags) && text == "false" => Ok(Some(false)),
+            _ => Err(self.wrong(key, &value, format_args!("{value} is neither true nor false; give one of them"))),
         }
     }
 
@@ -275,6 +289,7 @@ fn of_toml_value(text: &str, value: &Spanned<DeValue<'_>>) -> Value {
     let is = match value.get_ref() {
         DeValue::String(text) => Is::Text(text.to_string()),
         DeValue::Integer(number) => Is::Number(saturated(number.as_str(), number.radix())),
+        DeValue::Boolean(on) => Is::Switch(*on),
         DeValue::Array(items) => Is::List(items.iter().map(|item| of_toml_value(text, item)).collect()),
         DeValue::Table(table) => Is::Table(of_toml(text, table)),
         _ => Is::Other,
@@ -295,6 +310,7 @@ fn of_json(json: &Json) -> Value {
     let is = match json {
         Json::String(text) => Is::Text(text.clone()),
         Json::Number(number) => number.as_i64().map_or(Is::Other, Is::Number),
+        Json::Bool(on) => Is::Switch(*on),
         Json::Array(items) => Is::List(items.iter().map(of_json).collect()),
         _ => Is::Other,
     };

@@ -139,11 +139,8 @@ impl PortSpec {
                 put("device", json!(device));
             }
             PortKind::Xen => {}
-            PortKind::Embedded { socket, design } => {
+            PortKind::Embedded { socket, .. } => {
                 put("socket", json!(socket));
-                for (key, name) in switches::design_keys(design) {
-                    put(key, json!(name));
-                }
             }
         }
         match &self.vlan {
@@ -160,7 +157,7 @@ impl PortSpec {
         if let Some(mtu) = self.mtu {
             put("mtu", json!(mtu));
         }
-        for (key, value) in switches::keys(&self.switches, &self.kind) {
+        for (key, value) in switches::keys(&self.kind, &self.switches) {
             if let Some(value) = value {
                 put(key, value);
             }
@@ -193,10 +190,7 @@ pub(super) fn read<'a>(
     let mtu = fields.number("mtu", MIN_MTU..=largest)?.map(|(mtu, _)| mtu);
     let vlan = vlan(&mut fields)?;
     let mac = mac(&mut fields, &vlan, &there)?;
-    let switches = match kind {
-        PortKind::Tap { .. } => switches::refuse(&mut fields).map(|()| Switches::default())?,
-        PortKind::VhostUser { .. } | PortKind::Xen | PortKind::Embedded { .. } => switches::read(&mut fields, &kind)?,
-    };
+    let switches = switches::read(&mut fields, &kind)?;
     fields.finish()?;
     Ok(PortSpec { name, kind, queues, mac, vlan, mtu, switches })
 }

@@ -18,21 +18,24 @@ const MAX_MICROSECONDS: u16 = Throttle::LONGEST.as_micros() as u16;
 const FRAMES: &str = "interrupt-frames";
 const MICROSECONDS: &str = "interrupt-microseconds";
 const CACHE: &str = "cache";
+const ALIGN: &str = "align";
 
 /// Pages of a guest that may stay mapped: those of 16 queues of our own frontend, and some more.
 const MAX_CACHE: u16 = 16384;
 
-/// Reads what is switched on for a port of one of the kinds that have interrupts.
+/// Reads what is switched on for a port. Each key is taken, so that one that does not belong there is refused for that.
 pub(super) fn read(fields: &mut Fields, kind: &PortKind) -> Result<Switches, ConfigError> {
-    let throttle = throttle(fields)?;
-    let cache = fields.number(CACHE, 0..=MAX_CACHE)?;
-    match cache {
-        Some((_, value)) if !has_grants(kind) => {
-            let problem = format!("a port of kind {:?} has no grants; leave it out", kind.name());
-            Err(fields.wrong(CACHE, &value, problem))
-        }
-        cache => Ok(Switches { throttle, cache: cache.map_or(0, |(cache, _)| cache) }),
+    if matches!(kind, PortKind::Tap { .. }) {
+        // The host's kernel looks after its own interrupts.
+        refuse(fields, &[FRAMES, MICROSECONDS], "interrupts", kind)?;
     }
+    if !has_grants(kind) {
+        refuse(fields, &[CACHE, ALIGN], "grants", kind)?;
+    }
+    let throttle = throttle(fields)?;
+    let cache = fields.number(CACHE, 0..=MAX_CACHE)?.map_or(0, |(cache, _)| cache);
+    let align = fields.switch(ALIGN)?.unwrap_or(false);
+    Ok(Switches { throttle, cache, align })
 }
 
 /// Whether frames are copied by grants there.
@@ -43,11 +46,11 @@ fn has_grants(kind: &PortKind) -> bool {
     }
 }
 
-/// A TAP has none of them: the host's kernel looks after its own interrupts, and grants nothing.
-pub(super) fn refuse(fields: &mut Fields) -> Result<(), ConfigError> {
-    for (key, what) in [(FRAMES, "interrupts"), (MICROSECONDS, "interrupts"), (CACHE, "grants")] {
+/// Refuses keys that a port of that kind has no use for.
+fn refuse(fields: &mut Fields, keys: &[&'static str], what: &str, kind: &PortKind) -> Result<(), ConfigError> {
+    for key in keys {
         if let Some(value) = fields.take(key) {
-            let problem = format!("a port of kind \"tap\" has no {what}; leave it out");
+            let problem = format!("a port of kind {:?} has no {what}; leave it out", kind.name());
             return Err(fields.wrong(key, &value, problem));
         }
     }
@@ -69,25 +72,34 @@ fn throttle(fields: &mut Fields) -> Result<Option<Throttle>, ConfigError> {
     }
 }
 
-/// The keys of a hypervisor's inner design, and what is chosen.
-pub fn design_keys(design: &Design) -> [(&'static str, &'static str); 4] {
+/// All that can be chosen for a port of this kind, by key; nothing for what is off.
+pub fn keys(kind: &PortKind, switches: &Switches) -> Vec<(&'static str, Option<Json>)> {
+    let throttle = switches.throttle;
+    let interrupts = [
+        (FRAMES, throttle.and_then(Throttle::frames).map(Json::from)),
+        (MICROSECONDS, throttle.map(|throttle| json!(throttle.time().as_micros() as u64))),
+    ];
+    let vifs = [
+        (CACHE, (switches.cache > 0).then(|| json!(switches.cache))),
+        (ALIGN, switches.align.then_some(Json::Bool(true))),
+    ];
+    match kind {
+        PortKind::Tap { .. } => Vec::new(),
+        PortKind::VhostUser { .. } => interrupts.to_vec(),
+        PortKind::Xen => interrupts.into_iter().chain(vifs).collect(),
+        PortKind::Embedded { design, .. } => {
+            let design = names(design).map(|(key, name)| (key, Some(json!(name))));
+            interrupts.into_iter().chain(vifs).chain(design).collect()
+        }
+    }
+}
+
+/// What a hypervisor's inner design is made of.
+fn names(design: &Design) -> [(&'static str, &'static str); 4] {
     [
         ("locking", design.locking.name()),
         ("maptrack", design.maptrack.name()),
         ("flush", design.flush.name()),
         ("copying", design.copying.name()),
     ]
-}
-
-/// The keys of these switches, as far as a port of that kind has them, and their values; nothing for what is off.
-pub fn keys(switches: &Switches, kind: &PortKind) -> Vec<(&'static str, Option<Json>)> {
-    let throttle = switches.throttle;
-    let mut keys = vec![
-        (FRAMES, throttle.and_then(Throttle::frames).map(Json::from)),
-        (MICROSECONDS, throttle.map(|throttle| json!(throttle.time().as_micros() as u64))),
-    ];
-    if has_grants(kind) {
-        keys.push((CACHE, (switches.cache > 0).then(|| json!(switches.cache))));
-    }
-    keys
 }

@@ -199,7 +199,7 @@ fn ports_that_cannot_be() {
         ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
         (
             "colour = 4",
-            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, mac, interrupt-frames, interrupt-microseconds, cache",
+            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, mac, cache, align, interrupt-frames, interrupt-microseconds",
         ),
     ];
     for (extra, want) in cases {
@@ -406,6 +406,25 @@ fn processes_as_guests_have_one_port_for_all() {
     assert!(wrong("").contains("port[0].socket: missing"));
     assert!(wrong(&format!("{socket}mac = \"02:00:00:00:00:01\"")).contains("each guest has its own"));
     assert!(wrong(&format!("{socket}flush = \"never\"")).contains("give \"always\" or \"batch\" or \"touched\""));
+}
+
+#[test]
+fn vifs_can_be_served_in_several_ways() {
+    let parse = |kind: &str, more: &str| {
+        let text = format!("[[port]]\nname = \"a\"\nkind = {kind}\n{more}");
+        Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
+    };
+    for kind in ["\"xen\"", "\"embedded\"\nsocket = \"/a\""] {
+        let port = parse(kind, "align = true").unwrap();
+        assert!(port.switches.align && !parse(kind, "align = false").unwrap().switches.align);
+        assert_eq!(PortSpec::from_request(&port.to_request(), std::iter::empty(), "/c".as_ref()), Ok(port));
+        let wrong = parse(kind, "align = 64").unwrap_err().to_string();
+        assert!(wrong.ends_with("port[0].align: 64 is neither true nor false; give one of them"), "{wrong}");
+    }
+    let wrong = parse("\"tap\"\ndevice = \"rm0\"", "align = true").unwrap_err().to_string();
+    assert_eq!(wrong, "f:5: port[0].align: a port of kind \"tap\" has no grants; leave it out");
+    let flags = [("name", "a"), ("kind", "xen"), ("align", "true")];
+    assert!(self::flags(&flags).unwrap().switches.align);
 }
 
 #[test]

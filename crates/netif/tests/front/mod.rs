@@ -606,13 +606,14 @@ impl FrontQueue {
             let at = self.rx_cons.get();
             let ([head, tail], page) = self.rx_slot();
             let (flags, size) = (tail as u16, (tail >> 16) as i16);
-            assert_eq!(head >> 16, 0, "at offset zero");
+            let offset = (head >> 16) as usize;
+            assert!(offset < 64 && offset + size.max(0) as usize <= PAGE, "{size} bytes at {offset}");
             // What was overwritten by extra info has lost its number.
-            assert!(head == at & 0xffff || size < 0, "number {head} in slot {at}");
+            assert!(head & 0xffff == at & 0xffff || size < 0, "number {head} in slot {at}");
             if size < 0 {
                 spoiled = true;
             } else {
-                got.frame.extend(self.bytes(page, 0, size as usize));
+                got.frame.extend(self.bytes(page, offset, size as usize));
             }
             pages.push(page);
             if first {
