@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod categories;
 pub mod client;
 pub mod config;
 pub mod daemon;

@@ -18,7 +18,7 @@ use switch::PortId;
 use crate::api::{GuestTimes, PortProfile, Profile, WorkerProfile};
 
 /// How long to wait for guests to say what they have counted.
-pub const PATIENCE: Duration = Duration::from_millis(300);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The present request.
 #[derive(Default)]
@@ -155,17 +155,17 @@ impl PortProfile {
             bytes: self.bytes.saturating_sub(then.bytes),
             bursts: self.bursts - then.bursts,
             spent: less(&self.spent, Some(&then.spent)),
-            guest: self.guest.as_ref().map(|guest| guest.since(then.guest.as_ref())),
+            // One that has not said where it began says nothing.
+            guest: self.guest.as_ref().zip(then.guest.as_ref()).map(|(guest, then)| guest.since(then)),
             ..self.clone()
         }
     }
 }
 
 impl GuestTimes {
-    fn since(&self, then: Option<&GuestTimes>) -> GuestTimes {
-        let Some(then) = then.filter(|then| then.frames <= self.frames) else { return self.clone() };
+    fn since(&self, then: &GuestTimes) -> GuestTimes {
         GuestTimes {
-            frames: self.frames - then.frames,
+            frames: self.frames.saturating_sub(then.frames),
             bytes: self.bytes.saturating_sub(then.bytes),
             turns: self.turns.saturating_sub(then.turns),
             ring: self.ring.saturating_sub(then.ring),
@@ -213,10 +213,12 @@ mod tests {
             let workers = vec![WorkerProfile { index: 0, spent: spent(nanoseconds / 2) }];
             Profile { nanoseconds, workers, ports }
         };
-        let then =
-            reply(100, vec![port("a", 5, 50, guest(4, 40)), port("anew", 9, 90, None), port("gone", 1, 1, None)]);
-        let now = reply(300, vec![port("a", 7, 80, guest(6, 70)), port("anew", 2, 20, None), port("new", 1, 10, None)]);
-        let between = vec![port("a", 2, 30, guest(2, 30)), port("anew", 2, 20, None), port("new", 1, 10, None)];
+        let then = [port("a", 5, 50, guest(4, 40)), port("late", 5, 50, None), port("anew", 9, 90, None)];
+        let then = reply(100, [&then[..], &[port("gone", 1, 1, None)]].concat());
+        let now = [port("a", 7, 80, guest(6, 70)), port("late", 6, 60, guest(6, 60)), port("anew", 2, 20, None)];
+        let now = reply(300, [&now[..], &[port("new", 1, 10, guest(1, 1))]].concat());
+        let between = [port("a", 2, 30, guest(2, 30)), port("late", 1, 10, None), port("anew", 2, 20, None)];
+        let between = [&between[..], &[port("new", 1, 10, guest(1, 1))]].concat();
         assert_eq!(now.since(&then), reply(200, between));
     }
 }

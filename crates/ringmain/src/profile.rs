@@ -1,30 +1,10 @@
 //! Where the time of received frames goes, for people and for programs.
 
-use std::collections::BTreeMap;
-
-use control::api::{GuestTimes, PortProfile, Profile, WorkerProfile};
+use control::api::{PortProfile, Profile, WorkerProfile};
+use control::categories::{Category, categories, time};
 use serde::Serialize;
 
 use crate::table::Table;
-
-/// What a category is, where it can't be seen, and why not.
-const PROGRAM: &str = "not seen: the program's own system calls, inside the guest";
-const INSIDE: &str = "not seen: inside the guest, which says nothing";
-const HOST: &str = "not seen: the host's own network stack";
-const MAPPED: &str = "none: the receiver's memory is mapped, and frames are copied as they are delivered";
-
-/// A category of a received frame's time.
-#[derive(Debug, PartialEq, Serialize)]
-pub struct Category {
-    /// What it is called.
-    pub name: &'static str,
-    /// Time for all frames; nothing where it can't be seen.
-    pub nanoseconds: Option<u64>,
-    /// Frames for which it was.
-    pub frames: u64,
-    /// What was done, or why it can't be seen.
-    pub what: String,
-}
 
 /// A port, with its time by category.
 #[derive(Debug, Serialize)]
@@ -49,52 +29,6 @@ pub fn split(profile: &Profile) -> Whole<'_> {
     Whole { nanoseconds: profile.nanoseconds, workers: &profile.workers, ports: ports.collect() }
 }
 
-/// The categories, from the program that a frame is for to those who bring it.
-fn categories(port: &PortProfile) -> [Category; 6] {
-    let guest = port.guest.as_ref();
-    let inside = if port.kind == "tap" { HOST } else { INSIDE };
-    let of_guest = |name, time: fn(&GuestTimes) -> u64, what: &str| Category {
-        name,
-        nanoseconds: guest.map(time),
-        frames: guest.map_or(0, |guest| guest.frames),
-        what: if guest.is_some() { what.to_owned() } else { inside.to_owned() },
-    };
-    let of_workers = |name, steps: &[&str]| {
-        let part = |step: &&str| format!("{step} {}", per_frame(time(&port.spent, step), port.frames));
-        let nanoseconds = Some(steps.iter().map(|step| time(&port.spent, step)).sum());
-        Category { name, nanoseconds, frames: port.frames, what: steps.iter().map(part).collect::<Vec<_>>().join(", ") }
-    };
-    let copied = match port.kind.as_str() {
-        "xen" | "embedded" => {
-            Category { what: "pages that guests granted".into(), ..of_workers("grant copy", &["copy"]) }
-        }
-        // Frames of guests with grants are copied out of those, wherever they go.
-        _ if time(&port.spent, "copy") > 0 => {
-            Category { what: "pages that senders granted".into(), ..of_workers("grant copy", &["copy"]) }
-        }
-        _ => Category { name: "grant copy", nanoseconds: None, frames: 0, what: MAPPED.into() },
-    };
-    [
-        Category { name: "copy to user", nanoseconds: None, frames: 0, what: PROGRAM.into() },
-        of_guest("guest kernel", |guest| guest.ring + guest.kernel, "rings, and the kernel behind the TAP device"),
-        of_guest("hypervisor for the guest", |guest| guest.signal, "buffers posted, signals sent and asked for"),
-        copied,
-        of_workers("backend kernel", &["fetch", "classify", "deliver"]),
-        Category {
-            what: "rings published, interrupts sent".into(),
-            ..of_workers("hypervisor for the backend", &["publish"])
-        },
-    ]
-}
-
-fn time(spent: &BTreeMap<String, u64>, step: &str) -> u64 {
-    spent.get(step).copied().unwrap_or(0)
-}
-
-fn per_frame(time: u64, frames: u64) -> String {
-    if frames == 0 { String::new() } else { format!("{:.1}", time as f64 / frames as f64) }
-}
-
 /// For people.
 pub fn text(profile: &Profile) -> String {
     let mut text = String::new();
@@ -110,11 +44,10 @@ pub fn text(profile: &Profile) -> String {
 
 fn of_port(port: &PortProfile, length: u64) -> String {
     let categories = categories(port);
-    let each = |category: &Category| category.nanoseconds.map(|time| time as f64 / category.frames.max(1) as f64);
-    let sum: f64 = categories.iter().filter_map(each).sum();
+    let sum: f64 = categories.iter().filter_map(Category::per_frame).sum();
     let mut table = Table::new(&["CATEGORY", ">NS/FRAME", ">%", "WHAT"]);
     for category in &categories {
-        let number = |of: f64| each(category).map(|each| format!("{:.1}", each * of)).unwrap_or_default();
+        let number = |of: f64| category.per_frame().map(|each| format!("{:.1}", each * of)).unwrap_or_default();
         let part = if sum > 0.0 { number(100.0 / sum) } else { String::new() };
         table.row([category.name.to_owned(), number(1.0), part, category.what.clone()]);
     }
@@ -146,6 +79,8 @@ fn of_workers(profile: &Profile) -> String {
 
 #[cfg(test)]
 mod tests {
+    use control::api::GuestTimes;
+
     use super::*;
 
     fn port(kind: &str, guest: Option<GuestTimes>) -> PortProfile {
@@ -183,18 +118,7 @@ WORKER  FETCH %  CLASSIFY %  DELIVER %  COPY %  PUBLISH %  LOOK %  SLEEP %
     }
 
     #[test]
-    fn what_is_not_seen_is_not_invented() {
-        let unseen = |port: &PortProfile| {
-            let unseen = categories(port).into_iter().filter(|category| category.nanoseconds.is_none());
-            unseen.map(|category| category.name).collect::<Vec<_>>()
-        };
-        assert_eq!(unseen(&port("xen", None)), ["copy to user", "guest kernel", "hypervisor for the guest"]);
-        let mut mapped = port("vhost-user", None);
-        mapped.spent.insert("copy".into(), 0);
-        let all = ["copy to user", "guest kernel", "hypervisor for the guest", "grant copy"];
-        assert_eq!(unseen(&mapped), all);
-        mapped.kind = "tap".into();
-        assert_eq!(categories(&mapped)[1].what, HOST);
+    fn ports_that_received_nothing_are_left_out() {
         assert!(text(&Profile::default()).starts_with("no port received frames\n"));
     }
 }

@@ -114,7 +114,12 @@ fn pry(id: &str) {
     let path = |file: &str| format!("/proc/{id}/{file}");
     denied("reading the memory", std::fs::File::open(path("mem")).map(drop));
     denied("writing the memory", std::fs::File::options().write(true).open(path("mem")).map(drop));
-    denied("the descriptors", std::fs::read_dir(path("fd")).map(drop));
+    // Their numbers may be seen by the same user, but not what they are.
+    for entry in std::fs::read_dir(path("fd")).into_iter().flatten() {
+        let descriptor = entry.unwrap().path();
+        denied("a descriptor", std::fs::read_link(&descriptor).map(drop));
+        denied("a descriptor's file", std::fs::File::open(&descriptor).map(drop));
+    }
     denied("the mapped files", std::fs::read_dir(path("map_files")).map(drop));
     // Nothing that is not its own was left open for it, by those who run it.
     let own = |id: &str| -> Vec<String> {
@@ -387,8 +392,13 @@ fn where_the_time_goes_is_told() {
     ready(&mut server);
     let mut client = site.guest("client", "10.9.0.2", 2, "flood 10.9.0.1");
     ready(&mut client);
-    let told = site.ask(&["profile", "guests/server", "--seconds", "1", "--json"]).unwrap();
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let mut told = serde_json::Value::Null;
+    wait(|| {
+        let json = site.ask(&["profile", "guests/server", "--seconds", "1", "--json"]).unwrap();
+        told = serde_json::from_str(&json).unwrap();
+        // A busy machine's guest may answer late.
+        told["ports"][0]["guest"].is_object()
+    });
     let port = &told["ports"][0];
     assert_eq!((port["name"].as_str(), told["ports"].as_array().unwrap().len()), (Some("guests/server"), 1));
     let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {told}"));
@@ -408,7 +418,6 @@ fn where_the_time_goes_is_told() {
         assert!(sum.abs_diff(length) < length / 2, "its steps are all of its time: {told}");
     }
     let shown = site.ask(&["profile", "--seconds", "1"]).unwrap();
-    println!("{shown}");
     assert!(shown.contains("port guests/server: ") && shown.contains("hypervisor for the guest"), "{shown}");
 }
 

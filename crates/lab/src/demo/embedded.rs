@@ -5,13 +5,17 @@ use super::point::{self, Point, Sample};
 use super::site::{Counts, queues};
 use super::{ADDRESSES, Args, DemoError, PATIENCE, QUEUES};
 use crate::cpu::Moment;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, DaemonError};
 use crate::guest::GuestError;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::tenant::{Tenant, TenantSpec};
+use control::api::PortProfile;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// How long it is looked where the time goes: shorter than the streams run on after they were counted.
+const PROFILE: Duration = Duration::from_secs(1);
 
 const NAMES: [&str; 2] = ["sender", "receiver"];
 
@@ -63,11 +67,18 @@ fn one(args: &Args, binary: &Path, daemon: &Daemon, queues: u16, progress: &Prog
     let (cpu, counts) = (Moment::now(&pids), counts(daemon)?);
     sleep_until(total)?;
     let (cpu, counts) = (Moment::now(&pids).since(&cpu), self::counts(daemon)?.since(&counts));
+    let profile = profile(daemon)?;
     let said = sender.end(PATIENCE)?;
     let daemon = cpu.of.first().copied();
-    let point = Point::new(queues, said, &Sample { daemon, others: cpu.others, counts })?;
+    let point = Point { profile, ..Point::new(queues, said, &Sample { daemon, others: cpu.others, counts })? };
     stage.done(&format!("{:.2} Gb/s", point.gbps));
     Ok(point)
+}
+
+/// Where the receiver's frames take their time, while the streams run on for a little.
+fn profile(daemon: &Daemon) -> Result<Option<PortProfile>, DemoError> {
+    let profile = daemon.client().profile(PROFILE).map_err(DaemonError::from)?;
+    Ok(profile.ports.into_iter().find(|port| port.name == format!("guests/{}", NAMES[1])))
 }
 
 fn counts(daemon: &Daemon) -> Result<Counts, DemoError> {

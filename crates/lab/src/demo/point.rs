@@ -6,6 +6,7 @@ use crate::cpu::Moment;
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
 use crate::progress::Progress;
+use control::api::PortProfile;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ pub(super) struct Point {
     pub(super) receiver: Vec<f64>,
     /// CPUs that processes used which are no part of this.
     pub(super) others: f64,
+    /// Where the time of a frame went that the receiver got, if that was looked at afterwards.
+    pub(super) profile: Option<PortProfile>,
 }
 
 /// What was seen while the streams ran.
@@ -58,6 +61,7 @@ impl Point {
             sender: shares(&counts.sender, in_use, |queue| queue.tx_bytes),
             receiver: shares(&counts.receiver, in_use, |queue| queue.rx_bytes),
             others: *others,
+            profile: None,
         })
     }
 
@@ -192,6 +196,7 @@ mod tests {
             sender: vec![0.5, 0.5],
             receiver: vec![0.5, 0.5],
             others: 0.5,
+            profile: None,
         };
         assert!(table(std::slice::from_ref(&point)).contains("1.50*"));
         assert!(!table(&[Point { others: 0.0, ..point }]).contains('*'));

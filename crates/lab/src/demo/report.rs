@@ -4,6 +4,7 @@ use super::{Args, DemoError, Kind, Over, Point, Series, point};
 use crate::guest::Accel;
 use crate::page::{self, escape};
 use crate::plot;
+use control::categories::{Category, categories};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
@@ -32,6 +33,7 @@ pub(super) fn write(args: &Args, kind: Kind, results: &[Series]) -> Result<PathB
         "The sending guest's kernel chooses the queue that a stream leaves by; what carries it chooses the queue that it \
          arrives by. With few streams the shares are uneven by chance: a hash deals them out like dice.",
     );
+    body.push_str(&times(results));
     let _ = write!(body, "<h2>How it was measured</h2>\n{}", page::facts(&facts(args, kind)));
 
     let path = args.out.join("report.html");
@@ -93,6 +95,29 @@ fn table(points: &[Point]) -> String {
         "<table>\n<tr><th>queues</th><th>Gb/s</th><th>daemon CPU</th><th>frames per interrupt</th>\
          <th>sender's queues</th><th>receiver's queues</th><th>CPU of others</th></tr>\n{rows}</table>\n{note}"
     )
+}
+
+/// Where the time of a received frame went, for each number of queues that it was looked at with.
+fn times(results: &[Series]) -> String {
+    let points = results.iter().flat_map(|series| &series.points);
+    let columns: Vec<(u16, [Category; 6])> =
+        points.filter_map(|point| Some((point.queues, categories(point.profile.as_ref()?)))).collect();
+    let Some((_, names)) = columns.first() else { return String::new() };
+    let cell = |category: &Category| category.per_frame().map_or("–".into(), |time| format!("{time:.0}"));
+    let mut text =
+        String::from("<h2>Where the time of a received frame goes</h2>\n<table>\n<tr><th>nanoseconds a frame</th>");
+    for (queues, _) in &columns {
+        let _ = write!(text, "<th>{queues} {}</th>", if *queues == 1 { "queue" } else { "queues" });
+    }
+    for (n, category) in names.iter().enumerate() {
+        let _ = write!(text, "</tr>\n<tr><td>{}</td>", escape(category.name));
+        for (_, categories) in &columns {
+            let _ = write!(text, "<td>{}</td>", categories.get(n).map(cell).unwrap_or_default());
+        }
+    }
+    text.push_str("</tr>\n</table>\n<p>By time stamps at the borders of bursts, in the second after the measurement. ");
+    text.push_str("What the receiving program does inside its guest is not seen.</p>\n");
+    text
 }
 
 fn throughput(series: &Series) -> plot::Bars {
