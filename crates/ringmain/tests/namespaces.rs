@@ -120,7 +120,8 @@ fn pry(id: &str) {
         denied("a descriptor", std::fs::read_link(&descriptor).map(drop));
         denied("a descriptor's file", std::fs::File::open(&descriptor).map(drop));
     }
-    denied("the mapped files", std::fs::read_dir(path("map_files")).map(drop));
+    let first = |mut entries: std::fs::ReadDir| entries.next().map_or(Ok(()), |entry| entry.map(drop));
+    denied("the mapped files", std::fs::read_dir(path("map_files")).and_then(first));
     // Nothing that is not its own was left open for it, by those who run it.
     let own = |id: &str| -> Vec<String> {
         let entries = std::fs::read_dir(format!("/proc/{id}/fd")).unwrap();

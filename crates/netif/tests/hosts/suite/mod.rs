@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use hypervisor::{DomId, Hypervisor};
 use vif::Vif;
 
-/// How long is waited for what has to happen: real guests boot meanwhile.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// How long is waited for what has to happen: real guests boot meanwhile, perhaps in software and beside others.
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Polls until `ready` gives something.
 pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
