@@ -130,7 +130,7 @@ fn pry(id: &str) {
     };
     let memories = |links: Vec<String>| links.iter().filter(|link| link.contains("memfd:")).count();
     assert_eq!(memories(own("self")), 0);
-    assert_eq!(memories(own(&std::os::unix::process::parent_id().to_string())), 1, "a guest has its own memory only");
+    assert!(memories(own(&std::os::unix::process::parent_id().to_string())) <= 1, "a guest has no memory but its own");
 }
 
 fn flood(address: &str) {

@@ -8,7 +8,7 @@ use ring::grant::Granted;
 use super::super::client::{ConnectError, become_guest};
 use super::*;
 use crate::embedded::{Design, Version};
-use crate::{Domain, Extent, GrantRef, Hypervisor, PAGE};
+use crate::{Domain, Extent, GrantRef, Hypervisor, PAGE, StoreError};
 
 const DOM0: DomId = DomId(0);
 const LONG: Duration = Duration::from_secs(30);
@@ -98,6 +98,41 @@ fn a_guest_finds_its_interface_in_the_store() {
     assert_eq!(nodes.text(&format!("{back}/script")).unwrap(), "vif-ringmain");
     assert!(nodes.put(&format!("{back}/state"), 4).is_err());
     nodes.put("device/vif/0/state", 3).unwrap();
+}
+
+/// Everything that a guest process can say to its hypervisor, about what is another guest's.
+#[test]
+fn a_guest_reaches_nothing_that_it_was_not_granted() {
+    let place = place();
+    let dom0 = place.machine.hypervisor(DOM0).unwrap();
+    let able = |name: &str| Hello { version: Version::V2, ..wish(name) };
+    let (victim, _one) = become_guest(&place.socket, able("victim")).unwrap();
+    let (evil, _other) = become_guest(&place.socket, able("evil")).unwrap();
+    victim.memory().write(3 * PAGE as u64, b"secret").unwrap();
+    let reference = victim.grant(DOM0, 3, Extent::Whole, true).unwrap();
+    // What was granted to another is not passed on, whatever it is made to look like; nor is a page that is not one's own.
+    for writable in [false, true] {
+        let stolen = evil.pass_on(DOM0, victim.id(), reference, writable).unwrap();
+        assert_eq!(copy(&dom0, evil.id(), stolen, 6), Err(Status::REFUSED));
+        assert!(dom0.grants.map(evil.id(), &[stolen]).is_err());
+    }
+    assert!(evil.grant(DOM0, 16, Extent::Whole, false).is_err(), "it has pages 0 to 15");
+    // A channel that is for domain 0 is for nobody else, whoever asks for it.
+    let (number, _port) = victim.open(DOM0).unwrap();
+    assert!(place.machine.hypervisor(evil.id()).unwrap().events.bind(victim.id(), number).is_err());
+    // The other's keys are neither to be read nor to be written, and its backend's are not either.
+    let nodes = evil.store().nodes();
+    let theirs = format!("/local/domain/{}/device/vif/0", victim.id());
+    let back = victim.store().nodes().text("device/vif/0/backend").unwrap();
+    for path in [&theirs, &back] {
+        let key = format!("{path}/state");
+        assert!(matches!(nodes.text(&key), Err(StoreError::Denied { .. })), "{key}");
+        assert!(matches!(nodes.put(&key, 6), Err(StoreError::Denied { .. })), "{key}");
+        assert!(matches!(nodes.remove(path), Err(StoreError::Denied { .. })), "{path}");
+    }
+    // All of it is as it was.
+    assert_eq!(copy(&dom0, victim.id(), reference, 6), Ok(b"secret".to_vec()));
+    assert_eq!(victim.store().nodes().text("device/vif/0/state").unwrap(), "1");
 }
 
 #[test]
