@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ring::Memory;
 
-use crate::{Channel, DomId, GrantRef, RemotePort, Store};
+use crate::{Channel, DomId, GrantRef, Puller, RemotePort, Store};
 
 /// How much of a page is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,14 @@ pub trait Domain: Debug + Send + Sync {
     /// # Errors
     /// When there are too many.
     fn open(&self, to: DomId) -> io::Result<(RemotePort, Box<dyn Channel>)>;
+
+    /// A virtual CPU's way to have the hypervisor copy what the domain was granted.
+    ///
+    /// # Errors
+    /// When there are too many, or it has no such way.
+    fn puller(&self) -> io::Result<Box<dyn Puller>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// The store as it sees it.
     fn store(&self) -> &dyn Store;

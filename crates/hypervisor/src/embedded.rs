@@ -20,6 +20,8 @@ use ring::{MapError, Memory, RegionSpec};
 
 use crate::{DomId, GrantRef, Hypervisor, PAGE, StoreError};
 
+mod caller;
+mod callpage;
 pub mod client;
 mod config;
 mod device;
@@ -28,16 +30,19 @@ mod granter;
 mod grants;
 mod guest;
 mod layout;
+mod lender;
 mod maptrack;
 mod protocol;
 pub mod server;
 mod signal;
+mod spent;
 mod store;
 mod sync;
 mod table;
 mod tablelock;
 mod tree;
 mod vcpu;
+mod vcpus;
 mod window;
 mod xenstored;
 
@@ -46,10 +51,12 @@ pub use device::Device;
 pub use events::Port;
 pub use guest::Guest;
 pub use layout::{Reason, Version};
+pub use spent::Spent;
 
 use events::Wiring;
 use grants::Mapper;
 use layout::Layout;
+use lender::Own;
 use maptrack::Handles;
 use store::Keeper;
 use sync::{lock, read, write};
@@ -75,6 +82,8 @@ pub(crate) struct Host {
     /// Destroyed domains: as long as pages of them are mapped, they are not quite gone.
     dying: Mutex<BTreeMap<DomId, Weak<Table>>>,
     mappers: Mutex<BTreeMap<DomId, Arc<Mapper>>>,
+    /// Domain 0's own grant table, once it was needed.
+    own: Mutex<Option<Arc<Own>>>,
     wiring: Wiring,
     store: Keeper,
     counts: Tallies,
@@ -108,6 +117,10 @@ pub struct Counts {
     pub both_granted: u64,
     /// Bytes that were copied.
     pub bytes: u64,
+    /// Calls by which guests had something copied for themselves; not among the batches.
+    pub pulls: u64,
+    /// Bytes that they had copied; not among those above.
+    pub pulled: u64,
     /// Pages that were mapped.
     pub maps: u64,
 }
@@ -131,6 +144,8 @@ struct Tallies {
     copies: Tally,
     both_granted: Tally,
     bytes: Tally,
+    pulls: Tally,
+    pulled: Tally,
     maps: Tally,
 }
 
@@ -154,6 +169,7 @@ impl Machine {
             domains: RwLock::default(),
             dying: Mutex::default(),
             mappers: Mutex::default(),
+            own: Mutex::default(),
             wiring: Wiring::default(),
             store: Keeper::new(),
             counts: Tallies::default(),
@@ -178,7 +194,7 @@ impl Machine {
         let mapper = self.host.mapper(domain)?;
         Ok(Hypervisor {
             domain,
-            grants: Arc::new(grants::Of { host: host(), by: domain, mapper }),
+            grants: Arc::new(grants::Of { user: grants::User { host: host(), by: domain }, mapper }),
             events: Arc::new(events::Of { host: host(), by: domain }),
             store: Arc::new(store::Of::new(self.host.store.clone(), domain)),
         })
@@ -209,6 +225,11 @@ impl Machine {
     /// How often pages of a domain are mapped by others; none for one that is gone.
     pub fn mapped(&self, domain: DomId) -> usize {
         read(&self.host.domains).get(&domain).map_or(0, |table| table.mapped())
+    }
+
+    /// What a domain has had the hypervisor do; none for one that is gone.
+    pub fn spent(&self, domain: DomId) -> Spent {
+        read(&self.host.domains).get(&domain).map(|table| table.spent().spent()).unwrap_or_default()
     }
 
     /// Destroys a domain, as a toolstack does that is in a hurry: all at once, and its directory in the store vanishes
@@ -261,6 +282,8 @@ impl Machine {
             copies: counts.copies.get(),
             both_granted: counts.both_granted.get(),
             bytes: counts.bytes.get(),
+            pulls: counts.pulls.get(),
+            pulled: counts.pulled.get(),
             maps: counts.maps.get(),
         }
     }
@@ -312,5 +335,7 @@ fn adopt_memory(file: &OwnedFd, layout: Layout) -> Result<Memory, MapError> {
     Memory::map(vec![RegionSpec { guest_addr: 0, user_addr: 0, len, offset: 0, fd }])
 }
 
+#[cfg(test)]
+mod pulls;
 #[cfg(test)]
 mod tests;

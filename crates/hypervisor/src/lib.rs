@@ -14,6 +14,8 @@ pub mod events;
 #[cfg(not(all(test, loom)))]
 pub mod grants;
 #[cfg(not(all(test, loom)))]
+pub mod pull;
+#[cfg(not(all(test, loom)))]
 pub mod store;
 #[cfg(not(all(test, loom)))]
 pub mod test;
@@ -32,7 +34,9 @@ pub use domain::{Domain, Extent};
 #[cfg(not(all(test, loom)))]
 pub use events::{Channel, EventError, Events, RemotePort};
 #[cfg(not(all(test, loom)))]
-pub use grants::{GrantError, Grants};
+pub use grants::{GrantError, Grants, Lender};
+#[cfg(not(all(test, loom)))]
+pub use pull::{Pull, Puller};
 #[cfg(not(all(test, loom)))]
 pub use ring::grant::{DomId, GrantRef, Granted, PAGE};
 #[cfg(not(all(test, loom)))]

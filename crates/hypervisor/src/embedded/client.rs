@@ -5,17 +5,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use ring::copies::Status;
 use ring::{MapError, Memory};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use thiserror::Error;
 
+use super::caller::BATCH;
+use super::callpage::CallPage;
 use super::events::{End, Opened, Pair, Port};
 use super::guest::{Calls, Guest, Parts};
 use super::layout::Layout;
 use super::protocol::{self, Reply, Request};
 use super::sync::lock;
+use super::vcpus;
 use crate::xen::XenStore;
-use crate::{DomId, PAGE, RemotePort};
+use crate::{Channel, DomId, PAGE, Pull, Puller, RemotePort};
 
 /// What a guest wants to be.
 pub use super::protocol::{Hello as Wish, is_name};
@@ -50,11 +54,10 @@ pub fn become_guest(path: &Path, wish: Wish) -> Result<(Guest, Arc<Line>), Conne
     let layout = Layout { pages: wish.pages };
     let (memory, file) = Memory::shared(layout.total() * PAGE)?;
     let memory = Arc::new(memory);
-    let version = wish.version;
     let line = Arc::new(Line { socket: dial(path)?, asking: Mutex::new(()) });
     let (reply, mut fds) = line.ask(&Request::Hello(wish), &[file.as_fd()])?;
-    let (id, store) = match (reply, fds.pop()) {
-        (Reply::Welcome(id), Some(store)) => (id, store),
+    let (id, version, store) = match (reply, fds.pop()) {
+        (Reply::Welcome(id, version), Some(store)) => (id, version, store),
         (Reply::Refused(why), _) => return Err(ConnectError::Refused(why)),
         _ => return Err(unexpected().into()),
     };
@@ -77,6 +80,14 @@ fn dial(path: &Path) -> Result<OwnedFd, ConnectError> {
 
 fn unexpected() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "an answer to another question")
+}
+
+/// Why there is no other answer than this.
+fn refused(reply: Reply) -> io::Error {
+    match reply {
+        Reply::Refused(why) => io::Error::other(why),
+        _ => unexpected(),
+    }
 }
 
 /// The connection to the hypervisor.
@@ -113,8 +124,7 @@ impl Calls for Remote {
     fn grow(&self, frames: u32) -> io::Result<()> {
         match self.line.ask(&Request::Grow(frames), &[])?.0 {
             Reply::Done => Ok(()),
-            Reply::Refused(why) => Err(io::Error::other(why)),
-            _ => Err(unexpected()),
+            reply => Err(refused(reply)),
         }
     }
 
@@ -122,13 +132,55 @@ impl Calls for Remote {
         let (reply, fds) = self.line.ask(&Request::Open(to), &[])?;
         let (number, slot) = match reply {
             Reply::Opened { number, slot } => (number, slot),
-            Reply::Refused(why) => return Err(io::Error::other(why)),
-            _ => return Err(unexpected()),
+            reply => return Err(refused(reply)),
         };
+        self.port(number, slot, fds)
+    }
+
+    fn puller(&self) -> io::Result<Box<dyn Puller>> {
+        let (reply, fds) = self.line.ask(&Request::Vcpu, &[])?;
+        let (number, slot, page) = match reply {
+            Reply::Calling { number, slot, page } => (number, slot, page),
+            reply => return Err(refused(reply)),
+        };
+        let calls = CallPage::new(&self.memory, self.layout.call(page));
+        Ok(Box::new(Calling { calls, channel: self.port(number, slot, fds)?, line: Arc::clone(&self.line) }))
+    }
+}
+
+impl Remote {
+    /// The channel of that number, with those words and wakers.
+    fn port(&self, number: u32, slot: u32, fds: Vec<OwnedFd>) -> io::Result<Port> {
         let wakers: [OwnedFd; 2] = fds.try_into().map_err(|_| unexpected())?;
         let pair = Arc::new(Pair::over(wakers, &self.memory, self.layout, slot)?);
         let end = Closes { line: Arc::clone(&self.line), number };
         Ok(Port::opened(Opened { number: RemotePort(number), slot, pair }, Box::new(end)))
+    }
+}
+
+/// A virtual CPU that calls through a page.
+#[derive(Debug)]
+struct Calling {
+    calls: CallPage,
+    channel: Port,
+    line: Arc<Line>,
+}
+
+impl Puller for Calling {
+    fn pull(&mut self, pulls: &[Pull], outcomes: &mut Vec<Status>) -> io::Result<()> {
+        outcomes.clear();
+        for batch in pulls.chunks(BATCH) {
+            let number = self.calls.ask(batch);
+            self.channel.notify();
+            while !self.calls.is_answered(number) {
+                if !vcpus::wait(self.channel.waker(), self.line.end()) {
+                    return Err(io::ErrorKind::ConnectionReset.into());
+                }
+                self.channel.take();
+            }
+            outcomes.extend((0..batch.len()).map(|n| self.calls.outcome(n)));
+        }
+        Ok(())
     }
 }
 

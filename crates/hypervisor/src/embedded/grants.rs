@@ -14,11 +14,11 @@ use super::table::{Table, Use};
 use super::vcpu::Vcpu;
 use super::window::Window;
 use super::{Host, Refusal};
-use crate::grants::{GrantError, Grants, MAX_PAGES};
+use crate::grants::{GrantError, Grants, Lender, MAX_PAGES};
 use crate::{DomId, GrantRef, PAGE};
 
 /// `GNTST_bad_copy_arg`: beyond what was granted.
-const BEYOND: Status = Status(-10);
+pub const BEYOND: Status = Status(-10);
 
 /// What one domain has mapped of others.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Mapper {
 
 /// A grant that is being used.
 #[derive(Debug)]
-struct Claim {
+pub(super) struct Claim {
     table: Arc<Table>,
     reference: GrantRef,
     how: Use,
@@ -80,25 +80,32 @@ impl Claim {
     }
 }
 
-/// Other domains' grants as `by` can use them.
+/// Who uses other domains' grants.
 #[derive(Debug)]
-pub struct Of {
+pub struct User {
     /// Where.
     pub host: Arc<Host>,
-    /// Who uses them.
+    /// Who.
     pub by: DomId,
+}
+
+/// Other domains' grants as one can use them.
+#[derive(Debug)]
+pub struct Of {
+    /// Who.
+    pub user: User,
     /// What it has mapped.
     pub mapper: Arc<Mapper>,
 }
 
-impl Of {
+impl User {
     fn claim(&self, domain: DomId, reference: GrantRef, how: Use) -> Result<Claim, Reason> {
         let claim = Claim::new(&self.host, self.by, domain, reference, how);
         claim.map_err(|reason| self.refuse(domain, reference, reason))
     }
 
     /// One end of a copy; `held` is the grant that the copy before used for the same end.
-    fn resolve(
+    pub(super) fn resolve(
         &self,
         held: &mut Option<Claim>,
         at: Granted,
@@ -144,7 +151,7 @@ impl Grants for Of {
         let mut uses = Uses { mapper: Arc::clone(&self.mapper), claims: Vec::new(), handles: Vec::new() };
         let mut pages = Vec::new();
         for reference in references {
-            let claim = self.claim(domain, *reference, Use { map: true, write: true }).map_err(refused)?;
+            let claim = self.user.claim(domain, *reference, Use { map: true, write: true }).map_err(refused)?;
             if let What::Page(page) = claim.what {
                 pages.push(page);
             }
@@ -155,21 +162,21 @@ impl Grants for Of {
         let table = uses.claims.first().map(|claim| Arc::clone(&claim.table));
         let table = table.ok_or(GrantError::Count(0))?;
         let memory = self.mapper.window.map(&table, &pages, Box::new(uses)).map_err(os)?;
-        self.host.counts.maps.add(count as u64);
+        self.user.host.counts.maps.add(count as u64);
         Ok(Arc::new(memory))
     }
 
     fn map_page(&self, domain: DomId, reference: GrantRef, write: bool) -> Result<Page, GrantError> {
         let os = |error| GrantError::Os { what: "mapping a granted page", error };
         let refused = |_| GrantError::Page { domain, reference, write };
-        let claim = self.claim(domain, reference, Use { map: true, write }).map_err(refused)?;
+        let claim = self.user.claim(domain, reference, Use { map: true, write }).map_err(refused)?;
         let What::Page(page) = claim.what else { return Err(refused(Reason::NotWhole)) };
         let table = Arc::clone(&claim.table);
         let mut uses = Uses { mapper: Arc::clone(&self.mapper), claims: vec![claim], handles: Vec::new() };
         let handle = self.mapper.handles.get(Vcpu::enter().number());
         uses.handles.push(handle.ok_or_else(|| os(std::io::Error::other("no handle is left")))?);
         let page = self.mapper.window.map_page(&table, page, write, Box::new(uses)).map_err(os)?;
-        self.host.counts.maps.add(1);
+        self.user.host.counts.maps.add(1);
         Ok(page)
     }
 
@@ -179,7 +186,7 @@ impl Grants for Of {
         }
         let ran = copies.segments().iter().filter(|segment| segment.status() == Status::WAITING).count();
         let mut held = [None, None];
-        copies.emulate(|at, len, write| self.resolve(&mut held[usize::from(write)], at, len, write));
+        copies.emulate(|at, len, write| self.user.resolve(&mut held[usize::from(write)], at, len, write));
         drop(held);
         let (mut done, mut both, mut bytes) = (0, 0, 0);
         for segment in copies.segments().iter().rev().take(ran).filter(|segment| segment.status().is_done()) {
@@ -187,12 +194,19 @@ impl Grants for Of {
             both += u64::from(segment.source().is_some() && segment.target().is_some());
             bytes += u64::from(segment.len());
         }
-        let counts = &self.host.counts;
+        let counts = &self.user.host.counts;
         counts.batches.add(1);
         counts.copies.add(done);
         counts.both_granted.add(both);
         counts.bytes.add(bytes);
         Ok(())
+    }
+
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        if self.user.by != DomId(0) {
+            return None;
+        }
+        Some(self.user.host.own().ok()?)
     }
 }
 

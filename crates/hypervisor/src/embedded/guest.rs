@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use ring::Memory;
 
+use super::caller::Caller;
 use super::events::{Listed, Port};
 use super::granter::Granter;
 use super::layout::{Entry, Layout, Version, What};
 use super::table::Table;
 use super::{Host, store};
 use crate::domain::{Domain, Extent};
-use crate::{Channel, DomId, GrantRef, RemotePort, Store};
+use crate::{Channel, DomId, GrantRef, Puller, RemotePort, Store};
 
 /// What a domain asks of its hypervisor.
 pub trait Calls: Debug + Send + Sync {
@@ -27,6 +28,12 @@ pub trait Calls: Debug + Send + Sync {
     /// # Errors
     /// When there are too many.
     fn open(&self, to: DomId) -> io::Result<Port>;
+
+    /// A virtual CPU's way to have something copied.
+    ///
+    /// # Errors
+    /// When there are too many.
+    fn puller(&self) -> io::Result<Box<dyn Puller>>;
 }
 
 /// A domain.
@@ -161,6 +168,10 @@ impl Domain for Guest {
         Ok((port.number(), Box::new(port)))
     }
 
+    fn puller(&self) -> io::Result<Box<dyn Puller>> {
+        self.calls.puller()
+    }
+
     fn store(&self) -> &dyn Store {
         &*self.store
     }
@@ -183,5 +194,9 @@ impl Calls for Local {
         let opened = self.host.wiring.open(&self.table, to)?;
         let end = Listed { host: Arc::clone(&self.host), owner: self.table.id(), number: opened.number };
         Ok(Port::opened(opened, Box::new(end)))
+    }
+
+    fn puller(&self) -> io::Result<Box<dyn Puller>> {
+        Ok(Box::new(Caller::new(&self.host, &self.table)?))
     }
 }

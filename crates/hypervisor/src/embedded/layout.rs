@@ -1,7 +1,8 @@
 //! What lies where in a domain's memory, and how grant entries look (xen/include/public/grant_table.h).
 //!
 //! The domain's own pages come first, so that page n is at address 4096 n. Behind them lie the pages that it shares with
-//! the hypervisor by their nature: one of event channels' words, and the grant table with its status words.
+//! the hypervisor by their nature: one of event channels' words, the grant table with its
+//! status words, and those that calls are made through.
 
 use std::fmt;
 
@@ -16,8 +17,14 @@ pub const FRAMES: u32 = 64;
 /// Entries in a page of status words.
 const STATUSES: u32 = (PAGE / 2) as u32;
 
+/// Pages of status words.
+const STATUS_FRAMES: u32 = (FRAMES * Version::V2.per_frame()).div_ceil(STATUSES);
+
 /// Event channels that a domain can have open: 16 queues need 33. Each has its words in a page.
 pub const CHANNELS: u32 = 128;
+
+/// Virtual CPUs that can call the hypervisor to have something copied: 16 queues have one each. Each has a page for it.
+pub const CALLERS: u32 = 16;
 
 /// The layout of grant entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,7 +90,7 @@ pub struct Layout {
 impl Layout {
     /// All pages.
     pub const fn total(self) -> usize {
-        self.pages as usize + 1 + FRAMES as usize + (FRAMES * Version::V2.per_frame()).div_ceil(STATUSES) as usize
+        self.pages as usize + (1 + FRAMES + STATUS_FRAMES + CALLERS) as usize
     }
 
     const fn shared(self, page: u32, at: u32) -> u64 {
@@ -103,6 +110,11 @@ impl Layout {
     /// The status word of a grant entry of version 2.
     pub const fn status(self, reference: GrantRef) -> u64 {
         self.shared(1 + FRAMES, 0) + reference.0 as u64 * 2
+    }
+
+    /// The page that a virtual CPU calls through.
+    pub const fn call(self, vcpu: u32) -> u64 {
+        self.shared(1 + FRAMES + STATUS_FRAMES + vcpu % CALLERS, 0)
     }
 }
 
@@ -280,6 +292,7 @@ mod tests {
         }
         assert_eq!(page(layout.status(GrantRef(0))), 4 + u64::from(FRAMES));
         let last = layout.status(GrantRef(FRAMES * Version::V2.per_frame() - 1));
-        assert_eq!(page(last) + 1, layout.total() as u64);
+        assert_eq!(page(last) + 1, page(layout.call(0)));
+        assert_eq!(page(layout.call(CALLERS - 1)) + 1, layout.total() as u64);
     }
 }

@@ -16,7 +16,7 @@ use super::layout::Version;
 use crate::DomId;
 
 /// Which version of this protocol it is. Both ends come from one release: nothing else is understood.
-const PROTOCOL: u32 = 0x524d_0001;
+const PROTOCOL: u32 = 0x524d_0002;
 
 /// Most bytes of a message.
 const LONGEST: usize = 256;
@@ -49,15 +49,17 @@ pub enum Request {
     Grow(u32),
     /// For an event channel that this domain can bind.
     Open(DomId),
-    /// That such a channel is closed.
+    /// For a virtual CPU that has something copied.
+    Vcpu,
+    /// That a channel is closed, and the virtual CPU that it belongs to is no more.
     Close(u32),
 }
 
 /// What it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It is this domain. The socket to the store comes along.
-    Welcome(DomId),
+    /// It is this domain, with a grant table of this version. The socket to the store comes along.
+    Welcome(DomId, Version),
     /// It is done.
     Done,
     /// A channel of this number, and that of its words. Both wakers come along: its own first.
@@ -66,6 +68,15 @@ pub enum Reply {
         number: u32,
         /// Which words it has.
         slot: u32,
+    },
+    /// A virtual CPU that is called through this page and channel. Both wakers come along: its own first.
+    Calling {
+        /// What closes it.
+        number: u32,
+        /// Which words its channel has.
+        slot: u32,
+        /// Which page.
+        page: u32,
     },
     /// It is not done; why.
     Refused(String),
@@ -76,10 +87,12 @@ mod kind {
     pub const GROW: u32 = 2;
     pub const OPEN: u32 = 3;
     pub const CLOSE: u32 = 4;
+    pub const VCPU: u32 = 5;
     pub const WELCOME: u32 = 101;
     pub const DONE: u32 = 102;
     pub const OPENED: u32 = 103;
     pub const REFUSED: u32 = 104;
+    pub const CALLING: u32 = 105;
 }
 
 /// Whether a guest can be called that.
@@ -120,6 +133,7 @@ impl Request {
             }
             Request::Grow(frames) => words(&[kind::GROW, *frames], ""),
             Request::Open(domain) => words(&[kind::OPEN, domain.0.into()], ""),
+            Request::Vcpu => words(&[kind::VCPU, 0], ""),
             Request::Close(number) => words(&[kind::CLOSE, *number], ""),
         }
     }
@@ -137,6 +151,7 @@ impl Request {
             _ if !rest.is_empty() => None,
             kind::GROW => Some(Request::Grow(first)),
             kind::OPEN => Some(Request::Open(DomId(first.try_into().ok()?))),
+            kind::VCPU => Some(Request::Vcpu),
             kind::CLOSE => Some(Request::Close(first)),
             _ => None,
         }
@@ -147,9 +162,10 @@ impl Reply {
     /// As it is sent.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Reply::Welcome(domain) => words(&[kind::WELCOME, domain.0.into(), 0], ""),
+            Reply::Welcome(domain, version) => words(&[kind::WELCOME, domain.0.into(), version.number()], ""),
             Reply::Done => words(&[kind::DONE, 0, 0], ""),
             Reply::Opened { number, slot } => words(&[kind::OPENED, *number, *slot], ""),
+            Reply::Calling { number, slot, page } => words(&[kind::CALLING, *number, *slot, *page], ""),
             Reply::Refused(why) => words(&[kind::REFUSED, 0, 0], why),
         }
     }
@@ -158,9 +174,13 @@ impl Reply {
     pub fn decode(bytes: &[u8]) -> Option<Reply> {
         let ([kind, number, slot], why) = split::<3>(bytes)?;
         match kind {
-            kind::WELCOME => Some(Reply::Welcome(DomId(number.try_into().ok()?))),
+            kind::WELCOME => Some(Reply::Welcome(DomId(number.try_into().ok()?), Version::of(slot)?)),
             kind::DONE => Some(Reply::Done),
             kind::OPENED => Some(Reply::Opened { number, slot }),
+            kind::CALLING => {
+                let ([_, _, _, page], _) = split::<4>(bytes)?;
+                Some(Reply::Calling { number, slot, page })
+            }
             kind::REFUSED => Some(Reply::Refused(text(why)?)),
             _ => None,
         }
@@ -224,11 +244,15 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let hello = Hello { pages: 7, version: Version::V2, mac: [2, 1, 0xff, 0, 0x99, 9], name: "guest-1".into() };
-        for request in [Request::Hello(hello), Request::Grow(3), Request::Open(DomId(0)), Request::Close(9)] {
+        for request in
+            [Request::Hello(hello), Request::Grow(3), Request::Open(DomId(0)), Request::Vcpu, Request::Close(9)]
+        {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
         let opened = Reply::Opened { number: 5, slot: 6 };
-        for reply in [Reply::Welcome(DomId(4)), Reply::Done, opened, Reply::Refused("no".into())] {
+        let (welcome, calling) =
+            (Reply::Welcome(DomId(4), Version::V2), Reply::Calling { number: 7, slot: 8, page: 9 });
+        for reply in [welcome, Reply::Done, opened, calling, Reply::Refused("no".into())] {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
         let long = Reply::Refused("ä".repeat(500));
@@ -255,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nonsense_is_not_understood(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0u32..6) {
+        fn nonsense_is_not_understood(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0u32..7) {
             let _ = Reply::decode(&bytes);
             let _ = Request::decode(&bytes);
             let bytes = [&kind.to_ne_bytes()[..], &bytes].concat();

@@ -18,12 +18,13 @@ use rustix::net::{
 use thiserror::Error;
 
 use super::device::Device;
-use super::events::Side;
-use super::layout::Layout;
+use super::events::{Opened, Side};
+use super::layout::{Layout, Version};
 use super::protocol::{self, Hello, Reply, Request};
 use super::sync::lock;
 use super::table::Table;
-use super::{Machine, adopt_memory, store, xenstored};
+use super::vcpus::Vcpus;
+use super::{Machine, Spent, adopt_memory, store, xenstored};
 use crate::{DomId, RemotePort};
 
 /// Guests at a time.
@@ -56,6 +57,8 @@ pub struct ServerConfig {
     pub socket: PathBuf,
     /// Keys in the backend's directory of each interface, beside its address.
     pub keys: Vec<(String, String)>,
+    /// What their grant tables are like, at least.
+    pub version: Version,
 }
 
 /// A guest that is there.
@@ -65,6 +68,8 @@ pub struct Tenant {
     pub name: String,
     /// The process that it said it was, as the kernel saw it.
     pub process: i32,
+    /// What it has had the hypervisor do.
+    pub spent: Spent,
 }
 
 /// A socket where guests come from. Dropped, it takes them all along.
@@ -110,7 +115,11 @@ impl Server {
 
     /// The guests that are here, by domain.
     pub fn tenants(&self) -> BTreeMap<DomId, Tenant> {
-        lock(&self.hall.tenants).here.clone()
+        let mut here = lock(&self.hall.tenants).here.clone();
+        for (id, tenant) in &mut here {
+            tenant.spent = self.hall.machine.spent(*id);
+        }
+        here
     }
 }
 
@@ -193,11 +202,12 @@ impl Hall {
             let store = store::Of::new(self.machine.host.store.clone(), id);
             let thread = Builder::new().name("rm-guest-store".into());
             let served = thread.spawn_scoped(scope, move || xenstored::serve(ours, &store, stop.as_fd()));
-            let welcome = Reply::Welcome(id).encode();
+            let welcome = Reply::Welcome(id, guest.table.version()).encode();
+            let mut vcpus = Vcpus::new(&self.machine.host, &guest.table);
             if served.is_ok() && protocol::send(socket.as_fd(), &welcome, &[theirs.as_fd()]).is_ok() {
                 drop(theirs);
                 while let Some((request, _)) = self.receive(socket) {
-                    if !self.answer(&guest.table, request, socket) {
+                    if !self.answer(&guest.table, &mut vcpus, request, socket) {
                         break;
                     }
                 }
@@ -236,7 +246,8 @@ impl Hall {
         let memory = adopt_memory(&file, layout).map_err(|error| error.to_string())?;
         let process = sockopt::socket_peercred(socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
         let id = self.reserve(&hello.name, process)?;
-        let table = self.machine.create(id, (Arc::new(memory), file), layout, hello.version);
+        let version = if self.config.version == Version::V2 { Version::V2 } else { hello.version };
+        let table = self.machine.create(id, (Arc::new(memory), file), layout, version);
         // From here on, what is left of it goes when this does.
         let admitted = Admitted { hall: self, table };
         let mac = hello.mac.map(|byte| format!("{byte:02x}")).join(":");
@@ -261,7 +272,7 @@ impl Hall {
             }
         }
         tenants.last = number;
-        tenants.here.insert(DomId(number), Tenant { name: name.into(), process });
+        tenants.here.insert(DomId(number), Tenant { name: name.into(), process, spent: Spent::default() });
         Ok(DomId(number))
     }
 
@@ -280,7 +291,7 @@ impl Hall {
     }
 
     /// Does what a guest asks. False: it is not to be served any more.
-    fn answer(&self, table: &Arc<Table>, request: Request, socket: &OwnedFd) -> bool {
+    fn answer(&self, table: &Arc<Table>, vcpus: &mut Vcpus, request: Request, socket: &OwnedFd) -> bool {
         let wiring = &self.machine.host.wiring;
         let send = |reply: Reply| protocol::send(socket.as_fd(), &reply.encode(), &[]).is_ok();
         match request {
@@ -293,17 +304,30 @@ impl Hall {
             Request::Open(to) => match wiring.open(table, to) {
                 Ok(opened) => {
                     let reply = Reply::Opened { number: opened.number.0, slot: opened.slot };
-                    let wakers = [opened.pair.waker(Side::Opener), opened.pair.waker(Side::Binder)];
-                    protocol::send(socket.as_fd(), &reply.encode(), &wakers).is_ok()
+                    hand_over(socket, &reply, &opened)
+                }
+                Err(error) => send(Reply::Refused(error.to_string())),
+            },
+            Request::Vcpu => match vcpus.add() {
+                Ok((page, opened)) => {
+                    let reply = Reply::Calling { number: opened.number.0, slot: opened.slot, page };
+                    hand_over(socket, &reply, &opened)
                 }
                 Err(error) => send(Reply::Refused(error.to_string())),
             },
             Request::Close(number) => {
+                vcpus.end(RemotePort(number));
                 wiring.close(table.id(), RemotePort(number));
                 send(Reply::Done)
             }
         }
     }
+}
+
+/// Sends an answer, with the wakers of a channel. False: it can't be sent.
+fn hand_over(socket: &OwnedFd, reply: &Reply, opened: &Opened) -> bool {
+    let wakers = [opened.pair.waker(Side::Opener), opened.pair.waker(Side::Binder)];
+    protocol::send(socket.as_fd(), &reply.encode(), &wakers).is_ok()
 }
 
 /// A guest that was let in. When it goes, nothing of it stays but what others have mapped.

@@ -14,6 +14,7 @@ use ring::Memory;
 
 use super::config::Locking;
 use super::layout::{Entry, FRAMES, Layout, RESERVED, Reason, Version, What, flag};
+use super::spent::Account;
 use super::sync::lock;
 use super::tablelock::{Readers, TableLock};
 use super::vcpu::Vcpu;
@@ -55,6 +56,8 @@ pub struct Table {
     dying: AtomicBool,
     /// How often pages are mapped.
     mapped: AtomicUsize,
+    /// What it has had us do.
+    spent: Account,
     readers: Arc<Readers>,
     /// Guards what follows: taken for reading to use entries, for writing to change the table.
     lock: TableLock,
@@ -82,6 +85,7 @@ impl Table {
             layout,
             dying: AtomicBool::new(false),
             mapped: AtomicUsize::new(0),
+            spent: Account::default(),
             readers: Arc::clone(readers),
             lock: TableLock::new(locking, readers),
             version: AtomicU32::new(Version::V1.number()),
@@ -115,6 +119,11 @@ impl Table {
     /// How often pages of it are mapped.
     pub fn mapped(&self) -> usize {
         self.mapped.load(Ordering::Relaxed)
+    }
+
+    /// What it has had us do.
+    pub fn spent(&self) -> &Account {
+        &self.spent
     }
 
     /// No page is to be had any more.

@@ -24,7 +24,8 @@ fn place() -> Site {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("guests.sock");
     let machine = Machine::new(Design::default());
-    let config = ServerConfig { socket: socket.clone(), keys: vec![("script".into(), "vif-ringmain".into())] };
+    let keys = vec![("script".into(), "vif-ringmain".into())];
+    let config = ServerConfig { socket: socket.clone(), keys, version: Version::V1 };
     let server = Server::start(machine.clone(), config).unwrap();
     Site { machine, server, socket, _dir: dir }
 }
@@ -61,7 +62,10 @@ fn a_guest_shares_what_it_grants_and_is_heard() {
     let dom0 = place.machine.hypervisor(DOM0).unwrap();
     let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
     let id = guest.id();
-    assert_eq!(place.server.tenants()[&id], Tenant { name: "a".into(), process: std::process::id() as i32 });
+    assert_eq!(
+        place.server.tenants()[&id],
+        Tenant { name: "a".into(), process: std::process::id() as i32, spent: Spent::default() }
+    );
     guest.memory().write(3 * PAGE as u64, b"frame").unwrap();
     let reference = guest.grant(DOM0, 3, Extent::Whole, true).unwrap();
     assert_eq!(copy(&dom0, id, reference, 5), Ok(b"frame".to_vec()));
@@ -171,7 +175,7 @@ fn guests_notice_that_their_host_is_gone() {
 #[test]
 fn two_do_not_listen_at_one_place() {
     let place = place();
-    let config = ServerConfig { socket: place.socket.clone(), keys: Vec::new() };
+    let config = ServerConfig { socket: place.socket.clone(), keys: Vec::new(), version: Version::V1 };
     assert!(matches!(Server::start(place.machine.clone(), config), Err(ServerError::InUse(_))));
 }
 
@@ -217,7 +221,7 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(say(&place, &Request::Open(DOM0).encode(), &[]), None, "who is it?");
     assert_eq!(say(&place, &hello(Hello { name: "a b".into(), ..wish("a") }), &[good.as_fd()]), None);
     assert!(place.server.tenants().is_empty());
-    assert!(matches!(say(&place, &hello(wish("a")), &[good.as_fd()]), Some(Reply::Welcome(_))));
+    assert!(matches!(say(&place, &hello(wish("a")), &[good.as_fd()]), Some(Reply::Welcome(_, Version::V1))));
     eventually(|| place.server.tenants().is_empty());
 }
 
@@ -235,6 +239,44 @@ fn a_guest_that_makes_its_waker_block() {
     channel.notify();
     // As for what is read: by our own word only.
     assert!(channel.take() && !channel.take());
+}
+
+#[test]
+fn guests_have_copied_for_them_what_is_passed_on() {
+    let place = place();
+    let (sender, _line) = become_guest(&place.socket, Hello { version: Version::V2, ..wish("a") }).unwrap();
+    let (receiver, _line) = become_guest(&place.socket, wish("b")).unwrap();
+    let before = place.machine.counts();
+    crate::embedded::pulls::exchange(&place.machine, &sender, &receiver);
+    let spent = place.server.tenants()[&receiver.id()].spent;
+    assert!(spent.calls > 0 && spent.bytes > 0 && spent.time > Duration::ZERO, "{spent:?}");
+    assert_eq!(place.server.tenants()[&sender.id()].spent.bytes, 0);
+    let after = place.machine.counts();
+    assert_eq!((after.bytes, after.pulled), (before.bytes, spent.bytes), "domain 0 has copied nothing");
+}
+
+#[test]
+fn a_bounded_number_of_virtual_cpus() {
+    let place = place();
+    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let mut all: Vec<_> = std::iter::from_fn(|| guest.puller().ok()).collect();
+    assert_eq!(all.len(), 16);
+    let mut outcomes = Vec::new();
+    for puller in &mut all {
+        puller.pull(&[], &mut outcomes).unwrap();
+    }
+    drop(all);
+    assert!(guest.puller().is_ok());
+}
+
+#[test]
+fn the_host_says_what_tables_are_like() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("guests.sock");
+    let config = ServerConfig { socket: socket.clone(), keys: Vec::new(), version: Version::V2 };
+    let _server = Server::start(Machine::new(Design::default()), config).unwrap();
+    let (guest, _line) = become_guest(&socket, wish("a")).unwrap();
+    assert!(guest.has_parts());
 }
 
 #[test]

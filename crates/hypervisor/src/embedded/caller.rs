@@ -1,0 +1,123 @@
+//! A virtual CPU of a guest, as it calls the hypervisor to have bytes copied to pages of its own.
+//!
+//! Both generations of grant locks, and of batches, apply to it as to everybody. What it takes is counted as the guest's.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring::Memory;
+use ring::copies::{Copies, Status};
+use ring::grant::Granted;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Host;
+use super::grants::{BEYOND, User};
+use super::table::Table;
+use crate::pull::{Pull, Puller};
+use crate::{DomId, GrantRef, PAGE};
+
+/// Copies in one call.
+pub const BATCH: usize = 201;
+
+/// Makes copies for one virtual CPU.
+#[derive(Debug)]
+pub struct Caller {
+    user: User,
+    table: Arc<Table>,
+    copies: Box<Waiting>,
+    statuses: Vec<Status>,
+}
+
+/// Copies that wait; of no interest to those who debug.
+struct Waiting(Copies);
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("copies")
+    }
+}
+
+/// Processor time of the calling thread so far.
+pub fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+impl Caller {
+    /// For a virtual CPU of the domain whose table this is.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn new(host: &Arc<Host>, table: &Arc<Table>) -> io::Result<Caller> {
+        let copies = Copies::new(BATCH, 1).map_err(io::Error::other)?;
+        let user = User { host: Arc::clone(host), by: table.id() };
+        let statuses = Vec::with_capacity(BATCH);
+        Ok(Caller { user, table: Arc::clone(table), copies: Box::new(Waiting(copies)), statuses })
+    }
+
+    /// Makes the copies, at most [`BATCH`]; what became of each.
+    pub fn run(&mut self, pulls: impl IntoIterator<Item = Pull>) -> &[Status] {
+        let own = self.table.id();
+        self.statuses.clear();
+        let copies = &mut self.copies.0;
+        for (n, pull) in (0..).zip(pulls.into_iter().take(BATCH)) {
+            // A page of its own is named by its number: nobody else's grant can be a target.
+            let to = Granted { domain: own, reference: GrantRef(pull.page), offset: pull.offset };
+            let pushed = pull.from.domain != DomId::SELF && copies.push_granted(pull.from, to, pull.len, n).is_ok();
+            self.statuses.push(if pushed { Status::WAITING } else { BEYOND });
+        }
+        let (user, table, mut held) = (&self.user, &self.table, None);
+        copies.emulate(|at, len, write| match write {
+            false => user.resolve(&mut held, at, len, false),
+            true => own_page(table, at),
+        });
+        drop(held);
+        let bytes = self.settle();
+        let counts = &self.user.host.counts;
+        counts.pulls.add(1);
+        counts.pulled.add(bytes);
+        self.table.spent().called(self.statuses.len() as u64, bytes);
+        &self.statuses
+    }
+
+    /// Notes what became of what was run; how many bytes were copied.
+    fn settle(&mut self) -> u64 {
+        let copies = &mut self.copies.0;
+        let ran = self.statuses.iter_mut().filter(|status| **status == Status::WAITING);
+        let mut bytes = 0;
+        for (status, segment) in ran.zip(copies.segments()) {
+            *status = segment.status();
+            bytes += if status.is_done() { u64::from(segment.len()) } else { 0 };
+        }
+        copies.clear();
+        bytes
+    }
+
+    /// Whose time it is.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+}
+
+/// A page that a domain has, of that number.
+fn own_page(table: &Table, at: Granted) -> Result<(Arc<Memory>, u64), Status> {
+    let page = at.reference.0;
+    if page >= table.layout().pages {
+        return Err(Status::BAD_PAGE);
+    }
+    Ok((Arc::clone(table.memory()), u64::from(page) * PAGE as u64 + u64::from(at.offset)))
+}
+
+/// A guest in this process calls as it is.
+impl Puller for Caller {
+    fn pull(&mut self, pulls: &[Pull], outcomes: &mut Vec<Status>) -> io::Result<()> {
+        let began = processor_time();
+        outcomes.clear();
+        for batch in pulls.chunks(BATCH) {
+            outcomes.extend_from_slice(self.run(batch.iter().copied()));
+        }
+        self.table.spent().took(processor_time().saturating_sub(began));
+        Ok(())
+    }
+}

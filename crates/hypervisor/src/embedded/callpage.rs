@@ -1,0 +1,129 @@
+//! How a guest that is another process calls the hypervisor: through a page that both share, and an event channel. The
+//! guest writes what is to be copied and counts up its word; the hypervisor reads each number once, does it, and counts up
+//! its own. All in 32-bit numbers of the machine's byte order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ring::Memory;
+use ring::copies::Status;
+
+use super::caller::BATCH;
+use crate::pull::Pull;
+use crate::{DomId, GrantRef, Granted, PAGE};
+
+/// Where the words are: calls that were made, calls that were answered, copies of the last.
+const ASKED: u64 = 0;
+const ANSWERED: u64 = 4;
+const COUNT: u64 = 8;
+/// Where the copies begin, and how long each is: four words, and one for what became of it.
+const COPIES: u64 = 64;
+const COPY: u64 = 20;
+
+const _: () = assert!(COPIES as usize + BATCH * COPY as usize <= PAGE);
+
+/// A page to call through.
+#[derive(Debug)]
+pub struct CallPage {
+    memory: Arc<Memory>,
+    at: u64,
+}
+
+impl CallPage {
+    /// The page at address `at` of the guest's memory, which is there.
+    pub fn new(memory: &Arc<Memory>, at: u64) -> CallPage {
+        CallPage { memory: Arc::clone(memory), at }
+    }
+
+    fn word(&self, at: u64) -> Option<&AtomicU32> {
+        self.memory.atomic_u32(self.at + at).ok()
+    }
+
+    fn get(&self, at: u64) -> u32 {
+        self.word(at).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn set(&self, at: u64, value: u32) {
+        if let Some(word) = self.word(at) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Makes a call: at most [`BATCH`] copies. Its number.
+    pub fn ask(&self, pulls: &[Pull]) -> u32 {
+        for (n, pull) in (0..).zip(pulls) {
+            let from = u32::from(pull.from.domain.0) | u32::from(pull.from.offset) << 16;
+            let words = [pull.from.reference.0, from, pull.page, u32::from(pull.offset) | u32::from(pull.len) << 16];
+            for (word, value) in (0..).zip(words) {
+                self.set(COPIES + n * COPY + word * 4, value);
+            }
+        }
+        self.set(COUNT, pulls.len() as u32);
+        let number = self.get(ASKED).wrapping_add(1);
+        self.set(ASKED, number);
+        number
+    }
+
+    /// Whether a call was answered.
+    pub fn is_answered(&self, number: u32) -> bool {
+        self.get(ANSWERED) == number
+    }
+
+    /// What became of the `n`th copy of a call that was answered.
+    pub fn outcome(&self, n: usize) -> Status {
+        Status(self.get(COPIES + n as u64 * COPY + 16) as i16)
+    }
+
+    /// The number of a call that was not answered, if there is one.
+    pub fn asked(&self) -> Option<u32> {
+        let number = self.get(ASKED);
+        (number != self.get(ANSWERED)).then_some(number)
+    }
+
+    /// The copies of that call, each read once.
+    pub fn pulls(&self) -> impl Iterator<Item = Pull> {
+        let count = self.get(COUNT).min(BATCH as u32);
+        (0..u64::from(count)).map(|n| {
+            let [reference, from, page, to] = [0, 4, 8, 12].map(|word| self.get(COPIES + n * COPY + word));
+            let from =
+                Granted { domain: DomId(from as u16), reference: GrantRef(reference), offset: (from >> 16) as u16 };
+            Pull { from, page, offset: to as u16, len: (to >> 16) as u16 }
+        })
+    }
+
+    /// Answers a call.
+    pub fn answer(&self, number: u32, outcomes: &[Status]) {
+        for (n, outcome) in (0..).zip(outcomes) {
+            self.set(COPIES + n * COPY + 16, u32::from(outcome.0 as u16));
+        }
+        self.set(ANSWERED, number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_is_understood() {
+        let memory = Arc::new(Memory::anonymous(PAGE).unwrap());
+        let (guest, host) = (CallPage::new(&memory, 0), CallPage::new(&memory, 0));
+        assert_eq!(host.asked(), None);
+        let from = Granted { domain: DomId(7), reference: GrantRef(0x12345678), offset: 0x9abc };
+        let pulls: Vec<Pull> =
+            (0..BATCH as u32).map(|n| Pull { from, page: n, offset: n as u16, len: 0xfff0 + n as u16 % 10 }).collect();
+        for round in 1..4 {
+            assert_eq!(guest.ask(&pulls), round);
+            assert_eq!(host.asked(), Some(round));
+            assert_eq!(host.pulls().collect::<Vec<_>>(), pulls);
+            assert!(!guest.is_answered(round));
+            let outcomes: Vec<Status> = (0..BATCH as i16).map(|n| Status(-n)).collect();
+            host.answer(round, &outcomes);
+            assert!(guest.is_answered(round) && host.asked().is_none());
+            assert!((0..BATCH).all(|n| guest.outcome(n) == outcomes[n]));
+        }
+        // More than there is room for is not looked at.
+        guest.set(COUNT, u32::MAX);
+        assert_eq!(host.pulls().count(), BATCH);
+    }
+}

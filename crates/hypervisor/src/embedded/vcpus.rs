@@ -1,0 +1,115 @@
+//! The virtual CPUs of a guest that is another process, as far as they call the hypervisor: a thread for each, which does
+//! nothing but the guest's own work. No worker of ours takes part in it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::Host;
+use super::caller::{Caller, processor_time};
+use super::callpage::CallPage;
+use super::events::{Opened, Pair, Side};
+use super::layout::CALLERS;
+use super::table::Table;
+use crate::RemotePort;
+
+/// Those of one guest, by the numbers of their event channels.
+#[derive(Debug)]
+pub struct Vcpus {
+    host: Arc<Host>,
+    table: Arc<Table>,
+    here: BTreeMap<u32, Thread>,
+}
+
+/// A thread that is ended when it is dropped.
+#[derive(Debug)]
+struct Thread {
+    page: u32,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Vcpus {
+    /// None yet.
+    pub fn new(host: &Arc<Host>, table: &Arc<Table>) -> Vcpus {
+        Vcpus { host: Arc::clone(host), table: Arc::clone(table), here: BTreeMap::new() }
+    }
+
+    /// One more: which page it calls through, and the channel.
+    ///
+    /// # Errors
+    /// When there are too many, or the kernel has nothing left to make one of.
+    pub fn add(&mut self) -> io::Result<(u32, Opened)> {
+        let taken = |page: &u32| self.here.values().any(|thread| thread.page == *page);
+        let full = || io::Error::new(io::ErrorKind::StorageFull, "the domain has too many virtual CPUs");
+        let page = (0..CALLERS).find(|page| !taken(page)).ok_or_else(full)?;
+        let mut caller = Caller::new(&self.host, &self.table)?;
+        let calls = CallPage::new(self.table.memory(), self.table.layout().call(page));
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let opened = self.host.wiring.open(&self.table, self.table.id())?;
+        let (pair, end) = (Arc::clone(&opened.pair), Arc::clone(&stop));
+        let run = move || serve(&mut caller, &calls, &pair, &end);
+        let thread = Builder::new().name(format!("rm-vcpu-{}", self.table.id())).spawn(run);
+        match thread {
+            Ok(thread) => {
+                self.here.insert(opened.number.0, Thread { page, stop, thread: Some(thread) });
+                Ok((page, opened))
+            }
+            Err(error) => {
+                self.host.wiring.close(self.table.id(), opened.number);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the one with that channel, if there is one.
+    pub fn end(&mut self, channel: RemotePort) {
+        self.here.remove(&channel.0);
+    }
+}
+
+/// Does what the guest asks, until `stop`.
+fn serve(caller: &mut Caller, calls: &CallPage, pair: &Pair, stop: &OwnedFd) {
+    let mut charged = processor_time();
+    loop {
+        let mut fds =
+            [PollFd::from_borrowed_fd(pair.waker(Side::Binder), PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        // An interrupted wait is one that found nothing.
+        let _ = poll(&mut fds, None);
+        if !fds[1].revents().is_empty() {
+            return;
+        }
+        pair.take(Side::Binder);
+        if let Some(number) = calls.asked() {
+            let outcomes = caller.run(calls.pulls());
+            calls.answer(number, outcomes);
+            pair.raise(Side::Opener);
+        }
+        let now = processor_time();
+        caller.table().spent().took(now.saturating_sub(charged));
+        charged = now;
+    }
+}
+
+/// What the guest waits for: an answer, or the end of the hypervisor, of which `line` tells. False: that is it.
+pub fn wait(waker: impl AsFd, line: impl AsFd) -> bool {
+    let mut fds = [
+        PollFd::from_borrowed_fd(waker.as_fd(), PollFlags::IN),
+        PollFd::from_borrowed_fd(line.as_fd(), PollFlags::empty()),
+    ];
+    let _ = poll(&mut fds, None);
+    !fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
