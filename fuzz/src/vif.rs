@@ -116,6 +116,7 @@ impl Front {
             ..Takes::default()
         };
         let vif = Vif {
+            lender: None,
             domain: self.guest.id(),
             engine: Arc::new(Copier(Arc::clone(&hypervisor.grants))),
             takes,

@@ -41,6 +41,8 @@ pub struct Frame {
     pub offload: Offload,
     /// What happens to the frame.
     pub fate: Fate,
+    /// Its receiver may fetch it itself: there is only one.
+    pub lend: bool,
     chain: Chain,
     skip: u32,
 }
@@ -52,6 +54,7 @@ impl Frame {
             headers: Headers::default(),
             offload: Offload::default(),
             fate: Fate::Drop(reason),
+            lend: false,
             chain,
             skip: 0,
         }
@@ -182,7 +185,7 @@ impl Burst {
                         Ok(_) if len == 0 => Frame::dropped(chain, len, Drop::Runt),
                         Ok(offload) => {
                             let skip = head.len() as u32;
-                            Frame { len, headers, offload, fate: Fate::Undecided, chain, skip }
+                            Frame { len, headers, offload, fate: Fate::Undecided, lend: true, chain, skip }
                         }
                         Err(reason) => Frame::dropped(chain, len, reason),
                     }
@@ -231,9 +234,15 @@ impl Burst {
             return Frame::dropped(chain, len, Drop::Runt);
         };
         match offload(&vnet, vnet_len, &headers, len) {
-            Ok(offload) => {
-                Frame { len, headers, offload, fate: Fate::Undecided, chain, skip: (vnet_len + head.len()) as u32 }
-            }
+            Ok(offload) => Frame {
+                len,
+                headers,
+                offload,
+                fate: Fate::Undecided,
+                lend: true,
+                chain,
+                skip: (vnet_len + head.len()) as u32,
+            },
             Err(_) => Frame::dropped(chain, len, Drop::BadOffload),
         }
     }
@@ -273,6 +282,7 @@ impl Burst {
             headers_len: frame.headers.end.into(),
             head: self.head(i).as_slice(),
             body: self.body(i),
+            lend: frame.lend,
         }
     }
 

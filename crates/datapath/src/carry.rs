@@ -10,8 +10,9 @@ use crate::burst::{BURST, Frame};
 use crate::count::Drop;
 use crate::flowcache::{Fate, FlowKey};
 use crate::lap::Step;
+use crate::loan::Origin;
 use crate::port::Breach;
-use crate::put::{deliver_to, not_taken};
+use crate::put::{Delivery, deliver_to, not_taken};
 use crate::slot::{Slot, Wait, Watch};
 use crate::steer::{Route, Way};
 use crate::topology::Seat;
@@ -141,6 +142,10 @@ impl Worker {
 
     /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one has to wait.
     fn deliver(&mut self, src: usize) -> usize {
+        if let Some(slot) = self.slots.get(src) {
+            self.origin = Origin::Burst { sender: slot.on.id, ticket: slot.tickets.next() };
+        }
+        self.lent = 0;
         for i in 0..self.burst.frames().len() {
             self.burst.prefetch(i + AHEAD);
             if let Sent::Held(wait) = self.send(src, i) {
@@ -175,7 +180,7 @@ impl Worker {
         }
         slot.ration.carried(unfinished == 0);
         slot.on.pair.rewind(unfinished);
-        let complete = slot.tickets.push(finished, parcels);
+        let complete = slot.tickets.push(finished, parcels + self.lent);
         slot.on.pair.complete(complete);
         slot.dirty = true;
         self.held.add(src, slot.flush(self.now));
@@ -201,6 +206,9 @@ impl Worker {
 
     /// A copy to each of several ports. Nobody waits for any of them: one full receiver must not hold up the rest.
     fn flood(&mut self, src: usize, i: usize, targets: &[Target]) {
+        if let Some(frame) = self.burst.frames_mut().get_mut(i) {
+            frame.lend = false;
+        }
         for &target in targets {
             match self.send_to(src, i, target) {
                 Sent::Off => {}
@@ -246,7 +254,14 @@ impl Worker {
             }
         }
         self.later.set_receiver(dst as u32);
-        match deliver_to(slot, &self.burst, i, tag, self.now, &mut self.later) {
+        let (origin, now, before) = (self.origin, self.now, slot.loans.made());
+        let wait = deliver_to(slot, Delivery { burst: &self.burst, i, tag, origin, now }, &mut self.later);
+        let lent = (slot.loans.made() - before) as usize;
+        if lent > 0 {
+            self.lent += lent;
+            self.note_debtor(dst);
+        }
+        match wait {
             Some(until) => Sent::Held(Wait::Receiver { slot: dst, until }),
             None => Sent::Off,
         }

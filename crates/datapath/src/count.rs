@@ -81,6 +81,7 @@ drops! {
     RxRefused "rx_refused" "The host's kernel refused the frame, or the receiver can't be given it as it is.",
     Multicast "multicast" "A group that the receiver has not asked for.",
     NotGranted "not_granted" "A page of the sender or the receiver is not granted as it should be.",
+    NotFetched "not_fetched" "The receiver was to copy the frame itself, and did not in time.",
     TooManySlots "too_many_slots" "The frame lies in more pieces than its kind of device allows.",
     OverMtu "over_mtu" "The frame is longer than the receiver's MTU.",
     CannotSegment "cannot_segment" "The receiver takes no such offload, and the headers do not allow doing it here.",

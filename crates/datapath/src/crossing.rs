@@ -14,13 +14,19 @@ pub struct Crossing {
     made: usize,
     open: Vec<(usize, Box<Parcel>)>,
     held: Vec<Option<Box<Parcel>>>,
+    /// Parcels of others that are delivered, but for frames that are lent; with the workers that they came from.
+    #[allow(clippy::vec_box)]
+    lent: Vec<(usize, Box<Parcel>)>,
+    /// How many parcels have come in.
+    received: u64,
 }
 
 impl Crossing {
     /// Over the lanes of one worker.
     pub fn new(lanes: Vec<Option<Lane>>) -> Self {
         let held = lanes.iter().map(|_| None).collect();
-        Crossing { lanes, spare: Vec::new(), made: 0, open: Vec::with_capacity(PARCELS), held }
+        let open = Vec::with_capacity(PARCELS);
+        Crossing { lanes, spare: Vec::new(), made: 0, open, held, lent: Vec::new(), received: 0 }
     }
 
     /// The parcel of the current burst that goes to `seat`, with room for one more frame; `None` when all parcels
@@ -52,6 +58,8 @@ impl Crossing {
             next: 0,
             lost: 0,
             breach: None,
+            number: 0,
+            lent: 0,
             spent: Ticks::default(),
         }))
     }
@@ -83,7 +91,13 @@ impl Crossing {
 
     /// The next parcel from `worker` to deliver here: first the one that was held.
     pub fn receive(&mut self, worker: usize) -> Option<Box<Parcel>> {
-        self.held[worker].take().or_else(|| self.lanes[worker].as_mut()?.inbox.pop().ok())
+        if let Some(held) = self.held[worker].take() {
+            return Some(held);
+        }
+        let mut parcel = self.lanes[worker].as_mut()?.inbox.pop().ok()?;
+        self.received += 1;
+        (parcel.number, parcel.lent) = (self.received, 0);
+        Some(parcel)
     }
 
     /// Keeps a parcel from `worker` whose receiver is full. The ones behind it wait, to keep their order.
@@ -94,6 +108,23 @@ impl Crossing {
     /// The parcels that are held.
     pub fn held(&self) -> impl Iterator<Item = &Parcel> {
         self.held.iter().flatten().map(|parcel| &**parcel)
+    }
+
+    /// Keeps a parcel from `worker` of which frames are lent.
+    pub fn keep(&mut self, worker: usize, parcel: Box<Parcel>) {
+        self.lent.push((worker, parcel));
+    }
+
+    /// A frame of parcel `number` is not lent any more. The parcel, and whose it is, if it was the last.
+    pub fn repaid(&mut self, number: u64) -> Option<(usize, Box<Parcel>)> {
+        if let Some(held) = self.held.iter_mut().flatten().find(|parcel| parcel.number == number) {
+            held.lent = held.lent.saturating_sub(1);
+            return None;
+        }
+        let at = self.lent.iter().position(|(_, parcel)| parcel.number == number)?;
+        let (_, parcel) = self.lent.get_mut(at)?;
+        parcel.lent = parcel.lent.saturating_sub(1);
+        (parcel.lent == 0).then(|| self.lent.swap_remove(at))
     }
 
     /// Gives a parcel back to `worker`, who sent it.

@@ -3,8 +3,9 @@
 use crate::count::Drop;
 use crate::flowcache::Fate;
 use crate::lap::Step;
+use crate::loan::Origin;
 use crate::parcel::Parcel;
-use crate::put::deliver_to;
+use crate::put::{Delivery, deliver_to};
 use crate::slot::Wait;
 use crate::worker::Worker;
 
@@ -28,10 +29,16 @@ impl Worker {
         if let Some(breach) = parcel.breach {
             slot.break_off(breach);
         }
-        let complete = slot.tickets.returned(parcel.ticket);
         if slot.wait == Some(Wait::Parcels) {
             slot.wait = None;
         }
+        self.settle_ticket(at, parcel.ticket);
+    }
+
+    /// Something that a burst of the queue in slot `at` waited for has come back.
+    fn settle_ticket(&mut self, at: usize, ticket: u64) {
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        let complete = slot.tickets.returned(ticket);
         if slot.is_sound() && complete > 0 {
             slot.on.pair.complete(complete);
             slot.dirty = true;
@@ -60,10 +67,67 @@ impl Worker {
                 break;
             }
             moved = true;
-            self.crossing.give_back(worker, parcel);
-            self.shared.doorbells[worker].ring();
+            if parcel.lent > 0 {
+                self.crossing.keep(worker, parcel);
+            } else {
+                self.hand_back(worker, parcel);
+            }
         }
         moved
+    }
+
+    fn hand_back(&mut self, worker: usize, parcel: Box<Parcel>) {
+        self.crossing.give_back(worker, parcel);
+        self.shared.doorbells[worker].ring();
+    }
+
+    /// Remembers that frames are lent to the queue in slot `at`.
+    pub(crate) fn note_debtor(&mut self, at: usize) {
+        if !self.debtors.contains(&at) {
+            self.debtors.push(at);
+        }
+    }
+
+    /// Frames that were lent and are not any more: whatever waited for them goes on.
+    pub(crate) fn collect(&mut self) -> bool {
+        let (mut moved, mut turn) = (false, 0);
+        while let Some(&at) = self.debtors.get(turn) {
+            moved |= self.collect_from(at);
+            match self.slots.get(at) {
+                Some(slot) if !slot.loans.is_empty() => turn += 1,
+                _ => {
+                    self.debtors.swap_remove(turn);
+                    self.release(at);
+                }
+            }
+        }
+        moved
+    }
+
+    fn collect_from(&mut self, at: usize) -> bool {
+        let Some((count, fetched)) = self.slots.get_mut(at).map(|slot| slot.returned(self.now)) else { return false };
+        for _ in 0..count {
+            let Some(slot) = self.slots.get_mut(at) else { break };
+            let Some(loan) = slot.loans.end() else { break };
+            if !fetched && loan.counts {
+                slot.on.counters.rx_frames.take_back(1);
+                slot.on.counters.rx_bytes.take_back(loan.len.into());
+                slot.on.counters.lose(Drop::NotFetched, 1);
+            }
+            match loan.origin {
+                Origin::Burst { sender, ticket } => {
+                    if let Some(sender) = self.slots.find(sender) {
+                        self.settle_ticket(sender, ticket);
+                    }
+                }
+                Origin::Parcel(number) => {
+                    if let Some((worker, parcel)) = self.crossing.repaid(number) {
+                        self.hand_back(worker, parcel);
+                    }
+                }
+            }
+        }
+        count > 0
     }
 
     /// Delivers a parcel's frames. False when its receiver is full, and may have a little more time.
@@ -86,14 +150,23 @@ impl Worker {
             }
         }
         self.later.set_receiver(at as u32);
+        let (mut whole, before) = (true, slot.loans.made());
         while let Some(frame) = parcel.burst.frames().get(parcel.next) {
             if let Fate::To(target) = frame.fate
-                && deliver_to(slot, &parcel.burst, parcel.next, target.tag, self.now, &mut self.later).is_some()
+                && let (origin, tag, now) = (Origin::Parcel(parcel.number), target.tag, self.now)
+                && let delivery = (Delivery { burst: &parcel.burst, i: parcel.next, tag, origin, now })
+                && deliver_to(slot, delivery, &mut self.later).is_some()
             {
-                return false;
+                whole = false;
+                break;
             }
             parcel.next += 1;
         }
-        true
+        let lent = (slot.loans.made() - before) as usize;
+        if lent > 0 {
+            parcel.lent += lent;
+            self.note_debtor(at);
+        }
+        whole
     }
 }

@@ -15,6 +15,7 @@ pub mod flowcache;
 mod held;
 mod hold;
 pub mod lap;
+mod loan;
 pub mod packet;
 mod parcel;
 mod poll;

@@ -14,6 +14,8 @@ pub struct Packet<'a> {
     pub head: &'a [u8],
     /// The remaining bytes, copied once, from where the sender left them.
     pub body: Body<'a>,
+    /// The body may stay where it is, for the receiver to fetch it.
+    pub lend: bool,
 }
 
 impl Packet<'_> {

@@ -33,6 +33,10 @@ pub struct Parcel {
     pub lost: u64,
     /// What turned out to be wrong with the sender's bytes.
     pub breach: Option<Breach>,
+    /// What the receiving worker calls it.
+    pub number: u64,
+    /// Frames of it that are lent to their receiver: it comes back when they do.
+    pub lent: usize,
     /// What the sending worker did for these frames, while somebody profiles.
     pub spent: Ticks,
 }
@@ -91,7 +95,7 @@ pub struct Tickets {
 
 impl Tickets {
     /// Bursts that a queue may have under way.
-    const LIMIT: usize = 8;
+    const LIMIT: usize = 64;
 
     /// Whether nothing is under way.
     pub fn is_empty(&self) -> bool {
@@ -170,6 +174,8 @@ mod tests {
             next: 0,
             lost: 0,
             breach: None,
+            number: 0,
+            lent: 0,
             spent: Ticks::default(),
         });
         assert!(lanes[2][0].as_mut().unwrap().out.push(parcel).is_ok());

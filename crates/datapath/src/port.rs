@@ -77,8 +77,20 @@ pub trait QueuePair: Send {
     fn prepare(&mut self, n: usize) -> Result<(), Breach>;
 
     /// Copies one frame into the peer's next buffers, or puts that off to `later`, which is settled before the next
-    /// [`flush`](Self::flush). On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
+    /// [`flush`](Self::flush). A packet may only be lent if it says so. On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
     fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach>;
+
+    /// How many of the frames that were lent ([`Put::Lent`]), oldest first, the peer has fetched since the last time: nothing
+    /// of them is in use any more.
+    fn returned(&mut self) -> Result<usize, Breach> {
+        Ok(0)
+    }
+
+    /// Takes back all that is lent, whatever the peer does; how many of them, oldest first, are not in use any more. To be
+    /// called until all are, and also when the peer broke the protocol.
+    fn recall(&mut self) -> usize {
+        0
+    }
 
     /// A frame that was put off could not be copied: the one that `later` knows by `token`. Its place is taken, but
     /// the peer must not take it for a frame. A pair that puts nothing off has nothing to spoil.

@@ -9,6 +9,7 @@ use ring::gather::Body;
 
 use crate::burst::Burst;
 use crate::count::Drop;
+use crate::loan::{Loan, Origin};
 use crate::packet::Packet;
 use crate::port::{Breach, QueuePair};
 use crate::slot::Slot;
@@ -25,20 +26,29 @@ enum Outcome {
     Refused(Drop),
 }
 
-/// Puts frame `i` of `burst` on the ring of `slot`, or drops and counts it there; or says until when it may wait.
-pub(crate) fn deliver_to(
-    slot: &mut Slot,
-    burst: &Burst,
-    i: usize,
-    tag: TagEdit,
-    now: Instant,
-    later: &mut Later,
-) -> Option<Instant> {
+/// A frame of a burst, and what is known of it from where it comes.
+#[derive(Clone, Copy)]
+pub(crate) struct Delivery<'a> {
+    /// The burst.
+    pub burst: &'a Burst,
+    /// Which frame.
+    pub i: usize,
+    /// What happens to its tag.
+    pub tag: TagEdit,
+    /// What waits for its end, if it is lent.
+    pub origin: Origin,
+    /// When.
+    pub now: Instant,
+}
+
+/// Puts a frame on the ring of `slot`, or drops and counts it there; or says until when it may wait.
+pub(crate) fn deliver_to(slot: &mut Slot, delivery: Delivery<'_>, later: &mut Later) -> Option<Instant> {
+    let now = delivery.now;
     if !slot.is_sound() {
         slot.on.counters.lose(Drop::PortDown, 1);
         return None;
     }
-    match put(slot, burst, i, tag, later) {
+    match put(slot, delivery, later) {
         Ok(Outcome::Out(_)) => {}
         Ok(Outcome::Refused(reason)) => slot.on.counters.lose(reason, 1),
         Ok(Outcome::Full) => {
@@ -57,27 +67,30 @@ pub(crate) fn deliver_to(
     None
 }
 
-/// Delivers frame `i` of `burst` to `slot`, and counts what the receiver took.
+/// Delivers a frame to `slot`, and counts what the receiver took.
 #[inline]
-fn put(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit, later: &mut Later) -> Result<Outcome, Breach> {
+fn put(slot: &mut Slot, delivery: Delivery<'_>, later: &mut Later) -> Result<Outcome, Breach> {
+    let Delivery { burst, i, tag, .. } = delivery;
     let frame = &burst.frames()[i];
-    let pair = &mut *slot.on.pair;
-    if tag == TagEdit::Keep && pair.accepts().takes(&frame.offload) {
-        let put = pair.put(&burst.packet(i), later)?;
-        return Ok(taken(slot, put, frame.len));
+    if tag == TagEdit::Keep && slot.on.pair.accepts().takes(&frame.offload) {
+        let packet = Packet { lend: frame.lend && slot.lends(), ..burst.packet(i) };
+        let put = slot.on.pair.put(&packet, later)?;
+        return Ok(taken(slot, put, frame.len, delivery));
     }
-    reworked(slot, burst, i, tag, later)
+    reworked(slot, delivery, later)
 }
 
 /// What a receiver's answer to a whole frame of `len` bytes means.
 #[inline]
-fn taken(slot: &mut Slot, put: Put, len: u32) -> Outcome {
+fn taken(slot: &mut Slot, put: Put, len: u32, delivery: Delivery<'_>) -> Outcome {
     match put {
         Put::Done => {
-            slot.hold.took(1, len);
-            slot.on.counters.rx_frames.add(1);
-            slot.on.counters.rx_bytes.add(len.into());
-            Outcome::Out(1)
+            slot.loans.took(1, len);
+            received(slot, len)
+        }
+        Put::Lent { token } => {
+            slot.loans.add(Loan { origin: delivery.origin, len, token, since: delivery.now, counts: true });
+            received(slot, len)
         }
         Put::Full => Outcome::Full,
         Put::TooBig => Outcome::Refused(Drop::RxTooSmall),
@@ -86,8 +99,18 @@ fn taken(slot: &mut Slot, put: Put, len: u32) -> Outcome {
     }
 }
 
+/// The receiver took a frame of `len` bytes.
+#[inline]
+fn received(slot: &mut Slot, len: u32) -> Outcome {
+    slot.hold.took(1, len);
+    slot.on.counters.rx_frames.add(1);
+    slot.on.counters.rx_bytes.add(len.into());
+    Outcome::Out(1)
+}
+
 /// Takes back that the receiver took a frame of `len` bytes: it could not be copied.
 pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
+    slot.loans.discount(token);
     slot.on.counters.rx_frames.take_back(1);
     slot.on.counters.rx_bytes.take_back(len.into());
     slot.on.counters.lose(Drop::NotGranted, 1);
@@ -98,7 +121,8 @@ pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
 
 /// The slow way: a private copy of the head is edited, and offloads that the receiver doesn't take are worked off.
 #[cold]
-fn reworked(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit, later: &mut Later) -> Result<Outcome, Breach> {
+fn reworked(slot: &mut Slot, delivery: Delivery<'_>, later: &mut Later) -> Result<Outcome, Breach> {
+    let Delivery { burst, i, tag, .. } = delivery;
     let frame = &burst.frames()[i];
     let (mut head, mut headers, mut offload) = (*burst.head(i), frame.headers, frame.offload);
     if tag.apply(&mut head, &mut headers, &mut offload).is_err() {
@@ -107,12 +131,12 @@ fn reworked(slot: &mut Slot, burst: &Burst, i: usize, tag: TagEdit, later: &mut 
     let body = burst.body(i);
     let accepts = slot.on.pair.accepts();
     if accepts.takes(&offload) {
-        return whole(slot, &head, &headers, &offload, body, later);
+        return whole(slot, &head, &headers, &offload, (body, delivery), later);
     }
     if offload.gso.is_some_and(|gso| !accepts.takes(&Offload { gso: Some(gso), ..offload })) {
-        return segmented(slot, &head, &headers, &offload, body, later);
+        return segmented(slot, &head, &headers, &offload, (body, delivery), later);
     }
-    completed(slot, head, &headers, offload, body, later)
+    completed(slot, head, &headers, offload, (body, delivery), later)
 }
 
 fn whole(
@@ -120,12 +144,13 @@ fn whole(
     head: &Head,
     headers: &Headers,
     offload: &Offload,
-    body: Body<'_>,
+    (body, delivery): (Body<'_>, Delivery<'_>),
     later: &mut Later,
 ) -> Result<Outcome, Breach> {
-    let packet = Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body };
+    let lend = delivery.burst.frames()[delivery.i].lend && slot.lends();
+    let packet = Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body, lend };
     let put = slot.on.pair.put(&packet, later)?;
-    Ok(taken(slot, put, packet.len()))
+    Ok(taken(slot, put, packet.len(), delivery))
 }
 
 /// Completes the checksum that the sender left open.
@@ -134,7 +159,7 @@ fn completed(
     mut head: Head,
     headers: &Headers,
     mut offload: Offload,
-    body: Body<'_>,
+    (body, delivery): (Body<'_>, Delivery<'_>),
     later: &mut Later,
 ) -> Result<Outcome, Breach> {
     if let Some(csum) = offload.csum.take()
@@ -142,7 +167,7 @@ fn completed(
     {
         return Ok(Outcome::Refused(Drop::CannotSegment));
     }
-    whole(slot, &head, headers, &offload, body, later)
+    whole(slot, &head, headers, &offload, (body, delivery), later)
 }
 
 /// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out as far as there is room.
@@ -151,7 +176,7 @@ fn segmented(
     head: &Head,
     headers: &Headers,
     offload: &Offload,
-    body: Body<'_>,
+    (body, delivery): (Body<'_>, Delivery<'_>),
     later: &mut Later,
 ) -> Result<Outcome, Breach> {
     let len = head.len() as u32 + body.len();
@@ -165,11 +190,11 @@ fn segmented(
         let put = put_segment(&mut *slot.on.pair, segment, head, body, partial, later);
         // The frame itself is then dropped; those that were out are copies of it.
         match put.inspect_err(|_| slot.on.counters.copies.add(out.into()))? {
-            (Put::Done, len) => {
-                taken(slot, Put::Done, len);
+            (put @ (Put::Done | Put::Lent { .. }), len) => {
+                taken(slot, put, len, delivery);
                 out += 1;
             }
-            (put, len) if out == 0 => return Ok(taken(slot, put, len)),
+            (put, len) if out == 0 => return Ok(taken(slot, put, len, delivery)),
             (Put::TooBig, _) => slot.on.counters.lose(Drop::RxTooSmall, 1),
             (Put::Refused, _) => slot.on.counters.lose(Drop::RxRefused, 1),
             (Put::Unwanted, _) => slot.on.counters.lose(Drop::Multicast, 1),
@@ -204,7 +229,8 @@ fn put_segment(
     bytes[..headers.len()].copy_from_slice(headers);
     bytes[headers.len()..len].copy_from_slice(in_head);
     let headers_len = u16::from(segment.headers_len);
-    let packet = Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest };
+    // Segments are small, and many: copies are as good.
+    let packet = Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest, lend: false };
     Ok((pair.put(&packet, later)?, packet.len()))
 }
 

@@ -48,6 +48,13 @@ impl Worker {
             };
             until = Some(until.map_or(end, |u: Instant| u.min(end)));
         }
+        for &at in &self.debtors {
+            // What it fetches frees its senders; if it fetches nothing, its time ends.
+            if let Some(due) = self.slots.get(at).and_then(|slot| slot.loans.due(self.now)) {
+                receivers.push(at);
+                until = Some(until.map_or(due, |u: Instant| u.min(due)));
+            }
+        }
         for parcel in self.crossing.held() {
             receivers.extend(self.slots.find(parcel.receiver));
             until = Some(self.now + poll::MAX);

@@ -9,6 +9,7 @@ use switch::PortId;
 use crate::burst::BURST;
 use crate::count::{Counter, QueueCounters};
 use crate::hold::Hold;
+use crate::loan::Loans;
 use crate::parcel::Tickets;
 use crate::port::{Breach, Notified, QueuePair};
 use crate::throttle::{Restraint, Throttle};
@@ -106,6 +107,8 @@ pub struct Slot {
     pub tickets: Tickets,
     /// Its account as a receiver.
     pub hold: Hold,
+    /// Frames that are lent to it.
+    pub loans: Loans,
     /// As a sender: what its next frame waits for.
     pub wait: Option<Wait>,
     /// As a sender: how many frames are fetched at a time.
@@ -132,6 +135,7 @@ impl Slot {
             watch: Watch::Polled { found: now },
             tickets: Tickets::default(),
             hold: Hold::default(),
+            loans: Loans::default(),
             wait: None,
             ration: Ration::default(),
             marked: (0, 0),
@@ -152,6 +156,31 @@ impl Slot {
         let (frames, bytes) = self.marked;
         let count = &self.on.counters;
         (count.rx_frames.get().saturating_sub(frames), count.rx_bytes.get().saturating_sub(bytes))
+    }
+
+    /// Whether it may be lent frames.
+    #[inline]
+    pub fn lends(&self) -> bool {
+        self.leaving.is_none() && self.loans.may()
+    }
+
+    /// How many of the frames that it was lent, oldest first, have come back; and whether it has fetched them. One that is
+    /// broken, leaving, or out of time loses them all.
+    pub fn returned(&mut self, now: Instant) -> (usize, bool) {
+        if !self.is_sound() || self.leaving.is_some() {
+            self.loans.recall();
+        } else if !self.loans.is_recalling() {
+            match self.on.pair.returned() {
+                Ok(0) => {}
+                Ok(fetched) => return (fetched, true),
+                Err(breach) => self.break_off(breach),
+            }
+        }
+        if !self.is_sound() || self.loans.is_recalled(now) {
+            self.loans.recall();
+            return (self.on.pair.recall(), false);
+        }
+        (0, true)
     }
 
     /// Whether the pair may still be called.

@@ -17,6 +17,7 @@ use crate::crossing::Crossing;
 use crate::flowcache::FlowCache;
 use crate::held::Held;
 use crate::lap::{Laps, Step};
+use crate::loan::Origin;
 use crate::parcel::Lane;
 use crate::poll::Window;
 use crate::port::QueuePair;
@@ -43,6 +44,11 @@ pub struct Worker {
     pub(crate) crossing: Crossing,
     pub(crate) dirty: Vec<usize>,
     pub(crate) held: Held,
+    /// Slots that frames are lent to.
+    pub(crate) debtors: Vec<usize>,
+    /// The burst that is being delivered, as loans name it, and how many of its frames are lent.
+    pub(crate) origin: Origin,
+    pub(crate) lent: usize,
     pub(crate) later: Later,
     pub(crate) now: Instant,
     pub(crate) seconds: u32,
@@ -79,6 +85,9 @@ impl Worker {
             crossing: Crossing::new(lanes),
             dirty: Vec::with_capacity(BURST),
             held: Held::default(),
+            debtors: Vec::new(),
+            origin: Origin::Parcel(0),
+            lent: 0,
             later: Later::new(),
             now,
             seconds: shared.seconds(now),
@@ -178,7 +187,7 @@ impl Worker {
 
     /// Gives a leaving pair back, if nothing of it is under way any more.
     pub(crate) fn release(&mut self, at: usize) {
-        let ready = |slot: &Slot| slot.leaving.is_some() && slot.tickets.is_empty();
+        let ready = |slot: &Slot| slot.leaving.is_some() && slot.tickets.is_empty() && slot.loans.is_empty();
         if !self.slots.get(at).is_some_and(ready) {
             return;
         }
@@ -191,6 +200,7 @@ impl Worker {
         }
         self.active.retain(|&other| other != at);
         self.dirty.retain(|&other| other != at);
+        self.debtors.retain(|&other| other != at);
         self.forget_waits(at);
         self.stale = true;
         if let Some(reply) = slot.leaving.take() {
@@ -222,6 +232,7 @@ impl Worker {
             moved |= self.take_back(worker);
             moved |= self.unpack(worker);
         }
+        moved |= self.collect();
         let mut turn = 0;
         while let Some(&at) = self.active.get(turn) {
             let found = self.carry(at);

@@ -12,16 +12,18 @@ use datapath::burst::Burst;
 use datapath::count::{Counter, Drop};
 use datapath::packet::Packet;
 use datapath::port::{Breach, Notified, QueuePair};
-use frame::{Accepts, Head, Headers, Mac};
-use hypervisor::{Channel, DomId, GrantRef, Granted, PAGE};
+use frame::{Accepts, Head, Headers, Mac, Offload};
+use hypervisor::{Channel, DomId, GrantRef, Granted, Lender, PAGE};
 use ring::later::Room;
 use ring::pages::Seen;
 use ring::xen::BackRing;
 use ring::{Chain, Engine, Gather, Later, Memory, Pages, Put, Violation};
 
 use crate::cache::Shelf;
+use crate::fetch::{Plan, Slots};
 use crate::groups::{Groups, View};
 use crate::handshake::Takes;
+use crate::loans::Loans;
 use crate::rate::Rate;
 use crate::slots::{self, Layout, Meta, Piece, Sizes, TxSlot, What};
 
@@ -43,9 +45,14 @@ pub struct Vif {
     pub groups: Groups,
     /// Whether what it receives begins where copies are aligned.
     pub align: bool,
+    /// Who passes grants on to it, if it fetches frames itself.
+    pub lender: Option<Arc<dyn Lender>>,
     /// What it sends stays where it is for the moment.
     pub held: AtomicBool,
 }
+
+/// Fewer bytes are not worth being fetched: passing on a grant costs more than copying them.
+const WORTH: u32 = 256;
 
 /// How long until a vif that is held is looked at again.
 const HELD: Duration = Duration::from_micros(200);
@@ -119,6 +126,8 @@ pub struct Queue {
     rx_pages: Option<Arc<Pages>>,
     /// Look-ups in it, for each direction.
     seen: [Seen; 2],
+    /// Frames that it is to fetch, if it does that.
+    loans: Option<Loans>,
 }
 
 impl Queue {
@@ -132,6 +141,9 @@ impl Queue {
         // Blank checksums are taken for both protocols or not at all: a frame's offload does not say which it is.
         let csum = csum_v4 && csum_v6;
         let accepts = Accepts { csum, tso4: gso_v4 && sg, tso6: gso_v6 && sg, ecn: true, uso4: false, uso6: false };
+        // Without references left, it gets copies as others do.
+        let lend = |lender: &Arc<dyn Lender>| Loans::new(Arc::clone(lender), parts.vif.domain).ok();
+        let loans = parts.vif.lender.as_ref().and_then(lend);
         let mut queue = Queue {
             tx: BackRing::attach(parts.tx_ring, 0)?,
             rx: BackRing::attach(parts.rx_ring, 0)?,
@@ -150,6 +162,7 @@ impl Queue {
             shelf: parts.shelf,
             rx_pages: None,
             seen: [Seen::default(); 2],
+            loans,
         };
         if parts.resumed {
             queue.publish_left_over()?;
@@ -197,6 +210,9 @@ impl Queue {
     fn take(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, room: usize) -> Result<(), Breach> {
         self.metas.clear();
         self.rests = None;
+        if self.vif.takes.extensions.ranges {
+            gather.allow_passing();
+        }
         if self.vif.held.load(Ordering::Relaxed) {
             self.rests = Some(Instant::now() + HELD);
             return Ok(());
@@ -298,6 +314,62 @@ impl Queue {
         }
     }
 
+    /// Whether there are so many slots for a frame; if not, that is noted.
+    #[inline]
+    fn has_slots(&mut self, slots: u32) -> Result<bool, Breach> {
+        if self.rx.ready(slots)? >= slots {
+            return Ok(true);
+        }
+        self.needs = slots;
+        self.gauge.full.add(1);
+        Ok(false)
+    }
+
+    /// What the frame is called that takes the next `slots` slots.
+    fn token(&self, slots: u32) -> u32 {
+        self.rx.position() & 0xffff | slots << 16
+    }
+
+    /// Lends a frame, if it is one that can be lent: its head is copied, and the rest is for the frontend to fetch.
+    fn lend(&mut self, packet: &Packet<'_>, offload: &Offload, later: &mut Later) -> Result<Option<Put>, Breach> {
+        let worth = packet.lend && packet.body.len() >= WORTH;
+        let Some(loans) = self.loans.as_ref().filter(|_| worth) else { return Ok(None) };
+        let Some(pieces) = packet.body.passable(&self.vif.engine) else { return Ok(None) };
+        let Some(plan) = Plan::of(packet.head.len() as u32, pieces) else { return Ok(None) };
+        let Some(layout) = Layout::of(plan.sizes(), offload, || frame::parse(packet.head)) else { return Ok(None) };
+        if layout.pages() > 1 && !self.vif.takes.sg || !loans.has_room(plan.fetched().count()) {
+            return Ok(None);
+        }
+        let slots = Slots::of(&plan, &layout);
+        if !self.has_slots(slots.count())? {
+            return Ok(Some(Put::Full));
+        }
+        let token = self.token(slots.count());
+        if !later.begin(&self.vif.engine, packet.body, (token, packet.len()), 1, packet.head.len()) {
+            return Ok(None);
+        }
+        self.write_lent(&slots, packet.head, later);
+        self.gauge.put.add(1);
+        Ok(Some(Put::Lent { token }))
+    }
+
+    /// Answers the next requests with a frame that is lent, and queues the copy of its head.
+    fn write_lent(&mut self, slots: &Slots<'_>, head: &[u8], later: &mut Later) {
+        let (rx, domain, count) = (&mut self.rx, self.vif.domain, slots.count());
+        let Some(loans) = &mut self.loans else { return };
+        let reference = GrantRef(slots::rx_reference(rx.request(0)));
+        let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
+        let page = pages.and_then(|pages| pages.find(reference, true, seen));
+        let at = Granted { domain, reference, offset: 0 };
+        later.bytes(head, Room { at, len: head.len().min(PAGE) as u16, page });
+        for n in 0..count {
+            rx.note(n, slots.response(n, rx.request(n), |from| loans.lend(from)));
+        }
+        rx.take(count);
+        rx.give(count);
+        loans.close(rx.position());
+    }
+
     /// Queues the copies of a frame to the pages that the next requests name, and answers those.
     fn fill(&mut self, layout: &Layout, packet: &Packet<'_>, later: &mut Later) {
         let (rx, domain) = (&mut self.rx, self.vif.domain);
@@ -388,6 +460,9 @@ impl QueuePair for Queue {
         let len = packet.len();
         let mut offload = *packet.offload;
         offload.valid &= self.accepts.csum;
+        if let Some(put) = self.lend(packet, &offload, later)? {
+            return Ok(put);
+        }
         let pieces = || packet.body.granted_lens();
         let sizes = Sizes::of(packet.head.len() as u32, len, pieces);
         let Some(mut layout) = Layout::of(sizes, &offload, || frame::parse(packet.head)) else {
@@ -400,12 +475,10 @@ impl QueuePair for Queue {
             return Ok(Put::TooBig);
         }
         let slots = layout.slots();
-        if self.rx.ready(slots)? < slots {
-            self.needs = slots;
-            self.gauge.full.add(1);
+        if !self.has_slots(slots)? {
             return Ok(Put::Full);
         }
-        let token = self.rx.position() & 0xffff | slots << 16;
+        let token = self.token(slots);
         let pieces = packet.body.fragments() + layout.pages() as usize + 1;
         let begun = later.begin(&self.vif.engine, packet.body, (token, len), pieces, packet.head.len());
         if !begun {
@@ -423,6 +496,15 @@ impl QueuePair for Queue {
         if let Some(response) = self.rx.response_mut(number) {
             slots::spoil(response);
         }
+    }
+
+    fn returned(&mut self) -> Result<usize, Breach> {
+        let Some(loans) = &mut self.loans else { return Ok(0) };
+        Ok(loans.returned(self.rx.posted()?))
+    }
+
+    fn recall(&mut self) -> usize {
+        self.loans.as_mut().map_or(0, Loans::recall)
     }
 
     fn has_room(&mut self) -> Result<bool, Breach> {
@@ -475,7 +557,10 @@ impl QueuePair for Queue {
             channel.take();
         }
         let there = self.tx.arm()? > 0;
-        Ok(rx && self.rx.arm_for(self.needs)? >= self.needs || there)
+        // So that frames come back, if any are lent: half of them at a time.
+        let back = self.loans.as_ref().and_then(Loans::half).map(|half| half.wrapping_sub(self.rx.upcoming()));
+        let needs = back.map_or(self.needs, |back| back.min(self.needs)).max(1);
+        Ok(rx && self.rx.arm_for(needs)? >= needs || there)
     }
 
     /// The ring's event is left where it is, in the past; and the channel's signal is not taken, so no other comes.

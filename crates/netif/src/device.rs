@@ -13,7 +13,7 @@ use datapath::fabric::{Fabric, FabricError, PortSpec};
 use datapath::port::Breach;
 use datapath::topology::QueueId;
 use hypervisor::store::Changes;
-use hypervisor::{DomId, EventError, GrantError, GrantRef, Hypervisor, RemotePort, Store, StoreError, Watch};
+use hypervisor::{DomId, EventError, GrantError, GrantRef, Hypervisor, Lender, RemotePort, Store, StoreError, Watch};
 use ring::copies::{Copies, OwnPages, Status};
 use ring::{Engine, Memory, Violation};
 use switch::PortId;
@@ -71,6 +71,8 @@ pub struct Host {
     pub fabric: Arc<Fabric>,
     /// Who copies for them.
     pub engine: Arc<dyn Engine>,
+    /// Who passes grants on to those that copy for themselves, where that is possible.
+    pub lender: Option<Arc<dyn Lender>>,
     /// What waits to be looked at.
     pub changes: Changes<Token>,
     /// Queues that a vif may have.
@@ -88,7 +90,7 @@ pub struct Host {
 impl Host {
     /// What it can do beyond netif.h.
     fn extensions(&self) -> Extensions {
-        Extensions { ranges: true, guest_copy: false }
+        Extensions { ranges: true, guest_copy: self.lender.is_some() }
     }
 
     /// Removes a port, but not what was counted on it.
@@ -464,6 +466,7 @@ impl Device {
             rate: settings.rate(),
             groups: Groups::default(),
             align: self.host.switches.align,
+            lender: self.host.lender.clone().filter(|_| request.takes.extensions.guest_copy),
             held: AtomicBool::new(true),
         });
         vif.groups.set_only(wants_groups(nodes, &self.front)? && !resumed);

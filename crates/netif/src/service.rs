@@ -68,10 +68,11 @@ impl Service {
         let root = format!("/local/domain/{}/backend/vif", hypervisor.domain);
         let watch = changes.watch(&*hypervisor.store, &root, Token::All)?;
         let engine = Arc::new(Copier(Arc::clone(&hypervisor.grants)));
+        let lender = hypervisor.grants.lender();
         let ServiceConfig { queues, stall, switches } = config;
-        let (gone, budget) = (Mutex::default(), Arc::default());
-        let queues = queues.max(1);
-        let host = Arc::new(Host { hypervisor, fabric, engine, changes, queues, stall, switches, budget, gone });
+        let (queues, gone, budget) = (queues.max(1), Mutex::default(), Arc::default());
+        let host =
+            Arc::new(Host { hypervisor, fabric, engine, lender, changes, queues, stall, switches, budget, gone });
         let board: Arc<Mutex<Vec<VifStatus>>> = Arc::default();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
         let keeper = Keeper {

@@ -44,6 +44,8 @@ pub(crate) mod extra {
     pub const MCAST_ADD: u8 = 2;
     pub const MCAST_DEL: u8 = 3;
     pub const HASH: u8 = 4;
+    /// Not in netif.h, where the last type is 5: see [`fetch`](crate::fetch).
+    pub const FETCH: u8 = 6;
     /// More extra info follows.
     pub const MORE: u8 = 1;
 }
@@ -348,6 +350,16 @@ impl Sizes {
     #[inline]
     pub fn page(&self, page: usize) -> Option<u32> {
         self.bytes[..usize::from(self.count)].get(page).map(|bytes| u32::from(*bytes))
+    }
+
+    /// Those, if a frame may have so many.
+    pub(crate) fn given(all: impl Iterator<Item = u16>) -> Option<Self> {
+        let (mut bytes, mut count) = (one(0), 0);
+        for size in all {
+            *bytes.get_mut(count)? = size;
+            count += 1;
+        }
+        Some(Sizes { bytes, count: count as u8 })
     }
 
     /// Each piece in one page.

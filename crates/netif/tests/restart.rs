@@ -78,6 +78,7 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
         rate: None,
         groups: Groups::default(),
         align: false,
+        lender: None,
         held: false.into(),
     });
     Queue::new(Parts {

@@ -53,6 +53,11 @@ pub struct RingConfig {
 pub enum Put {
     /// It is in the peer's buffers, and becomes visible with the next [`publish`](DeviceRing::publish).
     Done,
+    /// As before, but most of it is still with its sender, where the peer is to fetch it.
+    Lent {
+        /// What the peer's ring calls it.
+        token: u32,
+    },
     /// There are not enough buffers; none was taken.
     Full,
     /// It does not fit: without mergeable buffers, into the next buffer; with them, into as many as one frame may

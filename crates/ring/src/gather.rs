@@ -95,6 +95,8 @@ pub struct Gather {
     engine: Option<Arc<dyn Engine>>,
     /// Those of their pages that are mapped.
     pages: Vec<Arc<Pages>>,
+    /// Nothing but their bytes is granted, so their grants may be passed on.
+    passable: bool,
 }
 
 // SAFETY: the spans point into memory that the pins keep mapped for the whole process, and that is only reached
@@ -136,6 +138,7 @@ impl Gather {
             granted: Vec::new(),
             engine: None,
             pages: Vec::new(),
+            passable: false,
         }
     }
 
@@ -144,6 +147,7 @@ impl Gather {
     pub fn clear(&mut self) {
         self.spans.clear();
         self.pins.clear();
+        self.passable = false;
         if self.engine.take().is_some() {
             self.granted.clear();
             self.pages.clear();
@@ -258,6 +262,11 @@ impl Gather {
         Some(Chain { first: first as u32, count: (self.granted.len() - first) as u32, len })
     }
 
+    /// Of what is granted here, nothing but the pieces is granted: their grants may be passed on.
+    pub fn allow_passing(&mut self) {
+        self.passable = true;
+    }
+
     /// Appends a chain of another gather, without copying its bytes: for the way from one worker to another. `None`
     /// when there is no room.
     pub fn append_from(&mut self, other: &Gather, chain: Chain) -> Option<Chain> {
@@ -265,7 +274,9 @@ impl Gather {
             let first = chain.first as usize;
             let pieces = other.granted.get(first..first + chain.count as usize).unwrap_or_default();
             other.pages.iter().for_each(|pages| self.keep(pages));
-            return self.push_pieces(engine, pieces.iter().copied());
+            let chain = self.push_pieces(engine, pieces.iter().copied());
+            self.passable = other.passable;
+            return chain;
         }
         let spans = other.spans_of(chain);
         if self.spans.len() + spans.len() > self.max_spans {
@@ -439,6 +450,12 @@ impl<'a> Body<'a> {
                 Piece { at, len: len as u16, page: piece.page }
             })
             .filter(|piece| piece.len > 0)
+    }
+
+    /// The pieces that it lies in, if their grants may be passed on by `engine`.
+    pub fn passable(&self, engine: &Arc<dyn Engine>) -> Option<impl Iterator<Item = (Granted, u16)> + use<'a>> {
+        let own = self.gather.filter(|gather| gather.passable)?.engine.as_ref()?;
+        (self.is_granted() && same(own, engine)).then(|| self.granted().map(|piece| (piece.at, piece.len)))
     }
 
     /// How long the pieces are that it lies in, if they are granted.

@@ -164,6 +164,21 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.done = self.done.wrapping_add(n.min(self.taken()));
     }
 
+    /// Reads the front's index: the number behind the last request that is there.
+    ///
+    /// # Errors
+    /// [`Violation::RequestJump`].
+    pub fn posted(&mut self) -> Result<u32, Violation> {
+        self.look()?;
+        Ok(self.seen)
+    }
+
+    /// Number of the next request to take.
+    #[inline]
+    pub fn upcoming(&self) -> u32 {
+        self.next
+    }
+
     /// Number of the next request to respond to; numbers run through all 32 bits.
     #[inline]
     pub fn position(&self) -> u32 {

@@ -190,7 +190,7 @@ impl Frontend {
             false => (None, Arc::clone(&tx)),
         };
         let tx = Sender::new(&self.domain, self.backend, area, tx, manner.extensions.ranges)?;
-        let rx = Receiver::new(&self.domain, self.backend, area, rx)?;
+        let rx = Receiver::new(&self.domain, self.backend, area, rx, manner.extensions.guest_copy)?;
         Ok(Queue { tx, rx, ports: (tx_port, rx_port) })
     }
 

@@ -74,9 +74,10 @@ impl Kept {
     }
 }
 
-/// All pages of a queue.
+/// All pages of a queue that are granted as long as it lives.
 fn entries(queue: &Queue) -> impl Iterator<Item = Entry> {
     let entry = |flags| move |reference: &GrantRef| Entry { reference: *reference, flags, status: 0 };
-    let (rx, tx) = (queue.rx.pages().references(), queue.tx.pages().references());
+    let rx = queue.rx.pages().references();
+    let tx = if queue.tx.grants_ranges() { &[] } else { queue.tx.pages().references() };
     rx.iter().map(entry(0)).chain(tx.iter().map(entry(READ_ONLY)))
 }

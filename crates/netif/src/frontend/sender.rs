@@ -158,6 +158,11 @@ impl Sender {
         Ok(true)
     }
 
+    /// Whether it grants the bytes of frames, as long as they are under way, and not its pages.
+    pub fn grants_ranges(&self) -> bool {
+        self.ranges.is_some()
+    }
+
     /// Grants the first `len` bytes of a page, if it is not granted anyway.
     fn open(&self, page: u32, len: usize) -> Result<(), FrontError> {
         let Some(Ranges { domain, to }) = &self.ranges else { return Ok(()) };

@@ -1,0 +1,110 @@
+//! Frames that lie with their sender until the frontend has fetched them: what is passed on to it, and since which slots.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use hypervisor::{DomId, GrantRef, Granted, Lender};
+use ring::xen::BackRing;
+
+/// References that a queue passes grants on under: as many as a ring can name at a time, since each takes two slots.
+const REFERENCES: usize = BackRing::<2>::SIZE as usize / 2;
+
+/// A frame that is lent.
+#[derive(Clone, Copy, Debug)]
+struct Loan {
+    /// The number behind its last slot.
+    end: u32,
+    references: usize,
+}
+
+/// What one queue has lent.
+#[derive(Debug)]
+pub struct Loans {
+    lender: Arc<dyn Lender>,
+    to: DomId,
+    free: Vec<GrantRef>,
+    /// Oldest first.
+    open: VecDeque<Loan>,
+    /// Theirs, in the same order; behind them those of the frame that is being lent.
+    used: VecDeque<GrantRef>,
+    /// How many of the latter.
+    begun: usize,
+}
+
+impl Loans {
+    /// For a queue of domain `to`.
+    ///
+    /// # Errors
+    /// When no references are left.
+    pub fn new(lender: Arc<dyn Lender>, to: DomId) -> io::Result<Loans> {
+        let (open, used) = (VecDeque::with_capacity(REFERENCES), VecDeque::with_capacity(REFERENCES));
+        let mut loans = Loans { lender, to, free: Vec::with_capacity(REFERENCES), open, used, begun: 0 };
+        for _ in 0..REFERENCES {
+            loans.free.push(loans.lender.reserve()?);
+        }
+        Ok(loans)
+    }
+
+    /// Whether so many more pieces can be lent.
+    pub fn has_room(&self, pieces: usize) -> bool {
+        self.free.len() >= pieces
+    }
+
+    /// Lends a piece; the reference for it. There must be room.
+    pub fn lend(&mut self, from: Granted) -> GrantRef {
+        let Some(reference) = self.free.pop() else { return GrantRef(0) };
+        self.lender.lend(reference, self.to, from.domain, from.reference);
+        self.used.push_back(reference);
+        self.begun += 1;
+        reference
+    }
+
+    /// The pieces that were lent last are a frame, whose slots end before number `end`.
+    pub fn close(&mut self, end: u32) {
+        self.open.push_back(Loan { end, references: std::mem::take(&mut self.begun) });
+    }
+
+    /// How many frames, oldest first, are back now that requests up to number `posted` are there.
+    pub fn returned(&mut self, posted: u32) -> usize {
+        // A request lies in a slot again when it is a whole ring further on.
+        let size = BackRing::<2>::SIZE;
+        self.settle(|loan| posted.wrapping_sub(loan.end.wrapping_add(size)).cast_signed() >= 0)
+    }
+
+    /// Recalls everything; how many frames, oldest first, nobody fetches any more.
+    pub fn recall(&mut self) -> usize {
+        for reference in &self.used {
+            self.lender.recall(*reference);
+        }
+        self.settle(|_| true)
+    }
+
+    fn settle(&mut self, is_over: impl Fn(&Loan) -> bool) -> usize {
+        let mut count = 0;
+        while let Some(loan) = self.open.front().copied().filter(&is_over) {
+            // Somebody may still be fetching it, whatever was said.
+            if !self.used.iter().take(loan.references).all(|reference| self.lender.recall(*reference)) {
+                break;
+            }
+            self.free.extend(self.used.drain(..loan.references));
+            self.open.pop_front();
+            count += 1;
+        }
+        count
+    }
+
+    /// The number of the request with which about half of what is lent is back; `None`: nothing is lent.
+    pub fn half(&self) -> Option<u32> {
+        let loan = self.open.get(self.open.len() / 2)?;
+        Some(loan.end.wrapping_add(BackRing::<2>::SIZE))
+    }
+}
+
+impl Drop for Loans {
+    fn drop(&mut self) {
+        for reference in self.free.iter().chain(&self.used) {
+            self.lender.release(*reference);
+        }
+    }
+}
