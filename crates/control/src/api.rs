@@ -156,6 +156,9 @@ pub struct PortReport {
     pub cache: Option<CacheReport>,
     /// What was negotiated with the peer, by name.
     pub features: Vec<String>,
+    /// What the guest has had copied for itself, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_copies: Option<OwnCopies>,
     /// Queue pairs that the port has at most.
     pub queue_pairs: u16,
     /// Sum over all queues.
@@ -175,6 +178,17 @@ pub struct CacheReport {
     pub hits: u64,
     /// Those that were not.
     pub misses: u64,
+}
+
+/// What a guest has had its hypervisor copy for it. The time is the guest's, and no worker's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OwnCopies {
+    /// Calls of the hypervisor.
+    pub calls: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Processor time that it took, in microseconds.
+    pub cpu_us: u64,
 }
 
 /// Counters of one queue pair. *Tx* is what the guest transmits, *Rx* what it receives.

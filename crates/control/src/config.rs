@@ -1,6 +1,7 @@
 //! What the operator wrote: the configuration file, and descriptions of single ports.
 
 mod document;
+pub mod extensions;
 mod port;
 mod switches;
 

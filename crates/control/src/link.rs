@@ -11,8 +11,9 @@ use datapath::fabric::Fabric;
 use hostlink::tap::{Tap, TapConfig, TapError};
 use hypervisor::DomId;
 use hypervisor::embedded::server::{Server, ServerConfig, ServerError};
-use hypervisor::embedded::{Design, Machine};
+use hypervisor::embedded::{Design, Machine, Spent, Version};
 use hypervisor::xen::OpenError;
+use netif::extensions::Extensions;
 use netif::service::{Service, ServiceConfig, ServiceError};
 use netif::settings::SCRIPT;
 use netif::status::VifStatus;
@@ -21,7 +22,7 @@ use vhost_user::device::{self, Device, DeviceConfig, StartError};
 use vhost_user::status::State;
 
 use crate::api::PortState;
-use crate::config::{Mode, PortKind, PortSpec};
+use crate::config::{Mode, PortKind, PortSpec, extensions};
 use crate::profile::{PATIENCE, Subject};
 
 /// Why a port cannot be had.
@@ -78,6 +79,8 @@ pub struct Vif {
     pub kind: &'static str,
     /// The process behind it, if that is known.
     pub peer: Option<i32>,
+    /// What it has had the hypervisor do, if that is one of ours.
+    pub spent: Option<Spent>,
     /// How it is doing.
     pub status: VifStatus,
 }
@@ -132,7 +135,9 @@ impl Link {
                 let config = ServiceConfig { queues, stall: STALL, switches: spec.switches };
                 Ok(Link::Xen(Service::start(fabric, hypervisor::xen::open()?, config)?))
             }
-            PortKind::Embedded { socket, design } => embedded(fabric, spec, socket, *design, queues),
+            PortKind::Embedded { socket, design, extensions } => {
+                embedded(fabric, spec, socket, (*design, *extensions), queues)
+            }
         }
     }
 
@@ -150,7 +155,13 @@ impl Link {
         match self {
             Link::VhostUser(_) | Link::Tap(_) => Vec::new(),
             Link::Xen(service) => {
-                let vif = |status: VifStatus| Vif { name: status.key.to_string(), kind: "xen", peer: None, status };
+                let vif = |status: VifStatus| Vif {
+                    name: status.key.to_string(),
+                    kind: "xen",
+                    peer: None,
+                    spent: None,
+                    status,
+                };
                 service.vifs().into_iter().map(vif).collect()
             }
             Link::Embedded(server, service) => {
@@ -160,7 +171,8 @@ impl Link {
                     let tenant = tenants.get(&status.key.domain);
                     let own = tenant.map_or_else(|| status.key.to_string(), |tenant| tenant.name.clone());
                     let peer = tenant.map(|tenant| tenant.process);
-                    Vif { name: format!("{name}/{own}"), kind: "embedded", peer, status }
+                    let spent = tenant.map(|tenant| tenant.spent);
+                    Vif { name: format!("{name}/{own}"), kind: "embedded", peer, spent, status }
                 };
                 service.vifs().into_iter().map(vif).collect()
             }
@@ -253,7 +265,7 @@ fn embedded(
     fabric: Arc<Fabric>,
     spec: &PortSpec,
     socket: &Path,
-    design: Design,
+    (design, extensions): (Design, Extensions),
     queues: u16,
 ) -> Result<Link, LinkError> {
     make_room(socket)?;
@@ -271,7 +283,9 @@ fn embedded(
         }
     }
     keys.extend(spec.mtu.map(|mtu| ("ringmain/mtu".to_owned(), mtu.to_string())));
-    let server = Server::start(machine, ServerConfig { socket: socket.to_owned(), keys })?;
+    keys.extend(extensions::words(extensions).map(|(key, value)| (format!("ringmain/{key}"), value.to_owned())));
+    let version = if extensions.ranges { Version::V2 } else { Version::V1 };
+    let server = Server::start(machine, ServerConfig { socket: socket.to_owned(), keys, version })?;
     Ok(Link::Embedded(server, service))
 }
 

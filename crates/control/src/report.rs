@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use datapath::count::{Drop, QueueCounters};
 use datapath::fabric::Fabric;
+use hypervisor::embedded::Spent;
 use netif::settings::SCRIPT;
 use netif::status::{Cached, Condition};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
 
-use crate::api::{CacheReport, Counts, MacRow, PortReport, PortState, QueueReport, Stats, WorkerReport};
+use crate::api::{CacheReport, Counts, MacRow, OwnCopies, PortReport, PortState, QueueReport, Stats, WorkerReport};
 use crate::config::{PortKind, PortSpec, switch_keys};
 use crate::link::{Link, Vif};
 
@@ -72,6 +73,7 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
         switches: switches(spec),
         cache: None,
         features: condition.features.into_iter().map(str::to_owned).collect(),
+        own_copies: None,
         queue_pairs: spec.queue_pairs(workers),
         total,
         queues,
@@ -106,7 +108,7 @@ fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
 
 /// Everything about a vif, which is a port by itself and served as the port `host` says. It may have as many queue pairs
 /// as that, or fewer.
-pub fn vif(fabric: &Fabric, Vif { name, kind, peer, status: vif }: &Vif, host: &PortReport) -> PortReport {
+pub fn vif(fabric: &Fabric, Vif { name, kind, peer, spent, status: vif }: &Vif, host: &PortReport) -> PortReport {
     let queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
     let mut total = Counts::default();
     for queue in &queues {
@@ -140,10 +142,15 @@ pub fn vif(fabric: &Fabric, Vif { name, kind, peer, status: vif }: &Vif, host: &
         switches: host.switches.clone(),
         cache: vif.cache.map(cache),
         features: vif.takes.names().into_iter().map(str::to_owned).collect(),
+        own_copies: spent.filter(|spent| spent.calls > 0).map(own_copies),
         queue_pairs,
         total,
         queues,
     }
+}
+
+fn own_copies(spent: Spent) -> OwnCopies {
+    OwnCopies { calls: spent.calls, bytes: spent.bytes, cpu_us: spent.time.as_micros() as u64 }
 }
 
 fn queues(fabric: &Fabric, id: PortId) -> Vec<QueueReport> {
@@ -219,7 +226,7 @@ mod tests {
     fn a_vif_is_a_port_like_others() {
         let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
         let status = VifStatus::new(Key { domain: DomId(5), handle: 1 });
-        let mut one = Vif { name: status.key.to_string(), kind: "xen", peer: None, status };
+        let mut one = Vif { name: status.key.to_string(), kind: "xen", peer: None, spent: None, status };
         let host =
             PortReport { queue_pairs: 4, switches: [("align".into(), "on".into())].into(), ..PortReport::default() };
         let report = vif(&fabric, &one, &host);

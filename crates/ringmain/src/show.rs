@@ -52,6 +52,10 @@ pub fn port(port: &PortReport) -> String {
     if let Some(cache) = &port.cache {
         lines.push(("kept mapped", kept(cache)));
     }
+    if let Some(own) = &port.own_copies {
+        let (bytes, calls, seconds) = (own.bytes, own.calls, own.cpu_us as f64 / 1e6);
+        lines.push(("own copies", format!("{bytes} bytes in {calls} calls, {seconds:.1} s of CPU time")));
+    }
     let mut text: String = lines.into_iter().map(|(what, value)| format!("{what:<12} {value}\n")).collect();
     text.push_str(&switches(port));
     if !port.queues.is_empty() {
@@ -253,6 +257,7 @@ pub mod tests {
             switches: [("interrupt-frames".into(), "64".into())].into(),
             cache: Some(CacheReport { pages: 768, most: 1024, hits: 995, misses: 5 }),
             features: vec!["csum".into(), "mq".into()],
+            own_copies: None,
             queue_pairs: 4,
             total: counts,
             queues,

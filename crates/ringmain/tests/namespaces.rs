@@ -271,6 +271,26 @@ fn streams_between_guests_with_one_two_and_four_queues() {
     }
 }
 
+/// Receivers fetch what they get, out of what exactly is granted of it.
+#[test]
+#[ignore = "needs namespaces"]
+fn streams_between_guests_that_copy_for_themselves() {
+    let site = Site::with("copy = \"guest\"\ngrants = \"range\"");
+    for queues in [1, 2, 4] {
+        let mut server = site.guest("server", "10.9.0.1", queues, "serve 10.9.0.1");
+        ready(&mut server);
+        wait(|| site.connected("server"));
+        let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
+        assert!(shown.contains("range-grants") && shown.contains("guest-copy"), "{shown}");
+        succeeds(site.guest("client", "10.9.0.2", queues, "send 10.9.0.1 8 64"));
+        let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
+        let copied = shown.lines().find_map(|line| line.strip_prefix("own copies")?.split_whitespace().next());
+        assert!(copied.is_some_and(|bytes| bytes.parse::<u64>().unwrap() > 8 * 32 * BLOCK as u64), "{shown}");
+        drop(server);
+        wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
+    }
+}
+
 /// The number before `word` in what `port show` says of pages that are kept.
 fn kept(shown: &str, word: &str) -> u64 {
     let line = shown.lines().find_map(|line| line.strip_prefix("kept mapped")).unwrap_or_else(|| panic!("{shown}"));
@@ -301,7 +321,7 @@ fn streams_between_guests_whose_pages_are_kept() {
 #[test]
 #[ignore = "needs namespaces"]
 fn a_guest_that_is_killed_under_traffic() {
-    for keys in ["", "cache = 4096"] {
+    for keys in ["", "cache = 4096", "copy = \"guest\""] {
         killed_under_traffic(&Site::with(keys));
     }
 }

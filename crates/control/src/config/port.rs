@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use frame::Mac;
 use hypervisor::embedded::{Design, Named};
+use netif::extensions::Extensions;
 use netif::switches::Switches;
 use serde_json::{Map, Value as Json, json};
 use switch::{PortRule, Vlan};
 
 use super::document::{ConfigError, Fields, Value};
-use super::{socket_path, switches};
+use super::{extensions, socket_path, switches};
 
 /// Most queue pairs that a port may have.
 pub const MAX_QUEUES: u16 = 16;
@@ -73,6 +74,8 @@ pub enum PortKind {
         socket: PathBuf,
         /// What the hypervisor is like inside.
         design: Design,
+        /// What its guests do beyond Xen's protocol.
+        extensions: Extensions,
     },
 }
 
@@ -268,7 +271,7 @@ fn embedded(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) ->
         flush: named(fields, "flush")?,
         copying: named(fields, "copying")?,
     };
-    Ok(PortKind::Embedded { socket, design })
+    Ok(PortKind::Embedded { socket, design, extensions: extensions::read(fields)? })
 }
 
 /// Reads which of several there is to be; without a word about it, the usual one.

@@ -8,6 +8,7 @@ use netif::switches::Switches;
 use serde_json::{Value as Json, json};
 
 use super::document::{ConfigError, Fields};
+use super::extensions;
 use super::port::PortKind;
 
 /// Frames that an interrupt can wait for.
@@ -87,9 +88,10 @@ pub fn keys(kind: &PortKind, switches: &Switches) -> Vec<(&'static str, Option<J
         PortKind::Tap { .. } => Vec::new(),
         PortKind::VhostUser { .. } => interrupts.to_vec(),
         PortKind::Xen => interrupts.into_iter().chain(vifs).collect(),
-        PortKind::Embedded { design, .. } => {
-            let design = names(design).map(|(key, name)| (key, Some(json!(name))));
-            interrupts.into_iter().chain(vifs).chain(design).collect()
+        PortKind::Embedded { design, extensions, .. } => {
+            let names = names(design).into_iter().chain(extensions::words(*extensions));
+            let names = names.map(|(key, name)| (key, Some(json!(name))));
+            interrupts.into_iter().chain(vifs).chain(names).collect()
         }
     }
 }

@@ -389,20 +389,35 @@ fn the_vifs_of_a_domain_can_be_added_to_a_daemon() {
 #[test]
 fn processes_as_guests_have_one_port_for_all() {
     use hypervisor::embedded::{Copying, Design, Locking};
+    use netif::extensions::Extensions;
     let parse = |more: &str| {
         let text = format!("[[port]]\nname = \"guests\"\nkind = \"embedded\"\n{more}");
         Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
     };
     let socket = "socket = \"/run/guests.sock\"\n";
     let port = parse(&format!("{socket}vlan = 5\nqueues = 4")).unwrap();
-    let kind = |design| PortKind::Embedded { socket: "/run/guests.sock".into(), design };
+    let with = |design, extensions| PortKind::Embedded { socket: "/run/guests.sock".into(), design, extensions };
+    let kind = |design| with(design, Extensions::default());
     assert_eq!((&port.kind, port.queues), (&kind(Design::default()), Some(4)));
     let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c")).unwrap();
     assert_eq!(again, port);
     let old = parse(&format!("{socket}locking = \"table\"\ncopying = \"release\"")).unwrap();
     let design = Design { locking: Locking::Table, copying: Copying::Release, ..Design::default() };
     assert_eq!(old.kind, kind(design));
+    for (more, ranges, guest_copy) in [
+        ("copy = \"backend\"\ngrants = \"page\"", false, false),
+        ("grants = \"range\"", true, false),
+        ("copy = \"guest\"", true, true),
+    ] {
+        let port = parse(&format!("{socket}{more}")).unwrap();
+        assert_eq!(port.kind, with(Design::default(), Extensions { ranges, guest_copy }));
+        let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c"));
+        assert_eq!(again.unwrap(), port);
+    }
     let wrong = |more: &str| parse(more).unwrap_err().to_string();
+    assert!(wrong(&format!("{socket}copy = \"nobody\"")).contains("give \"backend\" or \"guest\""));
+    assert!(wrong(&format!("{socket}grants = \"some\"")).contains("give \"page\" or \"range\""));
+    assert!(wrong(&format!("{socket}copy = \"guest\"\ngrants = \"page\"")).contains("would reach whole pages"));
     assert!(wrong("").contains("port[0].socket: missing"));
     assert!(wrong(&format!("{socket}mac = \"02:00:00:00:00:01\"")).contains("each guest has its own"));
     assert!(wrong(&format!("{socket}flush = \"never\"")).contains("give \"always\" or \"batch\" or \"touched\""));
