@@ -154,6 +154,9 @@ pub struct PortReport {
     /// Its peer's pages that stay mapped, if any may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheReport>,
+    /// The device whose receive queues guests can have; of a guest that asked for one, which it has, or why it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_queue: Option<String>,
     /// What was negotiated with the peer, by name.
     pub features: Vec<String>,
     /// What the guest has had copied for itself, if anything.
@@ -199,6 +202,9 @@ pub struct QueueReport {
     /// The worker that has it, unless the peer has it switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<usize>,
+    /// A device fills its Rx ring: it is no pair, and none of those that the port has at most.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub device: bool,
     /// Its counters.
     #[serde(flatten)]
     pub counts: Counts,
@@ -249,6 +255,10 @@ counts! {
     rx_suppressed,
     /// Times that Rx entries were published, and the interrupt for them had to wait until it was worth it.
     rx_held,
+    /// Frames that a device wrote into the guest's buffers by itself; they are not among those delivered.
+    direct_frames,
+    /// Bytes of those frames.
+    direct_bytes,
     /// Frames that flooding and segmentation added to those fetched.
     copies,
     /// Frames held back for a moment because a receiver was full.

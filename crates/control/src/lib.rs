@@ -12,3 +12,4 @@ mod link;
 mod profile;
 mod report;
 pub mod server;
+mod uplink;

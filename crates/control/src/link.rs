@@ -9,6 +9,7 @@ use std::time::Duration;
 use datapath::count::QueueCounters;
 use datapath::fabric::Fabric;
 use hostlink::tap::{Tap, TapConfig, TapError};
+use hostlink::xdp::{Uplink, XdpError};
 use hypervisor::DomId;
 use hypervisor::embedded::server::{Server, ServerConfig, ServerError};
 use hypervisor::embedded::{Design, Machine, Spent, Version};
@@ -18,12 +19,13 @@ use netif::service::{Service, ServiceConfig, ServiceError};
 use netif::settings::SCRIPT;
 use netif::status::VifStatus;
 use switch::{PortId, Vlan};
-use vhost_user::device::{self, Device, DeviceConfig, StartError};
+use vhost_user::device::{self, DeviceConfig, StartError};
 use vhost_user::status::State;
 
 use crate::api::PortState;
 use crate::config::{Mode, PortKind, PortSpec, extensions};
 use crate::profile::{PATIENCE, Subject};
+use crate::uplink::Device;
 
 /// Why a port cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +53,9 @@ pub enum LinkError {
     /// Guests can't come.
     #[error(transparent)]
     Guests(#[from] ServerError),
+    /// A device gives no queues.
+    #[error(transparent)]
+    Uplink(#[from] XdpError),
     /// There are no addresses left to map their pages at.
     #[error("mapping guests' pages: {0}")]
     Pages(io::Error),
@@ -62,7 +67,7 @@ const STALL: Duration = Duration::from_secs(10);
 /// A port in service. Dropping it takes it out of the fabric, and its socket away.
 pub enum Link {
     /// A guest.
-    VhostUser(Device),
+    VhostUser(device::Device),
     /// The host.
     Tap(Tap),
     /// All vifs of this domain.
@@ -125,7 +130,7 @@ impl Link {
                 let (name, socket) = (spec.name.clone(), socket.clone());
                 let (rule, throttle) = (spec.rule(), spec.switches.throttle);
                 let config = DeviceConfig { name, socket, mode, queues, mtu: spec.mtu, rule, throttle };
-                Ok(Link::VhostUser(Device::start(fabric, config)?))
+                Ok(Link::VhostUser(device::Device::start(fabric, config)?))
             }
             PortKind::Tap { device } => {
                 let config = TapConfig { device: device.clone(), queues, rule: spec.rule(), mtu: spec.mtu };
@@ -135,8 +140,9 @@ impl Link {
                 let config = ServiceConfig { queues, stall: STALL, switches: spec.switches };
                 Ok(Link::Xen(Service::start(fabric, hypervisor::xen::open()?, config)?))
             }
-            PortKind::Embedded { socket, design, extensions } => {
-                embedded(fabric, spec, socket, (*design, *extensions), queues)
+            PortKind::Embedded { socket, design, extensions, device_queue } => {
+                let uplink = device_queue.as_deref().map(uplink).transpose()?;
+                embedded(fabric, spec, socket, (*design, *extensions), (queues, uplink))
             }
         }
     }
@@ -260,19 +266,24 @@ impl Link {
     }
 }
 
+/// A device whose receive queues guests can have.
+fn uplink(device: &str) -> Result<Arc<dyn netif::direct::Uplink>, XdpError> {
+    Ok(Arc::new(Device(Uplink::open(device)?)))
+}
+
 /// Serves processes as guests of a host of their own.
 fn embedded(
     fabric: Arc<Fabric>,
     spec: &PortSpec,
     socket: &Path,
     (design, extensions): (Design, Extensions),
-    queues: u16,
+    (queues, uplink): (u16, Option<Arc<dyn netif::direct::Uplink>>),
 ) -> Result<Link, LinkError> {
     make_room(socket)?;
     let machine = Machine::new(design);
     let hypervisor = machine.hypervisor(DomId(0)).map_err(LinkError::Pages)?;
     let config = ServiceConfig { queues, stall: STALL, switches: spec.switches };
-    let service = Service::start(fabric, hypervisor, config)?;
+    let service = Service::start_with(fabric, hypervisor, config, uplink)?;
     let mut keys = vec![("script".to_owned(), SCRIPT.to_owned())];
     match &spec.vlan {
         Vlan::None => {}

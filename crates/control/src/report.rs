@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use datapath::count::{Drop, QueueCounters};
 use datapath::fabric::Fabric;
 use hypervisor::embedded::Spent;
+use netif::direct::Standing;
 use netif::settings::SCRIPT;
 use netif::status::{Cached, Condition};
 use rustix::time::{ClockId, clock_gettime};
@@ -32,6 +33,8 @@ pub fn counts(queue: &QueueCounters) -> Counts {
         rx_interrupts: queue.rx_interrupts.get(),
         rx_suppressed: queue.rx_suppressed.get(),
         rx_held: queue.rx_held.get(),
+        direct_frames: queue.direct_frames.get(),
+        direct_bytes: queue.direct_bytes.get(),
         copies: queue.copies.get(),
         held: queue.held.get(),
         kicks: queue.kicks.get(),
@@ -72,6 +75,10 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
         mtu: spec.mtu,
         switches: switches(spec),
         cache: None,
+        device_queue: match &spec.kind {
+            PortKind::Embedded { device_queue, .. } => device_queue.clone(),
+            _ => None,
+        },
         features: condition.features.into_iter().map(str::to_owned).collect(),
         own_copies: None,
         queue_pairs: spec.queue_pairs(workers),
@@ -109,7 +116,11 @@ fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
 /// Everything about a vif, which is a port by itself and served as the port `host` says. It may have as many queue pairs
 /// as that, or fewer.
 pub fn vif(fabric: &Fabric, Vif { name, kind, peer, spent, status: vif }: &Vif, host: &PortReport) -> PortReport {
-    let queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
+    let mut queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
+    if let Some(Standing::Given { .. }) = vif.direct {
+        // It comes behind all others.
+        queues.iter_mut().skip(vif.queues).for_each(|queue| queue.device = true);
+    }
     let mut total = Counts::default();
     for queue in &queues {
         total.add(&queue.counts);
@@ -141,6 +152,7 @@ pub fn vif(fabric: &Fabric, Vif { name, kind, peer, spent, status: vif }: &Vif, 
         mtu: settings.and_then(|settings| settings.mtu),
         switches: host.switches.clone(),
         cache: vif.cache.map(cache),
+        device_queue: vif.direct.as_ref().map(standing),
         features: vif.takes.names().into_iter().map(str::to_owned).collect(),
         own_copies: spent.filter(|spent| spent.calls > 0).map(own_copies),
         queue_pairs,
@@ -153,12 +165,24 @@ fn own_copies(spent: Spent) -> OwnCopies {
     OwnCopies { calls: spent.calls, bytes: spent.bytes, cpu_us: spent.time.as_micros() as u64 }
 }
 
+/// How it stands with a device queue, in words.
+fn standing(standing: &Standing) -> String {
+    match standing {
+        Standing::Refused(why) => format!("none: {why}"),
+        Standing::Given { place, .. } => {
+            let lost = standing.losses();
+            format!("{place}; {} frames lost for want of buffers, {} for other reasons", lost.no_page, lost.other)
+        }
+    }
+}
+
 fn queues(fabric: &Fabric, id: PortId) -> Vec<QueueReport> {
     let placement: HashMap<u16, usize> = fabric.placement(id).into_iter().collect();
     let queues = (0..).zip(fabric.counters(id));
     let queues = queues.map(|(index, queue)| QueueReport {
         index,
         worker: placement.get(&index).copied(),
+        device: false,
         counts: counts(&queue),
     });
     queues.collect()

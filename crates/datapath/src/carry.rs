@@ -36,8 +36,9 @@ impl Worker {
         let fetched = self.fetch(src);
         if fetched == 0 {
             self.let_rest(src);
+            let moved = self.count_direct(src);
             self.laps.lap(Step::Look);
-            return false;
+            return moved;
         }
         self.laps.fetched(&mut self.burst.heads_watch);
         self.classify(src);
@@ -72,6 +73,22 @@ impl Worker {
     fn let_rest(&mut self, src: usize) {
         let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_sound() && slot.wait.is_none()) else { return };
         slot.wait = slot.on.pair.rests().filter(|until| *until > self.now).map(|until| Wait::Rest { until });
+    }
+
+    /// Nothing was fetched: perhaps because a device has put frames on the queue's Rx ring itself. Then they are published.
+    fn count_direct(&mut self, src: usize) -> bool {
+        let direct = self.burst.take_direct();
+        if direct.frames == 0 {
+            return false;
+        }
+        let Some(slot) = self.slots.get_mut(src) else { return false };
+        slot.on.counters.direct_frames.add(direct.frames);
+        slot.on.counters.direct_bytes.add(direct.bytes);
+        if slot.is_sound() {
+            slot.dirty = true;
+            self.held.add(src, slot.flush(self.now));
+        }
+        true
     }
 
     /// Whether the next frame would only find its receiver as full as before, or its sender has to rest.

@@ -130,6 +130,10 @@ pub struct QueueCounters {
     pub rx_suppressed: Counter,
     /// Times that Rx entries were published, and the interrupt for them had to wait until it was worth it.
     pub rx_held: Counter,
+    /// Frames that a device wrote into the guest's buffers by itself: neither fetched nor delivered here, and no part of that sum.
+    pub direct_frames: Counter,
+    /// Bytes of those frames.
+    pub direct_bytes: Counter,
     /// Frames that were added to those fetched: by flooding (counted at the sender's queue), and by segmentation
     /// (counted at the receiver's).
     pub copies: Counter,
@@ -143,6 +147,11 @@ pub struct QueueCounters {
 }
 
 impl QueueCounters {
+    /// Frames that are on the Rx ring, whoever put them there.
+    pub fn received(&self) -> u64 {
+        self.rx_frames.get() + self.direct_frames.get()
+    }
+
     /// Counts `n` frames dropped for `reason`.
     #[inline]
     pub fn lose(&self, reason: Drop, n: u64) {

@@ -129,6 +129,12 @@ pub trait QueuePair: Send {
     /// Tells the peer that signals are not needed while we poll.
     fn disarm(&mut self);
 
+    /// Whether a signal of the Rx ring is a reason to fetch, as one of the Tx ring is: for a pair whose Rx ring a device fills,
+    /// which needs the peer's buffers ahead of any frame.
+    fn fetches_for_room(&self) -> bool {
+        false
+    }
+
     /// Descriptors that the peer signals through: Tx, then Rx. They are watched edge-triggered and never read here,
     /// so that a peer that holds the other end cannot make a worker block on them.
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2];

@@ -129,7 +129,7 @@ pub struct Slot {
 impl Slot {
     /// A pair that has just arrived, and is looked at first thing.
     pub fn new(on: Attachment, now: Instant) -> Self {
-        let restraint = on.throttle.map(|throttle| Restraint::new(throttle, on.counters.rx_frames.get()));
+        let restraint = on.throttle.map(|throttle| Restraint::new(throttle, on.counters.received()));
         Slot {
             on,
             watch: Watch::Polled { found: now },
@@ -216,7 +216,7 @@ impl Slot {
                 if rx != Notified::Nothing {
                     count.rx_bursts.add(1);
                 }
-                self.restraint.as_mut()?.publish(rx, count.rx_frames.get(), now);
+                self.restraint.as_mut()?.publish(rx, count.received(), now);
                 self.tell(now)
             }
             Err(breach) => {

@@ -51,13 +51,15 @@ fn list(references: &[GrantRef]) -> String {
     }
 }
 
-/// Most pages that are mapped at once: a ring of 16 pages is the largest that any Xen device has.
-pub const MAX_PAGES: usize = 16;
+/// Most pages that are mapped at once: as many as a ring of one page has buffers. (The largest ring that any Xen device has
+/// is in 16 pages.)
+pub const MAX_PAGES: usize = 256;
 
 /// Uses pages of other domains.
 pub trait Grants: Debug + Send + Sync {
     /// Maps pages of `domain`, readable and writable, side by side from address 0 of the memory. They stay mapped as long
-    /// as the memory lives, even when their domain is gone. Such memory is for rings; it can't be a local end of a copy.
+    /// as the memory lives, even when their domain is gone. Such memory is for rings, and for devices to write into; it can't
+    /// be a local end of a copy.
     ///
     /// # Errors
     /// See [`GrantError`]; all pages are mapped, or none.

@@ -4,6 +4,7 @@
 //! stand, not from what came before. That is why a daemon that was restarted finds its way with the same few rules: both
 //! ends connected and no ring mapped means to map them, whoever wrote those states.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use datapath::topology::QueueId;
 use hypervisor::store::Changes;
 use hypervisor::{DomId, EventError, GrantError, GrantRef, Hypervisor, Lender, RemotePort, Store, StoreError, Watch};
 use ring::copies::{Copies, OwnPages, Status};
+use ring::grant::Granted;
 use ring::{Engine, Memory, Violation};
 use switch::PortId;
 use thiserror::Error;
@@ -23,6 +25,7 @@ use tracing::{info, warn};
 use crate::backend::{Gauge, Parts, Queue, Vif};
 use crate::cache::{Budget, Cache};
 use crate::control::Control;
+use crate::direct::{self, Direct, Lease, Standing, Uplink};
 use crate::extensions::Extensions;
 use crate::fault::Fault;
 use crate::groups::Groups;
@@ -83,6 +86,8 @@ pub struct Host {
     pub switches: Switches,
     /// Pages of all vifs that may stay mapped.
     pub budget: Arc<Budget>,
+    /// A device that gives queues.
+    pub uplink: Option<Arc<dyn Uplink>>,
     /// What was counted on ports that are gone, until somebody takes it.
     pub gone: Mutex<Vec<Arc<QueueCounters>>>,
 }
@@ -171,6 +176,9 @@ struct Connection {
     /// Queues that are not in the datapath yet.
     ready: Vec<Queue>,
     queues: Vec<QueueId>,
+    /// Its device queue, if it is not in the datapath yet, and how it stands with it.
+    direct: Option<Direct>,
+    standing: Option<Standing>,
     gauges: Vec<(Arc<Gauge>, Stall)>,
     mailbox: Option<Mailbox>,
     since: Instant,
@@ -275,6 +283,7 @@ impl Device {
             status.queues = connection.request.queues.len();
             status.takes = connection.request.takes;
             status.cache = connection.cached();
+            status.direct = connection.standing.clone();
         }
         status
     }
@@ -369,9 +378,10 @@ impl Device {
 
     /// Says what is offered, and waits.
     fn offer(&mut self) -> Result<(), StoreError> {
-        let queues = self.wanted()?;
+        let (queues, gives) = (self.wanted()?, self.host.uplink.is_some());
         let extensions = settings::extensions(self.store().nodes(), &self.back)?.and(self.host.extensions());
-        let (back, out_of_date) = (&self.back, [steering_node(&self.back), first_offer_node(&self.back)]);
+        let place = format!("{}/{}", self.back, direct::PLACE);
+        let (back, out_of_date) = (&self.back, [steering_node(&self.back), first_offer_node(&self.back), place]);
         self.tell(State::InitWait, |nodes| {
             for node in &out_of_date {
                 match nodes.remove(node) {
@@ -379,7 +389,11 @@ impl Device {
                     _ => {}
                 }
             }
-            Offer { queues, extensions }.write(nodes, back)
+            Offer { queues, extensions }.write(nodes, back)?;
+            match gives {
+                true => nodes.put(&format!("{back}/{}", direct::OFFER), 1),
+                false => Ok(()),
+            }
         })
     }
 
@@ -499,9 +513,20 @@ impl Device {
             }
             None => None,
         };
+        let (direct, standing) = self.direct(&request)?;
         info!(vif = %self.key, queues = ready.len(), resumed, "connected");
-        self.connection =
-            Some(Connection { request, vif, ready, queues: Vec::new(), gauges, mailbox, since: now, resumed });
+        self.connection = Some(Connection {
+            request,
+            vif,
+            ready,
+            queues: Vec::new(),
+            direct,
+            standing,
+            gauges,
+            mailbox,
+            since: now,
+            resumed,
+        });
         self.settings = Some(settings);
         self.status.condition = Condition::Connected;
         self.status.connections += 1;
@@ -525,6 +550,11 @@ impl Device {
         let (Some(connection), Some(port)) = (&mut self.connection, self.port) else { return };
         let attach = |(index, queue)| self.host.fabric.attach(port, index, Box::new(queue), true);
         connection.queues.extend((0..).zip(connection.ready.drain(..)).filter_map(attach));
+        if let Some(direct) = connection.direct.take() {
+            // Behind all others. Nobody else puts anything into its ring.
+            let index = connection.request.queues.len() as u16;
+            connection.queues.extend(self.host.fabric.attach(port, index, Box::new(direct), false));
+        }
     }
 
     /// Lets its queues send. To be called when all vifs that were found together are attached: who was served before may
@@ -554,6 +584,48 @@ impl Device {
         let port = self.host.fabric.add_port(PortSpec { rule, mtu: settings.mtu, on_break, throttle })?;
         self.port = Some(port);
         Ok(port)
+    }
+
+    /// The device queue that the frontend asks for, if it does, and how it stands with it. That there is none is no reason
+    /// not to connect: what would come through it comes through the switch.
+    fn direct(&self, request: &Request) -> Result<(Option<Direct>, Option<Standing>), Reason> {
+        let Some(keys) = &request.direct else { return Ok((None, None)) };
+        let pages = self.listed(keys)?;
+        let memory = self.host.hypervisor.grants.map(self.key.domain, &pages)?;
+        let (direct, standing) = match self.lease(memory, keys.pages) {
+            Ok(lease) => {
+                let (ring, channel) = (self.map(keys.ring)?, self.bind(keys.port)?);
+                let direct = Direct::new(direct::Parts { ring, channel, lease, pages })?;
+                let standing = direct.standing();
+                (Some(direct), standing)
+            }
+            Err(error) => (None, Standing::Refused(error.to_string())),
+        };
+        let said = match &standing {
+            Standing::Given { place, .. } => place.clone(),
+            Standing::Refused(why) => {
+                warn!(vif = %self.key, %why, "no device queue");
+                format!("none: {why}")
+            }
+        };
+        self.store().nodes().put(&format!("{}/{}", self.back, direct::PLACE), said)?;
+        Ok((direct, Some(standing)))
+    }
+
+    /// The grants of the pages that a device is to write into.
+    fn listed(&self, keys: &direct::Keys) -> Result<Vec<GrantRef>, Reason> {
+        let at = Granted { domain: self.key.domain, reference: keys.list, offset: 0 };
+        let bytes = ring::later::read(&*self.host.engine, at, keys.pages as usize * size_of::<u32>());
+        let bytes = bytes.ok_or(GrantError::Refused { domain: self.key.domain, references: vec![keys.list] })?;
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
+        Ok(bytes.chunks(size_of::<u32>()).map(|bytes| GrantRef(number(bytes))).collect())
+    }
+
+    /// A queue of the device, that writes into these pages what is for the vif's address.
+    fn lease(&self, pages: Arc<Memory>, count: u32) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>> {
+        let uplink = self.host.uplink.as_ref().ok_or("no device gives queues")?;
+        let mac = self.store().nodes().text(&format!("{}/mac", self.back))?;
+        uplink.give(mac.parse()?, pages, count)
     }
 
     fn map(&self, ring: GrantRef) -> Result<Arc<Memory>, GrantError> {

@@ -26,6 +26,9 @@ pub enum Fault {
     /// What the frontend wrote into the store for this connection is not what stands there now.
     #[error("keys changed after connecting")]
     KeysChanged,
+    /// A request of a device queue that names none of its pages, or one that the device has already.
+    #[error("a request for the device queue names none of its pages, or one that is posted already")]
+    NotDevicePage,
     /// More control messages than anybody needs.
     #[error("a flood of control messages")]
     ControlFlood,
@@ -42,6 +45,9 @@ impl Fault {
             Fault::CrossesPage => "a slot reaches beyond its page",
             Fault::BadGso => "segmentation extra info makes no sense",
             Fault::KeysChanged => "keys changed after connecting",
+            Fault::NotDevicePage => {
+                "a request for the device queue names none of its pages, or one that is posted already"
+            }
             Fault::ControlFlood => "a flood of control messages",
         }
     }

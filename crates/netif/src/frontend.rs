@@ -5,6 +5,7 @@
 
 mod device;
 mod kept;
+mod landing;
 mod mailbox;
 mod pages;
 mod receiver;
@@ -19,6 +20,7 @@ use thiserror::Error;
 
 pub use device::{Frontend, Queue, Wish};
 pub use kept::Kept;
+pub use landing::Landing;
 pub use mailbox::Caller;
 pub use pages::{Area, Granted};
 pub use receiver::{Frame, Receiver};

@@ -8,6 +8,7 @@ use std::fmt;
 use hypervisor::{GrantRef, Nodes, RemotePort, StoreError};
 use thiserror::Error;
 
+use crate::direct;
 use crate::extensions::Extensions;
 
 /// The state of one end (`enum xenbus_state`).
@@ -194,6 +195,8 @@ pub struct Request {
     pub takes: Takes,
     /// Its control ring: the page, and the event channel.
     pub control: Option<(GrantRef, RemotePort)>,
+    /// A ring for a device to fill.
+    pub direct: Option<direct::Keys>,
 }
 
 impl Request {
@@ -225,7 +228,8 @@ impl Request {
             Some(ring) => Some((GrantRef(ring), RemotePort(keys.need("event-channel-ctrl")?))),
             None => None,
         };
-        let request = Request { queues: (0..asked).map(queue).collect::<Result<_, _>>()?, takes, control };
+        let queues = (0..asked).map(queue).collect::<Result<_, _>>()?;
+        let request = Request { queues, takes, control, direct: direct::Keys::read(nodes, path)? };
         request.check()?;
         Ok(request)
     }
@@ -235,9 +239,11 @@ impl Request {
         let (ring, port) = self.control.unzip();
         let mut rings: Vec<GrantRef> = self.queues.iter().flat_map(|queue| [queue.tx_ring, queue.rx_ring]).collect();
         rings.extend(ring);
+        rings.extend(self.direct.iter().flat_map(|keys| [keys.ring, keys.list]));
         let mut ports: Vec<RemotePort> = self.queues.iter().map(|queue| queue.tx_port).collect();
         ports.extend(self.queues.iter().filter_map(|queue| queue.rx_port));
         ports.extend(port);
+        ports.extend(self.direct.map(|keys| keys.port));
         match (twice(&mut rings), twice(&mut ports)) {
             (Some(ring), _) => Err(Refusal::SameRing(ring)),
             (_, Some(port)) => Err(Refusal::SamePort(port)),

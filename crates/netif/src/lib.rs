@@ -10,6 +10,7 @@ pub mod backend;
 pub mod cache;
 pub mod control;
 pub mod device;
+pub mod direct;
 pub mod extensions;
 pub mod fault;
 pub mod fetch;

@@ -20,6 +20,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::device::{Copier, Device, Host, Key, Token};
+use crate::direct::Uplink;
 use crate::settings::is_ours;
 use crate::status::VifStatus;
 use crate::switches::Switches;
@@ -64,6 +65,19 @@ impl Service {
     /// # Errors
     /// When the store can't be asked, or there is nothing left to make a thread of.
     pub fn start(fabric: Arc<Fabric>, hypervisor: Hypervisor, config: ServiceConfig) -> Result<Self, ServiceError> {
+        Self::start_with(fabric, hypervisor, config, None)
+    }
+
+    /// Begins to serve vifs that may ask for a queue of a device, where there is one.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_with(
+        fabric: Arc<Fabric>,
+        hypervisor: Hypervisor,
+        config: ServiceConfig,
+        uplink: Option<Arc<dyn Uplink>>,
+    ) -> Result<Self, ServiceError> {
         let changes = Changes::new()?;
         let root = format!("/local/domain/{}/backend/vif", hypervisor.domain);
         let watch = changes.watch(&*hypervisor.store, &root, Token::All)?;
@@ -71,8 +85,8 @@ impl Service {
         let lender = hypervisor.grants.lender();
         let ServiceConfig { queues, stall, switches } = config;
         let (queues, gone, budget) = (queues.max(1), Mutex::default(), Arc::default());
-        let host =
-            Arc::new(Host { hypervisor, fabric, engine, lender, changes, queues, stall, switches, budget, gone });
+        let host = Host { hypervisor, fabric, engine, lender, changes, queues, stall, switches, budget, uplink, gone };
+        let host = Arc::new(host);
         let board: Arc<Mutex<Vec<VifStatus>>> = Arc::default();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
         let keeper = Keeper {

@@ -499,6 +499,11 @@ pub fn rx_offset(response: RxSlot) -> u16 {
     (response[0] >> 16) as u16
 }
 
+/// The response that says that a whole frame of `len` bytes, of which nothing else is known, begins at `offset` of page `id`.
+pub fn rx_response(id: u16, offset: u16, len: u16) -> RxSlot {
+    [u32::from(id) | u32::from(offset) << 16, u32::from(len) << 16]
+}
+
 /// The grant that a request of an Rx ring names.
 pub fn rx_reference(request: RxSlot) -> u32 {
     request[1]

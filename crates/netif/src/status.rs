@@ -3,6 +3,7 @@
 use switch::PortId;
 
 use crate::device::Key;
+use crate::direct::Standing;
 use crate::handshake::Takes;
 use crate::settings::Settings;
 
@@ -55,6 +56,8 @@ pub struct VifStatus {
     pub violations: u64,
     /// What the operator wants of it.
     pub settings: Option<Settings>,
+    /// Its device queue, if it asked for one.
+    pub direct: Option<Standing>,
 }
 
 impl VifStatus {
@@ -71,6 +74,7 @@ impl VifStatus {
             connections: 0,
             violations: 0,
             settings: None,
+            direct: None,
         }
     }
 }

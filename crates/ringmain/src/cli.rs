@@ -86,6 +86,9 @@ pub struct Guest {
     /// Longest IP packet, in bytes
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65000))]
     pub mtu: Option<u16>,
+    /// Ask for a receive queue of the device that the port names (device-queue)
+    #[arg(long)]
+    pub device_queue: bool,
     /// The interface's name inside
     #[arg(long, value_name = "NAME", default_value = "eth0")]
     pub interface: String,
@@ -175,6 +178,9 @@ pub struct Add {
     /// xen, embedded: pages of a guest that stay mapped at most, if it says that they come back [default: 0]
     #[arg(long, value_name = "PAGES")]
     pub cache: Option<String>,
+    /// embedded: an interface whose receive queues guests can have
+    #[arg(long, value_name = "NAME")]
+    pub device_queue: Option<String>,
 }
 
 /// `ringmain stats`.
@@ -221,6 +227,7 @@ impl Add {
             ("kind", Some(kind)),
             ("socket", self.socket),
             ("mode", self.mode),
+            ("device-queue", self.device_queue),
             ("device", self.device),
             ("queues", self.queues),
             ("mac", self.mac),

@@ -27,6 +27,7 @@ pub fn run(control: &Path, guest: Guest) -> Result<u8, Failure> {
         mac: guest.mac.map(frame::Mac),
         address: guest.address,
         mtu: guest.mtu,
+        device_queue: guest.device_queue,
         command,
     };
     Ok(tenant::run(&config)?)

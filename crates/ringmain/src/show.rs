@@ -46,6 +46,9 @@ pub fn port(port: &PortReport) -> String {
     lines.push(("vlan", if vlan(port).is_empty() { "none".to_owned() } else { vlan(port) }));
     lines.push(("locked to", port.mac.clone().unwrap_or_else(|| "no address".to_owned())));
     lines.push(("mtu", port.mtu.map_or_else(|| "no limit".to_owned(), |mtu| mtu.to_string())));
+    if let Some(queue) = &port.device_queue {
+        lines.push(("device queue", queue.clone()));
+    }
     if !port.features.is_empty() {
         lines.push(("features", port.features.join(" ")));
     }
@@ -150,7 +153,8 @@ fn queues(ports: &[PortReport]) -> String {
     ]);
     for port in ports {
         for queue in &port.queues {
-            let place = [port.name.clone(), queue.index.to_string(), optional(queue.worker)];
+            let number = if queue.device { "device".to_owned() } else { queue.index.to_string() };
+            let place = [port.name.clone(), number, optional(queue.worker)];
             table.row(place.into_iter().chain(counts(&queue.counts)));
         }
         if port.queues.len() != 1 {
@@ -161,15 +165,17 @@ fn queues(ports: &[PortReport]) -> String {
     if table.is_empty() { "no ports\n".to_owned() } else { table.render() }
 }
 
+/// Frames that a device put on an Rx ring are received like any others.
 fn counts(counts: &Counts) -> [String; 7] {
     let interrupts = counts.tx_interrupts + counts.rx_interrupts;
+    let received = counts.rx_frames + counts.direct_frames;
     [
         counts.tx_frames.to_string(),
         counts.tx_bytes.to_string(),
-        counts.rx_frames.to_string(),
-        counts.rx_bytes.to_string(),
+        received.to_string(),
+        (counts.rx_bytes + counts.direct_bytes).to_string(),
         interrupts.to_string(),
-        per(counts.tx_frames + counts.rx_frames, interrupts),
+        per(counts.tx_frames + received, interrupts),
         counts.dropped().to_string(),
     ]
 }
@@ -191,7 +197,7 @@ pub fn per(what: u64, by: u64) -> String {
 }
 
 fn in_use(port: &PortReport) -> usize {
-    port.queues.iter().filter(|queue| queue.worker.is_some()).count()
+    port.queues.iter().filter(|queue| queue.worker.is_some() && !queue.device).count()
 }
 
 fn vlan(port: &PortReport) -> String {
@@ -236,8 +242,8 @@ pub mod tests {
         let counts =
             Counts { tx_frames: 100, tx_bytes: 6400, rx_frames: 50, rx_interrupts: 4, drops, ..Counts::default() };
         let queues = vec![
-            QueueReport { index: 0, worker: Some(1), counts: counts.clone() },
-            QueueReport { index: 1, worker: None, counts: Counts::default() },
+            QueueReport { index: 0, worker: Some(1), device: false, counts: counts.clone() },
+            QueueReport { index: 1, worker: None, device: false, counts: Counts::default() },
         ];
         PortReport {
             name: "vm-a".into(),
@@ -256,6 +262,7 @@ pub mod tests {
             mtu: Some(1500),
             switches: [("interrupt-frames".into(), "64".into())].into(),
             cache: Some(CacheReport { pages: 768, most: 1024, hits: 995, misses: 5 }),
+            device_queue: None,
             features: vec!["csum".into(), "mq".into()],
             own_copies: None,
             queue_pairs: 4,

@@ -2,6 +2,8 @@
 //!
 //! What runs in the guests is this executable itself, in a part that a variable of its environment names.
 
+mod uplink;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
@@ -223,10 +225,21 @@ impl Site {
     }
 
     fn guest(&self, name: &str, address: &str, queues: u32, part: &str) -> Kept {
-        let own = self.user.map_or_else(|| std::env::current_exe().unwrap(), |_| self.path("part"));
+        let mut guest = self.command(name, address, queues);
+        guest.arg("--");
+        self.launch(guest, part)
+    }
+
+    /// Becomes a guest: without what runs in it.
+    fn command(&self, name: &str, address: &str, queues: u32) -> Command {
         let mut guest = self.ringmain();
         guest.arg("--control").arg(self.path("control.sock")).args(["guest", "--name", name, "--address"]);
-        guest.arg(format!("{address}/16")).args(["--queues", &queues.to_string(), "--"]);
+        guest.arg(format!("{address}/16")).args(["--queues", &queues.to_string()]);
+        guest
+    }
+
+    fn launch(&self, mut guest: Command, part: &str) -> Kept {
+        let own = self.user.map_or_else(|| std::env::current_exe().unwrap(), |_| self.path("part"));
         guest.arg(own).args(["--exact", "part", "--nocapture"]);
         Kept(guest.env(PART, part).stdout(Stdio::piped()).spawn().unwrap())
     }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use hypervisor::Domain;
 use hypervisor::embedded::client::{ConnectError, Line, Wish as Admission, become_guest};
-use netif::frontend::{Area, Caller, FrontError, Frontend, Kept, Queue, Wish};
+use netif::frontend::{Area, Caller, FrontError, Frontend, Kept, Landing, Queue, Wish};
 use netif::handshake::State;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thiserror::Error;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::lane::Lane;
 use crate::laps::Account;
@@ -57,6 +57,8 @@ pub struct Interface {
     pub socket: PathBuf,
     /// What it is told about us.
     pub admission: Admission,
+    /// Pages, of those that it has, for a device queue; none if it does not ask for one.
+    pub landing: u32,
     /// Queues of the device inside.
     pub taps: Vec<OwnedFd>,
     /// Threads that drive them.
@@ -108,15 +110,21 @@ impl Interface {
                 return Err(Lost::Backend("does not wait for us"));
             }
             let wish = Wish { queues: self.taps.len() as u16, ..Wish::default() };
-            let (queues, mut caller) = frontend.connect(&wish, Area::new(0, guest.pages()))?;
+            let others = guest.pages() - self.landing;
+            let landing = if self.landing > 0 { frontend.land(Area::new(others, self.landing))? } else { None };
+            let (queues, mut caller) = frontend.connect(&wish, Area::new(0, others))?;
             if !frontend.wait(PATIENCE, |state| matches!(state, State::Connected | State::Closing | State::Closed))? {
                 return Err(Lost::Backend("does not connect"));
             }
             let kept = caller.as_mut().map_or(Ok(Kept::default()), |caller| arrange(caller, &queues))?;
+            if self.landing > 0 {
+                let landed = frontend.landed()?;
+                info!(device_queue = landed.as_deref().unwrap_or("none: the backend offers none"));
+            }
             if let Some(ready) = ready.take() {
                 ready();
             }
-            if self.carry(&frontend, &line, queues, (caller, kept))? {
+            if self.carry(&frontend, &line, (queues, landing), (caller, kept))? {
                 return Ok(());
             }
             // The backend has closed: as it wants.
@@ -131,7 +139,7 @@ impl Interface {
         &self,
         frontend: &Frontend,
         line: &Line,
-        queues: Vec<Queue>,
+        (queues, mut landing): (Vec<Queue>, Option<Landing>),
         (caller, kept): (Option<Caller>, Kept),
     ) -> Result<bool, Lost> {
         let halt = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
@@ -139,7 +147,7 @@ impl Interface {
         let mut shares: Vec<Vec<Lane<'_>>> = (0..vcpus).map(|_| Vec::new()).collect();
         for (n, (tap, queue)) in self.taps.iter().zip(queues).enumerate() {
             if let Some(share) = shares.get_mut(n % vcpus) {
-                share.push(Lane::new(tap, queue));
+                share.push(Lane::new(tap, queue, landing.take()));
             }
         }
         std::thread::scope(|scope| {

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use frame::{GsoKind, HEAD_LEN, Head, L4, Offload, VNET_LEN, vnet};
-use netif::frontend::{Frame, FrontError, Queue, Sender};
+use netif::frontend::{Frame, FrontError, Landing, Queue, Sender};
 use netif::slots::{self, Meta};
 use ring::Gather;
 
@@ -17,6 +17,8 @@ const TURN: usize = 64;
 pub struct Lane<'a> {
     tap: &'a OwnedFd,
     queue: Queue,
+    /// What a device delivers; it goes to the same queue of the TAP device.
+    landing: Option<Landing>,
     gather: Gather,
     frames: Vec<Frame>,
     /// The kernel may have frames for which there is no room.
@@ -24,9 +26,9 @@ pub struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// Between this queue of the device and that of the frontend.
-    pub fn new(tap: &'a OwnedFd, queue: Queue) -> Self {
-        Lane { tap, queue, gather: Gather::new(1), frames: vec![Frame::default(); TURN], blocked: false }
+    /// Between this queue of the device and those of the frontend.
+    pub fn new(tap: &'a OwnedFd, queue: Queue, landing: Option<Landing>) -> Self {
+        Lane { tap, queue, landing, gather: Gather::new(1), frames: vec![Frame::default(); TURN], blocked: false }
     }
 
     /// Carries what the kernel sends, as much as one turn has. Whether there was anything.
@@ -78,6 +80,28 @@ impl<'a> Lane<'a> {
         self.queue.rx.post()?;
         laps.lap(Step::Signal);
         laps.received(count, bytes);
+        Ok(self.land(laps)? || count > 0)
+    }
+
+    /// Carries what a device delivered, as much as one turn has. Whether there was anything.
+    fn land(&mut self, laps: &mut Laps<'_>) -> Result<bool, FrontError> {
+        let Some(mut landing) = self.landing.take() else { return Ok(false) };
+        let (mut count, mut bytes) = (0, 0);
+        while let Some(frame) = self.frames.get_mut(count)
+            && landing.next(frame)?
+        {
+            count += 1;
+            bytes += u64::from(frame.len);
+        }
+        laps.lap(Step::Ring);
+        for n in 0..count {
+            let _ = self.deliver(n);
+        }
+        laps.lap(Step::Kernel);
+        landing.post()?;
+        self.landing = Some(landing);
+        laps.lap(Step::Signal);
+        laps.received(count, bytes);
         Ok(count > 0)
     }
 
@@ -103,10 +127,17 @@ impl<'a> Lane<'a> {
     pub fn arm(&mut self) -> Result<bool, FrontError> {
         let Queue { tx, rx, .. } = &mut self.queue;
         // First the channels, so that a signal that comes while the rings are looked at is not lost.
+        let landed = match &mut self.landing {
+            Some(landing) => {
+                landing.channel().take();
+                landing.arm()?
+            }
+            None => false,
+        };
         rx.channel().take();
         tx.channel().take();
         let answers = self.blocked && tx.arm()?;
-        Ok(rx.arm()? || answers)
+        Ok(rx.arm()? || answers || landed)
     }
 
     /// What wakes it.
@@ -114,7 +145,8 @@ impl<'a> Lane<'a> {
         let Queue { tx, rx, .. } = &self.queue;
         // While there is no room, the kernel's frames are no reason to wake.
         let tap = if self.blocked { tx.channel().waker() } else { self.tap.as_fd() };
-        [rx.channel().waker(), tap].into_iter()
+        let landing = self.landing.iter().map(|landing| landing.channel().waker());
+        [rx.channel().waker(), tap].into_iter().chain(landing)
     }
 }
 

@@ -12,7 +12,7 @@ use hostlink::inside::{Inside, enter_own_namespace};
 use hostlink::tap::TapError;
 use hypervisor::embedded::Version;
 use hypervisor::embedded::client::{Wish as Admission, is_name};
-use netif::frontend::{Frontend, Sender};
+use netif::frontend::{Frontend, Landing, Sender};
 use rustix::event::{EventfdFlags, eventfd};
 use thiserror::Error;
 
@@ -39,6 +39,8 @@ pub struct GuestConfig {
     pub address: Option<(Ipv4Addr, u8)>,
     /// Its MTU, if it is to be set.
     pub mtu: Option<u16>,
+    /// Asks for a receive queue of a device.
+    pub device_queue: bool,
     /// What runs in it.
     pub command: Vec<OsString>,
 }
@@ -102,10 +104,12 @@ pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
         address: config.address,
     };
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
-    let pages = Frontend::pages(config.queues.max(1));
+    let landing = if config.device_queue { Landing::PAGES } else { 0 };
+    let pages = Frontend::pages(config.queues.max(1)) + landing;
     let interface = Interface {
         socket: config.socket.clone(),
         admission: Admission { pages, version: Version::V1, mac: mac.0, name: config.name.clone() },
+        landing,
         taps: inside.open()?,
         vcpus: config.vcpus.into(),
         stop,

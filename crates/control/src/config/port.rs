@@ -1,5 +1,6 @@
 //! The description of one port.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use frame::Mac;
@@ -76,6 +77,8 @@ pub enum PortKind {
         design: Design,
         /// What its guests do beyond Xen's protocol.
         extensions: Extensions,
+        /// A device whose receive queues guests can have.
+        device_queue: Option<String>,
     },
 }
 
@@ -142,8 +145,11 @@ impl PortSpec {
                 put("device", json!(device));
             }
             PortKind::Xen => {}
-            PortKind::Embedded { socket, .. } => {
+            PortKind::Embedded { socket, device_queue, .. } => {
                 put("socket", json!(socket));
+                if let Some(device) = device_queue {
+                    put("device-queue", json!(device));
+                }
             }
         }
         match &self.vlan {
@@ -187,11 +193,16 @@ pub(super) fn read<'a>(
 ) -> Result<PortSpec, ConfigError> {
     let there: Vec<_> = there.collect();
     let name = name(&mut fields, &there)?;
-    let kind = kind(&mut fields, &there, control)?;
+    let mut kind = kind(&mut fields, &there, control)?;
     let largest = if let PortKind::Tap { .. } = kind { MAX_TAP_MTU } else { u16::MAX };
     let queues = fields.number("queues", 1..=MAX_QUEUES)?.map(|(queues, _)| queues);
     let mtu = fields.number("mtu", MIN_MTU..=largest)?.map(|(mtu, _)| mtu);
     let vlan = vlan(&mut fields)?;
+    if let PortKind::Embedded { device_queue: device, .. } = &mut kind {
+        *device = device_queue(&mut fields, &vlan, &there)?;
+    } else {
+        foreign(&mut fields, "device-queue", "embedded")?;
+    }
     let mac = mac(&mut fields, &vlan, &there)?;
     let switches = switches::read(&mut fields, &kind)?;
     fields.finish()?;
@@ -271,7 +282,29 @@ fn embedded(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) ->
         flush: named(fields, "flush")?,
         copying: named(fields, "copying")?,
     };
-    Ok(PortKind::Embedded { socket, design, extensions: extensions::read(fields)? })
+    Ok(PortKind::Embedded { socket, design, extensions: extensions::read(fields)?, device_queue: None })
+}
+
+/// The device whose receive queues guests can have. What comes that way comes past the switch, so there can be no VLANs.
+fn device_queue(fields: &mut Fields, vlan: &Vlan, there: &[(&PortSpec, &str)]) -> Result<Option<String>, ConfigError> {
+    let Some((device, value)) = fields.text("device-queue", RIGHT_DEVICE)? else { return Ok(None) };
+    let wrong = |problem: fmt::Arguments<'_>| Err(fields.wrong("device-queue", &value, problem));
+    if !is_device(&device) {
+        return wrong(format_args!("{value} cannot be an interface; give {RIGHT_DEVICE}"));
+    }
+    if *vlan != Vlan::None {
+        return wrong(format_args!("frames come past the switch and its VLANs; leave out vlan and trunk, or this"));
+    }
+    let same = |port: &PortSpec| matches!(&port.kind, PortKind::Embedded { device_queue: Some(other), .. } if *other == device);
+    match there.iter().find(|(port, _)| same(port)) {
+        Some((_, place)) => Err(taken(fields, "device-queue", &value, place, "interface")),
+        None => Ok(Some(device)),
+    }
+}
+
+/// Whether it can be the name of an interface.
+fn is_device(name: &str) -> bool {
+    is_plain(name, DEVICE) && name != "." && name != ".."
 }
 
 /// Reads which of several there is to be; without a word about it, the usual one.
@@ -324,7 +357,7 @@ fn vhost_user(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) 
 
 fn tap(fields: &mut Fields, there: &[(&PortSpec, &str)]) -> Result<PortKind, ConfigError> {
     let (device, value) = fields.text("device", RIGHT_DEVICE)?.ok_or_else(|| fields.missing("device", RIGHT_DEVICE))?;
-    if !is_plain(&device, DEVICE) || device == "." || device == ".." {
+    if !is_device(&device) {
         return Err(fields.wrong(
             "device",
             &value,

@@ -199,7 +199,7 @@ fn ports_that_cannot_be() {
         ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
         (
             "colour = 4",
-            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, mac, cache, align, interrupt-frames, interrupt-microseconds",
+            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds",
         ),
     ];
     for (extra, want) in cases {
@@ -396,7 +396,10 @@ fn processes_as_guests_have_one_port_for_all() {
     };
     let socket = "socket = \"/run/guests.sock\"\n";
     let port = parse(&format!("{socket}vlan = 5\nqueues = 4")).unwrap();
-    let with = |design, extensions| PortKind::Embedded { socket: "/run/guests.sock".into(), design, extensions };
+    let with = |design, extensions| {
+        let socket = "/run/guests.sock".into();
+        PortKind::Embedded { socket, design, extensions, device_queue: None }
+    };
     let kind = |design| with(design, Extensions::default());
     assert_eq!((&port.kind, port.queues), (&kind(Design::default()), Some(4)));
     let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c")).unwrap();
@@ -440,6 +443,31 @@ fn vifs_can_be_served_in_several_ways() {
     assert_eq!(wrong, "f:5: port[0].align: a port of kind \"tap\" has no grants; leave it out");
     let flags = [("name", "a"), ("kind", "xen"), ("align", "true")];
     assert!(self::flags(&flags).unwrap().switches.align);
+}
+
+#[test]
+fn device_queues_are_of_one_device_and_know_no_vlans() {
+    let parse = |more: &str| {
+        let text = format!("[[port]]\nname = \"a\"\nkind = \"embedded\"\nsocket = \"/a\"\n{more}");
+        Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
+    };
+    let port = parse("device-queue = \"eth1\"").unwrap();
+    assert!(matches!(&port.kind, PortKind::Embedded { device_queue: Some(device), .. } if device == "eth1"));
+    let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), Path::new("/c"));
+    assert_eq!(again, Ok(port));
+    let wrong = |more: &str| parse(more).unwrap_err().to_string();
+    assert!(wrong("device-queue = \"a/b\"").starts_with("f:5: port[0].device-queue: \"a/b\" cannot be an interface"));
+    assert_eq!(
+        wrong("device-queue = \"eth1\"\nvlan = 5"),
+        "f:5: port[0].device-queue: frames come past the switch and its VLANs; leave out vlan and trunk, or this"
+    );
+    let second = "device-queue = \"eth1\"\n[[port]]\nname = \"b\"\nkind = \"embedded\"\nsocket = \"/b\"\ndevice-queue = \"eth1\"";
+    assert!(wrong(second).starts_with("f:10: port[1].device-queue: \"eth1\" belongs to port[0]"), "{}", wrong(second));
+    let text = "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"\ndevice-queue = \"eth1\"";
+    assert_eq!(
+        Config::parse("f", text, &host()).unwrap_err().to_string(),
+        "f:5: port[0].device-queue: only a port of kind \"embedded\" has one; leave it out"
+    );
 }
 
 #[test]

@@ -7,10 +7,12 @@ use hypervisor::store::Changes;
 use hypervisor::{Channel, DomId, Domain, Nodes, RemotePort, StoreError, Watch};
 
 use super::FrontError;
+use super::landing::Landing;
 use super::mailbox::Caller;
 use super::pages::Area;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use crate::direct;
 use crate::extensions::Extensions;
 use crate::handshake::State;
 use crate::times;
@@ -168,6 +170,28 @@ impl Frontend {
         })?;
         self.set_state(State::Connected)?;
         Ok((queues, control.map(|(caller, _)| caller)))
+    }
+
+    /// Makes a device queue in pages of `area`, and asks the backend for it, which must be waiting. `None`: the backend has none.
+    /// To be called before [`connect`](Self::connect), with pages of its own.
+    ///
+    /// # Errors
+    /// When there are no pages, grants or channels left, or the store can't be asked.
+    pub fn land(&self, mut area: Area) -> Result<Option<Landing>, FrontError> {
+        if !self.has(self.domain.store().nodes(), direct::OFFER)? {
+            return Ok(None);
+        }
+        let landing = Landing::new(&self.domain, self.backend, &mut area, self.open()?)?;
+        hypervisor::transaction(self.domain.store(), |nodes| landing.write(nodes, &self.front))?;
+        Ok(Some(landing))
+    }
+
+    /// What the connected backend says of the device queue: which it is, or why there is none.
+    ///
+    /// # Errors
+    /// When the store can't be asked.
+    pub fn landed(&self) -> Result<Option<String>, FrontError> {
+        Ok(self.domain.store().nodes().find(&format!("{}/{}", self.back, direct::PLACE))?)
     }
 
     fn offered<T: std::str::FromStr>(&self, nodes: &dyn Nodes, key: &str) -> Result<Option<T>, StoreError> {

@@ -35,7 +35,7 @@ fn a_single_queue_is_flat() {
         rx_port: Some(RemotePort(21)),
     };
     let takes = Takes { csum_v4: true, ..Takes::default() };
-    let expected = Request { queues: vec![queue], takes, control: None };
+    let expected = Request { queues: vec![queue], takes, control: None, direct: None };
     assert_eq!(request(&FLAT), Ok(expected.clone()));
     assert_eq!(flat_with(&[("multi-queue-num-queues", "1")]), Ok(expected));
 }

@@ -128,7 +128,8 @@ impl Socket {
         let statistics = get::<libc::xdp_statistics>(&self.fd, libc::XDP_STATISTICS, "asking for statistics");
         statistics.map_or(Losses::default(), |it| Losses {
             no_page: it.rx_fill_ring_empty_descs,
-            other: it.rx_dropped + it.rx_ring_full,
+            // What found no page was dropped, too.
+            other: it.rx_dropped.saturating_sub(it.rx_fill_ring_empty_descs) + it.rx_ring_full,
         })
     }
 
