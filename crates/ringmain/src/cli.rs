@@ -44,6 +44,8 @@ pub enum Command {
     Demo(lab::demo::Args),
     /// Compare with OVS-DPDK: the same traffic through both, in turn
     Bench(lab::bench::Args),
+    /// Compare each way of serving processes as guests with doing without: on and off in turn
+    BenchEmbedded(lab::bench::embedded::Args),
     /// Compare with the kernel's xen-netback: the same guests on a real Xen host, in turn, instructions counted
     BenchXen(lab::bench::xen::Args),
     /// Print the manual page, as roff

@@ -40,6 +40,11 @@ pub fn bench(args: &bench::Args) -> Result<(), Failure> {
     Ok(bench::run(args)?)
 }
 
+/// `ringmain bench-embedded`.
+pub fn bench_embedded(args: &bench::embedded::Args) -> Result<(), Failure> {
+    Ok(bench::embedded::run(args)?)
+}
+
 /// `ringmain bench-xen`.
 pub fn bench_xen(args: &bench::xen::Args) -> Result<(), Failure> {
     Ok(bench::xen::run(args)?)

@@ -44,6 +44,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Load(args) => experiment::load(&args),
         Command::Demo(args) => experiment::demo(&args),
         Command::Bench(args) => experiment::bench(&args),
+        Command::BenchEmbedded(args) => experiment::bench_embedded(&args),
         Command::BenchXen(args) => experiment::bench_xen(&args),
         Command::Man => print(&man::page()?),
     }?;

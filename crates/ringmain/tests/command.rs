@@ -353,3 +353,61 @@ fn ten_thousand_ports_that_come_and_go_leave_nothing() {
     assert!(descriptors_after <= descriptors + 2, "{descriptors} descriptors became {descriptors_after}");
     assert!(memory_after <= memory + 512, "{memory} KiB became {memory_after} KiB");
 }
+
+/// As it is configured, and as a port is added that says nothing.
+#[test]
+fn a_port_shows_how_it_is_served() {
+    let daemon = Daemon::start(
+        "[[port]]\nname = \"guests\"\nkind = \"embedded\"\nsocket = \"DIR/guests.sock\"\n\
+         interrupt-frames = 64\ninterrupt-microseconds = 100\nlocking = \"table\"\nalign = true\n",
+    );
+    let words = |name: &str| -> Vec<Vec<String>> {
+        let said = daemon.run(&["port", "show", name]);
+        assert!(said.status.success(), "{said:?}");
+        let text = String::from_utf8(said.stdout).unwrap();
+        text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    let shown = words("guests");
+    for (key, value) in [
+        ("interrupt-frames", "64"),
+        ("interrupt-microseconds", "100"),
+        ("align", "on"),
+        ("cache", "off"),
+        ("locking", "table"),
+        ("maptrack", "stealing"),
+        ("flush", "touched"),
+        ("copying", "keep"),
+        ("copy", "backend"),
+        ("grants", "page"),
+    ] {
+        assert!(shown.iter().any(|line| *line == [key, value]), "{key} {value}: {shown:?}");
+    }
+    let socket = daemon.path("vm.sock");
+    let add = ["port", "add", "vm", "--socket", socket.to_str().unwrap(), "--interrupt-microseconds", "50"];
+    assert!(daemon.run(&add).status.success());
+    let shown = words("vm");
+    assert!(shown.iter().any(|line| *line == ["interrupt-microseconds", "50"]), "{shown:?}");
+    assert!(!shown.iter().any(|line| line.first().is_some_and(|key| key == "align")), "{shown:?}");
+}
+
+/// Short runs of some switches, with a daemon of its own and without: figures are there, and what follows from them.
+#[test]
+fn switches_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench-embedded", "--runs", "1", "--seconds", "0.1", "--without-iperf", "--only"];
+    let said = ringmain().args(args).arg("interrupts-6,align").arg("--out").arg(dir.path()).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let table = String::from_utf8(said.stdout).unwrap();
+    let cases: Vec<&str> = table.lines().filter(|line| line.starts_with(char::is_alphabetic)).collect();
+    assert!(cases.iter().any(|line| line.starts_with("align ")) && table.contains("  why:   "), "{table}");
+    let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    let result: Json = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    for row in result["rows"].as_array().unwrap() {
+        for side in ["off", "on"] {
+            assert!(row["rate"][side]["median"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    let verdicts: Vec<&str> =
+        result["verdicts"].as_array().unwrap().iter().map(|v| v["switch"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["interrupts-6", "align"]);
+}

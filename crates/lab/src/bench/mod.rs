@@ -3,7 +3,9 @@
 //! Each peer has one worker on a CPU of its own, the generator another. Runs are short and interleaved, so that whatever
 //! drifts on the machine drifts for both; a run during which somebody else took the CPU is repeated. Figures are medians.
 
+pub mod embedded;
 mod hugepages;
+mod iperf;
 mod ovs;
 mod point;
 mod result;

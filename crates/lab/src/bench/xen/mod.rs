@@ -10,7 +10,7 @@ mod result;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{BenchError, write};
+use super::{BenchError, iperf, write};
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
 use crate::progress::{Progress, Stage};
@@ -174,7 +174,7 @@ fn once(dom0: &Dom0, sender: &Domain, streams: u16, seconds: u16) -> Result<Figu
     let before = cpu_seconds(dom0)?;
     let said = sender.must(&command, PATIENCE + Duration::from_secs(seconds.into()) * SLOWNESS)?;
     let dom0_seconds = cpu_seconds(dom0)? - before;
-    let (bytes, bits_per_second) = sum(&said).ok_or_else(|| failed("sender", command, said))?;
+    let (bytes, bits_per_second) = iperf::sum(&said).ok_or_else(|| failed("sender", command, said))?;
     let instructions = dom0_seconds * 1e9 / INSTRUCTION;
     Ok(Figure { mbps: bits_per_second / 1e6, instructions: instructions / (bytes / BYTES_PER_MB) })
 }
@@ -189,28 +189,4 @@ fn cpu_seconds(dom0: &Dom0) -> Result<f64, GuestError> {
 
 fn failed(name: &str, command: String, text: String) -> GuestError {
     GuestError::Failed { name: name.into(), command, code: 0, text }
-}
-
-/// Bytes, and bits a second, in the last line that iperf printed: the sum of all streams, or the only one.
-fn sum(said: &str) -> Option<(f64, f64)> {
-    let line = said.lines().rev().find(|line| line.contains("Kbits/sec"))?;
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let before = |unit: &str| -> Option<f64> {
-        let at = words.iter().position(|word| *word == unit)?;
-        words.get(at.checked_sub(1)?)?.parse().ok()
-    };
-    Some((before("KBytes")? * 1024.0, before("Kbits/sec")? * 1000.0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_line_counts() {
-        let said = "[  1] 0.0000-4.0 sec  70000 KBytes  143360 Kbits/sec\n\
-            [SUM] 0.0000-4.0 sec  575000 KBytes  1177600 Kbits/sec\n[ CT] final connect times (min/avg/max/stdev)\n";
-        assert_eq!(sum(said), Some((588_800_000.0, 1_177_600_000.0)));
-        assert_eq!(sum("connect failed: Connection refused\n"), None);
-    }
 }

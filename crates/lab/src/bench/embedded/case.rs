@@ -1,0 +1,168 @@
+//! What is compared: each switch, on against off, and the loads that it is tried on. To add one, add it to [`CASES`].
+
+use hypervisor::embedded::{Copying, Design, Flush, Locking, Maptrack};
+
+use super::load::{Load, Size};
+
+/// One way of serving guests.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// As the table calls it.
+    pub label: &'static str,
+    /// Lines of the port's table in the configuration.
+    pub keys: &'static str,
+    /// The hypervisor's inner design, for loads without a daemon; `keys` say the same.
+    pub design: Design,
+    /// Where copies go to in a page, for loads without a daemon.
+    pub offset: u16,
+}
+
+/// A switch.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// As results and `--only` call it.
+    pub name: &'static str,
+    /// Without it.
+    pub off: Setting,
+    /// With it.
+    pub on: Setting,
+    /// What it is tried on.
+    pub loads: &'static [Load],
+    /// What it saves, and what it costs for that.
+    pub why: &'static str,
+}
+
+const NEWEST: Design =
+    Design { locking: Locking::PerCpu, maptrack: Maptrack::Stealing, flush: Flush::Touched, copying: Copying::Keep };
+
+/// Everything as it is by default.
+const PLAIN: Setting = Setting { label: "off", keys: "", design: NEWEST, offset: 0 };
+
+const fn keys(label: &'static str, keys: &'static str) -> Setting {
+    Setting { label, keys, ..PLAIN }
+}
+
+const fn design(label: &'static str, keys: &'static str, design: Design) -> Setting {
+    Setting { label, keys, design, ..PLAIN }
+}
+
+const SMALL: Load = Load::Frames { size: Size::Small, queues: 1 };
+const LARGE: Load = Load::Frames { size: Size::Large, queues: 1 };
+const SMALL_2: Load = Load::Frames { size: Size::Small, queues: 2 };
+const LARGE_2: Load = Load::Frames { size: Size::Large, queues: 2 };
+
+/// Frames between guests, in all the ways that a guest may find them coming.
+const GUESTS: &[Load] = &[SMALL, LARGE, SMALL_2, LARGE_2, Load::Paced, Load::Echo, Load::Streams];
+/// What contends for locks.
+const LOCKS: &[Load] =
+    &[Load::Copy { threads: 1 }, Load::Copy { threads: 2 }, Load::Copy { threads: 4 }, SMALL_2, LARGE_2];
+const MAPPING: &[Load] = &[Load::Map { threads: 1 }, Load::Map { threads: 2 }, Load::Map { threads: 4 }];
+
+const SIX: Setting = keys("6 frames", "interrupt-frames = 6\ninterrupt-microseconds = 1000");
+const SIXTY_FOUR: Setting = keys("64 frames", "interrupt-frames = 64\ninterrupt-microseconds = 1000");
+const ENTRIES: Setting = design("entries", "locking = \"entries\"", Design { locking: Locking::Entries, ..NEWEST });
+const PER_VCPU: Setting =
+    design("per-vcpu", "maptrack = \"per-vcpu\"", Design { maptrack: Maptrack::PerVcpu, ..NEWEST });
+const BATCH: Setting = design("batch", "flush = \"batch\"", Design { flush: Flush::Batch, ..NEWEST });
+
+/// All there are.
+pub const CASES: &[Case] = &[
+    Case {
+        name: "locking-entries",
+        off: design("table", "locking = \"table\"", Design { locking: Locking::Table, ..NEWEST }),
+        on: ENTRIES,
+        loads: LOCKS,
+        why: "uses of different grants wait for each other no more; each takes two locks instead of one",
+    },
+    Case {
+        name: "locking-per-cpu",
+        off: ENTRIES,
+        on: keys("per-cpu", "locking = \"per-cpu\""),
+        loads: LOCKS,
+        why: "readers share no cache line; counts only where several CPUs read at the same moment",
+    },
+    Case {
+        name: "maptrack-per-vcpu",
+        off: design("single", "maptrack = \"single\"", Design { maptrack: Maptrack::Single, ..NEWEST }),
+        on: PER_VCPU,
+        loads: MAPPING,
+        why: "a handle is taken and given back without a lock",
+    },
+    Case {
+        name: "maptrack-stealing",
+        off: PER_VCPU,
+        on: keys("stealing", "maptrack = \"stealing\""),
+        loads: MAPPING,
+        why: "no handle lies idle on another's list; costs a lock that is rarely contended",
+    },
+    Case {
+        name: "flush-batch",
+        off: design("always", "flush = \"always\"", Design { flush: Flush::Always, ..NEWEST }),
+        on: BATCH,
+        loads: MAPPING,
+        why: "one flush of TLBs, and one system call, for all pages that are unmapped together",
+    },
+    Case {
+        name: "flush-touched",
+        off: BATCH,
+        on: keys("touched", "flush = \"touched\""),
+        loads: MAPPING,
+        why: "no flush for pages that nobody touched; those that are touched cost a fault",
+    },
+    Case {
+        name: "copying-keep",
+        off: design("release", "copying = \"release\"", Design { copying: Copying::Release, ..NEWEST }),
+        on: keys("keep", "copying = \"keep\""),
+        loads: &[Load::Copy { threads: 1 }, Load::Copy { threads: 2 }, SMALL, LARGE],
+        why: "a page that the next copy uses, too, is looked up once",
+    },
+    Case {
+        name: "interrupts-6",
+        off: PLAIN,
+        on: SIX,
+        loads: GUESTS,
+        why: "up to 6 frames share an interrupt; a frame that is waited for waits for others, or a millisecond",
+    },
+    Case {
+        name: "interrupts-64",
+        off: PLAIN,
+        on: SIXTY_FOUR,
+        loads: GUESTS,
+        why: "up to 64 frames share an interrupt; a frame that is waited for waits for others, or a millisecond",
+    },
+    Case {
+        name: "interrupts-64-over-6",
+        off: SIX,
+        on: SIXTY_FOUR,
+        loads: GUESTS,
+        why: "fewer interrupts still; frames wait longer",
+    },
+    Case {
+        name: "align",
+        off: PLAIN,
+        on: Setting { offset: Load::UNALIGNED % 64, ..keys("on", "align = true") },
+        loads: &[Load::Copy { threads: 1 }, SMALL, LARGE],
+        why: "copies that cross no cache line for nothing; our own frontend's frames are aligned anyway, stock guests' are not",
+    },
+    Case {
+        name: "grants",
+        off: keys("page", "grants = \"page\""),
+        on: keys("range", "grants = \"range\""),
+        loads: &[SMALL, LARGE, Load::Streams],
+        why: "not one byte more than the frame can be reached; each frame is granted, and its grant taken back",
+    },
+    Case {
+        name: "copy",
+        off: keys("backend", "copy = \"backend\"\ngrants = \"range\""),
+        on: keys("guest", "copy = \"guest\""),
+        loads: &[SMALL, LARGE, LARGE_2, Load::Streams],
+        why: "the receiver copies, into its own cache and on its own account; grants are passed on, and the copy has to be asked for",
+    },
+    Case {
+        name: "cache",
+        off: PLAIN,
+        on: keys("8192 pages", "cache = 8192"),
+        loads: &[SMALL, LARGE, SMALL_2, LARGE_2, Load::Streams],
+        why: "pages that come back are neither looked up nor locked; a table of what is mapped is searched instead",
+    },
+];

@@ -1,0 +1,106 @@
+//! Every switch of the embedded hypervisor and of what serves its guests: on against off, in turn, in one invocation.
+//!
+//! Guests are our own frontend with a thread for each queue, in this process; the daemon is another, started anew for each
+//! run. What contends inside the hypervisor is tried without either, by threads that use grants and do nothing else.
+
+mod case;
+mod figure;
+mod frames;
+mod grants;
+mod load;
+mod result;
+mod site;
+mod station;
+mod streams;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::builder::PossibleValuesParser;
+
+use super::{BenchError, write};
+use crate::interrupt;
+use crate::progress::Progress;
+use case::{CASES, Setting};
+use figure::Figure;
+use load::Load;
+use result::{Comparison, Tally};
+
+/// Options of the comparison.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Runs of each load, with each switch on and off
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+
+    /// Seconds measured in each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
+    pub seconds: f64,
+
+    /// Only these switches [default: all]
+    #[arg(long, value_name = "SWITCH,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
+    pub only: Vec<String>,
+
+    /// Without iperf
+    #[arg(long)]
+    pub without_iperf: bool,
+
+    /// Folder for the results
+    #[arg(long, value_name = "DIR", default_value = "out/bench-embedded")]
+    pub out: PathBuf,
+}
+
+/// Compares. The table goes to standard output, the result file to `args.out`, progress to standard error.
+///
+/// # Errors
+/// When something does not start, or the user interrupts.
+pub fn run(args: &Args) -> Result<(), BenchError> {
+    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
+    let binary = std::env::current_exe().map_err(|source| BenchError::Start { what: "find ringmain", source })?;
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let cases = CASES.iter().filter(|case| wanted(case.name));
+    let loads = cases.flat_map(|case| case.loads.iter().map(move |load| Tally::new(case, *load)));
+    let mut tallies: Vec<Tally> = loads.filter(|tally| !args.without_iperf || tally.load != Load::Streams).collect();
+    let progress = Progress::new();
+    for number in 0..args.runs {
+        let stage = progress.stage(format!("round {} of {}", number + 1, args.runs));
+        for tally in &mut tallies {
+            stage.at(format!("{}, {}", tally.case.name, tally.load));
+            round(args, &binary, number, tally)?;
+        }
+        stage.done("");
+    }
+    let comparison = Comparison::new(began, args.runs, args.seconds, &tallies);
+    let file = write(&args.out, began, &comparison)?;
+    println!("\n{}\nresults: {}", comparison.table(), file.display());
+    Ok(())
+}
+
+/// One run of one load, off and on; who is first changes from round to round.
+fn round(args: &Args, binary: &Path, number: u32, tally: &mut Tally) -> Result<(), BenchError> {
+    let time = Duration::from_secs_f64(args.seconds);
+    let mut figures = [Figure::default(); 2];
+    for turn in 0..2 {
+        if interrupt::asked() {
+            return Err(BenchError::Interrupted);
+        }
+        let side = (turn + number as usize) % 2;
+        let setting = [&tally.case.off, &tally.case.on][side];
+        figures[side] = once(binary, setting, tally.load, time)?;
+    }
+    tally.rounds.push(figures);
+    Ok(())
+}
+
+fn once(binary: &Path, setting: &Setting, load: Load, time: Duration) -> Result<Figure, BenchError> {
+    match load {
+        Load::Frames { .. } | Load::Paced | Load::Echo => site::measure(binary, setting, load, time),
+        // iperf counts its first second, too.
+        Load::Streams => streams::measure(binary, setting, time.max(Duration::from_secs(1))),
+        Load::Map { .. } | Load::Copy { .. } => {
+            let failed = |source| BenchError::Start { what: "use grants", source };
+            grants::measure(setting, load, time).map_err(failed)
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A daemon and two guests: one run of a load between them.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::case::Setting;
+use super::figure::Figure;
+use super::frames::Frames;
+use super::load::{Load, Size};
+use super::station::{Meter, Role, Station, Vcpu};
+use crate::bench::BenchError;
+use crate::cpu;
+use crate::daemon::Daemon;
+
+/// What is not measured, at the start.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// The guests.
+const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+const NAMES: [&str; 2] = ["a", "b"];
+
+/// Starts a daemon whose guests are served like that.
+pub(super) fn daemon(binary: &Path, setting: &Setting, queues: u16) -> Result<Daemon, BenchError> {
+    let config = |dir: &Path| {
+        let socket = dir.join("guests.sock");
+        let port = format!("name = \"guests\"\nkind = \"embedded\"\nsocket = \"{}\"", socket.display());
+        format!("[workers]\ncount = {queues}\n[[port]]\n{port}\nqueues = {queues}\n{}\n", setting.keys)
+    };
+    Ok(Daemon::start(binary, config, None)?)
+}
+
+/// What the daemon has counted so far.
+pub(super) struct Moment {
+    at: Instant,
+    used: Duration,
+    frames: u64,
+    interrupts: u64,
+}
+
+impl Moment {
+    /// Now, as for the guest of that name.
+    pub(super) fn now(daemon: &Daemon, name: &str) -> Result<Self, BenchError> {
+        let stats = daemon.stats()?;
+        let port = stats.ports.iter().find(|port| port.name == format!("guests/{name}"));
+        let (frames, interrupts) = port.map_or((0, 0), |port| (port.total.rx_frames, port.total.rx_interrupts));
+        Ok(Moment { at: Instant::now(), used: cpu::used(daemon.id()), frames, interrupts })
+    }
+
+    /// Seconds since then, and all but the rate and what the guest knows.
+    pub(super) fn since(&self, then: &Moment) -> (f64, Figure) {
+        let frames = self.frames.saturating_sub(then.frames);
+        let per = |what: f64, by: u64| (by > 0).then(|| what / by as f64);
+        let backend = self.used.saturating_sub(then.used).as_nanos() as f64;
+        let figure = Figure {
+            rate: 0.0,
+            backend_ns: per(backend, frames),
+            guest_ns: None,
+            frames_per_interrupt: per(frames as f64, self.interrupts.saturating_sub(then.interrupts)),
+        };
+        ((self.at - then.at).as_secs_f64(), figure)
+    }
+}
+
+/// One run.
+///
+/// # Errors
+/// When something does not start, or a guest finds fault with the backend.
+pub(super) fn measure(binary: &Path, setting: &Setting, load: Load, time: Duration) -> Result<Figure, BenchError> {
+    let (queues, size, roles) = match load {
+        Load::Frames { size, queues } => (queues, size, [Role::Send, Role::Receive]),
+        Load::Paced => (1, Size::Small, [Role::Pace, Role::Receive]),
+        Load::Echo => (1, Size::Small, [Role::Ask, Role::Answer]),
+        Load::Streams | Load::Map { .. } | Load::Copy { .. } => (1, Size::Small, [Role::Receive; 2]),
+    };
+    let daemon = daemon(binary, setting, queues)?;
+    let socket = daemon.dir().join("guests.sock");
+    let connect = |n: usize| Station::connect(&socket, NAMES[n], MACS[n], queues).map_err(failed("start a guest"));
+    let (mut a, mut b) = (connect(0)?, connect(1)?);
+    let meters: [Vec<Meter>; 2] = [(), ()].map(|()| (0..queues).map(|_| Meter::default()).collect());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (n, station) in [&mut a, &mut b].into_iter().enumerate() {
+            let (from, to) = (station.mac, MACS[1 - n]);
+            for ((at, queue), meter) in (0..).zip(&mut station.queues).zip(&meters[n]) {
+                let vcpu = Vcpu::new(queue, roles[n], Frames::new(size, from, to, at), meter);
+                let stop = &stop;
+                threads.push(scope.spawn(move || vcpu.run(stop).map_err(io::Error::other)));
+            }
+        }
+        let figure = watch(&daemon, load, &meters[usize::from(load != Load::Echo)], time);
+        stop.store(true, Relaxed);
+        for thread in threads {
+            let ended = thread.join().map_err(|_| io::ErrorKind::Other.into());
+            ended.and_then(|outcome| outcome).map_err(failed("go on as a guest"))?;
+        }
+        figure
+    })
+}
+
+/// Takes the figures of guests that are at work; `meters` are those that count.
+fn watch(daemon: &Daemon, load: Load, meters: &[Meter], time: Duration) -> Result<Figure, BenchError> {
+    let counted = || {
+        let sum = |of: fn(&Meter) -> u64| meters.iter().map(of).sum::<u64>();
+        let used: Duration = meters.iter().map(|meter| thread_used(meter.thread.load(Relaxed))).sum();
+        (sum(|meter| meter.frames.load(Relaxed)), sum(|meter| meter.bytes.load(Relaxed)), used)
+    };
+    std::thread::sleep(WARM_UP);
+    let name = NAMES[usize::from(load != Load::Echo)];
+    let (then, before) = (Moment::now(daemon, name)?, counted());
+    std::thread::sleep(time);
+    let (now, after) = (Moment::now(daemon, name)?, counted());
+    let (seconds, figure) = now.since(&then);
+    let (frames, bytes) = (after.0 - before.0, after.1 - before.1);
+    let used = after.2.saturating_sub(before.2);
+    let count = if load.counts_bytes() { bytes } else { frames };
+    Ok(Figure {
+        rate: count as f64 / seconds / load.unit().1,
+        guest_ns: (frames > 0).then(|| used.as_nanos() as f64 / frames as f64),
+        ..figure
+    })
+}
+
+/// CPU time of a thread of this process.
+fn thread_used(thread: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    Duration::from_nanos(text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or_default())
+}
+
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> BenchError {
+    move |source| BenchError::Start { what, source }
+}

@@ -1,0 +1,206 @@
+//! A guest that is made of our frontend and a thread for each queue: no kernel of its own, whose work would hide what is
+//! measured.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use hypervisor::Domain;
+use hypervisor::embedded::Version;
+use hypervisor::embedded::client::{Line, Wish as Admission, become_guest};
+use netif::frontend::{Area, Caller, Frame, FrontError, Frontend, Kept, Queue, Wish};
+use netif::handshake::State;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::frames::Frames;
+
+/// How long the backend may take for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a thread sleeps at most before it looks whether it is to end.
+const NAP: Duration = Duration::from_millis(10);
+/// Frames that are carried in one direction before the other has its turn.
+const TURN: usize = 64;
+/// Between the bursts of a paced sender, and how long those are.
+const PACE: Duration = Duration::from_micros(50);
+const BURST: usize = 4;
+/// The key that spreads flows; any will do.
+const KEY: [u8; 40] = [0x6d; 40];
+
+/// What a guest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Sends as fast as it can.
+    Send,
+    /// Sends a few, and sleeps.
+    Pace,
+    /// Sends one, and waits until it is back.
+    Ask,
+    /// Reads what comes.
+    Receive,
+    /// Sends back what comes.
+    Answer,
+}
+
+/// What a queue's thread has done so far.
+#[derive(Debug, Default)]
+pub struct Meter {
+    /// Frames received.
+    pub frames: AtomicU64,
+    /// Their bytes.
+    pub bytes: AtomicU64,
+    /// The thread, once it runs.
+    pub thread: AtomicU32,
+}
+
+/// A guest.
+pub struct Station {
+    /// Its queues.
+    pub queues: Vec<Queue>,
+    /// Its address.
+    pub mac: [u8; 6],
+    _frontend: Frontend,
+    _line: Arc<Line>,
+    _control: (Option<Caller>, Kept),
+}
+
+impl Station {
+    /// A guest of the daemon that listens there.
+    ///
+    /// # Errors
+    /// When it does not take us.
+    pub fn connect(socket: &Path, name: &str, mac: [u8; 6], queues: u16) -> io::Result<Station> {
+        let admission = Admission { pages: Frontend::pages(queues), version: Version::V2, mac, name: name.into() };
+        let (guest, line) = become_guest(socket, admission).map_err(io::Error::other)?;
+        let guest: Arc<dyn Domain> = Arc::new(guest);
+        let frontend = Frontend::find(Arc::clone(&guest), 0).map_err(io::Error::other)?;
+        await_state(&frontend, State::InitWait)?;
+        let wish = Wish { queues, ..Wish::default() };
+        let connected = frontend.connect(&wish, Area::new(0, guest.pages())).map_err(io::Error::other)?;
+        await_state(&frontend, State::Connected)?;
+        let (queues, mut caller) = connected;
+        let kept = caller.as_mut().map_or(Ok(Kept::default()), |caller| {
+            if queues.len() > 1 {
+                caller.spread(queues.len() as u16, &KEY)?;
+            }
+            Kept::all(caller, &queues)
+        });
+        let kept = kept.map_err(io::Error::other)?;
+        Ok(Station { queues, mac, _frontend: frontend, _line: line, _control: (caller, kept) })
+    }
+}
+
+fn await_state(frontend: &Frontend, wanted: State) -> io::Result<()> {
+    match frontend.wait(PATIENCE, |state| state == wanted).map_err(io::Error::other)? {
+        true => Ok(()),
+        false => Err(io::Error::other("the backend takes too long")),
+    }
+}
+
+/// A thread with a queue.
+pub struct Vcpu<'a> {
+    queue: &'a mut Queue,
+    role: Role,
+    frames: Frames,
+    meter: &'a Meter,
+    /// There was no room for the next frame.
+    blocked: bool,
+    /// A frame is on its way there or back.
+    asked: bool,
+    frame: Frame,
+    read: Vec<u8>,
+}
+
+impl<'a> Vcpu<'a> {
+    /// That of `queue`, which sends `frames` if it sends.
+    pub fn new(queue: &'a mut Queue, role: Role, frames: Frames, meter: &'a Meter) -> Self {
+        let (frame, read) = (Frame::default(), vec![0; usize::from(u16::MAX)]);
+        Vcpu { queue, role, frames, meter, blocked: false, asked: false, frame, read }
+    }
+
+    /// Works until `stop`.
+    ///
+    /// # Errors
+    /// When the backend breaks the rules.
+    pub fn run(mut self, stop: &AtomicBool) -> Result<(), FrontError> {
+        self.meter.thread.store(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), Relaxed);
+        // So that the switch knows where it is.
+        self.send(1)?;
+        while !stop.load(Relaxed) {
+            let received = self.receive()?;
+            let sent = match self.role {
+                Role::Send => self.send(TURN)?,
+                Role::Ask if !self.asked => {
+                    self.asked = true;
+                    self.send(1)?
+                }
+                Role::Pace => {
+                    std::thread::sleep(PACE);
+                    self.send(BURST)?
+                }
+                Role::Answer => self.send(received)?,
+                Role::Ask | Role::Receive => 0,
+            };
+            if received + sent == 0 {
+                self.rest()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends up to `most` frames; how many.
+    fn send(&mut self, most: usize) -> Result<usize, FrontError> {
+        let tx = &mut self.queue.tx;
+        tx.collect()?;
+        self.blocked = false;
+        let mut count = 0;
+        while count < most {
+            let Some(place) = tx.place() else {
+                self.blocked = true;
+                break;
+            };
+            let (head, len, meta) = self.frames.next();
+            tx.memory().write(place, head)?;
+            tx.send(len, meta)?;
+            count += 1;
+        }
+        tx.flush()?;
+        Ok(count)
+    }
+
+    /// Reads what has come, as whoever it is for would; how many frames.
+    fn receive(&mut self) -> Result<usize, FrontError> {
+        let rx = &mut self.queue.rx;
+        let (mut count, mut bytes) = (0, 0);
+        while count < TURN && rx.next(&mut self.frame)? {
+            for (addr, len) in &self.frame.pieces {
+                let into = self.read.get_mut(..*len as usize).unwrap_or_default();
+                rx.memory().read(*addr, into)?;
+            }
+            (count, bytes) = (count + 1, bytes + u64::from(self.frame.len));
+        }
+        rx.post()?;
+        if count > 0 {
+            self.asked = false;
+            self.meter.frames.fetch_add(count as u64, Relaxed);
+            self.meter.bytes.fetch_add(bytes, Relaxed);
+        }
+        Ok(count)
+    }
+
+    /// Sleeps until there is something to do, as a guest does.
+    fn rest(&mut self) -> Result<(), FrontError> {
+        let Queue { tx, rx, .. } = &mut *self.queue;
+        rx.channel().take();
+        tx.channel().take();
+        if rx.arm()? || self.blocked && tx.arm()? {
+            return Ok(());
+        }
+        let mut fds =
+            [rx.channel().waker(), tx.channel().waker()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        // Interrupted, it comes back soon enough.
+        let _ = poll(&mut fds, Timespec::try_from(NAP).ok().as_ref());
+        Ok(())
+    }
+}
