@@ -89,18 +89,21 @@ impl Tenant {
 
     fn wait(&mut self, limit: Duration, done: impl Fn(&mut Self) -> bool, what: &str) -> Result<(), GuestError> {
         let until = Instant::now() + limit;
-        while !done(self) {
+        loop {
+            // In this order: one that has ended has said all that it will.
+            let code = self.process.ended().map(|status| status.code().unwrap_or(-1));
+            if done(self) {
+                return Ok(());
+            }
             if interrupt::asked() {
                 return Err(GuestError::Interrupted);
             }
-            let code = self.process.ended().map(|status| status.code().unwrap_or(-1));
             if code.is_some() || Instant::now() > until {
                 let (name, command) = (self.name.clone(), format!("wait for {what:?}"));
                 return Err(GuestError::Failed { name, command, code: code.unwrap_or(-1), text: self.said() });
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(())
     }
 }
 

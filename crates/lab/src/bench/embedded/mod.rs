@@ -53,7 +53,7 @@ pub struct Args {
 /// Compares. The table goes to standard output, the result file to `args.out`, progress to standard error.
 ///
 /// # Errors
-/// When something does not start, or the user interrupts.
+/// When nothing can be started or written, or the user interrupts. Single runs that fail are part of the result.
 pub fn run(args: &Args) -> Result<(), BenchError> {
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
     let binary = std::env::current_exe().map_err(|source| BenchError::Start { what: "find ringmain", source })?;
@@ -87,7 +87,14 @@ fn round(args: &Args, binary: &Path, number: u32, tally: &mut Tally) -> Result<(
         }
         let side = (turn + number as usize) % 2;
         let setting = [&tally.case.off, &tally.case.on][side];
-        figures[side] = once(binary, setting, tally.load, time)?;
+        match once(binary, setting, tally.load, time) {
+            Ok(figure) => figures[side] = figure,
+            Err(_) if interrupt::asked() => return Err(BenchError::Interrupted),
+            Err(error) => {
+                tally.failures.push(format!("{}: {error}", setting.label));
+                return Ok(());
+            }
+        }
     }
     tally.rounds.push(figures);
     Ok(())

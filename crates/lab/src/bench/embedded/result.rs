@@ -22,12 +22,14 @@ pub struct Tally {
     pub load: Load,
     /// Each round's figures: off, on.
     pub rounds: Vec<[Figure; 2]>,
+    /// What went wrong in rounds that are missing.
+    pub failures: Vec<String>,
 }
 
 impl Tally {
     /// Nothing yet.
     pub fn new(case: &'static Case, load: Load) -> Self {
-        Tally { case, load, rounds: Vec::new() }
+        Tally { case, load, rounds: Vec::new(), failures: Vec::new() }
     }
 
     fn row(&self) -> Row {
@@ -44,6 +46,7 @@ impl Tally {
             backend_ns: self.pair(|figure| figure.backend_ns, less),
             guest_ns: self.pair(|figure| figure.guest_ns, less),
             frames_per_interrupt: self.pair(|figure| figure.frames_per_interrupt, more),
+            failures: self.failures.clone(),
         }
     }
 
@@ -101,6 +104,8 @@ pub struct Row {
     pub guest_ns: Pair,
     /// Frames for each interrupt.
     pub frames_per_interrupt: Pair,
+    /// What went wrong in rounds that are missing.
+    pub failures: Vec<String>,
 }
 
 /// What a switch comes to, over all its loads.
@@ -193,6 +198,9 @@ impl Comparison {
                 both(&row.guest_ns, 0),
                 both(&row.frames_per_interrupt, 1),
             );
+            for failure in &row.failures {
+                let _ = writeln!(text, "  failed: {failure}");
+            }
         }
         for verdict in &self.verdicts {
             let _ = write!(text, "\n{}", verdict.show());
