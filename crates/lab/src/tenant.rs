@@ -26,6 +26,8 @@ pub struct TenantSpec<'a> {
     pub queues: u16,
     /// Threads that drive them.
     pub vcpus: u16,
+    /// Whether it asks for a device queue.
+    pub device_queue: bool,
 }
 
 /// A guest that runs a command.
@@ -48,6 +50,7 @@ impl Tenant {
         let mut guest = Kept::command(spec.binary);
         guest.args(["guest", "--name", spec.name, "--address", &format!("{}/24", spec.address), "--socket"]);
         guest.arg(spec.socket).args(["--queues", &spec.queues.to_string(), "--vcpus", &spec.vcpus.to_string()]);
+        guest.args(spec.device_queue.then_some("--device-queue"));
         guest.arg("--").args(command).stdin(Stdio::null());
         guest.stderr(out.try_clone().map_err(failed("cannot keep what a guest says"))?).stdout(out);
         let process = Kept::start(&mut guest).map_err(failed("cannot start a guest"))?;

@@ -35,6 +35,11 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// A process inside, by which other tools name it.
+    pub fn id(&self) -> u32 {
+        self.holder.id()
+    }
+
     /// A command line for [`Kept::start`] that runs `program` inside.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Kept::command("nsenter");

@@ -159,6 +159,14 @@ pub const CASES: &[Case] = &[
         why: "the receiver copies, into its own cache and on its own account; grants are passed on, and the copy has to be asked for",
     },
     Case {
+        name: "device-queue",
+        off: PLAIN,
+        on: keys("on", "device-queue = \"up0\""),
+        loads: &[Load::Wire],
+        why: "neither bridge, TAP nor daemon touches the payload: the kernel copies it into the guest's buffers; frames for which \
+              there is no buffer are lost, and each of them is a frame of the wire's, never a segment of many",
+    },
+    Case {
         name: "cache",
         off: PLAIN,
         on: keys("8192 pages", "cache = 8192"),

@@ -30,7 +30,7 @@ pub fn measure(setting: &Setting, load: Load, time: Duration) -> io::Result<Figu
     let (threads, copies) = match load {
         Load::Copy { threads } => (threads, true),
         Load::Map { threads } => (threads, false),
-        Load::Frames { .. } | Load::Paced | Load::Echo | Load::Streams => (0, false),
+        Load::Frames { .. } | Load::Paced | Load::Echo | Load::Streams | Load::Wire => (0, false),
     };
     let machine = Machine::new(setting.design);
     let grants = machine.hypervisor(DomId(0))?.grants;

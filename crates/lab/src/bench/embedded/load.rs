@@ -27,6 +27,8 @@ pub enum Load {
     Echo,
     /// TCP through the kernels of two `ringmain guest`: eight streams over one queue.
     Streams,
+    /// TCP from the other end of a wire into a `ringmain guest`: eight streams of frames as long as the wire's MTU.
+    Wire,
     /// Without guests: pages that are mapped and unmapped, 16 at a time.
     Map {
         /// Threads that do it.
@@ -47,12 +49,17 @@ impl Load {
     pub fn unit(self) -> (&'static str, f64) {
         match self {
             Load::Frames { size: Size::Small, .. } => ("Mframes/s", 1e6),
-            Load::Frames { size: Size::Large, .. } | Load::Streams => ("Gb/s", 1e9 / 8.0),
+            Load::Frames { size: Size::Large, .. } | Load::Streams | Load::Wire => ("Gb/s", 1e9 / 8.0),
             Load::Paced => ("kframes/s", 1e3),
             Load::Echo => ("krounds/s", 1e3),
             Load::Map { .. } => ("Mpages/s", 1e6),
             Load::Copy { .. } => ("Mcopies/s", 1e6),
         }
+    }
+
+    /// Whether iperf makes it.
+    pub fn is_iperf(self) -> bool {
+        matches!(self, Load::Streams | Load::Wire)
     }
 
     /// Whether its rate is counted in bytes.
@@ -69,6 +76,7 @@ impl fmt::Display for Load {
             Load::Paced => write!(f, "paced"),
             Load::Echo => write!(f, "echo"),
             Load::Streams => write!(f, "iperf -P 8"),
+            Load::Wire => write!(f, "iperf, wire"),
             Load::Map { threads } => write!(f, "map, {threads} thr"),
             Load::Copy { threads } => write!(f, "copy, {threads} thr"),
         }

@@ -12,6 +12,7 @@ mod result;
 mod site;
 mod station;
 mod streams;
+mod wire;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -61,7 +62,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     let cases = CASES.iter().filter(|case| wanted(case.name));
     let loads = cases.flat_map(|case| case.loads.iter().map(move |load| Tally::new(case, *load)));
-    let mut tallies: Vec<Tally> = loads.filter(|tally| !args.without_iperf || tally.load != Load::Streams).collect();
+    let mut tallies: Vec<Tally> = loads.filter(|tally| !args.without_iperf || !tally.load.is_iperf()).collect();
     let progress = Progress::new();
     for number in 0..args.runs {
         let stage = progress.stage(format!("round {} of {}", number + 1, args.runs));
@@ -105,6 +106,7 @@ fn once(binary: &Path, setting: &Setting, load: Load, time: Duration) -> Result<
         Load::Frames { .. } | Load::Paced | Load::Echo => site::measure(binary, setting, load, time),
         // iperf counts its first second, too.
         Load::Streams => streams::measure(binary, setting, time.max(Duration::from_secs(1))),
+        Load::Wire => wire::measure(binary, setting, time.max(Duration::from_secs(1))),
         Load::Map { .. } | Load::Copy { .. } => {
             let failed = |source| BenchError::Start { what: "use grants", source };
             grants::measure(setting, load, time).map_err(failed)

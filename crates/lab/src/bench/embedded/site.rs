@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use control::api::Counts;
+
 use super::case::Setting;
 use super::figure::Figure;
 use super::frames::Frames;
@@ -23,12 +25,14 @@ const NAMES: [&str; 2] = ["a", "b"];
 
 /// Starts a daemon whose guests are served like that.
 pub(super) fn daemon(binary: &Path, setting: &Setting, queues: u16) -> Result<Daemon, BenchError> {
-    let config = |dir: &Path| {
-        let socket = dir.join("guests.sock");
-        let port = format!("name = \"guests\"\nkind = \"embedded\"\nsocket = \"{}\"", socket.display());
-        format!("[workers]\ncount = {queues}\n[[port]]\n{port}\nqueues = {queues}\n{}\n", setting.keys)
-    };
-    Ok(Daemon::start(binary, config, None)?)
+    Ok(Daemon::start(binary, |dir| config(dir, setting, queues), None)?)
+}
+
+/// The configuration of such a daemon.
+pub(super) fn config(dir: &Path, setting: &Setting, queues: u16) -> String {
+    let socket = dir.join("guests.sock");
+    let port = format!("name = \"guests\"\nkind = \"embedded\"\nsocket = \"{}\"", socket.display());
+    format!("[workers]\ncount = {queues}\n[[port]]\n{port}\nqueues = {queues}\n{}\n", setting.keys)
 }
 
 /// What the daemon has counted so far.
@@ -44,7 +48,8 @@ impl Moment {
     pub(super) fn now(daemon: &Daemon, name: &str) -> Result<Self, BenchError> {
         let stats = daemon.stats()?;
         let port = stats.ports.iter().find(|port| port.name == format!("guests/{name}"));
-        let (frames, interrupts) = port.map_or((0, 0), |port| (port.total.rx_frames, port.total.rx_interrupts));
+        let received = |total: &Counts| (total.rx_frames + total.direct_frames, total.rx_interrupts);
+        let (frames, interrupts) = port.map_or((0, 0), |port| received(&port.total));
         Ok(Moment { at: Instant::now(), used: cpu::used(daemon.id()), frames, interrupts })
     }
 
@@ -72,7 +77,7 @@ pub(super) fn measure(binary: &Path, setting: &Setting, load: Load, time: Durati
         Load::Frames { size, queues } => (queues, size, [Role::Send, Role::Receive]),
         Load::Paced => (1, Size::Small, [Role::Pace, Role::Receive]),
         Load::Echo => (1, Size::Small, [Role::Ask, Role::Answer]),
-        Load::Streams | Load::Map { .. } | Load::Copy { .. } => (1, Size::Small, [Role::Receive; 2]),
+        Load::Streams | Load::Wire | Load::Map { .. } | Load::Copy { .. } => (1, Size::Small, [Role::Receive; 2]),
     };
     let daemon = daemon(binary, setting, queues)?;
     let socket = daemon.dir().join("guests.sock");

@@ -24,7 +24,8 @@ pub(super) fn measure(binary: &Path, setting: &Setting, time: Duration) -> Resul
     let socket = daemon.dir().join("guests.sock");
     let start = |n: usize, command: &[&str]| {
         let (name, address) = (NAMES[n], ADDRESSES[n]);
-        let spec = TenantSpec { binary, socket: &socket, dir: daemon.dir(), name, address, queues: 1, vcpus: 1 };
+        let (socket, dir) = (&socket, daemon.dir());
+        let spec = TenantSpec { binary, socket, dir, name, address, queues: 1, vcpus: 1, device_queue: false };
         Tenant::start(&spec, command)
     };
     let mut receiver = start(1, &["iperf", "-s"])?;
