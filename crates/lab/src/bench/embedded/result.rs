@@ -139,7 +139,7 @@ impl Verdict {
 
     fn show(&self) -> String {
         let list = |all: &[String], none: &str| if all.is_empty() { none.to_owned() } else { all.join(", ") };
-        let gains = list(&self.gains, "never: it never gains here");
+        let gains = list(&self.gains, "nowhere: it never gains here");
         format!("{}\n  gains: {gains}\n  loses: {}\n  why:   {}\n", self.switch, list(&self.loses, "nowhere"), self.why)
     }
 }
