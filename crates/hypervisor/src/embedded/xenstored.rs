@@ -290,13 +290,19 @@ mod tests {
         });
     }
 
+    /// Makes the directory `data` of domain 1 its own; domain 0's store.
+    fn give_data(machine: &Machine) -> Arc<dyn Store> {
+        let dom0 = machine.hypervisor(DomId(0)).unwrap().store;
+        dom0.nodes().make("/local/domain/1/data").unwrap();
+        let own = Permission { domain: DomId(1), access: crate::store::Access::None };
+        dom0.nodes().set_permissions("/local/domain/1/data", &[own]).unwrap();
+        dom0
+    }
+
     #[test]
     fn a_client_gets_what_its_domain_may() {
         connected(|end, machine| {
-            let dom0 = machine.hypervisor(DomId(0)).unwrap().store;
-            dom0.nodes().make("/local/domain/1/data").unwrap();
-            let own = Permission { domain: DomId(1), access: crate::store::Access::None };
-            dom0.nodes().set_permissions("/local/domain/1/data", &[own]).unwrap();
+            give_data(machine);
             let store = XenStore::over(end.into()).unwrap();
             let nodes = Store::nodes(&store);
             nodes.put("data/x", 5).unwrap();
@@ -321,10 +327,7 @@ mod tests {
     #[test]
     fn a_storm_of_events_is_bounded() {
         connected(|end, machine| {
-            let dom0 = machine.hypervisor(DomId(0)).unwrap().store;
-            dom0.nodes().make("/local/domain/1/data").unwrap();
-            let own = Permission { domain: DomId(1), access: crate::store::Access::None };
-            dom0.nodes().set_permissions("/local/domain/1/data", &[own]).unwrap();
+            let dom0 = give_data(machine);
             let store = XenStore::over(end.into()).unwrap();
             let _watches: Vec<_> = (0..WATCHES).map(|_| store.watch("data", Box::new(|_| ())).unwrap()).collect();
             let nodes = Store::nodes(&store);
