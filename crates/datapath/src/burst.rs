@@ -8,6 +8,7 @@ use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_
 use ring::copies::Status;
 use ring::gather::{Body, Chain, Gather};
 use ring::later::Heads;
+use switch::Target;
 
 use crate::count::Drop;
 use crate::flowcache::Fate;
@@ -16,6 +17,9 @@ use crate::packet::Packet;
 
 /// Frames that one turn of a queue carries at most.
 pub const BURST: usize = 64;
+
+/// How many frames before its copy a frame's payload is asked for.
+pub const AHEAD: usize = 2;
 
 /// Longest frame that is carried: a 64 KiB IP packet behind an Ethernet header and two VLAN tags.
 pub const MAX_FRAME: u32 = 65_535 + 14 + 8;
@@ -31,7 +35,7 @@ const FIRST_PIECE: u32 = 42;
 const SPANS: usize = 2048;
 
 /// One frame of a burst.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Frame {
     /// Bytes of the frame, offload header not counted.
     pub len: u32,
@@ -48,16 +52,15 @@ pub struct Frame {
 }
 
 impl Frame {
-    fn dropped(chain: Chain, len: u32, reason: Drop) -> Self {
-        Frame {
-            len,
-            headers: Headers::default(),
-            offload: Offload::default(),
-            fate: Fate::Drop(reason),
-            lend: false,
-            chain,
-            skip: 0,
-        }
+    /// Takes the place of whatever it was: `chain` is of so many bytes after what its transport puts before it. What its head says
+    /// is written where it is, by `read`, field by field.
+    #[inline(always)]
+    fn start(&mut self, chain: Chain, len: u32, read: impl FnOnce(&mut Frame) -> Result<(), Drop>) {
+        (self.chain, self.len, self.skip, self.lend) = (chain, len, 0, true);
+        self.fate = match read(self) {
+            Ok(()) => Fate::Undecided,
+            Err(reason) => Fate::Drop(reason),
+        };
     }
 }
 
@@ -74,7 +77,9 @@ pub struct Direct {
 pub struct Burst {
     /// Where the peer's bytes are; pins the memory they are in.
     pub gather: Gather,
-    frames: Vec<Frame>,
+    /// Always [`BURST`] of them; the first `count` mean something.
+    frames: Box<[Frame]>,
+    count: usize,
     heads: Box<[Head]>,
     chains: Vec<Chain>,
     limit: usize,
@@ -99,7 +104,8 @@ impl Burst {
     pub fn new() -> Self {
         Burst {
             gather: Gather::new(SPANS),
-            frames: Vec::with_capacity(BURST),
+            frames: vec![Frame::default(); BURST].into_boxed_slice(),
+            count: 0,
             heads: vec![Head::new(); BURST].into_boxed_slice(),
             chains: Vec::with_capacity(BURST),
             limit: BURST,
@@ -112,7 +118,7 @@ impl Burst {
 
     /// Forgets all frames; `limit` is how many the next fetch may take.
     pub fn reset(&mut self, limit: usize) {
-        self.frames.clear();
+        self.count = 0;
         self.chains.clear();
         self.gather.clear();
         self.limit = limit.min(BURST);
@@ -131,22 +137,29 @@ impl Burst {
 
     /// How many more frames fit.
     pub fn room(&self) -> usize {
-        self.limit.saturating_sub(self.frames.len())
+        self.limit.saturating_sub(self.count)
     }
 
     /// The frames, oldest first.
     pub fn frames(&self) -> &[Frame] {
-        &self.frames
+        &self.frames[..self.count]
     }
 
     /// The frames, to decide their fate.
     pub fn frames_mut(&mut self) -> &mut [Frame] {
-        &mut self.frames
+        &mut self.frames[..self.count]
+    }
+
+    /// Frame `i` goes to `target`: the first frame behind it that does not.
+    #[inline]
+    pub fn run(&self, i: usize, target: Target) -> usize {
+        let same = |frame: &&Frame| matches!(&frame.fate, Fate::To(other) if *other == target);
+        i + 1 + self.frames()[i + 1..].iter().take_while(same).count()
     }
 
     /// Whether the burst holds no frame.
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.count == 0
     }
 
     /// Lets `take` fill the scatter lists with up to [`room`](Self::room) chains, then copies and parses the head of
@@ -159,12 +172,8 @@ impl Burst {
         let room = self.room();
         self.chains.clear();
         take(&mut self.gather, &mut self.chains, room)?;
-        for &chain in &self.chains {
-            self.gather.prefetch(chain);
-        }
         for i in 0..self.chains.len().min(room) {
-            let frame = self.examine(self.chains[i], vnet_len);
-            self.frames.push(frame);
+            self.examine(self.chains[i], vnet_len);
         }
         Ok(())
     }
@@ -176,7 +185,7 @@ impl Burst {
         take: impl FnOnce(&mut Gather, &mut Vec<Chain>, usize) -> Result<(), E>,
     ) -> Result<(), E> {
         self.chains.clear();
-        take(&mut self.gather, &mut self.chains, self.limit.saturating_sub(self.frames.len()))
+        take(&mut self.gather, &mut self.chains, self.limit.saturating_sub(self.count))
     }
 
     /// Fetches the heads of the granted chains that were taken, all at once, and parses them. `judge` says what the sender
@@ -197,24 +206,24 @@ impl Burst {
                 self.granted.clear();
                 return Err(status);
             }
-            let head = &mut self.heads[self.frames.len()];
+            let (frame, head) = (&mut self.frames[self.count], &mut self.heads[self.count]);
             head.fill(|room| self.granted.read(i, room));
-            let frame = match frame::parse(head.as_slice()) {
-                _ if len > MAX_FRAME => Frame::dropped(chain, len, Drop::Oversized),
-                None if len > 0 => Frame::dropped(chain, len, Drop::Runt),
-                headers => {
-                    let headers = headers.unwrap_or_default();
-                    match judge(i, head, &headers, len) {
-                        Ok(_) if len == 0 => Frame::dropped(chain, len, Drop::Runt),
-                        Ok(offload) => {
-                            let skip = head.len() as u32;
-                            Frame { len, headers, offload, fate: Fate::Undecided, lend: true, chain, skip }
-                        }
-                        Err(reason) => Frame::dropped(chain, len, reason),
-                    }
+            frame.start(chain, len, |frame| {
+                if len > MAX_FRAME {
+                    return Err(Drop::Oversized);
                 }
-            };
-            self.frames.push(frame);
+                let whole = frame::parse_into(head.as_slice(), &mut frame.headers);
+                if !whole && len > 0 {
+                    return Err(Drop::Runt);
+                }
+                if !whole {
+                    frame.headers = Headers::default();
+                }
+                frame.offload = judge(i, head, &frame.headers, len)?;
+                frame.skip = head.len() as u32;
+                if len > 0 { Ok(()) } else { Err(Drop::Runt) }
+            });
+            self.count += 1;
         }
         self.granted.clear();
         Ok(())
@@ -242,32 +251,26 @@ impl Burst {
 
     /// Copies the offload header and the head of the frame that `chain` holds, and checks both.
     #[inline]
-    fn examine(&mut self, chain: Chain, vnet_len: usize) -> Frame {
+    fn examine(&mut self, chain: Chain, vnet_len: usize) {
         let whole = self.gather.body(chain);
         let len = whole.len().saturating_sub(vnet_len as u32);
-        if len > MAX_FRAME {
-            return Frame::dropped(chain, len, Drop::Oversized);
-        }
-        let mut vnet = [0; VNET_LEN];
-        whole.read_mapped(&mut vnet[..vnet_len]);
-        let head = &mut self.heads[self.frames.len()];
-        let bytes = whole.slice(vnet_len as u32, len);
-        head.fill(|room| bytes.read_mapped(room));
-        let Some(headers) = frame::parse(head.as_slice()) else {
-            return Frame::dropped(chain, len, Drop::Runt);
-        };
-        match offload(&vnet, vnet_len, &headers, len) {
-            Ok(offload) => Frame {
-                len,
-                headers,
-                offload,
-                fate: Fate::Undecided,
-                lend: true,
-                chain,
-                skip: (vnet_len + head.len()) as u32,
-            },
-            Err(_) => Frame::dropped(chain, len, Drop::BadOffload),
-        }
+        let (frame, head) = (&mut self.frames[self.count], &mut self.heads[self.count]);
+        frame.start(chain, len, |frame| {
+            if len > MAX_FRAME {
+                return Err(Drop::Oversized);
+            }
+            let mut vnet = [0; VNET_LEN];
+            whole.read_mapped(&mut vnet[..vnet_len]);
+            let bytes = whole.slice(vnet_len as u32, len);
+            head.fill(|room| bytes.read_mapped(room));
+            if !frame::parse_into(head.as_slice(), &mut frame.headers) {
+                return Err(Drop::Runt);
+            }
+            frame.skip = (vnet_len + head.len()) as u32;
+            frame.offload = offload(&vnet, vnet_len, &frame.headers, len).map_err(|_| Drop::BadOffload)?;
+            Ok(())
+        });
+        self.count += 1;
     }
 
     /// The head of frame `i`.
@@ -288,7 +291,7 @@ impl Burst {
     /// which sees them coming by itself.
     #[inline]
     pub fn prefetch(&self, i: usize) {
-        if let Some(frame) = self.frames.get(i)
+        if let Some(frame) = self.frames().get(i)
             && frame.len > HEAD_LEN as u32
             && frame.len <= PREFETCHED
         {
@@ -318,11 +321,9 @@ impl Burst {
         let Some(chain) = self.gather.append_from(&other.gather, other.frames[i].chain) else {
             return false;
         };
-        self.heads[self.frames.len()] = other.heads[i];
-        let mut frame = other.frames[i].clone();
-        frame.chain = chain;
-        frame.fate = fate;
-        self.frames.push(frame);
+        self.heads[self.count] = other.heads[i];
+        self.frames[self.count] = Frame { chain, fate, ..other.frames[i].clone() };
+        self.count += 1;
         true
     }
 }

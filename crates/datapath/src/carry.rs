@@ -1,5 +1,6 @@
 //! The way of a burst, the heart of the datapath: fetch, classify, deliver, complete.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use frame::{L3, TagEdit};
@@ -12,21 +13,18 @@ use crate::flowcache::{Fate, FlowKey};
 use crate::lap::Step;
 use crate::loan::Origin;
 use crate::port::Breach;
-use crate::put::{Delivery, deliver_to, not_taken};
+use crate::put::{Delivery, Held, deliver_to, not_taken};
 use crate::slot::{Slot, Wait, Watch};
 use crate::steer::{Route, Way};
 use crate::topology::Seat;
 use crate::worker::Worker;
 
-/// How many frames before its copy a frame's payload is asked for.
-const AHEAD: usize = 2;
-
-/// What became of one frame on one way.
+/// What became of frames on one way.
 enum Sent {
-    /// It is delivered, dropped and counted, or on its way to another worker.
+    /// All are delivered, dropped and counted, or on their way to another worker.
     Off,
-    /// It must wait, and all behind it with it.
-    Held(Wait),
+    /// The frame `at` must wait, and all behind it with it.
+    Held { at: usize, wait: Wait },
 }
 
 impl Worker {
@@ -163,17 +161,19 @@ impl Worker {
             self.origin = Origin::Burst { sender: slot.on.id, ticket: slot.tickets.next() };
         }
         self.lent = 0;
-        for i in 0..self.burst.frames().len() {
-            self.burst.prefetch(i + AHEAD);
-            if let Sent::Held(wait) = self.send(src, i) {
+        let mut i = 0;
+        while i < self.burst.frames().len() {
+            let (end, sent) = self.send(src, i);
+            if let Sent::Held { at, wait } = sent {
                 if let Some(slot) = self.slots.get_mut(src) {
                     slot.wait = Some(wait);
                     slot.on.counters.held.add(1);
                 }
-                return i;
+                return at;
             }
+            i = end;
         }
-        self.burst.frames().len()
+        i
     }
 
     /// Step 4: receivers and sender learn what happened, once each.
@@ -203,21 +203,22 @@ impl Worker {
         self.held.add(src, slot.flush(self.now));
     }
 
-    /// Sends frame `i` of the burst to wherever its fate says.
+    /// Sends frame `i` of the burst to wherever its fate says, and with it all behind it that go the same way. Returns the first
+    /// that does not.
     #[inline]
-    fn send(&mut self, src: usize, i: usize) -> Sent {
+    fn send(&mut self, src: usize, i: usize) -> (usize, Sent) {
         match &self.burst.frames()[i].fate {
             Fate::To(target) => {
                 let target = *target;
-                self.send_to(src, i, target)
+                self.send_to(src, i..self.burst.run(i, target), target)
             }
             Fate::Flood(targets) => {
                 let targets = Arc::clone(targets);
                 self.flood(src, i, &targets);
-                Sent::Off
+                (i + 1, Sent::Off)
             }
-            Fate::Drop(reason) => self.drop_at(src, *reason),
-            Fate::Undecided => self.drop_at(src, Drop::NoReceiver),
+            Fate::Drop(reason) => (i + 1, self.drop_at(src, *reason, 1)),
+            Fate::Undecided => (i + 1, self.drop_at(src, Drop::NoReceiver, 1)),
         }
     }
 
@@ -227,10 +228,10 @@ impl Worker {
             frame.lend = false;
         }
         for &target in targets {
-            match self.send_to(src, i, target) {
+            match self.send_to(src, i..i + 1, target).1 {
+                Sent::Held { wait: Wait::Receiver { slot, .. }, .. } => drop(self.drop_at(slot, Drop::RxFull, 1)),
+                Sent::Held { .. } => drop(self.drop_at(src, Drop::Crossing, 1)),
                 Sent::Off => {}
-                Sent::Held(Wait::Receiver { slot, .. }) => drop(self.drop_at(slot, Drop::RxFull)),
-                Sent::Held(Wait::Parcels | Wait::Rest { .. }) => drop(self.drop_at(src, Drop::Crossing)),
             }
         }
         if let Some(slot) = self.slots.get(src) {
@@ -238,27 +239,40 @@ impl Worker {
         }
     }
 
+    /// Sends frames for one port: the first, and those behind it that go to the same of its queues. Returns the first that
+    /// does not.
     #[inline]
-    fn send_to(&mut self, src: usize, i: usize, target: Target) -> Sent {
-        let frame = &self.burst.frames()[i];
+    fn send_to(&mut self, src: usize, run: Range<usize>, target: Target) -> (usize, Sent) {
+        let (i, mut end) = (run.start, run.end);
         let Some(route) = self.routes.to(target.port) else {
-            return self.drop_at(src, Drop::PortDown);
+            return (end, self.drop_at(src, Drop::PortDown, run.len()));
         };
+        let first = self.way(route, i);
+        if !route.is_simple() {
+            end = (i + 1..end).find(|other| self.way(route, *other) != first).unwrap_or(end);
+        }
+        let sent = match first {
+            (Way::Local(slot), true) => self.drop_at(slot, Drop::OverMtu, end - i),
+            (Way::Remote(_), true) => self.drop_at(src, Drop::OverMtu, end - i),
+            (Way::Local(slot), false) => self.send_local(slot, i..end, target.tag),
+            (Way::Remote(seat), false) => self.send_across(src, i..end, seat, target),
+            (Way::Nowhere, _) => self.drop_at(src, Drop::PortDown, end - i),
+        };
+        (end, sent)
+    }
+
+    /// Where frame `i` goes on a route, and whether it is too long for that.
+    #[inline]
+    fn way(&self, route: &Route, i: usize) -> (Way, bool) {
+        let frame = &self.burst.frames()[i];
         let head = self.burst.head(i).as_slice();
         let way = route.choose(&frame.headers, head, || frame::flow_hash(&frame.headers, head));
-        let over = over_mtu(frame, route);
-        match way {
-            Way::Local(slot) if over => self.drop_at(slot, Drop::OverMtu),
-            Way::Local(slot) => self.send_local(slot, i, target.tag),
-            Way::Remote(_) if over => self.drop_at(src, Drop::OverMtu),
-            Way::Remote(seat) => self.send_across(src, i, seat, target),
-            Way::Nowhere => self.drop_at(src, Drop::PortDown),
-        }
+        (way, over_mtu(frame, route))
     }
 
     #[inline]
-    fn send_local(&mut self, dst: usize, i: usize, tag: TagEdit) -> Sent {
-        let left = self.burst.frames().len() - i;
+    fn send_local(&mut self, dst: usize, run: Range<usize>, tag: TagEdit) -> Sent {
+        let left = self.burst.frames().len() - run.start;
         let Some(slot) = self.slots.get_mut(dst) else { return Sent::Off };
         if !slot.dirty && slot.is_sound() {
             slot.dirty = true;
@@ -272,30 +286,35 @@ impl Worker {
         }
         self.later.set_receiver(dst as u32);
         let (origin, now, before) = (self.origin, self.now, slot.loans.made());
-        let wait = deliver_to(slot, Delivery { burst: &self.burst, i, tag, origin, now }, &mut self.later);
+        let delivery = Delivery { burst: &self.burst, i: run.start, end: run.end, tag, origin, now };
+        let held = deliver_to(slot, delivery, &mut self.later);
         let lent = (slot.loans.made() - before) as usize;
         if lent > 0 {
             self.lent += lent;
             self.note_debtor(dst);
         }
-        match wait {
-            Some(until) => Sent::Held(Wait::Receiver { slot: dst, until }),
+        match held {
+            Some(Held { at, until }) => Sent::Held { at, wait: Wait::Receiver { slot: dst, until } },
             None => Sent::Off,
         }
     }
 
-    fn send_across(&mut self, src: usize, i: usize, seat: Seat, target: Target) -> Sent {
+    fn send_across(&mut self, src: usize, run: Range<usize>, seat: Seat, target: Target) -> Sent {
         let Some(slot) = self.slots.get(src) else { return Sent::Off };
         let (sender, ticket) = (slot.on.id, slot.tickets.next());
-        let parcel = self.crossing.parcel(seat, sender, ticket);
-        let packed = parcel.is_some_and(|parcel| parcel.burst.adopt(&self.burst, i, Fate::To(target)));
-        if packed { Sent::Off } else { Sent::Held(Wait::Parcels) }
+        for at in run {
+            let parcel = self.crossing.parcel(seat, sender, ticket);
+            if !parcel.is_some_and(|parcel| parcel.burst.adopt(&self.burst, at, Fate::To(target))) {
+                return Sent::Held { at, wait: Wait::Parcels };
+            }
+        }
+        Sent::Off
     }
 
-    /// Counts a frame as dropped at the queue in `slot`.
-    fn drop_at(&mut self, slot: usize, reason: Drop) -> Sent {
+    /// Counts frames as dropped at the queue in `slot`.
+    fn drop_at(&mut self, slot: usize, reason: Drop, frames: usize) -> Sent {
         if let Some(slot) = self.slots.get(slot) {
-            slot.on.counters.lose(reason, 1);
+            slot.on.counters.lose(reason, frames as u64);
         }
         Sent::Off
     }

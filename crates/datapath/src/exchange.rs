@@ -152,15 +152,18 @@ impl Worker {
         self.later.set_receiver(at as u32);
         let (mut whole, before) = (true, slot.loans.made());
         while let Some(frame) = parcel.burst.frames().get(parcel.next) {
-            if let Fate::To(target) = frame.fate
-                && let (origin, tag, now) = (Origin::Parcel(parcel.number), target.tag, self.now)
-                && let delivery = (Delivery { burst: &parcel.burst, i: parcel.next, tag, origin, now })
-                && deliver_to(slot, delivery, &mut self.later).is_some()
-            {
+            let Fate::To(target) = frame.fate else {
+                parcel.next += 1;
+                continue;
+            };
+            let (burst, i, end) = (&parcel.burst, parcel.next, parcel.burst.run(parcel.next, target));
+            let (origin, tag, now) = (Origin::Parcel(parcel.number), target.tag, self.now);
+            let held = deliver_to(slot, Delivery { burst, i, end, tag, origin, now }, &mut self.later);
+            parcel.next = held.as_ref().map_or(end, |held| held.at);
+            if held.is_some() {
                 whole = false;
                 break;
             }
-            parcel.next += 1;
         }
         let lent = (slot.loans.made() - before) as usize;
         if lent > 0 {

@@ -4,7 +4,8 @@
 //! stamp under which the switch decided; a change that could alter the decision bumps a generation that the stamp
 //! names, and the entry is stale at that instant, on every worker, without a message. The table is of fixed size and
 //! set-associative: a flood of new addresses can evict entries, never grow it, and the set that an address falls into
-//! depends on a secret of this process.
+//! depends on a secret of this process. An entry that was used again since it was made is only evicted when all of its set
+//! were; so flows of one packet each evict each other.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -71,8 +72,14 @@ const SETS: usize = 1024;
 struct Entry {
     stamp: Stamp,
     fate: Fate,
+    /// The second when it was last used.
     touched: u32,
+    /// It was of use: it has been found since it was made.
+    found: bool,
 }
+
+/// For so many seconds after an entry was last found, others are evicted first.
+const FRESH: u32 = 2;
 
 /// Fixed-size, set-associative, exact-match.
 pub struct FlowCache {
@@ -111,26 +118,83 @@ impl FlowCache {
             return None;
         }
         let touch = entry.touched != now;
-        entry.touched = now;
+        (entry.touched, entry.found) = (now, true);
         Some(Hit { fate: &entry.fate, touch })
     }
 
-    /// Keeps a decision, in place of a stale one or of the one in the set that was used least recently.
+    /// Keeps a decision, in place of a stale one, or of one that was never of use, or of the one in the set that was used least
+    /// recently.
     pub fn insert(&mut self, key: FlowKey, stamp: Stamp, fate: Fate, now: u32) {
         let set = key.hash(self.secret) as usize % SETS;
-        let way = self.victim(set, key);
+        let own = self.keys[set].iter().position(|k| *k == Some(key));
+        let way = own.unwrap_or_else(|| self.victim(set, now));
         self.keys[set][way] = Some(key);
-        self.entries[set][way] = Some(Entry { stamp, fate, touched: now });
+        // Asked for again because it was stale, or once a second: still of use.
+        let found = own.is_some();
+        self.entries[set][way] = Some(Entry { stamp, fate, touched: now, found });
     }
 
-    fn victim(&self, set: usize, key: FlowKey) -> usize {
-        if let Some(own) = self.keys[set].iter().position(|k| *k == Some(key)) {
-            return own;
-        }
-        let age = |entry: &Option<Entry>| match entry {
-            Some(e) if self.generations.holds(&e.stamp) => e.touched.max(1),
-            _ => 0,
+    fn victim(&self, set: usize, now: u32) -> usize {
+        let worth = |entry: &Option<Entry>| match entry {
+            Some(e) if self.generations.holds(&e.stamp) => {
+                (true, e.found && now.wrapping_sub(e.touched) <= FRESH, e.touched)
+            }
+            _ => (false, false, 0),
         };
-        (0..WAYS).min_by_key(|&way| age(&self.entries[set][way])).unwrap_or(0)
+        (0..WAYS).min_by_key(|&way| worth(&self.entries[set][way])).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use frame::Mac;
+    use switch::{Limits, PortRule, Switch};
+
+    use super::*;
+
+    fn key(number: u32) -> FlowKey {
+        let [a, b, c, d] = number.to_be_bytes();
+        FlowKey::new(PortId(1), &Headers { dst: Mac([2, 0, a, b, c, d]), ..Headers::default() })
+    }
+
+    /// A cache, and the stamp of a decision that holds.
+    fn cache() -> (FlowCache, Stamp) {
+        let mut switch = Switch::new(Limits::default());
+        switch.add_port(PortId(1), PortRule::default()).unwrap();
+        let stamp = switch.decide(0, PortId(1), &Headers { src: Mac([2, 0, 0, 0, 0, 9]), ..Headers::default() }).stamp;
+        (FlowCache::new(Arc::clone(switch.generations())), stamp)
+    }
+
+    fn keep(cache: &mut FlowCache, number: u32, stamp: Stamp) {
+        cache.insert(key(number), stamp, Fate::Drop(Drop::NoReceiver), 5);
+    }
+
+    #[test]
+    fn flows_of_one_packet_evict_each_other() {
+        let (mut cache, stamp) = cache();
+        let lasting: Vec<u32> = (0..SETS as u32 / 2).collect();
+        for &number in &lasting {
+            keep(&mut cache, number, stamp);
+            cache.get(key(number), 5);
+        }
+        // With up to WAYS lasting flows in a set, those stay; sets with more than that lose some to the others of their kind.
+        let there = |cache: &mut FlowCache| lasting.iter().filter(|&&n| cache.get(key(n), 6).is_some()).count();
+        let before = there(&mut cache);
+        for number in 0..200_000 {
+            keep(&mut cache, 1_000_000 + number, stamp);
+        }
+        let crowded = before - there(&mut cache);
+        assert!(before > SETS / 2 - 20 && crowded < 20, "{before} before, {crowded} of them lost");
+    }
+
+    #[test]
+    fn what_is_not_used_any_more_makes_room() {
+        let (mut cache, stamp) = cache();
+        for number in 0..(SETS * WAYS * 4) as u32 {
+            keep(&mut cache, number, stamp);
+            cache.get(key(number), 5);
+        }
+        cache.insert(key(u32::MAX), stamp, Fate::Drop(Drop::NoReceiver), 5 + FRESH + 1);
+        assert!(cache.get(key(u32::MAX), 5 + FRESH + 1).is_some());
     }
 }

@@ -5,6 +5,7 @@
 //! side: *Tx* is what the peer transmits and we fetch, *Rx* is what we deliver and the peer receives.
 
 use std::any::Any;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use ring::device::Put;
 use ring::violation::Violation;
 use thiserror::Error;
 
-use crate::burst::Burst;
+use crate::burst::{AHEAD, Burst};
 use crate::packet::Packet;
 
 /// Why a queue pair can't go on.
@@ -79,6 +80,27 @@ pub trait QueuePair: Send {
     /// Copies one frame into the peer's next buffers, or puts that off to `later`, which is settled before the next
     /// [`flush`](Self::flush). A packet may only be lent if it says so. On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
     fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach>;
+
+    /// [`put`](Self::put) of frames `run` of a burst, as they are, in order, until one is not [`Put::Done`]. How many were, and
+    /// what became of the next one; `Put::Done` when all were. One call for a run of frames, so that what they have in common
+    /// is looked up once.
+    fn put_run(
+        &mut self,
+        burst: &Burst,
+        run: Range<usize>,
+        lend: bool,
+        later: &mut Later,
+    ) -> (usize, Result<Put, Breach>) {
+        for i in run.clone() {
+            burst.prefetch(i + AHEAD);
+            let packet = burst.packet(i);
+            match self.put(&Packet { lend: packet.lend && lend, ..packet }, later) {
+                Ok(Put::Done) => {}
+                other => return (i - run.start, other),
+            }
+        }
+        (run.len(), Ok(Put::Done))
+    }
 
     /// How many of the frames that were lent ([`Put::Lent`]), oldest first, the peer has fetched since the last time: nothing
     /// of them is in use any more.

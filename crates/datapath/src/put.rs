@@ -26,29 +26,60 @@ enum Outcome {
     Refused(Drop),
 }
 
-/// A frame of a burst, and what is known of it from where it comes.
+/// Frames of a burst that go to one receiver, and what is known of where they come from.
 #[derive(Clone, Copy)]
 pub(crate) struct Delivery<'a> {
     /// The burst.
     pub burst: &'a Burst,
-    /// Which frame.
+    /// The first of them.
     pub i: usize,
-    /// What happens to its tag.
+    /// The one behind the last.
+    pub end: usize,
+    /// What happens to their tags.
     pub tag: TagEdit,
-    /// What waits for its end, if it is lent.
+    /// What waits for their end, if they are lent.
     pub origin: Origin,
     /// When.
     pub now: Instant,
 }
 
-/// Puts a frame on the ring of `slot`, or drops and counts it there; or says until when it may wait.
-pub(crate) fn deliver_to(slot: &mut Slot, delivery: Delivery<'_>, later: &mut Later) -> Option<Instant> {
-    let now = delivery.now;
-    if !slot.is_sound() {
-        slot.on.counters.lose(Drop::PortDown, 1);
-        return None;
+/// A frame that waits for its receiver, and all behind it with it.
+pub(crate) struct Held {
+    /// Which one of its burst.
+    pub at: usize,
+    /// When to drop it rather than wait on.
+    pub until: Instant,
+}
+
+/// Puts frames on the ring of `slot`, or drops and counts them there, up to one that has to wait.
+pub(crate) fn deliver_to(slot: &mut Slot, mut delivery: Delivery<'_>, later: &mut Later) -> Option<Held> {
+    while delivery.i < delivery.end {
+        if !slot.is_sound() {
+            slot.on.counters.lose(Drop::PortDown, (delivery.end - delivery.i) as u64);
+            return None;
+        }
+        let plain = plain(slot, &delivery);
+        let outcome = if plain > delivery.i {
+            let (done, put) = put_plain(slot, &delivery, plain, later);
+            delivery.i += done;
+            if put == Ok(Put::Done) {
+                continue;
+            }
+            put.map(|put| taken(slot, put, delivery.len(), &delivery))
+        } else {
+            reworked(slot, &delivery, later)
+        };
+        if let Some(until) = settle(slot, outcome, delivery.now) {
+            return Some(Held { at: delivery.i, until });
+        }
+        delivery.i += 1;
     }
-    match put(slot, delivery, later) {
+    None
+}
+
+/// What became of one frame is counted; or it may wait so long.
+fn settle(slot: &mut Slot, outcome: Result<Outcome, Breach>, now: Instant) -> Option<Instant> {
+    match outcome {
         Ok(Outcome::Out(_)) => {}
         Ok(Outcome::Refused(reason)) => slot.on.counters.lose(reason, 1),
         Ok(Outcome::Full) => {
@@ -67,30 +98,47 @@ pub(crate) fn deliver_to(slot: &mut Slot, delivery: Delivery<'_>, later: &mut La
     None
 }
 
-/// Delivers a frame to `slot`, and counts what the receiver took.
-#[inline]
-fn put(slot: &mut Slot, delivery: Delivery<'_>, later: &mut Later) -> Result<Outcome, Breach> {
-    let Delivery { burst, i, tag, .. } = delivery;
-    let frame = &burst.frames()[i];
-    if tag == TagEdit::Keep && slot.on.pair.accepts().takes(&frame.offload) {
-        let packet = Packet { lend: frame.lend && slot.lends(), ..burst.packet(i) };
-        let put = slot.on.pair.put(&packet, later)?;
-        return Ok(taken(slot, put, frame.len, delivery));
+impl Delivery<'_> {
+    /// Length of the first frame in bytes.
+    fn len(&self) -> u32 {
+        self.burst.frames()[self.i].len
     }
-    reworked(slot, delivery, later)
+}
+
+/// The first frame from `delivery.i` on that can't go to the receiver as it is.
+fn plain(slot: &Slot, delivery: &Delivery<'_>) -> usize {
+    if delivery.tag != TagEdit::Keep {
+        return delivery.i;
+    }
+    let accepts = slot.on.pair.accepts();
+    let frames = &delivery.burst.frames()[delivery.i..delivery.end];
+    delivery.i + frames.iter().take_while(|frame| accepts.takes(&frame.offload)).count()
+}
+
+/// Puts frames up to `end` as they are, and counts those that the receiver took; says what became of the next one.
+fn put_plain(slot: &mut Slot, delivery: &Delivery<'_>, end: usize, later: &mut Later) -> (usize, Result<Put, Breach>) {
+    let Delivery { burst, i, .. } = *delivery;
+    let lend = slot.lends();
+    let (done, put) = slot.on.pair.put_run(burst, i..end, lend, later);
+    if done > 0 {
+        let bytes: u64 = burst.frames()[i..i + done].iter().map(|frame| u64::from(frame.len)).sum();
+        slot.loans.took(done as u32, bytes as u32);
+        received(slot, done as u32, bytes as u32);
+    }
+    (done, put)
 }
 
 /// What a receiver's answer to a whole frame of `len` bytes means.
 #[inline]
-fn taken(slot: &mut Slot, put: Put, len: u32, delivery: Delivery<'_>) -> Outcome {
+fn taken(slot: &mut Slot, put: Put, len: u32, delivery: &Delivery<'_>) -> Outcome {
     match put {
         Put::Done => {
             slot.loans.took(1, len);
-            received(slot, len)
+            received(slot, 1, len)
         }
         Put::Lent { token } => {
             slot.loans.add(Loan { origin: delivery.origin, len, token, since: delivery.now, counts: true });
-            received(slot, len)
+            received(slot, 1, len)
         }
         Put::Full => Outcome::Full,
         Put::TooBig => Outcome::Refused(Drop::RxTooSmall),
@@ -99,13 +147,13 @@ fn taken(slot: &mut Slot, put: Put, len: u32, delivery: Delivery<'_>) -> Outcome
     }
 }
 
-/// The receiver took a frame of `len` bytes.
+/// The receiver took frames of `bytes` bytes in all.
 #[inline]
-fn received(slot: &mut Slot, len: u32) -> Outcome {
-    slot.hold.took(1, len);
-    slot.on.counters.rx_frames.add(1);
-    slot.on.counters.rx_bytes.add(len.into());
-    Outcome::Out(1)
+fn received(slot: &mut Slot, frames: u32, bytes: u32) -> Outcome {
+    slot.hold.took(frames, bytes);
+    slot.on.counters.rx_frames.add(frames.into());
+    slot.on.counters.rx_bytes.add(bytes.into());
+    Outcome::Out(frames)
 }
 
 /// Takes back that the receiver took a frame of `len` bytes: it could not be copied.
@@ -121,8 +169,8 @@ pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
 
 /// The slow way: a private copy of the head is edited, and offloads that the receiver doesn't take are worked off.
 #[cold]
-fn reworked(slot: &mut Slot, delivery: Delivery<'_>, later: &mut Later) -> Result<Outcome, Breach> {
-    let Delivery { burst, i, tag, .. } = delivery;
+fn reworked(slot: &mut Slot, delivery: &Delivery<'_>, later: &mut Later) -> Result<Outcome, Breach> {
+    let Delivery { burst, i, tag, .. } = *delivery;
     let frame = &burst.frames()[i];
     let (mut head, mut headers, mut offload) = (*burst.head(i), frame.headers, frame.offload);
     if tag.apply(&mut head, &mut headers, &mut offload).is_err() {
@@ -144,7 +192,7 @@ fn whole(
     head: &Head,
     headers: &Headers,
     offload: &Offload,
-    (body, delivery): (Body<'_>, Delivery<'_>),
+    (body, delivery): (Body<'_>, &Delivery<'_>),
     later: &mut Later,
 ) -> Result<Outcome, Breach> {
     let lend = delivery.burst.frames()[delivery.i].lend && slot.lends();
@@ -159,7 +207,7 @@ fn completed(
     mut head: Head,
     headers: &Headers,
     mut offload: Offload,
-    (body, delivery): (Body<'_>, Delivery<'_>),
+    (body, delivery): (Body<'_>, &Delivery<'_>),
     later: &mut Later,
 ) -> Result<Outcome, Breach> {
     if let Some(csum) = offload.csum.take()
@@ -176,7 +224,7 @@ fn segmented(
     head: &Head,
     headers: &Headers,
     offload: &Offload,
-    (body, delivery): (Body<'_>, Delivery<'_>),
+    (body, delivery): (Body<'_>, &Delivery<'_>),
     later: &mut Later,
 ) -> Result<Outcome, Breach> {
     let len = head.len() as u32 + body.len();

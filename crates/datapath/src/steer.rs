@@ -42,6 +42,12 @@ pub struct Route {
 }
 
 impl Route {
+    /// Whether all frames take the same way, and may be as long as they like.
+    #[inline]
+    pub fn is_simple(&self) -> bool {
+        self.wish.is_none() && self.mtu.is_none() && (self.local.len() == 1 || self.local.len() + self.remote.len() < 2)
+    }
+
     /// The queue for a frame of a flow; `hash` is only asked for when there is a choice.
     #[inline]
     pub fn choose(&self, headers: &Headers, head: &[u8], hash: impl FnOnce() -> u32) -> Way {

@@ -30,6 +30,6 @@ pub use head::{HEAD_LEN, HEADROOM, Head};
 pub use mac::Mac;
 pub use offload::{Accepts, BadOffload, Gso, GsoKind, Offload, PartialCsum};
 pub use segment::{Segment, Segmenter};
-pub use view::{Headers, L3, L4, parse};
+pub use view::{Headers, L3, L4, parse, parse_into};
 pub use vlan::{NoHeadroom, TagEdit};
 pub use vnet::{VNET_LEGACY_LEN, VNET_LEN};

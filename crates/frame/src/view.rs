@@ -4,7 +4,7 @@
 //! more than [`HEAD_LEN`] bytes and every step moves forward, so it is bounded; a header that is malformed or does not
 //! fit ends the parse, and what lies behind it is "not known".
 
-use crate::bytes::{chunk, get_u16};
+use crate::bytes::chunk;
 use crate::head::HEAD_LEN;
 use crate::mac::Mac;
 
@@ -120,26 +120,34 @@ impl Headers {
 /// `None` when it is shorter than an Ethernet header (14 bytes).
 #[inline]
 pub fn parse(head: &[u8]) -> Option<Headers> {
+    let mut headers = Headers::default();
+    parse_into(head, &mut headers).then_some(headers)
+}
+
+/// [`parse`] to where the headers are to be: false when the frame is too short. They are many small fields, and copying those as a
+/// whole just after they were written makes a processor wait until they have left its store buffer.
+#[inline]
+pub fn parse_into(head: &[u8], h: &mut Headers) -> bool {
     let head = head.get(..HEAD_LEN).unwrap_or(head);
-    let ethernet: &[u8; 14] = chunk(head, 0)?;
-    let mut h = Headers {
-        dst: Mac(*chunk(ethernet, 0)?),
-        src: Mac(*chunk(ethernet, 6)?),
-        ethertype: get_u16(ethernet, 12)?,
+    let Some(&[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, e0, e1]) = chunk(head, 0) else { return false };
+    *h = Headers {
+        dst: Mac([d0, d1, d2, d3, d4, d5]),
+        src: Mac([s0, s1, s2, s3, s4, s5]),
+        ethertype: u16::from_be_bytes([e0, e1]),
         l3_at: 14,
         l4_at: 14,
         end: 14,
         ..Headers::default()
     };
     if matches!(h.ethertype, ethertype::DOT1Q | ethertype::DOT1AD) {
-        tags(head, &mut h);
+        tags(head, h);
     }
     match h.ethertype {
-        ethertype::IPV4 => ipv4(head, &mut h),
-        ethertype::IPV6 => ipv6(head, &mut h),
+        ethertype::IPV4 => ipv4(head, h),
+        ethertype::IPV6 => ipv6(head, h),
         _ => {}
     }
-    Some(h)
+    true
 }
 
 /// Steps over at most two tags; a third one is payload.

@@ -36,6 +36,9 @@ pub fn decode(bytes: &[u8; VNET_LEN], headers: &Headers, len: u32) -> Result<Off
 #[inline]
 pub fn decode_legacy(bytes: &[u8; VNET_LEGACY_LEN], headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
     let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = *bytes;
+    if flags & FLAG_NEEDS_CSUM == 0 && gso_type & !GSO_ECN == 0 {
+        return Ok(Offload::default());
+    }
     let mut offload = Offload::default();
     if flags & FLAG_NEEDS_CSUM != 0 {
         let csum = PartialCsum { start: u16::from_le_bytes([c0, c1]), offset: u16::from_le_bytes([o0, o1]) };
@@ -97,16 +100,13 @@ fn decode_gso(gso_type: u8, size: u16, h: &Headers) -> Result<Gso, BadOffload> {
 /// A receiver that does not take checksums must not be told that one is good either: clear [`Offload::valid`] for it.
 #[inline]
 pub fn encode(offload: &Offload, headers_len: u16) -> [u8; VNET_LEN] {
-    let mut flags = 0;
-    let (mut start, mut offset) = ([0; 2], [0; 2]);
+    let (mut flags, mut start, mut offset) = (0, 0, 0);
     if let Some(csum) = offload.csum {
-        flags = FLAG_NEEDS_CSUM;
-        start = csum.start.to_le_bytes();
-        offset = csum.offset.to_le_bytes();
+        (flags, start, offset) = (FLAG_NEEDS_CSUM, csum.start, csum.offset);
     } else if offload.valid {
         flags = FLAG_DATA_VALID;
     }
-    let (mut gso_type, mut hdr_len, mut size) = (0, [0; 2], [0; 2]);
+    let (mut gso_type, mut hdr_len, mut size) = (0, 0, 0);
     if let Some(gso) = offload.gso {
         gso_type = match gso.kind {
             GsoKind::TcpV4 => GSO_TCPV4,
@@ -116,11 +116,18 @@ pub fn encode(offload: &Offload, headers_len: u16) -> [u8; VNET_LEN] {
         if gso.ecn {
             gso_type |= GSO_ECN;
         }
-        hdr_len = headers_len.to_le_bytes();
-        size = gso.size.to_le_bytes();
+        (hdr_len, size) = (headers_len, gso.size);
     }
-    let ([h0, h1], [g0, g1], [s0, s1], [o0, o1]) = (hdr_len, size, start, offset);
-    [flags, gso_type, h0, h1, g0, g1, s0, s1, o0, o1, 0, 0]
+    // Two words rather than twelve bytes: they are loaded as words, and from bytes those could not be forwarded.
+    let low = u64::from(flags)
+        | u64::from(gso_type) << 8
+        | u64::from(hdr_len) << 16
+        | u64::from(size) << 32
+        | u64::from(start) << 48;
+    let mut bytes = [0; VNET_LEN];
+    bytes[..8].copy_from_slice(&low.to_le_bytes());
+    bytes[8..].copy_from_slice(&u32::from(offset).to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ impl Buffers {
     /// Writes a frame into the oldest `n` buffers, which have room for it, and takes them out; `used` gets the
     /// number of bytes in each, in order.
     #[inline]
-    pub(crate) fn fill(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, mut used: impl FnMut(u32)) {
+    pub(crate) fn fill(&mut self, n: usize, net: &mut [u8], head: &[u8], body: Body<'_>, mut used: impl FnMut(u32)) {
         let total = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let buffer = self.buffer(0);
         if n == 1 && buffer.more == 0 && u64::from(buffer.first.len) >= total {
@@ -148,7 +148,14 @@ impl Buffers {
                     to = to.add(len);
                 }
             };
-            add(net.as_ptr(), net.len());
+            match <&mut [u8; 12]>::try_from(&mut *net) {
+                Ok(net) => {
+                    let (low, high) = alone(net);
+                    add((&raw const low).cast(), size_of_val(&low));
+                    add((&raw const high).cast(), size_of_val(&high));
+                }
+                Err(_) => add(net.as_ptr(), net.len()),
+            }
             if !head.is_empty() {
                 add(head.as_ptr(), head.len());
             }
@@ -157,6 +164,7 @@ impl Buffers {
             used(total as u32);
             return;
         }
+        announce(net, n);
         self.fill_several(n, net, head, body, &mut used);
     }
 
@@ -186,15 +194,16 @@ impl Buffers {
     pub(crate) fn fill_later(
         &mut self,
         n: usize,
-        net: &[u8],
+        net: &mut [u8],
         head: &[u8],
         body: Body<'_>,
         later: &mut Later,
         mut used: impl FnMut(u32),
     ) {
+        announce(net, n);
         let mut left = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let mut cursor = Cursor::new(self, n);
-        for bytes in [net, head] {
+        for bytes in [&*net, head] {
             // SAFETY: a private slice.
             unsafe { cursor.write(bytes.as_ptr(), bytes.len()) };
         }
@@ -223,6 +232,21 @@ impl Buffers {
         self.oldest = self.oldest.wrapping_add(1);
         self.crowded = false;
     }
+}
+
+/// Says in a header with room for it that the frame takes `n` buffers (virtio 1.2, 5.1.6: `num_buffers`).
+fn announce(net: &mut [u8], n: usize) {
+    if let Some(count) = net.get_mut(10..12) {
+        count.copy_from_slice(&(n as u16).to_le_bytes());
+    }
+}
+
+/// The two words of the header of a frame that takes one buffer. Words, since a load of bytes that were just stored one by one
+/// would have to wait until they have left the processor's store buffer, behind all that is on its way to the peer.
+#[inline(always)]
+fn alone(net: &[u8; 12]) -> ([u8; 8], [u8; 4]) {
+    let [a, b, c, d, e, f, g, h, i, j, _, _] = *net;
+    ([a, b, c, d, e, f, g, h], [i, j, 1, 0])
 }
 
 impl Sink for Buffers {

@@ -22,11 +22,11 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     unsafe {
         if n > SHORT {
             ptr::copy(from, to, n);
-        } else if n >= 64 {
+        } else if n > 64 {
             ends::<[u64; 8]>(from, to, n);
-        } else if n >= 32 {
+        } else if n > 32 {
             ends::<[u64; 4]>(from, to, n);
-        } else if n >= 16 {
+        } else if n > 16 {
             ends::<[u64; 2]>(from, to, n);
         } else if n >= 8 {
             ends::<u64>(from, to, n);
@@ -89,6 +89,19 @@ pub(crate) fn prefetch(at: *const u8) {
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Brings the cache line at `at` near, to be written: taken from whoever has it, so that the store does not wait for that, nor
+/// all stores behind it. Any address will do.
+#[inline(always)]
+pub(crate) fn prefetch_write(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint: prefetching never faults, and does nothing on processors that do not know it.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;

@@ -117,8 +117,8 @@ pub trait DeviceRing: Send + Sized {
     fn prepare(&mut self, n: usize) -> Result<usize, Violation>;
 
     /// Rx: writes one frame into the peer's next buffers: `net`, the `virtio_net_hdr` of 10 or 12 bytes; `head`,
-    /// private bytes; `body`, bytes that still lie with their sender. The number of buffers is written to bytes
-    /// 10 and 11 of a `net` of 12 bytes. With `mergeable` a frame takes as many buffers as it needs, otherwise one.
+    /// private bytes; `body`, bytes that still lie with their sender. In place of bytes 10 and 11 of a `net` of 12 bytes the peer
+    /// gets the number of buffers; what is left in `net` means nothing. With `mergeable` a frame takes as many buffers as it needs, otherwise one.
     ///
     /// A body that is granted is not copied yet, but put off to `later`, which has to be settled before the next
     /// [`publish`](Self::publish).

@@ -290,14 +290,6 @@ impl Gather {
         Some(self.chain_from(mark, chain.len))
     }
 
-    /// Brings the first bytes of `chain` near.
-    #[inline]
-    pub fn prefetch(&self, chain: Chain) {
-        for span in self.spans_of(chain).iter().take(2) {
-            prefetch(span.at.as_ptr());
-        }
-    }
-
     /// Keeps `mem` mapped until the next [`clear`](Self::clear). Always before a span of it is pushed.
     #[inline]
     pub(crate) fn pin(&mut self, mem: &Arc<Memory>) {

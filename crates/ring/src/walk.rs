@@ -4,7 +4,7 @@
 
 use std::ptr::NonNull;
 
-use crate::copy::{load16, prefetch};
+use crate::copy::{load16, prefetch, prefetch_write};
 use crate::device::{MAX_CHAIN, MAX_SPANS};
 use crate::gather::{Chain, Gather, Span};
 use crate::region::Memory;
@@ -34,6 +34,12 @@ impl From<Violation> for Stop {
 pub(crate) trait Sink {
     /// Whether the buffers are written (Rx) or read (Tx).
     const WRITABLE: bool;
+    /// Brings the cache line at `at` near, for what will be done with it. Any address will do.
+    #[inline(always)]
+    fn ask(at: *const u8) {
+        if Self::WRITABLE { prefetch_write(at) } else { prefetch(at) }
+    }
+
     /// Adds a span to the open chain; false when there is no room.
     fn push(&mut self, span: Span) -> bool;
     /// The open chain is complete, `len` bytes in all.
@@ -105,7 +111,7 @@ impl<'a, S: Sink> Walk<'a, S> {
             let outside = Violation::Outside { addr, len: u64::from(len) };
             let (host, run) = self.mem.run(at, self.hint).ok_or(outside)?;
             let now = run.min(u64::from(left)) as u32;
-            prefetch(host.as_ptr());
+            S::ask(host.as_ptr());
             self.push(Span { at: host, len: now })?;
             left -= now;
             if left == 0 {

@@ -5,10 +5,11 @@
 //! for, and nothing blocks.
 
 use std::any::Any;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use datapath::burst::Burst;
+use datapath::burst::{AHEAD, Burst};
 use datapath::count::Drop;
 use datapath::flowcache::Fate;
 use datapath::packet::Packet;
@@ -99,6 +100,16 @@ impl<R: DeviceRing> End<R> {
         if wanted && self.wires.call.is_some() { Notified::Held } else { Notified::Suppressed }
     }
 
+    /// Writes one frame into the driver's buffers.
+    #[inline(always)]
+    fn put(&mut self, taste: Taste, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Violation> {
+        let mut offload = *packet.offload;
+        offload.valid &= taste.csum;
+        let mut net = frame::vnet::encode(&offload, packet.headers_len);
+        let net = net.get_mut(..taste.vnet_len).unwrap_or_default();
+        self.ring.put(net, packet.head, packet.body, taste.mergeable, later)
+    }
+
     fn interrupt(&self) -> Result<(), Violation> {
         self.wires.call.as_ref().map_or(Ok(()), |call| call.signal())
     }
@@ -111,6 +122,17 @@ impl<R: DeviceRing> End<R> {
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         self.wires.kick.as_ref().map(|kick| kick.as_fd())
     }
+}
+
+/// How the guest wants its frames.
+#[derive(Clone, Copy)]
+struct Taste {
+    /// Bytes of the offload header.
+    vnet_len: usize,
+    /// A frame may take several buffers.
+    mergeable: bool,
+    /// It may be told that a checksum is good.
+    csum: bool,
 }
 
 /// A queue pair over virtqueues of one layout.
@@ -142,6 +164,11 @@ impl<R: DeviceRing + 'static> VirtioPair<R> {
             Side::Rx => &mut self.rx,
             Side::Tx => &mut self.tx,
         }
+    }
+
+    #[inline]
+    fn taste(&self) -> Taste {
+        Taste { vnet_len: self.vnet_len, mergeable: self.mergeable, csum: self.accepts.csum }
     }
 
     /// Fails when the guest's memory has a hole. Then what was read were zeros, or soon will be.
@@ -242,16 +269,38 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
     }
 
     fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach> {
+        let taste = self.taste();
         let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
             return Ok(Put::Full);
         };
-        let mut offload = *packet.offload;
-        offload.valid &= self.accepts.csum;
-        let mut net = frame::vnet::encode(&offload, packet.headers_len);
-        let net = net.get_mut(..self.vnet_len).unwrap_or_default();
-        let put = rx.ring.put(net, packet.head, packet.body, self.mergeable, later);
+        let put = rx.put(taste, packet, later);
         rx.unpublished |= put == Ok(Put::Done);
         put.map_err(|violation| self.reason(violation))
+    }
+
+    fn put_run(
+        &mut self,
+        burst: &Burst,
+        run: Range<usize>,
+        _: bool,
+        later: &mut Later,
+    ) -> (usize, Result<Put, Breach>) {
+        let taste = self.taste();
+        let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
+            return (0, Ok(Put::Full));
+        };
+        let mut done = 0;
+        let mut put = Ok(Put::Done);
+        for i in run {
+            burst.prefetch(i + AHEAD);
+            put = rx.put(taste, &burst.packet(i), later);
+            if put != Ok(Put::Done) {
+                break;
+            }
+            done += 1;
+        }
+        rx.unpublished |= done > 0;
+        (done, put.map_err(|violation| self.reason(violation)))
     }
 
     fn spoil(&mut self, token: u32) {

@@ -2,6 +2,7 @@ use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
 use proptest::prelude::*;
 
 use super::*;
+use crate::bytes::get_u16;
 use crate::sample::{self, Ip, Recipe, TCP_V4, recipes};
 
 /// `inner` is a slice of `outer`: where does it start?

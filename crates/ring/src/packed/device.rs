@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use crate::buffers::{Buffers, Fit};
-use crate::copy::{CACHE_LINE, prefetch};
+use crate::copy::{CACHE_LINE, prefetch_write};
 use crate::device::{DeviceRing, MAX_CHAIN, Put, RingConfig};
 use crate::gather::{Body, Chain, Gather, Span};
 use crate::later::Later;
@@ -127,9 +127,6 @@ impl DeviceRing for PackedDevice {
                 }
             }
         };
-        if let Some(count) = net.get_mut(10..12) {
-            count.copy_from_slice(&(n as u16).to_le_bytes());
-        }
         if body.is_granted() {
             return Ok(self.put_later(n, net, head, body, later));
         }
@@ -179,7 +176,7 @@ impl DeviceRing for PackedDevice {
 impl PackedDevice {
     /// Puts a frame whose body is granted into the oldest `n` buffers.
     #[cold]
-    fn put_later(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, later: &mut Later) -> Put {
+    fn put_later(&mut self, n: usize, net: &mut [u8], head: &[u8], body: Body<'_>, later: &mut Later) -> Put {
         let token = self.done.chain & 0xffff | (n as u32) << 16;
         let pieces = body.fragments() + self.buffers.pieces(n);
         let len = head.len() as u32 + body.len();
@@ -407,7 +404,7 @@ impl Ring {
     fn take<S: Sink>(&mut self, max: usize, sink: &mut S) -> Result<usize, Violation> {
         let mut taken = 0;
         while taken < max {
-            let batch = self.copy_heads((max - taken).min(BATCH));
+            let batch = self.copy_heads::<S>((max - taken).min(BATCH));
             for i in 0..batch {
                 match self.take_chain(self.batch[i], sink) {
                     Ok(chain) => self.took(chain),
@@ -432,7 +429,7 @@ impl Ring {
     /// Copies the head descriptors of the next chains, up to `max`, and brings near what they point to. Where a chain
     /// ends is known only of one that has a single descriptor, so the first longer one is the last.
     #[inline]
-    fn copy_heads(&mut self, max: usize) -> usize {
+    fn copy_heads<S: Sink>(&mut self, max: usize) -> usize {
         let most = max.min(usize::from(self.size - self.held));
         let mut place = self.next;
         for i in 0..most {
@@ -440,12 +437,13 @@ impl Ring {
             if !is_available(flags, place.wrap) {
                 return i;
             }
-            prefetch(self.areas.desc_at(place.forward(AHEAD.min(self.size), self.size).index));
+            // The used descriptor is going to be written there, too.
+            prefetch_write(self.areas.desc_at(place.forward(AHEAD.min(self.size), self.size).index));
             let desc = self.areas.desc(place.index, flags);
             let at = self.mem.run(desc.addr, &mut self.hint);
             if let Some((host, _)) = at {
-                prefetch(host.as_ptr());
-                prefetch(host.as_ptr().wrapping_add(CACHE_LINE));
+                S::ask(host.as_ptr());
+                S::ask(host.as_ptr().wrapping_add(CACHE_LINE));
             }
             self.batch[i] = Head { desc, place: at };
             if flags & DESC_NEXT != 0 {

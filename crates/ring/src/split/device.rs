@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::buffers::{Buffers, Fit};
-use crate::copy::{CACHE_LINE, load16, prefetch};
+use crate::copy::{CACHE_LINE, load16, prefetch, prefetch_write};
 use crate::device::{DeviceRing, MAX_CHAIN, Put, RingConfig};
 use crate::gather::{Body, Chain, Gather, Span};
 use crate::later::Later;
@@ -138,9 +138,6 @@ impl DeviceRing for SplitDevice {
                 }
             }
         };
-        if let Some(count) = net.get_mut(10..12) {
-            count.copy_from_slice(&(n as u16).to_le_bytes());
-        }
         if body.is_granted() {
             return Ok(self.put_later(n, net, head, body, later));
         }
@@ -210,7 +207,7 @@ impl DeviceRing for SplitDevice {
 impl SplitDevice {
     /// Puts a frame whose body is granted into the oldest `n` buffers.
     #[cold]
-    fn put_later(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, later: &mut Later) -> Put {
+    fn put_later(&mut self, n: usize, net: &mut [u8], head: &[u8], body: Body<'_>, later: &mut Later) -> Put {
         let token = u32::from(self.done) | (n as u32) << 16;
         let pieces = body.fragments() + self.buffers.pieces(n);
         let len = head.len() as u32 + body.len();
@@ -399,8 +396,8 @@ impl Entries {
             let desc = self.areas.desc(self.heads[self.slot(i)]);
             let place = self.mem.run(desc.addr, &mut self.hint);
             if let Some((host, _)) = place {
-                prefetch(host.as_ptr());
-                prefetch(host.as_ptr().wrapping_add(CACHE_LINE));
+                S::ask(host.as_ptr());
+                S::ask(host.as_ptr().wrapping_add(CACHE_LINE));
             }
             self.batch[i] = Head { desc, place };
         }
@@ -439,7 +436,17 @@ impl Entries {
             prefetch(self.areas.desc_at(head));
             self.heads[slot] = head;
         }
+        self.ask_for_used(n);
         Ok(n)
+    }
+
+    /// Brings the entries of the used ring near that answer the next `n`: the driver has just read around there.
+    #[inline]
+    fn ask_for_used(&self, n: usize) {
+        for i in (0..n).step_by(CACHE_LINE / USED_ENTRY as usize) {
+            let offset = RING_ENTRIES as usize + USED_ENTRY as usize * self.slot(i);
+            prefetch_write(self.areas.used.as_ptr().wrapping_add(offset));
+        }
     }
 
     #[inline(always)]
