@@ -1,7 +1,23 @@
 //! CPU time: what single processes used, and what the whole host did.
 
-use rustix::time::{ClockId, clock_gettime};
+use std::io;
 use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Binds the calling thread to one CPU.
+///
+/// # Errors
+/// When there is no such CPU, or it is not allowed.
+pub fn pin(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
 
 /// CPU time that a process's threads have used so far; zero when it is gone. Threads that ended count only for this process.
 pub fn used(pid: u32) -> Duration {

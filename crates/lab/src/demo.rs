@@ -17,7 +17,7 @@ use point::Point;
 use qemu::Qemu;
 use site::Site;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use xen::Xen;
 
@@ -165,7 +165,7 @@ fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), D
     let mut results = Vec::new();
     for over in &args.over {
         let site = Qemu::start(args, *over, &image, accel, progress)?;
-        results.push(Series { over: *over, points: measure(args, &site, progress)? });
+        results.push(Series { over: *over, points: measure(args, &site, &QUEUES, progress)? });
     }
     Ok((Kind::Qemu(accel), results))
 }
@@ -173,7 +173,7 @@ fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), D
 fn on_xen(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
     only_ringmain(args)?;
     let site = Xen::start(args, progress)?;
-    Ok((Kind::Xen, vec![Series { over: Over::Ringmain, points: measure(args, &site, progress)? }]))
+    Ok((Kind::Xen, vec![Series { over: Over::Ringmain, points: measure(args, &site, &QUEUES, progress)? }]))
 }
 
 fn as_processes(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
@@ -185,14 +185,62 @@ fn only_ringmain(args: &Args) -> Result<(), DemoError> {
     if args.over.contains(&Over::Bridge) { Err(DemoError::OnlyRingmain) } else { Ok(()) }
 }
 
-fn measure(args: &Args, site: &dyn Site, progress: &Progress) -> Result<Vec<Point>, DemoError> {
+fn measure(args: &Args, site: &dyn Site, queues: &[u16], progress: &Progress) -> Result<Vec<Point>, DemoError> {
     let stage = progress.stage("looking whether they see each other");
     let [sender, receiver] = site.guests();
     point::reach(sender)?;
     let _server = receiver.spawn("iperf -s")?;
     receiver.must("until netstat -ltn | grep -q ':5001 '; do usleep 20000; done", PATIENCE)?;
     stage.done("they do");
-    QUEUES.iter().map(|queues| point::measure(args, site, *queues, progress)).collect()
+    queues.iter().map(|queues| point::measure(args, site, *queues, progress)).collect()
+}
+
+/// One measurement of the demonstration's streams, for those who compare: stock guests under QEMU, with a given number of queues.
+pub(crate) struct Streams {
+    args: Args,
+    image: Image,
+    accel: Accel,
+    queues: u16,
+}
+
+/// What the streams got.
+pub(crate) struct Outcome {
+    /// Gb/s in sum.
+    pub(crate) gbps: f64,
+    /// Others used CPU meanwhile.
+    pub(crate) disturbed: bool,
+}
+
+impl Streams {
+    /// Finds in `cache` what guests are made of.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub(crate) fn prepare(cache: &Path, queues: u16, seconds: u16) -> Result<Streams, DemoError> {
+        let image = Image::prepare(cache)?;
+        let accel = Accel::probe(&image, cache)?;
+        let args = Args {
+            out: PathBuf::new(),
+            cache: cache.into(),
+            seconds,
+            streams: 8,
+            cpus: 2,
+            guests: Ground::Qemu,
+            over: Vec::new(),
+        };
+        Ok(Streams { args, image, accel, queues })
+    }
+
+    /// Boots two guests, measures and stops them.
+    ///
+    /// # Errors
+    /// When the guests or what carries their frames fail, or the user interrupts.
+    pub(crate) fn over(&self, over: Over, progress: &Progress) -> Result<Outcome, DemoError> {
+        let site = Qemu::start(&self.args, over, &self.image, self.accel, progress)?;
+        let points = measure(&self.args, &site, &[self.queues], progress)?;
+        let point = points.first().ok_or_else(|| DemoError::NoSum("nothing was measured".into()))?;
+        Ok(Outcome { gbps: point.gbps, disturbed: point.disturbed() })
+    }
 }
 
 /// The command that runs, which is also the daemon's.

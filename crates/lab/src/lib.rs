@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod cpu;
 pub mod daemon;
+pub mod date;
 pub mod demo;
 pub mod guest;
 pub mod interrupt;

@@ -55,6 +55,8 @@ pub mod violation;
 #[cfg(not(all(test, loom)))]
 mod walk;
 #[cfg(not(all(test, loom)))]
+pub mod wire;
+#[cfg(not(all(test, loom)))]
 pub mod xdp;
 #[cfg(not(all(test, loom)))]
 pub mod xen;

@@ -1,34 +1,46 @@
-//! Ringmain beside OVS-DPDK: the same generator on both, in turn, in one invocation.
+//! Ringmain beside OVS-DPDK and beside a bare copy: the same generator on all, in turn, in one invocation.
 //!
-//! Each peer has one worker on a CPU of its own, the generator another. Runs are short and interleaved, so that whatever
-//! drifts on the machine drifts for both; a run during which somebody else took the CPU is repeated. Figures are medians.
+//! Each has one worker on a CPU of its own, the generator another. Runs are short and interleaved, so that whatever
+//! drifts on the machine drifts for all; a run during which somebody else took the CPU, or the machine changed, is repeated.
+//! Figures are medians, ratios are taken round by round. Each comparison adds a line to a history, which is drawn.
 
+mod ceiling;
 pub mod embedded;
+mod goal;
+mod guests;
+mod history;
 mod hugepages;
 mod iperf;
+mod measure;
 mod ovs;
+mod peers;
+mod picture;
 mod point;
 mod result;
+mod state;
+mod tally;
 pub mod xen;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
-use crate::daemon::{Daemon, DaemonError};
+use crate::daemon::DaemonError;
+use crate::demo::DemoError;
 use crate::guest::GuestError;
 use crate::interrupt;
-use crate::load::{self, Report};
+use crate::plot::PlotError;
 use crate::progress::Progress;
-use ovs::Ovs;
-use point::Point;
-use result::{Comparison, Tally};
-
-/// How often a disturbed run is tried again before it is kept, and marked.
-const RETRIES: u32 = 4;
+use history::History;
+use measure::round;
+use peers::Peers;
+use point::Kind;
+use result::Comparison;
+use tally::Tally;
 
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,9 +57,17 @@ pub struct Args {
     #[arg(long, value_name = "POINT,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(point::names()))]
     pub only: Vec<String>,
 
-    /// Without OVS-DPDK
+    /// With nothing beside Ringmain: no OVS-DPDK, no bare copy, no bridge
     #[arg(long)]
     pub alone: bool,
+
+    /// Without OVS-DPDK
+    #[arg(long)]
+    pub no_ovs: bool,
+
+    /// Measure nothing: draw the history of earlier runs anew
+    #[arg(long)]
+    pub history: bool,
 
     /// CPU of the back-end's one worker
     #[arg(long, value_name = "CPU", default_value_t = 1)]
@@ -64,6 +84,10 @@ pub struct Args {
     /// Folder for the results
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     pub out: PathBuf,
+
+    /// Folder with what QEMU guests boot, filled by scripts/deps
+    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
+    pub cache: PathBuf,
 }
 
 /// Why there is no comparison.
@@ -94,6 +118,12 @@ pub enum BenchError {
     /// The network namespace for a peer, or a Xen host.
     #[error(transparent)]
     Host(#[from] GuestError),
+    /// Stock guests.
+    #[error(transparent)]
+    Guests(#[from] DemoError),
+    /// The plot.
+    #[error("cannot draw: {0}")]
+    Draw(#[from] PlotError),
     /// The user ended it.
     #[error("interrupted")]
     Interrupted,
@@ -102,136 +132,70 @@ pub enum BenchError {
 impl BenchError {
     /// Whether the user ended it.
     pub fn is_interrupt(&self) -> bool {
-        matches!(self, Self::Interrupted)
+        match self {
+            Self::Guests(error) => error.is_interrupt(),
+            other => matches!(other, Self::Interrupted),
+        }
     }
 }
 
-/// What is compared.
-struct Peers {
-    daemon: Daemon,
-    ovs: Option<Ovs>,
-}
-
-/// Compares. The table goes to standard output, the result file to `args.out`, progress to standard error. Everything that was started or
+/// Compares. The table goes to standard output, results and history to `args.out`, progress to standard error. Everything that was started or
 /// reserved is gone when this returns, with or without an error.
 ///
 /// # Errors
 /// When something is missing or does not start, or the user interrupts. Single runs that fail are part of the result.
 pub fn run(args: &Args) -> Result<(), BenchError> {
-    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
-    let points = point::select(&args.only);
-    let progress = Progress::new();
-    let stage = progress.stage(if args.alone { "starting Ringmain" } else { "starting Ringmain and OVS-DPDK" });
-    let peers = Peers::start(args)?;
-    stage.done("");
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut tallies: Vec<Tally> = points.into_iter().map(Tally::new).collect();
-    for number in 0..args.runs {
-        let stage = progress.stage(format!("round {} of {}", number + 1, args.runs));
-        for tally in &mut tallies {
-            stage.at(tally.point.title);
-            measure(args, &peers, number, tally)?;
-        }
-        stage.done("");
+    if args.history {
+        return draw(args);
     }
+    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
+    let progress = Progress::new();
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut tallies: Vec<Tally> = point::select(&args.only).into_iter().map(Tally::new).collect();
+    let ovs_dpdk = traffic(args, &mut tallies, &progress)?;
+    guests::measure(args, &mut tallies, &progress)?;
     let comparison = Comparison {
         began,
         cpu: cpu_name(),
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().into(),
         ringmain: env!("CARGO_PKG_VERSION"),
-        ovs_dpdk: peers.ovs.as_ref().map(|ovs| ovs.version().into()),
+        commit: commit(),
+        ovs_dpdk,
         runs: args.runs,
         seconds: args.seconds,
-        rows: tallies.iter().flat_map(|tally| tally.rows(peers.ovs.is_some())).collect(),
+        rows: tallies.iter().flat_map(Tally::rows).collect(),
     };
-    drop(peers);
     let file = write(&args.out, began, &comparison)?;
     println!("\n{}\nresults: {}", comparison.table(), file.display());
+    History::append(&args.out, &comparison)?;
+    draw(args)
+}
+
+/// Measures what the generator plays; returns the version of OVS-DPDK, if that took part.
+fn traffic(args: &Args, tallies: &mut [Tally], progress: &Progress) -> Result<Option<String>, BenchError> {
+    let mut played: Vec<_> = tallies.iter_mut().filter(|tally| tally.point.kind != Kind::Guests).collect();
+    if played.is_empty() {
+        return Ok(None);
+    }
+    let stage = progress.stage("starting Ringmain and its peers");
+    let peers = Peers::start(args)?;
+    stage.done("");
+    for number in 0..args.runs {
+        let stage = progress.stage(format!("round {} of {}", number + 1, args.runs));
+        for tally in &mut played {
+            stage.at(tally.point.title);
+            round(args, &peers, number, tally)?;
+        }
+        stage.done("");
+    }
+    Ok(peers.ovs_version().map(Into::into))
+}
+
+/// Draws the history, and says where it is.
+fn draw(args: &Args) -> Result<(), BenchError> {
+    let page = History::read(&args.out)?.draw(&args.out)?;
+    println!("history: {}", page.display());
     Ok(())
-}
-
-impl Peers {
-    fn start(args: &Args) -> Result<Self, BenchError> {
-        let binary = std::env::current_exe().map_err(|source| BenchError::Start { what: "find ringmain", source })?;
-        let cpu = args.worker_cpu;
-        let config = |dir: &Path| {
-            let port = |name: &str| {
-                let socket = dir.join(name).with_extension("sock");
-                format!(
-                    "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = 2\n",
-                    socket.display()
-                )
-            };
-            format!("[workers]\ncount = 1\ncpus = [{cpu}]\n{}{}", port("a"), port("b"))
-        };
-        let ovs = if args.alone { None } else { Some(Ovs::start(cpu, args.generator_cpu)?) };
-        let daemon = Daemon::start(&binary, config, None)?;
-        Ok(Self { daemon, ovs })
-    }
-
-    /// Sockets, process and the generator's side, of peer 0 (Ringmain) or 1.
-    fn place(&self, peer: usize) -> Option<(String, u32, &'static str)> {
-        let join = |[a, b]: [PathBuf; 2]| format!("{},{}", a.display(), b.display());
-        match peer {
-            0 => {
-                let sockets = ["a.sock", "b.sock"].map(|name| self.daemon.dir().join(name));
-                Some((join(sockets), self.daemon.id(), "--client"))
-            }
-            _ => self.ovs.as_ref().map(|ovs| (join(ovs.sockets()), ovs.id(), "--server")),
-        }
-    }
-}
-
-/// One run of one point on each peer, those that were disturbed again.
-fn measure(args: &Args, peers: &Peers, number: u32, tally: &mut Tally) -> Result<(), BenchError> {
-    for turn in 0..2 {
-        // Who goes first changes from round to round.
-        let peer = (turn + number as usize) % 2;
-        let Some(place) = peers.place(peer) else { continue };
-        if let Some(ovs) = &peers.ovs {
-            ovs.let_run(peer == 1);
-        }
-        for attempt in 0..=RETRIES {
-            if interrupt::asked() {
-                return Err(BenchError::Interrupted);
-            }
-            let outcome = once(args, &tally.point, &place);
-            if attempt < RETRIES && outcome.as_ref().is_ok_and(|report| report.disturbed) {
-                tally.repeated += 1;
-                continue;
-            }
-            note(tally, peer, number, outcome);
-            break;
-        }
-    }
-    Ok(())
-}
-
-fn once(args: &Args, point: &Point, (sockets, pid, side): &(String, u32, &str)) -> Result<Report, load::Error> {
-    let line = format!(
-        "--ports {sockets} {side} {} --duration {} --warm-up 0.3 --cpu {} --backend-pid {pid} --disturbed-above {}",
-        point.options, args.seconds, args.generator_cpu, args.disturbed_above,
-    );
-    let options = load::Args::from_words(line.split_whitespace());
-    let options = options.map_err(|error| load::Error::Options(error.to_string()))?;
-    load::run_until(&options, &interrupt::flag())
-}
-
-fn note(tally: &mut Tally, peer: usize, number: u32, outcome: Result<Report, load::Error>) {
-    let who = ["Ringmain", "OVS-DPDK"][peer];
-    match outcome {
-        Ok(report) if report.is_right() => {
-            tally.disturbed += u32::from(report.disturbed);
-            let figures = tally.point.units.iter().map(|unit| unit.of(&report)).collect();
-            tally.figures[peer].push((number, figures));
-        }
-        Ok(report) => {
-            let fault = report.directions.iter().find_map(|d| d.first_fault.clone());
-            let fault = fault.unwrap_or_else(|| "frames came late or twice".into());
-            tally.failures.push(format!("{who}: {fault}"));
-        }
-        Err(error) => tally.failures.push(format!("{who}: {error}")),
-    }
 }
 
 /// Writes the result file, named by its time; returns its path.
@@ -248,4 +212,15 @@ pub(crate) fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     name.trim_start_matches([' ', '\t', ':']).into()
+}
+
+/// The commit that is checked out where this runs, with a `+` if something was changed since; `None` outside of a repository.
+fn commit() -> Option<String> {
+    let git = |words: &[&str]| {
+        let output = Command::new("git").args(words).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=9", "HEAD"])?;
+    let clean = git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Some(if clean { commit } else { commit + "+" })
 }

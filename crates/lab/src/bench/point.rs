@@ -1,7 +1,9 @@
-//! The points that are measured.
+//! The points that are measured, and what each should reach.
 
 use serde::Serialize;
 
+use super::goal::Goal;
+use super::goal::Goal::{AtMost, Times};
 use crate::load::Report;
 
 /// What a point's figures are.
@@ -18,6 +20,9 @@ pub enum Unit {
     /// Microseconds that one frame in a hundred exceeds.
     #[serde(rename = "us p99")]
     MicrosP99,
+    /// Percent of one CPU that the back-end used.
+    #[serde(rename = "% CPU")]
+    Cpu,
 }
 
 impl Unit {
@@ -28,6 +33,7 @@ impl Unit {
             Self::Gbps => "Gb/s",
             Self::MicrosP50 => "us p50",
             Self::MicrosP99 => "us p99",
+            Self::Cpu => "% CPU",
         }
     }
 
@@ -46,57 +52,124 @@ impl Unit {
             Self::Gbps => report.gbps,
             Self::MicrosP50 => worst(|l| l.p50),
             Self::MicrosP99 => worst(|l| l.p99),
+            Self::Cpu => report.cpu.backend.unwrap_or(f64::NAN),
         }
     }
 }
 
-/// One kind of traffic.
+/// What a point consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The generator's traffic through each back-end, each with one worker.
+    Traffic {
+        /// The generator's options, besides those that place it and time it.
+        options: &'static str,
+        /// Whether the bare copy can play, too: it polls, and knows no interrupts.
+        ceiling: bool,
+        /// Milliseconds that it takes at least to see anything.
+        at_least_ms: u64,
+    },
+    /// TCP between two stock guests, over the daemon and over a bridge.
+    Guests,
+}
+
+/// One point.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     /// As results and `--only` call it.
     pub name: &'static str,
     /// As a table shows it.
     pub title: &'static str,
-    /// The generator's options, besides those that place it and time it.
-    pub options: &'static str,
-    /// What is measured.
-    pub units: &'static [Unit],
+    /// What it consists of.
+    pub kind: Kind,
+    /// What is measured, and what it should reach.
+    pub figures: &'static [(Unit, Option<Goal>)],
 }
 
-/// One sender, one receiver; the back-end has one worker.
+impl Point {
+    /// The generator's options, where it plays.
+    pub fn options(&self) -> &'static str {
+        match self.kind {
+            Kind::Traffic { options, .. } => options,
+            Kind::Guests => "",
+        }
+    }
+
+    /// What stands for the peer in tables.
+    pub fn peer(&self) -> &'static str {
+        match self.kind {
+            Kind::Traffic { .. } => "OVS-DPDK",
+            Kind::Guests => "TAP + bridge",
+        }
+    }
+}
+
+const fn rate(
+    name: &'static str,
+    title: &'static str,
+    options: &'static str,
+    figures: &'static [(Unit, Option<Goal>)],
+) -> Point {
+    Point { name, title, kind: Kind::Traffic { options, ceiling: true, at_least_ms: 0 }, figures }
+}
+
+/// Traffic that is there for what it costs, with guests that sleep or a back-end that may.
+const fn rest(
+    name: &'static str,
+    title: &'static str,
+    options: &'static str,
+    at_least_ms: u64,
+    figures: &'static [(Unit, Option<Goal>)],
+) -> Point {
+    Point { name, title, kind: Kind::Traffic { options, ceiling: false, at_least_ms }, figures }
+}
+
+/// One sender, one receiver, unless it says otherwise; the back-end has one worker.
 ///
 /// 64 KB frames are the largest that a Linux guest makes of full segments: 54 bytes of headers and 44 times 1460. (DPDK's vhost
 /// takes none of more than 65535 bytes together with its own headroom.)
 pub const POINTS: &[Point] = &[
-    Point { name: "64", title: "64 B, 1 queue pair", options: "--size 64", units: &[Unit::Mpps] },
-    Point { name: "64-2q", title: "64 B, 2 queue pairs", options: "--size 64 --queues 2", units: &[Unit::Mpps] },
-    Point { name: "64-flows", title: "64 B, 4096 flows", options: "--size 64 --flows 4096", units: &[Unit::Mpps] },
-    Point { name: "1514", title: "1514 B", options: "--size 1514", units: &[Unit::Gbps] },
+    rate("64", "64 B, 1 queue pair", "--size 64", &[(Unit::Mpps, Some(Times(1.4)))]),
+    rate("64-2q", "64 B, 2 queue pairs", "--size 64 --queues 2", &[(Unit::Mpps, Some(Times(1.6)))]),
+    rate("64-flows", "64 B, 4096 flows", "--size 64 --flows 4096", &[(Unit::Mpps, Some(Times(1.8)))]),
+    rate("1514", "1514 B", "--size 1514", &[(Unit::Gbps, Some(Times(1.7)))]),
+    rate("1514-cold", "1514 B out of 100 MB", "--size 1514 --pool 100M", &[(Unit::Gbps, Some(Times(1.8)))]),
+    rate("64k", "64 KB TSO frames", "--size 64294 --tso --rx-ring 1024", &[(Unit::Gbps, Some(Times(2.2)))]),
+    rate(
+        "64k-cold",
+        "64 KB out of 267 MB",
+        "--size 64294 --tso --rx-ring 1024 --pool 267M",
+        &[(Unit::Gbps, Some(Times(1.6)))],
+    ),
+    rate("64-both", "64 B, both directions", "--size 64 --direction both", &[(Unit::Mpps, Some(Times(1.5)))]),
+    rate("1514-both", "1514 B, both directions", "--size 1514 --direction both", &[(Unit::Gbps, Some(Times(1.5)))]),
+    rest("64-sleep", "64 B, receiver sleeps", "--size 64 --interrupts", 0, &[(Unit::Mpps, Some(Times(1.5)))]),
+    rate(
+        "latency",
+        "64 B, one frame at a time",
+        "--size 64 --window 1",
+        &[(Unit::MicrosP50, Some(Times(1.0))), (Unit::MicrosP99, None)],
+    ),
+    rest(
+        "idle",
+        "idle, two guests connected",
+        "--size 64 --rate 0 --interrupts",
+        2000,
+        &[(Unit::Cpu, Some(AtMost(0.5)))],
+    ),
+    rest(
+        "mixed",
+        "1 % load, mixed gaps",
+        "--size 64 --rate 80000",
+        1000,
+        &[(Unit::Cpu, Some(Times(10.0))), (Unit::MicrosP50, None), (Unit::MicrosP99, Some(AtMost(50.0)))],
+    ),
     Point {
-        name: "1514-cold",
-        title: "1514 B out of 100 MB",
-        options: "--size 1514 --pool 100M",
-        units: &[Unit::Gbps],
+        name: "qemu",
+        title: "2 QEMU guests, iperf -P 8",
+        kind: Kind::Guests,
+        figures: &[(Unit::Gbps, Some(Times(1.0)))],
     },
-    Point {
-        name: "64k",
-        title: "64 KB TSO frames",
-        options: "--size 64294 --tso --rx-ring 1024",
-        units: &[Unit::Gbps],
-    },
-    Point {
-        name: "64k-cold",
-        title: "64 KB out of 267 MB",
-        options: "--size 64294 --tso --rx-ring 1024 --pool 267M",
-        units: &[Unit::Gbps],
-    },
-    Point {
-        name: "latency",
-        title: "64 B, one frame at a time",
-        options: "--size 64 --window 1",
-        units: &[Unit::MicrosP50, Unit::MicrosP99],
-    },
-    Point { name: "64-sleep", title: "64 B, guests sleep", options: "--size 64 --interrupts", units: &[Unit::Mpps] },
 ];
 
 /// Names of all points.
@@ -117,8 +190,8 @@ mod tests {
 
     #[test]
     fn all_points_are_options_of_the_generator() {
-        for point in POINTS {
-            let words = format!("--ports a,b {}", point.options);
+        for point in POINTS.iter().filter(|point| point.kind != Kind::Guests) {
+            let words = format!("--ports a,b {}", point.options());
             Args::from_words(words.split_whitespace()).unwrap();
         }
     }

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::point::{Point, Unit};
+use super::point::Unit;
+use super::tally::{Beside, Row};
 
 /// Figures of one peer at one point.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -42,94 +43,14 @@ impl Series {
     }
 }
 
-/// One figure of one point, for all peers.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Name of the point.
-    pub point: &'static str,
-    /// What kind of traffic that is.
-    pub title: &'static str,
-    /// The generator's options.
-    pub options: &'static str,
-    /// What was measured.
-    pub unit: Unit,
-    /// Ringmain's figures.
-    pub ringmain: Series,
-    /// OVS-DPDK's, if it was measured.
-    pub ovs_dpdk: Option<Series>,
-    /// How much better Ringmain is, round by round, each with the other's run next to its own: machines have moods that last longer
-    /// than a run. Above 1 is better, whatever the unit.
-    pub ratio: Option<Series>,
-    /// Runs among these that were disturbed each time they were tried.
-    pub disturbed: u32,
-    /// Runs that were repeated because something disturbed them.
-    pub repeated: u32,
-    /// What went wrong in runs that are missing.
-    pub failures: Vec<String>,
-}
-
-/// What the runs of one point have given.
-#[derive(Clone, Debug)]
-pub struct Tally {
-    /// The point.
-    pub point: Point,
-    /// For each peer, Ringmain first, the rounds that succeeded, and their figures in the order of the point's units.
-    pub figures: [Vec<(u32, Vec<f64>)>; 2],
-    /// Runs that were kept although something disturbed them.
-    pub disturbed: u32,
-    /// Runs that were repeated.
-    pub repeated: u32,
-    /// What went wrong.
-    pub failures: Vec<String>,
-}
-
-impl Tally {
-    /// Nothing yet.
-    pub fn new(point: Point) -> Self {
-        Self { point, figures: Default::default(), disturbed: 0, repeated: 0, failures: Vec::new() }
-    }
-
-    /// One row for each unit; `compared` says whether OVS-DPDK was measured.
-    pub fn rows(&self, compared: bool) -> Vec<Row> {
-        let row = |(i, unit): (usize, &Unit)| {
-            let runs = |peer: usize| -> Vec<(u32, f64)> {
-                let rounds = self.figures.get(peer).into_iter().flatten();
-                rounds.filter_map(|(round, figures)| Some((*round, *figures.get(i)?))).collect()
-            };
-            let series = |runs: &[(u32, f64)]| Series::of(runs.iter().map(|(_, figure)| *figure).collect());
-            let (ours, theirs) = (runs(0), runs(1));
-            Row {
-                point: self.point.name,
-                title: self.point.title,
-                options: self.point.options,
-                unit: *unit,
-                ratio: compared.then(|| Series::of(ratios(*unit, &ours, &theirs))),
-                ringmain: series(&ours),
-                ovs_dpdk: compared.then(|| series(&theirs)),
-                disturbed: self.disturbed,
-                repeated: self.repeated,
-                failures: self.failures.clone(),
-            }
-        };
-        self.point.units.iter().enumerate().map(row).collect()
-    }
-}
-
-/// The ratios of rounds that both have.
-fn ratios(unit: Unit, ours: &[(u32, f64)], theirs: &[(u32, f64)]) -> Vec<f64> {
-    let pair = |(round, figure): &(u32, f64)| {
-        let (_, other) = theirs.iter().find(|(other, _)| other == round)?;
-        ratio(unit, *figure, *other)
-    };
-    ours.iter().filter_map(pair).collect()
-}
-
-fn ratio(unit: Unit, ringmain: f64, ovs: f64) -> Option<f64> {
-    let ratio = if unit.is_rate() { ringmain / ovs } else { ovs / ringmain };
+/// How much better the first of two figures is: above 1 is better, whatever the unit.
+pub(super) fn ratio(unit: Unit, ours: f64, theirs: f64) -> Option<f64> {
+    let ratio = if unit.is_rate() { ours / theirs } else { theirs / ours };
     ratio.is_finite().then_some(ratio)
 }
 
-fn figure(value: f64) -> String {
+/// Three digits that count.
+pub(super) fn figure(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
@@ -148,6 +69,8 @@ pub struct Comparison {
     pub kernel: String,
     /// Version of Ringmain.
     pub ringmain: &'static str,
+    /// The commit that it was built from, as far as the folder says in which it was run.
+    pub commit: Option<String>,
     /// Version of OVS-DPDK, if it was measured.
     pub ovs_dpdk: Option<String>,
     /// Runs of each point and peer.
@@ -162,35 +85,65 @@ impl Comparison {
     /// For people.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        let (a, b) = ("Ringmain", "OVS-DPDK");
+        let heads = ["Ringmain", "peer", "ratio", "bare copy", "ratio", "goal"];
+        let [ours, peer, ratio, ceiling, of_ceiling, goal] = heads;
         let _ = writeln!(
             text,
-            "{:<26} {:>7}  {a:>20}  {b:>20}  {:>18}",
-            "one worker, median (range)", "", "ratio by rounds"
+            "{:<27} {:>6}  {ours:>18}  {peer:>18}  {ratio:>16}  {ceiling:>18}  {of_ceiling:>16}  {goal:>7}",
+            "median (range)", ""
         );
         for row in &self.rows {
-            let ovs = row.ovs_dpdk.as_ref().map_or("-".into(), Series::show);
-            let ratio = row.ratio.as_ref().map_or("-".into(), Series::show);
-            let unit = row.unit.name();
-            let _ = write!(text, "{:<26} {unit:>7}  {:>20}  {ovs:>20}  {ratio:>18}", row.title, row.ringmain.show());
-            let _ = match row.disturbed {
-                0 => writeln!(text),
-                n => writeln!(text, "  ({n} disturbed)"),
-            };
+            let _ = writeln!(text, "{}", line(row));
         }
         for row in &self.rows {
             for failure in &row.failures {
                 let _ = writeln!(text, "{}: {failure}", row.title);
             }
         }
+        let peers: Vec<&str> = self.rows.iter().filter_map(|row| Some(row.peer.as_ref()?.name)).collect();
+        if peers.contains(&"TAP + bridge") {
+            let _ =
+                writeln!(text, "The peer is OVS-DPDK; of the QEMU guests, multi-queue TAP devices on a Linux bridge.");
+        }
         text
     }
+}
+
+/// One row, without the end of its line.
+fn line(row: &Row) -> String {
+    let show = |beside: &Option<Beside>, of: fn(&Beside) -> &Series| {
+        beside.as_ref().map_or("-".into(), |beside| match of(beside).runs.is_empty() {
+            true => "-".into(),
+            false => of(beside).show(),
+        })
+    };
+    let goal = row.goal.map(|goal| goal.show()).unwrap_or_default();
+    let mark = match row.reached {
+        Some(true) => "reached",
+        Some(false) => "MISSED",
+        None => "",
+    };
+    let disturbed = match row.disturbed {
+        0 => String::new(),
+        n => format!("  ({n} disturbed)"),
+    };
+    let text = format!(
+        "{:<27} {:>6}  {:>18}  {:>18}  {:>16}  {:>18}  {:>16}  {goal:>7}  {mark:<7}{disturbed}",
+        row.title,
+        row.unit.name(),
+        row.ringmain.show(),
+        show(&row.peer, |beside| &beside.series),
+        show(&row.peer, |beside| &beside.ratio),
+        show(&row.ceiling, |beside| &beside.series),
+        show(&row.ceiling, |beside| &beside.ratio),
+    );
+    text.trim_end().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::point::POINTS;
+    use crate::bench::goal::Goal;
 
     #[test]
     fn medians_of_any_number() {
@@ -205,19 +158,32 @@ mod tests {
     fn better_is_above_one_whatever_the_unit() {
         assert_eq!(ratio(Unit::Mpps, 12.0, 8.0), Some(1.5));
         assert_eq!(ratio(Unit::MicrosP99, 1.0, 1.5), Some(1.5));
+        assert_eq!(ratio(Unit::Cpu, 10.0, 100.0), Some(10.0));
         assert_eq!(ratio(Unit::Mpps, 1.0, 0.0), None);
     }
 
     #[test]
-    fn each_unit_has_its_row() {
-        let point = POINTS.iter().find(|p| p.units.len() == 2).copied().unwrap();
-        let mut tally = Tally::new(point);
-        tally.figures[0] = vec![(0, vec![1.0, 2.0]), (1, vec![3.0, 4.0])];
-        tally.figures[1] = vec![(1, vec![6.0, 12.0])];
-        let rows = tally.rows(true);
-        assert_eq!(rows.iter().map(|r| r.ringmain.median).collect::<Vec<_>>(), [Some(2.0), Some(3.0)]);
-        let ratios: Vec<_> = rows.iter().map(|r| r.ratio.as_ref().and_then(|ratio| ratio.median)).collect();
-        assert_eq!(ratios, [Some(2.0), Some(3.0)], "of the round that both have");
-        assert!(tally.rows(false).iter().all(|r| r.ovs_dpdk.is_none() && r.ratio.is_none()));
+    fn a_row_says_whether_its_goal_is_reached() {
+        let beside = |name| Beside { name, series: Series::of(vec![8.0]), ratio: Series::of(vec![1.5]) };
+        let row = Row {
+            point: "64",
+            title: "64 B",
+            options: "",
+            unit: Unit::Mpps,
+            ringmain: Series::of(vec![12.0, 13.0]),
+            peer: Some(beside("OVS-DPDK")),
+            ceiling: None,
+            goal: Some(Goal::Times(1.4)),
+            reached: Some(true),
+            samples: Vec::new(),
+            disturbed: 1,
+            repeated: 0,
+            failures: Vec::new(),
+        };
+        let text = line(&row);
+        for part in ["64 B", "Mpps", "12.5 (12.0-13.0)", "1.50 (1.50-1.50)", "1.4 x  reached", "(1 disturbed)"] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+        assert!(line(&Row { reached: Some(false), ..row }).contains("MISSED"));
     }
 }

@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "rate")]
     pub window: Option<u64>,
 
-    /// Fixed rate of each sender, frames per second
+    /// Fixed rate of each sender, frames per second; 0: guests connect, and send nothing
     #[arg(long, value_name = "PPS")]
     pub rate: Option<u64>,
 
@@ -296,7 +296,7 @@ impl Args {
         if seconds.iter().any(|s| !s.is_finite() || *s < 0.0) || self.duration == 0.0 {
             return refuse("times are seconds, and something must be measured".into());
         }
-        if self.window == Some(0) || self.rate == Some(0) {
+        if self.window == Some(0) {
             return refuse("nothing would be sent".into());
         }
         Ok(())

@@ -32,13 +32,12 @@ use ring::Violation;
 use ring::driver::{BadUsed, DriverRing};
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
-use rustix::thread::CpuSet;
 use vhost_user::driver::DriverError;
 
 pub use args::{Args, Directions, HeaderPlace, Layout, Port, Verify};
 pub use report::{Direction, Latency, Report, Shares};
 
-use crate::cpu::Moment;
+use crate::cpu::{self, Moment};
 use connect::Door;
 use endpoint::{Endpoint, Role, Sender};
 use engine::{Engine, Outcome, Phases};
@@ -273,12 +272,7 @@ fn sleep(ns: u64, done: impl Fn() -> bool) {
 }
 
 fn pin(cpu: usize) -> Result<(), Error> {
-    let mut set = CpuSet::new();
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(Error::Cpu { cpu, error: io::ErrorKind::InvalidInput.into() });
-    }
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set).map_err(|e| Error::Cpu { cpu, error: e.into() })
+    cpu::pin(cpu).map_err(|error| Error::Cpu { cpu, error })
 }
 
 fn report(args: &Args, outcomes: Vec<Outcome>, cpu: Shares) -> Report {

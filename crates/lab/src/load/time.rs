@@ -92,7 +92,7 @@ impl Pace {
     /// ns from `now` until a frame is due, if that is known.
     pub fn due_in(&self, now: u64) -> Option<u64> {
         match self {
-            Self::Rate { pps, since, spent } => {
+            Self::Rate { pps, since, spent } if *pps > 0 => {
                 let due = since + (u128::from(*spent + 1) * 1_000_000_000 / u128::from(*pps)) as u64;
                 Some(due.saturating_sub(now))
             }
@@ -142,5 +142,12 @@ mod tests {
         assert_eq!(pace.due_in(10_000), Some(1000));
         assert_eq!(pace.budget(10_000_000_000, &lane), 1);
         assert_eq!(pace.budget(10_000_005_000, &lane), 5);
+    }
+
+    #[test]
+    fn a_rate_of_nothing_is_never_due() {
+        let mut pace = Pace::Rate { pps: 0, since: 0, spent: 0 };
+        assert_eq!(pace.budget(u64::MAX, &Lane::default()), 0);
+        assert_eq!(pace.due_in(10_000), None);
     }
 }

@@ -1,0 +1,81 @@
+//! Stock guests under QEMU, over the daemon and over multi-queue TAP devices on a Linux bridge, in turn.
+//!
+//! Each run boots its guests anew, so that neither fabric is measured with guests that have grown old with it.
+
+use super::point::Kind;
+use super::state::State;
+use super::tally::{Run, Tally, Who};
+use super::{Args, BenchError};
+use crate::demo::{Over, Streams};
+use crate::guest::GuestError;
+use crate::interrupt;
+use crate::progress::Progress;
+
+/// Seconds that the streams are measured, at least.
+const SECONDS: u16 = 4;
+
+/// How often a disturbed run is tried again before it is kept.
+const RETRIES: u32 = 2;
+
+/// Queues of each guest: as many as it has CPUs.
+const QUEUES: u16 = 2;
+
+/// Measures the points that consist of guests. One that nobody asked for by name is left out where guests can't run.
+///
+/// # Errors
+/// When what guests are made of is missing and was asked for, or the user interrupts. Runs that fail are noted.
+pub(super) fn measure(args: &Args, tallies: &mut Vec<Tally>, progress: &Progress) -> Result<(), BenchError> {
+    let Some(at) = tallies.iter().position(|tally| tally.point.kind == Kind::Guests) else { return Ok(()) };
+    let seconds = (args.seconds.ceil() as u16).clamp(SECONDS, 600);
+    let streams = match Streams::prepare(&args.cache, QUEUES, seconds) {
+        Ok(streams) => streams,
+        Err(_) if args.only.is_empty() => {
+            progress.stage("QEMU guests").done("left out: scripts/deps guests brings what they need");
+            tallies.remove(at);
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    for number in 0..args.runs {
+        let mut order = vec![(Who::Ringmain, Over::Ringmain)];
+        if !args.alone {
+            order.push((Who::Peer, Over::Bridge));
+        }
+        if !number.is_multiple_of(2) {
+            order.reverse();
+        }
+        for (who, over) in order {
+            once(&streams, (who, over, number), &mut tallies[at], progress)?;
+        }
+    }
+    Ok(())
+}
+
+/// One run, again when something disturbed it.
+fn once(
+    streams: &Streams,
+    (who, over, round): (Who, Over, u32),
+    tally: &mut Tally,
+    progress: &Progress,
+) -> Result<(), BenchError> {
+    for attempt in 0..=RETRIES {
+        if interrupt::asked() {
+            return Err(GuestError::Interrupted.into());
+        }
+        match streams.over(over, progress) {
+            Ok(outcome) if outcome.disturbed && attempt < RETRIES => tally.repeated += 1,
+            Ok(outcome) => {
+                // Guests run on all CPUs, for longer than the machine stays the same: what it was like is not looked at.
+                let state = State::default();
+                tally.runs.push(Run { who, round, figures: vec![outcome.gbps], state, disturbed: outcome.disturbed });
+                break;
+            }
+            Err(error) if error.is_interrupt() => return Err(error.into()),
+            Err(error) => {
+                tally.failures.push(format!("{who:?}: {error}"));
+                break;
+            }
+        }
+    }
+    Ok(())
+}

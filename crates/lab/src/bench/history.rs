@@ -1,0 +1,309 @@
+//! What earlier runs have given: a line of JSON for each, in a file that only grows, and a page with plots of it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::BenchError;
+use super::goal::Goal;
+use super::picture;
+use super::result::{Comparison, figure};
+use super::tally::{Beside, Row};
+use crate::date;
+use crate::page;
+
+/// The file, in the folder of results.
+const FILE: &str = "history.jsonl";
+
+/// Runs that are drawn: the newest.
+const DRAWN: usize = 60;
+
+/// One run of the comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Seconds since 1970 when it began.
+    pub began: u64,
+    /// The commit, with a `+` if something was changed since.
+    pub commit: Option<String>,
+    /// CPU of the machine.
+    pub cpu: String,
+    /// Version of its kernel.
+    pub kernel: String,
+    /// Runs of each point and peer.
+    pub runs: u32,
+    /// Seconds measured in each.
+    pub seconds: f64,
+    /// One for each point and unit.
+    pub figures: Vec<Figure>,
+}
+
+/// A median, and what it is compared with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Name of the point.
+    pub point: String,
+    /// What kind of traffic that is.
+    pub title: String,
+    /// What was measured.
+    pub unit: String,
+    /// Ringmain's median.
+    pub ringmain: f64,
+    /// The peer's.
+    pub peer: Option<Other>,
+    /// The bare copy's.
+    pub ceiling: Option<Other>,
+    /// What it should reach.
+    pub goal: Option<Goal>,
+    /// Whether it did.
+    pub reached: Option<bool>,
+}
+
+/// What somebody else reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Other {
+    /// Who.
+    pub name: String,
+    /// The median.
+    pub figure: f64,
+    /// The median of how much better Ringmain is.
+    pub ratio: Option<f64>,
+    /// The range of that.
+    pub range: Option<[f64; 2]>,
+}
+
+/// All runs, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Those that can be read.
+    pub entries: Vec<Entry>,
+    /// Lines that can't.
+    pub unread: usize,
+}
+
+impl History {
+    /// Adds a run to the history in `dir`.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub(super) fn append(dir: &Path, comparison: &Comparison) -> Result<(), BenchError> {
+        let failed = |source| BenchError::Start { what: "add to the history", source };
+        let mut line = serde_json::to_string(&Entry::of(comparison)).map_err(|e| failed(e.into()))?;
+        line.push('\n');
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(dir.join(FILE)).map_err(failed)?;
+        // In one write: a line is there whole, or a run that was killed leaves one that is skipped.
+        file.write_all(line.as_bytes()).map_err(failed)
+    }
+
+    /// Reads the history in `dir`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn read(dir: &Path) -> Result<History, BenchError> {
+        let text = fs::read_to_string(dir.join(FILE));
+        Ok(Self::parse(&text.map_err(|source| BenchError::Start { what: "read the history", source })?))
+    }
+
+    fn parse(text: &str) -> History {
+        let mut history = History::default();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            match serde_json::from_str(line) {
+                Ok(entry) => history.entries.push(entry),
+                Err(_) => history.unread += 1,
+            }
+        }
+        history
+    }
+
+    /// Draws the newest runs into `dir`: a picture, and a page around it. Returns the page.
+    ///
+    /// # Errors
+    /// When drawing or writing fails.
+    pub(super) fn draw(&self, dir: &Path) -> Result<PathBuf, BenchError> {
+        let failed = |source| BenchError::Start { what: "draw the history", source };
+        let shown = &self.entries[self.entries.len().saturating_sub(DRAWN)..];
+        let svg = picture::draw(shown)?;
+        fs::write(dir.join("history.svg"), &svg).map_err(failed)?;
+        let file = dir.join("history.html");
+        fs::write(&file, page::page("Ringmain beside its peers, run by run", &self.body(shown, &svg)))
+            .map_err(failed)?;
+        Ok(file)
+    }
+
+    fn body(&self, shown: &[Entry], svg: &str) -> String {
+        let mut body = String::new();
+        let _ = write!(
+            body,
+            "<p>Each dot is the median of one run of the comparison. Ratios are taken round by round, each with the peer's run next to it in \
+             the same state of the machine; above 1 Ringmain is better. The dashed line is the goal.</p>\n<figure>{svg}</figure>\n"
+        );
+        if let Some(newest) = shown.last() {
+            let _ = write!(body, "<h2>The newest run</h2>\n{}", table(newest));
+        }
+        body.push_str("<h2>Runs</h2>\n<table>\n<tr><th>when (UTC)</th><th>commit</th><th>runs</th><th>seconds each</th><th>goals reached</th><th>machine</th></tr>\n");
+        for entry in shown.iter().rev() {
+            body.push_str(&run_row(entry));
+        }
+        body.push_str("</table>\n");
+        if self.unread > 0 {
+            let _ = writeln!(body, "<p>{} lines of the history can't be read, and are left out.</p>", self.unread);
+        }
+        body
+    }
+}
+
+impl Entry {
+    fn of(comparison: &Comparison) -> Entry {
+        Entry {
+            began: comparison.began,
+            commit: comparison.commit.clone(),
+            cpu: comparison.cpu.clone(),
+            kernel: comparison.kernel.clone(),
+            runs: comparison.runs,
+            seconds: comparison.seconds,
+            figures: comparison.rows.iter().filter_map(Figure::of).collect(),
+        }
+    }
+
+    /// The commit as a label.
+    pub(super) fn label(&self) -> &str {
+        self.commit.as_deref().unwrap_or("?")
+    }
+}
+
+impl Figure {
+    fn of(row: &Row) -> Option<Figure> {
+        Some(Figure {
+            point: row.point.into(),
+            title: row.title.into(),
+            unit: row.unit.name().into(),
+            ringmain: row.ringmain.median?,
+            peer: row.peer.as_ref().and_then(Other::of),
+            ceiling: row.ceiling.as_ref().and_then(Other::of),
+            goal: row.goal,
+            reached: row.reached,
+        })
+    }
+}
+
+impl Other {
+    fn of(beside: &Beside) -> Option<Other> {
+        let ratio = &beside.ratio;
+        Some(Other {
+            name: beside.name.into(),
+            figure: beside.series.median?,
+            ratio: ratio.median,
+            range: ratio.least.zip(ratio.most).map(|(least, most)| [least, most]),
+        })
+    }
+}
+
+/// The figures of one run.
+fn table(entry: &Entry) -> String {
+    let mut table = String::from(
+        "<table>\n<tr><th>point</th><th></th><th>Ringmain</th><th>peer</th><th>ratio</th><th>bare copy</th><th>ratio</th><th>goal</th><th></th></tr>\n",
+    );
+    let cell = |value: Option<f64>| value.map_or("-".into(), figure);
+    for row in &entry.figures {
+        let of = |other: &Option<Other>| {
+            let ratio = other.as_ref().and_then(|other| other.ratio);
+            format!("<td>{}</td><td>{}</td>", cell(other.as_ref().map(|other| other.figure)), cell(ratio))
+        };
+        let goal = row.goal.map(|goal| goal.show()).unwrap_or_default();
+        let mark = row.reached.map_or("", |reached| if reached { "reached" } else { "missed" });
+        let _ = writeln!(
+            table,
+            "<tr><td>{}</td><td>{}</td><td>{}</td>{}{}<td>{}</td><td>{mark}</td></tr>",
+            page::escape(&row.title),
+            page::escape(&row.unit),
+            figure(row.ringmain),
+            of(&row.peer),
+            of(&row.ceiling),
+            page::escape(&goal),
+        );
+    }
+    table.push_str("</table>\n");
+    table
+}
+
+/// One run among the others.
+fn run_row(entry: &Entry) -> String {
+    let judged: Vec<bool> = entry.figures.iter().filter_map(|figure| figure.reached).collect();
+    let reached = judged.iter().filter(|reached| **reached).count();
+    format!(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{reached} of {}</td><td>{}</td></tr>\n",
+        date::utc(entry.began),
+        page::escape(entry.label()),
+        entry.runs,
+        entry.seconds,
+        judged.len(),
+        page::escape(&format!("{}, Linux {}", entry.cpu, entry.kernel)),
+    )
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A run of two points, made up of a number.
+    pub fn entry(number: u32) -> Entry {
+        let ratio = 1.0 + f64::from(number) / 10.0;
+        let other = |name: &str, ratio: f64| Other {
+            name: name.into(),
+            figure: 8.0,
+            ratio: Some(ratio),
+            range: Some([ratio - 0.1, ratio + 0.1]),
+        };
+        let rate = Figure {
+            point: "64".into(),
+            title: "64 B <small>".into(),
+            unit: "Mpps".into(),
+            ringmain: 8.0 * ratio,
+            peer: Some(other("OVS-DPDK", ratio)),
+            ceiling: Some(other("bare copy", ratio / 2.0)),
+            goal: Some(Goal::Times(1.4)),
+            reached: Some(ratio >= 1.4),
+        };
+        let idle = Figure {
+            point: "idle".into(),
+            title: "idle".into(),
+            unit: "% CPU".into(),
+            ringmain: 0.1,
+            peer: None,
+            ceiling: None,
+            goal: Some(Goal::AtMost(0.5)),
+            reached: Some(true),
+        };
+        Entry {
+            began: 1_795_312_440 + u64::from(number),
+            commit: Some(format!("c0ffee{number}")),
+            cpu: "a CPU".into(),
+            kernel: "6.1".into(),
+            runs: 3,
+            seconds: 0.3,
+            figures: vec![rate, idle],
+        }
+    }
+
+    #[test]
+    fn lines_are_read_back_and_broken_ones_are_skipped() {
+        let line = |number| serde_json::to_string(&entry(number)).unwrap();
+        let text = format!("{}\n{{\"began\": 1\n\n{}\n", line(0), line(1));
+        let history = History::parse(&text);
+        assert_eq!((history.entries, history.unread), (vec![entry(0), entry(1)], 1));
+    }
+
+    #[test]
+    fn a_page_has_the_picture_and_every_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = History { entries: (0..70).map(entry).collect(), unread: 2 };
+        let page = fs::read_to_string(history.draw(dir.path()).unwrap()).unwrap();
+        assert!(dir.path().join("history.svg").exists());
+        for part in ["<svg", "c0ffee69", "c0ffee10", "2 of 2", "64 B &lt;small&gt;", "2 lines", "2026-11-22 01:5"] {
+            assert!(page.contains(part), "{part} is missing");
+        }
+        assert!(!page.contains(">c0ffee9<"), "only the newest are shown");
+    }
+}

@@ -1,0 +1,143 @@
+//! What the machine is like just now.
+//!
+//! A virtual machine's CPUs wander between the cores of its host. A cache line that one of them has written reaches the other in
+//! 30 ns when they share a core, in 100 when they share a cache, and in 400 when they do not; and a datapath, which passes lines
+//! all the time, follows by a factor of two. So a short piece of fixed work stands before and after each run, its times
+//! are kept with the figure, and only figures of the same state are compared.
+
+use std::hint;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cpu;
+
+/// Round trips in one look, and looks of which the median counts.
+const TRIPS: u64 = 300;
+const LOOKS: usize = 9;
+
+/// Steps of arithmetic, each of which waits for the one before.
+const STEPS: u64 = 20_000;
+
+/// States whose cache lines take times within this factor are the same.
+const SAME_DISTANCE: f64 = 1.6;
+
+/// States whose arithmetic takes times within this factor are the same.
+const SAME_PACE: f64 = 1.15;
+
+/// Times of fixed work on two CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Nanoseconds for a cache line to go from one CPU to the other and back.
+    pub round_trip_ns: f64,
+    /// Microseconds for a fixed number of dependent multiplications on the first.
+    pub work_us: f64,
+}
+
+/// A counter that shares its cache line, and the one that is fetched along with it, with nothing.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+impl State {
+    /// Looks, within some milliseconds in which the two CPUs do nothing else.
+    ///
+    /// # Errors
+    /// When there are no such CPUs.
+    pub fn look(cpus: [usize; 2]) -> io::Result<State> {
+        let (there, back) = (Line::default(), Line::default());
+        let [near, far] = cpus;
+        thread::scope(|scope| {
+            let echo = scope.spawn(|| {
+                let pinned = cpu::pin(far);
+                // An echo that is not where it should be still answers: the other side must come to its end.
+                for trip in 1..=TRIPS * LOOKS as u64 {
+                    wait_for(&there, trip);
+                    back.0.store(trip, Ordering::Release);
+                }
+                pinned
+            });
+            let caller = scope.spawn(|| {
+                let pinned = cpu::pin(near);
+                let state = State { round_trip_ns: round_trips(&there, &back), work_us: work() };
+                pinned.map(|()| state)
+            });
+            let state = caller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            echo.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            state
+        })
+    }
+
+    /// Whether figures of both can be compared.
+    pub fn is_like(&self, other: &State) -> bool {
+        let within = |a: f64, b: f64, factor: f64| a <= b * factor && b <= a * factor;
+        within(self.round_trip_ns, other.round_trip_ns, SAME_DISTANCE) && within(self.work_us, other.work_us, SAME_PACE)
+    }
+}
+
+/// Waits for `line` to say `trip`. Now and then the CPU is given away, in case both threads are on the same.
+fn wait_for(line: &Line, trip: u64) {
+    let mut spins = 0u32;
+    while line.0.load(Ordering::Acquire) != trip {
+        hint::spin_loop();
+        spins = spins.wrapping_add(1);
+        if spins.is_multiple_of(1 << 14) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// The median of some looks, in ns for each round trip.
+fn round_trips(there: &Line, back: &Line) -> f64 {
+    let mut looks = [0.0; LOOKS];
+    let mut trip = 0;
+    for look in &mut looks {
+        let begin = Instant::now();
+        for _ in 0..TRIPS {
+            trip += 1;
+            there.0.store(trip, Ordering::Release);
+            wait_for(back, trip);
+        }
+        *look = begin.elapsed().as_secs_f64() * 1e9 / TRIPS as f64;
+    }
+    looks.sort_by(f64::total_cmp);
+    looks[LOOKS / 2]
+}
+
+/// The best of some tries, in microseconds: what interrupts one does not interrupt all.
+fn work() -> f64 {
+    let once = |_| {
+        let begin = Instant::now();
+        let mut value = hint::black_box(1u64);
+        for step in 0..STEPS {
+            value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ step;
+        }
+        hint::black_box(value);
+        begin.elapsed().as_secs_f64() * 1e6
+    };
+    (0..3).map(once).fold(f64::MAX, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_told_apart_by_distance_and_pace() {
+        let state = |round_trip_ns, work_us| State { round_trip_ns, work_us };
+        assert!(state(100.0, 20.0).is_like(&state(130.0, 21.0)));
+        assert!(!state(100.0, 20.0).is_like(&state(430.0, 20.0)));
+        assert!(!state(430.0, 20.0).is_like(&state(100.0, 20.0)));
+        assert!(!state(100.0, 20.0).is_like(&state(100.0, 30.0)));
+    }
+
+    #[test]
+    fn looking_takes_some_time_and_needs_cpus() {
+        let state = State::look([0, 0]).unwrap();
+        assert!(state.round_trip_ns > 0.0 && state.work_us > 0.0);
+        assert!(State::look([0, 1 << 20]).is_err());
+    }
+}

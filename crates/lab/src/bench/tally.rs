@@ -1,0 +1,209 @@
+//! What the runs of one point have given, and the rows of the table that come of it.
+
+use serde::Serialize;
+
+use super::goal::Goal;
+use super::point::{Point, Unit};
+use super::result::{Series, ratio};
+use super::state::State;
+
+/// Who carried the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Who {
+    /// We.
+    Ringmain,
+    /// Whom the point compares us with.
+    Peer,
+    /// The bare copy.
+    Ceiling,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Who played.
+    pub who: Who,
+    /// In which round.
+    pub round: u32,
+    /// What was measured, in the order of the point's units.
+    pub figures: Vec<f64>,
+    /// What the machine was like before it; and after it, or it would not be here, unless `disturbed`.
+    pub state: State,
+    /// Kept although others took CPU, or the machine changed meanwhile, each time that it was tried.
+    pub disturbed: bool,
+}
+
+/// One figure of one run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sample {
+    /// Who played.
+    pub who: Who,
+    /// In which round.
+    pub round: u32,
+    /// The figure.
+    pub figure: f64,
+    /// What the machine was like.
+    #[serde(flatten)]
+    pub state: State,
+    /// Whether it is suspect.
+    pub disturbed: bool,
+}
+
+/// What somebody else reached, and how we compare.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// Who that is.
+    pub name: &'static str,
+    /// What was reached.
+    pub series: Series,
+    /// How much better Ringmain is, round by round, of rounds in which the machine was the same for both. Above 1 is better, whatever the
+    /// unit.
+    pub ratio: Series,
+}
+
+/// One figure of one point.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Name of the point.
+    pub point: &'static str,
+    /// What kind of traffic that is.
+    pub title: &'static str,
+    /// The generator's options.
+    pub options: &'static str,
+    /// What was measured.
+    pub unit: Unit,
+    /// Ringmain's figures.
+    pub ringmain: Series,
+    /// The peer's, if it was measured.
+    pub peer: Option<Beside>,
+    /// The bare copy's, if it was measured.
+    pub ceiling: Option<Beside>,
+    /// What it should reach.
+    pub goal: Option<Goal>,
+    /// Whether it did.
+    pub reached: Option<bool>,
+    /// All runs.
+    pub samples: Vec<Sample>,
+    /// Runs among these that were disturbed each time they were tried.
+    pub disturbed: u32,
+    /// Runs that were repeated because something disturbed them, or the machine changed.
+    pub repeated: u32,
+    /// What went wrong in runs that are missing.
+    pub failures: Vec<String>,
+}
+
+/// What the runs of one point have given.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// The point.
+    pub point: Point,
+    /// Runs that succeeded.
+    pub runs: Vec<Run>,
+    /// Runs that were repeated.
+    pub repeated: u32,
+    /// What went wrong.
+    pub failures: Vec<String>,
+}
+
+impl Tally {
+    /// Nothing yet.
+    pub fn new(point: Point) -> Self {
+        Self { point, runs: Vec::new(), repeated: 0, failures: Vec::new() }
+    }
+
+    /// One row for each unit.
+    pub fn rows(&self) -> Vec<Row> {
+        let figures = self.point.figures.iter().enumerate();
+        figures.map(|(index, (unit, goal))| self.row(index, *unit, *goal)).collect()
+    }
+
+    fn row(&self, index: usize, unit: Unit, goal: Option<Goal>) -> Row {
+        let samples: Vec<Sample> = self.runs.iter().filter_map(|run| run.sample(index)).collect();
+        let ringmain = series(&samples, Who::Ringmain);
+        let beside = |who, name| {
+            let series = series(&samples, who);
+            (!series.runs.is_empty()).then(|| Beside { name, series, ratio: ratios(unit, &samples, who) })
+        };
+        let (peer, ceiling) = (beside(Who::Peer, self.point.peer()), beside(Who::Ceiling, "bare copy"));
+        let ratio = peer.as_ref().and_then(|peer| peer.ratio.median);
+        Row {
+            point: self.point.name,
+            title: self.point.title,
+            options: self.point.options(),
+            unit,
+            reached: goal.and_then(|goal| goal.is_reached(ringmain.median, ratio)),
+            ringmain,
+            peer,
+            ceiling,
+            goal,
+            disturbed: samples.iter().map(|sample| u32::from(sample.disturbed)).sum(),
+            samples,
+            repeated: self.repeated,
+            failures: self.failures.clone(),
+        }
+    }
+}
+
+impl Run {
+    fn sample(&self, index: usize) -> Option<Sample> {
+        let figure = *self.figures.get(index)?;
+        let Run { who, round, state, disturbed, .. } = *self;
+        figure.is_finite().then_some(Sample { who, round, figure, state, disturbed })
+    }
+}
+
+fn series(samples: &[Sample], who: Who) -> Series {
+    Series::of(samples.iter().filter(|sample| sample.who == who).map(|sample| sample.figure).collect())
+}
+
+/// The ratios of rounds that both have, and in which the machine was the same for both.
+fn ratios(unit: Unit, samples: &[Sample], other: Who) -> Series {
+    let of = |who| samples.iter().filter(move |sample| sample.who == who);
+    let pair = |ours: &Sample| {
+        let theirs = of(other).find(|theirs| theirs.round == ours.round && theirs.state.is_like(&ours.state))?;
+        ratio(unit, ours.figure, theirs.figure)
+    };
+    Series::of(of(Who::Ringmain).filter_map(pair).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::point::{Kind, POINTS};
+
+    fn run(who: Who, round: u32, figures: &[f64], round_trip_ns: f64) -> Run {
+        let state = State { round_trip_ns, work_us: 20.0 };
+        Run { who, round, figures: figures.into(), state, disturbed: false }
+    }
+
+    #[test]
+    fn ratios_are_of_rounds_that_both_have_in_the_same_state() {
+        let point = POINTS.iter().find(|p| p.figures.len() == 2 && p.kind != Kind::Guests).copied().unwrap();
+        let mut tally = Tally::new(point);
+        tally.runs = vec![
+            run(Who::Ringmain, 0, &[1.0, 2.0], 100.0),
+            run(Who::Ringmain, 1, &[3.0, 4.0], 100.0),
+            run(Who::Peer, 1, &[6.0, 12.0], 110.0),
+            run(Who::Ringmain, 2, &[3.0, 4.0], 100.0),
+            run(Who::Peer, 2, &[60.0, 120.0], 420.0),
+            run(Who::Ceiling, 2, &[1.5, 2.0], 100.0),
+        ];
+        let rows = tally.rows();
+        assert_eq!(rows.iter().map(|r| r.ringmain.median).collect::<Vec<_>>(), [Some(3.0), Some(4.0)]);
+        let ratios = |of: fn(&Row) -> &Option<Beside>| -> Vec<Vec<f64>> {
+            rows.iter().map(|row| of(row).as_ref().unwrap().ratio.runs.clone()).collect()
+        };
+        assert_eq!(ratios(|row| &row.peer), [[2.0], [3.0]], "of round 1 only");
+        assert_eq!(ratios(|row| &row.ceiling), [[0.5], [0.5]]);
+        assert_eq!(rows[0].reached, Some(true));
+    }
+
+    #[test]
+    fn who_did_not_play_is_not_shown() {
+        let mut tally = Tally::new(POINTS[0]);
+        tally.runs = vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Peer, 0, &[f64::NAN], 100.0)];
+        let rows = tally.rows();
+        assert!(rows[0].peer.is_none() && rows[0].ceiling.is_none() && rows[0].reached.is_none());
+    }
+}
