@@ -1,5 +1,8 @@
 //! One round of a point: everybody who plays, one after the other, in the same state of the machine.
 
+use std::thread;
+use std::time::Duration;
+
 use super::peers::Peers;
 use super::point::{Kind, Unit};
 use super::state::State;
@@ -8,8 +11,12 @@ use super::{Args, BenchError};
 use crate::interrupt;
 use crate::load::{self, Report};
 
-/// How often a disturbed run, or a round in which the machine changed, is tried again before it is kept.
+/// How often something of a round is tried again, disturbed runs and rounds in which the machine changed together, before it is kept
+/// as it is.
 const RETRIES: u32 = 4;
+
+/// A pause before that, for what disturbs to pass.
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// Plays round `number` of a point.
 ///
@@ -21,28 +28,34 @@ pub(super) fn round(args: &Args, peers: &Peers, number: u32, tally: &mut Tally) 
     if !number.is_multiple_of(2) {
         order.reverse();
     }
-    for attempt in 0..=RETRIES {
+    let mut retries = RETRIES;
+    loop {
         let mut runs = Vec::new();
         for who in &order {
-            runs.extend(steady(args, peers, (*who, number), tally)?);
+            runs.extend(steady(args, peers, (*who, number), tally, &mut retries)?);
         }
         let alike = runs.iter().all(|run| runs.iter().all(|other| run.state.is_like(&other.state)));
-        if alike || runs.len() < order.len() || attempt == RETRIES {
+        if alike || runs.len() < order.len() || retries == 0 {
             tally.runs.extend(runs);
-            break;
+            return Ok(());
         }
+        retries -= 1;
         tally.repeated += runs.len() as u32;
     }
-    Ok(())
 }
 
 /// One run that nothing disturbed, if that can be had. `None`: it failed.
-fn steady(args: &Args, peers: &Peers, (who, round): (Who, u32), tally: &mut Tally) -> Result<Option<Run>, BenchError> {
+fn steady(
+    args: &Args,
+    peers: &Peers,
+    (who, round): (Who, u32),
+    tally: &mut Tally,
+    retries: &mut u32,
+) -> Result<Option<Run>, BenchError> {
     let look = || {
         State::look([args.generator_cpu, args.worker_cpu])
             .map_err(|source| BenchError::Start { what: "look at the CPUs", source })
     };
-    let mut attempt = 0;
     loop {
         if interrupt::asked() {
             return Err(BenchError::Interrupted);
@@ -56,12 +69,13 @@ fn steady(args: &Args, peers: &Peers, (who, round): (Who, u32), tally: &mut Tall
             }
         };
         let disturbed = report.disturbed || !look()?.is_like(&state);
-        if !disturbed || attempt == RETRIES {
+        if !disturbed || *retries == 0 {
             let figures = tally.point.figures.iter().map(|(unit, _): &(Unit, _)| unit.of(&report)).collect();
             return Ok(Some(Run { who, round, figures, state, disturbed }));
         }
-        attempt += 1;
+        *retries -= 1;
         tally.repeated += 1;
+        thread::sleep(PAUSE);
     }
 }
 
