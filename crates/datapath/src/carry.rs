@@ -1,4 +1,6 @@
 //! The way of a burst, the heart of the datapath: fetch, classify, deliver, complete.
+//!
+//! Each step is a function of its own, called once a burst and never inlined: so that instructions can be counted step by step.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ enum Sent {
 impl Worker {
     /// Carries one burst from the queue in slot `src` all the way. False when there was nothing to carry, or nothing
     /// could move.
+    #[inline(never)]
     pub(crate) fn carry(&mut self, src: usize) -> bool {
         let fetched = self.fetch(src);
         if fetched == 0 {
@@ -51,6 +54,7 @@ impl Worker {
     }
 
     /// Step 1: the frames that the guest has published, each copied once as far as anything will look at it.
+    #[inline(never)]
     fn fetch(&mut self, src: usize) -> usize {
         if self.must_wait(src) {
             return 0;
@@ -119,6 +123,7 @@ impl Worker {
     }
 
     /// Step 2: what happens to each frame, out of the flow cache, or else by asking the switch.
+    #[inline(never)]
     fn classify(&mut self, src: usize) {
         let Some(port) = self.slots.get(src).map(|slot| slot.on.port) else { return };
         let (mut hits, mut misses) = (0, 0);
@@ -156,6 +161,7 @@ impl Worker {
     }
 
     /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one has to wait.
+    #[inline(never)]
     fn deliver(&mut self, src: usize) -> usize {
         if let Some(slot) = self.slots.get(src) {
             self.origin = Origin::Burst { sender: slot.on.id, ticket: slot.tickets.next() };
@@ -177,6 +183,7 @@ impl Worker {
     }
 
     /// Step 4: receivers and sender learn what happened, once each.
+    #[inline(never)]
     fn complete(&mut self, src: usize, finished: usize, unfinished: usize) {
         let parcels = self.dispatch();
         let guilty = self.flush();

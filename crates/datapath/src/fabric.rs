@@ -12,6 +12,7 @@ use switch::{Limits, PortId, PortRule, Row, RuleError, Switch};
 use thiserror::Error;
 
 use crate::count::{QueueCounters, WorkerCounters};
+use crate::hand::Hand;
 use crate::lap::Sampling;
 use crate::parcel::lanes;
 use crate::port::QueuePair;
@@ -95,6 +96,25 @@ impl Fabric {
     /// # Errors
     /// When threads or descriptors can't be had, or a CPU to pin to does not exist.
     pub fn start(config: &Workers) -> io::Result<Self> {
+        let (mut fabric, workers) = Self::with_workers(config)?;
+        for (own, worker) in workers.into_iter().enumerate() {
+            let cpu = config.cpus.get(own % config.cpus.len().max(1)).copied();
+            fabric.threads.push(spawn(own, cpu, worker)?);
+        }
+        Ok(fabric)
+    }
+
+    /// A fabric whose workers have no threads: they work when their [`Hand`]s are turned, and whoever calls
+    /// [`attach`](Self::attach) and the like waits until they are ([`Hand::meanwhile`]).
+    ///
+    /// # Errors
+    /// When descriptors can't be had.
+    pub fn by_hand(config: &Workers) -> io::Result<(Self, Vec<Hand>)> {
+        let (fabric, workers) = Self::with_workers(config)?;
+        Ok((fabric, workers.into_iter().map(Hand::new).collect()))
+    }
+
+    fn with_workers(config: &Workers) -> io::Result<(Self, Vec<Worker>)> {
         let count = config.count.max(1);
         let shared = Arc::new(Shared {
             topology: Published::new(Topology::default()),
@@ -106,15 +126,11 @@ impl Fabric {
             sampled: (0..count).map(|_| AtomicU64::new(0)).collect(),
             start: Instant::now(),
         });
-        let workers: Vec<_> = (0..count).map(|_| Arc::new(WorkerCounters::default())).collect();
-        let mut fabric =
-            Fabric { shared: Arc::clone(&shared), state: Mutex::default(), workers: workers.clone(), threads: vec![] };
-        for (own, (counters, lanes)) in workers.into_iter().zip(lanes(count)).enumerate() {
-            let worker = Worker::new(own, Arc::clone(&shared), counters, lanes)?;
-            let cpu = config.cpus.get(own % config.cpus.len().max(1)).copied();
-            fabric.threads.push(spawn(own, cpu, worker)?);
-        }
-        Ok(fabric)
+        let counters: Vec<_> = (0..count).map(|_| Arc::new(WorkerCounters::default())).collect();
+        let each = counters.iter().cloned().zip(lanes(count)).enumerate();
+        let workers = each.map(|(own, (counters, lanes))| Worker::new(own, Arc::clone(&shared), counters, lanes));
+        let workers = workers.collect::<io::Result<_>>()?;
+        Ok((Fabric { shared, state: Mutex::default(), workers: counters, threads: vec![] }, workers))
     }
 
     /// How many workers there are.

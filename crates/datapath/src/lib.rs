@@ -12,6 +12,7 @@ mod crossing;
 mod exchange;
 pub mod fabric;
 pub mod flowcache;
+pub mod hand;
 mod held;
 mod hold;
 pub mod lap;

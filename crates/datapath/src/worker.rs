@@ -108,17 +108,25 @@ impl Worker {
         self.tick();
         // The clock is read once a turn: where reading it traps to a hypervisor, it costs as much as some frames.
         while self.obey() {
-            self.held.send(&mut self.slots, self.now);
-            if self.pass() {
-                self.counters.busy_passes.add(1);
-                self.moved = self.now;
+            if self.turn() {
                 self.glance_again();
                 self.tick();
             } else {
-                self.counters.idle_passes.add(1);
                 self.rest();
             }
         }
+    }
+
+    /// One turn of everything there is to do, after [`obey`](Self::obey). True when anything moved.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.held.send(&mut self.slots, self.now);
+        if !self.pass() {
+            self.counters.idle_passes.add(1);
+            return false;
+        }
+        self.counters.busy_passes.add(1);
+        self.moved = self.now;
+        true
     }
 
     /// Looks for signals of armed queues, if that was not done lately.
@@ -129,7 +137,7 @@ impl Worker {
     }
 
     /// Takes note of a changed topology, and carries out commands. False: the end.
-    fn obey(&mut self) -> bool {
+    pub(crate) fn obey(&mut self) -> bool {
         // In this order: a command is posted before the topology that supposes it is carried out.
         if let Some(topology) = self.shared.topology.newer(&mut self.seen) {
             self.topology = topology;
@@ -158,8 +166,13 @@ impl Worker {
     }
 
     pub(crate) fn tick(&mut self) {
-        self.now = Instant::now();
-        self.seconds = self.shared.seconds(self.now);
+        self.tick_to(Instant::now());
+    }
+
+    /// From here on it is `now`.
+    pub(crate) fn tick_to(&mut self, now: Instant) {
+        self.now = now;
+        self.seconds = self.shared.seconds(now);
     }
 
     fn attach(&mut self, attachment: Attachment) {
@@ -225,7 +238,7 @@ impl Worker {
         }
     }
 
-    /// One turn of everything there is to do. True when anything moved.
+    /// Looks at everything that could want something, once. True when anything moved.
     fn pass(&mut self) -> bool {
         let mut moved = false;
         self.laps.lap(Step::Look);

@@ -1,0 +1,64 @@
+//! Workers that are turned by hand.
+
+mod peer;
+
+use std::time::{Duration, Instant};
+
+use datapath::fabric::{Fabric, Workers};
+use datapath::hand::Hand;
+use frame::Accepts;
+use peer::{Peer, port};
+use switch::PortRule;
+
+/// A fabric of two workers, and two ports, one on each.
+fn two_workers() -> (Fabric, [Hand; 2], [Peer; 2]) {
+    let (fabric, hands) = Fabric::by_hand(&Workers { count: 2, ..Workers::default() }).unwrap();
+    let [mut one, mut other] = <[Hand; 2]>::try_from(hands).ok().unwrap();
+    let peers = [0, 1].map(|_| {
+        let port = port(&fabric, PortRule::default()).0;
+        one.meanwhile(|| other.meanwhile(|| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX)))
+    });
+    (fabric, [one, other], peers)
+}
+
+/// A broadcast frame.
+fn frame() -> Vec<u8> {
+    let mut frame = vec![0xff; 60];
+    frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    frame
+}
+
+#[test]
+fn nothing_moves_but_by_turning() {
+    let (_fabric, [mut one, mut other], [a, b]) = two_workers();
+    let mut now = Instant::now();
+    a.send([frame()]);
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(b.received().len(), 0, "nobody turned");
+    let mut turns = 0;
+    while b.received().is_empty() {
+        now += Duration::from_micros(10);
+        one.turn(now);
+        other.turn(now);
+        turns += 1;
+        assert!(turns < 100, "it crosses from one worker to the other in a few turns");
+    }
+}
+
+#[test]
+fn a_queue_that_was_armed_is_found_again() {
+    let (_fabric, [mut one, mut other], [a, b]) = two_workers();
+    let mut now = Instant::now();
+    // Longer than any worker looks at a queue that has nothing.
+    for _ in 0..100 {
+        now += Duration::from_millis(1);
+        assert!(![one.turn(now), other.turn(now)].contains(&true), "nothing to do");
+    }
+    b.send([frame()]);
+    for _ in 0..4 {
+        now += Duration::from_millis(1);
+        one.turn(now);
+        other.turn(now);
+    }
+    assert_eq!(a.received().len(), 1);
+}
