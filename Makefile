@@ -7,7 +7,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 
-.PHONY: all build demo demo-xen bench bench-embedded bench-xen test lint fuzz install install-xen clean
+.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-xen test lint fuzz install install-xen clean
 
 all: build
 
@@ -37,6 +37,11 @@ bench-embedded: ## each switch of the embedded hypervisor, on against off
 	@scripts/deps build embedded
 	$(CARGO) build --release --locked
 	$(RINGMAIN) bench-embedded $(ARGS)
+
+bench-instructions: ## instructions per frame, step by step
+	@scripts/deps build instructions
+	$(CARGO) build --release --locked
+	$(RINGMAIN) bench-instructions $(ARGS)
 
 bench-xen: ## Ringmain beside the kernel's xen-netback, on real Xen, instructions counted
 	@scripts/deps build xen

@@ -19,10 +19,10 @@ impl Hand {
     /// One turn, as a worker with a thread takes it, at the time `now`, which must not go back. True when anything moved.
     pub fn turn(&mut self, now: Instant) -> bool {
         self.0.tick_to(now);
-        // Only a fabric that is being dropped says stop, and nothing can be asked of that any more.
-        let moved = self.0.obey() && self.0.turn();
+        // First, so that what was signalled before this turn is found in it.
         self.0.glance_again();
-        moved
+        // Only a fabric that is being dropped says stop, and nothing can be asked of that any more.
+        self.0.obey() && self.0.turn()
     }
 
     /// Turns, by the real time, while `work` is done by another thread: what it asks of the fabric waits for all workers.

@@ -48,6 +48,8 @@ pub enum Command {
     BenchEmbedded(lab::bench::embedded::Args),
     /// Compare with the kernel's xen-netback: the same guests on a real Xen host, in turn, instructions counted
     BenchXen(lab::bench::xen::Args),
+    /// Count instructions per frame, step by step, of the way between two guests
+    BenchInstructions(lab::bench::instructions::Args),
     /// Print the manual page, as roff
     #[command(hide = true)]
     Man,

@@ -49,3 +49,8 @@ pub fn bench_embedded(args: &bench::embedded::Args) -> Result<(), Failure> {
 pub fn bench_xen(args: &bench::xen::Args) -> Result<(), Failure> {
     Ok(bench::xen::run(args)?)
 }
+
+/// `ringmain bench-instructions`.
+pub fn bench_instructions(args: &bench::instructions::Args) -> Result<(), Failure> {
+    Ok(bench::instructions::run(args)?)
+}

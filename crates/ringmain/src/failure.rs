@@ -54,6 +54,9 @@ pub enum Failure {
     /// The comparison ended early.
     #[error(transparent)]
     Bench(#[from] lab::bench::BenchError),
+    /// Instructions could not be counted, or are too many.
+    #[error(transparent)]
+    Instructions(#[from] lab::bench::instructions::InstructionsError),
     /// Standard output is gone.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),

@@ -46,6 +46,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Bench(args) => experiment::bench(&args),
         Command::BenchEmbedded(args) => experiment::bench_embedded(&args),
         Command::BenchXen(args) => experiment::bench_xen(&args),
+        Command::BenchInstructions(args) => experiment::bench_instructions(&args),
         Command::Man => print(&man::page()?),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -10,6 +10,7 @@ mod goal;
 mod guests;
 mod history;
 mod hugepages;
+pub mod instructions;
 mod iperf;
 mod measure;
 mod ovs;

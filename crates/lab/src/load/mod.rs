@@ -39,12 +39,14 @@ pub use report::{Direction, Latency, Report, Shares};
 
 use crate::cpu::{self, Moment};
 use connect::Door;
-use endpoint::{Endpoint, Role, Sender};
+pub(crate) use endpoint::Endpoint;
+use endpoint::{Role, Sender};
 use engine::{Engine, Outcome, Phases};
 use lane::Lane;
 use packet::{Ends, Shape};
 use receive::Receiver;
-use time::{Clock, Pace};
+pub(crate) use time::Clock;
+use time::Pace;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +124,18 @@ pub fn run_until(args: &Args, stop: &AtomicBool) -> Result<Report, Error> {
 
 fn play<R: DriverRing>(args: &Args, stop: &AtomicBool) -> Result<Report, Error> {
     let clock = Clock::start();
+    let endpoints = meet::<R>(args, clock, stop)?;
+    let ns = |seconds: f64| (seconds * 1e9) as u64;
+    let phases = Phases { warm: ns(args.warm_up), measured: ns(args.duration) };
+    let (outcomes, cpu) = run_threads(endpoints, args, clock, phases, stop)?;
+    Ok(report(args, outcomes, cpu))
+}
+
+/// Connects the guests that `args` ask for, and lets them hear of each other. Returns them ready to send.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn meet<R: DriverRing>(args: &Args, clock: Clock, stop: &AtomicBool) -> Result<Vec<Endpoint<R>>, Error> {
     let deadline = Instant::now() + Duration::from_secs_f64(args.wait);
     let doors = args.ports.iter().map(|port| Door::new(&port.path, args.listens(port)));
     let doors = doors.collect::<Result<Vec<_>, Error>>()?;
@@ -131,10 +145,7 @@ fn play<R: DriverRing>(args: &Args, stop: &AtomicBool) -> Result<Report, Error> 
     }
     greet(&mut endpoints, args, clock, stop)?;
     endpoints.iter_mut().for_each(Endpoint::prepare);
-    let ns = |seconds: f64| (seconds * 1e9) as u64;
-    let phases = Phases { warm: ns(args.warm_up), measured: ns(args.duration) };
-    let (outcomes, cpu) = run_threads(endpoints, args, clock, phases, stop)?;
-    Ok(report(args, outcomes, cpu))
+    Ok(endpoints)
 }
 
 /// Who each guest is: guests come in pairs, each sends to the other of its pair or, alone, to itself.

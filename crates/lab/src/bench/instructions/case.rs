@@ -1,0 +1,66 @@
+//! What traffic is counted.
+
+/// One kind of traffic between two guests, and how much of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// As results, the budget and `--only` call it.
+    pub name: &'static str,
+    /// As a table shows it.
+    pub title: &'static str,
+    /// The generator's options.
+    pub options: &'static str,
+    /// Turns of the worker before counting begins: all buffers, flows and ring entries have had their first use, and queues that
+    /// nobody sends on are armed.
+    pub warm: u32,
+    /// Turns that are counted.
+    pub counted: u32,
+}
+
+impl Case {
+    const fn new(name: &'static str, title: &'static str, options: &'static str) -> Self {
+        Case { name, title, options, warm: 256, counted: 256 }
+    }
+
+    const fn turns(self, counted: u32) -> Self {
+        Case { counted, ..self }
+    }
+}
+
+/// All cases. Bursts are as long as the datapath's, unless they say otherwise.
+pub const CASES: &[Case] = &[
+    Case::new("64", "64 B, split ring", "--size 64 --burst 64"),
+    Case::new("64-packed", "64 B, packed ring", "--size 64 --burst 64 --packed"),
+    Case::new("64-burst-4", "64 B, bursts of 4", "--size 64 --burst 4").turns(1024),
+    Case::new("64-burst-1", "64 B, bursts of 1", "--size 64 --burst 1").turns(1024),
+    Case::new("64-both", "64 B, both directions", "--size 64 --burst 64 --direction both"),
+    Case::new("64-flows", "64 B, 4096 flows", "--size 64 --burst 64 --flows 4096"),
+    Case::new("64-2q", "64 B, 2 queue pairs", "--size 64 --burst 64 --queues 2 --flows 8"),
+    Case::new("64-interrupts", "64 B, interrupts on", "--size 64 --burst 64 --interrupts"),
+    Case::new("1514", "1514 B", "--size 1514 --burst 64"),
+    Case::new("64k", "64 KB TSO, pages", "--size 64294 --tso --burst 8 --rx-ring 1024 --layout indirect --piece 4096"),
+];
+
+/// Names of all cases.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CASES.iter().map(|case| case.name)
+}
+
+/// Cases with these names, or all, in the order of the table.
+pub fn select(wanted: &[String]) -> Vec<Case> {
+    let is_wanted = |case: &&Case| wanted.is_empty() || wanted.iter().any(|name| name == case.name);
+    CASES.iter().filter(is_wanted).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Args;
+
+    #[test]
+    fn all_cases_are_options_of_the_generator() {
+        for case in CASES {
+            let words = format!("--ports a,b {}", case.options);
+            Args::from_words(words.split_whitespace()).unwrap();
+        }
+    }
+}
