@@ -35,7 +35,9 @@ pub fn run(args: &[&str], out: &Path) -> Result<String, Error> {
     })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Failed(said.trim().lines().last().unwrap_or("nothing").into()));
+        // What the program says in its last words, or else valgrind in its first.
+        let own = said.lines().find_map(|line| line.strip_prefix("ringmain: "));
+        return Err(Error::Failed(own.or(said.lines().find(|line| !line.is_empty())).unwrap_or("it failed").into()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -4,20 +4,25 @@
 //! the same program on the same traffic executes the same of them, whatever else the machine does. They know nothing of
 //! caches, so they are no substitute for times, but a step that grew is seen at once.
 
+mod budget;
 mod callgrind;
 mod case;
 mod play;
+mod result;
 mod stage;
 
 use std::io;
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
 
 use crate::load;
+use budget::{Budget, COMPILER};
 use callgrind::Profile;
 use case::Case;
-use stage::Stage;
+use result::{Count, Counted, header};
+use stage::Stages;
 
 /// Options of the count.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,8 +32,24 @@ pub struct Args {
     pub only: Vec<String>,
 
     /// Show the source files, too, that the instructions are of: so many of each case
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "json")]
     pub files: usize,
+
+    /// Fail if a case takes more than is recorded, or much less
+    #[arg(long)]
+    pub check: bool,
+
+    /// Record what is counted
+    #[arg(long, conflicts_with_all = ["check", "only"])]
+    pub record: bool,
+
+    /// The record
+    #[arg(long, value_name = "FILE", default_value = "crates/lab/budget.toml")]
+    pub budget: PathBuf,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
 
     /// Folder for the results
     #[arg(long, value_name = "DIR", default_value = "out/bench-instructions")]
@@ -59,6 +80,15 @@ pub enum InstructionsError {
     /// The profile lacks a step.
     #[error("{0}: the steps of the datapath are not in callgrind's output: is this a release build?")]
     NoSteps(&'static str),
+    /// The budget is damaged.
+    #[error("the budget: {0}")]
+    Budget(String),
+    /// The result can't be written.
+    #[error(transparent)]
+    Result(#[from] Box<super::BenchError>),
+    /// Some cases are not within the budget.
+    #[error("cases that are not as recorded: {0}")]
+    Changed(usize),
     /// A turn of the worker left frames behind.
     #[error("a turn of the worker left {left} of {sent} frames undelivered")]
     Stuck {
@@ -89,62 +119,62 @@ impl InstructionsError {
     }
 }
 
-/// What was counted of one case.
-#[derive(Clone, Debug)]
-struct Count {
-    case: Case,
-    /// Per frame, in the order of [`Stage::ALL`].
-    stages: [f64; 6],
-    total: f64,
-    /// Instructions per frame by source file, the most first.
-    files: Vec<(String, f64)>,
-}
-
-/// Counts. The table goes to standard output, callgrind's own files to `args.out`.
+/// Counts. The table, or JSON, goes to standard output; the result file and callgrind's own files to `args.out`.
 ///
 /// # Errors
-/// When valgrind is missing, or a case can't be played.
+/// When valgrind is missing, a case can't be played, or one is not within the budget that is to be kept.
 pub fn run(args: &Args) -> Result<(), InstructionsError> {
     if let Some(name) = &args.play {
-        let case = case::select(std::slice::from_ref(name));
-        for case in case.iter().filter(|case| case.name == name) {
-            println!("{}", play::play(case)?);
+        for case in case::select(std::slice::from_ref(name)) {
+            println!("{}", play::play(&case)?);
         }
         return Ok(());
     }
     std::fs::create_dir_all(&args.out).map_err(|e| InstructionsError::system("make a folder for the results", e))?;
-    println!("{}", header());
-    for case in case::select(&args.only) {
-        let count = count(args, case)?;
-        println!("{}", count.row());
-        for (file, cost) in count.files.iter().take(args.files) {
-            println!("    {cost:>8.1}  {file}");
-        }
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    if !args.json {
+        println!("{}", header());
     }
-    Ok(())
+    let counts = case::select(&args.only).into_iter().map(|case| count(args, case)).collect::<Result<Vec<_>, _>>()?;
+    let counted = Counted { began, ringmain: env!("CARGO_PKG_VERSION"), compiler: COMPILER, counts };
+    let file = super::write(&args.out, began, &counted).map_err(Box::new)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&counted).unwrap_or_default());
+    } else {
+        println!("results: {}", file.display());
+    }
+    if args.record {
+        return Budget::of(&counted.counts).write(&args.budget);
+    }
+    if args.check { check(args, &counted.counts) } else { Ok(()) }
 }
 
+/// Compares with what is recorded, and says what is not the same.
+fn check(args: &Args, counts: &[Count]) -> Result<(), InstructionsError> {
+    let budget = Budget::read(&args.budget)?;
+    let complaints = budget.complaints(counts);
+    for line in budget.caution().iter().chain(&complaints) {
+        eprintln!("{line}");
+    }
+    if complaints.is_empty() { Ok(()) } else { Err(InstructionsError::Changed(complaints.len())) }
+}
+
+/// Counts one case, and shows its row.
 fn count(args: &Args, case: Case) -> Result<Count, InstructionsError> {
     let out = args.out.join(case.name).with_extension("callgrind");
     let said = callgrind::run(&["bench-instructions", "--play", case.name], &out)?;
     let frames: f64 = said.trim().parse().map_err(|_| InstructionsError::Failed(said.trim().into()))?;
     let text = std::fs::read_to_string(&out).map_err(|e| InstructionsError::system("read callgrind's output", e))?;
     let profile = Profile::parse(&text)?;
-    let (stages, total) = stage::divide(&profile).ok_or(InstructionsError::NoSteps(case.name))?;
-    let each = |cost: u64| cost as f64 / frames;
-    let mut files: Vec<_> = profile.files.into_iter().map(|(file, cost)| (file, each(cost))).collect();
-    files.sort_by(|a, b| b.1.total_cmp(&a.1));
-    Ok(Count { case, stages: stages.map(each), total: each(total), files })
-}
-
-fn header() -> String {
-    let stages: String = Stage::ALL.map(|stage| format!("{:>10}", stage.name())).concat();
-    format!("{:<24}{stages}{:>10}", "instructions per frame", "total")
-}
-
-impl Count {
-    fn row(&self) -> String {
-        let stages: String = self.stages.map(|cost| format!("{cost:>10.1}")).concat();
-        format!("{:<24}{stages}{:>10.1}", self.case.title, self.total)
+    let stages = Stages::of(&profile, frames).ok_or(InstructionsError::NoSteps(case.name))?;
+    let count = Count::new(case.name, case.title, stages);
+    if !args.json {
+        println!("{}", count.row());
+        let mut files: Vec<_> = profile.files.iter().collect();
+        files.sort_by(|a, b| b.1.cmp(a.1));
+        for (file, cost) in files.into_iter().take(args.files) {
+            println!("    {:>8.1}  {file}", *cost as f64 / frames);
+        }
     }
+    Ok(count)
 }

@@ -2,80 +2,101 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::callgrind::Profile;
 
-/// A step of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
+/// Instructions per frame of each stage of a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stages {
     /// Takes requests from rings, and looks at the frames.
-    Fetch,
+    pub fetch: f64,
     /// Finds out where frames go.
-    Classify,
+    pub classify: f64,
     /// Finds room for them; short pieces are copied on the way.
-    Deliver,
+    pub deliver: f64,
     /// Copies of more than 128 bytes, and those that a hypervisor makes.
-    Copy,
+    pub copy: f64,
     /// Makes new entries visible, and interrupts.
-    Publish,
+    pub publish: f64,
     /// Everything else: commands, queues that have nothing, the loop itself.
-    Look,
+    pub look: f64,
 }
 
-impl Stage {
-    /// All of them, in a frame's order.
-    pub const ALL: [Stage; 6] =
-        [Stage::Fetch, Stage::Classify, Stage::Deliver, Stage::Copy, Stage::Publish, Stage::Look];
+impl Stages {
+    /// Each with its name, in a frame's order.
+    pub fn each(&self) -> [(&'static str, f64); 6] {
+        let Stages { fetch, classify, deliver, copy, publish, look } = *self;
+        [
+            ("fetch", fetch),
+            ("classify", classify),
+            ("deliver", deliver),
+            ("copy", copy),
+            ("publish", publish),
+            ("look", look),
+        ]
+    }
 
-    /// As tables and the budget call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stage::Fetch => "fetch",
-            Stage::Classify => "classify",
-            Stage::Deliver => "deliver",
-            Stage::Copy => "copy",
-            Stage::Publish => "publish",
-            Stage::Look => "look",
+    /// All of them.
+    pub fn total(&self) -> f64 {
+        self.each().iter().map(|(_, cost)| cost).sum()
+    }
+
+    /// All but the copies, which are mostly the C library's.
+    pub fn own(&self) -> f64 {
+        self.total() - self.copy
+    }
+
+    /// With one digit behind the point.
+    pub fn rounded(&self) -> Self {
+        let round = |cost: f64| (cost * 10.0).round() / 10.0;
+        Stages {
+            fetch: round(self.fetch),
+            classify: round(self.classify),
+            deliver: round(self.deliver),
+            copy: round(self.copy),
+            publish: round(self.publish),
+            look: round(self.look),
         }
     }
-}
 
-/// Instructions of each stage, in the order of [`Stage::ALL`], and their sum.
-pub fn divide(profile: &Profile) -> Option<([u64; 6], u64)> {
-    let whole = |name: &str| -> u64 {
-        let step = |full: &str| is_step(full, name);
-        profile.find(step).map(|at| profile.functions[at].inclusive()).sum()
-    };
-    let mut copies = Copies { profile, known: HashMap::new() };
-    let total: u64 =
-        profile.find(|name| strip(name).ends_with("counted_turn")).map(|at| profile.functions[at].inclusive()).sum();
-    let [fetch, classify, deliver, complete, settled] =
-        ["fetch", "classify", "deliver", "complete", "settle_later"].map(whole);
-    let copied = profile.find(|name| is_step(name, "deliver")).map(|at| copies.within(at)).sum::<f64>().round() as u64;
-    // A step that was renamed, or inlined after all.
-    if [total, fetch, classify, deliver, complete].contains(&0) {
-        return None;
+    /// Out of the profile of turns that carried `frames`. `None` when it lacks a step that every frame takes: one that was
+    /// renamed, or inlined after all.
+    pub fn of(profile: &Profile, frames: f64) -> Option<Self> {
+        let sum = |at: usize| profile.functions.get(at).map_or(0, |function| function.inclusive()) as f64;
+        let step = |name: &str| -> f64 { profile.find(|full| is_step(full, name)).map(sum).sum() };
+        let turns: f64 = profile.find(|full| last(full) == "counted_turn").map(sum).sum();
+        let [fetch, classify, deliver, complete] = ["fetch", "classify", "deliver", "complete"].map(step);
+        if [turns, fetch, classify, deliver, complete].contains(&0.0) {
+            return None;
+        }
+        let settled = step("settle_later");
+        let mut copies = Copies { profile, known: HashMap::new() };
+        let copied: f64 = profile.find(|full| is_step(full, "deliver")).map(|at| copies.within(at)).sum();
+        Some(Stages {
+            fetch: fetch / frames,
+            classify: classify / frames,
+            deliver: (deliver - copied) / frames,
+            copy: (copied + settled) / frames,
+            publish: (complete - settled) / frames,
+            look: (turns - fetch - classify - deliver - complete) / frames,
+        })
     }
-    let look = total.saturating_sub(fetch + classify + deliver + complete);
-    let (deliver, publish) = (deliver.saturating_sub(copied), complete.saturating_sub(settled));
-    Some(([fetch, classify, deliver, copied + settled, publish, look], total))
 }
 
 /// Whether a function is that step of a worker's.
 fn is_step(full: &str, step: &str) -> bool {
-    let full = strip(full);
-    full.contains("datapath::worker::Worker") && full.rsplit("::").next() == Some(step)
+    full.contains("datapath::worker::Worker") && last(full) == step
 }
 
-/// The name without what callgrind, or an older demangler, adds: the number of a cycle, a recursion level, a hash.
-fn strip(name: &str) -> &str {
-    let name = name.split('\'').next().unwrap_or(name);
-    match name.rsplit_once("::") {
-        Some((rest, hash)) if hash.len() == 17 && hash.starts_with('h') => rest,
-        _ => name,
-    }
+/// The function's own name: without its path, and without what callgrind, or an older demangler, adds: the number of a cycle
+/// or a recursion, a hash.
+fn last(full: &str) -> &str {
+    let full = full.split('\'').next().unwrap_or(full);
+    let (path, name) = full.rsplit_once("::").unwrap_or(("", full));
+    let is_hash = name.len() == 17 && name.starts_with('h');
+    if is_hash { path.rsplit("::").next().unwrap_or(path) } else { name }
 }
 
 /// How much of functions is copying by the C library.
@@ -93,10 +114,11 @@ impl Copies<'_> {
         }
         // What calls itself is not counted twice.
         self.known.insert(at, 0.0);
-        let Some(function) = self.profile.functions.get(at) else { return 0.0 };
+        let profile = self.profile;
+        let Some(function) = profile.functions.get(at) else { return 0.0 };
         let mut sum = 0.0;
         for (&callee, &cost) in &function.calls {
-            let Some(called) = self.profile.functions.get(callee) else { continue };
+            let Some(called) = profile.functions.get(callee) else { continue };
             sum += match is_copy(&called.name) {
                 true => cost as f64,
                 false => self.within(callee) * cost as f64 / called.inclusive().max(1) as f64,
@@ -109,4 +131,50 @@ impl Copies<'_> {
 
 fn is_copy(name: &str) -> bool {
     ["memcpy", "memmove"].iter().any(|copy| name.contains(copy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::instructions::callgrind::Function;
+
+    /// A function's name, own cost and calls.
+    type Line<'a> = (&'a str, u64, &'a [(usize, u64)]);
+
+    fn profile(functions: &[Line]) -> Profile {
+        let function = |(name, own, calls): &Line| Function {
+            name: name.to_string(),
+            own: *own,
+            calls: calls.iter().copied().collect(),
+        };
+        Profile { functions: functions.iter().map(function).collect(), ..Profile::default() }
+    }
+
+    const WORKER: &str = "datapath::carry::<impl datapath::worker::Worker>";
+
+    #[test]
+    fn a_turn_is_divided_without_rest() {
+        let step = |name: &str| format!("{WORKER}::{name}");
+        let [fetch, classify, deliver, complete, settle] =
+            ["fetch", "classify", "deliver", "complete", "settle_later"].map(step);
+        let functions = profile(&[
+            ("lab::play::counted_turn::h0123456789abcdef", 10, &[(1, 100), (2, 50), (3, 400), (4, 60)]),
+            (&fetch, 100, &[]),
+            (&classify, 50, &[]),
+            (&deliver, 100, &[(5, 300)]),
+            (&complete, 20, &[(6, 40)]),
+            ("<vhost_user::queue::VirtioPair<R> as datapath::port::QueuePair>::put", 90, &[(7, 210)]),
+            (&settle, 40, &[]),
+            ("__memmove_sse2_unaligned", 210, &[]),
+        ]);
+        let stages = Stages::of(&functions, 10.0).unwrap();
+        let expected = Stages { fetch: 10.0, classify: 5.0, deliver: 19.0, copy: 25.0, publish: 2.0, look: 1.0 };
+        assert_eq!(stages, expected);
+        assert_eq!((stages.total(), stages.own()), (62.0, 37.0));
+    }
+
+    #[test]
+    fn a_profile_without_the_steps_is_refused() {
+        assert_eq!(Stages::of(&profile(&[("counted_turn", 10, &[])]), 1.0), None);
+    }
 }

@@ -1,0 +1,155 @@
+//! What is allowed: the figures of a count that was recorded in the repository.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::InstructionsError as Error;
+use super::result::Count;
+use super::stage::Stages;
+
+/// What compiled this program, as it names itself.
+pub const COMPILER: &str = env!("RINGMAIN_COMPILER");
+
+/// Percent that a case may take more than recorded.
+const MORE: f64 = 3.0;
+/// Percent that it may take less before the record says nothing any more.
+const LESS: f64 = 10.0;
+/// Both, where another compiler made the program that the record is of; and for copies, most of which another C library may make.
+const WIDE: f64 = 15.0;
+/// Instructions per frame that are no change, whatever that is in percent.
+const NOTHING: f64 = 1.0;
+
+const COMMENT: &str = "# Instructions per frame: make bench-instructions ARGS=--record writes this file.\n\n";
+
+/// Recorded figures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// What compiled the program that they are of.
+    compiler: String,
+    /// By name of the case.
+    cases: BTreeMap<String, Stages>,
+}
+
+impl Budget {
+    /// Of these counts by this program.
+    pub fn of(counts: &[Count]) -> Self {
+        let cases = counts.iter().map(|count| (count.case.to_string(), count.stages.rounded()));
+        Budget { compiler: COMPILER.into(), cases: cases.collect() }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it can't be read, or is no budget.
+    pub fn read(file: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(file).map_err(|e| Error::system("read the budget (see --budget)", e))?;
+        toml::from_str(&text).map_err(|error| Error::Budget(error.message().into()))
+    }
+
+    /// Writes a file.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn write(&self, file: &Path) -> Result<(), Error> {
+        let text = toml::to_string(self).map_err(|error| Error::Budget(error.to_string()))?;
+        std::fs::write(file, format!("{COMMENT}{text}")).map_err(|e| Error::system("write the budget", e))
+    }
+
+    /// A warning, if the figures are not quite comparable.
+    pub fn caution(&self) -> Option<String> {
+        let other = self.compiler != COMPILER;
+        other
+            .then(|| format!("recorded with {}, this is {COMPILER}: {WIDE} % more or less are let pass", self.compiler))
+    }
+
+    /// What is wrong with `counts`, a line each.
+    pub fn complaints(&self, counts: &[Count]) -> Vec<String> {
+        let (more, less) = if self.compiler == COMPILER { (MORE, LESS) } else { (WIDE, WIDE) };
+        let complaint = |count: &Count| {
+            let Some(recorded) = self.cases.get(count.case) else {
+                return Some(format!("{}: nothing is recorded; {RECORD}", count.case));
+            };
+            let own = judge(count.stages.own(), recorded.own(), more, less);
+            let complaint = own.or_else(|| judge(count.stages.copy, recorded.copy, WIDE, WIDE))?;
+            Some(format!("{}: {complaint} ({})", count.case, differences(&count.stages, recorded)))
+        };
+        counts.iter().filter_map(complaint).collect()
+    }
+}
+
+const RECORD: &str = "record it anew (make bench-instructions ARGS=--record)";
+
+/// What is wrong with `counted` where `recorded` was expected, with so many percent more or less allowed.
+fn judge(counted: f64, recorded: f64, more: f64, less: f64) -> Option<String> {
+    let change = (counted - recorded) / recorded.max(NOTHING) * 100.0;
+    if (counted - recorded).abs() <= NOTHING {
+        None
+    } else if change > more {
+        Some(format!("{counted:.1} instead of {recorded:.1} instructions per frame, {change:.1} % more"))
+    } else if change < -less {
+        Some(format!("{counted:.1} instead of {recorded:.1} instructions per frame, {:.1} % less: {RECORD}", -change))
+    } else {
+        None
+    }
+}
+
+/// Stages that changed, and by how much.
+fn differences(counted: &Stages, recorded: &Stages) -> String {
+    let pairs = counted.each().into_iter().zip(recorded.each());
+    let changes = pairs.map(|((name, now), (_, before))| (name, now - before));
+    let changes =
+        changes.filter(|(_, change)| change.abs() >= 0.1).map(|(name, change)| format!("{name} {change:+.1}"));
+    changes.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(fetch: f64, copy: f64) -> Count {
+        Count::new("64", "64 B", Stages { fetch, copy, deliver: 60.0, ..Stages::default() })
+    }
+
+    /// What is said of a case that took 100 and 50 for copies, and takes that now.
+    fn complaint(fetch: f64, copy: f64) -> String {
+        Budget::of(&[count(40.0, 50.0)]).complaints(&[count(fetch, copy)]).join("\n")
+    }
+
+    #[test]
+    fn growth_is_seen_and_named() {
+        assert_eq!(complaint(42.9, 50.0), "");
+        assert_eq!(complaint(44.0, 50.0), "64: 104.0 instead of 100.0 instructions per frame, 4.0 % more (fetch +4.0)");
+        assert_eq!(complaint(40.0, 57.0), "");
+        assert!(complaint(40.0, 58.0).contains("16.0 % more (copy +8.0)"));
+    }
+
+    #[test]
+    fn a_record_that_says_nothing_any_more_is_made_anew() {
+        assert_eq!(complaint(30.5, 50.0), "");
+        assert!(complaint(29.0, 50.0).contains("11.0 % less: record it anew"));
+        let other = Count::new("other", "", Stages::default());
+        assert!(Budget::of(&[]).complaints(&[other])[0].contains("nothing is recorded"));
+    }
+
+    #[test]
+    fn another_compiler_may_do_otherwise() {
+        let mut budget = Budget::of(&[count(40.0, 50.0)]);
+        assert_eq!(budget.caution(), None);
+        budget.compiler = "rustc 1.0".into();
+        assert!(budget.caution().unwrap().contains("rustc 1.0"));
+        assert!(budget.complaints(&[count(54.0, 50.0)]).is_empty());
+        assert_eq!(budget.complaints(&[count(56.0, 50.0)]).len(), 1);
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        Budget::of(&[count(40.04, 50.0)]).write(file.path()).unwrap();
+        assert!(Budget::read(file.path()).unwrap().complaints(&[count(40.0, 50.0)]).is_empty());
+        std::fs::write(file.path(), "cases = 7").unwrap();
+        assert!(matches!(Budget::read(file.path()), Err(Error::Budget(_))));
+    }
+}

@@ -1,0 +1,50 @@
+//! What was counted, and how it is shown.
+
+use serde::Serialize;
+
+use super::stage::Stages;
+
+/// What was counted of one case.
+#[derive(Clone, Debug, Serialize)]
+pub struct Count {
+    /// Its name.
+    pub case: &'static str,
+    /// What kind of traffic that is.
+    pub title: &'static str,
+    /// Instructions per frame.
+    pub stages: Stages,
+    /// All of them.
+    pub total: f64,
+}
+
+impl Count {
+    /// A case of that name and title.
+    pub fn new(case: &'static str, title: &'static str, stages: Stages) -> Self {
+        Count { case, title, stages, total: stages.total() }
+    }
+
+    /// A line of the table.
+    pub fn row(&self) -> String {
+        let stages = self.stages.each().map(|(_, cost)| format!("{cost:>10.1}")).concat();
+        format!("{:<24}{stages}{:>10.1}", self.title, self.total)
+    }
+}
+
+/// The head of the table.
+pub fn header() -> String {
+    let stages = Stages::default().each().map(|(name, _)| format!("{name:>10}")).concat();
+    format!("{:<24}{stages}{:>10}", "instructions per frame", "total")
+}
+
+/// A whole count.
+#[derive(Clone, Debug, Serialize)]
+pub struct Counted {
+    /// Seconds since 1970 when it began.
+    pub began: u64,
+    /// Version of Ringmain.
+    pub ringmain: &'static str,
+    /// What compiled it.
+    pub compiler: &'static str,
+    /// One for each case.
+    pub counts: Vec<Count>,
+}
