@@ -157,6 +157,18 @@ impl Burst {
         i + 1 + self.frames()[i + 1..].iter().take_while(same).count()
     }
 
+    /// Bytes of all frames.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.frames().iter().map(|frame| u64::from(frame.len)).sum()
+    }
+
+    /// Keeps the first `n` frames.
+    #[inline]
+    pub fn truncate(&mut self, n: usize) {
+        self.count = self.count.min(n);
+    }
+
     /// Whether the burst holds no frame.
     pub fn is_empty(&self) -> bool {
         self.count == 0

@@ -16,7 +16,9 @@ use crate::lap::Step;
 use crate::loan::Origin;
 use crate::port::Breach;
 use crate::put::{Delivery, Held, deliver_to, not_taken};
+use crate::rota::cost;
 use crate::slot::{Slot, Wait, Watch};
+use crate::spread::GLIMPSE;
 use crate::steer::{Route, Way};
 use crate::topology::Seat;
 use crate::worker::Worker;
@@ -35,6 +37,7 @@ impl Worker {
     #[inline(never)]
     pub(crate) fn carry(&mut self, src: usize) -> bool {
         let fetched = self.fetch(src);
+        let fetched = self.cut(src, fetched);
         if fetched == 0 {
             self.let_rest(src);
             let moved = self.count_direct(src);
@@ -63,12 +66,48 @@ impl Worker {
         if !slot.may_start() {
             return 0;
         }
-        self.burst.reset(slot.ration.room.unwrap_or(slot.ration.usual));
+        self.burst.reset(slot.ration.room.unwrap_or(slot.ration.usual).min(slot.span));
         if let Err(breach) = slot.on.pair.fetch(&mut self.burst) {
             slot.break_off(breach);
             return 0;
         }
         self.burst.frames().len()
+    }
+
+    /// Gives back what goes beyond the sender's turn, but for one frame. Returns how many are left.
+    #[inline]
+    fn cut(&mut self, src: usize, fetched: usize) -> usize {
+        self.turn.bytes = self.burst.bytes();
+        let cost = cost(fetched, self.turn.bytes);
+        if cost > self.turn.allowance {
+            return self.cut_short(src, fetched);
+        }
+        if let Some(slot) = self.slots.get_mut(src) {
+            self.turn.more = fetched == slot.span;
+            if self.turn.more && 2 * cost <= self.turn.allowance {
+                slot.span = (2 * slot.span).min(BURST);
+            }
+        }
+        fetched
+    }
+
+    #[cold]
+    fn cut_short(&mut self, src: usize, fetched: usize) -> usize {
+        let mut left = self.turn.allowance;
+        let fits = |frame: &&Frame| {
+            let rest = left.checked_sub(cost(1, frame.len.into()));
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        let fits = self.burst.frames().iter().take_while(fits).count().max(1);
+        self.burst.truncate(fits);
+        self.turn.bytes = self.burst.bytes();
+        if let Some(slot) = self.slots.get_mut(src) {
+            slot.on.pair.rewind(fetched - fits);
+            slot.span = fits;
+        }
+        self.turn.more = true;
+        fits
     }
 
     /// Nothing came: perhaps because the sender has used up its rate.
@@ -187,7 +226,13 @@ impl Worker {
     fn complete(&mut self, src: usize, finished: usize, unfinished: usize) {
         let parcels = self.dispatch();
         let guilty = self.flush();
-        let bytes: u64 = self.burst.frames()[..finished].iter().map(|f| u64::from(f.len)).sum();
+        if unfinished > 0 {
+            self.burst.truncate(finished);
+            self.turn.bytes = self.burst.bytes();
+            self.turn.more = false;
+        }
+        let bytes = self.turn.bytes;
+        self.turn.cost += cost(finished, bytes);
         // From here on nothing points into the sender's memory any more.
         self.burst.reset(BURST);
         let Some(slot) = self.slots.get_mut(src) else { return };
@@ -221,6 +266,9 @@ impl Worker {
             }
             Fate::Flood(targets) => {
                 let targets = Arc::clone(targets);
+                if self.routes.moving && self.meets_a_mover(i, &targets) {
+                    return (i, self.wait_a_moment(i));
+                }
                 self.flood(src, i, &targets);
                 (i + 1, Sent::Off)
             }
@@ -244,6 +292,8 @@ impl Worker {
         if let Some(slot) = self.slots.get(src) {
             slot.on.counters.copies.add(targets.len().saturating_sub(1) as u64);
         }
+        let len = self.burst.frames().get(i).map_or(0, |frame| frame.len);
+        self.turn.cost += targets.len().saturating_sub(1) as u64 * cost(1, len.into());
     }
 
     /// Sends frames for one port: the first, and those behind it that go to the same of its queues. Returns the first that
@@ -258,12 +308,14 @@ impl Worker {
         if !route.is_simple() {
             end = (i + 1..end).find(|other| self.way(route, *other) != first).unwrap_or(end);
         }
+        let first = if first.0 == Way::Turning { (self.turn_way(src, i, target), first.1) } else { first };
         let sent = match first {
             (Way::Local(slot), true) => self.drop_at(slot, Drop::OverMtu, end - i),
             (Way::Remote(_), true) => self.drop_at(src, Drop::OverMtu, end - i),
             (Way::Local(slot), false) => self.send_local(slot, i..end, target.tag),
             (Way::Remote(seat), false) => self.send_across(src, i..end, seat, target),
             (Way::Nowhere, _) => self.drop_at(src, Drop::PortDown, end - i),
+            (Way::Moving | Way::Turning, _) => self.wait_a_moment(i),
         };
         (end, sent)
     }
@@ -273,8 +325,29 @@ impl Worker {
     fn way(&self, route: &Route, i: usize) -> (Way, bool) {
         let frame = &self.burst.frames()[i];
         let head = self.burst.head(i).as_slice();
-        let way = route.choose(&frame.headers, head, || frame::flow_hash(&frame.headers, head));
+        let way = route.choose(&frame.headers, head, frame.len, || frame::flow_hash(&frame.headers, head));
         (way, over_mtu(frame, route))
+    }
+
+    /// The way of a frame whose flow changes queues.
+    #[cold]
+    fn turn_way(&mut self, src: usize, i: usize, target: Target) -> Way {
+        let settled = self.slots.get(src).is_some_and(|slot| slot.tickets.is_empty());
+        let floods = matches!(self.burst.frames()[i].fate, Fate::Flood(_));
+        let Some(spread) = self.routes.spread(target.port) else { return Way::Nowhere };
+        if floods { spread.old_way() } else { spread.turn(self.now, settled).unwrap_or(Way::Turning) }
+    }
+
+    /// Whether one of these targets is a queue that is on its way to another worker.
+    #[cold]
+    fn meets_a_mover(&self, i: usize, targets: &[Target]) -> bool {
+        let way = |route: &Route| self.way(route, i).0;
+        targets.iter().any(|target| self.routes.to(target.port).is_some_and(|route| way(route) == Way::Moving))
+    }
+
+    #[cold]
+    fn wait_a_moment(&self, at: usize) -> Sent {
+        Sent::Held { at, wait: Wait::Rest { until: self.now + GLIMPSE } }
     }
 
     #[inline]

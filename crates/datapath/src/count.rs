@@ -186,6 +186,10 @@ pub struct WorkerCounters {
     pub parcels: Counter,
     /// Frames in those parcels.
     pub crossed: Counter,
+    /// Times that flows which had hashed badly were pointed to another queue.
+    pub turned: Counter,
+    /// Nanoseconds of passes that found something.
+    pub busy: Counter,
     /// Where its time went, while somebody profiled.
     pub spent: Spent,
 }

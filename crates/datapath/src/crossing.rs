@@ -17,8 +17,9 @@ pub struct Crossing {
     /// Parcels of others that are delivered, but for frames that are lent; with the workers that they came from.
     #[allow(clippy::vec_box)]
     lent: Vec<(usize, Box<Parcel>)>,
-    /// How many parcels have come in.
+    /// How many parcels have come in, and from each worker.
     received: u64,
+    from: Vec<u64>,
 }
 
 impl Crossing {
@@ -26,7 +27,8 @@ impl Crossing {
     pub fn new(lanes: Vec<Option<Lane>>) -> Self {
         let held = lanes.iter().map(|_| None).collect();
         let open = Vec::with_capacity(PARCELS);
-        Crossing { lanes, spare: Vec::new(), made: 0, open, held, lent: Vec::new(), received: 0 }
+        let from = vec![0; lanes.len()];
+        Crossing { lanes, spare: Vec::new(), made: 0, open, held, lent: Vec::new(), received: 0, from }
     }
 
     /// The parcel of the current burst that goes to `seat`, with room for one more frame; `None` when all parcels
@@ -96,8 +98,20 @@ impl Crossing {
         }
         let mut parcel = self.lanes[worker].as_mut()?.inbox.pop().ok()?;
         self.received += 1;
+        self.from[worker] += 1;
         (parcel.number, parcel.lent) = (self.received, 0);
         Some(parcel)
+    }
+
+    /// How many parcels will have come in, from each worker, with those that are on their way now.
+    pub fn expected(&self) -> Vec<u64> {
+        let waiting = |lane: &Option<Lane>| lane.as_ref().map_or(0, |lane| lane.inbox.slots() as u64);
+        self.from.iter().zip(&self.lanes).map(|(from, lane)| from + waiting(lane)).collect()
+    }
+
+    /// Whether so many parcels have come in, from each worker.
+    pub fn has_received(&self, parcels: &[u64]) -> bool {
+        self.from.iter().zip(parcels).all(|(from, parcels)| from >= parcels)
     }
 
     /// Keeps a parcel from `worker` whose receiver is full. The ones behind it wait, to keep their order.

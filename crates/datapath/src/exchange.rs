@@ -6,6 +6,7 @@ use crate::lap::Step;
 use crate::loan::Origin;
 use crate::parcel::Parcel;
 use crate::put::{Delivery, deliver_to};
+use crate::rota::{QUANTUM, cost};
 use crate::slot::Wait;
 use crate::worker::Worker;
 
@@ -47,13 +48,17 @@ impl Worker {
         self.release(at);
     }
 
-    /// Delivers what other workers' queues have for queues of this one.
+    /// Delivers what other workers' queues have for queues of this one: in each turn, about as much as a port of this worker
+    /// may send.
     pub(crate) fn unpack(&mut self, worker: usize) -> bool {
-        let mut moved = false;
-        while let Some(mut parcel) = self.crossing.receive(worker) {
+        let (mut moved, mut spent) = (false, 0);
+        while spent < QUANTUM
+            && let Some(mut parcel) = self.crossing.receive(worker)
+        {
             self.laps.lap(Step::Look);
             self.laps.forget();
             let before = parcel.next;
+            spent += cost(parcel.burst.frames().len(), parcel.burst.bytes());
             let whole = self.deliver_parcel(&mut parcel);
             moved |= parcel.next > before;
             parcel.breach = self.flush().or(parcel.breach);

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use switch::{Limits, PortId, PortRule, Row, RuleError, Switch};
 use thiserror::Error;
 
+use crate::balance::{Balancer, Pair};
 use crate::count::{QueueCounters, WorkerCounters};
 use crate::hand::Hand;
 use crate::lap::Sampling;
 use crate::parcel::lanes;
 use crate::port::QueuePair;
+use crate::rota::cost;
 use crate::shared::{Command, Mailbox, Shared};
 use crate::slot::{Attachment, OnBreak};
 use crate::steer::Steer;
@@ -72,7 +74,11 @@ struct Port {
 
 struct Queue {
     index: u16,
+    /// The worker that it was attached to at first.
+    home: usize,
     worker: usize,
+    /// It is on its way to another one.
+    moving: bool,
     receives: bool,
 }
 
@@ -82,12 +88,26 @@ struct State {
     next_queue: u64,
 }
 
+impl State {
+    fn set_seat(&mut self, queue: QueueId, worker: usize, moving: bool) {
+        if let Some(entry) = self.queue(queue) {
+            (entry.worker, entry.moving) = (worker, moving);
+        }
+    }
+
+    /// An attached pair.
+    fn queue(&mut self, queue: QueueId) -> Option<&mut Queue> {
+        self.ports.values_mut().find_map(|port| port.queues.get_mut(&queue))
+    }
+}
+
 /// The datapath: workers, the switch between them, and all ports. Dropping it ends the workers.
 pub struct Fabric {
     shared: Arc<Shared>,
     state: Mutex<State>,
     workers: Vec<Arc<WorkerCounters>>,
     threads: Vec<JoinHandle<()>>,
+    moves: AtomicU64,
 }
 
 impl Fabric {
@@ -130,7 +150,10 @@ impl Fabric {
         let each = counters.iter().cloned().zip(lanes(count)).enumerate();
         let workers = each.map(|(own, (counters, lanes))| Worker::new(own, Arc::clone(&shared), counters, lanes));
         let workers = workers.collect::<io::Result<_>>()?;
-        Ok((Fabric { shared, state: Mutex::default(), workers: counters, threads: vec![] }, workers))
+        Ok((
+            Fabric { shared, state: Mutex::default(), workers: counters, threads: vec![], moves: AtomicU64::new(0) },
+            workers,
+        ))
     }
 
     /// How many workers there are.
@@ -193,8 +216,9 @@ impl Fabric {
             counters: Arc::clone(&entry.counters[usize::from(index)]),
             on_break: Arc::clone(&entry.on_break),
             throttle: entry.throttle,
+            broken: false,
         };
-        entry.queues.insert(queue, Queue { index, worker, receives });
+        entry.queues.insert(queue, Queue { index, home: worker, worker, moving: false, receives });
         self.send(worker, Command::Attach(Box::new(attachment)));
         let version = self.publish(&state);
         drop(state);
@@ -239,6 +263,65 @@ impl Fabric {
         queues.map(|queue| (queue.index, queue.worker)).collect()
     }
 
+    /// Has an attached queue pair change workers, between two of its bursts: nothing is lost, and nothing overtakes (see
+    /// [`crate::leave`]). Its own frames, and those for it, wait meanwhile in their senders' rings: a millisecond or two. False
+    /// when there is nothing to do: the pair is not attached, or there already, or there is no such worker.
+    pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {
+        // Locked all the time: nobody takes the pair away meanwhile.
+        let mut state = self.lock();
+        let Some(entry) = state.queue(queue).filter(|entry| entry.worker != to && to < self.workers.len()) else {
+            return false;
+        };
+        entry.moving = true;
+        let from = entry.worker;
+        let version = self.publish(&state);
+        self.await_workers(version);
+        let (carrier, pair) = mpsc::channel();
+        self.send(from, Command::HandOver(queue, carrier));
+        let attachment = pair.recv().ok();
+        let arrived = attachment.is_some();
+        if let Some(attachment) = attachment {
+            state.set_seat(queue, to, true);
+            self.send(to, Command::Attach(attachment));
+            self.moves.fetch_add(1, Ordering::Relaxed);
+        }
+        // Nobody sends there before it is there.
+        let version = self.publish(&state);
+        self.await_workers(version);
+        state.set_seat(queue, if arrived { to } else { from }, false);
+        let version = self.publish(&state);
+        self.await_workers(version);
+        arrived
+    }
+
+    /// How many queue pairs have changed workers.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Lets a queue pair change workers, if `balancer` finds that it should. To be called about every
+    /// [`INTERVAL`](crate::balance::INTERVAL).
+    pub fn balance(&self, balancer: &mut Balancer) {
+        let busy: Vec<_> = self.workers.iter().map(|worker| Duration::from_nanos(worker.busy.get())).collect();
+        let pairs = self.pairs();
+        if let Some(chosen) = balancer.look(Instant::now(), &busy, &pairs) {
+            self.move_queue(chosen.queue, chosen.to);
+        }
+    }
+
+    /// All attached pairs.
+    fn pairs(&self) -> Vec<Pair> {
+        let state = self.lock();
+        let queues =
+            state.ports.values().flat_map(|port| port.queues.iter().map(move |(&id, queue)| (port, id, queue)));
+        let pair = |(port, id, queue): (&Port, QueueId, &Queue)| {
+            let count = port.counters.get(usize::from(queue.index))?;
+            let cost = cost(count.tx_frames.get() as usize, count.tx_bytes.get());
+            Some(Pair { queue: id, worker: queue.worker, cost })
+        };
+        queues.filter_map(pair).collect()
+    }
+
     /// The switch's address table.
     pub fn table(&self) -> Vec<Row> {
         let now = self.shared.seconds(Instant::now());
@@ -271,14 +354,19 @@ impl Fabric {
     fn first_worker(&self, state: &State, port: PortId) -> Option<usize> {
         let queue = state.ports.get(&port.0)?.queues.values().next()?;
         let count = self.workers.len();
-        Some((queue.worker + count - usize::from(queue.index) % count) % count)
+        Some((queue.home + count - usize::from(queue.index) % count) % count)
     }
 
     fn publish(&self, state: &State) -> u64 {
         let mut topology = Topology::default();
         for (&id, port) in &state.ports {
             let receiving = port.queues.iter().filter(|(_, queue)| queue.receives);
-            let seat = |(&id, queue): (&QueueId, &Queue)| Seat { queue: id, index: queue.index, worker: queue.worker };
+            let seat = |(&queue, &Queue { index, worker, moving, .. }): (&QueueId, &Queue)| Seat {
+                queue,
+                index,
+                worker,
+                moving,
+            };
             let mut receivers: Vec<Seat> = receiving.map(seat).collect();
             receivers.sort_by_key(|seat| seat.index);
             topology.ports.resize_with(usize::from(id) + 1, PortView::default);

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod balance;
 pub mod burst;
 mod carry;
 pub mod count;
@@ -16,6 +17,7 @@ pub mod hand;
 mod held;
 mod hold;
 pub mod lap;
+mod leave;
 mod loan;
 pub mod packet;
 mod parcel;
@@ -23,9 +25,11 @@ mod poll;
 pub mod port;
 mod put;
 mod rest;
+mod rota;
 mod shared;
 mod slab;
 pub mod slot;
+mod spread;
 pub mod steer;
 pub mod throttle;
 pub mod topology;

@@ -12,7 +12,7 @@ use crate::worker::Worker;
 impl Worker {
     /// Nothing moved: looks a little longer, or sleeps.
     pub(crate) fn rest(&mut self) {
-        let waits = |at: &usize| self.slots.get(*at).is_some_and(|slot| slot.wait.is_some() || slot.settle);
+        let waits = |at| self.slots.get(at).is_some_and(|slot| slot.wait.is_some() || slot.settle);
         let idle = self.active.iter().all(waits) && self.now - self.moved >= self.window.of(false);
         if !idle {
             std::hint::spin_loop();
@@ -37,7 +37,7 @@ impl Worker {
     pub(crate) fn full_receivers(&self) -> (Vec<usize>, Option<Instant>) {
         let mut receivers = Vec::new();
         let mut until = None;
-        for &at in &self.active {
+        for at in self.active.iter() {
             let end = match self.slots.get(at).and_then(|slot| slot.wait) {
                 Some(Wait::Receiver { slot, until }) => {
                     receivers.push(slot);
@@ -154,7 +154,7 @@ impl Worker {
             slot.on.counters.kicks.add(1);
             slot.on.pair.disarm();
             slot.watch = Watch::Polled { found: self.now };
-            self.active.push(at);
+            self.active.push(slot.on.port, at);
         }
     }
 }

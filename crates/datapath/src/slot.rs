@@ -1,7 +1,6 @@
 //! A queue pair in the hands of its worker.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use switch::PortId;
@@ -9,6 +8,7 @@ use switch::PortId;
 use crate::burst::BURST;
 use crate::count::{Counter, QueueCounters};
 use crate::hold::Hold;
+use crate::leave::Leave;
 use crate::loan::Loans;
 use crate::parcel::Tickets;
 use crate::port::{Breach, Notified, QueuePair};
@@ -34,6 +34,8 @@ pub struct Attachment {
     pub on_break: OnBreak,
     /// How long its receive interrupts wait; `None`: not at all.
     pub throttle: Option<Throttle>,
+    /// Its peer broke the protocol before it came here: it is not called any more.
+    pub broken: bool,
 }
 
 /// How the worker watches a pair's Tx ring.
@@ -62,7 +64,7 @@ pub enum Wait {
     },
     /// Too much is under way to other workers; something coming back ends the wait.
     Parcels,
-    /// The sender has used up its rate.
+    /// The sender has used up its rate, or where its frame goes is about to change.
     Rest {
         /// When it may go on.
         until: Instant,
@@ -113,6 +115,8 @@ pub struct Slot {
     pub wait: Option<Wait>,
     /// As a sender: how many frames are fetched at a time.
     pub ration: Ration,
+    /// As a sender: how many frames such as its last ones a turn has room for.
+    pub span: usize,
     /// Frames and bytes that it had received when it was marked.
     pub marked: (u64, u64),
     /// Its receive interrupts, if they have to wait.
@@ -122,22 +126,24 @@ pub struct Slot {
     /// Routes changed while frames were under way: nothing more is fetched until they are finished, so that no frame
     /// overtakes another on a new way.
     pub settle: bool,
-    /// Who waits for the pair to be given back.
-    pub leaving: Option<Sender<Box<dyn QueuePair>>>,
+    /// It leaves its worker when it can.
+    pub leaving: Option<Leave>,
 }
 
 impl Slot {
     /// A pair that has just arrived, and is looked at first thing.
     pub fn new(on: Attachment, now: Instant) -> Self {
         let restraint = on.throttle.map(|throttle| Restraint::new(throttle, on.counters.received()));
+        let watch = if on.broken { Watch::Off } else { Watch::Polled { found: now } };
         Slot {
             on,
-            watch: Watch::Polled { found: now },
+            watch,
             tickets: Tickets::default(),
             hold: Hold::default(),
             loans: Loans::default(),
             wait: None,
             ration: Ration::default(),
+            span: BURST,
             marked: (0, 0),
             restraint,
             dirty: false,
@@ -167,7 +173,7 @@ impl Slot {
     /// How many of the frames that it was lent, oldest first, have come back; and whether it has fetched them. One that is
     /// broken, leaving, or out of time loses them all.
     pub fn returned(&mut self, now: Instant) -> (usize, bool) {
-        if !self.is_sound() || self.leaving.is_some() {
+        if !self.is_sound() || self.goes_home() {
             self.loans.recall();
         } else if !self.loans.is_recalling() {
             match self.on.pair.returned() {

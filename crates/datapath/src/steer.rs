@@ -1,7 +1,7 @@
 //! Which of a receiver's queues a frame goes to.
 //!
 //! A flow stays on the worker that fetched it: among the receiver's enabled queues, the worker chooses by flow hash one
-//! that it owns itself. Only when it owns none does the frame cross to another worker.
+//! that it owns itself ([`crate::spread`]). Only when it owns none does the frame cross to another worker.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use frame::Headers;
 use switch::PortId;
 
-use crate::topology::{QueueId, Seat, Topology};
+use crate::spread::{Choice, Spread};
+use crate::topology::{PortView, QueueId, Seat, Topology};
 
 /// Where a frame goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,10 @@ pub enum Way {
     Remote(Seat),
     /// No queue of the port is enabled.
     Nowhere,
+    /// To a queue that is on its way from one worker to another: the frame waits.
+    Moving,
+    /// To a queue that its flow did not go to before: the frame waits until the flow has come to rest.
+    Turning,
 }
 
 /// A port's own wish where its frames should go.
@@ -33,8 +38,10 @@ pub trait Steer: Debug + Send + Sync {
 /// One port, seen from one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
-    local: Vec<usize>,
-    remote: Vec<Seat>,
+    /// The only queue there is to choose, and what it had received when this was found out.
+    only: Option<(Choice, u64)>,
+    /// The queues there are to choose.
+    spread: Option<Spread>,
     /// What the port wishes, and the way to each of its queues, by index.
     wish: Option<(Arc<dyn Steer>, Vec<Way>)>,
     /// Longest IP packet that the port takes, in bytes.
@@ -45,69 +52,121 @@ impl Route {
     /// Whether all frames take the same way, and may be as long as they like.
     #[inline]
     pub fn is_simple(&self) -> bool {
-        self.wish.is_none() && self.mtu.is_none() && (self.local.len() == 1 || self.local.len() + self.remote.len() < 2)
+        self.wish.is_none() && self.mtu.is_none() && self.spread.is_none()
     }
 
     /// The queue for a frame of a flow; `hash` is only asked for when there is a choice.
     #[inline]
-    pub fn choose(&self, headers: &Headers, head: &[u8], hash: impl FnOnce() -> u32) -> Way {
+    pub fn choose(&self, headers: &Headers, head: &[u8], len: u32, hash: impl FnOnce() -> u32) -> Way {
         if let Some((steer, ways)) = &self.wish {
             match ways.get(usize::from(steer.queue(headers, head))) {
                 None | Some(Way::Nowhere) => {}
                 Some(way) => return *way,
             }
         }
-        match (self.local.as_slice(), self.remote.as_slice()) {
-            ([one], _) => Way::Local(*one),
-            ([], []) => Way::Nowhere,
-            ([], [one]) => Way::Remote(*one),
-            ([], many) => Way::Remote(many[reduce(hash(), many.len())]),
-            (many, _) => Way::Local(many[reduce(hash(), many.len())]),
+        match (self.only, &self.spread) {
+            (Some((choice, _)), _) => choice.way,
+            (None, Some(spread)) => spread.way(hash(), len),
+            (None, None) => Way::Nowhere,
+        }
+    }
+
+    /// The view of a port from a worker. What was known of the port before, `old`, stays as far as it still holds.
+    fn new(port: &PortView, view: &View, old: Option<Route>) -> Self {
+        let old = old.and_then(|old| old.into_spread(view));
+        let mut route = Route { mtu: port.mtu, ..Route::default() };
+        route.wish = port.steer.clone().map(|steer| (steer, Vec::new()));
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for &seat in &port.receivers {
+            let own = view.own;
+            let way = match view.slots.get(&seat.queue) {
+                _ if seat.moving => Way::Moving,
+                _ if seat.worker != own => Way::Remote(seat),
+                Some(&slot) => Way::Local(slot),
+                None => continue,
+            };
+            let side = if seat.worker == own { &mut near } else { &mut far };
+            side.push(Choice { queue: seat.queue, way });
+            if let Some((_, ways)) = &mut route.wish {
+                ways.resize(ways.len().max(usize::from(seat.index) + 1), Way::Nowhere);
+                ways[usize::from(seat.index)] = way;
+            }
+        }
+        if near.is_empty() {
+            std::mem::swap(&mut near, &mut far);
+        }
+        // Busy flows stay with queues that have just left.
+        let best = near.len();
+        let strays = far.into_iter().filter(|choice| old.as_ref().is_some_and(|old| old.uses(choice.queue)));
+        near.extend(strays);
+        match near.as_slice() {
+            [] => {}
+            [one] => route.only = Some((*one, view.received(one.way))),
+            _ => route.spread = Some(Spread::new(near, best, old)),
+        }
+        route
+    }
+
+    /// What is known of where flows go. Where there was one queue, and it has received anything, that is where.
+    fn into_spread(self, view: &View) -> Option<Spread> {
+        let one =
+            |(choice, before): (Choice, u64)| (view.received(choice.way) != before).then(|| Spread::all_to(choice));
+        self.spread.or_else(|| self.only.and_then(one))
+    }
+}
+
+/// A worker, as far as its routes depend on it.
+pub struct View<'a> {
+    /// Its number.
+    pub own: usize,
+    /// Its slots.
+    pub slots: &'a HashMap<QueueId, usize>,
+    /// How many frames have been put to a slot.
+    pub received: &'a dyn Fn(usize) -> u64,
+}
+
+impl View<'_> {
+    /// Frames put to a queue of this worker; of others nothing is known.
+    fn received(&self, way: Way) -> u64 {
+        match way {
+            Way::Local(slot) => (self.received)(slot),
+            _ => 0,
         }
     }
 }
 
-/// Maps a hash to `0..n`, evenly.
-#[inline]
-fn reduce(hash: u32, n: usize) -> usize {
-    ((u64::from(hash) * n as u64) >> 32) as usize
-}
-
 /// All ports, seen from one worker.
 #[derive(Default)]
-pub struct Routes(Vec<Route>);
+pub struct Routes {
+    ports: Vec<Route>,
+    /// A queue is on its way from one worker to another.
+    pub moving: bool,
+}
 
 impl Routes {
-    /// The view of worker `own`, whose slots are `slots`. Queues that it should own and does not (yet, or any more)
-    /// are left out.
-    pub fn new(topology: &Topology, own: usize, slots: &HashMap<QueueId, usize>) -> Self {
-        let route = |port: &crate::topology::PortView| {
-            let mut route = Route { mtu: port.mtu, ..Route::default() };
-            route.wish = port.steer.clone().map(|steer| (steer, Vec::new()));
-            for &seat in &port.receivers {
-                let way = match slots.get(&seat.queue) {
-                    _ if seat.worker != own => Way::Remote(seat),
-                    Some(&slot) => Way::Local(slot),
-                    None => continue,
-                };
-                match way {
-                    Way::Local(slot) => route.local.push(slot),
-                    _ => route.remote.push(seat),
-                }
-                if let Some((_, ways)) = &mut route.wish {
-                    ways.resize(ways.len().max(usize::from(seat.index) + 1), Way::Nowhere);
-                    ways[usize::from(seat.index)] = way;
-                }
-            }
-            route
-        };
-        Routes(topology.ports.iter().map(route).collect())
+    /// What a worker sees, in place of `old`. Queues that it should own and does not (yet, or any more) are left out.
+    pub fn new(topology: &Topology, view: &View, old: Routes) -> Self {
+        let mut old = old.ports.into_iter();
+        let route = |port: &PortView| Route::new(port, view, old.next());
+        let ports = topology.ports.iter().map(route).collect();
+        let moving = topology.ports.iter().flat_map(|port| &port.receivers).any(|seat| seat.moving);
+        Routes { ports, moving }
     }
 
     /// The route to `port`.
     #[inline]
     pub fn to(&self, port: PortId) -> Option<&Route> {
-        self.0.get(usize::from(port.0))
+        self.ports.get(usize::from(port.0))
+    }
+
+    /// The table of `port`, if it has several queues.
+    pub fn spread(&mut self, port: PortId) -> Option<&mut Spread> {
+        self.ports.get_mut(usize::from(port.0))?.spread.as_mut()
+    }
+
+    /// The tables of all ports that have several queues.
+    pub fn spreads(&mut self) -> impl Iterator<Item = &mut Spread> {
+        self.ports.iter_mut().filter_map(|route| route.spread.as_mut())
     }
 }
 
@@ -117,13 +176,18 @@ mod tests {
     use crate::topology::PortView;
 
     fn seat(queue: u64, worker: usize) -> Seat {
-        Seat { queue: QueueId(queue), index: queue as u16, worker }
+        Seat { queue: QueueId(queue), index: queue as u16, worker, moving: false }
+    }
+
+    fn seen(port: PortView, slots: &HashMap<QueueId, usize>) -> Routes {
+        let view = View { own: 0, slots, received: &|_| 0 };
+        Routes::new(&Topology { ports: vec![port] }, &view, Routes::default())
     }
 
     fn routes(seats: &[Seat], slots: &[(u64, usize)]) -> Routes {
         let port = PortView { receivers: seats.to_vec(), ..PortView::default() };
         let slots = slots.iter().map(|&(q, s)| (QueueId(q), s)).collect();
-        Routes::new(&Topology { ports: vec![port] }, 0, &slots)
+        seen(port, &slots)
     }
 
     #[test]
@@ -144,7 +208,7 @@ mod tests {
     }
 
     fn choose(route: &Route, hash: u32) -> Way {
-        route.choose(&Headers::default(), &[], || hash)
+        route.choose(&Headers::default(), &[], 60, || hash)
     }
 
     /// Wishes for the queue that the first byte says.
@@ -162,9 +226,9 @@ mod tests {
         let receivers = vec![seat(0, 0), seat(1, 1), seat(2, 0)];
         let port = PortView { receivers, steer: Some(Arc::new(First)), ..PortView::default() };
         let slots = [(0, 7), (2, 9)].map(|(queue, slot)| (QueueId(queue), slot)).into_iter().collect();
-        let routes = Routes::new(&Topology { ports: vec![port] }, 0, &slots);
+        let routes = seen(port, &slots);
         let route = routes.to(PortId(0)).unwrap();
-        let choose = |wish| route.choose(&Headers::default(), &[wish], || 0);
+        let choose = |wish| route.choose(&Headers::default(), &[wish], 60, || 0);
         assert_eq!([0, 1, 2].map(choose), [Way::Local(7), Way::Remote(seat(1, 1)), Way::Local(9)]);
         assert_eq!(choose(3), Way::Local(7), "no such queue");
     }

@@ -20,6 +20,8 @@ pub struct Seat {
     pub index: u16,
     /// Index of the worker that owns it.
     pub worker: usize,
+    /// It is on its way to another: its senders wait.
+    pub moving: bool,
 }
 
 /// What senders need to know about a port.

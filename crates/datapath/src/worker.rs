@@ -1,11 +1,10 @@
 //! A worker: one thread that owns queue pairs and carries their frames.
 //!
-//! It looks at the queues that had something lately, one burst each in turn. A queue that had nothing for a while is
+//! It looks at the queues that had something lately, in turn (see [`crate::rota`]). A queue that had nothing for a while is
 //! *armed*: its peer is asked to signal, and it costs nothing until then. When all are armed, the worker sleeps in the
 //! kernel.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,19 +16,24 @@ use crate::crossing::Crossing;
 use crate::flowcache::FlowCache;
 use crate::held::Held;
 use crate::lap::{Laps, Step};
+use crate::leave::Leave;
 use crate::loan::Origin;
 use crate::parcel::Lane;
 use crate::poll::Window;
-use crate::port::QueuePair;
+use crate::rota::{Rota, Turn};
 use crate::shared::{Command, Shared};
 use crate::slab::Slab;
 use crate::slot::{Attachment, Slot, Wait, Watch};
-use crate::steer::Routes;
+use crate::spread::Spread;
+use crate::steer::{Routes, View};
 use crate::topology::{QueueId, Topology};
 use crate::watch::{Signal, Watcher};
 
 /// How often a worker that is kept busy by some queues looks for signals of those that are armed.
 const GLANCE: Duration = Duration::from_micros(20);
+
+/// How often a worker that is busy looks whether flows have hashed badly.
+const SPREAD: Duration = Duration::from_millis(100);
 
 /// One thread's world. Nothing in it is shared but what [`Shared`] holds and the lanes to other workers.
 pub struct Worker {
@@ -55,11 +59,18 @@ pub struct Worker {
     pub(crate) topology: Arc<Topology>,
     pub(crate) seen: u64,
     pub(crate) stale: bool,
-    pub(crate) active: Vec<usize>,
+    /// The queues that are looked at.
+    pub(crate) active: Rota,
+    /// The present turn of one of them.
+    pub(crate) turn: Turn,
     pub(crate) watcher: Watcher,
     pub(crate) window: Window,
     pub(crate) glanced: Instant,
     pub(crate) moved: Instant,
+    /// When it is to look at how flows are spread.
+    spread: Instant,
+    /// The queue that is to go to another worker.
+    mover: Option<usize>,
 }
 
 impl Worker {
@@ -94,11 +105,14 @@ impl Worker {
             topology: Arc::default(),
             seen: 0,
             stale: true,
-            active: Vec::new(),
+            active: Rota::default(),
+            turn: Turn::default(),
             watcher,
             window: Window::default(),
             glanced: now,
             moved: now,
+            spread: now + SPREAD,
+            mover: None,
             shared,
         })
     }
@@ -108,9 +122,11 @@ impl Worker {
         self.tick();
         // The clock is read once a turn: where reading it traps to a hypervisor, it costs as much as some frames.
         while self.obey() {
+            let began = self.now;
             if self.turn() {
                 self.glance_again();
                 self.tick();
+                self.counters.busy.add((self.now - began).as_nanos() as u64);
             } else {
                 self.rest();
             }
@@ -126,7 +142,18 @@ impl Worker {
         }
         self.counters.busy_passes.add(1);
         self.moved = self.now;
+        if self.now >= self.spread {
+            self.look_at_spread();
+        }
         true
+    }
+
+    /// Lets flows that have hashed badly change queues.
+    #[cold]
+    fn look_at_spread(&mut self) {
+        self.spread = self.now + SPREAD;
+        let turned = self.routes.spreads().map(Spread::look).filter(|turned| *turned).count();
+        self.counters.turned.add(turned as u64);
     }
 
     /// Looks for signals of armed queues, if that was not done lately.
@@ -147,13 +174,21 @@ impl Worker {
             for command in self.shared.mailboxes[self.own].take() {
                 match command {
                     Command::Attach(attachment) => self.attach(*attachment),
-                    Command::Detach(queue, reply) => self.detach(queue, reply),
+                    Command::Detach(queue, owner) => self.detach(queue, Leave::Home(owner)),
+                    Command::HandOver(queue, carrier) => {
+                        let parcels = self.crossing.expected();
+                        self.mover = self.slots.find(queue);
+                        self.detach(queue, Leave::Over { carrier, parcels, calm: false, since: None });
+                    }
                     Command::Stop => return false,
                 }
             }
         }
         if std::mem::take(&mut self.stale) {
-            self.routes = Routes::new(&self.topology, self.own, self.slots.by_queue());
+            let old = std::mem::take(&mut self.routes);
+            let received = |at| self.slots.get(at).map_or(0, |slot| slot.on.counters.rx_frames.get());
+            let view = View { own: self.own, slots: self.slots.by_queue(), received: &received };
+            self.routes = Routes::new(&self.topology, &view, old);
             self.settle();
             self.shared.obeyed[self.own].store(self.seen, Ordering::Release);
         }
@@ -176,7 +211,7 @@ impl Worker {
     }
 
     fn attach(&mut self, attachment: Attachment) {
-        let queue = attachment.id;
+        let (queue, port) = (attachment.id, attachment.port);
         let at = self.slots.insert(Slot::new(attachment, self.now));
         let Some(slot) = self.slots.get_mut(at) else { return };
         let rx = if slot.on.pair.fetches_for_room() { Signal::Tx(queue) } else { Signal::Rx(queue) };
@@ -186,15 +221,17 @@ impl Worker {
                 let _ = self.watcher.add(fd, signal);
             }
         }
-        self.active.push(at);
+        if slot.is_sound() {
+            self.active.push(port, at);
+        }
         self.stale = true;
     }
 
-    fn detach(&mut self, queue: QueueId, reply: Sender<Box<dyn QueuePair>>) {
-        // An unknown queue drops `reply`, which the asker sees.
+    fn detach(&mut self, queue: QueueId, leave: Leave) {
+        // An unknown queue drops `leave`, which the asker sees.
         let Some(at) = self.slots.find(queue) else { return };
         if let Some(slot) = self.slots.get_mut(at) {
-            slot.leaving = Some(reply);
+            slot.leaving = Some(leave);
         }
         self.release(at);
     }
@@ -202,7 +239,7 @@ impl Worker {
     /// Gives a leaving pair back, if nothing of it is under way any more.
     pub(crate) fn release(&mut self, at: usize) {
         let ready = |slot: &Slot| slot.leaving.is_some() && slot.tickets.is_empty() && slot.loans.is_empty();
-        if !self.slots.get(at).is_some_and(ready) {
+        if !self.slots.get(at).is_some_and(ready) || !self.may_leave(at) {
             return;
         }
         let Some(mut slot) = self.slots.remove(at) else { return };
@@ -212,15 +249,15 @@ impl Worker {
         for fd in slot.on.pair.wakers().into_iter().flatten() {
             self.watcher.remove(fd);
         }
-        self.active.retain(|&other| other != at);
+        self.active.remove(at);
         self.dirty.retain(|&other| other != at);
         self.debtors.retain(|&other| other != at);
         self.forget_waits(at);
         self.stale = true;
-        if let Some(reply) = slot.leaving.take() {
-            // Whoever asked may have given up.
-            let _ = reply.send(slot.on.pair);
+        if self.mover == Some(at) {
+            self.mover = None;
         }
+        Worker::part(slot);
     }
 
     fn forget_waits(&mut self, at: usize) {
@@ -240,29 +277,30 @@ impl Worker {
 
     /// Looks at everything that could want something, once. True when anything moved.
     fn pass(&mut self) -> bool {
-        let mut moved = false;
+        let mut moved = self.mover.is_some();
         self.laps.lap(Step::Look);
         for worker in 0..self.crossing.workers() {
             moved |= self.take_back(worker);
             moved |= self.unpack(worker);
         }
         moved |= self.collect();
-        let mut turn = 0;
-        while let Some(&at) = self.active.get(turn) {
+        if let Some(at) = self.mover {
+            self.release(at);
+        }
+        let mut round = self.active.round();
+        while let Some((at, allowance)) = self.active.next(&mut round) {
+            self.turn = Turn { allowance, ..Turn::default() };
             let found = self.carry(at);
             moved |= found;
-            if self.keep_looking(at, found) {
-                turn += 1;
-            } else {
-                self.active.swap_remove(turn);
-            }
+            let stays = self.keep_looking(at, found);
+            self.active.served(&mut round, self.turn, stays);
         }
-        moved
+        moved || round.owed
     }
 
     /// After a turn of the queue in slot `at`: whether it stays among those that are looked at.
     fn keep_looking(&mut self, at: usize, found: bool) -> bool {
-        let others_busy = self.active.len() > 1;
+        let others_busy = self.active.has_company();
         let Some(slot) = self.slots.get_mut(at) else { return false };
         let Watch::Polled { found: last } = slot.watch else { return false };
         if found {

@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ struct State {
     sending: VecDeque<Vec<u8>>,
     fetched: usize,
     received: Vec<Vec<u8>>,
+    /// When each of those came: its number among all frames of all guests, and the time.
+    stamps: Vec<Stamp>,
     left_to_do: Vec<Offload>,
     room: usize,
     completed: usize,
@@ -49,6 +52,12 @@ pub struct Pair {
     memory: Arc<Memory>,
     accepts: Accepts,
 }
+
+/// When a frame came.
+pub type Stamp = (u64, Instant);
+
+/// Frames that all guests have received.
+static ARRIVED: AtomicU64 = AtomicU64::new(0);
 
 const SLOT: u64 = 72 * 1024;
 
@@ -100,7 +109,14 @@ impl Peer {
 
     /// Frames received so far; they are taken.
     pub fn received(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.state.lock().unwrap().received)
+        self.arrived().into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    /// Frames received so far, and when each came; they are taken.
+    pub fn arrived(&self) -> Vec<(Stamp, Vec<u8>)> {
+        let mut state = self.state.lock().unwrap();
+        let stamps = std::mem::take(&mut state.stamps);
+        stamps.into_iter().zip(std::mem::take(&mut state.received)).collect()
     }
 
     /// What the frames received so far still had to have done to them; it is taken.
@@ -202,6 +218,7 @@ impl QueuePair for Pair {
         assert_eq!(packet.body.read(&mut body), body.len());
         frame.extend(body);
         state.received.push(frame);
+        state.stamps.push((ARRIVED.fetch_add(1, Ordering::Relaxed), Instant::now()));
         state.left_to_do.push(*packet.offload);
         Ok(Put::Done)
     }

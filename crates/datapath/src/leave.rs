@@ -1,0 +1,73 @@
+//! How a queue pair leaves its worker: home, to its port's control thread, or over to another worker.
+//!
+//! A pair that goes over loses nothing and reorders nothing. Its senders wait meanwhile, on all workers (their routes say
+//! [`Way::Moving`](crate::steer::Way::Moving)), and it fetches nothing itself. It may go when
+//!
+//! 1. all that it sent has been delivered, and what it was lent is back: nothing of it can overtake what it sends next;
+//! 2. all parcels are delivered that were on their way to this worker when the last sender began to wait: nothing that is
+//!    for it comes here any more;
+//! 3. it has been at rest for a moment ([`REST`]), so that its guest, and those that it sent to, have taken what lies in
+//!    their rings. For where its flows go next, and who sends to it, may be other queues of the same guests.
+
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use crate::port::QueuePair;
+use crate::slot::{Attachment, Slot};
+use crate::spread::REST;
+use crate::worker::Worker;
+
+/// Where a pair goes that leaves, and who waits for it.
+pub enum Leave {
+    /// Home.
+    Home(Sender<Box<dyn QueuePair>>),
+    /// To another worker.
+    Over {
+        /// Who takes it there.
+        carrier: Sender<Box<Attachment>>,
+        /// How many parcels, of each worker, have to be delivered before.
+        parcels: Vec<u64>,
+        /// In the turn before, nothing was under way any more.
+        calm: bool,
+        /// Since when it has been at rest.
+        since: Option<Instant>,
+    },
+}
+
+impl Slot {
+    /// Whether the pair goes home: nothing is worth waiting for that its peer still has to do.
+    pub fn goes_home(&self) -> bool {
+        matches!(self.leaving, Some(Leave::Home(_)))
+    }
+}
+
+impl Worker {
+    /// Whether the pair in slot `at`, of which nothing is under way, may leave now.
+    pub(crate) fn may_leave(&mut self, at: usize) -> bool {
+        let now = self.now;
+        let Some(slot) = self.slots.get_mut(at) else { return false };
+        let queue = slot.on.id;
+        match &mut slot.leaving {
+            None => false,
+            Some(Leave::Home(_)) => true,
+            Some(Leave::Over { parcels, calm, since, .. }) => {
+                let delivered =
+                    self.crossing.has_received(parcels) && !self.crossing.held().any(|parcel| parcel.receiver == queue);
+                // The last frames came in a turn before this one, so before its time.
+                let calm = std::mem::replace(calm, delivered) && delivered;
+                calm && now.saturating_duration_since(*since.get_or_insert(now)) >= REST
+            }
+        }
+    }
+
+    /// Hands over a pair that has left.
+    pub(crate) fn part(slot: Slot) {
+        let broken = !slot.is_sound();
+        // Whoever asked may have given up.
+        match slot.leaving {
+            Some(Leave::Home(owner)) => drop(owner.send(slot.on.pair)),
+            Some(Leave::Over { carrier, .. }) => drop(carrier.send(Box::new(Attachment { broken, ..slot.on }))),
+            None => {}
+        }
+    }
+}

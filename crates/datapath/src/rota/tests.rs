@@ -1,0 +1,168 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::burst::MAX_FRAME;
+
+/// A queue of frames of one length: how many are left.
+#[derive(Clone, Copy)]
+struct Queue {
+    port: u16,
+    len: u64,
+    left: u64,
+}
+
+/// Serves queues as a worker does, and notes what each turn cost.
+struct World {
+    rota: Rota,
+    queues: Vec<Queue>,
+    /// Slot and cost of every turn.
+    turns: Vec<(usize, u64)>,
+}
+
+impl World {
+    fn new(queues: &[Queue]) -> Self {
+        let mut rota = Rota::default();
+        for (at, queue) in queues.iter().enumerate() {
+            rota.push(PortId(queue.port), at);
+        }
+        World { rota, queues: queues.to_vec(), turns: Vec::new() }
+    }
+
+    fn round(&mut self) {
+        let mut round = self.rota.round();
+        while let Some((at, allowance)) = self.rota.next(&mut round) {
+            let queue = &mut self.queues[at];
+            let fits = (allowance / cost(1, queue.len)).clamp(1, BURST as u64);
+            let frames = queue.left.min(fits);
+            queue.left -= frames;
+            let cost = cost(frames as usize, frames * queue.len);
+            self.turns.push((at, cost));
+            let turn = Turn { allowance, cost, more: frames == fits, ..Turn::default() };
+            let stays = queue.left > 0;
+            self.rota.served(&mut round, turn, stays);
+        }
+    }
+
+    /// What each port's turns have cost.
+    fn shares(&self) -> BTreeMap<u16, u64> {
+        let mut shares = BTreeMap::new();
+        for &(at, cost) in &self.turns {
+            *shares.entry(self.queues[at].port).or_default() += cost;
+        }
+        shares
+    }
+}
+
+const ENDLESS: u64 = u64::MAX / 2;
+
+fn endless(port: u16, len: u64) -> Queue {
+    Queue { port, len, left: ENDLESS }
+}
+
+#[test]
+fn ports_share_equally_whatever_their_frames_and_however_many_their_queues() {
+    let mut queues = vec![endless(0, 65_000), endless(1, 64), endless(2, 1514)];
+    queues.extend([endless(3, 64); 8]);
+    let mut world = World::new(&queues);
+    (0..1000).for_each(|_| world.round());
+    for (port, share) in world.shares() {
+        let fair = 1000 * QUANTUM;
+        assert!(share.abs_diff(fair) <= QUANTUM, "port {port}: {share} of {fair}");
+    }
+}
+
+#[test]
+fn queues_of_a_port_share_its_share_roughly() {
+    let mut world = World::new(&[endless(0, 64), endless(1, 64), endless(1, 1514), endless(1, 30_000)]);
+    (0..3000).for_each(|_| world.round());
+    for at in 1..4 {
+        let share: u64 = world.turns.iter().filter(|(turn, _)| *turn == at).map(|(_, cost)| cost).sum();
+        assert!(share.abs_diff(1000 * QUANTUM) <= 350 * QUANTUM, "queue {at}: {}", share / QUANTUM);
+    }
+}
+
+#[test]
+fn full_bursts_of_small_frames_stay_full() {
+    let mut world = World::new(&[endless(0, 64), endless(1, 64)]);
+    (0..100).for_each(|_| world.round());
+    let full = world.turns.iter().filter(|(_, turn)| *turn == cost(BURST, 64 * BURST as u64)).count();
+    assert!(full * 10 >= world.turns.len() * 7, "{full} of {}", world.turns.len());
+}
+
+#[test]
+fn a_port_alone_has_one_turn_for_each_queue() {
+    let mut world = World::new(&[endless(7, 64), endless(7, 65_000)]);
+    world.round();
+    world.round();
+    assert_eq!(world.turns.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 1, 0, 1]);
+    assert!(world.turns.iter().all(|(_, cost)| *cost <= ALONE));
+}
+
+#[test]
+fn whoever_owes_sits_out_and_nothing_else_is_forgotten() {
+    let mut rota = Rota::default();
+    rota.push(PortId(0), 0);
+    rota.push(PortId(1), 1);
+    let mut first = rota.round();
+    assert_eq!(rota.next(&mut first), Some((0, QUANTUM)));
+    // Copies for many receivers.
+    rota.served(&mut first, Turn { cost: 3 * QUANTUM, more: true, ..Turn::default() }, true);
+    assert_eq!(rota.next(&mut first).map(|(at, _)| at), Some(1));
+    rota.served(&mut first, Turn::default(), true);
+    assert_eq!(rota.next(&mut first), None);
+    for _ in 0..2 {
+        let mut round = rota.round();
+        assert_eq!(rota.next(&mut round).map(|(at, _)| at), Some(1), "slot 0 has nothing left");
+        assert!(round.owed);
+        rota.served(&mut round, Turn::default(), true);
+    }
+    let mut round = rota.round();
+    assert_eq!(rota.next(&mut round).map(|(at, _)| at), Some(0));
+}
+
+#[test]
+fn queues_come_and_go() {
+    let mut rota = Rota::default();
+    assert!(rota.is_empty() && !rota.has_company());
+    rota.push(PortId(0), 4);
+    rota.push(PortId(0), 5);
+    rota.push(PortId(1), 6);
+    assert_eq!(rota.iter().collect::<Vec<_>>(), [4, 5, 6]);
+    rota.remove(4);
+    rota.remove(6);
+    assert_eq!(rota.iter().collect::<Vec<_>>(), [5]);
+    assert!(!rota.has_company());
+    let mut round = rota.round();
+    assert!(rota.next(&mut round).is_some());
+    rota.served(&mut round, Turn::default(), false);
+    assert_eq!(rota.next(&mut round), None);
+    assert!(rota.is_empty());
+}
+
+proptest! {
+    /// However ports are made up, one that is backlogged gets its share to within a quantum and a half of what every other
+    /// that is backlogged gets, at any time; and nobody has to wait longer than for one such turn of every other port.
+    #[test]
+    fn no_port_gets_ahead(
+        ports in prop::collection::vec((1..=4usize, 60..=u64::from(MAX_FRAME)), 2..8),
+        rounds in 1..60usize,
+    ) {
+        let queues: Vec<Queue> = (0u16..)
+            .zip(&ports)
+            .flat_map(|(port, &(queues, len))| vec![endless(port, len); queues])
+            .collect();
+        let mut world = World::new(&queues);
+        for _ in 0..rounds {
+            let before = world.turns.len();
+            world.round();
+            let all: u64 = world.turns[before..].iter().map(|(_, cost)| cost).sum();
+            prop_assert!(all <= ports.len() as u64 * (QUANTUM + LEAST));
+        }
+        let shares = world.shares();
+        prop_assert_eq!(shares.len(), ports.len());
+        let (least, most) = (shares.values().min().unwrap(), shares.values().max().unwrap());
+        prop_assert!(most - least <= QUANTUM + LEAST, "{:?}", shares);
+    }
+}

@@ -1,0 +1,254 @@
+//! Which of a port's queues takes which flows, as one worker sees it: hash, bucket, queue.
+//!
+//! A flow's hash names one of [`BUCKETS`] buckets, and a table says which queue a bucket goes to. What each bucket costs is
+//! counted, so that a worker sees when streams have hashed badly, and then points a bucket to another queue.
+//!
+//! That must not reorder a flow: its last frames may still lie in the old queue's ring when the next ones come to the new
+//! one. So a bucket changes queues only at rest: when nothing was sent to it for a whole interval, or when its senders have
+//! been made to wait with its next frame for [`REST`], with nothing of theirs under way to another worker. At most one bucket
+//! of a port is made to wait at a time.
+//!
+//! What is best for a worker are queues of its own. Others are used where it has none; and by buckets that are busy when
+//! their queue leaves for another worker, until they have come to rest.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use crate::rota::CHARGE;
+use crate::steer::Way;
+use crate::topology::QueueId;
+
+/// Buckets of a port.
+const BUCKETS: usize = 256;
+
+/// How long a flow's frames wait before it changes queues: longer than a guest that runs leaves frames in its ring.
+pub const REST: Duration = Duration::from_millis(1);
+
+/// How often a bucket that is made to wait is looked at.
+pub const GLIMPSE: Duration = Duration::from_micros(50);
+
+/// In the table: this bucket is made to wait. No port has so many queues.
+const TURNING: u8 = u8::MAX;
+
+/// Less than this in an interval is not worth spreading.
+const WORTH: u64 = 1000 * CHARGE;
+
+/// A bucket that has changed queues stays where it is for so many intervals, and for twice as many each time.
+const STAY: u32 = 8;
+
+/// A queue that buckets may go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The queue.
+    pub queue: QueueId,
+    /// The way to it.
+    pub way: Way,
+}
+
+/// One bucket.
+#[derive(Clone, Debug, Default)]
+struct Bucket {
+    /// What its frames have cost in this interval, and in the one before.
+    cost: Cell<u64>,
+    before: u64,
+    /// How often it has changed queues, and until which interval it stays.
+    turns: u32,
+    stays: u32,
+}
+
+impl Bucket {
+    fn is_idle(&self) -> bool {
+        self.cost.get() == 0 && self.before == 0
+    }
+}
+
+/// A bucket that changes queues.
+#[derive(Clone, Copy, Debug)]
+struct Turning {
+    bucket: usize,
+    from: u8,
+    to: u8,
+    /// Since when its senders wait, if they do.
+    since: Option<Instant>,
+}
+
+/// The table of one port with several queues.
+#[derive(Clone, Debug)]
+pub struct Spread {
+    choices: Vec<Choice>,
+    /// So many of them, the first, are as good as can be.
+    best: usize,
+    table: Box<[u8; BUCKETS]>,
+    buckets: Box<[Bucket]>,
+    turning: Option<Turning>,
+    interval: u32,
+    /// Buckets that turn out to be idle are to be dealt out evenly.
+    uneven: bool,
+}
+
+impl Spread {
+    /// Over these queues, of which the first `best` are to be used. What is known of the time before, `old`, stays: busy
+    /// buckets keep their queues, if those are still there.
+    pub fn new(choices: Vec<Choice>, best: usize, old: Option<Spread>) -> Self {
+        let best = best.clamp(1, choices.len().max(1));
+        let mut table = Box::new([0; BUCKETS]);
+        for (bucket, queue) in table.iter_mut().enumerate() {
+            let kept = old.as_ref().and_then(|old| old.busy(bucket));
+            let kept = kept.and_then(|queue| choices.iter().position(|choice| choice.queue == queue));
+            *queue = kept.map_or(even(bucket, best), |at| at as u8);
+        }
+        let uneven = old.is_some();
+        let (buckets, interval) = match old {
+            Some(old) => (old.buckets, old.interval),
+            None => (vec![Bucket::default(); BUCKETS].into(), 0),
+        };
+        Spread { choices, best, table, buckets, turning: None, interval, uneven }
+    }
+
+    /// All flows go to one queue, and any of them may be busy.
+    pub fn all_to(choice: Choice) -> Self {
+        let spread = Spread::new(vec![choice], 1, None);
+        let busy = Bucket { before: 1, ..Bucket::default() };
+        Spread { buckets: vec![busy; BUCKETS].into(), ..spread }
+    }
+
+    /// The queue of a bucket that is busy.
+    fn busy(&self, bucket: usize) -> Option<QueueId> {
+        let at = match self.turning {
+            Some(turning) if turning.bucket == bucket => turning.from,
+            _ => self.table[bucket],
+        };
+        let choice = self.choices.get(usize::from(at))?;
+        (!self.buckets[bucket].is_idle()).then_some(choice.queue)
+    }
+
+    /// Whether any busy bucket goes to `queue`.
+    pub fn uses(&self, queue: QueueId) -> bool {
+        (0..BUCKETS).any(|bucket| self.busy(bucket) == Some(queue))
+    }
+
+    /// The way of a frame of `len` bytes with this hash.
+    #[inline]
+    pub fn way(&self, hash: u32, len: u32) -> Way {
+        let at = (hash >> 24) as usize;
+        let bucket = &self.buckets[at];
+        bucket.cost.set(bucket.cost.get() + CHARGE + u64::from(len));
+        match self.choices.get(usize::from(self.table[at])) {
+            Some(choice) => choice.way,
+            None => Way::Turning,
+        }
+    }
+
+    /// The bucket that changes queues has a frame, at `now`: its way, if the bucket has come to rest. `settled`: nothing of
+    /// its sender is under way.
+    pub fn turn(&mut self, now: Instant, settled: bool) -> Option<Way> {
+        let turning = self.turning.as_mut()?;
+        let since = *turning.since.get_or_insert(now);
+        if !settled || now.saturating_duration_since(since) < REST {
+            return None;
+        }
+        let to = turning.to;
+        self.turned();
+        self.choices.get(usize::from(to)).map(|choice| choice.way)
+    }
+
+    /// The old way of the bucket that changes queues: for a frame that cannot wait.
+    pub fn old_way(&self) -> Way {
+        let from = self.turning.map_or(0, |turning| turning.from);
+        self.choices.get(usize::from(from)).map_or(Way::Nowhere, |choice| choice.way)
+    }
+
+    fn turned(&mut self) {
+        let Some(Turning { bucket, to, .. }) = self.turning.take() else { return };
+        self.table[bucket] = to;
+        let bucket = &mut self.buckets[bucket];
+        bucket.stays = self.interval + (STAY << bucket.turns.min(10));
+        bucket.turns += 1;
+    }
+
+    /// An interval, much longer than [`REST`], is over. True when a bucket is to change queues from now on.
+    pub fn look(&mut self) -> bool {
+        self.interval += 1;
+        match self.turning {
+            // No frame of it has come all the time.
+            Some(Turning { since: None, .. }) => self.turned(),
+            // None has come any more, or its sender does not get settled: all are where they were, and so it stays.
+            Some(Turning { bucket, from, .. }) => {
+                self.table[bucket] = from;
+                self.turning = None;
+            }
+            None => {}
+        }
+        let advice = self.advise();
+        if let Some((bucket, to)) = advice {
+            let from = self.table[bucket];
+            self.turning = Some(Turning { bucket, from, to, since: None });
+            self.table[bucket] = TURNING;
+        }
+        if std::mem::take(&mut self.uneven) {
+            self.deal_out();
+        }
+        for bucket in &mut self.buckets {
+            bucket.before = bucket.cost.take();
+        }
+        advice.is_some()
+    }
+
+    /// Deals buckets out evenly that are idle; those that may have been busy before have to wait until they are known to be.
+    fn deal_out(&mut self) {
+        for (at, bucket) in self.buckets.iter().enumerate() {
+            if bucket.is_idle() && self.table[at] != TURNING {
+                self.table[at] = even(at, self.best);
+            }
+            self.uneven |= bucket.cost.get() == 0 && bucket.before > 0;
+        }
+    }
+
+    /// What each queue's buckets have cost in this interval.
+    fn costs(&self) -> Vec<u64> {
+        let mut costs = vec![0; self.choices.len()];
+        for (bucket, &at) in self.buckets.iter().zip(self.table.iter()) {
+            if let Some(cost) = costs.get_mut(usize::from(at)) {
+                *cost += bucket.cost.get();
+            }
+        }
+        costs
+    }
+
+    /// The bucket that should change queues, and where to.
+    fn advise(&self) -> Option<(usize, u8)> {
+        let costs = self.costs();
+        let (best, rest) = costs.split_at(self.best.min(costs.len()));
+        let least = (0..best.len()).min_by_key(|&at| best[at])?;
+        if rest.iter().any(|&cost| cost > 0) {
+            // From a queue that has left, whatever it costs.
+            let stray = |&bucket: &usize| {
+                let at = usize::from(self.table[bucket]);
+                (self.best..costs.len()).contains(&at) && self.buckets[bucket].cost.get() > 0
+            };
+            return (0..BUCKETS).find(stray).map(|bucket| (bucket, least as u8));
+        }
+        let most = (0..best.len()).max_by_key(|&at| best[at])?;
+        let gap = best[most] - best[least];
+        let mean = best.iter().sum::<u64>() / best.len() as u64;
+        if gap < WORTH || gap * 4 < mean {
+            return None;
+        }
+        // What is left of the gap when the bucket has gone; a quarter less is worth it.
+        let left = |bucket: &usize| gap.abs_diff(2 * self.buckets[*bucket].cost.get());
+        let may = |&bucket: &usize| {
+            let known = &self.buckets[bucket];
+            usize::from(self.table[bucket]) == most && known.cost.get() > 0 && known.stays <= self.interval
+        };
+        let bucket = (0..BUCKETS).filter(may).min_by_key(left)?;
+        (left(&bucket) * 4 <= gap * 3).then_some((bucket, least as u8))
+    }
+}
+
+/// The queue, out of so many, that a bucket goes to when nothing is known of any.
+fn even(bucket: usize, queues: usize) -> u8 {
+    (bucket * queues / BUCKETS) as u8
+}
+
+#[cfg(test)]
+mod tests;
