@@ -7,7 +7,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 
-.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-xen test lint fuzz install install-xen clean
+.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-xen lab test lint fuzz install install-xen clean
 
 all: build
 
@@ -47,6 +47,12 @@ bench-xen: ## Ringmain beside the kernel's xen-netback, on real Xen, instruction
 	@scripts/deps build xen
 	$(CARGO) build --release --locked
 	$(RINGMAIN) bench-xen $(ARGS)
+
+lab: ## published experiments, rerun in their quick form, and a report of them
+	@scripts/deps build embedded
+	$(CARGO) build --release --locked
+	$(RINGMAIN) lab run --all --quick --guests embedded $(ARGS)
+	$(RINGMAIN) lab report
 
 test: ## everything that can fail
 	@scripts/test

@@ -1,10 +1,13 @@
 //! Traffic, guests, measurement and reports.
 
+pub mod bed;
 pub mod bench;
 pub mod cpu;
 pub mod daemon;
 pub mod date;
 pub mod demo;
+pub mod experiment;
+pub mod experiments;
 pub mod guest;
 pub mod interrupt;
 pub mod load;

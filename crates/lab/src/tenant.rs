@@ -57,6 +57,11 @@ impl Tenant {
         Ok(Tenant { process, said, name: spec.name.to_owned() })
     }
 
+    /// Its process, which is in its network namespace.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What it has said so far.
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.said).unwrap_or_default()

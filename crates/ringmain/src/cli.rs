@@ -50,6 +50,9 @@ pub enum Command {
     BenchXen(lab::bench::xen::Args),
     /// Count instructions per frame, step by step, of the way between two guests
     BenchInstructions(lab::bench::instructions::Args),
+    /// Rerun experiments that others have published, and report
+    #[command(subcommand)]
+    Lab(lab::experiment::Command),
     /// Print the manual page, as roff
     #[command(hide = true)]
     Man,

@@ -1,10 +1,10 @@
-//! Commands that experiment: the traffic generator, the demonstration and the comparison.
+//! Commands that experiment: the traffic generator, the demonstration, the comparisons and the laboratory.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lab::{bench, demo, load};
+use lab::{bench, demo, experiment, load};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -53,4 +53,9 @@ pub fn bench_xen(args: &bench::xen::Args) -> Result<(), Failure> {
 /// `ringmain bench-instructions`.
 pub fn bench_instructions(args: &bench::instructions::Args) -> Result<(), Failure> {
     Ok(bench::instructions::run(args)?)
+}
+
+/// `ringmain lab`.
+pub fn lab(command: &experiment::Command) -> Result<(), Failure> {
+    Ok(experiment::command(command)?)
 }

@@ -57,6 +57,9 @@ pub enum Failure {
     /// Instructions could not be counted, or are too many.
     #[error(transparent)]
     Instructions(#[from] lab::bench::instructions::InstructionsError),
+    /// An experiment, or what is made of experiments, ended early.
+    #[error(transparent)]
+    Lab(#[from] lab::experiment::LabError),
     /// Standard output is gone.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
@@ -80,6 +83,8 @@ impl Failure {
             // As a shell says it of a command that a signal ended.
             Failure::Demo(error) if error.is_interrupt() => ExitCode::from(130),
             Failure::Bench(error) if error.is_interrupt() => ExitCode::from(130),
+            Failure::Lab(error) if error.is_interrupt() => ExitCode::from(130),
+            Failure::Lab(error) if error.is_usage() => ExitCode::from(2),
             // As a shell says it of a command that it can't start.
             Failure::Guest(tenant::GuestError::Program { .. }) => ExitCode::from(127),
             _ => ExitCode::from(1),

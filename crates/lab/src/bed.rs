@@ -1,0 +1,14 @@
+//! Test beds: a daemon with processes as guests, and TCP between stations of any kind, with all that is seen meanwhile.
+
+mod daemon;
+mod guests;
+mod pairs;
+mod said;
+mod station;
+mod streams;
+
+pub use daemon::{Look, Seen, at_rest};
+pub use guests::{Bed, Member, Wants, Wish};
+pub use pairs::{Paired, Pairs, ports};
+pub use station::{Station, Task};
+pub use streams::{Amount, Carried, Flow, carry};

@@ -1,0 +1,213 @@
+//! The laboratory: experiments that others have published, run again on this machine, and what they show.
+//!
+//! An [`Experiment`] says what it measures and how one repetition of it is made, and nothing else. [`runner`] repeats it, keeps
+//! every repetition in a [`Record`] as soon as it is made, and goes on with a record that was left unfinished; [`report`] and
+//! [`compare`] read records and never measure.
+
+mod args;
+mod broken;
+mod chart;
+pub mod compare;
+mod host;
+mod outcome;
+mod point;
+mod record;
+pub mod report;
+mod results;
+pub mod runner;
+mod significance;
+mod statistics;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use args::{Command, command};
+pub use broken::LabError;
+pub use outcome::{Check, Outcome};
+pub use point::Point;
+pub use record::{Record, Repetition};
+pub use results::Results;
+pub use statistics::{Summary, digits};
+
+use crate::plot::{Axis, Shape};
+use crate::progress::Progress;
+
+/// Where guests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ground {
+    /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes seconds
+    Embedded,
+    /// Under QEMU, with virtio over vhost-user
+    Qemu,
+    /// On Xen, which itself runs under QEMU
+    Xen,
+}
+
+impl Ground {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ground::Embedded => "embedded",
+            Ground::Qemu => "qemu",
+            Ground::Xen => "xen",
+        }
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Size {
+    /// Seconds: shows that it works, and measures nothing
+    Tiny,
+    /// Fewer points, fewer repetitions, shorter ones
+    Quick,
+    /// All of it
+    Full,
+}
+
+/// Something that one repetition measures.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// As records call it.
+    pub name: &'static str,
+    /// As people do.
+    pub title: &'static str,
+    /// What it is counted in.
+    pub unit: &'static str,
+}
+
+/// A plot of figures over points.
+#[derive(Clone, Copy, Debug)]
+pub struct Plot {
+    /// The end of its file's name.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// How.
+    pub shape: Shape,
+    /// What distinguishes the points of a series.
+    pub x: Axis,
+    /// What was measured.
+    pub y: Axis,
+    /// The names of the figures that are drawn: one line, or one part of each stack, for each.
+    pub figures: &'static [&'static str],
+}
+
+/// A figure that others have published.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// The name of the figure of ours that it is to be held against.
+    pub figure: &'static str,
+    /// What they measured it on.
+    pub series: &'static str,
+    /// Where on the plot's x axis.
+    pub x: f64,
+    /// What they found, in the unit of ours.
+    pub value: f64,
+}
+
+/// Who published an experiment first.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// The document.
+    pub title: &'static str,
+    /// Who wrote it, and when.
+    pub by: &'static str,
+}
+
+/// What is said of an experiment before it is run.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// As the command line and records call it.
+    pub name: &'static str,
+    /// As reports do.
+    pub title: &'static str,
+    /// What is done, in a sentence or two.
+    pub what: &'static str,
+    /// Where it comes from, if it was published before.
+    pub source: Option<Source>,
+    /// Where it can run; the first is the default.
+    pub grounds: &'static [Ground],
+    /// What each repetition measures.
+    pub figures: &'static [Figure],
+    /// How that is shown.
+    pub plots: &'static [Plot],
+    /// What others found.
+    pub published: &'static [Published],
+}
+
+/// Something that was published, beside what was found here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What others say.
+    pub published: String,
+    /// The same of our figures.
+    pub here: String,
+    /// Whether it is so here; none if our figures cannot tell.
+    pub agrees: Option<bool>,
+}
+
+/// What a repetition may use.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// The `ringmain` command.
+    pub binary: PathBuf,
+    /// The folder with what guests boot.
+    pub cache: PathBuf,
+    /// Where guests run.
+    pub ground: Ground,
+    /// How much is measured.
+    pub size: Size,
+    /// How long each repetition measures.
+    pub time: Duration,
+    /// To say what is being done before the first repetition.
+    pub progress: &'a Progress,
+}
+
+/// Makes one repetition of a point.
+pub type Measure<'a> = Box<dyn FnMut(&Point) -> Result<Outcome, LabError> + 'a>;
+
+/// An experiment. See docs/lab.md for how to add one.
+pub trait Experiment: Sync {
+    /// What it is.
+    fn about(&self) -> &'static About;
+
+    /// What is measured, in the order of a round; no two points have both series and x in common.
+    fn points(&self, ground: Ground, size: Size) -> Vec<Point>;
+
+    /// Makes ready to measure any of the points. What is started here, such as guests that take long to boot, serves all
+    /// repetitions; what is started in a repetition is fresh in each.
+    ///
+    /// # Errors
+    /// When something is missing or does not start.
+    fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError>;
+
+    /// What was published, held against what was found. Every figure comes out of `results`.
+    fn findings(&self, results: &Results) -> Vec<Finding> {
+        let _ = results;
+        Vec::new()
+    }
+
+    /// Paragraphs on what differs, and why. A claim about figures is made only where `results` bears it out.
+    fn remarks(&self, results: &Results) -> Vec<String>;
+
+    /// How often each point is measured.
+    fn repetitions(&self, size: Size) -> u32 {
+        match size {
+            Size::Tiny => 1,
+            Size::Quick => 3,
+            Size::Full => 10,
+        }
+    }
+
+    /// How long each repetition measures.
+    fn time(&self, size: Size) -> Duration {
+        Duration::from_secs_f64(match size {
+            Size::Tiny => 0.3,
+            Size::Quick => 1.0,
+            Size::Full => 5.0,
+        })
+    }
+}

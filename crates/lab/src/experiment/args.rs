@@ -1,0 +1,205 @@
+//! The command line of the laboratory.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::runner::{self, Order};
+use super::{Experiment, Ground, LabError, Record, Size, compare, report};
+use crate::experiments;
+use crate::interrupt;
+use crate::progress::Progress;
+
+/// What to do in the laboratory.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Name the experiments, and where each can run
+    List,
+    /// Run experiments; a run that was interrupted is gone on with
+    Run(Run),
+    /// Make a page with plots out of the newest runs, or of the ones that are named
+    Report(Report),
+    /// Set two runs side by side, with the significance of what differs
+    Compare(Compare),
+}
+
+/// `ringmain lab run`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Run {
+    /// Which experiments
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    pub names: Vec<String>,
+
+    /// All that run there
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+
+    /// Where guests run [default: where the experiment runs soonest]
+    #[arg(long, value_enum, value_name = "WHERE")]
+    pub guests: Option<Ground>,
+
+    /// Fewer points, fewer repetitions, shorter ones
+    #[arg(long, conflicts_with = "tiny")]
+    pub quick: bool,
+
+    /// Seconds: shows that it works, and measures nothing
+    #[arg(long)]
+    pub tiny: bool,
+
+    /// Repetitions of each point [default: what the experiment says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: Option<u32>,
+
+    /// Seconds that each repetition measures [default: what the experiment says]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub seconds: Option<Duration>,
+
+    /// Percent of one CPU that others may take before a repetition counts as disturbed, and is repeated
+    #[arg(long, value_name = "PERCENT", default_value_t = 15.0)]
+    pub disturbed_above: f64,
+
+    /// Begin anew where a run was left unfinished
+    #[arg(long)]
+    pub fresh: bool,
+
+    /// Folder for the records of runs
+    #[arg(long, value_name = "DIR", default_value = "out/lab")]
+    pub out: PathBuf,
+
+    /// Folder with what guests boot, filled by scripts/deps
+    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
+    pub cache: PathBuf,
+}
+
+/// `ringmain lab report`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Report {
+    /// Records of runs [default: of each experiment the newest one in the folder]
+    #[arg(value_name = "RECORD")]
+    pub records: Vec<PathBuf>,
+
+    /// Folder of the records, and for the report
+    #[arg(long, value_name = "DIR", default_value = "out/lab")]
+    pub out: PathBuf,
+}
+
+/// `ringmain lab compare`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Compare {
+    /// The record of a run
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+
+    /// That of another one of the same experiment
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let range = "give seconds, 0.05 to 3600";
+    let seconds: f64 = text.parse().map_err(|_| range.to_owned())?;
+    if (0.05..=3600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(range.into()) }
+}
+
+/// Does it. Results go to standard output, progress to standard error.
+///
+/// # Errors
+/// See [`LabError`].
+pub fn command(command: &Command) -> Result<(), LabError> {
+    match command {
+        Command::List => list(),
+        Command::Run(args) => return run(args),
+        Command::Report(args) => return make_report(args),
+        Command::Compare(args) => println!("{}", compared(args)?),
+    }
+    Ok(())
+}
+
+fn list() {
+    for experiment in experiments::ALL {
+        let about = experiment.about();
+        let grounds: Vec<&str> = about.grounds.iter().map(|ground| ground.name()).collect();
+        println!("{:<14} {} (--guests {})", about.name, about.title, grounds.join(", "));
+    }
+}
+
+fn run(args: &Run) -> Result<(), LabError> {
+    interrupt::listen().map_err(LabError::system("handle signals"))?;
+    let progress = Progress::new();
+    let mut broken = None;
+    for experiment in chosen(args)? {
+        let order = order(args, experiment);
+        match runner::run(experiment, &order, &progress) {
+            Ok(record) => println!("{}", record.display()),
+            // The others are worth having all the same.
+            Err(error @ LabError::Broken { .. }) => {
+                progress.line(&error.to_string());
+                broken.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    broken.map_or(Ok(()), Err)
+}
+
+fn chosen(args: &Run) -> Result<Vec<&'static dyn Experiment>, LabError> {
+    if args.all {
+        let here = |it: &&&dyn Experiment| args.guests.is_none_or(|ground| it.about().grounds.contains(&ground));
+        return Ok(experiments::ALL.iter().filter(here).copied().collect());
+    }
+    let find = |name: &String| experiments::find(name).ok_or_else(|| LabError::Unknown(name.clone()));
+    args.names.iter().map(find).collect()
+}
+
+fn order(args: &Run, experiment: &dyn Experiment) -> Order {
+    let first = experiment.about().grounds.first().copied().unwrap_or(Ground::Embedded);
+    let size = match (args.tiny, args.quick) {
+        (true, _) => Size::Tiny,
+        (_, true) => Size::Quick,
+        _ => Size::Full,
+    };
+    Order {
+        ground: args.guests.unwrap_or(first),
+        size,
+        rounds: args.repetitions,
+        time: args.seconds,
+        // What a run in seconds shows does not depend on who else is at work.
+        disturbed_above: if args.tiny { 1e6 } else { args.disturbed_above / 100.0 },
+        fresh: args.fresh,
+        out: args.out.clone(),
+        cache: args.cache.clone(),
+    }
+}
+
+fn make_report(args: &Report) -> Result<(), LabError> {
+    let records = match args.records.as_slice() {
+        [] => {
+            let (records, faults) = Record::all(&args.out)?;
+            faults.iter().for_each(|fault| eprintln!("left out: {fault}"));
+            report::newest(records)
+        }
+        named => named.iter().map(|path| Record::read(path)).collect::<Result<_, _>>()?,
+    };
+    if records.is_empty() {
+        return Err(LabError::Nothing(args.out.clone()));
+    }
+    println!("{}", report::write(&records, &args.out)?.display());
+    Ok(())
+}
+
+fn compared(args: &Compare) -> Result<String, LabError> {
+    let (a, b) = (Record::read(&args.a)?, Record::read(&args.b)?);
+    let name = &a.configuration.experiment;
+    let experiment = experiments::find(name).ok_or_else(|| LabError::Unknown(name.clone()))?;
+    compare::table(&a, &b, experiment.about().figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_bounded() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("0").is_err() && seconds("-1").is_err() && seconds("NaN").is_err() && seconds("1e9").is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! What one repetition gives.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cpu::Shares;
+
+/// Something that must hold whatever the figures are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// What must hold.
+    pub name: String,
+    /// Whether it did.
+    pub held: bool,
+    /// By what that was seen.
+    pub seen: String,
+}
+
+/// The figures of a repetition, and whether it was one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// By name, in the units that the experiment declares.
+    pub figures: BTreeMap<String, f64>,
+    /// Shares and the like, by name: one number for each queue or stream, say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lists: BTreeMap<String, Vec<f64>>,
+    /// What was checked.
+    pub checks: Vec<Check>,
+    /// CPUs that processes took which are no part of this.
+    pub others: f64,
+    /// CPUs that a hypervisor below gave to somebody else.
+    pub stolen: f64,
+}
+
+impl Outcome {
+    /// Notes a figure.
+    pub fn figure(&mut self, name: &str, value: f64) {
+        self.figures.insert(name.into(), value);
+    }
+
+    /// Notes a list of numbers.
+    pub fn list(&mut self, name: &str, values: Vec<f64>) {
+        self.lists.insert(name.into(), values);
+    }
+
+    /// Notes whether something held that must, and by what that was seen.
+    pub fn check(&mut self, name: &str, held: bool, seen: impl Into<String>) {
+        self.checks.push(Check { name: name.into(), held, seen: seen.into() });
+    }
+
+    /// Notes what others took of the machine meanwhile.
+    pub fn disturbance(&mut self, shares: &Shares) {
+        (self.others, self.stolen) = (shares.others, shares.stolen);
+    }
+
+    /// The first thing that did not hold.
+    pub fn broken(&self) -> Option<&Check> {
+        self.checks.iter().find(|check| !check.held)
+    }
+}

@@ -1,0 +1,374 @@
+//! Runs an experiment: round after round over all of its points, so that whatever drifts on the machine drifts for all of
+//! them alike.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::host::{self, Machine};
+use super::record::{Configuration, Record, Repetition, now};
+use super::statistics::digits;
+use super::{Experiment, Ground, LabError, Measure, Outcome, Point, Setup, Size};
+use crate::interrupt;
+use crate::progress::Progress;
+
+/// How often a repetition that was disturbed is tried again before it is kept as it is.
+const AGAIN: usize = 4;
+/// How often one that failed is.
+const ONCE_MORE: usize = 1;
+
+/// How an experiment is to be run.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Where guests run.
+    pub ground: Ground,
+    /// How much is measured.
+    pub size: Size,
+    /// Repetitions of each point, if not as many as the experiment says.
+    pub rounds: Option<u32>,
+    /// How long each measures, if not as long as the experiment says.
+    pub time: Option<Duration>,
+    /// CPUs that others may take before a repetition counts as disturbed.
+    pub disturbed_above: f64,
+    /// Begins anew where a run was left unfinished.
+    pub fresh: bool,
+    /// The folder for records.
+    pub out: PathBuf,
+    /// The folder with what guests boot.
+    pub cache: PathBuf,
+}
+
+/// Runs an experiment, or goes on with a run that was asked the same and was left unfinished. The record is in its folder,
+/// whole, at any time. Its path.
+///
+/// # Errors
+/// When the experiment does not run there, something it needs is missing, or the user interrupts. A repetition that fails
+/// ends nothing; when all is measured, [`LabError::Broken`] says how many did.
+pub fn run(experiment: &dyn Experiment, order: &Order, progress: &Progress) -> Result<PathBuf, LabError> {
+    let about = experiment.about();
+    if !about.grounds.contains(&order.ground) {
+        let possible: Vec<&str> = about.grounds.iter().map(|ground| ground.name()).collect();
+        let (experiment, ground) = (about.name, order.ground.name());
+        return Err(LabError::Ground { experiment, ground, possible: possible.join(", ") });
+    }
+    std::fs::create_dir_all(&order.out).map_err(LabError::file(&order.out))?;
+    let _alone = alone(&order.out)?;
+    let binary = std::env::current_exe().map_err(LabError::system("find this command"))?;
+    let asked = configuration(experiment, order, &binary);
+    let mut run = Run { record: find(order, asked)?, order, progress, name: about.name };
+    let setup = Setup {
+        binary,
+        cache: order.cache.clone(),
+        ground: order.ground,
+        size: order.size,
+        time: Duration::from_secs_f64(run.record.configuration.seconds),
+        progress,
+    };
+    if !run.record.repetitions.is_empty() {
+        progress.line(&format!("{}: going on with {}", about.name, order.out.join(run.record.file()).display()));
+    }
+    run.record.write(&order.out)?;
+    if run.left() > 0 {
+        run.all(experiment.open(&setup)?)?;
+    }
+    run.record.finished = Some(now());
+    let path = run.record.write(&order.out)?;
+    match run.faults() {
+        (0, _) => Ok(path),
+        (count, first) => Err(LabError::Broken { count, first, record: path }),
+    }
+}
+
+/// Holds the folder as long as it lives: two runs at a time would disturb each other, and take each other's records for
+/// unfinished.
+fn alone(out: &Path) -> Result<File, LabError> {
+    let folder = File::open(out).map_err(LabError::file(out))?;
+    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(folder),
+        Err(_) => Err(LabError::Busy(out.into())),
+    }
+}
+
+fn configuration(experiment: &dyn Experiment, order: &Order, binary: &Path) -> Configuration {
+    Configuration {
+        experiment: experiment.about().name.into(),
+        ground: order.ground,
+        size: order.size,
+        seconds: order.time.unwrap_or_else(|| experiment.time(order.size)).as_secs_f64(),
+        rounds: order.rounds.unwrap_or_else(|| experiment.repetitions(order.size)),
+        disturbed_above: order.disturbed_above,
+        points: experiment.points(order.ground, order.size),
+        machine: Machine::probe(),
+        versions: host::versions(binary, order.ground),
+    }
+}
+
+/// The newest record of the same run that was left unfinished, or a new one.
+fn find(order: &Order, asked: Configuration) -> Result<Record, LabError> {
+    let (records, _) = Record::all(&order.out)?;
+    let same = |record: &Record| record.finished.is_none() && record.configuration == asked;
+    let unfinished = records.into_iter().rev().find(same).filter(|_| !order.fresh);
+    let mut record = unfinished.unwrap_or_else(|| Record::new(asked));
+    // Two that begin in one second are two all the same.
+    while record.repetitions.is_empty() && order.out.join(record.file()).exists() {
+        record.began += 1;
+    }
+    Ok(record)
+}
+
+struct Run<'a> {
+    record: Record,
+    order: &'a Order,
+    progress: &'a Progress,
+    name: &'static str,
+}
+
+impl Run<'_> {
+    /// Everything that is not measured yet.
+    fn all(&mut self, mut measure: Measure<'_>) -> Result<(), LabError> {
+        let Configuration { rounds, points, .. } = self.record.configuration.clone();
+        for round in 0..rounds {
+            for (number, point) in points.iter().enumerate() {
+                while !self.settled(number, round) {
+                    self.once(&mut measure, (number, point), round)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One attempt at one repetition.
+    fn once(
+        &mut self,
+        measure: &mut Measure<'_>,
+        (number, point): (usize, &Point),
+        round: u32,
+    ) -> Result<(), LabError> {
+        let rounds = self.record.configuration.rounds;
+        let stage = self.progress.stage(format!("{} {}/{rounds}: {point}", self.name, round + 1));
+        stage.at(self.estimate());
+        let (at, pace, began) = (now(), host::pace(), Instant::now());
+        let measured = measure(point);
+        if interrupt::asked() {
+            return Err(LabError::Interrupted);
+        }
+        let (outcome, failed) = match measured {
+            Ok(outcome) => (outcome, None),
+            Err(error) => (Outcome::default(), Some(error.to_string())),
+        };
+        let disturbed = outcome.others + outcome.stolen > self.record.configuration.disturbed_above;
+        let took = began.elapsed().as_secs_f64();
+        let one = Repetition { point: number, round, at, took, pace, disturbed, outcome, failed };
+        let said = one.fault().unwrap_or_else(|| self.said(&one));
+        self.record.repetitions.push(one);
+        self.record.write(&self.order.out)?;
+        stage.done(&format!("{said}; {}", self.estimate()));
+        Ok(())
+    }
+
+    /// A repetition's first figure, in a word.
+    fn said(&self, one: &Repetition) -> String {
+        let about = crate::experiments::find(self.name).map(|experiment| experiment.about());
+        let first = about.and_then(|about| about.figures.iter().find(|it| one.outcome.figures.contains_key(it.name)));
+        let figure = first.map(|first| (first, one.outcome.figures.get(first.name).copied().unwrap_or_default()));
+        let figure = figure.map(|(first, value)| format!("{} {}", digits(value), first.unit)).unwrap_or_default();
+        if !one.disturbed {
+            return figure;
+        }
+        format!("{figure}, disturbed: others took {:.0} % of a CPU", (one.outcome.others + one.outcome.stolen) * 100.0)
+    }
+
+    fn attempts(&self, point: usize, round: u32) -> impl Iterator<Item = &Repetition> {
+        self.record.repetitions.iter().filter(move |one| one.point == point && one.round == round)
+    }
+
+    /// Whether no further attempt is made at it.
+    fn settled(&self, point: usize, round: u32) -> bool {
+        let good = self.attempts(point, round).any(|one| !one.disturbed && one.failed.is_none());
+        let failed = self.attempts(point, round).filter(|one| one.failed.is_some()).count();
+        let disturbed = self.attempts(point, round).filter(|one| one.disturbed).count();
+        good || failed > ONCE_MORE || disturbed > AGAIN
+    }
+
+    /// Repetitions that are left.
+    fn left(&self) -> usize {
+        let Configuration { rounds, points, .. } = &self.record.configuration;
+        let all = (0..*rounds).flat_map(|round| (0..points.len()).map(move |point| (point, round)));
+        all.filter(|(point, round)| !self.settled(*point, *round)).count()
+    }
+
+    /// How long what is left takes, if it takes as long as what was done.
+    fn estimate(&self) -> String {
+        let done = &self.record.repetitions;
+        let left = self.left();
+        if done.is_empty() {
+            let least = self.record.configuration.seconds * left as f64;
+            return format!("at least {} for {left} repetitions", clock(least));
+        }
+        let each = done.iter().map(|one| one.took).sum::<f64>() / done.len() as f64;
+        format!("about {} left for {left} repetitions", clock(each * left as f64))
+    }
+
+    /// Points and rounds that have nothing but faults, or broke a rule; and the first of those.
+    fn faults(&self) -> (usize, String) {
+        let Configuration { points, .. } = &self.record.configuration;
+        let good = |one: &Repetition| self.attempts(one.point, one.round).any(|other| other.fault().is_none());
+        let bad = |one: &&Repetition| one.outcome.broken().is_some() || one.failed.is_some() && !good(one);
+        let all: Vec<&Repetition> = self.record.repetitions.iter().filter(bad).collect();
+        let first = all.first().map(|one| {
+            let place = points.get(one.point).map(Point::to_string).unwrap_or_default();
+            format!("{place}: {}", one.fault().unwrap_or_default())
+        });
+        (all.len(), first.unwrap_or_default())
+    }
+}
+
+/// A time as on a clock without hours: `1:05`.
+fn clock(seconds: f64) -> String {
+    let seconds = seconds.max(0.0).round() as u64;
+    format!("{}:{:02} min", seconds / 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{About, Results};
+    use super::*;
+    use std::cell::Cell;
+
+    const ABOUT: About = About {
+        name: "test",
+        title: "",
+        what: "",
+        source: None,
+        grounds: &[Ground::Embedded],
+        figures: &[],
+        plots: &[],
+        published: &[],
+    };
+
+    /// Gives what it is told to, by the number of the attempt.
+    struct Told(fn(u32) -> Result<Outcome, LabError>);
+
+    impl Experiment for Told {
+        fn about(&self) -> &'static About {
+            &ABOUT
+        }
+
+        fn points(&self, _: Ground, _: Size) -> Vec<Point> {
+            vec![Point::new("a", 1), Point::new("a", 2)]
+        }
+
+        fn open<'a>(&'a self, _: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
+            let attempt = Cell::new(0);
+            Ok(Box::new(move |_| (self.0)(attempt.replace(attempt.get() + 1))))
+        }
+
+        fn remarks(&self, _: &Results) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    fn order(out: &Path) -> Order {
+        Order {
+            ground: Ground::Embedded,
+            size: Size::Tiny,
+            rounds: Some(2),
+            time: None,
+            disturbed_above: 0.1,
+            fresh: false,
+            out: out.into(),
+            cache: PathBuf::new(),
+        }
+    }
+
+    fn value(value: f64) -> Outcome {
+        let mut outcome = Outcome::default();
+        outcome.figure("throughput", value);
+        outcome
+    }
+
+    #[test]
+    fn what_was_disturbed_is_repeated_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let third = |n| Ok(Outcome { others: if n == 2 { 0.5 } else { 0.0 }, ..value(f64::from(n)) });
+        let path = run(&Told(third), &order(dir.path()), &Progress::new()).unwrap();
+        let record = Record::read(&path).unwrap();
+        let made: Vec<_> = record.repetitions.iter().map(|one| (one.point, one.round, one.disturbed)).collect();
+        assert_eq!(made, [(0, 0, false), (1, 0, false), (0, 1, true), (0, 1, false), (1, 1, false)]);
+        assert_eq!(Results::new(&record).summary("a", 1, "throughput").unwrap().values, [0.0, 3.0]);
+        assert!(record.finished.is_some());
+    }
+
+    #[test]
+    fn a_machine_that_is_never_quiet_ends_the_run_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let always = |n| Ok(Outcome { others: 1.0, ..value(f64::from(n)) });
+        let record = Record::read(&run(&Told(always), &order(dir.path()), &Progress::new()).unwrap()).unwrap();
+        assert_eq!(record.repetitions.len(), 4 * (AGAIN + 1));
+        assert!(Results::new(&record).disturbed(0));
+    }
+
+    #[test]
+    fn a_run_that_was_left_is_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let order = order(dir.path());
+        let whole = run(&Told(|_| Ok(value(1.0))), &order, &Progress::new()).unwrap();
+        let mut record = Record::read(&whole).unwrap();
+        record.repetitions.truncate(3);
+        record.finished = None;
+        record.write(dir.path()).unwrap();
+        assert_eq!(run(&Told(|_| Ok(value(2.0))), &order, &Progress::new()).unwrap(), whole);
+        let values: Vec<f64> =
+            Record::read(&whole).unwrap().repetitions.iter().map(|one| one.outcome.figures["throughput"]).collect();
+        assert_eq!(values, [1.0, 1.0, 1.0, 2.0]);
+        // One that is through is not; nor is one that was asked something else.
+        assert_ne!(run(&Told(|_| Ok(value(3.0))), &order, &Progress::new()).unwrap(), whole);
+        record.write(dir.path()).unwrap();
+        let longer = Order { time: Some(Duration::from_secs(9)), ..order.clone() };
+        assert_ne!(run(&Told(|_| Ok(value(3.0))), &longer, &Progress::new()).unwrap(), whole);
+        assert_ne!(run(&Told(|_| Ok(value(3.0))), &Order { fresh: true, ..order }, &Progress::new()).unwrap(), whole);
+    }
+
+    #[test]
+    fn failures_and_broken_rules_are_told_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let failing = |n| if n == 0 { Err(LabError::Setting("x")) } else { Ok(value(1.0)) };
+        run(&Told(failing), &order(dir.path()), &Progress::new()).unwrap();
+        let breaking = |n| {
+            let mut outcome = value(1.0);
+            outcome.check("frames conserved", n != 1, "7 of 8");
+            Ok(outcome)
+        };
+        match run(&Told(breaking), &order(dir.path()), &Progress::new()) {
+            Err(LabError::Broken { count: 1, first, .. }) => assert_eq!(first, "a, 2: frames conserved: 7 of 8"),
+            other => panic!("{other:?}"),
+        }
+        let never = |_| Err(LabError::Setting("x"));
+        assert!(matches!(
+            run(&Told(never), &order(dir.path()), &Progress::new()),
+            Err(LabError::Broken { count: 8, .. })
+        ));
+    }
+
+    #[test]
+    fn two_at_a_time_are_one_too_many() {
+        let dir = tempfile::tempdir().unwrap();
+        let _held = alone(dir.path()).unwrap();
+        assert!(matches!(run(&Told(|_| Ok(value(1.0))), &order(dir.path()), &Progress::new()), Err(LabError::Busy(_))));
+    }
+
+    #[test]
+    fn an_experiment_runs_only_where_it_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let order = Order { ground: Ground::Xen, ..order(dir.path()) };
+        let said = run(&Told(|_| Ok(value(1.0))), &order, &Progress::new()).unwrap_err();
+        assert!(said.is_usage() && said.to_string().ends_with("embedded"), "{said}");
+    }
+
+    #[test]
+    fn times_are_read_at_a_glance() {
+        assert_eq!([0.4, 65.0, 3600.0].map(clock), ["0:00 min", "1:05 min", "60:00 min"]);
+    }
+}

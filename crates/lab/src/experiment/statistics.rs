@@ -1,0 +1,70 @@
+//! Many repetitions in a few numbers.
+
+/// What the repetitions of a point come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// All of them, in the order in which they were made.
+    pub values: Vec<f64>,
+    /// The one in the middle.
+    pub median: f64,
+    /// Their mean.
+    pub mean: f64,
+    /// The standard deviation of the sample; 0 of a single one.
+    pub deviation: f64,
+    /// The lowest.
+    pub least: f64,
+    /// The highest.
+    pub most: f64,
+}
+
+impl Summary {
+    /// Of these values; none if there are none.
+    pub fn of(values: Vec<f64>) -> Option<Summary> {
+        let mut sorted = values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (least, most) = (*sorted.first()?, *sorted.last()?);
+        let n = sorted.len();
+        let median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0;
+        let mean = values.iter().sum::<f64>() / n as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = if n > 1 { (squares / (n - 1) as f64).sqrt() } else { 0.0 };
+        Some(Summary { values, median, mean, deviation, least, most })
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.values.len()
+    }
+}
+
+/// A number for people: three digits that mean something.
+pub fn digits(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if !value.is_finite() => "-".into(),
+        _ if size >= 99.95 || size == 0.0 => format!("{value:.0}"),
+        _ if size >= 9.995 => format!("{value:.1}"),
+        _ if size >= 0.0995 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_of_odd_even_and_none() {
+        let odd = Summary::of(vec![3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((odd.median, odd.mean, odd.deviation, odd.least, odd.most), (2.0, 2.0, 1.0, 1.0, 3.0));
+        assert_eq!(Summary::of(vec![4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(Summary::of(vec![7.0]).unwrap().deviation, 0.0);
+        assert_eq!(Summary::of(vec![]), None);
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let shown: Vec<String> = [0.0, 0.01234, 1.234, 12.34, 123.4, f64::NAN].map(digits).into();
+        assert_eq!(shown, ["0", "0.0123", "1.23", "12.3", "123", "-"]);
+    }
+}

@@ -1,0 +1,58 @@
+//! The experiments. To add one, write its file and name it in [`ALL`]; docs/lab.md says how.
+
+mod queues;
+
+use crate::experiment::Experiment;
+
+/// All there are, in the order of the report.
+pub const ALL: &[&dyn Experiment] = &[&queues::Queues];
+
+/// The experiment of that name.
+pub fn find(name: &str) -> Option<&'static dyn Experiment> {
+    ALL.iter().copied().find(|experiment| experiment.about().name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Ground, Size};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_their_own() {
+        let names: BTreeSet<&str> = ALL.iter().map(|experiment| experiment.about().name).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+    }
+
+    #[test]
+    fn every_plot_and_every_published_figure_is_of_something_measured() {
+        for about in ALL.iter().map(|experiment| experiment.about()) {
+            let known = |name: &str| about.figures.iter().any(|figure| figure.name == name);
+            assert!(about.plots.iter().flat_map(|plot| plot.figures).all(|name| known(name)), "{}", about.name);
+            assert!(about.published.iter().all(|one| known(one.figure)), "{}", about.name);
+            assert!(!about.plots.is_empty() && !about.grounds.is_empty(), "{}", about.name);
+            assert!(about.published.is_empty() || about.source.is_some(), "{}: published by whom?", about.name);
+        }
+    }
+
+    #[test]
+    fn no_two_points_are_in_the_same_place() {
+        for experiment in ALL {
+            for ground in experiment.about().grounds {
+                for size in [Size::Tiny, Size::Quick, Size::Full] {
+                    let points = experiment.points(*ground, size);
+                    let places: BTreeSet<String> = points.iter().map(ToString::to_string).collect();
+                    let name = experiment.about().name;
+                    assert!(!points.is_empty() && places.len() == points.len(), "{name}, {ground:?}, {size:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn grounds_differ_in_name() {
+        let names = [Ground::Embedded, Ground::Qemu, Ground::Xen].map(Ground::name);
+        assert_eq!(BTreeSet::from(names).len(), 3);
+    }
+}

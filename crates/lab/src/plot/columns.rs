@@ -1,0 +1,95 @@
+//! Columns beside each other, or made of parts.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::frame::Frame;
+use super::scale::Scale;
+use super::{Area, Axis, COLOURS, PlotError, SMALL, drawn, failed};
+
+/// One column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Its place on the x axis.
+    pub x: f64,
+    /// The number of the column among those at its place.
+    pub beside: usize,
+    /// Its parts from below, and the number of the legend's entry of each.
+    pub parts: Vec<(usize, f64)>,
+    /// From where to where the whole scatters, if that is to be shown.
+    pub scatter: Option<(f64, f64)>,
+}
+
+/// Columns over `x`, `width` of them beside each other at each place; `names` are what parts are called.
+///
+/// # Errors
+/// When drawing fails.
+pub fn columns(x: &Axis, y: &Axis, names: &[String], columns: &[Column], width: usize) -> Result<String, PlotError> {
+    let height = |column: &Column| column.parts.iter().map(|(_, part)| part).sum::<f64>();
+    let values = columns.iter().flat_map(|column| [height(column), column.scatter.map_or(0.0, |(_, most)| most)]);
+    // Whole places, so that columns at the edge have room.
+    let places = columns.iter().map(|column| column.x).collect();
+    let mut x_scale = Scale::of_places(&Axis { labels: &["x"], ..*x }, places);
+    x_scale.name(x.labels);
+    let frame = Frame::new(x_scale, Scale::of_values(y, values), names);
+    drawn(frame.height(), |area| {
+        let key = |area: &Area<'_>, entry: usize, (x, y): (i32, i32)| {
+            let ends = [(x - 8, y - 7), (x + 8, y + 7)];
+            area.draw(&Rectangle::new(ends, COLOURS[entry % COLOURS.len()].filled())).map_err(failed)
+        };
+        frame.draw(area, (x, y), names, &key)?;
+        columns.iter().try_for_each(|column| draw(area, &frame, column, width.max(1)))
+    })
+}
+
+fn draw(area: &Area<'_>, frame: &Frame, column: &Column, width: usize) -> Result<(), PlotError> {
+    let each = 0.8 / width as f64;
+    let left = column.x - 0.4 + each * column.beside as f64;
+    let mut bottom = 0.0;
+    for (entry, part) in column.parts.iter().filter(|(_, part)| part.is_finite()) {
+        let ((x0, y0), (x1, y1)) = (frame.at(left, bottom), frame.at(left + each, bottom + part));
+        let part_ends = [(x0 + 1, y1), (x1 - 1, y0)];
+        area.draw(&Rectangle::new(part_ends, COLOURS[entry % COLOURS.len()].filled())).map_err(failed)?;
+        area.draw(&PathElement::new(vec![(x0 + 1, y1), (x1 - 1, y1)], WHITE.stroke_width(1))).map_err(failed)?;
+        bottom += part;
+    }
+    let middle = left + each / 2.0;
+    let top = column.scatter.map_or(bottom, |(_, most)| most.max(bottom));
+    if let Some((least, most)) = column.scatter.filter(|(least, most)| most > least) {
+        let ((x, low), (_, high)) = (frame.at(middle, least), frame.at(middle, most));
+        for ends in [[(x, low), (x, high)], [(x - 4, low), (x + 4, low)], [(x - 4, high), (x + 4, high)]] {
+            area.draw(&PathElement::new(ends.to_vec(), BLACK.stroke_width(1))).map_err(failed)?;
+        }
+    }
+    let (x, y) = frame.at(middle, top);
+    let above = SMALL.into_font().into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
+    area.draw(&Text::new(crate::experiment::digits(bottom), (x, y - 3), above)).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_carry_their_values_and_names() {
+        let axis = |title| Axis { title, log: false, labels: &["before", "after"] };
+        let column = |x, value| Column { x, beside: 0, parts: vec![(0, value), (1, 1.0)], scatter: Some((1.0, 4.0)) };
+        let names = ["copy".to_owned(), "kernel".to_owned()];
+        let drawn = columns(
+            &axis("step"),
+            &Axis { title: "cycles", ..Axis::default() },
+            &names,
+            &[column(0.0, 1.25), column(1.0, 2.0)],
+            1,
+        );
+        let svg = drawn.unwrap();
+        for text in ["step", "cycles", "copy", "kernel", "before", "after", "2.25", "3.00"] {
+            assert!(svg.contains(text), "{text} is missing in {svg}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_a_plot_too() {
+        columns(&Axis::default(), &Axis::default(), &[], &[], 0).unwrap();
+    }
+}

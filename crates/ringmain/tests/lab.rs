@@ -1,0 +1,114 @@
+//! The laboratory as a user has it: each experiment in its tiny form, on processes as guests. Needs root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value as Json;
+
+const LONG: Duration = Duration::from_secs(120);
+
+fn lab(out: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmain"));
+    command.arg("lab").args(args).arg("--out").arg(out);
+    command
+}
+
+/// Runs to a good end; what was printed.
+fn done(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+fn record(path: &Path) -> Json {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn records(out: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
+}
+
+fn list<'a>(json: &'a Json, name: &str) -> &'a [Json] {
+    json[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+#[test]
+#[ignore = "needs root, iperf and network namespaces"]
+fn every_experiment_keeps_its_invariants_and_can_be_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let printed = done(&mut lab(dir.path(), &["run", "--all", "--tiny", "--guests", "embedded"]));
+    let paths: Vec<&Path> = printed.lines().map(Path::new).collect();
+    assert_eq!(paths.len(), records(dir.path()).len());
+    let mut names = Vec::new();
+    for path in paths {
+        let record = record(path);
+        let name = record["experiment"].as_str().unwrap().to_owned();
+        assert!(record["finished"].is_u64(), "{name}");
+        let repetitions = list(&record, "repetitions");
+        assert_eq!(repetitions.len(), list(&record, "points").len(), "{name}: {repetitions:?}");
+        for one in repetitions {
+            let checks = list(one, "checks");
+            assert!(!checks.is_empty(), "{name} checks nothing: {one}");
+            assert!(checks.iter().all(|check| check["held"] == true), "{name}: {one}");
+            assert!(one["failed"].is_null() && one["figures"].as_object().is_some_and(|it| !it.is_empty()), "{name}");
+        }
+        let same = path.display().to_string();
+        let compared = Command::new(env!("CARGO_BIN_EXE_ringmain")).args(["lab", "compare", &same, &same]).output();
+        assert!(compared.unwrap().status.success(), "{name}");
+        names.push(name);
+    }
+    let report = fs::read_to_string(done(&mut lab(dir.path(), &["report"])).trim()).unwrap();
+    for name in names {
+        assert!(report.contains(&format!("{name}-embedded-")), "{name} is not reported");
+        let plots = fs::read_dir(dir.path()).unwrap().filter(|entry| {
+            let file = entry.as_ref().unwrap().file_name().into_string().unwrap();
+            file.starts_with(&format!("{name}-embedded-")) && file.ends_with(".svg")
+        });
+        assert!(plots.count() > 0, "{name} has no plot");
+    }
+}
+
+#[test]
+#[ignore = "needs root, iperf and network namespaces"]
+fn an_interrupted_run_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["run", "queues", "--tiny", "--repetitions", "3"];
+    let mut first = lab(dir.path(), &args).spawn().unwrap();
+    let until = Instant::now() + LONG;
+    let measured = || records(dir.path()).first().map_or(0, |path| list(&record(path), "repetitions").len());
+    while measured() < 2 {
+        assert!(Instant::now() < until && first.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_raw(first.id().try_into().unwrap()).unwrap(), Signal::INT).unwrap();
+    assert_eq!(first.wait().unwrap().code(), Some(130));
+    let all = records(dir.path());
+    let kept = record(&all[0]);
+    assert!(kept["finished"].is_null());
+
+    let printed = done(&mut lab(dir.path(), &args));
+    assert_eq!(Path::new(printed.trim()), all[0], "it began anew");
+    let whole = record(&all[0]);
+    let before = list(&kept, "repetitions");
+    assert_eq!(&list(&whole, "repetitions")[..before.len()], before, "what was measured is kept");
+    assert_eq!(list(&whole, "repetitions").len(), 3 * list(&whole, "points").len());
+    assert!(whole["finished"].is_u64());
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_in_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, said) in [
+        (&["run", "nonsense"][..], "no experiment"),
+        (&["run", "aggregate", "--guests", "xen"], "does not run on"),
+        (&["report"], "run `ringmain lab run` first"),
+    ] {
+        let output = lab(dir.path(), args).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && stderr.contains(said) && stderr.lines().count() == 1, "{stderr}");
+    }
+}
