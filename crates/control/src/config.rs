@@ -1,5 +1,6 @@
 //! What the operator wrote: the configuration file, and descriptions of single ports.
 
+pub mod defaults;
 mod document;
 pub mod extensions;
 mod port;
@@ -18,8 +19,6 @@ pub const DEFAULT_SOCKET: &str = "/run/ringmain/control.sock";
 
 /// Most workers that `count` may ask for.
 const MAX_WORKERS: u16 = 64;
-/// Most workers that "auto" starts.
-const AUTO_WORKERS: usize = 16;
 /// Longest path of a UNIX socket in bytes: `sun_path` less its final zero.
 const SOCKET_PATH: usize = 107;
 
@@ -76,7 +75,7 @@ fn workers(mut fields: Fields, host: &Host) -> Result<(usize, Vec<u16>), ConfigE
     };
     let cpus = cpus(&mut fields, host, count)?;
     fields.finish()?;
-    let auto = if cpus.is_empty() { host.cpus.len().clamp(1, AUTO_WORKERS) } else { cpus.len() };
+    let auto = if cpus.is_empty() { defaults::workers(host.cpus.len()) } else { cpus.len() };
     Ok((count.unwrap_or(auto), cpus))
 }
 

@@ -1,11 +1,16 @@
 //! The experiments. To add one, write its file and name it in [`ALL`]; docs/lab.md says how.
 
+mod aggregate;
+mod defaults;
+mod fairness;
+mod peers;
 mod queues;
 
 use crate::experiment::Experiment;
 
 /// All there are, in the order of the report.
-pub const ALL: &[&dyn Experiment] = &[&queues::Queues];
+pub const ALL: &[&dyn Experiment] =
+    &[&queues::Queues, &aggregate::Aggregate, &defaults::Defaults, &fairness::Fairness, &peers::Peers];
 
 /// The experiment of that name.
 pub fn find(name: &str) -> Option<&'static dyn Experiment> {

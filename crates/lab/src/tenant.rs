@@ -28,6 +28,8 @@ pub struct TenantSpec<'a> {
     pub vcpus: u16,
     /// Whether it asks for a device queue.
     pub device_queue: bool,
+    /// Whether a queue has one event channel for both directions.
+    pub single_channel: bool,
 }
 
 /// A guest that runs a command.
@@ -51,6 +53,7 @@ impl Tenant {
         guest.args(["guest", "--name", spec.name, "--address", &format!("{}/24", spec.address), "--socket"]);
         guest.arg(spec.socket).args(["--queues", &spec.queues.to_string(), "--vcpus", &spec.vcpus.to_string()]);
         guest.args(spec.device_queue.then_some("--device-queue"));
+        guest.args(spec.single_channel.then_some("--single-channel"));
         guest.arg("--").args(command).stdin(Stdio::null());
         guest.stderr(out.try_clone().map_err(failed("cannot keep what a guest says"))?).stdout(out);
         let process = Kept::start(&mut guest).map_err(failed("cannot start a guest"))?;

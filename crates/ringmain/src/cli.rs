@@ -96,6 +96,9 @@ pub struct Guest {
     /// Ask for a receive queue of the device that the port names (device-queue)
     #[arg(long)]
     pub device_queue: bool,
+    /// One event channel for both directions of a queue, as old frontends have it [default: one for each]
+    #[arg(long)]
+    pub single_channel: bool,
     /// The interface's name inside
     #[arg(long, value_name = "NAME", default_value = "eth0")]
     pub interface: String,

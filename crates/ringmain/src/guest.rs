@@ -28,6 +28,7 @@ pub fn run(control: &Path, guest: Guest) -> Result<u8, Failure> {
         address: guest.address,
         mtu: guest.mtu,
         device_queue: guest.device_queue,
+        single_channel: guest.single_channel,
         command,
     };
     Ok(tenant::run(&config)?)

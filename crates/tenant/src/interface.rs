@@ -63,6 +63,8 @@ pub struct Interface {
     pub taps: Vec<OwnedFd>,
     /// Threads that drive them.
     pub vcpus: usize,
+    /// Whether each direction of a queue has an event channel, where the backend can do that.
+    pub split: bool,
     /// Readable at the end.
     pub stop: OwnedFd,
     /// Where their time goes.
@@ -109,7 +111,7 @@ impl Interface {
             if !frontend.wait(PATIENCE, |state| state == State::InitWait)? {
                 return Err(Lost::Backend("does not wait for us"));
             }
-            let wish = Wish { queues: self.taps.len() as u16, ..Wish::default() };
+            let wish = Wish { queues: self.taps.len() as u16, split: self.split, ..Wish::default() };
             let others = guest.pages() - self.landing;
             let landing = if self.landing > 0 { frontend.land(Area::new(others, self.landing))? } else { None };
             let (queues, mut caller) = frontend.connect(&wish, Area::new(0, others))?;

@@ -41,6 +41,8 @@ pub struct GuestConfig {
     pub mtu: Option<u16>,
     /// Asks for a receive queue of a device.
     pub device_queue: bool,
+    /// Has one event channel for both directions of a queue.
+    pub single_channel: bool,
     /// What runs in it.
     pub command: Vec<OsString>,
 }
@@ -112,6 +114,7 @@ pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
         landing,
         taps: inside.open()?,
         vcpus: config.vcpus.into(),
+        split: !config.single_channel,
         stop,
         account: Account::new(),
     };

@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 use switch::{PortRule, Vlan};
 
 use super::document::{ConfigError, Fields, Value};
-use super::{extensions, socket_path, switches};
+use super::{defaults, extensions, socket_path, switches};
 
 /// Most queue pairs that a port may have.
 pub const MAX_QUEUES: u16 = 16;
@@ -176,7 +176,7 @@ impl PortSpec {
 
     /// Queue pairs that the port has in a daemon with so many workers.
     pub fn queue_pairs(&self, workers: usize) -> u16 {
-        self.queues.unwrap_or_else(|| u16::try_from(workers).unwrap_or(MAX_QUEUES).clamp(1, MAX_QUEUES))
+        self.queues.unwrap_or_else(|| defaults::offered(workers))
     }
 
     /// The part that the switch must know.

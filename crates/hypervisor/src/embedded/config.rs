@@ -74,6 +74,14 @@ impl Design {
     pub const OLD: Design =
         Design { locking: Locking::Table, maptrack: Maptrack::Single, flush: Flush::Always, copying: Copying::Release };
 
+    /// The newest of everything: the default.
+    pub const NEW: Design = Design {
+        locking: Locking::PerCpu,
+        maptrack: Maptrack::Stealing,
+        flush: Flush::Touched,
+        copying: Copying::Keep,
+    };
+
     /// All combinations.
     pub fn all() -> impl Iterator<Item = Design> {
         let lockings = [Locking::Table, Locking::Entries, Locking::PerCpu];

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::station::{Station, Task, launch_in, listens_in};
-use super::streams::Flow;
 use crate::daemon::{Daemon, DaemonError};
 use crate::guest::{GuestError, Namespace};
 use crate::tenant::{Tenant, TenantSpec};
@@ -38,6 +37,8 @@ pub struct Wish {
     pub queues: u16,
     /// Threads that drive them.
     pub vcpus: u16,
+    /// Whether a queue has one event channel for both directions.
+    pub single_channel: bool,
 }
 
 /// The daemon and its guests.
@@ -94,11 +95,6 @@ impl Member {
         format!("guests/{}", self.wish.name)
     }
 
-    /// Streams from here to another.
-    pub fn to<'a>(&'a self, receiver: &'a Member, streams: u16) -> Flow<'a> {
-        Flow { from: self, to: receiver, address: receiver.wish.address.clone(), streams }
-    }
-
     /// A process in its namespace.
     pub fn id(&self) -> u32 {
         self.tenant.id()
@@ -123,10 +119,10 @@ fn config(dir: &Path, wants: Wants<'_>) -> String {
 }
 
 fn admit(binary: &Path, daemon: &Daemon, wish: Wish) -> Result<Member, GuestError> {
-    let Wish { name, address, queues, vcpus } = &wish;
+    let Wish { name, address, queues, vcpus, single_channel } = &wish;
     let (socket, dir) = (&daemon.dir().join("guests.sock"), daemon.dir());
-    let (queues, vcpus, device_queue) = (*queues, *vcpus, false);
-    let spec = TenantSpec { binary, socket, dir, name, address, queues, vcpus, device_queue };
+    let (queues, vcpus, single_channel) = (*queues, *vcpus, *single_channel);
+    let spec = TenantSpec { binary, socket, dir, name, address, queues, vcpus, device_queue: false, single_channel };
     // It is there as long as its command runs; what is to be done in it comes later, from outside.
     let tenant = Tenant::start(&spec, &["sh", "-c", "echo ready; exec sleep infinity"])?;
     Ok(Member { tenant, wish })

@@ -39,7 +39,7 @@ impl Pairs<'_> {
         let bed: Bed = Bed::start::<LabError>(&setup.binary, self.wants, self.guests())?;
         let own = bed.ids();
         let ends: Vec<(&Member, &Member)> = bed.members().chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect();
-        let flows: Vec<Flow<'_>> = ends.iter().map(|(from, to)| from.to(to, self.streams)).collect();
+        let flows: Vec<Flow<'_>> = ends.iter().map(|(from, to)| Flow::between(from, to, self.streams)).collect();
         let carried = carry(&flows, Amount::of(setup), |ids| {
             Ok::<_, LabError>(Look::now(bed.daemon(), &[&own[..], ids].concat())?)
         })?;
@@ -60,6 +60,7 @@ impl Pairs<'_> {
             address: format!("10.77.0.{host}"),
             queues: self.queues,
             vcpus,
+            single_channel: false,
         };
         let pair = |n: u8| [guest(n, "sender", 2 * n + 1), guest(n, "receiver", 2 * n + 2)];
         (0..self.count.min(100)).flat_map(pair).collect()

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::daemon::{Look, Seen};
+use super::guests::Member;
 use super::said;
 use super::station::{Station, Task};
 use crate::experiment::{Outcome, Setup, Size};
@@ -25,6 +26,13 @@ pub struct Flow<'a> {
     pub address: String,
     /// How many streams.
     pub streams: u16,
+}
+
+impl<'a> Flow<'a> {
+    /// Streams between guests.
+    pub fn between(from: &'a Member, to: &'a Member, streams: u16) -> Flow<'a> {
+        Flow { from, to, address: to.wish.address.clone(), streams }
+    }
 }
 
 /// How much is sent.

@@ -13,7 +13,7 @@ mod hugepages;
 pub mod instructions;
 mod iperf;
 mod measure;
-mod ovs;
+pub(crate) mod ovs;
 mod peers;
 mod picture;
 mod point;

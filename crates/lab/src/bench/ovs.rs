@@ -36,12 +36,17 @@ pub struct Ovs {
 }
 
 impl Ovs {
+    /// Whether it is there to be started.
+    pub fn installed() -> bool {
+        Path::new(SWITCH).exists()
+    }
+
     /// Starts it, with its polling thread on CPU `poll_cpu` and the rest on `other_cpu`.
     ///
     /// # Errors
     /// When it is not installed, there are no huge pages, or it does not come up.
     pub fn start(poll_cpu: usize, other_cpu: usize) -> Result<Self, BenchError> {
-        if !Path::new(SWITCH).exists() {
+        if !Self::installed() {
             return Err(BenchError::Missing("OVS-DPDK"));
         }
         let failed = |what| move |source| BenchError::Start { what, source };

@@ -44,8 +44,11 @@ fn one(args: &Args, binary: &Path, daemon: &Daemon, queues: u16, progress: &Prog
     let start = |n: usize, command: &[&str]| {
         let (name, address) = (NAMES[n], ADDRESSES[n]);
         let vcpus = args.cpus.min(queues);
-        let (socket, dir, device_queue) = (&socket, daemon.dir(), false);
-        Tenant::start(&TenantSpec { binary, socket, dir, name, address, queues, vcpus, device_queue }, command)
+        let (socket, dir, device_queue, single_channel) = (&socket, daemon.dir(), false, false);
+        Tenant::start(
+            &TenantSpec { binary, socket, dir, name, address, queues, vcpus, device_queue, single_channel },
+            command,
+        )
     };
     let mut receiver = start(1, &["iperf", "-s"])?;
     receiver.wait_for("Server listening", PATIENCE)?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::record::{Configuration, Record};
 use super::results::Results;
 use super::statistics::{Summary, digits};
-use super::{About, Experiment, Figure, Finding, LabError, Size, chart};
+use super::{About, Experiment, Figure, Finding, LabError, Plot, Size, chart};
 use crate::experiments;
 use crate::page::{escape, facts, page};
 
@@ -65,7 +65,10 @@ fn section(experiment: &dyn Experiment, record: &Record, out: &Path) -> Result<S
         let _ = write!(text, " After: <cite>{}</cite>, {}.", escape(source.title), escape(source.by));
     }
     text.push_str("</p>\n");
-    for plot in about.plots {
+    let points = record.configuration.points.len();
+    let measured =
+        |plot: &&Plot| plot.figures.iter().any(|figure| (0..points).any(|point| results.at(point, figure).is_some()));
+    for plot in about.plots.iter().filter(measured) {
         let svg = chart::draw(about, plot, &results)?;
         let path = out.join(format!("{}-{ground}-{}.svg", about.name, plot.name));
         fs::write(&path, &svg).map_err(LabError::file(&path))?;

@@ -32,8 +32,7 @@ pub struct Case {
     pub why: &'static str,
 }
 
-const NEWEST: Design =
-    Design { locking: Locking::PerCpu, maptrack: Maptrack::Stealing, flush: Flush::Touched, copying: Copying::Keep };
+const NEWEST: Design = Design::NEW;
 
 /// Everything as it is by default.
 const PLAIN: Setting = Setting { label: "off", keys: "", design: NEWEST, offset: 0 };

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
+use hypervisor::embedded::Design;
 
 use super::{BenchError, write};
 use crate::interrupt;
@@ -49,6 +50,34 @@ pub struct Args {
     /// Folder for the results
     #[arg(long, value_name = "DIR", default_value = "out/bench-embedded")]
     pub out: PathBuf,
+}
+
+/// A way of using grants directly, without guests or a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Granted pages are copied to granted pages.
+    Copy {
+        /// Threads that do it.
+        threads: usize,
+    },
+    /// Granted pages are mapped and unmapped.
+    Map {
+        /// Threads that do it.
+        threads: usize,
+    },
+}
+
+/// How many grants of one guest are used, in millions a second, with this inner design of the hypervisor.
+///
+/// # Errors
+/// When there is no memory for it, or something is refused that must not be.
+pub fn use_grants(design: Design, how: Use, time: Duration) -> std::io::Result<f64> {
+    let load = match how {
+        Use::Copy { threads } => Load::Copy { threads },
+        Use::Map { threads } => Load::Map { threads },
+    };
+    let setting = Setting { label: "", keys: "", design, offset: 0 };
+    Ok(grants::measure(&setting, load, time)?.rate)
 }
 
 /// Compares. The table goes to standard output, the result file to `args.out`, progress to standard error.

@@ -25,7 +25,17 @@ pub(super) fn measure(binary: &Path, setting: &Setting, time: Duration) -> Resul
     let start = |n: usize, command: &[&str]| {
         let (name, address) = (NAMES[n], ADDRESSES[n]);
         let (socket, dir) = (&socket, daemon.dir());
-        let spec = TenantSpec { binary, socket, dir, name, address, queues: 1, vcpus: 1, device_queue: false };
+        let spec = TenantSpec {
+            binary,
+            socket,
+            dir,
+            name,
+            address,
+            queues: 1,
+            vcpus: 1,
+            device_queue: false,
+            single_channel: false,
+        };
         Tenant::start(&spec, command)
     };
     let mut receiver = start(1, &["iperf", "-s"])?;

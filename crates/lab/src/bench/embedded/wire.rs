@@ -31,8 +31,17 @@ pub(super) fn measure(binary: &Path, setting: &Setting, time: Duration) -> Resul
     host.ip("link set rm-up master br0 up")?;
     let (socket, dir) = (&daemon.dir().join("guests.sock"), daemon.dir());
     // Where the port names no device, the guest asks in vain, and is served by the switch.
-    let spec =
-        TenantSpec { binary, socket, dir, name: NAME, address: ADDRESS, queues: 1, vcpus: 1, device_queue: true };
+    let spec = TenantSpec {
+        binary,
+        socket,
+        dir,
+        name: NAME,
+        address: ADDRESS,
+        queues: 1,
+        vcpus: 1,
+        device_queue: true,
+        single_channel: false,
+    };
     let mut receiver = Tenant::start(&spec, &["iperf", "-s"])?;
     receiver.wait_for("Server listening", PATIENCE)?;
     let then = Moment::now(&daemon, NAME)?;

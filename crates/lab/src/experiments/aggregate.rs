@@ -1,0 +1,219 @@
+//! Many pairs of guests at once: the hypervisor's old inner design against its new one, with more and more workers.
+
+use std::io;
+
+use hypervisor::embedded::{Design, Named};
+
+use crate::bed::{Pairs, Wants};
+use crate::bench::embedded::{Use, use_grants};
+use crate::cpu::Moment;
+use crate::experiment::{
+    About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results, Setup,
+    Size, Source, digits,
+};
+use crate::plot::{Axis, Shape};
+
+const DESIGNS: [(&str, Design); 2] = [("old design", Design::OLD), ("new design", Design::NEW)];
+
+const ABOUT: About = About {
+    name: "aggregate",
+    title: "throughput of many pairs of guests, by backend CPUs",
+    what: "One to twenty pairs of guests send to each other at once, one TCP stream each, with one worker and more: once with \
+           the hypervisor's inner design of Xen 4.5, once with the newest. Beside it, what threads get that do nothing but use \
+           grants of one guest.",
+    source: Some(Source {
+        title: "XenServer 7.0 performance improvements part 4: Aggregate I/O throughput improvements",
+        by: "Jonathan Davies, 2016",
+    }),
+    grounds: &[Ground::Embedded],
+    figures: &[
+        Figure { name: "throughput", title: "throughput of all pairs", unit: "Gb/s" },
+        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
+        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
+        Figure { name: "copies", title: "grant copies", unit: "million/s" },
+        Figure { name: "maps", title: "grants mapped and unmapped", unit: "million/s" },
+    ],
+    plots: &[
+        Plot {
+            name: "throughput",
+            title: "Throughput of all pairs",
+            shape: Shape::Lines,
+            x: Axis { title: "backend CPUs (workers)", log: false, labels: &[] },
+            y: Axis { title: "throughput, Gb/s", log: false, labels: &[] },
+            figures: &["throughput"],
+        },
+        Plot {
+            name: "copies",
+            title: "Granted pages copied, by threads that do nothing else",
+            shape: Shape::Lines,
+            x: Axis { title: "threads", log: false, labels: &[] },
+            y: Axis { title: "copies, million a second", log: false, labels: &[] },
+            figures: &["copies"],
+        },
+        Plot {
+            name: "maps",
+            title: "Granted pages mapped and unmapped, by threads that do nothing else",
+            shape: Shape::Lines,
+            x: Axis { title: "threads", log: false, labels: &[] },
+            y: Axis { title: "pages, million a second", log: false, labels: &[] },
+            figures: &["maps"],
+        },
+    ],
+    // Its plots are pictures; what its text says of them is held against ours in findings.
+    published: &[] as &[Published],
+};
+
+/// See [`ABOUT`].
+pub(super) struct Aggregate;
+
+impl Experiment for Aggregate {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+        let pairs: &[u8] = match size {
+            Size::Tiny => &[1, 2],
+            Size::Quick => &[1, 10],
+            Size::Full => &[1, 5, 10, 20],
+        };
+        let mut points = Vec::new();
+        for (name, _) in DESIGNS {
+            for workers in workers(size) {
+                for pairs in pairs {
+                    let point = Point::new(series(name, *pairs), workers as u16).with("design", name);
+                    points.push(point.with("pairs", pairs).with("workers", workers));
+                }
+                for what in ["copies", "maps"] {
+                    let point = Point::new(format!("{name}: {what}"), workers as u16).with("design", name);
+                    points.push(point.with("threads", workers).with("what", what));
+                }
+            }
+        }
+        points
+    }
+
+    fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
+        Ok(Box::new(|point| match point.text("what") {
+            "" => streams(setup, point),
+            what => grants(setup, point, what),
+        }))
+    }
+
+    fn findings(&self, results: &Results) -> Vec<Finding> {
+        let configuration = &results.record.configuration;
+        let most = configuration.points.iter().filter_map(|point| point.get::<u8>("pairs").ok()).max().unwrap_or(1);
+        let (first, last) = ends(results, &series(DESIGNS[0].0, most));
+        let of = |name: &str, workers: f64| results.median(&series(name, most), workers, "throughput");
+        let change = |name: &str| Some(of(name, last)? / of(name, first)?);
+        let (old, new) = (change(DESIGNS[0].0), change(DESIGNS[1].0));
+        let better = of(DESIGNS[1].0, last).zip(of(DESIGNS[0].0, last)).map(|(new, old)| new / old);
+        let times = |ratio: Option<f64>| ratio.map_or("not measured".into(), |ratio| format!("{ratio:.2} times"));
+        let with = format!("with {last} workers what {first} carried, {most} pairs");
+        vec![
+            Finding {
+                published: "with the old design throughput falls as CPUs are added".into(),
+                here: format!("{} {with}", times(old)),
+                agrees: old.filter(|_| last > first).map(|ratio| ratio < 1.0),
+            },
+            Finding {
+                published: "with the new design it scales".into(),
+                here: format!("{} {with}", times(new)),
+                agrees: new.filter(|_| last > first).map(|ratio| ratio > 1.0),
+            },
+            Finding {
+                published: "over three times in total, new against old".into(),
+                here: format!("{} with {last} workers, {most} pairs", times(better)),
+                agrees: better.map(|ratio| ratio > 3.0),
+            },
+        ]
+    }
+
+    fn remarks(&self, results: &Results) -> Vec<String> {
+        let mut all = Vec::new();
+        for what in ["copies", "maps"] {
+            let of = |name: &str| format!("{name}: {what}");
+            let (_, last) = ends(results, &of(DESIGNS[0].0));
+            let at = |name: &str| results.median(&of(name), last, what);
+            if let Some((old, new)) = at(DESIGNS[0].0).zip(at(DESIGNS[1].0)) {
+                all.push(format!(
+                    "{last} threads that only use grants make {} million {what} a second with the new design, {} with the old \
+                     one: {:.2} times.",
+                    digits(new),
+                    digits(old),
+                    new / old
+                ));
+            }
+        }
+        let cpus = results.record.configuration.machine.cpus;
+        all.push(format!(
+            "The published machine had many more CPUs than the {cpus} of this one, on which workers, guests and their programs \
+             run, too. The backend of that time mapped every page that a guest sent, and flushed TLBs when it unmapped it; this \
+             one copies, so that in the streams only the locks of the grant table and the page lookups differ, and mapping \
+             shows in the last plot alone."
+        ));
+        all
+    }
+
+    fn repetitions(&self, size: Size) -> u32 {
+        match size {
+            Size::Tiny => 1,
+            Size::Quick => 3,
+            Size::Full => 5,
+        }
+    }
+}
+
+fn series(design: &str, pairs: u8) -> String {
+    format!("{design}, {pairs} {}", if pairs == 1 { "pair" } else { "pairs" })
+}
+
+/// Powers of two up to the number of CPUs, two at least.
+fn workers(size: Size) -> Vec<usize> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from).clamp(2, 16);
+    let most = if size == Size::Tiny { 2 } else { cpus };
+    std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n <= most).collect()
+}
+
+/// The first and the last place of a series.
+fn ends(results: &Results, series: &str) -> (f64, f64) {
+    let xs: Vec<f64> = results.points(series).map(|(_, point)| point.x).collect();
+    (xs.iter().copied().fold(f64::INFINITY, f64::min), xs.iter().copied().fold(0.0, f64::max))
+}
+
+fn design(point: &Point) -> Result<Design, LabError> {
+    let found = DESIGNS.iter().find(|(name, _)| *name == point.text("design"));
+    found.map(|(_, design)| *design).ok_or(LabError::Setting("design"))
+}
+
+fn streams(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
+    let Design { locking, maptrack, flush, copying } = design(point)?;
+    let keys = [
+        ("locking", locking.name()),
+        ("maptrack", maptrack.name()),
+        ("flush", flush.name()),
+        ("copying", copying.name()),
+    ];
+    let keys: String = keys.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
+    let wants = Wants { workers: Some(point.get("workers")?), queues: 1, keys: &keys, ..Wants::default() };
+    let pairs = Pairs { count: point.get("pairs")?, queues: 1, streams: 1, wants };
+    Ok(pairs.measure(setup)?.outcome)
+}
+
+/// Threads that do nothing but use one guest's grants.
+fn grants(setup: &Setup, point: &Point, what: &str) -> Result<Outcome, LabError> {
+    let threads = point.get("threads")?;
+    let how = if what == "maps" { Use::Map { threads } } else { Use::Copy { threads } };
+    let own = [std::process::id()];
+    let before = Moment::now(&own);
+    let rate = use_grants(design(point)?, how, setup.time).map_err(refused)?;
+    let mut outcome = Outcome::default();
+    outcome.disturbance(&Moment::now(&own).since(&before));
+    outcome.figure(what, rate);
+    outcome.check("no use of a grant was refused", rate > 0.0, format!("{rate} million a second"));
+    Ok(outcome)
+}
+
+fn refused(error: io::Error) -> LabError {
+    LabError::system("use grants")(error)
+}

@@ -1,0 +1,120 @@
+//! What is chosen by default, against everything around it.
+
+use control::config::defaults;
+
+use crate::bed::{Pairs, Wants};
+use crate::experiment::{
+    About, Experiment, Figure, Finding, Ground, LabError, Measure, Plot, Point, Results, Setup, Size, Source, digits,
+};
+use crate::plot::{Axis, Shape};
+
+const STREAMS: u16 = 8;
+
+const ABOUT: About = About {
+    name: "defaults",
+    title: "workers and queues by default, and other choices",
+    what: "One pair of guests with as many vCPUs as the machine has CPUs, eight TCP streams; workers and queue pairs by the rule \
+           of docs/configuration.md, and fewer and more of both.",
+    source: Some(Source {
+        title: "XenServer 7.0 performance improvements part 2: Parallelised networking datapath, and part 4: Aggregate I/O \
+                throughput improvements",
+        by: "Jonathan Davies, 2016",
+    }),
+    grounds: &[Ground::Embedded],
+    figures: &[
+        Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
+        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
+        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
+    ],
+    plots: &[Plot {
+        name: "throughput",
+        title: "Throughput by workers and queue pairs",
+        shape: Shape::Lines,
+        x: Axis { title: "queue pairs of each guest", log: false, labels: &[] },
+        y: Axis { title: "throughput of 8 streams, Gb/s", log: false, labels: &[] },
+        figures: &["throughput"],
+    }],
+    published: &[],
+};
+
+/// See [`ABOUT`].
+pub(super) struct Defaults;
+
+impl Experiment for Defaults {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+        let (workers, queues) = rule(cpus());
+        let around = |rule: usize| -> Vec<usize> {
+            let mut all = match size {
+                Size::Tiny => vec![rule],
+                Size::Quick => vec![1, rule, rule * 2],
+                Size::Full => vec![1, rule.div_ceil(2), rule, rule * 2, rule * 4],
+            };
+            all.retain(|choice| (1..=16).contains(choice));
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        let point = |workers: usize, queues: usize| {
+            Point::new(series(workers), queues as u16).with("workers", workers).with("queues", queues)
+        };
+        let choices = around(workers).into_iter();
+        choices.flat_map(|workers| around(queues).into_iter().map(move |queues| point(workers, queues))).collect()
+    }
+
+    fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
+        Ok(Box::new(|point| {
+            let queues = point.get("queues")?;
+            let wants = Wants { workers: Some(point.get("workers")?), queues, ..Wants::default() };
+            Ok(Pairs { count: 1, queues, streams: STREAMS, wants }.measure(setup)?.outcome)
+        }))
+    }
+
+    fn findings(&self, results: &Results) -> Vec<Finding> {
+        let (workers, queues) = rule(results.record.configuration.machine.cpus);
+        let best = best(results);
+        let Some((by_rule, (place, most))) = results.median(&series(workers), queues as u16, "throughput").zip(best)
+        else {
+            return Vec::new();
+        };
+        vec![Finding {
+            published: "the default, as many queues as guest and backend have CPUs, is sensible".into(),
+            here: format!("{} Gb/s by the rule; the best of all, with {place}, {}", digits(by_rule), digits(most)),
+            agrees: Some(by_rule >= most * 0.9),
+        }]
+    }
+
+    fn remarks(&self, results: &Results) -> Vec<String> {
+        let cpus = results.record.configuration.machine.cpus;
+        let (workers, queues) = rule(cpus);
+        vec![format!(
+            "The rule on a machine of {cpus} CPUs: {workers} workers, and {queues} queue pairs for a guest of {cpus} vCPUs. It \
+             counts as sensible here when it carries nine tenths of what the best choice does."
+        )]
+    }
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Workers and queue pairs by the rule, for a guest with as many vCPUs as there are CPUs.
+fn rule(cpus: usize) -> (usize, usize) {
+    let workers = defaults::workers(cpus);
+    let vcpus = u16::try_from(cpus).unwrap_or(u16::MAX);
+    (workers, defaults::used(vcpus, defaults::offered(workers)).into())
+}
+
+fn series(workers: usize) -> String {
+    format!("{workers} {}", if workers == 1 { "worker" } else { "workers" })
+}
+
+/// Where throughput is highest, in words, and what it is there.
+fn best(results: &Results) -> Option<(String, f64)> {
+    let peaks = results.series().into_iter().filter_map(|series| Some((series, results.peak(series, "throughput")?)));
+    let (series, (queues, most)) = peaks.max_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
+    Some((format!("{series} and {queues} queue pairs"), most))
+}

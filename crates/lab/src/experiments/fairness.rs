@@ -1,0 +1,241 @@
+//! The host to many guests, and many guests to the host: one worker for all, or a worker each.
+
+use crate::bed::{Amount, Bed, Flow, Look, Station, Wants, Wish, at_rest, carry};
+use crate::experiment::{
+    About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, Source,
+    digits,
+};
+use crate::guest::Namespace;
+use crate::plot::{Axis, Shape};
+
+const HOST: &str = "10.77.0.254";
+const UPLINK: &str = "[[port]]\nname = \"host\"\nkind = \"tap\"\ndevice = \"rm-host\"\nqueues = 1\n";
+const ONE: &str = "one worker for all";
+const EACH: &str = "a worker each";
+
+const fn throughput(name: &'static str, title: &'static str) -> Figure {
+    Figure { name, title, unit: "Gb/s" }
+}
+
+const fn plot(name: &'static str, title: &'static str, y: &'static str, figures: &'static [&'static str]) -> Plot {
+    let x = Axis { title: "guests", log: false, labels: &[] };
+    Plot { name, title, shape: Shape::Lines, x, y: Axis { title: y, log: false, labels: &[] }, figures }
+}
+
+const GBPS: &str = "throughput of all guests, Gb/s";
+const EVEN: &str = "slowest guest, % of the mean guest";
+const CPU: &str = "CPU of the daemon, % of one";
+
+const ABOUT: About = About {
+    name: "fairness",
+    title: "the host and many guests, with one worker and with a worker each",
+    what: "One to eight guests, one to four TCP streams to each and then from each, to and from the host, through its TAP. One \
+           worker serves all interfaces, or each has its own; guests have an event channel for each direction, or one for both. \
+           Guests are fresh in each repetition.",
+    source: Some(Source {
+        title: "Xen-netback NAPI + kThread V1 performance testing",
+        by: "A. J. Bennieston, Xen wiki, 2013",
+    }),
+    grounds: &[Ground::Embedded],
+    figures: &[
+        throughput("to_1", "host to guests, 1 stream each"),
+        throughput("to_2", "host to guests, 2 streams each"),
+        throughput("to_3", "host to guests, 3 streams each"),
+        throughput("to_4", "host to guests, 4 streams each"),
+        throughput("from_1", "guests to host, 1 stream each"),
+        throughput("from_2", "guests to host, 2 streams each"),
+        throughput("from_3", "guests to host, 3 streams each"),
+        throughput("from_4", "guests to host, 4 streams each"),
+        Figure { name: "even_to_4", title: "slowest guest, host to guests, 4 streams", unit: "% of the mean" },
+        Figure { name: "even_from_4", title: "slowest guest, guests to host, 4 streams", unit: "% of the mean" },
+        Figure { name: "daemon_to_4", title: "CPU of the daemon, host to guests, 4 streams", unit: "% of a CPU" },
+        Figure { name: "daemon_from_4", title: "CPU of the daemon, guests to host, 4 streams", unit: "% of a CPU" },
+    ],
+    plots: &[
+        plot("to-1", "Host to guests, one stream each", GBPS, &["to_1"]),
+        plot("to-2", "Host to guests, two streams each", GBPS, &["to_2"]),
+        plot("to-3", "Host to guests, three streams each", GBPS, &["to_3"]),
+        plot("to-4", "Host to guests, four streams each", GBPS, &["to_4"]),
+        plot("from-1", "Guests to host, one stream each", GBPS, &["from_1"]),
+        plot("from-2", "Guests to host, two streams each", GBPS, &["from_2"]),
+        plot("from-3", "Guests to host, three streams each", GBPS, &["from_3"]),
+        plot("from-4", "Guests to host, four streams each", GBPS, &["from_4"]),
+        plot("even-to", "How even: host to guests, four streams each", EVEN, &["even_to_4"]),
+        plot("even-from", "How even: guests to host, four streams each", EVEN, &["even_from_4"]),
+        plot("cpu-to", "Backend CPU: host to guests, four streams each", CPU, &["daemon_to_4"]),
+        plot("cpu-from", "Backend CPU: guests to host, four streams each", CPU, &["daemon_from_4"]),
+    ],
+    // Its plots are pictures; what its text says of them is held against ours in findings.
+    published: &[],
+};
+
+/// See [`ABOUT`].
+pub(super) struct Fairness;
+
+impl Experiment for Fairness {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+        let guests: &[u16] = match size {
+            Size::Tiny => &[2],
+            Size::Quick => &[1, 4, 8],
+            Size::Full => &[1, 2, 3, 4, 5, 6, 7, 8],
+        };
+        let point = |who: &str, split: bool, guests: u16| {
+            let workers = if who == ONE { 1 } else { guests };
+            Point::new(series(who, split), guests).with("guests", guests).with("workers", workers).with("split", split)
+        };
+        let series = [(ONE, true), (EACH, true), (ONE, false), (EACH, false)];
+        guests.iter().flat_map(|guests| series.map(|(who, split)| point(who, split, *guests))).collect()
+    }
+
+    fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
+        let streams: &[u16] = if setup.size == Size::Full { &[1, 2, 3, 4] } else { &[1, 4] };
+        Ok(Box::new(move |point| {
+            let site = Site::start(setup, point)?;
+            let mut outcome = Outcome::default();
+            for streams in streams {
+                site.measure(setup, To::Guests, *streams, &mut outcome)?;
+                site.measure(setup, To::Host, *streams, &mut outcome)?;
+            }
+            at_rest(site.bed.daemon(), &mut outcome)?;
+            Ok(outcome)
+        }))
+    }
+
+    fn findings(&self, results: &Results) -> Vec<Finding> {
+        let compare = |figure: &str| {
+            let shared: Vec<(f64, f64)> = ratios(results, figure).collect();
+            let mean = shared.iter().map(|(_, ratio)| ratio).sum::<f64>() / shared.len().max(1) as f64;
+            (!shared.is_empty()).then_some(mean)
+        };
+        let times =
+            |ratio: Option<f64>| ratio.map_or("not measured".into(), |ratio| format!("{ratio:.2} times, over all N"));
+        let (to, one, four) = (compare("to_4"), compare("from_1"), compare("from_4"));
+        vec![
+            Finding {
+                published: "host to guests, a thread each: no significant change of throughput".into(),
+                here: times(to),
+                agrees: to.map(|ratio| (0.9..=1.1).contains(&ratio)),
+            },
+            Finding {
+                published: "guests to host, one stream, a thread each: more than one for all".into(),
+                here: times(one),
+                agrees: one.map(|ratio| ratio > 1.0),
+            },
+            Finding {
+                published: "guests to host, four streams, a thread each: significantly less".into(),
+                here: times(four),
+                agrees: four.map(|ratio| ratio < 0.9),
+            },
+        ]
+    }
+
+    fn remarks(&self, results: &Results) -> Vec<String> {
+        let mut all = Vec::new();
+        for (figure, what) in [("even_to_4", "from the host"), ("even_from_4", "to the host")] {
+            let worst = |who: &str| {
+                let curve = results.curve(&series(who, true), figure).into_iter().map(|(_, it)| it.median);
+                curve.reduce(f64::min)
+            };
+            if let Some((one, each)) = worst(ONE).zip(worst(EACH)) {
+                all.push(format!(
+                    "The slowest guest gets, {what} with four streams each, {} % of what the mean one does with one worker for all, \
+                     and {} % with a worker each, at the worst N.",
+                    digits(one),
+                    digits(each)
+                ));
+            }
+        }
+        let cpus = results.record.configuration.machine.cpus;
+        all.push(format!(
+            "Ringmain's workers share nothing but the switch, and one of them takes turns among its queues, so a worker for each \
+             interface can gain only where there is a CPU for it: this machine has {cpus}."
+        ));
+        all
+    }
+
+    fn repetitions(&self, size: Size) -> u32 {
+        if size == Size::Tiny { 1 } else { 3 }
+    }
+}
+
+fn series(who: &str, split: bool) -> String {
+    format!("{who}{}", if split { "" } else { ", single channels" })
+}
+
+/// For each number of guests, a worker each against one for all.
+fn ratios(results: &Results, figure: &str) -> impl Iterator<Item = (f64, f64)> {
+    let each = results.curve(&series(EACH, true), figure);
+    let one = results.curve(&series(ONE, true), figure);
+    let ratio = move |(x, each): (f64, crate::experiment::Summary)| {
+        let (_, one) = one.iter().find(|(other, _)| *other == x)?;
+        Some((x, each.median / one.median))
+    };
+    each.into_iter().filter_map(ratio).filter(|(_, ratio)| ratio.is_finite())
+}
+
+/// Who receives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum To {
+    Guests,
+    Host,
+}
+
+/// A host, its daemon and its guests.
+struct Site {
+    // In this order: the daemon goes before the namespace that it is in.
+    bed: Bed,
+    host: Namespace,
+}
+
+impl Site {
+    fn start(setup: &Setup, point: &Point) -> Result<Site, LabError> {
+        let host = Namespace::new()?;
+        let workers = Some(point.get("workers")?);
+        let wants = Wants { workers, queues: 1, more: UPLINK, namespace: Some(&host), ..Wants::default() };
+        let split: bool = point.get("split")?;
+        let guest = |n: u16| Wish {
+            name: format!("guest-{n}"),
+            address: format!("10.77.0.{}", n + 1),
+            queues: 1,
+            vcpus: 1,
+            single_channel: !split,
+        };
+        let guests = (0..point.get("guests")?).map(guest).collect();
+        let bed = Bed::start::<LabError>(&setup.binary, wants, guests)?;
+        host.ip(&format!("addr add {HOST}/24 dev rm-host\nlink set rm-host up"))?;
+        Ok(Site { bed, host })
+    }
+
+    fn measure(&self, setup: &Setup, to: To, streams: u16, outcome: &mut Outcome) -> Result<(), LabError> {
+        let host: &dyn Station = &self.host;
+        let flow = |member| match to {
+            To::Guests => Flow { from: host, ..Flow::between(member, member, streams) },
+            To::Host => Flow { to: host, address: HOST.into(), ..Flow::between(member, member, streams) },
+        };
+        let flows: Vec<Flow<'_>> = self.bed.members().iter().map(flow).collect();
+        let (daemon, own) = (self.bed.daemon(), self.bed.ids());
+        let carried =
+            carry(&flows, Amount::of(setup), |ids| Ok::<_, LabError>(Look::now(daemon, &[&own[..], ids].concat())?))?;
+        let seen = carried.seen();
+        let name = if to == To::Guests { "to" } else { "from" };
+        let seconds = carried.time.as_secs_f64();
+        let bytes = |member: &crate::bed::Member| {
+            let total = seen.port(&member.port()).map(|port| &port.total);
+            total.map_or(0, |total| if to == To::Guests { total.rx_bytes } else { total.tx_bytes }) as f64
+        };
+        let each: Vec<f64> = self.bed.members().iter().map(|member| bytes(member) * 8.0 / seconds / 1e9).collect();
+        let (all, least) = (each.iter().sum::<f64>(), each.iter().copied().fold(f64::INFINITY, f64::min));
+        outcome.figure(&format!("{name}_{streams}"), all);
+        outcome.figure(&format!("even_{name}_{streams}"), least * each.len() as f64 / all * 100.0);
+        outcome.figure(&format!("daemon_{name}_{streams}"), seen.daemon() * 100.0);
+        outcome.list(&format!("guests_{name}_{streams}"), each);
+        outcome.others = outcome.others.max(seen.shares.others);
+        outcome.stolen = outcome.stolen.max(seen.shares.stolen);
+        carried.check(outcome);
+        Ok(())
+    }
+}

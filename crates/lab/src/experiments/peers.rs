@@ -1,0 +1,232 @@
+//! Ringmain, and what else carries frames between guests, with the same traffic.
+
+use std::path::Path;
+
+use crate::bed::{Amount, Flow, Pairs, Station, Wants, carry};
+use crate::bench::ovs::Ovs;
+use crate::cpu::Moment;
+use crate::daemon::Daemon;
+use crate::experiment::{
+    About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+};
+use crate::guest::Namespace;
+use crate::load;
+use crate::plot::{Axis, Shape};
+
+const RINGMAIN: &str = "Ringmain";
+const BRIDGE: &str = "Linux bridge";
+const OVS: &str = "OVS-DPDK";
+const SIZES: [u32; 2] = [64, 1514];
+
+const ABOUT: About = About {
+    name: "peers",
+    title: "Ringmain beside OVS-DPDK and the Linux bridge",
+    what: "TCP between two processes in namespaces, behind Ringmain's embedded hypervisor and behind a Linux bridge with veth; and \
+           frames of the traffic generator through vhost-user, with Ringmain and with OVS-DPDK, one worker each. In turn, on the \
+           same machine.",
+    source: None,
+    grounds: &[Ground::Embedded],
+    figures: &[
+        Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
+        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
+        Figure { name: "frames", title: "frames of the generator", unit: "million/s" },
+    ],
+    plots: &[
+        Plot {
+            name: "tcp",
+            title: "TCP between two processes",
+            shape: Shape::Columns,
+            x: Axis { title: "streams", log: false, labels: &["1 stream", "8 streams"] },
+            y: Axis { title: "throughput, Gb/s", log: false, labels: &[] },
+            figures: &["throughput"],
+        },
+        Plot {
+            name: "frames",
+            title: "Frames through vhost-user",
+            shape: Shape::Columns,
+            x: Axis { title: "size of frames", log: false, labels: &["64 bytes", "1514 bytes"] },
+            y: Axis { title: "frames, million a second", log: false, labels: &[] },
+            figures: &["frames"],
+        },
+    ],
+    published: &[],
+};
+
+/// See [`ABOUT`].
+pub(super) struct Peers;
+
+impl Experiment for Peers {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+        let tcp =
+            |who: &str, (place, streams): (u16, u16)| Point::new(who, place).with("who", who).with("streams", streams);
+        let frames = |who: &str, (place, size): (u16, u32)| {
+            Point::new(format!("{who}, vhost-user"), place).with("who", who).with("size", size)
+        };
+        // What takes seconds to start, and huge pages, is no part of the tiny form.
+        let generator: &[&str] = if size == Size::Tiny || !Ovs::installed() { &[RINGMAIN] } else { &[RINGMAIN, OVS] };
+        let streams = (0..).zip([1, 8]).flat_map(|place| [RINGMAIN, BRIDGE].map(|who| tcp(who, place)));
+        let sizes = (0..).zip(SIZES).flat_map(|place| generator.iter().map(move |who| frames(who, place)));
+        streams.chain(sizes).collect()
+    }
+
+    fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
+        let mut ovs = None;
+        Ok(Box::new(move |point| match (point.text("who"), point.text("size")) {
+            (BRIDGE, _) => bridge(setup, point.get("streams")?),
+            (RINGMAIN, "") => {
+                let wants = Wants { queues: 2, ..Wants::default() };
+                Ok(Pairs { count: 1, queues: 2, streams: point.get("streams")?, wants }.measure(setup)?.outcome)
+            }
+            (RINGMAIN, _) => own_frames(setup, point.get("size")?),
+            _ => {
+                if ovs.is_none() {
+                    ovs = Some(Ovs::start(WORKER_CPU, GENERATOR_CPU)?);
+                }
+                let Some(ovs) = &ovs else { return Err(LabError::Setting("who")) };
+                ovs.let_run(true);
+                let [a, b] = ovs.sockets();
+                let outcome = frames(setup, [&a, &b], "--server", ovs.id(), point.get("size")?);
+                ovs.let_run(false);
+                outcome
+            }
+        }))
+    }
+
+    fn findings(&self, _: &Results) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    fn remarks(&self, results: &Results) -> Vec<String> {
+        let ratio = |ours: &str, theirs: &str, place: u16, figure: &str| {
+            Some(results.median(ours, place, figure)? / results.median(theirs, place, figure)?)
+        };
+        let mut all = Vec::new();
+        for (place, streams) in [(0, "one stream"), (1, "eight streams")] {
+            if let Some(ratio) = ratio(RINGMAIN, BRIDGE, place, "throughput") {
+                all.push(format!("TCP, {streams}: Ringmain carries {} times what the bridge does.", digits(ratio)));
+            }
+        }
+        for (place, size) in (0..).zip(SIZES) {
+            let (ours, theirs) = (format!("{RINGMAIN}, vhost-user"), format!("{OVS}, vhost-user"));
+            if let Some(ratio) = ratio(&ours, &theirs, place, "frames") {
+                all.push(format!(
+                    "Frames of {size} bytes: Ringmain carries {} times what OVS-DPDK does.",
+                    digits(ratio)
+                ));
+            }
+        }
+        all.push(
+            "The bridge hands over the kernel's own buffers between namespaces and copies nothing, which no virtual machine could \
+             be served by; Ringmain copies each frame once, out of one memory and into another."
+                .into(),
+        );
+        all
+    }
+
+    fn repetitions(&self, size: Size) -> u32 {
+        match size {
+            Size::Tiny => 1,
+            Size::Quick => 3,
+            Size::Full => 10,
+        }
+    }
+}
+
+/// The CPUs of the one worker and of the generator.
+const WORKER_CPU: usize = 1;
+const GENERATOR_CPU: usize = 0;
+
+/// TCP between two namespaces with a bridge between them.
+fn bridge(setup: &Setup, streams: u16) -> Result<Outcome, LabError> {
+    let (middle, ends) = (Namespace::new()?, [Namespace::new()?, Namespace::new()?]);
+    middle.ip("link add br0 type bridge\nlink set br0 up")?;
+    for (n, end) in ends.iter().enumerate() {
+        middle.ip(&format!(
+            "link add port{n} type veth peer name eth{n}\nlink set eth{n} netns {}\nlink set port{n} master br0 up",
+            end.id()
+        ))?;
+        end.ip(&format!("addr add 10.77.0.{}/24 dev eth{n}\nlink set eth{n} up", n + 1))?;
+    }
+    let [from, to] = &ends;
+    let (from, to): (&dyn Station, &dyn Station) = (from, to);
+    let flow = Flow { from, to, address: "10.77.0.2".into(), streams };
+    let id = ends[1].id();
+    let carried = carry(&[flow], Amount::of(setup), |ids| Ok::<_, LabError>((Moment::now(ids), received(id, "eth1"))))?;
+    let [(before, then), (after, now)] = &carried.looks;
+    let shares = after.since(before);
+    let mut outcome = Outcome::default();
+    outcome.figure("throughput", (now - then) as f64 * 8.0 / carried.time.as_secs_f64() / 1e9);
+    outcome.figure("busy", (shares.of.iter().sum::<f64>() + shares.others) * 100.0);
+    outcome.disturbance(&shares);
+    carried.check(&mut outcome);
+    Ok(outcome)
+}
+
+/// Bytes that an interface in the namespace of a process has received.
+fn received(id: u32, interface: &str) -> u64 {
+    let table = std::fs::read_to_string(format!("/proc/{id}/net/dev")).unwrap_or_default();
+    let line = table.lines().find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':'));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+}
+
+/// The generator's frames through a daemon with one worker.
+fn own_frames(setup: &Setup, size: u32) -> Result<Outcome, LabError> {
+    let config = |dir: &Path| {
+        let port = |name: &str| {
+            let socket = dir.join(name).with_extension("sock");
+            format!("[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\n", socket.display())
+        };
+        format!("[workers]\ncount = 1\n{}{}{}", pinned(), port("a"), port("b"))
+    };
+    let daemon = Daemon::start(&setup.binary, config, None)?;
+    let [a, b] = ["a.sock", "b.sock"].map(|name| daemon.dir().join(name));
+    let mut outcome = frames(setup, [&a, &b], "--client", daemon.id(), size)?;
+    crate::bed::at_rest(&daemon, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// The worker's own CPU, if there are two.
+fn pinned() -> String {
+    match std::thread::available_parallelism().map_or(1, usize::from) {
+        1 => String::new(),
+        _ => format!("cpus = [{WORKER_CPU}]\n"),
+    }
+}
+
+fn frames(setup: &Setup, sockets: [&Path; 2], side: &str, pid: u32, size: u32) -> Result<Outcome, LabError> {
+    let [a, b] = sockets.map(Path::display);
+    let seconds = setup.time.as_secs_f64();
+    let line = format!(
+        "--ports {a},{b} {side} --size {size} --duration {seconds} --warm-up 0.2 --cpu {GENERATOR_CPU} --backend-pid {pid}"
+    );
+    let said = |text: String| LabError::Said { tool: "the generator".into(), text };
+    let args = load::Args::from_words(line.split_whitespace()).map_err(|error| said(error.to_string()))?;
+    let report = load::run_until(&args, &crate::interrupt::flag()).map_err(|error| said(error.to_string()))?;
+    let mut outcome = Outcome::default();
+    outcome.figure("frames", report.mpps);
+    outcome.figure("busy", report.cpu.own + report.cpu.backend.unwrap_or_default() + report.cpu.others);
+    (outcome.others, outcome.stolen) = (report.cpu.others / 100.0, report.cpu.stolen / 100.0);
+    let fault = report.directions.iter().find_map(|direction| direction.first_fault.clone());
+    outcome.check(
+        "frames whole and in order",
+        report.is_right(),
+        fault.unwrap_or_else(|| format!("{} lost", report.lost())),
+    );
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_of_this_namespace_is_found() {
+        assert_eq!(received(std::process::id(), "none"), 0);
+        let table = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+        assert!(!table.contains("lo:") || received(std::process::id(), "lo") < u64::MAX);
+    }
+}
