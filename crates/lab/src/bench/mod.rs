@@ -18,7 +18,7 @@ mod peers;
 mod picture;
 mod point;
 mod result;
-mod state;
+pub(crate) mod state;
 mod tally;
 pub mod xen;
 

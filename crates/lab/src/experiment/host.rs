@@ -1,15 +1,14 @@
 //! The machine that an experiment runs on, and what it runs with.
 
 use std::collections::BTreeMap;
-use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use super::Ground;
 use crate::bench::cpu_name;
+use crate::bench::state::State;
 
 /// What the figures of a run belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,21 +71,9 @@ fn fingerprint(bytes: &[u8]) -> String {
     format!("{hash:016x}")
 }
 
-/// How long a fixed piece of work takes, in microseconds: some machines are faster at one time than at another, and figures of
-/// different times then have to be told apart. The best of a few, so that an interruption does not count.
-pub fn pace() -> f64 {
-    let once = || {
-        let began = Instant::now();
-        let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
-        for _ in 0..200_000 {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-        }
-        black_box(state);
-        began.elapsed().as_secs_f64() * 1e6
-    };
-    (0..5).map(|_| once()).fold(f64::INFINITY, f64::min)
+/// How fast the machine is just now; none where it has a single CPU.
+pub fn state() -> Option<State> {
+    State::look([0, 1]).ok()
 }
 
 #[cfg(test)]
@@ -103,6 +90,5 @@ mod tests {
     fn this_machine_has_something() {
         let machine = Machine::probe();
         assert!(machine.cpus > 0 && machine.memory > 0 && !machine.kernel.is_empty(), "{machine:?}");
-        assert!(pace() > 0.0);
     }
 }

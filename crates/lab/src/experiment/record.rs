@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::Machine;
 use super::{Ground, LabError, Outcome, Point, Size};
+use crate::bench::state::State;
 
 /// The version of what is written here.
 const FORMAT: u32 = 1;
@@ -52,8 +53,9 @@ pub struct Repetition {
     pub at: u64,
     /// How long it took, in seconds, with all that belongs to it.
     pub took: f64,
-    /// How long a fixed piece of work took just before, in microseconds.
-    pub pace: f64,
+    /// How fast the machine was just before, if it was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
     /// Others took more of the machine than they may.
     pub disturbed: bool,
     /// What it gave.
@@ -183,7 +185,7 @@ pub(super) mod tests {
     pub fn repetition(point: usize, round: u32, value: f64) -> Repetition {
         let mut outcome = Outcome::default();
         outcome.figure("throughput", value);
-        Repetition { point, round, at: 0, took: 1.0, pace: 1.0, disturbed: false, outcome, failed: None }
+        Repetition { point, round, at: 0, took: 1.0, state: None, disturbed: false, outcome, failed: None }
     }
 
     #[test]

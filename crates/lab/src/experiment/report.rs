@@ -9,6 +9,7 @@ use super::record::{Configuration, Record};
 use super::results::Results;
 use super::statistics::{Summary, digits};
 use super::{About, Experiment, Figure, Finding, LabError, Plot, Size, chart};
+use crate::bench::state::State;
 use crate::experiments;
 use crate::page::{escape, facts, page};
 
@@ -154,7 +155,8 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
     let Configuration { machine, versions, size, seconds, rounds, ground, .. } = &record.configuration;
     let all = &record.repetitions;
     let count = |of: fn(&super::Repetition) -> bool| all.iter().filter(|one| of(one)).count();
-    let pace = Summary::of(all.iter().map(|one| one.pace).collect());
+    let states = |of: fn(&State) -> f64| Summary::of(all.iter().filter_map(|one| one.state.as_ref().map(of)).collect());
+    let state = states(|state| state.work_us).zip(states(|state| state.round_trip_ns));
     let others = Summary::of(all.iter().filter(|one| !one.disturbed).map(|one| one.outcome.others * 100.0).collect());
     let checks = || all.iter().flat_map(|one| &one.outcome.checks);
     let versions: Vec<String> = versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
@@ -180,9 +182,14 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
         let (median, most) = (digits(others.median), digits(others.most));
         facts.push(("CPU of others", format!("{median} % of one in the median of the undisturbed, {most} % at most")));
     }
-    if let Some(pace) = pace {
-        let (least, most) = (digits(pace.least), digits(pace.most));
-        facts.push(("Pace", format!("the same work took {least} to {most} us at different times")));
+    if let Some((work, trip)) = state {
+        let range = |it: &Summary| format!("{} to {}", digits(it.least), digits(it.most));
+        let text = format!(
+            "the same work took {} us, a cache line to the next CPU and back {} ns",
+            range(&work),
+            range(&trip)
+        );
+        facts.push(("Pace", text + " at different times"));
     }
     facts
 }

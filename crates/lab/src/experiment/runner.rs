@@ -149,7 +149,7 @@ impl Run<'_> {
         let rounds = self.record.configuration.rounds;
         let stage = self.progress.stage(format!("{} {}/{rounds}: {point}", self.name, round + 1));
         stage.at(self.estimate());
-        let (at, pace, began) = (now(), host::pace(), Instant::now());
+        let (at, state, began) = (now(), host::state(), Instant::now());
         let measured = measure(point);
         if interrupt::asked() {
             return Err(LabError::Interrupted);
@@ -160,7 +160,7 @@ impl Run<'_> {
         };
         let disturbed = outcome.others + outcome.stolen > self.record.configuration.disturbed_above;
         let took = began.elapsed().as_secs_f64();
-        let one = Repetition { point: number, round, at, took, pace, disturbed, outcome, failed };
+        let one = Repetition { point: number, round, at, took, state, disturbed, outcome, failed };
         let said = one.fault().unwrap_or_else(|| self.said(&one));
         self.record.repetitions.push(one);
         self.record.write(&self.order.out)?;
