@@ -7,7 +7,7 @@ mod said;
 mod station;
 mod streams;
 
-pub use daemon::{Look, Seen, at_rest};
+pub use daemon::{Look, Seen, at_rest, rest};
 pub use guests::{Bed, Member, Wants, Wish};
 pub use pairs::{Paired, Pairs, ports};
 pub use station::{Station, Task};

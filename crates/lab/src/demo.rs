@@ -7,7 +7,10 @@ mod point;
 mod qemu;
 mod report;
 mod site;
+mod stay;
 mod xen;
+
+pub(crate) use stay::Stay;
 
 use crate::daemon::DaemonError;
 use crate::guest::{Accel, GuestError, Image};
@@ -217,17 +220,8 @@ impl Streams {
     /// # Errors
     /// When it is not there.
     pub(crate) fn prepare(cache: &Path, queues: u16, seconds: u16) -> Result<Streams, DemoError> {
-        let image = Image::prepare(cache)?;
-        let accel = Accel::probe(&image, cache)?;
-        let args = Args {
-            out: PathBuf::new(),
-            cache: cache.into(),
-            seconds,
-            streams: 8,
-            cpus: 2,
-            guests: Ground::Qemu,
-            over: Vec::new(),
-        };
+        let (image, accel) = under(cache)?;
+        let args = Args { seconds, ..Args::of(cache, Ground::Qemu, Over::Ringmain) };
         Ok(Streams { args, image, accel, queues })
     }
 
@@ -240,6 +234,21 @@ impl Streams {
         let points = measure(&self.args, &site, &[self.queues], progress)?;
         let point = points.first().ok_or_else(|| DemoError::NoSum("nothing was measured".into()))?;
         Ok(Outcome { gbps: point.gbps, disturbed: point.disturbed() })
+    }
+}
+
+/// What guests under QEMU boot, and what runs them.
+fn under(cache: &Path) -> Result<(Image, Accel), GuestError> {
+    let image = Image::prepare(cache)?;
+    let accel = Accel::probe(&image, cache)?;
+    Ok((image, accel))
+}
+
+impl Args {
+    /// Guests of two CPUs, eight streams, and no report.
+    fn of(cache: &Path, guests: Ground, over: Over) -> Args {
+        let (out, cache) = (PathBuf::new(), cache.into());
+        Args { out, cache, seconds: 8, streams: 8, cpus: 2, guests, over: vec![over] }
     }
 }
 

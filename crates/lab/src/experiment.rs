@@ -45,6 +45,15 @@ pub enum Ground {
 }
 
 impl Ground {
+    /// As the demonstration calls it.
+    pub(crate) fn of_demo(self) -> crate::demo::Ground {
+        match self {
+            Ground::Embedded => crate::demo::Ground::Embedded,
+            Ground::Qemu => crate::demo::Ground::Qemu,
+            Ground::Xen => crate::demo::Ground::Xen,
+        }
+    }
+
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {

@@ -127,9 +127,17 @@ fn subtract(now: &mut Counts, then: &Counts) {
 /// # Errors
 /// When it does not answer.
 pub fn at_rest(daemon: &Daemon, outcome: &mut Outcome) -> Result<(), DaemonError> {
+    rest(outcome, || daemon.stats())
+}
+
+/// The same of any daemon, however it is asked for its counters.
+///
+/// # Errors
+/// When it does not answer.
+pub fn rest<E>(outcome: &mut Outcome, mut stats: impl FnMut() -> Result<Stats, E>) -> Result<(), E> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let (came, went) = balance(&daemon.stats()?);
+        let (came, went) = balance(&stats()?);
         if came == went || Instant::now() > until {
             let seen = format!("{came} frames fetched and copied, {went} delivered and dropped");
             outcome.check("frames conserved", came == went && came > 0, seen);

@@ -4,6 +4,7 @@ use super::site::{Counts, QueueCount, queues};
 use super::{DemoError, MOST_QUEUES, Over, PATIENCE};
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Link, Namespace, Shell};
+use control::api::Stats;
 
 /// A fabric that two guests can be attached to.
 pub(super) enum Fabric {
@@ -50,6 +51,14 @@ impl Fabric {
         match self {
             Fabric::Ringmain(daemon) => Some(daemon.id()),
             Fabric::Bridge(_) => None,
+        }
+    }
+
+    /// All that the daemon counted.
+    pub(super) fn stats(&self) -> Result<Option<Stats>, DemoError> {
+        match self {
+            Fabric::Ringmain(daemon) => Ok(Some(daemon.stats()?)),
+            Fabric::Bridge(_) => Ok(None),
         }
     }
 

@@ -6,6 +6,7 @@ use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, PATIENCE};
 use crate::cpu;
 use crate::guest::{Accel, Guest, Image, Mac, Nic, Shell, Spec};
 use crate::progress::Progress;
+use control::api::Stats;
 use std::time::Instant;
 
 /// The guests, and what carries their frames.
@@ -65,6 +66,10 @@ impl Site for Qemu {
 
     fn daemon(&self) -> Result<Option<Used>, DemoError> {
         Ok(self.fabric.daemon().map(|id| Used { cpu: cpu::used(id), at: self.since.elapsed() }))
+    }
+
+    fn stats(&self) -> Result<Option<Stats>, DemoError> {
+        self.fabric.stats()
     }
 
     fn processes(&self) -> Vec<u32> {

@@ -2,7 +2,7 @@
 
 use super::{DemoError, MOST_QUEUES};
 use crate::guest::Shell;
-use control::api::PortReport;
+use control::api::{PortReport, Stats};
 use std::time::Duration;
 
 /// Two guests, and what carries their frames.
@@ -18,6 +18,9 @@ pub(super) trait Site {
 
     /// What the daemon has used so far; none where there is no daemon.
     fn daemon(&self) -> Result<Option<Used>, DemoError>;
+
+    /// Everything that the daemon counts; none where there is no daemon.
+    fn stats(&self) -> Result<Option<Stats>, DemoError>;
 
     /// The processes of this machine that all of it runs in.
     fn processes(&self) -> Vec<u32>;

@@ -5,6 +5,7 @@ use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, PATIENCE};
 use crate::guest::{GuestError, Shell};
 use crate::progress::Progress;
 use crate::xen::{Dom0, Domain, DomainSpec, Options, Service, Testbed};
+use control::api::Stats;
 use std::time::Duration;
 
 /// The host and its guests.
@@ -78,6 +79,10 @@ impl Site for Xen {
         let said = self.dom0.must("cat /proc/uptime /proc/$(cat /run/ringmain.pid)/stat", PATIENCE)?;
         let used = parse_used(&said).ok_or(GuestError::Tool { tool: "cat in dom0".into(), stderr: said })?;
         Ok(Some(used))
+    }
+
+    fn stats(&self) -> Result<Option<Stats>, DemoError> {
+        Ok(Some(self.service.stats()?))
     }
 
     fn processes(&self) -> Vec<u32> {

@@ -76,7 +76,7 @@ fn section(experiment: &dyn Experiment, record: &Record, out: &Path) -> Result<S
         let caption = escape(plot.title);
         let _ = writeln!(text, "<figure>{svg}<figcaption>{caption}</figcaption></figure>");
     }
-    text.push_str(&findings(&experiment.findings(&results)));
+    text.push_str(&findings(&experiment.findings(&results), doubt(&results)));
     for remark in experiment.remarks(&results) {
         let _ = writeln!(text, "<p>{}</p>", escape(&remark));
     }
@@ -85,17 +85,28 @@ fn section(experiment: &dyn Experiment, record: &Record, out: &Path) -> Result<S
     Ok(text)
 }
 
+/// Why figures bear out no verdict, if they do not.
+fn doubt(results: &Results) -> Option<&'static str> {
+    let Configuration { points, size, .. } = &results.record.configuration;
+    match size {
+        Size::Tiny => Some("too little was measured to say"),
+        _ if (0..points.len()).any(|point| results.disturbed(point)) => Some("too disturbed to say"),
+        _ => None,
+    }
+}
+
 /// What was published, beside what was found.
-fn findings(findings: &[Finding]) -> String {
+fn findings(findings: &[Finding], doubt: Option<&str>) -> String {
     if findings.is_empty() {
         return String::new();
     }
     let mut text = String::from("<table>\n<tr><th>published</th><th>here</th><th></th></tr>\n");
     for Finding { published, here, agrees } in findings {
-        let verdict = match agrees {
-            Some(true) => "so it is here",
-            Some(false) => "not so here",
-            None => "",
+        let verdict = match (agrees, doubt) {
+            (None, _) => "",
+            (_, Some(doubt)) => doubt,
+            (Some(true), None) => "so it is here",
+            (Some(false), None) => "not so here",
         };
         let _ = writeln!(text, "<tr><td>{}</td><td>{}</td><td>{verdict}</td></tr>", escape(published), escape(here));
     }
@@ -218,6 +229,15 @@ mod tests {
         }
         assert!(!text.contains("src=") && !text.contains("href="), "it needs something else");
         assert!(fs::read_dir(dir.path()).unwrap().count() > 1, "no plot stands beside it");
+    }
+
+    #[test]
+    fn disturbed_figures_bear_out_no_verdict() {
+        let finding = Finding { published: "more".into(), here: "less".into(), agrees: Some(false) };
+        let mut disturbed = record(7, Size::Quick);
+        assert!(findings(std::slice::from_ref(&finding), doubt(&Results::new(&disturbed))).contains("not so here"));
+        disturbed.repetitions[0].disturbed = true;
+        assert!(!findings(&[finding], doubt(&Results::new(&disturbed))).contains("not so here"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::bed::{Amount, Flow, Pairs, Station, Wants, carry};
 use crate::bench::ovs::Ovs;
 use crate::cpu::Moment;
 use crate::daemon::Daemon;
+use crate::demo::{Over, Stay};
 use crate::experiment::{
     About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
 };
@@ -22,10 +23,11 @@ const ABOUT: About = About {
     name: "peers",
     title: "Ringmain beside OVS-DPDK and the Linux bridge",
     what: "TCP between two processes in namespaces, behind Ringmain's embedded hypervisor and behind a Linux bridge with veth; and \
-           frames of the traffic generator through vhost-user, with Ringmain and with OVS-DPDK, one worker each. In turn, on the \
-           same machine.",
+           frames of the traffic generator through vhost-user, with Ringmain and with OVS-DPDK, one worker each. With guests under \
+           QEMU: TCP between two of them, over Ringmain and over a Linux bridge with multi-queue TAP devices. In turn, on the same \
+           machine.",
     source: None,
-    grounds: &[Ground::Embedded],
+    grounds: &[Ground::Embedded, Ground::Qemu],
     figures: &[
         Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
         Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
@@ -60,7 +62,7 @@ impl Experiment for Peers {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, ground: Ground, size: Size) -> Vec<Point> {
         let tcp =
             |who: &str, (place, streams): (u16, u16)| Point::new(who, place).with("who", who).with("streams", streams);
         let frames = |who: &str, (place, size): (u16, u32)| {
@@ -68,12 +70,20 @@ impl Experiment for Peers {
         };
         // What takes seconds to start, and huge pages, is no part of the tiny form.
         let generator: &[&str] = if size == Size::Tiny || !Ovs::installed() { &[RINGMAIN] } else { &[RINGMAIN, OVS] };
+        let generator = if ground == Ground::Embedded { generator } else { &[] };
         let streams = (0..).zip([1, 8]).flat_map(|place| [RINGMAIN, BRIDGE].map(|who| tcp(who, place)));
         let sizes = (0..).zip(SIZES).flat_map(|place| generator.iter().map(move |who| frames(who, place)));
         streams.chain(sizes).collect()
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
+        if setup.ground != Ground::Embedded {
+            return Ok(Box::new(|point| {
+                let over = if point.text("who") == BRIDGE { Over::Bridge } else { Over::Ringmain };
+                let guests = Stay::start(setup.ground.of_demo(), over, &setup.cache, setup.progress)?;
+                guests.measure(2, point.get("streams")?, Amount::of(setup))
+            }));
+        }
         let mut ovs = None;
         Ok(Box::new(move |point| match (point.text("who"), point.text("size")) {
             (BRIDGE, _) => bridge(setup, point.get("streams")?),
@@ -118,6 +128,9 @@ impl Experiment for Peers {
                     digits(ratio)
                 ));
             }
+        }
+        if results.record.configuration.ground != Ground::Embedded {
+            return all;
         }
         all.push(
             "The bridge hands over the kernel's own buffers between namespaces and copies nothing, which no virtual machine could \

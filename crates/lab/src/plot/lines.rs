@@ -33,7 +33,7 @@ impl Dot {
 pub enum Kind {
     /// Measured here: a solid line.
     Measured,
-    /// Published by others: grey and dotted, with outlines for points.
+    /// Published by others: grey outlines without a line, for what lies between is not known here.
     Published,
     /// Computed by a model: dashed, and without points.
     Predicted,
@@ -58,8 +58,9 @@ const SIZE: i32 = 5;
 struct Look {
     colour: RGBColor,
     marker: usize,
-    /// Pixels drawn, and pixels left out; a line without gaps if there are none.
+    /// Pixels drawn, and pixels left out; a line without gaps if none are.
     dash: (f64, f64),
+    line: bool,
     markers: bool,
     hollow: bool,
 }
@@ -93,9 +94,15 @@ fn looks(lines: &[Line]) -> Vec<Look> {
         let number = number(at, line.kind);
         let colour = COLOURS[number % COLOURS.len()];
         match line.kind {
-            Kind::Measured => Look { colour, marker: number, dash: (0.0, 0.0), markers: true, hollow: false },
-            Kind::Published => Look { colour: GREY, marker: number + 2, dash: (2.0, 4.0), markers: true, hollow: true },
-            Kind::Predicted => Look { colour, marker: number, dash: (8.0, 5.0), markers: false, hollow: false },
+            Kind::Measured => {
+                Look { colour, marker: number, dash: (1.0, 0.0), line: true, markers: true, hollow: false }
+            }
+            Kind::Published => {
+                Look { colour: GREY, marker: number + 2, dash: (1.0, 0.0), line: false, markers: true, hollow: true }
+            }
+            Kind::Predicted => {
+                Look { colour, marker: number, dash: (8.0, 5.0), line: true, markers: false, hollow: false }
+            }
         }
     };
     lines.iter().enumerate().map(look).collect()
@@ -124,19 +131,18 @@ fn draw(area: &Area<'_>, frame: &Frame, line: &Line, look: &Look) -> Result<(), 
 fn stroke(area: &Area<'_>, look: &Look, places: &[(i32, i32)]) -> Result<(), PlotError> {
     let style = look.colour.stroke_width(2);
     let (on, off) = look.dash;
-    for pair in places.windows(2) {
+    for pair in places.windows(2).filter(|_| look.line) {
         let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
         let (dx, dy) = (f64::from(x1 - x0), f64::from(y1 - y0));
         let length = dx.hypot(dy);
-        let period = if on > 0.0 { on + off } else { length.max(1.0) };
+        let (on, period) = if off > 0.0 { (on, on + off) } else { (length, length.max(1.0)) };
         let at = |way: f64| {
             let share = (way / length.max(1e-9)).min(1.0);
             (x0 + (dx * share).round() as i32, y0 + (dy * share).round() as i32)
         };
         for n in 0..(length / period).ceil() as u32 {
             let from = f64::from(n) * period;
-            let to = if on > 0.0 { from + on } else { length };
-            area.draw(&PathElement::new(vec![at(from), at(to)], style)).map_err(failed)?;
+            area.draw(&PathElement::new(vec![at(from), at(from + on)], style)).map_err(failed)?;
         }
     }
     Ok(())

@@ -1,0 +1,93 @@
+//! Two guests under QEMU or on Xen that stay for many measurements: the demonstration's, for experiments.
+
+use super::point::reach;
+use super::qemu::Qemu;
+use super::site::{Counts, QueueCount, Site, Used};
+use super::xen::Xen;
+use super::{ADDRESSES, Args, DemoError, Ground, Over, under};
+use crate::bed::{Amount, Flow, Station, carry, rest};
+use crate::cpu::Moment;
+use crate::experiment::{LabError, Outcome};
+use crate::progress::Progress;
+use std::path::Path;
+
+/// The guests, and what carries their frames.
+pub(crate) struct Stay {
+    site: Box<dyn Site>,
+}
+
+/// What is looked at twice.
+struct Look {
+    moment: Moment,
+    counts: Counts,
+    daemon: Option<Used>,
+}
+
+impl Stay {
+    /// Boots them, with two virtual CPUs each.
+    ///
+    /// # Errors
+    /// When something is missing or does not start.
+    pub(crate) fn start(ground: Ground, over: Over, cache: &Path, progress: &Progress) -> Result<Stay, DemoError> {
+        let args = Args::of(cache, ground, over);
+        let site: Box<dyn Site> = match ground {
+            Ground::Xen => Box::new(Xen::start(&args, progress)?),
+            Ground::Qemu | Ground::Embedded => {
+                let (image, accel) = under(cache)?;
+                Box::new(Qemu::start(&args, over, &image, accel, progress)?)
+            }
+        };
+        Ok(Stay { site })
+    }
+
+    /// Has `streams` run from one to the other over so many queues: `throughput` (Gb/s of frames that the receiver got), `busiest`
+    /// (share of its busiest queue, in percent), `busy`, and where a daemon carries them `daemon` and `frames_per_interrupt`.
+    ///
+    /// # Errors
+    /// When a guest or a tool fails, or the user interrupts.
+    pub(crate) fn measure(&self, queues: u16, streams: u16, amount: Amount) -> Result<Outcome, LabError> {
+        self.site.set_queues(queues)?;
+        let [sender, receiver] = self.site.guests();
+        reach(sender)?;
+        let (from, to): (&dyn Station, &dyn Station) = (&sender, &receiver);
+        let flow = Flow { from, to, address: ADDRESSES[1].into(), streams };
+        let carried = carry(&[flow], amount, |_| self.look())?;
+        let [before, after] = &carried.looks;
+        let counts = after.counts.since(&before.counts);
+        let shares = after.moment.since(&before.moment);
+        let mut outcome = Outcome::default();
+        let bytes: u64 = counts.receiver.iter().map(|queue| queue.rx_bytes).sum();
+        outcome.figure("throughput", bytes as f64 * 8.0 / carried.time.as_secs_f64() / 1e9);
+        outcome.figure("busy", (shares.of.iter().sum::<f64>() + shares.others) * 100.0);
+        spread(&mut outcome, &counts);
+        if let Some((now, then)) = after.daemon.zip(before.daemon) {
+            outcome.figure("daemon", now.since(then) * 100.0);
+            let (frames, interrupts) =
+                counts.all().fold((0, 0), |sum, queue| (sum.0 + queue.rx_frames, sum.1 + queue.rx_interrupts));
+            outcome.figure("frames_per_interrupt", frames as f64 / interrupts.max(1) as f64);
+        }
+        outcome.disturbance(&shares);
+        carried.check(&mut outcome);
+        if self.site.stats()?.is_some() {
+            rest(&mut outcome, || self.site.stats()?.ok_or(LabError::Setting("daemon")))?;
+        }
+        Ok(outcome)
+    }
+
+    fn look(&self) -> Result<Look, LabError> {
+        let moment = Moment::now(&self.site.processes());
+        Ok(Look { moment, counts: self.site.counts()?, daemon: self.site.daemon()? })
+    }
+}
+
+/// Notes the shares of queues in the bytes.
+fn spread(outcome: &mut Outcome, counts: &Counts) {
+    let shares = |queues: &[QueueCount], of: fn(&QueueCount) -> u64| -> Vec<f64> {
+        let all = queues.iter().map(of).sum::<u64>().max(1) as f64;
+        queues.iter().map(|queue| of(queue) as f64 / all).collect()
+    };
+    let receiver = shares(&counts.receiver, |queue| queue.rx_bytes);
+    outcome.figure("busiest", receiver.iter().copied().fold(0.0, f64::max) * 100.0);
+    outcome.list("receiver_queues", receiver);
+    outcome.list("sender_queues", shares(&counts.sender, |queue| queue.tx_bytes));
+}
