@@ -8,6 +8,7 @@ pub mod demo;
 pub mod guest;
 pub mod interrupt;
 pub mod load;
+pub mod model;
 pub mod page;
 pub mod plot;
 pub mod progress;
