@@ -1,6 +1,12 @@
 //! Plots as SVG text, to stand in a page. Colours are told apart by people who see few of them, and nothing is said by
 //! colour alone.
 
+mod frame;
+mod lines;
+mod scale;
+
+pub use lines::{Dot, Kind, Line, lines};
+
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -22,6 +28,28 @@ const SMALL: (&str, i32) = ("sans-serif", 13);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PlotError(String);
+
+/// What one direction of a plot shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Axis {
+    /// What it is, with its unit.
+    pub title: &'static str,
+    /// Whether equal distances are equal ratios.
+    pub log: bool,
+    /// The names of 0, 1, 2, ... where it has names and no numbers.
+    pub labels: &'static [&'static str],
+}
+
+/// How figures are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A line for each series.
+    Lines,
+    /// Columns beside each other for each place.
+    Columns,
+    /// Columns whose parts are figures.
+    Stacks,
+}
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -158,6 +186,7 @@ pub fn stacks(x: &str, rows: &[Stack]) -> Result<String, PlotError> {
     })
 }
 
+/// Draws on white, `height` pixels high.
 fn drawn(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<(), PlotError>) -> Result<String, PlotError> {
     let mut svg = String::new();
     {

@@ -50,9 +50,19 @@ pub enum Command {
     BenchXen(lab::bench::xen::Args),
     /// Count instructions per frame, step by step, of the way between two guests
     BenchInstructions(lab::bench::instructions::Args),
+    /// Predict what more workers, queues and guests would carry
+    #[command(subcommand)]
+    Lab(Lab),
     /// Print the manual page, as roff
     #[command(hide = true)]
     Man,
+}
+
+/// `ringmain lab ...`.
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Predict throughput for more workers, queues and guests from what single things cost here
+    Model(lab::model::Args),
 }
 
 /// `ringmain serve`.

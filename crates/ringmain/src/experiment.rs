@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lab::{bench, demo, load};
+use lab::{bench, demo, load, model};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -53,4 +53,9 @@ pub fn bench_xen(args: &bench::xen::Args) -> Result<(), Failure> {
 /// `ringmain bench-instructions`.
 pub fn bench_instructions(args: &bench::instructions::Args) -> Result<(), Failure> {
     Ok(bench::instructions::run(args)?)
+}
+
+/// `ringmain lab model`.
+pub fn model(args: &model::Args) -> Result<(), Failure> {
+    Ok(model::run(args)?)
 }

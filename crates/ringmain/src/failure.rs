@@ -57,6 +57,9 @@ pub enum Failure {
     /// Instructions could not be counted, or are too many.
     #[error(transparent)]
     Instructions(#[from] lab::bench::instructions::InstructionsError),
+    /// There is no prediction.
+    #[error(transparent)]
+    Model(#[from] lab::model::ModelError),
     /// Standard output is gone.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
@@ -80,6 +83,7 @@ impl Failure {
             // As a shell says it of a command that a signal ended.
             Failure::Demo(error) if error.is_interrupt() => ExitCode::from(130),
             Failure::Bench(error) if error.is_interrupt() => ExitCode::from(130),
+            Failure::Model(error) if error.is_interrupt() => ExitCode::from(130),
             // As a shell says it of a command that it can't start.
             Failure::Guest(tenant::GuestError::Program { .. }) => ExitCode::from(127),
             _ => ExitCode::from(1),

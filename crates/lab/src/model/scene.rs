@@ -13,6 +13,8 @@ pub enum Which {
     Source,
     /// The grant table of the guest that receives.
     Target,
+    /// The host's list of guests.
+    Guests,
     /// The backend's list of mappings.
     Maptrack,
     /// The backend's address space.
@@ -52,8 +54,10 @@ pub struct Work {
     pub crossing: Time,
     /// What flushing costs.
     pub flushing: Flushing,
-    /// How long a lock takes from one CPU to another.
+    /// How long a grant table's lock takes from one CPU to another.
     pub handover: Time,
+    /// The same of what all guests have in common.
+    pub shared: Time,
 }
 
 /// What a guest's thread does.
@@ -99,6 +103,8 @@ pub struct Scene {
     pub streams: usize,
     /// Frames of a stream that are under way.
     pub window: usize,
+    /// Frames of a burst, at most: as many as a ring holds, and no more than a thread takes at once.
+    pub burst: usize,
     /// How streams come to queues.
     pub flows: Flows,
     /// CPUs.
@@ -131,6 +137,7 @@ impl Scene {
             links: (0..pairs).map(|pair| (pair * 2, pair * 2 + 1)).collect(),
             streams,
             window: BURST,
+            burst: BURST,
             flows: Flows::Hashed,
             host: Host::ENDLESS,
             slice: 0,

@@ -16,6 +16,8 @@ use super::stage::Stage;
 
 /// Events, and frames that go one step on, after which a simulation ends, whether it is through or not.
 const MOST_STEPS: u64 = 20_000_000;
+/// Locks that all guests have in common.
+const SHARED: usize = 3;
 
 /// What happens.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +49,7 @@ struct Sim<'a> {
     stage: Stage,
     events: Events<Event>,
     cpus: Vec<Cpus>,
-    /// The guests' grant tables, the list of mappings, the address space.
+    /// The guests' grant tables, and what they have in common: see [`Sim::lock`].
     locks: Vec<Lock>,
     steps: u64,
     made: u64,
@@ -70,7 +72,7 @@ impl<'a> Sim<'a> {
             stage: Stage::new(scene, cpus.len() - 1),
             events: Events::default(),
             cpus,
-            locks: (0..scene.guests + 2).map(|_| Lock::new(scene.work.handover)).collect(),
+            locks: locks(scene),
             steps: 0,
             made: 0,
             arrived: 0,
@@ -138,7 +140,7 @@ impl<'a> Sim<'a> {
 
     /// Takes the next burst; without one, looks for a while, or sleeps.
     fn begin(&mut self, who: usize) {
-        let found = self.stage.take(who);
+        let found = self.stage.take(who, self.scene.burst);
         let actor = &mut self.stage.actors[who];
         if found {
             actor.began = self.events.now();
@@ -195,8 +197,9 @@ impl<'a> Sim<'a> {
         match which {
             Which::Source => stream.source,
             Which::Target => stream.target,
-            Which::Maptrack => self.scene.guests,
-            Which::AddressSpace => self.scene.guests + 1,
+            Which::Guests => self.scene.guests,
+            Which::Maptrack => self.scene.guests + 1,
+            Which::AddressSpace => self.scene.guests + 2,
         }
     }
 
@@ -301,6 +304,11 @@ impl<'a> Sim<'a> {
             ..seen
         }
     }
+}
+
+fn locks(scene: &Scene) -> Vec<Lock> {
+    let tables = (0..scene.guests).map(|_| Lock::new(scene.work.handover));
+    tables.chain((0..SHARED).map(|_| Lock::new(scene.work.shared))).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::actor::{Actor, Frame, Queue, Role};
 use super::place::{self, choose};
-use super::scene::{BURST, Part, Scene};
+use super::scene::{Part, Scene};
 
 /// Tells apart what is chosen for a stream.
 const TX: u64 = 1;
@@ -99,16 +99,16 @@ impl Stage {
         self.rx[self.streams[stream].target].iter().all(|(_, worker)| *worker != who)
     }
 
-    /// Takes the next burst for a thread. False: there is none.
-    pub fn take(&mut self, who: usize) -> bool {
+    /// Takes the next burst for a thread, of at most so many frames. False: there is none.
+    pub fn take(&mut self, who: usize, most: usize) -> bool {
         let actor = &mut self.actors[who];
         let count = actor.queues.len();
         for n in 0..count {
             let index = (actor.next + n) % count;
             let queue = &mut self.queues[actor.queues[index]];
-            let most = queue.frames.len().min(BURST);
-            if most > 0 {
-                actor.burst.extend(queue.frames.drain(..most));
+            let taken = queue.frames.len().min(most);
+            if taken > 0 {
+                actor.burst.extend(queue.frames.drain(..taken));
                 (actor.next, actor.crossed, actor.at) = (index + 1, queue.crossed, 0);
                 return true;
             }

@@ -157,12 +157,14 @@ fn mixed() -> Vec<Scene> {
         hold(Which::Source),
         hold(Which::Target),
         Part::Work(ns(50.0)),
+        hold(Which::Guests),
         hold(Which::Maptrack),
         hold(Which::AddressSpace),
         Part::Flush,
     ];
     let flushing = Flushing { wait: ns(30.0), stolen: ns(10.0) };
-    let costs = Work { burst: ns(200.0), head: ns(30.0), parts, crossing: ns(15.0), flushing, handover: ns(25.0) };
+    let (handover, shared) = (ns(25.0), ns(40.0));
+    let costs = Work { burst: ns(200.0), head: ns(30.0), parts, crossing: ns(15.0), flushing, handover, shared };
     let guest = Guest { burst: ns(100.0), frame: ns(40.0) };
     let of = |scene: Scene, host| Scene {
         host,

@@ -1,0 +1,206 @@
+//! Lines through points, with what they scatter.
+
+use plotters::prelude::*;
+
+use super::frame::Frame;
+use super::scale::Scale;
+use super::{Area, Axis, COLOURS, PlotError, drawn, failed};
+
+/// A place of a line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dot {
+    /// Where along the x axis.
+    pub x: f64,
+    /// What it is there.
+    pub y: f64,
+    /// From where the error bar reaches; `y` if there is none.
+    pub least: f64,
+    /// And to where.
+    pub most: f64,
+    /// Whether it is only an outline: a figure that is not wholly to be trusted.
+    pub hollow: bool,
+}
+
+impl Dot {
+    /// One without an error bar.
+    pub fn new(x: f64, y: f64) -> Dot {
+        Dot { x, y, least: y, most: y, hollow: false }
+    }
+}
+
+/// Where a line's figures come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Measured here: a solid line.
+    Measured,
+    /// Published by others: grey and dotted, with outlines for points.
+    Published,
+    /// Computed by a model: dashed, and without points.
+    Predicted,
+}
+
+/// One series.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What it is called.
+    pub name: String,
+    /// Where it comes from.
+    pub kind: Kind,
+    /// Its places, in order.
+    pub dots: Vec<Dot>,
+}
+
+const GREY: RGBColor = RGBColor(0x59, 0x59, 0x59);
+const SIZE: i32 = 5;
+
+/// How a line is told from the others: by colour, by marker and by dashes.
+#[derive(Clone, Copy)]
+struct Look {
+    colour: RGBColor,
+    marker: usize,
+    /// Pixels drawn, and pixels left out; a line without gaps if there are none.
+    dash: (f64, f64),
+    markers: bool,
+    hollow: bool,
+}
+
+/// A plot of lines over `x`. Error bars reach from the least to the most.
+///
+/// # Errors
+/// When drawing fails.
+pub fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String, PlotError> {
+    let dots = || lines.iter().flat_map(|line| &line.dots);
+    let (places, values) = (dots().map(|dot| dot.x).collect(), dots().flat_map(|dot| [dot.y, dot.least, dot.most]));
+    let names: Vec<String> = lines.iter().map(|line| line.name.clone()).collect();
+    let frame = Frame::new(Scale::of_places(x, places), Scale::of_values(y, values), &names);
+    let looks = looks(lines);
+    drawn(frame.height(), |area| {
+        let key = |area: &Area<'_>, entry: usize, (x, y): (i32, i32)| match looks.get(entry) {
+            Some(look) => {
+                stroke(area, look, &[(x - 16, y), (x + 16, y)])?;
+                if look.markers { marker(area, look, (x, y), look.hollow) } else { Ok(()) }
+            }
+            None => Ok(()),
+        };
+        frame.draw(area, (x, y), &names, &key)?;
+        lines.iter().zip(&looks).try_for_each(|(line, look)| draw(area, &frame, line, look))
+    })
+}
+
+fn looks(lines: &[Line]) -> Vec<Look> {
+    let number = |line: usize, kind: Kind| lines.iter().take(line).filter(|other| other.kind == kind).count();
+    let look = |(at, line): (usize, &Line)| {
+        let number = number(at, line.kind);
+        let colour = COLOURS[number % COLOURS.len()];
+        match line.kind {
+            Kind::Measured => Look { colour, marker: number, dash: (0.0, 0.0), markers: true, hollow: false },
+            Kind::Published => Look { colour: GREY, marker: number + 2, dash: (2.0, 4.0), markers: true, hollow: true },
+            Kind::Predicted => Look { colour, marker: number, dash: (8.0, 5.0), markers: false, hollow: false },
+        }
+    };
+    lines.iter().enumerate().map(look).collect()
+}
+
+fn draw(area: &Area<'_>, frame: &Frame, line: &Line, look: &Look) -> Result<(), PlotError> {
+    let drawable = |dot: &&Dot| dot.x.is_finite() && dot.y.is_finite();
+    let dots: Vec<&Dot> = line.dots.iter().filter(drawable).collect();
+    let places: Vec<(i32, i32)> = dots.iter().map(|dot| frame.at(dot.x, dot.y)).collect();
+    stroke(area, look, &places)?;
+    for (dot, place) in dots.iter().zip(places) {
+        if dot.most > dot.least {
+            let ((x, low), (_, high)) = (frame.at(dot.x, dot.least), frame.at(dot.x, dot.most));
+            for ends in [[(x, low), (x, high)], [(x - 4, low), (x + 4, low)], [(x - 4, high), (x + 4, high)]] {
+                area.draw(&PathElement::new(ends.to_vec(), look.colour.stroke_width(1))).map_err(failed)?;
+            }
+        }
+        if look.markers {
+            marker(area, look, place, look.hollow || dot.hollow)?;
+        }
+    }
+    Ok(())
+}
+
+/// A line through places, with gaps if it has any.
+fn stroke(area: &Area<'_>, look: &Look, places: &[(i32, i32)]) -> Result<(), PlotError> {
+    let style = look.colour.stroke_width(2);
+    let (on, off) = look.dash;
+    for pair in places.windows(2) {
+        let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+        let (dx, dy) = (f64::from(x1 - x0), f64::from(y1 - y0));
+        let length = dx.hypot(dy);
+        let period = if on > 0.0 { on + off } else { length.max(1.0) };
+        let at = |way: f64| {
+            let share = (way / length.max(1e-9)).min(1.0);
+            (x0 + (dx * share).round() as i32, y0 + (dy * share).round() as i32)
+        };
+        for n in 0..(length / period).ceil() as u32 {
+            let from = f64::from(n) * period;
+            let to = if on > 0.0 { from + on } else { length };
+            area.draw(&PathElement::new(vec![at(from), at(to)], style)).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+fn marker(area: &Area<'_>, look: &Look, (x, y): (i32, i32), hollow: bool) -> Result<(), PlotError> {
+    let s = SIZE;
+    let outline: Vec<(i32, i32)> = match look.marker % 5 {
+        0 => {
+            let inside = if hollow { WHITE.filled() } else { look.colour.filled() };
+            area.draw(&Circle::new((x, y), s, inside)).map_err(failed)?;
+            return area.draw(&Circle::new((x, y), s, look.colour.stroke_width(2))).map_err(failed);
+        }
+        1 => vec![(x - s, y - s), (x + s, y - s), (x + s, y + s), (x - s, y + s)],
+        2 => vec![(x, y - s - 1), (x + s + 1, y + s), (x - s - 1, y + s)],
+        3 => vec![(x, y - s - 2), (x + s + 2, y), (x, y + s + 2), (x - s - 2, y)],
+        _ => vec![(x - s - 1, y - s), (x + s + 1, y - s), (x, y + s + 1)],
+    };
+    let inside = if hollow { WHITE } else { look.colour };
+    area.draw(&Polygon::new(outline.clone(), inside.filled())).map_err(failed)?;
+    let closed: Vec<(i32, i32)> = outline.iter().chain(outline.first()).copied().collect();
+    area.draw(&PathElement::new(closed, look.colour.stroke_width(2))).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X: Axis = Axis { title: "queues", log: false, labels: &[] };
+    const Y: Axis = Axis { title: "throughput, Gb/s", log: false, labels: &[] };
+
+    fn line(name: &str, kind: Kind, ys: &[f64]) -> Line {
+        let dots = (1..).zip(ys).map(|(x, y)| Dot { least: y - 0.5, most: y + 0.5, ..Dot::new(f64::from(x), *y) });
+        Line { name: name.into(), kind, dots: dots.collect() }
+    }
+
+    #[test]
+    fn axes_have_titles_and_units_and_lines_their_names() {
+        let all = [
+            line("measured here", Kind::Measured, &[1.0, 2.0, 3.0]),
+            line("published", Kind::Published, &[2.0, 4.0]),
+            line("predicted", Kind::Predicted, &[1.0, 2.0]),
+        ];
+        let svg = lines(&X, &Y, &all).unwrap();
+        for text in ["queues", "throughput, Gb/s", "measured here", "published", "predicted"] {
+            assert!(svg.contains(text), "{text} is missing in {svg}");
+        }
+    }
+
+    #[test]
+    fn lines_are_not_told_apart_by_colour_alone() {
+        let all: Vec<Line> = (0..5).map(|n| line(&n.to_string(), Kind::Measured, &[1.0])).collect();
+        let looks = looks(&all);
+        let markers: std::collections::BTreeSet<usize> = looks.iter().map(|look| look.marker % 5).collect();
+        assert_eq!(markers.len(), 5);
+    }
+
+    #[test]
+    fn nothing_measured_and_nonsense_are_plots_too() {
+        lines(&X, &Y, &[]).unwrap();
+        let dots = vec![Dot::new(f64::NAN, 1.0), Dot::new(1.0, f64::INFINITY), Dot::new(0.0, 0.0)];
+        for log in [false, true] {
+            let axis = Axis { log, ..Axis::default() };
+            lines(&axis, &axis, &[Line { name: "x".into(), kind: Kind::Measured, dots: dots.clone() }]).unwrap();
+        }
+    }
+}
