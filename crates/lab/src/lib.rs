@@ -11,6 +11,7 @@ pub mod experiments;
 pub mod guest;
 pub mod interrupt;
 pub mod load;
+pub mod model;
 pub mod page;
 pub mod plot;
 pub mod progress;

@@ -50,12 +50,22 @@ pub enum Command {
     BenchXen(lab::bench::xen::Args),
     /// Count instructions per frame, step by step, of the way between two guests
     BenchInstructions(lab::bench::instructions::Args),
-    /// Rerun experiments that others have published, and report
+    /// Rerun experiments that others have published, and predict what more workers, queues and guests would carry
     #[command(subcommand)]
-    Lab(lab::experiment::Command),
+    Lab(Lab),
     /// Print the manual page, as roff
     #[command(hide = true)]
     Man,
+}
+
+/// `ringmain lab ...`.
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Published experiments.
+    #[command(flatten)]
+    Experiments(lab::experiment::Command),
+    /// Predict throughput for more workers, queues and guests from what single things cost here
+    Model(lab::model::Args),
 }
 
 /// `ringmain serve`.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lab::{bench, demo, experiment, load};
+use lab::{bench, demo, experiment, load, model};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -58,4 +58,9 @@ pub fn bench_instructions(args: &bench::instructions::Args) -> Result<(), Failur
 /// `ringmain lab`.
 pub fn lab(command: &experiment::Command) -> Result<(), Failure> {
     Ok(experiment::command(command)?)
+}
+
+/// `ringmain lab model`.
+pub fn model(args: &model::Args) -> Result<(), Failure> {
+    Ok(model::run(args)?)
 }

@@ -60,6 +60,9 @@ pub enum Failure {
     /// An experiment, or what is made of experiments, ended early.
     #[error(transparent)]
     Lab(#[from] lab::experiment::LabError),
+    /// There is no prediction.
+    #[error(transparent)]
+    Model(#[from] lab::model::ModelError),
     /// Standard output is gone.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
@@ -85,6 +88,7 @@ impl Failure {
             Failure::Bench(error) if error.is_interrupt() => ExitCode::from(130),
             Failure::Lab(error) if error.is_interrupt() => ExitCode::from(130),
             Failure::Lab(error) if error.is_usage() => ExitCode::from(2),
+            Failure::Model(error) if error.is_interrupt() => ExitCode::from(130),
             // As a shell says it of a command that it can't start.
             Failure::Guest(tenant::GuestError::Program { .. }) => ExitCode::from(127),
             _ => ExitCode::from(1),

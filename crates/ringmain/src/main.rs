@@ -47,7 +47,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::BenchEmbedded(args) => experiment::bench_embedded(&args),
         Command::BenchXen(args) => experiment::bench_xen(&args),
         Command::BenchInstructions(args) => experiment::bench_instructions(&args),
-        Command::Lab(command) => experiment::lab(&command),
+        Command::Lab(cli::Lab::Experiments(command)) => experiment::lab(&command),
+        Command::Lab(cli::Lab::Model(args)) => experiment::model(&args),
         Command::Man => print(&man::page()?),
     }?;
     Ok(ExitCode::SUCCESS)

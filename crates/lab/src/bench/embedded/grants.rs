@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use hypervisor::embedded::{Guest, Machine, Version};
+use hypervisor::embedded::{Design, Guest, Machine, Version};
 use hypervisor::{DomId, Domain, Extent, GrantRef, Grants};
 use ring::copies::Copies;
 use ring::grant::Granted;
@@ -15,37 +15,86 @@ use super::figure::Figure;
 use super::load::Load;
 use crate::cpu;
 
-/// Pages that are mapped at a time, and copies in a batch.
+/// Pages that are mapped at a time, or copied from in a batch.
 const PAGES: u32 = 16;
-const COPIES: u32 = 64;
 /// Copies that have a page in common, one after the other, and the length of each.
-const PIECES: u32 = 4;
+const PIECES: u16 = 4;
 const LEN: u16 = 900;
+
+/// What threads use grants for.
+#[derive(Clone, Copy, Debug)]
+pub enum Task {
+    /// Mapping pages, and unmapping them.
+    Map,
+    /// Copying from granted pages to granted pages, 16 of either in a batch.
+    Copy {
+        /// Copies of each page, one after the other.
+        pieces: u16,
+        /// The length of each copy.
+        len: u16,
+        /// Where in its page a target begins.
+        offset: u16,
+    },
+}
+
+/// Threads that use grants at the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How the hypervisor does it.
+    pub design: Design,
+    /// How many.
+    pub threads: usize,
+    /// What they do.
+    pub task: Task,
+    /// Whether the pages of each are another domain's. Otherwise all are one's, as with the queues of one guest.
+    pub apart: bool,
+}
 
 /// One run.
 ///
 /// # Errors
 /// When there is no memory for it, or something is refused that must not be.
 pub fn measure(setting: &Setting, load: Load, time: Duration) -> io::Result<Figure> {
-    let (threads, copies) = match load {
-        Load::Copy { threads } => (threads, true),
-        Load::Map { threads } => (threads, false),
-        Load::Frames { .. } | Load::Paced | Load::Echo | Load::Streams | Load::Wire => (0, false),
+    let (threads, task) = match load {
+        Load::Copy { threads } => (threads, Task::Copy { pieces: PIECES, len: LEN, offset: setting.offset }),
+        Load::Map { threads } => (threads, Task::Map),
+        Load::Frames { .. } | Load::Paced | Load::Echo | Load::Streams | Load::Wire => (0, Task::Map),
     };
-    let machine = Machine::new(setting.design);
+    let used = cpu::used(std::process::id());
+    let (count, seconds) = work(&Plan { design: setting.design, threads, task, apart: false }, time)?;
+    let used = cpu::used(std::process::id()).saturating_sub(used);
+    Ok(Figure {
+        rate: count as f64 / seconds / load.unit().1,
+        backend_ns: Some(used.as_nanos() as f64 / count.max(1) as f64),
+        guest_ns: None,
+        frames_per_interrupt: None,
+    })
+}
+
+/// Carries out a plan: how many copies or pages, in how many seconds.
+///
+/// # Errors
+/// As [`measure`].
+pub fn work(plan: &Plan, time: Duration) -> io::Result<(u64, f64)> {
+    let machine = Machine::new(plan.design);
     let grants = machine.hypervisor(DomId(0))?.grants;
-    let guest = machine.guest(DomId(1), PAGES * 2 * threads as u32, Version::V1).map_err(io::Error::other)?;
+    let (domains, each) = if plan.apart { (plan.threads, 1) } else { (1, plan.threads) };
+    let pages = PAGES * 2 * each as u32;
+    let guests = (1..=domains as u16).map(|id| machine.guest(DomId(id), pages, Version::V1));
+    let guests = guests.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    let began = (Instant::now(), cpu::used(std::process::id()));
+    let began = Instant::now();
     std::thread::scope(|scope| {
         let mut all = Vec::new();
-        for n in 0..threads as u32 {
-            // All pages are one domain's, as with the queues of one guest.
-            let pages = grant(&guest, n * PAGES * 2)?;
-            let (grants, stop, done) = (Arc::clone(&grants), &stop, &done);
+        for n in 0..plan.threads {
+            let own = n % domains;
+            let pages = grant(&guests[own], (n / domains) as u32 * PAGES * 2)?;
+            let (grants, domain, stop, done) = (Arc::clone(&grants), DomId(own as u16 + 1), &stop, &done);
             all.push(scope.spawn(move || {
-                let worked =
-                    if copies { copy(&*grants, &pages, setting.offset, stop) } else { map(&*grants, &pages, stop) };
+                let worked = match plan.task {
+                    Task::Copy { .. } => copy(&*grants, domain, &pages, plan.task, stop),
+                    Task::Map => map(&*grants, domain, &pages, stop),
+                };
                 worked.map(|count| done.fetch_add(count, Relaxed))
             }));
         }
@@ -56,50 +105,45 @@ pub fn measure(setting: &Setting, load: Load, time: Duration) -> io::Result<Figu
         };
         all.into_iter().try_for_each(|thread| outcome(thread).map(drop))
     })?;
-    let count = done.load(Relaxed);
-    let used = cpu::used(std::process::id()).saturating_sub(began.1);
-    Ok(Figure {
-        rate: count as f64 / began.0.elapsed().as_secs_f64() / load.unit().1,
-        backend_ns: Some(used.as_nanos() as f64 / count.max(1) as f64),
-        guest_ns: None,
-        frames_per_interrupt: None,
-    })
+    Ok((done.load(Relaxed), began.elapsed().as_secs_f64()))
 }
 
 fn grant(guest: &Guest, first: u32) -> io::Result<Vec<GrantRef>> {
     (first..first + 2 * PAGES).map(|page| guest.grant(DomId(0), page, Extent::Whole, true)).collect()
 }
 
-fn map(grants: &dyn Grants, pages: &[GrantRef], stop: &AtomicBool) -> io::Result<u64> {
+fn map(grants: &dyn Grants, domain: DomId, pages: &[GrantRef], stop: &AtomicBool) -> io::Result<u64> {
     let mut count = 0;
     while !stop.load(Relaxed) {
         for pages in pages.chunks(PAGES as usize) {
-            drop(grants.map(DomId(1), pages).map_err(io::Error::other)?);
+            drop(grants.map(domain, pages).map_err(io::Error::other)?);
             count += u64::from(PAGES);
         }
     }
     Ok(count)
 }
 
-/// Copies from where stock guests' frames begin to `offset`.
-fn copy(grants: &dyn Grants, pages: &[GrantRef], offset: u16, stop: &AtomicBool) -> io::Result<u64> {
-    let mut copies = Copies::new(COPIES as usize, 0).map_err(io::Error::other)?;
+/// Copies from where stock guests' frames begin.
+fn copy(grants: &dyn Grants, domain: DomId, pages: &[GrantRef], task: Task, stop: &AtomicBool) -> io::Result<u64> {
+    let Task::Copy { pieces, len, offset } = task else { return Ok(0) };
+    let batch = PAGES * u32::from(pieces);
+    let mut copies = Copies::new(batch as usize, 0).map_err(io::Error::other)?;
     let (from, to) = pages.split_at(PAGES as usize);
-    let at = |reference: GrantRef, offset| Granted { domain: DomId(1), reference, offset };
+    let at = |reference: GrantRef, offset| Granted { domain, reference, offset };
     let mut count = 0;
     while !stop.load(Relaxed) {
         copies.clear();
         for (from, to) in from.iter().zip(to) {
-            for n in 0..PIECES as u16 {
-                let (from, to) = (at(*from, Load::UNALIGNED + n * LEN), at(*to, offset + n * LEN));
-                copies.push_granted(from, to, LEN, 0).map_err(io::Error::other)?;
+            for n in 0..pieces {
+                let (from, to) = (at(*from, Load::UNALIGNED + n * len), at(*to, offset + n * len));
+                copies.push_granted(from, to, len, 0).map_err(io::Error::other)?;
             }
         }
         grants.copy(&mut copies).map_err(io::Error::other)?;
         if copies.failed().next().is_some() {
             return Err(io::Error::other("a copy between granted pages was refused"));
         }
-        count += u64::from(COPIES);
+        count += u64::from(batch);
     }
     Ok(count)
 }

@@ -3,14 +3,14 @@
 //! Guests are our own frontend with a thread for each queue, in this process; the daemon is another, started anew for each
 //! run. What contends inside the hypervisor is tried without either, by threads that use grants and do nothing else.
 
-mod case;
+pub(crate) mod case;
 mod figure;
-mod frames;
-mod grants;
-mod load;
+pub(crate) mod frames;
+pub mod grants;
+pub(crate) mod load;
 mod result;
-mod site;
-mod station;
+pub(crate) mod site;
+pub(crate) mod station;
 mod streams;
 mod wire;
 

@@ -18,18 +18,18 @@ use crate::cpu;
 use crate::daemon::Daemon;
 
 /// What is not measured, at the start.
-const WARM_UP: Duration = Duration::from_millis(200);
+pub(crate) const WARM_UP: Duration = Duration::from_millis(200);
 /// The guests.
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
-const NAMES: [&str; 2] = ["a", "b"];
+pub(crate) const NAMES: [&str; 2] = ["a", "b"];
 
 /// Starts a daemon whose guests are served like that.
-pub(super) fn daemon(binary: &Path, setting: &Setting, queues: u16) -> Result<Daemon, BenchError> {
+pub(crate) fn daemon(binary: &Path, setting: &Setting, queues: u16) -> Result<Daemon, BenchError> {
     Ok(Daemon::start(binary, |dir| config(dir, setting, queues), None)?)
 }
 
 /// The configuration of such a daemon.
-pub(super) fn config(dir: &Path, setting: &Setting, queues: u16) -> String {
+pub(crate) fn config(dir: &Path, setting: &Setting, queues: u16) -> String {
     let socket = dir.join("guests.sock");
     let port = format!("name = \"guests\"\nkind = \"embedded\"\nsocket = \"{}\"", socket.display());
     format!("[workers]\ncount = {queues}\n[[port]]\n{port}\nqueues = {queues}\n{}\n", setting.keys)
@@ -80,29 +80,60 @@ pub(super) fn measure(binary: &Path, setting: &Setting, load: Load, time: Durati
         Load::Streams | Load::Wire | Load::Map { .. } | Load::Copy { .. } => (1, Size::Small, [Role::Receive; 2]),
     };
     let daemon = daemon(binary, setting, queues)?;
-    let socket = daemon.dir().join("guests.sock");
-    let connect = |n: usize| Station::connect(&socket, NAMES[n], MACS[n], queues).map_err(failed("start a guest"));
-    let (mut a, mut b) = (connect(0)?, connect(1)?);
-    let meters: [Vec<Meter>; 2] = [(), ()].map(|()| (0..queues).map(|_| Meter::default()).collect());
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for (n, station) in [&mut a, &mut b].into_iter().enumerate() {
-            let (from, to) = (station.mac, MACS[1 - n]);
-            for ((at, queue), meter) in (0..).zip(&mut station.queues).zip(&meters[n]) {
-                let vcpu = Vcpu::new(queue, roles[n], Frames::new(size, from, to, at), meter);
-                let stop = &stop;
-                threads.push(scope.spawn(move || vcpu.run(stop).map_err(io::Error::other)));
+    let guests = Guests { queues, size, roles, cpu: None };
+    guests.during(&daemon, |meters| watch(&daemon, load, &meters[usize::from(load != Load::Echo)], time))
+}
+
+/// Two guests of a daemon.
+pub(crate) struct Guests {
+    /// Queues of each, with a thread for each.
+    pub(crate) queues: u16,
+    /// What they send.
+    pub(crate) size: Size,
+    /// What each does.
+    pub(crate) roles: [Role; 2],
+    /// The only CPU that their threads may use.
+    pub(crate) cpu: Option<usize>,
+}
+
+impl Guests {
+    /// Has them work while `look` looks at it; it gets the meters of both.
+    ///
+    /// # Errors
+    /// When they don't start, or find fault with the backend.
+    pub(crate) fn during<T>(
+        &self,
+        daemon: &Daemon,
+        look: impl FnOnce(&[Vec<Meter>; 2]) -> Result<T, BenchError>,
+    ) -> Result<T, BenchError> {
+        let socket = daemon.dir().join("guests.sock");
+        let connect =
+            |n: usize| Station::connect(&socket, NAMES[n], MACS[n], self.queues).map_err(failed("start a guest"));
+        let (mut a, mut b) = (connect(0)?, connect(1)?);
+        let meters: [Vec<Meter>; 2] = [(), ()].map(|()| (0..self.queues).map(|_| Meter::default()).collect());
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (n, station) in [&mut a, &mut b].into_iter().enumerate() {
+                let (from, to) = (station.mac, MACS[1 - n]);
+                for ((at, queue), meter) in (0..).zip(&mut station.queues).zip(&meters[n]) {
+                    let vcpu = Vcpu::new(queue, self.roles[n], Frames::new(self.size, from, to, at), meter);
+                    let (stop, cpu) = (&stop, self.cpu);
+                    threads.push(scope.spawn(move || {
+                        cpu.map_or(Ok(()), cpu::pin)?;
+                        vcpu.run(stop).map_err(io::Error::other)
+                    }));
+                }
             }
-        }
-        let figure = watch(&daemon, load, &meters[usize::from(load != Load::Echo)], time);
-        stop.store(true, Relaxed);
-        for thread in threads {
-            let ended = thread.join().map_err(|_| io::ErrorKind::Other.into());
-            ended.and_then(|outcome| outcome).map_err(failed("go on as a guest"))?;
-        }
-        figure
-    })
+            let seen = look(&meters);
+            stop.store(true, Relaxed);
+            for thread in threads {
+                let ended = thread.join().map_err(|_| io::ErrorKind::Other.into());
+                ended.and_then(|outcome| outcome).map_err(failed("go on as a guest"))?;
+            }
+            seen
+        })
+    }
 }
 
 /// Takes the figures of guests that are at work; `meters` are those that count.
@@ -129,11 +160,11 @@ fn watch(daemon: &Daemon, load: Load, meters: &[Meter], time: Duration) -> Resul
 }
 
 /// CPU time of a thread of this process.
-fn thread_used(thread: u32) -> Duration {
+pub(crate) fn thread_used(thread: u32) -> Duration {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
     Duration::from_nanos(text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or_default())
 }
 
-pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> BenchError {
+pub(crate) fn failed(what: &'static str) -> impl Fn(io::Error) -> BenchError {
     move |source| BenchError::Start { what, source }
 }

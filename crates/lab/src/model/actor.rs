@@ -1,0 +1,112 @@
+//! A thread: of a guest, or a worker. It takes a burst from one of its queues, does what there is to do for it, puts the
+//! frames where they go next, and takes the next burst.
+
+use std::collections::VecDeque;
+
+use super::event::Time;
+
+/// A frame under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// Its stream.
+    pub stream: usize,
+    /// When it came to be.
+    pub since: Time,
+}
+
+/// Frames that wait for a thread.
+#[derive(Debug)]
+pub struct Queue {
+    /// The thread.
+    pub owner: usize,
+    /// They come from another worker, which has looked at them already.
+    pub crossed: bool,
+    /// In the order in which they came.
+    pub frames: VecDeque<Frame>,
+}
+
+/// What a thread is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A guest's: makes frames.
+    Sender,
+    /// The backend's.
+    Worker,
+    /// A guest's: takes frames, which has their streams make others.
+    Receiver,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Sleeps.
+    Idle,
+    /// Wakes up, or waits for a CPU.
+    Waking,
+    /// Has a CPU, and works.
+    Running,
+    /// Has a CPU, and waits for a lock.
+    Blocked,
+    /// Has a CPU, and looks for something to do.
+    Spinning,
+}
+
+/// A thread.
+#[derive(Debug)]
+pub struct Actor {
+    /// What it is for.
+    pub role: Role,
+    /// Which CPUs it runs on.
+    pub cpus: usize,
+    /// Its queues.
+    pub queues: Vec<usize>,
+    /// Which of them it looks at first.
+    pub next: usize,
+    /// What it does.
+    pub state: State,
+    /// The frames that it has taken.
+    pub burst: Vec<Frame>,
+    /// Whether they come from another worker.
+    pub crossed: bool,
+    /// How far it is: steps of its burst that are behind it.
+    pub at: usize,
+    /// The lock that it holds.
+    pub holding: Option<usize>,
+    /// What others had it do meanwhile.
+    pub stolen: Time,
+    /// Since when it has its CPU.
+    pub since: Time,
+    /// How often it has begun to spin.
+    pub spins: u64,
+    /// For how long it worked, waiting for locks included.
+    pub busy: Time,
+    /// When it began with its burst.
+    pub began: Time,
+}
+
+impl Actor {
+    /// One that sleeps.
+    pub fn new(role: Role, cpus: usize) -> Self {
+        Actor {
+            role,
+            cpus,
+            queues: Vec::new(),
+            next: 0,
+            state: State::Idle,
+            burst: Vec::new(),
+            crossed: false,
+            at: 0,
+            holding: None,
+            stolen: 0,
+            since: 0,
+            spins: 0,
+            busy: 0,
+            began: 0,
+        }
+    }
+
+    /// Whether it has a CPU.
+    pub fn runs(&self) -> bool {
+        matches!(self.state, State::Running | State::Blocked | State::Spinning)
+    }
+}

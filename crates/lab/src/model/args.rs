@@ -1,0 +1,149 @@
+//! The command line of the model.
+
+use std::path::PathBuf;
+
+use super::ASSUMPTIONS;
+use super::advise::Question;
+use super::check;
+use super::curves;
+use super::inputs::{Inputs, InputsError};
+use super::measure::Meter;
+use super::results::Results;
+use crate::bench::BenchError;
+use crate::interrupt;
+use crate::plot::PlotError;
+use crate::progress::Progress;
+
+/// Options of the model.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Measure here what single things cost, check predictions where that is possible, and draw curves (a minute or two)
+    #[arg(long)]
+    pub measure: bool,
+
+    /// How many workers and queues so many guests need, each of which sends to the next
+    #[arg(long, value_name = "N", requires = "rate", value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub guests: Option<u16>,
+
+    /// What each of those guests is to send, in Gb/s
+    #[arg(long, value_name = "GBPS", requires = "guests", value_parser = rate)]
+    pub rate: Option<f64>,
+
+    /// Bytes of their frames; with segmentation offload, which TCP of usual guests uses, 64000 is closer
+    #[arg(long, value_name = "BYTES", default_value_t = 1514, value_parser = clap::value_parser!(u32).range(64..=65535))]
+    pub frame: u32,
+
+    /// CPUs of the host that is asked about [default: this one's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub cpus: Option<u16>,
+
+    /// Chooses which streams meet on a queue
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Print what predictions take for granted
+    #[arg(long)]
+    pub assumptions: bool,
+
+    /// The file of what was measured
+    #[arg(long, value_name = "FILE", default_value = "out/lab/model/inputs.json")]
+    pub inputs: PathBuf,
+}
+
+/// Why there is no prediction.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// Something could not be measured.
+    #[error(transparent)]
+    Measure(#[from] BenchError),
+    /// The file of inputs.
+    #[error(transparent)]
+    Inputs(#[from] InputsError),
+    /// A curve could not be drawn.
+    #[error("cannot draw a plot: {0}")]
+    Plot(#[from] PlotError),
+    /// A page or plot could not be written.
+    #[error("cannot write {path}: {source}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl ModelError {
+    /// Whether the user ended it.
+    pub fn is_interrupt(&self) -> bool {
+        matches!(self, Self::Measure(error) if error.is_interrupt())
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| (0.001..=10_000.0).contains(rate));
+    rate.ok_or_else(|| "give Gb/s, 0.001 to 10000".into())
+}
+
+/// Does what is asked: by default, draws the curves of what was measured before.
+///
+/// # Errors
+/// See [`ModelError`].
+pub fn run(args: &Args) -> Result<(), ModelError> {
+    if args.assumptions {
+        print!("{ASSUMPTIONS}");
+        return Ok(());
+    }
+    if args.measure {
+        measure(args)?;
+    }
+    let inputs = Inputs::read(&args.inputs)?;
+    let Some((guests, rate)) = args.guests.zip(args.rate) else { return draw(args, &inputs) };
+    let question = Question { guests: guests.into(), rate, bytes: args.frame.into(), seed: args.seed };
+    let answer = question.answer(&inputs);
+    let cpus = args.cpus.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    print!("{}", question.explain(&inputs, &answer, cpus));
+    Ok(())
+}
+
+fn measure(args: &Args) -> Result<(), ModelError> {
+    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
+    let binary = std::env::current_exe().map_err(|source| BenchError::Start { what: "find ringmain", source })?;
+    let (progress, mut meter) = (Progress::new(), Meter::new(&binary));
+    let inputs = meter.inputs(&progress)?;
+    inputs.write(&args.inputs)?;
+    let points = check::check(&inputs, &mut meter, &progress)?;
+    println!("{}", check::table(&points));
+    let [least, most] = meter.pace();
+    if meter.disturbed > 0 {
+        println!(
+            "disturbed: {} measurements count though the machine was slow beside them (fixed work took {least:.2} to {most:.2} \
+             ms); measure again when nothing else runs",
+            meter.disturbed
+        );
+    }
+    let path = Results::path(&args.inputs);
+    let failed = |source| ModelError::File { path: path.display().to_string(), source };
+    Results { began: inputs.began, points }.write(&path).map_err(failed)?;
+    println!("inputs: {}", args.inputs.display());
+    Ok(())
+}
+
+fn draw(args: &Args, inputs: &Inputs) -> Result<(), ModelError> {
+    let points = Results::read(&Results::path(&args.inputs), inputs);
+    let page = curves::draw(inputs, &points, &args.inputs)?;
+    println!("predictions: {}", page.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_bounded() {
+        assert_eq!(rate("2.5"), Ok(2.5));
+        for wrong in ["", "0", "-1", "NaN", "1e9"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+}

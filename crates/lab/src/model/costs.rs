@@ -1,0 +1,236 @@
+//! From what was measured to what is simulated: which part of a time is spent under which lock.
+//!
+//! With one worker nothing waits, and the parts add up to what was measured. What more workers come to follows from which of
+//! them exclude each other.
+
+use serde::{Deserialize, Serialize};
+
+use super::event::ns;
+use super::inputs::{Carried, Generation, Inputs};
+use super::place::Flows;
+use super::scene::{BURST, Flushing, Guest, Host, Part, Scene, Which, Work};
+
+/// Bytes of a frame that are copied with its head.
+const HEAD: f64 = 128.0;
+/// Slots of a ring.
+const RING: usize = 256;
+/// Bytes of a page.
+const PAGE: f64 = 4096.0;
+/// How long a thread runs on while others wait for its CPU.
+const SLICE: f64 = 1.5e6;
+/// How long a worker looks for more before it sleeps, at most.
+const SPIN: f64 = 50e3;
+/// Cache lines that change hands for a frame that goes to another worker, on either side.
+const CROSSING: f64 = 4.0;
+
+/// A design of the hypervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Era {
+    /// The oldest: one lock for each grant table, one list of mappings, a flush for each page.
+    Old,
+    /// The newest.
+    New,
+}
+
+impl Era {
+    /// Both.
+    pub const ALL: [Era; 2] = [Era::Old, Era::New];
+
+    /// As results call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Era::Old => "old design",
+            Era::New => "new design",
+        }
+    }
+}
+
+/// What was measured, seen as one design.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs<'a> {
+    inputs: &'a Inputs,
+    era: Era,
+}
+
+impl<'a> Costs<'a> {
+    /// With that design.
+    pub fn new(inputs: &'a Inputs, era: Era) -> Self {
+        Costs { inputs, era }
+    }
+
+    fn of(&self) -> &'a Generation {
+        match self.era {
+            Era::Old => &self.inputs.old,
+            Era::New => &self.inputs.new,
+        }
+    }
+
+    /// Beginning to use a grant and ending it, of both ends of a copy: what four copies of one page save three times.
+    fn claims(&self) -> f64 {
+        let new = &self.inputs.new.copies;
+        let lookups = ((new.claimed - new.kept) * 4.0 / 3.0).clamp(0.0, new.claimed);
+        let rest = new.claimed - lookups;
+        match self.era {
+            Era::Old => (self.of().copies.claimed - rest).max(0.0),
+            Era::New => lookups,
+        }
+    }
+
+    /// The parts of a claim that others may have to wait for, and how long they take.
+    fn claim(&self, table: Which) -> [(Which, f64); 2] {
+        let under = match self.era {
+            // The whole of it is under the table's lock, at most.
+            Era::Old => (self.claims() / 2.0 - self.inputs.touch).max(0.0),
+            // The reference counts of the table and of its memory are all that two claims write to.
+            Era::New => self.inputs.touch * 2.0,
+        };
+        [(Which::Guests, self.inputs.touch), (table, under)]
+    }
+
+    /// `all` nanoseconds, of which those in `holds` are spent under locks.
+    fn spread(holds: Vec<(Which, f64)>, all: f64) -> Vec<Part> {
+        let held: f64 = holds.iter().map(|hold| hold.1).sum();
+        let rest = (all - held).max(0.0) / holds.len().max(1) as f64;
+        let parts = holds.into_iter().flat_map(|(which, time)| [Part::Work(ns(rest)), Part::Hold(which, ns(time))]);
+        parts.collect()
+    }
+
+    fn work(&self, parts: Vec<Part>) -> Work {
+        let generation = self.of();
+        let maps = generation.maps;
+        let flushing = Flushing { wait: ns(maps.beside - maps.alone), stolen: ns(maps.stolen) };
+        let (shared, handover) = (ns(generation.handovers.shared), ns(generation.handovers.own));
+        Work { parts, flushing, handover, shared, crossing: ns(self.inputs.line * CROSSING), ..Work::default() }
+    }
+
+    /// Threads that copy between pages of guests, `pieces` of `len` bytes out of each page, and do nothing else. A frame of
+    /// the scene is a page: so many pieces.
+    pub fn copying(&self, threads: usize, pieces: u32, len: f64, apart: bool) -> Scene {
+        let copies = self.of().copies;
+        let each = copies.claimed - self.claims() + (len - 1.0).max(0.0) * copies.byte;
+        let ends = [Which::Source, Which::Target];
+        let claims = || ends.iter().flat_map(|end| self.claim(*end));
+        let (holds, all) = match self.era {
+            Era::Old => ((0..pieces).flat_map(|_| claims()).collect(), (each + self.claims()) * f64::from(pieces)),
+            Era::New => {
+                let again = || ends.iter().map(|end| (*end, self.inputs.touch));
+                let holds = claims().chain((1..pieces).flat_map(|_| again())).collect();
+                (holds, each * f64::from(pieces) + self.claims())
+            }
+        };
+        threads_alone(threads, apart, self.work(Self::spread(holds, all)))
+    }
+
+    /// Threads that map and unmap pages of guests, and do nothing else.
+    pub fn mapping(&self, threads: usize) -> Scene {
+        let alone = self.of().maps.alone;
+        let mut holds = self.claim(Which::Source).to_vec();
+        if self.era == Era::Old {
+            holds.push((Which::Maptrack, self.inputs.touch * 2.0));
+        }
+        let held: f64 = holds.iter().map(|hold| hold.1).sum();
+        // The kernel changes the address space for one thread at a time, and has others flush meanwhile.
+        let mut parts: Vec<Part> = holds.into_iter().map(|(which, time)| Part::Hold(which, ns(time))).collect();
+        parts.push(Part::Hold(Which::AddressSpace, ns(alone - held)));
+        parts.extend((self.era == Era::Old).then_some(Part::Flush));
+        threads_alone(threads, false, self.work(parts))
+    }
+
+    /// Frames of so many bytes between guests, as a scene that says who sends to whom: with what each thing costs filled in.
+    pub fn carrying(&self, scene: Scene, bytes: f64, host: Host) -> Scene {
+        let pages = if bytes > HEAD { (bytes / PAGE).ceil() as usize } else { 0 };
+        let ends = [Which::Source, Which::Target];
+        let holds = ends.iter().cycle().take(2 * (1 + pages)).flat_map(|end| self.claim(*end)).collect();
+        let at = |of: fn(&Carried) -> f64| self.at(bytes, of);
+        let work = Work {
+            burst: ns(at(|it| it.publish * it.frames_per_burst)),
+            ..self.work(Self::spread(holds, at(|it| it.frame)))
+        };
+        let ring = (RING / pages.max(1)).max(1);
+        let streams = (scene.links.len() * scene.streams).div_ceil((scene.guests * scene.queues).max(1));
+        let wait = Scene { slice: ns(SLICE), spin: ns(SPIN), wake: ns(self.inputs.wake), host, ..scene };
+        Scene {
+            // As much as fits the sender's ring and the receiver's.
+            window: (2 * ring / streams.max(1)).max(1),
+            burst: ring.min(BURST),
+            work,
+            sender: Guest { burst: 0, frame: ns(at(|it| it.sender)) },
+            receiver: Guest { burst: 0, frame: ns(at(|it| it.receiver)) },
+            ..wait
+        }
+    }
+
+    /// What frames of that length cost: between the two lengths that were measured, and beyond, along a straight line.
+    fn at(&self, bytes: f64, of: fn(&Carried) -> f64) -> f64 {
+        let Generation { small, large, .. } = self.of();
+        let along = (bytes - small.bytes) / (large.bytes - small.bytes).max(1.0);
+        of(small) + (of(large) - of(small)) * along.max(0.0)
+    }
+
+    /// What a worker, a sender and a receiver need for a frame, in ns, if bursts are full.
+    pub fn frame(&self, bytes: f64) -> [f64; 3] {
+        [self.at(bytes, |it| it.frame + it.publish), self.at(bytes, |it| it.sender), self.at(bytes, |it| it.receiver)]
+    }
+}
+
+/// A thread for each queue, with more to do at any time, and guests that take no time.
+fn threads_alone(threads: usize, apart: bool, work: Work) -> Scene {
+    let (guests, queues) = if apart { (threads, 1) } else { (1, threads) };
+    let links = (0..guests).map(|guest| (guest, guest)).collect();
+    let frames = 3_000 * threads as u64;
+    Scene { guests, links, work, frames, flows: Flows::Even, ..Scene::pairs(0, threads, queues, queues * 2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inputs::tests::some;
+    use super::super::sim::run;
+    use super::*;
+
+    fn near(is: f64, wanted: f64) {
+        assert!((is / wanted - 1.0).abs() < 0.02, "{is} is not {wanted}");
+    }
+
+    #[test]
+    fn one_thread_is_as_fast_as_it_was_measured() {
+        let inputs = some();
+        for (era, claimed, kept) in [(Era::Old, 230.0, 230.0), (Era::New, 200.0, 80.0)] {
+            let costs = Costs::new(&inputs, era);
+            near(run(&costs.copying(1, 1, 1.0, false)).rate(), 1e9 / claimed);
+            near(run(&costs.copying(1, 4, 1.0, false)).rate() * 4.0, 1e9 / kept);
+            near(run(&costs.copying(1, 1, 1001.0, false)).rate(), 1e9 / (claimed + 20.0));
+        }
+        near(run(&Costs::new(&inputs, Era::Old).mapping(1)).rate(), 1e5);
+    }
+
+    #[test]
+    fn one_worker_carries_what_it_was_measured_to() {
+        let inputs = some();
+        let scene = Scene::pairs(1, 1, 1, 8);
+        for (bytes, all) in [(64.0, 310.0), (64_000.0, 6000.0)] {
+            let scene = Costs::new(&inputs, Era::New).carrying(scene.clone(), bytes, Host::ENDLESS);
+            let rate = run(&scene).rate();
+            assert!(rate <= 1.02e9 / all && rate > 0.85e9 / all, "{rate} for {bytes} bytes");
+        }
+        let between = Costs::new(&inputs, Era::New).frame((64.0 + 64_000.0) / 2.0);
+        near(between[0], 3155.0 + 5.0);
+    }
+
+    #[test]
+    fn threads_of_one_guest_are_in_each_others_way_and_those_of_different_guests_less() {
+        let inputs = some();
+        for era in Era::ALL {
+            let rate = |apart| run(&Costs::new(&inputs, era).copying(4, 1, 1.0, apart)).rate();
+            assert!(rate(true) > 1.2 * rate(false), "{era:?}: {} and {}", rate(true), rate(false));
+        }
+    }
+
+    #[test]
+    fn only_the_old_design_flushes() {
+        let inputs = some();
+        let rate = |era, threads| run(&Costs::new(&inputs, era).mapping(threads)).rate();
+        assert!(rate(Era::Old, 4) < 0.7 * rate(Era::Old, 1));
+        assert!(rate(Era::New, 4) > 0.9 * rate(Era::New, 1));
+    }
+}

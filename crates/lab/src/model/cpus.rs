@@ -1,0 +1,52 @@
+//! CPUs that threads share: who waits longest runs next.
+
+use std::collections::VecDeque;
+
+/// Some CPUs, and the threads that want one.
+#[derive(Debug)]
+pub struct Cpus {
+    free: usize,
+    waiting: VecDeque<usize>,
+}
+
+impl Cpus {
+    /// So many.
+    pub fn new(count: usize) -> Self {
+        Cpus { free: count, waiting: VecDeque::new() }
+    }
+
+    /// `who` wants one. True: it has one. Otherwise it is told by [`Cpus::give_up`].
+    pub fn want(&mut self, who: usize) -> bool {
+        if self.free == 0 {
+            self.waiting.push_back(who);
+            return false;
+        }
+        self.free -= 1;
+        true
+    }
+
+    /// One is given up: who has it now.
+    pub fn give_up(&mut self) -> Option<usize> {
+        let next = self.waiting.pop_front();
+        self.free += usize::from(next.is_none());
+        next
+    }
+
+    /// Whether anybody waits.
+    pub fn are_short(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cpu_runs_one_thread() {
+        let mut cpus = Cpus::new(1);
+        assert!(cpus.want(7) && !cpus.want(8) && !cpus.want(9) && cpus.are_short());
+        assert_eq!((cpus.give_up(), cpus.give_up(), cpus.give_up()), (Some(8), Some(9), None));
+        assert!(cpus.want(7));
+    }
+}

@@ -1,0 +1,204 @@
+//! Predictions for more workers, queues and guests as curves, and what was measured beside them, on a page.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::check::{self, Point, What};
+use super::costs::{Costs, Era};
+use super::inputs::Inputs;
+use super::scene::{Host, Scene};
+use super::sim::run;
+use super::{ASSUMPTIONS, ModelError};
+use crate::page::{escape, facts, page};
+use crate::plot::{Axis, Dot, Kind, Line, lines};
+
+/// Numbers of workers.
+const WORKERS: [usize; 10] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
+/// Numbers of pairs of guests, and the workers that carry for them.
+const PAIRS: [usize; 4] = [1, 5, 10, 20];
+const SOME: usize = 8;
+/// TCP streams of each pair.
+const STREAMS: usize = 8;
+/// Frames to simulate, for each worker and for each pair.
+const FRAMES: u64 = 600;
+
+/// A plot.
+struct Curve {
+    name: &'static str,
+    title: &'static str,
+    /// What is seen, where it holds for any figures.
+    text: &'static str,
+    x: Axis,
+    y: Axis,
+    lines: Vec<Line>,
+}
+
+const fn axis(title: &'static str) -> Axis {
+    Axis { title, log: false, labels: &[] }
+}
+
+/// Draws everything into the folder of `file`, in which the inputs are; the page's path.
+///
+/// # Errors
+/// When something can't be drawn or written.
+pub fn draw(inputs: &Inputs, points: &[Point], file: &Path) -> Result<PathBuf, ModelError> {
+    let dir = file.parent().unwrap_or(Path::new("."));
+    let mut body = head(inputs, file);
+    for curve in [copies(inputs, points), maps(inputs, points), workers(inputs), queues(inputs), guests(inputs)] {
+        let svg = lines(&curve.x, &curve.y, &curve.lines)?;
+        write(&dir.join(format!("{}.svg", curve.name)), &svg)?;
+        // Writing to a string does not fail.
+        let _ =
+            write!(body, "<h2>{}</h2>\n<figure>{svg}</figure>\n<p>{}</p>\n", escape(curve.title), escape(curve.text));
+    }
+    let table =
+        if points.is_empty() { "Not measured: ringmain lab model --measure".into() } else { check::table(points) };
+    let _ = write!(body, "<h2>Held against what was measured here</h2>\n<pre>{}</pre>\n", escape(&table));
+    let _ = write!(body, "<h2>Assumptions</h2>\n<pre>{}</pre>\n", escape(ASSUMPTIONS));
+    let path = dir.join("model.html");
+    write(&path, &page("Predictions: more workers, queues and guests", &body))?;
+    Ok(path)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ModelError> {
+    fs::write(path, text).map_err(|source| ModelError::File { path: path.display().to_string(), source })
+}
+
+fn head(inputs: &Inputs, file: &Path) -> String {
+    let [least, most] = inputs.pace;
+    let facts = facts(&[
+        ("machine", format!("{}, {} CPUs", inputs.cpu, inputs.cpus)),
+        ("inputs", file.display().to_string()),
+        ("fixed work, before each measurement", format!("{least:.2} to {most:.2} ms")),
+        ("handing over, old design", handovers(inputs.old.handovers)),
+        ("handing over, new design", handovers(inputs.new.handovers)),
+    ]);
+    format!(
+        "<p>Dashed lines are <strong>predictions</strong>: a simulation, fed with what single things cost on this machine. \
+         Solid lines with markers are measured. Nothing else was measured, whatever a line says.</p>\n{facts}"
+    )
+}
+
+fn handovers(times: super::inputs::Handovers) -> String {
+    format!("{:.0} ns (what all guests share), {:.0} ns (what is one guest's), fitted", times.shared, times.own)
+}
+
+/// Predictions of both designs over `places`.
+fn predicted(inputs: &Inputs, places: &[usize], rate: impl Fn(&Costs<'_>, usize) -> f64) -> Vec<Line> {
+    let line = |era: Era| {
+        let costs = Costs::new(inputs, era);
+        let dots = places.iter().map(|place| Dot::new(*place as f64, rate(&costs, *place))).collect();
+        Line { name: format!("{}, predicted", era.name()), kind: Kind::Predicted, dots }
+    };
+    Era::ALL.map(line).into()
+}
+
+/// What was measured of both designs, `unit` of which is one on the plot.
+fn measured(points: &[Point], what: What, unit: f64) -> Vec<Line> {
+    let line = |era: Era| {
+        let own = points.iter().filter(|point| point.what == what && point.era == era);
+        let dot = |point: &Point| Dot {
+            least: point.measured.least / unit,
+            most: point.measured.most / unit,
+            ..Dot::new(point.workers as f64, point.measured.median / unit)
+        };
+        Line { name: format!("{}, measured", era.name()), kind: Kind::Measured, dots: own.map(dot).collect() }
+    };
+    Era::ALL.map(line).into_iter().filter(|line| !line.dots.is_empty()).collect()
+}
+
+fn copies(inputs: &Inputs, points: &[Point]) -> Curve {
+    let what = What::Copies { pieces: 4, len: 900, apart: false };
+    let mut lines =
+        predicted(inputs, &WORKERS, |costs, threads| run(&costs.copying(threads, 4, 900.0, false)).rate() * 4e-6);
+    lines.extend(measured(points, what, 1e6));
+    Curve {
+        name: "copies",
+        title: "Copies between granted pages of one guest",
+        text: "Threads that copy and do nothing else, all out of the grant table of one guest: as the workers of a guest with \
+               many queues.",
+        x: axis("threads"),
+        y: axis("million copies of 900 bytes in a second"),
+        lines,
+    }
+}
+
+fn maps(inputs: &Inputs, points: &[Point]) -> Curve {
+    let mut lines = predicted(inputs, &WORKERS, |costs, threads| run(&costs.mapping(threads)).rate() / 1e3);
+    lines.extend(measured(points, What::Maps, 1e3));
+    Curve {
+        name: "maps",
+        title: "Pages mapped and unmapped",
+        text: "What a backend does that maps what its guests grant. The kernel does it for one thread at a time; in the old design \
+               each page unmapped interrupts all others.",
+        x: axis("threads"),
+        y: axis("thousand pages in a second"),
+        lines,
+    }
+}
+
+/// Frames of nearly 64 KiB, in Gb/s, between pairs of guests with CPUs of their own.
+fn gbps(inputs: &Inputs, costs: &Costs<'_>, (pairs, workers, queues): (usize, usize, usize)) -> f64 {
+    let bytes = inputs.new.large.bytes;
+    let host = Host::Apart { workers, guests: usize::MAX };
+    let frames = FRAMES * workers.max(pairs) as u64;
+    let scene = Scene { frames, ..Scene::pairs(pairs, workers, queues, STREAMS) };
+    run(&costs.carrying(scene, bytes, host)).rate() * bytes * 8e-9
+}
+
+fn workers(inputs: &Inputs) -> Curve {
+    Curve {
+        name: "workers",
+        title: "Twenty pairs of guests",
+        text: "Eight streams from one guest of each pair to the other, as many queues as workers, frames of nearly 64 KiB, guests \
+               with CPUs of their own. No measured points: this machine has no CPUs for it.",
+        x: axis("workers"),
+        y: axis("throughput of all pairs, Gb/s"),
+        lines: predicted(inputs, &WORKERS, |costs, workers| gbps(inputs, costs, (20, workers, workers))),
+    }
+}
+
+fn queues(inputs: &Inputs) -> Curve {
+    let queues: Vec<usize> = (1..=SOME).collect();
+    Curve {
+        name: "queues",
+        title: "One pair of guests, eight workers",
+        text: "Eight streams, which a hash deals to the queues: where two meet on a queue, another one has none.",
+        x: axis("queues of each guest"),
+        y: axis("throughput of 8 streams, Gb/s"),
+        lines: predicted(inputs, &queues, |costs, queues| gbps(inputs, costs, (1, SOME, queues))),
+    }
+}
+
+fn guests(inputs: &Inputs) -> Curve {
+    Curve {
+        name: "guests",
+        title: "More and more pairs, eight workers",
+        text: "Eight streams and eight queues for each pair.",
+        x: axis("pairs of guests"),
+        y: axis("throughput of all pairs, Gb/s"),
+        lines: predicted(inputs, &PAIRS, |costs, pairs| gbps(inputs, costs, (pairs, SOME, SOME))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inputs::tests::some;
+    use super::super::measure::Measured;
+    use super::*;
+
+    #[test]
+    fn what_is_predicted_is_named_so_and_what_is_measured_stands_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let measured = Measured { median: 1e5, least: 0.9e5, most: 1.1e5 };
+        let points = [Point { what: What::Maps, era: Era::Old, workers: 1, measured, predicted: 1e5 }];
+        let path = draw(&some(), &points, &dir.path().join("inputs.json")).unwrap();
+        let page = fs::read_to_string(path).unwrap();
+        for text in ["old design, predicted", "old design, measured", "Assumptions", "off by 0 %"] {
+            assert!(page.contains(text), "{text} is missing");
+        }
+        let svg = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert!(svg("maps.svg").contains("measured") && !svg("workers.svg").contains("measured"));
+    }
+}

@@ -1,0 +1,243 @@
+//! What single things cost on a machine: all that a prediction rests on, kept in a file so that it can be traced.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of what is written here.
+const FORMAT: u32 = 1;
+/// Longest file that is read, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// Granted pages copied to granted pages, in ns for each copy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Copies {
+    /// One byte, out of another page each time.
+    pub claimed: f64,
+    /// One byte, of which four come out of one page, one after the other.
+    pub kept: f64,
+    /// For each byte more.
+    pub byte: f64,
+    /// As `claimed`, by each of two threads at once, of which each has a guest of its own.
+    pub apart: f64,
+    /// As `claimed`, by each of two threads at once, both of the same guest.
+    pub together: f64,
+}
+
+/// Granted pages mapped and unmapped, in ns for each page.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Maps {
+    /// By one thread, alone.
+    pub alone: f64,
+    /// By one thread, while another one computes.
+    pub beside: f64,
+    /// What that other one lost.
+    pub stolen: f64,
+}
+
+/// Frames carried by one worker on a CPU of its own, in ns for each frame.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Carried {
+    /// Their length.
+    pub bytes: f64,
+    /// How many a burst had.
+    pub frames_per_burst: f64,
+    /// The worker: fetching, finding out where to, delivering, copying.
+    pub frame: f64,
+    /// The worker: publishing rings, interrupts included.
+    pub publish: f64,
+    /// CPU time of the sender's thread.
+    pub sender: f64,
+    /// CPU time of the receiver's thread.
+    pub receiver: f64,
+}
+
+/// What was fitted: how long a lock, or what lies under it, takes from one CPU to another, in ns. See docs/lab-model.md.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Handovers {
+    /// What all guests have in common.
+    pub shared: f64,
+    /// What belongs to one guest.
+    pub own: f64,
+}
+
+/// What things cost with one design of the hypervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Copies.
+    pub copies: Copies,
+    /// Mappings.
+    pub maps: Maps,
+    /// Frames of 64 bytes.
+    pub small: Carried,
+    /// Frames of nearly 64 KiB.
+    pub large: Carried,
+    /// Fitted to `copies`.
+    pub handovers: Handovers,
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Inputs {
+    format: u32,
+    /// When it was measured, in seconds since 1970.
+    pub began: u64,
+    /// The machine's CPU.
+    pub cpu: String,
+    /// How many of them.
+    pub cpus: usize,
+    /// Version of Ringmain.
+    pub ringmain: String,
+    /// What a fixed piece of work took before each measurement, in ms: least and most. Times are only as good as these are
+    /// alike.
+    pub pace: [f64; 2],
+    /// An atomic addition to what is in the cache, in ns.
+    pub touch: f64,
+    /// A cache line's way from one CPU to another, in ns.
+    pub line: f64,
+    /// From a write to a sleeping thread's descriptor until it runs, in ns.
+    pub wake: f64,
+    /// The hypervisor's oldest design.
+    pub old: Generation,
+    /// Its newest.
+    pub new: Generation,
+}
+
+/// A file of inputs that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InputsError {
+    /// It cannot be read or written.
+    #[error("cannot use {path}: {source}{}", if source.kind() == io::ErrorKind::NotFound { "; measure first: ringmain lab model --measure" } else { "" })]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{path} is not what `ringmain lab model --measure` writes: {why}")]
+    Content {
+        /// Which.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What is known of a machine beside its costs.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its CPU.
+    pub cpu: String,
+    /// How many of them.
+    pub cpus: usize,
+    /// See [`Inputs::pace`].
+    pub pace: [f64; 2],
+    /// See [`Inputs::touch`], [`Inputs::line`] and [`Inputs::wake`].
+    pub lines: [f64; 3],
+}
+
+impl Inputs {
+    /// Of what was measured.
+    pub fn new(began: u64, machine: Machine, old: Generation, new: Generation) -> Inputs {
+        let Machine { cpu, cpus, pace, lines: [touch, line, wake] } = machine;
+        let ringmain = env!("CARGO_PKG_VERSION").into();
+        Inputs { format: FORMAT, began, cpu, cpus, ringmain, pace, touch, line, wake, old, new }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When there is none, or it is something else.
+    pub fn read(path: &Path) -> Result<Inputs, InputsError> {
+        let name = path.display().to_string();
+        let failed = |source| InputsError::File { path: name.clone(), source };
+        if fs::metadata(path).map_err(failed)?.len() > LONGEST {
+            return Err(InputsError::Content { path: name, why: "it is too long".into() });
+        }
+        let text = fs::read_to_string(path).map_err(failed)?;
+        Inputs::parse(&text).map_err(|why| InputsError::Content { path: name, why })
+    }
+
+    fn parse(text: &str) -> Result<Inputs, String> {
+        let inputs: Inputs = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let sound = |time: f64| time.is_finite() && (0.0..1e9).contains(&time);
+        let mut times = inputs.old.times().into_iter().chain(inputs.new.times());
+        match inputs.format {
+            FORMAT if times.all(sound) && [inputs.touch, inputs.line, inputs.wake].into_iter().all(sound) => Ok(inputs),
+            FORMAT => Err("not all times are between 0 and a second".into()),
+            other => Err(format!("format {other}, and {FORMAT} is known")),
+        }
+    }
+
+    /// Writes a file.
+    ///
+    /// # Errors
+    /// When that is not possible.
+    pub fn write(&self, path: &Path) -> Result<(), InputsError> {
+        let failed = |source| InputsError::File { path: path.display().to_string(), source };
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+        fs::write(path, text + "\n").map_err(failed)
+    }
+}
+
+impl Generation {
+    /// All of them, to be checked.
+    fn times(&self) -> Vec<f64> {
+        let Copies { claimed, kept, byte, apart, together } = self.copies;
+        let Maps { alone, beside, stolen } = self.maps;
+        let carried = [self.small, self.large];
+        let carried =
+            carried.iter().flat_map(|it| [it.bytes, it.frames_per_burst, it.frame, it.publish, it.sender, it.receiver]);
+        let all =
+            [claimed, kept, byte, apart, together, alone, beside, stolen, self.handovers.shared, self.handovers.own];
+        all.into_iter().chain(carried).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Some machine, with times that are easy to reckon with.
+    pub fn some() -> Inputs {
+        let copies = Copies { claimed: 200.0, kept: 80.0, byte: 0.02, apart: 300.0, together: 700.0 };
+        let maps = Maps { alone: 3000.0, beside: 4000.0, stolen: 100.0 };
+        let small =
+            Carried { bytes: 64.0, frames_per_burst: 64.0, frame: 300.0, publish: 10.0, sender: 100.0, receiver: 90.0 };
+        let large = Carried { bytes: 64_000.0, frame: 6000.0, sender: 1000.0, receiver: 3000.0, ..small };
+        let new = Generation { copies, maps, small, large, handovers: Handovers { shared: 50.0, own: 100.0 } };
+        let maps = Maps { alone: 10_000.0, beside: 29_000.0, stolen: 6000.0 };
+        let old = Generation { copies: Copies { claimed: 230.0, ..copies }, maps, ..new };
+        let machine = Machine { cpu: "some".into(), cpus: 2, pace: [2.7, 2.8], lines: [6.0, 40.0, 5000.0] };
+        Inputs::new(1, machine, old, new)
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/inputs.json");
+        some().write(&path).unwrap();
+        assert_eq!(Inputs::read(&path).unwrap(), some());
+    }
+
+    #[test]
+    fn what_is_something_else_is_refused_in_a_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("inputs.json");
+        let said = Inputs::read(&path).unwrap_err().to_string();
+        assert!(said.contains("--measure"), "{said}");
+        let mut endless = some();
+        endless.old.maps.beside = 1e300;
+        let other = Inputs { format: 9, ..some() };
+        let texts = [endless, other].map(|inputs| serde_json::to_string(&inputs).unwrap());
+        for text in texts.iter().map(String::as_str).chain(["", "[]", "{\"format\": 1}"]) {
+            fs::write(&path, text).unwrap();
+            let said = Inputs::read(&path).unwrap_err().to_string();
+            assert!(said.contains("is not what") && said.lines().count() == 1, "{said}");
+        }
+    }
+}

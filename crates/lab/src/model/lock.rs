@@ -1,0 +1,72 @@
+//! A lock: one holder, the others wait in the order in which they came.
+
+use std::collections::VecDeque;
+
+use super::event::Time;
+
+/// A lock, and what it has seen.
+#[derive(Debug, Default)]
+pub struct Lock {
+    /// What it takes until the next holder has the lock's memory in its cache.
+    handover: Time,
+    held: bool,
+    last: Option<usize>,
+    waiting: VecDeque<(usize, Time)>,
+    /// For how long it was held, handing over included.
+    pub busy: Time,
+    /// How often it was held.
+    pub holds: u64,
+    /// How often somebody had to wait.
+    pub contended: u64,
+}
+
+impl Lock {
+    /// A free one, with the time that it takes to go from one CPU to another.
+    pub fn new(handover: Time) -> Self {
+        Lock { handover, ..Lock::default() }
+    }
+
+    /// `who` wants to hold it for `hold`. If it can at once: how long that takes in all. Otherwise it is told by
+    /// [`Lock::leave`] when it has its turn.
+    pub fn ask(&mut self, who: usize, hold: Time) -> Option<Time> {
+        if self.held {
+            self.contended += 1;
+            self.waiting.push_back((who, hold));
+            return None;
+        }
+        Some(self.give(who, hold))
+    }
+
+    /// Its holder is through: who is next, and how long that takes in all.
+    pub fn leave(&mut self) -> Option<(usize, Time)> {
+        self.held = false;
+        let (who, hold) = self.waiting.pop_front()?;
+        Some((who, self.give(who, hold)))
+    }
+
+    fn give(&mut self, who: usize, hold: Time) -> Time {
+        let moved = self.last.replace(who).is_some_and(|last| last != who);
+        let all = hold + if moved { self.handover } else { 0 };
+        self.held = true;
+        self.busy += all;
+        self.holds += 1;
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_have_their_turn_in_order() {
+        let mut lock = Lock::new(5);
+        assert_eq!(lock.ask(0, 10), Some(10));
+        assert_eq!((lock.ask(1, 20), lock.ask(2, 30)), (None, None));
+        assert_eq!(lock.leave(), Some((1, 25)));
+        assert_eq!(lock.leave(), Some((2, 35)));
+        assert_eq!(lock.leave(), None);
+        assert_eq!(lock.ask(2, 30), Some(30), "its memory is still there");
+        assert_eq!((lock.busy, lock.holds, lock.contended), (100, 4, 2));
+    }
+}

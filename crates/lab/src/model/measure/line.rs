@@ -1,0 +1,134 @@
+//! What single things take that involve two CPUs: a cache line's way, waking a thread, interrupting one that computes.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::bench::embedded::grants::{Plan, work};
+use crate::cpu;
+
+/// CPUs for two threads that are to run at the same time.
+const CPUS: [usize; 2] = [0, 1];
+
+/// Nanoseconds that a cache line takes from one CPU to another: two threads, each of which waits until the other has
+/// written, and writes.
+///
+/// # Errors
+/// When there are no two CPUs.
+pub fn transfer(time: Duration) -> io::Result<f64> {
+    #[repr(align(128))]
+    struct Line(AtomicU64);
+    let (line, stop) = (Line(AtomicU64::new(0)), AtomicBool::new(false));
+    let play = |own: u64| {
+        cpu::pin(CPUS[own as usize])?;
+        while !stop.load(Relaxed) {
+            let count = line.0.load(Relaxed);
+            if count % 2 == own {
+                line.0.store(count + 1, Relaxed);
+            }
+            std::hint::spin_loop();
+        }
+        io::Result::Ok(())
+    };
+    std::thread::scope(|scope| {
+        let players = [0, 1].map(|own| scope.spawn(move || play(own)));
+        let began = Instant::now();
+        std::thread::sleep(time);
+        let (count, passed) = (line.0.load(Relaxed), began.elapsed());
+        stop.store(true, Relaxed);
+        for player in players {
+            player.join().map_err(|_| io::ErrorKind::Other)??;
+        }
+        Ok(passed.as_nanos() as f64 / count.max(1) as f64)
+    })
+}
+
+/// What one who maps and unmaps pages does to another who only computes.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside {
+    /// Pages in a second.
+    pub pages: f64,
+    /// Turns of the other's loop in a second.
+    pub turns: f64,
+}
+
+/// Carries out a plan beside a thread that computes.
+///
+/// # Errors
+/// When there are no two CPUs, or the plan can't be carried out.
+pub fn beside(plan: Option<&Plan>, time: Duration) -> io::Result<Beside> {
+    let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let (stop, turns) = (&stop, &turns);
+        let other = scope.spawn(move || {
+            cpu::pin(CPUS[1])?;
+            while !stop.load(Relaxed) {
+                turns.store(turns.load(Relaxed) + 1, Relaxed);
+                (0..64).for_each(|_| std::hint::spin_loop());
+            }
+            io::Result::Ok(())
+        });
+        let (began, before) = (Instant::now(), turns.load(Relaxed));
+        let done = match plan {
+            Some(plan) => work(plan, time),
+            None => {
+                std::thread::sleep(time);
+                Ok((0, time.as_secs_f64()))
+            }
+        };
+        let (after, passed) = (turns.load(Relaxed), began.elapsed().as_secs_f64());
+        stop.store(true, Relaxed);
+        other.join().map_err(|_| io::ErrorKind::Other)??;
+        let (pages, seconds) = done?;
+        Ok(Beside { pages: pages as f64 / seconds, turns: (after - before) as f64 / passed })
+    })
+}
+
+/// Nanoseconds that a fixed piece of work takes: whether the machine is as fast as it was.
+pub fn pace() -> f64 {
+    let began = Instant::now();
+    let mut value = std::hint::black_box(1u64);
+    for _ in 0..2_000_000 {
+        value = value.wrapping_mul(6_364_136_223_846_793_005).rotate_left(7) ^ value;
+    }
+    std::hint::black_box(value);
+    began.elapsed().as_nanos() as f64
+}
+
+/// Nanoseconds that an atomic addition to what is in the cache takes.
+pub fn touch() -> f64 {
+    const TURNS: u32 = 200_000;
+    let counter = AtomicU64::new(0);
+    let began = Instant::now();
+    for _ in 0..TURNS {
+        std::hint::black_box(&counter).fetch_add(1, Relaxed);
+    }
+    began.elapsed().as_nanos() as f64 / f64::from(TURNS)
+}
+
+/// Nanoseconds from a write to a sleeping thread's descriptor until that thread, on another CPU, writes back: half of there
+/// and back.
+///
+/// # Errors
+/// When there are no two CPUs.
+pub fn wake(time: Duration) -> io::Result<f64> {
+    let (mut near, mut far) = UnixStream::pair()?;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut byte, pinned) = ([0], cpu::pin(CPUS[1]).is_ok());
+            // The other end goes when enough was seen.
+            while pinned && far.read_exact(&mut byte).is_ok() && far.write_all(&byte).is_ok() {}
+        });
+        let (mut byte, mut rounds) = ([0], 0u32);
+        let began = Instant::now();
+        while began.elapsed() < time {
+            near.write_all(&byte)?;
+            near.read_exact(&mut byte)?;
+            rounds += 1;
+        }
+        let passed = began.elapsed();
+        drop(near);
+        Ok(passed.as_nanos() as f64 / f64::from(rounds.max(1)) / 2.0)
+    })
+}

@@ -1,0 +1,195 @@
+//! What single things cost here: measured in this process where that is possible, and for frames with a daemon.
+
+mod carry;
+pub mod line;
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::costs::Era;
+use super::fit::fit;
+use super::inputs::{Copies, Generation, Handovers, Inputs, Machine, Maps};
+use crate::bench::embedded::grants::{Plan, Task, work};
+use crate::bench::embedded::load::Size;
+use crate::bench::embedded::site::failed;
+use crate::bench::{BenchError, cpu_name};
+use crate::interrupt;
+use crate::progress::Progress;
+pub use carry::Carrying;
+use hypervisor::embedded::Design;
+
+/// How long each measurement is.
+const TIME: Duration = Duration::from_millis(120);
+/// How often each is made undisturbed; what counts is the median.
+pub const RUNS: usize = 5;
+/// How often it is tried at most.
+const MOST_RUNS: usize = 20;
+/// How much longer than ever before a fixed piece of work may take for a measurement to count as undisturbed.
+const STEADY: f64 = 1.1;
+/// Length of a long copy.
+const LONG: u16 = 4000;
+
+/// Measures, and keeps an eye on how fast the machine is meanwhile.
+pub struct Meter<'a> {
+    binary: &'a Path,
+    /// The least that a fixed piece of work ever took, in ms.
+    best: f64,
+    /// The most that it took beside a measurement that counted.
+    worst: f64,
+    /// Measurements that counted though the machine was slower than it can be.
+    pub disturbed: usize,
+}
+
+/// Several measurements of the same.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Measured {
+    /// In the middle.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Measured {
+    /// Of at least one.
+    pub fn of(mut all: Vec<f64>) -> Measured {
+        all.sort_by(f64::total_cmp);
+        let at = |index: usize| all.get(index).copied().unwrap_or(f64::NAN);
+        Measured { median: at(all.len() / 2), least: at(0), most: at(all.len().saturating_sub(1)) }
+    }
+}
+
+/// The design of that name.
+fn design(era: Era) -> Design {
+    match era {
+        Era::Old => Design::OLD,
+        Era::New => Design::default(),
+    }
+}
+
+impl<'a> Meter<'a> {
+    /// One that starts daemons of `binary`.
+    pub fn new(binary: &'a Path) -> Self {
+        Meter { binary, best: line::pace() / 1e6, worst: 0.0, disturbed: 0 }
+    }
+
+    /// Least and most of what a fixed piece of work took beside what counted, in ms.
+    pub fn pace(&self) -> [f64; 2] {
+        [self.best, self.worst.max(self.best)]
+    }
+
+    /// Makes a measurement several times. Those during which the machine is slower than it can be, since others work or
+    /// it is throttled, are made again; if that is so for too long, the least disturbed ones count.
+    ///
+    /// # Errors
+    /// When one fails, or the user has had enough.
+    pub fn repeat<T>(&mut self, mut once: impl FnMut(&Path) -> Result<T, BenchError>) -> Result<Vec<T>, BenchError> {
+        let mut all = Vec::new();
+        for _ in 0..MOST_RUNS {
+            if interrupt::asked() {
+                return Err(BenchError::Interrupted);
+            }
+            let before = line::pace();
+            let seen = once(self.binary)?;
+            let after = line::pace();
+            self.best = self.best.min(before.min(after) / 1e6);
+            all.push((before.max(after) / 1e6, seen));
+            if all.iter().filter(|(pace, _)| *pace <= self.best * STEADY).count() >= RUNS {
+                break;
+            }
+        }
+        all.sort_by(|one, other| one.0.total_cmp(&other.0));
+        all.truncate(RUNS);
+        self.worst = all.iter().map(|(pace, _)| *pace).fold(self.worst, f64::max);
+        self.disturbed += all.iter().filter(|(pace, _)| *pace > self.best * STEADY).count();
+        Ok(all.into_iter().map(|(_, seen)| seen).collect())
+    }
+
+    fn median(&mut self, mut once: impl FnMut() -> std::io::Result<f64>) -> Result<f64, BenchError> {
+        let all = self.repeat(|_| once().map_err(failed("measure")))?;
+        Ok(Measured::of(all).median)
+    }
+
+    /// Threads that use grants, and do nothing else: copies or pages in a second, of all of them.
+    ///
+    /// # Errors
+    /// See [`Meter::repeat`].
+    pub fn grants(&mut self, era: Era, threads: usize, task: Task, apart: bool) -> Result<Measured, BenchError> {
+        let plan = Plan { design: design(era), threads, task, apart };
+        let rate = |_: &Path| work(&plan, TIME).map(|(count, seconds)| count as f64 / seconds);
+        Ok(Measured::of(self.repeat(|binary| rate(binary).map_err(failed("use grants")))?))
+    }
+
+    /// The same as [`Meter::grants`], for copies from page to page: nanoseconds for each, of each thread.
+    fn copies(&mut self, era: Era, threads: usize, (pieces, len): (u16, u16), apart: bool) -> Result<f64, BenchError> {
+        let rate = self.grants(era, threads, Task::Copy { pieces, len, offset: 0 }, apart)?.median;
+        Ok(threads as f64 * 1e9 / rate)
+    }
+
+    fn maps(&mut self, era: Era) -> Result<Maps, BenchError> {
+        let plan = Plan { design: design(era), threads: 1, task: Task::Map, apart: false };
+        let alone = 1e9 / self.grants(era, 1, Task::Map, false)?.median;
+        let undisturbed = self.median(|| line::beside(None, TIME).map(|seen| seen.turns))?;
+        let seen = self.repeat(|_| line::beside(Some(&plan), TIME).map_err(failed("measure")))?;
+        let beside = Measured::of(seen.iter().map(|seen| 1e9 / seen.pages).collect()).median;
+        let lost = |seen: &line::Beside| (1.0 - seen.turns / undisturbed).max(0.0) * 1e9 / seen.pages;
+        let stolen = Measured::of(seen.iter().map(lost).collect()).median;
+        Ok(Maps { alone, beside: beside.max(alone), stolen })
+    }
+
+    fn generation(&mut self, era: Era) -> Result<Generation, BenchError> {
+        let claimed = self.copies(era, 1, (1, 1), false)?;
+        let long = self.copies(era, 1, (1, LONG), false)?;
+        let copies = Copies {
+            claimed,
+            kept: self.copies(era, 1, (4, 1), false)?,
+            byte: ((long - claimed) / f64::from(LONG - 1)).max(0.0),
+            apart: self.copies(era, 2, (1, 1), true)?,
+            together: self.copies(era, 2, (1, 1), false)?,
+        };
+        let maps = self.maps(era)?;
+        let mut carried = |size| {
+            let all = self.repeat(|binary| Carrying { era, size, workers: 1 }.profile(binary))?;
+            Ok::<_, BenchError>(carry::median(&all))
+        };
+        let (small, large) = (carried(Size::Small)?, carried(Size::Large)?);
+        Ok(Generation { copies, maps, small, large, handovers: Handovers::default() })
+    }
+
+    /// Everything.
+    ///
+    /// # Errors
+    /// See [`Meter::repeat`].
+    pub fn inputs(&mut self, progress: &Progress) -> Result<Inputs, BenchError> {
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let stage = progress.stage("measuring what things cost");
+        stage.at("cache lines");
+        let lines = [
+            self.median(|| Ok(line::touch()))?,
+            self.median(|| line::transfer(TIME))?,
+            self.median(|| line::wake(TIME))?,
+        ];
+        stage.at("the oldest design");
+        let old = self.generation(Era::Old)?;
+        stage.at("the newest design");
+        let new = self.generation(Era::New)?;
+        stage.done("");
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let machine = Machine { cpu: cpu_name(), cpus, pace: self.pace(), lines };
+        let mut inputs = Inputs::new(began, machine, old, new);
+        fit(&mut inputs);
+        Ok(inputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_several() {
+        assert_eq!(Measured::of(vec![3.0, 1.0, 2.0]), Measured { median: 2.0, least: 1.0, most: 3.0 });
+        assert!(Measured::of(Vec::new()).median.is_nan());
+    }
+}

@@ -1,0 +1,29 @@
+//! Predictions: how much more workers, queues and guests would carry, from what single things cost here.
+//!
+//! A discrete-event simulation ([`sim`]) of workers, queues, locks and streams ([`scene`]), fed ([`costs`]) with service times,
+//! lock holding times and shoot-down costs that were measured on the machine at hand ([`measure`], [`inputs`]). What this machine
+//! can show is held against what the simulation says of it ([`check`]).
+
+pub mod actor;
+pub mod advise;
+mod args;
+pub mod check;
+pub mod costs;
+pub mod cpus;
+pub mod curves;
+pub mod event;
+pub mod fit;
+pub mod inputs;
+pub mod lock;
+pub mod measure;
+pub mod outcome;
+pub mod place;
+pub mod results;
+pub mod scene;
+pub mod sim;
+pub mod stage;
+
+pub use args::{Args, ModelError, run};
+
+/// What a prediction takes for granted.
+pub const ASSUMPTIONS: &str = include_str!("assumptions.txt");

@@ -1,0 +1,159 @@
+//! What is simulated: a host, its guests, what they send, and what each thing costs.
+
+use super::event::Time;
+use super::place::Flows;
+
+/// Frames that a thread takes at once, at most: the worker's own limit.
+pub const BURST: usize = 64;
+
+/// A lock that a worker needs for a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The grant table of the guest that sends.
+    Source,
+    /// The grant table of the guest that receives.
+    Target,
+    /// The host's list of guests.
+    Guests,
+    /// The backend's list of mappings.
+    Maptrack,
+    /// The backend's address space.
+    AddressSpace,
+}
+
+/// A part of what a worker does for a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Works by itself.
+    Work(Time),
+    /// Works and holds a lock.
+    Hold(Which, Time),
+    /// Has the TLBs of all other workers that run flushed.
+    Flush,
+}
+
+/// What flushing TLBs costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flushing {
+    /// The one who asks, for each CPU that is to flush.
+    pub wait: Time,
+    /// The one who is interrupted.
+    pub stolen: Time,
+}
+
+/// What a worker does.
+#[derive(Clone, Debug, Default)]
+pub struct Work {
+    /// Once for each burst.
+    pub burst: Time,
+    /// For each frame, before it is known where it goes.
+    pub head: Time,
+    /// For each frame, to put it there.
+    pub parts: Vec<Part>,
+    /// For each frame that goes to another worker, on either.
+    pub crossing: Time,
+    /// What flushing costs.
+    pub flushing: Flushing,
+    /// How long a grant table's lock takes from one CPU to another.
+    pub handover: Time,
+    /// The same of what all guests have in common.
+    pub shared: Time,
+}
+
+/// What a guest's thread does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guest {
+    /// Once for each burst.
+    pub burst: Time,
+    /// For each frame.
+    pub frame: Time,
+}
+
+/// CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Some for the workers, and so many for the threads of guests.
+    Apart {
+        /// For the workers.
+        workers: usize,
+        /// For all guests together.
+        guests: usize,
+    },
+    /// All threads share so many.
+    Shared(usize),
+}
+
+impl Host {
+    /// Where nobody waits for a CPU.
+    pub const ENDLESS: Host = Host::Apart { workers: usize::MAX, guests: usize::MAX };
+}
+
+/// A scene.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// Workers.
+    pub workers: usize,
+    /// Guests.
+    pub guests: usize,
+    /// Queues of each.
+    pub queues: usize,
+    /// Who sends to whom.
+    pub links: Vec<(usize, usize)>,
+    /// Streams of each link.
+    pub streams: usize,
+    /// Frames of a stream that are under way.
+    pub window: usize,
+    /// Frames of a burst, at most: as many as a ring holds, and no more than a thread takes at once.
+    pub burst: usize,
+    /// How streams come to queues.
+    pub flows: Flows,
+    /// CPUs.
+    pub host: Host,
+    /// How long a thread runs on while others wait for its CPU; it gives it up between bursts only.
+    pub slice: Time,
+    /// How long a worker looks for more before it sleeps.
+    pub spin: Time,
+    /// From when a sleeping thread has something to do until it does it.
+    pub wake: Time,
+    /// What workers do.
+    pub work: Work,
+    /// What the threads of senders do.
+    pub sender: Guest,
+    /// What the threads of receivers do.
+    pub receiver: Guest,
+    /// Chooses where streams go.
+    pub seed: u64,
+    /// Frames to deliver before it ends. The first tenth is not counted.
+    pub frames: u64,
+}
+
+impl Scene {
+    /// Of `pairs` guests that send to as many others, with nothing that costs anything yet, and CPUs for all.
+    pub fn pairs(pairs: usize, workers: usize, queues: usize, streams: usize) -> Scene {
+        Scene {
+            workers,
+            guests: pairs * 2,
+            queues,
+            links: (0..pairs).map(|pair| (pair * 2, pair * 2 + 1)).collect(),
+            streams,
+            window: BURST,
+            burst: BURST,
+            flows: Flows::Hashed,
+            host: Host::ENDLESS,
+            slice: 0,
+            spin: 0,
+            wake: 0,
+            work: Work::default(),
+            sender: Guest::default(),
+            receiver: Guest::default(),
+            seed: 1,
+            frames: 10_000,
+        }
+    }
+
+    /// Guests in a ring, each of which sends to the next.
+    pub fn ring(guests: usize, workers: usize, queues: usize, streams: usize) -> Scene {
+        let links = (0..guests).map(|guest| (guest, (guest + 1) % guests)).collect();
+        Scene { guests, links, ..Scene::pairs(0, workers, queues, streams) }
+    }
+}

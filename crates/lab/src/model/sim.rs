@@ -1,0 +1,315 @@
+//! The simulation: threads, their queues, the locks between them, and the CPUs that they run on.
+//!
+//! Streams are closed loops, as TCP is: each has a window of frames under way, and makes another when one has arrived. So
+//! nothing is offered that nobody can take, and what arrives in a second is what the whole can do. The number of events is
+//! bounded, whatever the scene.
+
+use std::mem;
+
+use super::actor::{Frame, Role, State};
+use super::cpus::Cpus;
+use super::event::{Events, Time, seconds};
+use super::lock::Lock;
+use super::outcome::{Mark, Outcome};
+use super::scene::{Host, Part, Scene, Which};
+use super::stage::Stage;
+
+/// Events, and frames that go one step on, after which a simulation ends, whether it is through or not.
+const MOST_STEPS: u64 = 20_000_000;
+/// Locks that all guests have in common.
+const SHARED: usize = 3;
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A thread that slept wants a CPU.
+    Wake(usize),
+    /// A thread is through with what it did.
+    Step(usize),
+    /// A worker has looked for more for long enough, if that is still what it does.
+    Rest(usize, u64),
+}
+
+/// Runs a scene to its end.
+pub fn run(scene: &Scene) -> Outcome {
+    let mut sim = Sim::new(scene);
+    for _ in 0..scene.window {
+        (0..sim.stage.streams.len()).for_each(|stream| sim.make(stream));
+    }
+    while sim.steps < MOST_STEPS && sim.arrived < scene.frames {
+        let Some(event) = sim.events.happen() else { break };
+        sim.happen(event);
+        sim.steps += 1;
+    }
+    sim.outcome()
+}
+
+struct Sim<'a> {
+    scene: &'a Scene,
+    stage: Stage,
+    events: Events<Event>,
+    cpus: Vec<Cpus>,
+    /// The guests' grant tables, and what they have in common: see [`Sim::lock`].
+    locks: Vec<Lock>,
+    steps: u64,
+    made: u64,
+    arrived: u64,
+    /// When counting began; what follows is counted from then on.
+    mark: Option<Mark>,
+    links: Vec<u64>,
+    delays: Time,
+    crossed: u64,
+}
+
+impl<'a> Sim<'a> {
+    fn new(scene: &'a Scene) -> Self {
+        let cpus = match scene.host {
+            Host::Apart { workers, guests } => vec![Cpus::new(workers), Cpus::new(guests)],
+            Host::Shared(count) => vec![Cpus::new(count)],
+        };
+        Sim {
+            scene,
+            stage: Stage::new(scene, cpus.len() - 1),
+            events: Events::default(),
+            cpus,
+            locks: locks(scene),
+            steps: 0,
+            made: 0,
+            arrived: 0,
+            mark: None,
+            links: vec![0; scene.links.len()],
+            delays: 0,
+            crossed: 0,
+        }
+    }
+
+    /// A stream may send one frame more.
+    fn make(&mut self, stream: usize) {
+        self.made += 1;
+        let frame = Frame { stream, since: self.events.now() };
+        self.put(self.stage.streams[stream].credits, frame);
+    }
+
+    fn put(&mut self, queue: usize, frame: Frame) {
+        let queue = &mut self.stage.queues[queue];
+        queue.frames.push_back(frame);
+        let who = queue.owner;
+        let actor = &mut self.stage.actors[who];
+        match actor.state {
+            State::Idle => {
+                actor.state = State::Waking;
+                self.events.after(self.scene.wake, Event::Wake(who));
+            }
+            State::Spinning => {
+                // It begins when all has been put that comes at this moment.
+                actor.state = State::Running;
+                self.events.after(0, Event::Step(who));
+            }
+            State::Waking | State::Running | State::Blocked => {}
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Wake(who) => self.want_cpu(who),
+            Event::Step(who) => {
+                self.let_go(who);
+                self.go_on(who);
+            }
+            Event::Rest(who, spins) => {
+                let actor = &self.stage.actors[who];
+                if actor.state == State::Spinning && actor.spins == spins {
+                    self.rest(who, State::Idle);
+                }
+            }
+        }
+    }
+
+    fn want_cpu(&mut self, who: usize) {
+        if self.cpus[self.stage.actors[who].cpus].want(who) {
+            self.run(who);
+        }
+    }
+
+    /// A thread has got a CPU.
+    fn run(&mut self, who: usize) {
+        let actor = &mut self.stage.actors[who];
+        (actor.since, actor.state) = (self.events.now(), State::Running);
+        self.begin(who);
+    }
+
+    /// Takes the next burst; without one, looks for a while, or sleeps.
+    fn begin(&mut self, who: usize) {
+        let found = self.stage.take(who, self.scene.burst);
+        let actor = &mut self.stage.actors[who];
+        if found {
+            actor.began = self.events.now();
+            return self.go_on(who);
+        }
+        let spin = if actor.role == Role::Worker { self.scene.spin } else { 0 };
+        if spin == 0 || self.cpus[actor.cpus].are_short() {
+            return self.rest(who, State::Idle);
+        }
+        actor.state = State::Spinning;
+        actor.spins += 1;
+        self.events.after(spin, Event::Rest(who, actor.spins));
+    }
+
+    /// Gives up its CPU.
+    fn rest(&mut self, who: usize, state: State) {
+        let actor = &mut self.stage.actors[who];
+        actor.state = state;
+        if let Some(next) = self.cpus[actor.cpus].give_up() {
+            self.run(next);
+        }
+    }
+
+    /// Goes on with its burst, up to the next moment that others notice.
+    fn go_on(&mut self, who: usize) {
+        if self.stage.actors[who].burst.is_empty() {
+            return self.begin(who);
+        }
+        let mut time = mem::take(&mut self.stage.actors[who].stolen);
+        while let Some((part, frame)) = self.stage.part(self.scene, who) {
+            match part {
+                Part::Work(work) => time += work,
+                // What comes before has to be over first.
+                _ if time > 0 => break,
+                Part::Hold(which, hold) => {
+                    self.stage.actors[who].at += 1;
+                    return self.hold(who, self.lock(which, frame), hold);
+                }
+                Part::Flush => {
+                    self.stage.actors[who].at += 1;
+                    return self.flush(who);
+                }
+            }
+            self.stage.actors[who].at += 1;
+        }
+        if time > 0 {
+            return self.events.after(time, Event::Step(who));
+        }
+        self.finish(who);
+    }
+
+    fn lock(&self, which: Which, frame: Frame) -> usize {
+        let stream = &self.stage.streams[frame.stream];
+        match which {
+            Which::Source => stream.source,
+            Which::Target => stream.target,
+            Which::Guests => self.scene.guests,
+            Which::Maptrack => self.scene.guests + 1,
+            Which::AddressSpace => self.scene.guests + 2,
+        }
+    }
+
+    fn hold(&mut self, who: usize, lock: usize, hold: Time) {
+        let actor = &mut self.stage.actors[who];
+        actor.holding = Some(lock);
+        match self.locks[lock].ask(who, hold) {
+            Some(time) => self.events.after(time, Event::Step(who)),
+            None => actor.state = State::Blocked,
+        }
+    }
+
+    /// Lets go of the lock that it holds, if it does; the next one has it at once.
+    fn let_go(&mut self, who: usize) {
+        let Some(lock) = self.stage.actors[who].holding.take() else { return };
+        if let Some((next, time)) = self.locks[lock].leave() {
+            self.stage.actors[next].state = State::Running;
+            self.events.after(time, Event::Step(next));
+        }
+    }
+
+    /// Interrupts all other workers that have a CPU.
+    fn flush(&mut self, who: usize) {
+        let flushing = self.scene.work.flushing;
+        let mut count = 0;
+        let workers = self.stage.actors.iter_mut().take(self.scene.workers).enumerate();
+        for (_, other) in workers.filter(|(other, actor)| *other != who && actor.runs()) {
+            other.stolen += flushing.stolen;
+            count += 1;
+        }
+        self.events.after(flushing.wait * count, Event::Step(who));
+    }
+
+    /// A burst is done: its frames go on.
+    fn finish(&mut self, who: usize) {
+        let now = self.events.now();
+        let actor = &mut self.stage.actors[who];
+        actor.busy += now - actor.began;
+        let role = actor.role;
+        let mut burst = mem::take(&mut actor.burst);
+        self.steps += burst.len() as u64;
+        for frame in burst.drain(..) {
+            match role {
+                Role::Sender => self.put(self.stage.streams[frame.stream].tx, frame),
+                Role::Worker => {
+                    let queue = self.stage.way(self.scene, who, frame.stream);
+                    self.crossed += u64::from(self.stage.queues[queue].crossed);
+                    self.put(queue, frame);
+                }
+                Role::Receiver => self.arrive(frame),
+            }
+        }
+        let actor = &mut self.stage.actors[who];
+        // Its room is used again.
+        actor.burst = burst;
+        if now - actor.since >= self.scene.slice && self.cpus[actor.cpus].are_short() {
+            return self.make_way(who);
+        }
+        self.begin(who);
+    }
+
+    /// Lets another have its CPU, and waits for its next turn if it has something to do.
+    fn make_way(&mut self, who: usize) {
+        let more = self.stage.waits(who);
+        self.rest(who, if more { State::Waking } else { State::Idle });
+        if more {
+            self.want_cpu(who);
+        }
+    }
+
+    /// A guest has a frame.
+    fn arrive(&mut self, frame: Frame) {
+        self.arrived += 1;
+        if self.mark.is_some() {
+            self.delays += self.events.now() - frame.since;
+            self.links[self.stage.streams[frame.stream].link] += 1;
+        } else if self.arrived >= self.scene.frames / 10 {
+            self.mark = Some(self.now());
+            self.crossed = 0;
+        }
+        self.make(frame.stream);
+    }
+
+    fn now(&self) -> Mark {
+        let workers = &self.stage.actors[..self.scene.workers];
+        Mark::new(self.events.now(), self.arrived, workers, &self.locks)
+    }
+
+    fn outcome(self) -> Outcome {
+        let now = self.now();
+        let seen = now.since(self.mark.as_ref().unwrap_or(&now));
+        let waiting: usize = self.stage.queues.iter().map(|queue| queue.frames.len()).sum();
+        let carried: usize = self.stage.actors.iter().map(|actor| actor.burst.len()).sum();
+        Outcome {
+            delay: seconds(self.delays) / seen.frames.max(1) as f64,
+            links: self.links,
+            crossed: self.crossed,
+            made: self.made,
+            arrived: self.arrived,
+            under_way: (waiting + carried) as u64,
+            whole: self.arrived >= self.scene.frames,
+            ..seen
+        }
+    }
+}
+
+fn locks(scene: &Scene) -> Vec<Lock> {
+    let tables = (0..scene.guests).map(|_| Lock::new(scene.work.handover));
+    tables.chain((0..SHARED).map(|_| Lock::new(scene.work.shared))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! What can be said without simulating: rates that follow from times alone.
+
+use super::*;
+use crate::model::event::ns;
+use crate::model::place::Flows;
+use crate::model::scene::{BURST, Flushing, Guest, Work};
+
+/// One link with a queue for each worker, and evenly spread streams; nothing but workers costs anything.
+fn scene(workers: usize, work: Work) -> Scene {
+    Scene {
+        work,
+        flows: Flows::Even,
+        frames: 40_000 * workers as u64,
+        ..Scene::pairs(1, workers, workers, workers * 4)
+    }
+}
+
+fn work(parts: Vec<Part>) -> Work {
+    Work { parts, ..Work::default() }
+}
+
+fn near(is: f64, wanted: f64, part: f64) {
+    assert!((is / wanted - 1.0).abs() < part, "{is} is not {wanted}");
+}
+
+#[test]
+fn a_worker_does_as_much_as_fits_its_time() {
+    let burst = ns(640.0);
+    let outcome = run(&scene(1, Work { burst, head: ns(60.0), ..work(vec![Part::Work(ns(30.0))]) }));
+    // 64 frames to a burst, 10 ns of it for each.
+    near(outcome.rate(), 1e9 / 100.0, 0.01);
+    near(outcome.busy[0], 1.0, 0.01);
+    assert!(outcome.whole);
+}
+
+#[test]
+fn the_slowest_of_all_who_have_a_part_says_how_fast() {
+    let slow = Guest { burst: 0, frame: ns(200.0) };
+    let of_worker = scene(1, work(vec![Part::Work(ns(100.0))]));
+    near(run(&Scene { receiver: slow, ..of_worker.clone() }).rate(), 5e6, 0.01);
+    near(run(&Scene { sender: slow, ..of_worker }).rate(), 5e6, 0.01);
+}
+
+#[test]
+fn workers_without_locks_do_not_notice_each_other() {
+    for workers in [2, 3, 8, 16] {
+        let outcome = run(&scene(workers, work(vec![Part::Work(ns(100.0))])));
+        near(outcome.rate(), workers as f64 * 1e7, 0.02);
+        assert_eq!((outcome.held, outcome.crossed), (0.0, 0));
+    }
+}
+
+#[test]
+fn one_lock_for_all_is_held_once_at_a_time() {
+    // 100 ns for each frame, 25 of them under the lock: four workers are as many as it feeds.
+    let parts = vec![Part::Work(ns(75.0)), Part::Hold(Which::Target, ns(25.0))];
+    for workers in [1, 2, 4, 5, 8, 16] {
+        let outcome = run(&scene(workers, work(parts.clone())));
+        near(outcome.rate(), 1e7 * workers.min(4) as f64, 0.02);
+        near(outcome.held, workers.min(4) as f64 / 4.0, 0.02);
+    }
+}
+
+#[test]
+fn a_lock_that_goes_from_cpu_to_cpu_is_slower_than_with_one() {
+    let parts = vec![Part::Hold(Which::Target, ns(100.0))];
+    let slow = |workers| run(&scene(workers, Work { handover: ns(100.0), ..work(parts.clone()) })).rate();
+    near(slow(1), 1e7, 0.02);
+    near(slow(2), 5e6, 0.02);
+}
+
+#[test]
+fn a_table_for_each_guest_is_a_lock_for_each_guest() {
+    let work = work(vec![Part::Hold(Which::Source, ns(100.0))]);
+    let scene = Scene { work, flows: Flows::Even, frames: 40_000, ..Scene::pairs(4, 4, 1, 4) };
+    // Ports come to workers one by one: each link's two are on different ones, and so are the senders'.
+    let outcome = run(&scene);
+    assert!(outcome.rate() > 1.9e7 && outcome.contended < 0.01, "{outcome:?}");
+}
+
+#[test]
+fn flushing_all_others_undoes_what_more_workers_could_do() {
+    let flushing = Flushing { wait: ns(100.0), stolen: ns(300.0) };
+    let rate = |workers| {
+        let parts = vec![Part::Work(ns(400.0)), Part::Flush];
+        run(&scene(workers, Work { flushing, ..work(parts) })).rate()
+    };
+    // Each frame costs 400 ns, and with others 100 + 300 more for each of them.
+    for workers in [1, 2, 4, 8] {
+        near(rate(workers), workers as f64 * 1e9 / (400.0 * workers as f64), 0.03);
+    }
+}
+
+#[test]
+fn threads_share_their_cpus_and_lose_nothing_by_it() {
+    let guest = Guest { burst: 0, frame: ns(150.0) };
+    let alone = scene(2, work(vec![Part::Work(ns(100.0))]));
+    let host = Host::Shared(2);
+    let outcome = run(&Scene { sender: guest, receiver: guest, host, slice: ns(1e5), frames: 400_000, ..alone });
+    near(outcome.rate(), 2.0 * 1e9 / 400.0, 0.02);
+}
+
+#[test]
+fn frames_cross_where_a_receiver_has_no_queue() {
+    let crossing = Work { head: ns(60.0), crossing: ns(20.0), ..work(vec![Part::Work(ns(120.0))]) };
+    let outcome = run(&Scene { work: crossing, frames: 40_000, ..Scene::pairs(1, 2, 1, 4) });
+    // One worker looks, the other copies; the second is the slower one.
+    near(outcome.rate(), 1e9 / 140.0, 0.02);
+    near(outcome.busy[0], 80.0 / 140.0, 0.03);
+    assert!(outcome.crossed.abs_diff(outcome.frames) <= BURST as u64, "{outcome:?}");
+}
+
+#[test]
+fn a_worker_that_looks_for_more_needs_no_waking() {
+    let echo = |spin| {
+        let work = work(vec![Part::Work(ns(100.0))]);
+        run(&Scene { work, window: 1, streams: 1, wake: ns(900.0), spin, frames: 2000, ..scene(1, Work::default()) })
+    };
+    // The guest's two threads sleep in between, too.
+    near(echo(0).rate(), 1e9 / 2800.0, 0.01);
+    near(echo(ns(5000.0)).rate(), 1e9 / 1900.0, 0.01);
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_comes_from_nowhere() {
+    for scene in mixed() {
+        let outcome = run(&scene);
+        assert_eq!(outcome.made, outcome.arrived + outcome.under_way);
+        assert_eq!(outcome.under_way, (scene.links.len() * scene.streams * scene.window) as u64);
+        assert_eq!(outcome.links.iter().sum::<u64>(), outcome.frames);
+        // Little: what is under way is how much comes in a second, times how long that takes.
+        near(outcome.rate() * outcome.delay, outcome.under_way as f64, 0.05);
+    }
+}
+
+#[test]
+fn one_seed_is_one_course_of_events() {
+    for scene in mixed() {
+        assert_eq!(run(&scene), run(&scene));
+    }
+    let of_seed = |seed| run(&Scene { seed, ..mixed().remove(0) });
+    assert!((2..10).any(|seed| of_seed(seed) != of_seed(1)), "streams are placed by the seed");
+}
+
+#[test]
+fn it_ends_whatever_it_is_asked() {
+    let outcome = run(&Scene { frames: u64::MAX, ..scene(1, Work::default()) });
+    assert!(!outcome.whole, "nothing costs anything, and no time passes");
+    let nothing = run(&Scene { streams: 0, ..scene(1, Work::default()) });
+    assert_eq!((nothing.arrived, nothing.rate(), nothing.whole), (0, 0.0, false));
+}
+
+/// Scenes in which everything happens that can.
+fn mixed() -> Vec<Scene> {
+    let hold = |which| Part::Hold(which, ns(20.0));
+    let parts = vec![
+        hold(Which::Source),
+        hold(Which::Target),
+        Part::Work(ns(50.0)),
+        hold(Which::Guests),
+        hold(Which::Maptrack),
+        hold(Which::AddressSpace),
+        Part::Flush,
+    ];
+    let flushing = Flushing { wait: ns(30.0), stolen: ns(10.0) };
+    let (handover, shared) = (ns(25.0), ns(40.0));
+    let costs = Work { burst: ns(200.0), head: ns(30.0), parts, crossing: ns(15.0), flushing, handover, shared };
+    let guest = Guest { burst: ns(100.0), frame: ns(40.0) };
+    let of = |scene: Scene, host| Scene {
+        host,
+        slice: ns(50_000.0),
+        spin: ns(1000.0),
+        wake: ns(2000.0),
+        window: 16,
+        work: costs.clone(),
+        sender: guest,
+        receiver: guest,
+        frames: 60_000,
+        ..scene
+    };
+    vec![
+        of(Scene::pairs(3, 2, 2, 5), Host::Shared(3)),
+        of(Scene::ring(3, 2, 3, 5), Host::Apart { workers: 2, guests: 4 }),
+        of(Scene::pairs(2, 3, 1, 2), Host::ENDLESS),
+        of(Scene { window: BURST * 2, ..Scene::ring(4, 5, 5, 8) }, Host::Shared(2)),
+    ]
+}
