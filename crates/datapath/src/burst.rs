@@ -299,29 +299,24 @@ impl Burst {
         whole.slice(frame.skip, whole.len().saturating_sub(frame.skip))
     }
 
-    /// Asks for the payload of frame `i`, if there is one, ahead of its copy. Long frames are left to the hardware,
-    /// which sees them coming by itself.
-    #[inline]
-    pub fn prefetch(&self, i: usize) {
-        if let Some(frame) = self.frames().get(i)
-            && frame.len > HEAD_LEN as u32
-            && frame.len <= PREFETCHED
-        {
-            self.body(i).prefetch();
+    /// Asks for the payload of frame `i`, if there is one, ahead of its copy; returns how long the frame is, then. Long frames
+    /// are left to the hardware, which sees them coming by itself.
+    #[inline(always)]
+    pub fn prefetch(&self, i: usize) -> Option<usize> {
+        let len = self.frames().get(i)?.len;
+        if len <= HEAD_LEN as u32 || len > PREFETCHED {
+            return None;
         }
+        self.body(i).prefetch();
+        Some(len as usize)
     }
 
     /// Frame `i` as a receiver sees it, when nothing has to be changed.
-    #[inline]
+    #[inline(always)]
     pub fn packet(&self, i: usize) -> Packet<'_> {
-        let frame = &self.frames[i];
-        Packet {
-            offload: &frame.offload,
-            headers_len: frame.headers.end.into(),
-            head: self.head(i).as_slice(),
-            body: self.body(i),
-            lend: frame.lend,
-        }
+        let (frame, head) = (&self.frames[i], self.heads[i].as_slice());
+        let body = if frame.len as usize > head.len() { self.body(i) } else { Body::empty() };
+        Packet { offload: &frame.offload, headers_len: frame.headers.end.into(), head, body, lend: frame.lend }
     }
 
     /// Copies frame `i` of `other` into this burst: head and scatter list, not the payload. False when there is no
