@@ -264,17 +264,21 @@ impl Burst {
     /// Copies the offload header and the head of the frame that `chain` holds, and checks both.
     #[inline]
     fn examine(&mut self, chain: Chain, vnet_len: usize) {
-        let whole = self.gather.body(chain);
-        let len = whole.len().saturating_sub(vnet_len as u32);
+        let len = chain.len().saturating_sub(vnet_len as u32);
+        let gather = &self.gather;
         let (frame, head) = (&mut self.frames[self.count], &mut self.heads[self.count]);
         frame.start(chain, len, |frame| {
             if len > MAX_FRAME {
                 return Err(Drop::Oversized);
             }
             let mut vnet = [0; VNET_LEN];
-            whole.read_mapped(&mut vnet[..vnet_len]);
-            let bytes = whole.slice(vnet_len as u32, len);
-            head.fill(|room| bytes.read_mapped(room));
+            let alone = vnet_len == VNET_LEN && head.try_fill(|room| gather.read_alone(chain, &mut vnet, room));
+            if !alone {
+                let whole = gather.body(chain);
+                whole.read_mapped(&mut vnet[..vnet_len]);
+                let bytes = whole.slice(vnet_len as u32, len);
+                head.fill(|room| bytes.read_mapped(room));
+            }
             if !frame::parse_into(head.as_slice(), &mut frame.headers) {
                 return Err(Drop::Runt);
             }

@@ -1,8 +1,8 @@
 //! The device side of a split virtqueue.
 //!
-//! Entries of the available ring are taken in batches, in three passes, so that the cache misses of a burst overlap:
-//! first the heads, bringing their descriptors near; then the head descriptors, each copied once, bringing near what
-//! they point to; then the rest of each chain. Completion is in order: entry `n` of the used ring answers entry `n`
+//! Entries of the available ring are taken in batches, in two passes, so that the cache misses of a burst overlap:
+//! first the heads, bringing their descriptors near; then the descriptors, each copied once, bringing near what they
+//! point to. Completion is in order: entry `n` of the used ring answers entry `n`
 //! of the available ring, and one position says everything about the state of the ring.
 
 use std::ptr::NonNull;
@@ -88,7 +88,6 @@ impl DeviceRing for SplitDevice {
             seen: Position::of(start),
             published: Position::of(start),
             heads,
-            batch: Box::new([Head::EMPTY; BATCH]),
         };
         Ok(Self { entries, buffers: Buffers::new(), config: *config, done: Position::of(start), notified: false })
     }
@@ -352,18 +351,6 @@ fn desc_of([addr, rest]: [u64; 2]) -> Desc {
     Desc { addr, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
 }
 
-/// A chain's first descriptor, and where it points to.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    desc: Desc,
-    /// Mapped address and the bytes that follow there, when the guest address is mapped at all.
-    place: Option<(NonNull<u8>, u64)>,
-}
-
-impl Head {
-    const EMPTY: Head = Head { desc: Desc { addr: 0, len: 0, flags: 0, next: 0 }, place: None };
-}
-
 /// The driver's half of the ring, as far as it was taken.
 #[derive(Debug)]
 struct Entries {
@@ -382,8 +369,6 @@ struct Entries {
     published: Position,
     /// Heads of the chains between the used and the available position, by slot.
     heads: Box<[u16]>,
-    /// The batch that is being taken; of no meaning in between.
-    batch: Box<[Head; BATCH]>,
 }
 
 impl Entries {
@@ -433,15 +418,7 @@ impl Entries {
         let n = self.copy_heads(n)?;
         for i in 0..n {
             let desc = self.areas.desc(self.heads[self.slot(i)]);
-            let place = self.mem.run(desc.addr, &mut self.hint);
-            if let Some((host, _)) = place {
-                S::ask(host.as_ptr());
-                S::ask(host.as_ptr().wrapping_add(CACHE_LINE));
-            }
-            self.batch[i] = Head { desc, place };
-        }
-        for i in 0..n {
-            match self.take_chain(self.batch[i], sink) {
+            match self.take_chain(desc, sink) {
                 Ok(()) => continue,
                 Err(Stop::Broken(violation)) if i == 0 => {
                     sink.cancel();
@@ -489,20 +466,21 @@ impl Entries {
     }
 
     #[inline(always)]
-    fn take_chain<S: Sink>(&mut self, head: Head, sink: &mut S) -> Result<(), Stop> {
-        let Desc { len, flags, .. } = head.desc;
+    fn take_chain<S: Sink>(&mut self, desc: Desc, sink: &mut S) -> Result<(), Stop> {
         let plain = if S::WRITABLE { DESC_WRITE } else { 0 };
-        if let Some((host, left)) = head.place
-            && flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) == plain
-            && left >= u64::from(len)
+        if desc.flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) == plain
+            && let Some((at, left)) = self.mem.run(desc.addr, &mut self.hint)
+            && left >= u64::from(desc.len)
         {
-            if !sink.push(Span { at: host, len }) {
+            S::ask(at.as_ptr());
+            S::ask(at.as_ptr().wrapping_add(CACHE_LINE));
+            if !sink.push(Span { at, len: desc.len }) {
                 return Err(Stop::Full);
             }
-            sink.close(len);
+            sink.close(desc.len);
             return Ok(());
         }
-        self.walk_chain(head.desc, sink)
+        self.walk_chain(desc, sink)
     }
 
     /// Follows a chain that begins with `desc` to its end, in the ring's table and at most one indirect table.
