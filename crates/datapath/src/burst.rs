@@ -264,17 +264,21 @@ impl Burst {
     /// Copies the offload header and the head of the frame that `chain` holds, and checks both.
     #[inline]
     fn examine(&mut self, chain: Chain, vnet_len: usize) {
-        let whole = self.gather.body(chain);
-        let len = whole.len().saturating_sub(vnet_len as u32);
+        let len = chain.len().saturating_sub(vnet_len as u32);
+        let gather = &self.gather;
         let (frame, head) = (&mut self.frames[self.count], &mut self.heads[self.count]);
         frame.start(chain, len, |frame| {
             if len > MAX_FRAME {
                 return Err(Drop::Oversized);
             }
             let mut vnet = [0; VNET_LEN];
-            whole.read_mapped(&mut vnet[..vnet_len]);
-            let bytes = whole.slice(vnet_len as u32, len);
-            head.fill(|room| bytes.read_mapped(room));
+            let alone = vnet_len == VNET_LEN && head.try_fill(|room| gather.read_alone(chain, &mut vnet, room));
+            if !alone {
+                let whole = gather.body(chain);
+                whole.read_mapped(&mut vnet[..vnet_len]);
+                let bytes = whole.slice(vnet_len as u32, len);
+                head.fill(|room| bytes.read_mapped(room));
+            }
             if !frame::parse_into(head.as_slice(), &mut frame.headers) {
                 return Err(Drop::Runt);
             }
@@ -299,29 +303,24 @@ impl Burst {
         whole.slice(frame.skip, whole.len().saturating_sub(frame.skip))
     }
 
-    /// Asks for the payload of frame `i`, if there is one, ahead of its copy. Long frames are left to the hardware,
-    /// which sees them coming by itself.
-    #[inline]
-    pub fn prefetch(&self, i: usize) {
-        if let Some(frame) = self.frames().get(i)
-            && frame.len > HEAD_LEN as u32
-            && frame.len <= PREFETCHED
-        {
-            self.body(i).prefetch();
+    /// Asks for the payload of frame `i`, if there is one, ahead of its copy; returns how long the frame is, then. Long frames
+    /// are left to the hardware, which sees them coming by itself.
+    #[inline(always)]
+    pub fn prefetch(&self, i: usize) -> Option<usize> {
+        let len = self.frames().get(i)?.len;
+        if len <= HEAD_LEN as u32 || len > PREFETCHED {
+            return None;
         }
+        self.body(i).prefetch();
+        Some(len as usize)
     }
 
     /// Frame `i` as a receiver sees it, when nothing has to be changed.
-    #[inline]
+    #[inline(always)]
     pub fn packet(&self, i: usize) -> Packet<'_> {
-        let frame = &self.frames[i];
-        Packet {
-            offload: &frame.offload,
-            headers_len: frame.headers.end.into(),
-            head: self.head(i).as_slice(),
-            body: self.body(i),
-            lend: frame.lend,
-        }
+        let (frame, head) = (&self.frames[i], self.heads[i].as_slice());
+        let body = if frame.len as usize > head.len() { self.body(i) } else { Body::empty() };
+        Packet { offload: &frame.offload, headers_len: frame.headers.end.into(), head, body, lend: frame.lend }
     }
 
     /// Copies frame `i` of `other` into this burst: head and scatter list, not the payload. False when there is no

@@ -52,6 +52,16 @@ impl Head {
         self.len = len as u8;
     }
 
+    /// [`fill`](Self::fill), if `read` can; false: it could not, and nothing is known of the bytes.
+    #[inline(always)]
+    pub fn try_fill(&mut self, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+        let room = self.buf.get_mut(HEADROOM..).unwrap_or_default();
+        let Some(len) = read(room) else { return false };
+        self.start = HEADROOM as u8;
+        self.len = len.min(HEAD_LEN) as u8;
+        true
+    }
+
     /// The bytes, destination address first.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {

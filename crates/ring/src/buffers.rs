@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use crate::copies::{Local, Place};
-use crate::copy::copy;
+use crate::copy::{CACHE_LINE, copy, prefetch_write};
 use crate::device::MAX_SPANS;
 use crate::gather::{Body, Span};
 use crate::later::Later;
@@ -16,6 +16,9 @@ use crate::walk::Sink;
 
 /// Most buffers that are taken ahead, and so most that one frame may take: a frame of 64 KiB in buffers of 256 bytes.
 pub(crate) const MOST: usize = 256;
+
+/// Bytes of a buffer that a ring asks for when it takes it.
+pub(crate) const ASKED: usize = 2 * CACHE_LINE;
 
 /// Buffers that are taken together when one is needed.
 const BATCH: usize = 64;
@@ -132,43 +135,56 @@ impl Buffers {
         self.ready[self.oldest.wrapping_add(n) % MOST]
     }
 
-    /// Writes a frame into the oldest `n` buffers, which have room for it, and takes them out; `used` gets the
-    /// number of bytes in each, in order.
-    #[inline]
-    pub(crate) fn fill(&mut self, n: usize, net: &mut [u8], head: &[u8], body: Body<'_>, mut used: impl FnMut(u32)) {
-        let total = net.len() as u64 + head.len() as u64 + u64::from(body.len());
-        let buffer = self.buffer(0);
-        if n == 1 && buffer.more == 0 && u64::from(buffer.first.len) >= total {
-            let mut to = buffer.first.at.as_ptr();
-            let mut add = |from: *const u8, len: usize| {
-                // SAFETY: `from` is a private slice or a piece of the body, `len` long; the span has room for the
-                // lengths of all of them, and the ring keeps the memory of its buffers mapped.
-                unsafe {
-                    copy(from, to, len);
-                    to = to.add(len);
-                }
-            };
-            match <&mut [u8; 12]>::try_from(&mut *net) {
-                Ok(net) => {
-                    let (low, high) = alone(net);
-                    add((&raw const low).cast(), size_of_val(&low));
-                    add((&raw const high).cast(), size_of_val(&high));
-                }
-                Err(_) => add(net.as_ptr(), net.len()),
-            }
-            if !head.is_empty() {
-                add(head.as_ptr(), head.len());
-            }
-            body.pieces(body.len(), add);
-            self.drop_oldest();
-            used(total as u32);
-            return;
+    /// Writes a frame into the oldest buffer and takes that out, if there is one, in one piece, with room for all of it; returns
+    /// the number of bytes in it. `None`: nothing was done.
+    ///
+    /// The header goes from registers to its place, as two words: were it put together in memory, byte by byte, its copy would
+    /// wait until those bytes have left the processor's store buffer, behind all that is on its way to the peer.
+    #[inline(always)]
+    pub(crate) fn fill_alone(&mut self, net: [u8; 12], head: &[u8], body: Body<'_>) -> Option<u32> {
+        let total = (net.len() + head.len()) as u64 + u64::from(body.len());
+        let Buffer { first, more, .. } = self.ready[self.oldest % MOST];
+        if self.len() == 0 || more > 0 || u64::from(first.len) < total || body.is_granted() {
+            return None;
         }
-        announce(net, n);
-        self.fill_several(n, net, head, body, &mut used);
+        let [a, b, c, d, e, f, g, h, i, j, _, _] = net;
+        let (low, high) = ([a, b, c, d, e, f, g, h], [i, j, 1, 0]);
+        let mut to = first.at.as_ptr();
+        let mut add = |from: *const u8, len: usize| {
+            // SAFETY: `from` is private, or a piece of the body, `len` bytes long; the span has room for all of them, and the
+            // ring keeps the memory of its buffers mapped.
+            unsafe {
+                copy(from, to, len);
+                to = to.add(len);
+            }
+        };
+        add(low.as_ptr(), low.len());
+        add(high.as_ptr(), high.len());
+        if !head.is_empty() {
+            add(head.as_ptr(), head.len());
+        }
+        body.pieces(body.len(), add);
+        self.oldest = self.oldest.wrapping_add(1);
+        self.crowded = false;
+        Some(total as u32)
     }
 
-    fn fill_several(&mut self, n: usize, net: &[u8], head: &[u8], body: Body<'_>, used: &mut dyn FnMut(u32)) {
+    /// Brings near, to be written, what lies between the lines that were asked for when the `n`th buffer was taken and its
+    /// byte `len`.
+    #[inline]
+    pub(crate) fn ask(&self, n: usize, len: usize) {
+        if n < self.len() {
+            let first = self.buffer(n).first;
+            for offset in (ASKED..len.min(first.len as usize)).step_by(CACHE_LINE) {
+                prefetch_write(first.at.as_ptr().wrapping_add(offset));
+            }
+        }
+    }
+
+    /// Writes a frame into the oldest `n` buffers, which have room for it, and takes them out; `used` gets the
+    /// number of bytes in each, in order.
+    pub(crate) fn fill(&mut self, n: usize, net: &mut [u8], head: &[u8], body: Body<'_>, mut used: impl FnMut(u32)) {
+        announce(net, n);
         let mut left = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let mut cursor = Cursor::new(self, n);
         // SAFETY: private slices, and pieces of a body, which stay mapped while it is borrowed.
@@ -239,14 +255,6 @@ fn announce(net: &mut [u8], n: usize) {
     if let Some(count) = net.get_mut(10..12) {
         count.copy_from_slice(&(n as u16).to_le_bytes());
     }
-}
-
-/// The two words of the header of a frame that takes one buffer. Words, since a load of bytes that were just stored one by one
-/// would have to wait until they have left the processor's store buffer, behind all that is on its way to the peer.
-#[inline(always)]
-fn alone(net: &[u8; 12]) -> ([u8; 8], [u8; 4]) {
-    let [a, b, c, d, e, f, g, h, i, j, _, _] = *net;
-    ([a, b, c, d, e, f, g, h], [i, j, 1, 0])
 }
 
 impl Sink for Buffers {

@@ -134,6 +134,14 @@ pub trait DeviceRing: Send + Sized {
         later: &mut Later,
     ) -> Result<Put, Violation>;
 
+    /// Rx: [`put`](Self::put) for the usual case: the next buffer is ready, in one piece, and has room for the whole frame, whose
+    /// bytes are mapped. False: it is not so, and nothing was done. The count of buffers in `net` is set here.
+    fn put_alone(&mut self, net: [u8; 12], head: &[u8], body: Body<'_>) -> bool;
+
+    /// Rx: brings near, to be written, what the first `len` bytes go into of the `n`th buffer that is ready from now on, as far
+    /// as [`prepare`](Self::prepare) has not.
+    fn ask(&self, n: usize, len: usize);
+
     /// Rx: the frame that `later` knows by `token` could not be copied: its buffers go back to the peer with nothing in
     /// them. Only before the [`publish`](Self::publish) after it was put.
     fn spoil(&mut self, token: u32);

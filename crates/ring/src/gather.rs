@@ -162,6 +162,24 @@ impl Gather {
         Body { spans: self.spans_of(chain), skip: 0, len, gather: Some(self), first, count }
     }
 
+    /// Copies the first 12 bytes of `chain` to `net`, and those behind them to `head`, as many as there are and fit; returns how
+    /// many came to `head`. Only for the usual chain, that lies in one piece and is mapped; `None`: it is not such a one.
+    #[inline(always)]
+    pub fn read_alone(&self, chain: Chain, net: &mut [u8; 12], head: &mut [u8]) -> Option<usize> {
+        let span = self.spans.get(chain.first as usize).filter(|span| chain.count == 1 && span.len == chain.len)?;
+        let len = head.len().min((span.len as usize).checked_sub(net.len())?);
+        let at = span.at.as_ptr();
+        // SAFETY: the span is mapped, and has 12 bytes and `len` more, as just computed; `head` has room for them.
+        unsafe {
+            copy(at, net.as_mut_ptr(), 8);
+            copy(at.add(8), net.as_mut_ptr().add(8), 4);
+            copy(at.add(12), head.as_mut_ptr(), len);
+        }
+        // What was copied is what the caller looks at: the compiler may not go back to the source.
+        compiler_fence(Ordering::Acquire);
+        Some(len)
+    }
+
     #[inline]
     fn spans_of(&self, chain: Chain) -> &[Span] {
         let first = chain.first as usize;

@@ -14,7 +14,7 @@ use datapath::count::Drop;
 use datapath::flowcache::Fate;
 use datapath::packet::Packet;
 use datapath::port::{Breach, Notified, QueuePair};
-use frame::Accepts;
+use frame::{Accepts, VNET_LEN};
 use ring::{DeviceRing, Later, Memory, Put, RingConfig, Violation};
 
 use crate::event::Event;
@@ -100,8 +100,16 @@ impl<R: DeviceRing> End<R> {
         if wanted && self.wires.call.is_some() { Notified::Held } else { Notified::Suppressed }
     }
 
-    /// Writes one frame into the driver's buffers.
+    /// The usual case of [`put`](Self::put); false: it is not this one.
     #[inline(always)]
+    fn put_alone(&mut self, taste: Taste, packet: &Packet<'_>) -> bool {
+        let mut offload = *packet.offload;
+        offload.valid &= taste.csum;
+        taste.vnet_len == VNET_LEN
+            && self.ring.put_alone(frame::vnet::encode(&offload, packet.headers_len), packet.head, packet.body)
+    }
+
+    /// Writes one frame into the driver's buffers.
     fn put(&mut self, taste: Taste, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Violation> {
         let mut offload = *packet.offload;
         offload.valid &= taste.csum;
@@ -292,10 +300,15 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         let mut done = 0;
         let mut put = Ok(Put::Done);
         for i in run {
-            burst.prefetch(i + AHEAD);
-            put = rx.put(taste, &burst.packet(i), later);
-            if put != Ok(Put::Done) {
-                break;
+            if let Some(len) = burst.prefetch(i + AHEAD) {
+                rx.ring.ask(AHEAD, taste.vnet_len + len);
+            }
+            let packet = burst.packet(i);
+            if !rx.put_alone(taste, &packet) {
+                put = rx.put(taste, &packet, later);
+                if !matches!(put, Ok(Put::Done)) {
+                    break;
+                }
             }
             done += 1;
         }

@@ -135,6 +135,18 @@ impl DeviceRing for PackedDevice {
         Ok(Put::Done)
     }
 
+    #[inline(always)]
+    fn put_alone(&mut self, net: [u8; 12], head: &[u8], body: Body<'_>) -> bool {
+        let Some(used) = self.buffers.fill_alone(net, head, body) else { return false };
+        self.done.give_back(&self.ring, used);
+        true
+    }
+
+    #[inline]
+    fn ask(&self, n: usize, len: usize) {
+        self.buffers.ask(n, len);
+    }
+
     fn spoil(&mut self, token: u32) {
         self.done.spoil(&self.ring, token as u16, (token >> 16) as u16);
     }

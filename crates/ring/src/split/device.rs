@@ -1,8 +1,8 @@
 //! The device side of a split virtqueue.
 //!
-//! Entries of the available ring are taken in batches, in three passes, so that the cache misses of a burst overlap:
-//! first the heads, bringing their descriptors near; then the head descriptors, each copied once, bringing near what
-//! they point to; then the rest of each chain. Completion is in order: entry `n` of the used ring answers entry `n`
+//! Entries of the available ring are taken in batches, in two passes, so that the cache misses of a burst overlap:
+//! first the heads, bringing their descriptors near; then the descriptors, each copied once, bringing near what they
+//! point to. Completion is in order: entry `n` of the used ring answers entry `n`
 //! of the available ring, and one position says everything about the state of the ring.
 
 use std::ptr::NonNull;
@@ -27,6 +27,32 @@ use super::{
 /// Entries that are taken together.
 const BATCH: usize = 64;
 
+/// A position of 16 bits, in a machine word of its own. Compilers load a 16-bit field together with its neighbours; when one of
+/// them has just been stored, that load waits until the store has left the processor's store buffer, behind all stores to cache
+/// lines that the driver has at the time.
+#[derive(Clone, Copy, Debug)]
+struct Position(usize);
+
+impl Position {
+    fn of(position: u16) -> Self {
+        Position(position.into())
+    }
+
+    #[inline(always)]
+    fn get(self) -> u16 {
+        self.0 as u16
+    }
+
+    #[inline(always)]
+    fn on(&mut self, n: usize) {
+        self.0 = self.0.wrapping_add(n);
+    }
+
+    fn back(&mut self, n: usize) {
+        self.0 = self.0.wrapping_sub(n);
+    }
+}
+
 /// The device side of a split virtqueue.
 #[derive(Debug)]
 pub struct SplitDevice {
@@ -35,7 +61,7 @@ pub struct SplitDevice {
     buffers: Buffers,
     config: RingConfig,
     /// Next entry of the used ring to write; behind `Entries::next` by what is in flight or taken ahead.
-    done: u16,
+    done: Position,
     /// An interrupt decision was made before: only then does the event index say what the driver has seen.
     notified: bool,
 }
@@ -58,18 +84,17 @@ impl DeviceRing for SplitDevice {
             hint: 0,
             size: config.size,
             indirect: config.indirect,
-            next: start,
-            seen: start,
-            published: start,
+            next: Position::of(start),
+            seen: Position::of(start),
+            published: Position::of(start),
             heads,
-            batch: Box::new([Head::EMPTY; BATCH]),
         };
-        Ok(Self { entries, buffers: Buffers::new(), config: *config, done: start, notified: false })
+        Ok(Self { entries, buffers: Buffers::new(), config: *config, done: Position::of(start), notified: false })
     }
 
     fn set_memory(&mut self, mem: Arc<Memory>) -> Result<(), Violation> {
         let areas = Areas::find(&mem, &self.config)?;
-        self.entries.next = self.entries.next.wrapping_sub(self.buffers.len() as u16);
+        self.entries.next.back(self.buffers.len());
         self.buffers.clear();
         self.entries.areas = areas;
         self.entries.mem = mem;
@@ -88,21 +113,21 @@ impl DeviceRing for SplitDevice {
 
     #[inline]
     fn in_flight(&self) -> usize {
-        usize::from(self.entries.next.wrapping_sub(self.done)) - self.buffers.len()
+        usize::from(self.entries.next.get().wrapping_sub(self.done.get())) - self.buffers.len()
     }
 
     #[inline]
     fn complete(&mut self, n: usize) {
         debug_assert!(n <= self.in_flight());
         for _ in 0..n.min(self.in_flight()) {
-            self.entries.write_used(self.done, 0);
-            self.done = self.done.wrapping_add(1);
+            self.entries.write_used(self.done.get(), 0);
+            self.done.on(1);
         }
     }
 
     fn rewind(&mut self, n: usize) {
         debug_assert!(n <= self.in_flight());
-        self.entries.next = self.entries.next.wrapping_sub(n.min(self.in_flight()) as u16);
+        self.entries.next.back(n.min(self.in_flight()));
     }
 
     #[inline]
@@ -143,17 +168,30 @@ impl DeviceRing for SplitDevice {
         }
         let (entries, done) = (&mut self.entries, &mut self.done);
         self.buffers.fill(n, net, head, body, |used| {
-            entries.write_used(*done, used);
-            *done = done.wrapping_add(1);
+            entries.write_used(done.get(), used);
+            done.on(1);
         });
         Ok(Put::Done)
     }
 
+    #[inline(always)]
+    fn put_alone(&mut self, net: [u8; 12], head: &[u8], body: Body<'_>) -> bool {
+        let Some(used) = self.buffers.fill_alone(net, head, body) else { return false };
+        self.entries.write_used(self.done.get(), used);
+        self.done.on(1);
+        true
+    }
+
+    #[inline]
+    fn ask(&self, n: usize, len: usize) {
+        self.buffers.ask(n, len);
+    }
+
     fn spoil(&mut self, token: u32) {
         let (first, count) = (token as u16, (token >> 16) as u16);
-        let unpublished = self.done.wrapping_sub(self.entries.published);
+        let unpublished = self.done.get().wrapping_sub(self.entries.published.get());
         for number in (0..count).map(|i| first.wrapping_add(i)) {
-            if number.wrapping_sub(self.entries.published) < unpublished {
+            if number.wrapping_sub(self.entries.published.get()) < unpublished {
                 self.entries.write_used(number, 0);
             }
         }
@@ -161,21 +199,21 @@ impl DeviceRing for SplitDevice {
 
     #[inline]
     fn publish(&mut self) -> bool {
-        let (old, areas) = (self.entries.published, &self.entries.areas);
-        if old == self.done {
+        let (old, done, areas) = (self.entries.published.get(), self.done.get(), &self.entries.areas);
+        if old == done {
             return false;
         }
         self.entries.published = self.done;
         if self.config.event_idx {
-            let wanted = notify::publish_with_event(areas.used_index(), self.done, old, areas.used_event());
+            let wanted = notify::publish_with_event(areas.used_index(), done, old, areas.used_event());
             wanted | !std::mem::replace(&mut self.notified, true)
         } else {
-            notify::publish_with_flags(areas.used_index(), self.done, areas.avail_flags())
+            notify::publish_with_flags(areas.used_index(), done, areas.avail_flags())
         }
     }
 
     fn arm(&mut self) -> Result<bool, Violation> {
-        let (next, areas) = (self.entries.next, &self.entries.areas);
+        let (next, areas) = (self.entries.next.get(), &self.entries.areas);
         let index = if self.config.event_idx {
             notify::arm_event(areas.avail_event(), next, areas.avail_index())
         } else {
@@ -200,7 +238,7 @@ impl DeviceRing for SplitDevice {
     }
 
     fn position(&self) -> u32 {
-        u32::from(self.done)
+        u32::from(self.done.get())
     }
 }
 
@@ -208,7 +246,7 @@ impl SplitDevice {
     /// Puts a frame whose body is granted into the oldest `n` buffers.
     #[cold]
     fn put_later(&mut self, n: usize, net: &mut [u8], head: &[u8], body: Body<'_>, later: &mut Later) -> Put {
-        let token = u32::from(self.done) | (n as u32) << 16;
+        let token = u32::from(self.done.get()) | (n as u32) << 16;
         let pieces = body.fragments() + self.buffers.pieces(n);
         let len = head.len() as u32 + body.len();
         if !body.engine().is_some_and(|engine| later.begin(engine, body, (token, len), pieces, 0)) {
@@ -217,8 +255,8 @@ impl SplitDevice {
         later.pin(&self.entries.mem);
         let (entries, done) = (&mut self.entries, &mut self.done);
         self.buffers.fill_later(n, net, head, body, later, |used| {
-            entries.write_used(*done, used);
-            *done = done.wrapping_add(1);
+            entries.write_used(done.get(), used);
+            done.on(1);
         });
         Put::Done
     }
@@ -313,18 +351,6 @@ fn desc_of([addr, rest]: [u64; 2]) -> Desc {
     Desc { addr, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
 }
 
-/// A chain's first descriptor, and where it points to.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    desc: Desc,
-    /// Mapped address and the bytes that follow there, when the guest address is mapped at all.
-    place: Option<(NonNull<u8>, u64)>,
-}
-
-impl Head {
-    const EMPTY: Head = Head { desc: Desc { addr: 0, len: 0, flags: 0, next: 0 }, place: None };
-}
-
 /// The driver's half of the ring, as far as it was taken.
 #[derive(Debug)]
 struct Entries {
@@ -336,39 +362,37 @@ struct Entries {
     size: u16,
     indirect: bool,
     /// Next entry of the available ring to take.
-    next: u16,
+    next: Position,
     /// The available index when it was last read: entries before it are ours to take.
-    seen: u16,
+    seen: Position,
     /// The used index as the driver sees it. It can have made no more than `size` entries available beyond.
-    published: u16,
+    published: Position,
     /// Heads of the chains between the used and the available position, by slot.
     heads: Box<[u16]>,
-    /// The batch that is being taken; of no meaning in between.
-    batch: Box<[Head; BATCH]>,
 }
 
 impl Entries {
     /// How many entries can be taken, up to `max`. Reads the available index only when what was seen is not enough.
     #[inline]
     fn ready(&mut self, max: usize) -> Result<usize, Violation> {
-        let known = usize::from(self.seen.wrapping_sub(self.next));
+        let known = usize::from(self.seen.get().wrapping_sub(self.next.get()));
         if known >= max {
             return Ok(max);
         }
         let index = self.areas.avail_index().load(Ordering::Acquire);
         self.saw(index)?;
-        Ok(usize::from(index.wrapping_sub(self.next)).min(max))
+        Ok(usize::from(index.wrapping_sub(self.next.get())).min(max))
     }
 
     /// Believes an available index, if it can be: not before what was taken, nor more than a ring beyond what the
     /// driver got back.
     #[inline]
     fn saw(&mut self, index: u16) -> Result<(), Violation> {
-        let ahead = index.wrapping_sub(self.published);
-        if ahead > self.size || ahead < self.next.wrapping_sub(self.published) {
+        let ahead = index.wrapping_sub(self.published.get());
+        if ahead > self.size || ahead < self.next.get().wrapping_sub(self.published.get()) {
             return Err(self.mem.blame(Violation::AvailableJump { index, ahead, size: self.size }));
         }
-        self.seen = index;
+        self.seen = Position::of(index);
         Ok(())
     }
 
@@ -394,15 +418,7 @@ impl Entries {
         let n = self.copy_heads(n)?;
         for i in 0..n {
             let desc = self.areas.desc(self.heads[self.slot(i)]);
-            let place = self.mem.run(desc.addr, &mut self.hint);
-            if let Some((host, _)) = place {
-                S::ask(host.as_ptr());
-                S::ask(host.as_ptr().wrapping_add(CACHE_LINE));
-            }
-            self.batch[i] = Head { desc, place };
-        }
-        for i in 0..n {
-            match self.take_chain(self.batch[i], sink) {
+            match self.take_chain(desc, sink) {
                 Ok(()) => continue,
                 Err(Stop::Broken(violation)) if i == 0 => {
                     sink.cancel();
@@ -410,17 +426,17 @@ impl Entries {
                 }
                 Err(_) => sink.cancel(),
             }
-            self.next = self.next.wrapping_add(i as u16);
+            self.next.on(i);
             return Ok(i);
         }
-        self.next = self.next.wrapping_add(n as u16);
+        self.next.on(n);
         Ok(n)
     }
 
     /// The slot of the `i`th entry to take, in the available ring and in `heads`.
     #[inline(always)]
     fn slot(&self, i: usize) -> usize {
-        usize::from(self.next.wrapping_add(i as u16) & (self.size - 1))
+        usize::from(self.next.get().wrapping_add(i as u16) & (self.size - 1))
     }
 
     /// Copies the next `n` heads, as many as are good, and brings their descriptors near.
@@ -450,20 +466,21 @@ impl Entries {
     }
 
     #[inline(always)]
-    fn take_chain<S: Sink>(&mut self, head: Head, sink: &mut S) -> Result<(), Stop> {
-        let Desc { len, flags, .. } = head.desc;
+    fn take_chain<S: Sink>(&mut self, desc: Desc, sink: &mut S) -> Result<(), Stop> {
         let plain = if S::WRITABLE { DESC_WRITE } else { 0 };
-        if let Some((host, left)) = head.place
-            && flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) == plain
-            && left >= u64::from(len)
+        if desc.flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) == plain
+            && let Some((at, left)) = self.mem.run(desc.addr, &mut self.hint)
+            && left >= u64::from(desc.len)
         {
-            if !sink.push(Span { at: host, len }) {
+            S::ask(at.as_ptr());
+            S::ask(at.as_ptr().wrapping_add(CACHE_LINE));
+            if !sink.push(Span { at, len: desc.len }) {
                 return Err(Stop::Full);
             }
-            sink.close(len);
+            sink.close(desc.len);
             return Ok(());
         }
-        self.walk_chain(head.desc, sink)
+        self.walk_chain(desc, sink)
     }
 
     /// Follows a chain that begins with `desc` to its end, in the ring's table and at most one indirect table.
