@@ -142,10 +142,15 @@ pub(crate) fn meet<R: DriverRing>(args: &Args, clock: Clock, stop: &AtomicBool) 
     let deadline = Instant::now() + Duration::from_secs_f64(args.wait);
     let doors = args.ports.iter().map(|port| Door::new(&port.path, args.listens(port)));
     let doors = doors.collect::<Result<Vec<_>, Error>>()?;
+    let mut places: Vec<_> = roles(args).into_iter().zip(&doors).collect();
+    // The first of each pair before the second ones: a back-end that deals guests out to its workers as they come gives
+    // both of a pair to the same.
+    places.sort_by_key(|(role, _)| (role.number % 2, role.number));
     let mut endpoints = Vec::new();
-    for (role, door) in roles(args).into_iter().zip(&doors) {
+    for (role, door) in places {
         endpoints.push(Endpoint::<R>::new(args, role, door.open(deadline)?)?);
     }
+    endpoints.sort_by_key(Endpoint::number);
     greet(&mut endpoints, args, clock, stop)?;
     endpoints.iter_mut().for_each(Endpoint::prepare);
     Ok(endpoints)
@@ -189,6 +194,7 @@ fn now_ns() -> u64 {
 fn pace(args: &Args, from: u64) -> Pace {
     match (args.window, args.rate) {
         (Some(frames), _) => Pace::Window { frames, progress: (0, 0) },
+        (_, Some(0)) => Pace::Rate { pps: 0, since: 0, spent: 0 },
         (_, Some(pps)) => match Gaps::new(args.gaps, 1e9 / pps as f64, from + 1) {
             Some(gaps) => Pace::Gaps { gaps, next: 0, ready: 0 },
             None => Pace::Rate { pps, since: 0, spent: 0 },
