@@ -28,8 +28,8 @@ demo-xen: ## the same on a real Xen host, which runs under QEMU
 	$(CARGO) build --release --locked
 	$(RINGMAIN) demo --guests xen --out out/demo-xen $(ARGS)
 
-bench: ## Ringmain beside OVS-DPDK: medians and ratios
-	@scripts/deps build peers
+bench: ## Ringmain beside OVS-DPDK and a bare copy: medians, ratios, goals, and their history
+	@scripts/deps build peers guests
 	$(CARGO) build --release --locked
 	$(RINGMAIN) bench $(ARGS)
 

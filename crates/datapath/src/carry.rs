@@ -262,7 +262,8 @@ impl Worker {
         match &self.burst.frames()[i].fate {
             Fate::To(target) => {
                 let target = *target;
-                self.send_to(src, i..self.burst.run(i, target), target)
+                let end = self.burst.run(i, target);
+                (end, self.send_to(src, i..end, target))
             }
             Fate::Flood(targets) => {
                 let targets = Arc::clone(targets);
@@ -283,7 +284,7 @@ impl Worker {
             frame.lend = false;
         }
         for &target in targets {
-            match self.send_to(src, i..i + 1, target).1 {
+            match self.send_to(src, i..i + 1, target) {
                 Sent::Held { wait: Wait::Receiver { slot, .. }, .. } => drop(self.drop_at(slot, Drop::RxFull, 1)),
                 Sent::Held { .. } => drop(self.drop_at(src, Drop::Crossing, 1)),
                 Sent::Off => {}
@@ -296,28 +297,46 @@ impl Worker {
         self.turn.cost += targets.len().saturating_sub(1) as u64 * cost(1, len.into());
     }
 
-    /// Sends frames for one port: the first, and those behind it that go to the same of its queues. Returns the first that
-    /// does not.
+    /// Sends frames for one port, those together that go to the same of its queues.
     #[inline]
-    fn send_to(&mut self, src: usize, run: Range<usize>, target: Target) -> (usize, Sent) {
-        let (i, mut end) = (run.start, run.end);
-        let Some(route) = self.routes.to(target.port) else {
-            return (end, self.drop_at(src, Drop::PortDown, run.len()));
-        };
-        let first = self.way(route, i);
-        if !route.is_simple() {
-            end = (i + 1..end).find(|other| self.way(route, *other) != first).unwrap_or(end);
+    fn send_to(&mut self, src: usize, run: Range<usize>, target: Target) -> Sent {
+        let (mut i, mut known) = (run.start, None);
+        while i < run.end {
+            let Some(route) = self.routes.to(target.port) else {
+                return self.drop_at(src, Drop::PortDown, run.end - i);
+            };
+            let way = known.take().unwrap_or_else(|| self.way(route, i));
+            let mut end = if route.is_simple() { run.end } else { i + 1 };
+            while end < run.end {
+                // Each frame is asked for once: its way is also what its flow is charged for.
+                let other = self.way(route, end);
+                if other != way {
+                    known = Some(other);
+                    break;
+                }
+                end += 1;
+            }
+            let sent = self.send_along(src, i..end, target, way);
+            if matches!(sent, Sent::Held { .. }) {
+                return sent;
+            }
+            i = end;
         }
-        let first = if first.0 == Way::Turning { (self.turn_way(src, i, target), first.1) } else { first };
-        let sent = match first {
-            (Way::Local(slot), true) => self.drop_at(slot, Drop::OverMtu, end - i),
-            (Way::Remote(_), true) => self.drop_at(src, Drop::OverMtu, end - i),
-            (Way::Local(slot), false) => self.send_local(slot, i..end, target.tag),
-            (Way::Remote(seat), false) => self.send_across(src, i..end, seat, target),
-            (Way::Nowhere, _) => self.drop_at(src, Drop::PortDown, end - i),
-            (Way::Moving | Way::Turning, _) => self.wait_a_moment(i),
-        };
-        (end, sent)
+        Sent::Off
+    }
+
+    /// Sends frames for one port on one way; or, if the second is true, they are too long for that.
+    #[inline]
+    fn send_along(&mut self, src: usize, run: Range<usize>, target: Target, way: (Way, bool)) -> Sent {
+        let way = if way.0 == Way::Turning { (self.turn_way(src, run.start, target), way.1) } else { way };
+        match way {
+            (Way::Local(slot), true) => self.drop_at(slot, Drop::OverMtu, run.len()),
+            (Way::Remote(_), true) => self.drop_at(src, Drop::OverMtu, run.len()),
+            (Way::Local(slot), false) => self.send_local(slot, run, target.tag),
+            (Way::Remote(seat), false) => self.send_across(src, run, seat, target),
+            (Way::Nowhere, _) => self.drop_at(src, Drop::PortDown, run.len()),
+            (Way::Moving | Way::Turning, _) => self.wait_a_moment(run.start),
+        }
     }
 
     /// Where frame `i` goes on a route, and whether it is too long for that.

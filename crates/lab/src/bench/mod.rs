@@ -20,6 +20,7 @@ mod point;
 mod result;
 pub(crate) mod state;
 mod tally;
+mod workers;
 pub mod xen;
 
 use std::io;
@@ -34,6 +35,7 @@ use crate::daemon::DaemonError;
 use crate::demo::DemoError;
 use crate::guest::GuestError;
 use crate::interrupt;
+use crate::load;
 use crate::plot::PlotError;
 use crate::progress::Progress;
 use history::History;
@@ -119,6 +121,9 @@ pub enum BenchError {
     /// The network namespace for a peer, or a Xen host.
     #[error(transparent)]
     Host(#[from] GuestError),
+    /// Guests of the generator's.
+    #[error(transparent)]
+    Load(#[from] load::Error),
     /// Stock guests.
     #[error(transparent)]
     Guests(#[from] DemoError),
@@ -154,6 +159,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut tallies: Vec<Tally> = point::select(&args.only).into_iter().map(Tally::new).collect();
     let ovs_dpdk = traffic(args, &mut tallies, &progress)?;
+    workers::measure(args, &mut tallies, &progress)?;
     guests::measure(args, &mut tallies, &progress)?;
     let comparison = Comparison {
         began,
@@ -174,7 +180,8 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
 
 /// Measures what the generator plays; returns the version of OVS-DPDK, if that took part.
 fn traffic(args: &Args, tallies: &mut [Tally], progress: &Progress) -> Result<Option<String>, BenchError> {
-    let mut played: Vec<_> = tallies.iter_mut().filter(|tally| tally.point.kind != Kind::Guests).collect();
+    let mut played: Vec<_> =
+        tallies.iter_mut().filter(|tally| matches!(tally.point.kind, Kind::Traffic { .. })).collect();
     if played.is_empty() {
         return Ok(None);
     }

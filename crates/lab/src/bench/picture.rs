@@ -97,7 +97,7 @@ fn key(area: &Area<'_>) -> Result<(), PlotError> {
     let y = KEY as i32 / 2;
     let say = |x: i32, what: &str| area.draw(&Text::new(what.to_owned(), (x, y), text.clone())).map_err(failed);
     area.draw(&Circle::new((20, y), 4, COLOURS[0].filled())).map_err(failed)?;
-    say(32, "Ringmain, median and range of the rounds: as often as good as the peer, or in the unit given")?;
+    say(32, "Ringmain, median and range of the rounds: times as good as the peer, or in the unit given")?;
     area.draw(&TriangleMarker::new((640, y), 6, COLOURS[5].filled())).map_err(failed)?;
     say(652, "part of the bare copy's rate")?;
     for x in [850, 862, 874] {
@@ -140,8 +140,10 @@ fn plot(area: &Area<'_>, panel: &Panel, entries: &[Entry]) -> Result<(), PlotErr
         let line = DashedLineSeries::new([(0.5, goal), (right, goal)], 7, 5, BLACK.stroke_width(2));
         chart.draw_series(line).map_err(failed)?;
     }
-    let bars =
-        panel.range.iter().map(|(x, [least, most])| PathElement::new(vec![(*x, *least), (*x, *most)], COLOURS[0]));
+    let bars = panel
+        .range
+        .iter()
+        .map(|(x, [least, most])| PathElement::new(vec![(*x, *least), (*x, *most)], COLOURS[0].stroke_width(2)));
     chart.draw_series(bars).map_err(failed)?;
     chart.draw_series(LineSeries::new(panel.main.iter().copied(), COLOURS[0].stroke_width(2))).map_err(failed)?;
     chart.draw_series(panel.main.iter().map(|at| Circle::new(*at, 4, COLOURS[0].filled()))).map_err(failed)?;

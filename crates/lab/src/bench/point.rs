@@ -57,6 +57,9 @@ impl Unit {
     }
 }
 
+/// Whom the generator's traffic is compared with.
+pub const OVS: &str = "OVS-DPDK";
+
 /// What a point consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -69,6 +72,8 @@ pub enum Kind {
         /// Milliseconds that it takes at least to see anything.
         at_least_ms: u64,
     },
+    /// Two workers, each fed on its own CPU, against one of them.
+    Workers,
     /// TCP between two stock guests, over the daemon and over a bridge.
     Guests,
 }
@@ -91,14 +96,15 @@ impl Point {
     pub fn options(&self) -> &'static str {
         match self.kind {
             Kind::Traffic { options, .. } => options,
-            Kind::Guests => "",
+            Kind::Workers | Kind::Guests => "",
         }
     }
 
     /// What stands for the peer in tables.
     pub fn peer(&self) -> &'static str {
         match self.kind {
-            Kind::Traffic { .. } => "OVS-DPDK",
+            Kind::Traffic { .. } => OVS,
+            Kind::Workers => "one worker",
             Kind::Guests => "TAP + bridge",
         }
     }
@@ -160,10 +166,16 @@ pub const POINTS: &[Point] = &[
     rest(
         "mixed",
         "1 % load, mixed gaps",
-        "--size 64 --rate 80000",
+        "--size 64 --rate 80000 --gaps mixed",
         1000,
         &[(Unit::Cpu, Some(Times(10.0))), (Unit::MicrosP50, None), (Unit::MicrosP99, Some(AtMost(50.0)))],
     ),
+    Point {
+        name: "workers",
+        title: "64 B, two workers",
+        kind: Kind::Workers,
+        figures: &[(Unit::Mpps, Some(Times(1.8)))],
+    },
     Point {
         name: "qemu",
         title: "2 QEMU guests, iperf -P 8",
@@ -190,7 +202,7 @@ mod tests {
 
     #[test]
     fn all_points_are_options_of_the_generator() {
-        for point in POINTS.iter().filter(|point| point.kind != Kind::Guests) {
+        for point in POINTS.iter().filter(|point| matches!(point.kind, Kind::Traffic { .. })) {
             let words = format!("--ports a,b {}", point.options());
             Args::from_words(words.split_whitespace()).unwrap();
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::point::Unit;
+use super::point::{OVS, Unit};
 use super::tally::{Beside, Row};
 
 /// Figures of one peer at one point.
@@ -100,10 +100,13 @@ impl Comparison {
                 let _ = writeln!(text, "{}: {failure}", row.title);
             }
         }
-        let peers: Vec<&str> = self.rows.iter().filter_map(|row| Some(row.peer.as_ref()?.name)).collect();
-        if peers.contains(&"TAP + bridge") {
-            let _ =
-                writeln!(text, "The peer is OVS-DPDK; of the QEMU guests, multi-queue TAP devices on a Linux bridge.");
+        let mut peers: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            let Some(peer) = row.peer.as_ref().filter(|peer| peer.name != OVS && !peers.contains(&peer.name)) else {
+                continue;
+            };
+            let _ = writeln!(text, "The peer of \"{}\" is {}, of the rest {OVS}.", row.title, peer.name);
+            peers.push(peer.name);
         }
         text
     }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use super::Error;
+use super::gaps::Spread;
 
 const ABOUT: &str = "\
 Ports are taken in pairs, and each port sends to the other of its pair; a single port sends to itself. Frames are \
@@ -68,6 +69,10 @@ pub struct Args {
     /// Fixed rate of each sender, frames per second; 0: guests connect, and send nothing
     #[arg(long, value_name = "PPS")]
     pub rate: Option<u64>,
+
+    /// With --rate: how the frames are spread over time
+    #[arg(long, value_enum, default_value_t = Spread::Even, requires = "rate")]
+    pub gaps: Spread,
 
     /// Cold buffers: cycle each guest's Tx and Rx buffers through this many bytes each (100M, 64K) [default: hot, no more than the ring
     /// holds]
@@ -310,6 +315,11 @@ impl Args {
         self.flows.unwrap_or(1).max(u32::from(self.queues))
     }
 
+    /// Whether frames go as soon as the ring has room.
+    pub(super) fn is_open(&self) -> bool {
+        self.window.is_none() && self.rate.is_none()
+    }
+
     /// Whether port number `index` is listened on.
     pub(super) fn listens(&self, port: &Port) -> bool {
         port.listen.unwrap_or(self.server)
@@ -358,6 +368,7 @@ mod tests {
         }
         assert!(parse("--ports a --ring 300 --packed").check().is_ok());
         assert!(Args::from_words(["--ports", "a", "--window", "1", "--rate", "5"]).is_err());
+        assert!(Args::from_words(["--ports", "a", "--gaps", "mixed"]).is_err(), "gaps of what rate?");
         assert!(Args::from_words(["--ports", "a", "--legacy", "--packed"]).is_err());
     }
 }

@@ -139,6 +139,11 @@ impl<R: DriverRing> Endpoint<R> {
         Ok(())
     }
 
+    /// Which guest it is.
+    pub fn number(&self) -> u16 {
+        self.role.number
+    }
+
     /// Whether something that it sent is still in a ring.
     pub fn is_sending(&self) -> bool {
         self.queues.iter().any(|queue| queue.tx.free() < queue.tx.count() as usize)

@@ -4,7 +4,7 @@
 //! and checks every frame that comes out. One thread plays all guests unless told otherwise, so that one CPU is the generator's
 //! and the rest is the back-end's.
 //!
-//! `packet`, `order`, `pool` and `time` are pure; `endpoint` moves frames between them and the rings; `engine` is the
+//! `packet`, `order`, `pool`, `gaps` and `time` are pure; `endpoint` moves frames between them and the rings; `engine` is the
 //! loop. The back-end is not trusted further than its bytes are checked: what it does wrong ends in an [`Error`] or in a count of
 //! the [`Report`].
 
@@ -12,6 +12,7 @@ mod args;
 mod connect;
 mod endpoint;
 mod engine;
+mod gaps;
 mod lane;
 mod order;
 mod packet;
@@ -35,6 +36,7 @@ use ring::split::driver::SplitDriver;
 use vhost_user::driver::DriverError;
 
 pub use args::{Args, Directions, HeaderPlace, Layout, Port, Verify};
+pub use gaps::Spread;
 pub use report::{Direction, Latency, Report, Shares};
 
 use crate::cpu::{self, Moment};
@@ -42,6 +44,7 @@ use connect::Door;
 pub(crate) use endpoint::Endpoint;
 use endpoint::{Role, Sender};
 use engine::{Engine, Outcome, Phases};
+use gaps::Gaps;
 use lane::Lane;
 use packet::{Ends, Shape};
 use receive::Receiver;
@@ -139,10 +142,15 @@ pub(crate) fn meet<R: DriverRing>(args: &Args, clock: Clock, stop: &AtomicBool) 
     let deadline = Instant::now() + Duration::from_secs_f64(args.wait);
     let doors = args.ports.iter().map(|port| Door::new(&port.path, args.listens(port)));
     let doors = doors.collect::<Result<Vec<_>, Error>>()?;
+    let mut places: Vec<_> = roles(args).into_iter().zip(&doors).collect();
+    // The first of each pair before the second ones: a back-end that deals guests out to its workers as they come gives
+    // both of a pair to the same.
+    places.sort_by_key(|(role, _)| (role.number % 2, role.number));
     let mut endpoints = Vec::new();
-    for (role, door) in roles(args).into_iter().zip(&doors) {
+    for (role, door) in places {
         endpoints.push(Endpoint::<R>::new(args, role, door.open(deadline)?)?);
     }
+    endpoints.sort_by_key(Endpoint::number);
     greet(&mut endpoints, args, clock, stop)?;
     endpoints.iter_mut().for_each(Endpoint::prepare);
     Ok(endpoints)
@@ -164,7 +172,7 @@ fn roles(args: &Args) -> Vec<Role> {
         let ends = Ends { from: from as u16, to: to as u16 };
         let shape = Shape::new(ends, args.size, args.tso.then_some(args.mss), args.verify, key);
         let lane = Arc::new(Lane::default());
-        let pace = pace(args);
+        let pace = pace(args, from as u64);
         let receiver = Receiver::new(shape.clone(), lane.clone(), args.flows(), !pace.is_open());
         let flows = vec![0; args.flows() as usize].into();
         if let Some(role) = roles.get_mut(to) {
@@ -182,10 +190,15 @@ fn now_ns() -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-fn pace(args: &Args) -> Pace {
+/// How sender number `from` goes. Two senders have different gaps.
+fn pace(args: &Args, from: u64) -> Pace {
     match (args.window, args.rate) {
         (Some(frames), _) => Pace::Window { frames, progress: (0, 0) },
-        (_, Some(pps)) => Pace::Rate { pps, since: 0, spent: 0 },
+        (_, Some(0)) => Pace::Rate { pps: 0, since: 0, spent: 0 },
+        (_, Some(pps)) => match Gaps::new(args.gaps, 1e9 / pps as f64, from + 1) {
+            Some(gaps) => Pace::Gaps { gaps, next: 0, ready: 0 },
+            None => Pace::Rate { pps, since: 0, spent: 0 },
+        },
         _ => Pace::Open,
     }
 }
@@ -252,7 +265,7 @@ fn run_threads<R: DriverRing>(
             let cpu = args.cpu.get(i).copied();
             scope.spawn(move || {
                 cpu.map_or(Ok(()), pin)?;
-                Engine::new(hand, clock, args.interrupts, !pace(args).is_open())?.run(phases, stop)
+                Engine::new(hand, clock, args.interrupts, !args.is_open())?.run(phases, stop)
             })
         };
         let threads: Vec<_> = hands.into_iter().enumerate().map(start).collect();

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::gaps::Gaps;
 use super::lane::Lane;
 
 /// Nanoseconds since the generator started: what tags hold.
@@ -50,6 +51,15 @@ pub enum Pace {
         /// Frames of that time already sent.
         spent: u64,
     },
+    /// At random, with a mean rate.
+    Gaps {
+        /// The gaps.
+        gaps: Gaps,
+        /// When the next frame is due, in ns; 0 before the first look.
+        next: u64,
+        /// Frames that are due and not sent.
+        ready: u64,
+    },
 }
 
 impl Pace {
@@ -73,14 +83,26 @@ impl Pace {
                 }
                 due.saturating_sub(*spent)
             }
+            Self::Gaps { gaps, next, ready } => {
+                if *next == 0 || *ready >= BACKLOG {
+                    (*next, *ready) = (now.max(1), 1);
+                }
+                while *next <= now && *ready < BACKLOG {
+                    *next += gaps.next();
+                    *ready += 1;
+                }
+                *ready
+            }
         }
     }
 
     /// `n` frames went.
     #[inline]
     pub fn spend(&mut self, n: u64) {
-        if let Self::Rate { spent, .. } = self {
-            *spent += n;
+        match self {
+            Self::Rate { spent, .. } => *spent += n,
+            Self::Gaps { ready, .. } => *ready = ready.saturating_sub(n),
+            Self::Open | Self::Window { .. } => {}
         }
     }
 
@@ -96,7 +118,9 @@ impl Pace {
                 let due = since + (u128::from(*spent + 1) * 1_000_000_000 / u128::from(*pps)) as u64;
                 Some(due.saturating_sub(now))
             }
-            _ => None,
+            Self::Gaps { ready: 1.., .. } => Some(0),
+            Self::Gaps { next, .. } => Some(next.saturating_sub(now)),
+            Self::Open | Self::Window { .. } | Self::Rate { .. } => None,
         }
     }
 }
@@ -115,6 +139,7 @@ fn stalled(progress: &mut (u64, u64), now: u64, lane: &Lane) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::gaps::Spread;
 
     #[test]
     fn a_window_holds_back_and_gives_up_in_the_end() {
@@ -149,5 +174,23 @@ mod tests {
         let mut pace = Pace::Rate { pps: 0, since: 0, spent: 0 };
         assert_eq!(pace.budget(u64::MAX, &Lane::default()), 0);
         assert_eq!(pace.due_in(10_000), None);
+    }
+
+    #[test]
+    fn random_gaps_keep_their_rate_and_lost_time_is_not_made_up() {
+        let lane = Lane::default();
+        let gaps = Gaps::new(Spread::Random, 1000.0, 1).unwrap();
+        let mut pace = Pace::Gaps { gaps, next: 0, ready: 0 };
+        let mut sent = 0;
+        for now in 1..10_000 {
+            let due = pace.budget(now * 1000, &lane);
+            assert!(due == 0 || pace.due_in(now * 1000) == Some(0));
+            pace.spend(due);
+            sent += due;
+        }
+        assert!((9_000..11_000).contains(&sent), "{sent}");
+        assert!(pace.due_in(10_000_000).is_some_and(|due| due < 100_000));
+        assert_eq!(pace.budget(10_000_000_000, &lane), BACKLOG);
+        assert!(pace.budget(10_000_000_000, &lane) < 10, "the rest is given up");
     }
 }

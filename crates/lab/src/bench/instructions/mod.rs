@@ -7,7 +7,7 @@
 mod budget;
 mod callgrind;
 mod case;
-mod play;
+pub(super) mod play;
 mod result;
 mod stage;
 

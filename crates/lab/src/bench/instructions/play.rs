@@ -59,7 +59,8 @@ pub fn play(case: &Case) -> Result<u64, Error> {
     outcome
 }
 
-fn config(socket: &Path, queues: u16) -> DeviceConfig {
+/// A port whose front-end connects, with nothing set that need not be.
+pub(in crate::bench) fn config(socket: &Path, queues: u16) -> DeviceConfig {
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (socket, mode, rule) = (socket.to_path_buf(), Mode::Server, PortRule::default());
     DeviceConfig { name, socket, mode, queues, mtu: None, rule, throttle: None }

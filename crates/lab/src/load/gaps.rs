@@ -1,0 +1,119 @@
+//! When frames are due that do not come evenly.
+//!
+//! All kinds keep the same mean rate. They differ in what a back-end that sleeps can know of the next frame: everything,
+//! nothing, or something else every time.
+
+use clap::ValueEnum;
+
+/// How the frames of a rate are spread over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Spread {
+    /// All gaps alike.
+    Even,
+    /// Each gap independent of the others (exponential).
+    Random,
+    /// Random ones, with bursts between them (a third of the frames) and silences of fifty mean gaps (a third of the time).
+    Mixed,
+}
+
+/// A burst begins instead of every so-manieth gap, and has as many frames more on average: see [`Gaps::mixed`].
+const BURST_EVERY: f64 = 32.0;
+const BURST_MEAN: f64 = 16.0;
+/// One gap of so many is a silence, of so many mean gaps.
+const SILENCE_EVERY: f64 = 100.0;
+const SILENCE_MEAN: f64 = 50.0;
+
+/// Random gaps, the same ones every time.
+#[derive(Clone, Debug)]
+pub struct Gaps {
+    mean: f64,
+    mixed: bool,
+    /// Frames that follow at once.
+    burst: u32,
+    random: u64,
+}
+
+impl Gaps {
+    /// Gaps of `mean` ns on average. `None`: even ones, that need no chance.
+    pub fn new(spread: Spread, mean: f64, seed: u64) -> Option<Self> {
+        let mixed = match spread {
+            Spread::Even => return None,
+            Spread::Random => false,
+            Spread::Mixed => true,
+        };
+        // Xorshift never leaves zero.
+        Some(Self { mean, mixed, burst: 0, random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 })
+    }
+
+    /// ns from the last frame to the next.
+    pub fn next(&mut self) -> u64 {
+        if self.mixed { self.mixed() } else { self.exponential(self.mean) }
+    }
+
+    /// With every gap come `BURST_MEAN / BURST_EVERY` frames more, without time; one gap of [`SILENCE_EVERY`] is long. The rest
+    /// is chosen so that the mean is kept.
+    fn mixed(&mut self) -> u64 {
+        if self.burst > 0 {
+            self.burst -= 1;
+            return 0;
+        }
+        if self.unit() < 1.0 / BURST_EVERY {
+            self.burst = self.exponential(BURST_MEAN) as u32;
+        }
+        if self.unit() < 1.0 / SILENCE_EVERY {
+            return self.exponential(SILENCE_MEAN * self.mean);
+        }
+        let frames = 1.0 + BURST_MEAN / BURST_EVERY;
+        let usual = (frames - SILENCE_MEAN / SILENCE_EVERY) / (1.0 - 1.0 / SILENCE_EVERY);
+        self.exponential(usual * self.mean)
+    }
+
+    fn exponential(&mut self, mean: f64) -> u64 {
+        (-self.unit().ln() * mean) as u64
+    }
+
+    /// Above 0, at most 1.
+    fn unit(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((self.random >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEAN: f64 = 10_000.0;
+
+    fn gaps(spread: Spread) -> Vec<u64> {
+        let mut gaps = Gaps::new(spread, MEAN, 7).unwrap();
+        (0..400_000).map(|_| gaps.next()).collect()
+    }
+
+    #[test]
+    fn the_mean_is_kept() {
+        for spread in [Spread::Random, Spread::Mixed] {
+            let all = gaps(spread);
+            let mean = all.iter().sum::<u64>() as f64 / all.len() as f64;
+            assert!((mean / MEAN - 1.0).abs() < 0.05, "{spread:?}: {mean}");
+        }
+    }
+
+    #[test]
+    fn mixed_gaps_have_bursts_and_silences() {
+        let all = gaps(Spread::Mixed);
+        let share = |what: fn(&u64) -> bool| all.iter().filter(|gap| what(gap)).count() as f64 / all.len() as f64;
+        let together = share(|gap| *gap == 0);
+        assert!((0.28..0.36).contains(&together), "{together}");
+        let silent = all.iter().filter(|gap| **gap as f64 > 10.0 * MEAN).sum::<u64>() as f64;
+        let silent = silent / all.iter().sum::<u64>() as f64;
+        assert!((0.25..0.4).contains(&silent), "{silent}");
+    }
+
+    #[test]
+    fn even_gaps_need_no_chance() {
+        assert!(Gaps::new(Spread::Even, MEAN, 7).is_none());
+    }
+}
