@@ -303,6 +303,39 @@ pub struct WorkerReport {
     pub parcels: u64,
     /// Frames in those parcels.
     pub crossed: u64,
+    /// How it waits for frames; not before its first turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polling: Option<PollingReport>,
+}
+
+/// How a worker waits for frames, and what it decides that by. All times are in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PollingReport {
+    /// The value of `polling` that it goes by: that of the most impatient of the ports that were busy lately.
+    pub patience: String,
+    /// Time spent in each state: `busy`, `spin`, `nap`, `sleep`.
+    pub nanoseconds: BTreeMap<String, u64>,
+    /// How often it has napped. Naps count as sleeps, too.
+    pub naps: u64,
+    /// How long it looks or naps at present before it arms its queues; `None`: for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// How long a nap is at present; zero: it looks instead.
+    pub nap: u64,
+    /// What 50, 90 and 99 percent of the recent gaps do not exceed, to a factor of two.
+    pub gaps: [u64; 3],
+    /// CPU time of a sleep that a signal ends.
+    pub sleep_cost: u64,
+    /// From before that signal until the worker runs.
+    pub wake: u64,
+    /// CPU time of a sleep that a timer ends.
+    pub nap_cost: u64,
+    /// How much longer than wanted that is.
+    pub late: u64,
+    /// How often polling began to give way, because the host was short of CPU time.
+    pub gave_way: u64,
+    /// Whether it does at present.
+    pub gives_way: bool,
 }
 
 /// The daemon and all its counters. At rest, over all ports and `removed`:

@@ -3,11 +3,13 @@
 pub mod defaults;
 mod document;
 pub mod extensions;
+mod polling;
 mod port;
 mod switches;
 
 use std::path::{Path, PathBuf};
 
+use datapath::poll::Patience;
 use document::{Fields, Value};
 
 pub use document::ConfigError;
@@ -46,6 +48,8 @@ pub struct Config {
     pub workers: usize,
     /// The CPU that each worker is pinned to; empty when they are not pinned.
     pub cpus: Vec<u16>,
+    /// How they wait for frames, where a port does not say.
+    pub patience: Patience,
     /// Path of the control socket.
     pub socket: PathBuf,
     /// The ports, in the order of the file.
@@ -56,17 +60,17 @@ impl Config {
     /// Reads the text of a configuration file. `name` is what errors call the file.
     pub fn parse(name: &str, text: &str, host: &Host) -> Result<Config, ConfigError> {
         let mut top = Fields::of_file(name, text)?;
-        let (workers, cpus) = workers(top.table("workers")?, host)?;
+        let (workers, cpus, patience) = workers(top.table("workers")?, host)?;
         let mut control = top.table("control")?;
         let socket = socket(&mut control)?;
         control.finish()?;
         let ports = ports(top.tables("port")?, &socket)?;
         top.finish()?;
-        Ok(Config { workers, cpus, socket, ports })
+        Ok(Config { workers, cpus, patience, socket, ports })
     }
 }
 
-fn workers(mut fields: Fields, host: &Host) -> Result<(usize, Vec<u16>), ConfigError> {
+fn workers(mut fields: Fields, host: &Host) -> Result<(usize, Vec<u16>, Patience), ConfigError> {
     let right = format!("1 to {MAX_WORKERS} or \"auto\"");
     let count = match fields.take("count") {
         None => None,
@@ -74,9 +78,10 @@ fn workers(mut fields: Fields, host: &Host) -> Result<(usize, Vec<u16>), ConfigE
         Some(value) => Some(usize::from(fields.as_number("count", &value, 1..=MAX_WORKERS, &right)?)),
     };
     let cpus = cpus(&mut fields, host, count)?;
+    let patience = polling::read(&mut fields)?.unwrap_or_default();
     fields.finish()?;
     let auto = if cpus.is_empty() { defaults::workers(host.cpus.len()) } else { cpus.len() };
-    Ok((count.unwrap_or(auto), cpus))
+    Ok((count.unwrap_or(auto), cpus, patience))
 }
 
 fn cpus(fields: &mut Fields, host: &Host, workers: Option<usize>) -> Result<Vec<u16>, ConfigError> {

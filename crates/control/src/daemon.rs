@@ -129,6 +129,7 @@ impl House {
             count: config.workers,
             cpus: config.cpus.iter().map(|cpu| usize::from(*cpu)).collect(),
             limits: Limits::default(),
+            patience: config.patience,
         };
         let fabric = Arc::new(Fabric::start(&workers).map_err(DaemonError::Workers)?);
         let config = Setup { workers: config.workers, cpus: config.cpus.clone(), socket: config.socket.clone() };

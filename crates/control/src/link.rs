@@ -18,6 +18,7 @@ use netif::extensions::Extensions;
 use netif::service::{Service, ServiceConfig, ServiceError};
 use netif::settings::SCRIPT;
 use netif::status::VifStatus;
+use netif::switches::Switches;
 use switch::{PortId, Vlan};
 use vhost_user::device::{self, DeviceConfig, StartError};
 use vhost_user::status::State;
@@ -128,12 +129,13 @@ impl Link {
                     Mode::Client => device::Mode::Client,
                 };
                 let (name, socket) = (spec.name.clone(), socket.clone());
-                let (rule, throttle) = (spec.rule(), spec.switches.throttle);
-                let config = DeviceConfig { name, socket, mode, queues, mtu: spec.mtu, rule, throttle };
+                let (rule, Switches { throttle, patience, .. }) = (spec.rule(), spec.switches);
+                let config = DeviceConfig { name, socket, mode, queues, mtu: spec.mtu, rule, throttle, patience };
                 Ok(Link::VhostUser(device::Device::start(fabric, config)?))
             }
             PortKind::Tap { device } => {
-                let config = TapConfig { device: device.clone(), queues, rule: spec.rule(), mtu: spec.mtu };
+                let (device, patience) = (device.clone(), spec.switches.patience);
+                let config = TapConfig { device, queues, rule: spec.rule(), mtu: spec.mtu, patience };
                 Ok(Link::Tap(Tap::start(fabric, config)?))
             }
             PortKind::Xen => {

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use datapath::count::{Drop, QueueCounters};
 use datapath::fabric::Fabric;
+use datapath::poll::show::PollCounters;
+use datapath::poll::{Decision, State};
 use hypervisor::embedded::Spent;
 use netif::direct::Standing;
 use netif::settings::SCRIPT;
@@ -13,7 +15,9 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
 
-use crate::api::{CacheReport, Counts, MacRow, OwnCopies, PortReport, PortState, QueueReport, Stats, WorkerReport};
+use crate::api::{
+    CacheReport, Counts, MacRow, OwnCopies, PollingReport, PortReport, PortState, QueueReport, Stats, WorkerReport,
+};
 use crate::config::{PortKind, PortSpec, switch_keys};
 use crate::link::{Link, Vif};
 
@@ -200,6 +204,7 @@ pub fn stats(fabric: &Fabric, cpus: &[u16], started: Instant, ports: Vec<PortRep
         cache_misses: worker.cache_misses.get(),
         parcels: worker.parcels.get(),
         crossed: worker.crossed.get(),
+        polling: polling(&worker.polling, started.elapsed()),
     });
     Stats {
         pid: std::process::id(),
@@ -210,6 +215,30 @@ pub fn stats(fabric: &Fabric, cpus: &[u16], started: Instant, ports: Vec<PortRep
         ports,
         removed,
     }
+}
+
+/// How a worker has waited since `uptime` ago. One that sleeps says so when it wakes, so what is left is sleep.
+fn polling(counters: &PollCounters, uptime: Duration) -> Option<PollingReport> {
+    let Decision { patience, nap, window, cost, gaps, short, gave_way } = counters.decision()?;
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let mut nanoseconds: BTreeMap<_, _> =
+        State::ALL.into_iter().map(|state| (state.name().to_owned(), counters.time(state))).collect();
+    let left = ns(uptime).saturating_sub(nanoseconds.values().sum());
+    *nanoseconds.entry(State::Armed.name().to_owned()).or_default() += left;
+    Some(PollingReport {
+        patience: patience.to_string(),
+        nanoseconds,
+        naps: counters.naps.get(),
+        window: Some(ns(window)).filter(|window| *window != u64::MAX),
+        nap: ns(nap),
+        gaps,
+        sleep_cost: cost.sleep,
+        wake: cost.wake,
+        nap_cost: cost.nap,
+        late: cost.late,
+        gave_way,
+        gives_way: short,
+    })
 }
 
 /// CPU time of this process.

@@ -48,6 +48,7 @@ impl Worker {
         self.classify(src);
         self.laps.lap(Step::Classify);
         let finished = self.deliver(src);
+        self.frames += finished as u64;
         self.complete(src, finished, fetched - finished);
         if self.laps.is_on() {
             self.laps.lap(Step::Publish);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use switch::DropReason;
 
 use crate::lap::{Charged, Spent};
+use crate::poll::show::PollCounters;
 
 /// A counter that one thread writes: an increment is a plain load and store, no locked instruction.
 #[derive(Default, Debug)]
@@ -178,6 +179,8 @@ pub struct WorkerCounters {
     pub idle_passes: Counter,
     /// Times that the worker slept in the kernel.
     pub sleeps: Counter,
+    /// How it waited.
+    pub polling: PollCounters,
     /// Flow-cache hits, in frames.
     pub cache_hits: Counter,
     /// Questions put to the switch, in frames.

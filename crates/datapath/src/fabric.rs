@@ -16,6 +16,7 @@ use crate::count::{QueueCounters, WorkerCounters};
 use crate::hand::Hand;
 use crate::lap::Sampling;
 use crate::parcel::lanes;
+use crate::poll::Patience;
 use crate::port::QueuePair;
 use crate::rota::cost;
 use crate::shared::{Command, Mailbox, Shared};
@@ -50,6 +51,8 @@ pub struct PortSpec {
     pub on_break: OnBreak,
     /// How long its receive interrupts wait; `None`: not at all.
     pub throttle: Option<Throttle>,
+    /// How workers wait for its frames; `None`: as they do for others.
+    pub patience: Option<Patience>,
 }
 
 /// How many workers, and where they run.
@@ -61,6 +64,8 @@ pub struct Workers {
     pub cpus: Vec<usize>,
     /// What the switch may remember.
     pub limits: Limits,
+    /// How they wait for frames, where ports do not say.
+    pub patience: Patience,
 }
 
 struct Port {
@@ -68,6 +73,7 @@ struct Port {
     steer: Option<Arc<dyn Steer>>,
     on_break: OnBreak,
     throttle: Option<Throttle>,
+    patience: Option<Patience>,
     counters: Vec<Arc<QueueCounters>>,
     queues: BTreeMap<QueueId, Queue>,
 }
@@ -119,7 +125,7 @@ impl Fabric {
         let (mut fabric, workers) = Self::with_workers(config)?;
         for (own, worker) in workers.into_iter().enumerate() {
             let cpu = config.cpus.get(own % config.cpus.len().max(1)).copied();
-            fabric.threads.push(spawn(own, cpu, worker)?);
+            fabric.threads.push(spawn(own, cpu, config.patience, worker)?);
         }
         Ok(fabric)
     }
@@ -175,8 +181,9 @@ impl Fabric {
         let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
         self.switch().add_port(id, spec.rule)?;
-        let PortSpec { mtu, on_break, throttle, .. } = spec;
-        let port = Port { mtu, steer: None, on_break, throttle, counters: vec![], queues: BTreeMap::new() };
+        let PortSpec { mtu, on_break, throttle, patience, .. } = spec;
+        let (counters, queues) = (vec![], BTreeMap::new());
+        let port = Port { mtu, steer: None, on_break, throttle, patience, counters, queues };
         state.ports.insert(id.0, port);
         self.publish(&state);
         Ok(id)
@@ -217,6 +224,7 @@ impl Fabric {
             on_break: Arc::clone(&entry.on_break),
             throttle: entry.throttle,
             broken: false,
+            patience: entry.patience,
         };
         entry.queues.insert(queue, Queue { index, home: worker, worker, moving: false, receives });
         self.send(worker, Command::Attach(Box::new(attachment)));
@@ -426,11 +434,12 @@ impl Drop for Fabric {
     }
 }
 
-fn spawn(own: usize, cpu: Option<usize>, worker: Worker) -> io::Result<JoinHandle<()>> {
+fn spawn(own: usize, cpu: Option<usize>, patience: Patience, mut worker: Worker) -> io::Result<JoinHandle<()>> {
     let (report, pinned) = mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("rm-worker-{own}")).spawn(move || {
         // The starter waits for this.
         let _ = report.send(cpu.map_or(Ok(()), pin));
+        worker.wake_up(patience, cpu.is_some());
         worker.run();
     })?;
     pinned.recv().map_err(io::Error::other)??;

@@ -21,7 +21,7 @@ mod leave;
 mod loan;
 pub mod packet;
 mod parcel;
-mod poll;
+pub mod poll;
 pub mod port;
 mod put;
 mod rest;

@@ -1,24 +1,80 @@
 //! A worker with nothing to do: it looks a little longer, or sleeps in the kernel until something is signalled.
 
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
+use rustix::thread::set_current_timer_slack;
+
 use crate::lap::Step;
-use crate::poll;
+use crate::poll::cost::cpu_time;
+use crate::poll::short::Shortage;
+use crate::poll::{Cost, Next, Patience, Poll, State};
 use crate::slot::{Wait, Watch};
 use crate::topology::QueueId;
 use crate::watch::{SIGNALS, Signal};
 use crate::worker::Worker;
 
+/// How soon is looked again for a receiver that parcels wait for, and for one whose wait has no end of its own.
+const HELD: Duration = Duration::from_micros(50);
+const WAITING: Duration = Duration::from_millis(1);
+
+/// One sleep of so many is told to end after that time.
+const PROBED: u64 = 64;
+const PROBE: Duration = Duration::from_micros(200);
+/// The CPU time of one sleep of so many is taken. Not a divisor of that: of those that have no end, too.
+const TIMED: u64 = 15;
+
 impl Worker {
+    /// Before the first turn: finds out what sleeping costs the calling thread, and goes by `patience` where ports have none of
+    /// their own. `pinned`: the thread has a CPU of its own.
+    pub(crate) fn wake_up(&mut self, patience: Patience, pinned: bool) {
+        // Timers would be late by 50 us otherwise. If the kernel refuses, that is measured, too.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        self.patience = patience;
+        let cost = Cost::measured();
+        self.tick();
+        self.poll = Poll::new(patience, cost, self.now);
+        self.shortage = Shortage::of_this_thread(pinned, self.now);
+    }
+
     /// Nothing moved: looks a little longer, or sleeps.
     pub(crate) fn rest(&mut self) {
-        let waits = |at| self.slots.get(at).is_some_and(|slot| slot.wait.is_some() || slot.settle);
-        let idle = self.active.iter().all(waits) && self.now - self.moved >= self.window.of(false);
-        if !idle {
-            std::hint::spin_loop();
-            self.look_on();
-            return;
+        if self.poll.state() == State::Busy {
+            self.reconsider();
         }
+        let waits = |at| self.slots.get(at).is_some_and(|slot| slot.wait.is_some() || slot.settle);
+        match self.poll.idle(self.now) {
+            Next::Arm if self.active.iter().all(waits) => self.arm(),
+            Next::Nap(time) if !self.active.iter().any(waits) && self.may_nap() => {
+                self.poll.nap();
+                self.counters.polling.naps.add(1);
+                self.doze(Some(time));
+            }
+            _ => {
+                std::hint::spin_loop();
+                self.look_on();
+            }
+        }
+    }
+
+    /// It has just become idle: whose patience counts, and whether the host has CPU time to spare.
+    fn reconsider(&mut self) {
+        let asked = |at| self.slots.get(at).and_then(|slot| slot.on.patience);
+        let patience = self.active.iter().map(|at| asked(at).unwrap_or(self.patience)).max();
+        let short = self.shortage.is_here(self.now);
+        self.poll.set(patience, short, self.now);
+        if let Some(decision) = self.poll.news() {
+            self.counters.polling.publish(&decision);
+        }
+    }
+
+    /// Whether nothing is waited for but frames of the queues that are looked at.
+    fn may_nap(&self) -> bool {
+        self.debtors.is_empty() && self.crossing.held().next().is_none()
+    }
+
+    /// Queues are armed, or wait for something: sleeps until that comes.
+    fn arm(&mut self) {
         let (receivers, until) = self.full_receivers();
         if !receivers.is_empty() || !self.active.is_empty() {
             self.wait_for_room(&receivers, until);
@@ -57,7 +113,7 @@ impl Worker {
         }
         for parcel in self.crossing.held() {
             receivers.extend(self.slots.find(parcel.receiver));
-            until = Some(self.now + poll::MAX);
+            until = Some(self.now + HELD);
         }
         (receivers, until)
     }
@@ -76,7 +132,7 @@ impl Worker {
         if room {
             self.look_on();
         } else {
-            let limit = until.map_or(poll::MAX * 20, |u| u.saturating_duration_since(self.now));
+            let limit = until.map_or(WAITING, |u| u.saturating_duration_since(self.now));
             self.sleep(Some(limit));
         }
         for &at in receivers {
@@ -97,27 +153,50 @@ impl Worker {
         }
     }
 
-    /// Sleeps in the kernel until a signal comes or `limit` has passed.
+    /// Sleeps until a signal comes or `limit` has passed, with armed queues.
     pub(crate) fn sleep(&mut self, limit: Option<Duration>) {
-        let doorbell = &self.shared.doorbells[self.own].sleeping;
-        doorbell.announce();
+        self.poll.arm();
+        if let Some(decision) = self.poll.news() {
+            self.counters.polling.publish(&decision);
+        }
+        // Now and then one has an end, so that it is seen how late timers are.
+        let probe = self.sleeps.is_multiple_of(PROBED).then_some(PROBE);
+        self.doze(limit.or(probe));
+    }
+
+    /// Sleeps in the kernel until a signal comes or `limit` has passed.
+    fn doze(&mut self, limit: Option<Duration>) {
+        self.shared.doorbells[self.own].sleeping.announce();
         if self.has_mail() {
-            doorbell.awake();
+            self.shared.doorbells[self.own].sleeping.awake();
             self.look_on();
             return;
         }
+        self.sleeps += 1;
         self.counters.sleeps.add(1);
         self.laps.lap(Step::Look);
-        self.glance(self.held.limit(limit, self.now));
+        let limit = self.held.limit(limit, self.now);
+        let cpu = self.sleeps.is_multiple_of(TIMED).then(cpu_time);
+        let signals = self.glance(limit);
         self.laps.lap(Step::Sleep);
         self.shared.doorbells[self.own].sleeping.awake();
-        let slept = self.now;
+        let before = self.now;
         self.tick();
-        // A sleep that ended because an interrupt is to be sent says nothing of what it was worth.
-        if !self.held.is_due(self.now) {
-            self.window.slept(self.now - slept);
+        self.glanced = self.now;
+        self.learn(limit.filter(|_| signals == 0), self.now - before, cpu);
+    }
+
+    /// What a sleep says of what sleeping costs. `limit`: it ended because that was over; `cpu`: CPU time when it began.
+    fn learn(&mut self, limit: Option<Duration>, slept: Duration, cpu: Option<u64>) {
+        // A limit that was over before says nothing, and neither does a signal to the process.
+        let late = limit.filter(|limit| !limit.is_zero()).and_then(|limit| slept.checked_sub(limit));
+        let cost = self.poll.cost_mut();
+        if let Some(late) = late {
+            cost.came_late(late.as_nanos() as u64);
         }
-        (self.moved, self.glanced) = (self.now, self.now);
+        if let Some(cpu) = cpu {
+            cost.spent(late.is_some(), cpu_time().saturating_sub(cpu));
+        }
     }
 
     /// Whether another thread has left something for this worker.
@@ -129,12 +208,13 @@ impl Worker {
             || shared.sampling.get() != self.laps.number()
     }
 
-    /// Takes note of the signals that have come, waiting for one up to `limit`.
-    pub(crate) fn glance(&mut self, limit: Option<Duration>) {
+    /// Takes note of the signals that have come, waiting for one up to `limit`. Returns how many it were.
+    pub(crate) fn glance(&mut self, limit: Option<Duration>) -> usize {
         self.glanced = self.now;
         let mut woken = [QueueId(0); SIGNALS];
-        let mut count = 0;
+        let (mut count, mut signals) = (0, 0);
         self.watcher.wait(limit, |signal| {
+            signals += 1;
             if let Signal::Tx(queue) = signal {
                 woken[count] = queue;
                 count += 1;
@@ -145,6 +225,7 @@ impl Worker {
                 self.activate(at);
             }
         }
+        signals
     }
 
     /// Looks at an armed queue again.

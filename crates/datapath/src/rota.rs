@@ -84,12 +84,6 @@ impl Rota {
         self.crews.is_empty()
     }
 
-    /// Whether there is more than one.
-    #[inline]
-    pub fn has_company(&self) -> bool {
-        self.crews.len() > 1 || self.crews.first().is_some_and(|crew| crew.queues.len() > 1)
-    }
-
     /// The slots of all queues.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         self.crews.iter().flat_map(|crew| crew.queues.iter().copied())

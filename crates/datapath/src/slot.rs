@@ -11,6 +11,7 @@ use crate::hold::Hold;
 use crate::leave::Leave;
 use crate::loan::Loans;
 use crate::parcel::Tickets;
+use crate::poll::Patience;
 use crate::port::{Breach, Notified, QueuePair};
 use crate::throttle::{Restraint, Throttle};
 use crate::topology::QueueId;
@@ -36,6 +37,8 @@ pub struct Attachment {
     pub throttle: Option<Throttle>,
     /// Its peer broke the protocol before it came here: it is not called any more.
     pub broken: bool,
+    /// How its worker waits for it; `None`: as the worker does.
+    pub patience: Option<Patience>,
 }
 
 /// How the worker watches a pair's Tx ring.

@@ -19,7 +19,8 @@ use crate::lap::{Laps, Step};
 use crate::leave::Leave;
 use crate::loan::Origin;
 use crate::parcel::Lane;
-use crate::poll::Window;
+use crate::poll::short::Shortage;
+use crate::poll::{Cost, Patience, Poll};
 use crate::rota::{Rota, Turn};
 use crate::shared::{Command, Shared};
 use crate::slab::Slab;
@@ -64,9 +65,14 @@ pub struct Worker {
     /// The present turn of one of them.
     pub(crate) turn: Turn,
     pub(crate) watcher: Watcher,
-    pub(crate) window: Window,
+    /// Of ports that have none of their own.
+    pub(crate) patience: Patience,
+    pub(crate) poll: Poll,
+    pub(crate) shortage: Shortage,
+    /// How often it has slept, and frames that the present turn has carried.
+    pub(crate) sleeps: u64,
+    pub(crate) frames: u64,
     pub(crate) glanced: Instant,
-    pub(crate) moved: Instant,
     /// When it is to look at how flows are spread.
     spread: Instant,
     /// The queue that is to go to another worker.
@@ -108,9 +114,12 @@ impl Worker {
             active: Rota::default(),
             turn: Turn::default(),
             watcher,
-            window: Window::default(),
+            patience: Patience::default(),
+            poll: Poll::new(Patience::default(), Cost::default(), now),
+            shortage: Shortage::never(now),
+            sleeps: 0,
+            frames: 0,
             glanced: now,
-            moved: now,
             spread: now + SPREAD,
             mover: None,
             shared,
@@ -136,12 +145,13 @@ impl Worker {
     /// One turn of everything there is to do, after [`obey`](Self::obey). True when anything moved.
     pub(crate) fn turn(&mut self) -> bool {
         self.held.send(&mut self.slots, self.now);
+        self.frames = 0;
         if !self.pass() {
             self.counters.idle_passes.add(1);
             return false;
         }
         self.counters.busy_passes.add(1);
-        self.moved = self.now;
+        self.poll.found(self.now, self.frames);
         if self.now >= self.spread {
             self.look_at_spread();
         }
@@ -206,6 +216,7 @@ impl Worker {
 
     /// From here on it is `now`.
     pub(crate) fn tick_to(&mut self, now: Instant) {
+        self.counters.polling.passed(self.poll.state(), now.saturating_duration_since(self.now));
         self.now = now;
         self.seconds = self.shared.seconds(now);
     }
@@ -300,7 +311,6 @@ impl Worker {
 
     /// After a turn of the queue in slot `at`: whether it stays among those that are looked at.
     fn keep_looking(&mut self, at: usize, found: bool) -> bool {
-        let others_busy = self.active.has_company();
         let Some(slot) = self.slots.get_mut(at) else { return false };
         let Watch::Polled { found: last } = slot.watch else { return false };
         if found {
@@ -308,7 +318,7 @@ impl Worker {
             slot.watch = Watch::Polled { found: self.now };
             return true;
         }
-        if slot.wait.is_some() || slot.settle || self.now - last < self.window.of(others_busy) {
+        if slot.wait.is_some() || slot.settle || !self.poll.arms(last, self.now) {
             return true;
         }
         match slot.on.pair.arm(false) {

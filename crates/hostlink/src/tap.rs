@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use datapath::burst::{Burst, MAX_FRAME};
 use datapath::fabric::{Fabric, FabricError, PortSpec};
 use datapath::packet::Packet;
+use datapath::poll::Patience;
 use datapath::port::{Breach, Notified, QueuePair};
 use datapath::topology::QueueId;
 use frame::{Accepts, VNET_LEN, vnet};
@@ -87,6 +88,8 @@ pub struct TapConfig {
     pub rule: PortRule,
     /// The device's MTU, if it is to be set.
     pub mtu: Option<u16>,
+    /// How workers wait for its frames; `None`: as they do for others.
+    pub patience: Option<Patience>,
 }
 
 /// A TAP device in service.
@@ -107,7 +110,8 @@ impl Tap {
         let stopped: Arc<Mutex<Option<Breach>>> = Arc::default();
         let note = Arc::clone(&stopped);
         let on_break = Arc::new(move |_, breach| *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(breach));
-        let port = fabric.add_port(PortSpec { rule: config.rule, mtu: config.mtu, on_break, throttle: None })?;
+        let TapConfig { rule, mtu, patience, .. } = config;
+        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle: None, patience })?;
         let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
         let queues = (0..).zip(queues).filter_map(attach).collect();
         Ok(Tap { fabric, port, queues, stopped })

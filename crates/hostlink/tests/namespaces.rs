@@ -29,7 +29,7 @@ fn ip(args: &str) {
 }
 
 fn tap(fabric: &Arc<Fabric>, device: &str, queues: u16, mtu: u16) -> Result<Tap, TapError> {
-    let config = TapConfig { device: device.into(), queues, rule: PortRule::default(), mtu: Some(mtu) };
+    let config = TapConfig { device: device.into(), queues, rule: PortRule::default(), mtu: Some(mtu), patience: None };
     Tap::start(Arc::clone(fabric), config)
 }
 

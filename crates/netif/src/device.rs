@@ -580,8 +580,9 @@ impl Device {
             broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, breach));
             changes.add(Token::One(key));
         });
-        let (rule, throttle) = (settings.rule.clone(), self.host.switches.throttle);
-        let port = self.host.fabric.add_port(PortSpec { rule, mtu: settings.mtu, on_break, throttle })?;
+        let Switches { throttle, patience, .. } = self.host.switches;
+        let (rule, mtu) = (settings.rule.clone(), settings.mtu);
+        let port = self.host.fabric.add_port(PortSpec { rule, mtu, on_break, throttle, patience })?;
         self.port = Some(port);
         Ok(port)
     }

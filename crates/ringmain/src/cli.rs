@@ -195,6 +195,9 @@ pub struct Add {
     /// Interrupt the guest for received frames at the latest so long after the first [default: at once]
     #[arg(long, value_name = "MICROSECONDS")]
     pub interrupt_microseconds: Option<String>,
+    /// How workers wait for its frames: eco, balanced or latency (to compare: never, always or a time like 50us) [default: as for others]
+    #[arg(long, value_name = "WORD")]
+    pub polling: Option<String>,
     /// xen, embedded: pages of a guest that stay mapped at most, if it says that they come back [default: 0]
     #[arg(long, value_name = "PAGES")]
     pub cache: Option<String>,
@@ -256,6 +259,7 @@ impl Add {
             ("align", self.align),
             ("interrupt-frames", self.interrupt_frames),
             ("interrupt-microseconds", self.interrupt_microseconds),
+            ("polling", self.polling),
             ("cache", self.cache),
         ];
         let mut flags: Vec<_> = single.into_iter().filter_map(|(key, value)| Some((key, vec![value?]))).collect();

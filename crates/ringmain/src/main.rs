@@ -13,6 +13,7 @@ mod rates;
 mod serve;
 mod show;
 mod table;
+mod waiting;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;

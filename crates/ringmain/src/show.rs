@@ -3,6 +3,7 @@
 use control::api::{CacheReport, Counts, MacRow, PortReport, Stats};
 
 use crate::table::Table;
+use crate::waiting::waiting;
 
 /// `ringmain port list`.
 pub fn ports(ports: &[PortReport]) -> String {
@@ -93,6 +94,7 @@ pub fn stats(stats: &Stats) -> String {
         stats.cpu_seconds
     );
     text.push_str(&workers(stats));
+    text.push_str(&waiting(stats));
     text.push('\n');
     text.push_str(&queues(&stats.ports));
     text + &drops(&stats.ports)

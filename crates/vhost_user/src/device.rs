@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use datapath::fabric::{Fabric, FabricError, PortSpec};
+use datapath::poll::Patience;
 use datapath::port::{Breach, QueuePair};
 use datapath::throttle::Throttle;
 use datapath::topology::QueueId;
@@ -73,6 +74,8 @@ pub struct DeviceConfig {
     pub rule: PortRule,
     /// How long its receive interrupts wait; `None`: not at all.
     pub throttle: Option<Throttle>,
+    /// How workers wait for its frames; `None`: as they do for others.
+    pub patience: Option<Patience>,
 }
 
 /// Why a port cannot be started.
@@ -120,8 +123,8 @@ impl Device {
         };
         let report = Arc::clone(&breaks);
         let on_break = Arc::new(move |queue, breach| report.report(queue, breach));
-        let DeviceConfig { rule, mtu, throttle, .. } = config;
-        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle })?;
+        let DeviceConfig { rule, mtu, throttle, patience, .. } = config;
+        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle, patience })?;
         let board = Board::default();
         let dock = Berth { fabric, port, given_up: Arc::default() };
         let keeper = Keeper {

@@ -8,8 +8,8 @@ use netif::switches::Switches;
 use serde_json::{Value as Json, json};
 
 use super::document::{ConfigError, Fields};
-use super::extensions;
 use super::port::PortKind;
+use super::{extensions, polling};
 
 /// Frames that an interrupt can wait for.
 const MAX_FRAMES: u16 = 1024;
@@ -36,7 +36,8 @@ pub(super) fn read(fields: &mut Fields, kind: &PortKind) -> Result<Switches, Con
     let throttle = throttle(fields)?;
     let cache = fields.number(CACHE, 0..=MAX_CACHE)?.map_or(0, |(cache, _)| cache);
     let align = fields.switch(ALIGN)?.unwrap_or(false);
-    Ok(Switches { throttle, cache, align })
+    let patience = polling::read(fields)?;
+    Ok(Switches { throttle, patience, cache, align })
 }
 
 /// Whether frames are copied by grants there.
@@ -84,14 +85,16 @@ pub fn keys(kind: &PortKind, switches: &Switches) -> Vec<(&'static str, Option<J
         (CACHE, (switches.cache > 0).then(|| json!(switches.cache))),
         (ALIGN, switches.align.then_some(Json::Bool(true))),
     ];
+    let patience = [(polling::KEY, switches.patience.map(|patience| json!(patience.to_string())))];
+    let all = patience.into_iter();
     match kind {
-        PortKind::Tap { .. } => Vec::new(),
-        PortKind::VhostUser { .. } => interrupts.to_vec(),
-        PortKind::Xen => interrupts.into_iter().chain(vifs).collect(),
+        PortKind::Tap { .. } => all.collect(),
+        PortKind::VhostUser { .. } => all.chain(interrupts).collect(),
+        PortKind::Xen => all.chain(interrupts).chain(vifs).collect(),
         PortKind::Embedded { design, extensions, .. } => {
             let names = names(design).into_iter().chain(extensions::words(*extensions));
             let names = names.map(|(key, name)| (key, Some(json!(name))));
-            interrupts.into_iter().chain(vifs).chain(names).collect()
+            all.chain(interrupts).chain(vifs).chain(names).collect()
         }
     }
 }

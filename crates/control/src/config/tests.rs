@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use datapath::poll::Patience;
 use datapath::throttle::Throttle;
 use frame::Mac;
 use netif::switches::Switches;
@@ -18,6 +19,7 @@ const WHOLE: &str = r#"
 [workers]
 count = 2
 cpus = [0, 8]
+polling = "latency"
 
 [control]
 socket = "/tmp/control.sock"
@@ -27,6 +29,7 @@ name = "vm-a"
 kind = "vhost-user"
 socket = "/tmp/vm-a.sock"
 mode = "client"
+polling = "eco"
 interrupt-frames = 64
 interrupt-microseconds = 100
 queues = 4
@@ -51,7 +54,11 @@ fn a_whole_file() {
         mac: Some(Mac([0x52, 0x54, 0, 0, 0, 1])),
         vlan: Vlan::Access(10),
         mtu: Some(1500),
-        switches: Switches { throttle: Throttle::new(Some(64), Duration::from_micros(100)), ..Switches::default() },
+        switches: Switches {
+            throttle: Throttle::new(Some(64), Duration::from_micros(100)),
+            patience: Some(Patience::Eco),
+            ..Switches::default()
+        },
     };
     let uplink = PortSpec {
         name: "uplink".into(),
@@ -63,12 +70,16 @@ fn a_whole_file() {
         switches: Switches::default(),
     };
     let socket = PathBuf::from("/tmp/control.sock");
-    assert_eq!(config, Config { workers: 2, cpus: vec![0, 8], socket, ports: vec![vm, uplink] });
+    assert_eq!(
+        config,
+        Config { workers: 2, cpus: vec![0, 8], patience: Patience::Latency, socket, ports: vec![vm, uplink] }
+    );
 }
 
 #[test]
 fn an_empty_file_is_all_defaults() {
-    let want = Config { workers: 5, cpus: vec![], socket: DEFAULT_SOCKET.into(), ports: vec![] };
+    let patience = Patience::Balanced;
+    let want = Config { workers: 5, cpus: vec![], patience, socket: DEFAULT_SOCKET.into(), ports: vec![] };
     assert_eq!(parse(""), Ok(want.clone()));
     assert_eq!(parse("[workers]\ncount = \"auto\"\n"), Ok(want));
 }
@@ -120,7 +131,7 @@ fn workers_that_cannot_be() {
             "2: workers.cpus: -1 is out of range; give one CPU for each worker, out of 0-3, 8",
         ),
         ("[workers]\ncuont = 3", r#"2: workers.cuont: unknown key; did you mean "count"?"#),
-        ("[workers]\nthreads = 3", "2: workers.threads: unknown key; known here: count, cpus"),
+        ("[workers]\nthreads = 3", "2: workers.threads: unknown key; known here: count, cpus, polling"),
     ];
     for (text, want) in cases {
         refused(text, &format!("ringmain.toml:{want}"));
@@ -199,7 +210,7 @@ fn ports_that_cannot_be() {
         ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
         (
             "colour = 4",
-            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds",
+            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds, polling",
         ),
     ];
     for (extra, want) in cases {
@@ -468,6 +479,27 @@ fn device_queues_are_of_one_device_and_know_no_vlans() {
         Config::parse("f", text, &host()).unwrap_err().to_string(),
         "f:5: port[0].device-queue: only a port of kind \"embedded\" has one; leave it out"
     );
+}
+
+#[test]
+fn polling_is_one_of_its_words() {
+    let parse = |word: &str| {
+        let port = "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"";
+        let text = format!("[workers]\npolling = {word}\n{port}\npolling = {word}");
+        let config = Config::parse("f", &text, &host());
+        config.map(|config| (config.patience, config.ports[0].switches.patience))
+    };
+    for word in ["eco", "balanced", "latency", "always", "never", "50us"] {
+        let patience = word.parse().unwrap();
+        assert_eq!(parse(&format!("{word:?}")), Ok((patience, Some(patience))));
+    }
+    let wrong = |word| parse(word).unwrap_err().to_string();
+    assert!(
+        wrong("\"lazy\"").starts_with("f:2: workers.polling: \"lazy\" is not known; give \"eco\","),
+        "{}",
+        wrong("\"lazy\"")
+    );
+    assert!(wrong("5").starts_with("f:2: workers.polling: 5 is not a string; give \"eco\","), "{}", wrong("5"));
 }
 
 #[test]

@@ -164,7 +164,7 @@ pub fn throttled_port(
     let breaches: Arc<Mutex<Vec<Breach>>> = Arc::default();
     let note = Arc::clone(&breaches);
     let on_break = Arc::new(move |_, breach| note.lock().unwrap().push(breach));
-    (fabric.add_port(PortSpec { rule, mtu: None, on_break, throttle }).unwrap(), breaches)
+    (fabric.add_port(PortSpec { rule, mtu: None, on_break, throttle, patience: None }).unwrap(), breaches)
 }
 
 impl QueuePair for Pair {

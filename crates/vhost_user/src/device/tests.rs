@@ -43,7 +43,7 @@ impl Lab {
 
     fn start_with(&self, name: &str, mode: Mode, throttle: Option<Throttle>) -> Result<Device, StartError> {
         let (name, socket, rule) = (name.to_owned(), self.path(name), PortRule::default());
-        let config = DeviceConfig { name, socket, mode, queues: 2, mtu: Some(1500), rule, throttle };
+        let config = DeviceConfig { name, socket, mode, queues: 2, mtu: Some(1500), rule, throttle, patience: None };
         Device::start(Arc::clone(&self.fabric), config)
     }
 
@@ -345,6 +345,7 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
         mtu: None,
         rule,
         throttle: None,
+        patience: None,
     };
     let start = |config| Device::start(Arc::clone(&lab.fabric), config);
     assert!(matches!(start(config(0, PortRule::default())), Err(StartError::Queues(0))));
@@ -366,6 +367,7 @@ fn sixteen_queue_pairs_are_served() {
         mtu: None,
         rule,
         throttle: None,
+        patience: None,
     };
     let device = Device::start(Arc::clone(&lab.fabric), config).unwrap();
     let wish = Wish {

@@ -157,7 +157,16 @@ impl Lab {
 
 fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Device {
     let name = socket.file_name().unwrap().to_string_lossy().into_owned();
-    let config = DeviceConfig { name, socket, mode: Mode::Server, queues: 2, mtu: Some(1500), rule, throttle: None };
+    let config = DeviceConfig {
+        name,
+        socket,
+        mode: Mode::Server,
+        queues: 2,
+        mtu: Some(1500),
+        rule,
+        throttle: None,
+        patience: None,
+    };
     Device::start(Arc::clone(fabric), config).unwrap()
 }
 
