@@ -46,6 +46,8 @@ pub struct Config {
     pub workers: usize,
     /// The CPU that each worker is pinned to; empty when they are not pinned.
     pub cpus: Vec<u16>,
+    /// Queue pairs change workers when one is loaded and another is not.
+    pub balance: bool,
     /// Path of the control socket.
     pub socket: PathBuf,
     /// The ports, in the order of the file.
@@ -56,17 +58,17 @@ impl Config {
     /// Reads the text of a configuration file. `name` is what errors call the file.
     pub fn parse(name: &str, text: &str, host: &Host) -> Result<Config, ConfigError> {
         let mut top = Fields::of_file(name, text)?;
-        let (workers, cpus) = workers(top.table("workers")?, host)?;
+        let (workers, cpus, balance) = workers(top.table("workers")?, host)?;
         let mut control = top.table("control")?;
         let socket = socket(&mut control)?;
         control.finish()?;
         let ports = ports(top.tables("port")?, &socket)?;
         top.finish()?;
-        Ok(Config { workers, cpus, socket, ports })
+        Ok(Config { workers, cpus, balance, socket, ports })
     }
 }
 
-fn workers(mut fields: Fields, host: &Host) -> Result<(usize, Vec<u16>), ConfigError> {
+fn workers(mut fields: Fields, host: &Host) -> Result<(usize, Vec<u16>, bool), ConfigError> {
     let right = format!("1 to {MAX_WORKERS} or \"auto\"");
     let count = match fields.take("count") {
         None => None,
@@ -74,9 +76,10 @@ fn workers(mut fields: Fields, host: &Host) -> Result<(usize, Vec<u16>), ConfigE
         Some(value) => Some(usize::from(fields.as_number("count", &value, 1..=MAX_WORKERS, &right)?)),
     };
     let cpus = cpus(&mut fields, host, count)?;
+    let balance = fields.switch("balance")?.unwrap_or(true);
     fields.finish()?;
     let auto = if cpus.is_empty() { defaults::workers(host.cpus.len()) } else { cpus.len() };
-    Ok((count.unwrap_or(auto), cpus))
+    Ok((count.unwrap_or(auto), cpus, balance))
 }
 
 fn cpus(fields: &mut Fields, host: &Host, workers: Option<usize>) -> Result<Vec<u16>, ConfigError> {
