@@ -291,7 +291,7 @@ impl Worker {
     /// Sends frames for one port on one way; or, if the second is true, they are too long for that.
     #[inline]
     fn send_along(&mut self, src: usize, run: Range<usize>, target: Target, way: (Way, bool)) -> Sent {
-        let way = if way.0 == Way::Turning { (self.turn_way(src, run.start, target), way.1) } else { way };
+        let way = if way.0 == Way::Turning { (self.turn_way(run.start, target), way.1) } else { way };
         match way {
             (Way::Local(slot), true) => self.drop_at(slot, Drop::OverMtu, run.len()),
             (Way::Remote(_), true) => self.drop_at(src, Drop::OverMtu, run.len()),

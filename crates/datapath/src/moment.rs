@@ -13,8 +13,9 @@ use crate::worker::Worker;
 impl Worker {
     /// The way of a frame whose flow changes queues.
     #[cold]
-    pub(crate) fn turn_way(&mut self, src: usize, i: usize, target: Target) -> Way {
-        let settled = self.slots.get(src).is_some_and(|slot| slot.tickets.is_empty());
+    pub(crate) fn turn_way(&mut self, i: usize, target: Target) -> Way {
+        // Other senders may have flows in the same bucket: none of theirs may be under way, either.
+        let settled = self.crossing.is_settled();
         let floods = matches!(self.burst.frames()[i].fate, Fate::Flood(_));
         let Some(spread) = self.routes.spread(target.port) else { return Way::Nowhere };
         if floods { spread.old_way() } else { spread.turn(self.now, settled).unwrap_or(Way::Turning) }
