@@ -303,6 +303,15 @@ pub struct WorkerReport {
     pub parcels: u64,
     /// Frames in those parcels.
     pub crossed: u64,
+    /// Microseconds of passes that found something.
+    #[serde(default)]
+    pub busy_us: u64,
+    /// Percent of the last half second that those took, where loads are balanced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<u8>,
+    /// Times that flows which had hashed badly were pointed to another queue of their receiver.
+    #[serde(default)]
+    pub turned: u64,
     /// How it waits for frames; not before its first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling: Option<PollingReport>,
@@ -352,6 +361,9 @@ pub struct Stats {
     pub cpu_seconds: f64,
     /// Its workers.
     pub workers: Vec<WorkerReport>,
+    /// Times that a queue pair changed workers.
+    #[serde(default)]
+    pub moves: u64,
     /// Its ports, sorted by name.
     pub ports: Vec<PortReport>,
     /// What was counted on ports that are no longer there.

@@ -50,6 +50,8 @@ pub struct Config {
     pub cpus: Vec<u16>,
     /// How they wait for frames, where a port does not say.
     pub patience: Patience,
+    /// Queue pairs change workers when one is loaded and another is not.
+    pub balance: bool,
     /// Path of the control socket.
     pub socket: PathBuf,
     /// The ports, in the order of the file.
@@ -60,17 +62,26 @@ impl Config {
     /// Reads the text of a configuration file. `name` is what errors call the file.
     pub fn parse(name: &str, text: &str, host: &Host) -> Result<Config, ConfigError> {
         let mut top = Fields::of_file(name, text)?;
-        let (workers, cpus, patience) = workers(top.table("workers")?, host)?;
+        let workers = workers(top.table("workers")?, host)?;
         let mut control = top.table("control")?;
         let socket = socket(&mut control)?;
         control.finish()?;
         let ports = ports(top.tables("port")?, &socket)?;
         top.finish()?;
-        Ok(Config { workers, cpus, patience, socket, ports })
+        let Workers { count, cpus, patience, balance } = workers;
+        Ok(Config { workers: count, cpus, patience, balance, socket, ports })
     }
 }
 
-fn workers(mut fields: Fields, host: &Host) -> Result<(usize, Vec<u16>, Patience), ConfigError> {
+/// What is said of the workers.
+struct Workers {
+    count: usize,
+    cpus: Vec<u16>,
+    patience: Patience,
+    balance: bool,
+}
+
+fn workers(mut fields: Fields, host: &Host) -> Result<Workers, ConfigError> {
     let right = format!("1 to {MAX_WORKERS} or \"auto\"");
     let count = match fields.take("count") {
         None => None,
@@ -79,9 +90,10 @@ fn workers(mut fields: Fields, host: &Host) -> Result<(usize, Vec<u16>, Patience
     };
     let cpus = cpus(&mut fields, host, count)?;
     let patience = polling::read(&mut fields)?.unwrap_or_default();
+    let balance = fields.switch("balance")?.unwrap_or(true);
     fields.finish()?;
     let auto = if cpus.is_empty() { defaults::workers(host.cpus.len()) } else { cpus.len() };
-    Ok((count.unwrap_or(auto), cpus, patience))
+    Ok(Workers { count: count.unwrap_or(auto), cpus, patience, balance })
 }
 
 fn cpus(fields: &mut Fields, host: &Host, workers: Option<usize>) -> Result<Vec<u16>, ConfigError> {

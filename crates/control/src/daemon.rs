@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use datapath::balance::{self, Balancer};
 use datapath::fabric::{Fabric, Workers};
 use serde_json::{Map, Value as Json};
 use switch::{Limits, PortId};
@@ -49,7 +50,7 @@ pub enum DaemonError {
 pub struct Daemon {
     // The order matters: first nobody asks any more, then nobody looks after the ports, then they go.
     _server: Server,
-    _round: Round,
+    _rounds: Vec<Round>,
     _house: Arc<House>,
 }
 
@@ -73,9 +74,9 @@ impl Daemon {
             }
         }
         drop(ports);
-        let round = Round::start(Arc::clone(&house)).map_err(DaemonError::Workers)?;
+        let rounds = house.rounds().map_err(DaemonError::Workers)?;
         info!(workers = config.workers, control = %config.socket.display(), ports = config.ports.len(), "ready");
-        Ok(Daemon { _server: server, _round: round, _house: house })
+        Ok(Daemon { _server: server, _rounds: rounds, _house: house })
     }
 }
 
@@ -85,6 +86,7 @@ struct House {
     fabric: Arc<Fabric>,
     config: Setup,
     profiler: Profiler,
+    balancer: Mutex<Balancer>,
     started: Instant,
 }
 
@@ -92,6 +94,7 @@ struct House {
 struct Setup {
     workers: usize,
     cpus: Vec<u16>,
+    balance: bool,
     socket: PathBuf,
 }
 
@@ -132,8 +135,32 @@ impl House {
             patience: config.patience,
         };
         let fabric = Arc::new(Fabric::start(&workers).map_err(DaemonError::Workers)?);
-        let config = Setup { workers: config.workers, cpus: config.cpus.clone(), socket: config.socket.clone() };
-        Ok(House { fabric, config, profiler: Profiler::new(), started: Instant::now(), state: Mutex::default() })
+        let Config { workers, cpus, balance, socket, .. } = config.clone();
+        let config = Setup { workers, cpus, balance, socket };
+        let (state, balancer) = (Mutex::default(), Mutex::default());
+        Ok(House { fabric, config, profiler: Profiler::new(), balancer, started: Instant::now(), state })
+    }
+
+    /// The threads that look after it.
+    fn rounds(self: &Arc<Self>) -> io::Result<Vec<Round>> {
+        let house = Arc::clone(self);
+        let mut rounds = vec![Round::start("rm-round", ROUND, move || house.look_around())?];
+        if self.config.balance && self.config.workers > 1 {
+            let house = Arc::clone(self);
+            rounds.push(Round::start("rm-balance", balance::INTERVAL, move || house.balance())?);
+        }
+        Ok(rounds)
+    }
+
+    /// Lets queue pairs change workers.
+    fn balance(&self) {
+        if let Some(moved) = self.fabric.balance(&mut self.balancer()) {
+            info!(worker = moved.to, "a queue pair moves to a worker that is less busy");
+        }
+    }
+
+    fn balancer(&self) -> MutexGuard<'_, Balancer> {
+        self.balancer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -206,7 +233,9 @@ impl House {
 
     fn stats(&self) -> Reply {
         let (ports, removed) = self.all();
-        Reply::Stats(Box::new(report::stats(&self.fabric, &self.config.cpus, self.started, ports, removed)))
+        let loads = self.balancer().loads().to_vec();
+        let basics = report::Basics { cpus: &self.config.cpus, loads: &loads, started: self.started };
+        Reply::Stats(Box::new(report::stats(&self.fabric, basics, ports, removed)))
     }
 
     fn macs(&self) -> Reply {
@@ -289,18 +318,18 @@ fn unknown(name: &str) -> String {
     format!("there is no port {name:?}; `ringmain port list` shows those that are there")
 }
 
-/// A thread that looks around every [`ROUND`], until it is dropped.
+/// A thread that does something again and again, until it is dropped.
 struct Round {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Round {
-    fn start(house: Arc<House>) -> io::Result<Round> {
+    fn start(name: &str, every: Duration, work: impl Fn() + Send + 'static) -> io::Result<Round> {
         let (stop, stopped) = mpsc::channel();
-        let thread = Builder::new().name("rm-round".into()).spawn(move || {
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ROUND) {
-                house.look_around();
+        let thread = Builder::new().name(name.into()).spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(every) {
+                work();
             }
         })?;
         Ok(Round { stop: Some(stop), thread: Some(thread) })

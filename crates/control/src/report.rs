@@ -192,8 +192,23 @@ fn queues(fabric: &Fabric, id: PortId) -> Vec<QueueReport> {
     queues.collect()
 }
 
+/// What the datapath does not know of itself.
+pub struct Basics<'a> {
+    /// The CPU of each worker, where they are pinned.
+    pub cpus: &'a [u16],
+    /// The load of each worker, 0 to 1, where they are balanced.
+    pub loads: &'a [f64],
+    /// When it all began.
+    pub started: Instant,
+}
+
 /// Everything about the daemon.
-pub fn stats(fabric: &Fabric, cpus: &[u16], started: Instant, ports: Vec<PortReport>, removed: Counts) -> Stats {
+pub fn stats(
+    fabric: &Fabric,
+    Basics { cpus, loads, started }: Basics,
+    ports: Vec<PortReport>,
+    removed: Counts,
+) -> Stats {
     let workers = fabric.worker_counters().iter().enumerate().map(|(index, worker)| WorkerReport {
         index,
         cpu: cpus.get(index).copied(),
@@ -205,6 +220,9 @@ pub fn stats(fabric: &Fabric, cpus: &[u16], started: Instant, ports: Vec<PortRep
         parcels: worker.parcels.get(),
         crossed: worker.crossed.get(),
         polling: polling(&worker.polling, started.elapsed()),
+        busy_us: worker.busy.get() / 1000,
+        load: loads.get(index).map(|load| (load * 100.0).round() as u8),
+        turned: worker.turned.get(),
     });
     Stats {
         pid: std::process::id(),
@@ -212,6 +230,7 @@ pub fn stats(fabric: &Fabric, cpus: &[u16], started: Instant, ports: Vec<PortRep
         uptime_seconds: started.elapsed().as_secs_f64(),
         cpu_seconds: cpu_time().as_secs_f64(),
         workers: workers.collect(),
+        moves: fabric.moves(),
         ports,
         removed,
     }

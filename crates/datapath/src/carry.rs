@@ -18,13 +18,12 @@ use crate::port::Breach;
 use crate::put::{Delivery, Held, deliver_to, not_taken};
 use crate::rota::cost;
 use crate::slot::{Slot, Wait, Watch};
-use crate::spread::GLIMPSE;
 use crate::steer::{Route, Way};
 use crate::topology::Seat;
 use crate::worker::Worker;
 
 /// What became of frames on one way.
-enum Sent {
+pub(crate) enum Sent {
     /// All are delivered, dropped and counted, or on their way to another worker.
     Off,
     /// The frame `at` must wait, and all behind it with it.
@@ -73,42 +72,6 @@ impl Worker {
             return 0;
         }
         self.burst.frames().len()
-    }
-
-    /// Gives back what goes beyond the sender's turn, but for one frame. Returns how many are left.
-    #[inline]
-    fn cut(&mut self, src: usize, fetched: usize) -> usize {
-        self.turn.bytes = self.burst.bytes();
-        let cost = cost(fetched, self.turn.bytes);
-        if cost > self.turn.allowance {
-            return self.cut_short(src, fetched);
-        }
-        if let Some(slot) = self.slots.get_mut(src) {
-            self.turn.more = fetched == slot.span;
-            if self.turn.more && 2 * cost <= self.turn.allowance {
-                slot.span = (2 * slot.span).min(BURST);
-            }
-        }
-        fetched
-    }
-
-    #[cold]
-    fn cut_short(&mut self, src: usize, fetched: usize) -> usize {
-        let mut left = self.turn.allowance;
-        let fits = |frame: &&Frame| {
-            let rest = left.checked_sub(cost(1, frame.len.into()));
-            left = rest.unwrap_or(0);
-            rest.is_some()
-        };
-        let fits = self.burst.frames().iter().take_while(fits).count().max(1);
-        self.burst.truncate(fits);
-        self.turn.bytes = self.burst.bytes();
-        if let Some(slot) = self.slots.get_mut(src) {
-            slot.on.pair.rewind(fetched - fits);
-            slot.span = fits;
-        }
-        self.turn.more = true;
-        fits
     }
 
     /// Nothing came: perhaps because the sender has used up its rate.
@@ -329,7 +292,7 @@ impl Worker {
     /// Sends frames for one port on one way; or, if the second is true, they are too long for that.
     #[inline]
     fn send_along(&mut self, src: usize, run: Range<usize>, target: Target, way: (Way, bool)) -> Sent {
-        let way = if way.0 == Way::Turning { (self.turn_way(src, run.start, target), way.1) } else { way };
+        let way = if way.0 == Way::Turning { (self.turn_way(run.start, target), way.1) } else { way };
         match way {
             (Way::Local(slot), true) => self.drop_at(slot, Drop::OverMtu, run.len()),
             (Way::Remote(_), true) => self.drop_at(src, Drop::OverMtu, run.len()),
@@ -342,32 +305,11 @@ impl Worker {
 
     /// Where frame `i` goes on a route, and whether it is too long for that.
     #[inline]
-    fn way(&self, route: &Route, i: usize) -> (Way, bool) {
+    pub(crate) fn way(&self, route: &Route, i: usize) -> (Way, bool) {
         let frame = &self.burst.frames()[i];
         let head = self.burst.head(i).as_slice();
         let way = route.choose(&frame.headers, head, frame.len, || frame::flow_hash(&frame.headers, head));
         (way, over_mtu(frame, route))
-    }
-
-    /// The way of a frame whose flow changes queues.
-    #[cold]
-    fn turn_way(&mut self, src: usize, i: usize, target: Target) -> Way {
-        let settled = self.slots.get(src).is_some_and(|slot| slot.tickets.is_empty());
-        let floods = matches!(self.burst.frames()[i].fate, Fate::Flood(_));
-        let Some(spread) = self.routes.spread(target.port) else { return Way::Nowhere };
-        if floods { spread.old_way() } else { spread.turn(self.now, settled).unwrap_or(Way::Turning) }
-    }
-
-    /// Whether one of these targets is a queue that is on its way to another worker.
-    #[cold]
-    fn meets_a_mover(&self, i: usize, targets: &[Target]) -> bool {
-        let way = |route: &Route| self.way(route, i).0;
-        targets.iter().any(|target| self.routes.to(target.port).is_some_and(|route| way(route) == Way::Moving))
-    }
-
-    #[cold]
-    fn wait_a_moment(&self, at: usize) -> Sent {
-        Sent::Held { at, wait: Wait::Rest { until: self.now + GLIMPSE } }
     }
 
     #[inline]

@@ -109,6 +109,11 @@ impl Crossing {
         self.from.iter().zip(&self.lanes).map(|(from, lane)| from + waiting(lane)).collect()
     }
 
+    /// Whether all own parcels are here, and none is being filled.
+    pub fn is_settled(&self) -> bool {
+        self.open.is_empty() && self.spare.len() == self.made
+    }
+
     /// Whether so many parcels have come in, from each worker.
     pub fn has_received(&self, parcels: &[u64]) -> bool {
         self.from.iter().zip(parcels).all(|(from, parcels)| from >= parcels)

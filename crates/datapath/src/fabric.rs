@@ -11,14 +11,12 @@ use std::time::{Duration, Instant};
 use switch::{Limits, PortId, PortRule, Row, RuleError, Switch};
 use thiserror::Error;
 
-use crate::balance::{Balancer, Pair};
 use crate::count::{QueueCounters, WorkerCounters};
 use crate::hand::Hand;
 use crate::lap::Sampling;
 use crate::parcel::lanes;
 use crate::poll::Patience;
 use crate::port::QueuePair;
-use crate::rota::cost;
 use crate::shared::{Command, Mailbox, Shared};
 use crate::slot::{Attachment, OnBreak};
 use crate::steer::Steer;
@@ -26,6 +24,8 @@ use crate::throttle::Throttle;
 use crate::topology::{PortView, Published, QueueId, Seat, Topology};
 use crate::wake::Doorbell;
 use crate::worker::Worker;
+
+mod moves;
 
 /// Most ports that a fabric has at a time.
 pub const MAX_PORTS: usize = 4096;
@@ -269,65 +269,6 @@ impl Fabric {
         let state = self.lock();
         let queues = state.ports.get(&port.0).into_iter().flat_map(|port| port.queues.values());
         queues.map(|queue| (queue.index, queue.worker)).collect()
-    }
-
-    /// Has an attached queue pair change workers, between two of its bursts: nothing is lost, and nothing overtakes (see
-    /// [`crate::leave`]). Its own frames, and those for it, wait meanwhile in their senders' rings: a millisecond or two. False
-    /// when there is nothing to do: the pair is not attached, or there already, or there is no such worker.
-    pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {
-        // Locked all the time: nobody takes the pair away meanwhile.
-        let mut state = self.lock();
-        let Some(entry) = state.queue(queue).filter(|entry| entry.worker != to && to < self.workers.len()) else {
-            return false;
-        };
-        entry.moving = true;
-        let from = entry.worker;
-        let version = self.publish(&state);
-        self.await_workers(version);
-        let (carrier, pair) = mpsc::channel();
-        self.send(from, Command::HandOver(queue, carrier));
-        let attachment = pair.recv().ok();
-        let arrived = attachment.is_some();
-        if let Some(attachment) = attachment {
-            state.set_seat(queue, to, true);
-            self.send(to, Command::Attach(attachment));
-            self.moves.fetch_add(1, Ordering::Relaxed);
-        }
-        // Nobody sends there before it is there.
-        let version = self.publish(&state);
-        self.await_workers(version);
-        state.set_seat(queue, if arrived { to } else { from }, false);
-        let version = self.publish(&state);
-        self.await_workers(version);
-        arrived
-    }
-
-    /// How many queue pairs have changed workers.
-    pub fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Relaxed)
-    }
-
-    /// Lets a queue pair change workers, if `balancer` finds that it should. To be called about every
-    /// [`INTERVAL`](crate::balance::INTERVAL).
-    pub fn balance(&self, balancer: &mut Balancer) {
-        let busy: Vec<_> = self.workers.iter().map(|worker| Duration::from_nanos(worker.busy.get())).collect();
-        let pairs = self.pairs();
-        if let Some(chosen) = balancer.look(Instant::now(), &busy, &pairs) {
-            self.move_queue(chosen.queue, chosen.to);
-        }
-    }
-
-    /// All attached pairs.
-    fn pairs(&self) -> Vec<Pair> {
-        let state = self.lock();
-        let queues =
-            state.ports.values().flat_map(|port| port.queues.iter().map(move |(&id, queue)| (port, id, queue)));
-        let pair = |(port, id, queue): (&Port, QueueId, &Queue)| {
-            let count = port.counters.get(usize::from(queue.index))?;
-            let cost = cost(count.tx_frames.get() as usize, count.tx_bytes.get());
-            Some(Pair { queue: id, worker: queue.worker, cost })
-        };
-        queues.filter_map(pair).collect()
     }
 
     /// The switch's address table.

@@ -27,8 +27,8 @@ pub enum Leave {
         carrier: Sender<Box<Attachment>>,
         /// How many parcels, of each worker, have to be delivered before.
         parcels: Vec<u64>,
-        /// In the turn before, nothing was under way any more.
-        calm: bool,
+        /// The time of the first turn in which nothing was under way any more.
+        calm: Option<Instant>,
         /// Since when it has been at rest.
         since: Option<Instant>,
     },
@@ -51,11 +51,12 @@ impl Worker {
             None => false,
             Some(Leave::Home(_)) => true,
             Some(Leave::Over { parcels, calm, since, .. }) => {
-                let delivered =
-                    self.crossing.has_received(parcels) && !self.crossing.held().any(|parcel| parcel.receiver == queue);
-                // The last frames came in a turn before this one, so before its time.
-                let calm = std::mem::replace(calm, delivered) && delivered;
-                calm && now.saturating_duration_since(*since.get_or_insert(now)) >= REST
+                if !self.crossing.has_received(parcels) || self.crossing.held().any(|parcel| parcel.receiver == queue) {
+                    return false;
+                }
+                // The last frames came in this turn, perhaps, and so after its time: rest counts from the next one on.
+                let calm = *calm.get_or_insert(now);
+                now > calm && now.saturating_duration_since(*since.get_or_insert(now)) >= REST
             }
         }
     }

@@ -139,8 +139,8 @@ impl Spread {
         }
     }
 
-    /// The bucket that changes queues has a frame, at `now`: its way, if the bucket has come to rest. `settled`: nothing of
-    /// its sender is under way.
+    /// The bucket that changes queues has a frame, at `now`: its way, if the bucket has come to rest. `settled`: nothing is under
+    /// way to another worker.
     pub fn turn(&mut self, now: Instant, settled: bool) -> Option<Way> {
         let turning = self.turning.as_mut()?;
         let since = *turning.since.get_or_insert(now);

@@ -35,6 +35,9 @@ pub trait Steer: Debug + Send + Sync {
     fn queue(&self, headers: &Headers, head: &[u8]) -> u16;
 }
 
+/// More frames than any queue has received: so it has received something since.
+const BUSY: u64 = u64::MAX;
+
 /// One port, seen from one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
@@ -101,7 +104,11 @@ impl Route {
         near.extend(strays);
         match near.as_slice() {
             [] => {}
-            [one] => route.only = Some((*one, view.received(one.way))),
+            [one] => {
+                // Flows that were busy before are taken to be so for as long as it is the only one.
+                let before = if old.is_some() { BUSY } else { view.received(one.way) };
+                route.only = Some((*one, before));
+            }
             _ => route.spread = Some(Spread::new(near, best, old)),
         }
         route
@@ -238,5 +245,26 @@ mod tests {
         let routes = routes(&[seat(1, 0)], &[]);
         assert_eq!(choose(routes.to(PortId(0)).unwrap(), 0), Way::Nowhere);
         assert!(routes.to(PortId(1)).is_none());
+    }
+
+    #[test]
+    fn flows_of_an_only_queue_stay_there_however_often_routes_change() {
+        let port =
+            |seats: &[Seat]| Topology { ports: vec![PortView { receivers: seats.to_vec(), ..PortView::default() }] };
+        let slots: HashMap<_, _> = [(QueueId(1), 7), (QueueId(2), 8)].into_iter().collect();
+        let at = |topology: Topology, received: u64, old| {
+            let view = View { own: 0, slots: &slots, received: &|_| received };
+            Routes::new(&topology, &view, old)
+        };
+        let away = [seat(1, 0), seat(2, 1)];
+        let mut routes = at(port(&away), 0, Routes::default());
+        // It receives something, then nothing more while routes change.
+        for received in [5, 5, 5] {
+            routes = at(port(&away), received, routes);
+        }
+        let routes = at(port(&[seat(1, 0), seat(2, 0)]), 5, routes);
+        for hash in [0, u32::MAX] {
+            assert_eq!(choose(routes.to(PortId(0)).unwrap(), hash), Way::Local(7));
+        }
     }
 }

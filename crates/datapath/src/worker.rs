@@ -188,7 +188,7 @@ impl Worker {
                     Command::HandOver(queue, carrier) => {
                         let parcels = self.crossing.expected();
                         self.mover = self.slots.find(queue);
-                        self.detach(queue, Leave::Over { carrier, parcels, calm: false, since: None });
+                        self.detach(queue, Leave::Over { carrier, parcels, calm: None, since: None });
                     }
                     Command::Stop => return false,
                 }

@@ -69,7 +69,7 @@ mod tests {
     fn stats(uptime_seconds: f64, cpu_seconds: f64, total: Counts) -> Stats {
         let port = control::api::PortReport { total, ..sample() };
         let (release, workers, removed) = (String::new(), Vec::new(), Counts::default());
-        Stats { pid: 1, release, uptime_seconds, cpu_seconds, workers, ports: vec![port], removed }
+        Stats { pid: 1, release, uptime_seconds, cpu_seconds, workers, moves: 0, ports: vec![port], removed }
     }
 
     #[test]

@@ -117,26 +117,32 @@ fn workers(stats: &Stats) -> String {
     let mut table = Table::new(&[
         "WORKER",
         ">CPU",
+        ">LOAD",
         ">BUSY PASSES",
         ">IDLE PASSES",
         ">SLEEPS",
         ">CACHE HITS",
         ">MISSES",
         ">CROSSED",
+        ">TURNED",
     ]);
     for worker in &stats.workers {
         table.row([
             worker.index.to_string(),
             optional(worker.cpu),
+            worker.load.map_or_else(|| "-".to_owned(), |load| format!("{load} %")),
             worker.busy_passes.to_string(),
             worker.idle_passes.to_string(),
             worker.sleeps.to_string(),
             worker.cache_hits.to_string(),
             worker.cache_misses.to_string(),
             worker.crossed.to_string(),
+            worker.turned.to_string(),
         ]);
     }
-    table.render()
+    let moves =
+        if stats.moves > 0 { format!("{} moves of queues between workers\n", stats.moves) } else { String::new() };
+    table.render() + &moves
 }
 
 /// One line a queue, and a sum for ports with several.
@@ -319,15 +325,24 @@ vm-a  rx_full               3
             release: "0.1.0".into(),
             uptime_seconds: 61.5,
             cpu_seconds: 1.25,
-            workers: vec![WorkerReport { index: 0, cpu: Some(3), sleeps: 9, ..WorkerReport::default() }],
+            workers: vec![WorkerReport {
+                index: 0,
+                cpu: Some(3),
+                load: Some(87),
+                sleeps: 9,
+                turned: 2,
+                ..WorkerReport::default()
+            }],
+            moves: 1,
             ports: vec![],
             removed: Counts::default(),
         };
         let want = "\
 ringmain 0.1.0, process 7, up 1 min 1 s, 1.2 s of CPU time
 
-WORKER  CPU  BUSY PASSES  IDLE PASSES  SLEEPS  CACHE HITS  MISSES  CROSSED
-0         3            0            0       9           0       0        0
+WORKER  CPU  LOAD  BUSY PASSES  IDLE PASSES  SLEEPS  CACHE HITS  MISSES  CROSSED  TURNED
+0         3  87 %            0            0       9           0       0        0       2
+1 moves of queues between workers
 
 no ports
 ";

@@ -84,6 +84,7 @@ mod tests {
             uptime_seconds: 1.0,
             cpu_seconds: 0.0,
             workers: vec![worker(0, Some(polling)), worker(1, None)],
+            moves: 0,
             ports: vec![],
             removed: Counts::default(),
         };

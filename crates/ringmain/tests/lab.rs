@@ -104,7 +104,7 @@ fn what_cannot_be_run_is_refused_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
     for (args, said) in [
         (&["run", "nonsense"][..], "no experiment"),
-        (&["run", "queues", "--guests", "xen"], "does not run on"),
+        (&["run", "aggregate", "--guests", "xen"], "does not run on"),
         (&["report"], "run `ringmain lab run` first"),
     ] {
         let output = lab(dir.path(), args).output().unwrap();

@@ -20,6 +20,7 @@ const WHOLE: &str = r#"
 count = 2
 cpus = [0, 8]
 polling = "latency"
+balance = false
 
 [control]
 socket = "/tmp/control.sock"
@@ -70,16 +71,14 @@ fn a_whole_file() {
         switches: Switches::default(),
     };
     let socket = PathBuf::from("/tmp/control.sock");
-    assert_eq!(
-        config,
-        Config { workers: 2, cpus: vec![0, 8], patience: Patience::Latency, socket, ports: vec![vm, uplink] }
-    );
+    let (patience, balance) = (Patience::Latency, false);
+    assert_eq!(config, Config { workers: 2, cpus: vec![0, 8], patience, balance, socket, ports: vec![vm, uplink] });
 }
 
 #[test]
 fn an_empty_file_is_all_defaults() {
-    let patience = Patience::Balanced;
-    let want = Config { workers: 5, cpus: vec![], patience, socket: DEFAULT_SOCKET.into(), ports: vec![] };
+    let (patience, balance) = (Patience::Balanced, true);
+    let want = Config { workers: 5, cpus: vec![], patience, balance, socket: DEFAULT_SOCKET.into(), ports: vec![] };
     assert_eq!(parse(""), Ok(want.clone()));
     assert_eq!(parse("[workers]\ncount = \"auto\"\n"), Ok(want));
 }
@@ -130,8 +129,9 @@ fn workers_that_cannot_be() {
             "[workers]\ncpus = [0, -1]",
             "2: workers.cpus: -1 is out of range; give one CPU for each worker, out of 0-3, 8",
         ),
+        ("[workers]\nbalance = 1", "2: workers.balance: 1 is neither true nor false; give one of them"),
         ("[workers]\ncuont = 3", r#"2: workers.cuont: unknown key; did you mean "count"?"#),
-        ("[workers]\nthreads = 3", "2: workers.threads: unknown key; known here: count, cpus, polling"),
+        ("[workers]\nthreads = 3", "2: workers.threads: unknown key; known here: count, cpus, polling, balance"),
     ];
     for (text, want) in cases {
         refused(text, &format!("ringmain.toml:{want}"));

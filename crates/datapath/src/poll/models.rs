@@ -96,7 +96,10 @@ fn work(world: &World, make: Make) -> (u16, u16) {
 }
 
 fn model(make: Make) {
-    loom::model(move || {
+    // A worker that naps and looks again has very many interleavings: those with up to two preemptions are all tried.
+    let mut all = loom::model::Builder::new();
+    all.preemption_bound = Some(2);
+    all.check(move || {
         let world = Arc::new(World::default());
         let [peer, other] = [world.clone(), world.clone()];
         let peer = thread::spawn(move || peer.publish());

@@ -188,6 +188,7 @@ mod tests {
             uptime_seconds: 0.0,
             cpu_seconds: 0.0,
             workers: vec![],
+            moves: 0,
             ports: vec![port("a", 900, &[])],
             removed: Counts { tx_frames: 10, ..Counts::default() },
         };

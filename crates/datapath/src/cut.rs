@@ -1,0 +1,47 @@
+//! Bursts that end where their sender's turn does (see [`crate::rota`]).
+//!
+//! How long frames are is not known before they are fetched. So a burst that turns out to cost more than its turn may is cut
+//! short, and the next ones are as long as frames such as those allow: little is fetched in vain, and a sender that makes its frames
+//! long all of a sudden gains nothing by it.
+
+use crate::burst::{BURST, Frame};
+use crate::rota::cost;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Gives back what goes beyond the sender's turn, but for one frame. Returns how many are left.
+    #[inline]
+    pub(crate) fn cut(&mut self, src: usize, fetched: usize) -> usize {
+        self.turn.bytes = self.burst.bytes();
+        let cost = cost(fetched, self.turn.bytes);
+        if cost > self.turn.allowance {
+            return self.cut_short(src, fetched);
+        }
+        if let Some(slot) = self.slots.get_mut(src) {
+            self.turn.more = fetched == slot.span;
+            if self.turn.more && 2 * cost <= self.turn.allowance {
+                slot.span = (2 * slot.span).min(BURST);
+            }
+        }
+        fetched
+    }
+
+    #[cold]
+    fn cut_short(&mut self, src: usize, fetched: usize) -> usize {
+        let mut left = self.turn.allowance;
+        let fits = |frame: &&Frame| {
+            let rest = left.checked_sub(cost(1, frame.len.into()));
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        let fits = self.burst.frames().iter().take_while(fits).count().max(1);
+        self.burst.truncate(fits);
+        self.turn.bytes = self.burst.bytes();
+        if let Some(slot) = self.slots.get_mut(src) {
+            slot.on.pair.rewind(fetched - fits);
+            slot.span = fits;
+        }
+        self.turn.more = true;
+        fits
+    }
+}

@@ -1,0 +1,71 @@
+//! Queue pairs that change workers.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::{Fabric, Port, Queue};
+use crate::balance::{Balancer, Move, Pair};
+use crate::rota::cost;
+use crate::shared::Command;
+use crate::topology::QueueId;
+
+impl Fabric {
+    /// Has an attached queue pair change workers, between two of its bursts: nothing is lost, and nothing overtakes (see
+    /// [`crate::leave`]). Its own frames, and those for it, wait meanwhile in their senders' rings: a millisecond or two. False
+    /// when there is nothing to do: the pair is not attached, or there already, or there is no such worker.
+    pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {
+        // Locked all the time: nobody takes the pair away meanwhile.
+        let mut state = self.lock();
+        let Some(entry) = state.queue(queue).filter(|entry| entry.worker != to && to < self.workers.len()) else {
+            return false;
+        };
+        entry.moving = true;
+        let from = entry.worker;
+        let version = self.publish(&state);
+        self.await_workers(version);
+        let (carrier, pair) = mpsc::channel();
+        self.send(from, Command::HandOver(queue, carrier));
+        let attachment = pair.recv().ok();
+        let arrived = attachment.is_some();
+        if let Some(attachment) = attachment {
+            state.set_seat(queue, to, true);
+            self.send(to, Command::Attach(attachment));
+            self.moves.fetch_add(1, Ordering::Relaxed);
+        }
+        // Nobody sends there before it is there.
+        let version = self.publish(&state);
+        self.await_workers(version);
+        state.set_seat(queue, if arrived { to } else { from }, false);
+        let version = self.publish(&state);
+        self.await_workers(version);
+        arrived
+    }
+
+    /// How many queue pairs have changed workers.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Lets a queue pair change workers, if `balancer` finds that it should; the move that was made. To be called about every
+    /// [`INTERVAL`](crate::balance::INTERVAL).
+    pub fn balance(&self, balancer: &mut Balancer) -> Option<Move> {
+        let busy: Vec<_> = self.workers.iter().map(|worker| Duration::from_nanos(worker.busy.get())).collect();
+        let pairs = self.pairs();
+        let chosen = balancer.look(Instant::now(), &busy, &pairs)?;
+        self.move_queue(chosen.queue, chosen.to).then_some(chosen)
+    }
+
+    /// All attached pairs.
+    fn pairs(&self) -> Vec<Pair> {
+        let state = self.lock();
+        let queues =
+            state.ports.values().flat_map(|port| port.queues.iter().map(move |(&id, queue)| (port, id, queue)));
+        let pair = |(port, id, queue): (&Port, QueueId, &Queue)| {
+            let count = port.counters.get(usize::from(queue.index))?;
+            let cost = cost(count.tx_frames.get() as usize, count.tx_bytes.get());
+            Some(Pair { queue: id, worker: queue.worker, cost })
+        };
+        queues.filter_map(pair).collect()
+    }
+}

@@ -1,0 +1,35 @@
+//! Frames that wait for a moment, since where they go is about to change: their flow changes queues ([`crate::spread`]), or
+//! their queue changes workers ([`crate::leave`]).
+
+use switch::Target;
+
+use crate::carry::Sent;
+use crate::flowcache::Fate;
+use crate::slot::Wait;
+use crate::spread::GLIMPSE;
+use crate::steer::{Route, Way};
+use crate::worker::Worker;
+
+impl Worker {
+    /// The way of a frame whose flow changes queues.
+    #[cold]
+    pub(crate) fn turn_way(&mut self, i: usize, target: Target) -> Way {
+        // Other senders may have flows in the same bucket: none of theirs may be under way, either.
+        let settled = self.crossing.is_settled();
+        let floods = matches!(self.burst.frames()[i].fate, Fate::Flood(_));
+        let Some(spread) = self.routes.spread(target.port) else { return Way::Nowhere };
+        if floods { spread.old_way() } else { spread.turn(self.now, settled).unwrap_or(Way::Turning) }
+    }
+
+    /// Whether one of these targets is a queue that is on its way to another worker.
+    #[cold]
+    pub(crate) fn meets_a_mover(&self, i: usize, targets: &[Target]) -> bool {
+        let way = |route: &Route| self.way(route, i).0;
+        targets.iter().any(|target| self.routes.to(target.port).is_some_and(|route| way(route) == Way::Moving))
+    }
+
+    #[cold]
+    pub(crate) fn wait_a_moment(&self, at: usize) -> Sent {
+        Sent::Held { at, wait: Wait::Rest { until: self.now + GLIMPSE } }
+    }
+}
