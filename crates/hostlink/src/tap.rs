@@ -68,7 +68,8 @@ pub enum TapError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => "; run as root or with CAP_NET_ADMIN",
+        Some(libc::EPERM) => "; run as root or with CAP_NET_ADMIN",
+        Some(libc::EACCES) => "; run as root, or open /dev/net/tun to its users (udev gives it mode 0666)",
         Some(libc::ENOENT) => "; load the kernel's tun driver",
         Some(libc::EINVAL) => "; a device of that name exists that is no multi-queue TAP",
         Some(libc::EBUSY) => "; another process uses it",
