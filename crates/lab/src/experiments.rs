@@ -3,14 +3,23 @@
 mod aggregate;
 mod defaults;
 mod fairness;
+mod network_node;
 mod peers;
 mod queues;
+mod receive_cost;
 
 use crate::experiment::Experiment;
 
 /// All there are, in the order of the report.
-pub const ALL: &[&dyn Experiment] =
-    &[&queues::Queues, &aggregate::Aggregate, &defaults::Defaults, &fairness::Fairness, &peers::Peers];
+pub const ALL: &[&dyn Experiment] = &[
+    &queues::Queues,
+    &aggregate::Aggregate,
+    &defaults::Defaults,
+    &receive_cost::ReceiveCost,
+    &network_node::NetworkNode,
+    &fairness::Fairness,
+    &peers::Peers,
+];
 
 /// The experiment of that name.
 pub fn find(name: &str) -> Option<&'static dyn Experiment> {

@@ -1,0 +1,186 @@
+//! Streams through a guest that forwards, with two interfaces of more and more queues.
+
+use std::time::Duration;
+
+use crate::bed::{Amount, Bed, Flow, Look, Member, Station, Wants, Wish, at_rest, carry};
+use crate::experiment::{
+    About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results, Setup,
+    Size, Source, digits,
+};
+use crate::guest::GuestError;
+use crate::plot::{Axis, Shape};
+
+/// Receivers; each gets one stream.
+const RECEIVERS: u8 = 6;
+const SERIES: &str = "Ringmain";
+const NEW: &str = "Linux 4.4 (published)";
+const OLD: &str = "Linux 3.13 (published)";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const ABOUT: About = About {
+    name: "network-node",
+    title: "throughput through a forwarding guest, by its queues",
+    what: "One guest sends a TCP stream to each of six others, all through a guest between them that forwards. Its two interfaces \
+           have 1, 2, 4 and 8 queue pairs.",
+    source: Some(Source {
+        title: "Tuning Virtualized Network Node: multi-queue virtio-net",
+        by: "SWITCH Cloud Blog, 2016",
+    }),
+    grounds: &[Ground::Embedded],
+    figures: &[
+        Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
+        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
+        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
+        Figure { name: "busiest", title: "share of the busiest queue of the way in", unit: "%" },
+        Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" },
+    ],
+    plots: &[
+        Plot {
+            name: "throughput",
+            title: "Throughput",
+            shape: Shape::Lines,
+            x: Axis { title: "queue pairs of either interface", log: false, labels: &[] },
+            y: Axis { title: "throughput of 6 streams, Gb/s", log: false, labels: &[] },
+            figures: &["throughput"],
+        },
+        Plot {
+            name: "cpu",
+            title: "CPU",
+            shape: Shape::Lines,
+            x: Axis { title: "queue pairs of either interface", log: false, labels: &[] },
+            y: Axis { title: "CPU, % of one", log: false, labels: &[] },
+            figures: &["daemon", "busy"],
+        },
+    ],
+    published: &[
+        published(NEW, 1.0, 3.23),
+        published(NEW, 2.0, 6.00),
+        published(NEW, 4.0, 8.02),
+        published(NEW, 8.0, 8.42),
+        published(OLD, 1.0, 3.28),
+        published(OLD, 2.0, 3.41),
+        published(OLD, 4.0, 3.51),
+        published(OLD, 8.0, 3.57),
+    ],
+};
+
+const fn published(series: &'static str, x: f64, value: f64) -> Published {
+    Published { figure: "throughput", series, x, value }
+}
+
+/// See [`ABOUT`].
+pub(super) struct NetworkNode;
+
+impl Experiment for NetworkNode {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+        let queues: &[u16] = if size == Size::Tiny { &[1, 2] } else { &[1, 2, 4, 8] };
+        queues.iter().map(|queues| Point::new(SERIES, *queues).with("queues", queues)).collect()
+    }
+
+    fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
+        Ok(Box::new(|point| measure(setup, point.get("queues")?)))
+    }
+
+    fn findings(&self, results: &Results) -> Vec<Finding> {
+        let ratio = |queues: u16| Some(at(results, queues)? / at(results, 1)?);
+        let times = |ratio: Option<f64>| ratio.map_or("not measured".into(), |ratio| format!("{ratio:.2} times"));
+        let finding = |published: &str, queues: u16, wanted: f64| Finding {
+            published: published.into(),
+            here: times(ratio(queues)),
+            agrees: ratio(queues).map(|ratio| ratio >= wanted),
+        };
+        vec![
+            finding("two queues carry 6.00 Gb/s where one carries 3.23: 1.86 times", 2, 1.86),
+            finding("four queues carry 8.02 Gb/s: 2.48 times", 4, 2.48),
+            finding("eight queues carry 8.42 Gb/s: 2.61 times", 8, 2.61),
+        ]
+    }
+
+    fn remarks(&self, results: &Results) -> Vec<String> {
+        let Some((best, most)) = results.peak(SERIES, "throughput") else { return Vec::new() };
+        let cpus = results.record.configuration.machine.cpus;
+        let mut all = vec![format!("Throughput is highest with {best} queue pairs, {} Gb/s.", digits(most))];
+        let busy = results.median(SERIES, 1, "busy").map(|percent| percent / cpus as f64);
+        if let Some(busy) = busy.filter(|busy| *busy >= 90.0) {
+            all.push(format!(
+                "With one queue pair {busy:.0} % of this machine's {cpus} CPUs are busy already: sender, receivers, the forwarding guest \
+                 and the switch all run on them, while what was published had a machine for each."
+            ));
+        }
+        all
+    }
+}
+
+fn at(results: &Results, queues: u16) -> Option<f64> {
+    results.median(SERIES, queues, "throughput")
+}
+
+fn measure(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
+    let wants = Wants { queues, ..Wants::default() };
+    let bed: Bed = Bed::start::<LabError>(&setup.binary, wants, guests(queues))?;
+    let [node, far, sender, receivers @ ..] = bed.members() else { return Err(LabError::Setting("guests")) };
+    forward(node, far, sender, receivers)?;
+    let own = bed.ids();
+    let flows: Vec<Flow<'_>> = receivers.iter().map(|to| Flow::between(sender, to, 1)).collect();
+    let carried =
+        carry(&flows, Amount::of(setup), |ids| Ok::<_, LabError>(Look::now(bed.daemon(), &[&own[..], ids].concat())?))?;
+    let seen = carried.seen();
+    let mut outcome = Outcome::default();
+    let ports: Vec<String> = receivers.iter().map(Member::port).collect();
+    seen.note(&mut outcome, ports.iter().map(String::as_str), carried.time);
+    let shares = seen.queues(&node.port(), |counts| counts.rx_bytes);
+    outcome.figure("busiest", shares.iter().copied().fold(0.0, f64::max) * 100.0);
+    outcome.list("node_queues", shares);
+    carried.check(&mut outcome);
+    let (into, out_of) = (seen.received([node.port().as_str()]), seen.received(ports.iter().map(String::as_str)));
+    let text = format!("the forwarding guest got {into} bytes, the receivers {out_of}");
+    outcome.check("all goes through the forwarding guest", into > 0 && out_of > 0 && into >= out_of / 2, text);
+    at_rest(bed.daemon(), &mut outcome)?;
+    Ok(outcome)
+}
+
+/// The forwarding guest, a guest that lends it its interface, the sender, and the receivers.
+fn guests(queues: u16) -> Vec<Wish> {
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u16);
+    let guest = |name: String, address: String, queues: u16| Wish {
+        name,
+        address,
+        queues,
+        vcpus: queues.min(cpus),
+        single_channel: false,
+    };
+    let receiver = |n: u8| guest(format!("receiver-{n}"), format!("10.77.2.{}", n + 10), 1);
+    let mut all = vec![
+        guest("node".into(), "10.77.1.1".into(), queues),
+        guest("far".into(), "10.77.2.1".into(), queues),
+        guest("sender".into(), "10.77.1.2".into(), queues),
+    ];
+    all.extend((0..RECEIVERS).map(receiver));
+    all
+}
+
+/// Moves the interface of `far` to the forwarding guest, and tells everybody the way.
+fn forward(node: &Member, far: &Member, sender: &Member, receivers: &[Member]) -> Result<(), GuestError> {
+    run(far, "ip link set eth0 down")?;
+    run(far, &format!("ip link set eth0 netns {} name eth1", node.id()))?;
+    run(node, "ip addr add 10.77.2.1/24 dev eth1")?;
+    // Both are in one network of the switch: each answers for its own address only.
+    for (key, value) in [("conf/all/arp_ignore", 1), ("conf/all/arp_announce", 2), ("ip_forward", 1)] {
+        run(node, &format!("sh -c 'echo {value} > /proc/sys/net/ipv4/{key}'"))?;
+    }
+    run(node, "ip link set eth1 up")?;
+    run(sender, "ip route add 10.77.2.0/24 via 10.77.1.1")?;
+    for receiver in receivers {
+        run(receiver, "ip route add 10.77.1.0/24 via 10.77.2.1")?;
+        run(sender, &format!("ping -c 1 -w 10 {}", receiver.wish.address))?;
+    }
+    Ok(())
+}
+
+fn run(at: &Member, command: &str) -> Result<(), GuestError> {
+    at.launch(command)?.wait(PATIENCE).map(drop)
+}
