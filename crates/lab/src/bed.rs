@@ -6,9 +6,11 @@ mod pairs;
 mod said;
 mod station;
 mod streams;
+mod wire;
 
 pub use daemon::{Look, Seen, at_rest, rest};
 pub use guests::{Bed, Member, Wants, Wish};
 pub use pairs::{Paired, Pairs, ports};
 pub use station::{Station, Task};
 pub use streams::{Amount, Carried, Flow, carry};
+pub use wire::{Wire, Wired};

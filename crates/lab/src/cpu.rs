@@ -1,8 +1,10 @@
 //! CPU time: what single processes used, and what the whole host did.
 
 use std::io;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use ring::ticks::{self, Ratio};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -32,6 +34,23 @@ pub fn used(pid: u32) -> Duration {
         text.split_whitespace().next()?.parse::<u64>().ok()
     });
     Duration::from_nanos(nanos.sum())
+}
+
+/// Cycles in a nanosecond, as CPUs count them for time stamps. None where they do not go at one pace, always and on all CPUs.
+pub fn cycles_per_nanosecond() -> Option<f64> {
+    const MANY: u64 = 1_000_000_000;
+    static PACE: OnceLock<Option<f64>> = OnceLock::new();
+    *PACE.get_or_init(|| {
+        let steady = is_steady(&std::fs::read_to_string("/proc/cpuinfo").ok()?);
+        let pace = || Ratio::since((ticks::now(), Instant::now())).nanoseconds(MANY).max(1);
+        steady.then(|| MANY as f64 / pace() as f64)
+    })
+}
+
+/// Reads /proc/cpuinfo.
+fn is_steady(text: &str) -> bool {
+    let flags = text.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    ["constant_tsc", "nonstop_tsc"].iter().all(|flag| flags.split_whitespace().any(|word| word == *flag))
 }
 
 /// A moment in the life of some processes and of the host.
@@ -123,6 +142,13 @@ mod tests {
     fn idle_waiting_and_stolen_are_not_busy() {
         let text = "cpu  10 1 5 70 10 1 2 1 0 0\ncpu0 5 0 3 35 5 0 1 1 0 0\ncpu1 5 1 2 35 5 1 1 0 0 0\nintr 5\n";
         assert_eq!(Host::parse(text), Host { busy: 19, stolen: 1, all: 100, cpus: 2 });
+    }
+
+    #[test]
+    fn cycles_are_known_only_where_they_are_steady() {
+        assert!(is_steady("processor : 0\nflags : fpu constant_tsc nonstop_tsc\n"));
+        assert!(!is_steady("flags : fpu tsc constant_tsc\n") && !is_steady(""));
+        assert!(cycles_per_nanosecond().is_none_or(|cycles| (0.1..20.0).contains(&cycles)));
     }
 
     #[test]

@@ -80,7 +80,8 @@ fn beside(about: &About, plot: &Plot, results: &Results) -> Result<String, PlotE
 /// A column for each series at each place, whose parts are the figures.
 fn stacked(about: &About, plot: &Plot, results: &Results) -> Result<String, PlotError> {
     let names: Vec<String> = plot.figures.iter().map(|figure| titled(about, figure).to_owned()).collect();
-    let series = results.series();
+    let measured = |series: &&str| plot.figures.iter().any(|figure| !results.curve(series, figure).is_empty());
+    let series: Vec<&str> = results.series().into_iter().filter(measured).collect();
     let mut columns = Vec::new();
     for (beside, series) in series.iter().enumerate() {
         for (number, point) in results.points(series) {

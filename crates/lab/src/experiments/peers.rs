@@ -2,15 +2,13 @@
 
 use std::path::Path;
 
-use crate::bed::{Amount, Flow, Pairs, Station, Wants, carry};
+use crate::bed::{Amount, Pairs, Wants, Wire};
 use crate::bench::ovs::Ovs;
-use crate::cpu::Moment;
 use crate::daemon::Daemon;
 use crate::demo::{Over, Stay};
 use crate::experiment::{
     About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
 };
-use crate::guest::Namespace;
 use crate::load;
 use crate::plot::{Axis, Shape};
 
@@ -86,7 +84,7 @@ impl Experiment for Peers {
         }
         let mut ovs = None;
         Ok(Box::new(move |point| match (point.text("who"), point.text("size")) {
-            (BRIDGE, _) => bridge(setup, point.get("streams")?),
+            (BRIDGE, _) => Ok(Wire::bridged()?.measure(setup, point.get("streams")?)?.outcome),
             (RINGMAIN, "") => {
                 let wants = Wants { queues: 2, ..Wants::default() };
                 Ok(Pairs { count: 1, queues: 2, streams: point.get("streams")?, wants }.measure(setup)?.outcome)
@@ -153,39 +151,6 @@ impl Experiment for Peers {
 const WORKER_CPU: usize = 1;
 const GENERATOR_CPU: usize = 0;
 
-/// TCP between two namespaces with a bridge between them.
-fn bridge(setup: &Setup, streams: u16) -> Result<Outcome, LabError> {
-    let (middle, ends) = (Namespace::new()?, [Namespace::new()?, Namespace::new()?]);
-    middle.ip("link add br0 type bridge\nlink set br0 up")?;
-    for (n, end) in ends.iter().enumerate() {
-        middle.ip(&format!(
-            "link add port{n} type veth peer name eth{n}\nlink set eth{n} netns {}\nlink set port{n} master br0 up",
-            end.id()
-        ))?;
-        end.ip(&format!("addr add 10.77.0.{}/24 dev eth{n}\nlink set eth{n} up", n + 1))?;
-    }
-    let [from, to] = &ends;
-    let (from, to): (&dyn Station, &dyn Station) = (from, to);
-    let flow = Flow { from, to, address: "10.77.0.2".into(), streams };
-    let id = ends[1].id();
-    let carried = carry(&[flow], Amount::of(setup), |ids| Ok::<_, LabError>((Moment::now(ids), received(id, "eth1"))))?;
-    let [(before, then), (after, now)] = &carried.looks;
-    let shares = after.since(before);
-    let mut outcome = Outcome::default();
-    outcome.figure("throughput", (now - then) as f64 * 8.0 / carried.time.as_secs_f64() / 1e9);
-    outcome.figure("busy", (shares.of.iter().sum::<f64>() + shares.others) * 100.0);
-    outcome.disturbance(&shares);
-    carried.check(&mut outcome);
-    Ok(outcome)
-}
-
-/// Bytes that an interface in the namespace of a process has received.
-fn received(id: u32, interface: &str) -> u64 {
-    let table = std::fs::read_to_string(format!("/proc/{id}/net/dev")).unwrap_or_default();
-    let line = table.lines().find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':'));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
-}
-
 /// The generator's frames through a daemon with one worker.
 fn own_frames(setup: &Setup, size: u32) -> Result<Outcome, LabError> {
     let config = |dir: &Path| {
@@ -230,16 +195,4 @@ fn frames(setup: &Setup, sockets: [&Path; 2], side: &str, pid: u32, size: u32) -
         fault.unwrap_or_else(|| format!("{} lost", report.lost())),
     );
     Ok(outcome)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interface_of_this_namespace_is_found() {
-        assert_eq!(received(std::process::id(), "none"), 0);
-        let table = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
-        assert!(!table.contains("lo:") || received(std::process::id(), "lo") < u64::MAX);
-    }
 }

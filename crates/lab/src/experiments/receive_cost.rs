@@ -3,13 +3,13 @@
 use control::api::{Profile, Reply, Request};
 use control::categories::categories;
 
-use crate::bed::{Amount, Bed, Flow, Look, Station, Wants, Wish, at_rest, carry};
+use crate::bed::{Amount, Bed, Flow, Look, Station, Wants, Wire, Wired, Wish, at_rest, carry};
+use crate::cpu::cycles_per_nanosecond;
 use crate::daemon::{Daemon, DaemonError};
 use crate::experiment::{
     About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results, Setup,
     Size, Source, digits,
 };
-use crate::guest::Namespace;
 use crate::plot::{Axis, Shape};
 
 const STREAMS: u16 = 2;
@@ -29,16 +29,42 @@ const STEPS: [(&str, &str); 4] = [
     ("pages cached", "align = true\ncache = 8192\n"),
 ];
 const LABELS: &[&str] = &["baseline", "+ implementation", "+ guest copies", "or pages cached", "kernel alone"];
-/// The classes, as figures call them, in the order of the profile.
-const CLASSES: [&str; 6] = ["user", "kernel", "guest_hypervisor", "grant_copy", "backend", "backend_hypervisor"];
+/// The classes, in the order of the profile: as figures call them in cycles, and in nanoseconds.
+const CLASSES: [(&str, &str); 6] = [
+    ("user", "user_ns"),
+    ("kernel", "kernel_ns"),
+    ("guest_hypervisor", "guest_hypervisor_ns"),
+    ("grant_copy", "grant_copy_ns"),
+    ("backend", "backend_ns"),
+    ("backend_hypervisor", "backend_hypervisor_ns"),
+];
+const MACHINE: (&str, &str) = ("machine", "machine_ns");
+
+const fn cycles(name: &'static str, title: &'static str) -> Figure {
+    Figure { name, title, unit: "cycles/frame" }
+}
+
+const fn time(name: &'static str, title: &'static str) -> Figure {
+    Figure { name, title, unit: "ns/frame" }
+}
+
+const fn plot(
+    name: &'static str,
+    title: &'static str,
+    shape: Shape,
+    y: &'static str,
+    figures: &'static [&'static str],
+) -> Plot {
+    Plot { name, title, shape, x: X, y: Axis { title: y, log: false, labels: &[] }, figures }
+}
 
 const X: Axis = Axis { title: "what was added", log: false, labels: LABELS };
 
 const ABOUT: About = About {
     name: "receive-cost",
     title: "what receiving a frame costs",
-    what: "A guest receives TCP in frames as long as the MTU from another guest. Time by class for each frame, with the oldest design of \
-           the hypervisor, then with improvements added; the CPU time of the whole machine for each frame, against two network \
+    what: "A guest receives TCP in frames as long as the MTU from another guest. Cycles by class for each frame, with the oldest design of \
+           the hypervisor, then with improvements added; what the whole machine spends on each frame, against two network \
            namespaces with nothing but the kernel between them.",
     source: Some(Source {
         title: "Netchannel 2: Optimizing Network Performance",
@@ -46,33 +72,41 @@ const ABOUT: About = About {
     }),
     grounds: &[Ground::Embedded],
     figures: &[
-        Figure { name: "user", title: "copy to user", unit: "ns/frame" },
-        Figure { name: "kernel", title: "guest kernel", unit: "ns/frame" },
-        Figure { name: "guest_hypervisor", title: "hypervisor for the guest", unit: "ns/frame" },
-        Figure { name: "grant_copy", title: "grant copy", unit: "ns/frame" },
-        Figure { name: "backend", title: "backend kernel", unit: "ns/frame" },
-        Figure { name: "backend_hypervisor", title: "hypervisor for the backend", unit: "ns/frame" },
-        Figure { name: "machine", title: "CPU of everything", unit: "ns/frame" },
+        cycles("user", "copy to user"),
+        cycles("kernel", "guest kernel"),
+        cycles("guest_hypervisor", "hypervisor for the guest"),
+        cycles("grant_copy", "grant copy"),
+        cycles("backend", "backend kernel"),
+        cycles("backend_hypervisor", "hypervisor for the backend"),
+        cycles("machine", "CPU of everything"),
+        time("user_ns", "copy to user"),
+        time("kernel_ns", "guest kernel"),
+        time("guest_hypervisor_ns", "hypervisor for the guest"),
+        time("grant_copy_ns", "grant copy"),
+        time("backend_ns", "backend kernel"),
+        time("backend_hypervisor_ns", "hypervisor for the backend"),
+        time("machine_ns", "CPU of everything"),
         Figure { name: "throughput", title: "throughput", unit: "Gb/s" },
         Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" },
     ],
     plots: &[
-        Plot {
-            name: "classes",
-            title: "Time of a received frame by class",
-            shape: Shape::Stacks,
-            x: X,
-            y: Axis { title: "time, ns a frame", log: false, labels: &[] },
-            figures: &["kernel", "guest_hypervisor", "grant_copy", "backend", "backend_hypervisor"],
-        },
-        Plot {
-            name: "machine",
-            title: "CPU time of the whole machine",
-            shape: Shape::Columns,
-            x: X,
-            y: Axis { title: "CPU time, ns a frame", log: false, labels: &[] },
-            figures: &["machine"],
-        },
+        plot(
+            "classes",
+            "A received frame by class: at each place 6 frames an interrupt, then 64",
+            Shape::Stacks,
+            "cycles a frame",
+            &["kernel", "guest_hypervisor", "grant_copy", "backend", "backend_hypervisor"],
+        ),
+        plot("machine", "CPU of the whole machine", Shape::Columns, "cycles a frame", &["machine"]),
+        // Where cycles have no fixed length.
+        plot(
+            "classes-ns",
+            "A received frame by class: at each place 6 frames an interrupt, then 64",
+            Shape::Stacks,
+            "time, ns a frame",
+            &["kernel_ns", "guest_hypervisor_ns", "grant_copy_ns", "backend_ns", "backend_hypervisor_ns"],
+        ),
+        plot("machine-ns", "CPU time of the whole machine", Shape::Columns, "time, ns a frame", &["machine_ns"]),
     ],
     // Cycles are in its pictures only; what its text says is held against ours in findings.
     published: &[] as &[Published],
@@ -109,8 +143,8 @@ impl Experiment for ReceiveCost {
     }
 
     fn findings(&self, results: &Results) -> Vec<Finding> {
-        let machine = |throttle: usize, step: u16| results.median(THROTTLES[throttle].0, step, "machine");
-        let native = results.median(NATIVE, STEPS.len() as u16, "machine");
+        let machine = |throttle: usize, step: u16| machine(results, THROTTLES[throttle].0, step);
+        let native = self::machine(results, NATIVE, STEPS.len() as u16);
         let over = |cost: Option<f64>| Some((cost? / native? - 1.0) * 100.0);
         let finding = |published: &str, cost: Option<f64>, most: f64| Finding {
             published: published.into(),
@@ -129,16 +163,31 @@ impl Experiment for ReceiveCost {
             "What the receiving program's own system calls take is inside the guest and not seen, so the class \"copy to user\" is \
              empty here. Overheads are of the CPU time of the whole machine, the sender's included, on both sides; what was \
              published is that of the receiving machine alone. The queue of a device is not in this experiment: ringmain \
-             bench-embedded --only device-queue compares it."
+             bench-embedded --only device-queue compares it. Cycles are those of the time stamp counter, which goes at one pace; \
+             where it does not, times are given."
                 .to_owned(),
         ];
-        let of = |throttle: usize, step: u16| results.median(THROTTLES[throttle].0, step, "machine");
+        let of = |throttle: usize, step: u16| machine(results, THROTTLES[throttle].0, step);
         if let Some((six, many)) = of(0, 1).zip(of(1, 1)) {
             let change = (many / six - 1.0) * 100.0;
             let (more, by) = (if change < 0.0 { "less" } else { "more" }, digits(change.abs()));
             all.push(format!("With 64 frames an interrupt in place of 6 a frame costs {by} % {more}."));
         }
         all
+    }
+}
+
+/// What a frame costs the whole machine, in whatever unit it was measured.
+fn machine(results: &Results, series: &str, step: u16) -> Option<f64> {
+    let (cycles, time) = MACHINE;
+    results.median(series, step, cycles).or_else(|| results.median(series, step, time))
+}
+
+/// Notes a cost in cycles where they have a fixed length, and otherwise in nanoseconds.
+fn note(outcome: &mut Outcome, (cycles, time): (&str, &str), nanoseconds: f64) {
+    match cycles_per_nanosecond() {
+        Some(pace) => outcome.figure(cycles, nanoseconds * pace),
+        None => outcome.figure(time, nanoseconds),
     }
 }
 
@@ -161,7 +210,7 @@ fn guests(setup: &Setup, keys: &str) -> Result<Outcome, LabError> {
     };
     let bed: Bed = Bed::start::<LabError>(&setup.binary, wants, vec![guest("sender", 1), guest("receiver", 2)])?;
     let [sender, receiver] = bed.members() else { return Err(LabError::Setting("guests")) };
-    whole_frames(sender, "eth0")?;
+    whole_frames(sender)?;
     let own = bed.ids();
     let mut lease = LEASE;
     let carried = carry(&[Flow::between(sender, receiver, STREAMS)], Amount::of(setup), |ids| {
@@ -175,12 +224,11 @@ fn guests(setup: &Setup, keys: &str) -> Result<Outcome, LabError> {
     seen.note(&mut outcome, [name.as_str()], carried.time);
     if let Some(port) = spent.ports.iter().find(|port| port.name == name) {
         let classes = categories(port);
-        for (figure, time) in CLASSES.iter().zip(&classes).filter_map(|(name, class)| Some((name, class.per_frame()?)))
-        {
-            outcome.figure(figure, time);
+        for (class, time) in CLASSES.iter().zip(&classes).filter_map(|(name, class)| Some((name, class.per_frame()?))) {
+            note(&mut outcome, *class, time);
         }
         let frames = port.frames.max(1) as f64;
-        outcome.figure("machine", seen.busy() * carried.time.as_secs_f64() * 1e9 / frames);
+        note(&mut outcome, MACHINE, seen.busy() * carried.time.as_secs_f64() * 1e9 / frames);
         let text = format!("{} frames in {} bursts", port.frames, port.bursts);
         outcome.check("the profile has seen frames", port.frames > 0, text);
     }
@@ -191,35 +239,14 @@ fn guests(setup: &Setup, keys: &str) -> Result<Outcome, LabError> {
 
 /// The same streams between two namespaces, over a pair of interfaces of the kernel.
 fn native(setup: &Setup) -> Result<Outcome, LabError> {
-    let (from, to) = (Namespace::new()?, Namespace::new()?);
-    from.ip(&format!("link add eth0 type veth peer name eth0 netns {}", to.id()))?;
-    for (namespace, host) in [(&from, 1), (&to, 2)] {
-        namespace.ip(&format!("addr add 10.77.0.{host}/24 dev eth0\nlink set eth0 up"))?;
-    }
-    whole_frames(&from, "eth0")?;
-    let counted = || -> Result<u64, LabError> {
-        let table = format!("/proc/{}/net/dev", to.id());
-        let text = std::fs::read_to_string(&table).map_err(LabError::file(&table))?;
-        // "eth0: bytes packets ..."
-        let line = text.lines().find_map(|line| line.trim().strip_prefix("eth0:"));
-        let packets = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-        packets.ok_or(LabError::Said { tool: table, text })
-    };
-    let flow = Flow { from: &from, to: &to, address: "10.77.0.2".into(), streams: STREAMS };
-    let carried =
-        carry(&[flow], Amount::of(setup), |ids| Ok::<_, LabError>((crate::cpu::Moment::now(ids), counted()?)))?;
-    let [(before, then), (after, now)] = &carried.looks;
-    let shares = after.since(before);
-    let busy = shares.of.iter().sum::<f64>() + shares.others;
-    let mut outcome = Outcome::default();
-    outcome.figure("machine", busy * carried.time.as_secs_f64() * 1e9 / now.saturating_sub(*then).max(1) as f64);
-    outcome.disturbance(&shares);
-    carried.check(&mut outcome);
+    let wire = Wire::direct()?;
+    whole_frames(wire.sender())?;
+    let Wired { mut outcome, frame_ns } = wire.measure(setup, STREAMS)?;
+    note(&mut outcome, MACHINE, frame_ns);
     Ok(outcome)
 }
 
 /// Has a sender's kernel cut segments by itself, so that a frame is as long as the MTU at most.
-fn whole_frames(at: &dyn Station, interface: &str) -> Result<(), LabError> {
-    let command = format!("ethtool -K {interface} tso off gso off");
-    Ok(at.launch(&command)?.wait(std::time::Duration::from_secs(30)).map(drop)?)
+fn whole_frames(at: &dyn Station) -> Result<(), LabError> {
+    Ok(at.launch("ethtool -K eth0 tso off gso off")?.wait(std::time::Duration::from_secs(30)).map(drop)?)
 }
