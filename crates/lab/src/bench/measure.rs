@@ -1,7 +1,4 @@
-//! One round of a point: everybody who plays, one after the other, in the same state of the machine.
-
-use std::thread;
-use std::time::Duration;
+//! Rounds of the generator's points: everybody who plays, one after the other, until enough rounds can be compared.
 
 use super::peers::Peers;
 use super::point::{Kind, Unit};
@@ -10,82 +7,83 @@ use super::tally::{Run, Tally, Who};
 use super::{Args, BenchError};
 use crate::interrupt;
 use crate::load::{self, Report};
+use crate::progress::Progress;
 
-/// How often something of a round is tried again, disturbed runs and rounds in which the machine changed together, before it is kept
-/// as it is.
-const RETRIES: u32 = 4;
+/// Rounds that are played at most for each that is wanted.
+const PATIENCE: u32 = 3;
 
-/// A pause before that, for what disturbs to pass.
-const PAUSE: Duration = Duration::from_millis(300);
-
-/// Plays round `number` of a point.
+/// Plays rounds over all points, so that what drifts drifts for all; each point until it has as many as are wanted in which nothing
+/// was disturbed and the machine was the same for all, or [`PATIENCE`] times as many in all.
 ///
 /// # Errors
-/// When the user interrupts, or a CPU is not there. Runs that fail are noted in the tally.
-pub(super) fn round(args: &Args, peers: &Peers, number: u32, tally: &mut Tally) -> Result<(), BenchError> {
+/// When the user interrupts, or a CPU is not there; what was played until then is in the tallies.
+pub(super) fn play(
+    args: &Args,
+    peers: &Peers,
+    tallies: &mut [&mut Tally],
+    progress: &Progress,
+) -> Result<(), BenchError> {
+    for number in 0..args.runs * PATIENCE {
+        let wanting = tallies.iter_mut().filter(|tally| tally.wants(args.runs, &peers.of(&tally.point)));
+        let wanting: Vec<_> = wanting.collect();
+        if wanting.is_empty() {
+            break;
+        }
+        let stage = progress.stage(format!("round {}, {} points", number + 1, wanting.len()));
+        for tally in wanting {
+            stage.at(tally.point.title);
+            round(args, peers, number, tally)?;
+        }
+        stage.done("");
+    }
+    Ok(())
+}
+
+/// Plays round `number` of a point.
+fn round(args: &Args, peers: &Peers, number: u32, tally: &mut Tally) -> Result<(), BenchError> {
     let mut order = peers.of(&tally.point);
     // Who goes first changes from round to round.
     if !number.is_multiple_of(2) {
         order.reverse();
     }
-    let mut retries = RETRIES;
-    loop {
-        let mut runs = Vec::new();
-        for who in &order {
-            runs.extend(steady(args, peers, (*who, number), tally, &mut retries)?);
-        }
-        let alike = runs.iter().all(|run| runs.iter().all(|other| run.state.is_like(&other.state)));
-        if alike || runs.len() < order.len() || retries == 0 {
-            tally.runs.extend(runs);
-            return Ok(());
-        }
-        retries -= 1;
-        tally.repeated += runs.len() as u32;
+    for who in order {
+        let run = once(args, peers, (who, number), tally)?;
+        tally.runs.extend(run);
     }
+    Ok(())
 }
 
-/// One run that nothing disturbed, if that can be had. `None`: it failed.
-fn steady(
-    args: &Args,
-    peers: &Peers,
-    (who, round): (Who, u32),
-    tally: &mut Tally,
-    retries: &mut u32,
-) -> Result<Option<Run>, BenchError> {
+/// One run, and what the machine was like. `None`: it failed.
+fn once(args: &Args, peers: &Peers, (who, round): (Who, u32), tally: &mut Tally) -> Result<Option<Run>, BenchError> {
     let look = || {
         State::look([args.generator_cpu, args.worker_cpu])
             .map_err(|source| BenchError::Start { what: "look at the CPUs", source })
     };
-    loop {
-        if interrupt::asked() {
-            return Err(BenchError::Interrupted);
-        }
-        let state = look()?;
-        let report = match peers.play(who, || once(args, peers, who, tally.point.kind)) {
-            Ok(report) => report,
-            Err(what) => {
-                tally.failures.push(format!("{who:?}: {what}"));
-                return Ok(None);
-            }
-        };
-        let disturbed = report.disturbed || !look()?.is_like(&state);
-        if !disturbed || *retries == 0 {
-            let figures = tally.point.figures.iter().map(|(unit, _): &(Unit, _)| unit.of(&report)).collect();
-            return Ok(Some(Run { who, round, figures, state, disturbed }));
-        }
-        *retries -= 1;
-        tally.repeated += 1;
-        thread::sleep(PAUSE);
+    let state = look()?;
+    let report = peers.play(who, || carry(args, peers, who, tally.point.kind));
+    // What was ended early is no figure.
+    if interrupt::asked() {
+        return Err(BenchError::Interrupted);
     }
+    let report = match report {
+        Ok(report) => report,
+        Err(what) => {
+            tally.failures.push(format!("{who:?}: {what}"));
+            return Ok(None);
+        }
+    };
+    let disturbed = report.disturbed || !look()?.is_like(&state);
+    let figures = tally.point.figures.iter().map(|(unit, _): &(Unit, _)| unit.of(&report)).collect();
+    Ok(Some(Run { who, round, figures, state, disturbed }))
 }
 
-/// One run; what went wrong, in one line.
-fn once(args: &Args, peers: &Peers, who: Who, kind: Kind) -> Result<Report, String> {
+/// Has the generator play; what went wrong, in one line.
+fn carry(args: &Args, peers: &Peers, who: Who, kind: Kind) -> Result<Report, String> {
     let Kind::Traffic { options, at_least_ms, .. } = kind else { return Err("no traffic of the generator's".into()) };
     let place = peers.place(who).ok_or("it does not play")?;
     let seconds = args.seconds.max(at_least_ms as f64 / 1e3);
     let line = format!(
-        "{place} {options} --duration {seconds} --warm-up 0.3 --cpu {} --disturbed-above {}",
+        "{place} {options} --duration {seconds} --warm-up 0.2 --cpu {} --disturbed-above {}",
         args.generator_cpu, args.disturbed_above,
     );
     let options = load::Args::from_words(line.split_whitespace()).map_err(|error| error.to_string())?;

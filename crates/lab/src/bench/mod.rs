@@ -39,7 +39,6 @@ use crate::load;
 use crate::plot::PlotError;
 use crate::progress::Progress;
 use history::History;
-use measure::round;
 use peers::Peers;
 use point::Kind;
 use result::Comparison;
@@ -48,12 +47,12 @@ use tally::Tally;
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Runs of each point and each peer
+    /// Runs of each point and each peer that nothing disturbed, if they can be had
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
 
     /// Seconds measured in each run
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3)]
     pub seconds: f64,
 
     /// Only these points [default: all]
@@ -158,9 +157,16 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let progress = Progress::new();
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut tallies: Vec<Tally> = point::select(&args.only).into_iter().map(Tally::new).collect();
-    let ovs_dpdk = traffic(args, &mut tallies, &progress)?;
-    workers::measure(args, &mut tallies, &progress)?;
-    guests::measure(args, &mut tallies, &progress)?;
+    let mut ovs_dpdk = None;
+    let ended = traffic(args, &mut tallies, &progress, &mut ovs_dpdk)
+        .and_then(|()| workers::measure(args, &mut tallies, &progress))
+        .and_then(|()| guests::measure(args, &mut tallies, &progress));
+    // What was measured until the user had enough is not lost.
+    match &ended {
+        Err(error) if error.is_interrupt() && tallies.iter().any(|tally| !tally.runs.is_empty()) => {}
+        _ => ended?,
+    }
+    tallies.retain(|tally| !tally.runs.is_empty() || !tally.failures.is_empty());
     let comparison = Comparison {
         began,
         cpu: cpu_name(),
@@ -178,25 +184,23 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     draw(args)
 }
 
-/// Measures what the generator plays; returns the version of OVS-DPDK, if that took part.
-fn traffic(args: &Args, tallies: &mut [Tally], progress: &Progress) -> Result<Option<String>, BenchError> {
+/// Measures what the generator plays; tells the version of OVS-DPDK, if that takes part.
+fn traffic(
+    args: &Args,
+    tallies: &mut [Tally],
+    progress: &Progress,
+    ovs_dpdk: &mut Option<String>,
+) -> Result<(), BenchError> {
     let mut played: Vec<_> =
         tallies.iter_mut().filter(|tally| matches!(tally.point.kind, Kind::Traffic { .. })).collect();
     if played.is_empty() {
-        return Ok(None);
+        return Ok(());
     }
     let stage = progress.stage("starting Ringmain and its peers");
     let peers = Peers::start(args)?;
+    *ovs_dpdk = peers.ovs_version().map(Into::into);
     stage.done("");
-    for number in 0..args.runs {
-        let stage = progress.stage(format!("round {} of {}", number + 1, args.runs));
-        for tally in &mut played {
-            stage.at(tally.point.title);
-            round(args, &peers, number, tally)?;
-        }
-        stage.done("");
-    }
-    Ok(peers.ovs_version().map(Into::into))
+    measure::play(args, &peers, &mut played, progress)
 }
 
 /// Draws the history, and says where it is.

@@ -90,16 +90,18 @@ impl Ovs {
                 }
                 vsctl.run(&["get", "Open_vSwitch", ".", "ovs_version"])
             });
-        self.version = outcome.map_err(|error| self.explain(error))?.trim().trim_matches('"').into();
-        Ok(())
-    }
-
-    /// What the switch logged says more than the tool that waited for it.
-    fn explain(&mut self, error: BenchError) -> BenchError {
         let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-        match log.is_empty() {
-            true => error,
-            false => BenchError::Tool { tool: "ovs-vswitchd".into(), said: log },
+        let failed = |said: &str| BenchError::Tool { tool: "ovs-vswitchd".into(), said: said.into() };
+        self.version = match outcome {
+            Ok(version) => version.trim().trim_matches('"').into(),
+            // What the switch logged says more than the tool that waited for it.
+            Err(_) if !log.is_empty() => return Err(failed(&log)),
+            Err(error) => return Err(error),
+        };
+        // A port that it cannot have is there for its tools all the same.
+        match log.lines().find(|line| line.contains("|ERR|")) {
+            Some(line) => Err(failed(line)),
+            None => Ok(()),
         }
     }
 

@@ -28,10 +28,17 @@ pub struct Run {
     pub round: u32,
     /// What was measured, in the order of the point's units.
     pub figures: Vec<f64>,
-    /// What the machine was like before it; and after it, or it would not be here, unless `disturbed`.
+    /// What the machine was like before it; and after it, unless `disturbed`.
     pub state: State,
-    /// Kept although others took CPU, or the machine changed meanwhile, each time that it was tried.
+    /// Others took CPU, or the machine changed meanwhile.
     pub disturbed: bool,
+}
+
+impl Run {
+    /// Whether figures of both can be compared.
+    fn is_beside(&self, other: &Run) -> bool {
+        self.round == other.round && !self.disturbed && !other.disturbed && self.state.is_like(&other.state)
+    }
 }
 
 /// One figure of one run.
@@ -57,8 +64,8 @@ pub struct Beside {
     pub name: &'static str,
     /// What was reached.
     pub series: Series,
-    /// How much better Ringmain is, round by round, of rounds in which the machine was the same for both. Above 1 is better, whatever the
-    /// unit.
+    /// How much better Ringmain is, round by round, of rounds that nothing disturbed and in which the machine was the same for both.
+    /// Above 1 is better, whatever the unit.
     pub ratio: Series,
 }
 
@@ -85,9 +92,9 @@ pub struct Row {
     pub reached: Option<bool>,
     /// All runs.
     pub samples: Vec<Sample>,
-    /// Runs among these that were disturbed each time they were tried.
+    /// Runs among these that were disturbed. They count only for those who have no others.
     pub disturbed: u32,
-    /// Runs that were repeated because something disturbed them, or the machine changed.
+    /// Runs that were repeated because something disturbed them, and are not among these.
     pub repeated: u32,
     /// What went wrong in runs that are missing.
     pub failures: Vec<String>,
@@ -112,6 +119,18 @@ impl Tally {
         Self { point, runs: Vec::new(), repeated: 0, failures: Vec::new() }
     }
 
+    /// Whether there should be more rounds for `players`, until `wanted` of them can be compared; or, with nobody beside us, were not
+    /// disturbed. Who fails as often as that is not asked again.
+    pub fn wants(&self, wanted: u32, players: &[Who]) -> bool {
+        let ours: Vec<_> = self.runs.iter().filter(|run| run.who == Who::Ringmain).collect();
+        let has = |other: &Who| {
+            let beside = |ours: &&&Run| self.runs.iter().any(|run| run.who == *other && ours.is_beside(run));
+            ours.iter().filter(beside).count() >= wanted as usize
+        };
+        // Beside itself, one is whenever nothing disturbed it.
+        self.failures.len() < wanted as usize && !players.iter().all(has)
+    }
+
     /// One row for each unit.
     pub fn rows(&self) -> Vec<Row> {
         let figures = self.point.figures.iter().enumerate();
@@ -120,10 +139,11 @@ impl Tally {
 
     fn row(&self, index: usize, unit: Unit, goal: Option<Goal>) -> Row {
         let samples: Vec<Sample> = self.runs.iter().filter_map(|run| run.sample(index)).collect();
+        let ratios = |who| ratios(unit, index, &self.runs, who);
         let ringmain = series(&samples, Who::Ringmain);
         let beside = |who, name| {
             let series = series(&samples, who);
-            (!series.runs.is_empty()).then(|| Beside { name, series, ratio: ratios(unit, &samples, who) })
+            (!series.runs.is_empty()).then(|| Beside { name, series, ratio: ratios(who) })
         };
         let (peer, ceiling) = (beside(Who::Peer, self.point.peer()), beside(Who::Ceiling, "bare copy"));
         let ratio = peer.as_ref().and_then(|peer| peer.ratio.median);
@@ -153,16 +173,22 @@ impl Run {
     }
 }
 
+/// Figures that nothing disturbed; or all, if there is no such.
 fn series(samples: &[Sample], who: Who) -> Series {
-    Series::of(samples.iter().filter(|sample| sample.who == who).map(|sample| sample.figure).collect())
+    let of = |disturbed: bool| {
+        let wanted = samples.iter().filter(|sample| sample.who == who && sample.disturbed == disturbed);
+        wanted.map(|sample| sample.figure).collect::<Vec<_>>()
+    };
+    let quiet = of(false);
+    Series::of(if quiet.is_empty() { of(true) } else { quiet })
 }
 
-/// The ratios of rounds that both have, and in which the machine was the same for both.
-fn ratios(unit: Unit, samples: &[Sample], other: Who) -> Series {
-    let of = |who| samples.iter().filter(move |sample| sample.who == who);
-    let pair = |ours: &Sample| {
-        let theirs = of(other).find(|theirs| theirs.round == ours.round && theirs.state.is_like(&ours.state))?;
-        ratio(unit, ours.figure, theirs.figure)
+/// The ratios of rounds in which both stood side by side.
+fn ratios(unit: Unit, index: usize, runs: &[Run], other: Who) -> Series {
+    let of = |who| runs.iter().filter(move |run| run.who == who);
+    let pair = |ours: &Run| {
+        let theirs = of(other).find(|theirs| ours.is_beside(theirs))?;
+        ratio(unit, *ours.figures.get(index)?, *theirs.figures.get(index)?)
     };
     Series::of(of(Who::Ringmain).filter_map(pair).collect())
 }
@@ -197,6 +223,34 @@ mod tests {
         assert_eq!(ratios(|row| &row.peer), [[2.0], [3.0]], "of round 1 only");
         assert_eq!(ratios(|row| &row.ceiling), [[0.5], [0.5]]);
         assert_eq!(rows[0].reached, Some(true));
+    }
+
+    #[test]
+    fn rounds_are_wanted_until_enough_can_be_compared() {
+        let all = [Who::Peer, Who::Ringmain, Who::Ceiling];
+        let mut tally = Tally::new(POINTS[0]);
+        assert!(tally.wants(1, &all));
+        tally.runs = vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Peer, 0, &[1.0], 100.0)];
+        assert!(tally.wants(1, &all) && !tally.wants(1, &all[..2]) && tally.wants(2, &all[..2]));
+        tally.runs.push(run(Who::Ceiling, 0, &[1.0], 300.0));
+        assert!(tally.wants(1, &all), "the machine changed");
+        tally.runs.extend([run(Who::Ringmain, 1, &[1.0], 300.0), run(Who::Ceiling, 1, &[1.0], 300.0)]);
+        assert!(!tally.wants(1, &all));
+        tally.runs.iter_mut().for_each(|run| run.disturbed = true);
+        assert!(tally.wants(1, &all) && tally.wants(1, &[Who::Ringmain]));
+        tally.failures.push("it does not start".into());
+        assert!(!tally.wants(1, &all));
+    }
+
+    #[test]
+    fn disturbed_runs_count_where_there_are_no_others() {
+        let mut tally = Tally::new(POINTS[0]);
+        tally.runs = vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Ringmain, 1, &[3.0], 100.0)];
+        tally.runs[0].disturbed = true;
+        assert_eq!(tally.rows()[0].ringmain.median, Some(3.0));
+        tally.runs[1].disturbed = true;
+        assert_eq!(tally.rows()[0].ringmain.median, Some(2.0));
+        assert_eq!(tally.rows()[0].disturbed, 2);
     }
 
     #[test]
