@@ -2,7 +2,9 @@
 //!
 //! An interrupt costs its guest about what several frames do. Where a port has a [`Throttle`], frames are published as
 //! soon as ever, so that a guest that is awake finds them; only the interrupt waits, until so many frames have come or
-//! so much time has passed. Three rules keep a guest from being forgotten:
+//! so much time has passed. It waits only where others are likely to share it: a guest to which fewer than [`WORTH`] frames
+//! come in that time has emptied its queue long before, and somebody may wait for its answer, so it is told at once.
+//! Three rules keep a guest from being forgotten:
 //!
 //! - What one publication found wanted stays wanted until it is sent. A later one need not find it again: a peer's event
 //!   index is passed once.
@@ -43,6 +45,19 @@ impl Throttle {
     }
 }
 
+/// Frames within the time of a throttle from which on an interrupt is worth waiting for.
+const WORTH: u32 = 8;
+
+/// How many frames come.
+#[derive(Debug)]
+struct Load {
+    /// When the time began in which they are counted, and how many had been delivered by then.
+    since: Option<Instant>,
+    from: u64,
+    /// There were many in the time before.
+    before: bool,
+}
+
 /// An interrupt that waits.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -59,31 +74,52 @@ pub struct Restraint {
     /// Frames delivered, when last published.
     published: u64,
     waiting: Option<Waiting>,
-    full: bool,
+    /// It is not to wait.
+    urgent: bool,
+    load: Load,
+}
+
+impl Load {
+    /// Whether many frames have come lately, of which `from` were there before those of `now`, and `to` are with them.
+    fn is_high(&mut self, Throttle { frames, time }: Throttle, (from, to): (u64, u64), now: Instant) -> bool {
+        let worth = u64::from(frames.map_or(WORTH, |frames| frames.min(WORTH)));
+        let passed = self.since.map(|since| now.saturating_duration_since(since));
+        if passed.is_none_or(|passed| passed >= time) {
+            // After a longer silence, there were none in the time before.
+            self.before = passed.is_some_and(|passed| passed < 2 * time) && from - self.from >= worth;
+            (self.since, self.from) = (Some(now), from);
+        }
+        self.before || to - self.from >= worth
+    }
 }
 
 impl Restraint {
     /// A receiver that `delivered` frames were delivered to before.
     pub fn new(throttle: Throttle, delivered: u64) -> Self {
-        Restraint { throttle, published: delivered, waiting: None, full: false }
+        let load = Load { since: None, from: delivered, before: false };
+        Restraint { throttle, published: delivered, waiting: None, urgent: false, load }
     }
 
     /// All of the `delivered` frames are published, and `told` is what became of the interrupt for the last of them.
     pub fn publish(&mut self, told: Notified, delivered: u64, now: Instant) {
-        let from = std::mem::replace(&mut self.published, delivered);
+        // A frame that could not be copied in the end is counted out again.
+        let from = self.published;
+        self.published = from.max(delivered);
+        let many = self.load.is_high(self.throttle, (from, self.published), now);
         match told {
             Notified::Held => {
+                self.urgent |= !many;
                 self.waiting.get_or_insert(Waiting { from, until: now + self.throttle.time });
             }
             Notified::Sent => self.waiting = None,
             Notified::Nothing | Notified::Suppressed => {}
         }
-        self.full &= self.waiting.is_some();
+        self.urgent &= self.waiting.is_some();
     }
 
     /// The receiver has no room: what waits is due.
     pub fn full(&mut self) {
-        self.full = true;
+        self.urgent = true;
     }
 
     /// Until when an interrupt waits.
@@ -95,12 +131,12 @@ impl Restraint {
     pub fn is_due(&self, now: Instant) -> bool {
         let Some(Waiting { from, until }) = self.waiting else { return false };
         let frames = self.published.saturating_sub(from);
-        self.full || now >= until || self.throttle.frames.is_some_and(|enough| frames >= enough.into())
+        self.urgent || now >= until || self.throttle.frames.is_some_and(|enough| frames >= enough.into())
     }
 
     /// Takes what waits, to be sent. False: nothing does.
     pub fn take(&mut self) -> bool {
-        self.full = false;
+        self.urgent = false;
         self.waiting.take().is_some()
     }
 }

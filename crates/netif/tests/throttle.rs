@@ -61,7 +61,8 @@ fn a_guest_that_polls_has_its_frames_before_it_is_told() {
         a.send(&frame(1, 2, 100, n));
         assert_eq!(what(&b.expect(1)[0].frame), n);
     }
-    let most = start.elapsed().as_micros() / Throttle::LONGEST.as_micros() + 1;
+    // And the first ones at once, before there were many.
+    let most = start.elapsed().as_micros() / Throttle::LONGEST.as_micros() + 8;
     let sent = u128::from(interrupts(&host, &b) - before);
     assert!(sent <= most, "{sent} interrupts for 500 frames, {most} at most");
 }

@@ -2,6 +2,13 @@ use super::*;
 
 const TIME: Duration = Duration::from_micros(100);
 
+/// One to which many frames have come just before `now`: `delivered` of them.
+fn loaded(frames: Option<u32>, delivered: u64, now: Instant) -> Restraint {
+    let mut restraint = Restraint::new(throttle(frames), delivered - u64::from(WORTH));
+    restraint.publish(Notified::Suppressed, delivered, now);
+    restraint
+}
+
 fn throttle(frames: Option<u32>) -> Throttle {
     Throttle::new(frames, TIME).unwrap()
 }
@@ -16,7 +23,7 @@ fn no_wait_is_without_end() {
 #[test]
 fn frames_or_time_end_a_wait() {
     let start = Instant::now();
-    let mut restraint = Restraint::new(throttle(Some(6)), 100);
+    let mut restraint = loaded(Some(6), 100, start);
     restraint.publish(Notified::Held, 101, start);
     assert_eq!((restraint.is_due(start), restraint.until()), (false, Some(start + TIME)));
     // The peer's event index was passed by the first: it is not found again, and not forgotten either.
@@ -34,10 +41,10 @@ fn frames_or_time_end_a_wait() {
 #[test]
 fn a_full_receiver_is_told_at_once() {
     let start = Instant::now();
-    let mut restraint = Restraint::new(throttle(None), 0);
+    let mut restraint = loaded(None, 10, start);
     restraint.full();
-    restraint.publish(Notified::Suppressed, 3, start);
-    restraint.publish(Notified::Held, 4, start);
+    restraint.publish(Notified::Suppressed, 13, start);
+    restraint.publish(Notified::Held, 14, start);
     assert!(!restraint.is_due(start), "it was awake when it was full");
     restraint.full();
     assert!(restraint.is_due(start));
@@ -46,10 +53,47 @@ fn a_full_receiver_is_told_at_once() {
 #[test]
 fn a_signal_for_both_rings_ends_the_wait() {
     let start = Instant::now();
-    let mut restraint = Restraint::new(throttle(Some(6)), 0);
-    restraint.publish(Notified::Held, 1, start);
-    restraint.publish(Notified::Sent, 2, start);
+    let mut restraint = loaded(Some(6), 10, start);
+    restraint.publish(Notified::Held, 11, start);
+    restraint.publish(Notified::Sent, 12, start);
     assert_eq!((restraint.until(), restraint.is_due(start + TIME)), (None, false));
+}
+
+#[test]
+fn a_few_frames_are_told_of_at_once() {
+    let start = Instant::now();
+    let mut restraint = Restraint::new(throttle(None), 0);
+    // One at a time, each answered: a quarter of the time apart.
+    for n in 1..=20 {
+        let now = start + TIME / 4 * n;
+        restraint.publish(Notified::Held, n.into(), now);
+        assert!(restraint.is_due(now) && restraint.take(), "frame {n}");
+    }
+    // Now they come thick and fast, and after a silence one at a time again.
+    let now = start + TIME * 10;
+    for n in 21..40 {
+        restraint.publish(Notified::Held, n, now);
+        let worth = n < 20 + u64::from(WORTH);
+        assert_eq!((restraint.is_due(now), worth && restraint.take()), (worth, worth), "frame {n}");
+    }
+    let later = now + TIME + TIME / 2;
+    assert!(restraint.is_due(later) && restraint.take());
+    restraint.publish(Notified::Held, 40, later);
+    assert!(!restraint.is_due(later), "there were many just before");
+    assert!(restraint.is_due(later + TIME) && restraint.take());
+    let silence = later + TIME * 3;
+    restraint.publish(Notified::Held, 41, silence);
+    assert!(restraint.is_due(silence));
+}
+
+#[test]
+fn fewer_frames_that_are_enough_are_many() {
+    let start = Instant::now();
+    let mut restraint = Restraint::new(throttle(Some(2)), 0);
+    restraint.publish(Notified::Held, 1, start);
+    assert!(restraint.is_due(start) && restraint.take());
+    restraint.publish(Notified::Held, 2, start);
+    assert!(!restraint.is_due(start), "one more, and it is worth it");
 }
 
 /// A peer that works like a Linux guest: asleep until interrupted, then awake until it finds nothing.
