@@ -18,7 +18,18 @@ impl Worker {
         let settled = self.crossing.is_settled();
         let floods = matches!(self.burst.frames()[i].fate, Fate::Flood(_));
         let Some(spread) = self.routes.spread(target.port) else { return Way::Nowhere };
-        if floods { spread.old_way() } else { spread.turn(self.now, settled).unwrap_or(Way::Turning) }
+        let old = spread.old_way();
+        if floods {
+            return old;
+        }
+        // Of another worker's rings nothing is known.
+        let ring = match old {
+            Way::Local(slot) => self.slots.get(slot).filter(|slot| slot.is_sound()).map(|slot| &*slot.on.pair),
+            _ => None,
+        };
+        let mark = ring.map_or(0, |ring| ring.mark());
+        let has_taken = |mark| ring.is_some_and(|ring| ring.has_taken(mark));
+        spread.turn(self.now, settled, (mark, has_taken)).unwrap_or(Way::Turning)
     }
 
     /// Whether one of these targets is a queue that is on its way to another worker.

@@ -129,6 +129,18 @@ pub trait QueuePair: Send {
         usize::MAX
     }
 
+    /// Where the Rx ring stands, for [`has_taken`](Self::has_taken) to be asked later.
+    fn mark(&self) -> u32 {
+        0
+    }
+
+    /// Whether the peer has certainly taken all frames that were put before [`mark`](Self::mark). True at once for one that
+    /// leaves nothing lying; false, perhaps for ever, for one that can't tell.
+    fn has_taken(&self, mark: u32) -> bool {
+        let _ = mark;
+        true
+    }
+
     /// Makes everything completed and put since the last flush visible to the peer, at once for each ring, and
     /// interrupts the peer where it asked for that. First the Tx ring's outcome, then the Rx ring's.
     fn flush(&mut self) -> Result<[Notified; 2], Breach>;

@@ -5,8 +5,9 @@
 //!
 //! That must not reorder a flow: its last frames may still lie in the old queue's ring when the next ones come to the new
 //! one. So a bucket changes queues only at rest: when nothing was sent to it for a whole interval, or when its senders have
-//! been made to wait with its next frame for [`REST`], with nothing of theirs under way to another worker. At most one bucket
-//! of a port is made to wait at a time.
+//! been made to wait with its next frame until nothing of theirs is under way to another worker, and the guest has taken all
+//! that lay in the old queue's ring: for [`REST`] at least, and, where a guest does not show what it has taken, for [`LONGEST`].
+//! At most one bucket of a port is made to wait at a time.
 //!
 //! What is best for a worker are queues of its own. Others are used where it has none; and by buckets that are busy when
 //! their queue leaves for another worker, until they have come to rest.
@@ -21,8 +22,12 @@ use crate::topology::QueueId;
 /// Buckets of a port.
 const BUCKETS: usize = 256;
 
-/// How long a flow's frames wait before it changes queues: longer than a guest that runs leaves frames in its ring.
+/// How long a flow's frames wait at least before it changes queues: a guest may still be passing on what it has taken.
 pub const REST: Duration = Duration::from_millis(1);
+
+/// How long they wait when it can't be seen whether those before them have been taken: longer than a guest that gets the
+/// processor now and then leaves frames in its ring.
+pub const LONGEST: Duration = Duration::from_millis(10);
 
 /// How often a bucket that is made to wait is looked at.
 pub const GLIMPSE: Duration = Duration::from_micros(50);
@@ -68,8 +73,8 @@ struct Turning {
     bucket: usize,
     from: u8,
     to: u8,
-    /// Since when its senders wait, if they do.
-    since: Option<Instant>,
+    /// Since when its senders wait, if they do, and where the old queue's ring stood then.
+    since: Option<(Instant, u32)>,
 }
 
 /// The table of one port with several queues.
@@ -140,11 +145,16 @@ impl Spread {
     }
 
     /// The bucket that changes queues has a frame, at `now`: its way, if the bucket has come to rest. `settled`: nothing is under
-    /// way to another worker.
-    pub fn turn(&mut self, now: Instant, settled: bool) -> Option<Way> {
+    /// way to another worker. Of the old queue's ring: where it stands, and whether what was there at some mark is taken.
+    pub fn turn(
+        &mut self,
+        now: Instant,
+        settled: bool,
+        (mark, has_taken): (u32, impl FnOnce(u32) -> bool),
+    ) -> Option<Way> {
         let turning = self.turning.as_mut()?;
-        let since = *turning.since.get_or_insert(now);
-        if !settled || now.saturating_duration_since(since) < REST {
+        let (since, mark) = *turning.since.get_or_insert((now, mark));
+        if !settled || !has_rested(now.saturating_duration_since(since), || has_taken(mark)) {
             return None;
         }
         let to = turning.to;
@@ -166,7 +176,7 @@ impl Spread {
         bucket.turns += 1;
     }
 
-    /// An interval, much longer than [`REST`], is over. True when a bucket is to change queues from now on.
+    /// An interval, longer than [`LONGEST`], is over. True when a bucket is to change queues from now on.
     pub fn look(&mut self) -> bool {
         self.interval += 1;
         match self.turning {
@@ -243,6 +253,11 @@ impl Spread {
         let bucket = (0..BUCKETS).filter(may).min_by_key(left)?;
         (left(&bucket) * 4 <= gap * 3).then_some((bucket, least as u8))
     }
+}
+
+/// Whether it is enough to have waited for `waited`.
+pub fn has_rested(waited: Duration, has_taken: impl FnOnce() -> bool) -> bool {
+    waited >= LONGEST || waited >= REST && has_taken()
 }
 
 /// The queue, out of so many, that a bucket goes to when nothing is known of any.

@@ -516,6 +516,14 @@ impl QueuePair for Queue {
         (ready / self.needs.max(1)) as usize
     }
 
+    fn mark(&self) -> u32 {
+        self.rx.position()
+    }
+
+    fn has_taken(&self, mark: u32) -> bool {
+        self.rx.has_taken(mark)
+    }
+
     fn flush(&mut self) -> Result<[Notified; 2], Breach> {
         let [tx, rx] = self.flush_quietly()?;
         if rx != Notified::Held {

@@ -170,6 +170,14 @@ pub trait DeviceRing: Send + Sized {
     /// Where somebody else would have to go on: what `GET_VRING_BASE` answers. Everything complete counts, published
     /// or not; chains in flight and buffers taken ahead do not.
     fn position(&self) -> u32;
+
+    /// Where the ring stands, for [`has_taken`](Self::has_taken) to be asked soon: before the ring has gone round 64 times.
+    fn mark(&self) -> u32;
+
+    /// Whether the driver has certainly taken what was done before `mark`: it has room for a whole ring of buffers, so whatever
+    /// it has posted beyond one ring after the mark is in the place of some that it took; or it asked to be told of what comes
+    /// after the mark. A driver that does neither has perhaps taken them, too; one that lies about it reorders its own frames.
+    fn has_taken(&self, mark: u32) -> bool;
 }
 
 #[cfg(test)]

@@ -185,6 +185,16 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.done
     }
 
+    /// Whether the front has certainly taken the responses before number `mark`: it has posted as many requests since as the
+    /// ring has slots, or asked to be told of a later response. One that lies about it reorders its own frames.
+    pub fn has_taken(&self, mark: u32) -> bool {
+        let since = self.done.wrapping_sub(mark);
+        let posted = self.word(REQ_PROD).load(Ordering::Acquire).wrapping_sub(mark);
+        // It asks for the one after the last that it took.
+        let event = self.word(RSP_EVENT).load(Ordering::Acquire).wrapping_sub(1).wrapping_sub(mark);
+        (Self::SIZE..=since.saturating_add(Self::SIZE)).contains(&posted) || event <= since
+    }
+
     /// The response to request number `number`, to be changed. `None` when the front knows it already, or it has none.
     pub fn response_mut(&mut self, number: u32) -> Option<&mut [u32; WORDS]> {
         let known = number.wrapping_sub(self.published);

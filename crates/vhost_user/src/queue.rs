@@ -329,6 +329,14 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         }
     }
 
+    fn mark(&self) -> u32 {
+        self.rx.as_ref().map_or(0, |rx| rx.ring.mark())
+    }
+
+    fn has_taken(&self, mark: u32) -> bool {
+        self.rx.as_ref().is_none_or(|rx| rx.ring.has_taken(mark))
+    }
+
     fn flush(&mut self) -> Result<[Notified; 2], Breach> {
         let publish = |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(Notified::Nothing), End::publish);
         let told = [publish(&mut self.tx)?, publish(&mut self.rx)?];

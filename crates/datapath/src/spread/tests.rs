@@ -1,5 +1,9 @@
 use super::*;
 
+/// Of the old queue's ring: all is taken, or nothing.
+const TAKEN: (u32, fn(u32) -> bool) = (0, |_| true);
+const LEFT: (u32, fn(u32) -> bool) = (0, |_| false);
+
 fn choice(queue: u64) -> Choice {
     Choice { queue: QueueId(queue), way: Way::Local(queue as usize) }
 }
@@ -19,7 +23,7 @@ fn interval(spread: &mut Spread, streams: &[u32], now: &mut Instant) {
         *now += Duration::from_millis(5);
         for &bucket in streams {
             if spread.way(hash(bucket), 1 << 20) == Way::Turning {
-                spread.turn(*now, true);
+                spread.turn(*now, true, TAKEN);
             }
         }
     }
@@ -99,13 +103,33 @@ fn turning() -> (Spread, u32) {
 fn a_bucket_changes_queues_only_at_rest() {
     let (mut spread, bucket) = turning();
     let now = Instant::now();
-    assert_eq!(spread.turn(now, true), None, "its last frame may lie there yet");
-    assert_eq!(spread.turn(now + REST / 2, true), None);
-    assert_eq!(spread.turn(now + REST, false), None, "frames are under way to another worker");
+    assert_eq!(spread.turn(now, true, TAKEN), None, "the guest may still pass on what it has just taken");
+    assert_eq!(spread.turn(now + REST / 2, true, TAKEN), None);
+    assert_eq!(spread.turn(now + REST, false, TAKEN), None, "frames are under way to another worker");
+    assert_eq!(spread.turn(now + REST, true, LEFT), None, "its last frame lies there yet");
     assert_eq!(spread.way(hash(bucket), 60), Way::Turning);
     assert_eq!(spread.old_way(), Way::Local(0));
-    assert_eq!(spread.turn(now + REST, true), Some(Way::Local(1)));
+    assert_eq!(spread.turn(now + REST, true, TAKEN), Some(Way::Local(1)));
     assert_eq!(spread.way(hash(bucket), 60), Way::Local(1));
+}
+
+#[test]
+fn what_lay_there_first_is_what_has_to_be_taken() {
+    let (mut spread, _) = turning();
+    let now = Instant::now();
+    assert_eq!(spread.turn(now, true, (7, |_| true)), None);
+    // Others send to that queue meanwhile.
+    assert_eq!(spread.turn(now + REST, true, (9, |mark| mark != 7)), None);
+    assert_eq!(spread.turn(now + REST, true, (9, |mark| mark == 7)), Some(Way::Local(1)));
+}
+
+#[test]
+fn a_guest_that_does_not_show_what_it_takes_is_not_waited_for_for_ever() {
+    let (mut spread, _) = turning();
+    let now = Instant::now();
+    assert_eq!(spread.turn(now, true, LEFT), None);
+    assert_eq!(spread.turn(now + LONGEST - Duration::from_nanos(1), true, LEFT), None);
+    assert_eq!(spread.turn(now + LONGEST, true, LEFT), Some(Way::Local(1)));
 }
 
 #[test]
@@ -118,7 +142,7 @@ fn a_bucket_without_frames_is_at_rest() {
 #[test]
 fn a_bucket_that_never_comes_to_rest_stays() {
     let (mut spread, bucket) = turning();
-    assert_eq!(spread.turn(Instant::now(), false), None);
+    assert_eq!(spread.turn(Instant::now(), false, TAKEN), None);
     spread.buckets.iter().for_each(|bucket| bucket.cost.set(0));
     spread.look();
     assert_eq!(spread.way(hash(bucket), 60), Way::Local(0));
@@ -145,8 +169,8 @@ fn what_is_busy_follows_a_queue_that_has_left_until_it_comes_to_rest() {
     assert!(new.look());
     assert_eq!(new.way(hash(200), 60), Way::Turning);
     let now = Instant::now();
-    assert_eq!(new.turn(now, true), None);
-    assert_eq!(new.turn(now + REST, true), Some(Way::Local(0)));
+    assert_eq!(new.turn(now, true, TAKEN), None);
+    assert_eq!(new.turn(now + REST, true, TAKEN), Some(Way::Local(0)));
 }
 
 #[test]

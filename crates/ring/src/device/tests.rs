@@ -795,3 +795,73 @@ fn a_scribbling_peer_is_survived() {
     survives_a_scribbler::<Split>();
     survives_a_scribbler::<Packed>();
 }
+
+/// What a driver has taken is seen once it has filled its ring again, wherever it stands.
+fn shows_what_was_taken<M: Model>(size: u16, event_idx: bool) {
+    let mem = memory();
+    let mut model = M::new(mem.clone(), size, M::origin());
+    model.negotiate(event_idx, false);
+    let mut device = model.device(&mem);
+    let (mut gather, mut chains) = (Gather::new(0), Vec::new());
+    let fill = |model: &mut M| {
+        while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some() {}
+        model.publish();
+    };
+    fill(&mut model);
+    model.interrupts(Interrupts::Never);
+    for round in 0..100 {
+        let n = 1 + round % usize::from(size);
+        gather.clear();
+        chains.clear();
+        assert_eq!(device.fetch(&mut gather, &mut chains, n).unwrap(), n);
+        device.complete(n);
+        let mark = device.mark();
+        assert!(!device.has_taken(mark), "round {round}: nobody knows of it");
+        device.publish();
+        assert!(!device.has_taken(mark), "round {round}: it lies there");
+        assert_eq!(model.used().len(), n);
+        assert!(!device.has_taken(mark), "round {round}: nobody shows it");
+        fill(&mut model);
+        assert!(device.has_taken(mark), "round {round}");
+    }
+}
+
+#[test]
+fn what_was_taken_is_seen_by_what_is_posted() {
+    for event_idx in [false, true] {
+        shows_what_was_taken::<Split>(8, event_idx);
+        shows_what_was_taken::<Packed>(8, event_idx);
+        shows_what_was_taken::<Packed>(7, event_idx);
+    }
+}
+
+#[test]
+fn a_driver_that_goes_to_sleep_shows_what_it_has_taken() {
+    let mem = memory();
+    let mut model = Split::new(mem.clone(), 8, Split::origin());
+    model.negotiate(true, false);
+    let mut device = model.device(&mem);
+    let (mut gather, mut chains) = (Gather::new(0), Vec::new());
+    for _ in 0..8 {
+        model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).unwrap();
+    }
+    model.publish();
+    let mut carry = |device: &mut <Split as Model>::Device, n| {
+        gather.clear();
+        chains.clear();
+        device.fetch(&mut gather, &mut chains, n).unwrap();
+        device.complete(n);
+        device.publish();
+        device.mark()
+    };
+    let before = carry(&mut device, 3);
+    let mark = carry(&mut device, 2);
+    assert!(!device.has_taken(before) && !device.has_taken(mark));
+    model.used();
+    model.interrupts(Interrupts::After(0));
+    assert!(device.has_taken(before) && device.has_taken(mark));
+    let asleep = device.mark();
+    assert!(device.has_taken(asleep), "nothing has come since it went to sleep");
+    let next = carry(&mut device, 1);
+    assert!(!device.has_taken(next));
+}

@@ -183,6 +183,23 @@ impl DeviceRing for PackedDevice {
         let word = u32::from(self.done.next.to_word());
         word | word << 16
     }
+
+    fn mark(&self) -> u32 {
+        u32::from(self.done.next.to_word())
+    }
+
+    /// Seen at the last descriptor before the mark: the driver has written it anew, a lap later.
+    fn has_taken(&self, mark: u32) -> bool {
+        let size = self.config.size;
+        let mark = Place::from_word(mark as u16);
+        let last = if mark.index == 0 {
+            Place { index: size - 1, wrap: !mark.wrap }
+        } else {
+            Place { index: (mark.index - 1).min(size - 1), ..mark }
+        };
+        let flags = self.ring.areas.flags(last.index).load(Ordering::Acquire);
+        (flags & DESC_AVAIL != 0) != last.wrap
+    }
 }
 
 impl PackedDevice {

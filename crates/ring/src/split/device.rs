@@ -242,6 +242,23 @@ impl DeviceRing for SplitDevice {
     fn position(&self) -> u32 {
         u32::from(self.done.get())
     }
+
+    fn mark(&self) -> u32 {
+        let event = self.entries.areas.used_event().load(Ordering::Acquire);
+        u32::from(self.done.get()) | u32::from(event) << 16
+    }
+
+    fn has_taken(&self, mark: u32) -> bool {
+        let (mark, before) = (mark as u16, (mark >> 16) as u16);
+        let posted = self.entries.areas.avail_index().load(Ordering::Acquire).wrapping_sub(mark);
+        if posted >= self.config.size {
+            return true;
+        }
+        // An event index that the driver has not touched since may be of long ago, unless it says just this.
+        let event = self.entries.areas.used_event().load(Ordering::Acquire);
+        let since = self.done.get().wrapping_sub(mark);
+        self.config.event_idx && (event == mark || event != before && event.wrapping_sub(mark) <= since)
+    }
 }
 
 impl SplitDevice {

@@ -265,3 +265,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_the_front_has_taken_is_seen_by_what_it_posts_or_asks_for() {
+    // Numbers run over the end of 32 bits on the way.
+    let start = u32::MAX - 3 * SIZE;
+    let (front, mem) = Front::new();
+    [REQ_PROD, RSP_PROD].into_iter().for_each(|at| front.set(at, start));
+    front.set(RSP_EVENT, start.wrapping_sub(9));
+    let mut ring = Ring::attach(mem, 0).unwrap();
+    for round in 0..8 * SIZE {
+        while front.get(REQ_PROD).wrapping_sub(front.get(RSP_PROD)) < SIZE {
+            front.push([0; 3]);
+        }
+        let n = 1 + round % SIZE;
+        assert_eq!(ring.ready(SIZE), Ok(SIZE));
+        ring.take(n);
+        (0..n).for_each(|_| ring.respond([0; 3]));
+        let mark = ring.position();
+        assert!(!ring.has_taken(mark), "nobody knows of them");
+        ring.publish();
+        assert!(!ring.has_taken(mark), "they lie there");
+        if round.is_multiple_of(2) {
+            (0..n).for_each(|_| drop(front.push([0; 3])));
+        } else {
+            front.set(RSP_EVENT, mark.wrapping_add(1));
+        }
+        assert!(ring.has_taken(mark), "round {round}");
+    }
+}
