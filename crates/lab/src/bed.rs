@@ -1,6 +1,7 @@
 //! Test beds: a daemon with processes as guests, and TCP between stations of any kind, with all that is seen meanwhile.
 
 mod daemon;
+mod generator;
 mod guests;
 mod pairs;
 mod said;
@@ -9,6 +10,7 @@ mod streams;
 mod wire;
 
 pub use daemon::{Look, Seen, at_rest, rest};
+pub use generator::{GENERATOR_CPU, Rig, WORKER_CPU, generate, in_order, late, ports as generator_ports};
 pub use guests::{Bed, Member, Wants, Wish};
 pub use pairs::{Paired, Pairs, ports};
 pub use station::{Station, Task};

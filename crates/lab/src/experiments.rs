@@ -3,10 +3,14 @@
 mod aggregate;
 mod defaults;
 mod fairness;
+mod flows;
 mod network_node;
 mod peers;
+mod polling;
 mod queues;
 mod receive_cost;
+mod share;
+mod spread;
 
 use crate::experiment::Experiment;
 
@@ -18,6 +22,10 @@ pub const ALL: &[&dyn Experiment] = &[
     &receive_cost::ReceiveCost,
     &network_node::NetworkNode,
     &fairness::Fairness,
+    &polling::Polling,
+    &flows::Flows,
+    &share::Share,
+    &spread::Spread,
     &peers::Peers,
 ];
 

@@ -1,15 +1,12 @@
 //! Ringmain, and what else carries frames between guests, with the same traffic.
 
-use std::path::Path;
-
-use crate::bed::{Amount, Pairs, Wants, Wire};
+use crate::bed::{Amount, GENERATOR_CPU, Pairs, Rig, WORKER_CPU, Wants, Wire, generate, in_order};
 use crate::bench::ovs::Ovs;
-use crate::daemon::Daemon;
 use crate::demo::{Over, Stay};
 use crate::experiment::{
     About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
 };
-use crate::load;
+use crate::load::Report;
 use crate::plot::{Axis, Shape};
 
 const RINGMAIN: &str = "Ringmain";
@@ -96,8 +93,7 @@ impl Experiment for Peers {
                 }
                 let Some(ovs) = &ovs else { return Err(LabError::Setting("who")) };
                 ovs.let_run(true);
-                let [a, b] = ovs.sockets();
-                let outcome = frames(setup, [&a, &b], "--server", ovs.id(), point.get("size")?);
+                let outcome = their_frames(setup, ovs, point.get("size")?);
                 ovs.let_run(false);
                 outcome
             }
@@ -147,52 +143,26 @@ impl Experiment for Peers {
     }
 }
 
-/// The CPUs of the one worker and of the generator.
-const WORKER_CPU: usize = 1;
-const GENERATOR_CPU: usize = 0;
+/// The figure of frames that the generator had carried.
+fn noted(mut outcome: Outcome, reports: &[Report]) -> Outcome {
+    outcome.figure("frames", reports.iter().map(|report| report.mpps).sum());
+    outcome
+}
 
 /// The generator's frames through a daemon with one worker.
 fn own_frames(setup: &Setup, size: u32) -> Result<Outcome, LabError> {
-    let config = |dir: &Path| {
-        let port = |name: &str| {
-            let socket = dir.join(name).with_extension("sock");
-            format!("[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\n", socket.display())
-        };
-        format!("[workers]\ncount = 1\n{}{}{}", pinned(), port("a"), port("b"))
-    };
-    let daemon = Daemon::start(&setup.binary, config, None)?;
-    let [a, b] = ["a.sock", "b.sock"].map(|name| daemon.dir().join(name));
-    let mut outcome = frames(setup, [&a, &b], "--client", daemon.id(), size)?;
-    crate::bed::at_rest(&daemon, &mut outcome)?;
-    Ok(outcome)
-}
-
-/// The worker's own CPU, if there are two.
-fn pinned() -> String {
-    match std::thread::available_parallelism().map_or(1, usize::from) {
-        1 => String::new(),
-        _ => format!("cpus = [{WORKER_CPU}]\n"),
-    }
-}
-
-fn frames(setup: &Setup, sockets: [&Path; 2], side: &str, pid: u32, size: u32) -> Result<Outcome, LabError> {
-    let [a, b] = sockets.map(Path::display);
-    let seconds = setup.time.as_secs_f64();
-    let line = format!(
-        "--ports {a},{b} {side} --size {size} --duration {seconds} --warm-up 0.2 --cpu {GENERATOR_CPU} --backend-pid {pid}"
-    );
-    let said = |text: String| LabError::Said { tool: "the generator".into(), text };
-    let args = load::Args::from_words(line.split_whitespace()).map_err(|error| said(error.to_string()))?;
-    let report = load::run_until(&args, &crate::interrupt::flag()).map_err(|error| said(error.to_string()))?;
     let mut outcome = Outcome::default();
-    outcome.figure("frames", report.mpps);
-    outcome.figure("busy", report.cpu.own + report.cpu.backend.unwrap_or_default() + report.cpu.others);
-    (outcome.others, outcome.stolen) = (report.cpu.others / 100.0, report.cpu.stolen / 100.0);
-    let fault = report.directions.iter().find_map(|direction| direction.first_fault.clone());
-    outcome.check(
-        "frames whole and in order",
-        report.is_right(),
-        fault.unwrap_or_else(|| format!("{} lost", report.lost())),
-    );
-    Ok(outcome)
+    let reports = Rig::start(setup, 1, 1, "")?.play(setup, &[&format!("--size {size}")], &mut outcome)?;
+    Ok(noted(outcome, &reports))
+}
+
+/// The same through OVS-DPDK, which connects to the generator.
+fn their_frames(setup: &Setup, ovs: &Ovs, size: u32) -> Result<Outcome, LabError> {
+    let [a, b] = ovs.sockets();
+    let (a, b, pid) = (a.display(), b.display(), ovs.id());
+    let mut outcome = Outcome::default();
+    let line = format!("--ports {a},{b} --server --size {size} --backend-pid {pid}");
+    let reports = generate(setup, &[line], &mut outcome)?;
+    in_order(&reports, &mut outcome);
+    Ok(noted(outcome, &reports))
 }

@@ -1,5 +1,6 @@
 //! What `ringmain load` can be asked to do.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -34,6 +35,10 @@ pub struct Args {
     #[arg(long)]
     pub client: bool,
 
+    /// Number of the first guest, which gives it its addresses: even. Generators on one switch need numbers of their own
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=60000))]
+    pub number: u16,
+
     /// Seconds to wait for the back-end, and for the first frame to come through
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     pub wait: f64,
@@ -57,6 +62,10 @@ pub struct Args {
     /// Flows of each sender, spread over its queues [default: one per queue]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub flows: Option<u32>,
+
+    /// Source addresses of the frames: the guest's own, one for each flow, or one that was never used for each frame
+    #[arg(long, value_enum, default_value_t = Sources::Own)]
+    pub sources: Sources,
 
     /// Which guests of a pair send
     #[arg(long, value_enum, default_value_t = Directions::One)]
@@ -178,6 +187,17 @@ pub enum Directions {
     Both,
 }
 
+/// Whose frames a sender's are, by their source address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sources {
+    /// The sender's.
+    Own,
+    /// Somebody's for each flow.
+    Flow,
+    /// Somebody else's for each frame.
+    Frame,
+}
+
 /// Shape of the descriptors of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
@@ -274,6 +294,12 @@ impl Args {
         if self.ports.len() > 1 && self.ports.len() % 2 == 1 {
             return refuse(format!("{} ports: ports come in pairs, or alone", self.ports.len()));
         }
+        if self.number % 2 == 1 {
+            return refuse(format!(
+                "the first guest has number {}: numbers of pairs begin with an even one",
+                self.number
+            ));
+        }
         if self.size < self.smallest() || self.size > LARGEST {
             return refuse(format!("frames of {} bytes: {} to {LARGEST} are possible", self.size, self.smallest()));
         }
@@ -305,6 +331,12 @@ impl Args {
             return refuse("nothing would be sent".into());
         }
         Ok(())
+    }
+
+    /// The numbers of the guests.
+    pub(super) fn numbers(&self) -> Range<u16> {
+        let count = u16::try_from(self.ports.len()).unwrap_or(u16::MAX);
+        self.number..self.number.saturating_add(count)
     }
 
     pub(super) fn rx_ring(&self) -> u16 {
@@ -361,6 +393,7 @@ mod tests {
             "--ports a --layout single --header separate",
             "--ports a --layout indirect --no-indirect",
             "--ports a,b --threads 3",
+            "--ports a,b --number 3",
             "--ports a --window 0",
             "--ports a --duration 0",
         ] {

@@ -28,6 +28,8 @@ pub struct Phases {
     pub warm: u64,
     /// While measuring.
     pub measured: u64,
+    /// No frame should get lost: those that have not come by the end are waited for.
+    pub patient: bool,
 }
 
 /// What one direction's receiver had counted at some time.
@@ -55,18 +57,16 @@ pub struct Engine<R> {
     clock: Clock,
     /// What to wait for when there is nothing to do; `None`: guests poll.
     bell: Option<Epoll>,
-    patient: bool,
 }
 
 impl<R: DriverRing> Engine<R> {
-    /// Plays `endpoints`; with `sleeps` by interrupts, otherwise by polling. With `patient` no frame should get lost, and those that
-    /// have not come by the end are waited for.
+    /// Plays `endpoints`; with `sleeps` by interrupts, otherwise by polling.
     ///
     /// # Errors
     /// When the system has no means to wait.
-    pub fn new(endpoints: Vec<Endpoint<R>>, clock: Clock, sleeps: bool, patient: bool) -> Result<Self, Error> {
+    pub fn new(endpoints: Vec<Endpoint<R>>, clock: Clock, sleeps: bool) -> Result<Self, Error> {
         let bell = if sleeps { Some(bell(&endpoints).map_err(Error::Wait)?) } else { None };
-        Ok(Self { endpoints, clock, bell, patient })
+        Ok(Self { endpoints, clock, bell })
     }
 
     /// Sends until the end, receives until all is there or no more comes. `stop` ends it early.
@@ -81,7 +81,7 @@ impl<R: DriverRing> Engine<R> {
             }
         }
         let end = self.play(phases.measured, stop)?;
-        self.drain(stop)?;
+        self.drain(phases.patient, stop)?;
         let marks = warm.into_iter().zip(end);
         let outcome = |(endpoint, (warm, end)): (Endpoint<R>, _)| {
             let (role, doorbells) = endpoint.into_parts();
@@ -115,7 +115,7 @@ impl<R: DriverRing> Engine<R> {
     }
 
     /// Receives what is still under way, unless told to stop at once.
-    fn drain(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+    fn drain(&mut self, patient: bool, stop: &AtomicBool) -> Result<(), Error> {
         self.endpoints.iter().filter_map(|e| e.sender()).for_each(|s| s.lane.close());
         let mut last = self.clock.now();
         loop {
@@ -125,7 +125,7 @@ impl<R: DriverRing> Engine<R> {
                 complete &= endpoint.receiver().is_none_or(|r| r.lane().is_complete());
             }
             let now = self.clock.now();
-            let quiet = if self.patient && !stop.load(Relaxed) { PATIENT_NS } else { QUIET_NS };
+            let quiet = if patient && !stop.load(Relaxed) { PATIENT_NS } else { QUIET_NS };
             if work > 0 {
                 last = now;
             } else if complete || now > last + quiet {

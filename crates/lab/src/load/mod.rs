@@ -35,7 +35,7 @@ use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
 use vhost_user::driver::DriverError;
 
-pub use args::{Args, Directions, HeaderPlace, Layout, Port, Verify};
+pub use args::{Args, Directions, HeaderPlace, Layout, Port, Sources, Verify};
 pub use gaps::Spread;
 pub use report::{Direction, Latency, Report, Shares};
 
@@ -118,20 +118,40 @@ pub fn run(args: &Args) -> Result<Report, Error> {
 /// # Errors
 /// As [`run`].
 pub fn run_until(args: &Args, stop: &AtomicBool) -> Result<Report, Error> {
-    args.check()?;
-    match args.packed {
-        true => play::<PackedDriver>(args, stop),
-        false => play::<SplitDriver>(args, stop),
+    run_together(std::slice::from_ref(args), stop)?.pop().ok_or(Error::Interrupted)
+}
+
+/// Several generators as one, by turns on the same threads: so that pairs of guests can differ in what they send. Each has numbers
+/// of its own; what the first says of times, threads, CPUs, interrupts and the kind of rings goes for all. A report for each.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_together(all: &[Args], stop: &AtomicBool) -> Result<Vec<Report>, Error> {
+    all.iter().try_for_each(Args::check)?;
+    match all {
+        [] => Ok(Vec::new()),
+        [first, ..] if first.packed => play::<PackedDriver>(all, first, stop),
+        [first, ..] => play::<SplitDriver>(all, first, stop),
     }
 }
 
-fn play<R: DriverRing>(args: &Args, stop: &AtomicBool) -> Result<Report, Error> {
+fn play<R: DriverRing>(all: &[Args], first: &Args, stop: &AtomicBool) -> Result<Vec<Report>, Error> {
     let clock = Clock::start();
-    let endpoints = meet::<R>(args, clock, stop)?;
+    let mut endpoints = Vec::new();
+    for args in all {
+        endpoints.extend(meet::<R>(args, clock, stop)?);
+    }
     let ns = |seconds: f64| (seconds * 1e9) as u64;
-    let phases = Phases { warm: ns(args.warm_up), measured: ns(args.duration) };
-    let (outcomes, cpu) = run_threads(endpoints, args, clock, phases, stop)?;
-    Ok(report(args, outcomes, cpu))
+    let patient = all.iter().all(|args| !args.is_open());
+    let phases = Phases { warm: ns(first.warm_up), measured: ns(first.duration), patient };
+    let (mut outcomes, cpu) = run_threads(endpoints, first, clock, phases, stop)?;
+    let of = |args: &Args| {
+        let all = std::mem::take(&mut outcomes);
+        let (own, others) = all.into_iter().partition(|outcome| args.numbers().contains(&outcome.role.number));
+        outcomes = others;
+        report(args, own, cpu)
+    };
+    Ok(all.iter().map(of).collect())
 }
 
 /// Connects the guests that `args` ask for, and lets them hear of each other. Returns them ready to send.
@@ -161,16 +181,17 @@ fn roles(args: &Args) -> Vec<Role> {
     // Frames of another run, or of another generator, must not pass.
     let key = u64::from(std::process::id()) << 32 ^ Instant::now().elapsed().as_nanos() as u64 ^ now_ns();
     let alone = args.ports.len() == 1;
-    let mut roles: Vec<Role> = (0..args.ports.len() as u16)
-        .map(|number| Role { number, peer: if alone { number } else { number ^ 1 }, sender: None, receiver: None })
-        .collect();
+    let peer = |number: u16| if alone { number } else { number ^ 1 };
+    let role = |number| Role { number, peer: peer(number), sender: None, receiver: None };
+    let mut roles: Vec<Role> = args.numbers().map(role).collect();
     for from in 0..roles.len() {
         let to = if alone { from } else { from ^ 1 };
         if !alone && from > to && args.direction == Directions::One {
             continue;
         }
-        let ends = Ends { from: from as u16, to: to as u16 };
+        let ends = Ends { from: args.number + from as u16, to: args.number + to as u16 };
         let shape = Shape::new(ends, args.size, args.tso.then_some(args.mss), args.verify, key);
+        let shape = shape.with_sources(args.sources);
         let lane = Arc::new(Lane::default());
         let pace = pace(args, from as u64);
         let receiver = Receiver::new(shape.clone(), lane.clone(), args.flows(), !pace.is_open());
@@ -211,13 +232,19 @@ fn greet<R: DriverRing>(
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     let deadline = clock.now() + (args.wait * 1e9) as u64;
+    // A back-end that deals flows out to queues learns with the frames of this while that the queues which came last are idle.
+    // Flows that began sooner would all stay on the first one.
+    let enough = clock.now() + if args.queues > 1 { 400_000_000 } else { 0 };
     let mut next = 0;
-    while let Some(guest) = endpoints.iter().position(|e| !e.is_greeted()) {
-        let now = clock.now();
+    loop {
+        let (now, silent) = (clock.now(), endpoints.iter().position(|e| !e.is_greeted()));
+        if silent.is_none() && now >= enough {
+            return settle(endpoints, clock);
+        }
         if stop.load(Relaxed) {
             return Err(Error::Interrupted);
         }
-        if now > deadline {
+        if let Some(guest) = silent.filter(|_| now > deadline) {
             return Err(Error::Silence { guest: guest as u16, seconds: args.wait });
         }
         if now >= next {
@@ -229,7 +256,6 @@ fn greet<R: DriverRing>(
         }
         thread::sleep(Duration::from_micros(100));
     }
-    settle(endpoints, clock)
 }
 
 /// Announcements that are still in the rings must be gone before their buffers are used for frames.
@@ -265,7 +291,7 @@ fn run_threads<R: DriverRing>(
             let cpu = args.cpu.get(i).copied();
             scope.spawn(move || {
                 cpu.map_or(Ok(()), pin)?;
-                Engine::new(hand, clock, args.interrupts, !args.is_open())?.run(phases, stop)
+                Engine::new(hand, clock, args.interrupts)?.run(phases, stop)
             })
         };
         let threads: Vec<_> = hands.into_iter().enumerate().map(start).collect();

@@ -12,9 +12,11 @@
 //! Payload words follow from the key, flow and number (and where they stand), so they differ from frame to frame: a buffer that still
 //! holds an older frame's bytes, or another's, does not pass. All of it is pure: bytes in, meaning out.
 
+use std::ops::Range;
+
 use frame::checksum::Sum;
 
-use super::args::Verify;
+use super::args::{Sources, Verify};
 
 /// Length of Ethernet and IPv4 headers.
 const L4_AT: usize = 34;
@@ -31,6 +33,8 @@ const GSO_TCPV4: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ARP: [u8; 2] = [0x08, 0x06];
+/// Where the source address stands.
+const SOURCE: Range<usize> = 6..12;
 /// Where TCP's checksum stands.
 const CSUM_AT: usize = L4_AT + 16;
 
@@ -92,6 +96,7 @@ pub struct Shape {
     step: usize,
     key: u64,
     vnet: [u8; VNET_LEN],
+    sources: Sources,
 }
 
 /// Who sends to whom, as far as frames are concerned.
@@ -136,7 +141,27 @@ impl Shape {
             step,
             key: mix(key ^ u64::from(ends.from) << 32 ^ u64::from(ends.to)),
             vnet: vnet(tcp, gso),
+            sources: Sources::Own,
         }
+    }
+
+    /// The same frames from other addresses.
+    pub fn with_sources(self, sources: Sources) -> Self {
+        Self { sources, ..self }
+    }
+
+    /// The source address of a frame, where it is not the sender's own.
+    #[inline]
+    fn source(&self, tag: Tag) -> Option<[u8; 6]> {
+        let number = match self.sources {
+            Sources::Own => return None,
+            Sources::Flow => tag.flow,
+            // Queues have flows of their own, whose numbers run alike.
+            Sources::Frame => tag.seq ^ tag.flow << 24,
+        };
+        let [a, b, c, d] = number.to_be_bytes();
+        // Locally administered, and nobody's else: guests' own begin otherwise.
+        Some([0x56, self.headers[11], a, b, c, d])
     }
 
     /// Bytes of each frame.
@@ -164,6 +189,9 @@ impl Shape {
     #[inline]
     pub fn stamp(&self, tag: Tag, mut put: impl FnMut(usize, &[u8])) -> u64 {
         let base = self.base(tag);
+        if let Some(source) = self.source(tag) {
+            put(SOURCE.start, &source);
+        }
         put(L4_AT, &ports(tag.flow));
         if self.tcp {
             put(L4_AT + 4, &self.tcp_seq(tag.seq).to_be_bytes());
@@ -214,7 +242,15 @@ impl Shape {
                     && head[L4_AT + 8..L4_AT + 20] == self.headers[L4_AT + 8..L4_AT + 20]
             }
         };
-        if !rest || head[..L4_AT] != self.headers[..L4_AT] || head[L4_AT..L4_AT + 4] != ports(tag.flow) {
+        let below = match self.source(tag) {
+            None => head[..L4_AT] == self.headers[..L4_AT],
+            Some(source) => {
+                head[SOURCE] == source
+                    && head[..SOURCE.start] == self.headers[..SOURCE.start]
+                    && head[SOURCE.end..L4_AT] == self.headers[SOURCE.end..L4_AT]
+            }
+        };
+        if !rest || !below || head[L4_AT..L4_AT + 4] != ports(tag.flow) {
             return self.second_look(head, tag).map(|()| (tag, base));
         }
         Ok((tag, base))
@@ -244,8 +280,10 @@ impl Shape {
     /// what stands before them is looked at.
     #[cold]
     fn blame(&self, head: &[u8; HEAD_MAX], expected: Option<&[u8; HEAD_MAX]>) -> Fault {
+        let unknown = |at: &usize| expected.is_none() && self.sources != Sources::Own && SOURCE.contains(at);
         let (expected, len) = expected.map_or((&self.headers, L4_AT), |expected| (expected, self.tag_at));
-        (0..len).find(|at| head[*at] != expected[*at]).map_or(Fault::Tag, Fault::Headers)
+        let differs = |at: &usize| head[*at] != expected[*at] && !unknown(at);
+        (0..len).find(differs).map_or(Fault::Tag, Fault::Headers)
     }
 
     /// Whether a frame that begins like this is none of the sender's numbered ones, whatever happened to it on the way: it is addressed to
@@ -474,6 +512,24 @@ mod tests {
                 changed[at] ^= 0x10;
                 assert!(check(&shape, &changed).is_err(), "byte {at} of {len}");
             }
+        }
+    }
+
+    #[test]
+    fn sources_follow_flows_or_frames_and_are_checked() {
+        let next = Tag { seq: TAG.seq + 1, ..TAG };
+        let other = Tag { flow: TAG.flow + 1, ..TAG };
+        for (sources, frames, flows) in
+            [(Sources::Own, false, false), (Sources::Flow, false, true), (Sources::Frame, true, true)]
+        {
+            let shape = shape(64, None, Verify::Full).with_sources(sources);
+            let source = |tag| build(&shape, tag).0[SOURCE].to_vec();
+            assert_eq!((source(TAG) != source(next), source(TAG) != source(other)), (frames, flows), "{sources:?}");
+            let (mut bytes, _) = build(&shape, TAG);
+            assert_eq!(check(&shape, &bytes), Ok(TAG));
+            assert!(!is_multicast(&source(TAG)));
+            bytes[9] ^= 1;
+            assert_eq!(check(&shape, &bytes), Err(Fault::Headers(9)));
         }
     }
 

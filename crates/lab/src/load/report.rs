@@ -10,7 +10,7 @@ use crate::cpu;
 /// Frames of one direction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Direction {
-    /// Number of the sending guest, in the order of the sockets, from 0.
+    /// Number of the sending guest, in the order of the sockets.
     pub from: u16,
     /// Number of the receiving guest.
     pub to: u16,

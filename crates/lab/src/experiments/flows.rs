@@ -1,0 +1,134 @@
+//! More and more flows, and a flood of flows that have one frame each beside them.
+
+use crate::bed::Rig;
+use crate::daemon::{Daemon, DaemonError};
+use crate::experiment::{
+    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+};
+use crate::plot::{Axis, Shape};
+
+const FLOWS: [u32; 4] = [1, 64, 4096, 100_000];
+/// The series: what it is called, the sender's option, and that of the second pair's sender if there is one.
+const SERIES: [(&str, &str, &str); 4] = [
+    ("one pair of addresses", "own", ""),
+    ("a source address for each flow", "flow", ""),
+    ("beside a pair with one flow", "flow", "own"),
+    ("beside a flood of one-frame flows", "flow", "frame"),
+];
+const X: Axis = Axis { title: "flows", log: true, labels: &[] };
+
+const ABOUT: About = About {
+    name: "flows",
+    title: "frames a second by the number of flows",
+    what: "Frames of 64 bytes from one guest to another through one worker, in 1 to 100 000 flows: all with the same addresses, or each \
+           with a source address of its own. Then beside a second pair of guests that sends as much as it can: in one flow, or each frame \
+           from an address that was never seen.",
+    source: None,
+    grounds: &[Ground::Embedded],
+    figures: &[
+        Figure { name: "frames", title: "frames", unit: "million/s" },
+        Figure { name: "rest", title: "frames of the first pair", unit: "million/s" },
+        Figure { name: "flood", title: "frames of the second pair", unit: "million/s" },
+        Figure { name: "hits", title: "frames found in the flow cache", unit: "%" },
+    ],
+    plots: &[
+        Plot {
+            name: "frames",
+            title: "Alone",
+            shape: Shape::Lines,
+            x: X,
+            y: Axis { title: "frames, million a second", log: false, labels: &[] },
+            figures: &["frames"],
+        },
+        Plot {
+            name: "rest",
+            title: "Beside a second pair",
+            shape: Shape::Lines,
+            x: X,
+            y: Axis { title: "frames of the first pair, million/s", log: false, labels: &[] },
+            figures: &["rest"],
+        },
+        Plot {
+            name: "hits",
+            title: "Found in the worker's flow cache, over all pairs",
+            shape: Shape::Lines,
+            x: X,
+            y: Axis { title: "frames found, %", log: false, labels: &[] },
+            figures: &["hits"],
+        },
+    ],
+    published: &[],
+};
+
+/// See [`ABOUT`].
+pub(super) struct Flows;
+
+impl Experiment for Flows {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+        let flows = if size == Size::Tiny { &FLOWS[1..2] } else { &FLOWS };
+        let of = |(name, sources, beside): (&str, &str, &str)| {
+            let point = |flows: &u32| {
+                let options = format!("--size 64 --flows {flows} --sources {sources}");
+                Point::new(name, *flows).with("options", options).with("beside", beside)
+            };
+            flows.iter().map(point).collect::<Vec<_>>()
+        };
+        SERIES.into_iter().flat_map(of).collect()
+    }
+
+    fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
+        Ok(Box::new(|point| measure(setup, point.text("options"), point.text("beside"))))
+    }
+
+    fn remarks(&self, results: &Results) -> Vec<String> {
+        let most = results.record.configuration.points.iter().map(|point| point.x).fold(0.0, f64::max);
+        let at = |series: usize, flows: f64, figure: &str| results.median(SERIES[series].0, flows, figure);
+        let mut all = Vec::new();
+        if let Some((one, many)) = at(1, 1.0, "frames").zip(at(1, most, "frames")) {
+            let share = digits(many / one * 100.0);
+            all.push(format!("{most} flows with addresses of their own are carried at {share} % of the rate of one."));
+        }
+        if let Some((calm, flood)) = at(2, 64.0, "rest").zip(at(3, 64.0, "rest")) {
+            let (share, hits) = (digits(flood / calm * 100.0), at(3, 64.0, "hits").map_or("-".into(), digits));
+            all.push(format!(
+                "Where the other pair floods the switch with new addresses, 64 flows keep {share} % of the rate that they have beside a \
+                 pair with one flow. Found are {hits} % of all frames; those of the flood cannot be."
+            ));
+        }
+        all.push(
+            "A flow of the worker's cache is a pair of addresses in a network: what is above Ethernet makes no difference to where a \
+             frame goes, and so a million connections between two guests are one flow. The cache holds 4096, and a port may have 2048 \
+             addresses that the switch remembers."
+                .into(),
+        );
+        all
+    }
+}
+
+fn measure(setup: &Setup, options: &str, beside: &str) -> Result<Outcome, LabError> {
+    let second = format!("--size 64 --sources {beside}");
+    let lines: &[&str] = if beside.is_empty() { &[options] } else { &[options, &second] };
+    let rig = Rig::start(setup, lines.len() as u16, 1, "")?;
+    let mut outcome = Outcome::default();
+    let before = looked_up(rig.daemon())?;
+    let reports = rig.play(setup, lines, &mut outcome)?;
+    let after = looked_up(rig.daemon())?;
+    let names: &[&str] = if beside.is_empty() { &["frames"] } else { &["rest", "flood"] };
+    for (name, report) in names.iter().zip(&reports) {
+        outcome.figure(name, report.mpps);
+    }
+    let [hits, all] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
+    outcome.figure("hits", hits as f64 / all.max(1) as f64 * 100.0);
+    Ok(outcome)
+}
+
+/// Frames that were found in the workers' flow caches, and all that were looked for.
+fn looked_up(daemon: &Daemon) -> Result<[u64; 2], DaemonError> {
+    let workers = daemon.stats()?.workers;
+    let hits = workers.iter().map(|worker| worker.cache_hits).sum::<u64>();
+    Ok([hits, hits + workers.iter().map(|worker| worker.cache_misses).sum::<u64>()])
+}

@@ -1,0 +1,140 @@
+//! How a worker waits, over load from none to all: what it costs, and what it delays.
+
+use crate::bed::Rig;
+use crate::experiment::{
+    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+};
+use crate::load::Report;
+use crate::plot::{Axis, Shape};
+
+/// What is compared: words of the configuration's `polling`.
+const WORDS: [&str; 6] = ["balanced", "eco", "latency", "always", "never", "50us"];
+/// Frames a second.
+const RATES: [u32; 5] = [1_000, 10_000, 80_000, 400_000, 1_600_000];
+/// Where the plot has what goes when nobody waits.
+const FULL: u32 = 10_000_000;
+/// What counts as idle: guests are connected, and send nothing.
+const IDLE: u32 = 0;
+
+const X: Axis = Axis { title: "frames a second that are offered; 10 M: as many as go", log: true, labels: &[] };
+
+const fn over_load(name: &'static str, title: &'static str, y: &'static str, figure: &'static [&'static str]) -> Plot {
+    let y = Axis { title: y, log: true, labels: &[] };
+    Plot { name, title, shape: Shape::Lines, x: X, y, figures: figure }
+}
+
+const ABOUT: About = About {
+    name: "polling",
+    title: "ways of waiting, over load from idle to full",
+    what: "Frames of 64 bytes from one guest to another, at rates from none to as many as go, with gaps of mixed lengths: bursts, random \
+           gaps, and silences. One worker, which waits as the configuration's polling says: by what waiting is worth (balanced, eco, \
+           latency), always or never, or for a fixed time. Both guests look all the time, so what delays a frame is the worker.",
+    source: None,
+    grounds: &[Ground::Embedded],
+    figures: &[
+        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
+        Figure { name: "each", title: "CPU of the daemon for a frame", unit: "us" },
+        Figure { name: "p50", title: "latency, median", unit: "us" },
+        Figure { name: "p99", title: "latency, 99th percentile", unit: "us" },
+        Figure { name: "idle", title: "CPU of the daemon, idle", unit: "% of a CPU" },
+        Figure { name: "carried", title: "frames carried", unit: "thousand/s" },
+    ],
+    plots: &[
+        over_load("cpu", "CPU of the daemon", "CPU, % of one", &["daemon"]),
+        over_load("each", "CPU for each frame", "CPU time, us a frame", &["each"]),
+        over_load("p50", "Latency, median", "latency, us", &["p50"]),
+        over_load("p99", "Latency, 99th percentile", "latency, us", &["p99"]),
+        Plot {
+            name: "idle",
+            title: "CPU of the daemon when nothing comes",
+            shape: Shape::Columns,
+            x: Axis { title: "two guests, connected", log: false, labels: &["idle"] },
+            y: Axis { title: "CPU, % of one", log: false, labels: &[] },
+            figures: &["idle"],
+        },
+    ],
+    published: &[],
+};
+
+/// See [`ABOUT`].
+pub(super) struct Polling;
+
+impl Experiment for Polling {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+        let rates = match size {
+            Size::Tiny => vec![IDLE, RATES[1]],
+            Size::Quick | Size::Full => [&[IDLE], &RATES[..], &[FULL]].concat(),
+        };
+        let words = if size == Size::Tiny { &WORDS[..1] } else { &WORDS[..] };
+        let point = |word: &str, rate: u32| {
+            let options = match rate {
+                IDLE => "--size 64 --rate 0 --interrupts".to_owned(),
+                FULL => "--size 64".to_owned(),
+                rate => format!("--size 64 --rate {rate} --gaps mixed"),
+            };
+            Point::new(word, rate).with("polling", word).with("options", options)
+        };
+        rates.iter().flat_map(|rate| words.iter().map(move |word| point(word, *rate))).collect()
+    }
+
+    fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
+        Ok(Box::new(|point| {
+            let rig = Rig::start(setup, 1, 1, &format!("polling = \"{}\"", point.text("polling")))?;
+            match point.x > 0.0 {
+                true => busy(setup, &rig, point.text("options")),
+                false => idle(setup, &rig, point.text("options")),
+            }
+        }))
+    }
+
+    fn remarks(&self, results: &Results) -> Vec<String> {
+        let [ours, always, never] = [WORDS[0], WORDS[3], WORDS[4]];
+        let at = |word: &str, rate: u32, figure: &str| results.median(word, rate, figure).map(digits);
+        let three = |rate: u32, figure: &str| {
+            Some((at(ours, rate, figure)?, at(always, rate, figure)?, at(never, rate, figure)?))
+        };
+        let mut all = Vec::new();
+        for rate in [RATES[0], RATES[2]] {
+            if let Some(((cpu, most, least), (p99, best, worst))) = three(rate, "daemon").zip(three(rate, "p99")) {
+                all.push(format!(
+                    "At {rate} frames a second \"{ours}\" takes {cpu} % of a CPU, where \"{always}\" takes {most} and \"{never}\" {least}; \
+                     its latency is {p99} us at the 99th percentile, and theirs {best} and {worst}."
+                ));
+            }
+        }
+        all.push(
+            "The generator sends and looks for frames by turns on one CPU, which is part of every latency. As many as go: the ring is \
+             full all the time, and a frame's latency is that of a full ring."
+                .into(),
+        );
+        all
+    }
+}
+
+fn busy(setup: &Setup, rig: &Rig, options: &str) -> Result<Outcome, LabError> {
+    let mut outcome = Outcome::default();
+    let reports = rig.play(setup, &[options], &mut outcome)?;
+    let Some((report, to)) = reports.first().and_then(|report: &Report| Some((report, report.directions.first()?)))
+    else {
+        return Err(LabError::Setting("options"));
+    };
+    let percent = report.cpu.backend.unwrap_or_default();
+    outcome.figure("daemon", percent);
+    outcome.figure("each", percent / 100.0 / report.mpps.max(1e-9));
+    outcome.figure("p50", to.latency.p50);
+    outcome.figure("p99", to.latency.p99);
+    outcome.figure("carried", report.mpps * 1e3);
+    Ok(outcome)
+}
+
+/// Guests that are there and send nothing but that they are.
+fn idle(setup: &Setup, rig: &Rig, options: &str) -> Result<Outcome, LabError> {
+    let mut outcome = Outcome::default();
+    let reports = rig.play(setup, &[options], &mut outcome)?;
+    outcome.figure("idle", reports.first().and_then(|report| report.cpu.backend).unwrap_or_default());
+    Ok(outcome)
+}
