@@ -287,7 +287,9 @@ fn what_the_front_has_taken_is_seen_by_what_it_posts_or_asks_for() {
         ring.publish();
         assert!(!ring.has_taken(mark), "they lie there");
         if round.is_multiple_of(2) {
-            (0..n).for_each(|_| drop(front.push([0; 3])));
+            for _ in 0..n {
+                front.push([0; 3]);
+            }
         } else {
             front.set(RSP_EVENT, mark.wrapping_add(1));
         }
