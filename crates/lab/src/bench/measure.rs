@@ -72,7 +72,7 @@ fn once(args: &Args, peers: &Peers, (who, round): (Who, u32), tally: &mut Tally)
             return Ok(None);
         }
     };
-    let disturbed = report.disturbed || !look()?.is_like(&state);
+    let disturbed = report.disturbed || tally.point.follows_state() && !look()?.is_like(&state);
     let figures = tally.point.figures.iter().map(|(unit, _): &(Unit, _)| unit.of(&report)).collect();
     Ok(Some(Run { who, round, figures, state, disturbed }))
 }

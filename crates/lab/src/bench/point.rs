@@ -100,6 +100,12 @@ impl Point {
         }
     }
 
+    /// Whether the figures follow from how far the CPUs are from each other just then. They do not where the back-end sleeps
+    /// most of the time: going to sleep and waking up take as long as a hundred cache lines.
+    pub fn follows_state(&self) -> bool {
+        !matches!(self.kind, Kind::Traffic { at_least_ms: 1.., .. })
+    }
+
     /// What stands for the peer in tables.
     pub fn peer(&self) -> &'static str {
         match self.kind {

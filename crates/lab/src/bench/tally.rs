@@ -35,9 +35,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether figures of both can be compared.
-    fn is_beside(&self, other: &Run) -> bool {
-        self.round == other.round && !self.disturbed && !other.disturbed && self.state.is_like(&other.state)
+    /// Whether figures of both can be compared, at this point.
+    fn is_beside(&self, other: &Run, point: &Point) -> bool {
+        let alike = !point.follows_state() || self.state.is_like(&other.state);
+        self.round == other.round && !self.disturbed && !other.disturbed && alike
     }
 }
 
@@ -124,7 +125,8 @@ impl Tally {
     pub fn wants(&self, wanted: u32, players: &[Who]) -> bool {
         let ours: Vec<_> = self.runs.iter().filter(|run| run.who == Who::Ringmain).collect();
         let has = |other: &Who| {
-            let beside = |ours: &&&Run| self.runs.iter().any(|run| run.who == *other && ours.is_beside(run));
+            let beside =
+                |ours: &&&Run| self.runs.iter().any(|run| run.who == *other && ours.is_beside(run, &self.point));
             ours.iter().filter(beside).count() >= wanted as usize
         };
         // Beside itself, one is whenever nothing disturbed it.
@@ -139,7 +141,7 @@ impl Tally {
 
     fn row(&self, index: usize, unit: Unit, goal: Option<Goal>) -> Row {
         let samples: Vec<Sample> = self.runs.iter().filter_map(|run| run.sample(index)).collect();
-        let ratios = |who| ratios(unit, index, &self.runs, who);
+        let ratios = |who| self.ratios(unit, index, who);
         let ringmain = series(&samples, Who::Ringmain);
         let beside = |who, name| {
             let series = series(&samples, who);
@@ -163,6 +165,16 @@ impl Tally {
             failures: self.failures.clone(),
         }
     }
+
+    /// The ratios of rounds in which both stood side by side.
+    fn ratios(&self, unit: Unit, index: usize, other: Who) -> Series {
+        let of = |who| self.runs.iter().filter(move |run| run.who == who);
+        let pair = |ours: &Run| {
+            let theirs = of(other).find(|theirs| ours.is_beside(theirs, &self.point))?;
+            ratio(unit, *ours.figures.get(index)?, *theirs.figures.get(index)?)
+        };
+        Series::of(of(Who::Ringmain).filter_map(pair).collect())
+    }
 }
 
 impl Run {
@@ -181,16 +193,6 @@ fn series(samples: &[Sample], who: Who) -> Series {
     };
     let quiet = of(false);
     Series::of(if quiet.is_empty() { of(true) } else { quiet })
-}
-
-/// The ratios of rounds in which both stood side by side.
-fn ratios(unit: Unit, index: usize, runs: &[Run], other: Who) -> Series {
-    let of = |who| runs.iter().filter(move |run| run.who == who);
-    let pair = |ours: &Run| {
-        let theirs = of(other).find(|theirs| ours.is_beside(theirs))?;
-        ratio(unit, *ours.figures.get(index)?, *theirs.figures.get(index)?)
-    };
-    Series::of(of(Who::Ringmain).filter_map(pair).collect())
 }
 
 #[cfg(test)]
@@ -251,6 +253,15 @@ mod tests {
         tally.runs[1].disturbed = true;
         assert_eq!(tally.rows()[0].ringmain.median, Some(2.0));
         assert_eq!(tally.rows()[0].disturbed, 2);
+    }
+
+    #[test]
+    fn how_far_cpus_are_apart_does_not_matter_to_who_sleeps() {
+        let point = POINTS.iter().find(|point| point.name == "idle").copied().unwrap();
+        let mut tally = Tally::new(point);
+        tally.runs = vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Peer, 0, &[100.0], 400.0)];
+        assert!(!tally.wants(1, &[Who::Ringmain, Who::Peer]));
+        assert_eq!(tally.rows()[0].peer.as_ref().unwrap().ratio.median, Some(100.0));
     }
 
     #[test]
