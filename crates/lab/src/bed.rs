@@ -10,7 +10,7 @@ mod streams;
 mod wire;
 
 pub use daemon::{Look, Seen, at_rest, rest};
-pub use generator::{GENERATOR_CPU, Rig, WORKER_CPU, generate, in_order, late, ports as generator_ports};
+pub use generator::{GENERATOR_CPU, Rig, WORKER_CPU, generate, ports as generator_ports};
 pub use guests::{Bed, Member, Wants, Wish};
 pub use pairs::{Paired, Pairs, ports};
 pub use station::{Station, Task};

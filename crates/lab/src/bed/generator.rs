@@ -56,21 +56,6 @@ impl Rig {
     /// # Errors
     /// When options contradict each other, the daemon breaks a rule, or the user interrupts.
     pub fn play(&self, setup: &Setup<'_>, options: &[&str], outcome: &mut Outcome) -> Result<Vec<Report>, LabError> {
-        let reports = self.play_in_any_order(setup, options, outcome)?;
-        in_order(&reports, outcome);
-        Ok(reports)
-    }
-
-    /// The same without a look at the order.
-    ///
-    /// # Errors
-    /// As for [`play`](Self::play).
-    pub fn play_in_any_order(
-        &self,
-        setup: &Setup<'_>,
-        options: &[&str],
-        outcome: &mut Outcome,
-    ) -> Result<Vec<Report>, LabError> {
         let pid = self.daemon.id();
         let line = |(pair, options): (u16, &&str)| {
             let [a, b] = ports(pair).map(|name| self.daemon.dir().join(name).with_extension("sock"));
@@ -89,19 +74,8 @@ pub fn ports(pair: u16) -> [String; 2] {
     ["from", "to"].map(|end| format!("{end}-{pair}"))
 }
 
-/// Notes whether frames came in order.
-pub fn in_order(reports: &[Report], outcome: &mut Outcome) {
-    let late = late(reports);
-    outcome.check("frames in order", late == 0, format!("{late} after a later one"));
-}
-
-/// Frames that came after a later one of their flow.
-pub fn late(reports: &[Report]) -> u64 {
-    reports.iter().flat_map(|report| &report.directions).map(|to| to.reordered).sum()
-}
-
 /// Has the generator play by these lines of options, all at the same time on its CPU, for as long as a repetition takes. One report
-/// for each line. Whether frames were whole is noted.
+/// for each line. Whether frames were whole and in order is noted.
 ///
 /// # Errors
 /// As for [`Rig::play`].
@@ -132,6 +106,8 @@ fn note(outcome: &mut Outcome, reports: &[Report]) {
         format!("{} lost, {wrong} wrong, {twice} twice", reports.iter().map(Report::lost).sum::<u64>())
     });
     outcome.check("frames whole", wrong + twice == 0, seen);
+    let late = directions().map(|to| to.reordered).sum::<u64>();
+    outcome.check("frames in order", late == 0, format!("{late} after a later one"));
 }
 
 /// The worker's own CPU, if there are two.

@@ -1,6 +1,6 @@
 //! Ringmain, and what else carries frames between guests, with the same traffic.
 
-use crate::bed::{Amount, GENERATOR_CPU, Pairs, Rig, WORKER_CPU, Wants, Wire, generate, in_order};
+use crate::bed::{Amount, GENERATOR_CPU, Pairs, Rig, WORKER_CPU, Wants, Wire, generate};
 use crate::bench::ovs::Ovs;
 use crate::demo::{Over, Stay};
 use crate::experiment::{
@@ -163,6 +163,5 @@ fn their_frames(setup: &Setup, ovs: &Ovs, size: u32) -> Result<Outcome, LabError
     let mut outcome = Outcome::default();
     let line = format!("--ports {a},{b} --server --size {size} --backend-pid {pid}");
     let reports = generate(setup, &[line], &mut outcome)?;
-    in_order(&reports, &mut outcome);
     Ok(noted(outcome, &reports))
 }

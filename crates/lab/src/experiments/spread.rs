@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bed::{Rig, generator_ports, late};
+use crate::bed::{Rig, generator_ports};
 use crate::daemon::Daemon;
 use crate::experiment::{
     About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
@@ -33,8 +33,6 @@ const ABOUT: About = About {
         Figure { name: "after", title: "busiest queue after that", unit: "% of the frames" },
         Figure { name: "even", title: "each queue, if all had the same", unit: "% of the frames" },
         Figure { name: "turned", title: "buckets that changed queues", unit: "buckets" },
-        // A bucket rests before it changes queues; a guest that loses its CPU for longer leaves frames in the old one.
-        Figure { name: "late", title: "frames that came after a later one of their stream", unit: "of a million" },
     ],
     plots: &[Plot {
         name: "busiest",
@@ -91,14 +89,12 @@ fn measure(setup: &Setup, rig: &Rig, queues: u16) -> Result<Outcome, LabError> {
         Setup { time: SOON + settles + setup.time, binary: setup.binary.clone(), cache: setup.cache.clone(), ..*setup };
     let mut outcome = Outcome::default();
     let (played, looked) = std::thread::scope(|scope| {
-        let playing = scope.spawn(|| rig.play_in_any_order(&whole, &[&options], &mut outcome));
+        let playing = scope.spawn(|| rig.play(&whole, &[&options], &mut outcome));
         let looked = look(rig, settles, setup.time);
         let played = playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (played, looked)
     });
-    let reports = played?;
-    let received: u64 = reports.iter().flat_map(|report| &report.directions).map(|to| to.received).sum();
-    outcome.figure("late", late(&reports) as f64 * 1e6 / received.max(1) as f64);
+    played?;
     let (before, after) = looked?;
     outcome.figure("before", busiest(&before));
     outcome.figure("after", busiest(&after));

@@ -52,6 +52,8 @@ pub struct Line {
 
 const GREY: RGBColor = RGBColor(0x59, 0x59, 0x59);
 const SIZE: i32 = 5;
+/// Markers of different shapes.
+const MARKERS: usize = 6;
 
 /// How a line is told from the others: by colour, by marker and by dashes.
 #[derive(Clone, Copy)]
@@ -150,7 +152,7 @@ fn stroke(area: &Area<'_>, look: &Look, places: &[(i32, i32)]) -> Result<(), Plo
 
 fn marker(area: &Area<'_>, look: &Look, (x, y): (i32, i32), hollow: bool) -> Result<(), PlotError> {
     let s = SIZE;
-    let outline: Vec<(i32, i32)> = match look.marker % 5 {
+    let outline: Vec<(i32, i32)> = match look.marker % MARKERS {
         0 => {
             let inside = if hollow { WHITE.filled() } else { look.colour.filled() };
             area.draw(&Circle::new((x, y), s, inside)).map_err(failed)?;
@@ -159,7 +161,8 @@ fn marker(area: &Area<'_>, look: &Look, (x, y): (i32, i32), hollow: bool) -> Res
         1 => vec![(x - s, y - s), (x + s, y - s), (x + s, y + s), (x - s, y + s)],
         2 => vec![(x, y - s - 1), (x + s + 1, y + s), (x - s - 1, y + s)],
         3 => vec![(x, y - s - 2), (x + s + 2, y), (x, y + s + 2), (x - s - 2, y)],
-        _ => vec![(x - s - 1, y - s), (x + s + 1, y - s), (x, y + s + 1)],
+        4 => vec![(x - s - 1, y - s), (x + s + 1, y - s), (x, y + s + 1)],
+        _ => vec![(x - s, y - s), (x + s, y - s), (x - s, y + s), (x + s, y + s)],
     };
     let inside = if hollow { WHITE } else { look.colour };
     area.draw(&Polygon::new(outline.clone(), inside.filled())).map_err(failed)?;
@@ -194,10 +197,10 @@ mod tests {
 
     #[test]
     fn lines_are_not_told_apart_by_colour_alone() {
-        let all: Vec<Line> = (0..5).map(|n| line(&n.to_string(), Kind::Measured, &[1.0])).collect();
+        let all: Vec<Line> = (0..MARKERS).map(|n| line(&n.to_string(), Kind::Measured, &[1.0])).collect();
         let looks = looks(&all);
-        let markers: std::collections::BTreeSet<usize> = looks.iter().map(|look| look.marker % 5).collect();
-        assert_eq!(markers.len(), 5);
+        let markers: std::collections::BTreeSet<usize> = looks.iter().map(|look| look.marker % MARKERS).collect();
+        assert_eq!(markers.len(), MARKERS);
     }
 
     #[test]
