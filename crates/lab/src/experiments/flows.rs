@@ -15,7 +15,7 @@ const SERIES: [(&str, &str, &str); 4] = [
     ("beside a pair with one flow", "flow", "own"),
     ("beside a flood of one-frame flows", "flow", "frame"),
 ];
-const X: Axis = Axis { title: "flows", log: true, labels: &[] };
+const X: Axis = Axis { title: "flows of the first pair", log: true, labels: &[] };
 
 const ABOUT: About = About {
     name: "flows",

@@ -27,6 +27,7 @@ const ABOUT: About = About {
         Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
         Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
         Figure { name: "busiest", title: "share of the receiver's busiest queue", unit: "%" },
+        Figure { name: "streams", title: "streams on the receiver's busiest queue, by their bytes", unit: "of 8" },
         Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" },
     ],
     plots: &[
@@ -51,8 +52,8 @@ const ABOUT: About = About {
             title: "How evenly the streams were dealt to queues",
             shape: Shape::Lines,
             x: X,
-            y: Axis { title: "bytes through the busiest queue, %", log: false, labels: &[] },
-            figures: &["busiest"],
+            y: Axis { title: "streams on the busiest queue, by bytes", log: false, labels: &[] },
+            figures: &["streams"],
         },
     ],
     published: &[
@@ -83,11 +84,11 @@ impl Experiment for Queues {
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
         if setup.ground == Ground::Embedded {
-            return Ok(Box::new(|point| embedded(setup, point.get("queues")?)));
+            return Ok(Box::new(|point| embedded(setup, point.get("queues")?).map(counted)));
         }
         // They take long to boot: the same two serve all repetitions.
         let guests = Stay::start(setup.ground.of_demo(), Over::Ringmain, &setup.cache, setup.progress)?;
-        Ok(Box::new(move |point| guests.measure(point.get("queues")?, STREAMS, Amount::of(setup))))
+        Ok(Box::new(move |point| guests.measure(point.get("queues")?, STREAMS, Amount::of(setup)).map(counted)))
     }
 
     fn findings(&self, results: &Results) -> Vec<Finding> {
@@ -130,6 +131,14 @@ impl Experiment for Queues {
         }
         vec![text]
     }
+}
+
+/// The busiest queue's share as a number of streams: what that many equal ones would carry.
+fn counted(mut outcome: Outcome) -> Outcome {
+    if let Some(share) = outcome.figures.get("busiest").copied() {
+        outcome.figure("streams", share / 100.0 * f64::from(STREAMS));
+    }
+    outcome
 }
 
 fn embedded(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {

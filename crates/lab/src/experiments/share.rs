@@ -7,7 +7,7 @@ use crate::experiment::{
 use crate::plot::{Axis, Shape};
 
 const QUIET: &str = "--size 64 --rate 1000";
-const SERIES: &str = "a guest with 1000 frames a second";
+const SERIES: &str = "the quiet guest";
 /// Beside whom: the options of the loud one.
 const BESIDE: [&str; 3] = ["", "--size 64", "--size 64294 --tso --rx-ring 1024"];
 const X: Axis =
@@ -21,8 +21,8 @@ const ABOUT: About = About {
     source: None,
     grounds: &[Ground::Embedded],
     figures: &[
-        Figure { name: "p50", title: "latency of the quiet one, median", unit: "us" },
-        Figure { name: "p99", title: "latency of the quiet one, 99th percentile", unit: "us" },
+        Figure { name: "p50", title: "latency, median", unit: "us" },
+        Figure { name: "p99", title: "latency, 99th percentile", unit: "us" },
         Figure { name: "arrived", title: "frames of the quiet one that arrived", unit: "%" },
         Figure { name: "flood", title: "throughput of the flood", unit: "Gb/s" },
     ],
@@ -94,7 +94,7 @@ impl Experiment for Share {
         }
         all.push(
             "One CPU plays all four guests by turns: that the flood is made, and taken, there delays the quiet guest's frames, too, and \
-             is part of what is seen."
+             is part of what is seen. Beside nobody the worker sleeps between two frames, and has to wake for each."
                 .into(),
         );
         all
