@@ -20,11 +20,13 @@ pub fn draw(about: &About, plot: &Plot, results: &Results) -> Result<String, Plo
 /// A line for each series and figure, and one for each that was published.
 fn lines(about: &About, plot: &Plot, results: &Results) -> Vec<Line> {
     let mut all = Vec::new();
+    let alone = results.series().len() == 1 && plot.figures.len() > 1;
     for series in results.series() {
         for figure in plot.figures {
             let dots: Vec<Dot> = dots(results, series, figure);
             if !dots.is_empty() {
-                all.push(Line { name: named(about, plot, series, figure), kind: Kind::Measured, dots });
+                let name = if alone { titled(about, figure).into() } else { named(about, plot, series, figure) };
+                all.push(Line { name, kind: Kind::Measured, dots });
             }
         }
     }
