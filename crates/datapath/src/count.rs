@@ -14,6 +14,7 @@ use switch::DropReason;
 
 use crate::lap::{Charged, Spent};
 use crate::poll::show::PollCounters;
+use crate::throttle::Traffic;
 
 /// A counter that one thread writes: an increment is a plain load and store, no locked instruction.
 #[derive(Default, Debug)]
@@ -148,9 +149,9 @@ pub struct QueueCounters {
 }
 
 impl QueueCounters {
-    /// Frames that are on the Rx ring, whoever put them there.
-    pub fn received(&self) -> u64 {
-        self.rx_frames.get() + self.direct_frames.get()
+    /// Frames that are on the Rx ring, whoever put them there, and frames that were sent.
+    pub fn traffic(&self) -> Traffic {
+        Traffic { received: self.rx_frames.get() + self.direct_frames.get(), sent: self.tx_frames.get() }
     }
 
     /// Counts `n` frames dropped for `reason`.

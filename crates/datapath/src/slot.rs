@@ -136,7 +136,7 @@ pub struct Slot {
 impl Slot {
     /// A pair that has just arrived, and is looked at first thing.
     pub fn new(on: Attachment, now: Instant) -> Self {
-        let restraint = on.throttle.map(|throttle| Restraint::new(throttle, on.counters.received()));
+        let restraint = on.throttle.map(|throttle| Restraint::new(throttle, on.counters.traffic()));
         let watch = if on.broken { Watch::Off } else { Watch::Polled { found: now } };
         Slot {
             on,
@@ -225,7 +225,7 @@ impl Slot {
                 if rx != Notified::Nothing {
                     count.rx_bursts.add(1);
                 }
-                self.restraint.as_mut()?.publish(rx, count.received(), now);
+                self.restraint.as_mut()?.publish(rx, count.traffic(), now);
                 self.tell(now)
             }
             Err(breach) => {

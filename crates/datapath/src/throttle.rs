@@ -2,8 +2,8 @@
 //!
 //! An interrupt costs its guest about what several frames do. Where a port has a [`Throttle`], frames are published as
 //! soon as ever, so that a guest that is awake finds them; only the interrupt waits, until so many frames have come or
-//! so much time has passed. It waits only where others are likely to share it: a guest to which fewer than [`WORTH`] frames
-//! come in that time has emptied its queue long before, and somebody may wait for its answer, so it is told at once.
+//! so much time has passed. It waits only where others are likely to share it, and nobody waits for an answer: a guest to which
+//! fewer than [`WORTH`] frames come in that time, or that sends more than half as many itself, is told at once.
 //! Three rules keep a guest from being forgotten:
 //!
 //! - What one publication found wanted stays wanted until it is sent. A later one need not find it again: a peer's event
@@ -48,12 +48,21 @@ impl Throttle {
 /// Frames within the time of a throttle from which on an interrupt is worth waiting for.
 const WORTH: u32 = 8;
 
+/// Frames that came to a receiver, and that it sent, since it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Delivered to it.
+    pub received: u64,
+    /// Fetched from it.
+    pub sent: u64,
+}
+
 /// How many frames come.
 #[derive(Debug)]
 struct Load {
-    /// When the time began in which they are counted, and how many had been delivered by then.
+    /// When the time began in which they are counted, and what there had been by then.
     since: Option<Instant>,
-    from: u64,
+    from: Traffic,
     /// There were many in the time before.
     before: bool,
 }
@@ -71,8 +80,8 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Restraint {
     throttle: Throttle,
-    /// Frames delivered, when last published.
-    published: u64,
+    /// What there had been when last published.
+    seen: Traffic,
     waiting: Option<Waiting>,
     /// It is not to wait.
     urgent: bool,
@@ -80,36 +89,42 @@ pub struct Restraint {
 }
 
 impl Load {
-    /// Whether many frames have come lately, of which `from` were there before those of `now`, and `to` are with them.
-    fn is_high(&mut self, Throttle { frames, time }: Throttle, (from, to): (u64, u64), now: Instant) -> bool {
+    /// Whether many frames have come lately that are not answered one by one: `from` was what there had been before those of
+    /// `now`, and `to` is with them.
+    fn is_high(&mut self, Throttle { frames, time }: Throttle, (from, to): (Traffic, Traffic), now: Instant) -> bool {
         let worth = u64::from(frames.map_or(WORTH, |frames| frames.min(WORTH)));
+        let many = |from: Traffic, to: Traffic| {
+            let (received, sent) = (to.received - from.received, to.sent - from.sent);
+            received >= worth && sent <= received / 2
+        };
         let passed = self.since.map(|since| now.saturating_duration_since(since));
         if passed.is_none_or(|passed| passed >= time) {
             // After a longer silence, there were none in the time before.
-            self.before = passed.is_some_and(|passed| passed < 2 * time) && from - self.from >= worth;
+            self.before = passed.is_some_and(|passed| passed < 2 * time) && many(self.from, from);
             (self.since, self.from) = (Some(now), from);
         }
-        self.before || to - self.from >= worth
+        self.before || many(self.from, to)
     }
 }
 
 impl Restraint {
-    /// A receiver that `delivered` frames were delivered to before.
-    pub fn new(throttle: Throttle, delivered: u64) -> Self {
-        let load = Load { since: None, from: delivered, before: false };
-        Restraint { throttle, published: delivered, waiting: None, urgent: false, load }
+    /// A receiver with so much traffic before.
+    pub fn new(throttle: Throttle, seen: Traffic) -> Self {
+        let load = Load { since: None, from: seen, before: false };
+        Restraint { throttle, seen, waiting: None, urgent: false, load }
     }
 
-    /// All of the `delivered` frames are published, and `told` is what became of the interrupt for the last of them.
-    pub fn publish(&mut self, told: Notified, delivered: u64, now: Instant) {
+    /// All frames of the `traffic` up to now are published, and `told` is what became of the interrupt for the last of them.
+    pub fn publish(&mut self, told: Notified, traffic: Traffic, now: Instant) {
+        let from = self.seen;
         // A frame that could not be copied in the end is counted out again.
-        let from = self.published;
-        self.published = from.max(delivered);
-        let many = self.load.is_high(self.throttle, (from, self.published), now);
+        let received = from.received.max(traffic.received);
+        self.seen = Traffic { received, sent: from.sent.max(traffic.sent) };
+        let many = self.load.is_high(self.throttle, (from, self.seen), now);
         match told {
             Notified::Held => {
                 self.urgent |= !many;
-                self.waiting.get_or_insert(Waiting { from, until: now + self.throttle.time });
+                self.waiting.get_or_insert(Waiting { from: from.received, until: now + self.throttle.time });
             }
             Notified::Sent => self.waiting = None,
             Notified::Nothing | Notified::Suppressed => {}
@@ -130,7 +145,7 @@ impl Restraint {
     /// Whether an interrupt has waited long enough.
     pub fn is_due(&self, now: Instant) -> bool {
         let Some(Waiting { from, until }) = self.waiting else { return false };
-        let frames = self.published.saturating_sub(from);
+        let frames = self.seen.received.saturating_sub(from);
         self.urgent || now >= until || self.throttle.frames.is_some_and(|enough| frames >= enough.into())
     }
 

@@ -4,9 +4,14 @@ const TIME: Duration = Duration::from_micros(100);
 
 /// One to which many frames have come just before `now`: `delivered` of them.
 fn loaded(frames: Option<u32>, delivered: u64, now: Instant) -> Restraint {
-    let mut restraint = Restraint::new(throttle(frames), delivered - u64::from(WORTH));
-    restraint.publish(Notified::Suppressed, delivered, now);
+    let mut restraint = Restraint::new(throttle(frames), came(delivered - u64::from(WORTH)));
+    restraint.publish(Notified::Suppressed, came(delivered), now);
     restraint
+}
+
+/// Nothing but frames that come.
+fn came(received: u64) -> Traffic {
+    Traffic { received, sent: 0 }
 }
 
 fn throttle(frames: Option<u32>) -> Throttle {
@@ -24,17 +29,17 @@ fn no_wait_is_without_end() {
 fn frames_or_time_end_a_wait() {
     let start = Instant::now();
     let mut restraint = loaded(Some(6), 100, start);
-    restraint.publish(Notified::Held, 101, start);
+    restraint.publish(Notified::Held, came(101), start);
     assert_eq!((restraint.is_due(start), restraint.until()), (false, Some(start + TIME)));
     // The peer's event index was passed by the first: it is not found again, and not forgotten either.
-    restraint.publish(Notified::Suppressed, 105, start + TIME / 2);
+    restraint.publish(Notified::Suppressed, came(105), start + TIME / 2);
     assert_eq!((restraint.is_due(start + TIME / 2), restraint.until()), (false, Some(start + TIME)));
     assert!(restraint.is_due(start + TIME));
-    restraint.publish(Notified::Suppressed, 106, start + TIME / 2);
+    restraint.publish(Notified::Suppressed, came(106), start + TIME / 2);
     assert!(restraint.is_due(start + TIME / 2), "six frames");
     assert!(restraint.take() && !restraint.take());
     assert_eq!(restraint.until(), None);
-    restraint.publish(Notified::Held, 112, start);
+    restraint.publish(Notified::Held, came(112), start);
     assert!(restraint.is_due(start), "a burst that is long enough does not wait");
 }
 
@@ -43,8 +48,8 @@ fn a_full_receiver_is_told_at_once() {
     let start = Instant::now();
     let mut restraint = loaded(None, 10, start);
     restraint.full();
-    restraint.publish(Notified::Suppressed, 13, start);
-    restraint.publish(Notified::Held, 14, start);
+    restraint.publish(Notified::Suppressed, came(13), start);
+    restraint.publish(Notified::Held, came(14), start);
     assert!(!restraint.is_due(start), "it was awake when it was full");
     restraint.full();
     assert!(restraint.is_due(start));
@@ -54,45 +59,66 @@ fn a_full_receiver_is_told_at_once() {
 fn a_signal_for_both_rings_ends_the_wait() {
     let start = Instant::now();
     let mut restraint = loaded(Some(6), 10, start);
-    restraint.publish(Notified::Held, 11, start);
-    restraint.publish(Notified::Sent, 12, start);
+    restraint.publish(Notified::Held, came(11), start);
+    restraint.publish(Notified::Sent, came(12), start);
     assert_eq!((restraint.until(), restraint.is_due(start + TIME)), (None, false));
 }
 
 #[test]
 fn a_few_frames_are_told_of_at_once() {
     let start = Instant::now();
-    let mut restraint = Restraint::new(throttle(None), 0);
+    let mut restraint = Restraint::new(throttle(None), came(0));
     // One at a time, each answered: a quarter of the time apart.
     for n in 1..=20 {
         let now = start + TIME / 4 * n;
-        restraint.publish(Notified::Held, n.into(), now);
+        restraint.publish(Notified::Held, came(n.into()), now);
         assert!(restraint.is_due(now) && restraint.take(), "frame {n}");
     }
     // Now they come thick and fast, and after a silence one at a time again.
     let now = start + TIME * 10;
     for n in 21..40 {
-        restraint.publish(Notified::Held, n, now);
+        restraint.publish(Notified::Held, came(n), now);
         let worth = n < 20 + u64::from(WORTH);
         assert_eq!((restraint.is_due(now), worth && restraint.take()), (worth, worth), "frame {n}");
     }
     let later = now + TIME + TIME / 2;
     assert!(restraint.is_due(later) && restraint.take());
-    restraint.publish(Notified::Held, 40, later);
+    restraint.publish(Notified::Held, came(40), later);
     assert!(!restraint.is_due(later), "there were many just before");
     assert!(restraint.is_due(later + TIME) && restraint.take());
     let silence = later + TIME * 3;
-    restraint.publish(Notified::Held, 41, silence);
+    restraint.publish(Notified::Held, came(41), silence);
     assert!(restraint.is_due(silence));
+}
+
+#[test]
+fn a_guest_that_answers_is_told_at_once() {
+    let start = Instant::now();
+    let mut restraint = Restraint::new(throttle(None), came(0));
+    for n in 1..200 {
+        // As fast as it answers.
+        let now = start + TIME / 50 * n as u32;
+        restraint.publish(Notified::Held, Traffic { received: n, sent: n - 1 }, now);
+        assert!(restraint.is_due(now) && restraint.take(), "frame {n}");
+    }
+    // It acknowledges every third one only.
+    let waits = (200..400).any(|n| {
+        let now = start + TIME * 10 + TIME / 50 * n as u32;
+        restraint.publish(Notified::Held, Traffic { received: n, sent: 200 + (n - 200) / 3 }, now);
+        let due = restraint.is_due(now);
+        assert!(!due || restraint.take());
+        !due
+    });
+    assert!(waits);
 }
 
 #[test]
 fn fewer_frames_that_are_enough_are_many() {
     let start = Instant::now();
-    let mut restraint = Restraint::new(throttle(Some(2)), 0);
-    restraint.publish(Notified::Held, 1, start);
+    let mut restraint = Restraint::new(throttle(Some(2)), came(0));
+    restraint.publish(Notified::Held, came(1), start);
     assert!(restraint.is_due(start) && restraint.take());
-    restraint.publish(Notified::Held, 2, start);
+    restraint.publish(Notified::Held, came(2), start);
     assert!(!restraint.is_due(start), "one more, and it is worth it");
 }
 
@@ -138,7 +164,7 @@ fn no_peer_sleeps_longer_than_it_may() {
     for seed in 0..200 {
         let mut random = Random(seed);
         let enough = [None, Some(1), Some(6), Some(64)][random.below(4) as usize];
-        let mut restraint = Restraint::new(throttle(enough), 0);
+        let mut restraint = Restraint::new(throttle(enough), came(0));
         let mut peer = Peer { event: 1, seen: 0, awake: false, woken: 0 };
         let (mut now, mut published, mut oldest, mut worth) = (start, 0u64, start, 0);
         for _ in 0..2000 {
@@ -149,7 +175,7 @@ fn no_peer_sleeps_longer_than_it_may() {
                     oldest = if peer.seen == published { now } else { oldest };
                     let wants = peer.event.wrapping_sub(published + 1) < frames;
                     published += frames;
-                    restraint.publish(if wants { Notified::Held } else { Notified::Suppressed }, published, now);
+                    restraint.publish(if wants { Notified::Held } else { Notified::Suppressed }, came(published), now);
                 }
                 2 => peer.work(published),
                 _ => restraint.full(),
