@@ -120,14 +120,14 @@ pub const CASES: &[Case] = &[
         off: PLAIN,
         on: SIX,
         loads: GUESTS,
-        why: "up to 6 frames share an interrupt; a frame that is waited for waits for others, or a millisecond",
+        why: "up to 6 frames share an interrupt; a few frames wait for others, or a millisecond, unless they are answered one by one",
     },
     Case {
         name: "interrupts-64",
         off: PLAIN,
         on: SIXTY_FOUR,
         loads: GUESTS,
-        why: "up to 64 frames share an interrupt; a frame that is waited for waits for others, or a millisecond",
+        why: "up to 64 frames share an interrupt; a few frames wait for others, or a millisecond, unless they are answered one by one",
     },
     Case {
         name: "interrupts-64-over-6",
