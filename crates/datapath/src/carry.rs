@@ -16,7 +16,7 @@ use crate::lap::Step;
 use crate::loan::Origin;
 use crate::port::Breach;
 use crate::put::{Delivery, Held, deliver_to, not_taken};
-use crate::rota::cost;
+use crate::rota::{MISS, cost};
 use crate::slot::{Slot, Wait, Watch};
 use crate::steer::{Route, Way};
 use crate::topology::Seat;
@@ -161,6 +161,7 @@ impl Worker {
         }
         self.counters.cache_hits.add(hits);
         self.counters.cache_misses.add(misses);
+        self.turn.cost += misses * MISS;
     }
 
     /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one has to wait.

@@ -1,10 +1,10 @@
 //! Whose turn it is: deficit round robin over ports, and over the queues of each port.
 //!
-//! What a turn costs its worker is counted in *cost*: a frame's bytes and [`CHARGE`] more. In each round every port that
-//! has something gets [`QUANTUM`] of it. What is left is kept for the next round while the port has more to send and
-//! forgotten when it has not, and what a port used too much is a debt. So ports that are backlogged get equal shares of
-//! their worker, whatever the size of their frames, and one that sends little waits for no more than a quantum and a half
-//! of each of the others.
+//! What a turn costs its worker is counted in *cost*: a frame's bytes and [`CHARGE`] more, and [`MISS`] for one of which the
+//! flow cache knows nothing. In each round every port that has something gets [`QUANTUM`] of it. What is left is kept for
+//! the next round while the port has more to send and forgotten when it has not, and what a port used too much is a debt.
+//! So ports that are backlogged get equal shares of their worker, whatever the size of their frames, and one that sends
+//! little waits for no more than a quantum and a half of each of the others.
 //!
 //! Shares are a port's, not a queue's: a guest gains nothing by having more queues, or by filling more of them. Its queues
 //! take turns within its share: one goes on, over rounds, until it has used as much as a share or has nothing more, and
@@ -19,6 +19,9 @@ use crate::burst::BURST;
 
 /// What a frame costs besides its bytes, in bytes whose copy takes as long.
 pub const CHARGE: u64 = 2048;
+
+/// What it costs to ask the switch about a frame. So a guest whose frames are each of a flow of their own pays for it.
+pub const MISS: u64 = 2 * CHARGE;
 
 /// A port's share of a round: a full burst of frames as long as an Ethernet's.
 pub const QUANTUM: u64 = BURST as u64 * (CHARGE + 1514);

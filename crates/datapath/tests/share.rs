@@ -67,3 +67,24 @@ fn many_queues_do_not_crowd_out_one() {
     // Four times as many without shares for ports.
     assert!((4000..12_000).contains(&loud), "{loud} frames of the port with four queues");
 }
+
+#[test]
+fn flows_of_one_frame_do_not_crowd_out_one_flow() {
+    let (fabric, ports) = fabric(0..3);
+    let [sink, loud, quiet] = [0, 1, 2].map(|at| queue(&fabric, ports[at], 0));
+    sink.send([frame(9, 0, 60)]);
+    wait(|| sink.completed() == 1);
+    let new = |number: u32| {
+        let mut frame = frame(0, 1, 60);
+        frame[7..11].copy_from_slice(&number.to_be_bytes());
+        frame
+    };
+    let flood: Vec<_> = (0..12_000).map(new).collect();
+    let one = vec![frame(0, 2, 60); 12_000];
+    loud.send(flood);
+    quiet.send(one);
+    let [flood, one] = while_second_sends(&sink.expect(24_000));
+    // A third of them; all, if asking the switch cost nothing.
+    assert_eq!(one, 12_000);
+    assert!((2000..8000).contains(&flood), "{flood} frames of new flows");
+}
