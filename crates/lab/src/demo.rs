@@ -175,7 +175,7 @@ fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), D
 
 fn on_xen(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
     only_ringmain(args)?;
-    let site = Xen::start(args, progress)?;
+    let site = Xen::start(args, Over::Ringmain, progress)?;
     Ok((Kind::Xen, vec![Series { over: Over::Ringmain, points: measure(args, &site, &QUEUES, progress)? }]))
 }
 

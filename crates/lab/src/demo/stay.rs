@@ -31,7 +31,7 @@ impl Stay {
     pub(crate) fn start(ground: Ground, over: Over, cache: &Path, progress: &Progress) -> Result<Stay, DemoError> {
         let args = Args::of(cache, ground, over);
         let site: Box<dyn Site> = match ground {
-            Ground::Xen => Box::new(Xen::start(&args, progress)?),
+            Ground::Xen => Box::new(Xen::start(&args, over, progress)?),
             Ground::Qemu | Ground::Embedded => {
                 let (image, accel) = under(cache)?;
                 Box::new(Qemu::start(&args, over, &image, accel, progress)?)

@@ -1,10 +1,10 @@
-//! Two stock guests on a real Xen host, and the daemon in its dom0.
+//! Two stock guests on a real Xen host, and the daemon, or the kernel's own backend, in its dom0.
 
-use super::site::{Counts, Site, Used, queues};
-use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, PATIENCE};
+use super::site::{Counts, QueueCount, Site, Used, queues};
+use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, PATIENCE};
 use crate::guest::{GuestError, Shell};
 use crate::progress::Progress;
-use crate::xen::{Dom0, Domain, DomainSpec, Options, Service, Testbed};
+use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Service, Testbed};
 use control::api::Stats;
 use std::time::Duration;
 
@@ -12,28 +12,27 @@ use std::time::Duration;
 pub(super) struct Xen {
     // In this order: guests go before the host that they run on.
     guests: [Domain; 2],
-    service: Service,
+    /// None where the kernel serves their vifs.
+    service: Option<Service>,
     dom0: Dom0,
 }
 
 impl Xen {
-    pub(super) fn start(args: &Args, progress: &Progress) -> Result<Xen, DemoError> {
+    pub(super) fn start(args: &Args, over: Over, progress: &Progress) -> Result<Xen, DemoError> {
+        let netback = if over == Over::Bridge { Netback::Kernel } else { Netback::Ringmain };
         let testbed = Testbed::find(&args.cache)?;
         let stage = progress.stage("booting Xen and its dom0, in software");
         let dom0 = Dom0::boot(&testbed, &Options::default())?;
         stage.done("");
 
-        let stage = progress.stage("starting Ringmain in dom0");
-        dom0.install(&super::this_command()?)?;
-        let config =
-            format!("[workers]\ncount = 2\n[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = {MOST_QUEUES}\n");
-        let service = dom0.serve(&config)?;
+        let stage = progress.stage(format!("starting {} in dom0", netback.name()));
+        let service = netback.set_up(&dom0, MOST_QUEUES, "[workers]\ncount = 2\n")?;
         stage.done("");
 
         let stage = progress.stage("booting two guests");
         let create = |name| {
             let spec = DomainSpec { cpus: args.cpus, max_queues: Some(MOST_QUEUES), ..DomainSpec::new(name) };
-            dom0.create(&spec.vif("script=vif-ringmain"))
+            dom0.create(&spec.vif(netback.vif()))
         };
         let guests = [create("sender")?, create("receiver")?];
         for (guest, address) in guests.iter().zip(ADDRESSES) {
@@ -66,27 +65,46 @@ impl Site for Xen {
     }
 
     fn counts(&self) -> Result<Counts, DemoError> {
-        let stats = self.service.stats()?;
+        let [sender, receiver] = &self.guests;
+        let Some(service) = &self.service else {
+            return Ok(Counts { sender: self.kernel_counts(sender)?, receiver: self.kernel_counts(receiver)? });
+        };
+        let stats = service.stats()?;
         let of = |guest: &Domain| {
             let name = format!("vif{}.0", guest.id());
             queues(stats.ports.iter().find(|port| port.name == name))
         };
-        let [sender, receiver] = &self.guests;
         Ok(Counts { sender: of(sender), receiver: of(receiver) })
     }
 
     fn daemon(&self) -> Result<Option<Used>, DemoError> {
+        if self.service.is_none() {
+            return Ok(None);
+        }
         let said = self.dom0.must("cat /proc/uptime /proc/$(cat /run/ringmain.pid)/stat", PATIENCE)?;
         let used = parse_used(&said).ok_or(GuestError::Tool { tool: "cat in dom0".into(), stderr: said })?;
         Ok(Some(used))
     }
 
     fn stats(&self) -> Result<Option<Stats>, DemoError> {
-        Ok(Some(self.service.stats()?))
+        Ok(self.service.as_ref().map(Service::stats).transpose()?)
     }
 
     fn processes(&self) -> Vec<u32> {
         vec![self.dom0.id()]
+    }
+}
+
+impl Xen {
+    /// What the kernel counted for a guest, over all of its queues. Its vif receives what the guest sends.
+    fn kernel_counts(&self, guest: &Domain) -> Result<Vec<QueueCount>, DemoError> {
+        let command = format!("cd /sys/class/net/vif{}.0/statistics && cat rx_bytes tx_bytes tx_packets", guest.id());
+        let said = self.dom0.must(&command, PATIENCE)?;
+        let numbers: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let &[tx_bytes, rx_bytes, rx_frames] = numbers.as_slice() else {
+            return Err(GuestError::Tool { tool: "cat in dom0".into(), stderr: said }.into());
+        };
+        Ok(vec![QueueCount { tx_bytes, rx_bytes, rx_frames, rx_interrupts: 0 }])
     }
 }
 

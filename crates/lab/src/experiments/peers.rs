@@ -11,6 +11,7 @@ use crate::plot::{Axis, Shape};
 
 const RINGMAIN: &str = "Ringmain";
 const BRIDGE: &str = "Linux bridge";
+const NETBACK: &str = "xen-netback";
 const OVS: &str = "OVS-DPDK";
 const SIZES: [u32; 2] = [64, 1514];
 
@@ -19,10 +20,10 @@ const ABOUT: About = About {
     title: "Ringmain beside OVS-DPDK and the Linux bridge",
     what: "TCP between two processes in namespaces, behind Ringmain's embedded hypervisor and behind a Linux bridge with veth; and \
            frames of the traffic generator through vhost-user, with Ringmain and with OVS-DPDK, one worker each. With guests under \
-           QEMU: TCP between two of them, over Ringmain and over a Linux bridge with multi-queue TAP devices. In turn, on the same \
-           machine.",
+           QEMU: TCP between two of them, over Ringmain and over a Linux bridge with multi-queue TAP devices; on Xen, over Ringmain and \
+           over the kernel's xen-netback with a Linux bridge. In turn, on the same machine.",
     source: None,
-    grounds: &[Ground::Embedded, Ground::Qemu],
+    grounds: &[Ground::Embedded, Ground::Qemu, Ground::Xen],
     figures: &[
         Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
         Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
@@ -31,7 +32,7 @@ const ABOUT: About = About {
     plots: &[
         Plot {
             name: "tcp",
-            title: "TCP between two processes",
+            title: "TCP between two guests",
             shape: Shape::Columns,
             x: Axis { title: "streams", log: false, labels: &["1 stream", "8 streams"] },
             y: Axis { title: "throughput, Gb/s", log: false, labels: &[] },
@@ -66,7 +67,8 @@ impl Experiment for Peers {
         // What takes seconds to start, and huge pages, is no part of the tiny form.
         let generator: &[&str] = if size == Size::Tiny || !Ovs::installed() { &[RINGMAIN] } else { &[RINGMAIN, OVS] };
         let generator = if ground == Ground::Embedded { generator } else { &[] };
-        let streams = (0..).zip([1, 8]).flat_map(|place| [RINGMAIN, BRIDGE].map(|who| tcp(who, place)));
+        let kernel = if ground == Ground::Xen { NETBACK } else { BRIDGE };
+        let streams = (0..).zip([1, 8]).flat_map(|place| [RINGMAIN, kernel].map(|who| tcp(who, place)));
         let sizes = (0..).zip(SIZES).flat_map(|place| generator.iter().map(move |who| frames(who, place)));
         streams.chain(sizes).collect()
     }
@@ -74,7 +76,7 @@ impl Experiment for Peers {
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
         if setup.ground != Ground::Embedded {
             return Ok(Box::new(|point| {
-                let over = if point.text("who") == BRIDGE { Over::Bridge } else { Over::Ringmain };
+                let over = if point.text("who") == RINGMAIN { Over::Ringmain } else { Over::Bridge };
                 let guests = Stay::start(setup.ground.of_demo(), over, &setup.cache, setup.progress)?;
                 guests.measure(2, point.get("streams")?, Amount::of(setup))
             }));
@@ -110,8 +112,10 @@ impl Experiment for Peers {
         };
         let mut all = Vec::new();
         for (place, streams) in [(0, "one stream"), (1, "eight streams")] {
-            if let Some(ratio) = ratio(RINGMAIN, BRIDGE, place, "throughput") {
-                all.push(format!("TCP, {streams}: Ringmain carries {} times what the bridge does.", digits(ratio)));
+            for kernel in [BRIDGE, NETBACK] {
+                if let Some(ratio) = ratio(RINGMAIN, kernel, place, "throughput") {
+                    all.push(format!("TCP, {streams}: Ringmain carries {} times as much as {kernel}.", digits(ratio)));
+                }
             }
         }
         for (place, size) in (0..).zip(SIZES) {

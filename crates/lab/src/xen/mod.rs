@@ -7,10 +7,12 @@
 
 mod dom0;
 mod domain;
+mod netback;
 mod service;
 mod testbed;
 
 pub use dom0::{Dom0, Options};
 pub use domain::{Domain, DomainSpec, Kind};
+pub use netback::Netback;
 pub use service::{CONFIGURATION, LOG, Service};
 pub use testbed::Testbed;

@@ -14,7 +14,7 @@ use super::{BenchError, iperf, write};
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
 use crate::progress::{Progress, Stage};
-use crate::xen::{Dom0, Domain, DomainSpec, Options, Service, Testbed};
+use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Testbed};
 use result::{Comparison, Figure, Tally};
 
 /// Longest boot and longest command, on a machine that does much else at the same time; counted time is slow.
@@ -54,49 +54,6 @@ pub struct Args {
     pub out: PathBuf,
 }
 
-/// What serves the guests' vifs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum System {
-    Ringmain,
-    Kernel,
-}
-
-impl System {
-    const BOTH: [System; 2] = [System::Kernel, System::Ringmain];
-
-    fn name(self) -> &'static str {
-        match self {
-            System::Ringmain => "Ringmain",
-            System::Kernel => "xen-netback",
-        }
-    }
-
-    /// What a guest's configuration says of its vif.
-    fn vif(self) -> &'static str {
-        match self {
-            System::Ringmain => "script=vif-ringmain",
-            System::Kernel => "script=vif-bridge,bridge=bridge0",
-        }
-    }
-
-    /// Makes it serve vifs with up to `queues` queues, as long as the value lives.
-    fn set_up(self, dom0: &Dom0, queues: u16) -> Result<Option<Service>, GuestError> {
-        match self {
-            System::Ringmain => {
-                let binary = std::env::current_exe()
-                    .map_err(|source| GuestError::Channel { what: "cannot find ringmain", source })?;
-                dom0.install(&binary)?;
-                dom0.serve(&format!("[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = {queues}\n")).map(Some)
-            }
-            System::Kernel => {
-                let bridge = "ip link add bridge0 type bridge && ip link set bridge0 up";
-                dom0.must(&format!("modprobe xen-netback max_queues={queues} && {bridge}"), PATIENCE)?;
-                Ok(None)
-            }
-        }
-    }
-}
-
 /// Compares. The table goes to standard output, the result file to `args.out`, progress to standard error.
 ///
 /// # Errors
@@ -109,7 +66,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let points = args.queues.iter().flat_map(|&queues| STREAMS.map(|streams| (queues, streams)));
     let mut tallies: Vec<Tally> = points.map(|(queues, streams)| Tally::new(queues, streams)).collect();
     for number in 0..args.runs {
-        for system in System::BOTH {
+        for system in [Netback::Kernel, Netback::Ringmain] {
             let stage = progress.stage(format!("{}, run {} of {}", system.name(), number + 1, args.runs));
             measure(args, &testbed, system, &stage, &mut tallies)?;
             stage.done("");
@@ -125,14 +82,14 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
 fn measure(
     args: &Args,
     testbed: &Testbed,
-    system: System,
+    system: Netback,
     stage: &Stage,
     tallies: &mut [Tally],
 ) -> Result<(), BenchError> {
     stage.at("the host boots");
     let dom0 = Dom0::boot(testbed, &Options { counted: true, ..Options::default() })?;
     let most = args.queues.iter().copied().max().unwrap_or(1);
-    let _service = system.set_up(&dom0, most)?;
+    let _service = system.set_up(&dom0, most, "")?;
     for &queues in &args.queues {
         stage.at(format!("guests with {queues} queues boot"));
         let [sender, _receiver] = guests(&dom0, system, queues)?;
@@ -143,8 +100,8 @@ fn measure(
             stage.at(format!("{queues} queues, {} streams", tally.streams));
             let figure = once(&dom0, &sender, tally.streams, args.seconds)?;
             match system {
-                System::Ringmain => tally.ringmain.push(figure),
-                System::Kernel => tally.kernel.push(figure),
+                Netback::Ringmain => tally.ringmain.push(figure),
+                Netback::Kernel => tally.kernel.push(figure),
             }
         }
     }
@@ -152,7 +109,7 @@ fn measure(
 }
 
 /// Two guests that can reach each other.
-fn guests(dom0: &Dom0, system: System, queues: u16) -> Result<[Domain; 2], GuestError> {
+fn guests(dom0: &Dom0, system: Netback, queues: u16) -> Result<[Domain; 2], GuestError> {
     let create = |name: &str| {
         let spec = DomainSpec { max_queues: Some(queues), memory: 192, ..DomainSpec::new(name) };
         dom0.create(&spec.vif(system.vif()))
