@@ -14,7 +14,6 @@ use switch::DropReason;
 
 use crate::lap::{Charged, Spent};
 use crate::poll::show::PollCounters;
-use crate::throttle::Traffic;
 
 /// A counter that one thread writes: an increment is a plain load and store, no locked instruction.
 #[derive(Default, Debug)]
@@ -105,6 +104,15 @@ impl From<DropReason> for Drop {
             DropReason::NoReceiver => Drop::NoReceiver,
         }
     }
+}
+
+/// Frames that came to a receiver, and that it sent, since it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Delivered to it.
+    pub received: u64,
+    /// Fetched from it.
+    pub sent: u64,
 }
 
 /// Counters of one queue pair. Directions are the guest's: Tx comes in, Rx goes out.

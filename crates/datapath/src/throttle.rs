@@ -14,6 +14,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::count::Traffic;
 use crate::port::Notified;
 
 /// How long a port's receive interrupts wait.
@@ -47,15 +48,6 @@ impl Throttle {
 
 /// Frames within the time of a throttle from which on an interrupt is worth waiting for.
 const WORTH: u32 = 8;
-
-/// Frames that came to a receiver, and that it sent, since it is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Delivered to it.
-    pub received: u64,
-    /// Fetched from it.
-    pub sent: u64,
-}
 
 /// How many frames come.
 #[derive(Debug)]
