@@ -61,8 +61,9 @@ pub fn tcp_both(a: At<'_>, b: At<'_>, megabytes: u32) {
     for at in [address, address6] {
         let forth = stream(a.0, b.0, &at(b.1), &source);
         let back = stream(b.0, a.0, &at(a.1), &source);
-        forth.finish();
+        // Where one of the guests may die, it is `b`: who waits for it learns that at once.
         back.finish();
+        forth.finish();
     }
 }
 
