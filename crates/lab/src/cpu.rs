@@ -72,6 +72,13 @@ pub struct Shares {
     pub stolen: f64,
 }
 
+impl Shares {
+    /// CPUs that were busy with whatever.
+    pub fn busy(&self) -> f64 {
+        self.of.iter().sum::<f64>() + self.others
+    }
+}
+
 /// Ticks of the host's clock, summed over its CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Host {

@@ -6,10 +6,13 @@
 
 mod args;
 mod broken;
+mod change;
 mod chart;
 pub mod compare;
+mod finding;
 mod host;
 mod outcome;
+mod place;
 mod point;
 mod record;
 pub mod report;
@@ -23,11 +26,14 @@ use std::time::Duration;
 
 pub use args::{Command, command};
 pub use broken::LabError;
+pub use change::{Change, Side};
+pub use finding::{Finding, Verdict};
+pub use host::tool;
 pub use outcome::{Check, Outcome};
 pub use point::Point;
 pub use record::{Record, Repetition};
 pub use results::Results;
-pub use statistics::{Summary, digits};
+pub use statistics::{Centre, Summary, digits, parts};
 
 use crate::plot::{Axis, Shape};
 use crate::progress::Progress;
@@ -74,6 +80,17 @@ pub enum Size {
     Quick,
     /// All of it
     Full,
+}
+
+impl Size {
+    /// As records call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Size::Tiny => "tiny",
+            Size::Quick => "quick",
+            Size::Full => "full",
+        }
+    }
 }
 
 /// Something that one repetition measures.
@@ -147,17 +164,6 @@ pub struct About {
     pub published: &'static [Published],
 }
 
-/// Something that was published, beside what was found here.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
-    /// What others say.
-    pub published: String,
-    /// The same of our figures.
-    pub here: String,
-    /// Whether it is so here; none if our figures cannot tell.
-    pub agrees: Option<bool>,
-}
-
 /// What a repetition may use.
 #[derive(Debug)]
 pub struct Setup<'a> {
@@ -175,8 +181,17 @@ pub struct Setup<'a> {
     pub progress: &'a Progress,
 }
 
+/// Which repetition of a point it is, however often the run was left and gone on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The round, from 0.
+    pub round: u32,
+    /// How many were made at the same point in the same round before, and did not count.
+    pub earlier: u32,
+}
+
 /// Makes one repetition of a point.
-pub type Measure<'a> = Box<dyn FnMut(&Point) -> Result<Outcome, LabError> + 'a>;
+pub type Measure<'a> = Box<dyn FnMut(&Point, Attempt) -> Result<Outcome, LabError> + 'a>;
 
 /// An experiment. See docs/lab.md for how to add one.
 pub trait Experiment: Sync {
@@ -199,8 +214,29 @@ pub trait Experiment: Sync {
         Vec::new()
     }
 
-    /// Paragraphs on what differs, and why. A claim about figures is made only where `results` bears it out.
-    fn remarks(&self, results: &Results) -> Vec<String>;
+    /// Paragraphs on what the figures show. A claim is made only where `results` bears it out by more than its scatter; nothing of
+    /// this is shown of a run whose figures are in [`doubt`](Results::doubt).
+    fn remarks(&self, results: &Results) -> Vec<String> {
+        let _ = results;
+        Vec::new()
+    }
+
+    /// Paragraphs on what is different here from what was published, and on how it is measured, whatever the figures are.
+    fn notes(&self, results: &Results) -> Vec<String> {
+        let _ = results;
+        Vec::new()
+    }
+
+    /// Versions of what takes part in this experiment alone, by name.
+    fn versions(&self, ground: Ground) -> Vec<(&'static str, String)> {
+        let _ = ground;
+        Vec::new()
+    }
+
+    /// What stands for the repetitions of a point in its plots and tables.
+    fn centre(&self) -> Centre {
+        Centre::Median
+    }
 
     /// How often each point is measured.
     fn repetitions(&self, size: Size) -> u32 {

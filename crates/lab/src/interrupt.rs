@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -29,4 +30,16 @@ pub fn flag() -> Arc<AtomicBool> {
 /// Whether one of the signals came since [`listen`].
 pub fn asked() -> bool {
     ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
+}
+
+/// Sleeps for so long. False at once when one of the signals comes, or has come.
+pub fn sleep(time: Duration) -> bool {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        if asked() {
+            return false;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    true
 }

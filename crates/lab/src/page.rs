@@ -7,7 +7,7 @@ body{font:16px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:
 h1{font-size:1.6em}h2{font-size:1.2em;margin-top:2em}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
 th,td{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:right;vertical-align:top}\
-table.facts th,table.facts td{text-align:left}th{font-weight:600}\
+table.facts th,table.facts td{text-align:left}th{font-weight:600}.wide{overflow-x:auto}\
 figure{margin:1em 0}svg{max-width:100%;height:auto}";
 
 /// A whole page around a body of HTML.

@@ -3,6 +3,7 @@
 
 mod columns;
 mod frame;
+mod hatch;
 mod lines;
 mod scale;
 

@@ -6,7 +6,7 @@ use control::api::{Counts, PortReport, Stats};
 
 use crate::cpu::{Moment, Shares};
 use crate::daemon::{Daemon, DaemonError};
-use crate::experiment::Outcome;
+use crate::experiment::{Outcome, parts};
 
 /// How long frames may still be under way when everybody has ended.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ impl Seen {
 
     /// CPUs that were busy with whatever.
     pub fn busy(&self) -> f64 {
-        self.shares.of.iter().sum::<f64>() + self.shares.others
+        self.shares.busy()
     }
 
     /// Notes the figures that most experiments have: `throughput` of what these ports received, `daemon` and `busy` in percent
@@ -90,10 +90,7 @@ impl Seen {
 
     /// The share of each queue of a port in its bytes; `of` picks the direction.
     pub fn queues(&self, name: &str, of: fn(&Counts) -> u64) -> Vec<f64> {
-        let bytes: Vec<u64> =
-            self.port(name).map_or_else(Vec::new, |port| port.queues.iter().map(|queue| of(&queue.counts)).collect());
-        let all = bytes.iter().sum::<u64>().max(1) as f64;
-        bytes.iter().map(|bytes| *bytes as f64 / all).collect()
+        parts(self.port(name).into_iter().flat_map(|port| &port.queues).map(|queue| of(&queue.counts)))
     }
 }
 

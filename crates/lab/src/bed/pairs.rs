@@ -2,7 +2,7 @@
 
 use super::daemon::{Look, Seen, at_rest};
 use super::guests::{Bed, Member, Wants, Wish};
-use super::streams::{Amount, Carried, Flow, carry};
+use super::streams::{Amount, Flow, carry};
 use crate::experiment::{LabError, Outcome, Setup};
 
 /// What is to be measured.
@@ -26,8 +26,6 @@ pub struct Paired {
     pub outcome: Outcome,
     /// What daemon and machine did.
     pub seen: Seen,
-    /// The streams.
-    pub carried: Carried<Look>,
 }
 
 impl Pairs<'_> {
@@ -49,7 +47,7 @@ impl Pairs<'_> {
         seen.note(&mut outcome, receivers.iter().map(String::as_str), carried.time);
         carried.check(&mut outcome);
         at_rest(bed.daemon(), &mut outcome)?;
-        Ok(Paired { outcome, seen, carried })
+        Ok(Paired { outcome, seen })
     }
 
     /// Senders and receivers, in turn. A guest has as many threads as it has queues, but no more than there are CPUs.

@@ -11,15 +11,6 @@ pub(super) fn streams(said: &str) -> Vec<u64> {
     streams.filter_map(of).collect()
 }
 
-/// The ports of the streams at the client's end.
-pub(super) fn ports(said: &str) -> Vec<u16> {
-    let of = |line: &str| {
-        let mut words = line.split_whitespace().skip_while(|word| *word != "local").skip(2);
-        (words.next()? == "port").then(|| words.next()?.parse().ok())?
-    };
-    said.lines().filter(|line| line.contains(" connected with ")).filter_map(of).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,12 +26,10 @@ mod tests {
     #[test]
     fn streams_are_told_one_by_one() {
         assert_eq!(streams(SAID), [1_175_060_540, 1_566_048_316]);
-        assert_eq!(ports(SAID), [34148, 34162]);
     }
 
     #[test]
     fn a_complaint_is_no_stream() {
         assert!(streams("connect failed: Connection refused\n").is_empty());
-        assert!(ports("connect failed: Connection refused\n").is_empty());
     }
 }

@@ -106,8 +106,6 @@ pub struct Ends {
     pub sent: Vec<u64>,
     /// Those that were received.
     pub received: Vec<u64>,
-    /// The sender's ports.
-    pub ports: Vec<u16>,
     /// How many streams there should be.
     pub streams: u16,
     /// How many bytes each should have, if that was said.
@@ -194,8 +192,8 @@ fn ends(flows: &[Flow<'_>], clients: Vec<Task>, servers: Vec<Task>, amount: Amou
     let tasks = clients.into_iter().zip(servers);
     let end = |(flow, (client, server)): (&Flow<'_>, (Task, Task))| {
         let (sent, received) = (client.wait(amount.time() + PATIENCE)?, server.wait(PATIENCE)?);
-        let (ports, streams, bytes) = (said::ports(&sent), flow.streams, amount.bytes());
-        Ok(Ends { sent: sorted(&sent), received: sorted(&received), ports, streams, bytes })
+        let (streams, bytes) = (flow.streams, amount.bytes());
+        Ok(Ends { sent: sorted(&sent), received: sorted(&received), streams, bytes })
     };
     flows.iter().zip(tasks).map(end).collect()
 }
@@ -222,14 +220,7 @@ fn send(flow: &Flow<'_>, port: u16, amount: Amount) -> Result<Task, GuestError> 
 }
 
 fn sleep(time: Duration) -> Result<(), GuestError> {
-    let until = Instant::now() + time;
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        if interrupt::asked() {
-            return Err(GuestError::Interrupted);
-        }
-        std::thread::sleep(left.min(Duration::from_millis(50)));
-    }
-    Ok(())
+    if interrupt::sleep(time) { Ok(()) } else { Err(GuestError::Interrupted) }
 }
 
 #[cfg(test)]
@@ -237,7 +228,7 @@ mod tests {
     use super::*;
 
     fn carried(sent: &[u64], received: &[u64], streams: u16) -> Carried<()> {
-        let ends = Ends { sent: sent.into(), received: received.into(), ports: vec![], streams, bytes: None };
+        let ends = Ends { sent: sent.into(), received: received.into(), streams, bytes: None };
         Carried { looks: [(), ()], time: Duration::ZERO, ends: vec![ends] }
     }
 

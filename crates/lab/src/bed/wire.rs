@@ -2,7 +2,7 @@
 
 use super::station::Station;
 use super::streams::{Amount, Flow, carry};
-use crate::cpu::{Moment, Shares};
+use crate::cpu::Moment;
 use crate::experiment::{LabError, Outcome, Setup};
 use crate::guest::Namespace;
 
@@ -86,7 +86,7 @@ impl Wire {
         let carried = carry(&[flow], Amount::of(setup), look)?;
         let [(before, then), (after, now)] = &carried.looks;
         let (shares, seconds) = (after.since(before), carried.time.as_secs_f64());
-        let busy = busy(&shares);
+        let busy = shares.busy();
         let mut outcome = Outcome::default();
         outcome.figure("throughput", (now.bytes - then.bytes) as f64 * 8.0 / seconds / 1e9);
         outcome.figure("busy", busy * 100.0);
@@ -94,11 +94,6 @@ impl Wire {
         carried.check(&mut outcome);
         Ok(Wired { outcome, frame_ns: busy * seconds * 1e9 / (now.frames - then.frames).max(1) as f64 })
     }
-}
-
-/// CPUs that were busy with whatever.
-fn busy(shares: &Shares) -> f64 {
-    shares.of.iter().sum::<f64>() + shares.others
 }
 
 /// The kernel's own threads that carry frames when the programs' turns are not enough: no disturbance here.

@@ -41,6 +41,11 @@ impl Ovs {
         Path::new(SWITCH).exists()
     }
 
+    /// What it says of its version, if it is there.
+    pub fn said() -> Option<String> {
+        crate::experiment::tool(SWITCH, "--version")
+    }
+
     /// Starts it, with its polling thread on CPU `poll_cpu` and the rest on `other_cpu`.
     ///
     /// # Errors

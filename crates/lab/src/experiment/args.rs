@@ -54,7 +54,7 @@ pub struct Run {
     pub seconds: Option<Duration>,
 
     /// Percent of one CPU that others may take before a repetition counts as disturbed, and is repeated
-    #[arg(long, value_name = "PERCENT", default_value_t = 15.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 15.0, value_parser = percent)]
     pub disturbed_above: f64,
 
     /// Begin anew where a run was left unfinished
@@ -98,6 +98,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let range = "give seconds, 0.05 to 3600";
     let seconds: f64 = text.parse().map_err(|_| range.to_owned())?;
     if (0.05..=3600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(range.into()) }
+}
+
+/// Percent of one CPU, of which the machine has several.
+fn percent(text: &str) -> Result<f64, String> {
+    let most = 100 * std::thread::available_parallelism().map_or(1, usize::from);
+    let range = || format!("give percent of one CPU, 0 to {most}");
+    let percent: f64 = text.parse().map_err(|_| range())?;
+    if (0.0..=most as f64).contains(&percent) { Ok(percent) } else { Err(range()) }
 }
 
 /// Does it. Results go to standard output, progress to standard error.
@@ -190,7 +198,7 @@ fn compared(args: &Compare) -> Result<String, LabError> {
     let (a, b) = (Record::read(&args.a)?, Record::read(&args.b)?);
     let name = &a.configuration.experiment;
     let experiment = experiments::find(name).ok_or_else(|| LabError::Unknown(name.clone()))?;
-    compare::table(&a, &b, experiment.about().figures)
+    compare::table(&a, &b, experiment.about())
 }
 
 #[cfg(test)]
@@ -201,5 +209,7 @@ mod tests {
     fn times_are_bounded() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert!(seconds("0").is_err() && seconds("-1").is_err() && seconds("NaN").is_err() && seconds("1e9").is_err());
+        assert_eq!((percent("0"), percent("99.5")), (Ok(0.0), Ok(99.5)));
+        assert!(["inf", "NaN", "-1", "1e9", "x"].iter().all(|text| percent(text).is_err()));
     }
 }

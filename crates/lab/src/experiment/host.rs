@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Ground;
 use crate::bench::cpu_name;
 use crate::bench::state::State;
+use crate::guest::{Accel, Image};
 
 /// What the figures of a run belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,22 +44,48 @@ impl Machine {
 }
 
 /// Versions of what takes part, by name. `build` is the fingerprint of the command itself: what another build measures
-/// does not belong to the same run.
-pub fn versions(binary: &Path, ground: Ground) -> BTreeMap<String, String> {
-    let tool = |program: &str, arg: &str| {
-        let output = Command::new(program).arg(arg).output().ok()?;
-        // iperf says it on standard error, as some versions do.
-        let text = [output.stdout, output.stderr].concat();
-        String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
-    };
+/// does not belong to the same run. What guests boot is in the folder `cache`.
+pub fn versions(binary: &Path, ground: Ground, cache: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([("ringmain".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     all.insert("build".into(), std::fs::read(binary).map_or("unknown".into(), |bytes| fingerprint(&bytes)));
     let mut note = |name: &str, version: Option<String>| version.and_then(|version| all.insert(name.into(), version));
     note("iperf", tool("iperf", "-v"));
-    if ground != Ground::Embedded {
-        note("qemu", tool("qemu-system-x86_64", "--version"));
+    match ground {
+        Ground::Embedded => {}
+        Ground::Qemu => {
+            note("qemu", tool("qemu-system-x86_64", "--version"));
+            note("guest kernel", first_line(&cache.join("kernel/version")));
+            let accel = Image::prepare(cache).and_then(|image| Accel::probe(&image, cache));
+            note("guests run on", accel.ok().map(|accel| accel.name().into()));
+        }
+        Ground::Xen => {
+            note("qemu", tool("qemu-system-x86_64", "--version"));
+            note("xen", package(cache, "xen-hypervisor-"));
+            note("guest kernel", package(cache, "linux-image-"));
+            note("dom0 made of", first_line(&cache.join("xen/made-of")));
+        }
     }
     all
+}
+
+/// The first line of what a program says of itself.
+pub fn tool(program: &str, arg: &str) -> Option<String> {
+    let output = Command::new(program).arg(arg).output().ok()?;
+    // iperf says it on standard error, as some versions do.
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
+}
+
+fn first_line(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()?.lines().next().map(|line| line.trim().to_owned())
+}
+
+/// The package of the Xen host whose name begins like this: name and version.
+fn package(cache: &Path, prefix: &str) -> Option<String> {
+    let names =
+        std::fs::read_dir(cache.join("xen/debs")).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let newest = names.filter(|name| name.starts_with(prefix) && name.ends_with(".deb")).max()?;
+    Some(newest.trim_end_matches(".deb").replace("%3a", ":"))
 }
 
 /// FNV-1a over words of eight bytes.
@@ -84,6 +111,20 @@ mod tests {
     fn builds_differ() {
         assert_ne!(fingerprint(b"one build"), fingerprint(b"another one"));
         assert_ne!(fingerprint(b"12345678"), fingerprint(b"1234567"));
+    }
+
+    #[test]
+    fn what_a_xen_host_is_made_of_is_told_by_its_packages() {
+        let cache = tempfile::tempdir().unwrap();
+        assert_eq!(package(cache.path(), "xen-hypervisor-"), None);
+        std::fs::create_dir_all(cache.path().join("xen/debs")).unwrap();
+        for name in ["xen-hypervisor-4.17-amd64_4.17.5-1_amd64.deb", "xen-utils-4.17_4.17.5-1_amd64.deb", "lock"] {
+            std::fs::write(cache.path().join("xen/debs").join(name), "").unwrap();
+        }
+        std::fs::write(cache.path().join("xen/made-of"), "abc  -\n").unwrap();
+        let versions = versions(Path::new("/none"), Ground::Xen, cache.path());
+        assert_eq!(versions["xen"], "xen-hypervisor-4.17-amd64_4.17.5-1_amd64");
+        assert_eq!((versions["dom0 made of"].as_str(), versions.contains_key("guest kernel")), ("abc  -", false));
     }
 
     #[test]

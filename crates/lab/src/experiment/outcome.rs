@@ -34,14 +34,18 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Notes a figure.
+    /// Notes a figure. What is no number is none: nothing by nothing, say.
     pub fn figure(&mut self, name: &str, value: f64) {
-        self.figures.insert(name.into(), value);
+        if value.is_finite() {
+            self.figures.insert(name.into(), value);
+        }
     }
 
-    /// Notes a list of numbers.
+    /// Notes a list of numbers, if all of them are.
     pub fn list(&mut self, name: &str, values: Vec<f64>) {
-        self.lists.insert(name.into(), values);
+        if values.iter().all(|value| value.is_finite()) {
+            self.lists.insert(name.into(), values);
+        }
     }
 
     /// Notes whether something held that must, and by what that was seen.

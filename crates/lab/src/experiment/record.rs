@@ -200,6 +200,21 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_is_no_number_does_not_spoil_a_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = empty();
+        let mut one = repetition(0, 0, f64::NAN);
+        one.outcome.figure("even", f64::INFINITY);
+        one.outcome.figure("busy", 50.0);
+        one.outcome.list("shares", vec![1.0, f64::NAN]);
+        record.repetitions.push(one);
+        let read = Record::read(&record.write(dir.path()).unwrap()).unwrap();
+        let outcome = &read.repetitions[0].outcome;
+        assert_eq!(outcome.figures.keys().map(String::as_str).collect::<Vec<_>>(), ["busy"]);
+        assert!(outcome.lists.is_empty());
+    }
+
+    #[test]
     fn what_is_no_record_is_refused_in_a_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.json");

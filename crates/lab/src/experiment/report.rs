@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::chart::Chart;
 use super::record::{Configuration, Record};
 use super::results::Results;
-use super::statistics::{Summary, digits};
-use super::{About, Experiment, Figure, Finding, LabError, Plot, Size, chart};
+use super::statistics::{Centre, Summary, digits};
+use super::{About, Experiment, Figure, Finding, LabError, Plot, Size, place};
 use crate::bench::state::State;
 use crate::experiments;
 use crate::page::{escape, facts, page};
@@ -22,7 +23,12 @@ pub fn write(records: &[Record], out: &Path) -> Result<PathBuf, LabError> {
     for record in records {
         let name = &record.configuration.experiment;
         let experiment = experiments::find(name).ok_or_else(|| LabError::Unknown(name.clone()))?;
-        body.push_str(&section(experiment, record, out)?);
+        // Of two of the same each has plots of its own.
+        let stem = match records.iter().filter(|other| key(other) == key(record)).count() {
+            1 => key(record).0.to_owned() + "-" + key(record).1,
+            _ => record.file().trim_end_matches(".json").to_owned(),
+        };
+        body.push_str(&section(experiment, record, &out.join(stem))?);
     }
     let path = out.join("report.html");
     fs::write(&path, page("Ringmain: the laboratory", &body)).map_err(LabError::file(&path))?;
@@ -30,13 +36,17 @@ pub fn write(records: &[Record], out: &Path) -> Result<PathBuf, LabError> {
 }
 
 const INTRODUCTION: &str = "Published experiments, run again here. Points are medians of repetitions, bars reach from the least \
-     to the most, and lines only connect what was measured. A hollow point was disturbed each time it was tried: others took \
-     more of the machine than they may. What others published is drawn in grey, and was measured on other machines: compare \
-     shapes, not heights.";
+     to the most where nothing else is said, and lines only connect what was measured. A hollow point, or a column that is only an \
+     outline, was disturbed each time it was tried: others took more of the machine than they may. What others published is drawn \
+     in grey, and was measured on other machines: compare shapes, not heights.";
+
+/// What two records have in common that show the same.
+fn key(record: &Record) -> (&str, &'static str) {
+    (&record.configuration.experiment, record.configuration.ground.name())
+}
 
 /// The records that a report is made of: of each experiment and ground the newest that measures something, or else the newest.
 pub fn newest(records: Vec<Record>) -> Vec<Record> {
-    let key = |record: &Record| (record.configuration.experiment.clone(), record.configuration.ground.name());
     let worth = |record: &Record| {
         let measures = record.configuration.size != Size::Tiny;
         (measures, record.finished.is_some(), record.began)
@@ -58,9 +68,9 @@ pub fn newest(records: Vec<Record>) -> Vec<Record> {
     best
 }
 
-fn section(experiment: &dyn Experiment, record: &Record, out: &Path) -> Result<String, LabError> {
-    let (about, results) = (experiment.about(), Results::new(record));
-    let ground = record.configuration.ground.name();
+/// What is said of one record. Its plots are written beside it, as files that begin like `stem`.
+fn section(experiment: &dyn Experiment, record: &Record, stem: &Path) -> Result<String, LabError> {
+    let (about, results, centre) = (experiment.about(), Results::new(record), experiment.centre());
     let mut text = format!("<h2>{}: {}</h2>\n<p>{}", escape(about.name), escape(about.title), escape(about.what));
     if let Some(source) = about.source {
         let _ = write!(text, " After: <cite>{}</cite>, {}.", escape(source.title), escape(source.by));
@@ -70,95 +80,79 @@ fn section(experiment: &dyn Experiment, record: &Record, out: &Path) -> Result<S
     let measured =
         |plot: &&Plot| plot.figures.iter().any(|figure| (0..points).any(|point| results.at(point, figure).is_some()));
     for plot in about.plots.iter().filter(measured) {
-        let svg = chart::draw(about, plot, &results)?;
-        let path = out.join(format!("{}-{ground}-{}.svg", about.name, plot.name));
+        let svg = Chart { about, plot, results: &results, centre }.draw()?;
+        let path = PathBuf::from(format!("{}-{}.svg", stem.display(), plot.name));
         fs::write(&path, &svg).map_err(LabError::file(&path))?;
-        let caption = escape(plot.title);
+        let bars = if centre == Centre::Mean { ": means and standard deviations" } else { "" };
+        let caption = escape(&format!("{}{bars}", plot.title));
         let _ = writeln!(text, "<figure>{svg}<figcaption>{caption}</figcaption></figure>");
     }
-    text.push_str(&findings(&experiment.findings(&results), doubt(&results)));
-    for remark in experiment.remarks(&results) {
-        let _ = writeln!(text, "<p>{}</p>", escape(&remark));
+    text.push_str(&findings(&experiment.findings(&results), results.doubt()));
+    for paragraph in remarks(experiment, &results).into_iter().chain(experiment.notes(&results)) {
+        let _ = writeln!(text, "<p>{}</p>", escape(&paragraph));
     }
-    text.push_str(&table(about, &results));
+    text.push_str(&table(about, &results, centre));
     text.push_str(&facts(&origin(record)));
     Ok(text)
 }
 
-/// Why figures bear out no verdict, if they do not.
-fn doubt(results: &Results) -> Option<&'static str> {
-    let Configuration { points, size, .. } = &results.record.configuration;
-    match size {
-        Size::Tiny => Some("too little was measured to say"),
-        _ if (0..points.len()).any(|point| results.disturbed(point)) => Some("too disturbed to say"),
-        _ => None,
+/// What the figures show, if they show anything.
+fn remarks(experiment: &dyn Experiment, results: &Results) -> Vec<String> {
+    match results.doubt() {
+        None => experiment.remarks(results),
+        Some(doubt) => vec![format!("Nothing is said of these figures: {doubt}.")],
     }
 }
 
 /// What was published, beside what was found.
-fn findings(findings: &[Finding], doubt: Option<&str>) -> String {
+fn findings(findings: &[Finding], doubt: Option<&'static str>) -> String {
     if findings.is_empty() {
         return String::new();
     }
     let mut text = String::from("<table>\n<tr><th>published</th><th>here</th><th></th></tr>\n");
-    for Finding { published, here, agrees } in findings {
-        let verdict = match (agrees, doubt) {
-            (None, _) => "",
-            (_, Some(doubt)) => doubt,
-            (Some(true), None) => "so it is here",
-            (Some(false), None) => "not so here",
-        };
+    for Finding { published, here, verdict } in findings {
+        let verdict = verdict.said(doubt);
         let _ = writeln!(text, "<tr><td>{}</td><td>{}</td><td>{verdict}</td></tr>", escape(published), escape(here));
     }
     text + "</table>\n"
 }
 
 /// All points, their figures, and what was published of the same place.
-fn table(about: &About, results: &Results) -> String {
+fn table(about: &About, results: &Results, centre: Centre) -> String {
     let Configuration { points, .. } = &results.record.configuration;
     let measured = |figure: &&Figure| (0..points.len()).any(|point| results.at(point, figure.name).is_some());
     let figures: Vec<&Figure> = about.figures.iter().filter(measured).collect();
-    let x = about.plots.first().map(|plot| plot.x).unwrap_or_default();
-    let mut text = format!("<table>\n<tr><th>series</th><th>{}</th><th>n</th>", escape(x.title));
+    let mut text = format!(
+        "<div class=\"wide\"><table>\n<tr><th>series</th><th>{}</th><th>n</th>",
+        escape(&place::title(about, results))
+    );
     for figure in &figures {
         let _ = write!(text, "<th>{}, {}</th>", escape(figure.title), escape(figure.unit));
     }
     text.push_str("</tr>\n");
     for (number, point) in points.iter().enumerate() {
-        let place =
-            x.labels.get(point.x as usize).map_or_else(|| digits_of_place(point.x), |label| label.replace('\n', " "));
+        let place = place::place(about, results, number);
         let mark = if results.disturbed(number) { "*" } else { "" };
         let count = results.counted(number).len();
         let _ = write!(text, "<tr><td>{}</td><td>{}</td><td>{count}{mark}</td>", escape(&point.series), escape(&place));
         for figure in &figures {
-            let _ = write!(text, "<td>{}</td>", cell(about, results, number, figure));
+            let _ = write!(text, "<td>{}</td>", cell(about, results, number, (figure, centre)));
         }
         text.push_str("</tr>\n");
     }
-    text.push_str("</table>\n<p>Medians (least-most) of n repetitions; * disturbed each time.</p>\n");
+    let what = if centre == Centre::Mean { "Means ± standard deviations" } else { "Medians (least-most)" };
+    let _ = writeln!(text, "</table></div>\n<p>{what} of n repetitions; * disturbed each time.</p>");
     text
 }
 
-/// A place on an axis of numbers, as exact as it is.
-fn digits_of_place(x: f64) -> String {
-    x.to_string()
-}
-
-fn cell(about: &About, results: &Results, number: usize, figure: &Figure) -> String {
+fn cell(about: &About, results: &Results, number: usize, (figure, centre): (&Figure, Centre)) -> String {
     let Some(point) = results.record.configuration.points.get(number) else { return String::new() };
-    let mut text = results.at(number, figure.name).map_or("-".into(), |summary| spread(&summary));
+    let mut text = results.at(number, figure.name).map_or("-".into(), |summary| summary.said(centre));
     let same = about.published.iter().filter(|one| one.figure == figure.name && one.x == point.x);
     for one in same {
         let _ = write!(text, "<br><small>{}: {}</small>", escape(one.series), digits(one.value));
     }
     text
-}
-
-fn spread(summary: &Summary) -> String {
-    match summary.count() {
-        1 => digits(summary.median),
-        _ => format!("{} ({}-{})", digits(summary.median), digits(summary.least), digits(summary.most)),
-    }
 }
 
 /// Where the figures come from.
@@ -207,8 +201,8 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Ground;
     use super::super::record::tests::{empty, repetition};
+    use super::super::{Ground, Repetition, Verdict};
     use super::*;
 
     fn record(began: u64, size: Size) -> Record {
@@ -232,12 +226,32 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_figures_bear_out_no_verdict() {
-        let finding = Finding { published: "more".into(), here: "less".into(), agrees: Some(false) };
-        let mut disturbed = record(7, Size::Quick);
-        assert!(findings(std::slice::from_ref(&finding), doubt(&Results::new(&disturbed))).contains("not so here"));
-        disturbed.repetitions[0].disturbed = true;
-        assert!(!findings(&[finding], doubt(&Results::new(&disturbed))).contains("not so here"));
+    fn two_of_the_same_have_plots_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        write(&[record(7, Size::Quick), record(8, Size::Quick)], dir.path()).unwrap();
+        for file in ["queues-embedded-7-throughput.svg", "queues-embedded-8-throughput.svg"] {
+            assert!(dir.path().join(file).exists(), "{file}");
+        }
+    }
+
+    #[test]
+    fn doubtful_figures_bear_out_neither_verdicts_nor_remarks() {
+        let mut record = record(7, Size::Quick);
+        let more = |one: &Repetition| (1..3).map(|round| Repetition { round, ..one.clone() }).collect::<Vec<_>>();
+        record.repetitions =
+            record.repetitions.iter().flat_map(|one| [vec![one.clone()], more(one)].concat()).collect();
+        (record.configuration.rounds, record.finished) = (3, Some(8));
+        let shown = |record: &Record| {
+            let finding = Finding { published: "more".into(), here: "less".into(), verdict: Verdict::NotSo };
+            let results = Results::new(record);
+            findings(&[finding], results.doubt()) + &remarks(experiments::ALL[0], &results).concat()
+        };
+        let certain = shown(&record);
+        assert!(certain.contains("not so here") && !certain.contains("Nothing is said"), "{certain}");
+        record.repetitions[0].disturbed = true;
+        let doubtful = shown(&record);
+        assert!(doubtful.contains("too disturbed") && doubtful.contains("Nothing is said"), "{doubtful}");
+        assert!(!doubtful.contains("not so here"), "{doubtful}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::host::{self, Machine};
 use super::record::{Configuration, Record, Repetition, now};
 use super::statistics::digits;
-use super::{Experiment, Ground, LabError, Measure, Outcome, Point, Setup, Size};
+use super::{Attempt, Experiment, Ground, LabError, Measure, Outcome, Point, Setup, Size};
 use crate::interrupt;
 use crate::progress::Progress;
 
@@ -92,6 +92,8 @@ fn alone(out: &Path) -> Result<File, LabError> {
 }
 
 fn configuration(experiment: &dyn Experiment, order: &Order, binary: &Path) -> Configuration {
+    let mut versions = host::versions(binary, order.ground, &order.cache);
+    versions.extend(experiment.versions(order.ground).into_iter().map(|(name, version)| (name.to_owned(), version)));
     Configuration {
         experiment: experiment.about().name.into(),
         ground: order.ground,
@@ -101,7 +103,7 @@ fn configuration(experiment: &dyn Experiment, order: &Order, binary: &Path) -> C
         disturbed_above: order.disturbed_above,
         points: experiment.points(order.ground, order.size),
         machine: Machine::probe(),
-        versions: host::versions(binary, order.ground),
+        versions,
     }
 }
 
@@ -150,7 +152,8 @@ impl Run<'_> {
         let stage = self.progress.stage(format!("{} {}/{rounds}: {point}", self.name, round + 1));
         stage.at(self.estimate());
         let (at, state, began) = (now(), host::state(), Instant::now());
-        let measured = measure(point);
+        let earlier = self.attempts(number, round).count() as u32;
+        let measured = measure(point, Attempt { round, earlier });
         if interrupt::asked() {
             return Err(LabError::Interrupted);
         }
@@ -262,11 +265,7 @@ mod tests {
 
         fn open<'a>(&'a self, _: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
             let attempt = Cell::new(0);
-            Ok(Box::new(move |_| (self.0)(attempt.replace(attempt.get() + 1))))
-        }
-
-        fn remarks(&self, _: &Results) -> Vec<String> {
-            Vec::new()
+            Ok(Box::new(move |_, _| (self.0)(attempt.replace(attempt.get() + 1))))
         }
     }
 

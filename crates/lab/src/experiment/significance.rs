@@ -1,5 +1,7 @@
 //! Whether two samples differ by more than chance: the Mann-Whitney U test, exact, ties included.
 
+/// From which probability on a difference counts as more than chance.
+pub const SIGNIFICANT: f64 = 0.05;
 /// Most values in both samples together for which all divisions are counted.
 const MOST: usize = 200;
 
@@ -23,6 +25,10 @@ pub fn two_sided(a: &[f64], b: &[f64]) -> Option<f64> {
 
 /// The least that [`two_sided`] can give for samples of these sizes: whether they could show anything at all.
 pub fn least(a: usize, b: usize) -> Option<f64> {
+    // Before anything is made: a file may ask for any number.
+    if a.saturating_add(b) > MOST {
+        return None;
+    }
     let low: Vec<f64> = (0..a).map(|n| n as f64).collect();
     let high: Vec<f64> = (a..a + b).map(|n| n as f64).collect();
     two_sided(&low, &high)
@@ -93,5 +99,6 @@ mod tests {
         near(least(1, 1), 1.0);
         assert!(least(5, 5).unwrap() < 0.05);
         assert_eq!(two_sided(&[], &[1.0]), None);
+        assert_eq!((least(usize::MAX, 1), least(MOST, 1)), (None, None));
     }
 }

@@ -1,5 +1,14 @@
 //! Many repetitions in a few numbers.
 
+/// What stands for the repetitions of a point in plots and tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Centre {
+    /// Their median; bars reach from the least to the most.
+    Median,
+    /// Their mean; bars reach one standard deviation to either side.
+    Mean,
+}
+
 /// What the repetitions of a point come to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
@@ -31,10 +40,43 @@ impl Summary {
         Some(Summary { values, median, mean, deviation, least, most })
     }
 
+    /// The same if each had been so many times as much; `times` is not negative.
+    #[must_use]
+    pub fn times(&self, times: f64) -> Summary {
+        let by = |value: &f64| value * times;
+        let [median, mean, deviation] = [self.median, self.mean, self.deviation].map(|value| value * times);
+        let (least, most) = (by(&self.least), by(&self.most));
+        Summary { values: self.values.iter().map(by).collect(), median, mean, deviation, least, most }
+    }
+
+    /// What stands for them, and from where to where the bar reaches.
+    pub fn shown(&self, centre: Centre) -> (f64, [f64; 2]) {
+        match centre {
+            Centre::Median => (self.median, [self.least, self.most]),
+            Centre::Mean => (self.mean, [self.mean - self.deviation, self.mean + self.deviation]),
+        }
+    }
+
+    /// The same for people.
+    pub fn said(&self, centre: Centre) -> String {
+        match centre {
+            _ if self.count() == 1 => digits(self.median),
+            Centre::Median => format!("{} ({}-{})", digits(self.median), digits(self.least), digits(self.most)),
+            Centre::Mean => format!("{} ± {}", digits(self.mean), digits(self.deviation)),
+        }
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.values.len()
     }
+}
+
+/// The part of each in the sum of all.
+pub fn parts(all: impl IntoIterator<Item = u64>) -> Vec<f64> {
+    let all: Vec<u64> = all.into_iter().collect();
+    let sum = all.iter().sum::<u64>().max(1) as f64;
+    all.iter().map(|part| *part as f64 / sum).collect()
 }
 
 /// A number for people: three digits that mean something.
@@ -60,6 +102,20 @@ mod tests {
         assert_eq!(Summary::of(vec![4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
         assert_eq!(Summary::of(vec![7.0]).unwrap().deviation, 0.0);
         assert_eq!(Summary::of(vec![]), None);
+        assert_eq!(Some(odd.times(2.0)), Summary::of(vec![6.0, 2.0, 4.0]));
+    }
+
+    #[test]
+    fn bars_are_of_what_stands_for_the_values() {
+        let three = Summary::of(vec![1.0, 2.0, 6.0]).unwrap();
+        assert_eq!(three.shown(Centre::Median), (2.0, [1.0, 6.0]));
+        let (mean, [low, high]) = three.shown(Centre::Mean);
+        assert!(mean == 3.0 && (high - low - 2.0 * 7f64.sqrt()).abs() < 1e-9);
+        assert_eq!(
+            (three.said(Centre::Median), three.said(Centre::Mean)),
+            ("2.00 (1.00-6.00)".into(), "3.00 ± 2.65".into())
+        );
+        assert_eq!(Summary::of(vec![7.0]).unwrap().said(Centre::Mean), "7.00");
     }
 
     #[test]

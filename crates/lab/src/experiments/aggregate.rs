@@ -8,8 +8,8 @@ use crate::bed::{Pairs, Wants};
 use crate::bench::embedded::{Use, use_grants};
 use crate::cpu::Moment;
 use crate::experiment::{
-    About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results, Setup,
-    Size, Source, digits,
+    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results,
+    Setup, Size, Source, Verdict, digits,
 };
 use crate::plot::{Axis, Shape};
 
@@ -94,7 +94,7 @@ impl Experiment for Aggregate {
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
-        Ok(Box::new(|point| match point.text("what") {
+        Ok(Box::new(|point, _| match point.text("what") {
             "" => streams(setup, point),
             what => grants(setup, point, what),
         }))
@@ -104,55 +104,64 @@ impl Experiment for Aggregate {
         let configuration = &results.record.configuration;
         let most = configuration.points.iter().filter_map(|point| point.get::<u8>("pairs").ok()).max().unwrap_or(1);
         let (first, last) = ends(results, &series(DESIGNS[0].0, most));
-        let of = |name: &str, workers: f64| results.median(&series(name, most), workers, "throughput");
-        let change = |name: &str| Some(of(name, last)? / of(name, first)?);
-        let (old, new) = (change(DESIGNS[0].0), change(DESIGNS[1].0));
-        let better = of(DESIGNS[1].0, last).zip(of(DESIGNS[0].0, last)).map(|(new, old)| new / old);
-        let times = |ratio: Option<f64>| ratio.map_or("not measured".into(), |ratio| format!("{ratio:.2} times"));
-        let with = format!("with {last} workers what {first} carried, {most} pairs");
+        let names = DESIGNS.map(|(name, _)| series(name, most));
+        let [old, new] = names.each_ref().map(String::as_str);
+        let change = |from: (&str, f64), to: (&str, f64)| results.change(from, to, "throughput");
+        let with = format!("{last} workers against {first}, {most} pairs");
+        let finding = |published: &str, change: Option<Change>, what: &str, verdict: fn(&Change) -> Verdict| {
+            let here = format!("{what}: {}", Change::said(change.as_ref()));
+            let verdict = change.as_ref().map_or(Verdict::Untold, verdict);
+            Finding { published: published.into(), here, verdict }
+        };
         vec![
-            Finding {
-                published: "with the old design throughput falls as CPUs are added".into(),
-                here: format!("{} {with}", times(old)),
-                agrees: old.filter(|_| last > first).map(|ratio| ratio < 1.0),
-            },
-            Finding {
-                published: "with the new design it scales".into(),
-                here: format!("{} {with}", times(new)),
-                agrees: new.filter(|_| last > first).map(|ratio| ratio > 1.0),
-            },
-            Finding {
-                published: "over three times in total, new against old".into(),
-                here: format!("{} with {last} workers, {most} pairs", times(better)),
-                agrees: better.map(|ratio| ratio > 3.0),
-            },
+            finding(
+                "with the old design throughput falls as CPUs are added",
+                change((old, first), (old, last)).filter(|_| last > first),
+                &with,
+                |change| change.below(1.0),
+            ),
+            finding(
+                "with the new design it scales",
+                change((new, first), (new, last)).filter(|_| last > first),
+                &with,
+                |change| change.above(1.0),
+            ),
+            finding(
+                "over three times in total, new against old",
+                change((old, last), (new, last)),
+                &format!("{last} workers, {most} pairs"),
+                |change| change.above(3.0),
+            ),
         ]
     }
 
     fn remarks(&self, results: &Results) -> Vec<String> {
         let mut all = Vec::new();
         for what in ["copies", "maps"] {
-            let of = |name: &str| format!("{name}: {what}");
-            let (_, last) = ends(results, &of(DESIGNS[0].0));
-            let at = |name: &str| results.median(&of(name), last, what);
-            if let Some((old, new)) = at(DESIGNS[0].0).zip(at(DESIGNS[1].0)) {
+            let names = DESIGNS.map(|(name, _)| format!("{name}: {what}"));
+            let [old, new] = names.each_ref().map(String::as_str);
+            let (_, last) = ends(results, old);
+            if let Some(change) = results.change((old, last), (new, last), what) {
                 all.push(format!(
                     "{last} threads that only use grants make {} million {what} a second with the new design, {} with the old \
-                     one: {:.2} times.",
-                    digits(new),
-                    digits(old),
-                    new / old
+                     one: {}.",
+                    digits(change.to.median),
+                    digits(change.from.median),
+                    Change::said(Some(&change))
                 ));
             }
         }
+        all
+    }
+
+    fn notes(&self, results: &Results) -> Vec<String> {
         let cpus = results.record.configuration.machine.cpus;
-        all.push(format!(
+        vec![format!(
             "The published machine had many more CPUs than the {cpus} of this one, on which workers, guests and their programs \
              run, too. The backend of that time mapped every page that a guest sent, and flushed TLBs when it unmapped it; this \
              one copies, so that in the streams only the locks of the grant table and the page lookups differ, and mapping \
              shows in the last plot alone."
-        ));
-        all
+        )]
     }
 
     fn repetitions(&self, size: Size) -> u32 {

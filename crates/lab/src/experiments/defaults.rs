@@ -4,7 +4,8 @@ use control::config::defaults;
 
 use crate::bed::{Pairs, Wants};
 use crate::experiment::{
-    About, Experiment, Figure, Finding, Ground, LabError, Measure, Plot, Point, Results, Setup, Size, Source, digits,
+    About, Experiment, Figure, Finding, Ground, LabError, Measure, Plot, Point, Results, Setup, Size, Source, Verdict,
+    digits,
 };
 use crate::plot::{Axis, Shape};
 
@@ -13,8 +14,8 @@ const STREAMS: u16 = 8;
 const ABOUT: About = About {
     name: "defaults",
     title: "workers and queues by default, and other choices",
-    what: "One pair of guests with as many vCPUs as the machine has CPUs, eight TCP streams; workers and queue pairs by the rule \
-           of docs/configuration.md, and fewer and more of both.",
+    what: "One pair of guests, each with a thread for every queue pair and no more than there are CPUs, eight TCP streams; workers and \
+           queue pairs by the rule of docs/configuration.md, and fewer and more of both.",
     source: Some(Source {
         title: "XenServer 7.0 performance improvements part 2: Parallelised networking datapath, and part 4: Aggregate I/O \
                 throughput improvements",
@@ -66,7 +67,7 @@ impl Experiment for Defaults {
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
-        Ok(Box::new(|point| {
+        Ok(Box::new(|point, _| {
             let queues = point.get("queues")?;
             let wants = Wants { workers: Some(point.get("workers")?), queues, ..Wants::default() };
             Ok(Pairs { count: 1, queues, streams: STREAMS, wants }.measure(setup)?.outcome)
@@ -75,19 +76,22 @@ impl Experiment for Defaults {
 
     fn findings(&self, results: &Results) -> Vec<Finding> {
         let (workers, queues) = rule(results.record.configuration.machine.cpus);
-        let best = best(results);
-        let Some((by_rule, (place, most))) = results.median(&series(workers), queues as u16, "throughput").zip(best)
-        else {
-            return Vec::new();
-        };
+        let (rule, Some(best)) = ((series(workers), queues as f64), best(results)) else { return Vec::new() };
+        let change = results.change((best.0, best.1), (rule.0.as_str(), rule.1), "throughput");
+        let Some(change) = change else { return Vec::new() };
+        let (by_rule, most) = (digits(change.to.median), digits(change.from.median));
+        let itself = best == (rule.0.as_str(), rule.1);
         vec![Finding {
             published: "the default, as many queues as guest and backend have CPUs, is sensible".into(),
-            here: format!("{} Gb/s by the rule; the best of all, with {place}, {}", digits(by_rule), digits(most)),
-            agrees: Some(by_rule >= most * 0.9),
+            here: format!(
+                "{by_rule} Gb/s by the rule; the best of all, with {} and {} queue pairs, {most}",
+                best.0, best.1
+            ),
+            verdict: if itself { Verdict::So } else { change.above(0.9) },
         }]
     }
 
-    fn remarks(&self, results: &Results) -> Vec<String> {
+    fn notes(&self, results: &Results) -> Vec<String> {
         let cpus = results.record.configuration.machine.cpus;
         let (workers, queues) = rule(cpus);
         vec![format!(
@@ -112,9 +116,9 @@ fn series(workers: usize) -> String {
     format!("{workers} {}", if workers == 1 { "worker" } else { "workers" })
 }
 
-/// Where throughput is highest, in words, and what it is there.
-fn best(results: &Results) -> Option<(String, f64)> {
+/// The series and the number of queue pairs with which throughput is highest.
+fn best<'a>(results: &Results<'a>) -> Option<(&'a str, f64)> {
     let peaks = results.series().into_iter().filter_map(|series| Some((series, results.peak(series, "throughput")?)));
-    let (series, (queues, most)) = peaks.max_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
-    Some((format!("{series} and {queues} queue pairs"), most))
+    let (series, (queues, _)) = peaks.max_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
+    Some((series, queues))
 }

@@ -2,8 +2,8 @@
 
 use crate::bed::{Amount, Bed, Flow, Look, Station, Wants, Wish, at_rest, carry};
 use crate::experiment::{
-    About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, Source,
-    digits,
+    About, Centre, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Results,
+    Setup, Size, Source, Summary, Verdict, digits,
 };
 use crate::guest::Namespace;
 use crate::plot::{Axis, Shape};
@@ -15,6 +15,14 @@ const EACH: &str = "a worker each";
 
 const fn throughput(name: &'static str, title: &'static str) -> Figure {
     Figure { name, title, unit: "Gb/s" }
+}
+
+const fn even(name: &'static str, title: &'static str) -> Figure {
+    Figure { name, title, unit: "% of the mean" }
+}
+
+const fn cpu(name: &'static str, title: &'static str) -> Figure {
+    Figure { name, title, unit: "% of a CPU" }
 }
 
 const fn plot(name: &'static str, title: &'static str, y: &'static str, figures: &'static [&'static str]) -> Plot {
@@ -46,10 +54,22 @@ const ABOUT: About = About {
         throughput("from_2", "guests to host, 2 streams each"),
         throughput("from_3", "guests to host, 3 streams each"),
         throughput("from_4", "guests to host, 4 streams each"),
-        Figure { name: "even_to_4", title: "slowest guest, host to guests, 4 streams", unit: "% of the mean" },
-        Figure { name: "even_from_4", title: "slowest guest, guests to host, 4 streams", unit: "% of the mean" },
-        Figure { name: "daemon_to_4", title: "CPU of the daemon, host to guests, 4 streams", unit: "% of a CPU" },
-        Figure { name: "daemon_from_4", title: "CPU of the daemon, guests to host, 4 streams", unit: "% of a CPU" },
+        even("even_to_1", "slowest guest, host to guests, 1 stream each"),
+        even("even_to_2", "slowest guest, host to guests, 2 streams each"),
+        even("even_to_3", "slowest guest, host to guests, 3 streams each"),
+        even("even_to_4", "slowest guest, host to guests, 4 streams each"),
+        even("even_from_1", "slowest guest, guests to host, 1 stream each"),
+        even("even_from_2", "slowest guest, guests to host, 2 streams each"),
+        even("even_from_3", "slowest guest, guests to host, 3 streams each"),
+        even("even_from_4", "slowest guest, guests to host, 4 streams each"),
+        cpu("daemon_to_1", "CPU of the daemon, host to guests, 1 stream each"),
+        cpu("daemon_to_2", "CPU of the daemon, host to guests, 2 streams each"),
+        cpu("daemon_to_3", "CPU of the daemon, host to guests, 3 streams each"),
+        cpu("daemon_to_4", "CPU of the daemon, host to guests, 4 streams each"),
+        cpu("daemon_from_1", "CPU of the daemon, guests to host, 1 stream each"),
+        cpu("daemon_from_2", "CPU of the daemon, guests to host, 2 streams each"),
+        cpu("daemon_from_3", "CPU of the daemon, guests to host, 3 streams each"),
+        cpu("daemon_from_4", "CPU of the daemon, guests to host, 4 streams each"),
     ],
     plots: &[
         plot("to-1", "Host to guests, one stream each", GBPS, &["to_1"]),
@@ -62,8 +82,14 @@ const ABOUT: About = About {
         plot("from-4", "Guests to host, four streams each", GBPS, &["from_4"]),
         plot("even-to", "How even: host to guests, four streams each", EVEN, &["even_to_4"]),
         plot("even-from", "How even: guests to host, four streams each", EVEN, &["even_from_4"]),
-        plot("cpu-to", "Backend CPU: host to guests, four streams each", CPU, &["daemon_to_4"]),
-        plot("cpu-from", "Backend CPU: guests to host, four streams each", CPU, &["daemon_from_4"]),
+        plot("cpu-to-1", "Backend CPU: host to guests, one stream each", CPU, &["daemon_to_1"]),
+        plot("cpu-to-2", "Backend CPU: host to guests, two streams each", CPU, &["daemon_to_2"]),
+        plot("cpu-to-3", "Backend CPU: host to guests, three streams each", CPU, &["daemon_to_3"]),
+        plot("cpu-to-4", "Backend CPU: host to guests, four streams each", CPU, &["daemon_to_4"]),
+        plot("cpu-from-1", "Backend CPU: guests to host, one stream each", CPU, &["daemon_from_1"]),
+        plot("cpu-from-2", "Backend CPU: guests to host, two streams each", CPU, &["daemon_from_2"]),
+        plot("cpu-from-3", "Backend CPU: guests to host, three streams each", CPU, &["daemon_from_3"]),
+        plot("cpu-from-4", "Backend CPU: guests to host, four streams each", CPU, &["daemon_from_4"]),
     ],
     // Its plots are pictures; what its text says of them is held against ours in findings.
     published: &[],
@@ -93,7 +119,7 @@ impl Experiment for Fairness {
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
         let streams: &[u16] = if setup.size == Size::Full { &[1, 2, 3, 4] } else { &[1, 4] };
-        Ok(Box::new(move |point| {
+        Ok(Box::new(move |point, _| {
             let site = Site::start(setup, point)?;
             let mut outcome = Outcome::default();
             for streams in streams {
@@ -106,30 +132,26 @@ impl Experiment for Fairness {
     }
 
     fn findings(&self, results: &Results) -> Vec<Finding> {
-        let compare = |figure: &str| {
-            let shared: Vec<(f64, f64)> = ratios(results, figure).collect();
-            let mean = shared.iter().map(|(_, ratio)| ratio).sum::<f64>() / shared.len().max(1) as f64;
-            (!shared.is_empty()).then_some(mean)
+        let finding = |published: &str, figure: &str, verdict: fn(&Change) -> Verdict| {
+            let change = results.change_overall(&series(ONE, true), &series(EACH, true), figure);
+            let here = format!("{}, in the mean over N", Change::said(change.as_ref()));
+            let verdict = change.as_ref().map_or(Verdict::Untold, verdict);
+            Finding { published: published.into(), here, verdict }
         };
-        let times =
-            |ratio: Option<f64>| ratio.map_or("not measured".into(), |ratio| format!("{ratio:.2} times, over all N"));
-        let (to, one, four) = (compare("to_4"), compare("from_1"), compare("from_4"));
         vec![
-            Finding {
-                published: "host to guests, a thread each: no significant change of throughput".into(),
-                here: times(to),
-                agrees: to.map(|ratio| (0.9..=1.1).contains(&ratio)),
-            },
-            Finding {
-                published: "guests to host, one stream, a thread each: more than one for all".into(),
-                here: times(one),
-                agrees: one.map(|ratio| ratio > 1.0),
-            },
-            Finding {
-                published: "guests to host, four streams, a thread each: significantly less".into(),
-                here: times(four),
-                agrees: four.map(|ratio| ratio < 0.9),
-            },
+            finding("host to guests, a thread each: no significant change of throughput", "to_4", |change| {
+                change.between(0.9, 1.1)
+            }),
+            finding("host to guests, a thread each: no significant change of CPU usage", "daemon_to_4", |change| {
+                change.between(0.9, 1.1)
+            }),
+            finding("guests to host, one stream, a thread each: more than one for all", "from_1", |change| {
+                change.above(1.0)
+            }),
+            finding("guests to host, four streams, a thread each: significantly less", "from_4", |change| {
+                change.below(0.9)
+            }),
+            steadier(results),
         ]
     }
 
@@ -149,12 +171,28 @@ impl Experiment for Fairness {
                 ));
             }
         }
+        for (figure, what) in [("to_4", "from the host"), ("from_4", "to the host")] {
+            if let Some(change) = results.change_overall(&series(ONE, false), &series(ONE, true), figure) {
+                all.push(format!(
+                    "With an event channel for each direction guests get, {what} with four streams each and one worker for all, {} what \
+                     they do with one for both, in the mean over N.",
+                    Change::said(Some(&change))
+                ));
+            }
+        }
+        all
+    }
+
+    fn notes(&self, results: &Results) -> Vec<String> {
         let cpus = results.record.configuration.machine.cpus;
-        all.push(format!(
+        vec![format!(
             "Ringmain's workers share nothing but the switch, and one of them takes turns among its queues, so a worker for each \
              interface can gain only where there is a CPU for it: this machine has {cpus}."
-        ));
-        all
+        )]
+    }
+
+    fn centre(&self) -> Centre {
+        Centre::Mean
     }
 
     fn repetitions(&self, size: Size) -> u32 {
@@ -166,15 +204,21 @@ fn series(who: &str, split: bool) -> String {
     format!("{who}{}", if split { "" } else { ", single channels" })
 }
 
-/// For each number of guests, a worker each against one for all.
-fn ratios(results: &Results, figure: &str) -> impl Iterator<Item = (f64, f64)> {
-    let each = results.curve(&series(EACH, true), figure);
-    let one = results.curve(&series(ONE, true), figure);
-    let ratio = move |(x, each): (f64, crate::experiment::Summary)| {
-        let (_, one) = one.iter().find(|(other, _)| *other == x)?;
-        Some((x, each.median / one.median))
+/// Whether repetitions scatter less with a worker each: of throughput, by how much of their mean, at each N.
+fn steadier(results: &Results) -> Finding {
+    let scatters = |who: &str| {
+        let curve = results.curve(&series(who, true), "to_4").into_iter();
+        Summary::of(curve.map(|(_, it)| it.deviation / it.mean * 100.0).filter(|share| share.is_finite()).collect())
     };
-    each.into_iter().filter_map(ratio).filter(|(_, ratio)| ratio.is_finite())
+    let change = scatters(ONE).zip(scatters(EACH)).map(|(from, to)| Change { from, to });
+    Finding {
+        published: "host to guests, a thread each: error bars are typically smaller".into(),
+        here: change.as_ref().map_or("not measured".into(), |Change { from, to }| {
+            let of = |it: &Summary| digits(it.median);
+            format!("the median standard deviation is {} % with a worker each, {} % with one for all", of(to), of(from))
+        }),
+        verdict: change.map_or(Verdict::Untold, |change| change.below(1.0)),
+    }
 }
 
 /// Who receives.

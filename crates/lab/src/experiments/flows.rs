@@ -30,6 +30,7 @@ const ABOUT: About = About {
         Figure { name: "rest", title: "frames of the first pair", unit: "million/s" },
         Figure { name: "flood", title: "frames of the second pair", unit: "million/s" },
         Figure { name: "hits", title: "frames found in the flow cache", unit: "%" },
+        Figure { name: "full", title: "times that the first sender found its ring full", unit: "%" },
     ],
     plots: &[
         Plot {
@@ -81,31 +82,40 @@ impl Experiment for Flows {
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
-        Ok(Box::new(|point| measure(setup, point.text("options"), point.text("beside"))))
+        Ok(Box::new(|point, _| measure(setup, point.text("options"), point.text("beside"))))
     }
 
     fn remarks(&self, results: &Results) -> Vec<String> {
         let most = results.record.configuration.points.iter().map(|point| point.x).fold(0.0, f64::max);
-        let at = |series: usize, flows: f64, figure: &str| results.median(SERIES[series].0, flows, figure);
+        let [_, own, beside, flood] = SERIES.map(|(name, ..)| name);
         let mut all = Vec::new();
-        if let Some((one, many)) = at(1, 1.0, "frames").zip(at(1, most, "frames")) {
-            let share = digits(many / one * 100.0);
-            all.push(format!("{most} flows with addresses of their own are carried at {share} % of the rate of one."));
-        }
-        if let Some((calm, flood)) = at(2, 64.0, "rest").zip(at(3, 64.0, "rest")) {
-            let (share, hits) = (digits(flood / calm * 100.0), at(3, 64.0, "hits").map_or("-".into(), digits));
+        if let Some(change) = results.change((own, 1.0), (own, most), "frames") {
+            let (share, hedge) = (digits(change.ratio() * 100.0), change.hedge());
             all.push(format!(
-                "Where the other pair floods the switch with new addresses, 64 flows keep {share} % of the rate that they have beside a \
-                 pair with one flow. Found are {hits} % of all frames; those of the flood cannot be."
+                "{most} flows with addresses of their own are carried at {share} % of the rate of one{hedge}."
             ));
         }
-        all.push(
+        if let Some(change) = results.change((beside, 64.0), (flood, 64.0), "rest") {
+            let (share, hedge) = (digits(change.ratio() * 100.0), change.hedge());
+            let hits = results.median(flood, 64, "hits").map_or("-".into(), digits);
+            all.push(format!(
+                "Where the other pair floods the switch with new addresses, 64 flows keep {share} % of the rate that they have beside a \
+                 pair with one flow{hedge}. Found are {hits} % of all frames; those of the flood cannot be."
+            ));
+        }
+        all
+    }
+
+    fn notes(&self, _: &Results) -> Vec<String> {
+        vec![
             "A flow of the worker's cache is a pair of addresses in a network: what is above Ethernet makes no difference to where a \
              frame goes, and so a million connections between two guests are one flow. The cache holds 4096, and a port may have 2048 \
              addresses that the switch remembers."
                 .into(),
-        );
-        all
+            "The switch is what limits a rate where the sender finds its ring full most of the time; where it seldom does, it is the \
+             generator, which makes frames with so many addresses on one CPU."
+                .into(),
+        ]
     }
 }
 
@@ -120,6 +130,9 @@ fn measure(setup: &Setup, options: &str, beside: &str) -> Result<Outcome, LabErr
     let names: &[&str] = if beside.is_empty() { &["frames"] } else { &["rest", "flood"] };
     for (name, report) in names.iter().zip(&reports) {
         outcome.figure(name, report.mpps);
+    }
+    if let Some(first) = reports.first() {
+        outcome.figure("full", first.full);
     }
     let [hits, all] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
     outcome.figure("hits", hits as f64 / all.max(1) as f64 * 100.0);

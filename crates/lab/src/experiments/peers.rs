@@ -4,7 +4,7 @@ use crate::bed::{Amount, GENERATOR_CPU, Pairs, Rig, WORKER_CPU, Wants, Wire, gen
 use crate::bench::ovs::Ovs;
 use crate::demo::{Over, Stay};
 use crate::experiment::{
-    About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
 };
 use crate::load::Report;
 use crate::plot::{Axis, Shape};
@@ -17,7 +17,7 @@ const SIZES: [u32; 2] = [64, 1514];
 
 const ABOUT: About = About {
     name: "peers",
-    title: "Ringmain beside OVS-DPDK and the Linux bridge",
+    title: "Ringmain beside OVS-DPDK, the Linux bridge and xen-netback",
     what: "TCP between two processes in namespaces, behind Ringmain's embedded hypervisor and behind a Linux bridge with veth; and \
            frames of the traffic generator through vhost-user, with Ringmain and with OVS-DPDK, one worker each. With guests under \
            QEMU: TCP between two of them, over Ringmain and over a Linux bridge with multi-queue TAP devices; on Xen, over Ringmain and \
@@ -75,14 +75,14 @@ impl Experiment for Peers {
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
         if setup.ground != Ground::Embedded {
-            return Ok(Box::new(|point| {
+            return Ok(Box::new(|point, _| {
                 let over = if point.text("who") == RINGMAIN { Over::Ringmain } else { Over::Bridge };
                 let guests = Stay::start(setup.ground.of_demo(), over, &setup.cache, setup.progress)?;
                 guests.measure(2, point.get("streams")?, Amount::of(setup))
             }));
         }
         let mut ovs = None;
-        Ok(Box::new(move |point| match (point.text("who"), point.text("size")) {
+        Ok(Box::new(move |point, _| match (point.text("who"), point.text("size")) {
             (BRIDGE, _) => Ok(Wire::bridged()?.measure(setup, point.get("streams")?)?.outcome),
             (RINGMAIN, "") => {
                 let wants = Wants { queues: 2, ..Wants::default() };
@@ -102,40 +102,53 @@ impl Experiment for Peers {
         }))
     }
 
-    fn findings(&self, _: &Results) -> Vec<Finding> {
-        Vec::new()
-    }
-
     fn remarks(&self, results: &Results) -> Vec<String> {
-        let ratio = |ours: &str, theirs: &str, place: u16, figure: &str| {
-            Some(results.median(ours, place, figure)? / results.median(theirs, place, figure)?)
-        };
         let mut all = Vec::new();
-        for (place, streams) in [(0, "one stream"), (1, "eight streams")] {
+        for (place, streams) in [(0.0, "one stream"), (1.0, "eight streams")] {
             for kernel in [BRIDGE, NETBACK] {
-                if let Some(ratio) = ratio(RINGMAIN, kernel, place, "throughput") {
-                    all.push(format!("TCP, {streams}: Ringmain carries {} times as much as {kernel}.", digits(ratio)));
+                if let Some(change) = results.change((kernel, place), (RINGMAIN, place), "throughput") {
+                    let (times, hedge) = (digits(change.ratio()), change.hedge());
+                    all.push(format!("TCP, {streams}: Ringmain carries {times} times as much as {kernel}{hedge}."));
                 }
             }
         }
-        for (place, size) in (0..).zip(SIZES) {
+        for (place, size) in [0.0, 1.0].into_iter().zip(SIZES) {
             let (ours, theirs) = (format!("{RINGMAIN}, vhost-user"), format!("{OVS}, vhost-user"));
-            if let Some(ratio) = ratio(&ours, &theirs, place, "frames") {
-                all.push(format!(
-                    "Frames of {size} bytes: Ringmain carries {} times what OVS-DPDK does.",
-                    digits(ratio)
-                ));
+            if let Some(change) = results.change((theirs.as_str(), place), (ours.as_str(), place), "frames") {
+                let (times, hedge) = (digits(change.ratio()), change.hedge());
+                all.push(format!("Frames of {size} bytes: Ringmain carries {times} times what {OVS} does{hedge}."));
             }
         }
-        if results.record.configuration.ground != Ground::Embedded {
-            return all;
+        all
+    }
+
+    fn notes(&self, results: &Results) -> Vec<String> {
+        let configuration = &results.record.configuration;
+        if configuration.ground != Ground::Embedded {
+            return Vec::new();
         }
+        let mut all = Vec::new();
+        if !configuration.points.iter().any(|point| point.text("who") == OVS) {
+            all.push(format!(
+                "{OVS} takes no part in this run: it was not installed (scripts/deps peers), or the run is a tiny one."
+            ));
+        }
+        all.push(
+            "No traffic is common to all: namespaces have no interface to OVS-DPDK, nor has the traffic generator one to a bridge. So TCP \
+             is compared with the one, frames with the other."
+                .into(),
+        );
         all.push(
             "The bridge hands over the kernel's own buffers between namespaces and copies nothing, which no virtual machine could \
              be served by; Ringmain copies each frame once, out of one memory and into another."
                 .into(),
         );
         all
+    }
+
+    fn versions(&self, ground: Ground) -> Vec<(&'static str, String)> {
+        let ovs = if ground == Ground::Embedded { Ovs::said() } else { None };
+        ovs.map(|version| ("ovs-dpdk", version)).into_iter().collect()
     }
 
     fn repetitions(&self, size: Size) -> u32 {

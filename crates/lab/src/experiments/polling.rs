@@ -82,7 +82,7 @@ impl Experiment for Polling {
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
-        Ok(Box::new(|point| {
+        Ok(Box::new(|point, _| {
             let rig = Rig::start(setup, 1, 1, &format!("polling = \"{}\"", point.text("polling")))?;
             match point.x > 0.0 {
                 true => busy(setup, &rig, point.text("options")),
@@ -106,12 +106,15 @@ impl Experiment for Polling {
                 ));
             }
         }
-        all.push(
+        all
+    }
+
+    fn notes(&self, _: &Results) -> Vec<String> {
+        vec![
             "The generator sends and looks for frames by turns on one CPU, which is part of every latency. As many as go: the ring is \
              full all the time, and a frame's latency is that of a full ring."
                 .into(),
-        );
-        all
+        ]
     }
 }
 

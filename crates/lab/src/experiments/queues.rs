@@ -3,8 +3,8 @@
 use crate::bed::{Amount, Paired, Pairs, Wants, ports};
 use crate::demo::{Over, Stay};
 use crate::experiment::{
-    About, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results, Setup,
-    Size, Source, digits,
+    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results,
+    Setup, Size, Source, Verdict, digits,
 };
 use crate::plot::{Axis, Shape};
 
@@ -26,8 +26,7 @@ const ABOUT: About = About {
         Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
         Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
         Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
-        Figure { name: "busiest", title: "share of the receiver's busiest queue", unit: "%" },
-        Figure { name: "streams", title: "streams on the receiver's busiest queue, by their bytes", unit: "of 8" },
+        Figure { name: "busiest", title: "the receiver's busiest queue", unit: "% of the bytes" },
         Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" },
     ],
     plots: &[
@@ -49,11 +48,11 @@ const ABOUT: About = About {
         },
         Plot {
             name: "spread",
-            title: "How evenly the streams were dealt to queues",
+            title: "How evenly queues were used",
             shape: Shape::Lines,
             x: X,
-            y: Axis { title: "streams on the busiest queue, by bytes", log: false, labels: &[] },
-            figures: &["streams"],
+            y: Axis { title: "receiver's busiest queue, % of the bytes", log: false, labels: &[] },
+            figures: &["busiest"],
         },
     ],
     published: &[
@@ -84,44 +83,38 @@ impl Experiment for Queues {
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
         if setup.ground == Ground::Embedded {
-            return Ok(Box::new(|point| embedded(setup, point.get("queues")?).map(counted)));
+            return Ok(Box::new(|point, _| embedded(setup, point.get("queues")?)));
         }
         // They take long to boot: the same two serve all repetitions.
         let guests = Stay::start(setup.ground.of_demo(), Over::Ringmain, &setup.cache, setup.progress)?;
-        Ok(Box::new(move |point| guests.measure(point.get("queues")?, STREAMS, Amount::of(setup)).map(counted)))
+        Ok(Box::new(move |point, _| guests.measure(point.get("queues")?, STREAMS, Amount::of(setup))))
     }
 
     fn findings(&self, results: &Results) -> Vec<Finding> {
-        let at = |queues: u16| results.median(SERIES, queues, "throughput");
-        let ratio = |queues: u16| Some(at(queues)? / at(1)?);
-        let times = |ratio: Option<f64>| ratio.map_or("not measured".into(), |ratio| format!("{ratio:.2} times"));
-        let blip = at(4).zip(at(5)).zip(at(6)).map(|((four, five), six)| five < four && five < six);
+        let change = |from: f64, to: f64| results.change((SERIES, from), (SERIES, to), "throughput");
+        let more = |published: &str, queues: f64, times: f64| {
+            let change = change(1.0, queues);
+            let verdict = change.as_ref().map_or(Verdict::Untold, |change| change.above(times));
+            Finding { published: published.into(), here: Change::said(change.as_ref()), verdict }
+        };
+        let blip = change(4.0, 5.0).zip(change(6.0, 5.0));
         vec![
-            Finding {
-                published: "four queues carry more than double what one does".into(),
-                here: times(ratio(4)),
-                agrees: ratio(4).map(|ratio| ratio > 2.0),
-            },
-            Finding {
-                published: "eight queues carry 41 Gb/s where one carried 17: 2.41 times".into(),
-                here: times(ratio(8)),
-                agrees: ratio(8).map(|ratio| ratio >= 2.41),
-            },
+            more("four queues carry more than double what one does", 4.0, 2.0),
+            more("eight queues carry 41 Gb/s where one carried 17: 2.41 times", 8.0, 2.41),
             Finding {
                 published: "five queues carry less than four and six: the hash dealt unevenly".into(),
-                here: blip.map_or("not measured".into(), |blip| if blip { "a blip" } else { "no blip" }.into()),
-                agrees: blip,
+                here: blip.as_ref().map_or("not measured".into(), |(four, six)| {
+                    format!("{:.2} times what four do, {:.2} times what six do", four.ratio(), six.ratio())
+                }),
+                verdict: blip.map_or(Verdict::Untold, |(four, six)| four.below(1.0).and(six.below(1.0))),
             },
         ]
     }
 
     fn remarks(&self, results: &Results) -> Vec<String> {
-        let Some((best, most)) = results.peak(SERIES, "throughput") else { return Vec::new() };
-        let mut text = format!("Throughput is highest with {best} queue pairs, {} Gb/s.", digits(most));
+        let Some(mut text) = highest(results, SERIES) else { return Vec::new() };
         let cpus = results.record.configuration.machine.cpus;
-        // Where others were at work, what is busy says nothing of us.
-        let busy = results.median(SERIES, 1, "busy").filter(|_| !results.disturbed(0));
-        let busy = busy.map(|percent| percent / 100.0 / cpus as f64);
+        let busy = results.median(SERIES, 1, "busy").map(|percent| percent / 100.0 / cpus as f64);
         if let Some(busy) = busy.filter(|busy| *busy >= 0.9) {
             text.push_str(&format!(
                 " With one queue pair {:.0} % of this machine's {cpus} CPUs are busy already, so that no further queue finds a \
@@ -133,17 +126,23 @@ impl Experiment for Queues {
     }
 }
 
-/// The busiest queue's share as a number of streams: what that many equal ones would carry.
-fn counted(mut outcome: Outcome) -> Outcome {
-    if let Some(share) = outcome.figures.get("busiest").copied() {
-        outcome.figure("streams", share / 100.0 * f64::from(STREAMS));
-    }
-    outcome
+/// With how many queue pairs the throughput of a series is highest, and with which it is as high as far as repetitions can tell.
+pub(super) fn highest(results: &Results, series: &str) -> Option<String> {
+    let (best, most) = results.peak(series, "throughput")?;
+    let level: Vec<String> = results.as_good(series, "throughput").iter().map(ToString::to_string).collect();
+    Some(match level.as_slice() {
+        [] => format!("Throughput is highest with {best} queue pairs, {} Gb/s.", digits(most)),
+        level => format!(
+            "The highest median of throughput is {} Gb/s, with {best} queue pairs; what {} carry is within the scatter of that.",
+            digits(most),
+            level.join(", ")
+        ),
+    })
 }
 
 fn embedded(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
     let wants = Wants { queues, ..Wants::default() };
-    let Paired { mut outcome, seen, .. } = Pairs { count: 1, queues, streams: STREAMS, wants }.measure(setup)?;
+    let Paired { mut outcome, seen } = Pairs { count: 1, queues, streams: STREAMS, wants }.measure(setup)?;
     let [sender, receiver] = ports(0);
     let shares = seen.queues(&receiver, |counts| counts.rx_bytes);
     outcome.figure("busiest", shares.iter().copied().fold(0.0, f64::max) * 100.0);

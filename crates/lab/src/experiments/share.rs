@@ -61,7 +61,7 @@ impl Experiment for Share {
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
-        Ok(Box::new(|point| {
+        Ok(Box::new(|point, _| {
             let all = [QUIET, point.text("beside")];
             let lines = if all[1].is_empty() { &all[..1] } else { &all[..] };
             let rig = Rig::start(setup, lines.len() as u16, 1, "")?;
@@ -92,11 +92,14 @@ impl Experiment for Share {
                 ));
             }
         }
-        all.push(
+        all
+    }
+
+    fn notes(&self, _: &Results) -> Vec<String> {
+        vec![
             "One CPU plays all four guests by turns: that the flood is made, and taken, there delays the quiet guest's frames, too, and \
              is part of what is seen. Beside nobody the worker sleeps between two frames, and has to wake for each."
                 .into(),
-        );
-        all
+        ]
     }
 }

@@ -5,16 +5,24 @@ use std::time::{Duration, Instant};
 use crate::bed::{Rig, generator_ports};
 use crate::daemon::Daemon;
 use crate::experiment::{
-    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+    About, Attempt, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
 };
+use crate::interrupt;
 use crate::plot::{Axis, Shape};
 
 const STREAMS: u32 = 8;
 const SERIES: &str = "Ringmain";
-/// Repetitions that differ in addresses.
-const TURNS: u16 = 1000;
-/// What is looked at before a worker has done anything about it: less than it takes to notice.
+/// Repetitions that differ in addresses, and how many of a round may.
+const TURNS: u32 = 1000;
+const OF_A_ROUND: u32 = 8;
+/// What is looked at before a worker has done anything about it: so long at most, and ends as soon as a bucket has turned. Workers
+/// look every 100 ms, whenever frames begin to come.
 const SOON: Duration = Duration::from_millis(60);
+/// It has to be as long as this, or is looked at once more with a fresh worker, so often at most.
+const LEAST: Duration = Duration::from_millis(15);
+const TRIES: u32 = 8;
+/// Between two looks at that.
+const STEP: Duration = Duration::from_millis(5);
 /// How long it may take for buckets to come to rest where they are best.
 const SETTLES: Duration = Duration::from_secs(4);
 /// The start of the generator may take so long.
@@ -63,82 +71,158 @@ impl Experiment for Spread {
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
-        // The hash is the same always: other addresses in each repetition, so that it is not always the same luck.
-        let mut turn = 0;
-        Ok(Box::new(move |point| {
-            turn = (turn + 1) % TURNS;
-            let rig = Rig::start(setup, 1, point.get("queues")?, "")?.numbered(2 * turn);
-            measure(setup, &rig, point.get("queues")?)
-        }))
+        Ok(Box::new(move |point, attempt| measure(setup, point.get("queues")?, first_guest(attempt))))
     }
 
     fn remarks(&self, results: &Results) -> Vec<String> {
         let at = |figure: &str| results.median(SERIES, 5, figure).map(digits);
         let (Some(before), Some(after)) = (at("before"), at("after")) else { return Vec::new() };
         vec![format!(
-            "With five queues the busiest carries {before} % at first and {after} % in the end; 20 % would be even. Guests \
-             have other addresses in each repetition, and so the hash puts other streams together."
+            "With five queues the busiest carries {before} % at first and {after} % in the end; 20 % would be even."
         )]
+    }
+
+    fn notes(&self, _: &Results) -> Vec<String> {
+        vec![
+            "Guests have other addresses in each repetition, and so the hash puts other streams together. What is \"at first\" ends \
+             with the first bucket that changes queues, or after 60 ms; both are of the same addresses, each of a fresh worker."
+                .into(),
+        ]
     }
 }
 
-fn measure(setup: &Setup, rig: &Rig, queues: u16) -> Result<Outcome, LabError> {
-    let settles = if setup.size == Size::Tiny { SOON } else { SETTLES };
-    let options = format!("--size 64 --queues {queues} --flows {STREAMS}");
-    let whole =
-        Setup { time: SOON + settles + setup.time, binary: setup.binary.clone(), cache: setup.cache.clone(), ..*setup };
+/// The number of the first guest, from which addresses follow. The hash is the same always: other addresses in each repetition, so
+/// that it is not always the same luck.
+fn first_guest(Attempt { round, earlier }: Attempt) -> u16 {
+    let turn = round.wrapping_mul(OF_A_ROUND).wrapping_add(earlier) % TURNS;
+    2 * turn as u16
+}
+
+fn measure(setup: &Setup, queues: u16, first: u16) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
-    let (played, looked) = std::thread::scope(|scope| {
-        let playing = scope.spawn(|| rig.play(&whole, &[&options], &mut outcome));
-        let looked = look(rig, settles, setup.time);
-        let played = playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (played, looked)
-    });
-    played?;
-    let (before, after) = looked?;
+    let before = at_first(setup, queues, first, &mut outcome)?;
+    let rig = Rig::start(setup, 1, queues, "")?.numbered(first);
+    let settles = if setup.size == Size::Tiny { SOON } else { SETTLES };
+    let after = during(&rig, (setup, settles + setup.time), queues, &mut outcome, || {
+        sleep(settles)?;
+        let then = Seen::now(rig.daemon())?;
+        // The generator stops at about the end of this.
+        sleep(setup.time.mul_f64(0.8))?;
+        Ok(Seen::now(rig.daemon())?.since(&then))
+    })?;
     outcome.figure("before", busiest(&before));
     outcome.figure("after", busiest(&after));
     outcome.figure("even", 100.0 / f64::from(queues));
-    outcome.figure("turned", rig.daemon().stats()?.workers.iter().map(|worker| worker.turned).sum::<u64>() as f64);
+    outcome.figure("turned", Seen::now(rig.daemon())?.turned as f64);
     outcome.list("queues_before", before);
     outcome.list("queues_after", after);
+    outcome.list("guests", vec![f64::from(first), f64::from(first + 1)]);
     Ok(outcome)
 }
 
-/// Frames of each queue of the receiver soon after the first, and when all has settled.
-fn look(rig: &Rig, settles: Duration, time: Duration) -> Result<(Vec<f64>, Vec<f64>), LabError> {
-    let (until, daemon) = (Instant::now() + PATIENCE, rig.daemon());
+/// Frames of each of the receiver's queues before any bucket has turned.
+fn at_first(setup: &Setup, queues: u16, first: u16, outcome: &mut Outcome) -> Result<Vec<f64>, LabError> {
+    for _ in 0..TRIES {
+        let rig = Rig::start(setup, 1, queues, "")?.numbered(first);
+        let seen = during(&rig, (setup, SOON * 2), queues, outcome, || untouched(rig.daemon()))?;
+        if let Some(frames) = seen {
+            return Ok(frames);
+        }
+    }
+    Err(LabError::Said { tool: "the worker".into(), text: format!("a bucket turned at once, {TRIES} times") })
+}
+
+/// What the receiver's queues get while no bucket has turned yet, if that is long enough.
+fn untouched(daemon: &Daemon) -> Result<Option<Vec<f64>>, LabError> {
+    let (began, then) = (Instant::now(), Seen::now(daemon)?);
+    let mut untouched = None;
+    while began.elapsed() < SOON {
+        sleep(STEP)?;
+        // Before the counters are read: what is counted lasted at least as long.
+        let lasted = began.elapsed();
+        let now = Seen::now(daemon)?;
+        if now.turned > 0 {
+            break;
+        }
+        untouched = (lasted >= LEAST).then(|| now.since(&then));
+    }
+    Ok(untouched)
+}
+
+/// Has the generator play for so long, and looks as soon as its frames come.
+fn during<T: Send>(
+    rig: &Rig,
+    (setup, time): (&Setup<'_>, Duration),
+    queues: u16,
+    outcome: &mut Outcome,
+    look: impl FnOnce() -> Result<T, LabError>,
+) -> Result<T, LabError> {
+    let options = format!("--size 64 --queues {queues} --flows {STREAMS}");
+    let whole = Setup { time, binary: setup.binary.clone(), cache: setup.cache.clone(), ..*setup };
+    std::thread::scope(|scope| {
+        let playing = scope.spawn(|| rig.play(&whole, &[&options], outcome));
+        let looked = frames_come(rig.daemon()).and_then(|()| look());
+        playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        looked
+    })
+}
+
+fn frames_come(daemon: &Daemon) -> Result<(), LabError> {
+    let until = Instant::now() + PATIENCE;
     // The greetings are a few.
-    while received(daemon)?.iter().sum::<u64>() < 1000 {
+    while Seen::now(daemon)?.frames.iter().sum::<u64>() < 1000 {
         if Instant::now() > until {
             return Err(LabError::Said { tool: "the generator".into(), text: "no frames come".into() });
         }
-        std::thread::sleep(Duration::from_millis(2));
+        sleep(Duration::from_millis(2))?;
     }
-    let during = |time: Duration| {
-        let then = received(daemon)?;
-        std::thread::sleep(time);
-        let now = received(daemon)?;
-        Ok::<_, LabError>(
-            now.iter().zip(&then).map(|(now, then)| now.saturating_sub(*then) as f64).collect::<Vec<f64>>(),
-        )
-    };
-    let before = during(SOON)?;
-    std::thread::sleep(settles);
-    // The generator stops at about the end of this.
-    Ok((before, during(time.mul_f64(0.8))?))
+    Ok(())
 }
 
-/// Frames of each of the receiver's queues so far.
-fn received(daemon: &Daemon) -> Result<Vec<u64>, LabError> {
-    let [_, name] = generator_ports(0);
-    let stats = daemon.stats()?;
-    let port = stats.ports.iter().find(|port| port.name == name);
-    Ok(port.map_or_else(Vec::new, |port| port.queues.iter().map(|queue| queue.counts.rx_frames).collect()))
+/// What was counted up to a moment.
+struct Seen {
+    /// Frames of each of the receiver's queues.
+    frames: Vec<u64>,
+    /// Buckets that changed queues.
+    turned: u64,
+}
+
+impl Seen {
+    fn now(daemon: &Daemon) -> Result<Seen, LabError> {
+        let [_, name] = generator_ports(0);
+        let stats = daemon.stats()?;
+        let port = stats.ports.iter().find(|port| port.name == name);
+        let frames = port.map_or_else(Vec::new, |port| port.queues.iter().map(|it| it.counts.rx_frames).collect());
+        Ok(Seen { frames, turned: stats.workers.iter().map(|worker| worker.turned).sum() })
+    }
+
+    /// Frames of each queue since then.
+    fn since(&self, then: &Seen) -> Vec<f64> {
+        self.frames.iter().zip(&then.frames).map(|(now, then)| now.saturating_sub(*then) as f64).collect()
+    }
+}
+
+fn sleep(time: Duration) -> Result<(), LabError> {
+    if interrupt::sleep(time) { Ok(()) } else { Err(LabError::Interrupted) }
 }
 
 /// The busiest queue's share, in percent.
 fn busiest(frames: &[f64]) -> f64 {
     let all = frames.iter().sum::<f64>().max(1.0);
     frames.iter().copied().fold(0.0, f64::max) / all * 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn repetitions_have_addresses_of_their_own_whenever_they_are_made() {
+        let all = (0..10).flat_map(|round| (0..6).map(move |earlier| Attempt { round, earlier }));
+        let guests: BTreeSet<u16> = all.map(first_guest).collect();
+        assert_eq!(guests.len(), 60);
+        assert!(guests.iter().all(|first| first % 2 == 0));
+        assert!(first_guest(Attempt { round: u32::MAX, earlier: u32::MAX }) < 2 * TURNS as u16);
+    }
 }

@@ -4,8 +4,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::frame::Frame;
+use super::hatch::fill;
 use super::scale::Scale;
-use super::{Area, Axis, COLOURS, PlotError, SMALL, drawn, failed};
+use super::{Area, Axis, PlotError, SMALL, drawn, failed};
 
 /// One column.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +17,12 @@ pub struct Column {
     pub beside: usize,
     /// Its parts from below, and the number of the legend's entry of each.
     pub parts: Vec<(usize, f64)>,
-    /// From where to where the whole scatters, if that is to be shown.
-    pub scatter: Option<(f64, f64)>,
+    /// The number of the whole, which stands above.
+    pub whole: f64,
+    /// From where to where the whole scatters.
+    pub scatter: [f64; 2],
+    /// Whether it is only an outline: a figure that is not wholly to be trusted.
+    pub hollow: bool,
 }
 
 /// Columns over `x`, `width` of them beside each other at each place; `names` are what parts are called.
@@ -26,7 +31,7 @@ pub struct Column {
 /// When drawing fails.
 pub fn columns(x: &Axis, y: &Axis, names: &[String], columns: &[Column], width: usize) -> Result<String, PlotError> {
     let height = |column: &Column| column.parts.iter().map(|(_, part)| part).sum::<f64>();
-    let values = columns.iter().flat_map(|column| [height(column), column.scatter.map_or(0.0, |(_, most)| most)]);
+    let values = columns.iter().flat_map(|column| [height(column), column.scatter[1]]);
     // Whole places, so that columns at the edge have room.
     let places = columns.iter().map(|column| column.x).collect();
     let mut x_scale = Scale::of_places(&Axis { labels: &["x"], ..*x }, places);
@@ -34,8 +39,7 @@ pub fn columns(x: &Axis, y: &Axis, names: &[String], columns: &[Column], width: 
     let frame = Frame::new(x_scale, Scale::of_values(y, values), names);
     drawn(frame.height(), |area| {
         let key = |area: &Area<'_>, entry: usize, (x, y): (i32, i32)| {
-            let ends = [(x - 8, y - 7), (x + 8, y + 7)];
-            area.draw(&Rectangle::new(ends, COLOURS[entry % COLOURS.len()].filled())).map_err(failed)
+            fill(area, entry, [(x - 12, y - 8), (x + 12, y + 8)], false)
         };
         frame.draw(area, (x, y), names, &key)?;
         columns.iter().try_for_each(|column| draw(area, &frame, column, width.max(1)))
@@ -48,14 +52,14 @@ fn draw(area: &Area<'_>, frame: &Frame, column: &Column, width: usize) -> Result
     let mut bottom = 0.0;
     for (entry, part) in column.parts.iter().filter(|(_, part)| part.is_finite()) {
         let ((x0, y0), (x1, y1)) = (frame.at(left, bottom), frame.at(left + each, bottom + part));
-        let part_ends = [(x0 + 1, y1), (x1 - 1, y0)];
-        area.draw(&Rectangle::new(part_ends, COLOURS[entry % COLOURS.len()].filled())).map_err(failed)?;
+        fill(area, *entry, [(x0 + 1, y1), (x1 - 1, y0)], column.hollow)?;
         area.draw(&PathElement::new(vec![(x0 + 1, y1), (x1 - 1, y1)], WHITE.stroke_width(1))).map_err(failed)?;
         bottom += part;
     }
     let middle = left + each / 2.0;
-    let top = column.scatter.map_or(bottom, |(_, most)| most.max(bottom));
-    if let Some((least, most)) = column.scatter.filter(|(least, most)| most > least) {
+    let [least, most] = column.scatter;
+    let top = most.max(bottom);
+    if most > least {
         let ((x, low), (_, high)) = (frame.at(middle, least), frame.at(middle, most));
         for ends in [[(x, low), (x, high)], [(x - 4, low), (x + 4, low)], [(x - 4, high), (x + 4, high)]] {
             area.draw(&PathElement::new(ends.to_vec(), BLACK.stroke_width(1))).map_err(failed)?;
@@ -63,7 +67,7 @@ fn draw(area: &Area<'_>, frame: &Frame, column: &Column, width: usize) -> Result
     }
     let (x, y) = frame.at(middle, top);
     let above = SMALL.into_font().into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
-    area.draw(&Text::new(crate::experiment::digits(bottom), (x, y - 3), above)).map_err(failed)
+    area.draw(&Text::new(crate::experiment::digits(column.whole), (x, y - 3), above)).map_err(failed)
 }
 
 #[cfg(test)]
@@ -73,7 +77,10 @@ mod tests {
     #[test]
     fn columns_carry_their_values_and_names() {
         let axis = |title| Axis { title, log: false, labels: &["before", "after"] };
-        let column = |x, value| Column { x, beside: 0, parts: vec![(0, value), (1, 1.0)], scatter: Some((1.0, 4.0)) };
+        let column = |x, value| {
+            let (parts, whole) = (vec![(0, value), (1, 1.0)], value + 1.0);
+            Column { x, beside: 0, parts, whole, scatter: [1.0, 4.0], hollow: false }
+        };
         let names = ["copy".to_owned(), "kernel".to_owned()];
         let drawn = columns(
             &axis("step"),
@@ -86,6 +93,16 @@ mod tests {
         for text in ["step", "cycles", "copy", "kernel", "before", "after", "2.25", "3.00"] {
             assert!(svg.contains(text), "{text} is missing in {svg}");
         }
+    }
+
+    #[test]
+    fn what_is_not_to_be_trusted_is_an_outline() {
+        let draw = |hollow| {
+            let one = Column { x: 0.0, beside: 0, parts: vec![(0, 1.0)], whole: 1.0, scatter: [1.0, 1.0], hollow };
+            columns(&Axis::default(), &Axis::default(), &[], &[one], 1).unwrap()
+        };
+        let filled = |svg: &str| svg.matches("fill=\"#0072B2\"").count();
+        assert_eq!((filled(&draw(false)), filled(&draw(true))), (1, 0));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub enum Kind {
     Measured,
     /// Published by others: grey outlines without a line, for what lies between is not known here.
     Published,
-    /// Computed by a model: dashed, and without points.
+    /// Computed by a model: in dashes of its own, and without points.
     Predicted,
 }
 
@@ -54,6 +54,11 @@ const GREY: RGBColor = RGBColor(0x59, 0x59, 0x59);
 const SIZE: i32 = 5;
 /// Markers of different shapes.
 const MARKERS: usize = 6;
+/// Pixels that are drawn of a line, and that are left out: of those measured, whenever all markers were used once more; and of those
+/// predicted.
+const SOLID: (f64, f64) = (1.0, 0.0);
+const MEASURED: [(f64, f64); 3] = [SOLID, (12.0, 4.0), (5.0, 3.0)];
+const PREDICTED: [(f64, f64); 4] = [(8.0, 5.0), (2.0, 4.0), (20.0, 6.0), (4.0, 10.0)];
 
 /// How a line is told from the others: by colour, by marker and by dashes.
 #[derive(Clone, Copy)]
@@ -97,13 +102,15 @@ fn looks(lines: &[Line]) -> Vec<Look> {
         let colour = COLOURS[number % COLOURS.len()];
         match line.kind {
             Kind::Measured => {
-                Look { colour, marker: number, dash: (1.0, 0.0), line: true, markers: true, hollow: false }
+                let dash = MEASURED[number / MARKERS % MEASURED.len()];
+                Look { colour, marker: number, dash, line: true, markers: true, hollow: false }
             }
             Kind::Published => {
-                Look { colour: GREY, marker: number + 2, dash: (1.0, 0.0), line: false, markers: true, hollow: true }
+                Look { colour: GREY, marker: number + 2, dash: SOLID, line: false, markers: true, hollow: true }
             }
             Kind::Predicted => {
-                Look { colour, marker: number, dash: (8.0, 5.0), line: true, markers: false, hollow: false }
+                let dash = PREDICTED[number % PREDICTED.len()];
+                Look { colour, marker: number, dash, line: true, markers: false, hollow: false }
             }
         }
     };
@@ -197,10 +204,15 @@ mod tests {
 
     #[test]
     fn lines_are_not_told_apart_by_colour_alone() {
-        let all: Vec<Line> = (0..MARKERS).map(|n| line(&n.to_string(), Kind::Measured, &[1.0])).collect();
-        let looks = looks(&all);
-        let markers: std::collections::BTreeSet<usize> = looks.iter().map(|look| look.marker % MARKERS).collect();
-        assert_eq!(markers.len(), MARKERS);
+        let kinds = [vec![Kind::Measured; 8], vec![Kind::Predicted; 4], vec![Kind::Published; 2]].concat();
+        let all: Vec<Line> = kinds.into_iter().map(|kind| line("x", kind, &[1.0])).collect();
+        let shape = |look: &Look| {
+            (look.markers.then_some((look.marker % MARKERS, look.hollow)), look.line.then_some(look.dash))
+        };
+        let shapes: Vec<_> = looks(&all).iter().map(shape).collect();
+        for (at, one) in shapes.iter().enumerate() {
+            assert!(!shapes[..at].contains(one), "{at} looks like another: {shapes:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,81 @@
+//! What was published, held against what was found.
+
+use super::change::Side;
+
+/// Something that was published, beside what was found here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What others say.
+    pub published: String,
+    /// The same of our figures.
+    pub here: String,
+    /// Whether it is so here.
+    pub verdict: Verdict,
+}
+
+/// Whether something that was published is so here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is, by more than the scatter.
+    So,
+    /// It is not, by more than the scatter.
+    NotSo,
+    /// Repetitions scatter by more than what would tell.
+    Scatter,
+    /// Our figures are not of that, or were not measured.
+    Untold,
+}
+
+impl Verdict {
+    /// Of a claim that something lies on one side.
+    pub(super) fn of(lies: Side, claimed: Side) -> Verdict {
+        match lies {
+            Side::Within => Verdict::Scatter,
+            _ if lies == claimed => Verdict::So,
+            _ => Verdict::NotSo,
+        }
+    }
+
+    /// Of two claims at once.
+    #[must_use]
+    pub fn and(self, other: Verdict) -> Verdict {
+        use Verdict::{NotSo, Scatter, So, Untold};
+        match (self, other) {
+            (NotSo, _) | (_, NotSo) => NotSo,
+            (Untold, _) | (_, Untold) => Untold,
+            (Scatter, _) | (_, Scatter) => Scatter,
+            (So, So) => So,
+        }
+    }
+
+    /// In words; `doubt` is why figures bear out no verdict, if they do not.
+    pub fn said(self, doubt: Option<&'static str>) -> &'static str {
+        match (self, doubt) {
+            (Verdict::Untold, _) => "",
+            (_, Some(doubt)) => doubt,
+            (Verdict::So, None) => "so it is here",
+            (Verdict::NotSo, None) => "not so here",
+            (Verdict::Scatter, None) => "within the scatter",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubt_leaves_no_verdict() {
+        let all = [Verdict::So, Verdict::NotSo, Verdict::Scatter, Verdict::Untold];
+        assert_eq!(all.map(|one| one.said(None)), ["so it is here", "not so here", "within the scatter", ""]);
+        assert_eq!(all.map(|one| one.said(Some("too few"))), ["too few", "too few", "too few", ""]);
+    }
+
+    #[test]
+    fn two_claims_are_as_good_as_the_worse() {
+        assert_eq!(Verdict::So.and(Verdict::So), Verdict::So);
+        assert_eq!(Verdict::So.and(Verdict::Scatter), Verdict::Scatter);
+        assert_eq!(Verdict::Scatter.and(Verdict::NotSo), Verdict::NotSo);
+        assert_eq!(Verdict::Untold.and(Verdict::So), Verdict::Untold);
+    }
+}
