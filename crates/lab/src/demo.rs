@@ -210,8 +210,8 @@ pub(crate) struct Streams {
 pub(crate) struct Outcome {
     /// Gb/s in sum.
     pub(crate) gbps: f64,
-    /// Others used CPU meanwhile.
-    pub(crate) disturbed: bool,
+    /// CPUs that others took meanwhile.
+    pub(crate) others: f64,
 }
 
 impl Streams {
@@ -233,7 +233,7 @@ impl Streams {
         let site = Qemu::start(&self.args, over, &self.image, self.accel, progress)?;
         let points = measure(&self.args, &site, &[self.queues], progress)?;
         let point = points.first().ok_or_else(|| DemoError::NoSum("nothing was measured".into()))?;
-        Ok(Outcome { gbps: point.gbps, disturbed: point.disturbed() })
+        Ok(Outcome { gbps: point.gbps, others: point.others })
     }
 }
 

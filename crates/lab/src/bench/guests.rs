@@ -6,7 +6,7 @@ use super::point::Kind;
 use super::state::State;
 use super::tally::{Run, Tally, Who};
 use super::{Args, BenchError};
-use crate::demo::{Over, Streams};
+use crate::demo::{Outcome, Over, Streams};
 use crate::guest::GuestError;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -45,7 +45,7 @@ pub(super) fn measure(args: &Args, tallies: &mut Vec<Tally>, progress: &Progress
             order.reverse();
         }
         for (who, over) in order {
-            once(&streams, (who, over, number), &mut tallies[at], progress)?;
+            once(args, &streams, (who, over, number), &mut tallies[at], progress)?;
         }
     }
     Ok(())
@@ -53,6 +53,7 @@ pub(super) fn measure(args: &Args, tallies: &mut Vec<Tally>, progress: &Progress
 
 /// One run, again when something disturbed it.
 fn once(
+    args: &Args,
     streams: &Streams,
     (who, over, round): (Who, Over, u32),
     tally: &mut Tally,
@@ -63,11 +64,12 @@ fn once(
             return Err(GuestError::Interrupted.into());
         }
         match streams.over(over, progress) {
-            Ok(outcome) if outcome.disturbed && attempt < RETRIES => tally.repeated += 1,
+            Ok(outcome) if disturbed(args, &outcome) && attempt < RETRIES => tally.repeated += 1,
             Ok(outcome) => {
                 // Guests run on all CPUs, for longer than the machine stays the same: what it was like is not looked at.
                 let state = State::default();
-                tally.runs.push(Run { who, round, figures: vec![outcome.gbps], state, disturbed: outcome.disturbed });
+                let disturbed = disturbed(args, &outcome);
+                tally.runs.push(Run { who, round, figures: vec![outcome.gbps], state, disturbed });
                 break;
             }
             Err(error) if error.is_interrupt() => return Err(error.into()),
@@ -78,4 +80,9 @@ fn once(
         }
     }
     Ok(())
+}
+
+/// Whether others took more than they may.
+fn disturbed(args: &Args, outcome: &Outcome) -> bool {
+    outcome.others * 100.0 > args.disturbed_above
 }

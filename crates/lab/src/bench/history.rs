@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::BenchError;
 use super::goal::Goal;
 use super::picture;
-use super::result::{Comparison, figure};
+use super::result::Comparison;
 use super::tally::{Beside, Row};
 use crate::date;
+use crate::experiment::digits;
 use crate::page;
 
 /// The file, in the folder of results.
@@ -205,7 +206,7 @@ fn table(entry: &Entry) -> String {
     let mut table = String::from(
         "<table>\n<tr><th>point</th><th></th><th>Ringmain</th><th>peer</th><th>ratio</th><th>bare copy</th><th>ratio</th><th>goal</th><th></th></tr>\n",
     );
-    let cell = |value: Option<f64>| value.map_or("-".into(), figure);
+    let cell = |value: Option<f64>| value.map_or("-".into(), digits);
     for row in &entry.figures {
         let of = |other: &Option<Other>| {
             let ratio = other.as_ref().and_then(|other| other.ratio);
@@ -218,7 +219,7 @@ fn table(entry: &Entry) -> String {
             "<tr><td>{}</td><td>{}</td><td>{}</td>{}{}<td>{}</td><td>{mark}</td></tr>",
             page::escape(&row.title),
             page::escape(&row.unit),
-            figure(row.ringmain),
+            digits(row.ringmain),
             of(&row.peer),
             of(&row.ceiling),
             page::escape(&goal),

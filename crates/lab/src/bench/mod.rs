@@ -139,7 +139,8 @@ impl BenchError {
     pub fn is_interrupt(&self) -> bool {
         match self {
             Self::Guests(error) => error.is_interrupt(),
-            other => matches!(other, Self::Interrupted),
+            Self::Interrupted | Self::Host(GuestError::Interrupted) | Self::Load(load::Error::Interrupted) => true,
+            _ => false,
         }
     }
 }
@@ -235,4 +236,18 @@ fn commit() -> Option<String> {
     let commit = git(&["rev-parse", "--short=9", "HEAD"])?;
     let clean = git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
     Some(if clean { commit } else { commit + "+" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_the_user_ended_is_known_as_that() {
+        assert!(BenchError::Interrupted.is_interrupt());
+        assert!(BenchError::from(GuestError::Interrupted).is_interrupt());
+        assert!(BenchError::from(load::Error::Interrupted).is_interrupt());
+        assert!(BenchError::from(DemoError::Guest(GuestError::Interrupted)).is_interrupt());
+        assert!(!BenchError::Missing("ovs").is_interrupt());
+    }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::point::{OVS, Unit};
 use super::tally::{Beside, Row};
+use crate::experiment::{Summary, digits};
 
 /// Figures of one peer at one point.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -22,21 +23,16 @@ pub struct Series {
 
 impl Series {
     pub(super) fn of(runs: Vec<f64>) -> Self {
-        let mut sorted = runs.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = match sorted.len() {
-            0 => None,
-            n if n % 2 == 1 => Some(sorted[n / 2]),
-            n => Some((sorted[n / 2 - 1] + sorted[n / 2]) / 2.0),
-        };
-        Self { runs, median: middle, least: sorted.first().copied(), most: sorted.last().copied() }
+        let summary = Summary::of(runs.clone());
+        let of = |figure: fn(&Summary) -> f64| summary.as_ref().map(figure);
+        Self { median: of(|it| it.median), least: of(|it| it.least), most: of(|it| it.most), runs }
     }
 
     /// Median, and the spread around it.
     fn show(&self) -> String {
         match (self.median, self.least, self.most) {
             (Some(median), Some(least), Some(most)) => {
-                format!("{} ({}-{})", figure(median), figure(least), figure(most))
+                format!("{} ({}-{})", digits(median), digits(least), digits(most))
             }
             _ => "failed".into(),
         }
@@ -47,15 +43,6 @@ impl Series {
 pub(super) fn ratio(unit: Unit, ours: f64, theirs: f64) -> Option<f64> {
     let ratio = if unit.is_rate() { ours / theirs } else { theirs / ours };
     ratio.is_finite().then_some(ratio)
-}
-
-/// Three digits that count.
-pub(super) fn figure(value: f64) -> String {
-    match value {
-        v if v >= 100.0 => format!("{v:.0}"),
-        v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
-    }
 }
 
 /// A whole comparison.

@@ -74,7 +74,8 @@ fn one(args: &Args, binary: &Path, daemon: &Daemon, queues: u16, progress: &Prog
     let profile = profile(daemon)?;
     let said = sender.end(PATIENCE)?;
     let daemon = cpu.of.first().copied();
-    let point = Point { profile, ..Point::new(queues, said, &Sample { daemon, others: cpu.others, counts })? };
+    let point =
+        Point { profile, ..Point::new(queues, said, &Sample { daemon, others: cpu.others + cpu.stolen, counts })? };
     stage.done(&format!("{:.2} Gb/s", point.gbps));
     Ok(point)
 }

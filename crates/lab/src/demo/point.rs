@@ -3,6 +3,7 @@
 use super::site::{Counts, QueueCount, Site};
 use super::{ADDRESSES, Args, DemoError, PATIENCE};
 use crate::cpu::Moment;
+use crate::experiment::parts;
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
 use crate::progress::Progress;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How long the streams run before counting begins.
 pub(super) const WARM_UP: Duration = Duration::from_millis(1500);
-/// CPUs that other processes may use before a point is marked.
+/// CPUs that others may take before a point is marked.
 const DISTURBED: f64 = 0.1;
 
 /// What was measured with one number of queues.
@@ -29,7 +30,7 @@ pub(super) struct Point {
     pub(super) sender: Vec<f64>,
     /// The share of each of the receiver's queues in the bytes received.
     pub(super) receiver: Vec<f64>,
-    /// CPUs that processes used which are no part of this.
+    /// CPUs that others took: processes that are no part of this, or whoever a hypervisor below gave them to.
     pub(super) others: f64,
     /// Where the time of a frame went that the receiver got, if that was looked at afterwards.
     pub(super) profile: Option<PortProfile>,
@@ -39,7 +40,7 @@ pub(super) struct Point {
 pub(super) struct Sample {
     /// CPUs that the daemon used, if there is one.
     pub(super) daemon: Option<f64>,
-    /// CPUs that processes used which are no part of this.
+    /// CPUs that others took.
     pub(super) others: f64,
     /// What was counted meanwhile.
     pub(super) counts: Counts,
@@ -97,7 +98,8 @@ pub(super) fn measure(args: &Args, site: &dyn Site, queues: u16, progress: &Prog
     sleep_until(WARM_UP)?;
     let (cpu, used, counts) = (Moment::now(&pids), site.daemon()?, site.counts()?);
     sleep_until(total)?;
-    let others = Moment::now(&pids).since(&cpu).others;
+    let shares = Moment::now(&pids).since(&cpu);
+    let others = shares.others + shares.stolen;
     let daemon = site.daemon()?.zip(used).map(|(now, then)| now.since(then));
     let counts = site.counts()?.since(&counts);
     let said = streams.wait(seconds + PATIENCE)?.text;
@@ -114,10 +116,9 @@ pub(super) fn reach(sender: &dyn Shell) -> Result<(), DemoError> {
 
 fn shares(queues: &[QueueCount], in_use: usize, of: impl Fn(&QueueCount) -> u64) -> Vec<f64> {
     let counts: Vec<u64> = queues.iter().map(of).collect();
-    let all = counts.iter().sum::<u64>().max(1) as f64;
     // A queue that is out of use shows only when something was seen there.
     let shown = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1).max(in_use);
-    counts.iter().take(shown).map(|count| *count as f64 / all).collect()
+    parts(counts.into_iter().take(shown))
 }
 
 /// Gb/s in the last sum line of iperf, or of its only stream.
@@ -153,7 +154,7 @@ pub(super) fn table(points: &[Point]) -> String {
         text.push('\n');
     }
     if points.iter().any(Point::disturbed) {
-        text.push_str("  * other processes used more than a tenth of a CPU meanwhile: the figure is too low\n");
+        text.push_str("  * others took more than a tenth of a CPU meanwhile: the figure is too low\n");
     }
     text
 }

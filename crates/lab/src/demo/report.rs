@@ -87,7 +87,7 @@ fn table(points: &[Point]) -> String {
         );
     }
     let note = if points.iter().any(Point::disturbed) {
-        "<p>* Other processes used more than a tenth of a CPU meanwhile: the figure is too low.</p>\n"
+        "<p>* Others took more than a tenth of a CPU meanwhile: the figure is too low.</p>\n"
     } else {
         ""
     };

@@ -2,12 +2,12 @@
 
 use super::point::reach;
 use super::qemu::Qemu;
-use super::site::{Counts, QueueCount, Site, Used};
+use super::site::{Counts, Site, Used};
 use super::xen::Xen;
 use super::{ADDRESSES, Args, DemoError, Ground, Over, under};
 use crate::bed::{Amount, Flow, Station, carry, rest};
 use crate::cpu::Moment;
-use crate::experiment::{LabError, Outcome};
+use crate::experiment::{LabError, Outcome, parts};
 use crate::progress::Progress;
 use std::path::Path;
 
@@ -58,7 +58,7 @@ impl Stay {
         let mut outcome = Outcome::default();
         let bytes: u64 = counts.receiver.iter().map(|queue| queue.rx_bytes).sum();
         outcome.figure("throughput", bytes as f64 * 8.0 / carried.time.as_secs_f64() / 1e9);
-        outcome.figure("busy", (shares.of.iter().sum::<f64>() + shares.others) * 100.0);
+        outcome.figure("busy", shares.busy() * 100.0);
         spread(&mut outcome, &counts);
         if let Some((now, then)) = after.daemon.zip(before.daemon) {
             outcome.figure("daemon", now.since(then) * 100.0);
@@ -82,12 +82,8 @@ impl Stay {
 
 /// Notes the shares of queues in the bytes.
 fn spread(outcome: &mut Outcome, counts: &Counts) {
-    let shares = |queues: &[QueueCount], of: fn(&QueueCount) -> u64| -> Vec<f64> {
-        let all = queues.iter().map(of).sum::<u64>().max(1) as f64;
-        queues.iter().map(|queue| of(queue) as f64 / all).collect()
-    };
-    let receiver = shares(&counts.receiver, |queue| queue.rx_bytes);
+    let receiver = parts(counts.receiver.iter().map(|queue| queue.rx_bytes));
     outcome.figure("busiest", receiver.iter().copied().fold(0.0, f64::max) * 100.0);
     outcome.list("receiver_queues", receiver);
-    outcome.list("sender_queues", shares(&counts.sender, |queue| queue.tx_bytes));
+    outcome.list("sender_queues", parts(counts.sender.iter().map(|queue| queue.tx_bytes)));
 }

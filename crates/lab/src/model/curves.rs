@@ -88,7 +88,9 @@ fn handovers(times: super::inputs::Handovers) -> String {
 fn predicted(inputs: &Inputs, places: &[usize], rate: impl Fn(&Costs<'_>, usize) -> f64) -> Vec<Line> {
     let line = |era: Era| {
         let costs = Costs::new(inputs, era);
-        let dots = places.iter().map(|place| Dot::new(*place as f64, rate(&costs, *place))).collect();
+        let dots = places.iter().map(|place| Dot::new(*place as f64, rate(&costs, *place)));
+        // What was cut off predicts nothing.
+        let dots = dots.filter(|dot| dot.y > 0.0).collect();
         Line { name: format!("{}, predicted", era.name()), kind: Kind::Predicted, dots }
     };
     Era::ALL.map(line).into()
@@ -152,7 +154,7 @@ fn workers(inputs: &Inputs) -> Curve {
         name: "workers",
         title: "Twenty pairs of guests",
         text: "Eight streams from one guest of each pair to the other, as many queues as workers, frames of nearly 64 KiB, guests \
-               with CPUs of their own. No measured points: this machine has no CPUs for it.",
+               with CPUs of their own. No measured points: that takes more CPUs than are used to measure here.",
         x: axis("workers"),
         y: axis("throughput of all pairs, Gb/s"),
         lines: predicted(inputs, &WORKERS, |costs, workers| gbps(inputs, costs, (20, workers, workers))),

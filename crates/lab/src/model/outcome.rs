@@ -34,7 +34,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Frames that arrived in a second.
+    /// Frames that arrived in a second; 0 if it was cut off, for then nobody knows.
     pub fn rate(&self) -> f64 {
         self.in_a_second(self.frames)
     }
@@ -45,7 +45,7 @@ impl Outcome {
     }
 
     fn in_a_second(&self, frames: u64) -> f64 {
-        if self.seconds > 0.0 { frames as f64 / self.seconds } else { 0.0 }
+        if self.whole && self.seconds > 0.0 { frames as f64 / self.seconds } else { 0.0 }
     }
 }
 

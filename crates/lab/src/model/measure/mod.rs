@@ -13,6 +13,7 @@ use crate::bench::embedded::grants::{Plan, Task, work};
 use crate::bench::embedded::load::Size;
 use crate::bench::embedded::site::failed;
 use crate::bench::{BenchError, cpu_name};
+use crate::experiment::Summary;
 use crate::interrupt;
 use crate::progress::Progress;
 pub use carry::Carrying;
@@ -53,10 +54,9 @@ pub struct Measured {
 
 impl Measured {
     /// Of at least one.
-    pub fn of(mut all: Vec<f64>) -> Measured {
-        all.sort_by(f64::total_cmp);
-        let at = |index: usize| all.get(index).copied().unwrap_or(f64::NAN);
-        Measured { median: at(all.len() / 2), least: at(0), most: at(all.len().saturating_sub(1)) }
+    pub fn of(all: Vec<f64>) -> Measured {
+        let [median, least, most] = Summary::of(all).map_or([f64::NAN; 3], |it| [it.median, it.least, it.most]);
+        Measured { median, least, most }
     }
 }
 
