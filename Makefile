@@ -51,8 +51,9 @@ bench-xen: ## Ringmain beside the kernel's xen-netback, on real Xen, instruction
 lab: ## published experiments, rerun in their quick form, and a report of them
 	@scripts/deps build embedded
 	$(CARGO) build --release --locked
-	$(RINGMAIN) lab run --all --quick --guests embedded $(ARGS)
-	$(RINGMAIN) lab report
+	@status=0; $(RINGMAIN) lab run --all --quick --guests embedded $(ARGS) || status=$$?; \
+	out=$$(printf '%s' '$(ARGS)' | sed -n 's/.*--out[= ] *\([^ ]*\).*/\1/p'); \
+	$(RINGMAIN) lab report $${out:+--out "$$out"} || exit $$?; exit $$status
 
 test: ## everything that can fail
 	@scripts/test

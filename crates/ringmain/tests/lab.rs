@@ -1,5 +1,6 @@
 //! The laboratory as a user has it: each experiment in its tiny form, on processes as guests. Needs root.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -36,6 +37,47 @@ fn list<'a>(json: &'a Json, name: &str) -> &'a [Json] {
     json[name].as_array().map_or(&[], Vec::as_slice)
 }
 
+/// What repetitions of each experiment must check: one of these sets each, and none of the sets is missing.
+const CHECKS: [(&str, &[&[&str]]); 11] = [
+    ("queues", &[TCP]),
+    ("aggregate", &[TCP, &["no use of a grant was refused"]]),
+    ("defaults", &[TCP]),
+    ("receive-cost", &[&["frames conserved", "streams complete", "the profile has seen frames"]]),
+    ("network-node", &[&["all goes through the forwarding guest", "frames conserved", "streams complete"]]),
+    ("fairness", &[TCP]),
+    ("polling", &[FRAMES]),
+    ("flows", &[FRAMES]),
+    ("share", &[FRAMES]),
+    ("spread", &[FRAMES]),
+    // A bridge of the kernel's says nothing of frames.
+    ("peers", &[TCP, &["streams complete"], FRAMES]),
+];
+const TCP: &[&str] = &["frames conserved", "streams complete"];
+const FRAMES: &[&str] = &["frames conserved", "frames in order", "frames whole"];
+
+/// The names of a repetition's checks, in order, each once.
+fn names_of(checks: &[Json]) -> Vec<&str> {
+    let names: BTreeSet<&str> = checks.iter().filter_map(|check| check["name"].as_str()).collect();
+    names.into_iter().collect()
+}
+
+/// That streams over either design of the hypervisor were as many, and carried as many bytes.
+fn both_designs_carry_the_same(record: &Json) {
+    let points = list(record, "points");
+    let carried = |design: &str| -> BTreeSet<String> {
+        let of = |one: &Json| {
+            let point = &points[usize::try_from(one["point"].as_u64()?).ok()?];
+            let check = list(one, "checks").iter().find(|check| check["name"] == "streams complete")?;
+            let is = point["settings"]["design"] == design;
+            is.then(|| format!("{} pairs, {} workers: {}", point["settings"]["pairs"], point["x"], check["seen"]))
+        };
+        list(record, "repetitions").iter().filter_map(of).collect()
+    };
+    let old = carried("old design");
+    assert!(old.len() > 1 && old.iter().all(|said| said.contains(" bytes at both ends")), "{old:?}");
+    assert_eq!(old, carried("new design"));
+}
+
 #[test]
 #[ignore = "needs root, iperf and network namespaces"]
 fn every_experiment_keeps_its_invariants_and_can_be_reported() {
@@ -50,17 +92,24 @@ fn every_experiment_keeps_its_invariants_and_can_be_reported() {
         assert!(record["finished"].is_u64(), "{name}");
         let repetitions = list(&record, "repetitions");
         assert_eq!(repetitions.len(), list(&record, "points").len(), "{name}: {repetitions:?}");
+        let made: BTreeSet<Vec<&str>> = repetitions.iter().map(|one| names_of(list(one, "checks"))).collect();
+        let expected = CHECKS.iter().find(|(of, _)| *of == name).map(|(_, all)| all.iter().map(|set| set.to_vec()));
+        assert_eq!(made, expected.unwrap().collect(), "{name}");
         for one in repetitions {
             let checks = list(one, "checks");
-            assert!(!checks.is_empty(), "{name} checks nothing: {one}");
             assert!(checks.iter().all(|check| check["held"] == true), "{name}: {one}");
             assert!(one["failed"].is_null() && one["figures"].as_object().is_some_and(|it| !it.is_empty()), "{name}");
+        }
+        if name == "aggregate" {
+            both_designs_carry_the_same(&record);
         }
         let same = path.display().to_string();
         let compared = Command::new(env!("CARGO_BIN_EXE_ringmain")).args(["lab", "compare", &same, &same]).output();
         assert!(compared.unwrap().status.success(), "{name}");
         names.push(name);
     }
+    let known: BTreeSet<&str> = CHECKS.iter().map(|(of, _)| *of).collect();
+    assert_eq!(names.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
     let report = fs::read_to_string(done(&mut lab(dir.path(), &["report"])).trim()).unwrap();
     for name in names {
         assert!(report.contains(&format!("{name}-embedded-")), "{name} is not reported");
