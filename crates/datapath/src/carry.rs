@@ -2,6 +2,7 @@
 //!
 //! Each step is a function of its own, called once a burst and never inlined: so that instructions can be counted step by step.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -273,7 +274,7 @@ impl Worker {
             let way = known.take().unwrap_or_else(|| self.way(route, i));
             let mut end = if route.is_simple() { run.end } else { i + 1 };
             while end < run.end {
-                // Each frame is asked for once: its way is also what its flow is charged for.
+                // Each frame is asked for once: then its flow is charged for it, too.
                 let other = self.way(route, end);
                 if other != way {
                     known = Some(other);
@@ -282,7 +283,8 @@ impl Worker {
                 end += 1;
             }
             let sent = self.send_along(src, i..end, target, way);
-            if matches!(sent, Sent::Held { .. }) {
+            if let Sent::Held { at, .. } = sent {
+                self.refund(at..end + usize::from(known.is_some()), target);
                 return sent;
             }
             i = end;
@@ -304,13 +306,22 @@ impl Worker {
         }
     }
 
-    /// Where frame `i` goes on a route, and whether it is too long for that.
+    /// Where frame `i` goes on a route, and whether it is too long for that. Its flow is charged for it.
     #[inline]
-    pub(crate) fn way(&self, route: &Route, i: usize) -> (Way, bool) {
+    fn way(&self, route: &Route, i: usize) -> (Way, bool) {
         let frame = &self.burst.frames()[i];
-        let head = self.burst.head(i).as_slice();
-        let way = route.choose(&frame.headers, head, frame.len, || frame::flow_hash(&frame.headers, head));
+        let (way, charged) = self.look_up(route, i);
+        if let Some(charged) = charged {
+            charged.set(charged.get() + cost(1, frame.len.into()));
+        }
         (way, over_mtu(frame, route))
+    }
+
+    /// Where frame `i` goes on a route, and where what its flow costs is counted.
+    #[inline]
+    pub(crate) fn look_up<'a>(&self, route: &'a Route, i: usize) -> (Way, Option<&'a Cell<u64>>) {
+        let (frame, head) = (&self.burst.frames()[i], self.burst.head(i).as_slice());
+        route.choose(&frame.headers, head, || frame::flow_hash(&frame.headers, head))
     }
 
     #[inline]

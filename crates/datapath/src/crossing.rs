@@ -12,6 +12,9 @@ pub struct Crossing {
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Parcel>>,
     made: usize,
+    /// How many have been sent; the numbers of those that are not back, and the queues that they are for.
+    sent: u64,
+    out: Vec<(u64, QueueId)>,
     open: Vec<(usize, Box<Parcel>)>,
     held: Vec<Option<Box<Parcel>>>,
     /// Parcels of others that are delivered, but for frames that are lent; with the workers that they came from.
@@ -26,9 +29,9 @@ impl Crossing {
     /// Over the lanes of one worker.
     pub fn new(lanes: Vec<Option<Lane>>) -> Self {
         let held = lanes.iter().map(|_| None).collect();
-        let open = Vec::with_capacity(PARCELS);
+        let (out, open) = (Vec::with_capacity(PARCELS), Vec::with_capacity(PARCELS));
         let from = vec![0; lanes.len()];
-        Crossing { lanes, spare: Vec::new(), made: 0, open, held, lent: Vec::new(), received: 0, from }
+        Crossing { lanes, spare: Vec::new(), made: 0, sent: 0, out, open, held, lent: Vec::new(), received: 0, from }
     }
 
     /// The parcel of the current burst that goes to `seat`, with room for one more frame; `None` when all parcels
@@ -40,6 +43,9 @@ impl Crossing {
         }
         let mut parcel = self.blank()?;
         (parcel.receiver, parcel.sender, parcel.ticket, parcel.next) = (seat.queue, sender, ticket, 0);
+        self.sent += 1;
+        parcel.stamp = self.sent;
+        self.out.push((parcel.stamp, seat.queue));
         self.open.push((seat.worker, parcel));
         self.open.last_mut().map(|(_, parcel)| &mut **parcel)
     }
@@ -57,6 +63,7 @@ impl Crossing {
             receiver: QueueId(0),
             sender: QueueId(0),
             ticket: 0,
+            stamp: 0,
             next: 0,
             lost: 0,
             breach: None,
@@ -109,9 +116,14 @@ impl Crossing {
         self.from.iter().zip(&self.lanes).map(|(from, lane)| from + waiting(lane)).collect()
     }
 
-    /// Whether all own parcels are here, and none is being filled.
-    pub fn is_settled(&self) -> bool {
-        self.open.is_empty() && self.spare.len() == self.made
+    /// The number of the newest own parcel.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether all own parcels for `queue` up to this one are back, and so have been delivered.
+    pub fn has_arrived(&self, queue: QueueId, sent: u64) -> bool {
+        !self.out.iter().any(|&(stamp, receiver)| receiver == queue && stamp <= sent)
     }
 
     /// Whether so many parcels have come in, from each worker.
@@ -163,6 +175,7 @@ impl Crossing {
     pub fn recycle(&mut self, mut parcel: Box<Parcel>) {
         parcel.burst.reset(crate::burst::BURST);
         (parcel.lost, parcel.breach, parcel.spent) = (0, None, Ticks::default());
+        self.out.retain(|(stamp, _)| *stamp != parcel.stamp);
         self.spare.push(parcel);
     }
 

@@ -1,10 +1,13 @@
 //! Frames that wait for a moment, since where they go is about to change: their flow changes queues ([`crate::spread`]), or
 //! their queue changes workers ([`crate::leave`]).
 
+use std::ops::Range;
+
 use switch::Target;
 
 use crate::carry::Sent;
 use crate::flowcache::Fate;
+use crate::rota::cost;
 use crate::slot::Wait;
 use crate::spread::GLIMPSE;
 use crate::steer::{Route, Way};
@@ -14,14 +17,19 @@ impl Worker {
     /// The way of a frame whose flow changes queues.
     #[cold]
     pub(crate) fn turn_way(&mut self, i: usize, target: Target) -> Way {
-        // Other senders may have flows in the same bucket: none of theirs may be under way, either.
-        let settled = self.crossing.is_settled();
         let floods = matches!(self.burst.frames()[i].fate, Fate::Flood(_));
         let Some(spread) = self.routes.spread(target.port) else { return Way::Nowhere };
         let old = spread.old_way();
         if floods {
-            return old;
+            return spread.stay();
         }
+        // Other senders may have flows in the same bucket: what they have sent has to arrive, too. To a queue of this worker
+        // nothing is under way: whatever was, when it came here, was waited for then.
+        let crossing = &self.crossing;
+        let has_arrived = |sent| match old {
+            Way::Remote(seat) => crossing.has_arrived(seat.queue, sent),
+            _ => true,
+        };
         // Of another worker's rings nothing is known.
         let ring = match old {
             Way::Local(slot) => self.slots.get(slot).filter(|slot| slot.is_sound()).map(|slot| &*slot.on.pair),
@@ -29,14 +37,26 @@ impl Worker {
         };
         let mark = ring.map_or(0, |ring| ring.mark());
         let has_taken = |mark| ring.is_some_and(|ring| ring.has_taken(mark));
-        spread.turn(self.now, settled, (mark, has_taken)).unwrap_or(Way::Turning)
+        spread.turn(self.now, (crossing.sent(), has_arrived), (mark, has_taken)).unwrap_or(Way::Turning)
     }
 
     /// Whether one of these targets is a queue that is on its way to another worker.
     #[cold]
     pub(crate) fn meets_a_mover(&self, i: usize, targets: &[Target]) -> bool {
-        let way = |route: &Route| self.way(route, i).0;
+        let way = |route: &Route| self.look_up(route, i).0;
         targets.iter().any(|target| self.routes.to(target.port).is_some_and(|route| way(route) == Way::Moving))
+    }
+
+    /// Gives back what the flows of frames were charged for them: they will come again.
+    #[cold]
+    pub(crate) fn refund(&self, frames: Range<usize>, target: Target) {
+        let Some(route) = self.routes.to(target.port).filter(|route| !route.is_simple()) else { return };
+        for i in frames {
+            if let (_, Some(charged)) = self.look_up(route, i) {
+                let len = self.burst.frames()[i].len;
+                charged.set(charged.get().saturating_sub(cost(1, len.into())));
+            }
+        }
     }
 
     #[cold]

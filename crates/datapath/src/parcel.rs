@@ -27,6 +27,8 @@ pub struct Parcel {
     pub sender: QueueId,
     /// The sender's burst that they were part of.
     pub ticket: u64,
+    /// What the sending worker calls it.
+    pub stamp: u64,
     /// The next frame to deliver.
     pub next: usize,
     /// Frames whose receiver was gone; the sender counts them.
@@ -171,6 +173,7 @@ mod tests {
             receiver: QueueId(1),
             sender: QueueId(2),
             ticket: 7,
+            stamp: 0,
             next: 0,
             lost: 0,
             breach: None,

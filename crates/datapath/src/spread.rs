@@ -5,9 +5,10 @@
 //!
 //! That must not reorder a flow: its last frames may still lie in the old queue's ring when the next ones come to the new
 //! one. So a bucket changes queues only at rest: when nothing was sent to it for a whole interval, or when its senders have
-//! been made to wait with its next frame until nothing of theirs is under way to another worker, and the guest has taken all
-//! that lay in the old queue's ring: for [`REST`] at least, and, where a guest does not show what it has taken, for [`LONGEST`].
-//! At most one bucket of a port is made to wait at a time.
+//! been made to wait with its next frame until nothing that was sent before is under way to the old queue, and the guest has
+//! taken all that lay in its ring: for [`REST`] at least, and, where a guest does not show what it has taken, for [`LONGEST`].
+//! At most one bucket of a port is made to wait at a time. If that does not end soon, or a flood comes, which waits for
+//! nothing, it stays with its queue, and is left alone for a while.
 //!
 //! What is best for a worker are queues of its own. Others are used where it has none; and by buckets that are busy when
 //! their queue leaves for another worker, until they have come to rest.
@@ -61,9 +62,24 @@ struct Bucket {
     stays: u32,
 }
 
+/// How far a bucket is that changes queues.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// No frame of it has come yet.
+    Chosen,
+    /// Its senders wait since then, and for all that was sent to other workers up to this.
+    Crossing(Instant, u64),
+    /// That has arrived: since when it rests, and where the old queue's ring stood then.
+    Resting(Instant, u32),
+}
+
 impl Bucket {
     fn is_idle(&self) -> bool {
         self.cost.get() == 0 && self.before == 0
+    }
+
+    fn may_turn(&self, interval: u32) -> bool {
+        self.cost.get() > 0 && self.stays <= interval
     }
 }
 
@@ -73,8 +89,7 @@ struct Turning {
     bucket: usize,
     from: u8,
     to: u8,
-    /// Since when its senders wait, if they do, and where the old queue's ring stood then.
-    since: Option<(Instant, u32)>,
+    stage: Stage,
 }
 
 /// The table of one port with several queues.
@@ -132,67 +147,77 @@ impl Spread {
         (0..BUCKETS).any(|bucket| self.busy(bucket) == Some(queue))
     }
 
-    /// The way of a frame of `len` bytes with this hash.
+    /// The way of a frame with this hash, and where what such frames cost is counted.
     #[inline]
-    pub fn way(&self, hash: u32, len: u32) -> Way {
+    pub fn way(&self, hash: u32) -> (Way, &Cell<u64>) {
         let at = (hash >> 24) as usize;
-        let bucket = &self.buckets[at];
-        bucket.cost.set(bucket.cost.get() + CHARGE + u64::from(len));
-        match self.choices.get(usize::from(self.table[at])) {
+        let way = match self.choices.get(usize::from(self.table[at])) {
             Some(choice) => choice.way,
             None => Way::Turning,
-        }
+        };
+        (way, &self.buckets[at].cost)
     }
 
-    /// The bucket that changes queues has a frame, at `now`: its way, if the bucket has come to rest. `settled`: nothing is under
-    /// way to another worker. Of the old queue's ring: where it stands, and whether what was there at some mark is taken.
+    /// The bucket that changes queues has a frame, at `now`: its way, if it need not wait any more. Of the frames under way to the
+    /// old queue, and of its ring: where they stand, and whether what was there at some mark is through.
     pub fn turn(
         &mut self,
         now: Instant,
-        settled: bool,
+        (sent, has_arrived): (u64, impl FnOnce(u64) -> bool),
         (mark, has_taken): (u32, impl FnOnce(u32) -> bool),
     ) -> Option<Way> {
         let turning = self.turning.as_mut()?;
-        let (since, mark) = *turning.since.get_or_insert((now, mark));
-        if !settled || !has_rested(now.saturating_duration_since(since), || has_taken(mark)) {
-            return None;
+        if let Stage::Chosen = turning.stage {
+            turning.stage = Stage::Crossing(now, sent);
         }
-        let to = turning.to;
-        self.turned();
-        self.choices.get(usize::from(to)).map(|choice| choice.way)
+        if let Stage::Crossing(since, sent) = turning.stage {
+            if has_arrived(sent) {
+                turning.stage = Stage::Resting(now, mark);
+            } else if now.saturating_duration_since(since) >= LONGEST {
+                return Some(self.stay());
+            }
+        }
+        let (Stage::Resting(since, mark), to) = (turning.stage, turning.to) else { return None };
+        has_rested(now.saturating_duration_since(since), || has_taken(mark)).then(|| self.settle(to))
     }
 
-    /// The old way of the bucket that changes queues: for a frame that cannot wait.
+    /// The old way of the bucket that changes queues.
     pub fn old_way(&self) -> Way {
-        let from = self.turning.map_or(0, |turning| turning.from);
-        self.choices.get(usize::from(from)).map_or(Way::Nowhere, |choice| choice.way)
+        self.turning.map_or(Way::Nowhere, |turning| self.way_to(turning.from))
     }
 
-    fn turned(&mut self) {
-        let Some(Turning { bucket, to, .. }) = self.turning.take() else { return };
-        self.table[bucket] = to;
-        let bucket = &mut self.buckets[bucket];
-        bucket.stays = self.interval + (STAY << bucket.turns.min(10));
-        bucket.turns += 1;
+    /// The bucket that was to change queues has a frame that cannot wait, and so it stays. Its way.
+    pub fn stay(&mut self) -> Way {
+        self.turning.map_or(Way::Nowhere, |turning| self.settle(turning.from))
+    }
+
+    /// From now on, and for a while, the bucket that was to change queues goes this way.
+    fn settle(&mut self, at: u8) -> Way {
+        if let Some(Turning { bucket, .. }) = self.turning.take() {
+            self.table[bucket] = at;
+            let bucket = &mut self.buckets[bucket];
+            bucket.stays = self.interval + (STAY << bucket.turns.min(10));
+            bucket.turns += 1;
+        }
+        self.way_to(at)
+    }
+
+    fn way_to(&self, at: u8) -> Way {
+        self.choices.get(usize::from(at)).map_or(Way::Nowhere, |choice| choice.way)
     }
 
     /// An interval, longer than [`LONGEST`], is over. True when a bucket is to change queues from now on.
     pub fn look(&mut self) -> bool {
         self.interval += 1;
-        match self.turning {
-            // No frame of it has come all the time.
-            Some(Turning { since: None, .. }) => self.turned(),
-            // None has come any more, or its sender does not get settled: all are where they were, and so it stays.
-            Some(Turning { bucket, from, .. }) => {
-                self.table[bucket] = from;
-                self.turning = None;
-            }
-            None => {}
+        if let Some(Turning { bucket, from, to, stage }) = self.turning {
+            // Without a frame for so long it is at rest. Otherwise none has come any more: all are where they were.
+            let rested = matches!(stage, Stage::Chosen) && self.buckets[bucket].cost.get() == 0;
+            self.settle(if rested { to } else { from });
         }
         let advice = self.advise();
         if let Some((bucket, to)) = advice {
             let from = self.table[bucket];
-            self.turning = Some(Turning { bucket, from, to, since: None });
+            self.turning = Some(Turning { bucket, from, to, stage: Stage::Chosen });
             self.table[bucket] = TURNING;
         }
         if std::mem::take(&mut self.uneven) {
@@ -227,6 +252,10 @@ impl Spread {
 
     /// The bucket that should change queues, and where to.
     fn advise(&self) -> Option<(usize, u8)> {
+        if self.choices.iter().any(|choice| choice.way == Way::Moving) {
+            // Its frames wait anyway.
+            return None;
+        }
         let costs = self.costs();
         let (best, rest) = costs.split_at(self.best.min(costs.len()));
         let least = (0..best.len()).min_by_key(|&at| best[at])?;
@@ -234,7 +263,7 @@ impl Spread {
             // From a queue that has left, whatever it costs.
             let stray = |&bucket: &usize| {
                 let at = usize::from(self.table[bucket]);
-                (self.best..costs.len()).contains(&at) && self.buckets[bucket].cost.get() > 0
+                (self.best..costs.len()).contains(&at) && self.buckets[bucket].may_turn(self.interval)
             };
             return (0..BUCKETS).find(stray).map(|bucket| (bucket, least as u8));
         }
@@ -246,10 +275,8 @@ impl Spread {
         }
         // What is left of the gap when the bucket has gone; a quarter less is worth it.
         let left = |bucket: &usize| gap.abs_diff(2 * self.buckets[*bucket].cost.get());
-        let may = |&bucket: &usize| {
-            let known = &self.buckets[bucket];
-            usize::from(self.table[bucket]) == most && known.cost.get() > 0 && known.stays <= self.interval
-        };
+        let may =
+            |&bucket: &usize| usize::from(self.table[bucket]) == most && self.buckets[bucket].may_turn(self.interval);
         let bucket = (0..BUCKETS).filter(may).min_by_key(left)?;
         (left(&bucket) * 4 <= gap * 3).then_some((bucket, least as u8))
     }

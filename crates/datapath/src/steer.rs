@@ -3,6 +3,7 @@
 //! A flow stays on the worker that fetched it: among the receiver's enabled queues, the worker chooses by flow hash one
 //! that it owns itself ([`crate::spread`]). Only when it owns none does the frame cross to another worker.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -58,19 +59,23 @@ impl Route {
         self.wish.is_none() && self.mtu.is_none() && self.spread.is_none()
     }
 
-    /// The queue for a frame of a flow; `hash` is only asked for when there is a choice.
+    /// The queue for a frame of a flow, and where what its flow costs is counted. That, and `hash`, is only asked for when there
+    /// is a choice.
     #[inline]
-    pub fn choose(&self, headers: &Headers, head: &[u8], len: u32, hash: impl FnOnce() -> u32) -> Way {
+    pub fn choose(&self, headers: &Headers, head: &[u8], hash: impl FnOnce() -> u32) -> (Way, Option<&Cell<u64>>) {
         if let Some((steer, ways)) = &self.wish {
             match ways.get(usize::from(steer.queue(headers, head))) {
                 None | Some(Way::Nowhere) => {}
-                Some(way) => return *way,
+                Some(way) => return (*way, None),
             }
         }
         match (self.only, &self.spread) {
-            (Some((choice, _)), _) => choice.way,
-            (None, Some(spread)) => spread.way(hash(), len),
-            (None, None) => Way::Nowhere,
+            (Some((choice, _)), _) => (choice.way, None),
+            (None, Some(spread)) => {
+                let (way, cost) = spread.way(hash());
+                (way, Some(cost))
+            }
+            (None, None) => (Way::Nowhere, None),
         }
     }
 
@@ -215,7 +220,7 @@ mod tests {
     }
 
     fn choose(route: &Route, hash: u32) -> Way {
-        route.choose(&Headers::default(), &[], 60, || hash)
+        route.choose(&Headers::default(), &[], || hash).0
     }
 
     /// Wishes for the queue that the first byte says.
@@ -235,7 +240,7 @@ mod tests {
         let slots = [(0, 7), (2, 9)].map(|(queue, slot)| (QueueId(queue), slot)).into_iter().collect();
         let routes = seen(port, &slots);
         let route = routes.to(PortId(0)).unwrap();
-        let choose = |wish| route.choose(&Headers::default(), &[wish], 60, || 0);
+        let choose = |wish| route.choose(&Headers::default(), &[wish], || 0).0;
         assert_eq!([0, 1, 2].map(choose), [Way::Local(7), Way::Remote(seat(1, 1)), Way::Local(9)]);
         assert_eq!(choose(3), Way::Local(7), "no such queue");
     }

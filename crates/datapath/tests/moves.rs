@@ -13,32 +13,12 @@ use datapath::count::Drop;
 use datapath::fabric::{Fabric, Workers};
 use datapath::steer::Steer;
 use frame::{Accepts, Headers};
-use peer::{Peer, Stamp, port, wait};
+use peer::{Peer, Stamp, flow_and_number, port, udp, wait};
 use proptest::prelude::*;
 use switch::{PortId, PortRule};
 
 /// A flow's frames that come to another queue than before have waited at least so long.
 const REST: Duration = Duration::from_millis(1);
-
-/// A UDP frame of a flow from station `src` to station `dst`, with a number.
-fn udp(dst: u8, src: u8, flow: u16, number: u32, len: usize) -> Vec<u8> {
-    let mut frame = [&[2, 0, 0, 0, 0, dst][..], &[2, 0, 0, 0, 0, src], &[8, 0, 0x45, 0]].concat();
-    let total = (len - 14) as u16;
-    frame.extend(total.to_be_bytes());
-    frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, dst]);
-    frame.extend(flow.to_be_bytes());
-    frame.extend([0, 9]);
-    frame.extend((total - 20).to_be_bytes());
-    frame.extend([0, 0]);
-    frame.extend(number.to_be_bytes());
-    frame.resize(len, number as u8);
-    frame
-}
-
-fn flow_and_number(frame: &[u8]) -> ((u8, u16), u32) {
-    let flow = u16::from_be_bytes([frame[34], frame[35]]);
-    ((frame[11], flow), u32::from_be_bytes(frame[42..46].try_into().unwrap()))
-}
 
 /// Ports with a guest each; station `n` is port `n`.
 struct Net {

@@ -150,6 +150,27 @@ pub fn wait(mut there: impl FnMut() -> bool) {
     }
 }
 
+/// A UDP frame of a flow from station `src` to station `dst`, with a number.
+pub fn udp(dst: u8, src: u8, flow: u16, number: u32, len: usize) -> Vec<u8> {
+    let mut frame = [&[2, 0, 0, 0, 0, dst][..], &[2, 0, 0, 0, 0, src], &[8, 0, 0x45, 0]].concat();
+    let total = (len - 14) as u16;
+    frame.extend(total.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, dst]);
+    frame.extend(flow.to_be_bytes());
+    frame.extend([0, 9]);
+    frame.extend((total - 20).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(number.to_be_bytes());
+    frame.resize(len, number as u8);
+    frame
+}
+
+/// The sender and its flow that a frame of [`udp`] is of, and its number.
+pub fn flow_and_number(frame: &[u8]) -> ((u8, u16), u32) {
+    let flow = u16::from_be_bytes([frame[34], frame[35]]);
+    ((frame[11], flow), u32::from_be_bytes(frame[42..46].try_into().unwrap()))
+}
+
 /// A port without VLANs whose breaches are noted.
 pub fn port(fabric: &Fabric, rule: PortRule) -> (PortId, Arc<Mutex<Vec<Breach>>>) {
     throttled_port(fabric, rule, None)

@@ -1,0 +1,189 @@
+//! Flows and the queues that they go to, on workers that are turned by hand: what is measured is their time.
+
+mod peer;
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use datapath::fabric::{Fabric, Workers};
+use datapath::hand::Hand;
+use datapath::topology::QueueId;
+use frame::Accepts;
+use peer::{Peer, flow_and_number, port, udp};
+use switch::{PortId, PortRule};
+
+/// From turn to turn.
+const STEP: Duration = Duration::from_micros(50);
+
+/// How often workers look at how flows are spread.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// So many equal flows of one queue are worth being spread over two: each is more than an eighth.
+const FEW: usize = 7;
+
+/// A station that nobody knows: frames for it are flooded.
+const NOBODY: u8 = 200;
+
+struct Net {
+    fabric: Fabric,
+    hands: Vec<Hand>,
+    now: Instant,
+    ports: Vec<PortId>,
+}
+
+impl Net {
+    fn new(workers: usize) -> Self {
+        let (fabric, hands) = Fabric::by_hand(&Workers { count: workers, ..Workers::default() }).unwrap();
+        Net { fabric, hands, now: Instant::now(), ports: Vec::new() }
+    }
+
+    /// All workers have a turn.
+    fn turn(&mut self) {
+        self.now += STEP;
+        for hand in &mut self.hands {
+            hand.turn(self.now);
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        (0..time.as_micros() / STEP.as_micros()).for_each(|_| self.turn());
+    }
+
+    /// Turns until something has come about, which takes `most` at most. Returns how long it took.
+    fn until(&mut self, most: Duration, mut there: impl FnMut() -> bool) -> Duration {
+        let start = self.now;
+        while !there() {
+            assert!(self.now - start < most, "not within {most:?}");
+            self.turn();
+        }
+        self.now - start
+    }
+
+    /// Asks something of the fabric, and turns meanwhile; `before` each turn.
+    fn ask<T: Send>(&mut self, ask: impl FnOnce(&Fabric) -> T + Send, mut before: impl FnMut()) -> T {
+        let Net { fabric, hands, now, .. } = self;
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| ask(fabric));
+            while !asked.is_finished() {
+                before();
+                *now += STEP;
+                for hand in hands.iter_mut() {
+                    hand.turn(*now);
+                }
+                thread::sleep(Duration::from_micros(20));
+            }
+            asked.join().unwrap()
+        })
+    }
+
+    fn move_queue(&mut self, queue: QueueId, to: usize) -> bool {
+        self.ask(|fabric| fabric.move_queue(queue, to), || {})
+    }
+
+    /// One more port, with a queue on each of these workers. Its station has the port's number, and is known.
+    fn port(&mut self, workers: &[usize]) -> Vec<Peer> {
+        self.port_with(usize::MAX, workers)
+    }
+
+    /// The same, whose queues have room for so many frames each.
+    fn port_with(&mut self, room: usize, workers: &[usize]) -> Vec<Peer> {
+        let (port, _) = port(&self.fabric, PortRule::default());
+        let attach = |(index, &to): (u16, &usize)| {
+            let peer = self.ask(|fabric| Peer::attach(fabric, port, index, Accepts::ALL, room), || {});
+            self.move_queue(peer.id, to);
+            peer
+        };
+        let peers: Vec<Peer> = (0..).zip(workers).map(attach).collect();
+        peers[0].send([udp(NOBODY, self.ports.len() as u8, 0, 0, 60)]);
+        self.until(INTERVAL, || peers[0].completed() == 1);
+        self.ports.push(port);
+        peers
+    }
+
+    /// A few flows between two stations that go to the first of the receiver's queues.
+    fn flows_to_the_first(&mut self, from: &Peer, to: &[Peer], [src, dst]: [u8; 2]) -> Vec<u16> {
+        let before = from.completed();
+        to.iter().for_each(|peer| drop(peer.received()));
+        from.send((0..32).map(|flow| udp(dst, src, flow, 0, 60)));
+        self.until(INTERVAL, || from.completed() == before + 32);
+        to[1..].iter().for_each(|peer| assert!(!peer.received().is_empty()));
+        to[0].received().iter().map(|frame| flow_and_number(frame).0.1).take(FEW).collect()
+    }
+
+    fn turned(&self) -> u64 {
+        self.fabric.worker_counters().iter().map(|worker| worker.turned.get()).sum()
+    }
+}
+
+#[test]
+fn a_flow_that_changes_queues_waits_for_nothing_that_was_sent_later() {
+    let mut net = Net::new(2);
+    let other = net.port(&[0]).remove(0);
+    let one = net.port(&[0]).remove(0);
+    let to = net.port(&[1, 1]);
+    let beside = net.flows_to_the_first(&other, &to, [0, 2])[0];
+    let flows = net.flows_to_the_first(&one, &to, [1, 2]);
+    net.pass(INTERVAL);
+    let (mut sent, mut longest) = (one.completed(), Duration::ZERO);
+    // More than the first queue's share. And the other guest has something under way to that queue at any time.
+    for _ in 0..600 {
+        // It has its turn first.
+        other.send([udp(2, 0, beside, 0, 60)]);
+        one.send((0..64).map(|at| udp(2, 1, flows[at % flows.len()], 0, 60)));
+        sent += 64;
+        let took = net.until(2 * INTERVAL, || {
+            other.send([udp(2, 0, beside, 0, 60)]);
+            one.completed() == sent
+        });
+        longest = longest.max(took);
+        net.pass(Duration::from_millis(1));
+    }
+    assert!(longest < Duration::from_millis(25), "{longest:?}");
+    let arrived = |peer: &Peer| peer.received().iter().map(|frame| flow_and_number(frame).0).collect::<HashSet<_>>();
+    let spread = arrived(&to[1]).iter().filter(|(station, _)| *station == 1).count();
+    assert!(spread >= 3, "{spread} have changed queues");
+}
+
+#[test]
+fn floods_stay_with_their_queue() {
+    let mut net = Net::new(1);
+    let from = net.port(&[0]).remove(0);
+    let to = net.port(&[0, 0]);
+    from.send((0..32).map(|flow| udp(NOBODY, 0, flow, 0, 60)));
+    net.pass(STEP * 100);
+    let flows: Vec<u16> = to[0].received().iter().map(|frame| flow_and_number(frame).0.1).take(FEW).collect();
+    to[1].received();
+    // For three intervals: each is worth spreading.
+    for number in 1..=300 {
+        from.send((0..64).map(|at| udp(NOBODY, 0, flows[at % flows.len()], number, 60)));
+        net.pass(INTERVAL / 100);
+    }
+    assert!(net.turned() > 0, "it was tried");
+    assert_eq!(to[0].received().len(), 300 * 64);
+    assert!(to[1].received().is_empty());
+}
+
+#[test]
+fn waiting_is_no_load() {
+    let mut net = Net::new(3);
+    let from = [0, 1].map(|_| net.port(&[0]).remove(0));
+    let to = net.port(&[1, 1]);
+    let flows = [0u8, 1].map(|station| net.flows_to_the_first(&from[usize::from(station)], &to, [station, 2])[0]);
+    // One frame of each waits until their queue has moved, and is looked at again and again.
+    let (first, mut turns) = (to[0].id, 0);
+    let send = || {
+        turns += 1;
+        if turns == 50 {
+            (0..).zip(&from).for_each(|(at, from)| from.send([udp(2, at, flows[usize::from(at)], 0, 60_000)]));
+        }
+    };
+    assert!(net.ask(|fabric| fabric.move_queue(first, 2), send));
+    for _ in 0..3 {
+        net.pass(INTERVAL);
+        (0..).zip(&from).for_each(|(at, from)| from.send([udp(2, at, flows[usize::from(at)], 0, 60)]));
+    }
+    net.pass(INTERVAL);
+    assert_eq!(net.turned(), 0);
+    assert_eq!(to[0].received().len(), 8);
+}
