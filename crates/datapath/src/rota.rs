@@ -71,6 +71,8 @@ pub struct Round {
     crew: usize,
     left: usize,
     alone: bool,
+    /// One of its queues is likely to have more.
+    more: bool,
     /// A port had to sit out because of its debt: there is work though nothing was done.
     pub owed: bool,
 }
@@ -113,7 +115,7 @@ impl Rota {
 
     /// Begins a round.
     pub fn round(&mut self) -> Round {
-        let mut round = Round { crew: 0, left: 0, alone: self.crews.len() == 1, owed: false };
+        let mut round = Round { crew: 0, left: 0, alone: self.crews.len() == 1, more: false, owed: false };
         self.enter(&mut round);
         round
     }
@@ -142,6 +144,7 @@ impl Rota {
         let Some(crew) = self.crews.get_mut(round.crew) else { return };
         crew.credit -= turn.cost as i64;
         crew.spent += turn.cost;
+        round.more |= turn.more;
         if stays && turn.more && crew.spent < QUANTUM && !round.alone {
             return;
         }
@@ -151,11 +154,15 @@ impl Rota {
         {
             crew.queues.push_back(at);
         }
+        if stays && turn.more && crew.credit >= LEAST as i64 {
+            // The others of its port come first, but it may have another turn in this round.
+            return;
+        }
         round.left -= 1;
         if round.left > 0 {
             return;
         }
-        if !turn.more {
+        if !round.more {
             // Nobody of the port has anything more.
             crew.credit = crew.credit.min(0);
         }
@@ -176,7 +183,7 @@ impl Rota {
     fn enter(&mut self, round: &mut Round) {
         let Some(crew) = self.crews.get_mut(round.crew) else { return };
         crew.credit = if round.alone { 0 } else { crew.credit + QUANTUM as i64 };
-        round.left = crew.queues.len();
+        (round.left, round.more) = (crew.queues.len(), false);
     }
 }
 

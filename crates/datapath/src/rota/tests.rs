@@ -83,6 +83,38 @@ fn queues_of_a_port_share_its_share_roughly() {
     }
 }
 
+/// A queue that has a frame now and then stays among those that are looked at.
+#[test]
+fn a_queue_that_has_nothing_takes_nothing_from_its_port() {
+    let mut rota = Rota::default();
+    rota.push(PortId(0), 0);
+    rota.push(PortId(0), 1);
+    rota.push(PortId(1), 2);
+    let (full, mut shares) = (cost(BURST, 64 * BURST as u64), [0; 3]);
+    for _ in 0..1000 {
+        let mut round = rota.round();
+        while let Some((at, allowance)) = rota.next(&mut round) {
+            let busy = at != 1;
+            let cost = if busy { full.min(allowance) } else { 0 };
+            shares[at] += cost;
+            rota.served(&mut round, Turn { allowance, cost, more: busy, ..Turn::default() }, true);
+        }
+    }
+    assert!(shares[0].abs_diff(shares[2]) <= 2 * QUANTUM, "{shares:?}");
+}
+
+/// More would be a turn beyond what others have to wait for.
+#[test]
+fn less_than_a_turn_is_kept_for_the_next_round() {
+    let mut world = World::new(&[endless(0, 927), endless(1, 344)]);
+    for _ in 0..100 {
+        let before = world.turns.len();
+        world.round();
+        let all: u64 = world.turns[before..].iter().map(|(_, cost)| cost).sum();
+        assert!(all <= 2 * (QUANTUM + LEAST), "{all}");
+    }
+}
+
 #[test]
 fn full_bursts_of_small_frames_stay_full() {
     let mut world = World::new(&[endless(0, 64), endless(1, 64)]);
