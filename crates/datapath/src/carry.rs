@@ -271,6 +271,7 @@ impl Worker {
             let Some(route) = self.routes.to(target.port) else {
                 return self.drop_at(src, Drop::PortDown, run.end - i);
             };
+            route.use_it();
             let way = known.take().unwrap_or_else(|| self.way(route, i));
             let mut end = if route.is_simple() { run.end } else { i + 1 };
             while end < run.end {

@@ -36,18 +36,17 @@ pub trait Steer: Debug + Send + Sync {
     fn queue(&self, headers: &Headers, head: &[u8]) -> u16;
 }
 
-/// More frames than any queue has received: so it has received something since.
-const BUSY: u64 = u64::MAX;
-
 /// One port, seen from one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
-    /// The only queue there is to choose, and what it had received when this was found out.
-    only: Option<(Choice, u64)>,
+    /// The only queue there is to choose.
+    only: Option<Choice>,
     /// The queues there are to choose.
     spread: Option<Spread>,
     /// What the port wishes, and the way to each of its queues, by index.
     wish: Option<(Arc<dyn Steer>, Vec<Way>)>,
+    /// Frames have been sent there, and it is not known of which flows.
+    used: Cell<bool>,
     /// Longest IP packet that the port takes, in bytes.
     pub mtu: Option<u16>,
 }
@@ -70,7 +69,7 @@ impl Route {
             }
         }
         match (self.only, &self.spread) {
-            (Some((choice, _)), _) => (choice.way, None),
+            (Some(choice), _) => (choice.way, None),
             (None, Some(spread)) => {
                 let (way, cost) = spread.way(hash());
                 (way, Some(cost))
@@ -81,7 +80,7 @@ impl Route {
 
     /// The view of a port from a worker. What was known of the port before, `old`, stays as far as it still holds.
     fn new(port: &PortView, view: &View, old: Option<Route>) -> Self {
-        let old = old.and_then(|old| old.into_spread(view));
+        let old = old.and_then(Route::into_spread);
         let mut route = Route { mtu: port.mtu, ..Route::default() };
         route.wish = port.steer.clone().map(|steer| (steer, Vec::new()));
         let (mut near, mut far) = (Vec::new(), Vec::new());
@@ -111,19 +110,23 @@ impl Route {
             [] => {}
             [one] => {
                 // Flows that were busy before are taken to be so for as long as it is the only one.
-                let before = if old.is_some() { BUSY } else { view.received(one.way) };
-                route.only = Some((*one, before));
+                route.used.set(old.is_some());
+                route.only = Some(*one);
             }
             _ => route.spread = Some(Spread::new(near, best, old)),
         }
         route
     }
 
-    /// What is known of where flows go. Where there was one queue, and it has received anything, that is where.
-    fn into_spread(self, view: &View) -> Option<Spread> {
-        let one =
-            |(choice, before): (Choice, u64)| (view.received(choice.way) != before).then(|| Spread::all_to(choice));
-        self.spread.or_else(|| self.only.and_then(one))
+    /// What is known of where flows go. Where there was one queue, and anything was sent there, that is where.
+    fn into_spread(self) -> Option<Spread> {
+        self.spread.or_else(|| self.only.filter(|_| self.used.get()).map(Spread::all_to))
+    }
+
+    /// Remembers that frames are sent there.
+    #[inline]
+    pub fn use_it(&self) {
+        self.used.set(true);
     }
 }
 
@@ -133,18 +136,6 @@ pub struct View<'a> {
     pub own: usize,
     /// Its slots.
     pub slots: &'a HashMap<QueueId, usize>,
-    /// How many frames have been put to a slot.
-    pub received: &'a dyn Fn(usize) -> u64,
-}
-
-impl View<'_> {
-    /// Frames put to a queue of this worker; of others nothing is known.
-    fn received(&self, way: Way) -> u64 {
-        match way {
-            Way::Local(slot) => (self.received)(slot),
-            _ => 0,
-        }
-    }
 }
 
 /// All ports, seen from one worker.
@@ -192,7 +183,7 @@ mod tests {
     }
 
     fn seen(port: PortView, slots: &HashMap<QueueId, usize>) -> Routes {
-        let view = View { own: 0, slots, received: &|_| 0 };
+        let view = View { own: 0, slots };
         Routes::new(&Topology { ports: vec![port] }, &view, Routes::default())
     }
 
@@ -252,24 +243,36 @@ mod tests {
         assert!(routes.to(PortId(1)).is_none());
     }
 
+    /// A port's queues, as worker 0 sees them, whose slots 7 and 8 are queues 1 and 2.
+    fn again(seats: &[Seat], old: Routes) -> Routes {
+        let slots = [(QueueId(1), 7), (QueueId(2), 8)].into_iter().collect();
+        let ports = vec![PortView { receivers: seats.to_vec(), ..PortView::default() }];
+        Routes::new(&Topology { ports }, &View { own: 0, slots: &slots }, old)
+    }
+
     #[test]
     fn flows_of_an_only_queue_stay_there_however_often_routes_change() {
-        let port =
-            |seats: &[Seat]| Topology { ports: vec![PortView { receivers: seats.to_vec(), ..PortView::default() }] };
-        let slots: HashMap<_, _> = [(QueueId(1), 7), (QueueId(2), 8)].into_iter().collect();
-        let at = |topology: Topology, received: u64, old| {
-            let view = View { own: 0, slots: &slots, received: &|_| received };
-            Routes::new(&topology, &view, old)
-        };
         let away = [seat(1, 0), seat(2, 1)];
-        let mut routes = at(port(&away), 0, Routes::default());
-        // It receives something, then nothing more while routes change.
-        for received in [5, 5, 5] {
-            routes = at(port(&away), received, routes);
+        let mut routes = again(&away, Routes::default());
+        // Something is sent there, then nothing more while routes change.
+        routes.to(PortId(0)).unwrap().use_it();
+        for _ in 0..3 {
+            routes = again(&away, routes);
         }
-        let routes = at(port(&[seat(1, 0), seat(2, 0)]), 5, routes);
+        let routes = again(&[seat(1, 0), seat(2, 0)], routes);
         for hash in [0, u32::MAX] {
             assert_eq!(choose(routes.to(PortId(0)).unwrap(), hash), Way::Local(7));
         }
+    }
+
+    #[test]
+    fn flows_of_an_only_queue_stay_there_though_it_is_another_workers() {
+        let (away, nearer) = ([seat(3, 1)], [seat(3, 1), seat(2, 0)]);
+        let to = |routes: &Routes| choose(routes.to(PortId(0)).unwrap(), u32::MAX);
+        let unused = again(&nearer, again(&away, Routes::default()));
+        assert_eq!(to(&unused), Way::Local(8));
+        let used = again(&away, Routes::default());
+        used.to(PortId(0)).unwrap().use_it();
+        assert_eq!(to(&again(&nearer, used)), Way::Remote(seat(3, 1)));
     }
 }

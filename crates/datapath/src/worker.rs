@@ -196,8 +196,7 @@ impl Worker {
         }
         if std::mem::take(&mut self.stale) {
             let old = std::mem::take(&mut self.routes);
-            let received = |at| self.slots.get(at).map_or(0, |slot| slot.on.counters.rx_frames.get());
-            let view = View { own: self.own, slots: self.slots.by_queue(), received: &received };
+            let view = View { own: self.own, slots: self.slots.by_queue() };
             self.routes = Routes::new(&self.topology, &view, old);
             self.settle();
             self.shared.obeyed[self.own].store(self.seen, Ordering::Release);
