@@ -6,16 +6,16 @@
 //! 1. all that it sent has been delivered, and what it was lent is back: nothing of it can overtake what it sends next;
 //! 2. all parcels are delivered that were on their way to this worker when the last sender began to wait: nothing that is
 //!    for it comes here any more;
-//! 3. it has been at rest, so that its guest, and those that it sent to, have taken what lies in their rings: as long as
-//!    [`has_rested`] says, of all rings of this worker. For where its flows go next, and who sends to it, may be other queues of
-//!    the same guests.
+//! 3. it has been at rest for [`LONGEST`], so that its guest, and those that it sent to, have taken what lies in their rings. For
+//!    where its flows go next, and who sends to it, may be other queues of the same guests. Some of those rings are other
+//!    workers', so what has been taken is not looked at.
 
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use crate::port::QueuePair;
 use crate::slot::{Attachment, Slot};
-use crate::spread::has_rested;
+use crate::spread::LONGEST;
 use crate::worker::Worker;
 
 /// Where a pair goes that leaves, and who waits for it.
@@ -30,8 +30,8 @@ pub enum Leave {
         parcels: Vec<u64>,
         /// The time of the first turn in which nothing was under way any more.
         calm: Option<Instant>,
-        /// Since when it has been at rest, and where the rings of this worker's slots stood then.
-        since: Option<(Instant, Vec<(usize, u32)>)>,
+        /// Since when it has been at rest.
+        since: Option<Instant>,
     },
 }
 
@@ -48,9 +48,9 @@ impl Worker {
         let now = self.now;
         let Some(slot) = self.slots.get_mut(at) else { return false };
         let queue = slot.on.id;
-        let since = match &mut slot.leaving {
-            None => return false,
-            Some(Leave::Home(_)) => return true,
+        match &mut slot.leaving {
+            None => false,
+            Some(Leave::Home(_)) => true,
             Some(Leave::Over { parcels, calm, since, .. }) => {
                 if !self.crossing.has_received(parcels) || self.crossing.held().any(|parcel| parcel.receiver == queue) {
                     return false;
@@ -59,29 +59,9 @@ impl Worker {
                 if now <= *calm.get_or_insert(now) {
                     return false;
                 }
-                since.take()
+                now.saturating_duration_since(*since.get_or_insert(now)) >= LONGEST
             }
-        };
-        let (began, marks) = since.unwrap_or_else(|| (now, self.marks()));
-        let has_taken = || marks.iter().all(|&(slot, mark)| self.has_taken(slot, mark));
-        if has_rested(now.saturating_duration_since(began), has_taken) {
-            return true;
         }
-        if let Some(Leave::Over { since, .. }) = self.slots.get_mut(at).and_then(|slot| slot.leaving.as_mut()) {
-            *since = Some((began, marks));
-        }
-        false
-    }
-
-    /// Where the Rx rings of all slots stand.
-    fn marks(&mut self) -> Vec<(usize, u32)> {
-        let sound = self.slots.iter_mut().filter(|(_, slot)| slot.is_sound());
-        sound.map(|(at, slot)| (at, slot.on.pair.mark())).collect()
-    }
-
-    /// Whether what lay in a slot's ring at `mark` is taken. Nothing lies in one that is gone.
-    fn has_taken(&self, at: usize, mark: u32) -> bool {
-        self.slots.get(at).filter(|slot| slot.is_sound()).is_none_or(|slot| slot.on.pair.has_taken(mark))
     }
 
     /// Hands over a pair that has left.

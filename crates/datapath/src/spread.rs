@@ -283,7 +283,7 @@ impl Spread {
 }
 
 /// Whether it is enough to have waited for `waited`.
-pub fn has_rested(waited: Duration, has_taken: impl FnOnce() -> bool) -> bool {
+fn has_rested(waited: Duration, has_taken: impl FnOnce() -> bool) -> bool {
     waited >= LONGEST || waited >= REST && has_taken()
 }
 

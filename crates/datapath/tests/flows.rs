@@ -145,6 +145,23 @@ fn a_flow_that_changes_queues_waits_for_nothing_that_was_sent_later() {
     assert!(spread >= 3, "{spread} have changed queues");
 }
 
+/// Where its frames go afterwards may be another queue of the same guest, and of that one's ring its worker knows nothing.
+#[test]
+fn a_pair_that_moves_rests_for_rings_of_other_workers_too() {
+    let mut net = Net::new(3);
+    let from = net.port(&[0]).remove(0);
+    let to = net.port(&[1, 2]);
+    let flows = net.flows_to_the_first(&from, &to, [0, 1]);
+    from.send([udp(1, 0, flows[0], 1, 60)]);
+    net.until(INTERVAL, || from.completed() == 34);
+    let start = net.now;
+    assert!(net.move_queue(from.id, 2));
+    assert!(net.now - start >= Duration::from_millis(10), "{:?}", net.now - start);
+    from.send([udp(1, 0, flows[0], 2, 60)]);
+    net.until(INTERVAL, || from.completed() == 35);
+    assert_eq!([0, 1].map(|queue: usize| to[queue].received().len()), [1, 1], "it has changed queues");
+}
+
 #[test]
 fn floods_stay_with_their_queue() {
     let mut net = Net::new(1);
