@@ -49,7 +49,7 @@ impl Worker {
         self.laps.lap(Step::Classify);
         let finished = self.deliver(src);
         self.frames += finished as u64;
-        self.complete(src, finished, fetched - finished);
+        self.complete(src, finished);
         if self.laps.is_on() {
             self.laps.lap(Step::Publish);
             self.laps.charge();
@@ -183,13 +183,17 @@ impl Worker {
                 return at;
             }
             i = end;
+            if self.turn.cost >= self.turn.allowance && self.stops_short(src, i) {
+                return i;
+            }
         }
         i
     }
 
     /// Step 4: receivers and sender learn what happened, once each.
     #[inline(never)]
-    fn complete(&mut self, src: usize, finished: usize, unfinished: usize) {
+    fn complete(&mut self, src: usize, finished: usize) {
+        let unfinished = self.burst.frames().len() - finished;
         let parcels = self.dispatch();
         let guilty = self.flush();
         if unfinished > 0 {

@@ -2,9 +2,10 @@
 //!
 //! How long frames are is not known before they are fetched. So a burst that turns out to cost more than its turn may is cut
 //! short, and the next ones are as long as frames such as those allow: little is fetched in vain, and a sender that makes its frames
-//! long all of a sudden gains nothing by it.
+//! long all of a sudden gains nothing by it. A burst of floods ends early, too, when their copies have cost what the turn may.
 
 use crate::burst::{BURST, Frame};
+use crate::flowcache::Fate;
 use crate::rota::cost;
 use crate::worker::Worker;
 
@@ -24,6 +25,25 @@ impl Worker {
             }
         }
         fetched
+    }
+
+    /// What the sender's turn has cost already, without the frames before `i` themselves, is all that it may: if that is for copies
+    /// of a flood, which are only known when they are made, the burst ends here.
+    #[cold]
+    pub(crate) fn stops_short(&mut self, src: usize, i: usize) -> bool {
+        let frames = self.burst.frames();
+        let rest = frames.len() - i;
+        if rest == 0 || !matches!(frames[i - 1].fate, Fate::Flood(_)) {
+            return false;
+        }
+        self.burst.truncate(i);
+        self.turn.bytes = self.burst.bytes();
+        if let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_sound()) {
+            slot.on.pair.rewind(rest);
+            slot.span = i;
+        }
+        self.turn.more = true;
+        true
     }
 
     #[cold]

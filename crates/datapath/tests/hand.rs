@@ -62,3 +62,26 @@ fn a_queue_that_was_armed_is_found_again() {
     }
     assert_eq!(a.received().len(), 1);
 }
+
+#[test]
+fn a_turn_of_floods_ends_when_their_copies_have_used_it_up() {
+    let (fabric, hands) = Fabric::by_hand(&Workers { count: 1, ..Workers::default() }).unwrap();
+    let mut hand = hands.into_iter().next().unwrap();
+    let peers: Vec<Peer> = (0..40)
+        .map(|_| {
+            let port = port(&fabric, PortRule::default()).0;
+            hand.meanwhile(|| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX))
+        })
+        .collect();
+    peers[0].send(vec![frame(); 500]);
+    let (mut now, mut most) = (Instant::now(), 0);
+    while peers[0].completed() < 500 {
+        now += Duration::from_micros(50);
+        let before = peers[0].completed();
+        assert!(hand.turn(now), "it goes on at once");
+        most = most.max(peers[0].completed() - before);
+    }
+    // Thirty-nine copies each; alone on its worker, a port may spend as much as 256 frames of 1514 bytes cost.
+    assert!((8..16).contains(&most), "{most} floods in one turn");
+    peers[1..].iter().for_each(|peer| assert_eq!(peer.received().len(), 500));
+}
