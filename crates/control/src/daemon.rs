@@ -154,8 +154,10 @@ impl House {
 
     /// Lets queue pairs change workers.
     fn balance(&self) {
-        if let Some(moved) = self.fabric.balance(&mut self.balancer()) {
-            info!(worker = moved.to, "a queue pair moves to a worker that is less busy");
+        // Not kept while it moves: whoever asks for counters would have to wait.
+        let advice = self.fabric.advice(&mut self.balancer());
+        if let Some(advice) = advice.filter(|advice| self.fabric.move_queue(advice.queue, advice.to)) {
+            info!(worker = advice.to, "a queue pair has moved to a worker that is less busy");
         }
     }
 

@@ -234,8 +234,8 @@ impl Fabric {
         Some(queue)
     }
 
-    /// Takes a queue pair back from its worker, when nothing of it is under way any more (microseconds; at most a few
-    /// milliseconds while a receiver is full). `None`: it is not attached.
+    /// Takes a queue pair back from its worker, when nothing of it is under way any more: microseconds, or as long as receivers on
+    /// other workers that are full may be waited for. `None`: it is not attached.
     pub fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
         let (reply, pair) = mpsc::channel();
         let mut state = self.lock();

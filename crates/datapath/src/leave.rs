@@ -9,14 +9,20 @@
 //! 3. it has been at rest for [`LONGEST`], so that its guest, and those that it sent to, have taken what lies in their rings. For
 //!    where its flows go next, and who sends to it, may be other queues of the same guests. Some of those rings are other
 //!    workers', so what has been taken is not looked at.
+//!
+//! All of that has to happen within [`MOST`]. A guest that takes what it is sent as slowly as it may can hold it up for longer:
+//! then the pair stays where it is.
 
 use std::sync::mpsc::Sender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::port::QueuePair;
 use crate::slot::{Attachment, Slot};
 use crate::spread::LONGEST;
 use crate::worker::Worker;
+
+/// How long a pair may take to go over.
+pub const MOST: Duration = Duration::from_millis(50);
 
 /// Where a pair goes that leaves, and who waits for it.
 pub enum Leave {
@@ -32,6 +38,8 @@ pub enum Leave {
         calm: Option<Instant>,
         /// Since when it has been at rest.
         since: Option<Instant>,
+        /// When it has to be gone, or else stays.
+        until: Instant,
     },
 }
 
@@ -61,6 +69,17 @@ impl Worker {
                 }
                 now.saturating_duration_since(*since.get_or_insert(now)) >= LONGEST
             }
+        }
+    }
+
+    /// The pair in slot `at` is to go to another worker: it goes if it can, and stays if it could not for too long.
+    pub(crate) fn see_off(&mut self, at: usize) {
+        self.release(at);
+        let late = |leave: &mut Leave| matches!(leave, Leave::Over { until, .. } if *until <= self.now);
+        if let Some(slot) = self.slots.get_mut(at)
+            && slot.leaving.take_if(late).is_some()
+        {
+            self.mover = None;
         }
     }
 

@@ -16,7 +16,7 @@ use crate::crossing::Crossing;
 use crate::flowcache::FlowCache;
 use crate::held::Held;
 use crate::lap::{Laps, Step};
-use crate::leave::Leave;
+use crate::leave::{self, Leave};
 use crate::loan::Origin;
 use crate::parcel::Lane;
 use crate::poll::short::Shortage;
@@ -76,7 +76,7 @@ pub struct Worker {
     /// When it is to look at how flows are spread.
     spread: Instant,
     /// The queue that is to go to another worker.
-    mover: Option<usize>,
+    pub(crate) mover: Option<usize>,
 }
 
 impl Worker {
@@ -186,9 +186,9 @@ impl Worker {
                     Command::Attach(attachment) => self.attach(*attachment),
                     Command::Detach(queue, owner) => self.detach(queue, Leave::Home(owner)),
                     Command::HandOver(queue, carrier) => {
-                        let parcels = self.crossing.expected();
+                        let (parcels, until) = (self.crossing.expected(), self.now + leave::MOST);
                         self.mover = self.slots.find(queue);
-                        self.detach(queue, Leave::Over { carrier, parcels, calm: None, since: None });
+                        self.detach(queue, Leave::Over { carrier, parcels, calm: None, since: None, until });
                     }
                     Command::Stop => return false,
                 }
@@ -295,7 +295,7 @@ impl Worker {
         }
         moved |= self.collect();
         if let Some(at) = self.mover {
-            self.release(at);
+            self.see_off(at);
         }
         let mut round = self.active.round();
         while let Some((at, allowance)) = self.active.next(&mut round) {

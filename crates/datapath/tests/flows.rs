@@ -163,6 +163,29 @@ fn a_pair_that_moves_rests_for_rings_of_other_workers_too() {
 }
 
 #[test]
+fn a_pair_that_cannot_leave_in_time_stays() {
+    let mut net = Net::new(2);
+    let from = net.port(&[0]).remove(0);
+    let to = net.port_with(0, &[1]).remove(0);
+    from.send((0..64).map(|number| udp(1, 0, 0, number, 60_000)));
+    net.pass(STEP * 10);
+    // As slowly as it may: none of them is dropped.
+    let mut turns = 0u32;
+    let mut take = || {
+        turns += 1;
+        to.post(usize::from(turns.is_multiple_of(20)));
+    };
+    assert!(!net.ask(|fabric| fabric.move_queue(from.id, 1), &mut take));
+    net.until(INTERVAL, || {
+        take();
+        from.completed() == 65
+    });
+    let numbers: Vec<u32> = to.received().iter().map(|frame| flow_and_number(frame).1).collect();
+    assert_eq!(numbers, (0..64).collect::<Vec<_>>());
+    assert!(net.move_queue(from.id, 1), "and later it can");
+}
+
+#[test]
 fn floods_stay_with_their_queue() {
     let mut net = Net::new(1);
     let from = net.port(&[0]).remove(0);

@@ -267,7 +267,9 @@ fn a_loaded_worker_gives_a_pair_to_an_idle_one() {
         while net.peers[0].iter().map(Peer::completed).sum::<usize>() < round * 120_000 && net.fabric.moves() == before
         {
             std::thread::sleep(Duration::from_millis(10));
-            net.fabric.balance(&mut balancer);
+            if let Some(advice) = net.fabric.advice(&mut balancer) {
+                net.fabric.move_queue(advice.queue, advice.to);
+            }
         }
         if net.fabric.moves() > before {
             break;

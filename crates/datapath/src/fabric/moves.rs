@@ -12,8 +12,9 @@ use crate::topology::QueueId;
 
 impl Fabric {
     /// Has an attached queue pair change workers, between two of its bursts: nothing is lost, and nothing overtakes (see
-    /// [`crate::leave`]). Its own frames, and those for it, wait meanwhile in their senders' rings: a millisecond or two. False
-    /// when there is nothing to do: the pair is not attached, or there already, or there is no such worker.
+    /// [`crate::leave`]). Its own frames, and those for it, wait meanwhile in their senders' rings, and so do all other changes of the
+    /// fabric: ten milliseconds mostly, and hardly more than [`leave::MOST`](crate::leave::MOST). False when it did not: the pair is not attached, or
+    /// there already, or there is no such worker, or it could not leave its own in time.
     pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {
         // Locked all the time: nobody takes the pair away meanwhile.
         let mut state = self.lock();
@@ -47,13 +48,12 @@ impl Fabric {
         self.moves.load(Ordering::Relaxed)
     }
 
-    /// Lets a queue pair change workers, if `balancer` finds that it should; the move that was made. To be called about every
+    /// The queue pair that should change workers now ([`move_queue`](Self::move_queue)), as `balancer` finds. To be asked about every
     /// [`INTERVAL`](crate::balance::INTERVAL).
-    pub fn balance(&self, balancer: &mut Balancer) -> Option<Move> {
+    pub fn advice(&self, balancer: &mut Balancer) -> Option<Move> {
         let busy: Vec<_> = self.workers.iter().map(|worker| Duration::from_nanos(worker.busy.get())).collect();
         let pairs = self.pairs();
-        let chosen = balancer.look(Instant::now(), &busy, &pairs)?;
-        self.move_queue(chosen.queue, chosen.to).then_some(chosen)
+        balancer.look(Instant::now(), &busy, &pairs)
     }
 
     /// All attached pairs.
