@@ -199,6 +199,7 @@ impl Worker {
             let view = View { own: self.own, slots: self.slots.by_queue() };
             self.routes = Routes::new(&self.topology, &view, old);
             self.settle();
+            self.reconsider(Some(self.patience));
             self.shared.obeyed[self.own].store(self.seen, Ordering::Release);
         }
         let number = self.shared.sampling.get();

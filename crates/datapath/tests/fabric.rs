@@ -3,9 +3,11 @@
 mod peer;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use datapath::count::Drop;
-use datapath::fabric::{Fabric, Workers};
+use datapath::fabric::{Fabric, PortSpec, Workers};
+use datapath::poll::Patience;
 use frame::{Accepts, Mac};
 use peer::{Peer, port, wait};
 use switch::{PortId, PortRule, Vlan};
@@ -58,6 +60,21 @@ fn assert_balanced(fabric: &Fabric, ports: &[PortId]) {
 
 fn dropped(fabric: &Fabric, port: PortId, reason: Drop) -> u64 {
     fabric.counters(port).iter().map(|queue| queue.dropped(reason)).sum()
+}
+
+#[test]
+fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
+    let fabric = fabric(1);
+    let (rule, on_break) = (PortRule::default(), Arc::new(|_, _| {}));
+    let spec = PortSpec { rule, mtu: None, on_break, throttle: None, patience: Some(Patience::Always) };
+    let port = fabric.add_port(spec).unwrap();
+    let peer = Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX);
+    peer.send([udp(mac(1), mac(0), 1, 7, 60)]);
+    wait(|| peer.completed() == 1);
+    fabric.remove_port(port);
+    let sleeps = || fabric.worker_counters()[0].sleeps.get();
+    let before = sleeps();
+    wait(|| sleeps() > before);
 }
 
 #[test]
