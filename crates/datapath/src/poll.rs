@@ -180,7 +180,12 @@ impl Poll {
 
     /// Whether the present gap is looked at for as long as a sleep takes, or always would be.
     fn is_seen(&self) -> bool {
-        self.exploring || self.plan.looks() >= self.cost.hidden()
+        !self.gives_way() && (self.exploring || self.plan.looks() >= self.cost.hidden())
+    }
+
+    /// Whether it looks at nothing in vain for the present.
+    fn gives_way(&self) -> bool {
+        self.short && self.patience.is_adaptive()
     }
 
     /// A nap has ended with something.
@@ -207,7 +212,7 @@ impl Poll {
     /// How long nothing must have moved before the worker arms its queues.
     pub fn window(&self) -> Duration {
         let until = match self.patience.is_adaptive() {
-            true if self.short => 0,
+            _ if self.gives_way() => 0,
             true if self.exploring => self.plan.looks().max(self.cost.hidden()).min(plan::LONGEST_LOOK),
             _ => self.plan.until,
         };
@@ -233,14 +238,9 @@ impl Poll {
         }
     }
 
-    /// It goes to sleep for a nap.
-    pub fn nap(&mut self) {
-        self.state = State::Nap;
-    }
-
-    /// It goes to sleep until it is signalled.
-    pub fn arm(&mut self) {
-        self.state = State::Armed;
+    /// It goes to sleep: for a nap, or armed.
+    pub fn sleeps(&mut self, state: State) {
+        self.state = state;
     }
 
     /// What it is doing.

@@ -46,9 +46,7 @@ impl Worker {
         match self.poll.idle(self.now) {
             Next::Arm if self.active.iter().all(waits) => self.arm(),
             Next::Nap(time) if !self.active.iter().any(waits) && self.may_nap() => {
-                self.poll.nap();
-                self.counters.polling.naps.add(1);
-                self.doze(Some(time));
+                self.doze(State::Nap, Some(time));
             }
             _ => {
                 std::hint::spin_loop();
@@ -156,23 +154,24 @@ impl Worker {
 
     /// Sleeps until a signal comes or `limit` has passed, with armed queues.
     pub(crate) fn sleep(&mut self, limit: Option<Duration>) {
-        self.poll.arm();
         if let Some(decision) = self.poll.news() {
             self.counters.polling.publish(&decision);
         }
         // Now and then one has an end, so that it is seen how late timers are.
         let probe = self.sleeps.is_multiple_of(PROBED).then_some(PROBE);
-        self.doze(limit.or(probe));
+        self.doze(State::Armed, limit.or(probe));
     }
 
-    /// Sleeps in the kernel until a signal comes or `limit` has passed.
-    fn doze(&mut self, limit: Option<Duration>) {
+    /// Sleeps in the kernel until a signal comes or `limit` has passed. In which `state` it does so only counts if it does.
+    fn doze(&mut self, state: State, limit: Option<Duration>) {
         self.shared.doorbells[self.own].sleeping.announce();
         if self.has_mail() {
             self.shared.doorbells[self.own].sleeping.awake();
             self.look_on();
             return;
         }
+        self.poll.sleeps(state);
+        self.counters.polling.naps.add(u64::from(state == State::Nap));
         self.sleeps += 1;
         self.counters.sleeps.add(1);
         self.laps.lap(Step::Look);

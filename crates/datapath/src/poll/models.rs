@@ -87,10 +87,10 @@ fn work(world: &World, make: Make) -> (u16, u16) {
             continue;
         }
         if next == Next::Arm || !make.naps_end {
-            poll.arm();
+            poll.sleeps(State::Armed);
             return (taken, read);
         }
-        poll.nap();
+        poll.sleeps(State::Nap);
         world.sleeping.awake();
     }
 }

@@ -61,12 +61,12 @@ impl Played {
                 Next::Look if next == frames.len() && self.poll.patience == Patience::Always => return,
                 Next::Look => self.pass(TURN, TURN),
                 Next::Nap(time) => {
-                    self.poll.nap();
+                    self.poll.sleeps(State::Nap);
                     self.naps += 1;
                     self.pass(ns(time) + cost().late, cost().nap);
                 }
                 Next::Arm => {
-                    self.poll.arm();
+                    self.poll.sleeps(State::Armed);
                     let Some(at) = frames.get(next) else { return };
                     self.sleeps += 1;
                     self.pass(at.saturating_sub(self.now) + cost().wake, cost().sleep);
@@ -162,11 +162,11 @@ fn a_guest_that_waits_for_its_answer_is_looked_for() {
                 match played.poll.idle(played.time()) {
                     Next::Look => played.pass(TURN, TURN),
                     Next::Nap(time) => {
-                        played.poll.nap();
+                        played.poll.sleeps(State::Nap);
                         played.pass(ns(time) + cost().late, cost().nap);
                     }
                     Next::Arm => {
-                        played.poll.arm();
+                        played.poll.sleeps(State::Armed);
                         played.pass((at - played.now) + cost().wake, cost().sleep);
                     }
                 }
@@ -205,6 +205,30 @@ fn a_host_that_is_short_of_cpu_is_not_looked_on_in_vain() {
     let mut always = Poll::new(Patience::Always, cost(), now);
     always.set(None, true, now);
     assert_eq!(always.idle(now + Duration::from_secs(1)), Next::Look, "one for comparison stays what it is");
+}
+
+#[test]
+fn gaps_that_are_slept_through_while_cpu_time_is_short_do_not_count() {
+    let mut poll = Poll::new(Patience::Latency, cost(), Instant::now());
+    let start = poll.moved();
+    let mut now = start;
+    let mut gap = |poll: &mut Poll, sleeps: bool| {
+        now += Duration::from_micros(3);
+        poll.idle(now);
+        if sleeps {
+            poll.sleeps(State::Armed);
+        }
+        now += Duration::from_micros(300);
+        poll.found(now, 1);
+    };
+    (0..KNOWN).for_each(|_| gap(&mut poll, false));
+    let known = poll.gaps.known();
+    poll.set(None, true, start);
+    (0..10 * EXPLORE).for_each(|_| gap(&mut poll, true));
+    assert_eq!(poll.gaps.known(), known);
+    poll.set(None, false, start);
+    (0..EXPLORE).for_each(|_| gap(&mut poll, false));
+    assert!(poll.gaps.known() > known);
 }
 
 #[test]
