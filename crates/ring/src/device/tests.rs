@@ -865,3 +865,34 @@ fn a_driver_that_goes_to_sleep_shows_what_it_has_taken() {
     let next = carry(&mut device, 1);
     assert!(!device.has_taken(next));
 }
+
+#[test]
+fn a_driver_that_only_wants_no_interrupts_does_not_say_what_it_has_taken() {
+    // Just before positions pass zero, which is what Linux writes then.
+    for (origin, more) in [(0xfffe, 3), (0xffff, 1)] {
+        let mem = memory();
+        let mut model = Split::new(mem.clone(), 8, origin);
+        model.negotiate(true, false);
+        let mut device = model.device(&mem);
+        let (mut gather, mut chains) = (Gather::new(0), Vec::new());
+        while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some() {}
+        model.publish();
+        model.interrupts(Interrupts::After(0x4000));
+        let mut carry = |n| {
+            device.fetch(&mut gather, &mut chains, n).unwrap();
+            device.complete(n);
+            device.publish();
+            device.mark()
+        };
+        let mark = carry(1);
+        carry(more);
+        let config = model.config();
+        let event = config.driver + 4 + 2 * u64::from(config.size);
+        mem.write(event, &[0; 2]).unwrap();
+        assert!(!device.has_taken(mark), "from {origin:#x}");
+        model.used();
+        while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some() {}
+        model.publish();
+        assert!(device.has_taken(mark), "from {origin:#x}: by what it posts");
+    }
+}

@@ -254,10 +254,12 @@ impl DeviceRing for SplitDevice {
         if posted >= self.config.size {
             return true;
         }
-        // An event index that the driver has not touched since may be of long ago, unless it says just this.
+        // An event index that the driver has not touched since may be of long ago, unless it says just this. And zero says nothing:
+        // Linux writes it while it wants no interrupts, whatever it has taken.
         let event = self.entries.areas.used_event().load(Ordering::Acquire);
         let since = self.done.get().wrapping_sub(mark);
-        self.config.event_idx && (event == mark || event != before && event.wrapping_sub(mark) <= since)
+        let says = event != 0 && (event == mark || event != before && event.wrapping_sub(mark) <= since);
+        self.config.event_idx && says
     }
 }
 
