@@ -80,6 +80,9 @@ impl Balancer {
         let loaded = |&worker: &usize| self.streaks[worker] >= TWICE;
         let from = (0..busy.len()).filter(loaded).max_by(|&a, &b| self.loads[a].total_cmp(&self.loads[b]))?;
         let to = (0..busy.len()).min_by(|&a, &b| self.loads[a].total_cmp(&self.loads[b]))?;
+        if to == from {
+            return None;
+        }
         let here = pairs.iter().zip(shares).filter(|(pair, _)| pair.worker == from);
         let sum: u64 = here.clone().map(|(_, cost)| cost).sum();
         let free = |queue| self.pairs.get(&queue).is_none_or(|known| known.stays.is_none_or(|until| until <= now));

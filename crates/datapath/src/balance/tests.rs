@@ -85,6 +85,18 @@ fn workers_that_are_not_loaded_keep_what_they_have() {
 }
 
 #[test]
+fn nothing_moves_to_where_it_is() {
+    // Equal loads are as even as can be, and no move makes that worse.
+    for workers in 1..4 {
+        let pairs: Vec<_> = (0..workers).map(|worker| (worker, 2.0)).collect();
+        let mut world = World::new(workers, &pairs);
+        world.run(10);
+        assert_eq!(world.moves, []);
+        assert!(world.balancer.pairs.values().all(|pair| pair.stays.is_none()));
+    }
+}
+
+#[test]
 fn a_short_burst_moves_nothing() {
     let mut world = World::new(2, &[(0, 0.1), (0, 0.1)]);
     for _ in 0..20 {
