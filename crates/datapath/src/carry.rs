@@ -6,17 +6,15 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use frame::{L3, TagEdit};
-use ring::later::Blame;
+use frame::TagEdit;
 use switch::Target;
 
-use crate::burst::{BURST, Frame};
+use crate::burst::BURST;
 use crate::count::Drop;
 use crate::flowcache::{Fate, FlowKey};
 use crate::lap::Step;
 use crate::loan::Origin;
-use crate::port::Breach;
-use crate::put::{Delivery, Held, deliver_to, not_taken};
+use crate::put::{Delivery, Held, deliver_to};
 use crate::rota::{MISS, cost};
 use crate::slot::{Slot, Wait, Watch};
 use crate::steer::{Route, Way};
@@ -319,7 +317,7 @@ impl Worker {
         if let Some(charged) = charged {
             charged.set(charged.get() + cost(1, frame.len.into()));
         }
-        (way, over_mtu(frame, route))
+        (way, route.over_mtu(frame))
     }
 
     /// Where frame `i` goes on a route, and where what its flow costs is counted.
@@ -333,15 +331,8 @@ impl Worker {
     fn send_local(&mut self, dst: usize, run: Range<usize>, tag: TagEdit) -> Sent {
         let left = self.burst.frames().len() - run.start;
         let Some(slot) = self.slots.get_mut(dst) else { return Sent::Off };
-        if !slot.dirty && slot.is_sound() {
-            slot.dirty = true;
-            if self.laps.is_on() {
-                slot.mark();
-            }
+        if slot.open(left, self.laps.is_on()) {
             self.dirty.push(dst);
-            if let Err(breach) = slot.on.pair.prepare(left) {
-                slot.break_off(breach);
-            }
         }
         self.later.set_receiver(dst as u32);
         let (origin, now, before) = (self.origin, self.now, slot.loans.made());
@@ -392,54 +383,6 @@ impl Worker {
             doorbells[worker].ring();
         })
     }
-
-    /// Makes the copies that were put off, and publishes to all receivers of the burst. Says what is wrong with its
-    /// sender, if its bytes could not be had.
-    pub(crate) fn flush(&mut self) -> Option<Breach> {
-        self.laps.lap(Step::Deliver);
-        let guilty = if self.later.is_empty() { None } else { self.settle_later() };
-        self.laps.lap(Step::Copy);
-        for dst in self.dirty.drain(..) {
-            if let Some(slot) = self.slots.get_mut(dst) {
-                if self.laps.is_on() {
-                    let (frames, bytes) = slot.since_mark();
-                    self.laps.received(&slot.on.counters, frames, bytes);
-                }
-                self.held.add(dst, slot.flush(self.now));
-            }
-        }
-        guilty
-    }
-
-    /// Makes the copies that were put off. Frames that could not be copied are spoiled, and receivers that are to blame
-    /// for it are stopped. Out of line: bursts between mapped memories never come here, and Xen's always do.
-    #[inline(never)]
-    fn settle_later(&mut self) -> Option<Breach> {
-        let mut guilty = None;
-        for failure in self.later.settle() {
-            let Some(slot) = self.slots.get_mut(failure.receiver as usize) else { continue };
-            if let Some((token, len)) = failure.frame {
-                not_taken(slot, token, len);
-            }
-            match failure.blame {
-                Blame::Sender => guilty = Some(Breach::Grant(failure.status)),
-                Blame::Receiver => slot.break_off(Breach::Grant(failure.status)),
-            }
-        }
-        guilty
-    }
-}
-
-/// Whether the frame, or a segment that it stands for, is longer than the receiver's MTU.
-#[inline]
-fn over_mtu(frame: &Frame, route: &Route) -> bool {
-    let Some(mtu) = route.mtu else { return false };
-    let l2 = if frame.headers.l3 == L3::None { 14 } else { u32::from(frame.headers.l3_at) };
-    let packet = match frame.offload.gso {
-        Some(gso) => u32::from(gso.size) + u32::from(frame.headers.end),
-        None => frame.len,
-    };
-    packet.saturating_sub(l2) > u32::from(mtu)
 }
 
 impl Slot {

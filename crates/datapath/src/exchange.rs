@@ -144,15 +144,8 @@ impl Worker {
             return true;
         };
         let Some(slot) = self.slots.get_mut(at) else { return true };
-        if !slot.dirty && slot.is_sound() {
-            slot.dirty = true;
-            if self.laps.is_on() {
-                slot.mark();
-            }
+        if slot.open(frames - parcel.next, self.laps.is_on()) {
             self.dirty.push(at);
-            if let Err(breach) = slot.on.pair.prepare(frames - parcel.next) {
-                slot.break_off(breach);
-            }
         }
         self.later.set_receiver(at as u32);
         let (mut whole, before) = (true, slot.loans.made());

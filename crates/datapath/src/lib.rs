@@ -25,6 +25,7 @@ pub mod packet;
 mod parcel;
 pub mod poll;
 pub mod port;
+mod publish;
 mod put;
 mod rest;
 mod rota;

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use frame::Headers;
+use frame::{Headers, L3};
 use switch::PortId;
 
+use crate::burst::Frame;
 use crate::spread::{Choice, Spread};
 use crate::topology::{PortView, QueueId, Seat, Topology};
 
@@ -121,6 +122,18 @@ impl Route {
     /// What is known of where flows go. Where there was one queue, and anything was sent there, that is where.
     fn into_spread(self) -> Option<Spread> {
         self.spread.or_else(|| self.only.filter(|_| self.used.get()).map(Spread::all_to))
+    }
+
+    /// Whether the frame, or a segment that it stands for, is longer than the port's MTU.
+    #[inline]
+    pub fn over_mtu(&self, frame: &Frame) -> bool {
+        let Some(mtu) = self.mtu else { return false };
+        let l2 = if frame.headers.l3 == L3::None { 14 } else { u32::from(frame.headers.l3_at) };
+        let packet = match frame.offload.gso {
+            Some(gso) => u32::from(gso.size) + u32::from(frame.headers.end),
+            None => frame.len,
+        };
+        packet.saturating_sub(l2) > u32::from(mtu)
     }
 
     /// Remembers that frames are sent there.

@@ -1,0 +1,66 @@
+//! The receivers' rings that a burst touches: each is opened once, and published once.
+
+use ring::later::Blame;
+
+use crate::lap::Step;
+use crate::port::Breach;
+use crate::put::not_taken;
+use crate::slot::Slot;
+use crate::worker::Worker;
+
+impl Slot {
+    /// About so many frames follow. True when nothing was put since the last flush: then the ring is to be published. `marks`:
+    /// what it had received before will be asked for.
+    #[inline]
+    pub fn open(&mut self, frames: usize, marks: bool) -> bool {
+        if self.dirty || !self.is_sound() {
+            return false;
+        }
+        self.dirty = true;
+        if marks {
+            self.mark();
+        }
+        if let Err(breach) = self.on.pair.prepare(frames) {
+            self.break_off(breach);
+        }
+        true
+    }
+}
+
+impl Worker {
+    /// Makes the copies that were put off, and publishes to all receivers of the burst. Says what is wrong with its
+    /// sender, if its bytes could not be had.
+    pub(crate) fn flush(&mut self) -> Option<Breach> {
+        self.laps.lap(Step::Deliver);
+        let guilty = if self.later.is_empty() { None } else { self.settle_later() };
+        self.laps.lap(Step::Copy);
+        for dst in self.dirty.drain(..) {
+            if let Some(slot) = self.slots.get_mut(dst) {
+                if self.laps.is_on() {
+                    let (frames, bytes) = slot.since_mark();
+                    self.laps.received(&slot.on.counters, frames, bytes);
+                }
+                self.held.add(dst, slot.flush(self.now));
+            }
+        }
+        guilty
+    }
+
+    /// Makes the copies that were put off. Frames that could not be copied are spoiled, and receivers that are to blame
+    /// for it are stopped. Out of line: bursts between mapped memories never come here, and Xen's always do.
+    #[inline(never)]
+    fn settle_later(&mut self) -> Option<Breach> {
+        let mut guilty = None;
+        for failure in self.later.settle() {
+            let Some(slot) = self.slots.get_mut(failure.receiver as usize) else { continue };
+            if let Some((token, len)) = failure.frame {
+                not_taken(slot, token, len);
+            }
+            match failure.blame {
+                Blame::Sender => guilty = Some(Breach::Grant(failure.status)),
+                Blame::Receiver => slot.break_off(Breach::Grant(failure.status)),
+            }
+        }
+        guilty
+    }
+}
