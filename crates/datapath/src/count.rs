@@ -205,3 +205,19 @@ pub struct WorkerCounters {
     /// Where its time went, while somebody profiled.
     pub spent: Spent,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_in_the_documentation() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observing.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let rows: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
+        for reason in Drop::ALL {
+            let name = format!("`{}`", reason.name());
+            assert!(rows.iter().any(|row| row.split(", ").any(|word| word == name)), "{name}");
+        }
+    }
+}
