@@ -232,17 +232,7 @@ impl Queue {
                 Err(fault) => return Err(Breach::Device(fault.name())),
             };
             let len = self.pieces.iter().map(|piece| u32::from(piece.len)).sum();
-            let frame = match packet.what {
-                What::Frame(meta) => Some(Ok(meta)),
-                What::TooLong => Some(Err(Drop::TooManySlots)),
-                What::Overflown => Some(Err(Drop::Oversized)),
-                What::Group { join, group } => {
-                    if !self.vif.groups.set(group, join) {
-                        slots::refuse(&mut self.answers);
-                    }
-                    None
-                }
-            };
+            let frame = self.frame_of(packet.what);
             if let Some(meta) = frame {
                 if let Some(rate) = &self.vif.rate
                     && let Err(until) = rate.send(*now.get_or_insert_with(Instant::now), len)
@@ -250,18 +240,7 @@ impl Queue {
                     self.rests = Some(until);
                     break;
                 }
-                let domain = self.vif.domain;
-                let granted = |piece: &Piece| {
-                    let reference = GrantRef(piece.reference);
-                    (Granted { domain, reference, offset: piece.offset }, piece.len)
-                };
-                let pieces = if meta.is_ok() { self.pieces.as_slice() } else { &[] };
-                let (engine, pieces) = (&self.vif.engine, pieces.iter().map(granted));
-                let chain = match &pages {
-                    None => gather.push_granted(engine, pieces),
-                    Some(pages) => gather.push_mapped(engine, (pages, &mut self.seen[0]), pieces),
-                };
-                let Some(chain) = chain else {
+                let Some(chain) = self.gather(gather, pages.as_ref(), meta.is_ok()) else {
                     self.vif.rate.iter().for_each(|rate| rate.refund(len));
                     break;
                 };
@@ -275,6 +254,38 @@ impl Queue {
             self.taken.push_back(Taken { slots: packet.slots, frame: frame.is_some(), len });
         }
         Ok(())
+    }
+
+    /// What is left to be done of a frame, or why it can't be; `None`: it is none, and has been seen to.
+    #[inline]
+    fn frame_of(&mut self, what: What) -> Option<Result<Meta, Drop>> {
+        match what {
+            What::Frame(meta) => Some(Ok(meta)),
+            What::TooLong => Some(Err(Drop::TooManySlots)),
+            What::Overflown => Some(Err(Drop::Oversized)),
+            What::Group { join, group } => {
+                if !self.vif.groups.set(group, join) {
+                    slots::refuse(&mut self.answers);
+                }
+                None
+            }
+        }
+    }
+
+    /// A scatter list of the packet that is being read, or an empty one. `None`: there is no room for it.
+    #[inline]
+    fn gather(&mut self, gather: &mut Gather, pages: Option<&Arc<Pages>>, wanted: bool) -> Option<Chain> {
+        let domain = self.vif.domain;
+        let granted = |piece: &Piece| {
+            let reference = GrantRef(piece.reference);
+            (Granted { domain, reference, offset: piece.offset }, piece.len)
+        };
+        let pieces = if wanted { self.pieces.as_slice() } else { &[] };
+        let (engine, pieces) = (&self.vif.engine, pieces.iter().map(granted));
+        match pages {
+            None => gather.push_granted(engine, pieces),
+            Some(pages) => gather.push_mapped(engine, (pages, &mut self.seen[0]), pieces),
+        }
     }
 
     /// Its pages that are mapped, for a burst.

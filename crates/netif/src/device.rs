@@ -199,6 +199,9 @@ impl Connection {
     }
 }
 
+/// Queues, and how the receiving of each goes.
+type Made = (Vec<Queue>, Vec<(Arc<Gauge>, Stall)>);
+
 /// A queue that was looked at for a while: whether it takes anything.
 #[derive(Debug, Default)]
 struct Stall {
@@ -473,46 +476,10 @@ impl Device {
         let settings = Settings::read(nodes, &self.back)?;
         let request = Request::read(nodes, &self.front, self.offered()?)?;
         let port = self.port(&settings)?;
-        let vif = Arc::new(Vif {
-            domain: self.key.domain,
-            engine: Arc::clone(&self.host.engine),
-            takes: request.takes,
-            rate: settings.rate(),
-            groups: Groups::default(),
-            align: self.host.switches.align,
-            lender: self.host.lender.clone().filter(|_| request.takes.extensions.guest_copy),
-            held: AtomicBool::new(true),
-        });
-        vif.groups.set_only(wants_groups(nodes, &self.front)? && !resumed);
+        let vif = self.vif(&request, &settings, resumed)?;
         let cache = self.cache(&request);
-        let (mut ready, mut gauges) = (Vec::new(), Vec::new());
-        for (n, keys) in (0..).zip(&request.queues) {
-            let gauge = Arc::<Gauge>::default();
-            let parts = Parts {
-                tx_ring: self.map(keys.tx_ring)?,
-                rx_ring: self.map(keys.rx_ring)?,
-                tx_channel: self.bind(keys.tx_port)?,
-                rx_channel: keys.rx_port.map(|port| self.bind(port)).transpose()?,
-                vif: Arc::clone(&vif),
-                gauge: Arc::clone(&gauge),
-                shelf: cache.shelf(n).ok().filter(|_| cache.size().1 > 0).cloned(),
-                resumed,
-            };
-            ready.push(Queue::new(parts)?);
-            gauges.push((gauge, Stall::default()));
-        }
-        let mailbox = match request.control {
-            Some((ring, channel)) => {
-                let (page, channel) = (self.map(ring)?, self.bind(channel)?);
-                let saved = if resumed { nodes.find(&steering_node(&self.back))? } else { None };
-                let saved = saved.and_then(|text| Control::restore(ready.len() as u16, &text));
-                let control = saved.unwrap_or_else(|| Control::new(ready.len() as u16));
-                self.host.fabric.set_steer(port, control.steering());
-                let engine = Arc::clone(&self.host.engine);
-                Some(Mailbox::new(page, channel, self.key.domain, engine, (control, cache))?)
-            }
-            None => None,
-        };
+        let (ready, gauges) = self.queues(&request, &vif, &cache, resumed)?;
+        let mailbox = self.new_mailbox(&request, port, cache, resumed)?;
         let (direct, standing) = self.direct(&request)?;
         info!(vif = %self.key, queues = ready.len(), resumed, "connected");
         self.connection = Some(Connection {
@@ -535,6 +502,62 @@ impl Device {
         // What came into the control ring before.
         self.work(now);
         Ok(())
+    }
+
+    /// What all queues of the frontend have in common.
+    fn vif(&self, request: &Request, settings: &Settings, resumed: bool) -> Result<Arc<Vif>, Reason> {
+        let vif = Vif {
+            domain: self.key.domain,
+            engine: Arc::clone(&self.host.engine),
+            takes: request.takes,
+            rate: settings.rate(),
+            groups: Groups::default(),
+            align: self.host.switches.align,
+            lender: self.host.lender.clone().filter(|_| request.takes.extensions.guest_copy),
+            held: AtomicBool::new(true),
+        };
+        vif.groups.set_only(wants_groups(self.store().nodes(), &self.front)? && !resumed);
+        Ok(Arc::new(vif))
+    }
+
+    /// Its queues, over its rings and channels, and how their receiving goes.
+    fn queues(&self, request: &Request, vif: &Arc<Vif>, cache: &Cache, resumed: bool) -> Result<Made, Reason> {
+        let mut made = Made::default();
+        for (n, keys) in (0..).zip(&request.queues) {
+            let gauge = Arc::<Gauge>::default();
+            let parts = Parts {
+                tx_ring: self.map(keys.tx_ring)?,
+                rx_ring: self.map(keys.rx_ring)?,
+                tx_channel: self.bind(keys.tx_port)?,
+                rx_channel: keys.rx_port.map(|port| self.bind(port)).transpose()?,
+                vif: Arc::clone(vif),
+                gauge: Arc::clone(&gauge),
+                shelf: cache.shelf(n).ok().filter(|_| cache.size().1 > 0).cloned(),
+                resumed,
+            };
+            made.0.push(Queue::new(parts)?);
+            made.1.push((gauge, Stall::default()));
+        }
+        Ok(made)
+    }
+
+    /// Its control ring, if it has one. From now on that says which queues of `port` its frames go to.
+    fn new_mailbox(
+        &self,
+        request: &Request,
+        port: PortId,
+        cache: Cache,
+        resumed: bool,
+    ) -> Result<Option<Mailbox>, Reason> {
+        let Some((ring, channel)) = request.control else { return Ok(None) };
+        let (page, channel) = (self.map(ring)?, self.bind(channel)?);
+        let queues = request.queues.len() as u16;
+        let saved = if resumed { self.store().nodes().find(&steering_node(&self.back))? } else { None };
+        let saved = saved.and_then(|text| Control::restore(queues, &text));
+        let control = saved.unwrap_or_else(|| Control::new(queues));
+        self.host.fabric.set_steer(port, control.steering());
+        let engine = Arc::clone(&self.host.engine);
+        Ok(Some(Mailbox::new(page, channel, self.key.domain, engine, (control, cache))?))
     }
 
     /// Room for pages that are kept of a frontend: none without a control ring, by which it would say which. What another
