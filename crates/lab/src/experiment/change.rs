@@ -74,7 +74,7 @@ impl Change {
 
     /// What has to be added where the two are named in one sentence.
     pub fn hedge(&self) -> &'static str {
-        if self.differs() { "" } else { ", which is within the scatter" }
+        if self.differs() { "" } else { " (a difference within the scatter)" }
     }
 
     /// In words, if it was measured.
@@ -98,7 +98,7 @@ mod tests {
         let flows = change(&[1.93, 2.18, 4.78], &[2.70, 2.83, 2.91]);
         assert!(flows.ratio() > 1.29 && !flows.differs());
         assert_eq!((flows.above(1.0), flows.below(1.0)), (Verdict::Scatter, Verdict::Scatter));
-        assert!(Change::said(Some(&flows)).ends_with("within the scatter"));
+        assert!(Change::said(Some(&flows)).ends_with("within the scatter)"));
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn cell(about: &About, results: &Results, number: usize, (figure, centre): (&Fig
 
 /// Where the figures come from.
 fn origin(record: &Record) -> Vec<(&'static str, String)> {
-    let Configuration { machine, versions, size, seconds, rounds, ground, .. } = &record.configuration;
+    let Configuration { machine, versions, size, seconds, rounds, ground, disturbed_above, .. } = &record.configuration;
     let all = &record.repetitions;
     let count = |of: fn(&super::Repetition) -> bool| all.iter().filter(|one| of(one)).count();
     let states = |of: fn(&State) -> f64| Summary::of(all.iter().filter_map(|one| one.state.as_ref().map(of)).collect());
@@ -181,7 +181,15 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
         ),
         ("Versions", versions.join("; ")),
         ("Invariants", format!("{} of {} held", checks().filter(|check| check.held).count(), checks().count())),
-        ("Disturbed", format!("{} of {} attempts, repeated", count(|one| one.disturbed), all.len())),
+        (
+            "Disturbed",
+            format!(
+                "{} of {} attempts, repeated: others took more than {} % of a CPU",
+                count(|one| one.disturbed),
+                all.len(),
+                digits(disturbed_above * 100.0)
+            ),
+        ),
     ];
     if let Some(others) = others {
         let (median, most) = (digits(others.median), digits(others.most));
@@ -250,7 +258,7 @@ mod tests {
         assert!(certain.contains("not so here") && !certain.contains("Nothing is said"), "{certain}");
         record.repetitions[0].disturbed = true;
         let doubtful = shown(&record);
-        assert!(doubtful.contains("too disturbed") && doubtful.contains("Nothing is said"), "{doubtful}");
+        assert!(doubtful.contains("too few undisturbed") && doubtful.contains("Nothing is said"), "{doubtful}");
         assert!(!doubtful.contains("not so here"), "{doubtful}");
     }
 

@@ -61,7 +61,7 @@ impl<'a> Results<'a> {
             Size::Tiny => Some("too little was measured to say"),
             _ if self.record.finished.is_none() => Some("the run is not finished"),
             _ if rounds < FEW => Some("too few repetitions to say"),
-            _ if (0..points.len()).any(lacking) => Some("too disturbed to say"),
+            _ if (0..points.len()).any(lacking) => Some("too few undisturbed repetitions to say"),
             _ => None,
         }
     }
@@ -196,8 +196,11 @@ mod tests {
         assert_eq!(doubt(|record| record.configuration.size = Size::Tiny), Some("too little was measured to say"));
         assert_eq!(doubt(|record| record.configuration.rounds = 2), Some("too few repetitions to say"));
         // One of three at one point was disturbed, or is missing.
-        assert_eq!(doubt(|record| record.repetitions[4].disturbed = true), Some("too disturbed to say"));
-        assert_eq!(doubt(|record| drop(record.repetitions.pop())), Some("too disturbed to say"));
+        assert_eq!(
+            doubt(|record| record.repetitions[4].disturbed = true),
+            Some("too few undisturbed repetitions to say")
+        );
+        assert_eq!(doubt(|record| drop(record.repetitions.pop())), Some("too few undisturbed repetitions to say"));
     }
 
     #[test]
