@@ -61,8 +61,11 @@ fn draw(area: &Area<'_>, frame: &Frame, column: &Column, width: usize) -> Result
     let top = most.max(bottom);
     if most > least {
         let ((x, low), (_, high)) = (frame.at(middle, least), frame.at(middle, most));
-        for ends in [[(x, low), (x, high)], [(x - 4, low), (x + 4, low)], [(x - 4, high), (x + 4, high)]] {
-            area.draw(&PathElement::new(ends.to_vec(), BLACK.stroke_width(1))).map_err(failed)?;
+        // Black on white, so that it is seen on any fill.
+        for style in [WHITE.stroke_width(4), BLACK.stroke_width(2)] {
+            for ends in [[(x, low), (x, high)], [(x - 4, low), (x + 4, low)], [(x - 4, high), (x + 4, high)]] {
+                area.draw(&PathElement::new(ends.to_vec(), style)).map_err(failed)?;
+            }
         }
     }
     let (x, y) = frame.at(middle, top);
