@@ -57,7 +57,7 @@ const MARKERS: usize = 6;
 /// Pixels that are drawn of a line, and that are left out: of those measured, whenever all markers were used once more; and of those
 /// predicted.
 const SOLID: (f64, f64) = (1.0, 0.0);
-const MEASURED: [(f64, f64); 3] = [SOLID, (12.0, 4.0), (5.0, 3.0)];
+const MEASURED: [(f64, f64); 3] = [SOLID, (5.0, 3.0), (2.0, 3.0)];
 const PREDICTED: [(f64, f64); 4] = [(8.0, 5.0), (2.0, 4.0), (20.0, 6.0), (4.0, 10.0)];
 
 /// How a line is told from the others: by colour, by marker and by dashes.
