@@ -253,14 +253,18 @@ impl Poll {
         self.moved
     }
 
-    /// From now on it goes by another patience (`None`: as before), and by the state of the host.
-    pub fn set(&mut self, patience: Option<Patience>, short: bool, now: Instant) {
-        self.gave_way += u64::from(short && !self.short);
-        self.short = short;
-        if let Some(patience) = patience.filter(|patience| *patience != self.patience) {
+    /// From now on it goes by this patience.
+    pub fn be(&mut self, patience: Patience, now: Instant) {
+        if patience != self.patience {
             self.patience = patience;
             self.renew(now);
         }
+    }
+
+    /// Whether the host is short of CPU time from now on.
+    pub fn set_short(&mut self, short: bool) {
+        self.gave_way += u64::from(short && !self.short);
+        self.short = short;
     }
 
     /// What sleeping costs, to be corrected.

@@ -40,6 +40,7 @@ impl Worker {
     /// Nothing moved: looks a little longer, or sleeps.
     pub(crate) fn rest(&mut self) {
         if self.poll.state() == State::Busy {
+            self.poll.set_short(self.shortage.is_here(self.now));
             self.reconsider(None);
         }
         let waits = |at| self.slots.get(at).is_some_and(|slot| slot.wait.is_some() || slot.settle);
@@ -55,13 +56,14 @@ impl Worker {
         }
     }
 
-    /// It has just become idle, or queues have come and gone: whose patience counts, and whether the host has CPU time to spare.
-    /// `otherwise`: whose it is if no queue is looked at; `None`: the same as before.
+    /// It has just become idle, or queues have come and gone: whose patience counts. `otherwise`: whose it is if no queue is looked
+    /// at; `None`: the same as before.
     pub(crate) fn reconsider(&mut self, otherwise: Option<Patience>) {
         let asked = |at| self.slots.get(at).and_then(|slot| slot.on.patience);
         let patience = self.active.iter().map(|at| asked(at).unwrap_or(self.patience)).max().or(otherwise);
-        let short = self.shortage.is_here(self.now);
-        self.poll.set(patience, short, self.now);
+        if let Some(patience) = patience {
+            self.poll.be(patience, self.now);
+        }
         if let Some(decision) = self.poll.news() {
             self.counters.polling.publish(&decision);
         }

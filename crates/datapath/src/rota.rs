@@ -4,7 +4,7 @@
 //! flow cache knows nothing. In each round every port that has something gets [`QUANTUM`] of it. What is left is kept for
 //! the next round while the port has more to send and forgotten when it has not, and what a port used too much is a debt.
 //! So ports that are backlogged get equal shares of their worker, whatever the size of their frames, and one that sends
-//! little waits for no more than a quantum and a half of each of the others.
+//! little waits for less than two quanta of each of the others.
 //!
 //! Shares are a port's, not a queue's: a guest gains nothing by having more queues, or by filling more of them. Its queues
 //! take turns within its share: one goes on, over rounds, until it has used as much as a share or has nothing more, and
@@ -71,7 +71,7 @@ pub struct Round {
     crew: usize,
     left: usize,
     alone: bool,
-    /// One of its queues is likely to have more.
+    /// One of those that have had theirs is likely to have more.
     more: bool,
     /// A port had to sit out because of its debt: there is work though nothing was done.
     pub owed: bool,
@@ -144,7 +144,6 @@ impl Rota {
         let Some(crew) = self.crews.get_mut(round.crew) else { return };
         crew.credit -= turn.cost as i64;
         crew.spent += turn.cost;
-        round.more |= turn.more;
         if stays && turn.more && crew.spent < QUANTUM && !round.alone {
             return;
         }
@@ -154,10 +153,7 @@ impl Rota {
         {
             crew.queues.push_back(at);
         }
-        if stays && turn.more && crew.credit >= LEAST as i64 {
-            // The others of its port come first, but it may have another turn in this round.
-            return;
-        }
+        round.more |= turn.more;
         round.left -= 1;
         if round.left > 0 {
             return;

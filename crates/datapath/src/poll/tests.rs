@@ -198,12 +198,12 @@ fn a_host_that_is_short_of_cpu_is_not_looked_on_in_vain() {
     }
     let now = start + Duration::from_micros(500);
     assert!(poll.window() > Duration::from_micros(1));
-    poll.set(None, true, now);
+    poll.set_short(true);
     assert_eq!((poll.idle(now), poll.decision().gave_way), (Next::Arm, 1));
-    poll.set(None, false, now);
+    poll.set_short(false);
     assert!(poll.window() > Duration::from_micros(1));
     let mut always = Poll::new(Patience::Always, cost(), now);
-    always.set(None, true, now);
+    always.set_short(true);
     assert_eq!(always.idle(now + Duration::from_secs(1)), Next::Look, "one for comparison stays what it is");
 }
 
@@ -223,10 +223,10 @@ fn gaps_that_are_slept_through_while_cpu_time_is_short_do_not_count() {
     };
     (0..KNOWN).for_each(|_| gap(&mut poll, false));
     let known = poll.gaps.known();
-    poll.set(None, true, start);
+    poll.set_short(true);
     (0..10 * EXPLORE).for_each(|_| gap(&mut poll, true));
     assert_eq!(poll.gaps.known(), known);
-    poll.set(None, false, start);
+    poll.set_short(false);
     (0..EXPLORE).for_each(|_| gap(&mut poll, false));
     assert!(poll.gaps.known() > known);
 }
@@ -236,7 +236,7 @@ fn the_most_impatient_port_sets_the_pace_at_once() {
     let now = Instant::now();
     let mut poll = Poll::new(Patience::Never, cost(), now);
     assert_eq!(poll.idle(now), Next::Arm);
-    poll.set(Some(Patience::Always), false, now);
+    poll.be(Patience::Always, now);
     assert_eq!(poll.idle(now), Next::Look);
     assert_eq!(poll.decision().patience, Patience::Always);
 }
