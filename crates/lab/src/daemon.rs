@@ -75,6 +75,8 @@ impl Daemon {
             None => Kept::command(binary),
         };
         command.arg("serve").arg("--config").arg(&file).stdin(std::process::Stdio::null());
+        // It would have it listen where the user's own daemon does.
+        command.env_remove("RINGMAIN_CONTROL");
         command.stdout(log.try_clone().map_err(failed("write a log"))?).stderr(log);
         let process = Kept::start(&mut command).map_err(failed("start the daemon"))?;
 

@@ -14,12 +14,19 @@ use control::config::DEFAULT_SOCKET;
 #[derive(Debug, Parser)]
 #[command(name = "ringmain", version, max_term_width = 110, propagate_version = true)]
 pub struct Cli {
-    /// Control socket of the daemon
-    #[arg(long, global = true, value_name = "PATH", default_value = DEFAULT_SOCKET, env = "RINGMAIN_CONTROL", hide_env_values = true)]
-    pub control: PathBuf,
+    /// Control socket of the daemon; for serve it goes before the configuration's [default: /run/ringmain/control.sock]
+    #[arg(long, global = true, value_name = "PATH", env = "RINGMAIN_CONTROL", hide_env_values = true)]
+    pub control: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Where the daemon is asked.
+    pub fn socket(&self) -> PathBuf {
+        self.control.clone().unwrap_or_else(|| DEFAULT_SOCKET.into())
+    }
 }
 
 /// What to do.

@@ -35,13 +35,14 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let socket = cli.socket();
     match cli.command {
-        Command::Guest(guest) => return Ok(ExitCode::from(guest::run(&cli.control, guest)?)),
-        Command::Serve(args) => serve::run(&args),
-        Command::Port(port) => ask::port(&cli.control, port),
-        Command::Stats(args) => ask::stats(&cli.control, &args),
-        Command::Profile(args) => ask::profile(&cli.control, &args),
-        Command::Mac(args) => ask::mac(&cli.control, &args),
+        Command::Guest(guest) => return Ok(ExitCode::from(guest::run(&socket, guest)?)),
+        Command::Serve(args) => serve::run(cli.control, &args),
+        Command::Port(port) => ask::port(&socket, port),
+        Command::Stats(args) => ask::stats(&socket, &args),
+        Command::Profile(args) => ask::profile(&socket, &args),
+        Command::Mac(args) => ask::mac(&socket, &args),
         Command::Load(args) => experiment::load(&args),
         Command::Demo(args) => experiment::demo(&args),
         Command::Bench(args) => experiment::bench(&args),

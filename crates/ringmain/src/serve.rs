@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -17,9 +18,12 @@ use crate::cli::Serve;
 use crate::failure::Failure;
 use crate::print;
 
-/// Runs the daemon until it is told to end.
-pub fn run(args: &Serve) -> Result<(), Failure> {
-    let config = read(args)?;
+/// Runs the daemon until it is told to end. Its control socket is `control`, if that is given, and otherwise the configuration's.
+pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
+    let mut config = read(args)?;
+    if let Some(socket) = control {
+        config.socket = socket;
+    }
     if args.check {
         return print(&format!(
             "{}: {} workers, {} ports\n",

@@ -206,6 +206,26 @@ fn without_xen_there_are_no_vifs() {
 }
 
 #[test]
+fn the_command_line_says_where_a_daemon_listens() {
+    let mut first = Daemon::start("");
+    let second = tempfile::tempdir().unwrap();
+    let socket = second.path().join("own.sock");
+    // The same file: without the option it would be refused.
+    let mut other = ringmain();
+    other.args(["serve", "--config"]).arg(first.path("ringmain.toml")).arg("--control").arg(&socket);
+    let mut other = other.stderr(log(&second)).spawn().unwrap();
+    let answers = || ringmain().arg("--control").arg(&socket).args(["port", "list"]).output().unwrap().status.success();
+    while !answers() {
+        assert!(other.try_wait().unwrap().is_none(), "{}", fs::read_to_string(second.path().join("log")).unwrap());
+        std::thread::yield_now();
+    }
+    assert!(first.end().success());
+    assert!(answers());
+    kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
+    assert!(other.wait().unwrap().success());
+}
+
+#[test]
 fn a_second_daemon_disturbs_nothing() {
     let daemon = Daemon::start(PORTS);
     let output = ringmain().args(["serve", "--config"]).arg(daemon.path("ringmain.toml")).output().unwrap();
