@@ -74,7 +74,8 @@ fn once(
             }
             Err(error) if error.is_interrupt() => return Err(error.into()),
             Err(error) => {
-                tally.failures.push(format!("{who:?}: {error}"));
+                // What a guest's console said follows in further lines.
+                tally.failures.push(format!("{who:?}: {}", error.to_string().lines().next().unwrap_or_default()));
                 break;
             }
         }
