@@ -63,6 +63,14 @@ impl Amount {
         Amount::Time { warm_up: (time / 3).clamp(Duration::from_millis(200), Duration::from_millis(1500)), time }
     }
 
+    /// The same, but for no less than this: for guests that take longer to start a program than others to run it.
+    pub fn at_least(self, warm_up: Duration, time: Duration) -> Amount {
+        match self {
+            Amount::Time { warm_up: w, time: t } => Amount::Time { warm_up: w.max(warm_up), time: t.max(time) },
+            Amount::Bytes(_) => self,
+        }
+    }
+
     /// As options of iperf.
     fn option(self) -> String {
         match self {

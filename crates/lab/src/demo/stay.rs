@@ -10,10 +10,17 @@ use crate::cpu::Moment;
 use crate::experiment::{LabError, Outcome, parts};
 use crate::progress::Progress;
 use std::path::Path;
+use std::time::Duration;
+
+/// How long streams run at least before the first look, and between the two, where guests are emulated: their programs take seconds
+/// to start, those of guests on an emulated hypervisor more.
+const QEMU: [Duration; 2] = [Duration::from_millis(1500), Duration::from_secs(4)];
+const XEN: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(8)];
 
 /// The guests, and what carries their frames.
 pub(crate) struct Stay {
     site: Box<dyn Site>,
+    ground: Ground,
 }
 
 /// What is looked at twice.
@@ -37,7 +44,7 @@ impl Stay {
                 Box::new(Qemu::start(&args, over, &image, accel, progress)?)
             }
         };
-        Ok(Stay { site })
+        Ok(Stay { site, ground })
     }
 
     /// Has `streams` run from one to the other over so many queues: `throughput` (Gb/s of frames that the receiver got), `busiest`
@@ -51,7 +58,8 @@ impl Stay {
         reach(sender)?;
         let (from, to): (&dyn Station, &dyn Station) = (&sender, &receiver);
         let flow = Flow { from, to, address: ADDRESSES[1].into(), streams };
-        let carried = carry(&[flow], amount, |_| self.look())?;
+        let [warm_up, time] = if self.ground == Ground::Xen { XEN } else { QEMU };
+        let carried = carry(&[flow], amount.at_least(warm_up, time), |_| self.look())?;
         let [before, after] = &carried.looks;
         let counts = after.counts.since(&before.counts);
         let shares = after.moment.since(&before.moment);
