@@ -30,15 +30,15 @@ impl Worker {
         if let Some(breach) = parcel.breach {
             slot.break_off(breach);
         }
-        if slot.wait == Some(Wait::Parcels) {
-            slot.wait = None;
-        }
         self.settle_ticket(at, parcel.ticket);
     }
 
     /// Something that a burst of the queue in slot `at` waited for has come back.
     fn settle_ticket(&mut self, at: usize, ticket: u64) {
         let Some(slot) = self.slots.get_mut(at) else { return };
+        if slot.wait == Some(Wait::Parcels) {
+            slot.wait = None;
+        }
         let complete = slot.tickets.returned(ticket);
         if slot.is_sound() && complete > 0 {
             slot.on.pair.complete(complete);

@@ -63,6 +63,12 @@ pub trait QueuePair: Send {
     /// The oldest `n` fetched frames are done with; the peer learns it at the next [`flush`](Self::flush).
     fn complete(&mut self, n: usize);
 
+    /// Whether nothing can be fetched before frames that were are [complete](Self::complete), whatever the peer has published:
+    /// the pair has no place left for more.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// The newest `n` fetched frames go back to where they were, as if never fetched.
     fn rewind(&mut self, n: usize);
 
@@ -157,7 +163,8 @@ pub trait QueuePair: Send {
     }
 
     /// Asks the peer to signal when it publishes something (to Tx; and to Rx too if `rx`), then looks once more.
-    /// True when something is there already; otherwise a descriptor of [`wakers`](Self::wakers) will become ready.
+    /// True when something is there already; otherwise a descriptor of [`wakers`](Self::wakers) will become ready. One that
+    /// [is full](Self::is_full) is not asked: it could not look.
     fn arm(&mut self, rx: bool) -> Result<bool, Breach>;
 
     /// Tells the peer that signals are not needed while we poll.

@@ -65,7 +65,7 @@ pub enum Wait {
         /// When to drop rather than wait on.
         until: Instant,
     },
-    /// Too much is under way to other workers; something coming back ends the wait.
+    /// Too much is under way, to other workers mostly; something coming back ends the wait.
     Parcels,
     /// The sender has used up its rate, or where its frame goes is about to change.
     Rest {
@@ -190,6 +190,12 @@ impl Slot {
             return (self.on.pair.recall(), false);
         }
         (0, true)
+    }
+
+    /// Whether nothing more is fetched before something of it that is under way comes back. Its ring can't be armed then: a signal
+    /// for what lies there would be spent before anything could be done about it, and another may never come.
+    pub fn is_held_up(&self) -> bool {
+        !self.tickets.is_empty() && (!self.tickets.has_room() || self.on.pair.is_full())
     }
 
     /// Whether the pair may still be called.

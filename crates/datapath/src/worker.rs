@@ -318,6 +318,9 @@ impl Worker {
             slot.watch = Watch::Polled { found: self.now };
             return true;
         }
+        if slot.is_held_up() {
+            slot.wait = slot.wait.or(Some(Wait::Parcels));
+        }
         if slot.wait.is_some() || slot.settle || !self.poll.arms(last, self.now) {
             return true;
         }

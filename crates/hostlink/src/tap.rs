@@ -211,7 +211,7 @@ impl TapQueue {
 
     /// Reads one frame into the next buffer. False: there is none, or no buffer.
     fn read_one(&mut self) -> Result<bool, Breach> {
-        if self.lengths.len() as u64 == BUFFERS {
+        if self.is_full() {
             return Ok(false);
         }
         let at = self.read() % BUFFERS * BUFFER;
@@ -301,6 +301,10 @@ impl QueuePair for TapQueue {
         self.fetched = self.fetched.saturating_sub(n as u64).max(self.done);
     }
 
+    fn is_full(&self) -> bool {
+        self.lengths.len() as u64 == BUFFERS && self.fetched == self.read()
+    }
+
     fn accepts(&self) -> Accepts {
         self.accepts
     }
@@ -326,9 +330,10 @@ impl QueuePair for TapQueue {
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
-        // The descriptor was empty when last read, and signals what comes after that.
+        // The descriptor was empty when last read, and signals what comes after that: but not what the kernel drops because its
+        // own queue is full, so it has to be read until it is empty.
         let _ = rx;
-        Ok(self.fetched < self.read() || (self.lengths.len() as u64) < BUFFERS && self.read_one()?)
+        Ok(self.fetched < self.read() || self.read_one()?)
     }
 
     fn disarm(&mut self) {}

@@ -10,9 +10,10 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datapath::fabric::{Fabric, Workers};
+use datapath::hand::Hand;
 use hostlink::tap::{Tap, TapConfig, TapError};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 use switch::PortRule;
@@ -110,6 +111,45 @@ fn the_kernels_tcp_goes_through_unharmed() {
     }
 }
 
+/// A device whose queue in the kernel has run full while all of our buffers were under way does not signal any more.
+#[test]
+#[ignore = "needs root"]
+fn what_came_while_everything_was_under_way_is_not_left_lying() {
+    leave_host();
+    let (fabric, hands) = Fabric::by_hand(&Workers { count: 2, ..Workers::default() }).unwrap();
+    let fabric = Arc::new(fabric);
+    let [mut one, mut other] = <[Hand; 2]>::try_from(hands).ok().unwrap();
+    let [near, far] = ["rm-near", "rm-far"].map(|device| {
+        let make = || tap(&fabric, device, 1, 1500).unwrap();
+        one.meanwhile(|| other.meanwhile(make))
+    });
+    ip("addr add 10.9.0.1/24 dev rm-near");
+    ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev rm-near");
+    let udp = UdpSocket::bind("10.9.0.1:0").unwrap();
+    let send = |count| (0..count).for_each(|_| drop(udp.send_to(b"hello", "10.9.0.2:9")));
+    let mut now = Instant::now();
+    let mut tick = || {
+        now += Duration::from_millis(1);
+        now
+    };
+    // Long enough for any worker to lose patience. More is sent than the kernel keeps.
+    for _ in 0..100 {
+        send(30);
+        one.turn(tick());
+    }
+    let received = || fabric.counters(far.port()).iter().map(|queue| queue.rx_frames.get()).sum::<u64>();
+    let before = received();
+    for _ in 0..1000 {
+        one.turn(tick());
+        other.turn(tick());
+    }
+    let after = received();
+    // Their ports leave in turns of both workers.
+    one.meanwhile(|| other.meanwhile(|| drop([near, far])));
+    assert_eq!(before, 0, "the other worker had not had a turn");
+    assert!(after > 500, "{after} frames arrived, and the rest was left lying");
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_device_that_is_deleted_stops_its_port_only() {
@@ -122,7 +162,7 @@ fn a_device_that_is_deleted_stops_its_port_only() {
     ip("addr add 10.9.0.1/24 dev rm-stays");
     let udp = UdpSocket::bind("10.9.0.1:0").unwrap();
     udp.set_broadcast(true).unwrap();
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     while gone.stopped().is_none() {
         assert!(start.elapsed() < Duration::from_secs(60));
         let _ = udp.send_to(b"hello", "10.9.0.255:9");
