@@ -27,8 +27,9 @@ use thiserror::Error;
 
 use crate::tun;
 
-/// Frames that a queue may have read and not yet delivered.
-const BUFFERS: u64 = 32;
+/// Frames that a queue may have read and not yet delivered: as many as may have to wait for another worker to get a CPU, where
+/// there are more workers than CPUs.
+const BUFFERS: u16 = 256;
 /// Pieces that a frame in granted pages may have.
 const PIECES: usize = 1024;
 /// Bytes of each buffer: the longest frame and its header, in whole pages.
@@ -160,64 +161,66 @@ fn open(config: &TapConfig) -> Result<Vec<TapQueue>, TapError> {
 
 /// One queue of a TAP device.
 ///
-/// Frames are numbered as they are read. Those from `done` to `fetched` are under way, those from `fetched` to `read`
-/// came back and are fetched again; the buffer of a frame is its number modulo [`BUFFERS`].
+/// Of the frames that were read, oldest first, `fetched` are under way; those behind them came back, and are fetched again.
 struct TapQueue {
     fd: OwnedFd,
     /// The same queue once more, to watch for room apart from frames.
     room: Option<OwnedFd>,
     accepts: Accepts,
     memory: Arc<Memory>,
-    lengths: VecDeque<u32>,
-    done: u64,
-    fetched: u64,
+    frames: VecDeque<Landed>,
+    fetched: usize,
+    /// Buffers without a frame. The one used last comes first: no more are touched than are needed at a time.
+    free: Vec<u16>,
     /// Made when first needed.
     landing: Option<Box<Landing>>,
 }
 
+/// A frame that was read.
+#[derive(Clone, Copy)]
+struct Landed {
+    buffer: u16,
+    len: u32,
+}
+
 impl TapQueue {
     fn new(fd: OwnedFd, accepts: Accepts) -> Result<Self, MapError> {
-        let memory = Arc::new(Memory::anonymous((BUFFERS * BUFFER) as usize)?);
+        let memory = Arc::new(Memory::anonymous((u64::from(BUFFERS) * BUFFER) as usize)?);
         let room = rustix::io::fcntl_dupfd_cloexec(&fd, 0).ok();
         Ok(TapQueue {
             fd,
             room,
             accepts,
             memory,
-            lengths: VecDeque::with_capacity(BUFFERS as usize),
-            done: 0,
+            frames: VecDeque::with_capacity(BUFFERS.into()),
             fetched: 0,
+            free: (0..BUFFERS).rev().collect(),
             landing: None,
         })
     }
 
-    fn read(&self) -> u64 {
-        self.done + self.lengths.len() as u64
+    /// Whether a frame came back, and is to be fetched again.
+    fn has_rewound(&self) -> bool {
+        self.fetched < self.frames.len()
     }
 
     /// Fills `chains` with up to `room` frames: first those that came back, then what the kernel has.
     fn take(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, room: usize) -> Result<usize, Breach> {
-        while chains.len() < room {
-            if self.fetched == self.read() && !self.read_one()? {
-                break;
-            }
-            let at = self.fetched % BUFFERS * BUFFER;
-            let Some(&len) = self.lengths.get((self.fetched - self.done) as usize) else { break };
-            chains.push(gather.push_range(&self.memory, at, len)?);
+        while chains.len() < room && (self.has_rewound() || self.read_one()?) {
+            let Some(&Landed { buffer, len }) = self.frames.get(self.fetched) else { break };
+            chains.push(gather.push_range(&self.memory, place(buffer), len)?);
             self.fetched += 1;
         }
         Ok(chains.len())
     }
 
-    /// Reads one frame into the next buffer. False: there is none, or no buffer.
+    /// Reads one frame into a free buffer. False: there is none, or no buffer.
     fn read_one(&mut self) -> Result<bool, Breach> {
-        if self.is_full() {
-            return Ok(false);
-        }
-        let at = self.read() % BUFFERS * BUFFER;
-        match self.memory.read_from_fd(self.fd.as_fd(), at, BUFFER as usize) {
+        let Some(&buffer) = self.free.last() else { return Ok(false) };
+        match self.memory.read_from_fd(self.fd.as_fd(), place(buffer), BUFFER as usize) {
             Ok(len) => {
-                self.lengths.push_back(len as u32);
+                self.free.pop();
+                self.frames.push_back(Landed { buffer, len: len as u32 });
                 Ok(true)
             }
             Err(error) if is_gone(&error) => Err(Breach::Gone),
@@ -225,6 +228,11 @@ impl TapQueue {
             Err(_) => Ok(false),
         }
     }
+}
+
+/// Where a buffer lies.
+fn place(buffer: u16) -> u64 {
+    u64::from(buffer) * BUFFER
 }
 
 /// A private place for frames whose bytes lie in pages that are not mapped here: the kernel takes only bytes that are.
@@ -292,17 +300,17 @@ impl QueuePair for TapQueue {
     }
 
     fn complete(&mut self, n: usize) {
-        let n = n.min((self.fetched - self.done) as usize);
-        self.lengths.drain(..n);
-        self.done += n as u64;
+        let n = n.min(self.fetched);
+        self.free.extend(self.frames.drain(..n).map(|frame| frame.buffer));
+        self.fetched -= n;
     }
 
     fn rewind(&mut self, n: usize) {
-        self.fetched = self.fetched.saturating_sub(n as u64).max(self.done);
+        self.fetched = self.fetched.saturating_sub(n);
     }
 
     fn is_full(&self) -> bool {
-        self.lengths.len() as u64 == BUFFERS && self.fetched == self.read()
+        self.free.is_empty() && !self.has_rewound()
     }
 
     fn accepts(&self) -> Accepts {
@@ -333,7 +341,7 @@ impl QueuePair for TapQueue {
         // The descriptor was empty when last read, and signals what comes after that: but not what the kernel drops because its
         // own queue is full, so it has to be read until it is empty.
         let _ = rx;
-        Ok(self.fetched < self.read() || self.read_one()?)
+        Ok(self.has_rewound() || self.read_one()?)
     }
 
     fn disarm(&mut self) {}
