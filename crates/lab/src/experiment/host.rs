@@ -51,7 +51,9 @@ pub fn versions(binary: &Path, ground: Ground, cache: &Path) -> BTreeMap<String,
     let mut note = |name: &str, version: Option<String>| version.and_then(|version| all.insert(name.into(), version));
     note("iperf", tool("iperf", "-v"));
     match ground {
-        Ground::Embedded => {}
+        Ground::Embedded => {
+            note("TCP congestion control", first_line(Path::new("/proc/sys/net/ipv4/tcp_congestion_control")));
+        }
         Ground::Qemu => {
             note("qemu", tool("qemu-system-x86_64", "--version"));
             note("guest kernel", first_line(&cache.join("kernel/version")));
