@@ -12,10 +12,15 @@ use crate::progress::Progress;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long streams run at least before the first look, and between the two, where guests are emulated: their programs take seconds
+/// How long streams run at least before the first look, and between the two: where guests are emulated their programs take seconds
 /// to start, those of guests on an emulated hypervisor more.
-const QEMU: [Duration; 2] = [Duration::from_millis(1500), Duration::from_secs(4)];
-const XEN: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(8)];
+pub(crate) fn least(ground: Ground) -> [Duration; 2] {
+    match ground {
+        Ground::Embedded => [Duration::ZERO; 2],
+        Ground::Qemu => [Duration::from_millis(1500), Duration::from_secs(4)],
+        Ground::Xen => [Duration::from_secs(6), Duration::from_secs(8)],
+    }
+}
 
 /// The guests, and what carries their frames.
 pub(crate) struct Stay {
@@ -58,7 +63,7 @@ impl Stay {
         reach(sender)?;
         let (from, to): (&dyn Station, &dyn Station) = (&sender, &receiver);
         let flow = Flow { from, to, address: ADDRESSES[1].into(), streams };
-        let [warm_up, time] = if self.ground == Ground::Xen { XEN } else { QEMU };
+        let [warm_up, time] = least(self.ground);
         let carried = carry(&[flow], amount.at_least(warm_up, time), |_| self.look())?;
         let [before, after] = &carried.looks;
         let counts = after.counts.since(&before.counts);

@@ -11,6 +11,7 @@ use super::host::{self, Machine};
 use super::record::{Configuration, Record, Repetition, now};
 use super::statistics::digits;
 use super::{Attempt, Experiment, Ground, LabError, Measure, Outcome, Point, Setup, Size};
+use crate::demo::least;
 use crate::interrupt;
 use crate::progress::Progress;
 
@@ -94,11 +95,14 @@ fn alone(out: &Path) -> Result<File, LabError> {
 fn configuration(experiment: &dyn Experiment, order: &Order, binary: &Path) -> Configuration {
     let mut versions = host::versions(binary, order.ground, &order.cache);
     versions.extend(experiment.versions(order.ground).into_iter().map(|(name, version)| (name.to_owned(), version)));
+    let time = order.time.unwrap_or_else(|| experiment.time(order.size));
+    // The tiny form goes by bytes.
+    let least = if order.size == Size::Tiny { Duration::ZERO } else { least(order.ground.of_demo())[1] };
     Configuration {
         experiment: experiment.about().name.into(),
         ground: order.ground,
         size: order.size,
-        seconds: order.time.unwrap_or_else(|| experiment.time(order.size)).as_secs_f64(),
+        seconds: time.max(least).as_secs_f64(),
         rounds: order.rounds.unwrap_or_else(|| experiment.repetitions(order.size)),
         disturbed_above: order.disturbed_above,
         points: experiment.points(order.ground, order.size),
