@@ -144,12 +144,16 @@ impl Guest {
         })
     }
 
-    /// Waits until it is up.
+    /// Waits until it is up. One that is not after a third of `limit` is reset, once: now and then a kernel gets stuck on its way
+    /// on an emulated processor, where it would be up in seconds.
     ///
     /// # Errors
     /// When it ends instead, or takes longer than `limit`.
     pub fn ready(&self, limit: Duration) -> Result<(), GuestError> {
-        self.agent.wait_for_boot(1, limit)
+        match self.agent.wait_for_boot(1, limit / 3) {
+            Err(GuestError::Late { .. }) => self.reset(limit - limit / 3),
+            other => other,
+        }
     }
 
     /// Resets it as its reset button would, and waits until it is up again.
