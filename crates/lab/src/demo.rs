@@ -10,7 +10,7 @@ mod site;
 mod stay;
 mod xen;
 
-pub(crate) use stay::{Stay, least};
+pub(crate) use stay::Stay;
 
 use crate::daemon::DaemonError;
 use crate::guest::{Accel, GuestError, Image};

@@ -60,6 +60,16 @@ impl Ground {
         }
     }
 
+    /// How long streams run at least before they are measured, and how long that takes at least: where guests are emulated their
+    /// programs take seconds to start, those of guests on an emulated hypervisor more.
+    pub(crate) fn least(self) -> (Duration, Duration) {
+        match self {
+            Ground::Embedded => (Duration::ZERO, Duration::ZERO),
+            Ground::Qemu => (Duration::from_millis(1500), Duration::from_secs(4)),
+            Ground::Xen => (Duration::from_secs(6), Duration::from_secs(8)),
+        }
+    }
+
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {

@@ -54,21 +54,14 @@ impl Amount {
     pub fn of(setup: &Setup<'_>) -> Amount {
         match setup.size {
             Size::Tiny => Amount::Bytes(1 << 20),
-            _ => Amount::for_time(setup.time),
+            _ => Amount::for_time(setup.time, setup.ground.least().0),
         }
     }
 
-    /// For so long, with a warm-up that fits.
-    pub fn for_time(time: Duration) -> Amount {
-        Amount::Time { warm_up: (time / 3).clamp(Duration::from_millis(200), Duration::from_millis(1500)), time }
-    }
-
-    /// The same, but for no less than this: for guests that take longer to start a program than others to run it.
-    pub fn at_least(self, warm_up: Duration, time: Duration) -> Amount {
-        match self {
-            Amount::Time { warm_up: w, time: t } => Amount::Time { warm_up: w.max(warm_up), time: t.max(time) },
-            Amount::Bytes(_) => self,
-        }
+    /// For so long, with a warm-up that fits, and is no shorter than `least`.
+    fn for_time(time: Duration, least: Duration) -> Amount {
+        let fits = (time / 3).clamp(Duration::from_millis(200), Duration::from_millis(1500));
+        Amount::Time { warm_up: fits.max(least), time }
     }
 
     /// As options of iperf.

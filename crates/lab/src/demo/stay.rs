@@ -10,22 +10,10 @@ use crate::cpu::Moment;
 use crate::experiment::{LabError, Outcome, parts};
 use crate::progress::Progress;
 use std::path::Path;
-use std::time::Duration;
-
-/// How long streams run at least before the first look, and between the two: where guests are emulated their programs take seconds
-/// to start, those of guests on an emulated hypervisor more.
-pub(crate) fn least(ground: Ground) -> [Duration; 2] {
-    match ground {
-        Ground::Embedded => [Duration::ZERO; 2],
-        Ground::Qemu => [Duration::from_millis(1500), Duration::from_secs(4)],
-        Ground::Xen => [Duration::from_secs(6), Duration::from_secs(8)],
-    }
-}
 
 /// The guests, and what carries their frames.
 pub(crate) struct Stay {
     site: Box<dyn Site>,
-    ground: Ground,
 }
 
 /// What is looked at twice.
@@ -49,7 +37,7 @@ impl Stay {
                 Box::new(Qemu::start(&args, over, &image, accel, progress)?)
             }
         };
-        Ok(Stay { site, ground })
+        Ok(Stay { site })
     }
 
     /// Has `streams` run from one to the other over so many queues: `throughput` (Gb/s of frames that the receiver got), `busiest`
@@ -63,8 +51,7 @@ impl Stay {
         reach(sender)?;
         let (from, to): (&dyn Station, &dyn Station) = (&sender, &receiver);
         let flow = Flow { from, to, address: ADDRESSES[1].into(), streams };
-        let [warm_up, time] = least(self.ground);
-        let carried = carry(&[flow], amount.at_least(warm_up, time), |_| self.look())?;
+        let carried = carry(&[flow], amount, |_| self.look())?;
         let [before, after] = &carried.looks;
         let counts = after.counts.since(&before.counts);
         let shares = after.moment.since(&before.moment);

@@ -11,7 +11,6 @@ use super::host::{self, Machine};
 use super::record::{Configuration, Record, Repetition, now};
 use super::statistics::digits;
 use super::{Attempt, Experiment, Ground, LabError, Measure, Outcome, Point, Setup, Size};
-use crate::demo::least;
 use crate::interrupt;
 use crate::progress::Progress;
 
@@ -97,7 +96,7 @@ fn configuration(experiment: &dyn Experiment, order: &Order, binary: &Path) -> C
     versions.extend(experiment.versions(order.ground).into_iter().map(|(name, version)| (name.to_owned(), version)));
     let time = order.time.unwrap_or_else(|| experiment.time(order.size));
     // The tiny form goes by bytes.
-    let least = if order.size == Size::Tiny { Duration::ZERO } else { least(order.ground.of_demo())[1] };
+    let (_, least) = if order.size == Size::Tiny { Default::default() } else { order.ground.least() };
     Configuration {
         experiment: experiment.about().name.into(),
         ground: order.ground,
