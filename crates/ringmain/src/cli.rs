@@ -14,12 +14,16 @@ use control::config::DEFAULT_SOCKET;
 #[derive(Debug, Parser)]
 #[command(name = "ringmain", version, max_term_width = 110, propagate_version = true)]
 pub struct Cli {
-    /// Control socket of the daemon; for serve it goes before the configuration's [default: /run/ringmain/control.sock]
-    #[arg(long, global = true, value_name = "PATH", env = "RINGMAIN_CONTROL", hide_env_values = true)]
+    /// Control socket of the daemon; for serve it goes before the configuration's.
+    #[arg(long, global = true, value_name = "PATH", env = "RINGMAIN_CONTROL", hide_env_values = true, help = control_help())]
     pub control: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+fn control_help() -> String {
+    format!("Control socket of the daemon; for serve it goes before the configuration's [default: {DEFAULT_SOCKET}]")
 }
 
 impl Cli {
