@@ -422,9 +422,21 @@ pub struct PortProfile {
     pub bursts: u64,
     /// Workers' time by step: `fetch`, `classify`, `deliver`, `copy`, `publish`.
     pub spent: BTreeMap<String, u64>,
+    /// The flows of each of its queues, by index.
+    #[serde(default)]
+    pub flows: Vec<QueueFlows>,
     /// What the guest says of its own time, if it is one that can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestTimes>,
+}
+
+/// Flows of TCP and UDP that a queue carried since profiling began: 64 are told apart in each direction, and no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct QueueFlows {
+    /// Those that the guest received.
+    pub received: usize,
+    /// Those that it sent.
+    pub sent: usize,
 }
 
 /// What a guest says of its own time.

@@ -86,7 +86,15 @@ mod tests {
     fn port(kind: &str) -> PortProfile {
         let spent = [("fetch", 200), ("classify", 100), ("deliver", 300), ("copy", 1000), ("publish", 400)];
         let spent = spent.map(|(name, time)| (name.to_owned(), time)).into();
-        PortProfile { name: "a".into(), kind: kind.into(), frames: 10, bytes: 600, bursts: 4, spent, guest: None }
+        PortProfile {
+            name: "a".into(),
+            kind: kind.into(),
+            frames: 10,
+            bytes: 600,
+            bursts: 4,
+            spent,
+            ..PortProfile::default()
+        }
     }
 
     fn unseen(port: &PortProfile) -> Vec<&'static str> {

@@ -253,17 +253,19 @@ impl House {
 
     /// Where time went so far; it is counted for another while.
     fn profile(&self, time: Duration) -> Reply {
-        let number = {
+        let (number, since) = {
             // Of several at once, each has a number of its own, and the last one counts.
             let mut lease = self.profiler.lock();
             let number = lease.prolong(time);
             self.fabric.sample(number);
-            number
+            (number, lease.since())
         };
         let nanoseconds = self.profiler.moment();
         let workers = self.profiler.workers(&self.fabric);
-        let report =
-            |Subject { name, kind, port, guest }| self.profiler.port(name, kind, &self.fabric.counters(port), guest);
+        let report = |subject: Subject| {
+            let queues = self.fabric.counters(subject.port);
+            self.profiler.port(subject, &queues, since)
+        };
         let mut ports: Vec<_> = self.subjects(number).into_iter().map(report).collect();
         ports.sort_by(|a, b| a.name.cmp(&b.name));
         Reply::Profile(Box::new(Profile { nanoseconds, workers, ports }))

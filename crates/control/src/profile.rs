@@ -15,7 +15,7 @@ use netif::times::Times;
 use ring::ticks::{self, Ratio};
 use switch::PortId;
 
-use crate::api::{GuestTimes, PortProfile, Profile, WorkerProfile};
+use crate::api::{GuestTimes, PortProfile, Profile, QueueFlows, WorkerProfile};
 
 /// How long to wait for guests to say what they have counted.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -27,6 +27,8 @@ pub struct Lease {
     number: u64,
     /// Until when stamps are taken.
     until: Option<Instant>,
+    /// The request with which stamps began to be taken.
+    since: u64,
 }
 
 /// Who wants to know, and how long a tick is.
@@ -65,14 +67,9 @@ impl Profiler {
             .collect()
     }
 
-    /// What was counted for the frames that a port received.
-    pub fn port(
-        &self,
-        name: String,
-        kind: &str,
-        queues: &[impl AsRef<QueueCounters>],
-        guest: Option<Times>,
-    ) -> PortProfile {
+    /// What was counted for the frames that a port received, and since request `since` of its flows.
+    pub fn port(&self, subject: Subject, queues: &[impl AsRef<QueueCounters>], since: u64) -> PortProfile {
+        let Subject { name, kind, guest, .. } = subject;
         let mut port = PortProfile { name, kind: kind.to_owned(), ..PortProfile::default() };
         let mut spent = Ticks::default();
         for charged in queues.iter().map(|queue| &queue.as_ref().charged) {
@@ -80,6 +77,7 @@ impl Profiler {
             port.bytes += charged.bytes.get();
             port.bursts += charged.bursts.get();
             spent.iter_mut().zip(charged.spent.get()).for_each(|(sum, ticks)| *sum += ticks);
+            port.flows.push(QueueFlows { received: charged.received.count(since), sent: charged.sent.count(since) });
         }
         // Nobody's frames are looked or slept for.
         port.spent = self.named(&spent, &Step::ALL[..Step::Look as usize]);
@@ -106,9 +104,17 @@ impl Lease {
     /// Prolongs it; the number of the request.
     pub fn prolong(&mut self, time: Duration) -> u64 {
         let until = Instant::now() + time;
-        self.until = self.until.max(Some(until));
         self.number += 1;
+        if self.until.is_none() {
+            self.since = self.number;
+        }
+        self.until = self.until.max(Some(until));
         self.number
+    }
+
+    /// The request with which this, or the last, profiling began.
+    pub fn since(&self) -> u64 {
+        self.since
     }
 
     /// Whether it has come to its end, once.
@@ -189,12 +195,13 @@ mod tests {
     fn a_lease_ends_once_and_is_only_prolonged() {
         let mut lease = Lease::default();
         assert!(!lease.ends());
-        assert_eq!(lease.prolong(Duration::from_secs(3600)), 1);
-        assert_eq!(lease.prolong(Duration::ZERO), 2);
+        assert_eq!((lease.prolong(Duration::from_secs(3600)), lease.since()), (1, 1));
+        assert_eq!((lease.prolong(Duration::ZERO), lease.since()), (2, 1));
         assert!(!lease.ends(), "another wants to know for longer");
         let mut short = Lease::default();
         short.prolong(Duration::ZERO);
         assert!(short.ends() && !short.ends());
+        assert_eq!((short.prolong(Duration::ZERO), short.since()), (2, 2), "it begins anew");
     }
 
     #[test]

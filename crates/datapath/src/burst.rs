@@ -295,6 +295,12 @@ impl Burst {
         &self.heads[i]
     }
 
+    /// The hash of frame `i`'s flow of TCP or UDP, if it is of one.
+    pub fn flow(&self, i: usize) -> Option<u32> {
+        let headers = &self.frames[i].headers;
+        headers.has_ports().then(|| frame::flow_hash(headers, self.head(i).as_slice()))
+    }
+
     /// What of frame `i` is still in its sender's memory: all behind the head.
     #[inline]
     pub fn body(&self, i: usize) -> Body<'_> {

@@ -47,6 +47,9 @@ impl Worker {
         self.laps.lap(Step::Classify);
         let finished = self.deliver(src);
         self.frames += finished as u64;
+        if let (Some(since), Some(slot)) = (self.laps.since(), self.slots.get(src)) {
+            slot.on.counters.charged.sent.note(since, &self.burst, 0..finished);
+        }
         self.complete(src, finished);
         if self.laps.is_on() {
             self.laps.lap(Step::Publish);
@@ -88,9 +91,17 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(src) else { return false };
         slot.on.counters.direct_frames.add(direct.frames);
         slot.on.counters.direct_bytes.add(direct.bytes);
+        if self.laps.is_on() {
+            self.laps.fetched(&mut self.burst.heads_watch);
+            self.laps.received(&slot.on.counters, direct.frames, direct.bytes);
+        }
         if slot.is_sound() {
             slot.dirty = true;
             self.held.add(src, slot.flush(self.now));
+        }
+        if self.laps.is_on() {
+            self.laps.lap(Step::Publish);
+            self.laps.charge();
         }
         true
     }
@@ -338,6 +349,10 @@ impl Worker {
         let (origin, now, before) = (self.origin, self.now, slot.loans.made());
         let delivery = Delivery { burst: &self.burst, i: run.start, end: run.end, tag, origin, now };
         let held = deliver_to(slot, delivery, &mut self.later);
+        if let Some(since) = self.laps.since() {
+            let end = held.as_ref().map_or(run.end, |held| held.at);
+            slot.on.counters.charged.received.note(since, &self.burst, run.start..end);
+        }
         let lent = (slot.loans.made() - before) as usize;
         if lent > 0 {
             self.lent += lent;

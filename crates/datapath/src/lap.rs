@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ring::ticks;
 
 use crate::count::{Counter, QueueCounters, WorkerCounters};
+use crate::flows::Flows;
 
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +82,10 @@ pub struct Charged {
     pub bytes: Counter,
     /// Bursts that they came in.
     pub bursts: Counter,
+    /// Flows among them.
+    pub received: Flows,
+    /// Flows that the queue sent.
+    pub sent: Flows,
 }
 
 /// Whether anybody profiles: set by the control side, looked at by every worker once a turn.
@@ -135,6 +140,8 @@ struct Share {
 pub struct Laps {
     /// The request that it goes by; zero: it takes none.
     number: u64,
+    /// The first request since it took none.
+    since: u64,
     last: u64,
     /// Of the present burst.
     ticks: Ticks,
@@ -145,7 +152,7 @@ pub struct Laps {
 impl Laps {
     /// Of the worker with these counters; off.
     pub fn new(own: Arc<WorkerCounters>) -> Self {
-        Laps { number: 0, last: 0, ticks: Ticks::default(), shares: Vec::new(), own }
+        Laps { number: 0, since: 0, last: 0, ticks: Ticks::default(), shares: Vec::new(), own }
     }
 
     /// The request that it goes by.
@@ -160,12 +167,18 @@ impl Laps {
         self.number != 0
     }
 
+    /// The request with which it began to take stamps, if it does.
+    #[inline]
+    pub fn since(&self) -> Option<u64> {
+        self.is_on().then_some(self.since)
+    }
+
     /// Goes by another request; what was between the last stamp and now was looking.
     pub fn turn(&mut self, number: u64, heads: &mut Stopwatch) {
         self.lap(Step::Look);
         self.forget();
         if !self.is_on() {
-            self.last = ticks::now();
+            (self.last, self.since) = (ticks::now(), number);
         }
         self.number = number;
         *heads = Stopwatch { on: number != 0, ticks: 0 };
@@ -266,7 +279,10 @@ mod tests {
         laps.fetched(&mut heads);
         assert_eq!(own.spent.get(), Ticks::default());
         laps.turn(1, &mut heads);
+        laps.turn(2, &mut heads);
+        assert_eq!(laps.since(), Some(1), "it goes on");
         laps.turn(0, &mut heads);
+        assert_eq!(laps.since(), None);
         let before = own.spent.get();
         laps.lap(Step::Fetch);
         assert_eq!(own.spent.get(), before);

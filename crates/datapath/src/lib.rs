@@ -14,6 +14,7 @@ mod cut;
 mod exchange;
 pub mod fabric;
 pub mod flowcache;
+pub mod flows;
 pub mod hand;
 mod held;
 mod hold;

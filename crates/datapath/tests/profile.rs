@@ -99,3 +99,32 @@ fn nothing_is_stamped_while_nobody_profiles() {
     assert_eq!(spent(&fabric), before);
     assert_eq!(charged(&fabric, ports[1]).0, 0);
 }
+
+#[test]
+fn the_flows_of_each_queue_are_told_apart() {
+    /// UDP over IPv4 from this port.
+    fn datagram(to: u8, from: u8, port: u8) -> Vec<u8> {
+        let ip = [0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to];
+        let udp = [0x10, port, 0, 9, 0, 26, 0, 0];
+        [&[2, 0, 0, 0, 0, to][..], &[2, 0, 0, 0, 0, from], &[8, 0], &ip, &udp, &[0; 18]].concat()
+    }
+    for workers in [1, 2] {
+        let fabric = Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap();
+        let (ports, [a, b]) = pair(&fabric);
+        let flows = |port, since| -> Vec<[usize; 2]> {
+            let queues = fabric.counters(port);
+            let of = |flows: &datapath::flows::Flows| flows.count(since);
+            queues.iter().map(|queue| [of(&queue.charged.received), of(&queue.charged.sent)]).collect()
+        };
+        fabric.sample(1);
+        // Frames of no flow among them, and each flow several times.
+        a.send((0..COUNT).map(|n| if n % 8 == 7 { frame(1, 0) } else { datagram(1, 0, (n % 8) as u8) }));
+        b.expect(COUNT);
+        wait(|| a.completed() == COUNT);
+        fabric.sample(2);
+        assert_eq!((flows(ports[0], 1), flows(ports[1], 1)), (vec![[0, 7]], vec![[7, 0]]), "{workers} workers");
+        fabric.sample(0);
+        fabric.sample(3);
+        assert_eq!((flows(ports[0], 3), flows(ports[1], 3)), (vec![[0, 0]], vec![[0, 0]]), "of another profile");
+    }
+}

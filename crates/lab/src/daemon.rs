@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use control::api::{Reply, Request, Stats};
+use control::api::{Profile, Reply, Request, Stats};
 use control::client::{Client, ClientError};
 use tempfile::TempDir;
 
@@ -14,6 +14,8 @@ use crate::guest::{Kept, Namespace};
 
 /// How long a start or an orderly end may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long workers go on taking stamps if nobody asks again, in seconds.
+const LEASE: u32 = 600;
 
 /// A running daemon. It is stopped when this value goes.
 #[derive(Debug)]
@@ -128,6 +130,17 @@ impl Daemon {
     pub fn stats(&self) -> Result<Stats, DaemonError> {
         match self.client().ask(&Request::Stats)? {
             Reply::Stats(stats) => Ok(*stats),
+            _ => Err(DaemonError::Answer),
+        }
+    }
+
+    /// Where its time went so far, and from now on as long as it runs: it takes stamps as soon as it was asked once.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn profile(&self) -> Result<Profile, DaemonError> {
+        match self.client().ask(&Request::Profile { seconds: LEASE })? {
+            Reply::Profile(profile) => Ok(*profile),
             _ => Err(DaemonError::Answer),
         }
     }

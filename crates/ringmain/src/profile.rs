@@ -1,6 +1,6 @@
 //! Where the time of received frames goes, for people and for programs.
 
-use control::api::{PortProfile, Profile, WorkerProfile};
+use control::api::{PortProfile, Profile, QueueFlows, WorkerProfile};
 use control::categories::{Category, categories, time};
 use serde::Serialize;
 
@@ -53,14 +53,27 @@ fn of_port(port: &PortProfile, length: u64) -> String {
     }
     table.row(["all that is seen".to_owned(), format!("{sum:.1}"), "100.0".to_owned(), String::new()]);
     format!(
-        "port {}: {} frames and {} bytes received in {:.1} s, {:.1} frames a burst\n\n{}",
+        "port {}: {} frames and {} bytes received in {:.1} s, {:.1} frames a burst\n{}\n{}",
         port.name,
         port.frames,
         port.bytes,
         length as f64 * 1e-9,
         port.frames as f64 / port.bursts.max(1) as f64,
+        flows(port),
         table.render()
     )
+}
+
+/// How many flows each queue carries; nothing if none does.
+fn flows(port: &PortProfile) -> String {
+    let of = |of: fn(&QueueFlows) -> usize| {
+        let each: Vec<String> = port.flows.iter().map(|queue| of(queue).to_string()).collect();
+        each.join(" ")
+    };
+    if port.flows.iter().all(|queue| *queue == QueueFlows::default()) {
+        return String::new();
+    }
+    format!("flows by queue: {} received, {} sent\n", of(|queue| queue.received), of(|queue| queue.sent))
 }
 
 /// All that workers did, in percent.

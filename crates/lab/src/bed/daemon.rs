@@ -55,13 +55,15 @@ impl Seen {
 
     /// Bytes of the frames that these ports received.
     pub fn received<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> u64 {
-        names.into_iter().filter_map(|name| self.port(name)).map(|port| port.total.rx_bytes).sum()
+        let bytes = |port: &PortReport| port.total.rx_bytes + port.total.direct_bytes;
+        names.into_iter().filter_map(|name| self.port(name)).map(bytes).sum()
     }
 
-    /// Frames for each interrupt, over all ports.
+    /// Frames for each interrupt, over all ports that are interrupted.
     pub fn frames_per_interrupt(&self) -> Option<f64> {
-        let sum = |of: fn(&Counts) -> u64| self.ports.iter().map(|port| of(&port.total)).sum::<u64>();
-        let (frames, interrupts) = (sum(|counts| counts.rx_frames), sum(|counts| counts.rx_interrupts));
+        let counts = || self.ports.iter().map(|port| &port.total).filter(|counts| counts.rx_interrupts > 0);
+        let frames: u64 = counts().map(|counts| counts.rx_frames + counts.direct_frames).sum();
+        let interrupts: u64 = counts().map(|counts| counts.rx_interrupts).sum();
         (interrupts > 0).then(|| frames as f64 / interrupts as f64)
     }
 
@@ -114,6 +116,8 @@ fn subtract(now: &mut Counts, then: &Counts) {
         (&mut now.rx_frames, then.rx_frames),
         (&mut now.rx_bytes, then.rx_bytes),
         (&mut now.rx_interrupts, then.rx_interrupts),
+        (&mut now.direct_frames, then.direct_frames),
+        (&mut now.direct_bytes, then.direct_bytes),
     ] {
         *now = now.saturating_sub(then);
     }

@@ -27,7 +27,7 @@ pub struct Wants<'a> {
 }
 
 /// What a guest is to be like.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Wish {
     /// Its name.
     pub name: String,
@@ -39,6 +39,8 @@ pub struct Wish {
     pub vcpus: u16,
     /// Whether a queue has one event channel for both directions.
     pub single_channel: bool,
+    /// Whether it asks for a receive queue of a device.
+    pub device_queue: bool,
 }
 
 /// The daemon and its guests.
@@ -119,10 +121,9 @@ fn config(dir: &Path, wants: Wants<'_>) -> String {
 }
 
 fn admit(binary: &Path, daemon: &Daemon, wish: Wish) -> Result<Member, GuestError> {
-    let Wish { name, address, queues, vcpus, single_channel } = &wish;
     let (socket, dir) = (&daemon.dir().join("guests.sock"), daemon.dir());
-    let (queues, vcpus, single_channel) = (*queues, *vcpus, *single_channel);
-    let spec = TenantSpec { binary, socket, dir, name, address, queues, vcpus, device_queue: false, single_channel };
+    let Wish { ref name, ref address, queues, vcpus, single_channel, device_queue } = wish;
+    let spec = TenantSpec { binary, socket, dir, name, address, queues, vcpus, device_queue, single_channel };
     // It is there as long as its command runs; what is to be done in it comes later, from outside.
     let tenant = Tenant::start(&spec, &["sh", "-c", "echo ready; exec sleep infinity"])?;
     Ok(Member { tenant, wish })

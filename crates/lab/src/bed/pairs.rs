@@ -1,5 +1,7 @@
 //! Pairs of guests, and streams from one of each to the other: what most experiments measure.
 
+use control::api::{Profile, QueueFlows};
+
 use super::daemon::{Look, Seen, at_rest};
 use super::guests::{Bed, Member, Wants, Wish};
 use super::streams::{Amount, Flow, carry};
@@ -16,6 +18,8 @@ pub struct Pairs<'a> {
     pub streams: u16,
     /// What the daemon is to be like.
     pub wants: Wants<'a>,
+    /// Whether flows are counted queue by queue: then the daemon takes time stamps, too.
+    pub profiled: bool,
 }
 
 /// What was measured, for those who want to know more than the outcome says.
@@ -26,6 +30,16 @@ pub struct Paired {
     pub outcome: Outcome,
     /// What daemon and machine did.
     pub seen: Seen,
+    /// What the daemon said of flows, if it was asked.
+    pub profile: Option<Profile>,
+}
+
+impl Paired {
+    /// How many streams each queue of a port carried; `of` picks the direction.
+    pub fn streams(&self, port: &str, of: fn(&QueueFlows) -> usize) -> Vec<f64> {
+        let ports = self.profile.iter().flat_map(|profile| &profile.ports).filter(|found| found.name == port);
+        ports.flat_map(|port| &port.flows).map(|queue| of(queue) as f64).collect()
+    }
 }
 
 impl Pairs<'_> {
@@ -38,7 +52,11 @@ impl Pairs<'_> {
         let own = bed.ids();
         let ends: Vec<(&Member, &Member)> = bed.members().chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect();
         let flows: Vec<Flow<'_>> = ends.iter().map(|(from, to)| Flow::between(from, to, self.streams)).collect();
+        let mut profile = None;
         let carried = carry(&flows, Amount::of(setup), |ids| {
+            if self.profiled {
+                profile = Some(bed.daemon().profile()?);
+            }
             Ok::<_, LabError>(Look::now(bed.daemon(), &[&own[..], ids].concat())?)
         })?;
         let seen = carried.seen();
@@ -47,7 +65,7 @@ impl Pairs<'_> {
         seen.note(&mut outcome, receivers.iter().map(String::as_str), carried.time);
         carried.check(&mut outcome);
         at_rest(bed.daemon(), &mut outcome)?;
-        Ok(Paired { outcome, seen })
+        Ok(Paired { outcome, seen, profile })
     }
 
     /// Senders and receivers, in turn. A guest has as many threads as it has queues, but no more than there are CPUs.
@@ -58,7 +76,7 @@ impl Pairs<'_> {
             address: format!("10.77.0.{host}"),
             queues: self.queues,
             vcpus,
-            single_channel: false,
+            ..Wish::default()
         };
         let pair = |n: u8| [guest(n, "sender", 2 * n + 1), guest(n, "receiver", 2 * n + 2)];
         (0..self.count.min(100)).flat_map(pair).collect()
@@ -77,7 +95,7 @@ mod tests {
 
     #[test]
     fn no_two_guests_have_a_name_or_an_address_in_common() {
-        let pairs = Pairs { count: 200, queues: 4, streams: 1, wants: Wants::default() };
+        let pairs = Pairs { count: 200, queues: 4, streams: 1, wants: Wants::default(), profiled: false };
         let guests = pairs.guests();
         assert_eq!(guests.len(), 200);
         let names: BTreeSet<&str> = guests.iter().map(|guest| guest.name.as_str()).collect();

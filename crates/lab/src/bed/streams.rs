@@ -15,6 +15,15 @@ const PORT: u16 = 5001;
 /// Longest start, and longest end, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// How a sender sends that does not send as much as goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Batches {
+    /// So many bytes at once, then nothing until it is time for the next.
+    pub bytes: u32,
+    /// Bits a second, over all of them.
+    pub rate: u64,
+}
+
 /// Streams from one station to another.
 #[derive(Clone)]
 pub struct Flow<'a> {
@@ -26,12 +35,14 @@ pub struct Flow<'a> {
     pub address: String,
     /// How many streams.
     pub streams: u16,
+    /// How each is sent.
+    pub batches: Option<Batches>,
 }
 
 impl<'a> Flow<'a> {
     /// Streams between guests.
     pub fn between(from: &'a Member, to: &'a Member, streams: u16) -> Flow<'a> {
-        Flow { from, to, address: to.wish.address.clone(), streams }
+        Flow { from, to, address: to.wish.address.clone(), streams, batches: None }
     }
 }
 
@@ -216,8 +227,11 @@ fn listening(flow: &Flow<'_>, port: u16) -> Result<(), GuestError> {
 }
 
 fn send(flow: &Flow<'_>, port: u16, amount: Amount) -> Result<Task, GuestError> {
-    let Flow { from, address, streams, .. } = flow;
-    from.launch(&format!("iperf -c {address} -p {port} -P {streams} {} -f b", amount.option()))
+    let Flow { from, address, streams, batches, .. } = flow;
+    // A congestion control that paces would stretch batches. This one does not, and every kernel has it.
+    let paced = |Batches { bytes, rate }| format!("-N -Z reno -l {bytes} -b {rate}");
+    let paced = batches.map(paced).unwrap_or_default();
+    from.launch(&format!("iperf -c {address} -p {port} -P {streams} {} {paced} -f b", amount.option()))
 }
 
 fn sleep(time: Duration) -> Result<(), GuestError> {

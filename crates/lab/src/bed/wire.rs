@@ -1,7 +1,7 @@
 //! Two namespaces with nothing but the kernel between them: what frames cost that no switch of ours carries.
 
 use super::station::Station;
-use super::streams::{Amount, Flow, carry};
+use super::streams::{Amount, Batches, Flow, carry};
 use crate::cpu::Moment;
 use crate::experiment::{LabError, Outcome, Setup};
 use crate::guest::Namespace;
@@ -76,11 +76,11 @@ impl Wire {
     ///
     /// # Errors
     /// When a tool fails, or the user interrupts.
-    pub fn measure(&self, setup: &Setup<'_>, streams: u16) -> Result<Wired, LabError> {
+    pub fn measure(&self, setup: &Setup<'_>, streams: u16, batches: Option<Batches>) -> Result<Wired, LabError> {
         let [from, to] = &self.ends;
         let id = to.id();
         let (from, to): (&dyn Station, &dyn Station) = (from, to);
-        let flow = Flow { from, to, address: "10.77.0.2".into(), streams };
+        let flow = Flow { from, to, address: "10.77.0.2".into(), streams, batches };
         let helpers = helpers();
         let look = |ids: &[u32]| Ok::<_, LabError>((Moment::now(&[&helpers[..], ids].concat()), received(id)));
         let carried = carry(&[flow], Amount::of(setup), look)?;

@@ -50,7 +50,7 @@ impl Stay {
         let [sender, receiver] = self.site.guests();
         reach(sender)?;
         let (from, to): (&dyn Station, &dyn Station) = (&sender, &receiver);
-        let flow = Flow { from, to, address: ADDRESSES[1].into(), streams };
+        let flow = Flow { from, to, address: ADDRESSES[1].into(), streams, batches: None };
         let carried = carry(&[flow], amount, |_| self.look())?;
         let [before, after] = &carried.looks;
         let counts = after.counts.since(&before.counts);

@@ -205,7 +205,7 @@ fn streams(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
     ];
     let keys: String = keys.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
     let wants = Wants { workers: Some(point.get("workers")?), queues: 1, keys: &keys, ..Wants::default() };
-    let pairs = Pairs { count: point.get("pairs")?, queues: 1, streams: 1, wants };
+    let pairs = Pairs { count: point.get("pairs")?, queues: 1, streams: 1, wants, profiled: false };
     Ok(pairs.measure(setup)?.outcome)
 }
 

@@ -70,7 +70,7 @@ impl Experiment for Defaults {
         Ok(Box::new(|point, _| {
             let queues = point.get("queues")?;
             let wants = Wants { workers: Some(point.get("workers")?), queues, ..Wants::default() };
-            Ok(Pairs { count: 1, queues, streams: STREAMS, wants }.measure(setup)?.outcome)
+            Ok(Pairs { count: 1, queues, streams: STREAMS, wants, profiled: false }.measure(setup)?.outcome)
         }))
     }
 

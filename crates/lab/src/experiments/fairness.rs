@@ -247,6 +247,7 @@ impl Site {
             queues: 1,
             vcpus: 1,
             single_channel: !split,
+            ..Wish::default()
         };
         let guests = (0..point.get("guests")?).map(guest).collect();
         let bed = Bed::start::<LabError>(&setup.binary, wants, guests)?;

@@ -152,7 +152,7 @@ fn guests(queues: u16) -> Vec<Wish> {
         address,
         queues,
         vcpus: queues.min(cpus),
-        single_channel: false,
+        ..Wish::default()
     };
     let receiver = |n: u8| guest(format!("receiver-{n}"), format!("10.77.2.{}", n + 10), 1);
     let mut all = vec![

@@ -83,10 +83,12 @@ impl Experiment for Peers {
         }
         let mut ovs = None;
         Ok(Box::new(move |point, _| match (point.text("who"), point.text("size")) {
-            (BRIDGE, _) => Ok(Wire::bridged()?.measure(setup, point.get("streams")?)?.outcome),
+            (BRIDGE, _) => Ok(Wire::bridged()?.measure(setup, point.get("streams")?, None)?.outcome),
             (RINGMAIN, "") => {
                 let wants = Wants { queues: 2, ..Wants::default() };
-                Ok(Pairs { count: 1, queues: 2, streams: point.get("streams")?, wants }.measure(setup)?.outcome)
+                Ok(Pairs { count: 1, queues: 2, streams: point.get("streams")?, wants, profiled: false }
+                    .measure(setup)?
+                    .outcome)
             }
             (RINGMAIN, _) => own_frames(setup, point.get("size")?),
             _ => {

@@ -1,6 +1,6 @@
 //! One pair of guests, eight streams, more and more queues.
 
-use crate::bed::{Amount, Paired, Pairs, Wants, ports};
+use crate::bed::{Amount, Pairs, Wants, ports};
 use crate::demo::{Over, Stay};
 use crate::experiment::{
     About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results,
@@ -27,6 +27,8 @@ const ABOUT: About = About {
         Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
         Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
         Figure { name: "busiest", title: "the receiver's busiest queue", unit: "% of the bytes" },
+        Figure { name: "sender_streams", title: "on one queue of the sender, at most", unit: "streams" },
+        Figure { name: "receiver_streams", title: "on one queue of the receiver, at most", unit: "streams" },
         Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" },
     ],
     plots: &[
@@ -53,6 +55,14 @@ const ABOUT: About = About {
             x: X,
             y: Axis { title: "receiver's busiest queue, % of the bytes", log: false, labels: &[] },
             figures: &["busiest"],
+        },
+        Plot {
+            name: "streams",
+            title: "Streams on one queue",
+            shape: Shape::Lines,
+            x: X,
+            y: Axis { title: "streams on the queue that has most", log: false, labels: &[] },
+            figures: &["sender_streams", "receiver_streams"],
         },
     ],
     published: &[
@@ -122,7 +132,9 @@ impl Experiment for Queues {
                 busy * 100.0
             ));
         }
-        vec![text]
+        let most = results.points(SERIES).map(|(_, point)| point.x).fold(1.0, f64::max);
+        let dealt = if most > 1.0 { dealt(results, 5.0).or_else(|| dealt(results, most)) } else { None };
+        [Some(text), dealt].into_iter().flatten().collect()
     }
 }
 
@@ -140,13 +152,44 @@ pub(super) fn highest(results: &Results, series: &str) -> Option<String> {
     })
 }
 
+/// How many streams each queue had, most first, in each repetition at that number of queues.
+fn dealt(results: &Results, queues: f64) -> Option<String> {
+    let (number, _) = results.points(SERIES).find(|(_, point)| point.x == queues)?;
+    let deal = |mut streams: Vec<f64>| {
+        streams.sort_by(|a, b| b.total_cmp(a));
+        streams.iter().map(f64::to_string).collect::<Vec<_>>().join(" ")
+    };
+    let deals = |list: &str| {
+        let lists = results.counted(number).into_iter().filter_map(|one| one.outcome.lists.get(list).cloned());
+        lists.map(deal).collect::<Vec<_>>().join(", ")
+    };
+    let (sender, receiver) = (deals("sender_streams"), deals("receiver_streams"));
+    let text = format!(
+        "With {queues} queue pairs, the eight streams were dealt to the sender's queues as {sender}, and to the receiver's as {receiver}, \
+         in one repetition after the other."
+    );
+    (!sender.is_empty() && !receiver.is_empty()).then_some(text)
+}
+
 fn embedded(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
     let wants = Wants { queues, ..Wants::default() };
-    let Paired { mut outcome, seen } = Pairs { count: 1, queues, streams: STREAMS, wants }.measure(setup)?;
+    let paired = Pairs { count: 1, queues, streams: STREAMS, wants, profiled: true }.measure(setup)?;
     let [sender, receiver] = ports(0);
-    let shares = seen.queues(&receiver, |counts| counts.rx_bytes);
-    outcome.figure("busiest", shares.iter().copied().fold(0.0, f64::max) * 100.0);
+    let shares = paired.seen.queues(&receiver, |counts| counts.rx_bytes);
+    let sent = paired.streams(&sender, |flows| flows.sent);
+    let received = paired.streams(&receiver, |flows| flows.received);
+    let mut outcome = paired.outcome;
+    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    outcome.figure("busiest", most(&shares) * 100.0);
+    outcome.figure("sender_streams", most(&sent));
+    outcome.figure("receiver_streams", most(&received));
+    // One that was pointed to another queue meanwhile is on both.
+    let all = |streams: &[f64]| streams.iter().sum::<f64>() >= f64::from(STREAMS);
+    let text = format!("{sent:?} on the sender's, {received:?} on the receiver's");
+    outcome.check("each stream is on a queue", all(&sent) && all(&received), text);
+    outcome.list("sender_streams", sent);
+    outcome.list("receiver_streams", received);
     outcome.list("receiver_queues", shares);
-    outcome.list("sender_queues", seen.queues(&sender, |counts| counts.tx_bytes));
+    outcome.list("sender_queues", paired.seen.queues(&sender, |counts| counts.tx_bytes));
     Ok(outcome)
 }

@@ -1,0 +1,87 @@
+//! The flows that a queue carries, told apart by their hashes while somebody profiles.
+//!
+//! One thread writes, the queue's worker; all may read. What a hostile sender can do with a flood of flows is fill the few places
+//! there are: a frame then costs a look at each of them, as long as somebody profiles.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::burst::Burst;
+
+/// So many flows of TCP or UDP are told apart, and no more.
+pub const MOST: usize = 64;
+
+/// Flows of a queue in one direction.
+#[derive(Debug)]
+pub struct Flows {
+    /// The request for a profile with which counting began.
+    since: AtomicU64,
+    /// Their hashes, each at the first place from its own on that was free; zero is no flow.
+    seen: [AtomicU32; MOST],
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Flows { since: AtomicU64::new(0), seen: std::array::from_fn(|_| AtomicU32::new(0)) }
+    }
+}
+
+impl Flows {
+    /// How many there were since request `since` for a profile, [`MOST`] at most.
+    pub fn count(&self, since: u64) -> usize {
+        if self.since.load(Relaxed) < since {
+            return 0;
+        }
+        self.seen.iter().filter(|seen| seen.load(Relaxed) != 0).count()
+    }
+
+    /// The queue carries these frames of a burst; profiling began with request `since`.
+    pub(crate) fn note(&self, since: u64, burst: &Burst, frames: Range<usize>) {
+        if self.since.load(Relaxed) != since {
+            self.seen.iter().for_each(|seen| seen.store(0, Relaxed));
+            self.since.store(since, Relaxed);
+        }
+        frames.filter_map(|frame| burst.flow(frame)).for_each(|hash| self.add(hash));
+    }
+
+    fn add(&self, hash: u32) {
+        let hash = hash.max(1);
+        let places = (0..MOST).map(|step| &self.seen[(hash as usize).wrapping_add(step) % MOST]);
+        for place in places {
+            match place.load(Relaxed) {
+                0 => return place.store(hash, Relaxed),
+                known if known == hash => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_are_told_apart_as_far_as_there_is_room() {
+        let flows = Flows::default();
+        for hash in [7, 7 + MOST as u32, 7, 0, 1] {
+            flows.add(hash);
+        }
+        assert_eq!(flows.count(0), 3, "two share a place, and nought is taken for one");
+        (0..1000).for_each(|hash| flows.add(hash * 7919));
+        assert_eq!(flows.count(0), MOST);
+    }
+
+    #[test]
+    fn each_profile_begins_with_none() {
+        let flows = Flows::default();
+        let none = Burst::new();
+        flows.note(3, &none, 0..0);
+        flows.add(5);
+        assert_eq!((flows.count(2), flows.count(3), flows.count(4)), (1, 1, 0));
+        flows.note(3, &none, 0..0);
+        assert_eq!(flows.count(3), 1);
+        flows.note(4, &none, 0..0);
+        assert_eq!(flows.count(4), 0);
+    }
+}
