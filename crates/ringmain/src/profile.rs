@@ -99,7 +99,16 @@ mod tests {
     fn port(kind: &str, guest: Option<GuestTimes>) -> PortProfile {
         let spent = [("fetch", 200), ("classify", 100), ("deliver", 300), ("copy", 1000), ("publish", 400)];
         let spent = spent.map(|(name, time)| (name.to_owned(), time)).into();
-        PortProfile { name: "a".into(), kind: kind.into(), frames: 10, bytes: 600, bursts: 4, spent, guest }
+        PortProfile {
+            name: "a".into(),
+            kind: kind.into(),
+            frames: 10,
+            bytes: 600,
+            bursts: 4,
+            spent,
+            guest,
+            flows: Vec::new(),
+        }
     }
 
     fn worker() -> WorkerProfile {
@@ -110,10 +119,13 @@ mod tests {
     #[test]
     fn a_guest_that_tells() {
         let guest = GuestTimes { frames: 5, ring: 100, kernel: 400, signal: 200, ..GuestTimes::default() };
-        let ports = vec![port("embedded", Some(guest)), PortProfile { name: "idle".into(), ..PortProfile::default() }];
+        let flows = [(2, 0), (1, 5)].map(|(received, sent)| QueueFlows { received, sent }).into();
+        let port = PortProfile { flows, ..port("embedded", Some(guest)) };
+        let ports = vec![port, PortProfile { name: "idle".into(), ..PortProfile::default() }];
         let profile = Profile { nanoseconds: 1_500_000_000, workers: vec![worker()], ports };
         let want = "\
 port a: 10 frames and 600 bytes received in 1.5 s, 2.5 frames a burst
+flows by queue: 2 1 received, 0 5 sent
 
 CATEGORY                    NS/FRAME      %  WHAT
 copy to user                       -      -  not seen: the program's own system calls, inside the guest

@@ -128,6 +128,13 @@ fn a_device_delivers_to_its_guest_and_the_switch_does_the_rest() {
     assert!(bytes > 8 << 20, "{bytes}");
     // Address resolution, and nothing of the streams.
     assert!(frames < 100, "{frames}");
+    // A profile has the device's frames, and the streams that they are of go through no queue of the daemon's.
+    let streams = far.start("send 10.9.0.1 2 2048");
+    let told: Value =
+        serde_json::from_str(&site.ask(&["profile", "guests/server", "--seconds", "1", "--json"]).unwrap()).unwrap();
+    succeeds(streams);
+    assert!(told["ports"][0]["frames"].as_u64().unwrap() > 1000, "{told}");
+    let bytes = received(&site, "server").1;
     // What another guest sends is the switch's business, and so is what comes for that one.
     let other = guest(&site, "other", "10.9.0.2", "send 10.9.0.1 2 16");
     succeeds(other);
