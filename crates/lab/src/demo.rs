@@ -15,6 +15,7 @@ pub(crate) use stay::Stay;
 use crate::daemon::DaemonError;
 use crate::guest::{Accel, GuestError, Image};
 use crate::interrupt;
+use crate::ovs::OvsError;
 use crate::progress::Progress;
 use point::Point;
 use qemu::Qemu;
@@ -91,6 +92,8 @@ pub enum Over {
     Ringmain,
     /// A Linux bridge with multi-queue TAP devices, in a network namespace of its own
     Bridge,
+    /// OVS-DPDK, with a thread that polls on the second CPU
+    OvsDpdk,
 }
 
 /// Why the demonstration ended early.
@@ -103,8 +106,11 @@ pub enum DemoError {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// The guests run where nothing but the daemon is set up to carry frames.
-    #[error("--over bridge is for --guests qemu")]
+    #[error("--over bridge and --over ovs-dpdk are for --guests qemu")]
     OnlyRingmain,
+    /// OVS-DPDK.
+    #[error(transparent)]
+    Ovs(#[from] OvsError),
     /// A guest's tool said something unexpected.
     #[error("iperf printed no sum: {0}")]
     NoSum(String),
@@ -124,7 +130,11 @@ pub enum DemoError {
 impl DemoError {
     /// Whether the user ended it.
     pub fn is_interrupt(&self) -> bool {
-        matches!(self, DemoError::Guest(GuestError::Interrupted))
+        match self {
+            DemoError::Guest(GuestError::Interrupted) => true,
+            DemoError::Ovs(error) => error.is_interrupt(),
+            _ => false,
+        }
     }
 }
 
@@ -185,7 +195,7 @@ fn as_processes(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>),
 }
 
 fn only_ringmain(args: &Args) -> Result<(), DemoError> {
-    if args.over.contains(&Over::Bridge) { Err(DemoError::OnlyRingmain) } else { Ok(()) }
+    if args.over.iter().any(|over| *over != Over::Ringmain) { Err(DemoError::OnlyRingmain) } else { Ok(()) }
 }
 
 fn measure(args: &Args, site: &dyn Site, queues: &[u16], progress: &Progress) -> Result<Vec<Point>, DemoError> {
@@ -262,6 +272,7 @@ impl Over {
         match self {
             Over::Ringmain => "Ringmain",
             Over::Bridge => "Linux bridge",
+            Over::OvsDpdk => "OVS-DPDK",
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod guest;
 pub mod interrupt;
 pub mod load;
 pub mod model;
+pub mod ovs;
 pub mod page;
 pub mod plot;
 pub mod progress;

@@ -9,12 +9,10 @@ pub mod embedded;
 mod goal;
 mod guests;
 mod history;
-mod hugepages;
 pub mod instructions;
 mod iperf;
 mod measure;
-pub(crate) mod ovs;
-mod peers;
+pub(crate) mod peers;
 mod picture;
 mod point;
 mod result;
@@ -36,6 +34,7 @@ use crate::demo::DemoError;
 use crate::guest::GuestError;
 use crate::interrupt;
 use crate::load;
+use crate::ovs::OvsError;
 use crate::plot::PlotError;
 use crate::progress::Progress;
 use history::History;
@@ -95,9 +94,9 @@ pub struct Args {
 /// Why there is no comparison.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// A peer is not installed.
-    #[error("{0} is not installed: run scripts/deps peers, or compare with nothing (--alone)")]
-    Missing(&'static str),
+    /// OVS-DPDK.
+    #[error(transparent)]
+    Ovs(#[from] OvsError),
     /// Something could not be started or made.
     #[error("cannot {what}: {source}")]
     Start {
@@ -139,6 +138,7 @@ impl BenchError {
     pub fn is_interrupt(&self) -> bool {
         match self {
             Self::Guests(error) => error.is_interrupt(),
+            Self::Ovs(error) => error.is_interrupt(),
             Self::Interrupted | Self::Host(GuestError::Interrupted) | Self::Load(load::Error::Interrupted) => true,
             _ => false,
         }
@@ -248,6 +248,6 @@ mod tests {
         assert!(BenchError::from(GuestError::Interrupted).is_interrupt());
         assert!(BenchError::from(load::Error::Interrupted).is_interrupt());
         assert!(BenchError::from(DemoError::Guest(GuestError::Interrupted)).is_interrupt());
-        assert!(!BenchError::Missing("ovs").is_interrupt());
+        assert!(!BenchError::Ovs(OvsError::Missing).is_interrupt());
     }
 }

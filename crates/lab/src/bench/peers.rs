@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::ceiling::Ceiling;
-use super::ovs::Ovs;
 use super::point::{Kind, Point};
 use super::tally::Who;
 use super::{Args, BenchError};
 use crate::daemon::Daemon;
+use crate::ovs::Ovs;
 
 /// All that play.
 pub struct Peers {

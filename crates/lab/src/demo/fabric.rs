@@ -1,15 +1,18 @@
-//! What carries the frames: the daemon, or a Linux bridge to compare with.
+//! What carries the frames: the daemon, or what it is compared with.
 
 use super::site::{Counts, QueueCount, queues};
 use super::{DemoError, MOST_QUEUES, Over, PATIENCE};
+use crate::bed::{GENERATOR_CPU, WORKER_CPU};
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Link, Namespace, Shell};
+use crate::ovs::Ovs;
 use control::api::Stats;
 
 /// A fabric that two guests can be attached to.
 pub(super) enum Fabric {
     Ringmain(Daemon),
     Bridge(Namespace),
+    Ovs(Box<Ovs>),
 }
 
 impl Fabric {
@@ -26,6 +29,7 @@ impl Fabric {
                 }
                 Ok(Fabric::Bridge(namespace))
             }
+            Over::OvsDpdk => Ok(Fabric::Ovs(Box::new(Ovs::start(WORKER_CPU, GENERATOR_CPU)?))),
         }
     }
 
@@ -36,20 +40,22 @@ impl Fabric {
                 Link::VhostUser { socket: daemon.dir().join(format!("{index}.sock")), listens: false }
             }
             Fabric::Bridge(_) => Link::Tap { device: format!("tap{index}") },
+            Fabric::Ovs(ovs) => Link::VhostUser { socket: ovs.sockets()[index].clone(), listens: true },
         }
     }
 
     pub(super) fn namespace(&self) -> Option<&Namespace> {
         match self {
-            Fabric::Ringmain(_) => None,
+            Fabric::Ringmain(_) | Fabric::Ovs(_) => None,
             Fabric::Bridge(namespace) => Some(namespace),
         }
     }
 
-    /// The daemon's process id; the bridge has none.
+    /// The process that carries; the bridge has none.
     pub(super) fn daemon(&self) -> Option<u32> {
         match self {
             Fabric::Ringmain(daemon) => Some(daemon.id()),
+            Fabric::Ovs(ovs) => Some(ovs.id()),
             Fabric::Bridge(_) => None,
         }
     }
@@ -58,7 +64,7 @@ impl Fabric {
     pub(super) fn stats(&self) -> Result<Option<Stats>, DemoError> {
         match self {
             Fabric::Ringmain(daemon) => Ok(Some(daemon.stats()?)),
-            Fabric::Bridge(_) => Ok(None),
+            Fabric::Bridge(_) | Fabric::Ovs(_) => Ok(None),
         }
     }
 
@@ -70,7 +76,7 @@ impl Fabric {
                 let of = |index: usize| queues(stats.ports.get(index));
                 Ok(Counts { sender: of(0), receiver: of(1) })
             }
-            Fabric::Bridge(_) => {
+            Fabric::Bridge(_) | Fabric::Ovs(_) => {
                 let of = |guest: &Guest| Ok::<_, DemoError>(driver_counts(&guest.must("ethtool -S eth0", PATIENCE)?));
                 let [sender, receiver] = guests;
                 Ok(Counts { sender: of(sender)?, receiver: of(receiver)? })

@@ -51,14 +51,12 @@ impl Point {
     pub(super) fn new(queues: u16, said: String, sample: &Sample) -> Result<Point, DemoError> {
         let Sample { daemon, others, counts } = sample;
         let gbps = sum(&said).ok_or(DemoError::NoSum(said))?;
-        let interrupts: u64 = counts.all().map(|queue| queue.rx_interrupts).sum();
-        let frames: u64 = counts.all().map(|queue| queue.rx_frames).sum();
         let in_use = usize::from(queues);
         Ok(Point {
             queues,
             gbps,
             daemon: *daemon,
-            frames_per_interrupt: daemon.map(|_| frames as f64 / interrupts.max(1) as f64),
+            frames_per_interrupt: counts.frames_per_interrupt(),
             sender: shares(&counts.sender, in_use, |queue| queue.tx_bytes),
             receiver: shares(&counts.receiver, in_use, |queue| queue.rx_bytes),
             others: *others,

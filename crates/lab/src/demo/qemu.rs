@@ -1,4 +1,4 @@
-//! Two guests under QEMU, attached to the daemon over vhost-user, or to a Linux bridge.
+//! Two guests under QEMU, attached over vhost-user to the daemon or to OVS-DPDK, or to a Linux bridge.
 
 use super::fabric::Fabric;
 use super::site::{Counts, Site, Used};
@@ -33,7 +33,7 @@ impl Qemu {
         let guests = boot(args, &fabric, image, accel)?;
         for (guest, address) in guests.iter().zip(ADDRESSES) {
             guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
-            if over == Over::Ringmain && accel == Accel::Tcg {
+            if over != Over::Bridge && accel == Accel::Tcg {
                 guest.must(&deal_to_all(args.cpus), PATIENCE)?;
             }
         }

@@ -199,6 +199,7 @@ fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
                         format!("Ringmain {}, {ports}", env!("CARGO_PKG_VERSION"))
                     }
                     Over::Bridge => "Linux bridge, multi-queue TAP".into(),
+                    Over::OvsDpdk => "OVS-DPDK, vhost-user".into(),
                 })
                 .collect::<Vec<_>>()
                 .join("; "),

@@ -58,8 +58,11 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn all(&self) -> impl Iterator<Item = &QueueCount> {
-        self.sender.iter().chain(&self.receiver)
+    /// Frames put into both guests for each interrupt that told them so; none where nobody counts those.
+    pub(super) fn frames_per_interrupt(&self) -> Option<f64> {
+        let sum = |of: fn(&QueueCount) -> u64| self.sender.iter().chain(&self.receiver).map(of).sum::<u64>();
+        let (frames, interrupts) = (sum(|queue| queue.rx_frames), sum(|queue| queue.rx_interrupts));
+        (interrupts > 0).then(|| frames as f64 / interrupts as f64)
     }
 
     /// What was counted since an earlier look.

@@ -62,9 +62,9 @@ impl Stay {
         spread(&mut outcome, &counts);
         if let Some((now, then)) = after.daemon.zip(before.daemon) {
             outcome.figure("daemon", now.since(then) * 100.0);
-            let (frames, interrupts) =
-                counts.all().fold((0, 0), |sum, queue| (sum.0 + queue.rx_frames, sum.1 + queue.rx_interrupts));
-            outcome.figure("frames_per_interrupt", frames as f64 / interrupts.max(1) as f64);
+        }
+        if let Some(frames) = counts.frames_per_interrupt() {
+            outcome.figure("frames_per_interrupt", frames);
         }
         outcome.disturbance(&shares);
         carried.check(&mut outcome);

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::bench::BenchError;
 use crate::daemon::DaemonError;
 use crate::demo::DemoError;
 use crate::guest::GuestError;
+use crate::ovs::OvsError;
 use crate::plot::PlotError;
 
 /// Why an experiment, or what is made of its results, ended early.
@@ -20,7 +20,7 @@ pub enum LabError {
     Daemon(#[from] DaemonError),
     /// A peer that is measured beside it.
     #[error(transparent)]
-    Bench(#[from] BenchError),
+    Ovs(#[from] OvsError),
     /// Guests that the demonstration knows how to start.
     #[error(transparent)]
     Demo(#[from] DemoError),
@@ -104,7 +104,7 @@ impl LabError {
     pub fn is_interrupt(&self) -> bool {
         match self {
             LabError::Interrupted | LabError::Guest(GuestError::Interrupted) => true,
-            LabError::Bench(error) => error.is_interrupt(),
+            LabError::Ovs(error) => error.is_interrupt(),
             LabError::Demo(error) => error.is_interrupt(),
             _ => false,
         }

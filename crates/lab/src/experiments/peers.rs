@@ -1,12 +1,12 @@
 //! Ringmain, and what else carries frames between guests, with the same traffic.
 
 use crate::bed::{Amount, GENERATOR_CPU, Pairs, Rig, WORKER_CPU, Wants, Wire, generate};
-use crate::bench::ovs::Ovs;
 use crate::demo::{Over, Stay};
 use crate::experiment::{
     About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
 };
 use crate::load::Report;
+use crate::ovs::Ovs;
 use crate::plot::{Axis, Shape};
 
 const RINGMAIN: &str = "Ringmain";
@@ -20,8 +20,8 @@ const ABOUT: About = About {
     title: "Ringmain beside OVS-DPDK, the Linux bridge and xen-netback",
     what: "TCP between two processes in namespaces, behind Ringmain's embedded hypervisor and behind a Linux bridge with veth; and \
            frames of the traffic generator through vhost-user, with Ringmain and with OVS-DPDK, one worker each. With guests under \
-           QEMU: TCP between two of them, over Ringmain and over a Linux bridge with multi-queue TAP devices; on Xen, over Ringmain and \
-           over the kernel's xen-netback with a Linux bridge. In turn, on the same machine.",
+           QEMU: TCP between two of them, over Ringmain, over a Linux bridge with multi-queue TAP devices and over OVS-DPDK; on Xen, over \
+           Ringmain and over the kernel's xen-netback with a Linux bridge. In turn, on the same machine.",
     source: None,
     grounds: &[Ground::Embedded, Ground::Qemu, Ground::Xen],
     figures: &[
@@ -67,8 +67,13 @@ impl Experiment for Peers {
         // What takes seconds to start, and huge pages, is no part of the tiny form.
         let generator: &[&str] = if size == Size::Tiny || !Ovs::installed() { &[RINGMAIN] } else { &[RINGMAIN, OVS] };
         let generator = if ground == Ground::Embedded { generator } else { &[] };
-        let kernel = if ground == Ground::Xen { NETBACK } else { BRIDGE };
-        let streams = (0..).zip([1, 8]).flat_map(|place| [RINGMAIN, kernel].map(|who| tcp(who, place)));
+        let others: &[&str] = match ground {
+            Ground::Xen => &[NETBACK],
+            Ground::Qemu if size != Size::Tiny && Ovs::installed() => &[BRIDGE, OVS],
+            Ground::Qemu | Ground::Embedded => &[BRIDGE],
+        };
+        let all = || std::iter::once(RINGMAIN).chain(others.iter().copied());
+        let streams = (0..).zip([1, 8]).flat_map(|place| all().map(move |who| tcp(who, place)));
         let sizes = (0..).zip(SIZES).flat_map(|place| generator.iter().map(move |who| frames(who, place)));
         streams.chain(sizes).collect()
     }
@@ -76,7 +81,11 @@ impl Experiment for Peers {
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
         if setup.ground != Ground::Embedded {
             return Ok(Box::new(|point, _| {
-                let over = if point.text("who") == RINGMAIN { Over::Ringmain } else { Over::Bridge };
+                let over = match point.text("who") {
+                    RINGMAIN => Over::Ringmain,
+                    OVS => Over::OvsDpdk,
+                    _ => Over::Bridge,
+                };
                 let guests = Stay::start(setup.ground.of_demo(), over, &setup.cache, setup.progress)?;
                 guests.measure(2, point.get("streams")?, Amount::of(setup))
             }));
@@ -107,10 +116,10 @@ impl Experiment for Peers {
     fn remarks(&self, results: &Results) -> Vec<String> {
         let mut all = Vec::new();
         for (place, streams) in [(0.0, "one stream"), (1.0, "eight streams")] {
-            for kernel in [BRIDGE, NETBACK] {
-                if let Some(change) = results.change((kernel, place), (RINGMAIN, place), "throughput") {
+            for other in [BRIDGE, OVS, NETBACK] {
+                if let Some(change) = results.change((other, place), (RINGMAIN, place), "throughput") {
                     let (times, hedge) = (digits(change.ratio()), change.hedge());
-                    all.push(format!("TCP, {streams}: Ringmain carries {times} times as much as {kernel}{hedge}."));
+                    all.push(format!("TCP, {streams}: Ringmain carries {times} times as much as {other}{hedge}."));
                 }
             }
         }
@@ -126,7 +135,7 @@ impl Experiment for Peers {
 
     fn notes(&self, results: &Results) -> Vec<String> {
         let configuration = &results.record.configuration;
-        if configuration.ground != Ground::Embedded {
+        if configuration.ground == Ground::Xen {
             return Vec::new();
         }
         let mut all = Vec::new();
@@ -135,9 +144,12 @@ impl Experiment for Peers {
                 "{OVS} takes no part in this run: it was not installed (scripts/deps peers), or the run is a tiny one."
             ));
         }
+        if configuration.ground == Ground::Qemu {
+            return all;
+        }
         all.push(
             "No traffic is common to all: namespaces have no interface to OVS-DPDK, nor has the traffic generator one to a bridge. So TCP \
-             is compared with the one, frames with the other."
+             is compared with the one, frames with the other. Guests under QEMU (--guests qemu) have interfaces to all three."
                 .into(),
         );
         all.push(
@@ -149,7 +161,7 @@ impl Experiment for Peers {
     }
 
     fn versions(&self, ground: Ground) -> Vec<(&'static str, String)> {
-        let ovs = if ground == Ground::Embedded { Ovs::said() } else { None };
+        let ovs = if ground == Ground::Xen { None } else { Ovs::said() };
         ovs.map(|version| ("ovs-dpdk", version)).into_iter().collect()
     }
 

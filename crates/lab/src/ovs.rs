@@ -1,6 +1,8 @@
 //! OVS-DPDK as a peer: its own database, its own sockets, and a network namespace for the TAP devices that it makes, which would
 //! outlive it.
 
+mod pages;
+
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,9 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::BenchError;
-use super::hugepages::HugePages;
-use crate::guest::{Kept, Namespace};
+use crate::guest::{GuestError, Kept, Namespace};
+use pages::HugePages;
 
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -22,8 +23,42 @@ const MEMORY: u64 = 1024;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running OVS-DPDK with one polling thread and two vhost-user ports, which connect to sockets of the generator. It is stopped when
-/// this goes.
+/// Why it does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum OvsError {
+    /// It is not there.
+    #[error("OVS-DPDK is not installed: run scripts/deps peers, or compare without it")]
+    Missing,
+    /// Something could not be started or made.
+    #[error("cannot {what}: {source}")]
+    Start {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// One of its tools failed.
+    #[error("{tool}: {said}")]
+    Tool {
+        /// The command.
+        tool: String,
+        /// What it said.
+        said: String,
+    },
+    /// Its network namespace.
+    #[error(transparent)]
+    Namespace(#[from] GuestError),
+}
+
+impl OvsError {
+    /// Whether the user ended it.
+    pub fn is_interrupt(&self) -> bool {
+        matches!(self, OvsError::Namespace(GuestError::Interrupted))
+    }
+}
+
+/// A running OVS-DPDK with one polling thread and two vhost-user ports, which connect to sockets of the generator or of guests. It is
+/// stopped when this goes.
 #[derive(Debug)]
 pub struct Ovs {
     // In this order: the switch goes first, what it uses afterwards.
@@ -50,11 +85,11 @@ impl Ovs {
     ///
     /// # Errors
     /// When it is not installed, there are no huge pages, or it does not come up.
-    pub fn start(poll_cpu: usize, other_cpu: usize) -> Result<Self, BenchError> {
+    pub fn start(poll_cpu: usize, other_cpu: usize) -> Result<Self, OvsError> {
         if !Self::installed() {
-            return Err(BenchError::Missing("OVS-DPDK"));
+            return Err(OvsError::Missing);
         }
-        let failed = |what| move |source| BenchError::Start { what, source };
+        let failed = |what| move |source| OvsError::Start { what, source };
         let pages = HugePages::reserve(MEMORY / 2).map_err(failed("reserve huge pages"))?;
         let dir = tempfile::Builder::new().prefix("ringmain-ovs-").tempdir().map_err(failed("make a folder"))?;
         let at = |name: &str| dir.path().join(name);
@@ -84,7 +119,7 @@ impl Ovs {
         Ok(ovs)
     }
 
-    fn configure(&mut self, vsctl: &Vsctl) -> Result<(), BenchError> {
+    fn configure(&mut self, vsctl: &Vsctl) -> Result<(), OvsError> {
         let outcome = vsctl
             .run(&["add-br", "rm-bench", "--", "set", "bridge", "rm-bench", "datapath_type=netdev"])
             .and_then(|_| {
@@ -96,7 +131,7 @@ impl Ovs {
                 vsctl.run(&["get", "Open_vSwitch", ".", "ovs_version"])
             });
         let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-        let failed = |said: &str| BenchError::Tool { tool: "ovs-vswitchd".into(), said: said.into() };
+        let failed = |said: &str| OvsError::Tool { tool: "ovs-vswitchd".into(), said: said.into() };
         self.version = match outcome {
             Ok(version) => version.trim().trim_matches('"').into(),
             // What the switch logged says more than the tool that waited for it.
@@ -155,7 +190,7 @@ struct Vsctl {
 }
 
 impl Vsctl {
-    fn run<S: AsRef<str>>(&self, words: &[S]) -> Result<String, BenchError> {
+    fn run<S: AsRef<str>>(&self, words: &[S]) -> Result<String, OvsError> {
         let mut command = Command::new("ovs-vsctl");
         command.arg(prefixed("--db=unix:", &self.database)).arg(format!("--timeout={}", PATIENCE.as_secs()));
         run(command.args(words.iter().map(AsRef::as_ref)))
@@ -166,22 +201,22 @@ fn prefixed(prefix: &str, path: &Path) -> String {
     format!("{prefix}{}", path.display())
 }
 
-fn run(command: &mut Command) -> Result<String, BenchError> {
+fn run(command: &mut Command) -> Result<String, OvsError> {
     let tool = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|source| BenchError::Start { what: "run an OVS tool", source })?;
+    let output = output.map_err(|source| OvsError::Start { what: "run an OVS tool", source })?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into()),
-        false => Err(BenchError::Tool { tool, said: String::from_utf8_lossy(&output.stderr).trim().into() }),
+        false => Err(OvsError::Tool { tool, said: String::from_utf8_lossy(&output.stderr).trim().into() }),
     }
 }
 
-fn wait_for(path: &Path) -> Result<(), BenchError> {
+fn wait_for(path: &Path) -> Result<(), OvsError> {
     let until = Instant::now() + PATIENCE;
     while !path.exists() {
         if Instant::now() > until {
             let source = io::ErrorKind::TimedOut.into();
-            return Err(BenchError::Start { what: "reach ovsdb-server", source });
+            return Err(OvsError::Start { what: "reach ovsdb-server", source });
         }
         std::thread::sleep(Duration::from_millis(10));
     }
