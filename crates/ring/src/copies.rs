@@ -488,11 +488,26 @@ impl Copies {
         outcome
     }
 
-    /// Runs what has not been run without a hypervisor: `resolve` tells where a granted place is mapped, in which memory
-    /// and at which address there, or which status to give. It is told how many bytes are used from there on, and whether
+    /// Runs what has not been run without a hypervisor: `resolve` pins the memory in which a granted place is mapped, and
+    /// tells at which address there, or which status to give. It is told how many bytes are used from there on, and whether
     /// they are written.
-    pub fn emulate(&mut self, mut resolve: impl FnMut(Granted, u16, bool) -> Result<(Arc<Memory>, u64), Status>) {
-        self.run(|batch| batch.0.iter_mut().for_each(|segment| segment.status = segment.emulate(&mut resolve)));
+    pub fn emulate(&mut self, mut resolve: impl FnMut(&mut Pin, Granted, u16, bool) -> Result<u64, Status>) {
+        let mut pins = [Pin::default(), Pin::default()];
+        let mut make = |segment: &mut Segment| segment.status = segment.emulate(&mut pins, &mut resolve);
+        self.run(|batch| batch.0.iter_mut().for_each(&mut make));
+    }
+}
+
+/// The memory of one end of a copy. It stays from one copy to the next: the count of a guest's memory is shared by all that copy.
+#[derive(Debug, Default)]
+pub struct Pin(Option<Arc<Memory>>);
+
+impl Pin {
+    /// From now on it is this memory.
+    pub fn hold(&mut self, memory: &Arc<Memory>) {
+        if !self.0.as_ref().is_some_and(|held| Arc::ptr_eq(held, memory)) {
+            self.0 = Some(Arc::clone(memory));
+        }
     }
 }
 
@@ -562,13 +577,17 @@ impl Segment {
         Some(unsafe { self.target.local })
     }
 
-    fn emulate(&self, resolve: &mut impl FnMut(Granted, u16, bool) -> Result<(Arc<Memory>, u64), Status>) -> Status {
-        let mut pins = [None, None];
+    fn emulate(
+        &self,
+        pins: &mut [Pin; 2],
+        resolve: &mut impl FnMut(&mut Pin, Granted, u16, bool) -> Result<u64, Status>,
+    ) -> Status {
         let mut end = |local: Option<*mut u8>, granted: Option<Granted>, write: bool| {
             let Some(granted) = granted else { return Ok(local.unwrap_or_default()) };
-            let (mem, addr) = resolve(granted, self.len, write)?;
-            let (at, left) = mem.run(addr, &mut 0).ok_or(Status::BAD_PAGE)?;
-            pins[usize::from(write)] = Some(mem);
+            let pin = &mut pins[usize::from(write)];
+            let addr = resolve(pin, granted, self.len, write)?;
+            let run = pin.0.as_ref().and_then(|mem| mem.run(addr, &mut 0));
+            let (at, left) = run.ok_or(Status::BAD_PAGE)?;
             if left < u64::from(self.len) { Err(Status::BAD_PAGE) } else { Ok(at.as_ptr()) }
         };
         let ends = end(self.local_source(), self.granted_source(), false)

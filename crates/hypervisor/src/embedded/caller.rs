@@ -6,8 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring::Memory;
-use ring::copies::{Copies, Status};
+use ring::copies::{Copies, Pin, Status};
 use ring::grant::Granted;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -68,9 +67,9 @@ impl Caller {
             self.statuses.push(if pushed { Status::WAITING } else { BEYOND });
         }
         let (user, table, mut held) = (&self.user, &self.table, None);
-        copies.emulate(|at, len, write| match write {
-            false => user.resolve(&mut held, at, len, false),
-            true => own_page(table, at),
+        copies.emulate(|pin, at, len, write| match write {
+            false => user.resolve(pin, &mut held, at, (len, false)),
+            true => own_page(table, pin, at),
         });
         drop(held);
         let bytes = self.settle();
@@ -101,12 +100,13 @@ impl Caller {
 }
 
 /// A page that a domain has, of that number.
-fn own_page(table: &Table, at: Granted) -> Result<(Arc<Memory>, u64), Status> {
+fn own_page(table: &Table, pin: &mut Pin, at: Granted) -> Result<u64, Status> {
     let page = at.reference.0;
     if page >= table.layout().pages {
         return Err(Status::BAD_PAGE);
     }
-    Ok((Arc::clone(table.memory()), u64::from(page) * PAGE as u64 + u64::from(at.offset)))
+    pin.hold(table.memory());
+    Ok(u64::from(page) * PAGE as u64 + u64::from(at.offset))
 }
 
 /// A guest in this process calls as it is.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ring::copies::{Copies, Status};
+use ring::copies::{Copies, Pin, Status};
 use ring::grant::Granted;
 use ring::region::Keeper;
 use ring::{Memory, Page};
@@ -66,7 +66,7 @@ impl Claim {
     }
 
     /// The memory, and where in it `len` bytes from `offset` of the granted page on are.
-    fn place(&self, offset: u16, len: u16) -> Result<(Arc<Memory>, u64), Reason> {
+    fn place(&self, offset: u16, len: u16) -> Result<(&Arc<Memory>, u64), Reason> {
         let claim = self.behind.as_deref().unwrap_or(self);
         let (page, start, end) = match claim.what {
             What::Page(page) => (page, 0, PAGE as u32),
@@ -76,7 +76,7 @@ impl Claim {
         if u32::from(offset) < start || u32::from(offset) + u32::from(len) > end {
             return Err(Reason::Beyond);
         }
-        Ok((Arc::clone(claim.table.memory()), u64::from(page) * PAGE as u64 + u64::from(offset)))
+        Ok((claim.table.memory(), u64::from(page) * PAGE as u64 + u64::from(offset)))
     }
 }
 
@@ -104,14 +104,14 @@ impl User {
         claim.map_err(|reason| self.refuse(domain, reference, reason))
     }
 
-    /// One end of a copy; `held` is the grant that the copy before used for the same end.
+    /// One end of a copy, whose memory is pinned; `held` is the grant that the copy before used for the same end.
     pub(super) fn resolve(
         &self,
+        pin: &mut Pin,
         held: &mut Option<Claim>,
         at: Granted,
-        len: u16,
-        write: bool,
-    ) -> Result<(Arc<Memory>, u64), Status> {
+        (len, write): (u16, bool),
+    ) -> Result<u64, Status> {
         let same = |claim: &Claim| claim.table.id() == at.domain && claim.reference == at.reference;
         if self.host.design.copying == Copying::Release || !held.as_ref().is_some_and(same) {
             *held = None;
@@ -119,7 +119,10 @@ impl User {
             *held = Some(claim);
         }
         let claim = held.as_ref().ok_or(Status::REFUSED)?;
-        claim.place(at.offset, len).map_err(|reason| status(self.refuse(at.domain, at.reference, reason)))
+        let place = claim.place(at.offset, len);
+        let (memory, addr) = place.map_err(|reason| status(self.refuse(at.domain, at.reference, reason)))?;
+        pin.hold(memory);
+        Ok(addr)
     }
 
     /// Tells of a use that is refused, and why.
@@ -186,7 +189,7 @@ impl Grants for Of {
         }
         let ran = copies.segments().iter().filter(|segment| segment.status() == Status::WAITING).count();
         let mut held = [None, None];
-        copies.emulate(|at, len, write| self.user.resolve(&mut held[usize::from(write)], at, len, write));
+        copies.emulate(|pin, at, len, write| self.user.resolve(pin, &mut held[usize::from(write)], at, (len, write)));
         drop(held);
         let (mut done, mut both, mut bytes) = (0, 0, 0);
         for segment in copies.segments().iter().rev().take(ran).filter(|segment| segment.status().is_done()) {

@@ -21,9 +21,10 @@ fn memory(len: usize) -> (Arc<Memory>, OwnedFd) {
 
 /// A hypervisor for which grant reference n is page n of `pages`.
 fn run(copies: &mut Copies, pages: &Arc<Memory>) {
-    copies.emulate(|granted, _, _| {
+    copies.emulate(|pin, granted, _, _| {
+        pin.hold(pages);
         let page = u64::from(granted.reference.0) * PAGE as u64;
-        Ok((pages.clone(), page + u64::from(granted.offset)))
+        Ok(page + u64::from(granted.offset))
     });
 }
 
@@ -70,9 +71,10 @@ fn what_was_run_is_not_run_again() {
     let mut ran = 0;
     for n in 0..3 {
         copies.push(granted(0, 0), granted(0, 100), 4, n).unwrap();
-        copies.emulate(|_, _, _| {
+        copies.emulate(|pin, _, _, _| {
             ran += 1;
-            Ok((pages.clone(), 0))
+            pin.hold(&pages);
+            Ok(0)
         });
     }
     assert_eq!(ran, 6, "two ends of each");
@@ -97,10 +99,13 @@ fn failures_are_told_by_tag() {
     for tag in [5, 6, 7] {
         copies.push(granted(tag, 0), granted(1, 0), 1, tag).unwrap();
     }
-    copies.emulate(|granted, _, write| match granted.reference.0 {
-        6 => Err(Status::REFUSED),
-        7 => Ok((pages.clone(), 2 * PAGE as u64)),
-        _ => Ok((pages.clone(), if write { 5 } else { 0 })),
+    copies.emulate(|pin, granted, _, write| {
+        pin.hold(&pages);
+        match granted.reference.0 {
+            6 => Err(Status::REFUSED),
+            7 => Ok(2 * PAGE as u64),
+            _ => Ok(if write { 5 } else { 0 }),
+        }
     });
     let failed: Vec<_> = copies.failed().map(|(tag, status, _)| (tag, status)).collect();
     assert_eq!(failed, [(6, Status::REFUSED), (7, Status::BAD_PAGE)]);
@@ -268,4 +273,31 @@ proptest! {
         prop_assert_eq!(a, [&model[0][..], &model[1][..]].concat());
         prop_assert_eq!(b, [&model[2][..], &model[3][..]].concat());
     }
+}
+
+#[test]
+fn memories_are_held_as_long_as_copies_run_and_no_longer() {
+    let ((first, _a), (second, _b)) = (memory(PAGE), memory(PAGE));
+    let mut copies = copies();
+    for n in [0, 0, 1, 1, 0] {
+        copies.push(granted(n, 0), granted(n, 100), 4, n).unwrap();
+    }
+    let mut held = Vec::new();
+    copies.emulate(|pin, granted, _, write| {
+        pin.hold([&first, &second][granted.reference.0 as usize]);
+        if write {
+            held.push((Arc::strong_count(&first), Arc::strong_count(&second)));
+        }
+        Ok(0)
+    });
+    assert_eq!(held, [(3, 1), (3, 1), (1, 3), (1, 3), (3, 1)]);
+    assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
+}
+
+#[test]
+fn where_no_memory_was_pinned_nothing_is_copied() {
+    let mut copies = copies();
+    copies.push(granted(0, 0), granted(0, 100), 4, 0).unwrap();
+    copies.emulate(|_, _, _, _| Ok(0));
+    assert_eq!(copies.failed().map(|(_, status, _)| status).collect::<Vec<_>>(), [Status::BAD_PAGE]);
 }

@@ -22,9 +22,12 @@ struct Pages {
 impl Engine for Pages {
     fn run(&self, copies: &mut Copies) {
         self.runs.lock().unwrap().push(copies.len());
-        copies.emulate(|at, _, _| match self.withheld.lock().unwrap().contains(&at.reference.0) {
-            true => Err(Status::REFUSED),
-            false => Ok((Arc::clone(&self.memory), u64::from(at.reference.0) * PAGE as u64 + u64::from(at.offset))),
+        copies.emulate(|pin, at, _, _| {
+            pin.hold(&self.memory);
+            match self.withheld.lock().unwrap().contains(&at.reference.0) {
+                true => Err(Status::REFUSED),
+                false => Ok(u64::from(at.reference.0) * PAGE as u64 + u64::from(at.offset)),
+            }
         });
     }
 }
@@ -292,13 +295,13 @@ impl Engine for Picky {
     fn run(&self, copies: &mut Copies) {
         let ends = copies.segments().iter().map(|copy| [copy.source(), copy.target()]);
         self.seen.lock().unwrap().extend(ends);
-        copies.emulate(|at, _, _| {
-            let place = u64::from(at.reference.0 % 1000) * PAGE as u64 + u64::from(at.offset);
+        copies.emulate(|pin, at, _, _| {
             match at.domain {
-                DomId::SELF => Ok((Arc::clone(&self.own.lock().unwrap()[at.reference.0 as usize / 1000]), place)),
-                _ if self.pages.withheld.lock().unwrap().contains(&at.reference.0) => Err(Status::REFUSED),
-                _ => Ok((Arc::clone(&self.pages.memory), place)),
+                DomId::SELF => pin.hold(&self.own.lock().unwrap()[at.reference.0 as usize / 1000]),
+                _ if self.pages.withheld.lock().unwrap().contains(&at.reference.0) => return Err(Status::REFUSED),
+                _ => pin.hold(&self.pages.memory),
             }
+            Ok(u64::from(at.reference.0 % 1000) * PAGE as u64 + u64::from(at.offset))
         });
     }
 
