@@ -35,43 +35,65 @@ pub(super) struct Claim {
     table: Arc<Table>,
     reference: GrantRef,
     how: Use,
-    what: What,
+    /// What it grants; nothing if it is not used any more.
+    what: Option<What>,
     /// The grant that it passes on.
     behind: Option<Box<Claim>>,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // What lies behind is free first: whoever passes it on says so as soon as its own entry is.
-        self.behind = None;
-        self.table.release(self.reference, self.how);
+        self.end();
     }
 }
 
 impl Claim {
     fn new(host: &Host, by: DomId, domain: DomId, reference: GrantRef, how: Use) -> Result<Claim, Reason> {
-        let table = host.table(domain)?;
-        let what = table.acquire(by, reference, how)?;
-        let mut claim = Claim { table, reference, how, what, behind: None };
-        if let What::Through { domain: owner, reference } = what {
-            let table = host.table(owner)?;
-            let what = table.acquire(domain, reference, how)?;
-            let behind = Claim { table, reference, how, what, behind: None };
-            if matches!(what, What::Through { .. }) {
+        let mut claim = Claim::none(host, domain, how)?;
+        claim.turn_to(host, by, reference, how)?;
+        Ok(claim)
+    }
+
+    /// Of a domain's grants, none yet.
+    fn none(host: &Host, domain: DomId, how: Use) -> Result<Claim, Reason> {
+        Ok(Claim { table: host.table(domain)?, reference: GrantRef(0), how, what: None, behind: None })
+    }
+
+    /// Uses another grant of the same domain instead. Whose grants they are is not looked up again: the list of all domains, and
+    /// the count of those who have a domain's table, are shared by all workers.
+    fn turn_to(&mut self, host: &Host, by: DomId, reference: GrantRef, how: Use) -> Result<(), Reason> {
+        self.end();
+        if let What::Through { domain, reference } = self.begin(by, reference, how)? {
+            let mut behind = Claim::none(host, domain, how)?;
+            if matches!(behind.begin(self.table.id(), reference, how)?, What::Through { .. }) {
                 return Err(Reason::NotWhole);
             }
-            claim.behind = Some(Box::new(behind));
+            self.behind = Some(Box::new(behind));
         }
-        Ok(claim)
+        Ok(())
+    }
+
+    fn begin(&mut self, by: DomId, reference: GrantRef, how: Use) -> Result<What, Reason> {
+        let what = self.table.acquire(by, reference, how)?;
+        (self.reference, self.how, self.what) = (reference, how, Some(what));
+        Ok(what)
+    }
+
+    fn end(&mut self) {
+        // What lies behind is free first: whoever passes it on says so as soon as its own entry is.
+        self.behind = None;
+        if self.what.take().is_some() {
+            self.table.release(self.reference, self.how);
+        }
     }
 
     /// The memory, and where in it `len` bytes from `offset` of the granted page on are.
     fn place(&self, offset: u16, len: u16) -> Result<(&Arc<Memory>, u64), Reason> {
         let claim = self.behind.as_deref().unwrap_or(self);
         let (page, start, end) = match claim.what {
-            What::Page(page) => (page, 0, PAGE as u32),
-            What::Part { page, offset, len } => (page, u32::from(offset), u32::from(offset) + u32::from(len)),
-            What::Through { .. } => return Err(Reason::NotWhole),
+            Some(What::Page(page)) => (page, 0, PAGE as u32),
+            Some(What::Part { page, offset, len }) => (page, u32::from(offset), u32::from(offset) + u32::from(len)),
+            Some(What::Through { .. }) | None => return Err(Reason::NotWhole),
         };
         if u32::from(offset) < start || u32::from(offset) + u32::from(len) > end {
             return Err(Reason::Beyond);
@@ -112,11 +134,21 @@ impl User {
         at: Granted,
         (len, write): (u16, bool),
     ) -> Result<u64, Status> {
-        let same = |claim: &Claim| claim.table.id() == at.domain && claim.reference == at.reference;
-        if self.host.design.copying == Copying::Release || !held.as_ref().is_some_and(same) {
-            *held = None;
-            let claim = self.claim(at.domain, at.reference, Use { map: false, write }).map_err(status)?;
-            *held = Some(claim);
+        let how = Use { map: false, write };
+        let keeps = self.host.design.copying == Copying::Keep;
+        match held.as_mut().filter(|claim| keeps && claim.table.id() == at.domain) {
+            Some(claim) if claim.reference == at.reference => {}
+            Some(claim) => {
+                if let Err(reason) = claim.turn_to(&self.host, self.by, at.reference, how) {
+                    *held = None;
+                    return Err(status(self.refuse(at.domain, at.reference, reason)));
+                }
+            }
+            None => {
+                // In this order: what was used is free first.
+                *held = None;
+                *held = Some(self.claim(at.domain, at.reference, how).map_err(status)?);
+            }
         }
         let claim = held.as_ref().ok_or(Status::REFUSED)?;
         let place = claim.place(at.offset, len);
@@ -155,7 +187,7 @@ impl Grants for Of {
         let mut pages = Vec::new();
         for reference in references {
             let claim = self.user.claim(domain, *reference, Use { map: true, write: true }).map_err(refused)?;
-            if let What::Page(page) = claim.what {
+            if let Some(What::Page(page)) = claim.what {
                 pages.push(page);
             }
             uses.claims.push(claim);
@@ -173,7 +205,7 @@ impl Grants for Of {
         let os = |error| GrantError::Os { what: "mapping a granted page", error };
         let refused = |_| GrantError::Page { domain, reference, write };
         let claim = self.user.claim(domain, reference, Use { map: true, write }).map_err(refused)?;
-        let What::Page(page) = claim.what else { return Err(refused(Reason::NotWhole)) };
+        let Some(What::Page(page)) = claim.what else { return Err(refused(Reason::NotWhole)) };
         let table = Arc::clone(&claim.table);
         let mut uses = Uses { mapper: Arc::clone(&self.mapper), claims: vec![claim], handles: Vec::new() };
         let handle = self.mapper.handles.get(Vcpu::enter().number());

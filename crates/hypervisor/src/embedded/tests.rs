@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use ring::Memory;
-use ring::copies::{Copies, Place, Status};
+use ring::copies::{Copies, Place, Segment, Stage, Status};
 use ring::grant::Granted;
 
 use super::*;
@@ -86,6 +86,46 @@ fn grants_are_passed_on_as_far_as_they_go() {
     let circle = driver.pass_on(DomId(3), DomId(3), GrantRef(8), false).unwrap();
     let dom3 = machine.hypervisor(DomId(3)).unwrap();
     assert_eq!(copy_out(&dom3, DomId(3), circle, 8, 5), Err(Status::REFUSED));
+}
+
+#[test]
+fn a_batch_goes_from_grant_to_grant_and_leaves_none_in_use() {
+    for design in Design::all() {
+        let machine = Machine::new(design);
+        let reader = machine.hypervisor(DomId(2)).unwrap();
+        let guests = [1, 3].map(|id| machine.guest(DomId(id), 4, Version::V2).unwrap());
+        let [first, second] = &guests;
+        first.memory().write(0, b"a").unwrap();
+        first.memory().write(PAGE as u64, b"b").unwrap();
+        let whole = |page| first.grant(DomId(2), page, Extent::Whole, false).unwrap();
+        let (a, b, gone) = (whole(0), whole(1), whole(2));
+        assert!(first.revoke(gone));
+        // The second passes on what the first lets it have: once a page, and once what is itself passed on.
+        let passed = first.grant(DomId(3), 1, Extent::Part { offset: 0, len: 1 }, false).unwrap();
+        let through = second.pass_on(DomId(2), DomId(1), passed, false).unwrap();
+        let far = first.pass_on(DomId(3), DomId(3), through, false).unwrap();
+        let too_far = second.pass_on(DomId(2), DomId(1), far, false).unwrap();
+
+        let wanted =
+            [(1, a), (1, b), (1, b), (1, gone), (1, a), (3, through), (3, too_far), (3, too_far), (3, through), (1, b)];
+        let mut copies = Copies::new(wanted.len(), PAGE).unwrap();
+        let mut stages = Vec::new();
+        for (n, (domain, reference)) in (0..).zip(wanted) {
+            let (stage, at) = copies.reserve(1).unwrap();
+            copies.push(Place::Granted(Granted { domain: DomId(domain), reference, offset: 0 }), at, 1, n).unwrap();
+            stages.push(stage);
+        }
+        reader.grants.copy(&mut copies).unwrap();
+        let came = |(stage, segment): (&Stage, &Segment)| {
+            let mut byte = [0];
+            copies.read(*stage, 0, &mut byte);
+            if segment.status().is_done() { byte[0] } else { b'-' }
+        };
+        let came: Vec<u8> = stages.iter().zip(copies.segments()).map(came).collect();
+        assert_eq!(came, *b"abb-ab--bb", "{design:?}");
+        assert!([a, b, passed, far].into_iter().all(|reference| first.revoke(reference)), "{design:?}");
+        assert!([through, too_far].into_iter().all(|reference| second.revoke(reference)), "{design:?}");
+    }
 }
 
 #[test]
