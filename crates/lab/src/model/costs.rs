@@ -79,13 +79,13 @@ impl<'a> Costs<'a> {
 
     /// The parts of a claim that others may have to wait for, and how long they take.
     fn claim(&self, table: Which) -> [(Which, f64); 2] {
-        let under = match self.era {
+        let touch = self.inputs.touch;
+        match self.era {
             // The whole of it is under the table's lock, at most.
-            Era::Old => (self.claims() / 2.0 - self.inputs.touch).max(0.0),
-            // The reference counts of the table and of its memory are all that two claims write to.
-            Era::New => self.inputs.touch * 2.0,
-        };
-        [(Which::Guests, self.inputs.touch), (table, under)]
+            Era::Old => [(Which::Guests, touch), (table, (self.claims() / 2.0 - touch).max(0.0))],
+            // Entries lie close together, those of the table and those that say who uses them: two claims write to the same lines.
+            Era::New => [(Which::Guests, touch), (table, touch * 2.0)],
+        }
     }
 
     /// `all` nanoseconds, of which those in `holds` are spent under locks.
@@ -113,11 +113,7 @@ impl<'a> Costs<'a> {
         let claims = || ends.iter().flat_map(|end| self.claim(*end));
         let (holds, all) = match self.era {
             Era::Old => ((0..pieces).flat_map(|_| claims()).collect(), (each + self.claims()) * f64::from(pieces)),
-            Era::New => {
-                let again = || ends.iter().map(|end| (*end, self.inputs.touch));
-                let holds = claims().chain((1..pieces).flat_map(|_| again())).collect();
-                (holds, each * f64::from(pieces) + self.claims())
-            }
+            Era::New => (claims().collect(), each * f64::from(pieces) + self.claims()),
         };
         threads_alone(threads, apart, self.work(Self::spread(holds, all)))
     }
