@@ -128,7 +128,7 @@ fn a_device_delivers_to_its_guest_and_the_switch_does_the_rest() {
     assert!(bytes > 8 << 20, "{bytes}");
     // Address resolution, and nothing of the streams.
     assert!(frames < 100, "{frames}");
-    // A profile has the device's frames, and the streams that they are of go through no queue of the daemon's.
+    // A profile has the device's frames, too.
     let streams = far.start("send 10.9.0.1 2 2048");
     let told: Value =
         serde_json::from_str(&site.ask(&["profile", "guests/server", "--seconds", "1", "--json"]).unwrap()).unwrap();
