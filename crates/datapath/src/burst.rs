@@ -4,6 +4,8 @@
 //! or its headers meanwhile changes nothing but its own payload, which stays where the peer put it until the one copy
 //! that delivers it.
 
+use std::ops::Range;
+
 use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
 use ring::copies::Status;
 use ring::gather::{Body, Chain, Gather};
@@ -295,10 +297,13 @@ impl Burst {
         &self.heads[i]
     }
 
-    /// The hash of frame `i`'s flow of TCP or UDP, if it is of one.
-    pub fn flow(&self, i: usize) -> Option<u32> {
-        let headers = &self.frames[i].headers;
-        headers.has_ports().then(|| frame::flow_hash(headers, self.head(i).as_slice()))
+    /// The hashes of the flows of some frames: of those that are of TCP or UDP.
+    pub(crate) fn flows(&self, frames: Range<usize>) -> impl Iterator<Item = u32> {
+        let hash = |i: usize| {
+            let headers = &self.frames[i].headers;
+            headers.has_ports().then(|| frame::flow_hash(headers, self.head(i).as_slice()))
+        };
+        frames.filter_map(hash)
     }
 
     /// What of frame `i` is still in its sender's memory: all behind the head.

@@ -48,7 +48,7 @@ impl Worker {
         let finished = self.deliver(src);
         self.frames += finished as u64;
         if let (Some(since), Some(slot)) = (self.laps.since(), self.slots.get(src)) {
-            slot.on.counters.charged.sent.note(since, &self.burst, 0..finished);
+            slot.on.counters.charged.sent.note(since, self.burst.flows(0..finished));
         }
         self.complete(src, finished);
         if self.laps.is_on() {
@@ -351,7 +351,7 @@ impl Worker {
         let held = deliver_to(slot, delivery, &mut self.later);
         if let Some(since) = self.laps.since() {
             let end = held.as_ref().map_or(run.end, |held| held.at);
-            slot.on.counters.charged.received.note(since, &self.burst, run.start..end);
+            slot.on.counters.charged.received.note(since, self.burst.flows(run.start..end));
         }
         let lent = (slot.loans.made() - before) as usize;
         if lent > 0 {

@@ -159,7 +159,7 @@ impl Worker {
             let held = deliver_to(slot, Delivery { burst, i, end, tag, origin, now }, &mut self.later);
             parcel.next = held.as_ref().map_or(end, |held| held.at);
             if let Some(since) = self.laps.since() {
-                slot.on.counters.charged.received.note(since, &parcel.burst, i..parcel.next);
+                slot.on.counters.charged.received.note(since, parcel.burst.flows(i..parcel.next));
             }
             if held.is_some() {
                 whole = false;

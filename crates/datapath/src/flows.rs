@@ -3,10 +3,7 @@
 //! One thread writes, the queue's worker; all may read. What a hostile sender can do with a flood of flows is fill the few places
 //! there are: a frame then costs a look at each of them, as long as somebody profiles.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
-use crate::burst::Burst;
 
 /// So many flows of TCP or UDP are told apart, and no more.
 pub const MOST: usize = 64;
@@ -35,13 +32,13 @@ impl Flows {
         self.seen.iter().filter(|seen| seen.load(Relaxed) != 0).count()
     }
 
-    /// The queue carries these frames of a burst; profiling began with request `since`.
-    pub(crate) fn note(&self, since: u64, burst: &Burst, frames: Range<usize>) {
+    /// The queue carries frames of flows with these hashes; profiling began with request `since`.
+    pub(crate) fn note(&self, since: u64, hashes: impl Iterator<Item = u32>) {
         if self.since.load(Relaxed) != since {
             self.seen.iter().for_each(|seen| seen.store(0, Relaxed));
             self.since.store(since, Relaxed);
         }
-        frames.filter_map(|frame| burst.flow(frame)).for_each(|hash| self.add(hash));
+        hashes.for_each(|hash| self.add(hash));
     }
 
     fn add(&self, hash: u32) {
@@ -75,13 +72,11 @@ mod tests {
     #[test]
     fn each_profile_begins_with_none() {
         let flows = Flows::default();
-        let none = Burst::new();
-        flows.note(3, &none, 0..0);
-        flows.add(5);
+        flows.note(3, [5].into_iter());
         assert_eq!((flows.count(2), flows.count(3), flows.count(4)), (1, 1, 0));
-        flows.note(3, &none, 0..0);
-        assert_eq!(flows.count(3), 1);
-        flows.note(4, &none, 0..0);
+        flows.note(3, [5, 6].into_iter());
+        assert_eq!(flows.count(3), 2);
+        flows.note(4, [].into_iter());
         assert_eq!(flows.count(4), 0);
     }
 }
