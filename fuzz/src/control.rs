@@ -22,7 +22,10 @@ pub fn run(data: &[u8]) {
             let mut page = input.take(len).to_vec();
             page.resize(len, 0);
             // Numbers of queues, mostly.
-            page.iter_mut().enumerate().filter(|(n, _)| n % 4 > 0 && reference % 4 > 0).for_each(|(_, byte)| *byte = 0);
+            page.iter_mut()
+                .enumerate()
+                .filter(|(n, _)| n % 4 > 0 && reference % 4 > 0)
+                .for_each(|(_, byte)| *byte = 0);
             (reference % 8 > 0).then_some(page)
         });
         assert!(answer[0] == request[0] && answer[1] <= 3 && answer[3] == 0);

@@ -1,8 +1,8 @@
 //! A frame's first bytes and its offload header, and all that is done with them.
 
 use frame::{
-    Gso, GsoKind, HEAD_LEN, Head, Headers, Offload, Segmenter, Sum, TagEdit, VNET_LEN, complete_csum, flow_hash, parse,
-    vnet,
+    Gso, GsoKind, HEAD_LEN, Head, Headers, Offload, Segmenter, Sum, TagEdit, VNET_LEN,
+    complete_csum, flow_hash, parse, vnet,
 };
 
 use crate::input::Input;
@@ -63,7 +63,8 @@ fn edited(mut head: Head, mut headers: Headers, mut offload: Offload, len: u32, 
 
 /// Cuts the frame whatever its offload header said.
 fn guessed(head: &Head, headers: &Headers, len: u32, input: &mut Input<'_>) {
-    let kind = [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpV4, GsoKind::UdpV6][usize::from(input.u8() % 4)];
+    let kind = [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpV4, GsoKind::UdpV6]
+        [usize::from(input.u8() % 4)];
     segmented(head, headers, Gso { kind, size: input.u16(), ecn: false }, len);
 }
 
@@ -78,7 +79,10 @@ fn segmented(head: &Head, headers: &Headers, gso: Gso, len: u32) {
         count += 1;
         if count % 2 == 0 {
             let csum = segment.leave_partial();
-            assert!(u32::from(csum.start) + u32::from(csum.offset) + 2 <= u32::from(segment.headers_len));
+            assert!(
+                u32::from(csum.start) + u32::from(csum.offset) + 2
+                    <= u32::from(segment.headers_len)
+            );
         } else {
             segment.finish(Sum::of(&[count as u8]));
         }

@@ -62,14 +62,22 @@ pub fn run(data: &[u8]) {
         let _ = nodes.write(&format!("/vif/{key}"), &value);
     }
     let queues = 1 + u16::from(data.first().copied().unwrap_or(0) % 4);
-    if let Ok(request) = Request::read(nodes, "/vif", Offer { queues, extensions: Extensions::default() }) {
+    if let Ok(request) =
+        Request::read(nodes, "/vif", Offer { queues, extensions: Extensions::default() })
+    {
         assert!((1..=usize::from(queues)).contains(&request.queues.len()));
     }
     if let Ok(settings) = Settings::read(nodes, "/vif") {
-        assert!(settings.rate_limit().is_none_or(|(bytes, _)| bytes > 0 || settings.rate.is_some()));
+        assert!(
+            settings.rate_limit().is_none_or(|(bytes, _)| bytes > 0 || settings.rate.is_some())
+        );
     }
-    let _ =
-        (State::read(nodes, "/vif"), wants_groups(nodes, "/vif"), is_ours(nodes, "/vif"), is_plugged(nodes, "/vif"));
+    let _ = (
+        State::read(nodes, "/vif"),
+        wants_groups(nodes, "/vif"),
+        is_ours(nodes, "/vif"),
+        is_plugged(nodes, "/vif"),
+    );
     let text = String::from_utf8_lossy(data);
     if let Some(rate) = Rate::parse(&text) {
         let now = std::time::Instant::now();

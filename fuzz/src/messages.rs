@@ -5,7 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
 };
 use vhost_user::connection::{Connection, Incoming};
 use vhost_user::message::{HEADER_LEN, Header, MAX_FDS, MAX_PAYLOAD, Request};
@@ -31,7 +32,8 @@ fn one(data: &[u8]) {
 
 fn stream(data: &[u8]) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a socket pair");
+    let (theirs, ours) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a socket pair");
     let mut connection = Connection::new(ours);
     let mut input = Input::new(data);
     while !input.is_empty() {

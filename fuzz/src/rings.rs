@@ -7,7 +7,8 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::input::Input;
 
-/// Bytes of the peer's memory: at guest addresses from 0 on, and as a second region with a hole before it.
+/// Bytes of the peer's memory: at guest addresses from 0 on, and as a second region with a hole
+/// before it.
 const BYTES: u64 = 32 << 10;
 const SECOND: u64 = 0x1_0000_0000;
 
@@ -23,7 +24,13 @@ pub fn run<R: DeviceRing>(data: &[u8]) {
     let len = usize::from(input.u16() % 2048);
     write(&memory, at, input.take(len));
     let Ok(ring) = R::new(Arc::clone(&memory), &config) else { return };
-    let mut bench = Bench { ring, memory, gather: Gather::new(0), chains: Vec::new(), size: config.size.into() };
+    let mut bench = Bench {
+        ring,
+        memory,
+        gather: Gather::new(0),
+        chains: Vec::new(),
+        size: config.size.into(),
+    };
     for _ in 0..STEPS {
         if input.is_empty() || bench.step(&mut input).is_err() {
             break;
@@ -127,8 +134,12 @@ impl<R: DeviceRing> Bench<R> {
             other => u64::from(other) * 64,
         };
         let (len, flags, next) = (input.u16() % 3000, input.u16(), input.u16() % 18);
-        let split =
-            [&addr.to_le_bytes()[..], &u32::from(len).to_le_bytes(), &(flags & 7).to_le_bytes(), &next.to_le_bytes()];
+        let split = [
+            &addr.to_le_bytes()[..],
+            &u32::from(len).to_le_bytes(),
+            &(flags & 7).to_le_bytes(),
+            &next.to_le_bytes(),
+        ];
         let packed = [split[0], split[1], &next.to_le_bytes(), &flags.to_le_bytes()];
         let bytes = if input.u8() & 1 == 0 { split.concat() } else { packed.concat() };
         write(&self.memory, table + 16 * slot, &bytes);
@@ -165,7 +176,13 @@ impl<R: DeviceRing> Bench<R> {
         let head = [7; 128];
         let chain = self.chains.get(usize::from(kind >> 2)).copied().unwrap_or_default();
         let body = self.gather.body(chain).slice(0, 70_000);
-        let put = self.ring.put(net, &head[..usize::from(input.u8() % 129)], body, kind & 2 == 0, &mut Later::new())?;
+        let put = self.ring.put(
+            net,
+            &head[..usize::from(input.u8() % 129)],
+            body,
+            kind & 2 == 0,
+            &mut Later::new(),
+        )?;
         assert!(put != Put::Refused);
         Ok(())
     }

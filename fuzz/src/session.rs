@@ -1,4 +1,5 @@
-//! A connection: messages in any order, with any descriptors, and in between work on the rings that they started.
+//! A connection: messages in any order, with any descriptors, and in between work on the rings that
+//! they started.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -94,7 +95,10 @@ impl Front {
             ftruncate(&fd, FILE).expect("room");
             fd
         };
-        Front { files: [file(), file()], event: eventfd(0, EventfdFlags::CLOEXEC).expect("an event") }
+        Front {
+            files: [file(), file()],
+            event: eventfd(0, EventfdFlags::CLOEXEC).expect("an event"),
+        }
     }
 
     /// Sends one message. True: the connection is over.
@@ -131,7 +135,11 @@ impl Front {
             session.answer(&Header { code, need_reply: false, size: payload.len() }, &payload, fds);
         };
         let file = |i| self.descriptor(5, i, 9);
-        say(5, &[&words(&[2, 0]), &longs(&[0, FILE, 0, 0, FILE, FILE, FILE, 0])], vec![file(0), file(1)]);
+        say(
+            5,
+            &[&words(&[2, 0]), &longs(&[0, FILE, 0, 0, FILE, FILE, FILE, 0])],
+            vec![file(0), file(1)],
+        );
         for ring in 0..4u32 {
             let at = 0x2000 * u64::from(ring);
             say(8, &[&words(&[ring, 16])], vec![]);
@@ -189,7 +197,10 @@ fn features(input: &mut Input<'_>) -> u64 {
     let base = bit::VERSION_1 | bit::PROTOCOL_FEATURES;
     match input.u8() {
         0..2 => input.u64(),
-        choice => base | (input.u64() & Features::offered().0 & !bit::RING_PACKED) | u64::from(choice & 1) << 34,
+        choice => {
+            base | (input.u64() & Features::offered().0 & !bit::RING_PACKED)
+                | u64::from(choice & 1) << 34
+        }
     }
 }
 
@@ -216,7 +227,8 @@ fn work(yard: &Yard, burst: &mut Burst, input: &mut Input<'_>) {
     if ids.is_empty() {
         return;
     }
-    let (from, to) = (ids[usize::from(input.u8()) % ids.len()], ids[usize::from(input.u8()) % ids.len()]);
+    let (from, to) =
+        (ids[usize::from(input.u8()) % ids.len()], ids[usize::from(input.u8()) % ids.len()]);
     burst.reset(64);
     on(yard, from, |pair| pair.fetch(burst));
     let frames = burst.frames().len();

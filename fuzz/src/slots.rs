@@ -40,9 +40,13 @@ pub fn run(data: &[u8]) {
         left.filter(|len| *len > 0)
     };
     let sizes = Sizes::of(head.len() as u32, len, rest);
-    let Some(layout) = Layout::of(sizes, &offload, || frame::parse(head.as_slice())) else { return };
+    let Some(layout) = Layout::of(sizes, &offload, || frame::parse(head.as_slice())) else {
+        return;
+    };
     assert!(layout.slots() <= 19 && layout.pages() <= layout.slots());
-    let sizes = (0..layout.slots()).filter(|n| layout.size(*n).is_some()).map(|n| layout.response(n, [7, 9])[1] >> 16);
+    let sizes = (0..layout.slots())
+        .filter(|n| layout.size(*n).is_some())
+        .map(|n| layout.response(n, [7, 9])[1] >> 16);
     assert_eq!(sizes.sum::<u32>(), len);
 }
 

@@ -1,5 +1,5 @@
-//! Two queues of vifs whose frontends write anything anywhere in their rings, grant and revoke as they like, and have pages
-//! kept mapped.
+//! Two queues of vifs whose frontends write anything anywhere in their rings, grant and revoke as
+//! they like, and have pages kept mapped.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ pub fn run(data: &[u8]) {
     let hypervisor = machine.hypervisor(DomId(0));
     let fronts = [1, 2].map(|domain| Front::new(&machine, DomId(domain), &mut input));
     let mut caches = fronts.each_ref().map(|front| front.cache(&hypervisor));
-    let mut queues = [0, 1].map(|who: usize| fronts[who].queue(&hypervisor, &caches[who], input.u8()));
+    let mut queues =
+        [0, 1].map(|who: usize| fronts[who].queue(&hypervisor, &caches[who], input.u8()));
     let (mut burst, mut later) = (Burst::new(), Later::new());
     for _ in 0..STEPS {
         if input.is_empty() {
@@ -53,7 +54,9 @@ pub fn run(data: &[u8]) {
             3..6 => fronts[who].ask(&mut input),
             6..9 => fronts[who].publish(&mut input),
             9 => fronts[who].regrant(&mut input),
-            10 if input.u8() < 16 => queues[who] = fronts[who].queue(&hypervisor, &caches[who], 255),
+            10 if input.u8() < 16 => {
+                queues[who] = fronts[who].queue(&hypervisor, &caches[who], 255)
+            }
             10 => fronts[who].keep(&mut caches[who], &mut input),
             _ => turn(&mut queues, who, &mut burst, &mut later, &mut input),
         }
@@ -64,7 +67,9 @@ impl Front {
     fn new(machine: &Machine, domain: DomId, input: &mut Input<'_>) -> Front {
         let guest = machine.guest(domain, PAGES).expect("memory");
         // The rings must be writable; the rest as it comes.
-        let grants = (0..PAGES).map(|page| guest.grant(DomId(0), page, page < 2 || input.u8() < 200)).collect();
+        let grants = (0..PAGES)
+            .map(|page| guest.grant(DomId(0), page, page < 2 || input.u8() < 200))
+            .collect();
         let ports = [(), ()].map(|()| guest.open(DomId(0)).expect("a channel"));
         Front { guest, grants, ports }
     }
@@ -79,18 +84,23 @@ impl Front {
         let count = if input.u8() < 8 { input.u32() } else { input.below(KEPT + 2) };
         let entry = |_| {
             let choice = input.u8();
-            let reference =
-                if choice < 8 { GrantRef(input.u32()) } else { self.grants[usize::from(choice) % self.grants.len()] };
+            let reference = if choice < 8 {
+                GrantRef(input.u32())
+            } else {
+                self.grants[usize::from(choice) % self.grants.len()]
+            };
             Entry { reference, flags: u16::from(choice) >> 6 & 1, status: 0 }
         };
         let entries: Vec<Entry> = (0..count.min(64)).map(entry).collect();
-        let list = List { bytes: RefCell::new(Entry::encode_all(&entries)), writable: input.u8() > 8 };
+        let list =
+            List { bytes: RefCell::new(Entry::encode_all(&entries)), writable: input.u8() > 8 };
         let queue = u32::from(input.u8() < 8);
         let request = [7 | kind << 16, queue, u32::from(input.u8() < 8), count];
         let before = cache.size().0;
         assert!(cache.is_for(request));
         // No burst is under way, so nothing has to wait.
-        let [head, status, data, end] = cache.answer(request, &list).or_else(|| cache.settle()).expect("an answer");
+        let [head, status, data, end] =
+            cache.answer(request, &list).or_else(|| cache.settle()).expect("an answer");
         assert!(head == request[0] && status <= 3 && end == 0);
         let after = cache.size().0;
         match kind {
@@ -203,7 +213,13 @@ impl Lists for List {
 }
 
 /// What a worker does: a burst from one to the other, or to itself.
-fn turn(queues: &mut [Option<Queue>; 2], from: usize, burst: &mut Burst, later: &mut Later, input: &mut Input<'_>) {
+fn turn(
+    queues: &mut [Option<Queue>; 2],
+    from: usize,
+    burst: &mut Burst,
+    later: &mut Later,
+    input: &mut Input<'_>,
+) {
     let to = from ^ usize::from(input.u8() & 1);
     burst.reset(64);
     on(&mut queues[from], |queue| queue.fetch(burst));
@@ -225,7 +241,10 @@ fn turn(queues: &mut [Option<Queue>; 2], from: usize, burst: &mut Burst, later: 
     });
     let failures: Vec<_> = later.settle().collect();
     on(&mut queues[to], |queue| {
-        failures.iter().filter_map(|failure| failure.frame).for_each(|(token, _)| queue.spoil(token));
+        failures
+            .iter()
+            .filter_map(|failure| failure.frame)
+            .for_each(|(token, _)| queue.spoil(token));
         queue.flush().map(drop)
     });
     burst.reset(64);

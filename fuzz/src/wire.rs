@@ -17,7 +17,8 @@ pub fn run(data: &[u8]) {
     if let Ok(store) = XenStore::over(ours.into()) {
         let watch = store.watch("/a", Box::new(|path| assert!(path.len() <= 4096)));
         let nodes = store.nodes();
-        let _ = (nodes.read("/a"), nodes.directory("/a"), nodes.permissions("/a"), nodes.text("/a"));
+        let _ =
+            (nodes.read("/a"), nodes.directory("/a"), nodes.permissions("/a"), nodes.text("/a"));
         let _ = hypervisor::transaction(&store, |nodes| nodes.write("/a", b"b"));
         let _ = (nodes.number::<u32>("/a"), nodes.directory("/b"), nodes.remove("/a"));
         drop(watch);
@@ -26,13 +27,15 @@ pub fn run(data: &[u8]) {
     let _ = daemon.join();
 }
 
-/// Says some pieces after each request, the last of which is an answer; then hangs up. Whoever asks waits as long as nobody
-/// does either.
+/// Says some pieces after each request, the last of which is an answer; then hangs up. Whoever asks
+/// waits as long as nobody does either.
 fn answer(mut end: UnixStream, said: &[u8]) {
     let mut input = Input::new(said);
     let mut asked = [0; 16];
     while !input.is_empty() && end.read_exact(&mut asked).is_ok() {
-        let word = |n: usize| asked.get(4 * n..4 * n + 4).and_then(|word| word.try_into().ok()).unwrap_or_default();
+        let word = |n: usize| {
+            asked.get(4 * n..4 * n + 4).and_then(|word| word.try_into().ok()).unwrap_or_default()
+        };
         let mut rest = vec![0; u32::from_ne_bytes(word(3)).min(4096) as usize];
         if end.read_exact(&mut rest).is_err() {
             return;

@@ -1,7 +1,8 @@
 //! What goes over the control socket: one JSON object a line, in each direction.
 //!
-//! A request is `{"version":1,"do":"port.show","name":"vm-a"}`, the answer `{"version":1,"ok":{"port":{...}}}` or
-//! `{"version":1,"error":"..."}`. Fields may be added within a version; none is renamed or changes its meaning.
+//! A request is `{"version":1,"do":"port.show","name":"vm-a"}`, the answer
+//! `{"version":1,"ok":{"port":{...}}}` or `{"version":1,"error":"..."}`. Fields may be added within
+//! a version; none is renamed or changes its meaning.
 
 use std::collections::BTreeMap;
 
@@ -154,7 +155,8 @@ pub struct PortReport {
     /// Its peer's pages that stay mapped, if any may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheReport>,
-    /// The device whose receive queues guests can have; of a guest that asked for one, which it has, or why it has none.
+    /// The device whose receive queues guests can have; of a guest that asked for one, which it
+    /// has, or why it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_queue: Option<String>,
     /// What was negotiated with the peer, by name.
@@ -320,7 +322,8 @@ pub struct WorkerReport {
 /// How a worker waits for frames, and what it decides that by. All times are in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PollingReport {
-    /// The value of `polling` that it goes by: that of the most impatient of the ports that were busy lately.
+    /// The value of `polling` that it goes by: that of the most impatient of the ports that were
+    /// busy lately.
     pub patience: String,
     /// Time spent in each state: `busy`, `spin`, `nap`, `sleep`.
     pub nanoseconds: BTreeMap<String, u64>,
@@ -430,7 +433,8 @@ pub struct PortProfile {
     pub guest: Option<GuestTimes>,
 }
 
-/// Flows of TCP and UDP that a queue carried since profiling began: 64 are told apart in each direction, and no more.
+/// Flows of TCP and UDP that a queue carried since profiling began: 64 are told apart in each
+/// direction, and no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueFlows {
     /// Those that the guest received.

@@ -10,7 +10,8 @@ use crate::api::{GuestTimes, PortProfile};
 const PROGRAM: &str = "not seen: the program's own system calls, inside the guest";
 const INSIDE: &str = "not seen: inside the guest, which says nothing";
 const HOST: &str = "not seen: the host's own network stack";
-const MAPPED: &str = "none: the receiver's memory is mapped, and frames are copied as they are delivered";
+const MAPPED: &str =
+    "none: the receiver's memory is mapped, and frames are copied as they are delivered";
 
 /// A category of a received frame's time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,24 +44,40 @@ pub fn categories(port: &PortProfile) -> [Category; 6] {
         what: if guest.is_some() { what.to_owned() } else { inside.to_owned() },
     };
     let of_workers = |name, steps: &[&str]| {
-        let part = |step: &&str| format!("{step} {}", per_frame(time(&port.spent, step), port.frames));
+        let part =
+            |step: &&str| format!("{step} {}", per_frame(time(&port.spent, step), port.frames));
         let nanoseconds = Some(steps.iter().map(|step| time(&port.spent, step)).sum());
-        Category { name, nanoseconds, frames: port.frames, what: steps.iter().map(part).collect::<Vec<_>>().join(", ") }
+        Category {
+            name,
+            nanoseconds,
+            frames: port.frames,
+            what: steps.iter().map(part).collect::<Vec<_>>().join(", "),
+        }
     };
     let copied = match port.kind.as_str() {
-        "xen" | "embedded" => {
-            Category { what: "pages that guests granted".into(), ..of_workers("grant copy", &["copy"]) }
-        }
+        "xen" | "embedded" => Category {
+            what: "pages that guests granted".into(),
+            ..of_workers("grant copy", &["copy"])
+        },
         // Frames of guests with grants are copied out of those, wherever they go.
-        _ if time(&port.spent, "copy") > 0 => {
-            Category { what: "pages that senders granted".into(), ..of_workers("grant copy", &["copy"]) }
-        }
+        _ if time(&port.spent, "copy") > 0 => Category {
+            what: "pages that senders granted".into(),
+            ..of_workers("grant copy", &["copy"])
+        },
         _ => Category { name: "grant copy", nanoseconds: None, frames: 0, what: MAPPED.into() },
     };
     [
         Category { name: "copy to user", nanoseconds: None, frames: 0, what: PROGRAM.into() },
-        of_guest("guest kernel", |guest| guest.ring + guest.kernel, "rings, and the kernel behind the TAP device"),
-        of_guest("hypervisor for the guest", |guest| guest.signal, "buffers posted, signals sent and asked for"),
+        of_guest(
+            "guest kernel",
+            |guest| guest.ring + guest.kernel,
+            "rings, and the kernel behind the TAP device",
+        ),
+        of_guest(
+            "hypervisor for the guest",
+            |guest| guest.signal,
+            "buffers posted, signals sent and asked for",
+        ),
         copied,
         of_workers("backend kernel", &["fetch", "classify", "deliver"]),
         Category {
@@ -84,7 +101,8 @@ mod tests {
     use super::*;
 
     fn port(kind: &str) -> PortProfile {
-        let spent = [("fetch", 200), ("classify", 100), ("deliver", 300), ("copy", 1000), ("publish", 400)];
+        let spent =
+            [("fetch", 200), ("classify", 100), ("deliver", 300), ("copy", 1000), ("publish", 400)];
         let spent = spent.map(|(name, time)| (name.to_owned(), time)).into();
         PortProfile {
             name: "a".into(),
@@ -104,7 +122,10 @@ mod tests {
 
     #[test]
     fn what_is_not_seen_is_not_invented() {
-        assert_eq!(unseen(&port("xen")), ["copy to user", "guest kernel", "hypervisor for the guest"]);
+        assert_eq!(
+            unseen(&port("xen")),
+            ["copy to user", "guest kernel", "hypervisor for the guest"]
+        );
         let mut mapped = port("vhost-user");
         mapped.spent.insert("copy".into(), 0);
         let all = ["copy to user", "guest kernel", "hypervisor for the guest", "grant copy"];
@@ -116,7 +137,13 @@ mod tests {
     #[test]
     fn each_side_is_divided_by_its_own_frames() {
         let mut port = port("embedded");
-        port.guest = Some(GuestTimes { frames: 5, ring: 100, kernel: 400, signal: 200, ..GuestTimes::default() });
+        port.guest = Some(GuestTimes {
+            frames: 5,
+            ring: 100,
+            kernel: 400,
+            signal: 200,
+            ..GuestTimes::default()
+        });
         let each: Vec<_> = categories(&port).iter().map(Category::per_frame).collect();
         assert_eq!(each, [None, Some(100.0), Some(40.0), Some(100.0), Some(60.0), Some(40.0)]);
     }

@@ -49,7 +49,8 @@ pub enum ClientError {
     },
 }
 
-/// A daemon, by its control socket. Each question is a connection of its own, so that nothing is lost when the daemon is started anew.
+/// A daemon, by its control socket. Each question is a connection of its own, so that nothing is
+/// lost when the daemon is started anew.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -71,9 +72,11 @@ impl Client {
     /// # Errors
     /// When no daemon answers, or when it refuses.
     pub fn ask(&self, request: &Request) -> Result<Reply, ClientError> {
-        let mut stream = UnixStream::connect(&self.socket).map_err(|error| self.unreachable(error))?;
+        let mut stream =
+            UnixStream::connect(&self.socket).map_err(|error| self.unreachable(error))?;
         let line = self.exchange(&mut stream, request).map_err(|error| self.broken(error))?;
-        let answer: Json = serde_json::from_slice(&line).map_err(|error| self.broken(error.into()))?;
+        let answer: Json =
+            serde_json::from_slice(&line).map_err(|error| self.broken(error.into()))?;
         let version = answer.get("version").and_then(Json::as_u64).unwrap_or(0);
         if version != u64::from(VERSION) {
             return Err(ClientError::Version(version.try_into().unwrap_or(0)));
@@ -94,7 +97,10 @@ impl Client {
         let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).saturating_add(MARGIN);
         let look = |seconds| match self.ask(&Request::Profile { seconds })? {
             Reply::Profile(profile) => Ok(profile),
-            _ => Err(self.broken(io::Error::new(ErrorKind::InvalidData, "another answer than was asked for"))),
+            _ => Err(self.broken(io::Error::new(
+                ErrorKind::InvalidData,
+                "another answer than was asked for",
+            ))),
         };
         let before = look(seconds)?;
         std::thread::sleep(time);
@@ -112,7 +118,9 @@ impl Client {
 
     fn unreachable(&self, error: io::Error) -> ClientError {
         match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ClientError::NoDaemon(self.socket.clone()),
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                ClientError::NoDaemon(self.socket.clone())
+            }
             ErrorKind::PermissionDenied => ClientError::Denied(self.socket.clone()),
             _ => self.broken(error),
         }

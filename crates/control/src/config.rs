@@ -86,7 +86,9 @@ fn workers(mut fields: Fields, host: &Host) -> Result<Workers, ConfigError> {
     let count = match fields.take("count") {
         None => None,
         Some(value) if value.as_text() == Some("auto") => None,
-        Some(value) => Some(usize::from(fields.as_number("count", &value, 1..=MAX_WORKERS, &right)?)),
+        Some(value) => {
+            Some(usize::from(fields.as_number("count", &value, 1..=MAX_WORKERS, &right)?))
+        }
     };
     let cpus = cpus(&mut fields, host, count)?;
     let patience = polling::read(&mut fields)?.unwrap_or_default();
@@ -98,10 +100,14 @@ fn workers(mut fields: Fields, host: &Host) -> Result<Workers, ConfigError> {
 
 fn cpus(fields: &mut Fields, host: &Host, workers: Option<usize>) -> Result<Vec<u16>, ConfigError> {
     let right = format!("one CPU for each worker, out of {}", ranges(&host.cpus));
-    let Some((list, whole)) = fields.numbers("cpus", 0..=u16::MAX, &right)? else { return Ok(Vec::new()) };
+    let Some((list, whole)) = fields.numbers("cpus", 0..=u16::MAX, &right)? else {
+        return Ok(Vec::new());
+    };
     let mut cpus = Vec::new();
     for (cpu, value) in list {
-        let wrong = |problem: &str| fields.wrong("cpus", &value, format_args!("CPU {cpu} {problem}; give {right}"));
+        let wrong = |problem: &str| {
+            fields.wrong("cpus", &value, format_args!("CPU {cpu} {problem}; give {right}"))
+        };
         if !host.cpus.contains(&cpu) {
             return Err(wrong("is not available to this process"));
         }
@@ -115,9 +121,11 @@ fn cpus(fields: &mut Fields, host: &Host, workers: Option<usize>) -> Result<Vec<
             let problem = format!("{} CPUs for {workers} workers; give {right}", cpus.len());
             Err(fields.wrong("cpus", &whole, problem))
         }
-        None if cpus.len() > usize::from(MAX_WORKERS) => {
-            Err(fields.wrong("cpus", &whole, format_args!("{} CPUs; give at most {MAX_WORKERS}", cpus.len())))
-        }
+        None if cpus.len() > usize::from(MAX_WORKERS) => Err(fields.wrong(
+            "cpus",
+            &whole,
+            format_args!("{} CPUs; give at most {MAX_WORKERS}", cpus.len()),
+        )),
         _ => Ok(cpus),
     }
 }
@@ -162,7 +170,9 @@ fn ranges(numbers: &[u16]) -> String {
             _ => runs.push((*number, *number)),
         }
     }
-    let run = |(first, last): &(u16, u16)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let run = |(first, last): &(u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
     runs.iter().map(run).collect::<Vec<_>>().join(", ")
 }
 

@@ -1,4 +1,5 @@
-//! The daemon: a fabric, the ports that are on it, and the control socket that lets them come and go.
+//! The daemon: a fabric, the ports that are on it, and the control socket that lets them come and
+//! go.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -48,7 +49,8 @@ pub enum DaemonError {
 
 /// A running daemon. Dropping it removes its ports and sockets.
 pub struct Daemon {
-    // The order matters: first nobody asks any more, then nobody looks after the ports, then they go.
+    // The order matters: first nobody asks any more, then nobody looks after the ports, then they
+    // go.
     _server: Server,
     _rounds: Vec<Round>,
     _house: Arc<House>,
@@ -106,8 +108,8 @@ struct State {
 }
 
 impl State {
-    /// Adds what was counted on vifs that are gone, and does `work` with all ports and that sum before another can go: so
-    /// nothing is counted twice, or not at all.
+    /// Adds what was counted on vifs that are gone, and does `work` with all ports and that sum
+    /// before another can go: so nothing is counted twice, or not at all.
     fn with_gone<T>(&mut self, work: impl FnOnce(&BTreeMap<String, Port>, &Counts) -> T) -> T {
         let State { ports, removed } = self;
         let mut held: Vec<_> = ports.values().filter_map(|port| port.link.gone()).collect();
@@ -138,7 +140,14 @@ impl House {
         let Config { workers, cpus, balance, socket, .. } = config.clone();
         let config = Setup { workers, cpus, balance, socket };
         let (state, balancer) = (Mutex::default(), Mutex::default());
-        Ok(House { fabric, config, profiler: Profiler::new(), balancer, started: Instant::now(), state })
+        Ok(House {
+            fabric,
+            config,
+            profiler: Profiler::new(),
+            balancer,
+            started: Instant::now(),
+            state,
+        })
     }
 
     /// The threads that look after it.
@@ -156,7 +165,9 @@ impl House {
     fn balance(&self) {
         // Not kept while it moves: whoever asks for counters would have to wait.
         let advice = self.fabric.advice(&mut self.balancer());
-        if let Some(advice) = advice.filter(|advice| self.fabric.move_queue(advice.queue, advice.to)) {
+        if let Some(advice) =
+            advice.filter(|advice| self.fabric.move_queue(advice.queue, advice.to))
+        {
             info!(worker = advice.to, "a queue pair has moved to a worker that is less busy");
         }
     }
@@ -180,7 +191,8 @@ impl House {
     fn add_requested(&self, object: &Map<String, Json>) -> Result<Reply, String> {
         let mut state = self.lock();
         let there = state.ports.values().map(|port| &port.spec);
-        let spec = PortSpec::from_request(object, there, &self.config.socket).map_err(|error| error.to_string())?;
+        let spec = PortSpec::from_request(object, there, &self.config.socket)
+            .map_err(|error| error.to_string())?;
         let name = spec.name.clone();
         self.add(&mut state, spec).map_err(|error| format!("port {name:?}: {error}"))?;
         Ok(Reply::Done)
@@ -221,7 +233,10 @@ impl House {
     fn all(&self) -> (Vec<PortReport>, Counts) {
         let mut state = self.lock();
         let (mut all, removed) = state.with_gone(|ports, removed| {
-            (ports.values().flat_map(|port| self.reports(port)).collect::<Vec<_>>(), removed.clone())
+            (
+                ports.values().flat_map(|port| self.reports(port)).collect::<Vec<_>>(),
+                removed.clone(),
+            )
         });
         drop(state);
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -229,14 +244,16 @@ impl House {
     }
 
     fn show(&self, name: &str) -> Result<Reply, String> {
-        let port = self.all().0.into_iter().find(|port| port.name == name).ok_or_else(|| unknown(name))?;
+        let port =
+            self.all().0.into_iter().find(|port| port.name == name).ok_or_else(|| unknown(name))?;
         Ok(Reply::Port(Box::new(port)))
     }
 
     fn stats(&self) -> Reply {
         let (ports, removed) = self.all();
         let loads = self.balancer().loads().to_vec();
-        let basics = report::Basics { cpus: &self.config.cpus, loads: &loads, started: self.started };
+        let basics =
+            report::Basics { cpus: &self.config.cpus, loads: &loads, started: self.started };
         Reply::Stats(Box::new(report::stats(&self.fabric, basics, ports, removed)))
     }
 
@@ -271,10 +288,14 @@ impl House {
         Reply::Profile(Box::new(Profile { nanoseconds, workers, ports }))
     }
 
-    /// All ports that may receive frames, and what their guests say when they are asked under this number.
+    /// All ports that may receive frames, and what their guests say when they are asked under this
+    /// number.
     fn subjects(&self, number: u64) -> Vec<Subject> {
         let state = self.lock();
-        let all = state.ports.iter().flat_map(|(name, port)| port.link.subjects(name, port.spec.kind.name(), number));
+        let all = state
+            .ports
+            .iter()
+            .flat_map(|(name, port)| port.link.subjects(name, port.spec.kind.name(), number));
         all.collect()
     }
 
@@ -313,7 +334,9 @@ impl Answers for House {
             Request::PortShow { name } => self.show(&name),
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),
-            Request::Profile { seconds } => Ok(self.profile(Duration::from_secs(seconds.min(LONGEST).into()))),
+            Request::Profile { seconds } => {
+                Ok(self.profile(Duration::from_secs(seconds.min(LONGEST).into())))
+            }
         }
     }
 }

@@ -1,17 +1,24 @@
 //! Lines over a UNIX stream, read and written against a deadline.
 //!
-//! A peer that sends a byte now and then, or never reads, holds a thread no longer than the deadline; one that sends
-//! without end is cut off at the limit.
+//! A peer that sends a byte now and then, or never reads, holds a thread no longer than the
+//! deadline; one that sends without end is cut off at the limit.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Reads up to the next newline, which is not part of the result. `None`: the peer closed the stream before it.
+/// Reads up to the next newline, which is not part of the result. `None`: the peer closed the
+/// stream before it.
 ///
 /// # Errors
-/// `TimedOut` after the deadline, `InvalidData` when the line is longer than `limit` bytes, or what the socket reports.
-pub fn read(stream: &mut UnixStream, rest: &mut Vec<u8>, limit: usize, by: Instant) -> io::Result<Option<Vec<u8>>> {
+/// `TimedOut` after the deadline, `InvalidData` when the line is longer than `limit` bytes, or what
+/// the socket reports.
+pub fn read(
+    stream: &mut UnixStream,
+    rest: &mut Vec<u8>,
+    limit: usize,
+    by: Instant,
+) -> io::Result<Option<Vec<u8>>> {
     let mut searched = 0;
     loop {
         if let Some(at) = rest[searched..].iter().position(|b| *b == b'\n') {
@@ -52,7 +59,11 @@ pub fn write(stream: &mut UnixStream, mut bytes: &[u8], by: Instant) -> io::Resu
 /// Time until the deadline; never zero, which the socket would take for "no time-out".
 fn remaining(by: Instant) -> io::Result<Duration> {
     let left = by.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(Duration::from_millis(1))) }
+    if left.is_zero() {
+        Err(ErrorKind::TimedOut.into())
+    } else {
+        Ok(left.max(Duration::from_millis(1)))
+    }
 }
 
 /// A time-out of the socket is looked at again by [`remaining`].

@@ -62,7 +62,8 @@ pub enum LinkError {
     Pages(io::Error),
 }
 
-/// How long a frontend may post no buffers, while frames for it come, before it counts as stalled; as with Linux' backend.
+/// How long a frontend may post no buffers, while frames for it come, before it counts as stalled;
+/// as with Linux' backend.
 const STALL: Duration = Duration::from_secs(10);
 
 /// A port in service. Dropping it takes it out of the fabric, and its socket away.
@@ -110,7 +111,14 @@ pub struct Condition {
 impl Condition {
     /// Nothing but a state.
     fn of(state: PortState) -> Condition {
-        Condition { state, reason: None, features: Vec::new(), peer: None, connections: 0, violations: 0 }
+        Condition {
+            state,
+            reason: None,
+            features: Vec::new(),
+            peer: None,
+            connections: 0,
+            violations: 0,
+        }
     }
 }
 
@@ -130,12 +138,22 @@ impl Link {
                 };
                 let (name, socket) = (spec.name.clone(), socket.clone());
                 let (rule, Switches { throttle, patience, .. }) = (spec.rule(), spec.switches);
-                let config = DeviceConfig { name, socket, mode, queues, mtu: spec.mtu, rule, throttle, patience };
+                let config = DeviceConfig {
+                    name,
+                    socket,
+                    mode,
+                    queues,
+                    mtu: spec.mtu,
+                    rule,
+                    throttle,
+                    patience,
+                };
                 Ok(Link::VhostUser(device::Device::start(fabric, config)?))
             }
             PortKind::Tap { device } => {
                 let (device, patience) = (device.clone(), spec.switches.patience);
-                let config = TapConfig { device, queues, rule: spec.rule(), mtu: spec.mtu, patience };
+                let config =
+                    TapConfig { device, queues, rule: spec.rule(), mtu: spec.mtu, patience };
                 Ok(Link::Tap(Tap::start(fabric, config)?))
             }
             PortKind::Xen => {
@@ -177,7 +195,8 @@ impl Link {
                 let vif = |status: VifStatus| {
                     // One that has just gone has a number only.
                     let tenant = tenants.get(&status.key.domain);
-                    let own = tenant.map_or_else(|| status.key.to_string(), |tenant| tenant.name.clone());
+                    let own =
+                        tenant.map_or_else(|| status.key.to_string(), |tenant| tenant.name.clone());
                     let peer = tenant.map(|tenant| tenant.process);
                     let spent = tenant.map(|tenant| tenant.spent);
                     Vif { name: format!("{name}/{own}"), kind: "embedded", peer, spent, status }
@@ -187,7 +206,8 @@ impl Link {
         }
     }
 
-    /// The ports that it is or stands for, and what their guests say of their time when they are asked under this number.
+    /// The ports that it is or stands for, and what their guests say of their time when they are
+    /// asked under this number.
     pub fn subjects(&self, name: &str, kind: &'static str, number: u64) -> Vec<Subject> {
         if let Some(port) = self.id() {
             return vec![Subject { name: name.to_owned(), kind, port, guest: None }];
@@ -260,7 +280,8 @@ impl Link {
             }
             Link::Tap(_) => {
                 let reason = self.failure();
-                let state = if reason.is_some() { PortState::Stopped } else { PortState::Connected };
+                let state =
+                    if reason.is_some() { PortState::Stopped } else { PortState::Connected };
                 Condition { state, reason, ..Condition::of(state) }
             }
             Link::Xen(_) | Link::Embedded(..) => Condition::of(PortState::Listening),
@@ -296,7 +317,10 @@ fn embedded(
         }
     }
     keys.extend(spec.mtu.map(|mtu| ("ringmain/mtu".to_owned(), mtu.to_string())));
-    keys.extend(extensions::words(extensions).map(|(key, value)| (format!("ringmain/{key}"), value.to_owned())));
+    keys.extend(
+        extensions::words(extensions)
+            .map(|(key, value)| (format!("ringmain/{key}"), value.to_owned())),
+    );
     let version = if extensions.ranges { Version::V2 } else { Version::V1 };
     let server = Server::start(machine, ServerConfig { socket: socket.to_owned(), keys, version })?;
     Ok(Link::Embedded(server, service))
@@ -304,7 +328,9 @@ fn embedded(
 
 /// Creates the directory that a socket is to be in.
 fn make_room(socket: &Path) -> Result<(), LinkError> {
-    let Some(directory) = socket.parent().filter(|path| !path.as_os_str().is_empty()) else { return Ok(()) };
+    let Some(directory) = socket.parent().filter(|path| !path.as_os_str().is_empty()) else {
+        return Ok(());
+    };
     let failed = |error| LinkError::Directory { path: directory.to_owned(), error };
     std::fs::create_dir_all(directory).map_err(failed)
 }

@@ -1,8 +1,8 @@
 //! Who wants to know where time goes, and until when; and what they are told.
 //!
-//! A request has the workers, and the guests that can, take time stamps from then on, for as long as it says; the reply is
-//! what they have counted so far. Two replies make a profile ([`Profile::since`]). If the asker goes away, the stamps end
-//! by themselves.
+//! A request has the workers, and the guests that can, take time stamps from then on, for as long
+//! as it says; the reply is what they have counted so far. Two replies make a profile
+//! ([`Profile::since`]). If the asker goes away, the stamps end by themselves.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -41,7 +41,11 @@ pub struct Profiler {
 impl Profiler {
     /// Nobody yet.
     pub fn new() -> Self {
-        Profiler { start: (ticks::now(), Instant::now()), ratio: OnceLock::new(), lease: Mutex::default() }
+        Profiler {
+            start: (ticks::now(), Instant::now()),
+            ratio: OnceLock::new(),
+            lease: Mutex::default(),
+        }
     }
 
     /// Held while one request is answered.
@@ -63,12 +67,21 @@ impl Profiler {
     pub fn workers(&self, fabric: &Fabric) -> Vec<WorkerProfile> {
         let counters = fabric.worker_counters().iter().enumerate();
         counters
-            .map(|(index, worker)| WorkerProfile { index, spent: self.named(&worker.spent.get(), &Step::ALL) })
+            .map(|(index, worker)| WorkerProfile {
+                index,
+                spent: self.named(&worker.spent.get(), &Step::ALL),
+            })
             .collect()
     }
 
-    /// What was counted for the frames that a port received, and since request `since` of its flows.
-    pub fn port(&self, subject: Subject, queues: &[impl AsRef<QueueCounters>], since: u64) -> PortProfile {
+    /// What was counted for the frames that a port received, and since request `since` of its
+    /// flows.
+    pub fn port(
+        &self,
+        subject: Subject,
+        queues: &[impl AsRef<QueueCounters>],
+        since: u64,
+    ) -> PortProfile {
         let Subject { name, kind, guest, .. } = subject;
         let mut port = PortProfile { name, kind: kind.to_owned(), ..PortProfile::default() };
         let mut spent = Ticks::default();
@@ -77,18 +90,15 @@ impl Profiler {
             port.bytes += charged.bytes.get();
             port.bursts += charged.bursts.get();
             spent.iter_mut().zip(charged.spent.get()).for_each(|(sum, ticks)| *sum += ticks);
-            port.flows.push(QueueFlows { received: charged.received.count(since), sent: charged.sent.count(since) });
+            port.flows.push(QueueFlows {
+                received: charged.received.count(since),
+                sent: charged.sent.count(since),
+            });
         }
         // Nobody's frames are looked or slept for.
         port.spent = self.named(&spent, &Step::ALL[..Step::Look as usize]);
-        port.guest = guest.map(|Times { frames, bytes, turns, ring, kernel, signal, send }| GuestTimes {
-            frames,
-            bytes,
-            turns,
-            ring,
-            kernel,
-            signal,
-            send,
+        port.guest = guest.map(|Times { frames, bytes, turns, ring, kernel, signal, send }| {
+            GuestTimes { frames, bytes, turns, ring, kernel, signal, send }
         });
         port
     }
@@ -96,7 +106,11 @@ impl Profiler {
     /// Nanoseconds by the names of steps.
     fn named(&self, ticks: &Ticks, steps: &[Step]) -> BTreeMap<String, u64> {
         let ratio = self.ratio();
-        steps.iter().zip(ticks).map(|(step, ticks)| (step.name().to_owned(), ratio.nanoseconds(*ticks))).collect()
+        steps
+            .iter()
+            .zip(ticks)
+            .map(|(step, ticks)| (step.name().to_owned(), ratio.nanoseconds(*ticks)))
+            .collect()
     }
 }
 
@@ -136,13 +150,15 @@ pub struct Subject {
 }
 
 impl Profile {
-    /// What was counted since `then`. Ports that came meanwhile are counted from zero; those that went are not there.
+    /// What was counted since `then`. Ports that came meanwhile are counted from zero; those that
+    /// went are not there.
     pub fn since(&self, then: &Profile) -> Profile {
         let worker = |now: &WorkerProfile| {
             let old = then.workers.iter().find(|old| old.index == now.index);
             WorkerProfile { index: now.index, spent: less(&now.spent, old.map(|old| &old.spent)) }
         };
-        let port = |now: &PortProfile| now.since(then.ports.iter().find(|old| old.name == now.name));
+        let port =
+            |now: &PortProfile| now.since(then.ports.iter().find(|old| old.name == now.name));
         Profile {
             nanoseconds: self.nanoseconds.saturating_sub(then.nanoseconds),
             workers: self.workers.iter().map(worker).collect(),
@@ -162,7 +178,11 @@ impl PortProfile {
             bursts: self.bursts - then.bursts,
             spent: less(&self.spent, Some(&then.spent)),
             // One that has not said where it began says nothing.
-            guest: self.guest.as_ref().zip(then.guest.as_ref()).map(|(guest, then)| guest.since(then)),
+            guest: self
+                .guest
+                .as_ref()
+                .zip(then.guest.as_ref())
+                .map(|(guest, then)| guest.since(then)),
             ..self.clone()
         }
     }
@@ -182,7 +202,10 @@ impl GuestTimes {
     }
 }
 
-fn less(now: &BTreeMap<String, u64>, then: Option<&BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
+fn less(
+    now: &BTreeMap<String, u64>,
+    then: Option<&BTreeMap<String, u64>>,
+) -> BTreeMap<String, u64> {
     let old = |name: &String| then.and_then(|then| then.get(name)).copied().unwrap_or(0);
     now.iter().map(|(name, time)| (name.clone(), time.saturating_sub(old(name)))).collect()
 }
@@ -220,11 +243,17 @@ mod tests {
             let workers = vec![WorkerProfile { index: 0, spent: spent(nanoseconds / 2) }];
             Profile { nanoseconds, workers, ports }
         };
-        let then = [port("a", 5, 50, guest(4, 40)), port("late", 5, 50, None), port("anew", 9, 90, None)];
+        let then =
+            [port("a", 5, 50, guest(4, 40)), port("late", 5, 50, None), port("anew", 9, 90, None)];
         let then = reply(100, [&then[..], &[port("gone", 1, 1, None)]].concat());
-        let now = [port("a", 7, 80, guest(6, 70)), port("late", 6, 60, guest(6, 60)), port("anew", 2, 20, None)];
+        let now = [
+            port("a", 7, 80, guest(6, 70)),
+            port("late", 6, 60, guest(6, 60)),
+            port("anew", 2, 20, None),
+        ];
         let now = reply(300, [&now[..], &[port("new", 1, 10, guest(1, 1))]].concat());
-        let between = [port("a", 2, 30, guest(2, 30)), port("late", 1, 10, None), port("anew", 2, 20, None)];
+        let between =
+            [port("a", 2, 30, guest(2, 30)), port("late", 1, 10, None), port("anew", 2, 20, None)];
         let between = [&between[..], &[port("new", 1, 10, guest(1, 1))]].concat();
         assert_eq!(now.since(&then), reply(200, between));
     }

@@ -16,7 +16,8 @@ use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
 
 use crate::api::{
-    CacheReport, Counts, MacRow, OwnCopies, PollingReport, PortReport, PortState, QueueReport, Stats, WorkerReport,
+    CacheReport, Counts, MacRow, OwnCopies, PollingReport, PortReport, PortState, QueueReport,
+    Stats, WorkerReport,
 };
 use crate::config::{PortKind, PortSpec, switch_keys};
 use crate::link::{Link, Vif};
@@ -24,7 +25,8 @@ use crate::link::{Link, Vif};
 /// The counters of a queue pair at this moment.
 pub fn counts(queue: &QueueCounters) -> Counts {
     let dropped = |reason: &Drop| (reason.name().to_owned(), queue.dropped(*reason));
-    let drops: BTreeMap<String, u64> = Drop::ALL.iter().map(dropped).filter(|(_, frames)| *frames > 0).collect();
+    let drops: BTreeMap<String, u64> =
+        Drop::ALL.iter().map(dropped).filter(|(_, frames)| *frames > 0).collect();
     Counts {
         tx_frames: queue.tx_frames.get(),
         tx_bytes: queue.tx_bytes.get(),
@@ -117,9 +119,13 @@ fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
     }
 }
 
-/// Everything about a vif, which is a port by itself and served as the port `host` says. It may have as many queue pairs
-/// as that, or fewer.
-pub fn vif(fabric: &Fabric, Vif { name, kind, peer, spent, status: vif }: &Vif, host: &PortReport) -> PortReport {
+/// Everything about a vif, which is a port by itself and served as the port `host` says. It may
+/// have as many queue pairs as that, or fewer.
+pub fn vif(
+    fabric: &Fabric,
+    Vif { name, kind, peer, spent, status: vif }: &Vif,
+    host: &PortReport,
+) -> PortReport {
     let mut queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
     if let Some(Standing::Given { .. }) = vif.direct {
         // It comes behind all others.
@@ -137,8 +143,9 @@ pub fn vif(fabric: &Fabric, Vif { name, kind, peer, spent, status: vif }: &Vif, 
     };
     let settings = vif.settings.as_ref();
     let (vlan, trunk) = settings.map(|settings| vlans(&settings.rule.vlan)).unwrap_or_default();
-    let queue_pairs =
-        settings.and_then(|settings| settings.queues).map_or(host.queue_pairs, |own| own.min(host.queue_pairs));
+    let queue_pairs = settings
+        .and_then(|settings| settings.queues)
+        .map_or(host.queue_pairs, |own| own.min(host.queue_pairs));
     PortReport {
         name: name.clone(),
         kind: (*kind).to_owned(),
@@ -175,7 +182,10 @@ fn standing(standing: &Standing) -> String {
         Standing::Refused(why) => format!("none: {why}"),
         Standing::Given { place, .. } => {
             let lost = standing.losses();
-            format!("{place}; {} frames lost for want of buffers, {} for other reasons", lost.no_page, lost.other)
+            format!(
+                "{place}; {} frames lost for want of buffers, {} for other reasons",
+                lost.no_page, lost.other
+            )
         }
     }
 }
@@ -236,12 +246,15 @@ pub fn stats(
     }
 }
 
-/// How a worker has waited since `uptime` ago. One that sleeps says so when it wakes, so what is left is sleep.
+/// How a worker has waited since `uptime` ago. One that sleeps says so when it wakes, so what is
+/// left is sleep.
 fn polling(counters: &PollCounters, uptime: Duration) -> Option<PollingReport> {
     let Decision { patience, nap, window, cost, gaps, short, gave_way } = counters.decision()?;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let mut nanoseconds: BTreeMap<_, _> =
-        State::ALL.into_iter().map(|state| (state.name().to_owned(), counters.time(state))).collect();
+    let mut nanoseconds: BTreeMap<_, _> = State::ALL
+        .into_iter()
+        .map(|state| (state.name().to_owned(), counters.time(state)))
+        .collect();
     let left = ns(uptime).saturating_sub(nanoseconds.values().sum());
     *nanoseconds.entry(State::Armed.name().to_owned()).or_default() += left;
     Some(PollingReport {
@@ -298,12 +311,19 @@ mod tests {
     fn a_vif_is_a_port_like_others() {
         let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
         let status = VifStatus::new(Key { domain: DomId(5), handle: 1 });
-        let mut one = Vif { name: status.key.to_string(), kind: "xen", peer: None, spent: None, status };
-        let host =
-            PortReport { queue_pairs: 4, switches: [("align".into(), "on".into())].into(), ..PortReport::default() };
+        let mut one =
+            Vif { name: status.key.to_string(), kind: "xen", peer: None, spent: None, status };
+        let host = PortReport {
+            queue_pairs: 4,
+            switches: [("align".into(), "on".into())].into(),
+            ..PortReport::default()
+        };
         let report = vif(&fabric, &one, &host);
         assert_eq!(report.switches, host.switches);
-        assert_eq!((report.name.as_str(), report.kind.as_str(), report.state), ("vif5.1", "xen", PortState::Listening));
+        assert_eq!(
+            (report.name.as_str(), report.kind.as_str(), report.state),
+            ("vif5.1", "xen", PortState::Listening)
+        );
         assert_eq!((report.device.as_deref(), report.queue_pairs), (Some("domain 5"), 4));
         let mac = "00:16:3e:00:00:01";
         let rule = PortRule { vlan: Vlan::Access(10), mac: Some(mac.parse().unwrap()) };
@@ -318,8 +338,14 @@ mod tests {
             one.status.condition = condition;
             one.status.reason = (condition == Condition::Stopped).then(|| "why".into());
             let report = vif(&fabric, &one, &host);
-            assert_eq!((report.state, report.reason.as_deref()), (state, one.status.reason.as_deref()));
-            assert_eq!((report.vlan, report.mtu, report.mac.as_deref()), (Some(10), Some(9000), Some(mac)));
+            assert_eq!(
+                (report.state, report.reason.as_deref()),
+                (state, one.status.reason.as_deref())
+            );
+            assert_eq!(
+                (report.vlan, report.mtu, report.mac.as_deref()),
+                (Some(10), Some(9000), Some(mac))
+            );
             assert_eq!((report.features, report.queue_pairs), (vec!["sg".to_owned()], 2));
         }
     }

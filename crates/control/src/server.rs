@@ -1,7 +1,8 @@
 //! The control socket: accepts connections and answers their lines.
 //!
-//! The socket can be used by the daemon's own user only. Still, a client that hangs, sends without end or opens connections without
-//! end cannot hold up the daemon: lines have a length, connections a deadline and a limit in number.
+//! The socket can be used by the daemon's own user only. Still, a client that hangs, sends without
+//! end or opens connections without end cannot hold up the daemon: lines have a length, connections
+//! a deadline and a limit in number.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -16,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use serde_json::Value as Json;
 
 use crate::api::{Answer, Reply, Request, VERSION};
@@ -59,7 +62,8 @@ pub trait Answers: Send + Sync + 'static {
     fn answer(&self, request: Request) -> Result<Reply, String>;
 }
 
-/// A control socket that is being served. Dropping it closes all connections and removes the socket.
+/// A control socket that is being served. Dropping it closes all connections and removes the
+/// socket.
 pub struct Server {
     path: PathBuf,
     /// Device and inode of the socket, so that only our own is removed.
@@ -69,8 +73,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates the socket (mode 0600, and the directories above it) and serves it from a thread of its own. What a dead daemon left
-    /// behind is replaced.
+    /// Creates the socket (mode 0600, and the directories above it) and serves it from a thread of
+    /// its own. What a dead daemon left behind is replaced.
     ///
     /// # Errors
     /// When another daemon listens there, or the system refuses.
@@ -78,10 +82,13 @@ impl Server {
         let failed = |error: io::Error| ServerError::Io { path: path.to_owned(), error };
         let listener = take_over(path)?;
         let stop = Arc::new(
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from).map_err(failed)?,
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(io::Error::from)
+                .map_err(failed)?,
         );
         let ear = Ear { listener, stop: Arc::clone(&stop), answers, connections: Vec::new() };
-        let thread = Builder::new().name("rm-control".into()).spawn(move || ear.run()).map_err(failed)?;
+        let thread =
+            Builder::new().name("rm-control".into()).spawn(move || ear.run()).map_err(failed)?;
         Ok(Server { path: path.to_owned(), identity: identity(path), stop, thread: Some(thread) })
     }
 }
@@ -111,25 +118,35 @@ fn take_over(path: &Path) -> Result<UnixListener, ServerError> {
         _ => Path::new("."),
     };
     fs::create_dir_all(directory).map_err(failed)?;
-    // Two daemons that start at once must not both find the socket stale. The lock goes with the descriptor.
+    // Two daemons that start at once must not both find the socket stale. The lock goes with the
+    // descriptor.
     let guard = fs::File::open(directory).map_err(failed)?;
     flock(&guard, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
-        Ok(meta) if !meta.file_type().is_socket() => return Err(ServerError::NotASocket(path.to_owned())),
+        Ok(meta) if !meta.file_type().is_socket() => {
+            return Err(ServerError::NotASocket(path.to_owned()));
+        }
         Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed)?,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).map_err(failed)?
+            }
             _ => return Err(ServerError::Taken(path.to_owned())),
         },
     }
     listen_at(path).map_err(failed)
 }
 
-/// Binds a socket that is private from its first moment: the file takes over the mode of the socket.
+/// Binds a socket that is private from its first moment: the file takes over the mode of the
+/// socket.
 fn listen_at(path: &Path) -> io::Result<UnixListener> {
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, CONNECTIONS as i32)?;
@@ -149,7 +166,8 @@ impl Ear {
         while self.wait() {
             match self.listener.accept() {
                 Ok((stream, _)) => self.admit(stream),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(error) => {
                     // Out of descriptors, most likely: nothing to do but wait for better times.
                     tracing::warn!(%error, "the control socket cannot accept a connection");
@@ -166,7 +184,8 @@ impl Ear {
 
     /// Waits for a connection. False: the end.
     fn wait(&self) -> bool {
-        let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop, PollFlags::IN)];
+        let mut fds =
+            [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop, PollFlags::IN)];
         // An interrupted wait is a wait that found nothing.
         let _ = poll(&mut fds, None);
         fds.get(1).is_some_and(|stop| stop.revents().is_empty())
@@ -175,17 +194,20 @@ impl Ear {
     fn admit(&mut self, mut stream: UnixStream) {
         self.connections.retain(|(_, thread)| !thread.is_finished());
         if self.connections.len() >= CONNECTIONS {
-            let answer = refusal(format!("{CONNECTIONS} control connections are open already: try again later"));
+            let answer = refusal(format!(
+                "{CONNECTIONS} control connections are open already: try again later"
+            ));
             let _ = line::write(&mut stream, &answer, Instant::now() + Duration::from_millis(10));
             return;
         }
         let answers = Arc::clone(&self.answers);
         let Ok(own) = stream.try_clone() else { return };
-        let thread = Builder::new().name("rm-control-peer".into()).stack_size(STACK).spawn(move || {
-            // However the connection ends, there is nobody to tell.
-            let _ = serve(&mut stream, &*answers);
-            let _ = stream.shutdown(Shutdown::Both);
-        });
+        let thread =
+            Builder::new().name("rm-control-peer".into()).stack_size(STACK).spawn(move || {
+                // However the connection ends, there is nobody to tell.
+                let _ = serve(&mut stream, &*answers);
+                let _ = stream.shutdown(Shutdown::Both);
+            });
         if let Ok(thread) = thread {
             self.connections.push((own, thread));
         }
@@ -214,11 +236,14 @@ fn serve(stream: &mut UnixStream, answers: &dyn Answers) -> io::Result<()> {
 }
 
 fn understand(line: &[u8]) -> Result<Request, String> {
-    let mut json: Json = serde_json::from_slice(line).map_err(|error| format!("the request is not JSON: {error}"))?;
+    let mut json: Json = serde_json::from_slice(line)
+        .map_err(|error| format!("the request is not JSON: {error}"))?;
     let object = json.as_object_mut().ok_or("the request is not a JSON object")?;
     match object.remove("version").as_ref().and_then(Json::as_u64) {
         Some(version) if version == u64::from(VERSION) => {}
-        Some(version) => return Err(format!("version {version} is not spoken here, only version {VERSION}")),
+        Some(version) => {
+            return Err(format!("version {version} is not spoken here, only version {VERSION}"));
+        }
         None => return Err(format!("the request has no version; give \"version\": {VERSION}")),
     }
     serde_json::from_value(json).map_err(|error| format!("the request is not understood: {error}"))

@@ -17,7 +17,12 @@ pub struct Device(pub xdp::Uplink);
 struct Queue(xdp::Lease);
 
 impl Uplink for Device {
-    fn give(&self, mac: Mac, pages: Arc<Memory>, count: u32) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>> {
+    fn give(
+        &self,
+        mac: Mac,
+        pages: Arc<Memory>,
+        count: u32,
+    ) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>> {
         Ok(Box::new(Queue(self.0.give(mac, pages, count)?)))
     }
 }

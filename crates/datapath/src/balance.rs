@@ -1,9 +1,10 @@
 //! Whether a queue pair should change workers: one is loaded, and another is not.
 //!
-//! Pure: what workers and pairs have done comes in, at most one move goes out. A pair's share of its worker's time is taken
-//! to be its share of the cost of all frames that were sent there. A move has to be worth it (it makes all workers' loads
-//! more even by a quarter at least), a worker has to be loaded twice in a row before anything leaves it, and a pair that has
-//! moved stays, for twice as long each time: so none goes back and forth.
+//! Pure: what workers and pairs have done comes in, at most one move goes out. A pair's share of
+//! its worker's time is taken to be its share of the cost of all frames that were sent there. A
+//! move has to be worth it (it makes all workers' loads more even by a quarter at least), a worker
+//! has to be loaded twice in a row before anything leaves it, and a pair that has moved stays, for
+//! twice as long each time: so none goes back and forth.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,8 +23,8 @@ const GAIN: f64 = 0.25;
 /// How many times in a row a worker has to be loaded.
 const TWICE: u32 = 2;
 
-/// How long a pair stays after its first move. It is not known before what a move does to the loads: the pair's frames
-/// may have to cross between workers now.
+/// How long a pair stays after its first move. It is not known before what a move does to the
+/// loads: the pair's frames may have to cross between workers now.
 const STAY: Duration = Duration::from_secs(8);
 
 /// The longest that it stays.
@@ -61,7 +62,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Balancer {
     then: Option<Instant>,
-    /// Each worker's busy time, how often in a row it was loaded, and its load in the last interval.
+    /// Each worker's busy time, how often in a row it was loaded, and its load in the last
+    /// interval.
     busy: Vec<Duration>,
     streaks: Vec<u32>,
     loads: Vec<f64>,
@@ -74,18 +76,23 @@ impl Balancer {
         &self.loads
     }
 
-    /// Looks at what every worker's busy time and every pair's cost are by `now`. To be called about every [`INTERVAL`].
+    /// Looks at what every worker's busy time and every pair's cost are by `now`. To be called
+    /// about every [`INTERVAL`].
     pub fn look(&mut self, now: Instant, busy: &[Duration], pairs: &[Pair]) -> Option<Move> {
         let shares = self.take_note(now, busy, pairs)?;
         let loaded = |&worker: &usize| self.streaks[worker] >= TWICE;
-        let from = (0..busy.len()).filter(loaded).max_by(|&a, &b| self.loads[a].total_cmp(&self.loads[b]))?;
+        let from = (0..busy.len())
+            .filter(loaded)
+            .max_by(|&a, &b| self.loads[a].total_cmp(&self.loads[b]))?;
         let to = (0..busy.len()).min_by(|&a, &b| self.loads[a].total_cmp(&self.loads[b]))?;
         if to == from {
             return None;
         }
         let here = pairs.iter().zip(shares).filter(|(pair, _)| pair.worker == from);
         let sum: u64 = here.clone().map(|(_, cost)| cost).sum();
-        let free = |queue| self.pairs.get(&queue).is_none_or(|known| known.stays.is_none_or(|until| until <= now));
+        let free = |queue| {
+            self.pairs.get(&queue).is_none_or(|known| known.stays.is_none_or(|until| until <= now))
+        };
         let load = |cost: u64| self.loads[from] * cost as f64 / sum.max(1) as f64;
         let moved = here.filter(|(pair, cost)| *cost > 0 && free(pair.queue));
         let moved = moved.map(|(pair, cost)| (pair.queue, self.after(from, to, load(cost))));
@@ -109,7 +116,8 @@ impl Balancer {
         let then = self.then.replace(now);
         let before = std::mem::replace(&mut self.busy, busy.to_vec());
         let time = now.saturating_duration_since(then?).as_secs_f64().max(1e-6);
-        let spent = busy.iter().zip(&before).map(|(now, then)| now.saturating_sub(*then).as_secs_f64());
+        let spent =
+            busy.iter().zip(&before).map(|(now, then)| now.saturating_sub(*then).as_secs_f64());
         self.loads = spent.map(|spent| (spent / time).min(1.0)).collect();
         self.streaks.resize(busy.len(), 0);
         for (streak, load) in self.streaks.iter_mut().zip(&self.loads) {

@@ -1,8 +1,9 @@
-//! A burst: up to [`BURST`] frames on their way, each with its first [`HEAD_LEN`](frame::HEAD_LEN) bytes in private memory.
+//! A burst: up to [`BURST`] frames on their way, each with its first [`HEAD_LEN`](frame::HEAD_LEN)
+//! bytes in private memory.
 //!
-//! What a peer published is copied here once; from then on only the copy is looked at. A peer that rewrites its ring
-//! or its headers meanwhile changes nothing but its own payload, which stays where the peer put it until the one copy
-//! that delivers it.
+//! What a peer published is copied here once; from then on only the copy is looked at. A peer that
+//! rewrites its ring or its headers meanwhile changes nothing but its own payload, which stays
+//! where the peer put it until the one copy that delivers it.
 
 use std::ops::Range;
 
@@ -29,11 +30,13 @@ pub const MAX_FRAME: u32 = 65_535 + 14 + 8;
 /// Longest frame whose payload is asked for ahead of its copy.
 const PREFETCHED: u32 = 2048;
 
-/// A granted frame whose first piece has so many bytes is likely to have all of its headers there, and nothing else: every
-/// copy of a piece more is one for the hypervisor to make. So many has the shortest UDP datagram.
+/// A granted frame whose first piece has so many bytes is likely to have all of its headers there,
+/// and nothing else: every copy of a piece more is one for the hypervisor to make. So many has the
+/// shortest UDP datagram.
 const FIRST_PIECE: u32 = 42;
 
-/// Scatter-list entries of a burst. A frame may have up to 1024, so a burst of fragmented frames ends early.
+/// Scatter-list entries of a burst. A frame may have up to 1024, so a burst of fragmented frames
+/// ends early.
 const SPANS: usize = 2048;
 
 /// One frame of a burst.
@@ -54,8 +57,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Takes the place of whatever it was: `chain` is of so many bytes after what its transport puts before it. What its head says
-    /// is written where it is, by `read`, field by field.
+    /// Takes the place of whatever it was: `chain` is of so many bytes after what its transport
+    /// puts before it. What its head says is written where it is, by `read`, field by field.
     #[inline(always)]
     fn start(&mut self, chain: Chain, len: u32, read: impl FnOnce(&mut Frame) -> Result<(), Drop>) {
         (self.chain, self.len, self.skip, self.lend) = (chain, len, 0, true);
@@ -176,8 +179,9 @@ impl Burst {
         self.count == 0
     }
 
-    /// Lets `take` fill the scatter lists with up to [`room`](Self::room) chains, then copies and parses the head of
-    /// each. Every chain starts with a virtio-net header of `vnet_len` bytes (10 or 12).
+    /// Lets `take` fill the scatter lists with up to [`room`](Self::room) chains, then copies and
+    /// parses the head of each. Every chain starts with a virtio-net header of `vnet_len` bytes
+    /// (10 or 12).
     pub fn fill<E>(
         &mut self,
         vnet_len: usize,
@@ -192,8 +196,8 @@ impl Burst {
         Ok(())
     }
 
-    /// Lets `take` fill the scatter lists with up to [`room`](Self::room) granted chains, each of them a frame.
-    /// [`examine_granted`](Self::examine_granted) has to follow.
+    /// Lets `take` fill the scatter lists with up to [`room`](Self::room) granted chains, each of
+    /// them a frame. [`examine_granted`](Self::examine_granted) has to follow.
     pub fn take_granted<E>(
         &mut self,
         take: impl FnOnce(&mut Gather, &mut Vec<Chain>, usize) -> Result<(), E>,
@@ -202,8 +206,9 @@ impl Burst {
         take(&mut self.gather, &mut self.chains, self.limit.saturating_sub(self.count))
     }
 
-    /// Fetches the heads of the granted chains that were taken, all at once, and parses them. `judge` says what the sender
-    /// left to be done to the frame that was taken as number so many, and may finish its head; or why it is dropped.
+    /// Fetches the heads of the granted chains that were taken, all at once, and parses them.
+    /// `judge` says what the sender left to be done to the frame that was taken as number so
+    /// many, and may finish its head; or why it is dropped.
     ///
     /// # Errors
     /// What became of the first head that could not be had.
@@ -243,7 +248,8 @@ impl Burst {
         Ok(())
     }
 
-    /// Fetches the heads of the granted chains that were taken: first pieces, and more where those do not hold all headers.
+    /// Fetches the heads of the granted chains that were taken: first pieces, and more where those
+    /// do not hold all headers.
     fn fetch_heads(&mut self) {
         let (chains, heads) = (&self.chains, &mut self.granted);
         self.heads_watch.during(|| heads.fetch(&self.gather, chains, FIRST_PIECE, HEAD_LEN as u32));
@@ -259,7 +265,8 @@ impl Burst {
             }
         }
         if !self.short.is_empty() {
-            self.heads_watch.during(|| heads.fetch_again(&self.gather, chains, &self.short, HEAD_LEN as u32));
+            self.heads_watch
+                .during(|| heads.fetch_again(&self.gather, chains, &self.short, HEAD_LEN as u32));
         }
     }
 
@@ -274,7 +281,8 @@ impl Burst {
                 return Err(Drop::Oversized);
             }
             let mut vnet = [0; VNET_LEN];
-            let alone = vnet_len == VNET_LEN && head.try_fill(|room| gather.read_alone(chain, &mut vnet, room));
+            let alone = vnet_len == VNET_LEN
+                && head.try_fill(|room| gather.read_alone(chain, &mut vnet, room));
             if !alone {
                 let whole = gather.body(chain);
                 whole.read_mapped(&mut vnet[..vnet_len]);
@@ -285,7 +293,8 @@ impl Burst {
                 return Err(Drop::Runt);
             }
             frame.skip = (vnet_len + head.len()) as u32;
-            frame.offload = offload(&vnet, vnet_len, &frame.headers, len).map_err(|_| Drop::BadOffload)?;
+            frame.offload =
+                offload(&vnet, vnet_len, &frame.headers, len).map_err(|_| Drop::BadOffload)?;
             Ok(())
         });
         self.count += 1;
@@ -314,8 +323,8 @@ impl Burst {
         whole.slice(frame.skip, whole.len().saturating_sub(frame.skip))
     }
 
-    /// Asks for the payload of frame `i`, if there is one, ahead of its copy; returns how long the frame is, then. Long frames
-    /// are left to the hardware, which sees them coming by itself.
+    /// Asks for the payload of frame `i`, if there is one, ahead of its copy; returns how long the
+    /// frame is, then. Long frames are left to the hardware, which sees them coming by itself.
     #[inline(always)]
     pub fn prefetch(&self, i: usize) -> Option<usize> {
         let len = self.frames().get(i)?.len;
@@ -331,11 +340,17 @@ impl Burst {
     pub fn packet(&self, i: usize) -> Packet<'_> {
         let (frame, head) = (&self.frames[i], self.heads[i].as_slice());
         let body = if frame.len as usize > head.len() { self.body(i) } else { Body::empty() };
-        Packet { offload: &frame.offload, headers_len: frame.headers.end.into(), head, body, lend: frame.lend }
+        Packet {
+            offload: &frame.offload,
+            headers_len: frame.headers.end.into(),
+            head,
+            body,
+            lend: frame.lend,
+        }
     }
 
-    /// Copies frame `i` of `other` into this burst: head and scatter list, not the payload. False when there is no
-    /// room.
+    /// Copies frame `i` of `other` into this burst: head and scatter list, not the payload. False
+    /// when there is no room.
     pub fn adopt(&mut self, other: &Burst, i: usize, fate: Fate) -> bool {
         if self.room() == 0 {
             return false;
@@ -352,9 +367,16 @@ impl Burst {
 
 /// The meaning of an offload header of 12 or 10 bytes.
 #[inline]
-fn offload(vnet: &[u8; VNET_LEN], vnet_len: usize, headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
+fn offload(
+    vnet: &[u8; VNET_LEN],
+    vnet_len: usize,
+    headers: &Headers,
+    len: u32,
+) -> Result<Offload, BadOffload> {
     match vnet {
-        [legacy @ .., _, _] if vnet_len == VNET_LEGACY_LEN => vnet::decode_legacy(legacy, headers, len),
+        [legacy @ .., _, _] if vnet_len == VNET_LEGACY_LEN => {
+            vnet::decode_legacy(legacy, headers, len)
+        }
         whole => vnet::decode(whole, headers, len),
     }
 }

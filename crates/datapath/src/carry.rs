@@ -1,6 +1,7 @@
 //! The way of a burst, the heart of the datapath: fetch, classify, deliver, complete.
 //!
-//! Each step is a function of its own, called once a burst and never inlined: so that instructions can be counted step by step.
+//! Each step is a function of its own, called once a burst and never inlined: so that instructions
+//! can be counted step by step.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -30,8 +31,8 @@ pub(crate) enum Sent {
 }
 
 impl Worker {
-    /// Carries one burst from the queue in slot `src` all the way. False when there was nothing to carry, or nothing
-    /// could move.
+    /// Carries one burst from the queue in slot `src` all the way. False when there was nothing to
+    /// carry, or nothing could move.
     #[inline(never)]
     pub(crate) fn carry(&mut self, src: usize) -> bool {
         let fetched = self.fetch(src);
@@ -58,7 +59,8 @@ impl Worker {
         finished > 0
     }
 
-    /// Step 1: the frames that the guest has published, each copied once as far as anything will look at it.
+    /// Step 1: the frames that the guest has published, each copied once as far as anything will
+    /// look at it.
     #[inline(never)]
     fn fetch(&mut self, src: usize) -> usize {
         if self.must_wait(src) {
@@ -78,11 +80,21 @@ impl Worker {
 
     /// Nothing came: perhaps because the sender has used up its rate.
     fn let_rest(&mut self, src: usize) {
-        let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_sound() && slot.wait.is_none()) else { return };
-        slot.wait = slot.on.pair.rests().filter(|until| *until > self.now).map(|until| Wait::Rest { until });
+        let Some(slot) =
+            self.slots.get_mut(src).filter(|slot| slot.is_sound() && slot.wait.is_none())
+        else {
+            return;
+        };
+        slot.wait = slot
+            .on
+            .pair
+            .rests()
+            .filter(|until| *until > self.now)
+            .map(|until| Wait::Rest { until });
     }
 
-    /// Nothing was fetched: perhaps because a device has put frames on the queue's Rx ring itself. Then they are published.
+    /// Nothing was fetched: perhaps because a device has put frames on the queue's Rx ring itself.
+    /// Then they are published.
     fn count_direct(&mut self, src: usize) -> bool {
         let direct = self.burst.take_direct();
         if direct.frames == 0 {
@@ -106,7 +118,8 @@ impl Worker {
         true
     }
 
-    /// Whether the next frame would only find its receiver as full as before, or its sender has to rest.
+    /// Whether the next frame would only find its receiver as full as before, or its sender has to
+    /// rest.
     fn must_wait(&mut self, src: usize) -> bool {
         let wait = self.slots.get(src).and_then(|slot| slot.wait);
         if let Some(Wait::Rest { until }) = wait {
@@ -118,7 +131,9 @@ impl Worker {
             }
         }
         let Some(Wait::Receiver { slot, until }) = wait else { return false };
-        let Some(receiver) = self.slots.get_mut(slot).filter(|receiver| receiver.is_sound()) else { return false };
+        let Some(receiver) = self.slots.get_mut(slot).filter(|receiver| receiver.is_sound()) else {
+            return false;
+        };
         match receiver.on.pair.has_room() {
             Ok(false) => self.now < until,
             Ok(true) => {
@@ -174,7 +189,8 @@ impl Worker {
         self.turn.cost += misses * MISS;
     }
 
-    /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one has to wait.
+    /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one
+    /// has to wait.
     #[inline(never)]
     fn deliver(&mut self, src: usize) -> usize {
         if let Some(slot) = self.slots.get(src) {
@@ -234,8 +250,8 @@ impl Worker {
         self.held.add(src, slot.flush(self.now));
     }
 
-    /// Sends frame `i` of the burst to wherever its fate says, and with it all behind it that go the same way. Returns the first
-    /// that does not.
+    /// Sends frame `i` of the burst to wherever its fate says, and with it all behind it that go
+    /// the same way. Returns the first that does not.
     #[inline]
     fn send(&mut self, src: usize, i: usize) -> (usize, Sent) {
         match &self.burst.frames()[i].fate {
@@ -257,14 +273,17 @@ impl Worker {
         }
     }
 
-    /// A copy to each of several ports. Nobody waits for any of them: one full receiver must not hold up the rest.
+    /// A copy to each of several ports. Nobody waits for any of them: one full receiver must not
+    /// hold up the rest.
     fn flood(&mut self, src: usize, i: usize, targets: &[Target]) {
         if let Some(frame) = self.burst.frames_mut().get_mut(i) {
             frame.lend = false;
         }
         for &target in targets {
             match self.send_to(src, i..i + 1, target) {
-                Sent::Held { wait: Wait::Receiver { slot, .. }, .. } => drop(self.drop_at(slot, Drop::RxFull, 1)),
+                Sent::Held { wait: Wait::Receiver { slot, .. }, .. } => {
+                    drop(self.drop_at(slot, Drop::RxFull, 1))
+                }
                 Sent::Held { .. } => drop(self.drop_at(src, Drop::Crossing, 1)),
                 Sent::Off => {}
             }
@@ -308,8 +327,15 @@ impl Worker {
 
     /// Sends frames for one port on one way; or, if the second is true, they are too long for that.
     #[inline]
-    fn send_along(&mut self, src: usize, run: Range<usize>, target: Target, way: (Way, bool)) -> Sent {
-        let way = if way.0 == Way::Turning { (self.turn_way(run.start, target), way.1) } else { way };
+    fn send_along(
+        &mut self,
+        src: usize,
+        run: Range<usize>,
+        target: Target,
+        way: (Way, bool),
+    ) -> Sent {
+        let way =
+            if way.0 == Way::Turning { (self.turn_way(run.start, target), way.1) } else { way };
         match way {
             (Way::Local(slot), true) => self.drop_at(slot, Drop::OverMtu, run.len()),
             (Way::Remote(_), true) => self.drop_at(src, Drop::OverMtu, run.len()),
@@ -320,7 +346,8 @@ impl Worker {
         }
     }
 
-    /// Where frame `i` goes on a route, and whether it is too long for that. Its flow is charged for it.
+    /// Where frame `i` goes on a route, and whether it is too long for that. Its flow is charged
+    /// for it.
     #[inline]
     fn way(&self, route: &Route, i: usize) -> (Way, bool) {
         let frame = &self.burst.frames()[i];
@@ -347,7 +374,8 @@ impl Worker {
         }
         self.later.set_receiver(dst as u32);
         let (origin, now, before) = (self.origin, self.now, slot.loans.made());
-        let delivery = Delivery { burst: &self.burst, i: run.start, end: run.end, tag, origin, now };
+        let delivery =
+            Delivery { burst: &self.burst, i: run.start, end: run.end, tag, origin, now };
         let held = deliver_to(slot, delivery, &mut self.later);
         if let Some(since) = self.laps.since() {
             let end = held.as_ref().map_or(run.end, |held| held.at);
@@ -359,7 +387,9 @@ impl Worker {
             self.note_debtor(dst);
         }
         match held {
-            Some(Held { at, until }) => Sent::Held { at, wait: Wait::Receiver { slot: dst, until } },
+            Some(Held { at, until }) => {
+                Sent::Held { at, wait: Wait::Receiver { slot: dst, until } }
+            }
             None => Sent::Off,
         }
     }
@@ -389,7 +419,9 @@ impl Worker {
         if self.laps.is_on() {
             self.laps.lap(Step::Deliver);
             let all = self.burst.frames().len();
-            self.crossing.open().for_each(|parcel| parcel.spent = self.laps.give(parcel.burst.frames().len(), all));
+            self.crossing
+                .open()
+                .for_each(|parcel| parcel.spent = self.laps.give(parcel.burst.frames().len(), all));
         }
         let (counters, doorbells) = (&self.counters, &self.shared.doorbells);
         self.crossing.dispatch(|worker, frames| {
@@ -406,6 +438,9 @@ impl Slot {
         if self.settle && self.tickets.is_empty() {
             self.settle = false;
         }
-        matches!(self.watch, Watch::Polled { .. }) && self.leaving.is_none() && !self.settle && self.tickets.has_room()
+        matches!(self.watch, Watch::Polled { .. })
+            && self.leaving.is_none()
+            && !self.settle
+            && self.tickets.has_room()
     }
 }

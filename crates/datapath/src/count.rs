@@ -4,9 +4,10 @@
 //!
 //! `in + copies = out + drops`
 //!
-//! where `in` counts frames fetched, `copies` what flooding and segmentation added to them, `out` frames delivered,
-//! and `drops` everything else, each under its reason. A drop before the receiver is known counts at the sender's
-//! queue; a drop because of a receiver counts at the receiver's queue.
+//! where `in` counts frames fetched, `copies` what flooding and segmentation added to them, `out`
+//! frames delivered, and `drops` everything else, each under its reason. A drop before the receiver
+//! is known counts at the sender's queue; a drop because of a receiver counts at the receiver's
+//! queue.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -126,7 +127,8 @@ pub struct QueueCounters {
     pub tx_bursts: Counter,
     /// Interrupts sent for the Tx ring.
     pub tx_interrupts: Counter,
-    /// Times that completed Tx entries were published without an interrupt, since the peer wanted none.
+    /// Times that completed Tx entries were published without an interrupt, since the peer wanted
+    /// none.
     pub tx_suppressed: Counter,
     /// Frames put on the Rx ring.
     pub rx_frames: Counter,
@@ -138,16 +140,19 @@ pub struct QueueCounters {
     pub rx_interrupts: Counter,
     /// Times that Rx entries were published without an interrupt, since the peer wanted none.
     pub rx_suppressed: Counter,
-    /// Times that Rx entries were published, and the interrupt for them had to wait until it was worth it.
+    /// Times that Rx entries were published, and the interrupt for them had to wait until it was
+    /// worth it.
     pub rx_held: Counter,
-    /// Frames that a device wrote into the guest's buffers by itself: neither fetched nor delivered here, and no part of that sum.
+    /// Frames that a device wrote into the guest's buffers by itself: neither fetched nor
+    /// delivered here, and no part of that sum.
     pub direct_frames: Counter,
     /// Bytes of those frames.
     pub direct_bytes: Counter,
-    /// Frames that were added to those fetched: by flooding (counted at the sender's queue), and by segmentation
-    /// (counted at the receiver's).
+    /// Frames that were added to those fetched: by flooding (counted at the sender's queue), and
+    /// by segmentation (counted at the receiver's).
     pub copies: Counter,
-    /// Frames held back for a moment because a receiver was full (they are fetched again, and counted then).
+    /// Frames held back for a moment because a receiver was full (they are fetched again, and
+    /// counted then).
     pub held: Counter,
     /// Wake-ups by the peer while the worker did not poll this queue.
     pub kicks: Counter,
@@ -159,7 +164,10 @@ pub struct QueueCounters {
 impl QueueCounters {
     /// Frames that are on the Rx ring, whoever put them there, and frames that were sent.
     pub fn traffic(&self) -> Traffic {
-        Traffic { received: self.rx_frames.get() + self.direct_frames.get(), sent: self.tx_frames.get() }
+        Traffic {
+            received: self.rx_frames.get() + self.direct_frames.get(),
+            sent: self.tx_frames.get(),
+        }
     }
 
     /// Counts `n` frames dropped for `reason`.
@@ -214,7 +222,8 @@ mod tests {
     fn every_reason_is_in_the_documentation() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observing.md");
         let page = std::fs::read_to_string(page).unwrap();
-        let rows: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
+        let rows: Vec<&str> =
+            page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
         for reason in Drop::ALL {
             let name = format!("`{}`", reason.name());
             assert!(rows.iter().any(|row| row.split(", ").any(|word| word == name)), "{name}");

@@ -12,12 +12,14 @@ pub struct Crossing {
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Parcel>>,
     made: usize,
-    /// How many have been sent; the numbers of those that are not back, and the queues that they are for.
+    /// How many have been sent; the numbers of those that are not back, and the queues that they
+    /// are for.
     sent: u64,
     out: Vec<(u64, QueueId)>,
     open: Vec<(usize, Box<Parcel>)>,
     held: Vec<Option<Box<Parcel>>>,
-    /// Parcels of others that are delivered, but for frames that are lent; with the workers that they came from.
+    /// Parcels of others that are delivered, but for frames that are lent; with the workers that
+    /// they came from.
     #[allow(clippy::vec_box)]
     lent: Vec<(usize, Box<Parcel>)>,
     /// How many parcels have come in, and from each worker.
@@ -31,18 +33,30 @@ impl Crossing {
         let held = lanes.iter().map(|_| None).collect();
         let (out, open) = (Vec::with_capacity(PARCELS), Vec::with_capacity(PARCELS));
         let from = vec![0; lanes.len()];
-        Crossing { lanes, spare: Vec::new(), made: 0, sent: 0, out, open, held, lent: Vec::new(), received: 0, from }
+        Crossing {
+            lanes,
+            spare: Vec::new(),
+            made: 0,
+            sent: 0,
+            out,
+            open,
+            held,
+            lent: Vec::new(),
+            received: 0,
+            from,
+        }
     }
 
-    /// The parcel of the current burst that goes to `seat`, with room for one more frame; `None` when all parcels
-    /// are under way.
+    /// The parcel of the current burst that goes to `seat`, with room for one more frame; `None`
+    /// when all parcels are under way.
     pub fn parcel(&mut self, seat: Seat, sender: QueueId, ticket: u64) -> Option<&mut Parcel> {
         let fits = |(_, p): &(usize, Box<Parcel>)| p.receiver == seat.queue && p.burst.room() > 0;
         if let Some(found) = self.open.iter().position(fits) {
             return Some(&mut self.open[found].1);
         }
         let mut parcel = self.blank()?;
-        (parcel.receiver, parcel.sender, parcel.ticket, parcel.next) = (seat.queue, sender, ticket, 0);
+        (parcel.receiver, parcel.sender, parcel.ticket, parcel.next) =
+            (seat.queue, sender, ticket, 0);
         self.sent += 1;
         parcel.stamp = self.sent;
         self.out.push((parcel.stamp, seat.queue));
@@ -78,7 +92,8 @@ impl Crossing {
         self.open.iter_mut().map(|(_, parcel)| &mut **parcel)
     }
 
-    /// Sends the parcels of the current burst; `sent` is told the worker and the frames of each. Returns how many.
+    /// Sends the parcels of the current burst; `sent` is told the worker and the frames of each.
+    /// Returns how many.
     pub fn dispatch(&mut self, mut sent: impl FnMut(usize, usize)) -> usize {
         let mut count = 0;
         for (worker, parcel) in self.open.drain(..) {
@@ -112,7 +127,8 @@ impl Crossing {
 
     /// How many parcels will have come in, from each worker, with those that are on their way now.
     pub fn expected(&self) -> Vec<u64> {
-        let waiting = |lane: &Option<Lane>| lane.as_ref().map_or(0, |lane| lane.inbox.slots() as u64);
+        let waiting =
+            |lane: &Option<Lane>| lane.as_ref().map_or(0, |lane| lane.inbox.slots() as u64);
         self.from.iter().zip(&self.lanes).map(|(from, lane)| from + waiting(lane)).collect()
     }
 
@@ -131,7 +147,8 @@ impl Crossing {
         self.from.iter().zip(parcels).all(|(from, parcels)| from >= parcels)
     }
 
-    /// Keeps a parcel from `worker` whose receiver is full. The ones behind it wait, to keep their order.
+    /// Keeps a parcel from `worker` whose receiver is full. The ones behind it wait, to keep their
+    /// order.
     pub fn hold(&mut self, worker: usize, parcel: Box<Parcel>) {
         self.held[worker] = Some(parcel);
     }
@@ -146,7 +163,8 @@ impl Crossing {
         self.lent.push((worker, parcel));
     }
 
-    /// A frame of parcel `number` is not lent any more. The parcel, and whose it is, if it was the last.
+    /// A frame of parcel `number` is not lent any more. The parcel, and whose it is, if it was the
+    /// last.
     pub fn repaid(&mut self, number: u64) -> Option<(usize, Box<Parcel>)> {
         if let Some(held) = self.held.iter_mut().flatten().find(|parcel| parcel.number == number) {
             held.lent = held.lent.saturating_sub(1);

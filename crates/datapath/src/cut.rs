@@ -1,8 +1,9 @@
 //! Bursts that end where their sender's turn does (see [`crate::rota`]).
 //!
-//! How long frames are is not known before they are fetched. So a burst that turns out to cost more than its turn may is cut
-//! short, and the next ones are as long as frames such as those allow: little is fetched in vain, and a sender that makes its frames
-//! long all of a sudden gains nothing by it. A burst of floods ends early, too, when their copies have cost what the turn may.
+//! How long frames are is not known before they are fetched. So a burst that turns out to cost more
+//! than its turn may is cut short, and the next ones are as long as frames such as those allow:
+//! little is fetched in vain, and a sender that makes its frames long all of a sudden gains nothing
+//! by it. A burst of floods ends early, too, when their copies have cost what the turn may.
 
 use crate::burst::{BURST, Frame};
 use crate::flowcache::Fate;
@@ -27,8 +28,9 @@ impl Worker {
         fetched
     }
 
-    /// What the sender's turn has cost already, without the frames before `i` themselves, is all that it may: if that is for copies
-    /// of a flood, which are only known when they are made, the burst ends here.
+    /// What the sender's turn has cost already, without the frames before `i` themselves, is all
+    /// that it may: if that is for copies of a flood, which are only known when they are made,
+    /// the burst ends here.
     #[cold]
     pub(crate) fn stops_short(&mut self, src: usize, i: usize) -> bool {
         let frames = self.burst.frames();

@@ -48,8 +48,8 @@ impl Worker {
         self.release(at);
     }
 
-    /// Delivers what other workers' queues have for queues of this one: in each turn, about as much as a port of this worker
-    /// may send.
+    /// Delivers what other workers' queues have for queues of this one: in each turn, about as much
+    /// as a port of this worker may send.
     pub(crate) fn unpack(&mut self, worker: usize) -> bool {
         let (mut moved, mut spent) = (false, 0);
         while spent < QUANTUM
@@ -110,7 +110,10 @@ impl Worker {
     }
 
     fn collect_from(&mut self, at: usize) -> bool {
-        let Some((count, fetched)) = self.slots.get_mut(at).map(|slot| slot.returned(self.now)) else { return false };
+        let Some((count, fetched)) = self.slots.get_mut(at).map(|slot| slot.returned(self.now))
+        else {
+            return false;
+        };
         for _ in 0..count {
             let Some(slot) = self.slots.get_mut(at) else { break };
             let Some(loan) = slot.loans.end() else { break };
@@ -135,7 +138,8 @@ impl Worker {
         count > 0
     }
 
-    /// Delivers a parcel's frames. False when its receiver is full, and may have a little more time.
+    /// Delivers a parcel's frames. False when its receiver is full, and may have a little more
+    /// time.
     pub(crate) fn deliver_parcel(&mut self, parcel: &mut Parcel) -> bool {
         let frames = parcel.burst.frames().len();
         let Some(at) = self.slots.find(parcel.receiver) else {
@@ -154,9 +158,11 @@ impl Worker {
                 parcel.next += 1;
                 continue;
             };
-            let (burst, i, end) = (&parcel.burst, parcel.next, parcel.burst.run(parcel.next, target));
+            let (burst, i, end) =
+                (&parcel.burst, parcel.next, parcel.burst.run(parcel.next, target));
             let (origin, tag, now) = (Origin::Parcel(parcel.number), target.tag, self.now);
-            let held = deliver_to(slot, Delivery { burst, i, end, tag, origin, now }, &mut self.later);
+            let held =
+                deliver_to(slot, Delivery { burst, i, end, tag, origin, now }, &mut self.later);
             parcel.next = held.as_ref().map_or(end, |held| held.at);
             if let Some(since) = self.laps.since() {
                 slot.on.counters.charged.received.note(since, parcel.burst.flows(i..parcel.next));

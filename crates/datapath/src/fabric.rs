@@ -47,7 +47,8 @@ pub struct PortSpec {
     pub rule: PortRule,
     /// Longest IP packet that it takes, in bytes.
     pub mtu: Option<u16>,
-    /// Called with the queue's index when its peer breaks the protocol; from a worker, so it must not block.
+    /// Called with the queue's index when its peer breaks the protocol; from a worker, so it must
+    /// not block.
     pub on_break: OnBreak,
     /// How long its receive interrupts wait; `None`: not at all.
     pub throttle: Option<Throttle>,
@@ -130,8 +131,9 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// A fabric whose workers have no threads: they work when their [`Hand`]s are turned, and whoever calls
-    /// [`attach`](Self::attach) and the like waits until they are ([`Hand::meanwhile`]).
+    /// A fabric whose workers have no threads: they work when their [`Hand`]s are turned, and
+    /// whoever calls [`attach`](Self::attach) and the like waits until they are
+    /// ([`Hand::meanwhile`]).
     ///
     /// # Errors
     /// When descriptors can't be had.
@@ -154,10 +156,17 @@ impl Fabric {
         });
         let counters: Vec<_> = (0..count).map(|_| Arc::new(WorkerCounters::default())).collect();
         let each = counters.iter().cloned().zip(lanes(count)).enumerate();
-        let workers = each.map(|(own, (counters, lanes))| Worker::new(own, Arc::clone(&shared), counters, lanes));
+        let workers = each
+            .map(|(own, (counters, lanes))| Worker::new(own, Arc::clone(&shared), counters, lanes));
         let workers = workers.collect::<io::Result<_>>()?;
         Ok((
-            Fabric { shared, state: Mutex::default(), workers: counters, threads: vec![], moves: AtomicU64::new(0) },
+            Fabric {
+                shared,
+                state: Mutex::default(),
+                workers: counters,
+                threads: vec![],
+                moves: AtomicU64::new(0),
+            },
             workers,
         ))
     }
@@ -191,8 +200,12 @@ impl Fabric {
 
     /// Removes a port. Queues that are still attached are detached and dropped.
     pub fn remove_port(&self, id: PortId) {
-        let queues: Vec<QueueId> =
-            self.lock().ports.get(&id.0).map(|port| port.queues.keys().copied().collect()).unwrap_or_default();
+        let queues: Vec<QueueId> = self
+            .lock()
+            .ports
+            .get(&id.0)
+            .map(|port| port.queues.keys().copied().collect())
+            .unwrap_or_default();
         for queue in queues {
             self.detach(queue);
         }
@@ -202,11 +215,17 @@ impl Fabric {
         self.publish(&state);
     }
 
-    /// Hands a queue pair, number `index` of `port`, to a worker. `receives`: others may send to its Rx ring. When it
-    /// returns, all workers know of the queue.
+    /// Hands a queue pair, number `index` of `port`, to a worker. `receives`: others may send to
+    /// its Rx ring. When it returns, all workers know of the queue.
     ///
     /// The pair comes back by [`detach`](Self::detach). `None`: there is no such port.
-    pub fn attach(&self, port: PortId, index: u16, pair: Box<dyn QueuePair>, receives: bool) -> Option<QueueId> {
+    pub fn attach(
+        &self,
+        port: PortId,
+        index: u16,
+        pair: Box<dyn QueuePair>,
+        receives: bool,
+    ) -> Option<QueueId> {
         let mut state = self.lock();
         let queue = QueueId(state.next_queue);
         state.next_queue += 1;
@@ -234,8 +253,9 @@ impl Fabric {
         Some(queue)
     }
 
-    /// Takes a queue pair back from its worker, when nothing of it is under way any more: microseconds, or as long as receivers on
-    /// other workers that are full may be waited for. `None`: it is not attached.
+    /// Takes a queue pair back from its worker, when nothing of it is under way any more:
+    /// microseconds, or as long as receivers on other workers that are full may be waited for.
+    /// `None`: it is not attached.
     pub fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
         let (reply, pair) = mpsc::channel();
         let mut state = self.lock();
@@ -248,8 +268,9 @@ impl Fabric {
         pair.recv().ok()
     }
 
-    /// From now on `steer` says which of the port's queues a frame goes to. `None`: the workers choose. When it returns,
-    /// all workers know it; frames that are under way arrive before those that take a new way.
+    /// From now on `steer` says which of the port's queues a frame goes to. `None`: the workers
+    /// choose. When it returns, all workers know it; frames that are under way arrive before
+    /// those that take a new way.
     pub fn set_steer(&self, port: PortId, steer: Option<Arc<dyn Steer>>) {
         let mut state = self.lock();
         let Some(entry) = state.ports.get_mut(&port.0) else { return };
@@ -279,13 +300,15 @@ impl Fabric {
         switch.table(now)
     }
 
-    /// Forgets stations that have been silent for too long, and says how many. To be called every few seconds.
+    /// Forgets stations that have been silent for too long, and says how many. To be called every
+    /// few seconds.
     pub fn age(&self) -> usize {
         let now = self.shared.seconds(Instant::now());
         self.switch().age(now)
     }
 
-    /// A port with as many queues as workers has one on each; one with fewer starts where the fewest queues are.
+    /// A port with as many queues as workers has one on each; one with fewer starts where the
+    /// fewest queues are.
     fn place(&self, state: &State, port: PortId, index: u16) -> usize {
         let count = self.workers.len();
         let first = if index == 0 { None } else { self.first_worker(state, port) };
@@ -319,13 +342,15 @@ impl Fabric {
             let mut receivers: Vec<Seat> = receiving.map(seat).collect();
             receivers.sort_by_key(|seat| seat.index);
             topology.ports.resize_with(usize::from(id) + 1, PortView::default);
-            topology.ports[usize::from(id)] = PortView { receivers, mtu: port.mtu, steer: port.steer.clone() };
+            topology.ports[usize::from(id)] =
+                PortView { receivers, mtu: port.mtu, steer: port.steer.clone() };
         }
         // A sleeping worker sees it when it wakes; nothing is sent before that.
         self.shared.topology.set(topology)
     }
 
-    /// Waits until every worker goes by a topology at least as new as `version`: the length of a burst, mostly.
+    /// Waits until every worker goes by a topology at least as new as `version`: the length of a
+    /// burst, mostly.
     fn await_workers(&self, version: u64) {
         for (doorbell, obeyed) in self.shared.doorbells.iter().zip(&self.shared.obeyed) {
             doorbell.ring();
@@ -335,8 +360,9 @@ impl Fabric {
         }
     }
 
-    /// Has the workers take time stamps from now on, or, with zero, stop that. When it returns, all time up to now is in
-    /// their counters, if they took stamps before. Each `number` is to be another than the one before.
+    /// Has the workers take time stamps from now on, or, with zero, stop that. When it returns, all
+    /// time up to now is in their counters, if they took stamps before. Each `number` is to be
+    /// another than the one before.
     pub fn sample(&self, number: u64) {
         // One after the other, so that the answer to each is seen.
         let _one = self.lock();
@@ -375,7 +401,12 @@ impl Drop for Fabric {
     }
 }
 
-fn spawn(own: usize, cpu: Option<usize>, patience: Patience, mut worker: Worker) -> io::Result<JoinHandle<()>> {
+fn spawn(
+    own: usize,
+    cpu: Option<usize>,
+    patience: Patience,
+    mut worker: Worker,
+) -> io::Result<JoinHandle<()>> {
     let (report, pinned) = mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("rm-worker-{own}")).spawn(move || {
         // The starter waits for this.

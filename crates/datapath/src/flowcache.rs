@@ -1,11 +1,12 @@
 //! A worker's own memory of what the switch decided.
 //!
-//! An entry is keyed by everything that a decision depends on today: the port and the Ethernet header. It carries the
-//! stamp under which the switch decided; a change that could alter the decision bumps a generation that the stamp
-//! names, and the entry is stale at that instant, on every worker, without a message. The table is of fixed size and
-//! set-associative: a flood of new addresses can evict entries, never grow it, and the set that an address falls into
-//! depends on a secret of this process. An entry that was used again since it was made is only evicted when all of its set
-//! were; so flows of one packet each evict each other.
+//! An entry is keyed by everything that a decision depends on today: the port and the Ethernet
+//! header. It carries the stamp under which the switch decided; a change that could alter the
+//! decision bumps a generation that the stamp names, and the entry is stale at that instant, on
+//! every worker, without a message. The table is of fixed size and set-associative: a flood of new
+//! addresses can evict entries, never grow it, and the set that an address falls into depends on a
+//! secret of this process. An entry that was used again since it was made is only evicted when all
+//! of its set were; so flows of one packet each evict each other.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -122,8 +123,8 @@ impl FlowCache {
         Some(Hit { fate: &entry.fate, touch })
     }
 
-    /// Keeps a decision, in place of a stale one, or of one that was never of use, or of the one in the set that was used least
-    /// recently.
+    /// Keeps a decision, in place of a stale one, or of one that was never of use, or of the one in
+    /// the set that was used least recently.
     pub fn insert(&mut self, key: FlowKey, stamp: Stamp, fate: Fate, now: u32) {
         let set = key.hash(self.secret) as usize % SETS;
         let own = self.keys[set].iter().position(|k| *k == Some(key));
@@ -161,7 +162,9 @@ mod tests {
     fn cache() -> (FlowCache, Stamp) {
         let mut switch = Switch::new(Limits::default());
         switch.add_port(PortId(1), PortRule::default()).unwrap();
-        let stamp = switch.decide(0, PortId(1), &Headers { src: Mac([2, 0, 0, 0, 0, 9]), ..Headers::default() }).stamp;
+        let stamp = switch
+            .decide(0, PortId(1), &Headers { src: Mac([2, 0, 0, 0, 0, 9]), ..Headers::default() })
+            .stamp;
         (FlowCache::new(Arc::clone(switch.generations())), stamp)
     }
 
@@ -177,8 +180,11 @@ mod tests {
             keep(&mut cache, number, stamp);
             cache.get(key(number), 5);
         }
-        // With up to WAYS lasting flows in a set, those stay; sets with more than that lose some to the others of their kind.
-        let there = |cache: &mut FlowCache| lasting.iter().filter(|&&n| cache.get(key(n), 6).is_some()).count();
+        // With up to WAYS lasting flows in a set, those stay; sets with more than that lose some to
+        // the others of their kind.
+        let there = |cache: &mut FlowCache| {
+            lasting.iter().filter(|&&n| cache.get(key(n), 6).is_some()).count()
+        };
         let before = there(&mut cache);
         for number in 0..200_000 {
             keep(&mut cache, 1_000_000 + number, stamp);

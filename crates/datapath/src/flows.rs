@@ -1,7 +1,8 @@
 //! The flows that a queue carries, told apart by their hashes while somebody profiles.
 //!
-//! One thread writes, the queue's worker; all may read. What a hostile sender can do with a flood of flows is fill the few places
-//! there are: a frame then costs a look at each of them, as long as somebody profiles.
+//! One thread writes, the queue's worker; all may read. What a hostile sender can do with a flood
+//! of flows is fill the few places there are: a frame then costs a look at each of them, as long as
+//! somebody profiles.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

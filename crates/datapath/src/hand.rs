@@ -1,7 +1,7 @@
 //! A worker without a thread of its own: it works when somebody turns it, and never sleeps.
 //!
-//! For whoever has to know exactly when a worker works and what it takes for the time: measurements that are to give the same
-//! figure each time, and those where one thread is the guests, too.
+//! For whoever has to know exactly when a worker works and what it takes for the time: measurements
+//! that are to give the same figure each time, and those where one thread is the guests, too.
 
 use std::thread;
 use std::time::Instant;
@@ -16,7 +16,8 @@ impl Hand {
         Hand(worker)
     }
 
-    /// One turn, as a worker with a thread takes it, at the time `now`, which must not go back. True when anything moved.
+    /// One turn, as a worker with a thread takes it, at the time `now`, which must not go back.
+    /// True when anything moved.
     pub fn turn(&mut self, now: Instant) -> bool {
         self.0.tick_to(now);
         // First, so that what was signalled before this turn is found in it.
@@ -25,7 +26,8 @@ impl Hand {
         self.0.obey() && self.0.turn()
     }
 
-    /// Turns, by the real time, while `work` is done by another thread: what it asks of the fabric waits for all workers.
+    /// Turns, by the real time, while `work` is done by another thread: what it asks of the fabric
+    /// waits for all workers.
     ///
     /// # Panics
     /// When `work` does.

@@ -1,10 +1,12 @@
-//! The interrupts that a worker holds back (see [`crate::throttle`]), and when the next one must be sent.
+//! The interrupts that a worker holds back (see [`crate::throttle`]), and when the next one must be
+//! sent.
 
 use std::time::{Duration, Instant};
 
 use crate::slab::Slab;
 
-/// Slots whose interrupts wait. No timer belongs to it: the worker looks once a turn, and sleeps no longer than it may.
+/// Slots whose interrupts wait. No timer belongs to it: the worker looks once a turn, and sleeps no
+/// longer than it may.
 #[derive(Default)]
 pub struct Held {
     slots: Vec<usize>,
@@ -13,7 +15,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// An interrupt of the slot `at` waits, until `until` at the latest. `None`: it has none that does.
+    /// An interrupt of the slot `at` waits, until `until` at the latest. `None`: it has none that
+    /// does.
     #[inline]
     pub fn add(&mut self, at: usize, until: Option<Instant>) {
         let Some(until) = until else { return };

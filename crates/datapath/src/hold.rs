@@ -1,14 +1,15 @@
 //! How long a sender's frames may wait for a receiver that is full.
 //!
-//! A frame for a full receiver can stay where it is, in the sender's own ring, and be fetched again a moment later: two
-//! well-behaved guests then lose nothing, and no queue grows anywhere. But the frames behind it wait too, so the wait
-//! must be earned: a receiver earns time by taking frames, and spends it while it is full. One that takes nothing, or
-//! a trickle, runs out at once, and what is sent to it is dropped.
+//! A frame for a full receiver can stay where it is, in the sender's own ring, and be fetched again
+//! a moment later: two well-behaved guests then lose nothing, and no queue grows anywhere. But the
+//! frames behind it wait too, so the wait must be earned: a receiver earns time by taking frames,
+//! and spends it while it is full. One that takes nothing, or a trickle, runs out at once, and what
+//! is sent to it is dropped.
 
 use std::time::{Duration, Instant};
 
-/// The most that a receiver can have earned: as long as a guest's processor may have to wait for its turn on a host that
-/// has fewer of them.
+/// The most that a receiver can have earned: as long as a guest's processor may have to wait for
+/// its turn on a host that has fewer of them.
 const CAP: Duration = Duration::from_millis(20);
 /// Earned with each frame, and with each 64 bytes.
 const PER_FRAME: Duration = Duration::from_micros(2);

@@ -1,8 +1,10 @@
-//! Where a worker's time goes: time stamps at the borders of its steps, taken only while somebody profiles.
+//! Where a worker's time goes: time stamps at the borders of its steps, taken only while somebody
+//! profiles.
 //!
-//! All time between two stamps belongs to one step, so that the steps add up to the whole time of the worker. What a burst
-//! took is charged to the queues that received its frames, too, to each by how many it got. For frames that go to another
-//! worker, what was done here goes with them. What nobody received, and looking and sleeping, is charged to no queue.
+//! All time between two stamps belongs to one step, so that the steps add up to the whole time of
+//! the worker. What a burst took is charged to the queues that received its frames, too, to each by
+//! how many it got. For frames that go to another worker, what was done here goes with them. What
+//! nobody received, and looking and sleeping, is charged to no queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,8 +36,15 @@ pub enum Step {
 
 impl Step {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Step; STEPS] =
-        [Step::Fetch, Step::Classify, Step::Deliver, Step::Copy, Step::Publish, Step::Look, Step::Sleep];
+    pub const ALL: [Step; STEPS] = [
+        Step::Fetch,
+        Step::Classify,
+        Step::Deliver,
+        Step::Copy,
+        Step::Publish,
+        Step::Look,
+        Step::Sleep,
+    ];
 
     /// The name under which it is shown.
     pub fn name(self) -> &'static str {
@@ -192,7 +201,8 @@ impl Laps {
         }
     }
 
-    /// A burst begins: its frames were fetched, and their heads copied in the time that the stopwatch says.
+    /// A burst begins: its frames were fetched, and their heads copied in the time that the
+    /// stopwatch says.
     #[inline]
     pub fn fetched(&mut self, heads: &mut Stopwatch) {
         if self.is_on() {
@@ -259,7 +269,11 @@ impl Laps {
 
 /// What `part` of `all` has of so many ticks.
 fn share(ticks: u64, part: u64, all: u64) -> u64 {
-    if part >= all { ticks } else { (u128::from(ticks) * u128::from(part) / u128::from(all)) as u64 }
+    if part >= all {
+        ticks
+    } else {
+        (u128::from(ticks) * u128::from(part) / u128::from(all)) as u64
+    }
 }
 
 #[cfg(test)]
@@ -320,8 +334,9 @@ mod tests {
         laps.charge();
         let copied = queues.each_ref().map(|queue| queue.charged.spent.get()[Step::Copy as usize]);
         assert_eq!(copied, [500, 250]);
-        let counts =
-            |queue: &QueueCounters| (queue.charged.frames.get(), queue.charged.bytes.get(), queue.charged.bursts.get());
+        let counts = |queue: &QueueCounters| {
+            (queue.charged.frames.get(), queue.charged.bytes.get(), queue.charged.bursts.get())
+        };
         assert_eq!(queues.each_ref().map(|queue| counts(queue)), [(4, 400, 1), (2, 200, 1)]);
         // What another worker did is in its own account.
         assert_eq!(own.spent.get()[Step::Fetch as usize], 0);

@@ -1,17 +1,21 @@
-//! How a queue pair leaves its worker: home, to its port's control thread, or over to another worker.
+//! How a queue pair leaves its worker: home, to its port's control thread, or over to another
+//! worker.
 //!
-//! A pair that goes over loses nothing and reorders nothing. Its senders wait meanwhile, on all workers (their routes say
-//! [`Way::Moving`](crate::steer::Way::Moving)), and it fetches nothing itself. It may go when
+//! A pair that goes over loses nothing and reorders nothing. Its senders wait meanwhile, on all
+//! workers (their routes say [`Way::Moving`](crate::steer::Way::Moving)), and it fetches nothing
+//! itself. It may go when
 //!
-//! 1. all that it sent has been delivered, and what it was lent is back: nothing of it can overtake what it sends next;
-//! 2. all parcels are delivered that were on their way to this worker when the last sender began to wait: nothing that is
-//!    for it comes here any more;
-//! 3. it has been at rest for [`LONGEST`], so that its guest, and those that it sent to, have taken what lies in their rings. For
-//!    where its flows go next, and who sends to it, may be other queues of the same guests. Some of those rings are other
-//!    workers', so what has been taken is not looked at.
+//! 1. all that it sent has been delivered, and what it was lent is back: nothing of it can overtake
+//!    what it sends next;
+//! 2. all parcels are delivered that were on their way to this worker when the last sender began to
+//!    wait: nothing that is for it comes here any more;
+//! 3. it has been at rest for [`LONGEST`], so that its guest, and those that it sent to, have taken
+//!    what lies in their rings. For where its flows go next, and who sends to it, may be other
+//!    queues of the same guests. Some of those rings are other workers', so what has been taken is
+//!    not looked at.
 //!
-//! All of that has to happen within [`MOST`]. A guest that takes what it is sent as slowly as it may can hold it up for longer:
-//! then the pair stays where it is.
+//! All of that has to happen within [`MOST`]. A guest that takes what it is sent as slowly as it
+//! may can hold it up for longer: then the pair stays where it is.
 
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -60,10 +64,13 @@ impl Worker {
             None => false,
             Some(Leave::Home(_)) => true,
             Some(Leave::Over { parcels, calm, since, .. }) => {
-                if !self.crossing.has_received(parcels) || self.crossing.held().any(|parcel| parcel.receiver == queue) {
+                if !self.crossing.has_received(parcels)
+                    || self.crossing.held().any(|parcel| parcel.receiver == queue)
+                {
                     return false;
                 }
-                // The last frames came in this turn, perhaps, and so after its time: rest counts from the next one on.
+                // The last frames came in this turn, perhaps, and so after its time: rest counts
+                // from the next one on.
                 if now <= *calm.get_or_insert(now) {
                     return false;
                 }
@@ -72,10 +79,12 @@ impl Worker {
         }
     }
 
-    /// The pair in slot `at` is to go to another worker: it goes if it can, and stays if it could not for too long.
+    /// The pair in slot `at` is to go to another worker: it goes if it can, and stays if it could
+    /// not for too long.
     pub(crate) fn see_off(&mut self, at: usize) {
         self.release(at);
-        let late = |leave: &mut Leave| matches!(leave, Leave::Over { until, .. } if *until <= self.now);
+        let late =
+            |leave: &mut Leave| matches!(leave, Leave::Over { until, .. } if *until <= self.now);
         if let Some(slot) = self.slots.get_mut(at)
             && slot.leaving.take_if(late).is_some()
         {
@@ -89,7 +98,9 @@ impl Worker {
         // Whoever asked may have given up.
         match slot.leaving {
             Some(Leave::Home(owner)) => drop(owner.send(slot.on.pair)),
-            Some(Leave::Over { carrier, .. }) => drop(carrier.send(Box::new(Attachment { broken, ..slot.on }))),
+            Some(Leave::Over { carrier, .. }) => {
+                drop(carrier.send(Box::new(Attachment { broken, ..slot.on })))
+            }
             None => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Workers that carry bursts of frames between queue pairs.
 //!
-//! A frame's way is in [`carry`]: fetch, classify, deliver, complete. Ports implement [`port::QueuePair`]; the control
-//! side uses [`fabric::Fabric`].
+//! A frame's way is in [`carry`]: fetch, classify, deliver, complete. Ports implement
+//! [`port::QueuePair`]; the control side uses [`fabric::Fabric`].
 
 #![forbid(unsafe_code)]
 

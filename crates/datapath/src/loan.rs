@@ -1,9 +1,11 @@
-//! Frames that are lent: their bytes stay with their sender until their receiver has fetched them itself.
+//! Frames that are lent: their bytes stay with their sender until their receiver has fetched them
+//! itself.
 //!
-//! The sender's frames are completed only then, so a receiver that does not fetch holds up its sender. As with receivers
-//! that are full ([`hold`](crate::hold)), its time has to be earned. What is fetched promptly costs nothing; a receiver that
-//! takes longer spends what it has, and when that is used up, everything that it was lent is recalled and lost. From then
-//! on it is lent nothing, but gets copies as others do, until it has earned some time with those.
+//! The sender's frames are completed only then, so a receiver that does not fetch holds up its
+//! sender. As with receivers that are full ([`hold`](crate::hold)), its time has to be earned. What
+//! is fetched promptly costs nothing; a receiver that takes longer spends what it has, and when
+//! that is used up, everything that it was lent is recalled and lost. From then on it is lent
+//! nothing, but gets copies as others do, until it has earned some time with those.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -116,7 +118,8 @@ impl Loans {
         self.recalled
     }
 
-    /// Whether everything is being recalled, or has to be now, because the receiver's time is used up.
+    /// Whether everything is being recalled, or has to be now, because the receiver's time is used
+    /// up.
     pub fn is_recalled(&mut self, now: Instant) -> bool {
         if self.due(now).is_some_and(|due| due <= now) {
             self.credit = Duration::ZERO;
@@ -136,7 +139,8 @@ impl Loans {
         Some(from + self.credit)
     }
 
-    /// The frame that the receiver's ring calls so does not count as received any more. False: that is not lent.
+    /// The frame that the receiver's ring calls so does not count as received any more. False: that
+    /// is not lent.
     pub fn discount(&mut self, token: u32) {
         if let Some(loan) = self.open.iter_mut().rev().find(|loan| loan.token == token) {
             loan.counts = false;

@@ -1,5 +1,5 @@
-//! Frames that wait for a moment, since where they go is about to change: their flow changes queues ([`crate::spread`]), or
-//! their queue changes workers ([`crate::leave`]).
+//! Frames that wait for a moment, since where they go is about to change: their flow changes queues
+//! ([`crate::spread`]), or their queue changes workers ([`crate::leave`]).
 
 use std::ops::Range;
 
@@ -23,8 +23,9 @@ impl Worker {
         if floods {
             return spread.stay();
         }
-        // Other senders may have flows in the same bucket: what they have sent has to arrive, too. To a queue of this worker
-        // nothing is under way: whatever was, when it came here, was waited for then.
+        // Other senders may have flows in the same bucket: what they have sent has to arrive, too.
+        // To a queue of this worker nothing is under way: whatever was, when it came here,
+        // was waited for then.
         let crossing = &self.crossing;
         let has_arrived = |sent| match old {
             Way::Remote(seat) => crossing.has_arrived(seat.queue, sent),
@@ -32,25 +33,33 @@ impl Worker {
         };
         // Of another worker's rings nothing is known.
         let ring = match old {
-            Way::Local(slot) => self.slots.get(slot).filter(|slot| slot.is_sound()).map(|slot| &*slot.on.pair),
+            Way::Local(slot) => {
+                self.slots.get(slot).filter(|slot| slot.is_sound()).map(|slot| &*slot.on.pair)
+            }
             _ => None,
         };
         let mark = ring.map_or(0, |ring| ring.mark());
         let has_taken = |mark| ring.is_some_and(|ring| ring.has_taken(mark));
-        spread.turn(self.now, (crossing.sent(), has_arrived), (mark, has_taken)).unwrap_or(Way::Turning)
+        spread
+            .turn(self.now, (crossing.sent(), has_arrived), (mark, has_taken))
+            .unwrap_or(Way::Turning)
     }
 
     /// Whether one of these targets is a queue that is on its way to another worker.
     #[cold]
     pub(crate) fn meets_a_mover(&self, i: usize, targets: &[Target]) -> bool {
         let way = |route: &Route| self.look_up(route, i).0;
-        targets.iter().any(|target| self.routes.to(target.port).is_some_and(|route| way(route) == Way::Moving))
+        targets.iter().any(|target| {
+            self.routes.to(target.port).is_some_and(|route| way(route) == Way::Moving)
+        })
     }
 
     /// Gives back what the flows of frames were charged for them: they will come again.
     #[cold]
     pub(crate) fn refund(&self, frames: Range<usize>, target: Target) {
-        let Some(route) = self.routes.to(target.port).filter(|route| !route.is_simple()) else { return };
+        let Some(route) = self.routes.to(target.port).filter(|route| !route.is_simple()) else {
+            return;
+        };
         for i in frames {
             if let (_, Some(charged)) = self.look_up(route, i) {
                 let len = self.burst.frames()[i].len;

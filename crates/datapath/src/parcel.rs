@@ -1,9 +1,10 @@
 //! Frames that cross from one worker to another.
 //!
-//! A parcel carries heads and scatter lists, never payload: the receiving worker makes the one copy, out of the
-//! sender's buffers, and sends the parcel back. Only then does the sending worker complete the frames, so the sender's
-//! ring stays in order and its memory stays pinned. Parcels are recycled; a worker has a bounded number of them, and
-//! what finds none waits in its sender's ring.
+//! A parcel carries heads and scatter lists, never payload: the receiving worker makes the one
+//! copy, out of the sender's buffers, and sends the parcel back. Only then does the sending worker
+//! complete the frames, so the sender's ring stays in order and its memory stays pinned. Parcels
+//! are recycled; a worker has a bounded number of them, and what finds none waits in its sender's
+//! ring.
 
 use std::collections::VecDeque;
 
@@ -55,7 +56,8 @@ pub struct Lane {
     pub done: Producer<Box<Parcel>>,
 }
 
-/// The lanes of `n` workers: `lanes[i][j]` is what worker `i` holds towards worker `j`, nothing towards itself.
+/// The lanes of `n` workers: `lanes[i][j]` is what worker `i` holds towards worker `j`, nothing
+/// towards itself.
 pub fn lanes(n: usize) -> Vec<Vec<Option<Lane>>> {
     let mut all: Vec<Vec<Option<Lane>>> = Vec::new();
     for _ in 0..n {
@@ -82,13 +84,15 @@ fn lane() -> (Lane, Lane) {
     (here, there)
 }
 
-/// A burst of which frames are under way: how many frames it completes, and how many parcels are still out.
+/// A burst of which frames are under way: how many frames it completes, and how many parcels are
+/// still out.
 struct Ticket {
     frames: usize,
     parcels: usize,
 }
 
-/// A queue's bursts that are not finished, oldest first, so that frames complete in the order of the ring.
+/// A queue's bursts that are not finished, oldest first, so that frames complete in the order of
+/// the ring.
 #[derive(Default)]
 pub struct Tickets {
     open: VecDeque<Ticket>,
@@ -114,7 +118,8 @@ impl Tickets {
         self.first + self.open.len() as u64
     }
 
-    /// A burst has been dealt with but for `parcels` that are under way. Returns how many frames are complete now.
+    /// A burst has been dealt with but for `parcels` that are under way. Returns how many frames
+    /// are complete now.
     pub fn push(&mut self, frames: usize, parcels: usize) -> usize {
         self.open.push_back(Ticket { frames, parcels });
         self.settle()

@@ -4,18 +4,22 @@
 //!
 //! - **busy**: its last turn moved something;
 //! - **spin**: it looks again at once;
-//! - **nap**: it sleeps for a short while that is bounded by a timer. Its queues are not armed, so their peers do not signal;
-//! - **armed**: its peers were asked to signal, their rings were looked at once more, and it sleeps until a signal comes.
+//! - **nap**: it sleeps for a short while that is bounded by a timer. Its queues are not armed, so
+//!   their peers do not signal;
+//! - **armed**: its peers were asked to signal, their rings were looked at once more, and it sleeps
+//!   until a signal comes.
 //!
-//! A turn that moved something leads to busy from anywhere. From busy, one that moved nothing leads where the [`Plan`] says: spin or
-//! nap until so much time has passed since something last moved, then armed. How a worker gets to sleep is in
-//! [`rest`](crate::rest); this is what it decides by, with no clock, no file and no ring in it.
+//! A turn that moved something leads to busy from anywhere. From busy, one that moved nothing leads
+//! where the [`Plan`] says: spin or nap until so much time has passed since something last moved,
+//! then armed. How a worker gets to sleep is in [`rest`](crate::rest); this is what it decides by,
+//! with no clock, no file and no ring in it.
 //!
-//! The plan follows from the lengths of recent gaps, from the measured [`Cost`] of sleeping, and from how much waiting is worth
-//! ([`Patience`]). What is not looked at is not known, so one gap of every [`EXPLORE`] is looked at for as long as a sleep takes,
-//! whatever the plan says; only gaps that were looked at so long count. And a nap is only worth something if more comes while it
-//! lasts; a peer that waits for its answer sends nothing meanwhile. So naps are counted with what they found, and given up for
-//! a while ([`BAN`]) if that is hardly more than one frame each.
+//! The plan follows from the lengths of recent gaps, from the measured [`Cost`] of sleeping, and
+//! from how much waiting is worth ([`Patience`]). What is not looked at is not known, so one gap of
+//! every [`EXPLORE`] is looked at for as long as a sleep takes, whatever the plan says; only gaps
+//! that were looked at so long count. And a nap is only worth something if more comes while it
+//! lasts; a peer that waits for its answer sends nothing meanwhile. So naps are counted with what
+//! they found, and given up for a while ([`BAN`]) if that is hardly more than one frame each.
 
 pub mod cost;
 mod gaps;
@@ -31,8 +35,8 @@ use gaps::Gaps;
 pub use patience::Patience;
 use plan::Plan;
 
-/// How long a queue is looked at after something was last found there, at least, as long as the worker is awake for others anyway:
-/// that costs little, and saves the peer its signals.
+/// How long a queue is looked at after something was last found there, at least, as long as the
+/// worker is awake for others anyway: that costs little, and saves the peer its signals.
 pub const BESIDE: Duration = Duration::from_micros(50);
 
 /// One gap of so many is looked at as long as a sleep takes.
@@ -42,12 +46,14 @@ const KNOWN: u32 = 16;
 /// The plan is made anew after so many gaps that count, and not sooner than so.
 const RENEW: u32 = 8;
 const SETTLED: Duration = Duration::from_micros(100);
-/// Naps that ended with something are judged together, so many of them, and are to have found so many frames each.
+/// Naps that ended with something are judged together, so many of them, and are to have found so
+/// many frames each.
 const JUDGED: u64 = 8;
 const WORTH_NAPPING: u64 = 2;
 /// How long no nap is tried after they were of no use.
 const BAN: Duration = Duration::from_millis(100);
-/// A turn that found so many frames is not followed by a nap: more than half a burst came within the last one.
+/// A turn that found so many frames is not followed by a nap: more than half a burst came within
+/// the last one.
 const MANY: u64 = 32;
 
 /// What a worker is doing.
@@ -156,7 +162,8 @@ impl Poll {
         self.moved = now;
     }
 
-    /// A gap is over. How long it was counts if it was looked at so long that a sleep would not have hidden it.
+    /// A gap is over. How long it was counts if it was looked at so long that a sleep would not
+    /// have hidden it.
     fn end_gap(&mut self, now: Instant) {
         let gap = ns(now.saturating_duration_since(self.moved));
         match self.state {
@@ -213,16 +220,23 @@ impl Poll {
     pub fn window(&self) -> Duration {
         let until = match self.patience.is_adaptive() {
             _ if self.gives_way() => 0,
-            true if self.exploring => self.plan.looks().max(self.cost.hidden()).min(plan::LONGEST_LOOK),
+            true if self.exploring => {
+                self.plan.looks().max(self.cost.hidden()).min(plan::LONGEST_LOOK)
+            }
             _ => self.plan.until,
         };
         Duration::from_nanos(until)
     }
 
-    /// Whether a queue where something was last found at `found`, and nothing at `now`, is to be armed.
+    /// Whether a queue where something was last found at `found`, and nothing at `now`, is to be
+    /// armed.
     pub fn arms(&self, found: Instant, now: Instant) -> bool {
         let window = self.window();
-        let needed = if now.saturating_duration_since(self.moved) < window { window.max(BESIDE) } else { window };
+        let needed = if now.saturating_duration_since(self.moved) < window {
+            window.max(BESIDE)
+        } else {
+            window
+        };
         now.saturating_duration_since(found) >= needed
     }
 
@@ -233,7 +247,9 @@ impl Poll {
             return Next::Arm;
         }
         match self.plan.nap {
-            1.. if !self.exploring && self.found < MANY => Next::Nap(Duration::from_nanos(self.plan.nap)),
+            1.. if !self.exploring && self.found < MANY => {
+                Next::Nap(Duration::from_nanos(self.plan.nap))
+            }
             _ => Next::Look,
         }
     }

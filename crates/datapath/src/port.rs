@@ -1,8 +1,9 @@
 //! What a port is to the datapath: queue pairs.
 //!
-//! A port of any kind (a guest's virtio-net device, a TAP) is a set of [`QueuePair`]s. One worker owns a pair at a
-//! time and calls it from its own thread only, so a pair needs no lock. All directions are named from the guest's
-//! side: *Tx* is what the peer transmits and we fetch, *Rx* is what we deliver and the peer receives.
+//! A port of any kind (a guest's virtio-net device, a TAP) is a set of [`QueuePair`]s. One worker
+//! owns a pair at a time and calls it from its own thread only, so a pair needs no lock. All
+//! directions are named from the guest's side: *Tx* is what the peer transmits and we fetch, *Rx*
+//! is what we deliver and the peer receives.
 
 use std::any::Any;
 use std::ops::Range;
@@ -51,8 +52,8 @@ pub enum Notified {
 
 /// One Tx ring and one Rx ring of a port, as a worker sees them.
 ///
-/// A method that returns a [`Breach`] says that the peer broke the protocol, or went away: the worker never calls the pair
-/// again, and the port is stopped under that name.
+/// A method that returns a [`Breach`] says that the peer broke the protocol, or went away: the
+/// worker never calls the pair again, and the port is stopped under that name.
 pub trait QueuePair: Send {
     /// Takes the frames that the peer has published, up to the room in `burst`, oldest first.
     ///
@@ -60,11 +61,12 @@ pub trait QueuePair: Send {
     /// [`rewind`](Self::rewind) are fetched again, and are checked again.
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach>;
 
-    /// The oldest `n` fetched frames are done with; the peer learns it at the next [`flush`](Self::flush).
+    /// The oldest `n` fetched frames are done with; the peer learns it at the next
+    /// [`flush`](Self::flush).
     fn complete(&mut self, n: usize);
 
-    /// Whether nothing can be fetched before frames that were are [complete](Self::complete), whatever the peer has published:
-    /// the pair has no place left for more.
+    /// Whether nothing can be fetched before frames that were are [complete](Self::complete),
+    /// whatever the peer has published: the pair has no place left for more.
     fn is_full(&self) -> bool {
         false
     }
@@ -72,7 +74,8 @@ pub trait QueuePair: Send {
     /// The newest `n` fetched frames go back to where they were, as if never fetched.
     fn rewind(&mut self, n: usize);
 
-    /// Until when the peer has nothing more to say, although it may have published more: it has used up its rate.
+    /// Until when the peer has nothing more to say, although it may have published more: it has
+    /// used up its rate.
     fn rests(&self) -> Option<Instant> {
         None
     }
@@ -80,16 +83,18 @@ pub trait QueuePair: Send {
     /// What this receiver takes without our doing the work first.
     fn accepts(&self) -> Accepts;
 
-    /// Says that about `n` frames follow, so that buffers can be looked up and their cache lines asked for.
+    /// Says that about `n` frames follow, so that buffers can be looked up and their cache lines
+    /// asked for.
     fn prepare(&mut self, n: usize) -> Result<(), Breach>;
 
-    /// Copies one frame into the peer's next buffers, or puts that off to `later`, which is settled before the next
-    /// [`flush`](Self::flush). A packet may only be lent if it says so. On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
+    /// Copies one frame into the peer's next buffers, or puts that off to `later`, which is settled
+    /// before the next [`flush`](Self::flush). A packet may only be lent if it says so. On
+    /// [`Put::Full`] and [`Put::TooBig`] nothing was taken.
     fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach>;
 
-    /// [`put`](Self::put) of frames `run` of a burst, as they are, in order, until one is not [`Put::Done`]. How many were, and
-    /// what became of the next one; `Put::Done` when all were. One call for a run of frames, so that what they have in common
-    /// is looked up once.
+    /// [`put`](Self::put) of frames `run` of a burst, as they are, in order, until one is not
+    /// [`Put::Done`]. How many were, and what became of the next one; `Put::Done` when all
+    /// were. One call for a run of frames, so that what they have in common is looked up once.
     fn put_run(
         &mut self,
         burst: &Burst,
@@ -108,29 +113,31 @@ pub trait QueuePair: Send {
         (run.len(), Ok(Put::Done))
     }
 
-    /// How many of the frames that were lent ([`Put::Lent`]), oldest first, the peer has fetched since the last time: nothing
-    /// of them is in use any more.
+    /// How many of the frames that were lent ([`Put::Lent`]), oldest first, the peer has fetched
+    /// since the last time: nothing of them is in use any more.
     fn returned(&mut self) -> Result<usize, Breach> {
         Ok(0)
     }
 
-    /// Takes back all that is lent, whatever the peer does; how many of them, oldest first, are not in use any more. To be
-    /// called until all are, and also when the peer broke the protocol.
+    /// Takes back all that is lent, whatever the peer does; how many of them, oldest first, are not
+    /// in use any more. To be called until all are, and also when the peer broke the protocol.
     fn recall(&mut self) -> usize {
         0
     }
 
-    /// A frame that was put off could not be copied: the one that `later` knows by `token`. Its place is taken, but
-    /// the peer must not take it for a frame. A pair that puts nothing off has nothing to spoil.
+    /// A frame that was put off could not be copied: the one that `later` knows by `token`. Its
+    /// place is taken, but the peer must not take it for a frame. A pair that puts nothing off
+    /// has nothing to spoil.
     fn spoil(&mut self, token: u32) {
         let _ = token;
     }
 
-    /// After [`Put::Full`]: whether the peer has posted anything since. One that can't tell says yes.
+    /// After [`Put::Full`]: whether the peer has posted anything since. One that can't tell says
+    /// yes.
     fn has_room(&mut self) -> Result<bool, Breach>;
 
-    /// After [`has_room`](Self::has_room) said yes: for about how many frames such as the one that found none. One that
-    /// can't tell says any number.
+    /// After [`has_room`](Self::has_room) said yes: for about how many frames such as the one that
+    /// found none. One that can't tell says any number.
     fn room(&mut self) -> usize {
         usize::MAX
     }
@@ -140,44 +147,49 @@ pub trait QueuePair: Send {
         0
     }
 
-    /// Whether the peer has certainly taken all frames that were put before [`mark`](Self::mark). True at once for one that
-    /// leaves nothing lying; false, perhaps for ever, for one that can't tell.
+    /// Whether the peer has certainly taken all frames that were put before [`mark`](Self::mark).
+    /// True at once for one that leaves nothing lying; false, perhaps for ever, for one that
+    /// can't tell.
     fn has_taken(&self, mark: u32) -> bool {
         let _ = mark;
         true
     }
 
-    /// Makes everything completed and put since the last flush visible to the peer, at once for each ring, and
-    /// interrupts the peer where it asked for that. First the Tx ring's outcome, then the Rx ring's.
+    /// Makes everything completed and put since the last flush visible to the peer, at once for
+    /// each ring, and interrupts the peer where it asked for that. First the Tx ring's outcome,
+    /// then the Rx ring's.
     fn flush(&mut self) -> Result<[Notified; 2], Breach>;
 
-    /// As [`flush`](Self::flush), but an interrupt for the Rx ring is not sent: [`Notified::Held`]. A pair that has none
-    /// to send has none to hold.
+    /// As [`flush`](Self::flush), but an interrupt for the Rx ring is not sent: [`Notified::Held`].
+    /// A pair that has none to send has none to hold.
     fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
         self.flush()
     }
 
-    /// Sends an interrupt for the Rx ring that was not sent before. The peer may have seen meanwhile what it is about.
+    /// Sends an interrupt for the Rx ring that was not sent before. The peer may have seen
+    /// meanwhile what it is about.
     fn interrupt(&mut self) -> Result<(), Breach> {
         Ok(())
     }
 
-    /// Asks the peer to signal when it publishes something (to Tx; and to Rx too if `rx`), then looks once more.
-    /// True when something is there already; otherwise a descriptor of [`wakers`](Self::wakers) will become ready. One that
-    /// [is full](Self::is_full) is not asked: it could not look.
+    /// Asks the peer to signal when it publishes something (to Tx; and to Rx too if `rx`), then
+    /// looks once more. True when something is there already; otherwise a descriptor of
+    /// [`wakers`](Self::wakers) will become ready. One that [is full](Self::is_full) is not
+    /// asked: it could not look.
     fn arm(&mut self, rx: bool) -> Result<bool, Breach>;
 
     /// Tells the peer that signals are not needed while we poll.
     fn disarm(&mut self);
 
-    /// Whether a signal of the Rx ring is a reason to fetch, as one of the Tx ring is: for a pair whose Rx ring a device fills,
-    /// which needs the peer's buffers ahead of any frame.
+    /// Whether a signal of the Rx ring is a reason to fetch, as one of the Tx ring is: for a pair
+    /// whose Rx ring a device fills, which needs the peer's buffers ahead of any frame.
     fn fetches_for_room(&self) -> bool {
         false
     }
 
-    /// Descriptors that the peer signals through: Tx, then Rx. They are watched edge-triggered and never read here,
-    /// so that a peer that holds the other end cannot make a worker block on them.
+    /// Descriptors that the peer signals through: Tx, then Rx. They are watched edge-triggered and
+    /// never read here, so that a peer that holds the other end cannot make a worker block on
+    /// them.
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2];
 
     /// Gives the pair back as what it is, when its port takes it from the datapath.

@@ -9,8 +9,8 @@ use crate::slot::Slot;
 use crate::worker::Worker;
 
 impl Slot {
-    /// About so many frames follow. True when nothing was put since the last flush: then the ring is to be published. `marks`:
-    /// what it had received before will be asked for.
+    /// About so many frames follow. True when nothing was put since the last flush: then the ring
+    /// is to be published. `marks`: what it had received before will be asked for.
     #[inline]
     pub fn open(&mut self, frames: usize, marks: bool) -> bool {
         if self.dirty || !self.is_sound() {
@@ -28,8 +28,8 @@ impl Slot {
 }
 
 impl Worker {
-    /// Makes the copies that were put off, and publishes to all receivers of the burst. Says what is wrong with its
-    /// sender, if its bytes could not be had.
+    /// Makes the copies that were put off, and publishes to all receivers of the burst. Says what
+    /// is wrong with its sender, if its bytes could not be had.
     pub(crate) fn flush(&mut self) -> Option<Breach> {
         self.laps.lap(Step::Deliver);
         let guilty = if self.later.is_empty() { None } else { self.settle_later() };
@@ -46,8 +46,9 @@ impl Worker {
         guilty
     }
 
-    /// Makes the copies that were put off. Frames that could not be copied are spoiled, and receivers that are to blame
-    /// for it are stopped. Out of line: bursts between mapped memories never come here, and Xen's always do.
+    /// Makes the copies that were put off. Frames that could not be copied are spoiled, and
+    /// receivers that are to blame for it are stopped. Out of line: bursts between mapped
+    /// memories never come here, and Xen's always do.
     #[inline(never)]
     fn settle_later(&mut self) -> Option<Breach> {
         let mut guilty = None;

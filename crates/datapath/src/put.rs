@@ -1,4 +1,5 @@
-//! The last step to one receiver: the tag that its port wants, the offloads that it takes, and the copy.
+//! The last step to one receiver: the tag that its port wants, the offloads that it takes, and the
+//! copy.
 
 use std::time::Instant;
 
@@ -52,7 +53,11 @@ pub(crate) struct Held {
 }
 
 /// Puts frames on the ring of `slot`, or drops and counts them there, up to one that has to wait.
-pub(crate) fn deliver_to(slot: &mut Slot, mut delivery: Delivery<'_>, later: &mut Later) -> Option<Held> {
+pub(crate) fn deliver_to(
+    slot: &mut Slot,
+    mut delivery: Delivery<'_>,
+    later: &mut Later,
+) -> Option<Held> {
     while delivery.i < delivery.end {
         if !slot.is_sound() {
             slot.on.counters.lose(Drop::PortDown, (delivery.end - delivery.i) as u64);
@@ -115,8 +120,14 @@ fn plain(slot: &Slot, delivery: &Delivery<'_>) -> usize {
     delivery.i + frames.iter().take_while(|frame| accepts.takes(&frame.offload)).count()
 }
 
-/// Puts frames up to `end` as they are, and counts those that the receiver took; says what became of the next one.
-fn put_plain(slot: &mut Slot, delivery: &Delivery<'_>, end: usize, later: &mut Later) -> (usize, Result<Put, Breach>) {
+/// Puts frames up to `end` as they are, and counts those that the receiver took; says what became
+/// of the next one.
+fn put_plain(
+    slot: &mut Slot,
+    delivery: &Delivery<'_>,
+    end: usize,
+    later: &mut Later,
+) -> (usize, Result<Put, Breach>) {
     let Delivery { burst, i, .. } = *delivery;
     let lend = slot.lends();
     let (done, put) = slot.on.pair.put_run(burst, i..end, lend, later);
@@ -137,7 +148,13 @@ fn taken(slot: &mut Slot, put: Put, len: u32, delivery: &Delivery<'_>) -> Outcom
             received(slot, 1, len)
         }
         Put::Lent { token } => {
-            slot.loans.add(Loan { origin: delivery.origin, len, token, since: delivery.now, counts: true });
+            slot.loans.add(Loan {
+                origin: delivery.origin,
+                len,
+                token,
+                since: delivery.now,
+                counts: true,
+            });
             received(slot, 1, len)
         }
         Put::Full => Outcome::Full,
@@ -167,9 +184,14 @@ pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
     }
 }
 
-/// The slow way: a private copy of the head is edited, and offloads that the receiver doesn't take are worked off.
+/// The slow way: a private copy of the head is edited, and offloads that the receiver doesn't take
+/// are worked off.
 #[cold]
-fn reworked(slot: &mut Slot, delivery: &Delivery<'_>, later: &mut Later) -> Result<Outcome, Breach> {
+fn reworked(
+    slot: &mut Slot,
+    delivery: &Delivery<'_>,
+    later: &mut Later,
+) -> Result<Outcome, Breach> {
     let Delivery { burst, i, tag, .. } = *delivery;
     let frame = &burst.frames()[i];
     let (mut head, mut headers, mut offload) = (*burst.head(i), frame.headers, frame.offload);
@@ -196,7 +218,8 @@ fn whole(
     later: &mut Later,
 ) -> Result<Outcome, Breach> {
     let lend = delivery.burst.frames()[delivery.i].lend && slot.lends();
-    let packet = Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body, lend };
+    let packet =
+        Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body, lend };
     let put = slot.on.pair.put(&packet, later)?;
     Ok(taken(slot, put, packet.len(), delivery))
 }
@@ -218,7 +241,8 @@ fn completed(
     whole(slot, &head, headers, &offload, (body, delivery), later)
 }
 
-/// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out as far as there is room.
+/// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out as far as
+/// there is room.
 fn segmented(
     slot: &mut Slot,
     head: &Head,
@@ -228,7 +252,9 @@ fn segmented(
     later: &mut Later,
 ) -> Result<Outcome, Breach> {
     let len = head.len() as u32 + body.len();
-    let Some(segments) = offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok()) else {
+    let Some(segments) =
+        offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok())
+    else {
         return Ok(Outcome::Refused(Drop::CannotSegment));
     };
     let partial = slot.on.pair.accepts().csum;
@@ -278,7 +304,8 @@ fn put_segment(
     bytes[headers.len()..len].copy_from_slice(in_head);
     let headers_len = u16::from(segment.headers_len);
     // Segments are small, and many: copies are as good.
-    let packet = Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest, lend: false };
+    let packet =
+        Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest, lend: false };
     Ok((pair.put(&packet, later)?, packet.len()))
 }
 

@@ -1,4 +1,5 @@
-//! A worker with nothing to do: it looks a little longer, or sleeps in the kernel until something is signalled.
+//! A worker with nothing to do: it looks a little longer, or sleeps in the kernel until something
+//! is signalled.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -14,19 +15,22 @@ use crate::topology::QueueId;
 use crate::watch::{SIGNALS, Signal};
 use crate::worker::Worker;
 
-/// How soon is looked again for a receiver that parcels wait for, and for one whose wait has no end of its own.
+/// How soon is looked again for a receiver that parcels wait for, and for one whose wait has no end
+/// of its own.
 const HELD: Duration = Duration::from_micros(50);
 const WAITING: Duration = Duration::from_millis(1);
 
 /// One sleep of so many is told to end after that time.
 const PROBED: u64 = 64;
 const PROBE: Duration = Duration::from_micros(200);
-/// The CPU time of one sleep of so many is taken. Not a divisor of that: of those that have no end, too.
+/// The CPU time of one sleep of so many is taken. Not a divisor of that: of those that have no end,
+/// too.
 const TIMED: u64 = 15;
 
 impl Worker {
-    /// Before the first turn: finds out what sleeping costs the calling thread, and goes by `patience` where ports have none of
-    /// their own. `pinned`: the thread has a CPU of its own.
+    /// Before the first turn: finds out what sleeping costs the calling thread, and goes by
+    /// `patience` where ports have none of their own. `pinned`: the thread has a CPU of its
+    /// own.
     pub(crate) fn wake_up(&mut self, patience: Patience, pinned: bool) {
         // Timers would be late by 50 us otherwise. If the kernel refuses, that is measured, too.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
@@ -56,11 +60,12 @@ impl Worker {
         }
     }
 
-    /// It has just become idle, or queues have come and gone: whose patience counts. `otherwise`: whose it is if no queue is looked
-    /// at; `None`: the same as before.
+    /// It has just become idle, or queues have come and gone: whose patience counts. `otherwise`:
+    /// whose it is if no queue is looked at; `None`: the same as before.
     pub(crate) fn reconsider(&mut self, otherwise: Option<Patience>) {
         let asked = |at| self.slots.get(at).and_then(|slot| slot.on.patience);
-        let patience = self.active.iter().map(|at| asked(at).unwrap_or(self.patience)).max().or(otherwise);
+        let patience =
+            self.active.iter().map(|at| asked(at).unwrap_or(self.patience)).max().or(otherwise);
         if let Some(patience) = patience {
             self.poll.be(patience, self.now);
         }
@@ -119,7 +124,8 @@ impl Worker {
         (receivers, until)
     }
 
-    /// Sleeps until one of `receivers` has room, or the first wait is over, or anything else happens.
+    /// Sleeps until one of `receivers` has room, or the first wait is over, or anything else
+    /// happens.
     pub(crate) fn wait_for_room(&mut self, receivers: &[usize], until: Option<Instant>) {
         let mut room = false;
         for &at in receivers {
@@ -164,7 +170,8 @@ impl Worker {
         self.doze(State::Armed, limit.or(probe));
     }
 
-    /// Sleeps in the kernel until a signal comes or `limit` has passed. In which `state` it does so only counts if it does.
+    /// Sleeps in the kernel until a signal comes or `limit` has passed. In which `state` it does so
+    /// only counts if it does.
     fn doze(&mut self, state: State, limit: Option<Duration>) {
         self.shared.doorbells[self.own].sleeping.announce();
         if self.has_mail() {
@@ -188,10 +195,12 @@ impl Worker {
         self.learn(limit.filter(|_| signals == 0), self.now - before, cpu);
     }
 
-    /// What a sleep says of what sleeping costs. `limit`: it ended because that was over; `cpu`: CPU time when it began.
+    /// What a sleep says of what sleeping costs. `limit`: it ended because that was over; `cpu`:
+    /// CPU time when it began.
     fn learn(&mut self, limit: Option<Duration>, slept: Duration, cpu: Option<u64>) {
         // A limit that was over before says nothing, and neither does a signal to the process.
-        let late = limit.filter(|limit| !limit.is_zero()).and_then(|limit| slept.checked_sub(limit));
+        let late =
+            limit.filter(|limit| !limit.is_zero()).and_then(|limit| slept.checked_sub(limit));
         let cost = self.poll.cost_mut();
         if let Some(late) = late {
             cost.came_late(late.as_nanos() as u64);
@@ -210,7 +219,8 @@ impl Worker {
             || shared.sampling.get() != self.laps.number()
     }
 
-    /// Takes note of the signals that have come, waiting for one up to `limit`. Returns how many it were.
+    /// Takes note of the signals that have come, waiting for one up to `limit`. Returns how many it
+    /// were.
     pub(crate) fn glance(&mut self, limit: Option<Duration>) -> usize {
         self.glanced = self.now;
         let mut woken = [QueueId(0); SIGNALS];

@@ -1,15 +1,16 @@
 //! Whose turn it is: deficit round robin over ports, and over the queues of each port.
 //!
-//! What a turn costs its worker is counted in *cost*: a frame's bytes and [`CHARGE`] more, and [`MISS`] for one of which the
-//! flow cache knows nothing. In each round every port that has something gets [`QUANTUM`] of it. What is left is kept for
-//! the next round while the port has more to send and forgotten when it has not, and what a port used too much is a debt.
-//! So ports that are backlogged get equal shares of their worker, whatever the size of their frames, and one that sends
-//! little waits for less than two quanta of each of the others.
+//! What a turn costs its worker is counted in *cost*: a frame's bytes and [`CHARGE`] more, and
+//! [`MISS`] for one of which the flow cache knows nothing. In each round every port that has
+//! something gets [`QUANTUM`] of it. What is left is kept for the next round while the port has
+//! more to send and forgotten when it has not, and what a port used too much is a debt.
+//! So ports that are backlogged get equal shares of their worker, whatever the size of their
+//! frames, and one that sends little waits for less than two quanta of each of the others.
 //!
-//! Shares are a port's, not a queue's: a guest gains nothing by having more queues, or by filling more of them. Its queues
-//! take turns within its share: one goes on, over rounds, until it has used as much as a share or has nothing more, and
-//! then comes the next. A port that is alone on its worker has nobody to share with: each of its queues has a turn each
-//! round.
+//! Shares are a port's, not a queue's: a guest gains nothing by having more queues, or by filling
+//! more of them. Its queues take turns within its share: one goes on, over rounds, until it has
+//! used as much as a share or has nothing more, and then comes the next. A port that is alone on
+//! its worker has nobody to share with: each of its queues has a turn each round.
 
 use std::collections::VecDeque;
 
@@ -20,14 +21,15 @@ use crate::burst::BURST;
 /// What a frame costs besides its bytes, in bytes whose copy takes as long.
 pub const CHARGE: u64 = 2048;
 
-/// What it costs to ask the switch about a frame. So a guest whose frames are each of a flow of their own pays for it.
+/// What it costs to ask the switch about a frame. So a guest whose frames are each of a flow of
+/// their own pays for it.
 pub const MISS: u64 = 2 * CHARGE;
 
 /// A port's share of a round: a full burst of frames as long as an Ethernet's.
 pub const QUANTUM: u64 = BURST as u64 * (CHARGE + 1514);
 
-/// Less than this is not worth a burst: it is kept for the next round. More than the longest frame costs, so that whoever
-/// has a turn can use it.
+/// Less than this is not worth a burst: it is kept for the next round. More than the longest frame
+/// costs, so that whoever has a turn can use it.
 const LEAST: u64 = QUANTUM / 2;
 
 /// What a turn of a port may cost that is alone: others may come meanwhile.
@@ -50,7 +52,8 @@ pub struct Turn {
     pub bytes: u64,
     /// What it has cost.
     pub cost: u64,
-    /// The queue is likely to have more: its burst was as long as it could be, and all of it is done.
+    /// The queue is likely to have more: its burst was as long as it could be, and all of it is
+    /// done.
     pub more: bool,
 }
 
@@ -98,7 +101,9 @@ impl Rota {
     pub fn push(&mut self, port: PortId, at: usize) {
         match self.crews.iter_mut().find(|crew| crew.port == port) {
             Some(crew) => crew.queues.push_back(at),
-            None => self.crews.push(Crew { port, queues: VecDeque::from([at]), credit: 0, spent: 0 }),
+            None => {
+                self.crews.push(Crew { port, queues: VecDeque::from([at]), credit: 0, spent: 0 })
+            }
         }
     }
 
@@ -115,13 +120,14 @@ impl Rota {
 
     /// Begins a round.
     pub fn round(&mut self) -> Round {
-        let mut round = Round { crew: 0, left: 0, alone: self.crews.len() == 1, more: false, owed: false };
+        let mut round =
+            Round { crew: 0, left: 0, alone: self.crews.len() == 1, more: false, owed: false };
         self.enter(&mut round);
         round
     }
 
-    /// The slot of the next queue that has a turn, and what that may cost. `None`: the round is over.
-    /// [`served`](Self::served) has to follow.
+    /// The slot of the next queue that has a turn, and what that may cost. `None`: the round is
+    /// over. [`served`](Self::served) has to follow.
     pub fn next(&mut self, round: &mut Round) -> Option<(usize, u64)> {
         while let Some(crew) = self.crews.get(round.crew) {
             if round.left > 0 {
@@ -139,7 +145,8 @@ impl Rota {
         None
     }
 
-    /// The queue that [`next`](Self::next) named has had its turn; it `stays` among those that are looked at or does not.
+    /// The queue that [`next`](Self::next) named has had its turn; it `stays` among those that are
+    /// looked at or does not.
     pub fn served(&mut self, round: &mut Round, turn: Turn, stays: bool) {
         let Some(crew) = self.crews.get_mut(round.crew) else { return };
         crew.credit -= turn.cost as i64;

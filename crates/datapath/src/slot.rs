@@ -74,8 +74,8 @@ pub enum Wait {
     },
 }
 
-/// How many frames are fetched at a time: a full burst, unless a receiver was found full lately. What it has no room for
-/// would be fetched in vain, and again.
+/// How many frames are fetched at a time: a full burst, unless a receiver was found full lately.
+/// What it has no room for would be fetched in vain, and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ration {
     /// Grows with each burst that found room, from one.
@@ -126,8 +126,8 @@ pub struct Slot {
     pub restraint: Option<Restraint>,
     /// Something was put or completed since the last flush.
     pub dirty: bool,
-    /// Routes changed while frames were under way: nothing more is fetched until they are finished, so that no frame
-    /// overtakes another on a new way.
+    /// Routes changed while frames were under way: nothing more is fetched until they are
+    /// finished, so that no frame overtakes another on a new way.
     pub settle: bool,
     /// It leaves its worker when it can.
     pub leaving: Option<Leave>,
@@ -173,8 +173,8 @@ impl Slot {
         self.leaving.is_none() && self.loans.may()
     }
 
-    /// How many of the frames that it was lent, oldest first, have come back; and whether it has fetched them. One that is
-    /// broken, leaving, or out of time loses them all.
+    /// How many of the frames that it was lent, oldest first, have come back; and whether it has
+    /// fetched them. One that is broken, leaving, or out of time loses them all.
     pub fn returned(&mut self, now: Instant) -> (usize, bool) {
         if !self.is_sound() || self.goes_home() {
             self.loans.recall();
@@ -192,8 +192,9 @@ impl Slot {
         (0, true)
     }
 
-    /// Whether nothing more is fetched before something of it that is under way comes back. Its ring can't be armed then: a signal
-    /// for what lies there would be spent before anything could be done about it, and another may never come.
+    /// Whether nothing more is fetched before something of it that is under way comes back. Its
+    /// ring can't be armed then: a signal for what lies there would be spent before anything
+    /// could be done about it, and another may never come.
     pub fn is_held_up(&self) -> bool {
         !self.tickets.is_empty() && (!self.tickets.has_room() || self.on.pair.is_full())
     }
@@ -213,8 +214,8 @@ impl Slot {
         }
     }
 
-    /// Publishes what was put and completed, and interrupts the peer where it wants that; or says until when its interrupt
-    /// waits.
+    /// Publishes what was put and completed, and interrupts the peer where it wants that; or says
+    /// until when its interrupt waits.
     #[inline]
     #[must_use]
     pub fn flush(&mut self, now: Instant) -> Option<Instant> {
@@ -241,7 +242,8 @@ impl Slot {
         }
     }
 
-    /// Sends the receive interrupt that waits, if it has waited long enough; or says until when it does.
+    /// Sends the receive interrupt that waits, if it has waited long enough; or says until when it
+    /// does.
     pub fn tell(&mut self, now: Instant) -> Option<Instant> {
         let restraint = self.restraint.as_ref()?;
         if !restraint.is_due(now) {
@@ -285,7 +287,11 @@ mod tests {
         assert_eq!(ration, Ration { usual: 1, room: None });
         ration.room = Some(7);
         ration.carried(true);
-        assert_eq!(ration, Ration { usual: 1, room: None }, "what was known to be there says nothing of more");
+        assert_eq!(
+            ration,
+            Ration { usual: 1, room: None },
+            "what was known to be there says nothing of more"
+        );
         for usual in [2, 4, 8, 16, 32, 64, 64] {
             ration.carried(true);
             assert_eq!(ration, Ration { usual, room: None });

@@ -1,17 +1,20 @@
 //! Which of a port's queues takes which flows, as one worker sees it: hash, bucket, queue.
 //!
-//! A flow's hash names one of [`BUCKETS`] buckets, and a table says which queue a bucket goes to. What each bucket costs is
-//! counted, so that a worker sees when streams have hashed badly, and then points a bucket to another queue.
+//! A flow's hash names one of [`BUCKETS`] buckets, and a table says which queue a bucket goes to.
+//! What each bucket costs is counted, so that a worker sees when streams have hashed badly, and
+//! then points a bucket to another queue.
 //!
-//! That must not reorder a flow: its last frames may still lie in the old queue's ring when the next ones come to the new
-//! one. So a bucket changes queues only at rest: when nothing was sent to it for a whole interval, or when its senders have
-//! been made to wait with its next frame until nothing that was sent before is under way to the old queue, and the guest has
-//! taken all that lay in its ring: for [`REST`] at least, and, where a guest does not show what it has taken, for [`LONGEST`].
-//! At most one bucket of a port is made to wait at a time. If that does not end soon, or a flood comes, which waits for
-//! nothing, it stays with its queue, and is left alone for a while.
+//! That must not reorder a flow: its last frames may still lie in the old queue's ring when the
+//! next ones come to the new one. So a bucket changes queues only at rest: when nothing was sent to
+//! it for a whole interval, or when its senders have been made to wait with its next frame until
+//! nothing that was sent before is under way to the old queue, and the guest has taken all that lay
+//! in its ring: for [`REST`] at least, and, where a guest does not show what it has taken, for
+//! [`LONGEST`]. At most one bucket of a port is made to wait at a time. If that does not end soon,
+//! or a flood comes, which waits for nothing, it stays with its queue, and is left alone for a
+//! while.
 //!
-//! What is best for a worker are queues of its own. Others are used where it has none; and by buckets that are busy when
-//! their queue leaves for another worker, until they have come to rest.
+//! What is best for a worker are queues of its own. Others are used where it has none; and by
+//! buckets that are busy when their queue leaves for another worker, until they have come to rest.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -23,11 +26,12 @@ use crate::topology::QueueId;
 /// Buckets of a port.
 const BUCKETS: usize = 256;
 
-/// How long a flow's frames wait at least before it changes queues: a guest may still be passing on what it has taken.
+/// How long a flow's frames wait at least before it changes queues: a guest may still be passing on
+/// what it has taken.
 pub const REST: Duration = Duration::from_millis(1);
 
-/// How long they wait when it can't be seen whether those before them have been taken: longer than a guest that gets the
-/// processor now and then leaves frames in its ring.
+/// How long they wait when it can't be seen whether those before them have been taken: longer than
+/// a guest that gets the processor now and then leaves frames in its ring.
 pub const LONGEST: Duration = Duration::from_millis(10);
 
 /// How often a bucket that is made to wait is looked at.
@@ -39,7 +43,8 @@ const TURNING: u8 = u8::MAX;
 /// Less than this in an interval is not worth spreading.
 const WORTH: u64 = 1000 * CHARGE;
 
-/// A bucket that has changed queues stays where it is for so many intervals, and for twice as many each time.
+/// A bucket that has changed queues stays where it is for so many intervals, and for twice as many
+/// each time.
 const STAY: u32 = 8;
 
 /// A queue that buckets may go to.
@@ -107,14 +112,15 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Over these queues, of which the first `best` are to be used. What is known of the time before, `old`, stays: busy
-    /// buckets keep their queues, if those are still there.
+    /// Over these queues, of which the first `best` are to be used. What is known of the time
+    /// before, `old`, stays: busy buckets keep their queues, if those are still there.
     pub fn new(choices: Vec<Choice>, best: usize, old: Option<Spread>) -> Self {
         let best = best.clamp(1, choices.len().max(1));
         let mut table = Box::new([0; BUCKETS]);
         for (bucket, queue) in table.iter_mut().enumerate() {
             let kept = old.as_ref().and_then(|old| old.busy(bucket));
-            let kept = kept.and_then(|queue| choices.iter().position(|choice| choice.queue == queue));
+            let kept =
+                kept.and_then(|queue| choices.iter().position(|choice| choice.queue == queue));
             *queue = kept.map_or(even(bucket, best), |at| at as u8);
         }
         let uneven = old.is_some();
@@ -158,8 +164,9 @@ impl Spread {
         (way, &self.buckets[at].cost)
     }
 
-    /// The bucket that changes queues has a frame, at `now`: its way, if it need not wait any more. Of the frames under way to the
-    /// old queue, and of its ring: where they stand, and whether what was there at some mark is through.
+    /// The bucket that changes queues has a frame, at `now`: its way, if it need not wait any more.
+    /// Of the frames under way to the old queue, and of its ring: where they stand, and whether
+    /// what was there at some mark is through.
     pub fn turn(
         &mut self,
         now: Instant,
@@ -178,7 +185,8 @@ impl Spread {
             }
         }
         let (Stage::Resting(since, mark), to) = (turning.stage, turning.to) else { return None };
-        has_rested(now.saturating_duration_since(since), || has_taken(mark)).then(|| self.settle(to))
+        has_rested(now.saturating_duration_since(since), || has_taken(mark))
+            .then(|| self.settle(to))
     }
 
     /// The old way of the bucket that changes queues.
@@ -206,11 +214,13 @@ impl Spread {
         self.choices.get(usize::from(at)).map_or(Way::Nowhere, |choice| choice.way)
     }
 
-    /// An interval, longer than [`LONGEST`], is over. True when a bucket is to change queues from now on.
+    /// An interval, longer than [`LONGEST`], is over. True when a bucket is to change queues from
+    /// now on.
     pub fn look(&mut self) -> bool {
         self.interval += 1;
         if let Some(Turning { bucket, from, to, stage }) = self.turning {
-            // Without a frame for so long it is at rest. Otherwise none has come any more: all are where they were.
+            // Without a frame for so long it is at rest. Otherwise none has come any more: all are
+            // where they were.
             let rested = matches!(stage, Stage::Chosen) && self.buckets[bucket].cost.get() == 0;
             self.settle(if rested { to } else { from });
         }
@@ -229,7 +239,8 @@ impl Spread {
         advice.is_some()
     }
 
-    /// Deals buckets out evenly that are idle; those that may have been busy before have to wait until they are known to be.
+    /// Deals buckets out evenly that are idle; those that may have been busy before have to wait
+    /// until they are known to be.
     fn deal_out(&mut self) {
         for (at, bucket) in self.buckets.iter().enumerate() {
             if bucket.is_idle() && self.table[at] != TURNING {
@@ -263,7 +274,8 @@ impl Spread {
             // From a queue that has left, whatever it costs.
             let stray = |&bucket: &usize| {
                 let at = usize::from(self.table[bucket]);
-                (self.best..costs.len()).contains(&at) && self.buckets[bucket].may_turn(self.interval)
+                (self.best..costs.len()).contains(&at)
+                    && self.buckets[bucket].may_turn(self.interval)
             };
             return (0..BUCKETS).find(stray).map(|bucket| (bucket, least as u8));
         }
@@ -275,8 +287,9 @@ impl Spread {
         }
         // What is left of the gap when the bucket has gone; a quarter less is worth it.
         let left = |bucket: &usize| gap.abs_diff(2 * self.buckets[*bucket].cost.get());
-        let may =
-            |&bucket: &usize| usize::from(self.table[bucket]) == most && self.buckets[bucket].may_turn(self.interval);
+        let may = |&bucket: &usize| {
+            usize::from(self.table[bucket]) == most && self.buckets[bucket].may_turn(self.interval)
+        };
         let bucket = (0..BUCKETS).filter(may).min_by_key(left)?;
         (left(&bucket) * 4 <= gap * 3).then_some((bucket, least as u8))
     }

@@ -1,7 +1,8 @@
 //! Which of a receiver's queues a frame goes to.
 //!
-//! A flow stays on the worker that fetched it: among the receiver's enabled queues, the worker chooses by flow hash one
-//! that it owns itself ([`crate::spread`]). Only when it owns none does the frame cross to another worker.
+//! A flow stays on the worker that fetched it: among the receiver's enabled queues, the worker
+//! chooses by flow hash one that it owns itself ([`crate::spread`]). Only when it owns none does
+//! the frame cross to another worker.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -26,14 +27,15 @@ pub enum Way {
     Nowhere,
     /// To a queue that is on its way from one worker to another: the frame waits.
     Moving,
-    /// To a queue that its flow did not go to before: the frame waits until the flow has come to rest.
+    /// To a queue that its flow did not go to before: the frame waits until the flow has come to
+    /// rest.
     Turning,
 }
 
 /// A port's own wish where its frames should go.
 pub trait Steer: Debug + Send + Sync {
-    /// The index of the queue for a frame whose first bytes are `head`. Where there is no such queue that receives, the
-    /// worker chooses.
+    /// The index of the queue for a frame whose first bytes are `head`. Where there is no such
+    /// queue that receives, the worker chooses.
     fn queue(&self, headers: &Headers, head: &[u8]) -> u16;
 }
 
@@ -59,10 +61,15 @@ impl Route {
         self.wish.is_none() && self.mtu.is_none() && self.spread.is_none()
     }
 
-    /// The queue for a frame of a flow, and where what its flow costs is counted. That, and `hash`, is only asked for when there
-    /// is a choice.
+    /// The queue for a frame of a flow, and where what its flow costs is counted. That, and `hash`,
+    /// is only asked for when there is a choice.
     #[inline]
-    pub fn choose(&self, headers: &Headers, head: &[u8], hash: impl FnOnce() -> u32) -> (Way, Option<&Cell<u64>>) {
+    pub fn choose(
+        &self,
+        headers: &Headers,
+        head: &[u8],
+        hash: impl FnOnce() -> u32,
+    ) -> (Way, Option<&Cell<u64>>) {
         if let Some((steer, ways)) = &self.wish {
             match ways.get(usize::from(steer.queue(headers, head))) {
                 None | Some(Way::Nowhere) => {}
@@ -79,7 +86,8 @@ impl Route {
         }
     }
 
-    /// The view of a port from a worker. What was known of the port before, `old`, stays as far as it still holds.
+    /// The view of a port from a worker. What was known of the port before, `old`, stays as far as
+    /// it still holds.
     fn new(port: &PortView, view: &View, old: Option<Route>) -> Self {
         let old = old.and_then(Route::into_spread);
         let mut route = Route { mtu: port.mtu, ..Route::default() };
@@ -105,7 +113,8 @@ impl Route {
         }
         // Busy flows stay with queues that have just left.
         let best = near.len();
-        let strays = far.into_iter().filter(|choice| old.as_ref().is_some_and(|old| old.uses(choice.queue)));
+        let strays =
+            far.into_iter().filter(|choice| old.as_ref().is_some_and(|old| old.uses(choice.queue)));
         near.extend(strays);
         match near.as_slice() {
             [] => {}
@@ -119,7 +128,8 @@ impl Route {
         route
     }
 
-    /// What is known of where flows go. Where there was one queue, and anything was sent there, that is where.
+    /// What is known of where flows go. Where there was one queue, and anything was sent there,
+    /// that is where.
     fn into_spread(self) -> Option<Spread> {
         self.spread.or_else(|| self.only.filter(|_| self.used.get()).map(Spread::all_to))
     }
@@ -160,7 +170,8 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// What a worker sees, in place of `old`. Queues that it should own and does not (yet, or any more) are left out.
+    /// What a worker sees, in place of `old`. Queues that it should own and does not (yet, or any
+    /// more) are left out.
     pub fn new(topology: &Topology, view: &View, old: Routes) -> Self {
         let mut old = old.ports.into_iter();
         let route = |port: &PortView| Route::new(port, view, old.next());
@@ -241,7 +252,8 @@ mod tests {
     fn a_port_that_has_a_wish_is_given_it_where_it_can_be() {
         let receivers = vec![seat(0, 0), seat(1, 1), seat(2, 0)];
         let port = PortView { receivers, steer: Some(Arc::new(First)), ..PortView::default() };
-        let slots = [(0, 7), (2, 9)].map(|(queue, slot)| (QueueId(queue), slot)).into_iter().collect();
+        let slots =
+            [(0, 7), (2, 9)].map(|(queue, slot)| (QueueId(queue), slot)).into_iter().collect();
         let routes = seen(port, &slots);
         let route = routes.to(PortId(0)).unwrap();
         let choose = |wish| route.choose(&Headers::default(), &[wish], || 0).0;

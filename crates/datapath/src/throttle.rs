@@ -1,16 +1,18 @@
 //! Receive interrupts that wait until they are worth one.
 //!
-//! An interrupt costs its guest about what several frames do. Where a port has a [`Throttle`], frames are published as
-//! soon as ever, so that a guest that is awake finds them; only the interrupt waits, until so many frames have come or
-//! so much time has passed. It waits only where others are likely to share it, and nobody waits for an answer: a guest to which
-//! fewer than [`WORTH`] frames come in that time, or that sends more than half as many itself, is told at once.
-//! Three rules keep a guest from being forgotten:
+//! An interrupt costs its guest about what several frames do. Where a port has a [`Throttle`],
+//! frames are published as soon as ever, so that a guest that is awake finds them; only the
+//! interrupt waits, until so many frames have come or so much time has passed. It waits only where
+//! others are likely to share it, and nobody waits for an answer: a guest to which fewer than
+//! [`WORTH`] frames come in that time, or that sends more than half as many itself, is told at
+//! once. Three rules keep a guest from being forgotten:
 //!
-//! - What one publication found wanted stays wanted until it is sent. A later one need not find it again: a peer's event
-//!   index is passed once.
-//! - Every wait has an end, at most [`Throttle::LONGEST`] away, and the worker sleeps no longer than until the first one
-//!   (see [`crate::held`]).
-//! - A receiver that is full is told at once. It may be asleep, and then posts no buffers before it is told.
+//! - What one publication found wanted stays wanted until it is sent. A later one need not find it
+//!   again: a peer's event index is passed once.
+//! - Every wait has an end, at most [`Throttle::LONGEST`] away, and the worker sleeps no longer
+//!   than until the first one (see [`crate::held`]).
+//! - A receiver that is full is told at once. It may be asleep, and then posts no buffers before it
+//!   is told.
 
 use std::time::{Duration, Instant};
 
@@ -28,8 +30,8 @@ impl Throttle {
     /// The longest that an interrupt may wait.
     pub const LONGEST: Duration = Duration::from_millis(10);
 
-    /// Until `frames` frames have come (`None`: however many), or `time` has passed. `None`: it would wait for ever, or
-    /// longer than [`LONGEST`](Self::LONGEST).
+    /// Until `frames` frames have come (`None`: however many), or `time` has passed. `None`: it
+    /// would wait for ever, or longer than [`LONGEST`](Self::LONGEST).
     pub fn new(frames: Option<u32>, time: Duration) -> Option<Throttle> {
         let bounded = !time.is_zero() && time <= Self::LONGEST;
         bounded.then_some(Throttle { frames, time })
@@ -81,9 +83,14 @@ pub struct Restraint {
 }
 
 impl Load {
-    /// Whether many frames have come lately that are not answered one by one: `from` was what there had been before those of
-    /// `now`, and `to` is with them.
-    fn is_high(&mut self, Throttle { frames, time }: Throttle, (from, to): (Traffic, Traffic), now: Instant) -> bool {
+    /// Whether many frames have come lately that are not answered one by one: `from` was what there
+    /// had been before those of `now`, and `to` is with them.
+    fn is_high(
+        &mut self,
+        Throttle { frames, time }: Throttle,
+        (from, to): (Traffic, Traffic),
+        now: Instant,
+    ) -> bool {
         let worth = u64::from(frames.map_or(WORTH, |frames| frames.min(WORTH)));
         let many = |from: Traffic, to: Traffic| {
             let (received, sent) = (to.received - from.received, to.sent - from.sent);
@@ -106,7 +113,8 @@ impl Restraint {
         Restraint { throttle, seen, waiting: None, urgent: false, load }
     }
 
-    /// All frames of the `traffic` up to now are published, and `told` is what became of the interrupt for the last of them.
+    /// All frames of the `traffic` up to now are published, and `told` is what became of the
+    /// interrupt for the last of them.
     pub fn publish(&mut self, told: Notified, traffic: Traffic, now: Instant) {
         let from = self.seen;
         // A frame that could not be copied in the end is counted out again.
@@ -116,7 +124,10 @@ impl Restraint {
         match told {
             Notified::Held => {
                 self.urgent |= !many;
-                self.waiting.get_or_insert(Waiting { from: from.received, until: now + self.throttle.time });
+                self.waiting.get_or_insert(Waiting {
+                    from: from.received,
+                    until: now + self.throttle.time,
+                });
             }
             Notified::Sent => self.waiting = None,
             Notified::Nothing | Notified::Suppressed => {}
@@ -138,7 +149,9 @@ impl Restraint {
     pub fn is_due(&self, now: Instant) -> bool {
         let Some(Waiting { from, until }) = self.waiting else { return false };
         let frames = self.seen.received.saturating_sub(from);
-        self.urgent || now >= until || self.throttle.frames.is_some_and(|enough| frames >= enough.into())
+        self.urgent
+            || now >= until
+            || self.throttle.frames.is_some_and(|enough| frames >= enough.into())
     }
 
     /// Takes what waits, to be sent. False: nothing does.

@@ -49,7 +49,8 @@ impl Topology {
     }
 }
 
-/// A value that changes rarely and is looked at often: readers compare one number and take the lock only on a change.
+/// A value that changes rarely and is looked at often: readers compare one number and take the lock
+/// only on a change.
 pub struct Published<T> {
     version: AtomicU64,
     value: Mutex<Arc<T>>,

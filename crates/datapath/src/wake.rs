@@ -1,8 +1,9 @@
 //! Waking a worker that sleeps, without a system call when it does not.
 //!
-//! The sender writes its message, then looks whether the worker sleeps. The worker says that it sleeps, then looks for
-//! messages. Each has a full barrier between the two steps, so at least one of them sees the other: either the worker
-//! finds the message, or the sender finds it asleep and signals. (Checked with loom below, as the rings' notifications are in their own crate.)
+//! The sender writes its message, then looks whether the worker sleeps. The worker says that it
+//! sleeps, then looks for messages. Each has a full barrier between the two steps, so at least one
+//! of them sees the other: either the worker finds the message, or the sender finds it asleep and
+//! signals. (Checked with loom below, as the rings' notifications are in their own crate.)
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -19,7 +20,8 @@ impl Default for Sleeping {
 }
 
 impl Sleeping {
-    /// For the worker: announces sleep. Afterwards it must look for messages once more before it really sleeps.
+    /// For the worker: announces sleep. Afterwards it must look for messages once more before it
+    /// really sleeps.
     pub fn announce(&self) {
         self.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -30,8 +32,8 @@ impl Sleeping {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// For a sender, after its message is visible: true when the worker must be signalled. Of several senders one
-    /// gets the answer.
+    /// For a sender, after its message is visible: true when the worker must be signalled. Of
+    /// several senders one gets the answer.
     #[inline]
     pub fn must_signal(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -50,14 +52,18 @@ impl Doorbell {
     /// A doorbell that nobody watches yet.
     pub fn new() -> std::io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
-        Ok(Doorbell { sleeping: Sleeping::default(), fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        Ok(Doorbell {
+            sleeping: Sleeping::default(),
+            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
     }
 
     /// Wakes the worker if it sleeps. Call it after the message is visible.
     #[inline]
     pub fn ring(&self) {
         if self.sleeping.must_signal() {
-            // The counter can only fail to be raised when it is saturated, and then the signal is pending anyway.
+            // The counter can only fail to be raised when it is saturated, and then the signal is
+            // pending anyway.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
@@ -75,7 +81,8 @@ mod loom_models {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicUsize;
 
-    /// Sender and worker in every interleaving: a message is never left lying while the worker sleeps unsignalled.
+    /// Sender and worker in every interleaving: a message is never left lying while the worker
+    /// sleeps unsignalled.
     #[test]
     fn no_message_is_slept_through() {
         loom::model(|| {
@@ -95,12 +102,17 @@ mod loom_models {
             let slept = mail.load(Ordering::Acquire) == 0;
             sender.join().unwrap();
             if slept {
-                assert_eq!(signals.load(Ordering::Acquire), 1, "slept with a message and no signal");
+                assert_eq!(
+                    signals.load(Ordering::Acquire),
+                    1,
+                    "slept with a message and no signal"
+                );
             }
         });
     }
 
-    /// The same without the worker's barrier: loom finds the lost wake-up, so the test above can fail.
+    /// The same without the worker's barrier: loom finds the lost wake-up, so the test above can
+    /// fail.
     #[test]
     #[should_panic(expected = "lost wake-up")]
     fn without_the_barrier_a_message_is_slept_through() {

@@ -1,8 +1,8 @@
 //! The kernel's side of a worker's sleep: one epoll set.
 //!
-//! All descriptors are watched edge-triggered and never read. A peer holds the other end of most of them and could
-//! empty or fill them at will; so a worker neither reads nor writes where it could block, and a signal that is left
-//! lying in a descriptor does not wake it twice.
+//! All descriptors are watched edge-triggered and never read. A peer holds the other end of most of
+//! them and could empty or fill them at will; so a worker neither reads nor writes where it could
+//! block, and a signal that is left lying in a descriptor does not wake it twice.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -56,8 +56,8 @@ impl Watcher {
         Ok(Watcher(epoll::create(epoll::CreateFlags::CLOEXEC)?))
     }
 
-    /// Watches `fd` until it is removed. Tx and doorbells become readable; an Rx descriptor may be one that the peer
-    /// signals through (readable) or one that takes data (writable).
+    /// Watches `fd` until it is removed. Tx and doorbells become readable; an Rx descriptor may be
+    /// one that the peer signals through (readable) or one that takes data (writable).
     pub fn add(&self, fd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
         let flags = match signal {
             Signal::Rx(_) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
@@ -74,9 +74,11 @@ impl Watcher {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Sleeps until something is signalled, or `timeout` has passed (`None`: for ever), and tells `each` of it.
+    /// Sleeps until something is signalled, or `timeout` has passed (`None`: for ever), and tells
+    /// `each` of it.
     pub fn wait(&self, timeout: Option<Duration>, mut each: impl FnMut(Signal)) {
-        let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
+        let timeout = timeout
+            .map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
         let mut events = [MaybeUninit::uninit(); SIGNALS];
         // An interrupted wait reports nothing, and the worker comes back soon enough.
         if let Ok((events, _)) = epoll::wait(&self.0, &mut events, timeout.as_ref()) {

@@ -1,8 +1,8 @@
 //! A worker: one thread that owns queue pairs and carries their frames.
 //!
-//! It looks at the queues that had something lately, in turn (see [`crate::rota`]). A queue that had nothing for a while is
-//! *armed*: its peer is asked to signal, and it costs nothing until then. When all are armed, the worker sleeps in the
-//! kernel.
+//! It looks at the queues that had something lately, in turn (see [`crate::rota`]). A queue that
+//! had nothing for a while is *armed*: its peer is asked to signal, and it costs nothing until
+//! then. When all are armed, the worker sleeps in the kernel.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -36,7 +36,8 @@ const GLANCE: Duration = Duration::from_micros(20);
 /// How often a worker that is busy looks whether flows have hashed badly.
 const SPREAD: Duration = Duration::from_millis(100);
 
-/// One thread's world. Nothing in it is shared but what [`Shared`] holds and the lanes to other workers.
+/// One thread's world. Nothing in it is shared but what [`Shared`] holds and the lanes to other
+/// workers.
 pub struct Worker {
     pub(crate) own: usize,
     pub(crate) shared: Arc<Shared>,
@@ -89,7 +90,8 @@ impl Worker {
     ) -> std::io::Result<Self> {
         let watcher = Watcher::new()?;
         watcher.add(shared.doorbells[own].fd(), Signal::Doorbell)?;
-        let generations = Arc::clone(shared.switch.lock().unwrap_or_else(PoisonError::into_inner).generations());
+        let generations =
+            Arc::clone(shared.switch.lock().unwrap_or_else(PoisonError::into_inner).generations());
         let now = Instant::now();
         Ok(Worker {
             own,
@@ -129,7 +131,8 @@ impl Worker {
     /// Works until told to stop.
     pub fn run(mut self) {
         self.tick();
-        // The clock is read once a turn: where reading it traps to a hypervisor, it costs as much as some frames.
+        // The clock is read once a turn: where reading it traps to a hypervisor, it costs as much
+        // as some frames.
         while self.obey() {
             let began = self.now;
             if self.turn() {
@@ -188,7 +191,10 @@ impl Worker {
                     Command::HandOver(queue, carrier) => {
                         let (parcels, until) = (self.crossing.expected(), self.now + leave::MOST);
                         self.mover = self.slots.find(queue);
-                        self.detach(queue, Leave::Over { carrier, parcels, calm: None, since: None, until });
+                        self.detach(
+                            queue,
+                            Leave::Over { carrier, parcels, calm: None, since: None, until },
+                        );
                     }
                     Command::Stop => return false,
                 }
@@ -225,10 +231,12 @@ impl Worker {
         let (queue, port) = (attachment.id, attachment.port);
         let at = self.slots.insert(Slot::new(attachment, self.now));
         let Some(slot) = self.slots.get_mut(at) else { return };
-        let rx = if slot.on.pair.fetches_for_room() { Signal::Tx(queue) } else { Signal::Rx(queue) };
+        let rx =
+            if slot.on.pair.fetches_for_room() { Signal::Tx(queue) } else { Signal::Rx(queue) };
         for (fd, signal) in slot.on.pair.wakers().into_iter().zip([Signal::Tx(queue), rx]) {
             if let Some(fd) = fd {
-                // Fails for kinds of files that cannot be watched; ports refuse those before they get here.
+                // Fails for kinds of files that cannot be watched; ports refuse those before they
+                // get here.
                 let _ = self.watcher.add(fd, signal);
             }
         }
@@ -249,7 +257,9 @@ impl Worker {
 
     /// Gives a leaving pair back, if nothing of it is under way any more.
     pub(crate) fn release(&mut self, at: usize) {
-        let ready = |slot: &Slot| slot.leaving.is_some() && slot.tickets.is_empty() && slot.loans.is_empty();
+        let ready = |slot: &Slot| {
+            slot.leaving.is_some() && slot.tickets.is_empty() && slot.loans.is_empty()
+        };
         if !self.slots.get(at).is_some_and(ready) || !self.may_leave(at) {
             return;
         }

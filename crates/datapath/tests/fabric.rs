@@ -66,7 +66,8 @@ fn dropped(fabric: &Fabric, port: PortId, reason: Drop) -> u64 {
 fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
     let fabric = fabric(1);
     let (rule, on_break) = (PortRule::default(), Arc::new(|_, _| {}));
-    let spec = PortSpec { rule, mtu: None, on_break, throttle: None, patience: Some(Patience::Always) };
+    let spec =
+        PortSpec { rule, mtu: None, on_break, throttle: None, patience: Some(Patience::Always) };
     let port = fabric.add_port(spec).unwrap();
     let peer = Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX);
     peer.send([udp(mac(1), mac(0), 1, 7, 60)]);
@@ -99,7 +100,9 @@ fn flows_keep_their_order_between_workers_and_queues() {
         let fabric = fabric(workers);
         let ports = [0, 1].map(|_| port(&fabric, PortRule::default()).0);
         let attach = |side: usize| -> Vec<Peer> {
-            (0..queues[side]).map(|index| Peer::attach(&fabric, ports[side], index, Accepts::ALL, usize::MAX)).collect()
+            (0..queues[side])
+                .map(|index| Peer::attach(&fabric, ports[side], index, Accepts::ALL, usize::MAX))
+                .collect()
         };
         let (senders, receivers) = (attach(0), attach(1));
         receivers[0].send([udp(mac(9), mac(1), 1, 0, 60)]);
@@ -108,7 +111,13 @@ fn flows_keep_their_order_between_workers_and_queues() {
         for (index, sender) in senders.iter().enumerate() {
             for number in 0..EACH {
                 let flow = index as u16 * 16 + (number % 8) as u16;
-                sender.send([udp(mac(1), mac(index as u8 + 10), flow, number, 60 + number as usize % 1400)]);
+                sender.send([udp(
+                    mac(1),
+                    mac(index as u8 + 10),
+                    flow,
+                    number,
+                    60 + number as usize % 1400,
+                )]);
             }
         }
         let mut flows: HashMap<u16, Vec<u32>> = HashMap::new();
@@ -117,13 +126,19 @@ fn flows_keep_their_order_between_workers_and_queues() {
             for receiver in &receivers {
                 for frame in receiver.received() {
                     seen += 1;
-                    flows.entry(u16::from_be_bytes([frame[34], frame[35]])).or_default().push(number(&frame));
+                    flows
+                        .entry(u16::from_be_bytes([frame[34], frame[35]]))
+                        .or_default()
+                        .push(number(&frame));
                 }
             }
             seen == EACH as usize * senders.len()
         });
         for (flow, numbers) in flows {
-            assert!(numbers.is_sorted(), "{workers} workers, queues {queues:?}: flow {flow} out of order");
+            assert!(
+                numbers.is_sorted(),
+                "{workers} workers, queues {queues:?}: flow {flow} out of order"
+            );
         }
         wait(|| senders.iter().all(|sender| sender.completed() == EACH as usize));
         assert_balanced(&fabric, &ports);
@@ -160,7 +175,8 @@ fn a_receiver_that_keeps_up_in_the_end_loses_nothing() {
         sender.send((0..2000).map(|n| udp(mac(1), mac(0), 1, n, 1514)));
         let mut numbers: Vec<u32> = Vec::new();
         wait(|| {
-            // Room for a few at a time, and at once: the sender always finds the receiver full before.
+            // Room for a few at a time, and at once: the sender always finds the receiver full
+            // before.
             for _ in 0..100 {
                 numbers.extend(receiver.received().iter().map(|frame| number(frame)));
                 receiver.post(8);
@@ -178,8 +194,12 @@ fn a_receiver_that_keeps_up_in_the_end_loses_nothing() {
 #[test]
 fn a_broken_peer_is_reported_once_and_others_go_on() {
     let fabric = fabric(2);
-    let (ports, breaches): (Vec<_>, Vec<_>) = (0..3).map(|_| port(&fabric, PortRule::default())).unzip();
-    let peers: Vec<_> = ports.iter().map(|&port| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX)).collect();
+    let (ports, breaches): (Vec<_>, Vec<_>) =
+        (0..3).map(|_| port(&fabric, PortRule::default())).unzip();
+    let peers: Vec<_> = ports
+        .iter()
+        .map(|&port| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX))
+        .collect();
     peers[1].send([udp(mac(9), mac(1), 1, 0, 60)]);
     peers[2].misbehave();
     wait(|| !breaches[2].lock().unwrap().is_empty());
@@ -236,7 +256,8 @@ fn a_locked_port_sends_from_its_own_address_only() {
     let fabric = fabric(1);
     let locked = port(&fabric, PortRule { mac: Some(mac(1)), ..PortRule::default() }).0;
     let open = port(&fabric, PortRule::default()).0;
-    let [a, b] = [locked, open].map(|port| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX));
+    let [a, b] =
+        [locked, open].map(|port| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX));
     a.send([udp(mac(9), mac(2), 1, 1, 60), udp(mac(9), mac(1), 1, 2, 60)]);
     assert_eq!(number(&b.expect(1)[0]), 2);
     assert_balanced(&fabric, &[locked, open]);

@@ -1,4 +1,5 @@
-//! Flows and the queues that they go to, on workers that are turned by hand: what is measured is their time.
+//! Flows and the queues that they go to, on workers that are turned by hand: what is measured is
+//! their time.
 
 mod peer;
 
@@ -34,7 +35,8 @@ struct Net {
 
 impl Net {
     fn new(workers: usize) -> Self {
-        let (fabric, hands) = Fabric::by_hand(&Workers { count: workers, ..Workers::default() }).unwrap();
+        let (fabric, hands) =
+            Fabric::by_hand(&Workers { count: workers, ..Workers::default() }).unwrap();
         Net { fabric, hands, now: Instant::now(), ports: Vec::new() }
     }
 
@@ -61,7 +63,11 @@ impl Net {
     }
 
     /// Asks something of the fabric, and turns meanwhile; `before` each turn.
-    fn ask<T: Send>(&mut self, ask: impl FnOnce(&Fabric) -> T + Send, mut before: impl FnMut()) -> T {
+    fn ask<T: Send>(
+        &mut self,
+        ask: impl FnOnce(&Fabric) -> T + Send,
+        mut before: impl FnMut(),
+    ) -> T {
         let Net { fabric, hands, now, .. } = self;
         thread::scope(|scope| {
             let asked = scope.spawn(|| ask(fabric));
@@ -81,7 +87,8 @@ impl Net {
         self.ask(|fabric| fabric.move_queue(queue, to), || {})
     }
 
-    /// One more port, with a queue on each of these workers. Its station has the port's number, and is known.
+    /// One more port, with a queue on each of these workers. Its station has the port's number, and
+    /// is known.
     fn port(&mut self, workers: &[usize]) -> Vec<Peer> {
         self.port_with(usize::MAX, workers)
     }
@@ -90,7 +97,8 @@ impl Net {
     fn port_with(&mut self, room: usize, workers: &[usize]) -> Vec<Peer> {
         let (port, _) = port(&self.fabric, PortRule::default());
         let attach = |(index, &to): (u16, &usize)| {
-            let peer = self.ask(|fabric| Peer::attach(fabric, port, index, Accepts::ALL, room), || {});
+            let peer =
+                self.ask(|fabric| Peer::attach(fabric, port, index, Accepts::ALL, room), || {});
             self.move_queue(peer.id, to);
             peer
         };
@@ -126,7 +134,8 @@ fn a_flow_that_changes_queues_waits_for_nothing_that_was_sent_later() {
     let flows = net.flows_to_the_first(&one, &to, [1, 2]);
     net.pass(INTERVAL);
     let (mut sent, mut longest) = (one.completed(), Duration::ZERO);
-    // More than the first queue's share. And the other guest has something under way to that queue at any time.
+    // More than the first queue's share. And the other guest has something under way to that queue
+    // at any time.
     for _ in 0..600 {
         // It has its turn first.
         other.send([udp(2, 0, beside, 0, 60)]);
@@ -140,12 +149,15 @@ fn a_flow_that_changes_queues_waits_for_nothing_that_was_sent_later() {
         net.pass(Duration::from_millis(1));
     }
     assert!(longest < Duration::from_millis(25), "{longest:?}");
-    let arrived = |peer: &Peer| peer.received().iter().map(|frame| flow_and_number(frame).0).collect::<HashSet<_>>();
+    let arrived = |peer: &Peer| {
+        peer.received().iter().map(|frame| flow_and_number(frame).0).collect::<HashSet<_>>()
+    };
     let spread = arrived(&to[1]).iter().filter(|(station, _)| *station == 1).count();
     assert!(spread >= 3, "{spread} have changed queues");
 }
 
-/// Where its frames go afterwards may be another queue of the same guest, and of that one's ring its worker knows nothing.
+/// Where its frames go afterwards may be another queue of the same guest, and of that one's ring
+/// its worker knows nothing.
 #[test]
 fn a_pair_that_moves_rests_for_rings_of_other_workers_too() {
     let mut net = Net::new(3);
@@ -159,7 +171,11 @@ fn a_pair_that_moves_rests_for_rings_of_other_workers_too() {
     assert!(net.now - start >= Duration::from_millis(10), "{:?}", net.now - start);
     from.send([udp(1, 0, flows[0], 2, 60)]);
     net.until(INTERVAL, || from.completed() == 35);
-    assert_eq!([0, 1].map(|queue: usize| to[queue].received().len()), [1, 1], "it has changed queues");
+    assert_eq!(
+        [0, 1].map(|queue: usize| to[queue].received().len()),
+        [1, 1],
+        "it has changed queues"
+    );
 }
 
 #[test]
@@ -192,7 +208,8 @@ fn floods_stay_with_their_queue() {
     let to = net.port(&[0, 0]);
     from.send((0..32).map(|flow| udp(NOBODY, 0, flow, 0, 60)));
     net.pass(STEP * 100);
-    let flows: Vec<u16> = to[0].received().iter().map(|frame| flow_and_number(frame).0.1).take(FEW).collect();
+    let flows: Vec<u16> =
+        to[0].received().iter().map(|frame| flow_and_number(frame).0.1).take(FEW).collect();
     to[1].received();
     // For three intervals: each is worth spreading.
     for number in 1..=300 {
@@ -209,19 +226,24 @@ fn waiting_is_no_load() {
     let mut net = Net::new(3);
     let from = [0, 1].map(|_| net.port(&[0]).remove(0));
     let to = net.port(&[1, 1]);
-    let flows = [0u8, 1].map(|station| net.flows_to_the_first(&from[usize::from(station)], &to, [station, 2])[0]);
+    let flows = [0u8, 1]
+        .map(|station| net.flows_to_the_first(&from[usize::from(station)], &to, [station, 2])[0]);
     // One frame of each waits until their queue has moved, and is looked at again and again.
     let (first, mut turns) = (to[0].id, 0);
     let send = || {
         turns += 1;
         if turns == 50 {
-            (0..).zip(&from).for_each(|(at, from)| from.send([udp(2, at, flows[usize::from(at)], 0, 60_000)]));
+            (0..)
+                .zip(&from)
+                .for_each(|(at, from)| from.send([udp(2, at, flows[usize::from(at)], 0, 60_000)]));
         }
     };
     assert!(net.ask(|fabric| fabric.move_queue(first, 2), send));
     for _ in 0..3 {
         net.pass(INTERVAL);
-        (0..).zip(&from).for_each(|(at, from)| from.send([udp(2, at, flows[usize::from(at)], 0, 60)]));
+        (0..)
+            .zip(&from)
+            .for_each(|(at, from)| from.send([udp(2, at, flows[usize::from(at)], 0, 60)]));
     }
     net.pass(INTERVAL);
     assert_eq!(net.turned(), 0);

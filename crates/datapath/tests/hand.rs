@@ -16,7 +16,9 @@ fn two_workers() -> (Fabric, [Hand; 2], [Peer; 2]) {
     let [mut one, mut other] = <[Hand; 2]>::try_from(hands).ok().unwrap();
     let peers = [0, 1].map(|_| {
         let port = port(&fabric, PortRule::default()).0;
-        one.meanwhile(|| other.meanwhile(|| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX)))
+        one.meanwhile(|| {
+            other.meanwhile(|| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX))
+        })
     });
     (fabric, [one, other], peers)
 }
@@ -81,7 +83,8 @@ fn a_turn_of_floods_ends_when_their_copies_have_used_it_up() {
         assert!(hand.turn(now), "it goes on at once");
         most = most.max(peers[0].completed() - before);
     }
-    // Thirty-nine copies each; alone on its worker, a port may spend as much as 256 frames of 1514 bytes cost.
+    // Thirty-nine copies each; alone on its worker, a port may spend as much as 256 frames of 1514
+    // bytes cost.
     assert!((8..16).contains(&most), "{most} floods in one turn");
     peers[1..].iter().for_each(|peer| assert_eq!(peer.received().len(), 500));
 }

@@ -33,7 +33,9 @@ impl Net {
         let fabric = Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap();
         let ports: Vec<_> = queues.iter().map(|_| port(&fabric, PortRule::default()).0).collect();
         let attach = |(&port, &queues): (&PortId, &u16)| {
-            (0..queues).map(|index| Peer::attach(&fabric, port, index, Accepts::ALL, usize::MAX)).collect()
+            (0..queues)
+                .map(|index| Peer::attach(&fabric, port, index, Accepts::ALL, usize::MAX))
+                .collect()
         };
         let peers: Vec<Vec<Peer>> = ports.iter().zip(queues).map(attach).collect();
         let net = Net { fabric, ports, peers };
@@ -60,7 +62,11 @@ impl Net {
     }
 
     fn losses(&self) -> Vec<(Drop, u64)> {
-        Drop::ALL.iter().map(|&reason| (reason, self.dropped(reason))).filter(|(_, frames)| *frames > 0).collect()
+        Drop::ALL
+            .iter()
+            .map(|&reason| (reason, self.dropped(reason)))
+            .filter(|(_, frames)| *frames > 0)
+            .collect()
     }
 
     fn dropped(&self, reason: Drop) -> u64 {
@@ -70,8 +76,9 @@ impl Net {
     /// What a port received, in the order of its arrival: queue, when, and frame.
     fn arrived(&self, port: usize) -> Vec<(usize, Stamp, Vec<u8>)> {
         let queues = self.peers[port].iter().enumerate();
-        let mut all: Vec<_> =
-            queues.flat_map(|(at, peer)| peer.arrived().into_iter().map(move |(when, f)| (at, when, f))).collect();
+        let mut all: Vec<_> = queues
+            .flat_map(|(at, peer)| peer.arrived().into_iter().map(move |(when, f)| (at, when, f)))
+            .collect();
         all.sort_by_key(|(_, stamp, _)| stamp.0);
         all
     }
@@ -80,14 +87,23 @@ impl Net {
     fn send(&self, from: usize, to: usize, flows: u16, numbers: Range<u32>) {
         for (queue, peer) in (0u16..).zip(&self.peers[from]) {
             let frame = |number| {
-                move |flow: u16| udp(to as u8, from as u8, queue * 64 + flow, number, 60 + (number as usize * 7) % 1400)
+                move |flow: u16| {
+                    udp(
+                        to as u8,
+                        from as u8,
+                        queue * 64 + flow,
+                        number,
+                        60 + (number as usize * 7) % 1400,
+                    )
+                }
             };
             peer.send(numbers.clone().flat_map(|number| (0..flows).map(frame(number))));
         }
     }
 }
 
-/// Checks that no flow is out of order, and that it had come to rest wherever it changed queues. Returns how often that was.
+/// Checks that no flow is out of order, and that it had come to rest wherever it changed queues.
+/// Returns how often that was.
 fn assert_in_order(arrived: &[(usize, Stamp, Vec<u8>)]) -> usize {
     let mut last: HashMap<(u8, u16), (u32, usize, Instant)> = HashMap::new();
     let mut changes = 0;
@@ -98,7 +114,10 @@ fn assert_in_order(arrived: &[(usize, Stamp, Vec<u8>)]) -> usize {
             if old != *queue {
                 changes += 1;
                 let rest = time.saturating_duration_since(then);
-                assert!(rest >= REST, "flow {flow:?} went from queue {old} to {queue} after {rest:?}");
+                assert!(
+                    rest >= REST,
+                    "flow {flow:?} went from queue {old} to {queue} after {rest:?}"
+                );
             }
         }
     }
@@ -131,11 +150,18 @@ fn exchange_while_moving(workers: usize, queues: [u16; 2], mut seed: u64, rounds
         net.fabric.move_queue(all[next(&mut seed) % all.len()], next(&mut seed) % workers);
     }
     let sent = queues.map(|queues| queues as usize * 4 * 20 * rounds as usize);
-    wait(|| net.peers.iter().flatten().map(Peer::completed).sum::<usize>() == sent[0] + sent[1] + 2);
+    wait(|| {
+        net.peers.iter().flatten().map(Peer::completed).sum::<usize>() == sent[0] + sent[1] + 2
+    });
     wait(|| net.is_balanced());
     for port in [0, 1] {
         let arrived = net.arrived(port);
-        assert_eq!(arrived.len(), sent[1 - port], "lost on the way to port {port}: {:?}", net.losses());
+        assert_eq!(
+            arrived.len(),
+            sent[1 - port],
+            "lost on the way to port {port}: {:?}",
+            net.losses()
+        );
         assert_in_order(&arrived);
     }
     assert!(net.fabric.moves() > 0);
@@ -154,7 +180,10 @@ fn a_pair_moves_and_its_traffic_goes_on() {
         assert!(!net.fabric.move_queue(a, to), "it is there");
         net.send(1, 0, 4, round * 50..(round + 1) * 50);
         assert!(net.fabric.move_queue(b, 1 - place(1)));
-        wait(|| net.peers.iter().flatten().map(Peer::completed).sum::<usize>() == 2 + 400 * (round as usize + 1));
+        wait(|| {
+            net.peers.iter().flatten().map(Peer::completed).sum::<usize>()
+                == 2 + 400 * (round as usize + 1)
+        });
     }
     assert_eq!(net.fabric.moves(), 40);
     assert!(!net.fabric.move_queue(a, 2), "no such worker");
@@ -264,7 +293,8 @@ fn a_loaded_worker_gives_a_pair_to_an_idle_one() {
         for peer in &net.peers[0] {
             peer.send((0..60_000).map(|number| udp(1, 0, number as u16 % 8, number, 60)));
         }
-        while net.peers[0].iter().map(Peer::completed).sum::<usize>() < round * 120_000 && net.fabric.moves() == before
+        while net.peers[0].iter().map(Peer::completed).sum::<usize>() < round * 120_000
+            && net.fabric.moves() == before
         {
             std::thread::sleep(Duration::from_millis(10));
             if let Some(advice) = net.fabric.advice(&mut balancer) {

@@ -1,4 +1,5 @@
-//! Work that a sender left undone: passed on to a receiver that takes it, and done right for one that does not.
+//! Work that a sender left undone: passed on to a receiver that takes it, and done right for one
+//! that does not.
 
 mod peer;
 
@@ -40,7 +41,8 @@ impl Kind {
     }
 
     fn vnet(self) -> [u8; 12] {
-        let kind = if self.udp { 5 } else { [1, 4][usize::from(self.v6)] } | if self.ecn { 0x80 } else { 0 };
+        let kind = if self.udp { 5 } else { [1, 4][usize::from(self.v6)] }
+            | if self.ecn { 0x80 } else { 0 };
         let mut vnet = [1, kind, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         vnet[4..6].copy_from_slice(&(MSS as u16).to_le_bytes());
         vnet[6..8].copy_from_slice(&(14 + self.ip_len() as u16).to_le_bytes());
@@ -71,8 +73,26 @@ impl Kind {
             frame.extend(l4.to_be_bytes());
             frame.extend([0, 0]);
         } else {
-            // ACK, PSH, and CWR where ECN is used; twelve bytes of options (two NOPs and a time stamp).
-            frame.extend([0, 0, 1, 0, 0, 0, 2, 0, 0x80, if self.ecn { 0x98 } else { 0x18 }, 255, 255, 0, 0, 0, 0]);
+            // ACK, PSH, and CWR where ECN is used; twelve bytes of options (two NOPs and a time
+            // stamp).
+            frame.extend([
+                0,
+                0,
+                1,
+                0,
+                0,
+                0,
+                2,
+                0,
+                0x80,
+                if self.ecn { 0x98 } else { 0x18 },
+                255,
+                255,
+                0,
+                0,
+                0,
+                0,
+            ]);
             frame.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
         }
         let pseudo = fold(self.pseudo(&frame, u32::from(l4)));
@@ -88,7 +108,8 @@ impl Kind {
         sum(&frame[addresses]) + if self.udp { 17 } else { 6 } + l4_len
     }
 
-    /// Checks an untagged segment, whose checksum is complete or only the pseudo header's; returns its payload.
+    /// Checks an untagged segment, whose checksum is complete or only the pseudo header's; returns
+    /// its payload.
     fn check(self, segment: &[u8], complete: bool) -> Vec<u8> {
         let (l3, l4) = (14, 14 + self.ip_len());
         let l4_len = segment.len() - l4;
@@ -103,14 +124,21 @@ impl Kind {
             assert_eq!(fold(pseudo + sum(&segment[l4..])), 0xffff, "{self:?}: transport checksum");
         } else {
             let at = l4 + self.csum_at();
-            assert_eq!(u16::from_be_bytes([segment[at], segment[at + 1]]), fold(pseudo), "{self:?}: partial checksum");
+            assert_eq!(
+                u16::from_be_bytes([segment[at], segment[at + 1]]),
+                fold(pseudo),
+                "{self:?}: partial checksum"
+            );
         }
         segment[l4 + self.l4_len()..].to_vec()
     }
 }
 
 fn sum(bytes: &[u8]) -> u32 {
-    bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]))).sum()
+    bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)])))
+        .sum()
 }
 
 fn fold(mut sum: u32) -> u16 {
@@ -121,7 +149,8 @@ fn fold(mut sum: u32) -> u16 {
 }
 
 fn kinds() -> impl Iterator<Item = Kind> {
-    let all = [(false, false, false), (true, false, false), (false, true, false), (true, true, false)];
+    let all =
+        [(false, false, false), (true, false, false), (false, true, false), (true, true, false)];
     let ecn = [(false, false, true), (true, false, true)];
     all.into_iter().chain(ecn).map(|(v6, udp, ecn)| Kind { v6, udp, ecn })
 }
@@ -130,8 +159,14 @@ fn payload() -> Vec<u8> {
     (0..PAYLOAD as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 23) as u8).collect()
 }
 
-/// Sends one frame of `kind` to a receiver behind a port with `vlan`, and returns what arrives: `n` frames.
-fn deliver(kind: Kind, accepts: Accepts, vlan: Vlan, n: usize) -> (Vec<Vec<u8>>, Vec<frame::Offload>) {
+/// Sends one frame of `kind` to a receiver behind a port with `vlan`, and returns what arrives: `n`
+/// frames.
+fn deliver(
+    kind: Kind,
+    accepts: Accepts,
+    vlan: Vlan,
+    n: usize,
+) -> (Vec<Vec<u8>>, Vec<frame::Offload>) {
     let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
     let from = if vlan == Vlan::None { Vlan::None } else { Vlan::Access(10) };
     let sender = port(&fabric, PortRule { vlan: from, mac: None }).0;

@@ -54,7 +54,11 @@ fn each_frame_is_charged_to_its_receiver_on_whatever_worker() {
         for step in [Step::Fetch, Step::Classify, Step::Deliver, Step::Publish] {
             assert!(ticks[step as usize] > 0, "{workers} workers: {step:?} in {ticks:?}");
         }
-        assert_eq!((ticks[Step::Look as usize], ticks[Step::Sleep as usize]), (0, 0), "nobody's frames");
+        assert_eq!(
+            (ticks[Step::Look as usize], ticks[Step::Sleep as usize]),
+            (0, 0),
+            "nobody's frames"
+        );
         assert_eq!(charged(&fabric, ports[0]).0, 0);
         // Nothing is charged that was not spent.
         for step in Step::ALL {
@@ -81,7 +85,10 @@ fn a_workers_steps_are_its_whole_time() {
     for worker in spent(&fabric) {
         let sum: u64 = worker.iter().sum();
         // CPUs need not agree to the tick.
-        assert!(sum >= inner - inner / 10 && sum <= outer + outer / 10, "{sum} in {inner} to {outer}");
+        assert!(
+            sum >= inner - inner / 10 && sum <= outer + outer / 10,
+            "{sum} in {inner} to {outer}"
+        );
         assert!(worker[Step::Sleep as usize] > 0, "{worker:?}");
     }
 }
@@ -114,17 +121,31 @@ fn the_flows_of_each_queue_are_told_apart() {
         let flows = |port, since| -> Vec<[usize; 2]> {
             let queues = fabric.counters(port);
             let of = |flows: &datapath::flows::Flows| flows.count(since);
-            queues.iter().map(|queue| [of(&queue.charged.received), of(&queue.charged.sent)]).collect()
+            queues
+                .iter()
+                .map(|queue| [of(&queue.charged.received), of(&queue.charged.sent)])
+                .collect()
         };
         fabric.sample(1);
         // Frames of no flow among them, and each flow several times.
-        a.send((0..COUNT).map(|n| if n % 8 == 7 { frame(1, 0) } else { datagram(1, 0, (n % 8) as u8) }));
+        a.send(
+            (0..COUNT)
+                .map(|n| if n % 8 == 7 { frame(1, 0) } else { datagram(1, 0, (n % 8) as u8) }),
+        );
         b.expect(COUNT);
         wait(|| a.completed() == COUNT);
         fabric.sample(2);
-        assert_eq!((flows(ports[0], 1), flows(ports[1], 1)), (vec![[0, 7]], vec![[7, 0]]), "{workers} workers");
+        assert_eq!(
+            (flows(ports[0], 1), flows(ports[1], 1)),
+            (vec![[0, 7]], vec![[7, 0]]),
+            "{workers} workers"
+        );
         fabric.sample(0);
         fabric.sample(3);
-        assert_eq!((flows(ports[0], 3), flows(ports[1], 3)), (vec![[0, 0]], vec![[0, 0]]), "of another profile");
+        assert_eq!(
+            (flows(ports[0], 3), flows(ports[1], 3)),
+            (vec![[0, 0]], vec![[0, 0]]),
+            "of another profile"
+        );
     }
 }

@@ -26,7 +26,8 @@ fn queue(fabric: &Fabric, port: PortId, index: u16) -> Peer {
     Peer::attach(fabric, port, index, Accepts::ALL, usize::MAX)
 }
 
-/// What station 1 got done in the order of arrival at `sink`, from station 2's first frame to its last: frames of each.
+/// What station 1 got done in the order of arrival at `sink`, from station 2's first frame to its
+/// last: frames of each.
 fn while_second_sends(received: &[Vec<u8>]) -> [usize; 2] {
     let from = |src| move |frame: &&Vec<u8>| frame[11] == src;
     let first = received.iter().position(|f| from(2)(&f)).unwrap();
@@ -45,7 +46,8 @@ fn long_frames_do_not_crowd_out_short_ones() {
     loud.send(long);
     quiet.send(short);
     let [long, short] = while_second_sends(&sink.expect(5200));
-    // An equal share of the cost would be 263 of them; with equal numbers of frames it would be all.
+    // An equal share of the cost would be 263 of them; with equal numbers of frames it would be
+    // all.
     assert_eq!(short, 4000);
     assert!((150..400).contains(&long), "{long} long frames");
 }

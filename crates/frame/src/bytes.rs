@@ -18,7 +18,8 @@ pub(crate) fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
     chunk(bytes, at).copied().map(u32::from_be_bytes)
 }
 
-/// Writes `value` over the bytes at `at`; outside of `bytes`, nothing happens and the answer is `None`.
+/// Writes `value` over the bytes at `at`; outside of `bytes`, nothing happens and the answer is
+/// `None`.
 #[inline(always)]
 pub(crate) fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) -> Option<()> {
     *bytes.get_mut(at..)?.first_chunk_mut()? = value;

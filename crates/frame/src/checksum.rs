@@ -6,11 +6,12 @@ use crate::view::{Headers, proto};
 
 /// A running one's-complement sum over pieces of any length, odd ones included.
 ///
-/// The sum is kept in the machine's own byte order: RFC 1071 shows that only the result has to be swapped.
+/// The sum is kept in the machine's own byte order: RFC 1071 shows that only the result has to be
+/// swapped.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sum {
-    /// Sum of 16-bit words, partly folded: below 2^37 for one piece, and less than 2^17 more per further step, so it
-    /// cannot overflow.
+    /// Sum of 16-bit words, partly folded: below 2^37 for one piece, and less than 2^17 more per
+    /// further step, so it cannot overflow.
     words: u64,
     /// An odd number of bytes so far: the next byte is the second one of a word.
     odd: bool,
@@ -43,20 +44,23 @@ impl Sum {
         self.odd ^= next.odd;
     }
 
-    /// Goes on with a 16-bit field; only meaningful where a word starts (an even number of bytes so far).
+    /// Goes on with a 16-bit field; only meaningful where a word starts (an even number of bytes so
+    /// far).
     #[inline]
     pub fn add_u16(&mut self, value: u16) {
         self.words += u64::from(value.to_be());
     }
 
-    /// Adds an IPv4 pseudo header (RFC 9293, 3.1): addresses in wire order, `len` bytes of transport header and payload.
+    /// Adds an IPv4 pseudo header (RFC 9293, 3.1): addresses in wire order, `len` bytes of
+    /// transport header and payload.
     #[inline]
     pub fn add_pseudo_v4(&mut self, src: [u8; 4], dst: [u8; 4], proto: u8, len: u32) {
         self.words += u64::from(fold(sum_words(&src) + sum_words(&dst)));
         self.add_pseudo_tail(proto, len);
     }
 
-    /// Adds an IPv6 pseudo header (RFC 8200, 8.1): addresses in wire order, `len` bytes of transport header and payload.
+    /// Adds an IPv6 pseudo header (RFC 8200, 8.1): addresses in wire order, `len` bytes of
+    /// transport header and payload.
     #[inline]
     pub fn add_pseudo_v6(&mut self, src: [u8; 16], dst: [u8; 16], proto: u8, len: u32) {
         self.words += u64::from(fold(sum_words(&src) + sum_words(&dst)));
@@ -70,8 +74,8 @@ impl Sum {
         self.add_u16(len as u16);
     }
 
-    /// The sum folded to 16 bits, not inverted: what a partial checksum's field holds, and 0xffff over data whose
-    /// checksum is right.
+    /// The sum folded to 16 bits, not inverted: what a partial checksum's field holds, and 0xffff
+    /// over data whose checksum is right.
     #[inline]
     pub fn fold(self) -> u16 {
         u16::from_be(fold(self.words))
@@ -83,7 +87,8 @@ impl Sum {
         !self.fold()
     }
 
-    /// The checksum as UDP writes it: zero would mean "none", so it becomes 0xffff, which verifies alike (RFC 768).
+    /// The checksum as UDP writes it: zero would mean "none", so it becomes 0xffff, which verifies
+    /// alike (RFC 768).
     #[inline]
     pub fn checksum_nonzero(self) -> u16 {
         match self.checksum() {
@@ -104,7 +109,8 @@ fn fold(words: u64) -> u16 {
 
 /// Sum of the native-endian 16-bit words, the last one padded with a zero byte.
 ///
-/// Works on 32-bit words in lanes of 64 bits, which compilers turn into vector code: a lane has room for 2^32 of them.
+/// Works on 32-bit words in lanes of 64 bits, which compilers turn into vector code: a lane has
+/// room for 2^32 of them.
 #[inline]
 fn sum_words(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<32>();
@@ -129,14 +135,21 @@ fn sum_words(bytes: &[u8]) -> u64 {
     total
 }
 
-/// Finishes a partial checksum in software: sums from `csum.start` to the frame's end and writes the result.
+/// Finishes a partial checksum in software: sums from `csum.start` to the frame's end and writes
+/// the result.
 ///
-/// `head` holds the frame's first bytes, `body` the sum over all bytes that follow them. As in Linux, the result is
-/// never written as zero, whatever the protocol: both forms verify, and UDP needs this one.
+/// `head` holds the frame's first bytes, `body` the sum over all bytes that follow them. As in
+/// Linux, the result is never written as zero, whatever the protocol: both forms verify, and UDP
+/// needs this one.
 ///
-/// Errors: [`BadOffload::CsumKind`] for SCTP, whose checksum is a CRC; [`BadOffload::CsumRange`] when the field lies
-/// outside of `head`. The head is unchanged then.
-pub fn complete_csum(head: &mut [u8], headers: &Headers, csum: PartialCsum, body: Sum) -> Result<(), BadOffload> {
+/// Errors: [`BadOffload::CsumKind`] for SCTP, whose checksum is a CRC; [`BadOffload::CsumRange`]
+/// when the field lies outside of `head`. The head is unchanged then.
+pub fn complete_csum(
+    head: &mut [u8],
+    headers: &Headers,
+    csum: PartialCsum,
+    body: Sum,
+) -> Result<(), BadOffload> {
     if headers.proto == proto::SCTP {
         return Err(BadOffload::CsumKind);
     }

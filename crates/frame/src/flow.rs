@@ -1,7 +1,7 @@
 //! The flow hash: one number per flow, to pick queues and cache slots with.
 //!
-//! It is fixed and not keyed: a peer can find frames that collide. All that this gains is that its own flows share a
-//! queue or a cache slot, so nothing may take equal hashes for equal flows.
+//! It is fixed and not keyed: a peer can find frames that collide. All that this gains is that its
+//! own flows share a queue or a cache slot, so nothing may take equal hashes for equal flows.
 
 use crate::bytes::chunk;
 use crate::view::{Headers, L3};
@@ -25,20 +25,25 @@ fn word(head: &[u8], at: usize) -> u64 {
     chunk(head, at).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Hashes MAC addresses, outermost EtherType, VLAN id, IP addresses, IP protocol and, for TCP and UDP that are not fragments,
-/// ports. `head` is what `h` was parsed from.
+/// Hashes MAC addresses, outermost EtherType, VLAN id, IP addresses, IP protocol and, for TCP and
+/// UDP that are not fragments, ports. `head` is what `h` was parsed from.
 ///
-/// Direction matters. All fragments of one datagram hash alike, and priority bits of the tag do not count. Every bit
-/// of the result is usable: `(hash as u64 * n) >> 32` spreads evenly over `n` queues.
+/// Direction matters. All fragments of one datagram hash alike, and priority bits of the tag do not
+/// count. Every bit of the result is usable: `(hash as u64 * n) >> 32` spreads evenly over `n`
+/// queues.
 #[inline]
 pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
     let l3_at = usize::from(h.l3_at);
-    let ports = if h.has_ports() { chunk(head, usize::from(h.l4_at)).map_or(0, |p| u32::from_le_bytes(*p)) } else { 0 };
+    let ports = if h.has_ports() {
+        chunk(head, usize::from(h.l4_at)).map_or(0, |p| u32::from_le_bytes(*p))
+    } else {
+        0
+    };
     // One more than the id, so that "no tag" differs from "tag 0".
     let vlan = h.vid().map_or(0, |vid| u64::from(vid) + 1);
 
-    // Both addresses, overlapping, and the type field: read from the bytes, which is faster than from the view that
-    // was written a moment ago.
+    // Both addresses, overlapping, and the type field: read from the bytes, which is faster than
+    // from the view that was written a moment ago.
     let link = mix(word(head, 0) ^ K0, word(head, 6) ^ K1);
     let net = match h.l3 {
         L3::None => 0,

@@ -3,10 +3,12 @@
 /// How many bytes of each frame are copied into private memory before anything looks at them.
 pub const HEAD_LEN: usize = 128;
 
-/// Free bytes in front of a fresh [`Head`]: room for tags to be pushed without moving what follows the addresses.
+/// Free bytes in front of a fresh [`Head`]: room for tags to be pushed without moving what follows
+/// the addresses.
 pub const HEADROOM: usize = 16;
 
-/// The first `min(HEAD_LEN, frame length)` bytes of a frame, copied once, plus whatever was pushed in front since.
+/// The first `min(HEAD_LEN, frame length)` bytes of a frame, copied once, plus whatever was pushed
+/// in front since.
 ///
 /// Invariant: `start + len <= HEADROOM + HEAD_LEN`.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +44,9 @@ impl Head {
         head
     }
 
-    /// Starts over with what `read` writes into the [`HEAD_LEN`] bytes that it is given; it answers how many it wrote.
-    /// Bytes that it leaves alone keep their old contents but lie outside of the head.
+    /// Starts over with what `read` writes into the [`HEAD_LEN`] bytes that it is given; it answers
+    /// how many it wrote. Bytes that it leaves alone keep their old contents but lie outside of
+    /// the head.
     #[inline]
     pub fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> usize) {
         let room = self.buf.get_mut(HEADROOM..).unwrap_or_default();
@@ -65,13 +68,17 @@ impl Head {
     /// The bytes, destination address first.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        self.buf.get(self.start as usize..self.start as usize + self.len as usize).unwrap_or_default()
+        self.buf
+            .get(self.start as usize..self.start as usize + self.len as usize)
+            .unwrap_or_default()
     }
 
     /// The bytes, to be changed in place.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.buf.get_mut(self.start as usize..self.start as usize + self.len as usize).unwrap_or_default()
+        self.buf
+            .get_mut(self.start as usize..self.start as usize + self.len as usize)
+            .unwrap_or_default()
     }
 
     /// How many bytes there are.
@@ -86,7 +93,8 @@ impl Head {
         self.len == 0
     }
 
-    /// Takes `n` more bytes from the room in front; their contents are stale. `None`: no room, nothing changed.
+    /// Takes `n` more bytes from the room in front; their contents are stale. `None`: no room,
+    /// nothing changed.
     #[inline]
     pub(crate) fn grow_front(&mut self, n: u8) -> Option<()> {
         self.start = self.start.checked_sub(n)?;
@@ -94,7 +102,8 @@ impl Head {
         Some(())
     }
 
-    /// Gives the first `n` bytes back to the room in front. `None`: there are fewer, nothing changed.
+    /// Gives the first `n` bytes back to the room in front. `None`: there are fewer, nothing
+    /// changed.
     #[inline]
     pub(crate) fn shrink_front(&mut self, n: u8) -> Option<()> {
         self.len = self.len.checked_sub(n)?;

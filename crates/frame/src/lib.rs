@@ -1,13 +1,15 @@
 //! Bytes on the wire: header views, flow hash, checksums, segmentation.
 //!
-//! Everything here works on a *private* copy of a frame's first bytes (its [`Head`]), never on memory that a peer
-//! can still change. The rest of the frame stays where the peer put it and appears here only as a length, or as a
-//! [`Sum`] that the caller has taken over it.
+//! Everything here works on a *private* copy of a frame's first bytes (its [`Head`]), never on
+//! memory that a peer can still change. The rest of the frame stays where the peer put it and
+//! appears here only as a length, or as a [`Sum`] that the caller has taken over it.
 //!
-//! All input is peer controlled. Nothing in this crate panics, allocates or loops without a bound on any of it: what
-//! cannot be understood is reported as "not known" ([`parse`]) or refused under a name ([`BadOffload`]).
+//! All input is peer controlled. Nothing in this crate panics, allocates or loops without a bound
+//! on any of it: what cannot be understood is reported as "not known" ([`parse`]) or refused under
+//! a name ([`BadOffload`]).
 //!
-//! Multi-byte fields are big endian on the wire and plain integers here; `struct virtio_net_hdr` is little endian.
+//! Multi-byte fields are big endian on the wire and plain integers here; `struct virtio_net_hdr` is
+//! little endian.
 
 #![forbid(unsafe_code)]
 

@@ -23,7 +23,8 @@ impl Mac {
         self.as_u64() == 0xffff_ffff_ffff
     }
 
-    /// True for `01:80:c2:00:00:00` to `0f`, which bridges must not forward (IEEE 802.1Q-2018, 8.6.3).
+    /// True for `01:80:c2:00:00:00` to `0f`, which bridges must not forward (IEEE 802.1Q-2018,
+    /// 8.6.3).
     #[inline]
     pub const fn is_link_local(self) -> bool {
         self.as_u64() & !0xf == 0x0180_c200_0000
@@ -108,9 +109,14 @@ mod tests {
 
     #[test]
     fn only_plain_addresses_parse() {
-        for text in
-            ["", "52:54:00:00:00", "52:54:00:00:00:01:02", "52-54-00-00-00-01", "5:54:0:0:0:1", "+1:54:00:00:00:01"]
-        {
+        for text in [
+            "",
+            "52:54:00:00:00",
+            "52:54:00:00:00:01:02",
+            "52-54-00-00-00-01",
+            "5:54:0:0:0:1",
+            "+1:54:00:00:00:01",
+        ] {
             assert_eq!(text.parse::<Mac>(), Err(ParseMacError(text.into())));
         }
         assert_eq!(mac("AB:cd:00:00:00:0f"), Mac([0xab, 0xcd, 0, 0, 0, 0x0f]));

@@ -1,8 +1,8 @@
 //! What a frame still has to have done to it, in words that no transport owns.
 //!
-//! A guest may hand over a frame whose checksum is not finished, or one big frame that stands for many. The receiver
-//! may take it exactly so ([`Accepts::takes`]), and then nobody ever does that work; or it does not, and the switch
-//! does it ([`crate::segment`], [`crate::checksum`]).
+//! A guest may hand over a frame whose checksum is not finished, or one big frame that stands for
+//! many. The receiver may take it exactly so ([`Accepts::takes`]), and then nobody ever does that
+//! work; or it does not, and the switch does it ([`crate::segment`], [`crate::checksum`]).
 
 /// The offload metadata of one frame. The default is a plain, finished frame of unknown checksum.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -15,8 +15,8 @@ pub struct Offload {
     pub valid: bool,
 }
 
-/// A checksum field that holds the pseudo header's sum so far; the bytes from `start` to the frame's end are still to
-/// be summed (virtio 1.2, 5.1.6.2).
+/// A checksum field that holds the pseudo header's sum so far; the bytes from `start` to the
+/// frame's end are still to be summed (virtio 1.2, 5.1.6.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartialCsum {
     /// Where summing starts: bytes from the start of the frame.
@@ -68,7 +68,8 @@ pub struct Accepts {
 
 impl Accepts {
     /// Takes whatever there is.
-    pub const ALL: Accepts = Accepts { csum: true, tso4: true, tso6: true, ecn: true, uso4: true, uso6: true };
+    pub const ALL: Accepts =
+        Accepts { csum: true, tso4: true, tso6: true, ecn: true, uso4: true, uso6: true };
 
     /// True when a frame with this metadata may go to the receiver untouched.
     #[inline]
@@ -91,8 +92,8 @@ impl Accepts {
 /// Why a frame's offload metadata is refused. Such a frame is dropped; its port lives on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
 pub enum BadOffload {
-    /// The checksum field or its start lies outside of the frame, its first [`crate::HEAD_LEN`] bytes, or what an
-    /// offload may touch.
+    /// The checksum field or its start lies outside of the frame, its first [`crate::HEAD_LEN`]
+    /// bytes, or what an offload may touch.
     #[error("checksum outside of the frame's headers")]
     CsumRange,
     /// The frame is TCP or UDP, but the checksum is not where that protocol keeps it.

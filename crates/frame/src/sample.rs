@@ -1,8 +1,8 @@
 //! Frames for tests, built by `etherparse`, and a checksum that is too simple to be wrong.
 
 use etherparse::{
-    IpHeaders, IpNumber, Ipv4Header, Ipv4Options, Ipv6Extensions, Ipv6Header, Ipv6RawExtHeader, Ipv6RoutingExtensions,
-    PacketBuilder, TcpHeader,
+    IpHeaders, IpNumber, Ipv4Header, Ipv4Options, Ipv6Extensions, Ipv6Header, Ipv6RawExtHeader,
+    Ipv6RoutingExtensions, PacketBuilder, TcpHeader,
 };
 use proptest::prelude::*;
 
@@ -81,7 +81,10 @@ impl Recipe {
             + match self.ip {
                 Ip::V4 { options, .. } => 20 + 4 * usize::from(options),
                 Ip::V6 { hop_by_hop, destination, routing } => {
-                    40 + 8 * (usize::from(hop_by_hop) + usize::from(destination) + usize::from(routing))
+                    40 + 8
+                        * (usize::from(hop_by_hop)
+                            + usize::from(destination)
+                            + usize::from(routing))
                 }
             }
     }
@@ -119,7 +122,8 @@ impl Recipe {
         frame
     }
 
-    /// The frame as a guest with checksum offload hands it over: the field holds the pseudo header's sum.
+    /// The frame as a guest with checksum offload hands it over: the field holds the pseudo
+    /// header's sum.
     pub fn partial_frame(&self) -> Vec<u8> {
         let mut frame = self.frame();
         let pseudo = self.pseudo_sum(&frame);
@@ -158,11 +162,19 @@ impl Recipe {
             }
             Ip::V6 { hop_by_hop, destination, routing } => {
                 let ext = || Ipv6RawExtHeader::new_raw(IpNumber(0), &[0; 6]).unwrap();
-                let ip = Ipv6Header { source: SRC_V6, destination: DST_V6, hop_limit: 64, ..Default::default() };
+                let ip = Ipv6Header {
+                    source: SRC_V6,
+                    destination: DST_V6,
+                    hop_limit: 64,
+                    ..Default::default()
+                };
                 let extensions = Ipv6Extensions {
                     hop_by_hop_options: hop_by_hop.then(ext),
                     destination_options: destination.then(ext),
-                    routing: routing.then(|| Ipv6RoutingExtensions { routing: ext(), final_destination_options: None }),
+                    routing: routing.then(|| Ipv6RoutingExtensions {
+                        routing: ext(),
+                        final_destination_options: None,
+                    }),
                     fragment: None,
                     auth: None,
                 };

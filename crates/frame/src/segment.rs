@@ -1,8 +1,9 @@
 //! Software segmentation: one big TCP or UDP frame becomes the frames that it stands for.
 //!
-//! Only headers are made here. A [`Segment`] carries its own complete headers and names the range of the original
-//! frame that is its payload; the caller copies the payload from wherever it lies and either sums it on the way
-//! ([`Segment::finish`]) or leaves that to a receiver that takes partial checksums ([`Segment::leave_partial`]).
+//! Only headers are made here. A [`Segment`] carries its own complete headers and names the range
+//! of the original frame that is its payload; the caller copies the payload from wherever it lies
+//! and either sums it on the way ([`Segment::finish`]) or leaves that to a receiver that takes
+//! partial checksums ([`Segment::leave_partial`]).
 
 use crate::bytes::{get_u16, get_u32, put};
 use crate::checksum::Sum;
@@ -10,8 +11,8 @@ use crate::head::HEAD_LEN;
 use crate::offload::{BadOffload, Gso, GsoKind, PartialCsum};
 use crate::view::{Headers, L3, L4};
 
-/// No frame is cut into more segments than this: 64 KiB at 32 bytes each. Without a limit, a sender could turn one
-/// frame into 65 thousand.
+/// No frame is cut into more segments than this: 64 KiB at 32 bytes each. Without a limit, a sender
+/// could turn one frame into 65 thousand.
 pub const MAX_SEGMENTS: u32 = 2048;
 
 /// TCP flag bits in byte 13 of the header.
@@ -44,7 +45,8 @@ pub struct Segment {
     pub headers: [u8; HEAD_LEN],
     /// How many bytes of `headers` count.
     pub headers_len: u8,
-    /// Where the payload starts: an offset in the original frame, which may lie in its head or behind it.
+    /// Where the payload starts: an offset in the original frame, which may lie in its head or
+    /// behind it.
     pub from: u32,
     /// How long the payload is.
     pub len: u32,
@@ -76,17 +78,28 @@ pub(crate) fn csum_offset(l4: L4) -> Option<u16> {
 }
 
 impl Segmenter {
-    /// Prepares to cut a frame of `frame_len` bytes that starts with `head`, of which `h` is the view.
+    /// Prepares to cut a frame of `frame_len` bytes that starts with `head`, of which `h` is the
+    /// view.
     ///
-    /// The transport checksum field holds the pseudo header's sum including the length of the whole, as everywhere in
-    /// virtio and Linux. `gso` is checked again, whoever checked it before. Every frame that is accepted comes out as at
-    /// least one segment.
-    pub fn new(head: &[u8], h: &Headers, gso: Gso, frame_len: u32) -> Result<Segmenter, BadOffload> {
+    /// The transport checksum field holds the pseudo header's sum including the length of the
+    /// whole, as everywhere in virtio and Linux. `gso` is checked again, whoever checked it
+    /// before. Every frame that is accepted comes out as at least one segment.
+    pub fn new(
+        head: &[u8],
+        h: &Headers,
+        gso: Gso,
+        frame_len: u32,
+    ) -> Result<Segmenter, BadOffload> {
         if h.fragment {
             return Err(BadOffload::Fragment);
         }
-        let offset = csum_offset(h.l4).filter(|_| matches_kind(h, gso.kind)).ok_or(BadOffload::GsoProtocol)?;
-        let payload = frame_len.checked_sub(u32::from(h.end)).filter(|&len| len > 0).ok_or(BadOffload::Truncated)?;
+        let offset = csum_offset(h.l4)
+            .filter(|_| matches_kind(h, gso.kind))
+            .ok_or(BadOffload::GsoProtocol)?;
+        let payload = frame_len
+            .checked_sub(u32::from(h.end))
+            .filter(|&len| len > 0)
+            .ok_or(BadOffload::Truncated)?;
         let size = u32::from(gso.size);
         // The IP header counts itself in IPv4's total length, but not in IPv6's payload length.
         let ip_at = u32::from(h.l3_at) + if h.l3 == L3::V6 { 40 } else { 0 };
@@ -100,8 +113,17 @@ impl Segmenter {
             return Err(BadOffload::GsoCount);
         }
         let field = usize::from(h.l4_at) + usize::from(offset);
-        let (template, pseudo) = template(head, h, field, frame_len).ok_or(BadOffload::Truncated)?;
-        Ok(Segmenter { template, headers: *h, pseudo, size, frame_len, next: u32::from(h.end), made: 0 })
+        let (template, pseudo) =
+            template(head, h, field, frame_len).ok_or(BadOffload::Truncated)?;
+        Ok(Segmenter {
+            template,
+            headers: *h,
+            pseudo,
+            size,
+            frame_len,
+            next: u32::from(h.end),
+            made: 0,
+        })
     }
 
     /// How many segments are still to come.
@@ -110,8 +132,14 @@ impl Segmenter {
     }
 }
 
-/// Copies the headers and takes the pseudo header's sum, without the length, out of the checksum field.
-fn template(head: &[u8], h: &Headers, field: usize, frame_len: u32) -> Option<([u8; HEAD_LEN], Sum)> {
+/// Copies the headers and takes the pseudo header's sum, without the length, out of the checksum
+/// field.
+fn template(
+    head: &[u8],
+    h: &Headers,
+    field: usize,
+    frame_len: u32,
+) -> Option<([u8; HEAD_LEN], Sum)> {
     let mut template = [0; HEAD_LEN];
     let end = usize::from(h.end);
     template.get_mut(..end)?.copy_from_slice(head.get(..end)?);
@@ -158,7 +186,8 @@ impl Iterator for Segmenter {
 }
 
 impl Segmenter {
-    /// Length, and for IPv4 identification and header checksum. `new` has checked that the length fits in 16 bits.
+    /// Length, and for IPv4 identification and header checksum. `new` has checked that the length
+    /// fits in 16 bits.
     fn write_ip(&self, segment: &mut Segment) -> Option<()> {
         let at = usize::from(self.headers.l3_at);
         let l4_at = usize::from(self.headers.l4_at);
@@ -174,7 +203,8 @@ impl Segmenter {
         put(&mut segment.headers, at + 10, sum.checksum().to_be_bytes())
     }
 
-    /// Sequence number and flags: CWR belongs to the first segment only (RFC 3168, 6.1.2), FIN and PSH to the last.
+    /// Sequence number and flags: CWR belongs to the first segment only (RFC 3168, 6.1.2), FIN and
+    /// PSH to the last.
     fn write_tcp(&self, segment: &mut Segment, last: bool) -> Option<()> {
         let at = usize::from(self.headers.l4_at);
         let done = self.next.wrapping_sub(u32::from(self.headers.end));
@@ -229,8 +259,8 @@ impl Segment {
         self.write_csum(if self.udp { sum.checksum_nonzero() } else { sum.checksum() });
     }
 
-    /// Writes the pseudo header's sum instead, for a receiver that finishes checksums itself; the answer is the
-    /// segment's [`crate::Offload::csum`].
+    /// Writes the pseudo header's sum instead, for a receiver that finishes checksums itself; the
+    /// answer is the segment's [`crate::Offload::csum`].
     pub fn leave_partial(&mut self) -> PartialCsum {
         self.write_csum(self.pseudo.fold());
         self.csum()

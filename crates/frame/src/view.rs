@@ -1,8 +1,9 @@
 //! What a frame's first bytes say: one pass, no copies, nothing believed that is not there.
 //!
-//! A hostile peer may write any lengths, any chain of extension headers, any number of tags. The parser looks at no
-//! more than [`HEAD_LEN`] bytes and every step moves forward, so it is bounded; a header that is malformed or does not
-//! fit ends the parse, and what lies behind it is "not known".
+//! A hostile peer may write any lengths, any chain of extension headers, any number of tags. The
+//! parser looks at no more than [`HEAD_LEN`] bytes and every step moves forward, so it is bounded;
+//! a header that is malformed or does not fit ends the parse, and what lies behind it is "not
+//! known".
 
 use crate::bytes::chunk;
 use crate::head::HEAD_LEN;
@@ -66,10 +67,11 @@ pub struct Headers {
     pub dst: Mac,
     /// Source address.
     pub src: Mac,
-    /// The outermost tag's control information (priority, DEI, VLAN id) if that tag is 802.1Q. An outermost 802.1ad
-    /// tag is not ours to read or edit: it is stepped over, and `None` here.
+    /// The outermost tag's control information (priority, DEI, VLAN id) if that tag is 802.1Q. An
+    /// outermost 802.1ad tag is not ours to read or edit: it is stepped over, and `None` here.
     pub tag: Option<u16>,
-    /// How many tags, of either kind, were stepped over: at most 2 after parsing, more once some were pushed.
+    /// How many tags, of either kind, were stepped over: at most 2 after parsing, more once some
+    /// were pushed.
     pub tags: u8,
     /// EtherType after the tags.
     pub ethertype: u16,
@@ -81,11 +83,13 @@ pub struct Headers {
     pub proto: u8,
     /// Transport protocol.
     pub l4: L4,
-    /// First byte after the network header and its extensions, as far as known; `l3_at` without IP.
+    /// First byte after the network header and its extensions, as far as known; `l3_at` without
+    /// IP.
     pub l4_at: u8,
     /// First payload byte after the last header that is known.
     pub end: u8,
-    /// Part of a fragmented IP datagram, the first part included: there are no ports to be trusted.
+    /// Part of a fragmented IP datagram, the first part included: there are no ports to be
+    /// trusted.
     pub fragment: bool,
 }
 
@@ -96,13 +100,15 @@ impl Headers {
         self.tag.map(|tci| tci & 0x0fff)
     }
 
-    /// True when everything was found that a parse looks for: with more of the frame it would find nothing else.
+    /// True when everything was found that a parse looks for: with more of the frame it would find
+    /// nothing else.
     #[inline]
     pub fn is_whole(&self) -> bool {
         match (self.l3, self.l4) {
-            (L3::None, _) => {
-                !matches!(self.ethertype, ethertype::IPV4 | ethertype::IPV6 | ethertype::DOT1Q | ethertype::DOT1AD)
-            }
+            (L3::None, _) => !matches!(
+                self.ethertype,
+                ethertype::IPV4 | ethertype::IPV6 | ethertype::DOT1Q | ethertype::DOT1AD
+            ),
             (_, L4::Tcp | L4::Udp) => true,
             (_, L4::Other) => self.fragment || !matches!(self.proto, proto::TCP | proto::UDP),
             (_, L4::None) => false,
@@ -116,20 +122,23 @@ impl Headers {
     }
 }
 
-/// Reads the headers of the frame that starts with `head`; bytes after the first [`HEAD_LEN`] are not looked at.
-/// `None` when it is shorter than an Ethernet header (14 bytes).
+/// Reads the headers of the frame that starts with `head`; bytes after the first [`HEAD_LEN`] are
+/// not looked at. `None` when it is shorter than an Ethernet header (14 bytes).
 #[inline]
 pub fn parse(head: &[u8]) -> Option<Headers> {
     let mut headers = Headers::default();
     parse_into(head, &mut headers).then_some(headers)
 }
 
-/// [`parse`] to where the headers are to be: false when the frame is too short. They are many small fields, and copying those as a
-/// whole just after they were written makes a processor wait until they have left its store buffer.
+/// [`parse`] to where the headers are to be: false when the frame is too short. They are many small
+/// fields, and copying those as a whole just after they were written makes a processor wait until
+/// they have left its store buffer.
 #[inline]
 pub fn parse_into(head: &[u8], h: &mut Headers) -> bool {
     let head = head.get(..HEAD_LEN).unwrap_or(head);
-    let Some(&[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, e0, e1]) = chunk(head, 0) else { return false };
+    let Some(&[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, e0, e1]) = chunk(head, 0) else {
+        return false;
+    };
     *h = Headers {
         dst: Mac([d0, d1, d2, d3, d4, d5]),
         src: Mac([s0, s1, s2, s3, s4, s5]),
@@ -204,7 +213,8 @@ fn ipv6(head: &[u8], h: &mut Headers) {
     }
 }
 
-/// Steps over IPv6 extension headers (RFC 8200, 4). False when the chain leaves the head before it ends.
+/// Steps over IPv6 extension headers (RFC 8200, 4). False when the chain leaves the head before it
+/// ends.
 ///
 /// Every turn moves forward by at least 8 bytes, so a peer cannot make it go on.
 fn extensions(head: &[u8], h: &mut Headers) -> bool {
@@ -214,7 +224,9 @@ fn extensions(head: &[u8], h: &mut Headers) -> bool {
             proto::HOP_BY_HOP | proto::ROUTING | proto::DESTINATION => {
                 chunk(head, at).map(|&[next, len]: &[u8; 2]| (next, at + 8 + len as usize * 8))
             }
-            proto::AUTHENTICATION => chunk(head, at).map(|&[next, len]: &[u8; 2]| (next, at + 8 + len as usize * 4)),
+            proto::AUTHENTICATION => {
+                chunk(head, at).map(|&[next, len]: &[u8; 2]| (next, at + 8 + len as usize * 4))
+            }
             proto::FRAGMENT => chunk(head, at).map(|ext: &[u8; 8]| (ext[0], at + 8)),
             _ => return true,
         };

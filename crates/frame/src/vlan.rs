@@ -5,7 +5,8 @@ use crate::head::Head;
 use crate::offload::Offload;
 use crate::view::{Headers, parse};
 
-/// What happens to a frame's outermost 802.1Q tag on its way out. An outermost 802.1ad tag counts as payload.
+/// What happens to a frame's outermost 802.1Q tag on its way out. An outermost 802.1ad tag counts
+/// as payload.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Hash)]
 pub enum TagEdit {
     /// Nothing.
@@ -31,10 +32,16 @@ const TAG_LEN: u8 = 4;
 const ADDRESSES: usize = 12;
 
 impl TagEdit {
-    /// Edits the head and keeps view and offload metadata in step with it. The frame's length changes by as much as
-    /// `head.len()` does; payload offsets that were taken before shift likewise. On error nothing has changed.
+    /// Edits the head and keeps view and offload metadata in step with it. The frame's length
+    /// changes by as much as `head.len()` does; payload offsets that were taken before shift
+    /// likewise. On error nothing has changed.
     #[inline]
-    pub fn apply(self, head: &mut Head, headers: &mut Headers, offload: &mut Offload) -> Result<(), NoHeadroom> {
+    pub fn apply(
+        self,
+        head: &mut Head,
+        headers: &mut Headers,
+        offload: &mut Offload,
+    ) -> Result<(), NoHeadroom> {
         match (self, headers.tag) {
             (TagEdit::Keep, _) | (TagEdit::Pop, None) => Ok(()),
             (TagEdit::Pop, Some(_)) => pop(head, headers, offload).ok_or(NoHeadroom),

@@ -1,8 +1,10 @@
-//! `struct virtio_net_hdr` (virtio 1.2, 5.1.6): the offload metadata in front of each frame on a virtio ring.
+//! `struct virtio_net_hdr` (virtio 1.2, 5.1.6): the offload metadata in front of each frame on a
+//! virtio ring.
 //!
-//! Little endian, 12 bytes; legacy devices without mergeable buffers leave out the last two (`num_buffers`), which
-//! are the ring's business and always zero here. A hostile guest may write anything; [`decode`] believes only what
-//! fits the frame as parsed, so that what comes out can be handed to a receiver, or worked off, without another look.
+//! Little endian, 12 bytes; legacy devices without mergeable buffers leave out the last two
+//! (`num_buffers`), which are the ring's business and always zero here. A hostile guest may write
+//! anything; [`decode`] believes only what fits the frame as parsed, so that what comes out can be
+//! handed to a receiver, or worked off, without another look.
 
 use crate::head::HEAD_LEN;
 use crate::offload::{BadOffload, Gso, GsoKind, Offload, PartialCsum};
@@ -24,8 +26,8 @@ const GSO_ECN: u8 = 0x80;
 
 /// Reads the header in front of a frame of `len` bytes whose view is `headers`.
 ///
-/// `hdr_len` and the claim that the checksum is good are not believed; a frame that is asked to be cut but fits into
-/// one segment comes out as one that is not.
+/// `hdr_len` and the claim that the checksum is good are not believed; a frame that is asked to be
+/// cut but fits into one segment comes out as one that is not.
 #[inline]
 pub fn decode(bytes: &[u8; VNET_LEN], headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
     let [fields @ .., _, _] = bytes;
@@ -34,14 +36,21 @@ pub fn decode(bytes: &[u8; VNET_LEN], headers: &Headers, len: u32) -> Result<Off
 
 /// [`decode`] for a header without `num_buffers`.
 #[inline]
-pub fn decode_legacy(bytes: &[u8; VNET_LEGACY_LEN], headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
+pub fn decode_legacy(
+    bytes: &[u8; VNET_LEGACY_LEN],
+    headers: &Headers,
+    len: u32,
+) -> Result<Offload, BadOffload> {
     let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = *bytes;
     if flags & FLAG_NEEDS_CSUM == 0 && gso_type & !GSO_ECN == 0 {
         return Ok(Offload::default());
     }
     let mut offload = Offload::default();
     if flags & FLAG_NEEDS_CSUM != 0 {
-        let csum = PartialCsum { start: u16::from_le_bytes([c0, c1]), offset: u16::from_le_bytes([o0, o1]) };
+        let csum = PartialCsum {
+            start: u16::from_le_bytes([c0, c1]),
+            offset: u16::from_le_bytes([o0, o1]),
+        };
         check_csum(csum, headers, len)?;
         offload.csum = Some(csum);
     }
@@ -56,8 +65,9 @@ pub fn decode_legacy(bytes: &[u8; VNET_LEGACY_LEN], headers: &Headers, len: u32)
     Ok(offload)
 }
 
-/// A checksum may be anywhere behind the network header for protocols that are not known here (tunnels, SCTP), but a
-/// TCP or UDP frame's is where it always is. Nobody may have the switch write into addresses that it has decided by.
+/// A checksum may be anywhere behind the network header for protocols that are not known here
+/// (tunnels, SCTP), but a TCP or UDP frame's is where it always is. Nobody may have the switch
+/// write into addresses that it has decided by.
 #[inline]
 fn check_csum(csum: PartialCsum, h: &Headers, len: u32) -> Result<(), BadOffload> {
     let end = u32::from(csum.start) + u32::from(csum.offset) + 2;
@@ -68,7 +78,9 @@ fn check_csum(csum: PartialCsum, h: &Headers, len: u32) -> Result<(), BadOffload
         return Err(BadOffload::Fragment);
     }
     match csum_offset(h.l4) {
-        Some(offset) if csum.start != u16::from(h.l4_at) || csum.offset != offset => Err(BadOffload::CsumPlace),
+        Some(offset) if csum.start != u16::from(h.l4_at) || csum.offset != offset => {
+            Err(BadOffload::CsumPlace)
+        }
         _ => Ok(()),
     }
 }
@@ -94,10 +106,11 @@ fn decode_gso(gso_type: u8, size: u16, h: &Headers) -> Result<Gso, BadOffload> {
     Ok(Gso { kind, size, ecn })
 }
 
-/// Writes the header for a receiver that takes this metadata. `headers_len` is [`Headers::end`], recomputed by
-/// parsing; it goes out with frames to be cut only, as a hint. `num_buffers` is zero.
+/// Writes the header for a receiver that takes this metadata. `headers_len` is [`Headers::end`],
+/// recomputed by parsing; it goes out with frames to be cut only, as a hint. `num_buffers` is zero.
 ///
-/// A receiver that does not take checksums must not be told that one is good either: clear [`Offload::valid`] for it.
+/// A receiver that does not take checksums must not be told that one is good either: clear
+/// [`Offload::valid`] for it.
 #[inline]
 pub fn encode(offload: &Offload, headers_len: u16) -> [u8; VNET_LEN] {
     let (mut flags, mut start, mut offset) = (0, 0, 0);
@@ -118,7 +131,8 @@ pub fn encode(offload: &Offload, headers_len: u16) -> [u8; VNET_LEN] {
         }
         (hdr_len, size) = (headers_len, gso.size);
     }
-    // Two words rather than twelve bytes: they are loaded as words, and from bytes those could not be forwarded.
+    // Two words rather than twelve bytes: they are loaded as words, and from bytes those could not
+    // be forwarded.
     let low = u64::from(flags)
         | u64::from(gso_type) << 8
         | u64::from(hdr_len) << 16

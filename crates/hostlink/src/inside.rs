@@ -1,5 +1,5 @@
-//! A guest's interface, where the guest is a process in a network namespace of its own: a TAP device whose frames somebody
-//! else carries, and what is needed of the namespace.
+//! A guest's interface, where the guest is a process in a network namespace of its own: a TAP
+//! device whose frames somebody else carries, and what is needed of the namespace.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -31,8 +31,8 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Makes the interface, in the network namespace of the calling thread, and sets it up. Its queues: each read gives a
-    /// frame behind a virtio-net header, and takes one.
+    /// Makes the interface, in the network namespace of the calling thread, and sets it up. Its
+    /// queues: each read gives a frame behind a virtio-net header, and takes one.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -59,8 +59,9 @@ impl Inside {
     }
 }
 
-/// Moves the process into a network namespace of its own, whose loopback interface is up; an ordinary user becomes its
-/// own root for that, in a user namespace. The process must have no other thread.
+/// Moves the process into a network namespace of its own, whose loopback interface is up; an
+/// ordinary user becomes its own root for that, in a user namespace. The process must have no other
+/// thread.
 ///
 /// # Errors
 /// When the kernel refuses: most often because user namespaces are not for everybody.

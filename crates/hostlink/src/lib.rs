@@ -1,4 +1,5 @@
-//! Links to the host, and to processes that are guests: TAP, and receive queues of devices by AF_XDP.
+//! Links to the host, and to processes that are guests: TAP, and receive queues of devices by
+//! AF_XDP.
 
 pub mod inside;
 pub mod tap;

@@ -1,8 +1,9 @@
 //! A TAP device as a port: the way to the host and, through its bridge or routes, to the wire.
 //!
-//! One descriptor a queue. Frames carry a virtio-net header, so segmentation and checksums pass through undone. What
-//! the kernel has for us is read into a few private buffers (the destination is not known before the frame is), and
-//! copied to its receiver from there; what it gets from us is written straight from the sender's memory.
+//! One descriptor a queue. Frames carry a virtio-net header, so segmentation and checksums pass
+//! through undone. What the kernel has for us is read into a few private buffers (the destination
+//! is not known before the frame is), and copied to its receiver from there; what it gets from us
+//! is written straight from the sender's memory.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -27,8 +28,8 @@ use thiserror::Error;
 
 use crate::tun;
 
-/// Frames that a queue may have read and not yet delivered: as many as may have to wait for another worker to get a CPU, where
-/// there are more workers than CPUs.
+/// Frames that a queue may have read and not yet delivered: as many as may have to wait for another
+/// worker to get a CPU, where there are more workers than CPUs.
 const BUFFERS: u16 = 256;
 /// Pieces that a frame in granted pages may have.
 const PIECES: usize = 1024;
@@ -70,7 +71,9 @@ pub enum TapError {
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EPERM) => "; run as root or with CAP_NET_ADMIN",
-        Some(libc::EACCES) => "; run as root, or open /dev/net/tun to its users (udev gives it mode 0666)",
+        Some(libc::EACCES) => {
+            "; run as root, or open /dev/net/tun to its users (udev gives it mode 0666)"
+        }
         Some(libc::ENOENT) => "; load the kernel's tun driver",
         Some(libc::EINVAL) => "; a device of that name exists that is no multi-queue TAP",
         Some(libc::EBUSY) => "; another process uses it",
@@ -111,7 +114,9 @@ impl Tap {
         let queues = open(&config)?;
         let stopped: Arc<Mutex<Option<Breach>>> = Arc::default();
         let note = Arc::clone(&stopped);
-        let on_break = Arc::new(move |_, breach| *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(breach));
+        let on_break = Arc::new(move |_, breach| {
+            *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(breach)
+        });
         let TapConfig { rule, mtu, patience, .. } = config;
         let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle: None, patience })?;
         let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
@@ -161,7 +166,8 @@ fn open(config: &TapConfig) -> Result<Vec<TapQueue>, TapError> {
 
 /// One queue of a TAP device.
 ///
-/// Of the frames that were read, oldest first, `fetched` are under way; those behind them came back, and are fetched again.
+/// Of the frames that were read, oldest first, `fetched` are under way; those behind them came
+/// back, and are fetched again.
 struct TapQueue {
     fd: OwnedFd,
     /// The same queue once more, to watch for room apart from frames.
@@ -170,7 +176,8 @@ struct TapQueue {
     memory: Arc<Memory>,
     frames: VecDeque<Landed>,
     fetched: usize,
-    /// Buffers without a frame. The one used last comes first: no more are touched than are needed at a time.
+    /// Buffers without a frame. The one used last comes first: no more are touched than are needed
+    /// at a time.
     free: Vec<u16>,
     /// Made when first needed.
     landing: Option<Box<Landing>>,
@@ -204,8 +211,14 @@ impl TapQueue {
         self.fetched < self.frames.len()
     }
 
-    /// Fills `chains` with up to `room` frames: first those that came back, then what the kernel has.
-    fn take(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, room: usize) -> Result<usize, Breach> {
+    /// Fills `chains` with up to `room` frames: first those that came back, then what the kernel
+    /// has.
+    fn take(
+        &mut self,
+        gather: &mut Gather,
+        chains: &mut Vec<Chain>,
+        room: usize,
+    ) -> Result<usize, Breach> {
         while chains.len() < room && (self.has_rewound() || self.read_one()?) {
             let Some(&Landed { buffer, len }) = self.frames.get(self.fetched) else { break };
             chains.push(gather.push_range(&self.memory, place(buffer), len)?);
@@ -235,7 +248,8 @@ fn place(buffer: u16) -> u64 {
     u64::from(buffer) * BUFFER
 }
 
-/// A private place for frames whose bytes lie in pages that are not mapped here: the kernel takes only bytes that are.
+/// A private place for frames whose bytes lie in pages that are not mapped here: the kernel takes
+/// only bytes that are.
 struct Landing {
     memory: Arc<Memory>,
     copies: Copies,
@@ -338,8 +352,9 @@ impl QueuePair for TapQueue {
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
-        // The descriptor was empty when last read, and signals what comes after that: but not what the kernel drops because its
-        // own queue is full, so it has to be read until it is empty.
+        // The descriptor was empty when last read, and signals what comes after that: but not what
+        // the kernel drops because its own queue is full, so it has to be read until it is
+        // empty.
         let _ = rx;
         Ok(self.has_rewound() || self.read_one()?)
     }

@@ -1,4 +1,5 @@
-//! The kernel's tun driver: the few ioctls that make and tune a TAP queue (linux/if_tun.h, linux/sockios.h).
+//! The kernel's tun driver: the few ioctls that make and tune a TAP queue (linux/if_tun.h,
+//! linux/sockios.h).
 
 use std::fs::OpenOptions;
 use std::io;
@@ -24,10 +25,16 @@ const TUN_F_USO6: u32 = 0x40;
 /// A name that the kernel takes for an interface: 1 to 15 bytes.
 pub type IfName = [u8; libc::IFNAMSIZ];
 
-/// `name` as the kernel wants it. `None`: too long, empty, or with a byte that no interface name has.
+/// `name` as the kernel wants it. `None`: too long, empty, or with a byte that no interface name
+/// has.
 pub fn if_name(name: &str) -> Option<IfName> {
     let odd = |b: u8| b == b'/' || b == b':' || b <= b' ' || b == 0x7f || b == b'%';
-    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.bytes().any(odd) || name == "." || name == ".." {
+    if name.is_empty()
+        || name.len() >= libc::IFNAMSIZ
+        || name.bytes().any(odd)
+        || name == "."
+        || name == ".."
+    {
         return None;
     }
     let mut bytes = [0; libc::IFNAMSIZ];
@@ -53,18 +60,23 @@ union IfValue {
 
 /// One ioctl whose argument is a pointer.
 fn ioctl<T>(fd: &OwnedFd, request: c_ulong, arg: &mut T) -> io::Result<()> {
-    // SAFETY: the descriptor is open, and every request that this module makes reads and writes at most the type that
-    // its caller passes: `IfReq` (40 bytes, as the kernel's) or a c_int. One of them goes on from there to what the
-    // request points to, which is as long as it has to be, and outlives the call.
-    let done = unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(arg).cast::<c_void>()) };
+    // SAFETY: the descriptor is open, and every request that this module makes reads and writes at
+    // most the type that its caller passes: `IfReq` (40 bytes, as the kernel's) or a c_int. One
+    // of them goes on from there to what the request points to, which is as long as it has to
+    // be, and outlives the call.
+    let done =
+        unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(arg).cast::<c_void>()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Opens one more queue of the TAP device `name`, which is created if it does not exist. Frames carry a
-/// little-endian virtio-net header of 12 bytes. Non-blocking.
+/// Opens one more queue of the TAP device `name`, which is created if it does not exist. Frames
+/// carry a little-endian virtio-net header of 12 bytes. Non-blocking.
 pub fn open_queue(name: IfName) -> io::Result<OwnedFd> {
-    let file =
-        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open("/dev/net/tun");
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open("/dev/net/tun");
     let fd = OwnedFd::from(file?);
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_MULTI_QUEUE;
     let mut request = IfReq { name, value: IfValue { all: [0; 24] } };
@@ -75,8 +87,8 @@ pub fn open_queue(name: IfName) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Lets the kernel hand us frames with work left to be done, as much of it as it knows. Returns what it may send and
-/// takes itself.
+/// Lets the kernel hand us frames with work left to be done, as much of it as it knows. Returns
+/// what it may send and takes itself.
 pub fn set_offloads(fd: &OwnedFd) -> io::Result<Accepts> {
     let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
     let tso = Accepts { csum: true, tso4: true, tso6: true, ecn: true, uso4: false, uso6: false };
@@ -87,7 +99,8 @@ pub fn set_offloads(fd: &OwnedFd) -> io::Result<Accepts> {
     set_offload(fd, tcp).map(|()| tso)
 }
 
-/// Lets the kernel hand us what a Xen ring can say: blank checksums, and TCP to be segmented, but without ECN.
+/// Lets the kernel hand us what a Xen ring can say: blank checksums, and TCP to be segmented, but
+/// without ECN.
 pub fn set_plain_offloads(fd: &OwnedFd) -> io::Result<()> {
     set_offload(fd, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6)
 }
@@ -110,7 +123,8 @@ pub fn exists(name: IfName) -> io::Result<bool> {
 /// Sets the interface up.
 pub fn set_up(name: IfName) -> io::Result<()> {
     let mut value = interface(name, libc::SIOCGIFFLAGS, IfValue { all: [0; 24] })?;
-    // SAFETY: SIOCGIFFLAGS has just filled in this field of the union; all of it was initialised before.
+    // SAFETY: SIOCGIFFLAGS has just filled in this field of the union; all of it was initialised
+    // before.
     let flags = unsafe { value.flags };
     value.flags = flags | libc::IFF_UP as i16;
     interface(name, libc::SIOCSIFFLAGS, value).map(drop)
@@ -148,7 +162,8 @@ pub fn set_address(name: IfName, address: Ipv4Addr, bits: u8) -> io::Result<()> 
 /// The interface's number.
 pub fn index(name: IfName) -> io::Result<u32> {
     let value = interface(name, libc::SIOCGIFINDEX, IfValue { all: [0; 24] })?;
-    // SAFETY: SIOCGIFINDEX has just filled in this field of the union; all of it was initialised before.
+    // SAFETY: SIOCGIFINDEX has just filled in this field of the union; all of it was initialised
+    // before.
     Ok(unsafe { value.index } as u32)
 }
 
@@ -164,8 +179,8 @@ pub fn mac(name: IfName) -> io::Result<Mac> {
 pub fn receive_queues(name: IfName) -> io::Result<u32> {
     const SIOCETHTOOL: c_ulong = 0x8946;
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
-    // `struct ethtool_channels`: the command, the most there can be of four kinds, and how many of each there are: for
-    // receiving, for sending, for other things, and for both.
+    // `struct ethtool_channels`: the command, the most there can be of four kinds, and how many of
+    // each there are: for receiving, for sending, for other things, and for both.
     let mut channels = [0u32; 9];
     channels[0] = ETHTOOL_GCHANNELS;
     interface(name, SIOCETHTOOL, IfValue { channels: &raw mut channels })?;
@@ -173,23 +188,39 @@ pub fn receive_queues(name: IfName) -> io::Result<u32> {
     Ok(receiving.saturating_add(both))
 }
 
-/// Sets how long a frame may be that others are to segment, in bytes: a message to the kernel's routing socket, since there
-/// is no ioctl for it.
+/// Sets how long a frame may be that others are to segment, in bytes: a message to the kernel's
+/// routing socket, since there is no ioctl for it.
 pub fn set_longest(name: IfName, bytes: u32) -> io::Result<()> {
     const GSO_MAX_SIZE: u16 = 41;
     let index = index(name)?;
-    let attribute = [&8u16.to_ne_bytes()[..], &GSO_MAX_SIZE.to_ne_bytes(), &bytes.to_ne_bytes()].concat();
+    let attribute =
+        [&8u16.to_ne_bytes()[..], &GSO_MAX_SIZE.to_ne_bytes(), &bytes.to_ne_bytes()].concat();
     // `struct ifinfomsg`: family and type, index, flags, and which of them to change.
     let message = [[0; 4], index.to_ne_bytes(), [0; 4], [0; 4]].concat();
     let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
     let len = 16 + (message.len() + attribute.len()) as u32;
-    let header = [&len.to_ne_bytes()[..], &libc::RTM_NEWLINK.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]].concat();
-    let socket = rustix::net::socket(rustix::net::AddressFamily::NETLINK, rustix::net::SocketType::RAW, None)?;
-    rustix::net::send(&socket, &[header, message, attribute].concat(), rustix::net::SendFlags::empty())?;
+    let header =
+        [&len.to_ne_bytes()[..], &libc::RTM_NEWLINK.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]]
+            .concat();
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::NETLINK,
+        rustix::net::SocketType::RAW,
+        None,
+    )?;
+    rustix::net::send(
+        &socket,
+        &[header, message, attribute].concat(),
+        rustix::net::SendFlags::empty(),
+    )?;
     let mut answer = [0; 64];
     let got = rustix::io::read(&socket, &mut answer)?;
     // `struct nlmsgerr` behind its header: 0, or an error below that.
-    match answer.get(16..20).filter(|_| got >= 20).and_then(|error| error.try_into().ok()).map(i32::from_ne_bytes) {
+    match answer
+        .get(16..20)
+        .filter(|_| got >= 20)
+        .and_then(|error| error.try_into().ok())
+        .map(i32::from_ne_bytes)
+    {
         Some(0) => Ok(()),
         Some(error) => Err(io::Error::from_raw_os_error(-error)),
         None => Err(io::Error::other("the kernel's answer is too short")),
@@ -198,13 +229,18 @@ pub fn set_longest(name: IfName, bytes: u32) -> io::Result<()> {
 
 /// Moves the calling thread into new namespaces.
 pub fn unshare(namespaces: c_int) -> io::Result<()> {
-    // SAFETY: takes numbers and touches no memory; of what threads share, only namespaces are meant by its callers.
+    // SAFETY: takes numbers and touches no memory; of what threads share, only namespaces are meant
+    // by its callers.
     let done = unsafe { libc::unshare(namespaces) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn interface(name: IfName, what: c_ulong, value: IfValue) -> io::Result<IfValue> {
-    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
     let mut request = IfReq { name, value };
     ioctl(&socket, what, &mut request)?;
     Ok(request.value)

@@ -1,10 +1,11 @@
-//! Receive queues of a device, each given to one station: what the device receives for it is copied by the kernel straight
-//! into that station's pages.
+//! Receive queues of a device, each given to one station: what the device receives for it is copied
+//! by the kernel straight into that station's pages.
 //!
-//! A small program of ours looks at each frame before the kernel does. Those whose destination is an address that was given a
-//! queue, and that came in through that queue, go to the socket that receives for it. All others, broadcasts and
-//! multicasts among them, go on to the kernel as if there were no program, and from there to wherever the device is
-//! plugged in. The program goes with the [`Uplink`], and also when this process is killed: it hangs on a descriptor.
+//! A small program of ours looks at each frame before the kernel does. Those whose destination is
+//! an address that was given a queue, and that came in through that queue, go to the socket that
+//! receives for it. All others, broadcasts and multicasts among them, go on to the kernel as if
+//! there were no program, and from there to wherever the device is plugged in. The program goes
+//! with the [`Uplink`], and also when this process is killed: it hangs on a descriptor.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,9 +74,13 @@ pub enum XdpError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => "; run as root or with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
+        Some(libc::EPERM | libc::EACCES) => {
+            "; run as root or with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
+        }
         Some(libc::EBUSY | libc::EEXIST) => "; it has another XDP program",
-        Some(libc::ERANGE) => "; its MTU, or its other end's, is too large for XDP (of a veth: more than 3506)",
+        Some(libc::ERANGE) => {
+            "; its MTU, or its other end's, is too large for XDP (of a veth: more than 3506)"
+        }
         _ => "",
     }
 }
@@ -108,7 +113,8 @@ impl fmt::Debug for Uplink {
 }
 
 impl Uplink {
-    /// Puts the program to work on a device, in its driver if that can run it, or else in front of the kernel's own protocols.
+    /// Puts the program to work on a device, in its driver if that can run it, or else in front of
+    /// the kernel's own protocols.
     ///
     /// # Errors
     /// When there is no such device, or the kernel refuses.
@@ -120,11 +126,14 @@ impl Uplink {
         let queues = queues(at);
         let stations = Map::hash(queues).map_err(failed("making a map"))?;
         let sockets = Map::sockets(queues).map_err(failed("making a map"))?;
-        let program = bpf::load(&program::redirect(&stations, &sockets)).map_err(failed("loading the program"))?;
-        let (link, attach) = bpf::attach(&program, index).map_err(failed("attaching the program"))?;
+        let program = bpf::load(&program::redirect(&stations, &sockets))
+            .map_err(failed("loading the program"))?;
+        let (link, attach) =
+            bpf::attach(&program, index).map_err(failed("attaching the program"))?;
         let name = name.to_owned();
         let taken = Mutex::default();
-        let device = Device { name, index, mac, queues, attach, stations, sockets, taken, _link: link };
+        let device =
+            Device { name, index, mac, queues, attach, stations, sockets, taken, _link: link };
         Ok(Uplink { device: Arc::new(device) })
     }
 
@@ -133,8 +142,8 @@ impl Uplink {
         &self.device.name
     }
 
-    /// Gives a queue to the station with address `mac`: frames for it are written into the first `count` of `pages`, which
-    /// lie at address 0.
+    /// Gives a queue to the station with address `mac`: frames for it are written into the first
+    /// `count` of `pages`, which lie at address 0.
     ///
     /// # Errors
     /// When all queues are taken, the address is another's, or the kernel refuses.
@@ -143,7 +152,8 @@ impl Uplink {
         let Seat { device, queue } = &seat;
         let failed = |error| XdpError::Socket { device: device.name.clone(), queue: *queue, error };
         let receiver = Receiver::open(device.index, *queue, pages, count).map_err(failed)?;
-        let failed = |error| XdpError::Os { device: device.name.clone(), what: "directing frames", error };
+        let failed =
+            |error| XdpError::Os { device: device.name.clone(), what: "directing frames", error };
         receiver
             .socket()
             .upgrade()
@@ -163,7 +173,8 @@ impl Device {
 
 /// A queue that was given to a station. It is given back with this.
 pub struct Lease {
-    // In this order: no frame is directed to a socket that is being closed, and its queue is nobody else's before it is.
+    // In this order: no frame is directed to a socket that is being closed, and its queue is
+    // nobody else's before it is.
     _station: Station,
     /// What receives.
     pub receiver: Receiver,
@@ -193,7 +204,10 @@ impl Seat {
             return Err(address("has a queue already"));
         }
         let queue = (0..device.queues).find(|queue| !taken.contains_key(queue));
-        let queue = queue.ok_or_else(|| XdpError::Taken { device: device.name.clone(), queues: device.queues })?;
+        let queue = queue.ok_or_else(|| XdpError::Taken {
+            device: device.name.clone(),
+            queues: device.queues,
+        })?;
         taken.insert(queue, mac);
         Ok(Seat { device: Arc::clone(device), queue })
     }
@@ -221,7 +235,8 @@ impl Station {
 
 impl Drop for Station {
     fn drop(&mut self) {
-        // What is left of it would lead to a socket that is closed: such frames go on to the kernel.
+        // What is left of it would lead to a socket that is closed: such frames go on to the
+        // kernel.
         let _ = self.device.stations.remove(&self.key);
     }
 }

@@ -20,7 +20,8 @@ use switch::PortRule;
 
 /// Moves the calling thread into a network namespace of its own.
 fn leave_host() {
-    // SAFETY: a network namespace is the thread's own affair; no memory or descriptor table is unshared.
+    // SAFETY: a network namespace is the thread's own affair; no memory or descriptor table is
+    // unshared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("needs root");
 }
 
@@ -30,7 +31,13 @@ fn ip(args: &str) {
 }
 
 fn tap(fabric: &Arc<Fabric>, device: &str, queues: u16, mtu: u16) -> Result<Tap, TapError> {
-    let config = TapConfig { device: device.into(), queues, rule: PortRule::default(), mtu: Some(mtu), patience: None };
+    let config = TapConfig {
+        device: device.into(),
+        queues,
+        rule: PortRule::default(),
+        mtu: Some(mtu),
+        patience: None,
+    };
     Tap::start(Arc::clone(fabric), config)
 }
 
@@ -45,7 +52,13 @@ fn send_many_as_one(udp: &UdpSocket, bytes: &[u8], size: libc::c_int) {
     // SAFETY: the option's value is a C int, and lives through the call.
     let set = unsafe {
         let value = (&raw const size).cast();
-        libc::setsockopt(udp.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, size_of_val(&size) as u32)
+        libc::setsockopt(
+            udp.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            value,
+            size_of_val(&size) as u32,
+        )
     };
     assert_eq!(set, 0, "UDP_SEGMENT");
     assert_eq!(udp.send(bytes).unwrap(), bytes.len());
@@ -56,7 +69,8 @@ fn send_many_as_one(udp: &UdpSocket, bytes: &[u8], size: libc::c_int) {
 fn the_kernels_tcp_goes_through_unharmed() {
     for (workers, mtu) in [(1, 1500), (2, 9000)] {
         leave_host();
-        let fabric = Arc::new(Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap());
+        let fabric =
+            Arc::new(Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap());
         let near = tap(&fabric, "rm-near", 2, mtu).unwrap();
         let far = tap(&fabric, "rm-far", 2, mtu).unwrap();
         let (tell, told) = mpsc::channel();
@@ -80,7 +94,10 @@ fn the_kernels_tcp_goes_through_unharmed() {
             udp.send_to(&datagram[..len], from).unwrap();
             for piece in pattern(20_000).chunks(1000).take(10) {
                 let len = udp.recv(&mut datagram).unwrap();
-                assert!(&datagram[..len] == piece, "a datagram of {len} bytes is not the one that was sent");
+                assert!(
+                    &datagram[..len] == piece,
+                    "a datagram of {len} bytes is not the one that was sent"
+                );
             }
         });
         ip(&format!("link set rm-far netns {}", told.recv().unwrap().as_raw_nonzero()));
@@ -104,14 +121,18 @@ fn the_kernels_tcp_goes_through_unharmed() {
         send_many_as_one(&udp, &sent[..10 * 1000], 1000);
         server.join().unwrap();
         assert!(near.stopped().is_none() && far.stopped().is_none());
-        let bytes = |tap: &Tap| fabric.counters(tap.port()).iter().map(|queue| queue.tx_bytes.get()).sum::<u64>();
+        let bytes = |tap: &Tap| {
+            fabric.counters(tap.port()).iter().map(|queue| queue.tx_bytes.get()).sum::<u64>()
+        };
         assert!(bytes(&near) > 20_000_000 && bytes(&far) > 20_000_000);
-        let frames: u64 = fabric.counters(near.port()).iter().map(|queue| queue.tx_frames.get()).sum();
+        let frames: u64 =
+            fabric.counters(near.port()).iter().map(|queue| queue.tx_frames.get()).sum();
         assert!(bytes(&near) / frames > u64::from(mtu), "segments were not sent as one frame");
     }
 }
 
-/// A device whose queue in the kernel has run full while all of our buffers were under way does not signal any more.
+/// A device whose queue in the kernel has run full while all of our buffers were under way does not
+/// signal any more.
 #[test]
 #[ignore = "needs root"]
 fn what_came_while_everything_was_under_way_is_not_left_lying() {
@@ -137,7 +158,8 @@ fn what_came_while_everything_was_under_way_is_not_left_lying() {
         send(30);
         one.turn(tick());
     }
-    let received = || fabric.counters(far.port()).iter().map(|queue| queue.rx_frames.get()).sum::<u64>();
+    let received =
+        || fabric.counters(far.port()).iter().map(|queue| queue.rx_frames.get()).sum::<u64>();
     let before = received();
     for _ in 0..1000 {
         one.turn(tick());
@@ -158,7 +180,8 @@ fn a_device_that_is_deleted_stops_its_port_only() {
     let gone = tap(&fabric, "rm-gone", 1, 1500).unwrap();
     let stays = tap(&fabric, "rm-stays", 1, 1500).unwrap();
     ip("link del rm-gone");
-    // Whatever the kernel says on its interface (router solicitations, say) is sent towards the one that is gone.
+    // Whatever the kernel says on its interface (router solicitations, say) is sent towards the one
+    // that is gone.
     ip("addr add 10.9.0.1/24 dev rm-stays");
     let udp = UdpSocket::bind("10.9.0.1:0").unwrap();
     udp.set_broadcast(true).unwrap();
@@ -177,7 +200,10 @@ fn a_device_that_cannot_be_had_is_named() {
     leave_host();
     let fabric = Arc::new(Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap());
     ip("tuntap add dev rm-single mode tap");
-    let error = tap(&fabric, "rm-single", 1, 1500).err().expect("a single-queue device is refused").to_string();
+    let error = tap(&fabric, "rm-single", 1, 1500)
+        .err()
+        .expect("a single-queue device is refused")
+        .to_string();
     assert!(error.contains("rm-single") && error.contains("no multi-queue TAP"), "{error}");
     assert!(tap(&fabric, "no/name", 1, 1500).is_err());
 }

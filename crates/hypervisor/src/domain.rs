@@ -39,11 +39,18 @@ pub trait Domain: Debug + Send + Sync {
     /// When the grant table is full, or can't say it.
     fn grant(&self, to: DomId, page: u32, extent: Extent, writable: bool) -> io::Result<GrantRef>;
 
-    /// Passes on to domain `to` what `domain` granted to this one, to be copied only. Needs a grant table of version 2.
+    /// Passes on to domain `to` what `domain` granted to this one, to be copied only. Needs a grant
+    /// table of version 2.
     ///
     /// # Errors
     /// When the grant table is full, or can't say it.
-    fn pass_on(&self, to: DomId, domain: DomId, reference: GrantRef, writable: bool) -> io::Result<GrantRef>;
+    fn pass_on(
+        &self,
+        to: DomId,
+        domain: DomId,
+        reference: GrantRef,
+        writable: bool,
+    ) -> io::Result<GrantRef>;
 
     /// Takes a grant back. False when it is in use: then it stays.
     fn revoke(&self, reference: GrantRef) -> bool;
@@ -51,20 +58,23 @@ pub trait Domain: Debug + Send + Sync {
     /// Whether it can grant parts of pages, and pass grants on: its grant table is of version 2.
     fn has_parts(&self) -> bool;
 
-    /// A reference to grant under again and again. Nothing is granted under it yet. Needs a grant table of version 2.
+    /// A reference to grant under again and again. Nothing is granted under it yet. Needs a grant
+    /// table of version 2.
     ///
     /// # Errors
     /// When the grant table is full, or of version 1.
     fn reserve(&self) -> io::Result<GrantRef>;
 
-    /// Grants for reading, as [`grant`](Self::grant) does, under a reserved reference under which nothing is granted.
+    /// Grants for reading, as [`grant`](Self::grant) does, under a reserved reference under which
+    /// nothing is granted.
     ///
     /// # Errors
     /// When there is no such page or reference.
-    fn grant_as(&self, reference: GrantRef, to: DomId, page: u32, extent: Extent) -> io::Result<()>;
+    fn grant_as(&self, reference: GrantRef, to: DomId, page: u32, extent: Extent)
+    -> io::Result<()>;
 
-    /// Takes back what is granted under a reserved reference: nobody begins to use it any more. False as long as somebody
-    /// still does; until then nothing is to be granted under it.
+    /// Takes back what is granted under a reserved reference: nobody begins to use it any more.
+    /// False as long as somebody still does; until then nothing is to be granted under it.
     fn withdraw(&self, reference: GrantRef) -> bool;
 
     /// Gives back a reserved reference, and what is granted under it.

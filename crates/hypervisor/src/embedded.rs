@@ -1,15 +1,19 @@
-//! A hypervisor in one process tree: everything that Xen's side of the netif protocol needs, on any Linux.
+//! A hypervisor in one process tree: everything that Xen's side of the netif protocol needs, on any
+//! Linux.
 //!
-//! - A [`Machine`] is a host. Its domain 0 is this process; its guests are other processes ([`server`], [`client`]), or, for
-//!   tests, parts of this one.
-//! - A guest's memory is a memory file that can't shrink. What it grants of it, it writes into the grant table that lies
-//!   in that memory; each use is checked against the entry, as it is then, and counted in an active entry that is ours
-//!   ([`table`](self), versions 1 and 2: whole pages, parts of pages, pages for reading, grants passed on).
-//! - What is mapped is mapped: pages of the guest's file at addresses of this process, so that unmapping flushes real TLBs.
-//!   What is copied is copied between the guests' memory files, within what is granted.
+//! - A [`Machine`] is a host. Its domain 0 is this process; its guests are other processes
+//!   ([`server`], [`client`]), or, for tests, parts of this one.
+//! - A guest's memory is a memory file that can't shrink. What it grants of it, it writes into the
+//!   grant table that lies in that memory; each use is checked against the entry, as it is then,
+//!   and counted in an active entry that is ours ([`table`](self), versions 1 and 2: whole pages,
+//!   parts of pages, pages for reading, grants passed on).
+//! - What is mapped is mapped: pages of the guest's file at addresses of this process, so that
+//!   unmapping flushes real TLBs. What is copied is copied between the guests' memory files, within
+//!   what is granted.
 //! - Event channels are eventfds, and the store has permissions, watches and transactions.
 //!
-//! Xen's inner design has changed in the course of time; [`Design`] chooses between the generations.
+//! Xen's inner design has changed in the course of time; [`Design`] chooses between the
+//! generations.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -194,13 +198,17 @@ impl Machine {
         let mapper = self.host.mapper(domain)?;
         Ok(Hypervisor {
             domain,
-            grants: Arc::new(grants::Of { user: grants::User { host: host(), by: domain }, mapper }),
+            grants: Arc::new(grants::Of {
+                user: grants::User { host: host(), by: domain },
+                mapper,
+            }),
             events: Arc::new(events::Of { host: host(), by: domain }),
             store: Arc::new(store::Of::new(self.host.store.clone(), domain)),
         })
     }
 
-    /// A new domain in this process, with `pages` pages of memory. One of that number that is there already is destroyed.
+    /// A new domain in this process, with `pages` pages of memory. One of that number that is there
+    /// already is destroyed.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -212,9 +220,16 @@ impl Machine {
     }
 
     /// A new domain with this memory, of so many pages and what is shared.
-    fn create(&self, domain: DomId, memory: (Arc<Memory>, OwnedFd), layout: Layout, version: Version) -> Arc<Table> {
+    fn create(
+        &self,
+        domain: DomId,
+        memory: (Arc<Memory>, OwnedFd),
+        layout: Layout,
+        version: Version,
+    ) -> Arc<Table> {
         self.destroy(domain);
-        let table = Table::new(domain, memory, layout, self.host.design.locking, &self.host.readers);
+        let table =
+            Table::new(domain, memory, layout, self.host.design.locking, &self.host.readers);
         table.set_version(version);
         let table = Arc::new(table);
         write(&self.host.domains).insert(domain, Arc::clone(&table));
@@ -232,8 +247,8 @@ impl Machine {
         read(&self.host.domains).get(&domain).map(|table| table.spent().spent()).unwrap_or_default()
     }
 
-    /// Destroys a domain, as a toolstack does that is in a hurry: all at once, and its directory in the store vanishes
-    /// first. What others have mapped of it stays with them.
+    /// Destroys a domain, as a toolstack does that is in a hurry: all at once, and its directory in
+    /// the store vanishes first. What others have mapped of it stays with them.
     pub fn destroy(&self, domain: DomId) {
         let known = read(&self.host.domains).contains_key(&domain);
         if known {
@@ -295,7 +310,11 @@ impl Host {
             return Ok(Arc::clone(table));
         }
         let dying = lock(&self.dying).get(&domain).and_then(Weak::upgrade);
-        Err(if dying.is_some_and(|table| table.mapped() > 0) { Reason::Dying } else { Reason::NoDomain })
+        Err(if dying.is_some_and(|table| table.mapped() > 0) {
+            Reason::Dying
+        } else {
+            Reason::NoDomain
+        })
     }
 
     fn mapper(&self, domain: DomId) -> std::io::Result<Arc<Mapper>> {
@@ -304,7 +323,10 @@ impl Host {
             return Ok(Arc::clone(mapper));
         }
         let window = Arc::new(Window::new(MAPPINGS as usize, self.design.flush)?);
-        let mapper = Arc::new(Mapper { window, handles: Handles::new(self.design.maptrack, MAPPINGS, VCPUS) });
+        let mapper = Arc::new(Mapper {
+            window,
+            handles: Handles::new(self.design.maptrack, MAPPINGS, VCPUS),
+        });
         mappers.insert(domain, Arc::clone(&mapper));
         Ok(mapper)
     }
@@ -319,11 +341,14 @@ impl Host {
 /// Maps the memory of a guest that is another process.
 ///
 /// # Errors
-/// When the file is shorter than it should be, or could be shortened; or has huge pages: one of those, mapped where a page is
-/// to be, would take the place of its neighbours, which may be other guests'.
+/// When the file is shorter than it should be, or could be shortened; or has huge pages: one of
+/// those, mapped where a page is to be, would take the place of its neighbours, which may be other
+/// guests'.
 fn adopt_memory(file: &OwnedFd, layout: Layout) -> Result<Memory, MapError> {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
-    if rustix::fs::fstatfs(file).map_err(std::io::Error::from)?.f_type as u64 & 0xffff_ffff != TMPFS_MAGIC {
+    if rustix::fs::fstatfs(file).map_err(std::io::Error::from)?.f_type as u64 & 0xffff_ffff
+        != TMPFS_MAGIC
+    {
         return Err(MapError::NotMemory(0));
     }
     let len = layout.total() as u64 * PAGE as u64;

@@ -30,24 +30,26 @@ pub enum EventError {
 
 /// Binds event channels.
 pub trait Events: Debug + Send + Sync {
-    /// Binds a channel to the `port` that `domain` has opened for us. A signal waits in it from the start, since the other
-    /// end may have signalled before.
+    /// Binds a channel to the `port` that `domain` has opened for us. A signal waits in it from the
+    /// start, since the other end may have signalled before.
     ///
     /// # Errors
     /// See [`EventError`].
     fn bind(&self, domain: DomId, port: RemotePort) -> Result<Box<dyn Channel>, EventError>;
 }
 
-/// One end of an event channel. It is closed when this is dropped; then the other end's port waits to be bound again.
+/// One end of an event channel. It is closed when this is dropped; then the other end's port waits
+/// to be bound again.
 pub trait Channel: Debug + Send + Sync {
     /// Signals the other end. Signalling a domain that is gone does nothing.
     fn notify(&self);
 
-    /// Becomes readable with a signal, once until [`take`](Self::take): made to be watched edge-triggered. Nobody else
-    /// holds the other end of it.
+    /// Becomes readable with a signal, once until [`take`](Self::take): made to be watched
+    /// edge-triggered. Nobody else holds the other end of it.
     fn waker(&self) -> BorrowedFd<'_>;
 
-    /// Takes what was signalled, if there was anything, and lets the next signal through. Never blocks. What the signal
-    /// was about has to be looked at after this, or a signal could be missed.
+    /// Takes what was signalled, if there was anything, and lets the next signal through. Never
+    /// blocks. What the signal was about has to be looked at after this, or a signal could be
+    /// missed.
     fn take(&self) -> bool;
 }

@@ -51,35 +51,38 @@ fn list(references: &[GrantRef]) -> String {
     }
 }
 
-/// Most pages that are mapped at once: as many as a ring of one page has buffers. (The largest ring that any Xen device has
-/// is in 16 pages.)
+/// Most pages that are mapped at once: as many as a ring of one page has buffers. (The largest ring
+/// that any Xen device has is in 16 pages.)
 pub const MAX_PAGES: usize = 256;
 
 /// Uses pages of other domains.
 pub trait Grants: Debug + Send + Sync {
-    /// Maps pages of `domain`, readable and writable, side by side from address 0 of the memory. They stay mapped as long
-    /// as the memory lives, even when their domain is gone. Such memory is for rings, and for devices to write into; it can't
-    /// be a local end of a copy.
+    /// Maps pages of `domain`, readable and writable, side by side from address 0 of the memory.
+    /// They stay mapped as long as the memory lives, even when their domain is gone. Such
+    /// memory is for rings, and for devices to write into; it can't be a local end of a copy.
     ///
     /// # Errors
     /// See [`GrantError`]; all pages are mapped, or none.
     fn map(&self, domain: DomId, references: &[GrantRef]) -> Result<Arc<Memory>, GrantError>;
 
-    /// Maps one page of `domain` for copies from it and, if `write`, to it. It stays mapped as long as the page lives, even when
-    /// its domain is gone. One that is mapped for reading needs no more than a grant for that.
+    /// Maps one page of `domain` for copies from it and, if `write`, to it. It stays mapped as long
+    /// as the page lives, even when its domain is gone. One that is mapped for reading needs no
+    /// more than a grant for that.
     ///
     /// # Errors
     /// See [`GrantError`].
-    fn map_page(&self, domain: DomId, reference: GrantRef, write: bool) -> Result<Page, GrantError>;
+    fn map_page(&self, domain: DomId, reference: GrantRef, write: bool)
+    -> Result<Page, GrantError>;
 
-    /// Runs what waits in `copies`, in as few calls of the hypervisor as possible. What became of each is its status; one
-    /// that fails does not keep the others from being made.
+    /// Runs what waits in `copies`, in as few calls of the hypervisor as possible. What became of
+    /// each is its status; one that fails does not keep the others from being made.
     ///
     /// # Errors
     /// When none could be tried. All of them have failed then.
     fn copy(&self, copies: &mut Copies) -> Result<(), GrantError>;
 
-    /// `len` bytes of our own that are cheaper to copy from and to than others. `None`: there are none such, or no more.
+    /// `len` bytes of our own that are cheaper to copy from and to than others. `None`: there are
+    /// none such, or no more.
     fn own_pages(&self, len: usize) -> Option<OwnPages> {
         let _ = len;
         None
@@ -91,8 +94,8 @@ pub trait Grants: Debug + Send + Sync {
     }
 }
 
-/// Passes on, for copying, what other domains granted to this one: under references of its own, which are reserved once
-/// and used again and again.
+/// Passes on, for copying, what other domains granted to this one: under references of its own,
+/// which are reserved once and used again and again.
 pub trait Lender: Debug + Send + Sync {
     /// A reference, under which nothing is granted yet.
     ///
@@ -100,11 +103,12 @@ pub trait Lender: Debug + Send + Sync {
     /// When the grant table is full.
     fn reserve(&self) -> io::Result<GrantRef>;
 
-    /// Lets domain `to` read, under a reserved reference, what `domain` granted to us under `granted`. Not to be called while the
-    /// reference is in use.
+    /// Lets domain `to` read, under a reserved reference, what `domain` granted to us under
+    /// `granted`. Not to be called while the reference is in use.
     fn lend(&self, reference: GrantRef, to: DomId, domain: DomId, granted: GrantRef);
 
-    /// Ends that: nobody begins to use the reference any more. False as long as somebody still does.
+    /// Ends that: nobody begins to use the reference any more. False as long as somebody still
+    /// does.
     fn recall(&self, reference: GrantRef) -> bool;
 
     /// Gives a reserved reference back, and what is lent under it.

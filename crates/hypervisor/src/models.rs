@@ -1,4 +1,5 @@
-//! What loom tries: the parts of the embedded hypervisor that are made of nothing but locks and atomics.
+//! What loom tries: the parts of the embedded hypervisor that are made of nothing but locks and
+//! atomics.
 
 #![allow(dead_code)]
 

@@ -1,4 +1,5 @@
-//! Copies that a domain has its hypervisor make on its own account: out of what it was granted, into pages of its own.
+//! Copies that a domain has its hypervisor make on its own account: out of what it was granted,
+//! into pages of its own.
 
 use std::fmt::Debug;
 use std::io;
@@ -20,10 +21,11 @@ pub struct Pull {
     pub len: u16,
 }
 
-/// A virtual CPU's way into the hypervisor (`GNTTABOP_copy`). The time that it takes is the domain's.
+/// A virtual CPU's way into the hypervisor (`GNTTABOP_copy`). The time that it takes is the
+/// domain's.
 pub trait Puller: Debug + Send {
-    /// Makes copies, in one call if there are not too many; `outcomes` is what became of each. One that fails does not keep
-    /// the others from being made.
+    /// Makes copies, in one call if there are not too many; `outcomes` is what became of each. One
+    /// that fails does not keep the others from being made.
     ///
     /// # Errors
     /// When the hypervisor is gone.

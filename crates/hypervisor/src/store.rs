@@ -1,7 +1,8 @@
 //! The store: a small tree of text that all domains of a host share (docs/misc/xenstore.txt).
 //!
-//! Paths are absolute (`/local/domain/1/name`), or relative to our own domain's directory (`name`). Watch events may come
-//! when nothing changed, and once for several changes: they say where to look again, no more.
+//! Paths are absolute (`/local/domain/1/name`), or relative to our own domain's directory (`name`).
+//! Watch events may come when nothing changed, and once for several changes: they say where to look
+//! again, no more.
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -112,8 +113,8 @@ impl Access {
     }
 }
 
-/// One entry of a node's permissions. The first entry names the owner, who may do all; its access is that of all domains
-/// which no other entry names.
+/// One entry of a node's permissions. The first entry names the owner, who may do all; its access
+/// is that of all domains which no other entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Permission {
     /// Which domain.
@@ -193,7 +194,8 @@ impl dyn Nodes + '_ {
         })
     }
 
-    /// The value of a node, which must be a number (or whatever else `T` is read from); `None` when there is no such node.
+    /// The value of a node, which must be a number (or whatever else `T` is read from); `None` when
+    /// there is no such node.
     pub fn number<T: FromStr>(&self, path: &str) -> Result<Option<T>, StoreError> {
         let Some(text) = self.find(path)? else { return Ok(None) };
         text.trim().parse().map(Some).map_err(|_| bad_value(path, &text, "a number in range"))
@@ -209,8 +211,9 @@ fn bad_value(path: &str, value: &str, expected: &'static str) -> StoreError {
     StoreError::Value { path: path.into(), value: value.chars().take(QUOTED).collect(), expected }
 }
 
-/// Is told of a change, with the path of the node that changed. It runs on a thread of the store's: it must neither block
-/// nor use the store. A domain can make changes as fast as it likes, so it should not collect them either: see [`Changes`].
+/// Is told of a change, with the path of the node that changed. It runs on a thread of the store's:
+/// it must neither block nor use the store. A domain can make changes as fast as it likes, so it
+/// should not collect them either: see [`Changes`].
 pub type OnChange = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The store as it is.
@@ -218,11 +221,12 @@ pub trait Store: Debug + Send + Sync {
     /// The nodes as they are.
     fn nodes(&self) -> &dyn Nodes;
 
-    /// Starts a transaction: what is done in it is seen by others all at once, or not at all. Dropped, it is given up.
+    /// Starts a transaction: what is done in it is seen by others all at once, or not at all.
+    /// Dropped, it is given up.
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError>;
 
-    /// Calls `on_change` whenever the node or one below it changes, and once now, until the watch is dropped. The node need
-    /// not exist.
+    /// Calls `on_change` whenever the node or one below it changes, and once now, until the watch
+    /// is dropped. The node need not exist.
     fn watch(&self, path: &str, on_change: OnChange) -> Result<Watch, StoreError>;
 }
 
@@ -238,7 +242,8 @@ pub trait Transaction: Debug {
     fn commit(self: Box<Self>) -> Result<(), StoreError>;
 }
 
-/// A watch: ends when it is dropped. Its `OnChange` may be running then, and is not called again after that.
+/// A watch: ends when it is dropped. Its `OnChange` may be running then, and is not called again
+/// after that.
 #[derive(Debug)]
 #[must_use]
 pub struct Watch(#[expect(dead_code, reason = "kept to be dropped")] Box<dyn Ends>);
@@ -253,8 +258,8 @@ impl Watch {
     }
 }
 
-/// How often a transaction is tried. Each time somebody else got something done, so this is not a matter of luck: one that
-/// is overtaken this often is being kept from it.
+/// How often a transaction is tried. Each time somebody else got something done, so this is not a
+/// matter of luck: one that is overtaken this often is being kept from it.
 const TRIES: usize = 100;
 
 /// Runs `body` in a transaction and commits it; again if it was overtaken.

@@ -1,5 +1,5 @@
-//! A hypervisor for tests: the embedded one ([`crate::embedded`]) with guests in this process, which tells what it refused,
-//! and panics where a test has asked for what can't be.
+//! A hypervisor for tests: the embedded one ([`crate::embedded`]) with guests in this process,
+//! which tells what it refused, and panics where a test has asked for what can't be.
 
 use std::io;
 use std::ops::Deref;
@@ -45,7 +45,8 @@ impl Machine {
         self.machine.hypervisor(domain).expect("addresses to map pages at")
     }
 
-    /// A new domain with `pages` pages of memory. One of that number that is there already is destroyed.
+    /// A new domain with `pages` pages of memory. One of that number that is there already is
+    /// destroyed.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -58,7 +59,10 @@ impl Machine {
     /// # Errors
     /// When there is no memory for it.
     pub fn guest_of(&self, domain: DomId, pages: u32, version: Version) -> Result<Guest, MapError> {
-        Ok(Guest { guest: Arc::new(self.machine.guest(domain, pages, version)?), machine: self.machine.clone() })
+        Ok(Guest {
+            guest: Arc::new(self.machine.guest(domain, pages, version)?),
+            machine: self.machine.clone(),
+        })
     }
 
     /// Takes the list of uses of grants that were refused, oldest first.

@@ -1,5 +1,5 @@
-//! Xen, through the devices that Linux has for it: `/dev/xen/gntdev`, `/dev/xen/evtchn` and `/dev/xen/xenbus` (or
-//! xenstored's socket), without Xen's libraries.
+//! Xen, through the devices that Linux has for it: `/dev/xen/gntdev`, `/dev/xen/evtchn` and
+//! `/dev/xen/xenbus` (or xenstored's socket), without Xen's libraries.
 //!
 //! This is the one place here that may use `unsafe`: for mapping pages and for ioctls.
 
@@ -58,7 +58,9 @@ fn advice(path: &str, error: &io::Error) -> String {
             "; this is no domain of a Xen host, or its kernel knows nothing of Xen".into()
         }
         io::ErrorKind::NotFound => format!("; try {module}"),
-        io::ErrorKind::PermissionDenied => "; it takes root, or the right to use that device".into(),
+        io::ErrorKind::PermissionDenied => {
+            "; it takes root, or the right to use that device".into()
+        }
         _ => String::new(),
     }
 }

@@ -1,4 +1,5 @@
-//! Test beds: a daemon with processes as guests, and TCP between stations of any kind, with all that is seen meanwhile.
+//! Test beds: a daemon with processes as guests, and TCP between stations of any kind, with all
+//! that is seen meanwhile.
 
 mod cable;
 mod daemon;

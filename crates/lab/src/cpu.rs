@@ -21,7 +21,8 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// CPU time that a process's threads have used so far; zero when it is gone. Threads that ended count only for this process.
+/// CPU time that a process's threads have used so far; zero when it is gone. Threads that ended
+/// count only for this process.
 pub fn used(pid: u32) -> Duration {
     if pid == std::process::id() {
         let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -36,7 +37,8 @@ pub fn used(pid: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// Cycles in a nanosecond, as CPUs count them for time stamps. None where they do not go at one pace, always and on all CPUs.
+/// Cycles in a nanosecond, as CPUs count them for time stamps. None where they do not go at one
+/// pace, always and on all CPUs.
 pub fn cycles_per_nanosecond() -> Option<f64> {
     const MANY: u64 = 1_000_000_000;
     static PACE: OnceLock<Option<f64>> = OnceLock::new();
@@ -50,7 +52,9 @@ pub fn cycles_per_nanosecond() -> Option<f64> {
 /// Reads /proc/cpuinfo.
 fn is_steady(text: &str) -> bool {
     let flags = text.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-    ["constant_tsc", "nonstop_tsc"].iter().all(|flag| flags.split_whitespace().any(|word| word == *flag))
+    ["constant_tsc", "nonstop_tsc"]
+        .iter()
+        .all(|flag| flags.split_whitespace().any(|word| word == *flag))
 }
 
 /// A moment in the life of some processes and of the host.
@@ -105,7 +109,9 @@ impl Moment {
             .map(|(now, then)| now.saturating_sub(*then).as_secs_f64() / wall)
             .collect();
         let all = self.host.all.saturating_sub(earlier.host.all).max(1);
-        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / all as f64 * f64::from(self.host.cpus);
+        let share = |now: u64, then: u64| {
+            now.saturating_sub(then) as f64 / all as f64 * f64::from(self.host.cpus)
+        };
         let busy = share(self.host.busy, earlier.host.busy);
         let stolen = share(self.host.stolen, earlier.host.stolen);
         Shares { others: (busy - of.iter().sum::<f64>()).max(0.0), stolen, of }
@@ -141,7 +147,11 @@ mod tests {
         let host = |busy, all| Host { busy, stolen: busy / 2, all, cpus: 4 };
         let at = Instant::now();
         let then = Moment { at, used: vec![Duration::from_secs(1)], host: host(100, 1000) };
-        let now = Moment { at: at + Duration::from_secs(2), used: vec![Duration::from_secs(2)], host: host(500, 1800) };
+        let now = Moment {
+            at: at + Duration::from_secs(2),
+            used: vec![Duration::from_secs(2)],
+            host: host(500, 1800),
+        };
         assert_eq!(now.since(&then), Shares { of: vec![0.5], others: 1.5, stolen: 1.0 });
     }
 

@@ -1,5 +1,5 @@
-//! A daemon of the experiment's own: `ringmain serve` as a child, with its configuration and sockets in a folder that
-//! goes when it does.
+//! A daemon of the experiment's own: `ringmain serve` as a child, with its configuration and
+//! sockets in a folder that goes when it does.
 
 use std::fs::File;
 use std::io;
@@ -53,10 +53,12 @@ pub enum DaemonError {
 }
 
 impl Daemon {
-    /// Starts `binary` (the `ringmain` command), in a network namespace if one is given, and waits until it listens.
+    /// Starts `binary` (the `ringmain` command), in a network namespace if one is given, and waits
+    /// until it listens.
     ///
-    /// `config` makes the `[[port]]` tables (and others, except `[control]`) of its configuration, given the folder
-    /// where its sockets should stand. The daemon lives no longer than the thread that calls this.
+    /// `config` makes the `[[port]]` tables (and others, except `[control]`) of its configuration,
+    /// given the folder where its sockets should stand. The daemon lives no longer than the
+    /// thread that calls this.
     ///
     /// # Errors
     /// When it cannot be started, or ends at once.
@@ -66,8 +68,12 @@ impl Daemon {
         namespace: Option<&Namespace>,
     ) -> Result<Daemon, DaemonError> {
         let failed = |what| move |source| DaemonError::Start { what, source };
-        let dir = tempfile::Builder::new().prefix("ringmain-").tempdir().map_err(failed("make a folder"))?;
-        let text = format!("{}\n[control]\nsocket = \"{}\"\n", config(dir.path()), socket(&dir).display());
+        let dir = tempfile::Builder::new()
+            .prefix("ringmain-")
+            .tempdir()
+            .map_err(failed("make a folder"))?;
+        let text =
+            format!("{}\n[control]\nsocket = \"{}\"\n", config(dir.path()), socket(&dir).display());
         let file = dir.path().join("ringmain.toml");
         std::fs::write(&file, text).map_err(failed("write a configuration"))?;
 
@@ -134,7 +140,8 @@ impl Daemon {
         }
     }
 
-    /// Where its time went so far, and from now on as long as it runs: it takes stamps as soon as it was asked once.
+    /// Where its time went so far, and from now on as long as it runs: it takes stamps as soon as
+    /// it was asked once.
     ///
     /// # Errors
     /// When it does not answer.

@@ -7,8 +7,8 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", left / 3600, left % 3600 / 60)
 }
 
-/// Year, month and day of a day counted from 1970. Years begin in March here, so that the leap day is the last one, and come in eras
-/// of 400.
+/// Year, month and day of a day counted from 1970. Years begin in March here, so that the leap day
+/// is the last one, and come in eras of 400.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);

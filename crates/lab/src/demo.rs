@@ -1,5 +1,5 @@
-//! The demonstration: two guests, eight TCP streams from one to the other, with one, two and four queues changed
-//! while both run; a table, and a report with plots.
+//! The demonstration: two guests, eight TCP streams from one to the other, with one, two and four
+//! queues changed while both run; a table, and a report with plots.
 
 mod embedded;
 mod fabric;
@@ -73,7 +73,8 @@ pub enum Ground {
     Qemu,
     /// On Xen, with Ringmain in its dom0; Xen itself runs under QEMU
     Xen,
-    /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes seconds
+    /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes
+    /// seconds
     Embedded,
 }
 
@@ -145,13 +146,14 @@ struct Series {
     points: Vec<Point>,
 }
 
-/// Runs the demonstration. The table goes to standard output, the report to `args.out`, progress to standard error.
-/// Everything that it started is gone when it returns, with or without an error.
+/// Runs the demonstration. The table goes to standard output, the report to `args.out`, progress to
+/// standard error. Everything that it started is gone when it returns, with or without an error.
 ///
 /// # Errors
 /// When something is missing or fails, or the user interrupts.
 pub fn run(args: &Args) -> Result<(), DemoError> {
-    interrupt::listen().map_err(|source| DemoError::File { what: "cannot handle signals".into(), source })?;
+    interrupt::listen()
+        .map_err(|source| DemoError::File { what: "cannot handle signals".into(), source })?;
     let progress = Progress::new();
 
     let (kind, results) = match args.guests {
@@ -186,19 +188,34 @@ fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), D
 fn on_xen(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
     only_ringmain(args)?;
     let site = Xen::start(args, Over::Ringmain, progress)?;
-    Ok((Kind::Xen, vec![Series { over: Over::Ringmain, points: measure(args, &site, &QUEUES, progress)? }]))
+    Ok((
+        Kind::Xen,
+        vec![Series { over: Over::Ringmain, points: measure(args, &site, &QUEUES, progress)? }],
+    ))
 }
 
 fn as_processes(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
     only_ringmain(args)?;
-    Ok((Kind::Embedded, vec![Series { over: Over::Ringmain, points: embedded::measure(args, progress)? }]))
+    Ok((
+        Kind::Embedded,
+        vec![Series { over: Over::Ringmain, points: embedded::measure(args, progress)? }],
+    ))
 }
 
 fn only_ringmain(args: &Args) -> Result<(), DemoError> {
-    if args.over.iter().any(|over| *over != Over::Ringmain) { Err(DemoError::OnlyRingmain) } else { Ok(()) }
+    if args.over.iter().any(|over| *over != Over::Ringmain) {
+        Err(DemoError::OnlyRingmain)
+    } else {
+        Ok(())
+    }
 }
 
-fn measure(args: &Args, site: &dyn Site, queues: &[u16], progress: &Progress) -> Result<Vec<Point>, DemoError> {
+fn measure(
+    args: &Args,
+    site: &dyn Site,
+    queues: &[u16],
+    progress: &Progress,
+) -> Result<Vec<Point>, DemoError> {
     let stage = progress.stage("looking whether they see each other");
     let [sender, receiver] = site.guests();
     point::reach(sender)?;
@@ -208,7 +225,8 @@ fn measure(args: &Args, site: &dyn Site, queues: &[u16], progress: &Progress) ->
     queues.iter().map(|queues| point::measure(args, site, *queues, progress)).collect()
 }
 
-/// One measurement of the demonstration's streams, for those who compare: stock guests under QEMU, with a given number of queues.
+/// One measurement of the demonstration's streams, for those who compare: stock guests under QEMU,
+/// with a given number of queues.
 pub(crate) struct Streams {
     args: Args,
     image: Image,
@@ -242,7 +260,8 @@ impl Streams {
     pub(crate) fn over(&self, over: Over, progress: &Progress) -> Result<Outcome, DemoError> {
         let site = Qemu::start(&self.args, over, &self.image, self.accel, progress)?;
         let points = measure(&self.args, &site, &[self.queues], progress)?;
-        let point = points.first().ok_or_else(|| DemoError::NoSum("nothing was measured".into()))?;
+        let point =
+            points.first().ok_or_else(|| DemoError::NoSum("nothing was measured".into()))?;
         Ok(Outcome { gbps: point.gbps, others: point.others })
     }
 }
@@ -264,7 +283,8 @@ impl Args {
 
 /// The command that runs, which is also the daemon's.
 fn this_command() -> Result<PathBuf, DemoError> {
-    std::env::current_exe().map_err(|source| DemoError::File { what: "cannot find this command".into(), source })
+    std::env::current_exe()
+        .map_err(|source| DemoError::File { what: "cannot find this command".into(), source })
 }
 
 impl Over {

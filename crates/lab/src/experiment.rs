@@ -1,8 +1,10 @@
-//! The laboratory: experiments that others have published, run again on this machine, and what they show.
+//! The laboratory: experiments that others have published, run again on this machine, and what they
+//! show.
 //!
-//! An [`Experiment`] says what it measures and how one repetition of it is made, and nothing else. [`runner`] repeats it, keeps
-//! every repetition in a [`Record`] as soon as it is made, and goes on with a record that was left unfinished; [`report`] and
-//! [`compare`] read records and never measure.
+//! An [`Experiment`] says what it measures and how one repetition of it is made, and nothing else.
+//! [`runner`] repeats it, keeps every repetition in a [`Record`] as soon as it is made, and goes on
+//! with a record that was left unfinished; [`report`] and [`compare`] read records and never
+//! measure.
 
 mod args;
 mod broken;
@@ -39,10 +41,13 @@ use crate::plot::{Axis, Shape};
 use crate::progress::Progress;
 
 /// Where guests run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Ground {
-    /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes seconds
+    /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes
+    /// seconds
     Embedded,
     /// Under QEMU, with virtio over vhost-user
     Qemu,
@@ -60,8 +65,9 @@ impl Ground {
         }
     }
 
-    /// How long streams run at least before they are measured, and how long that takes at least: where guests are emulated their
-    /// programs take seconds to start, those of guests on an emulated hypervisor more.
+    /// How long streams run at least before they are measured, and how long that takes at least:
+    /// where guests are emulated their programs take seconds to start, those of guests on an
+    /// emulated hypervisor more.
     pub(crate) fn least(self) -> (Duration, Duration) {
         match self {
             Ground::Embedded => (Duration::ZERO, Duration::ZERO),
@@ -81,7 +87,18 @@ impl Ground {
 }
 
 /// How much is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    clap::ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Size {
     /// Seconds: shows that it works, and measures nothing
@@ -211,8 +228,8 @@ pub trait Experiment: Sync {
     /// What is measured, in the order of a round; no two points have both series and x in common.
     fn points(&self, ground: Ground, size: Size) -> Vec<Point>;
 
-    /// Makes ready to measure any of the points. What is started here, such as guests that take long to boot, serves all
-    /// repetitions; what is started in a repetition is fresh in each.
+    /// Makes ready to measure any of the points. What is started here, such as guests that take
+    /// long to boot, serves all repetitions; what is started in a repetition is fresh in each.
     ///
     /// # Errors
     /// When something is missing or does not start.
@@ -224,14 +241,16 @@ pub trait Experiment: Sync {
         Vec::new()
     }
 
-    /// Paragraphs on what the figures show. A claim is made only where `results` bears it out by more than its scatter; nothing of
-    /// this is shown of a run whose figures are in [`doubt`](Results::doubt).
+    /// Paragraphs on what the figures show. A claim is made only where `results` bears it out by
+    /// more than its scatter; nothing of this is shown of a run whose figures are in
+    /// [`doubt`](Results::doubt).
     fn remarks(&self, results: &Results) -> Vec<String> {
         let _ = results;
         Vec::new()
     }
 
-    /// Paragraphs on what is different here from what was published, and on how it is measured, whatever the figures are.
+    /// Paragraphs on what is different here from what was published, and on how it is measured,
+    /// whatever the figures are.
     fn notes(&self, results: &Results) -> Vec<String> {
         let _ = results;
         Vec::new()

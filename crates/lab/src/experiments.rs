@@ -51,10 +51,18 @@ mod tests {
     fn every_plot_and_every_published_figure_is_of_something_measured() {
         for about in ALL.iter().map(|experiment| experiment.about()) {
             let known = |name: &str| about.figures.iter().any(|figure| figure.name == name);
-            assert!(about.plots.iter().flat_map(|plot| plot.figures).all(|name| known(name)), "{}", about.name);
+            assert!(
+                about.plots.iter().flat_map(|plot| plot.figures).all(|name| known(name)),
+                "{}",
+                about.name
+            );
             assert!(about.published.iter().all(|one| known(one.figure)), "{}", about.name);
             assert!(!about.plots.is_empty() && !about.grounds.is_empty(), "{}", about.name);
-            assert!(about.published.is_empty() || about.source.is_some(), "{}: published by whom?", about.name);
+            assert!(
+                about.published.is_empty() || about.source.is_some(),
+                "{}: published by whom?",
+                about.name
+            );
         }
     }
 
@@ -66,7 +74,10 @@ mod tests {
                     let points = experiment.points(*ground, size);
                     let places: BTreeSet<String> = points.iter().map(ToString::to_string).collect();
                     let name = experiment.about().name;
-                    assert!(!points.is_empty() && places.len() == points.len(), "{name}, {ground:?}, {size:?}");
+                    assert!(
+                        !points.is_empty() && places.len() == points.len(),
+                        "{name}, {ground:?}, {size:?}"
+                    );
                 }
             }
         }

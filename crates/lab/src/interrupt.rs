@@ -1,4 +1,5 @@
-//! Whether the user asked to stop: long experiments look here while they wait, so that everything is cleaned up in order.
+//! Whether the user asked to stop: long experiments look here while they wait, so that everything
+//! is cleaned up in order.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +15,9 @@ static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// When the handlers cannot be installed.
 pub fn listen() -> io::Result<()> {
     let asked = Arc::clone(ASKED.get_or_init(Arc::default));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+    for signal in
+        [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+    {
         // In this order: the second signal finds the flag set.
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked))?;
         signal_hook::flag::register(signal, Arc::clone(&asked))?;
@@ -35,7 +38,9 @@ pub fn asked() -> bool {
 /// Sleeps for so long. False at once when one of the signals comes, or has come.
 pub fn sleep(time: Duration) -> bool {
     let until = Instant::now() + time;
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+    while let Some(left) =
+        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    {
         if asked() {
             return false;
         }

@@ -1,5 +1,5 @@
-//! OVS-DPDK as a peer: its own database, its own sockets, and a network namespace for the TAP devices that it makes, which would
-//! outlive it.
+//! OVS-DPDK as a peer: its own database, its own sockets, and a network namespace for the TAP
+//! devices that it makes, which would outlive it.
 
 mod pages;
 
@@ -57,8 +57,8 @@ impl OvsError {
     }
 }
 
-/// A running OVS-DPDK with one polling thread and two vhost-user ports, which connect to sockets of the generator or of guests. It is
-/// stopped when this goes.
+/// A running OVS-DPDK with one polling thread and two vhost-user ports, which connect to sockets of
+/// the generator or of guests. It is stopped when this goes.
 #[derive(Debug)]
 pub struct Ovs {
     // In this order: the switch goes first, what it uses afterwards.
@@ -91,13 +91,19 @@ impl Ovs {
         }
         let failed = |what| move |source| OvsError::Start { what, source };
         let pages = HugePages::reserve(MEMORY / 2).map_err(failed("reserve huge pages"))?;
-        let dir = tempfile::Builder::new().prefix("ringmain-ovs-").tempdir().map_err(failed("make a folder"))?;
+        let dir = tempfile::Builder::new()
+            .prefix("ringmain-ovs-")
+            .tempdir()
+            .map_err(failed("make a folder"))?;
         let at = |name: &str| dir.path().join(name);
         run(Command::new("ovsdb-tool").arg("create").arg(at("conf.db")).arg(SCHEMA))?;
         let log = || File::create(at("log")).map(Stdio::from);
         let mut command = Kept::command("ovsdb-server");
         command.arg(at("conf.db")).arg(prefixed("--remote=punix:", &at("db.sock")));
-        command.arg(prefixed("--unixctl=", &at("db.ctl"))).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .arg(prefixed("--unixctl=", &at("db.ctl")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         command.stderr(log().map_err(failed("write a log"))?);
         let database = Kept::start(&mut command).map_err(failed("start ovsdb-server"))?;
         wait_for(&at("db.sock"))?;
@@ -111,10 +117,19 @@ impl Ovs {
         let mut command = namespace.command(SWITCH);
         command.arg(prefixed("unix:", &at("db.sock"))).arg(prefixed("--unixctl=", &at("ctl")));
         command.args(["--no-chdir", "-vconsole:warn"]).env("OVS_RUNDIR", dir.path());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log().map_err(failed("write a log"))?);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log().map_err(failed("write a log"))?);
         let switch = Kept::start(&mut command).map_err(failed("start ovs-vswitchd"))?;
-        let mut ovs =
-            Self { switch, _database: database, _namespace: namespace, dir, version: String::new(), _pages: pages };
+        let mut ovs = Self {
+            switch,
+            _database: database,
+            _namespace: namespace,
+            dir,
+            version: String::new(),
+            _pages: pages,
+        };
         ovs.configure(&vsctl)?;
         Ok(ovs)
     }
@@ -160,7 +175,8 @@ impl Ovs {
         &self.version
     }
 
-    /// Lets it run, or stops it where it stands: its polling thread takes a whole CPU even with nothing to do.
+    /// Lets it run, or stops it where it stands: its polling thread takes a whole CPU even with
+    /// nothing to do.
     pub fn let_run(&self, on: bool) {
         if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
             // It can only be gone, which the next run will show.
@@ -192,7 +208,9 @@ struct Vsctl {
 impl Vsctl {
     fn run<S: AsRef<str>>(&self, words: &[S]) -> Result<String, OvsError> {
         let mut command = Command::new("ovs-vsctl");
-        command.arg(prefixed("--db=unix:", &self.database)).arg(format!("--timeout={}", PATIENCE.as_secs()));
+        command
+            .arg(prefixed("--db=unix:", &self.database))
+            .arg(format!("--timeout={}", PATIENCE.as_secs()));
         run(command.args(words.iter().map(AsRef::as_ref)))
     }
 }
@@ -207,7 +225,10 @@ fn run(command: &mut Command) -> Result<String, OvsError> {
     let output = output.map_err(|source| OvsError::Start { what: "run an OVS tool", source })?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into()),
-        false => Err(OvsError::Tool { tool, said: String::from_utf8_lossy(&output.stderr).trim().into() }),
+        false => Err(OvsError::Tool {
+            tool,
+            said: String::from_utf8_lossy(&output.stderr).trim().into(),
+        }),
     }
 }
 

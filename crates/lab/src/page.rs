@@ -49,6 +49,9 @@ mod tests {
     #[test]
     fn a_page_asks_for_nothing_from_outside() {
         let page = page("t", "<p>x</p>");
-        assert!(page.starts_with("<!DOCTYPE html>") && !page.contains("http") && !page.contains("src="), "{page}");
+        assert!(
+            page.starts_with("<!DOCTYPE html>") && !page.contains("http") && !page.contains("src="),
+            "{page}"
+        );
     }
 }

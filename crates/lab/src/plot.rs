@@ -1,5 +1,5 @@
-//! Plots as SVG text, to stand in a page. Colours are told apart by people who see few of them, and nothing is said by
-//! colour alone.
+//! Plots as SVG text, to stand in a page. Colours are told apart by people who see few of them, and
+//! nothing is said by colour alone.
 
 mod columns;
 mod frame;
@@ -94,7 +94,9 @@ pub fn bars(x: &str, y: &str, labels: &[String], series: &[Bars]) -> Result<Stri
             .x_labels(labels.len())
             .x_label_formatter(&|at| {
                 let nearest = at.round();
-                let label = labels.get((nearest as usize).wrapping_sub(1)).filter(|_| (at - nearest).abs() < 1e-6);
+                let label = labels
+                    .get((nearest as usize).wrapping_sub(1))
+                    .filter(|_| (at - nearest).abs() < 1e-6);
                 label.cloned().unwrap_or_default()
             })
             .draw()
@@ -104,13 +106,21 @@ pub fn bars(x: &str, y: &str, labels: &[String], series: &[Bars]) -> Result<Stri
             let colour = COLOURS[number % COLOURS.len()];
             let left = |index: usize| index as f64 + 1.0 - 0.35 + width * number as f64;
             let boxes = bars.values.iter().enumerate().map(|(index, value)| {
-                Rectangle::new([(left(index) + 0.01, 0.0), (left(index) + width - 0.01, *value)], colour.filled())
+                Rectangle::new(
+                    [(left(index) + 0.01, 0.0), (left(index) + width - 0.01, *value)],
+                    colour.filled(),
+                )
             });
             let key = move |(x, y)| Rectangle::new([(x, y - 6), (x + 14, y + 6)], colour.filled());
             chart.draw_series(boxes).map_err(failed)?.label(&bars.name).legend(key);
-            let above = TEXT.into_font().into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
+            let above =
+                TEXT.into_font().into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
             let figures = bars.values.iter().enumerate().map(|(index, value)| {
-                Text::new(format!("{value:.2}"), (left(index) + width / 2.0, value + top * 0.01), above.clone())
+                Text::new(
+                    format!("{value:.2}"),
+                    (left(index) + width / 2.0, value + top * 0.01),
+                    above.clone(),
+                )
             });
             chart.draw_series(figures).map_err(failed)?;
         }
@@ -159,21 +169,32 @@ pub fn stacks(x: &str, rows: &[Stack]) -> Result<String, PlotError> {
             .y_labels(rows.len())
             .y_label_formatter(&|at| {
                 let nearest = at.round();
-                let row = rows.get((nearest as usize).wrapping_sub(1)).filter(|_| (at - nearest).abs() < 1e-6);
+                let row = rows
+                    .get((nearest as usize).wrapping_sub(1))
+                    .filter(|_| (at - nearest).abs() < 1e-6);
                 row.map(|row| row.name.clone()).unwrap_or_default()
             })
             .draw()
             .map_err(failed)?;
-        let inside = SMALL.into_font().color(&WHITE).into_text_style(area).pos(Pos::new(HPos::Center, VPos::Center));
+        let inside = SMALL
+            .into_font()
+            .color(&WHITE)
+            .into_text_style(area)
+            .pos(Pos::new(HPos::Center, VPos::Center));
         for (index, row) in rows.iter().enumerate() {
             let middle = index as f64 + 1.0;
             let mut left = 0.0;
             for (number, share) in row.shares.iter().enumerate() {
                 let right = left + share * 100.0;
                 let colour = COLOURS[number % COLOURS.len()];
-                let part = Rectangle::new([(left, middle - 0.36), (right, middle + 0.36)], colour.filled());
-                let edge =
-                    PathElement::new(vec![(right, middle - 0.36), (right, middle + 0.36)], WHITE.stroke_width(2));
+                let part = Rectangle::new(
+                    [(left, middle - 0.36), (right, middle + 0.36)],
+                    colour.filled(),
+                );
+                let edge = PathElement::new(
+                    vec![(right, middle - 0.36), (right, middle + 0.36)],
+                    WHITE.stroke_width(2),
+                );
                 chart.plotting_area().draw(&part).map_err(failed)?;
                 chart.plotting_area().draw(&edge).map_err(failed)?;
                 if *share > 0.12 {
@@ -190,7 +211,10 @@ pub fn stacks(x: &str, rows: &[Stack]) -> Result<String, PlotError> {
 }
 
 /// Draws on white, `height` pixels high.
-fn drawn(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<(), PlotError>) -> Result<String, PlotError> {
+fn drawn(
+    height: u32,
+    draw: impl FnOnce(&Area<'_>) -> Result<(), PlotError>,
+) -> Result<String, PlotError> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
@@ -222,7 +246,8 @@ mod tests {
     #[test]
     fn shares_say_their_queue_and_percentage() {
         let row = |name: &str, shares: &[f64]| Stack { name: name.into(), shares: shares.to_vec() };
-        let svg = stacks("share, %", &[row("two, sender", &[0.25, 0.75]), row("none", &[])]).unwrap();
+        let svg =
+            stacks("share, %", &[row("two, sender", &[0.25, 0.75]), row("none", &[])]).unwrap();
         for text in ["share, %", "two, sender", "queue 0: 25 %", "queue 1: 75 %"] {
             assert!(svg.contains(text), "{text} is missing in {svg}");
         }

@@ -1,5 +1,5 @@
-//! What an experiment says while it runs: a spinner with a clock on a terminal, plain lines elsewhere. All on standard
-//! error, so that results can be piped.
+//! What an experiment says while it runs: a spinner with a clock on a terminal, plain lines
+//! elsewhere. All on standard error, so that results can be piped.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::borrow::Cow;
@@ -12,7 +12,8 @@ pub struct Progress {
     terminal: bool,
 }
 
-/// Something that is being done. It says how long it took when it is done, and nothing when it is dropped before.
+/// Something that is being done. It says how long it took when it is done, and nothing when it is
+/// dropped before.
 #[derive(Debug)]
 pub struct Stage {
     name: String,

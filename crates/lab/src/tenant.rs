@@ -1,4 +1,5 @@
-//! A command as a guest of a daemon: `ringmain guest` as a child, which goes when its value does, and its command with it.
+//! A command as a guest of a daemon: `ringmain guest` as a child, which goes when its value does,
+//! and its command with it.
 
 use std::fs::File;
 use std::io;
@@ -50,8 +51,20 @@ impl Tenant {
         let said = spec.dir.join(format!("{}.said", spec.name));
         let out = File::create(&said).map_err(failed("cannot keep what a guest says"))?;
         let mut guest = Kept::command(spec.binary);
-        guest.args(["guest", "--name", spec.name, "--address", &format!("{}/24", spec.address), "--socket"]);
-        guest.arg(spec.socket).args(["--queues", &spec.queues.to_string(), "--vcpus", &spec.vcpus.to_string()]);
+        guest.args([
+            "guest",
+            "--name",
+            spec.name,
+            "--address",
+            &format!("{}/24", spec.address),
+            "--socket",
+        ]);
+        guest.arg(spec.socket).args([
+            "--queues",
+            &spec.queues.to_string(),
+            "--vcpus",
+            &spec.vcpus.to_string(),
+        ]);
         guest.args(spec.device_queue.then_some("--device-queue"));
         guest.args(spec.single_channel.then_some("--single-channel"));
         guest.arg("--").args(command).stdin(Stdio::null());
@@ -98,7 +111,12 @@ impl Tenant {
         Ok(self.said())
     }
 
-    fn wait(&mut self, limit: Duration, done: impl Fn(&mut Self) -> bool, what: &str) -> Result<(), GuestError> {
+    fn wait(
+        &mut self,
+        limit: Duration,
+        done: impl Fn(&mut Self) -> bool,
+        what: &str,
+    ) -> Result<(), GuestError> {
         let until = Instant::now() + limit;
         loop {
             // In this order: one that has ended has said all that it will.
@@ -111,7 +129,12 @@ impl Tenant {
             }
             if code.is_some() || Instant::now() > until {
                 let (name, command) = (self.name.clone(), format!("wait for {what:?}"));
-                return Err(GuestError::Failed { name, command, code: code.unwrap_or(-1), text: self.said() });
+                return Err(GuestError::Failed {
+                    name,
+                    command,
+                    code: code.unwrap_or(-1),
+                    text: self.said(),
+                });
             }
             std::thread::sleep(Duration::from_millis(5));
         }

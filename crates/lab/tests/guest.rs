@@ -27,7 +27,8 @@ fn commands_run_side_by_side_and_survive_a_reset() {
     );
 
     let slow = guest.spawn("sleep 1; echo slow").unwrap();
-    let jobs: Vec<_> = (0..8).map(|i| guest.spawn(&format!("seq {i} 2000; exit {i}")).unwrap()).collect();
+    let jobs: Vec<_> =
+        (0..8).map(|i| guest.spawn(&format!("seq {i} 2000; exit {i}")).unwrap()).collect();
     for (i, job) in (0..).zip(jobs) {
         let wanted: String = (i..=2000).map(|n| format!("{n}\n")).collect();
         assert_eq!(job.wait(LIMIT).unwrap(), Output { code: i, text: wanted });

@@ -1,8 +1,9 @@
 //! Where in a receiver's pages bytes begin, so that copies are aligned.
 //!
-//! A copy is made in the fewest steps when both its ends lie alike in their cache lines. A sender's bytes lie where they
-//! lie; but a receiver is told where in its page they begin, so each page is filled from an offset at which the longest
-//! copy into it is aligned. Nothing is cut for that: bytes that fill a page too far begin at its start.
+//! A copy is made in the fewest steps when both its ends lie alike in their cache lines. A sender's
+//! bytes lie where they lie; but a receiver is told where in its page they begin, so each page is
+//! filled from an offset at which the longest copy into it is aligned. Nothing is cut for that:
+//! bytes that fill a page too far begin at its start.
 
 use hypervisor::PAGE;
 
@@ -16,8 +17,9 @@ const LINE: u32 = 64;
 pub struct Shifts([u8; PAGES]);
 
 impl Shifts {
-    /// For a frame laid out in `sizes`, of which the first `head` bytes are private, and the others lie in `pieces`: where
-    /// each begins, in bytes from the start of any cache line, and how long it is.
+    /// For a frame laid out in `sizes`, of which the first `head` bytes are private, and the others
+    /// lie in `pieces`: where each begins, in bytes from the start of any cache line, and how
+    /// long it is.
     #[inline]
     pub fn of(sizes: &Sizes, head: u32, pieces: impl IntoIterator<Item = (u32, u32)>) -> Self {
         let (mut shifts, mut longest) = (Shifts::default(), [0; PAGES]);
@@ -26,7 +28,9 @@ impl Shifts {
         for (start, len) in pieces {
             let (mut from, mut left) = (start, len);
             while left > 0 {
-                let Some(room) = sizes.page(page).map(|size| size.saturating_sub(at)) else { break };
+                let Some(room) = sizes.page(page).map(|size| size.saturating_sub(at)) else {
+                    break;
+                };
                 let now = left.min(room);
                 if now > longest[page] {
                     longest[page] = now;
@@ -77,7 +81,10 @@ mod tests {
         assert_eq!(shifts(128, &[(194, 20), (7, 1366)]), [(1514, (7 + 64 - (148 % 64)) as u16)]);
         assert_eq!(shifts(60, &[]), [(60, 0)]);
         // Each page by itself.
-        assert_eq!(shifts(128, &[(0, 100), (5, 4000), (70, 4000)]), [(228, 0), (4000, 5), (4000, 6)]);
+        assert_eq!(
+            shifts(128, &[(0, 100), (5, 4000), (70, 4000)]),
+            [(228, 0), (4000, 5), (4000, 6)]
+        );
     }
 
     #[test]
@@ -87,8 +94,8 @@ mod tests {
         assert_eq!(shifts(0, &[(63, 4096)]), [(4096, 0)]);
     }
 
-    /// Whatever its length, and wherever it lies: a frame that fits a page has one, and each that is longer no more than
-    /// without alignment.
+    /// Whatever its length, and wherever it lies: a frame that fits a page has one, and each that
+    /// is longer no more than without alignment.
     #[test]
     fn alignment_takes_no_page() {
         for len in 0..=PAGE as u32 {
@@ -98,9 +105,15 @@ mod tests {
                 let all = shifts(head, &pieces);
                 assert_eq!(all.len(), 1, "{len} bytes at {start}");
                 let (size, shift) = all[0];
-                assert!(size == len && u32::from(shift) + len <= PAGE as u32, "{len} bytes at {start}");
+                assert!(
+                    size == len && u32::from(shift) + len <= PAGE as u32,
+                    "{len} bytes at {start}"
+                );
                 let aligned = (u32::from(shift) + head) % LINE == start % LINE;
-                assert!(aligned || len == head || len > PAGE as u32 - LINE, "{len} bytes at {start}");
+                assert!(
+                    aligned || len == head || len > PAGE as u32 - LINE,
+                    "{len} bytes at {start}"
+                );
             }
         }
     }

@@ -1,5 +1,5 @@
-//! A queue of a vif as the datapath sees it: a Tx ring and an Rx ring, their event channels, and nothing mapped of the
-//! frontend but the rings.
+//! A queue of a vif as the datapath sees it: a Tx ring and an Rx ring, their event channels, and
+//! nothing mapped of the frontend but the rings.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -27,7 +27,8 @@ use crate::loans::Loans;
 use crate::rate::Rate;
 use crate::slots::{self, Layout, Meta, Piece, Sizes, TxSlot, What};
 
-/// Grants below are the hypervisor's own (`GNTTAB_NR_RESERVED_ENTRIES`): those of the console's ring and the store's.
+/// Grants below are the hypervisor's own (`GNTTAB_NR_RESERVED_ENTRIES`): those of the console's
+/// ring and the store's.
 const RESERVED: u32 = 8;
 
 /// What the queues of a vif have in common.
@@ -131,16 +132,24 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Takes up the rings where they stand, and tells the frontend to look: if it was told before of what is there, the
-    /// one who was to hear the answer may be gone.
+    /// Takes up the rings where they stand, and tells the frontend to look: if it was told before
+    /// of what is there, the one who was to hear the answer may be gone.
     ///
     /// # Errors
     /// When the indices of a ring contradict each other.
     pub fn new(parts: Parts) -> Result<Self, Violation> {
         let Takes { sg, gso_v4, gso_v6, csum_v4, csum_v6, .. } = parts.vif.takes;
-        // Blank checksums are taken for both protocols or not at all: a frame's offload does not say which it is.
+        // Blank checksums are taken for both protocols or not at all: a frame's offload does not
+        // say which it is.
         let csum = csum_v4 && csum_v6;
-        let accepts = Accepts { csum, tso4: gso_v4 && sg, tso6: gso_v6 && sg, ecn: true, uso4: false, uso6: false };
+        let accepts = Accepts {
+            csum,
+            tso4: gso_v4 && sg,
+            tso6: gso_v6 && sg,
+            ecn: true,
+            uso4: false,
+            uso6: false,
+        };
         // Without references left, it gets copies as others do.
         let lend = |lender: &Arc<dyn Lender>| Loans::new(Arc::clone(lender), parts.vif.domain).ok();
         let loans = parts.vif.lender.as_ref().and_then(lend);
@@ -174,15 +183,18 @@ impl Queue {
         Ok(queue)
     }
 
-    /// The one before us may have been stopped while it wrote responses, before they were published. They lie in the
-    /// oldest slots, in the place of requests, and are told from them: those to packets, which have arrived, by a mark;
-    /// those to buffers by naming no page. All of them are published now: buffers as empty.
+    /// The one before us may have been stopped while it wrote responses, before they were
+    /// published. They lie in the oldest slots, in the place of requests, and are told from
+    /// them: those to packets, which have arrived, by a mark; those to buffers by naming no
+    /// page. All of them are published now: buffers as empty.
     fn publish_left_over(&mut self) -> Result<(), Violation> {
         loop {
             let ready = self.tx.ready(1)?;
             let read = |n| self.tx.request(n);
             match slots::next_packet(ready, read, &mut self.pieces, &mut self.answers) {
-                Ok(packet) if ready > 0 && slots::is_answered(read(0)) => self.tx.take(packet.slots),
+                Ok(packet) if ready > 0 && slots::is_answered(read(0)) => {
+                    self.tx.take(packet.slots)
+                }
                 // If it is a bad one, that is found out again when it is its turn.
                 _ => break,
             }
@@ -207,7 +219,12 @@ impl Queue {
     }
 
     /// Takes up to `room` frames out of the ring, and what stands between them.
-    fn take(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, room: usize) -> Result<(), Breach> {
+    fn take(
+        &mut self,
+        gather: &mut Gather,
+        chains: &mut Vec<Chain>,
+        room: usize,
+    ) -> Result<(), Breach> {
         self.metas.clear();
         self.rests = None;
         if self.vif.takes.extensions.ranges {
@@ -225,7 +242,12 @@ impl Queue {
                 break;
             }
             let tx = &self.tx;
-            let packet = match slots::next_packet(ready, |n| tx.request(n), &mut self.pieces, &mut self.answers) {
+            let packet = match slots::next_packet(
+                ready,
+                |n| tx.request(n),
+                &mut self.pieces,
+                &mut self.answers,
+            ) {
                 Ok(packet) => packet,
                 // What is good comes first; the next time it is the first that is bad.
                 Err(_) if !chains.is_empty() => break,
@@ -256,7 +278,8 @@ impl Queue {
         Ok(())
     }
 
-    /// What is left to be done of a frame, or why it can't be; `None`: it is none, and has been seen to.
+    /// What is left to be done of a frame, or why it can't be; `None`: it is none, and has been
+    /// seen to.
     #[inline]
     fn frame_of(&mut self, what: What) -> Option<Result<Meta, Drop>> {
         match what {
@@ -272,9 +295,15 @@ impl Queue {
         }
     }
 
-    /// A scatter list of the packet that is being read, or an empty one. `None`: there is no room for it.
+    /// A scatter list of the packet that is being read, or an empty one. `None`: there is no room
+    /// for it.
     #[inline]
-    fn gather(&mut self, gather: &mut Gather, pages: Option<&Arc<Pages>>, wanted: bool) -> Option<Chain> {
+    fn gather(
+        &mut self,
+        gather: &mut Gather,
+        pages: Option<&Arc<Pages>>,
+        wanted: bool,
+    ) -> Option<Chain> {
         let domain = self.vif.domain;
         let granted = |piece: &Piece| {
             let reference = GrantRef(piece.reference);
@@ -341,13 +370,21 @@ impl Queue {
         self.rx.position() & 0xffff | slots << 16
     }
 
-    /// Lends a frame, if it is one that can be lent: its head is copied, and the rest is for the frontend to fetch.
-    fn lend(&mut self, packet: &Packet<'_>, offload: &Offload, later: &mut Later) -> Result<Option<Put>, Breach> {
+    /// Lends a frame, if it is one that can be lent: its head is copied, and the rest is for the
+    /// frontend to fetch.
+    fn lend(
+        &mut self,
+        packet: &Packet<'_>,
+        offload: &Offload,
+        later: &mut Later,
+    ) -> Result<Option<Put>, Breach> {
         let worth = packet.lend && packet.body.len() >= WORTH;
         let Some(loans) = self.loans.as_ref().filter(|_| worth) else { return Ok(None) };
         let Some(pieces) = packet.body.passable(&self.vif.engine) else { return Ok(None) };
         let Some(plan) = Plan::of(packet.head.len() as u32, pieces) else { return Ok(None) };
-        let Some(layout) = Layout::of(plan.sizes(), offload, || frame::parse(packet.head)) else { return Ok(None) };
+        let Some(layout) = Layout::of(plan.sizes(), offload, || frame::parse(packet.head)) else {
+            return Ok(None);
+        };
         if layout.pages() > 1 && !self.vif.takes.sg || !loans.has_room(plan.fetched().count()) {
             return Ok(None);
         }
@@ -356,7 +393,8 @@ impl Queue {
             return Ok(Some(Put::Full));
         }
         let token = self.token(slots.count());
-        if !later.begin(&self.vif.engine, packet.body, (token, packet.len()), 1, packet.head.len()) {
+        if !later.begin(&self.vif.engine, packet.body, (token, packet.len()), 1, packet.head.len())
+        {
             return Ok(None);
         }
         self.write_lent(&slots, packet.head, later);
@@ -394,7 +432,8 @@ impl Queue {
                 rx.note(n, response);
                 n += 1;
                 if let Some(len) = size {
-                    let (reference, offset) = (GrantRef(slots::rx_reference(request)), slots::rx_offset(response));
+                    let (reference, offset) =
+                        (GrantRef(slots::rx_reference(request)), slots::rx_offset(response));
                     let page = pages.and_then(|pages| pages.find(reference, true, seen));
                     return Some(Room { at: Granted { domain, reference, offset }, len, page });
                 }
@@ -422,7 +461,9 @@ impl QueuePair for Queue {
         }
         let metas = &self.metas;
         let judge = |i: usize, head: &mut Head, headers: &Headers, len| match metas.get(i) {
-            Some(Ok(meta)) => slots::offload(*meta, head, headers, len).map_err(|_| Drop::BadOffload),
+            Some(Ok(meta)) => {
+                slots::offload(*meta, head, headers, len).map_err(|_| Drop::BadOffload)
+            }
             Some(Err(reason)) => Err(*reason),
             None => Err(Drop::BadOffload),
         };
@@ -491,7 +532,8 @@ impl QueuePair for Queue {
         }
         let token = self.token(slots);
         let pieces = packet.body.fragments() + layout.pages() as usize + 1;
-        let begun = later.begin(&self.vif.engine, packet.body, (token, len), pieces, packet.head.len());
+        let begun =
+            later.begin(&self.vif.engine, packet.body, (token, len), pieces, packet.head.len());
         if !begun {
             return Ok(Put::Refused);
         }
@@ -501,7 +543,8 @@ impl QueuePair for Queue {
     }
 
     fn spoil(&mut self, token: u32) {
-        // Numbers have 32 bits, of which the token has the lower half: enough to find one that is not published.
+        // Numbers have 32 bits, of which the token has the lower half: enough to find one that is
+        // not published.
         let position = self.rx.position();
         let number = position.wrapping_sub(position.wrapping_sub(token) & 0xffff);
         if let Some(response) = self.rx.response_mut(number) {
@@ -570,19 +613,25 @@ impl QueuePair for Queue {
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
-        // First the channels, so that a signal that comes while the rings are looked at is not lost.
+        // First the channels, so that a signal that comes while the rings are looked at is not
+        // lost.
         self.tx_channel.take();
         if let Some(channel) = self.rx_channel.as_ref().filter(|_| rx) {
             channel.take();
         }
         let there = self.tx.arm()? > 0;
         // So that frames come back, if any are lent: half of them at a time.
-        let back = self.loans.as_ref().and_then(Loans::half).map(|half| half.wrapping_sub(self.rx.upcoming()));
+        let back = self
+            .loans
+            .as_ref()
+            .and_then(Loans::half)
+            .map(|half| half.wrapping_sub(self.rx.upcoming()));
         let needs = back.map_or(self.needs, |back| back.min(self.needs)).max(1);
         Ok(rx && self.rx.arm_for(needs)? >= needs || there)
     }
 
-    /// The ring's event is left where it is, in the past; and the channel's signal is not taken, so no other comes.
+    /// The ring's event is left where it is, in the past; and the channel's signal is not taken, so
+    /// no other comes.
     fn disarm(&mut self) {}
 
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {

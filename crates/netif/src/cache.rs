@@ -1,14 +1,16 @@
-//! Pages of a frontend that stay mapped here, because it says that they come back (netif.h, "Static Grants"): what is copied
-//! from and to them needs no grant operation.
+//! Pages of a frontend that stay mapped here, because it says that they come back (netif.h, "Static
+//! Grants"): what is copied from and to them needs no grant operation.
 //!
-//! Only pages that a frontend has named by control messages are kept: any other it may take back as soon as it has its
-//! response. How many is bounded, for each queue and for all vifs together. A queue's worker looks pages up in a set that
-//! never changes, and that it has for a burst at most ([`Shelf::take`]); a page is taken off by putting another set in its
-//! place, and is unmapped once the last burst with the old one is over. Only then does the frontend hear of it.
+//! Only pages that a frontend has named by control messages are kept: any other it may take back as
+//! soon as it has its response. How many is bounded, for each queue and for all vifs together. A
+//! queue's worker looks pages up in a set that never changes, and that it has for a burst at most
+//! ([`Shelf::take`]); a page is taken off by putting another set in its place, and is unmapped once
+//! the last burst with the old one is over. Only then does the frontend hear of it.
 //!
-//! A frontend may name pages that are not granted, or not for what it says, or twice, or more than it may; it may take off
-//! what is in use, or was never there; and it may do all of this as often as it is let. All that comes of it is a refusal. Nor
-//! does a page that is mapped for reading become one to write to: what is received into it goes by its grant, as without us.
+//! A frontend may name pages that are not granted, or not for what it says, or twice, or more than
+//! it may; it may take off what is in use, or was never there; and it may do all of this as often
+//! as it is let. All that comes of it is a refusal. Nor does a page that is mapped for reading
+//! become one to write to: what is received into it goes by its grant, as without us.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,7 +31,8 @@ pub const LIST: u32 = (PAGE / ENTRY) as u32;
 /// `XEN_NETIF_CTRLF_GREF_readonly`.
 pub const READ_ONLY: u16 = 1;
 
-/// Pages that the vifs of one service keep mapped at most: so many that rings always find addresses, too.
+/// Pages that the vifs of one service keep mapped at most: so many that rings always find
+/// addresses, too.
 const MOST: usize = 24 << 10;
 
 /// An entry of a list.
@@ -92,7 +95,9 @@ impl Default for Budget {
 
 impl Budget {
     fn take(&self, pages: usize) -> bool {
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(pages)).is_ok()
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(pages))
+            .is_ok()
     }
 
     fn give_back(&self, pages: usize) {
@@ -109,7 +114,8 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// The pages as they are now, to be dropped when the burst is over. `None`: there are none, and no lock was taken.
+    /// The pages as they are now, to be dropped when the burst is over. `None`: there are none, and
+    /// no lock was taken.
     #[inline]
     pub fn take(&self) -> Option<Arc<Pages>> {
         if self.count.load(Ordering::Relaxed) == 0 { None } else { Some(self.get()) }
@@ -122,7 +128,10 @@ impl Shelf {
     /// Puts other pages in the place of those that are there, and returns these.
     fn put(&self, pages: Pages) -> Arc<Pages> {
         self.count.store(pages.len(), Ordering::Relaxed);
-        std::mem::replace(&mut *self.pages.lock().unwrap_or_else(PoisonError::into_inner), Arc::new(pages))
+        std::mem::replace(
+            &mut *self.pages.lock().unwrap_or_else(PoisonError::into_inner),
+            Arc::new(pages),
+        )
     }
 
     /// How many pages there are.
@@ -147,7 +156,8 @@ pub struct Cache {
     leaving: Option<Leaving>,
 }
 
-/// Pages that are off their shelf, and that bursts may be using; and the answer, once they are unmapped.
+/// Pages that are off their shelf, and that bursts may be using; and the answer, once they are
+/// unmapped.
 #[derive(Debug)]
 struct Leaving {
     pages: Vec<Arc<Page>>,
@@ -156,18 +166,35 @@ struct Leaving {
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("most", &self.most).field("shelves", &self.shelves).finish_non_exhaustive()
+        f.debug_struct("Cache")
+            .field("most", &self.most)
+            .field("shelves", &self.shelves)
+            .finish_non_exhaustive()
     }
 }
 
 impl Cache {
     /// For a vif of `domain` with so many queues, of which `most` pages may be kept in all.
-    pub fn new(domain: DomId, grants: Arc<dyn Grants>, most: u32, queues: u16, budget: Arc<Budget>) -> Self {
+    pub fn new(
+        domain: DomId,
+        grants: Arc<dyn Grants>,
+        most: u32,
+        queues: u16,
+        budget: Arc<Budget>,
+    ) -> Self {
         let shelves = (0..queues).map(|_| Arc::default()).collect();
-        Cache { domain, grants, most: most as usize / usize::from(queues.max(1)), shelves, budget, leaving: None }
+        Cache {
+            domain,
+            grants,
+            most: most as usize / usize::from(queues.max(1)),
+            shelves,
+            budget,
+            leaving: None,
+        }
     }
 
-    /// Whether a message is about these pages, and any may be kept: then it is for [`answer`](Self::answer).
+    /// Whether a message is about these pages, and any may be kept: then it is for
+    /// [`answer`](Self::answer).
     pub fn is_for(&self, [head, ..]: Slot) -> bool {
         let kinds = message::GET_GREF_MAPPING_SIZE..=message::DEL_GREF_MAPPING;
         self.most > 0 && kinds.contains(&((head >> 16) as u16))
@@ -194,15 +221,16 @@ impl Cache {
         self.shelves.get(queue as usize).ok_or(Refusal::InvalidParameter)
     }
 
-    /// Obeys a message, and answers it. `None`: pages have to be unmapped first, and [`settle`](Self::settle) answers. It has
-    /// to, before the next message.
+    /// Obeys a message, and answers it. `None`: pages have to be unmapped first, and
+    /// [`settle`](Self::settle) answers. It has to, before the next message.
     pub fn answer(&mut self, request: Slot, lists: &dyn Lists) -> Option<Slot> {
         let [head, queue, list, count] = request;
         let outcome = match (head >> 16) as u16 {
             message::GET_GREF_MAPPING_SIZE => self.shelf(queue).map(|_| self.most as u32),
-            message::ADD_GREF_MAPPING => {
-                self.read(lists, GrantRef(list), count).and_then(|list| self.add(queue, &list)).map(|()| 0)
-            }
+            message::ADD_GREF_MAPPING => self
+                .read(lists, GrantRef(list), count)
+                .and_then(|list| self.add(queue, &list))
+                .map(|()| 0),
             message::DEL_GREF_MAPPING => {
                 let removed = self.remove((queue, GrantRef(list), count), lists);
                 if let Ok(pages) = removed {
@@ -219,11 +247,18 @@ impl Cache {
     }
 
     /// A list of so many entries, at most a page of them.
-    fn read(&self, lists: &dyn Lists, reference: GrantRef, count: u32) -> Result<Vec<Entry>, Refusal> {
+    fn read(
+        &self,
+        lists: &dyn Lists,
+        reference: GrantRef,
+        count: u32,
+    ) -> Result<Vec<Entry>, Refusal> {
         match count {
             0 => Ok(Vec::new()),
             1..=LIST => {
-                let bytes = lists.read(reference, count as usize * ENTRY).ok_or(Refusal::InvalidParameter)?;
+                let bytes = lists
+                    .read(reference, count as usize * ENTRY)
+                    .ok_or(Refusal::InvalidParameter)?;
                 Ok(Entry::decode_all(&bytes))
             }
             _ => Err(Refusal::InvalidParameter),
@@ -239,7 +274,9 @@ impl Cache {
         }
         let mut listed = BTreeSet::new();
         let mut sound = |entry: &Entry| {
-            entry.flags & !READ_ONLY == 0 && !kept.has(entry.reference) && listed.insert(entry.reference)
+            entry.flags & !READ_ONLY == 0
+                && !kept.has(entry.reference)
+                && listed.insert(entry.reference)
         };
         if !list.iter().all(&mut sound) {
             return Err(Refusal::InvalidParameter);
@@ -262,9 +299,13 @@ impl Cache {
         Some((entry.reference, Arc::new(page)))
     }
 
-    /// Takes the pages of a list off a queue's shelf, and tells in the list which were on it. From now on no burst finds
-    /// them.
-    fn remove(&self, (queue, at, count): (u32, GrantRef, u32), lists: &dyn Lists) -> Result<Vec<Arc<Page>>, Refusal> {
+    /// Takes the pages of a list off a queue's shelf, and tells in the list which were on it. From
+    /// now on no burst finds them.
+    fn remove(
+        &self,
+        (queue, at, count): (u32, GrantRef, u32),
+        lists: &dyn Lists,
+    ) -> Result<Vec<Arc<Page>>, Refusal> {
         let shelf = self.shelf(queue)?;
         let mut list = self.read(lists, at, count)?;
         let kept = shelf.get();
@@ -288,8 +329,8 @@ impl Cache {
         self.leaving.is_some()
     }
 
-    /// Unmaps pages that were taken off, as far as no burst that began before is still using them. The answer, when none is
-    /// left.
+    /// Unmaps pages that were taken off, as far as no burst that began before is still using them.
+    /// The answer, when none is left.
     pub fn settle(&mut self) -> Option<Slot> {
         let Leaving { pages, answer } = self.leaving.as_mut()?;
         let before = pages.len();

@@ -1,6 +1,8 @@
-//! The control ring's messages (netif.h, "Control requests"): how a frontend spreads what it receives.
+//! The control ring's messages (netif.h, "Control requests"): how a frontend spreads what it
+//! receives.
 //!
-//! Pure but for reading the frontend's pages, which the caller does. What is in them is copied first, and checked then.
+//! Pure but for reading the frontend's pages, which the caller does. What is in them is copied
+//! first, and checked then.
 
 use std::sync::Arc;
 
@@ -73,11 +75,13 @@ impl Control {
         let mut parts = text.split(' ');
         let mut number = || parts.next()?.parse::<u32>().ok();
         let (algorithm, kinds) = (number()?, number()?);
-        let (key, mapping) = (parts.next()?.strip_prefix("key=")?, parts.next()?.strip_prefix("mapping=")?);
+        let (key, mapping) =
+            (parts.next()?.strip_prefix("key=")?, parts.next()?.strip_prefix("mapping=")?);
         let (pairs, odd) = key.as_bytes().as_chunks::<2>();
         let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
         let key: Vec<u8> = pairs.iter().map(byte).collect::<Option<_>>()?;
-        let mapping = mapping.split(',').filter(|entry| !entry.is_empty()).map(|entry| entry.parse().ok());
+        let mapping =
+            mapping.split(',').filter(|entry| !entry.is_empty()).map(|entry| entry.parse().ok());
         let mapping: Vec<u16> = mapping.collect::<Option<_>>()?;
         let possible = matches!(algorithm, NONE | TOEPLITZ)
             && kinds & !kind::ALL == 0
@@ -88,8 +92,13 @@ impl Control {
         possible.then_some(Control { queues, algorithm, kinds, key, mapping })
     }
 
-    /// Obeys a message, and answers it. `read` copies so many bytes from the start of the page that a reference names.
-    pub fn answer(&mut self, request: Slot, read: impl FnOnce(u32, usize) -> Option<Vec<u8>>) -> Slot {
+    /// Obeys a message, and answers it. `read` copies so many bytes from the start of the page that
+    /// a reference names.
+    pub fn answer(
+        &mut self,
+        request: Slot,
+        read: impl FnOnce(u32, usize) -> Option<Vec<u8>>,
+    ) -> Slot {
         let [head, a, b, c] = request;
         let (status, data) = match self.obey((head >> 16) as u16, [a, b, c], read) {
             Ok(data) => (0, data),
@@ -105,17 +114,23 @@ impl Control {
         read: impl FnOnce(u32, usize) -> Option<Vec<u8>>,
     ) -> Result<u32, Refusal> {
         match kind {
-            message::SET_HASH_ALGORITHM if matches!(data[0], NONE | TOEPLITZ) => self.algorithm = data[0],
+            message::SET_HASH_ALGORITHM if matches!(data[0], NONE | TOEPLITZ) => {
+                self.algorithm = data[0]
+            }
             message::SET_HASH_ALGORITHM => return Err(Refusal::InvalidParameter),
             message::GET_HASH_FLAGS | message::SET_HASH_FLAGS if self.algorithm == NONE => {
                 return Err(Refusal::NotSupported);
             }
             message::GET_HASH_FLAGS => return Ok(kind::ALL),
-            message::SET_HASH_FLAGS if data[0] & !kind::ALL != 0 => return Err(Refusal::InvalidParameter),
+            message::SET_HASH_FLAGS if data[0] & !kind::ALL != 0 => {
+                return Err(Refusal::InvalidParameter);
+            }
             message::SET_HASH_FLAGS => self.kinds = data[0],
             message::SET_HASH_KEY => self.set_key(data, read)?,
             message::GET_HASH_MAPPING_SIZE => return Ok(MAX_MAPPING),
-            message::SET_HASH_MAPPING_SIZE if data[0] > MAX_MAPPING => return Err(Refusal::InvalidParameter),
+            message::SET_HASH_MAPPING_SIZE if data[0] > MAX_MAPPING => {
+                return Err(Refusal::InvalidParameter);
+            }
             message::SET_HASH_MAPPING_SIZE => self.mapping = vec![0; data[0] as usize],
             message::SET_HASH_MAPPING => self.set_mapping(data, read)?,
             _ => return Err(Refusal::NotSupported),
@@ -133,7 +148,11 @@ impl Control {
             return Err(Refusal::BufferOverflow);
         }
         // Without a key there is no page either.
-        self.key = if len == 0 { Vec::new() } else { read(reference, len).ok_or(Refusal::InvalidParameter)? };
+        self.key = if len == 0 {
+            Vec::new()
+        } else {
+            read(reference, len).ok_or(Refusal::InvalidParameter)?
+        };
         Ok(())
     }
 
@@ -155,7 +174,8 @@ impl Control {
         let bytes = read(reference, part.len() * 4).ok_or(Refusal::InvalidParameter)?;
         // Checked are the numbers that were copied, all of them, before the first is used.
         let (entries, _) = bytes.as_chunks::<4>();
-        let entries: Vec<u16> = entries.iter().filter_map(|entry| u32::from_le_bytes(*entry).try_into().ok()).collect();
+        let entries: Vec<u16> =
+            entries.iter().filter_map(|entry| u32::from_le_bytes(*entry).try_into().ok()).collect();
         if entries.len() != part.len() || entries.iter().any(|queue| *queue >= self.queues) {
             return Err(Refusal::InvalidParameter);
         }
@@ -169,7 +189,12 @@ impl Control {
             return None;
         }
         let (toeplitz, mapping) = (Toeplitz::new(&self.key), self.mapping.clone());
-        Some(Arc::new(Steering { toeplitz, kinds: self.kinds, mapping, queues: self.queues.max(1) }))
+        Some(Arc::new(Steering {
+            toeplitz,
+            kinds: self.kinds,
+            mapping,
+            queues: self.queues.max(1),
+        }))
     }
 }
 
@@ -247,7 +272,11 @@ mod tests {
         assert_eq!(ask_with(&mut control, message::SET_HASH_KEY, [33, 41, 0], &key), (3, 0));
         assert_eq!(ask_with(&mut control, message::SET_HASH_KEY, [33, 40, 0], &key), (0, 0));
         assert_eq!(control.key, key);
-        assert_eq!(ask_with(&mut control, message::SET_HASH_KEY, [1, 40, 0], &key), (2, 0), "not granted");
+        assert_eq!(
+            ask_with(&mut control, message::SET_HASH_KEY, [1, 40, 0], &key),
+            (2, 0),
+            "not granted"
+        );
         assert_eq!(control.key, key, "and nothing changed");
         assert_eq!(ask_with(&mut control, message::SET_HASH_KEY, [0; 3], &key), (0, 0));
         assert_eq!(control.key, []);
@@ -263,12 +292,24 @@ mod tests {
         assert_eq!(ask_with(&mut control, set, [33, 4, 2], &words(&[3, 2, 1, 0])), (0, 0));
         assert_eq!(control.mapping, [0, 0, 3, 2, 1, 0, 0, 0]);
         for bad in [4, u32::MAX, 65_536, 65_537] {
-            assert_eq!(ask_with(&mut control, set, [33, 4, 0], &words(&[1, 1, bad, 1])), (2, 0), "no queue {bad}");
+            assert_eq!(
+                ask_with(&mut control, set, [33, 4, 0], &words(&[1, 1, bad, 1])),
+                (2, 0),
+                "no queue {bad}"
+            );
         }
         assert_eq!(control.mapping, [0, 0, 3, 2, 1, 0, 0, 0], "all or nothing");
-        assert_eq!(ask_with(&mut control, set, [33, 4, 5], &words(&[0; 4])), (2, 0), "beyond the table");
+        assert_eq!(
+            ask_with(&mut control, set, [33, 4, 5], &words(&[0; 4])),
+            (2, 0),
+            "beyond the table"
+        );
         assert_eq!(ask_with(&mut control, set, [33, 4, 126], &words(&[0; 4])), (3, 0));
-        assert_eq!(ask_with(&mut control, set, [33, 2, u32::MAX], &words(&[0; 4])), (2, 0), "wraps");
+        assert_eq!(
+            ask_with(&mut control, set, [33, 2, u32::MAX], &words(&[0; 4])),
+            (2, 0),
+            "wraps"
+        );
         assert_eq!(ask_with(&mut control, set, [33, 0, 8], &[]), (0, 0));
         assert_eq!(ask_with(&mut control, set, [1, 1, 0], &words(&[0])), (2, 0), "not granted");
     }
@@ -289,9 +330,14 @@ mod tests {
         assert_eq!(control.save(), "1 15 key=01abff mapping=3,1");
         same(&control);
         assert!(Control::restore(3, &control.save()).is_none(), "no such queue");
-        for bad in
-            ["", "1 15", "1 15 key=0 mapping=", "2 0 key= mapping=", "1 16 key= mapping=", "1 1 key=\u{e9} mapping="]
-        {
+        for bad in [
+            "",
+            "1 15",
+            "1 15 key=0 mapping=",
+            "2 0 key= mapping=",
+            "1 16 key= mapping=",
+            "1 1 key=\u{e9} mapping=",
+        ] {
             assert!(Control::restore(4, bad).is_none(), "{bad}");
         }
     }

@@ -1,8 +1,9 @@
 //! One vif: what its frontend and the toolstack write into the store, and what we do about it.
 //!
-//! The store is looked at again whenever anything in it changes, as a whole: what is to be done follows from how things
-//! stand, not from what came before. That is why a daemon that was restarted finds its way with the same few rules: both
-//! ends connected and no ring mapped means to map them, whoever wrote those states.
+//! The store is looked at again whenever anything in it changes, as a whole: what is to be done
+//! follows from how things stand, not from what came before. That is why a daemon that was
+//! restarted finds its way with the same few rules: both ends connected and no ring mapped means to
+//! map them, whoever wrote those states.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,10 @@ use datapath::fabric::{Fabric, FabricError, PortSpec};
 use datapath::port::Breach;
 use datapath::topology::QueueId;
 use hypervisor::store::Changes;
-use hypervisor::{DomId, EventError, GrantError, GrantRef, Hypervisor, Lender, RemotePort, Store, StoreError, Watch};
+use hypervisor::{
+    DomId, EventError, GrantError, GrantRef, Hypervisor, Lender, RemotePort, Store, StoreError,
+    Watch,
+};
 use ring::copies::{Copies, OwnPages, Status};
 use ring::grant::Granted;
 use ring::{Engine, Memory, Violation};
@@ -80,7 +84,8 @@ pub struct Host {
     pub changes: Changes<Token>,
     /// Queues that a vif may have.
     pub queues: u16,
-    /// How long a frontend may go without posting buffers while frames for it come, before it counts as stalled.
+    /// How long a frontend may go without posting buffers while frames for it come, before it
+    /// counts as stalled.
     pub stall: Duration,
     /// How vifs are served, where there is a choice.
     pub switches: Switches,
@@ -161,10 +166,13 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether it is neither the frontend's fault nor the operator's: the store is in trouble, and may recover.
+    /// Whether it is neither the frontend's fault nor the operator's: the store is in trouble, and
+    /// may recover.
     fn is_trouble(&self) -> bool {
         use StoreError::{Again, Lost, Protocol, Quota};
-        let (Reason::Store(error) | Reason::Refused(Refusal::Store(error))) = self else { return false };
+        let (Reason::Store(error) | Reason::Refused(Refusal::Store(error))) = self else {
+            return false;
+        };
         matches!(error, Lost(_) | Protocol(_) | Again | Quota { .. })
     }
 }
@@ -323,7 +331,8 @@ impl Device {
         }
     }
 
-    /// The store can't be asked: everything stays as it is, traffic goes on, and it is tried again in a while.
+    /// The store can't be asked: everything stays as it is, traffic goes on, and it is tried again
+    /// in a while.
     fn bear(&mut self, reason: &Reason, now: Instant) {
         if !std::mem::replace(&mut self.in_trouble, true) {
             warn!(vif = %self.key, %reason, "the store is in trouble");
@@ -349,7 +358,9 @@ impl Device {
                 self.offer()?;
             }
             (_, State::Connected) if self.connection.is_some() => self.check(nodes)?,
-            (State::InitWait | State::Initialised | State::Connected, State::Connected) => self.connect(now)?,
+            (State::InitWait | State::Initialised | State::Connected, State::Connected) => {
+                self.connect(now)?
+            }
             (_, State::Initialised | State::Connected) => {}
             (_, State::Initialising | State::InitWait) => {
                 self.disconnect("its frontend starts anew");
@@ -375,16 +386,19 @@ impl Device {
 
     /// How many queues the operator wants it to have.
     fn wanted(&self) -> Result<u16, StoreError> {
-        let wanted = self.store().nodes().number::<u16>(&format!("{}/ringmain/queues", self.back))?;
+        let wanted =
+            self.store().nodes().number::<u16>(&format!("{}/ringmain/queues", self.back))?;
         Ok(wanted.filter(|queues| *queues > 0).unwrap_or(self.host.queues).min(self.host.queues))
     }
 
     /// Says what is offered, and waits.
     fn offer(&mut self) -> Result<(), StoreError> {
         let (queues, gives) = (self.wanted()?, self.host.uplink.is_some());
-        let extensions = settings::extensions(self.store().nodes(), &self.back)?.and(self.host.extensions());
+        let extensions =
+            settings::extensions(self.store().nodes(), &self.back)?.and(self.host.extensions());
         let place = format!("{}/{}", self.back, direct::PLACE);
-        let (back, out_of_date) = (&self.back, [steering_node(&self.back), first_offer_node(&self.back), place]);
+        let (back, out_of_date) =
+            (&self.back, [steering_node(&self.back), first_offer_node(&self.back), place]);
         self.tell(State::InitWait, |nodes| {
             for node in &out_of_date {
                 match nodes.remove(node) {
@@ -400,9 +414,9 @@ impl Device {
         })
     }
 
-    /// The hotplug script, which says how many queues the operator wants, runs only when an offer stands already. A guest
-    /// that is just being made reads the offer later; one that runs may have read it, so what it asks for after the
-    /// first offer is not held against it.
+    /// The hotplug script, which says how many queues the operator wants, runs only when an offer
+    /// stands already. A guest that is just being made reads the offer later; one that runs may
+    /// have read it, so what it asks for after the first offer is not held against it.
     fn offer_again(&self, nodes: &dyn hypervisor::Nodes) -> Result<(), StoreError> {
         let (before, queues) = (self.offered()?.queues, self.wanted()?);
         let node = first_offer_node(&self.back);
@@ -417,7 +431,8 @@ impl Device {
         if own == state { Ok(()) } else { self.tell(state, |_| Ok(())) }
     }
 
-    /// Writes our state, and `more` with it; unless the toolstack has taken our directory away, and does not want it back.
+    /// Writes our state, and `more` with it; unless the toolstack has taken our directory away, and
+    /// does not want it back.
     fn tell(
         &self,
         state: State,
@@ -435,7 +450,11 @@ impl Device {
 
     /// Whether the toolstack wants the device to stay.
     fn is_online(&self) -> Result<bool, StoreError> {
-        Ok(self.store().nodes().number::<u8>(&format!("{}/online", self.back))?.is_none_or(|online| online != 0))
+        Ok(self
+            .store()
+            .nodes()
+            .number::<u8>(&format!("{}/online", self.back))?
+            .is_none_or(|online| online != 0))
     }
 
     /// What was offered to the frontend.
@@ -453,7 +472,8 @@ impl Device {
         let Some(connection) = &self.connection else { return Ok(()) };
         // Those that it told somebody else of are not known.
         connection.vif.groups.set_only(wants_groups(nodes, &self.front)? && !connection.resumed);
-        let same = Request::read(nodes, &self.front, offer).is_ok_and(|request| request == connection.request);
+        let same = Request::read(nodes, &self.front, offer)
+            .is_ok_and(|request| request == connection.request);
         // It may have left that state meanwhile.
         if !same && State::read(nodes, &self.front)? == State::Connected {
             return Err(Fault::KeysChanged.into());
@@ -505,7 +525,12 @@ impl Device {
     }
 
     /// What all queues of the frontend have in common.
-    fn vif(&self, request: &Request, settings: &Settings, resumed: bool) -> Result<Arc<Vif>, Reason> {
+    fn vif(
+        &self,
+        request: &Request,
+        settings: &Settings,
+        resumed: bool,
+    ) -> Result<Arc<Vif>, Reason> {
         let vif = Vif {
             domain: self.key.domain,
             engine: Arc::clone(&self.host.engine),
@@ -521,7 +546,13 @@ impl Device {
     }
 
     /// Its queues, over its rings and channels, and how their receiving goes.
-    fn queues(&self, request: &Request, vif: &Arc<Vif>, cache: &Cache, resumed: bool) -> Result<Made, Reason> {
+    fn queues(
+        &self,
+        request: &Request,
+        vif: &Arc<Vif>,
+        cache: &Cache,
+        resumed: bool,
+    ) -> Result<Made, Reason> {
         let mut made = Made::default();
         for (n, keys) in (0..).zip(&request.queues) {
             let gauge = Arc::<Gauge>::default();
@@ -541,7 +572,8 @@ impl Device {
         Ok(made)
     }
 
-    /// Its control ring, if it has one. From now on that says which queues of `port` its frames go to.
+    /// Its control ring, if it has one. From now on that says which queues of `port` its frames go
+    /// to.
     fn new_mailbox(
         &self,
         request: &Request,
@@ -552,7 +584,8 @@ impl Device {
         let Some((ring, channel)) = request.control else { return Ok(None) };
         let (page, channel) = (self.map(ring)?, self.bind(channel)?);
         let queues = request.queues.len() as u16;
-        let saved = if resumed { self.store().nodes().find(&steering_node(&self.back))? } else { None };
+        let saved =
+            if resumed { self.store().nodes().find(&steering_node(&self.back))? } else { None };
         let saved = saved.and_then(|text| Control::restore(queues, &text));
         let control = saved.unwrap_or_else(|| Control::new(queues));
         self.host.fabric.set_steer(port, control.steering());
@@ -560,15 +593,17 @@ impl Device {
         Ok(Some(Mailbox::new(page, channel, self.key.domain, engine, (control, cache))?))
     }
 
-    /// Room for pages that are kept of a frontend: none without a control ring, by which it would say which. What another
-    /// daemon has kept is forgotten: then copies go by grants again.
+    /// Room for pages that are kept of a frontend: none without a control ring, by which it would
+    /// say which. What another daemon has kept is forgotten: then copies go by grants again.
     fn cache(&self, request: &Request) -> Cache {
         let most = if request.control.is_some() { self.host.switches.cache.into() } else { 0 };
-        let (grants, budget) = (Arc::clone(&self.host.hypervisor.grants), Arc::clone(&self.host.budget));
+        let (grants, budget) =
+            (Arc::clone(&self.host.hypervisor.grants), Arc::clone(&self.host.budget));
         Cache::new(self.key.domain, grants, most, request.queues.len() as u16, budget)
     }
 
-    /// Hands its queues to the datapath, if they are not there yet. They only receive until [`go`](Self::go).
+    /// Hands its queues to the datapath, if they are not there yet. They only receive until
+    /// [`go`](Self::go).
     pub fn attach(&mut self) {
         let (Some(connection), Some(port)) = (&mut self.connection, self.port) else { return };
         let attach = |(index, queue)| self.host.fabric.attach(port, index, Box::new(queue), true);
@@ -580,8 +615,8 @@ impl Device {
         }
     }
 
-    /// Lets its queues send. To be called when all vifs that were found together are attached: who was served before may
-    /// have frames in its rings for another.
+    /// Lets its queues send. To be called when all vifs that were found together are attached: who
+    /// was served before may have frames in its rings for another.
     pub fn go(&self) {
         if let Some(connection) = &self.connection {
             connection.vif.held.store(false, Ordering::Relaxed);
@@ -590,7 +625,10 @@ impl Device {
 
     /// Its port in the datapath, made when it is first needed.
     fn port(&mut self, settings: &Settings) -> Result<PortId, FabricError> {
-        let changed = self.settings.as_ref().is_some_and(|old| (&old.rule, old.mtu) != (&settings.rule, settings.mtu));
+        let changed = self
+            .settings
+            .as_ref()
+            .is_some_and(|old| (&old.rule, old.mtu) != (&settings.rule, settings.mtu));
         if let Some(port) = self.port {
             if !changed {
                 return Ok(port);
@@ -598,20 +636,23 @@ impl Device {
             self.host.remove_port(port);
             self.port = None;
         }
-        let (broken, changes, key) = (Arc::clone(&self.broken), self.host.changes.clone(), self.key);
+        let (broken, changes, key) =
+            (Arc::clone(&self.broken), self.host.changes.clone(), self.key);
         let on_break = Arc::new(move |queue, breach| {
             broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, breach));
             changes.add(Token::One(key));
         });
         let Switches { throttle, patience, .. } = self.host.switches;
         let (rule, mtu) = (settings.rule.clone(), settings.mtu);
-        let port = self.host.fabric.add_port(PortSpec { rule, mtu, on_break, throttle, patience })?;
+        let port =
+            self.host.fabric.add_port(PortSpec { rule, mtu, on_break, throttle, patience })?;
         self.port = Some(port);
         Ok(port)
     }
 
-    /// The device queue that the frontend asks for, if it does, and how it stands with it. That there is none is no reason
-    /// not to connect: what would come through it comes through the switch.
+    /// The device queue that the frontend asks for, if it does, and how it stands with it. That
+    /// there is none is no reason not to connect: what would come through it comes through the
+    /// switch.
     fn direct(&self, request: &Request) -> Result<(Option<Direct>, Option<Standing>), Reason> {
         let Some(keys) = &request.direct else { return Ok((None, None)) };
         let pages = self.listed(keys)?;
@@ -639,14 +680,20 @@ impl Device {
     /// The grants of the pages that a device is to write into.
     fn listed(&self, keys: &direct::Keys) -> Result<Vec<GrantRef>, Reason> {
         let at = Granted { domain: self.key.domain, reference: keys.list, offset: 0 };
-        let bytes = ring::later::read(&*self.host.engine, at, keys.pages as usize * size_of::<u32>());
-        let bytes = bytes.ok_or(GrantError::Refused { domain: self.key.domain, references: vec![keys.list] })?;
+        let bytes =
+            ring::later::read(&*self.host.engine, at, keys.pages as usize * size_of::<u32>());
+        let bytes = bytes
+            .ok_or(GrantError::Refused { domain: self.key.domain, references: vec![keys.list] })?;
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
         Ok(bytes.chunks(size_of::<u32>()).map(|bytes| GrantRef(number(bytes))).collect())
     }
 
     /// A queue of the device, that writes into these pages what is for the vif's address.
-    fn lease(&self, pages: Arc<Memory>, count: u32) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>> {
+    fn lease(
+        &self,
+        pages: Arc<Memory>,
+        count: u32,
+    ) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>> {
         let uplink = self.host.uplink.as_ref().ok_or("no device gives queues")?;
         let mac = self.store().nodes().text(&format!("{}/mac", self.back))?;
         uplink.give(mac.parse()?, pages, count)
@@ -677,11 +724,16 @@ impl Device {
     /// The vif cannot go on: everybody learns why.
     fn stop(&mut self, reason: Reason, now: Instant) {
         // A domain that is destroyed takes its grants along before its directories.
-        if is_departure(&reason) || State::read(self.store().nodes(), &self.front).ok() == Some(State::Unknown) {
+        if is_departure(&reason)
+            || State::read(self.store().nodes(), &self.front).ok() == Some(State::Unknown)
+        {
             self.disconnect("its domain is gone");
             return;
         }
-        let lasted = self.connection.as_ref().map(|connection| now.saturating_duration_since(connection.since));
+        let lasted = self
+            .connection
+            .as_ref()
+            .map(|connection| now.saturating_duration_since(connection.since));
         if lasted.is_some_and(|lasted| lasted > LONGEST_PAUSE) {
             self.pause = PAUSE;
         }
@@ -718,7 +770,11 @@ impl Device {
     /// Obeys what came through the control ring.
     pub fn work(&mut self, now: Instant) {
         self.settles = None;
-        let Some(mailbox) = self.connection.as_mut().and_then(|connection| connection.mailbox.as_mut()) else { return };
+        let Some(mailbox) =
+            self.connection.as_mut().and_then(|connection| connection.mailbox.as_mut())
+        else {
+            return;
+        };
         let worked = mailbox.work(now);
         self.settles = mailbox.is_waiting().then(|| now + BURST);
         match worked {
@@ -744,11 +800,14 @@ impl Device {
     /// To be called now and then: finds out whether the frontend takes what comes.
     pub fn watch(&mut self, now: Instant) {
         let Some(connection) = &mut self.connection else { return };
-        let looks =
-            connection.gauges.iter_mut().map(|(gauge, stall)| stall.look(gauge.put.get(), gauge.full.get(), now));
+        let looks = connection
+            .gauges
+            .iter_mut()
+            .map(|(gauge, stall)| stall.look(gauge.put.get(), gauge.full.get(), now));
         // The longest of all queues: one is enough, a flow that is meant for it gets nowhere.
         let since = looks.flatten().min();
-        let stalled = since.is_some_and(|since| now.saturating_duration_since(since) >= self.host.stall);
+        let stalled =
+            since.is_some_and(|since| now.saturating_duration_since(since) >= self.host.stall);
         let condition = if stalled { Condition::Stalled } else { Condition::Connected };
         if std::mem::replace(&mut self.status.condition, condition) != condition {
             match stalled {
@@ -759,13 +818,14 @@ impl Device {
     }
 }
 
-/// Where it is kept what a frontend has said through its control ring: that is in no ring, and whoever serves it next has
-/// to know.
+/// Where it is kept what a frontend has said through its control ring: that is in no ring, and
+/// whoever serves it next has to know.
 fn steering_node(back: &str) -> String {
     format!("{back}/ringmain/steering")
 }
 
-/// Where it is kept how many queues were offered before the hotplug script had its say, if that was another number.
+/// Where it is kept how many queues were offered before the hotplug script had its say, if that was
+/// another number.
 fn first_offer_node(back: &str) -> String {
     format!("{back}/ringmain/first-offer")
 }

@@ -1,5 +1,6 @@
-//! A vif's device queue: an Rx ring that a device fills. What the device receives for the vif's address it writes straight into
-//! pages that the frontend granted for that; from here the frontend only learns in which page each frame is.
+//! A vif's device queue: an Rx ring that a device fills. What the device receives for the vif's
+//! address it writes straight into pages that the frontend granted for that; from here the frontend
+//! only learns in which page each frame is.
 //!
 //! The frontend asks for one by keys of its own, in `device-queue` below its directory:
 //!
@@ -10,11 +11,13 @@
 //! | `pages` | how many pages there are to receive into, 1 to 256 |
 //! | `pages-ref` | a page that lists their grants: numbers of four bytes |
 //!
-//! All these pages are mapped as long as the device may write into them: so each is one that was granted to us for writing, and
-//! a frontend that takes a grant back finds it in use until then. A request names a page twice, by its place in the list
-//! (`id`) and by its grant, and lends it to the device; one that names no page of the list, or one that is lent already, breaks
-//! the rules. Responses come in the order in which frames do, not in that of requests: the page is the one that `id` says, and
-//! `offset` where in it the frame begins. Checksums are as they came off the wire, and nothing is known of them.
+//! All these pages are mapped as long as the device may write into them: so each is one that was
+//! granted to us for writing, and a frontend that takes a grant back finds it in use until then. A
+//! request names a page twice, by its place in the list (`id`) and by its grant, and lends it to
+//! the device; one that names no page of the list, or one that is lent already, breaks the rules.
+//! Responses come in the order in which frames do, not in that of requests: the page is the one
+//! that `id` says, and `offset` where in it the frame begins. Checksums are as they came off the
+//! wire, and nothing is known of them.
 
 use std::any::Any;
 use std::error::Error;
@@ -46,15 +49,21 @@ pub const PLACE: &str = "device-queue";
 
 /// A device that gives receive queues of its own to single stations.
 pub trait Uplink: Debug + Send + Sync {
-    /// Gives a queue to the station with address `mac`: frames for it are written into the first `count` of `pages`, which
-    /// lie at address 0, as they are lent.
+    /// Gives a queue to the station with address `mac`: frames for it are written into the first
+    /// `count` of `pages`, which lie at address 0, as they are lent.
     ///
     /// # Errors
     /// Why not, in words.
-    fn give(&self, mac: Mac, pages: Arc<Memory>, count: u32) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>>;
+    fn give(
+        &self,
+        mac: Mac,
+        pages: Arc<Memory>,
+        count: u32,
+    ) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>>;
 }
 
-/// A queue that was given. It is given back with this, and nothing is written into any page from then on.
+/// A queue that was given. It is given back with this, and nothing is written into any page from
+/// then on.
 pub trait Lease: Send {
     /// What receives.
     fn receiver(&self) -> &Receiver;
@@ -86,12 +95,15 @@ impl Keys {
         let number = |key: &str| nodes.number::<u32>(&format!("{path}/device-queue/{key}"));
         let Some(ring) = number("rx-ring-ref")? else { return Ok(None) };
         let need = |key: &str| {
-            number(key)?.ok_or_else(|| Refusal::Missing(format!("{path}/device-queue/{key}"))) as Result<u32, Refusal>
+            number(key)?.ok_or_else(|| Refusal::Missing(format!("{path}/device-queue/{key}")))
+                as Result<u32, Refusal>
         };
         let pages = need("pages")?;
         if !(1..=PAGES).contains(&pages) {
             let (path, value) = (format!("{path}/device-queue/pages"), pages.to_string());
-            return Err(StoreError::Value { path, value, expected: "a number from 1 to 256" }.into());
+            return Err(
+                StoreError::Value { path, value, expected: "a number from 1 to 256" }.into()
+            );
         }
         let (ring, port) = (GrantRef(ring), RemotePort(need("event-channel")?));
         Ok(Some(Keys { ring, port, list: GrantRef(need("pages-ref")?), pages }))
@@ -117,7 +129,9 @@ impl Standing {
     pub fn losses(&self) -> Losses {
         match self {
             Standing::Refused(_) => Losses::default(),
-            Standing::Given { socket, .. } => socket.upgrade().map_or(Losses::default(), |socket| socket.losses()),
+            Standing::Given { socket, .. } => {
+                socket.upgrade().map_or(Losses::default(), |socket| socket.losses())
+            }
         }
     }
 }
@@ -164,7 +178,10 @@ impl Direct {
 
     /// How it stands with it.
     pub fn standing(&self) -> Standing {
-        Standing::Given { place: self.lease.place().to_owned(), socket: self.lease.receiver().socket() }
+        Standing::Given {
+            place: self.lease.place().to_owned(),
+            socket: self.lease.receiver().socket(),
+        }
     }
 
     /// Lends the device all pages that the frontend has posted.
@@ -174,7 +191,8 @@ impl Direct {
             let request = self.rx.request(0);
             let id = request[0] as u16;
             let page = self.pages.get_mut(usize::from(id));
-            let page = page.filter(|page| page.grant.0 == slots::rx_reference(request) && !page.lent);
+            let page =
+                page.filter(|page| page.grant.0 == slots::rx_reference(request) && !page.lent);
             let page = page.ok_or(Breach::Device(Fault::NotDevicePage.name()))?;
             // There is room for as many as there are pages.
             if !receiver.fill.push(u64::from(id) * xdp::PAGE)? {
@@ -271,7 +289,8 @@ impl QueuePair for Direct {
 
     fn arm(&mut self, _: bool) -> Result<bool, Breach> {
         self.channel.take();
-        // While the device has most pages, the others may come together; with its next frame there is a look for them, too.
+        // While the device has most pages, the others may come together; with its next frame there
+        // is a look for them, too.
         let half = (self.pages.len() as u32).div_ceil(2);
         let wanted = if self.rx.taken() < half { 1 } else { half };
         let posted = self.rx.arm_for(wanted)? >= wanted;

@@ -1,14 +1,17 @@
-//! What this backend and this frontend do together beyond netif.h. The backend offers it where the operator wants it, and
-//! the frontend says what of it it does. Other frontends do not look at these keys, and are served as ever.
+//! What this backend and this frontend do together beyond netif.h. The backend offers it where the
+//! operator wants it, and the frontend says what of it it does. Other frontends do not look at
+//! these keys, and are served as ever.
 
 use hypervisor::{Nodes, StoreError};
 
 /// A set of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
-    /// `range-grants`: the frontend grants the bytes of each frame that it sends, and nothing else.
+    /// `range-grants`: the frontend grants the bytes of each frame that it sends, and nothing
+    /// else.
     pub ranges: bool,
-    /// `guest-copy`: the frontend has its hypervisor copy what it receives, out of grants that are passed on to it.
+    /// `guest-copy`: the frontend has its hypervisor copy what it receives, out of grants that are
+    /// passed on to it.
     pub guest_copy: bool,
 }
 
@@ -25,7 +28,10 @@ impl Extensions {
     /// Those that are in both sets.
     #[must_use]
     pub fn and(self, other: Extensions) -> Extensions {
-        Extensions { ranges: self.ranges && other.ranges, guest_copy: self.guest_copy && other.guest_copy }
+        Extensions {
+            ranges: self.ranges && other.ranges,
+            guest_copy: self.guest_copy && other.guest_copy,
+        }
     }
 
     /// Writes which are offered into the backend's directory `path`.
@@ -96,7 +102,9 @@ mod tests {
         let hypervisor = Machine::new().hypervisor(DomId(0));
         let nodes = hypervisor.store.nodes();
         let all = Extensions { ranges: true, guest_copy: true };
-        for some in [all, Extensions { ranges: false, ..all }, Extensions { guest_copy: false, ..all }] {
+        for some in
+            [all, Extensions { ranges: false, ..all }, Extensions { guest_copy: false, ..all }]
+        {
             some.offer(nodes, "/back").unwrap();
             assert_eq!(Extensions::offered(nodes, "/back").unwrap(), some);
             some.ask(nodes, "/front").unwrap();

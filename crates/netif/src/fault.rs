@@ -26,8 +26,11 @@ pub enum Fault {
     /// What the frontend wrote into the store for this connection is not what stands there now.
     #[error("keys changed after connecting")]
     KeysChanged,
-    /// A request of a device queue that names none of its pages, or one that the device has already.
-    #[error("a request for the device queue names none of its pages, or one that is posted already")]
+    /// A request of a device queue that names none of its pages, or one that the device has
+    /// already.
+    #[error(
+        "a request for the device queue names none of its pages, or one that is posted already"
+    )]
     NotDevicePage,
     /// More control messages than anybody needs.
     #[error("a flood of control messages")]

@@ -1,18 +1,20 @@
-//! Frames that their receiver fetches: how they are laid out in the slots of an Rx ring. A private extension of netif.h, in
-//! force only where `feature-guest-copy` was offered and `request-guest-copy` asked for.
+//! Frames that their receiver fetches: how they are laid out in the slots of an Rx ring. A private
+//! extension of netif.h, in force only where `feature-guest-copy` was offered and
+//! `request-guest-copy` asked for.
 //!
-//! In the response of each slot of such a frame that holds data, `offset` says how many bytes are there already, from the start
-//! of the page on, and the status, as ever, how many there are in all. What is missing of them is to be copied behind
-//! the former out of one grant of the backend's domain. The first response is followed by one slot of extra info, of type
-//! [`extra::FETCH`], for each slot of which bytes are missing, in their order:
+//! In the response of each slot of such a frame that holds data, `offset` says how many bytes are
+//! there already, from the start of the page on, and the status, as ever, how many there are in
+//! all. What is missing of them is to be copied behind the former out of one grant of the backend's
+//! domain. The first response is followed by one slot of extra info, of type [`extra::FETCH`], for
+//! each slot of which bytes are missing, in their order:
 //!
 //! ```text
 //! struct { uint8_t type, flags; uint16_t offset; uint32_t gref; }
 //! ```
 //!
-//! The bytes begin at `offset` of what is granted under `gref`; how many there are follows from the slot. They may be fetched
-//! until a request lies in the frame's last slot again. So the frontend has to keep the ring full: a request in a slot
-//! says that what was there before is done with.
+//! The bytes begin at `offset` of what is granted under `gref`; how many there are follows from the
+//! slot. They may be fetched until a request lies in the frame's last slot again. So the frontend
+//! has to keep the ring full: a request in a slot says that what was there before is done with.
 
 use hypervisor::{GrantRef, Granted, PAGE};
 
@@ -36,7 +38,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For a frame whose first `head` bytes are copied, and whose others lie in granted pieces. `None`: in too many.
+    /// For a frame whose first `head` bytes are copied, and whose others lie in granted pieces.
+    /// `None`: in too many.
     pub fn of(head: u32, pieces: impl Iterator<Item = (Granted, u16)>) -> Option<Plan> {
         let head = u16::try_from(head).ok().filter(|head| usize::from(*head) <= PAGE)?;
         let mut plan = Plan { pages: [Page::default(); PAGES], count: 1 };
@@ -93,18 +96,25 @@ impl<'a> Slots<'a> {
         self.layout.slots() + self.fetched
     }
 
-    /// The response in slot number `n`, whose request was `request`. `lend` says under which reference a grant is passed on;
-    /// it is asked once for each.
-    pub fn response(&self, n: u32, request: RxSlot, lend: impl FnOnce(Granted) -> GrantRef) -> RxSlot {
+    /// The response in slot number `n`, whose request was `request`. `lend` says under which
+    /// reference a grant is passed on; it is asked once for each.
+    pub fn response(
+        &self,
+        n: u32,
+        request: RxSlot,
+        lend: impl FnOnce(Granted) -> GrantRef,
+    ) -> RxSlot {
         // Before those to be fetched come the first slot and what else there is of extra info.
         let before = self.layout.slots() - self.layout.pages() + 1;
         if let Some(k) = n.checked_sub(before).filter(|k| *k < self.fetched) {
             let more = if k + 1 < self.fetched { extra::MORE } else { 0 };
             let Some(from) = self.plan.fetched().nth(k as usize) else { return [0; 2] };
-            let head = u32::from(extra::FETCH) | u32::from(more) << 8 | u32::from(from.offset) << 16;
+            let head =
+                u32::from(extra::FETCH) | u32::from(more) << 8 | u32::from(from.offset) << 16;
             return [head, lend(from).0];
         }
-        let mut response = self.layout.response(if n < before { n } else { n - self.fetched }, request);
+        let mut response =
+            self.layout.response(if n < before { n } else { n - self.fetched }, request);
         match n {
             0 => {
                 response[0] |= u32::from(self.plan.pages[0].there) << 16;

@@ -1,7 +1,8 @@
 //! The other half: what `xen-netfront` does in a guest, over any [`hypervisor::Domain`].
 //!
-//! Pages are granted once and for all, not frame by frame: the backend copies, so a grant that stays gives it nothing that
-//! it would not have anyway. A frame lies at the start of a page, on both sides, so that it is copied page by page.
+//! Pages are granted once and for all, not frame by frame: the backend copies, so a grant that
+//! stays gives it nothing that it would not have anyway. A frame lies at the start of a page, on
+//! both sides, so that it is copied page by page.
 
 mod device;
 mod kept;

@@ -1,5 +1,5 @@
-//! The groups that a frontend wants to receive (`request-multicast-control`): shared by the queues of a vif, and changed
-//! by any of them.
+//! The groups that a frontend wants to receive (`request-multicast-control`): shared by the queues
+//! of a vif, and changed by any of them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -32,7 +32,8 @@ impl Groups {
         self.only.store(only, Ordering::Relaxed);
     }
 
-    /// A group is wanted, or not any more. False: there is no room for it, there are [`MOST`] already.
+    /// A group is wanted, or not any more. False: there is no room for it, there are [`MOST`]
+    /// already.
     pub fn set(&self, group: Mac, join: bool) -> bool {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         match list.iter().position(|other| *other == group) {

@@ -1,7 +1,8 @@
-//! How the two ends of a vif come to terms: keys in the store, and the state of each end (netif.h; xenbus.h).
+//! How the two ends of a vif come to terms: keys in the store, and the state of each end (netif.h;
+//! xenbus.h).
 //!
-//! Everything that the frontend wrote is read once, checked as a whole, and then kept: what it writes later counts only
-//! for the next connection, or against it.
+//! Everything that the frontend wrote is read once, checked as a whole, and then kept: what it
+//! writes later counts only for the next connection, or against it.
 
 use std::fmt;
 
@@ -182,7 +183,11 @@ impl Takes {
             (self.csum_v6, "ipv6-csum"),
             (self.rx_notify, "rx-notify"),
         ];
-        all.into_iter().filter(|(takes, _)| *takes).map(|(_, name)| name).chain(self.extensions.names()).collect()
+        all.into_iter()
+            .filter(|(takes, _)| *takes)
+            .map(|(_, name)| name)
+            .chain(self.extensions.names())
+            .collect()
     }
 }
 
@@ -214,7 +219,8 @@ impl Request {
             return Err(Refusal::Queues { asked, offered: offer.queues });
         }
         // A single queue's keys are those of a frontend that knows of no queues.
-        let queue = |n: u32| if asked == 1 { keys.queue("") } else { keys.queue(&format!("queue-{n}/")) };
+        let queue =
+            |n: u32| if asked == 1 { keys.queue("") } else { keys.queue(&format!("queue-{n}/")) };
         let takes = Takes {
             sg: keys.flag("feature-sg")?,
             gso_v4: keys.flag("feature-gso-tcpv4")?,
@@ -237,7 +243,8 @@ impl Request {
     /// No page and no channel may serve twice.
     fn check(&self) -> Result<(), Refusal> {
         let (ring, port) = self.control.unzip();
-        let mut rings: Vec<GrantRef> = self.queues.iter().flat_map(|queue| [queue.tx_ring, queue.rx_ring]).collect();
+        let mut rings: Vec<GrantRef> =
+            self.queues.iter().flat_map(|queue| [queue.tx_ring, queue.rx_ring]).collect();
         rings.extend(ring);
         rings.extend(self.direct.iter().flat_map(|keys| [keys.ring, keys.list]));
         let mut ports: Vec<RemotePort> = self.queues.iter().map(|queue| queue.tx_port).collect();
@@ -261,7 +268,8 @@ fn twice<T: Ord + Copy>(all: &mut [T]) -> Option<T> {
     })
 }
 
-/// Whether the frontend with directory `path` wants only the groups that it names. This may change at any time.
+/// Whether the frontend with directory `path` wants only the groups that it names. This may change
+/// at any time.
 ///
 /// # Errors
 /// When the store can't be asked.

@@ -1,7 +1,9 @@
-//! Xen network interfaces: what `xen-netback` does in Linux, in user space and over any [`hypervisor::Hypervisor`]; and, in
-//! [`frontend`], what `xen-netfront` does, over any [`hypervisor::Domain`].
+//! Xen network interfaces: what `xen-netback` does in Linux, in user space and over any
+//! [`hypervisor::Hypervisor`]; and, in [`frontend`], what `xen-netfront` does, over any
+//! [`hypervisor::Domain`].
 //!
-//! All directions are named from the guest's side, as netif.h does: *Tx* is what the frontend transmits.
+//! All directions are named from the guest's side, as netif.h does: *Tx* is what the frontend
+//! transmits.
 
 #![forbid(unsafe_code)]
 

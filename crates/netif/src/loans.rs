@@ -1,4 +1,5 @@
-//! Frames that lie with their sender until the frontend has fetched them: what is passed on to it, and since which slots.
+//! Frames that lie with their sender until the frontend has fetched them: what is passed on to it,
+//! and since which slots.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use hypervisor::{DomId, GrantRef, Granted, Lender};
 use ring::xen::BackRing;
 
-/// References that a queue passes grants on under: as many as a ring can name at a time, since each takes two slots.
+/// References that a queue passes grants on under: as many as a ring can name at a time, since each
+/// takes two slots.
 const REFERENCES: usize = BackRing::<2>::SIZE as usize / 2;
 
 /// A frame that is lent.
@@ -38,8 +40,10 @@ impl Loans {
     /// # Errors
     /// When no references are left.
     pub fn new(lender: Arc<dyn Lender>, to: DomId) -> io::Result<Loans> {
-        let (open, used) = (VecDeque::with_capacity(REFERENCES), VecDeque::with_capacity(REFERENCES));
-        let mut loans = Loans { lender, to, free: Vec::with_capacity(REFERENCES), open, used, begun: 0 };
+        let (open, used) =
+            (VecDeque::with_capacity(REFERENCES), VecDeque::with_capacity(REFERENCES));
+        let mut loans =
+            Loans { lender, to, free: Vec::with_capacity(REFERENCES), open, used, begun: 0 };
         for _ in 0..REFERENCES {
             loans.free.push(loans.lender.reserve()?);
         }
@@ -84,7 +88,12 @@ impl Loans {
         let mut count = 0;
         while let Some(loan) = self.open.front().copied().filter(&is_over) {
             // Somebody may still be fetching it, whatever was said.
-            if !self.used.iter().take(loan.references).all(|reference| self.lender.recall(*reference)) {
+            if !self
+                .used
+                .iter()
+                .take(loan.references)
+                .all(|reference| self.lender.recall(*reference))
+            {
                 break;
             }
             self.free.extend(self.used.drain(..loan.references));
@@ -94,7 +103,8 @@ impl Loans {
         count
     }
 
-    /// The number of the request with which about half of what is lent is back; `None`: nothing is lent.
+    /// The number of the request with which about half of what is lent is back; `None`: nothing is
+    /// lent.
     pub fn half(&self) -> Option<u32> {
         let loan = self.open.get(self.open.len() / 2)?;
         Some(loan.end.wrapping_add(BackRing::<2>::SIZE))

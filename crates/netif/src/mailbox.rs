@@ -35,7 +35,8 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Over the ring in `page`, of a vif for which `control` holds, and of which `cache` keeps pages.
+    /// Over the ring in `page`, of a vif for which `control` holds, and of which `cache` keeps
+    /// pages.
     ///
     /// # Errors
     /// When its indices contradict each other.
@@ -70,14 +71,18 @@ impl Mailbox {
         self.cache.is_unsettled()
     }
 
-    /// Obeys what has come, at most one ring of messages; how many. The frontend learns it by [`answer`](Self::answer).
+    /// Obeys what has come, at most one ring of messages; how many. The frontend learns it by
+    /// [`answer`](Self::answer).
     ///
     /// # Errors
     /// When the frontend breaks the rules.
     pub fn work(&mut self, now: Instant) -> Result<u32, Breach> {
         let signalled = self.channel.take();
         let (mut count, waited) = (self.settle(), self.is_waiting());
-        while count < BackRing::<4>::SIZE && !self.is_waiting() && (self.ring.ready(1)? > 0 || self.ring.arm()? > 0) {
+        while count < BackRing::<4>::SIZE
+            && !self.is_waiting()
+            && (self.ring.ready(1)? > 0 || self.ring.arm()? > 0)
+        {
             let request = self.ring.request(0);
             self.pay(now, 1 + Cache::weight(request) / PAGES)?;
             self.ring.take(1);

@@ -1,13 +1,15 @@
-//! How fast a vif may send, all of its queues together: the `rate` key, so many bytes in so many microseconds.
+//! How fast a vif may send, all of its queues together: the `rate` key, so many bytes in so many
+//! microseconds.
 //!
-//! It is kept as one number: when all that was sent so far would have been sent at the allowed rate. A frame may go as
-//! long as that is not too far ahead of now; so nothing has to be filled up again, and queues on several workers share it
-//! without a lock.
+//! It is kept as one number: when all that was sent so far would have been sent at the allowed
+//! rate. A frame may go as long as that is not too far ahead of now; so nothing has to be filled up
+//! again, and queues on several workers share it without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes that may always go at once, whatever the rate: two of the longest frames. With less, some could never go.
+/// Bytes that may always go at once, whatever the rate: two of the longest frames. With less, some
+/// could never go.
 const LEAST: u64 = 131_072;
 
 /// An allowance.
@@ -65,7 +67,8 @@ impl Rate {
 
     /// Sends `len` bytes at `now`, or says from when on that is allowed.
     pub fn send(&self, now: Instant, len: u32) -> Result<(), Instant> {
-        let at = u64::try_from(now.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX);
+        let at =
+            u64::try_from(now.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX);
         let cost = self.cost(len);
         let pay = |paid: u64| {
             let paid = paid.max(at).saturating_add(cost);

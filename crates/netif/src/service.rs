@@ -1,8 +1,8 @@
-//! Service for all vifs of this domain: a thread that finds them in the store as the toolstack makes them, and serves
-//! them until it takes them away.
+//! Service for all vifs of this domain: a thread that finds them in the store as the toolstack
+//! makes them, and serves them until it takes them away.
 //!
-//! One thread for all: whatever a frontend does, it costs no more than one look at its directory a turn, since changes
-//! that come faster are one change.
+//! One thread for all: whatever a frontend does, it costs no more than one look at its directory a
+//! turn, since changes that come faster are one change.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,7 +33,8 @@ const ROUND: Duration = Duration::from_secs(2);
 pub struct ServiceConfig {
     /// Queues that a vif may have.
     pub queues: u16,
-    /// How long a frontend may go without posting buffers while frames for it come, before it counts as stalled.
+    /// How long a frontend may go without posting buffers while frames for it come, before it
+    /// counts as stalled.
     pub stall: Duration,
     /// How vifs are served, where there is a choice.
     pub switches: Switches,
@@ -50,8 +51,9 @@ pub enum ServiceError {
     Os(#[from] io::Error),
 }
 
-/// Service for vifs. Dropped, it ends: queues are taken out of the datapath, and nothing is written into the store, so
-/// that whoever comes next finds the vifs connected, and takes up their rings where they stand.
+/// Service for vifs. Dropped, it ends: queues are taken out of the datapath, and nothing is written
+/// into the store, so that whoever comes next finds the vifs connected, and takes up their rings
+/// where they stand.
 pub struct Service {
     host: Arc<Host>,
     board: Arc<Mutex<Vec<VifStatus>>>,
@@ -64,7 +66,11 @@ impl Service {
     ///
     /// # Errors
     /// When the store can't be asked, or there is nothing left to make a thread of.
-    pub fn start(fabric: Arc<Fabric>, hypervisor: Hypervisor, config: ServiceConfig) -> Result<Self, ServiceError> {
+    pub fn start(
+        fabric: Arc<Fabric>,
+        hypervisor: Hypervisor,
+        config: ServiceConfig,
+    ) -> Result<Self, ServiceError> {
         Self::start_with(fabric, hypervisor, config, None)
     }
 
@@ -85,10 +91,24 @@ impl Service {
         let lender = hypervisor.grants.lender();
         let ServiceConfig { queues, stall, switches } = config;
         let (queues, gone, budget) = (queues.max(1), Mutex::default(), Arc::default());
-        let host = Host { hypervisor, fabric, engine, lender, changes, queues, stall, switches, budget, uplink, gone };
+        let host = Host {
+            hypervisor,
+            fabric,
+            engine,
+            lender,
+            changes,
+            queues,
+            stall,
+            switches,
+            budget,
+            uplink,
+            gone,
+        };
         let host = Arc::new(host);
         let board: Arc<Mutex<Vec<VifStatus>>> = Arc::default();
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
+        let stop = Arc::new(
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?,
+        );
         let keeper = Keeper {
             host: Arc::clone(&host),
             root,
@@ -118,8 +138,8 @@ impl Service {
         self.board.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was counted on vifs that are gone, to be taken out every few seconds. While it is held no vif goes, so that
-    /// whoever adds up all there is finds each counter once.
+    /// What was counted on vifs that are gone, to be taken out every few seconds. While it is held
+    /// no vif goes, so that whoever adds up all there is finds each counter once.
     pub fn gone(&self) -> MutexGuard<'_, Vec<Arc<QueueCounters>>> {
         self.host.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,20 +214,30 @@ impl Keeper {
         ROUND.min(self.host.stall / 4)
     }
 
-    /// Sleeps until there is something to do. Vifs with messages in their control rings; `None`: the end.
+    /// Sleeps until there is something to do. Vifs with messages in their control rings; `None`:
+    /// the end.
     fn wait(&self) -> Option<Vec<Key>> {
-        let boxes: Vec<_> = self.devices.iter().filter_map(|(key, device)| Some((*key, device.mailbox()?))).collect();
+        let boxes: Vec<_> = self
+            .devices
+            .iter()
+            .filter_map(|(key, device)| Some((*key, device.mailbox()?)))
+            .collect();
         let mut fds = vec![
             PollFd::new(&*self.stop, PollFlags::IN),
             PollFd::from_borrowed_fd(self.host.changes.waker(), PollFlags::IN),
         ];
-        fds.extend(boxes.iter().map(|(_, mailbox)| PollFd::from_borrowed_fd(mailbox.waker(), PollFlags::IN)));
+        fds.extend(
+            boxes
+                .iter()
+                .map(|(_, mailbox)| PollFd::from_borrowed_fd(mailbox.waker(), PollFlags::IN)),
+        );
         let now = Instant::now();
         let connected = self.devices.values().any(Device::is_connected);
         let round = connected.then(|| (self.watched + self.round()).saturating_duration_since(now));
         let due = self.devices.values().filter_map(Device::wakes).chain(self.again).min();
         let due = due.map(|at| at.saturating_duration_since(now));
-        let timeout = round.into_iter().chain(due).min().and_then(|timeout| Timespec::try_from(timeout).ok());
+        let timeout =
+            round.into_iter().chain(due).min().and_then(|timeout| Timespec::try_from(timeout).ok());
         // An interrupted wait is one that found nothing.
         let _ = poll(&mut fds, timeout.as_ref());
         let ready = |fd: Option<&PollFd<'_>>| fd.is_some_and(|fd| !fd.revents().is_empty());

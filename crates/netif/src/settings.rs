@@ -1,4 +1,5 @@
-//! What the operator wants of a vif: keys in the backend's directory, from the toolstack and from `vif-ringmain`.
+//! What the operator wants of a vif: keys in the backend's directory, from the toolstack and from
+//! `vif-ringmain`.
 
 use std::time::Duration;
 
@@ -37,8 +38,8 @@ pub fn is_ours(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
     Ok(script.is_some_and(|script| script.rsplit('/').next() == Some(SCRIPT)))
 }
 
-/// What the operator wants the vif whose backend directory is `path` to do beyond netif.h. Guests copy only what they are
-/// granted no more of than that: so who sends has to grant ranges.
+/// What the operator wants the vif whose backend directory is `path` to do beyond netif.h. Guests
+/// copy only what they are granted no more of than that: so who sends has to grant ranges.
 ///
 /// # Errors
 /// When that makes no sense, or the store can't be asked.
@@ -52,7 +53,8 @@ pub fn extensions(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreErro
             Some(value) => Err(wrong(&path, &value, expected)),
         }
     };
-    let guest_copy = one_of("copy", "backend", "guest", "\"backend\" or \"guest\"")?.unwrap_or(false);
+    let guest_copy =
+        one_of("copy", "backend", "guest", "\"backend\" or \"guest\"")?.unwrap_or(false);
     let ranges = one_of("grants", "page", "range", "\"page\" or \"range\"")?.unwrap_or(guest_copy);
     Ok(Extensions { ranges, guest_copy })
 }
@@ -120,8 +122,9 @@ fn valid(path: &str, vlan: u16) -> Result<u16, StoreError> {
 
 /// A list of VLANs, between colons.
 fn trunk(path: &str, text: &str) -> Result<Vec<u16>, StoreError> {
-    let number =
-        |part: &str| part.trim().parse().map_err(|_| wrong(path, part, VLAN)).and_then(|vlan| valid(path, vlan));
+    let number = |part: &str| {
+        part.trim().parse().map_err(|_| wrong(path, part, VLAN)).and_then(|vlan| valid(path, vlan))
+    };
     let mut list = text.split(':').map(number).collect::<Result<Vec<u16>, _>>()?;
     list.sort_unstable();
     list.dedup();
@@ -145,7 +148,9 @@ mod tests {
     fn settings(keys: &[(&str, &str)]) -> Result<Settings, String> {
         let hypervisor = Machine::new().hypervisor(DomId(0));
         let nodes = hypervisor.store.nodes();
-        keys.iter().for_each(|(key, value)| nodes.write(&format!("/vif/{key}"), value.as_bytes()).unwrap());
+        keys.iter().for_each(|(key, value)| {
+            nodes.write(&format!("/vif/{key}"), value.as_bytes()).unwrap()
+        });
         Settings::read(nodes, "/vif").map_err(|error| error.to_string())
     }
 
@@ -187,7 +192,10 @@ mod tests {
 
     #[test]
     fn trunks_are_lists() {
-        assert_eq!(settings(&[("ringmain/trunk", "20:10:20")]).unwrap().rule.vlan, Vlan::Trunk(vec![10, 20]));
+        assert_eq!(
+            settings(&[("ringmain/trunk", "20:10:20")]).unwrap().rule.vlan,
+            Vlan::Trunk(vec![10, 20])
+        );
         let refused = "/vif/ringmain/trunk: \"4095\" is not a VLAN from 1 to 4094";
         assert_eq!(settings(&[("ringmain/trunk", "1:4095")]).unwrap_err(), refused);
         assert_eq!(
@@ -219,7 +227,9 @@ mod tests {
         let hypervisor = Machine::new().hypervisor(DomId(0));
         let nodes = hypervisor.store.nodes();
         assert!(!is_ours(nodes, "/vif").unwrap());
-        for (script, ours) in [("/etc/xen/scripts/vif-bridge", false), ("/etc/xen/scripts/vif-ringmain", true)] {
+        for (script, ours) in
+            [("/etc/xen/scripts/vif-bridge", false), ("/etc/xen/scripts/vif-ringmain", true)]
+        {
             nodes.put("/vif/script", script).unwrap();
             assert_eq!(is_ours(nodes, "/vif").unwrap(), ours);
         }

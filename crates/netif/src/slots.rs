@@ -1,8 +1,8 @@
-//! Packets in slots: from the requests of a Tx ring to packets, and from frames to the responses of an Rx ring
-//! (xen/include/public/io/netif.h).
+//! Packets in slots: from the requests of a Tx ring to packets, and from frames to the responses of
+//! an Rx ring (xen/include/public/io/netif.h).
 //!
-//! Pure functions over copies of the slots, which came out of the ring once. A slot is an array of words of four
-//! bytes, little endian; offsets in the comments are those of netif.h.
+//! Pure functions over copies of the slots, which came out of the ring once. A slot is an array of
+//! words of four bytes, little endian; offsets in the comments are those of netif.h.
 
 use frame::{BadOffload, Gso, GsoKind, Head, Headers, L3, L4, Mac, Offload, PartialCsum, Sum};
 use ring::grant::PAGE;
@@ -15,16 +15,19 @@ pub type TxSlot = [u32; 3];
 /// One slot of an Rx ring.
 pub type RxSlot = [u32; 2];
 
-/// Data slots that a packet may have: the first, and 18 more (netif.h asks for 18 in all; Linux' backend counts like this).
+/// Data slots that a packet may have: the first, and 18 more (netif.h asks for 18 in all; Linux'
+/// backend counts like this).
 pub const SLOTS: u32 = 1 + 18;
-/// Data slots beyond which a frontend is taken for hostile, as Linux' backend does. What lies between is dropped.
+/// Data slots beyond which a frontend is taken for hostile, as Linux' backend does. What lies
+/// between is dropped.
 pub const FATAL_SLOTS: u32 = 1 + 20;
 /// Pages that a frame is spread over at most: netif.h promises that a receiver takes so many.
 pub const PAGES: usize = 18;
 /// Extra info slots of a packet: one of each type.
 const EXTRAS: u32 = 4;
 
-/// Flags of a request or a response: `NETTXF_`, `NETRXF_`, which are the same bits but in another order.
+/// Flags of a request or a response: `NETTXF_`, `NETRXF_`, which are the same bits but in another
+/// order.
 pub(crate) mod flag {
     pub const TX_CSUM_BLANK: u16 = 1;
     pub const TX_DATA_VALIDATED: u16 = 2;
@@ -119,8 +122,8 @@ pub enum What {
     Frame(Meta),
     /// A frame that nobody can take: in too many slots.
     TooLong,
-    /// A frame whose parts are larger than the whole: one of 64 KiB or more, from a frontend that does not know its
-    /// limits.
+    /// A frame whose parts are larger than the whole: one of 64 KiB or more, from a frontend that
+    /// does not know its limits.
     Overflown,
     /// No frame, but a group to be received from now on, or not any more.
     Group {
@@ -140,8 +143,9 @@ pub struct Packet {
     pub what: What,
 }
 
-/// Reads the next packet out of a ring in which `ready` slots are published: `slot` copies the nth of them. The pieces of
-/// a frame replace what is in `pieces`, and `responses` gets one response for each slot.
+/// Reads the next packet out of a ring in which `ready` slots are published: `slot` copies the nth
+/// of them. The pieces of a frame replace what is in `pieces`, and `responses` gets one response
+/// for each slot.
 ///
 /// # Errors
 /// What makes the frontend's vif stop.
@@ -180,7 +184,10 @@ pub fn next_packet(
             }
             extra::GSO => return Err(Fault::BadGso),
             extra::MCAST_ADD | extra::MCAST_DEL => {
-                group = Some(What::Group { join: kind == extra::MCAST_ADD, group: Mac([a0, a1, a2, a3, a4, a5]) });
+                group = Some(What::Group {
+                    join: kind == extra::MCAST_ADD,
+                    group: Mac([a0, a1, a2, a3, a4, a5]),
+                });
             }
             // How the frontend would have spread it is its own business.
             extra::HASH => {}
@@ -233,8 +240,9 @@ pub fn next_packet(
     Ok(Packet { slots, what })
 }
 
-/// The response to a request: its number and an outcome, in the place of the grant reference. The rest is left as it is,
-/// but for a mark; frontends do not look at it. It helps whoever finds the ring with responses that were never published.
+/// The response to a request: its number and an outcome, in the place of the grant reference. The
+/// rest is left as it is, but for a mark; frontends do not look at it. It helps whoever finds the
+/// ring with responses that were never published.
 fn response([_, place, rest]: TxSlot, status: i16) -> TxSlot {
     [rest & 0xffff | u32::from(status as u16) << 16, place | u32::from(flag::ANSWERED) << 16, rest]
 }
@@ -267,12 +275,18 @@ fn response_status(slot: TxSlot) -> i16 {
     (slot[0] >> 16) as i16
 }
 
-/// What a frontend left to be done to a frame of `len` bytes that begins with `head`. Believed only as far as it fits
-/// the frame; a segmentation without checksum offload, which some frontends ask for, is made one with.
+/// What a frontend left to be done to a frame of `len` bytes that begins with `head`. Believed only
+/// as far as it fits the frame; a segmentation without checksum offload, which some frontends ask
+/// for, is made one with.
 ///
 /// # Errors
 /// Why the frame is to be dropped.
-pub fn offload(meta: Meta, head: &mut Head, headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
+pub fn offload(
+    meta: Meta,
+    head: &mut Head,
+    headers: &Headers,
+    len: u32,
+) -> Result<Offload, BadOffload> {
     let mut offload = Offload::default();
     if !meta.csum_blank && meta.gso.is_none() {
         return Ok(offload);
@@ -304,7 +318,8 @@ pub fn offload(meta: Meta, head: &mut Head, headers: &Headers, len: u32) -> Resu
     Ok(offload)
 }
 
-/// The pseudo header's sum, for a transport header that begins at `l4_at` and reaches to the frame's end.
+/// The pseudo header's sum, for a transport header that begins at `l4_at` and reaches to the
+/// frame's end.
 fn pseudo_sum(head: &[u8], headers: &Headers, len: u32) -> Option<u16> {
     let l3 = usize::from(headers.l3_at);
     let transport = len.checked_sub(u32::from(headers.l4_at))?;
@@ -323,8 +338,8 @@ fn pseudo_sum(head: &[u8], headers: &Headers, len: u32) -> Option<u16> {
     Some(sum.fold())
 }
 
-/// How many bytes a receiver pulls out of a frame's first slot. A first slot with no more than that is not counted among
-/// those that it can hold, by Linux' frontend.
+/// How many bytes a receiver pulls out of a frame's first slot. A first slot with no more than that
+/// is not counted among those that it can hold, by Linux' frontend.
 const PULLED: u16 = 256;
 
 /// How many bytes of a frame go to each page.
@@ -335,11 +350,17 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For a frame of `len` bytes, of which `head` are private and the others lie in `pieces`, if they are granted.
+    /// For a frame of `len` bytes, of which `head` are private and the others lie in `pieces`, if
+    /// they are granted.
     ///
-    /// Each copy costs the hypervisor about as much as half a page's bytes, and a piece that goes to two pages is two. So
-    /// pieces are kept whole, as far as the receiver has slots for that: otherwise pages are filled.
-    pub fn of<I: Iterator<Item = u32>>(head: u32, len: u32, pieces: impl FnOnce() -> I) -> Option<Self> {
+    /// Each copy costs the hypervisor about as much as half a page's bytes, and a piece that goes
+    /// to two pages is two. So pieces are kept whole, as far as the receiver has slots for
+    /// that: otherwise pages are filled.
+    pub fn of<I: Iterator<Item = u32>>(
+        head: u32,
+        len: u32,
+        pieces: impl FnOnce() -> I,
+    ) -> Option<Self> {
         if len <= PAGE as u32 {
             return Some(Sizes { bytes: one(len as u16), count: 1 });
         }
@@ -413,9 +434,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// For a frame of those sizes with this offload. `None` when slots cannot say what is left to be done to it, or
-    /// there are no sizes: `headers` are those that its receiver will find.
-    pub fn of(sizes: Option<Sizes>, offload: &Offload, headers: impl FnOnce() -> Option<Headers>) -> Option<Self> {
+    /// For a frame of those sizes with this offload. `None` when slots cannot say what is left to
+    /// be done to it, or there are no sizes: `headers` are those that its receiver will find.
+    pub fn of(
+        sizes: Option<Sizes>,
+        offload: &Offload,
+        headers: impl FnOnce() -> Option<Headers>,
+    ) -> Option<Self> {
         let sizes = sizes?;
         let mut flags = if offload.valid { flag::RX_DATA_VALIDATED } else { 0 };
         if let Some(csum) = offload.csum {
@@ -440,7 +465,8 @@ impl Layout {
         Some(Layout { sizes, shifts: Shifts::default(), flags, gso })
     }
 
-    /// Its bytes begin where copies of them are aligned: `head` are private, the others lie in `pieces` (see [`Shifts::of`]).
+    /// Its bytes begin where copies of them are aligned: `head` are private, the others lie in
+    /// `pieces` (see [`Shifts::of`]).
     #[must_use]
     pub fn aligned(self, head: u32, pieces: impl IntoIterator<Item = (u32, u32)>) -> Self {
         Layout { shifts: Shifts::of(&self.sizes, head, pieces), ..self }
@@ -466,7 +492,8 @@ impl Layout {
         self.answer(n, request).0
     }
 
-    /// The response in slot number `n`, whose request was `request`, and how many bytes it holds; `None`: extra info.
+    /// The response in slot number `n`, whose request was `request`, and how many bytes it holds;
+    /// `None`: extra info.
     #[inline]
     pub fn answer(&self, n: u32, request: RxSlot) -> (RxSlot, Option<u16>) {
         let gso = u32::from(self.gso.is_some());
@@ -499,7 +526,8 @@ pub fn rx_offset(response: RxSlot) -> u16 {
     (response[0] >> 16) as u16
 }
 
-/// The response that says that a whole frame of `len` bytes, of which nothing else is known, begins at `offset` of page `id`.
+/// The response that says that a whole frame of `len` bytes, of which nothing else is known, begins
+/// at `offset` of page `id`.
 pub fn rx_response(id: u16, offset: u16, len: u16) -> RxSlot {
     [u32::from(id) | u32::from(offset) << 16, u32::from(len) << 16]
 }

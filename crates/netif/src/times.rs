@@ -1,8 +1,10 @@
-//! Where a guest's time goes for the frames that it receives, as it tells its backend through the store.
+//! Where a guest's time goes for the frames that it receives, as it tells its backend through the
+//! store.
 //!
-//! A backend that wants to know writes a number under [`KEY`] in its own directory; zero, or nothing: it does not. A guest
-//! that can tell has something under the same key in its directory, and writes the last number there with what it has
-//! counted so far. A stock frontend does nothing of that, and nobody waits for it.
+//! A backend that wants to know writes a number under [`KEY`] in its own directory; zero, or
+//! nothing: it does not. A guest that can tell has something under the same key in its directory,
+//! and writes the last number there with what it has counted so far. A stock frontend does nothing
+//! of that, and nobody waits for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,8 +77,9 @@ fn answer(nodes: &dyn Nodes, front: &str) -> Option<(u64, Times)> {
 }
 
 impl Service {
-    /// Asks all guests for what they have counted up to now, and to go on counting; or with zero, to stop. What those say
-    /// who answer within `patience`. A vif that goes meanwhile says nothing.
+    /// Asks all guests for what they have counted up to now, and to go on counting; or with zero,
+    /// to stop. What those say who answer within `patience`. A vif that goes meanwhile says
+    /// nothing.
     pub fn ask_guests(&self, number: u64, patience: Duration) -> BTreeMap<Key, Times> {
         let until = Instant::now() + patience;
         let nodes = self.nodes();
@@ -84,7 +87,9 @@ impl Service {
         for vif in self.vifs() {
             let back = self.back(vif.key);
             let Ok(Some(front)) = nodes.find(&format!("{back}/frontend")) else { continue };
-            if answer(nodes, &front).is_some() && nodes.put(&format!("{back}/{KEY}"), number).is_ok() {
+            if answer(nodes, &front).is_some()
+                && nodes.put(&format!("{back}/{KEY}"), number).is_ok()
+            {
                 asked.insert(vif.key, front);
             }
         }
@@ -106,7 +111,8 @@ mod tests {
 
     #[test]
     fn what_a_guest_says_is_read_or_refused() {
-        let times = Times { frames: 1, bytes: 2, turns: 3, ring: 4, kernel: 5, signal: 6, send: u64::MAX };
+        let times =
+            Times { frames: 1, bytes: 2, turns: 3, ring: 4, kernel: 5, signal: 6, send: u64::MAX };
         assert_eq!(times.to_string().parse(), Ok(times));
         for text in ["", "1", "1 2 3 4 5 6", "1 2 3 4 5 6 7 8", "1 2 3 4 5 6 -7", "1 2 3 4 5 6 x"] {
             assert_eq!(text.parse::<Times>(), Err(NoTimes), "{text:?}");

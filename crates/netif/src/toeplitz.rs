@@ -1,6 +1,8 @@
-//! The Toeplitz hash, as netif.h has it: a frontend chooses its key, and learns by it where its frames will arrive.
+//! The Toeplitz hash, as netif.h has it: a frontend chooses its key, and learns by it where its
+//! frames will arrive.
 //!
-//! Missing bytes of the key are zero. There are no types for UDP: a datagram is hashed by its addresses, or not at all.
+//! Missing bytes of the key are zero. There are no types for UDP: a datagram is hashed by its
+//! addresses, or not at all.
 
 use frame::{Headers, L3, L4};
 
@@ -24,7 +26,8 @@ pub mod kind {
     pub const ALL: u32 = 15;
 }
 
-/// A key, made ready: for each half byte of the input and each of its values, what it adds to the hash.
+/// A key, made ready: for each half byte of the input and each of its values, what it adds to the
+/// hash.
 #[derive(Clone, Debug)]
 pub struct Toeplitz {
     table: Box<[[u32; 16]; 2 * MAX_INPUT]>,
@@ -49,12 +52,14 @@ impl Toeplitz {
     pub fn hash(&self, input: &[u8]) -> u32 {
         let (pairs, _) = self.table.as_chunks::<2>();
         let sums = pairs.iter().zip(input).map(|([high, low], byte)| {
-            high.get(usize::from(byte >> 4)).unwrap_or(&0) ^ low.get(usize::from(byte & 15)).unwrap_or(&0)
+            high.get(usize::from(byte >> 4)).unwrap_or(&0)
+                ^ low.get(usize::from(byte & 15)).unwrap_or(&0)
         });
         sums.fold(0, |hash, sum| hash ^ sum)
     }
 
-    /// The hash of a frame whose head is `head`, over as much as `kinds` allows. `None` when they allow nothing of it.
+    /// The hash of a frame whose head is `head`, over as much as `kinds` allows. `None` when they
+    /// allow nothing of it.
     pub fn of_frame(&self, kinds: u32, headers: &Headers, head: &[u8]) -> Option<u32> {
         let (l3, l4) = (usize::from(headers.l3_at), usize::from(headers.l4_at));
         let (addresses, plain, tcp) = match headers.l3 {
@@ -84,9 +89,9 @@ mod tests {
 
     /// The key and the inputs of Microsoft's "Verifying the RSS hash calculation".
     const KEY: [u8; 40] = [
-        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca,
-        0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b,
-        0xbe, 0xac, 0x01, 0xfa,
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
+        0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
+        0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ];
 
     fn v4(src: [u8; 4], dst: [u8; 4], ports: Option<(u16, u16)>) -> Vec<u8> {
@@ -122,7 +127,14 @@ mod tests {
         let rows = [
             ("3ffe:2501:200:1fff::7", 2794, "3ffe:2501:200:3::1", 1766, 0x2cc1_8cd5, 0x4020_7d3d),
             ("3ffe:501:8::260:97ff:fe40:efab", 14230, "ff02::1", 4739, 0x0f0c_461c, 0xdde5_1bbf),
-            ("3ffe:1900:4545:3:200:f8ff:fe21:67cf", 44251, "fe80::200:f8ff:fe21:67cf", 38024, 0x4b61_e985, 0x02d1_feef),
+            (
+                "3ffe:1900:4545:3:200:f8ff:fe21:67cf",
+                44251,
+                "fe80::200:f8ff:fe21:67cf",
+                38024,
+                0x4b61_e985,
+                0x02d1_feef,
+            ),
         ];
         for (src, sport, dst, dport, plain, tcp) in rows {
             assert_eq!(toeplitz.hash(&v6(src, dst, None)), plain);
@@ -173,7 +185,8 @@ mod tests {
     fn the_fullest_kind_that_is_allowed_is_taken() {
         let toeplitz = Toeplitz::new(&KEY);
         let mut frame = tcp4();
-        let hash = |kinds, frame: &[u8]| toeplitz.of_frame(kinds, &frame::parse(frame).unwrap(), frame);
+        let hash =
+            |kinds, frame: &[u8]| toeplitz.of_frame(kinds, &frame::parse(frame).unwrap(), frame);
         assert_eq!(hash(kind::ALL, &frame), Some(0x51cc_c178));
         assert_eq!(hash(kind::IPV4, &frame), Some(0x323e_8fc2));
         assert_eq!(hash(kind::IPV6 | kind::IPV6_TCP, &frame), None);

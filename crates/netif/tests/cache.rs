@@ -1,5 +1,5 @@
-//! Frontends that name pages to be kept mapped which they had better not: all that comes of it is a refusal, and nobody else
-//! notices.
+//! Frontends that name pages to be kept mapped which they had better not: all that comes of it is a
+//! refusal, and nobody else notices.
 
 mod front;
 
@@ -94,18 +94,28 @@ fn pages_that_are_not_there_to_be_had() {
     let others = (0..2000).map(|_| grants(&other, 1, true)[0]).last().unwrap();
     let ask = mailbox(&a);
     let never = GrantRef(5_000);
-    for (bad, flags) in [(revoked, 0), (foreign, READ_ONLY), (others, 0), (never, 0), (GrantRef(0), 0)] {
+    for (bad, flags) in
+        [(revoked, 0), (foreign, READ_ONLY), (others, 0), (never, 0), (GrantRef(0), 0)]
+    {
         let all = [list(&good, 0), vec![(bad, flags)]].concat();
         assert_eq!(ask.ask_of(ADD, 0, &all), (INVALID, 0), "{bad}");
     }
     for bad in [GrantRef(u32::MAX), good[0]] {
-        assert_eq!(ask.ask_of(ADD, 0, &[list(&good, 0), vec![(bad, 0)]].concat()), (INVALID, 0), "{bad}");
+        assert_eq!(
+            ask.ask_of(ADD, 0, &[list(&good, 0), vec![(bad, 0)]].concat()),
+            (INVALID, 0),
+            "{bad}"
+        );
     }
     assert_eq!(ask.ask_of(ADD, 0, &list(&reading, 0)), (INVALID, 0), "granted for reading only");
     assert_eq!(ask.ask_of(ADD, 0, &list(&good, 2)), (INVALID, 0), "a flag that is not known");
     assert_eq!(kept(&a), 0, "all or nothing");
     assert_eq!(ask.ask_of(ADD, 0, &list(&reading, READ_ONLY)), (OKAY, 0));
-    assert_eq!(ask.ask_of(ADD, 0, &list(&good, READ_ONLY)), (OKAY, 0), "more is granted than is asked for");
+    assert_eq!(
+        ask.ask_of(ADD, 0, &list(&good, READ_ONLY)),
+        (OKAY, 0),
+        "more is granted than is asked for"
+    );
     assert_eq!(ask.ask_of(ADD, 0, &list(&good, 0)), (INVALID, 0), "they are there");
     assert_eq!(kept(&a), 4);
 }
@@ -135,29 +145,37 @@ fn lists_that_are_no_lists() {
     assert!(a.guest.revoke(pages[3]) && !a.guest.revoke(pages[4]));
 }
 
-/// What is mapped for reading only is never written to, whatever its owner posts: that goes by the grant.
+/// What is mapped for reading only is never written to, whatever its owner posts: that goes by the
+/// grant.
 #[test]
 fn pages_for_reading_to_receive_into() {
     let host = host(600);
     let (a, b) = (front(&host, 1, 1), front(&host, 2, 1));
     introduce((&a, 1), (&b, 2));
-    let posted: Vec<GrantRef> = b.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
+    let posted: Vec<GrantRef> =
+        b.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
     assert_eq!(mailbox(&b).ask_of(ADD, 0, &list(&posted, READ_ONLY)), (OKAY, 0));
     for n in 0..100 {
         a.send(&frame(1, 2, 3000, n));
         assert_eq!(b.expect(1)[0].frame, frame(1, 2, 3000, n));
     }
     wait(|| host.vif(&b).unwrap().cache.unwrap().misses > 0);
-    // And where the grant is for reading only, too, its vif is stopped under the name that it always was.
-    let bad = Front::connected(&host, 3, Nature { control: true, read_only: true, ..Nature::default() });
-    let posted: Vec<GrantRef> = bad.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
+    // And where the grant is for reading only, too, its vif is stopped under the name that it
+    // always was.
+    let bad =
+        Front::connected(&host, 3, Nature { control: true, read_only: true, ..Nature::default() });
+    let posted: Vec<GrantRef> =
+        bad.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
     assert_eq!(mailbox(&bad).ask_of(ADD, 0, &list(&posted, READ_ONLY)), (OKAY, 0));
     bad.send(&frame(3, 9, 60, 1));
     wait(|| {
         a.send(&frame(1, 3, 60, 7));
         host.vif(&bad).unwrap().violations > 0
     });
-    assert_eq!(host.stopped(&bad), "queue 0: a page is not granted for what it is used for (refused)");
+    assert_eq!(
+        host.stopped(&bad),
+        "queue 0: a page is not granted for what it is used for (refused)"
+    );
     assert_eq!(bad.guest.mapped(), 0, "nothing of it stays mapped");
     introduce((&a, 1), (&b, 2));
 }
@@ -168,7 +186,8 @@ fn a_page_whose_grant_is_gone_stays_mapped() {
     let host = host(600);
     let (a, b) = (front(&host, 1, 1), front(&host, 2, 1));
     introduce((&a, 1), (&b, 2));
-    let posted: Vec<GrantRef> = b.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
+    let posted: Vec<GrantRef> =
+        b.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
     assert_eq!(mailbox(&b).ask_of(ADD, 0, &list(&posted, 0)), (OKAY, 0));
     assert!(posted.iter().all(|reference| !b.guest.revoke(*reference)), "in use");
     for n in 0..300 {
@@ -183,7 +202,8 @@ fn a_guest_that_goes_while_its_pages_are_kept() {
     let host = host(2000);
     let (a, b) = (front(&host, 1, 1), front(&host, 2, 1));
     introduce((&a, 1), (&b, 2));
-    let pages: Vec<GrantRef> = b.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
+    let pages: Vec<GrantRef> =
+        b.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
     assert_eq!(mailbox(&b).ask_of(ADD, 0, &list(&pages, 0)), (OKAY, 0));
     for n in 0..50 {
         a.send(&frame(1, 2, 1400, n));
@@ -197,7 +217,8 @@ fn a_guest_that_goes_while_its_pages_are_kept() {
     introduce((&a, 1), (&c, 3));
 }
 
-/// As fast as it can: it is stopped for it, and what it had is unmapped; its neighbours' frames arrive meanwhile.
+/// As fast as it can: it is stopped for it, and what it had is unmapped; its neighbours' frames
+/// arrive meanwhile.
 #[test]
 fn a_flood_of_additions_and_removals() {
     let host = host(2000);

@@ -1,4 +1,5 @@
-//! Device queues: a device of software writes into pages that a frontend granted, and the backend never looks at them.
+//! Device queues: a device of software writes into pages that a frontend granted, and the backend
+//! never looks at them.
 
 mod front;
 
@@ -54,7 +55,8 @@ impl Uplink for Nic {
         }
         let (fill, frames) = rings(count.next_power_of_two())?;
         let feeder = Feeder::new(fill.clone(), frames.clone());
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let bell =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let socket = Socket::stand_in(bell.try_clone()?, Arc::clone(&pages));
         *given = Some(Given { mac, feeder, pages, bell });
         Ok(Box::new(Seat { nic: self.clone(), receiver: Receiver::over(fill, frames, socket) }))
@@ -124,9 +126,14 @@ impl Station {
     fn attached(host: &Host, id: u16) -> Station {
         let guest = host.machine.guest(DomId(id), Frontend::pages(2) + Landing::PAGES).unwrap();
         let address = front_address(id);
-        let backend_keys = &[("script", "vif-ringmain"), ("hotplug-status", "connected"), ("mac", address.as_str())];
+        let backend_keys = &[
+            ("script", "vif-ringmain"),
+            ("hotplug-status", "connected"),
+            ("mac", address.as_str()),
+        ];
         let (frontend, backend) = (DomId(id), DomId(0));
-        let device = Device { class: "vif", handle: 0, frontend, backend, frontend_keys: &[], backend_keys };
+        let device =
+            Device { class: "vif", handle: 0, frontend, backend, frontend_keys: &[], backend_keys };
         host.machine.attach(&device).unwrap();
         let domain: Arc<dyn Domain> = guest.domain().clone();
         let frontend = Frontend::find(domain, 0).unwrap();
@@ -193,7 +200,13 @@ fn front_address(id: u16) -> String {
 fn vif(host: &Host, id: u16) -> VifStatus {
     let mut found = None;
     wait(|| {
-        found = host.service.as_ref().unwrap().vifs().into_iter().find(|vif| vif.key.domain == DomId(id));
+        found = host
+            .service
+            .as_ref()
+            .unwrap()
+            .vifs()
+            .into_iter()
+            .find(|vif| vif.key.domain == DomId(id));
         found.is_some()
     });
     found.unwrap()
@@ -202,9 +215,9 @@ fn vif(host: &Host, id: u16) -> VifStatus {
 /// Frames and bytes that devices delivered to a station.
 fn counted(host: &Host, id: u16) -> (u64, u64) {
     let counters = host.fabric.counters(vif(host, id).port.unwrap());
-    counters
-        .iter()
-        .fold((0, 0), |(frames, bytes), queue| (frames + queue.direct_frames.get(), bytes + queue.direct_bytes.get()))
+    counters.iter().fold((0, 0), |(frames, bytes), queue| {
+        (frames + queue.direct_frames.get(), bytes + queue.direct_bytes.get())
+    })
 }
 
 #[test]
@@ -231,8 +244,12 @@ fn stations_of_the_switch_reach_it_through_the_switch() {
     let (host, nic) = host();
     let (mut a, mut b) = (Station::connected(&host, 1), Station::connected(&host, 2));
     assert_eq!(b.frontend.landed().unwrap().as_deref(), Some("none: its only queue is given away"));
-    wait(|| matches!(vif(&host, 2).direct, Some(Standing::Refused(why)) if why == "its only queue is given away"));
-    wait(|| matches!(vif(&host, 1).direct, Some(Standing::Given { place, .. }) if place == "nic0 queue 0"));
+    wait(
+        || matches!(vif(&host, 2).direct, Some(Standing::Refused(why)) if why == "its only queue is given away"),
+    );
+    wait(
+        || matches!(vif(&host, 1).direct, Some(Standing::Given { place, .. }) if place == "nic0 queue 0"),
+    );
     let send = |from: &mut Station, bytes: &[u8]| {
         let tx = &mut from.queues[0].tx;
         tx.collect().unwrap();
@@ -292,8 +309,11 @@ fn a_station_that_posts_nothing_for_a_while_goes_on_later() {
 fn pages_are_in_use_until_the_device_has_let_them_go() {
     let (host, nic) = host();
     let mut a = Station::connected(&host, 1);
-    let references: Vec<_> = (0..256).map(|n| a.landing.as_ref().unwrap().pages().reference(n)).collect();
-    let revoked = |a: &Station| references.iter().filter(|reference| a.guest.domain().revoke(**reference)).count();
+    let references: Vec<_> =
+        (0..256).map(|n| a.landing.as_ref().unwrap().pages().reference(n)).collect();
+    let revoked = |a: &Station| {
+        references.iter().filter(|reference| a.guest.domain().revoke(**reference)).count()
+    };
     assert_eq!(revoked(&a), 0);
     wait(|| nic.receive(&frame(9, 1, 64, 1)));
     a.expect(1);
@@ -395,18 +415,33 @@ fn pages_of_the_list_are_granted_for_writing() {
 fn keys_make_sense() {
     let put = |key: &'static str, value: u32| {
         move |a: &mut Station, _, _| {
-            a.guest.store().nodes().put(&format!("device/vif/0/device-queue/{key}"), value).unwrap();
+            a.guest
+                .store()
+                .nodes()
+                .put(&format!("device/vif/0/device-queue/{key}"), value)
+                .unwrap();
         }
     };
     for pages in [0, 257, u32::MAX] {
         let why = stopped(put("pages", pages));
-        assert!(why.ends_with(&format!("pages: \"{pages}\" is not a number from 1 to 256")), "{why}");
+        assert!(
+            why.ends_with(&format!("pages: \"{pages}\" is not a number from 1 to 256")),
+            "{why}"
+        );
     }
-    assert_eq!(stopped(put("pages-ref", 16_000)), "domain 1 has not granted page 16000 to us for writing");
-    assert_eq!(stopped(put("rx-ring-ref", 16_000)), "domain 1 has not granted page 16000 to us for writing");
+    assert_eq!(
+        stopped(put("pages-ref", 16_000)),
+        "domain 1 has not granted page 16000 to us for writing"
+    );
+    assert_eq!(
+        stopped(put("rx-ring-ref", 16_000)),
+        "domain 1 has not granted page 16000 to us for writing"
+    );
     let why = stopped(put("event-channel", 9_999));
     assert!(why.contains("event channel 9999"), "{why}");
-    let remove = |a: &mut Station, _, _| a.guest.store().nodes().remove("device/vif/0/device-queue/pages").unwrap();
+    let remove = |a: &mut Station, _, _| {
+        a.guest.store().nodes().remove("device/vif/0/device-queue/pages").unwrap()
+    };
     let why = stopped(remove);
     assert!(why.ends_with("device-queue/pages is missing"), "{why}");
     // An index far ahead of what the ring can hold.

@@ -71,7 +71,11 @@ fn lend(a: &mut Station, b: &Station, bytes: &[u8]) -> Lent {
     wait(|| word(b, rx, 8) != there);
     let slot = |n: u32| 64 + u64::from(n % 256) * 8;
     let extra = word(b, rx, slot(there + 1));
-    assert_eq!((extra as u8, word(b, rx, 8) - there), (6, 2), "one slot with data, one that says where the rest is");
+    assert_eq!(
+        (extra as u8, word(b, rx, 8) - there),
+        (6, 2),
+        "one slot with data, one that says where the rest is"
+    );
     Lent {
         granted: GrantRef(word(a, tx, 64 + u64::from(sent % 256) * 12)),
         passed: GrantRef(word(b, rx, slot(there + 1) + 4)),
@@ -84,17 +88,24 @@ fn pull(by: &Station, reference: GrantRef, offset: u16, len: u16) -> Status {
     let from = Granted { domain: DomId(0), reference, offset };
     let page = by.guest.domain().pages() - 1;
     let mut outcomes = Vec::new();
-    by.guest.domain().puller().unwrap().pull(&[Pull { from, page, offset: 0, len }], &mut outcomes).unwrap();
+    by.guest
+        .domain()
+        .puller()
+        .unwrap()
+        .pull(&[Pull { from, page, offset: 0, len }], &mut outcomes)
+        .unwrap();
     outcomes[0]
 }
 
-/// Tries something that takes some time until it was quick enough: until nothing was recalled meanwhile.
+/// Tries something that takes some time until it was quick enough: until nothing was recalled
+/// meanwhile.
 fn in_time(mut tries: impl FnMut(&Host, &mut Station, &mut Station)) {
     for _ in 0..20 {
         let host = Host::new();
         let (mut a, mut b) = pair(&host);
         introduce(&mut a, &mut b);
-        let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tries(&host, &mut a, &mut b)));
+        let attempt =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tries(&host, &mut a, &mut b)));
         match attempt {
             Err(_) if drops(&host, 2, Drop::NotFetched) > 0 => {}
             Err(panic) => std::panic::resume_unwind(panic),
@@ -119,7 +130,10 @@ fn frames_go_both_ways_and_no_worker_copies_them() {
     // The daemon's workers have read and written the heads, and nothing else.
     assert_eq!(after.0.bytes - before.0.bytes, u64::from(frames) * 2 * 128);
     let fetched = u64::from(frames) * (60_018 - 128);
-    assert_eq!((after.0.pulled - before.0.pulled, after.1.bytes - before.1.bytes), (fetched, fetched));
+    assert_eq!(
+        (after.0.pulled - before.0.pulled, after.1.bytes - before.1.bytes),
+        (fetched, fetched)
+    );
     assert!(after.1.time > before.1.time);
     assert_eq!(host.machine.refusals(), []);
     assert_eq!(drops(&host, 2, Drop::NotFetched), 0);
@@ -140,9 +154,13 @@ fn many_frames_in_order_over_many_queues() {
         let mut note = |b: &mut Station| {
             for (_, bytes, _) in b.received() {
                 let (flow, number) = ((what(&bytes) >> 16) as usize, what(&bytes) & 0xffff);
-                // On a machine with much else to do, some may not be taken in time; they are counted.
+                // On a machine with much else to do, some may not be taken in time; they are
+                // counted.
                 assert!(number >= next[flow], "flow {flow}: {number} after {}", next[flow]);
-                assert!(bytes == frame(1, 2, bytes.len() - 18, what(&bytes)), "flow {flow}, frame {number}");
+                assert!(
+                    bytes == frame(1, 2, bytes.len() - 18, what(&bytes)),
+                    "flow {flow}, frame {number}"
+                );
                 next[flow] = number + 1;
                 count += 1;
             }
@@ -177,7 +195,8 @@ fn what_can_not_be_passed_on_is_copied() {
     reach(&mut plain, &mut b, (3, 2));
     reach(&mut ranges, &mut a, (4, 1));
     let before = host.machine.counts().pulled;
-    // Whole pages are granted; the receiver does not fetch; there are many receivers; it is not worth it.
+    // Whole pages are granted; the receiver does not fetch; there are many receivers; it is not
+    // worth it.
     plain.send(&frame(3, 2, 3000, 1));
     gets(&mut b, &frame(3, 2, 3000, 1));
     a.send(&frame(1, 4, 3000, 2));
@@ -223,18 +242,31 @@ fn a_receiver_gets_its_frame_and_not_a_byte_more() {
         host.machine.refusals();
         let refused = |by: &Station, offset, len| {
             let status = pull(by, lent.passed, offset, len);
-            (status, host.machine.refusals().into_iter().map(|Refusal { reason, .. }| reason).collect::<Vec<_>>())
+            (
+                status,
+                host.machine
+                    .refusals()
+                    .into_iter()
+                    .map(|Refusal { reason, .. }| reason)
+                    .collect::<Vec<_>>(),
+            )
         };
         // As often as it likes, all of it.
         for _ in 0..2 {
             assert_eq!(refused(b, 0, 1018), (Status::DONE, vec![]));
         }
         for (offset, len) in [(0, 1019), (1018, 1), (128, 891), (4095, 1)] {
-            assert_eq!(refused(b, offset, len), (Status(-10), vec![Reason::Beyond]), "{len} bytes from {offset}");
+            assert_eq!(
+                refused(b, offset, len),
+                (Status(-10), vec![Reason::Beyond]),
+                "{len} bytes from {offset}"
+            );
         }
         assert_eq!(refused(&third, 128, 10), (Status::REFUSED, vec![Reason::NotToUs]));
         assert_eq!(refused(a, 128, 10), (Status::REFUSED, vec![Reason::NotToUs]));
-        for other in [0, 7, 9000, u32::MAX].map(GrantRef).into_iter().filter(|other| *other != lent.passed) {
+        for other in
+            [0, 7, 9000, u32::MAX].map(GrantRef).into_iter().filter(|other| *other != lent.passed)
+        {
             assert_ne!(pull(b, other, 0, 10), Status::DONE);
         }
         assert!(b.expect(1)[0].1 == frame(1, 2, 1000, 0));
@@ -361,7 +393,14 @@ fn ends_that_are_destroyed() {
         for id in [1, 2].map(DomId) {
             host.machine.destroy(id);
             let (class, frontend, backend) = ("vif", id, DomId(0));
-            let device = Device { class, handle: 0, frontend, backend, frontend_keys: &[], backend_keys: &[] };
+            let device = Device {
+                class,
+                handle: 0,
+                frontend,
+                backend,
+                frontend_keys: &[],
+                backend_keys: &[],
+            };
             host.machine.forget(&device).unwrap();
         }
         wait(|| host.service.as_ref().unwrap().vifs().len() == 1);

@@ -1,4 +1,5 @@
-//! Frames in slots, over real rings: how they may be cut, what is answered, and what a frontend can't change any more.
+//! Frames in slots, over real rings: how they may be cut, what is answered, and what a frontend
+//! can't change any more.
 
 mod front;
 
@@ -9,14 +10,18 @@ use datapath::count::Drop;
 use front::fair::Fair;
 use front::tcp::{is_right, tcp, tcp6};
 use front::{
-    CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, RSP_PROD, SLOTS, frame, introduce, mac, wait, what,
+    CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, RSP_PROD, SLOTS, frame, introduce, mac,
+    wait, what,
 };
 use hypervisor::PAGE;
 use netif::switches::Switches;
 use ring::Memory;
 
 fn two(host: &Host) -> (Front, Front) {
-    let (a, b) = (Front::connected(host, 1, Nature::default()), Front::connected(host, 2, Nature::default()));
+    let (a, b) = (
+        Front::connected(host, 1, Nature::default()),
+        Front::connected(host, 2, Nature::default()),
+    );
     introduce((&a, 1), (&b, 2));
     (a, b)
 }
@@ -30,7 +35,11 @@ fn send_in(a: &Front, slots: usize, number: u32, extra: bool) -> Vec<u8> {
         let page = queue.take_page();
         queue.write(page, 7 * n as u64, part);
         let more = if parts.peek().is_some() { MORE_DATA } else { 0 };
-        let (info, size) = if n == 0 { (if extra { EXTRA_INFO } else { 0 }, bytes.len()) } else { (0, part.len()) };
+        let (info, size) = if n == 0 {
+            (if extra { EXTRA_INFO } else { 0 }, bytes.len())
+        } else {
+            (0, part.len())
+        };
         queue.data(page, 7 * n as u16, more | info, size as u16);
         if n == 0 && extra {
             queue.tx_slot([4 | 1 << 8, 0, 0], None);
@@ -41,7 +50,8 @@ fn send_in(a: &Front, slots: usize, number: u32, extra: bool) -> Vec<u8> {
     bytes
 }
 
-/// As Linux' backend has it: eighteen slots and the first one are a frame, two more are dropped with an error.
+/// As Linux' backend has it: eighteen slots and the first one are a frame, two more are dropped
+/// with an error.
 #[test]
 fn slots_up_to_the_limit_are_a_frame_and_a_few_more_are_dropped() {
     let host = Host::new();
@@ -54,7 +64,11 @@ fn slots_up_to_the_limit_are_a_frame_and_a_few_more_are_dropped() {
         wait(|| a.queues[0].is_idle());
         let outcomes = a.queues[0].outcomes.borrow();
         let null = outcomes.iter().filter(|outcome| **outcome == 1).count();
-        assert_eq!((outcomes.len(), null), (slots + null, if extra { 2 } else { 0 }), "extras have no response");
+        assert_eq!(
+            (outcomes.len(), null),
+            (slots + null, if extra { 2 } else { 0 }),
+            "extras have no response"
+        );
         assert!(outcomes.iter().all(|outcome| *outcome >= 0));
     }
     for slots in [20, 21] {
@@ -90,7 +104,10 @@ fn slots_up_to_the_limit_are_a_frame_and_a_few_more_are_dropped() {
 #[test]
 fn the_longest_frames() {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    let (a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
     introduce((&a, 1), (&b, 2));
     for (kind, make, headers) in [(1, tcp as fn(u8, u8, usize) -> Vec<u8>, 54), (2, tcp6, 74)] {
         let sent = make(1, 2, 65_535 - headers);
@@ -129,7 +146,9 @@ impl Scribbler {
         let (memory, stop) = (Arc::clone(front.guest.memory()), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            (0..).take_while(|_| !stopped.load(Ordering::Relaxed)).for_each(|n| scribble(&memory, n));
+            (0..)
+                .take_while(|_| !stopped.load(Ordering::Relaxed))
+                .for_each(|n| scribble(&memory, n));
         });
         Scribbler { stop, thread: Some(thread) }
     }
@@ -142,7 +161,8 @@ impl std::ops::Drop for Scribbler {
     }
 }
 
-/// A frontend that rewrites its headers while they are looked at: what arrives is what was looked at.
+/// A frontend that rewrites its headers while they are looked at: what arrives is what was looked
+/// at.
 #[test]
 fn rewriting_headers_changes_nothing_but_payload() {
     let host = Host::new();
@@ -175,15 +195,19 @@ fn rewriting_headers_changes_nothing_but_payload() {
     assert!(arrived > 100 && host.connected(&a));
 }
 
-/// Requests that change while they are read: each combination of what stands there is legal, and what arrives is one of them.
+/// Requests that change while they are read: each combination of what stands there is legal, and
+/// what arrives is one of them.
 #[test]
 fn rewriting_requests_is_no_way_out_of_a_page() {
     let host = Host::new();
     let (a, b) = two(&host);
     let queue = &a.queues[0];
     let pages = [queue.take_page(), queue.take_page()];
-    pages.iter().for_each(|page| queue.write(*page, 0, &[frame(1, 2, 1000, 5), vec![9; 3000]].concat()));
-    let (ring, refs) = (u64::from(queue.tx_ring.0) * PAGE as u64 + SLOTS, pages.map(|page| page.1.0));
+    pages
+        .iter()
+        .for_each(|page| queue.write(*page, 0, &[frame(1, 2, 1000, 5), vec![9; 3000]].concat()));
+    let (ring, refs) =
+        (u64::from(queue.tx_ring.0) * PAGE as u64 + SLOTS, pages.map(|page| page.1.0));
     let scribble = move |memory: &Memory, n: u32| {
         for slot in 0..256 {
             let words = [refs[n as usize & 1], 0, [60, 2000][n as usize >> 1 & 1] << 16];
@@ -195,7 +219,8 @@ fn rewriting_requests_is_no_way_out_of_a_page() {
     scribble(a.guest.memory(), 0);
     let scribbler = Scribbler::new(&a, scribble);
     let mut arrived = 0;
-    // Once around at most: a slot that was answered holds no request until it is scribbled on again.
+    // Once around at most: a slot that was answered holds no request until it is scribbled on
+    // again.
     for _ in 0..250 {
         // Only the index is ours.
         queue.tx_prod.set(queue.tx_prod.get().wrapping_add(1));
@@ -203,7 +228,10 @@ fn rewriting_requests_is_no_way_out_of_a_page() {
         let answered = || queue.get(queue.tx_ring, front::RSP_PROD) == queue.tx_prod.get();
         wait(answered);
         for got in b.received() {
-            assert!(matches!(got.frame.len(), 60 | 2000) && got.frame[..12] == [mac(2), mac(1)].concat());
+            assert!(
+                matches!(got.frame.len(), 60 | 2000)
+                    && got.frame[..12] == [mac(2), mac(1)].concat()
+            );
             arrived += 1;
         }
     }
@@ -220,7 +248,13 @@ fn one_frame_for_many_receivers_of_all_kinds() {
     let all: Vec<(Fair, bool)> = (2..8)
         .map(|domain| {
             let plain = domain % 2 == 0;
-            let nature = Nature { sg: !plain, gso: !plain, csum: !plain, queues: 1 + domain % 3, ..Nature::default() };
+            let nature = Nature {
+                sg: !plain,
+                gso: !plain,
+                csum: !plain,
+                queues: 1 + domain % 3,
+                ..Nature::default()
+            };
             (Fair::connected(&host, domain as u16, nature), plain)
         })
         .collect();
@@ -238,7 +272,8 @@ fn one_frame_for_many_receivers_of_all_kinds() {
     wait(|| a.queues[0].is_idle());
 }
 
-/// Two workers, and receivers with a queue on only one of them: heads and lists of grants cross, the payload does not.
+/// Two workers, and receivers with a queue on only one of them: heads and lists of grants cross,
+/// the payload does not.
 #[test]
 fn granted_frames_cross_from_worker_to_worker() {
     let host = Host::new();
@@ -247,7 +282,8 @@ fn granted_frames_cross_from_worker_to_worker() {
     introduce((&a, 1), (&b, 2));
     wait(|| a.queues.iter().all(|queue| queue.is_idle()) && b.queues[0].is_idle());
     let before = host.machine.counts();
-    let crossed = || host.fabric.worker_counters().iter().map(|worker| worker.crossed.get()).sum::<u64>();
+    let crossed =
+        || host.fabric.worker_counters().iter().map(|worker| worker.crossed.get()).sum::<u64>();
     let crossed_before = crossed();
     for n in 0..100 {
         for (q, queue) in (0..).zip(&a.queues) {
@@ -263,8 +299,8 @@ fn granted_frames_cross_from_worker_to_worker() {
     assert_eq!(host.machine.refusals(), []);
 }
 
-/// What a receiver is given lies in the fewest slots, wherever it came from and however it is aligned: frames that fit a page
-/// have one.
+/// What a receiver is given lies in the fewest slots, wherever it came from and however it is
+/// aligned: frames that fit a page have one.
 #[test]
 fn a_frame_that_fits_a_page_takes_one_slot() {
     for align in [false, true] {
@@ -273,7 +309,8 @@ fn a_frame_that_fits_a_page_takes_one_slot() {
         let (from, to) = (&a.queues[0], &b.queues[0]);
         let mut offsets = std::collections::BTreeSet::new();
         for n in 0..600usize {
-            // Every offset in a line, and lengths up to the whole page in steps that are no divisors of anything.
+            // Every offset in a line, and lengths up to the whole page in steps that are no
+            // divisors of anything.
             let (offset, len) = (n % 64, 14 + (n * 37) % (PAGE - 13));
             let bytes = frame(1, 2, len.max(18) - 18, n as u32);
             let first = bytes.len().min(PAGE - offset);
@@ -296,7 +333,11 @@ fn a_frame_that_fits_a_page_takes_one_slot() {
                 got.extend(b.received());
                 !got.is_empty()
             });
-            assert_eq!(to.get(to.rx_ring, RSP_PROD).wrapping_sub(before), 1, "{len} bytes at {offset}");
+            assert_eq!(
+                to.get(to.rx_ring, RSP_PROD).wrapping_sub(before),
+                1,
+                "{len} bytes at {offset}"
+            );
             assert_eq!(got[0].frame, bytes, "{len} bytes at {offset}");
         }
         // Frames of stock guests begin anywhere, and are put where their copies are aligned.

@@ -25,7 +25,8 @@ fn frames_go_both_ways_on_every_design() {
     for design in designs {
         let host = Host::of(design);
         let wish = Wish::default();
-        let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &Wish { split: false, ..wish.clone() }));
+        let (mut a, mut b) =
+            (station(&host, 1, &wish), station(&host, 2, &Wish { split: false, ..wish.clone() }));
         talk(&mut a, &mut b);
         assert_eq!(host.machine.refusals(), []);
     }
@@ -66,7 +67,11 @@ fn many_frames_in_order_over_many_queues() {
     };
     for n in 0..1000 {
         for flow in 0..4 {
-            a.send_on(flow, &frame(1, 2, (n * 41) % 6000, (flow as u32) << 16 | n as u32), Meta::default());
+            a.send_on(
+                flow,
+                &frame(1, 2, (n * 41) % 6000, (flow as u32) << 16 | n as u32),
+                Meta::default(),
+            );
         }
         note(b.received());
     }

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets on random bytes, so that they are kept working, and find what is easy to find, wherever
-//! the tests run. `scripts/fuzz` lets a fuzzer choose the bytes.
+//! The bodies of the fuzz targets on random bytes, so that they are kept working, and find what is
+//! easy to find, wherever the tests run. `scripts/fuzz` lets a fuzzer choose the bytes.
 
 #[path = "../../../fuzz/src/control.rs"]
 mod control;

@@ -1,18 +1,25 @@
-//! Frontends that break the rules: each is stopped under a name that says how, and nobody else notices.
+//! Frontends that break the rules: each is stopped under a name that says how, and nobody else
+//! notices.
 
 mod front;
 
 use std::time::Duration;
 
 use front::fair::Fair;
-use front::{CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, REQ_PROD, frame, introduce, wait, what};
+use front::{
+    CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, REQ_PROD, frame, introduce, wait, what,
+};
 use hypervisor::test::Reason;
 use hypervisor::{Channel, GrantRef};
 
-/// Two neighbours, whose traffic goes on whatever `evil` does, and loses nothing; and why that was stopped.
+/// Two neighbours, whose traffic goes on whatever `evil` does, and loses nothing; and why that was
+/// stopped.
 fn stopped(nature: Nature, evil: impl FnOnce(&Front, &Fair)) -> (Host, String) {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    let (a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
     introduce((&a, 1), (&b, 2));
     let bad = Front::connected(&host, 3, nature);
     let talk = |numbers: std::ops::Range<u32>| numbers.for_each(|n| a.send(&frame(1, 2, 1400, n)));
@@ -74,7 +81,10 @@ fn indices_that_go_back() {
 #[test]
 fn indices_that_are_not_its_own_are_only_its_own_loss() {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    let (a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
     let bad = Front::connected(&host, 3, Nature::default());
     introduce((&a, 1), (&bad, 3));
     let page = bad.queues[0].take_page();
@@ -166,7 +176,10 @@ fn a_page_that_was_never_granted() {
         queue.data((0, GrantRef(3)), 0, 0, 60);
         queue.push_tx();
     });
-    assert!(reason.starts_with("queue 0: a page is not granted for what it is used for ("), "{reason}");
+    assert!(
+        reason.starts_with("queue 0: a page is not granted for what it is used for ("),
+        "{reason}"
+    );
     assert_eq!(host.machine.refusals()[0].reason, Reason::NeverGranted);
 }
 
@@ -212,7 +225,10 @@ fn a_reference_beyond_the_table() {
         queue.data((0, GrantRef(u32::MAX)), 0, CSUM_BLANK, 60);
         queue.push_tx();
     });
-    assert_eq!(reason, "queue 0: a page is not granted for what it is used for (no such reference)");
+    assert_eq!(
+        reason,
+        "queue 0: a page is not granted for what it is used for (no such reference)"
+    );
     assert_eq!(host.machine.refusals()[0].reason, Reason::BeyondTable);
 }
 
@@ -227,7 +243,8 @@ fn receive_pages_that_are_granted_for_reading() {
     assert!(host.machine.refusals().iter().all(|refusal| refusal.reason == Reason::ReadOnly));
 }
 
-/// The head is there, what follows it is not: that shows only when a receiver's buffers are chosen already.
+/// The head is there, what follows it is not: that shows only when a receiver's buffers are chosen
+/// already.
 #[test]
 fn a_page_revoked_in_flight() {
     let (host, reason) = stopped(Nature::default(), |bad, a| {
@@ -248,7 +265,10 @@ fn a_page_revoked_in_flight() {
 #[test]
 fn a_frame_that_could_not_be_copied_does_not_arrive() {
     let host = Host::new();
-    let (a, bad) = (Fair::connected(&host, 1, Nature::default()), Front::connected(&host, 3, Nature::default()));
+    let (a, bad) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Front::connected(&host, 3, Nature::default()),
+    );
     introduce((&a, 1), (&bad, 3));
     let queue = &bad.queues[0];
     queue.queue(&frame(3, 1, 1000, 1), 0, None);
@@ -270,7 +290,11 @@ fn a_frame_that_could_not_be_copied_does_not_arrive() {
 #[test]
 fn rings_in_pages_that_are_not_granted() {
     let host = Host::new();
-    let mut bad = Front::attached(&host, 3, Nature { keys: vec![("rx-ring-ref", "4000")], ..Nature::default() });
+    let mut bad = Front::attached(
+        &host,
+        3,
+        Nature { keys: vec![("rx-ring-ref", "4000")], ..Nature::default() },
+    );
     bad.connect();
     assert_eq!(host.stopped(&bad), "domain 3 has not granted page 4000 to us for writing");
     assert_eq!(bad.guest.mapped(), 0);
@@ -279,16 +303,23 @@ fn rings_in_pages_that_are_not_granted() {
 #[test]
 fn an_event_channel_that_is_not_for_us() {
     let host = Host::new();
-    let mut bad = Front::attached(&host, 3, Nature { keys: vec![("event-channel-rx", "777")], ..Nature::default() });
+    let mut bad = Front::attached(
+        &host,
+        3,
+        Nature { keys: vec![("event-channel-rx", "777")], ..Nature::default() },
+    );
     bad.connect();
     assert_eq!(host.stopped(&bad), "domain 3 has no event channel 777 that waits for us");
 }
 
 #[test]
 fn keys_that_change_after_connecting() {
-    for (key, value) in
-        [("tx-ring-ref", "9"), ("multi-queue-num-queues", "2"), ("feature-sg", "0"), ("event-channel-tx", "x")]
-    {
+    for (key, value) in [
+        ("tx-ring-ref", "9"),
+        ("multi-queue-num-queues", "2"),
+        ("feature-sg", "0"),
+        ("event-channel-tx", "x"),
+    ] {
         let reason = stopped_by(|bad| bad.put(key, value));
         assert_eq!(reason, "keys changed after connecting", "{key}");
     }
@@ -332,7 +363,8 @@ fn a_flood_of_signals_without_messages() {
     assert_eq!(reason, "control ring: a flood of control messages");
 }
 
-/// Messages of no known type, keys and tables of any length, pages that are not granted: each has its answer.
+/// Messages of no known type, keys and tables of any length, pages that are not granted: each has
+/// its answer.
 #[test]
 fn nonsense_in_the_control_ring_is_answered() {
     let host = Host::new();
@@ -383,11 +415,16 @@ fn a_mapping_that_changes_while_it_is_read() {
     let bad = Front::connected(&host, 3, Nature { control: true, queues: 2, ..Nature::default() });
     introduce((&a, 1), (&bad, 3));
     let mailbox = bad.mailbox.as_ref().unwrap();
-    assert_eq!([mailbox.ask(7, [1, 0, 0]), mailbox.ask(2, [15, 0, 0]), mailbox.ask(5, [128, 0, 0])], [(0, 0); 3]);
-    let (memory, at) = (std::sync::Arc::clone(bad.guest.memory()), u64::from(mailbox.page.0) * 4096);
+    assert_eq!(
+        [mailbox.ask(7, [1, 0, 0]), mailbox.ask(2, [15, 0, 0]), mailbox.ask(5, [128, 0, 0])],
+        [(0, 0); 3]
+    );
+    let (memory, at) =
+        (std::sync::Arc::clone(bad.guest.memory()), u64::from(mailbox.page.0) * 4096);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let scribbler = std::thread::spawn(move || {
-        let tables = [[1u32, 1_000_000], [0, 1]].map(|pair| pair.map(u32::to_le_bytes).concat().repeat(64));
+        let tables =
+            [[1u32, 1_000_000], [0, 1]].map(|pair| pair.map(u32::to_le_bytes).concat().repeat(64));
         let running = || matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
         while running() {
             tables.iter().for_each(|table| memory.write(at, table).unwrap());
@@ -409,7 +446,10 @@ fn a_mapping_that_changes_while_it_is_read() {
 #[test]
 fn event_channels_closed_and_flooded() {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    let (a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
     let mut bad = Front::connected(&host, 3, Nature::default());
     introduce((&a, 1), (&b, 2));
     introduce((&a, 1), (&bad, 3));
@@ -433,13 +473,19 @@ fn event_channels_closed_and_flooded() {
     introduce((&a, 1), (&bad, 3));
 }
 
-/// Rings that are revoked while they are mapped stay mapped; rings of one vif that another names, too, are its own affair.
+/// Rings that are revoked while they are mapped stay mapped; rings of one vif that another names,
+/// too, are its own affair.
 #[test]
 fn rings_that_are_revoked_or_shared() {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    let (a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
     let bad = Front::connected(&host, 3, Nature::default());
-    assert!(!bad.guest.revoke(bad.queues[0].tx_ring.1) && !bad.guest.revoke(bad.queues[0].rx_ring.1));
+    assert!(
+        !bad.guest.revoke(bad.queues[0].tx_ring.1) && !bad.guest.revoke(bad.queues[0].rx_ring.1)
+    );
     introduce((&a, 1), (&bad, 3));
     let mut twin = bad.sibling(1, Nature::default());
     wait(|| twin.back_state() == Some(2));
@@ -464,7 +510,10 @@ fn rings_that_are_revoked_or_shared() {
 #[test]
 fn a_flood_of_changes_in_the_store() {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    let (a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
     let bad = Front::connected(&host, 3, Nature::default());
     for n in 0..300 {
         (0..20).for_each(|m| bad.put("request-multicast-control", (n + m) % 2));
@@ -500,7 +549,10 @@ fn one_that_was_stopped_may_begin_anew_after_a_while() {
 #[test]
 fn scribbling_over_rings_does_no_harm() {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    let (a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
     let mut seed = 0x2545_f491_4f6c_dd1du64;
     let mut random = move || {
         seed ^= seed << 13;
@@ -542,7 +594,10 @@ fn scribbling_over_rings_does_no_harm() {
 #[test]
 fn revoking_under_traffic_stops_only_the_one_who_does() {
     let host = Host::with(4, Duration::from_secs(60));
-    let (a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    let (a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
     let bad = Front::connected(&host, 3, Nature::default());
     introduce((&a, 1), (&b, 2));
     introduce((&a, 1), (&bad, 3));
@@ -557,7 +612,10 @@ fn revoking_under_traffic_stops_only_the_one_who_does() {
     }
     // Perhaps all of them arrived before that.
     a.send(&frame(1, 3, 1400, 99));
-    assert_eq!(host.stopped(&bad), "queue 0: a page is not granted for what it is used for (refused)");
+    assert_eq!(
+        host.stopped(&bad),
+        "queue 0: a page is not granted for what it is used for (refused)"
+    );
     let mut got = Vec::new();
     wait(|| {
         got.extend(b.received().into_iter().map(|got| what(&got.frame)));

@@ -22,10 +22,13 @@ struct Run {
 }
 
 impl Run {
-    /// Runs the script for a vif with these keys, in each of the shells that `sh` may be; `settings` is the operator's file.
+    /// Runs the script for a vif with these keys, in each of the shells that `sh` may be;
+    /// `settings` is the operator's file.
     fn new(action: &str, keys: &[(&str, &str)], settings: &str) -> Run {
         let runs = ["dash", "bash"].map(|shell| Run::under(shell, action, keys, settings));
-        let [dash, bash] = runs.each_ref().map(|run| (run.ok, run.get("hotplug-status"), run.get("hotplug-error")));
+        let [dash, bash] = runs
+            .each_ref()
+            .map(|run| (run.ok, run.get("hotplug-status"), run.get("hotplug-error")));
         assert_eq!(dash, bash);
         let [run, _] = runs;
         run
@@ -91,7 +94,10 @@ fn a_plain_vif_is_plugged_in() {
 #[test]
 fn vlans_are_in_the_bridges_name() {
     assert_eq!(Run::new("online", &[("bridge", "net.10")], "").get("ringmain/vlan").unwrap(), "10");
-    assert_eq!(Run::new("online", &[("bridge", "net:10:20")], "").get("ringmain/trunk").unwrap(), "10:20");
+    assert_eq!(
+        Run::new("online", &[("bridge", "net:10:20")], "").get("ringmain/trunk").unwrap(),
+        "10:20"
+    );
     assert_eq!(Run::new("online", &[("bridge", ".7")], "").get("ringmain/vlan").unwrap(), "7");
 }
 
@@ -99,7 +105,8 @@ fn vlans_are_in_the_bridges_name() {
 fn the_operators_file_has_the_last_word() {
     let settings = "case $name in web*) vlan=$((domain + 95)) queues=2 lock_mac=1 mtu=9000 rate=1000,50 ;; esac";
     let run = Run::new("online", &[("bridge", "net.10"), ("frontend", "front")], settings);
-    let keys = ["vlan", "queues", "lock-mac", "mtu", "rate"].map(|key| run.get(&format!("ringmain/{key}")).unwrap());
+    let keys = ["vlan", "queues", "lock-mac", "mtu", "rate"]
+        .map(|key| run.get(&format!("ringmain/{key}")).unwrap());
     assert_eq!(keys, ["100", "2", "1", "9000", "1000,50"]);
     assert_eq!(fs::read_to_string(run.store.path().join("front/mtu")).unwrap(), "9000");
 }
@@ -109,21 +116,32 @@ fn nonsense_is_refused_in_words() {
     fn error(keys: &[(&str, &str)], settings: &str) -> String {
         Run::new("online", keys, settings).error()
     }
-    assert_eq!(error(&[("bridge", "net.ten")], ""), "vlan is \"ten\", which is not a number from 1 to 4094");
+    assert_eq!(
+        error(&[("bridge", "net.ten")], ""),
+        "vlan is \"ten\", which is not a number from 1 to 4094"
+    );
     assert_eq!(error(&[("bridge", "net.4095")], ""), "vlan is 4095, possible is 1 to 4094");
     assert_eq!(error(&[("bridge", "net:1:0")], ""), "trunk is 0, possible is 1 to 4094");
     assert_eq!(error(&[("bridge", "net.1")], "trunk=2:3"), "vlan and trunk are both set");
     let not_a_rate = |rate: &str| format!("rate is \"{rate}\", which is not BYTES,MICROSECONDS");
-    for rate in ["fast", "1", "1,", ",1", "1,2,3", "x1,2y", "1,2;reboot", "-1,2", "1, 2", "12345678901,1"] {
+    for rate in
+        ["fast", "1", "1,", ",1", "1,2,3", "x1,2y", "1,2;reboot", "-1,2", "1, 2", "12345678901,1"]
+    {
         assert_eq!(error(&[], &format!("rate='{rate}'")), not_a_rate(rate));
     }
     for trunk in ["1:", ":1", "1::2", "1 2", "*", "1:x", "-1"] {
         let expected = format!("trunk is \"{trunk}\", which is not a list like 10:20");
         assert_eq!(error(&[], &format!("trunk='{trunk}'")), expected);
     }
-    assert_eq!(error(&[], "lock_mac=yes"), "lock_mac is \"yes\", which is not a number from 0 to 1");
+    assert_eq!(
+        error(&[], "lock_mac=yes"),
+        "lock_mac is \"yes\", which is not a number from 0 to 1"
+    );
     assert_eq!(error(&[], "mtu=67"), "mtu is 67, possible is 68 to 65535");
-    assert_eq!(error(&[], "queues=99999999999999"), "queues is \"99999999999999\", which is not a number from 1 to 16");
+    assert_eq!(
+        error(&[], "queues=99999999999999"),
+        "queues is \"99999999999999\", which is not a number from 1 to 16"
+    );
 }
 
 /// Whatever is wrong with the operator's file, the toolstack learns it at once.
@@ -139,7 +157,10 @@ fn mistakes_in_the_operators_file_are_said() {
         "vlan=$((1/0))",
     ] {
         let error = Run::new("online", &[], mistake).error();
-        assert!(error.starts_with("there is a mistake in ") && error.ends_with("settings"), "{mistake}: {error}");
+        assert!(
+            error.starts_with("there is a mistake in ") && error.ends_with("settings"),
+            "{mistake}: {error}"
+        );
     }
     // What fails in it is its own business.
     assert!(Run::new("online", &[], "false").ok);

@@ -33,12 +33,16 @@ fn kept_pages_need_no_grant_operation() {
     for design in [Design::OLD, Design::default()] {
         let host = host(design, 1000);
         let wish = Wish::default();
-        let ((mut a, kept_a), (mut b, kept_b)) = (keeping(&host, 1, &wish), keeping(&host, 2, &wish));
+        let ((mut a, kept_a), (mut b, kept_b)) =
+            (keeping(&host, 1, &wish), keeping(&host, 2, &wish));
         assert_eq!((kept_a.len(), kept_b.len()), (768, 768));
         let before = host.machine.counts();
         talk(&mut a, &mut b);
         let after = host.machine.counts();
-        assert_eq!((after.copies, after.batches, after.maps), (before.copies, before.batches, before.maps));
+        assert_eq!(
+            (after.copies, after.batches, after.maps),
+            (before.copies, before.batches, before.maps)
+        );
         wait(|| cached(&host, 1).1 > 60 && cached(&host, 2).1 > 60);
         for id in [1, 2] {
             assert_eq!((cached(&host, id).0, cached(&host, id).2), (768, 0), "none was missed");
@@ -87,7 +91,10 @@ fn pages_are_kept_and_given_back_while_frames_fly() {
         // Some are under way.
         let station = if round % 2 == 0 { &mut a } else { &mut b };
         assert_eq!(kept.give_back(station.caller.as_mut().unwrap()).unwrap(), 64);
-        assert!(host.machine.mapped(station.frontend.domain().id()) <= 3, "unmapped before it was answered");
+        assert!(
+            host.machine.mapped(station.frontend.domain().id()) <= 3,
+            "unmapped before it was answered"
+        );
         for (_, bytes, _) in b.received() {
             assert_eq!(bytes, frame(1, 2, 40 + got as usize * 37 % 9000, got), "frame {got}");
             got += 1;
@@ -104,12 +111,17 @@ fn pages_are_kept_and_given_back_while_frames_fly() {
 #[test]
 fn a_daemon_that_knows_of_no_pages_copies() {
     let mut host = host(Design::default(), 1000);
-    let ((mut a, kept), mut b) = (keeping(&host, 1, &Wish::default()), station(&host, 2, &Wish::default()));
+    let ((mut a, kept), mut b) =
+        (keeping(&host, 1, &Wish::default()), station(&host, 2, &Wish::default()));
     talk(&mut a, &mut b);
     host.restart();
     talk(&mut a, &mut b);
     assert_eq!(kept.give_back(a.caller.as_mut().unwrap()).unwrap(), 0);
-    assert_eq!(Kept::all(a.caller.as_mut().unwrap(), &a.queues).unwrap().len(), 768, "it may keep them again");
+    assert_eq!(
+        Kept::all(a.caller.as_mut().unwrap(), &a.queues).unwrap().len(),
+        768,
+        "it may keep them again"
+    );
     talk(&mut a, &mut b);
     assert_eq!(host.machine.refusals(), []);
 }

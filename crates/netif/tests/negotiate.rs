@@ -1,4 +1,5 @@
-//! How both ends come to terms, whatever the frontend is like; and what becomes of one that does not.
+//! How both ends come to terms, whatever the frontend is like; and what becomes of one that does
+//! not.
 
 mod front;
 
@@ -8,8 +9,8 @@ use front::{CSUM_BLANK, Front, Host, Nature, Received, frame, introduce, wait, w
 use hypervisor::DomId;
 use netif::status::Condition;
 
-/// One frame of each kind from a sender that leaves all work to others. What arrives is what the receiver said that it takes,
-/// and the rest is done.
+/// One frame of each kind from a sender that leaves all work to others. What arrives is what the
+/// receiver said that it takes, and the rest is done.
 #[test]
 fn each_feature_on_and_off() {
     let host = Host::new();
@@ -40,8 +41,14 @@ fn each_feature_on_and_off() {
                     assert!(sg || got.frame.len() <= 4096, "{bits}: {} bytes", got.frame.len());
                     assert!(!got.blank || csum, "{bits}: a blank checksum");
                     assert!(got.blank || is_right(&got.frame), "{bits}: a wrong checksum");
-                    assert!(got.gso.is_none_or(|(is, size)| gso && is == kind && size == 1400), "{bits}");
-                    assert!(got.gso.is_some() || got.frame.len() <= at(&big) + 20 + 1400, "{bits}: not cut");
+                    assert!(
+                        got.gso.is_none_or(|(is, size)| gso && is == kind && size == 1400),
+                        "{bits}"
+                    );
+                    assert!(
+                        got.gso.is_some() || got.frame.len() <= at(&big) + 20 + 1400,
+                        "{bits}: not cut"
+                    );
                     bytes.push(payload(&got));
                 }
                 bytes.concat().len() >= 20_900
@@ -55,7 +62,8 @@ fn each_feature_on_and_off() {
         // Without scatter-gather, what is longer than a page is not for it.
         a.send(&frame(1, y, 9000, 5));
         a.send(&frame(1, y, 60, 6));
-        let got: Vec<u32> = b.expect(1 + usize::from(sg)).iter().map(|got| what(&got.frame)).collect();
+        let got: Vec<u32> =
+            b.expect(1 + usize::from(sg)).iter().map(|got| what(&got.frame)).collect();
         assert_eq!(got, if sg { vec![5, 6] } else { vec![6] });
     }
     assert_eq!(host.machine.refusals(), []);
@@ -69,7 +77,11 @@ fn any_number_of_queues_and_channels() {
     let mut domain = 2;
     for queues in [1, 2, 3, 4] {
         for (split, control) in [(false, false), (false, true), (true, false), (true, true)] {
-            let b = Front::connected(&host, domain, Nature { queues, split, control, ..Nature::default() });
+            let b = Front::connected(
+                &host,
+                domain,
+                Nature { queues, split, control, ..Nature::default() },
+            );
             introduce((&a, 1), (&b, domain as u8));
             // Each of its queues sends.
             for (n, queue) in (0..).zip(&b.queues) {
@@ -150,12 +162,18 @@ fn refused(host: &Host, nature: Nature, spoil: impl FnOnce(&Front)) -> String {
     assert_eq!(bad.guest.mapped(), 0);
     // It may try again, with better keys.
     bad.nature = Nature::default();
-    ["multi-queue-num-queues", "ctrl-ring-ref", "event-channel-ctrl"].iter().for_each(|key| bad.remove(key));
+    ["multi-queue-num-queues", "ctrl-ring-ref", "event-channel-ctrl"]
+        .iter()
+        .for_each(|key| bad.remove(key));
     bad.begin_anew();
     bad.connect();
     wait(|| host.connected(&bad));
     let node = "/local/domain/0/error/backend/vif/3/0/error";
-    assert_eq!(host.machine.hypervisor(DomId(0)).store.nodes().find(node).unwrap(), None, "it is past");
+    assert_eq!(
+        host.machine.hypervisor(DomId(0)).store.nodes().find(node).unwrap(),
+        None,
+        "it is past"
+    );
     bad.device(|device| host.machine.forget(device)).unwrap();
     wait(|| host.vif(&bad).is_none());
     reason
@@ -166,7 +184,10 @@ fn wrong_keys_are_refused_by_name() {
     let host = Host::new();
     let path = "/local/domain/3/device/vif/0";
     let one = |key: &str, value: &str| refused(&host, Nature::default(), |bad| bad.put(key, value));
-    assert_eq!(one("request-rx-copy", "0"), "request-rx-copy is not 1: frames are received by copy only");
+    assert_eq!(
+        one("request-rx-copy", "0"),
+        "request-rx-copy is not 1: frames are received by copy only"
+    );
     for n in ["0", "5", "100000", "4294967295"] {
         let reason = format!("multi-queue-num-queues is {n}, 1 to 4 are possible");
         assert_eq!(one("multi-queue-num-queues", n), reason);
@@ -186,7 +207,10 @@ fn wrong_keys_are_refused_by_name() {
         "ctrl-ring-ref",
     ] {
         assert_eq!(one(key, "much"), format!("{path}/{key}: \"much\" is not a number in range"));
-        assert_eq!(one(key, "4294967296"), format!("{path}/{key}: \"4294967296\" is not a number in range"));
+        assert_eq!(
+            one(key, "4294967296"),
+            format!("{path}/{key}: \"4294967296\" is not a number in range")
+        );
     }
     assert_eq!(one("ctrl-ring-ref", "77"), format!("{path}/event-channel-ctrl is missing"));
 }
@@ -195,34 +219,48 @@ fn wrong_keys_are_refused_by_name() {
 fn missing_keys_are_refused_by_name() {
     let host = Host::new();
     let path = "/local/domain/3/device/vif/0";
-    let without = |queues, key: &str| refused(&host, Nature { queues, ..Nature::default() }, |bad| bad.remove(key));
-    assert_eq!(without(1, "request-rx-copy"), "request-rx-copy is not 1: frames are received by copy only");
-    for (queues, key) in
-        [(1, "tx-ring-ref"), (1, "rx-ring-ref"), (2, "queue-1/tx-ring-ref"), (4, "queue-3/event-channel-rx")]
-    {
+    let without = |queues, key: &str| {
+        refused(&host, Nature { queues, ..Nature::default() }, |bad| bad.remove(key))
+    };
+    assert_eq!(
+        without(1, "request-rx-copy"),
+        "request-rx-copy is not 1: frames are received by copy only"
+    );
+    for (queues, key) in [
+        (1, "tx-ring-ref"),
+        (1, "rx-ring-ref"),
+        (2, "queue-1/tx-ring-ref"),
+        (4, "queue-3/event-channel-rx"),
+    ] {
         assert_eq!(without(queues, key), format!("{path}/{key} is missing"));
     }
     assert_eq!(without(1, "event-channel-tx"), format!("{path}/event-channel is missing"));
     // More queues than there are; a single one that is not flat; several that are.
-    let keys = |keys: &[(&'static str, &'static str)]| Nature { keys: keys.to_vec(), ..Nature::default() };
+    let keys =
+        |keys: &[(&'static str, &'static str)]| Nature { keys: keys.to_vec(), ..Nature::default() };
     assert_eq!(
         refused(&host, keys(&[("multi-queue-num-queues", "2")]), |_| ()),
         format!("{path}/queue-0/event-channel is missing")
     );
-    let single = Nature { queues: 2, keys: vec![("multi-queue-num-queues", "1")], ..Nature::default() };
+    let single =
+        Nature { queues: 2, keys: vec![("multi-queue-num-queues", "1")], ..Nature::default() };
     assert_eq!(refused(&host, single, |_| ()), format!("{path}/event-channel is missing"));
 }
 
 #[test]
 fn what_can_be_no_ring_is_refused_by_name() {
     let host = Host::new();
-    let nature = |keys: &[(&'static str, &'static str)]| Nature { keys: keys.to_vec(), ..Nature::default() };
+    let nature =
+        |keys: &[(&'static str, &'static str)]| Nature { keys: keys.to_vec(), ..Nature::default() };
     let same = |bad: &Front| bad.put("rx-ring-ref", bad.queues[0].tx_ring.1);
     let reason = refused(&host, nature(&[]), same);
     assert!(reason.starts_with("two rings in the page with grant reference "), "{reason}");
     let same = |bad: &Front| bad.put("event-channel-rx", bad.queues[0].tx_port.number().0);
     let reason = refused(&host, nature(&[]), same);
-    assert!(reason.starts_with("event channel ") && reason.ends_with(" is named twice"), "{reason}");
+    assert!(
+        reason.starts_with("event channel ") && reason.ends_with(" is named twice"),
+        "{reason}"
+    );
     let same = |bad: &Front| bad.put("queue-1/tx-ring-ref", bad.queues[0].tx_ring.1);
     let reason = refused(&host, Nature { queues: 2, ..nature(&[]) }, same);
     assert!(reason.starts_with("two rings in the page with grant reference "), "{reason}");
@@ -233,9 +271,12 @@ fn what_can_be_no_ring_is_refused_by_name() {
             bad.put("tx-ring-ref", bad.guest.grant(DomId(to), page, writable));
         }
     };
-    for reason in [refused(&host, nature(&[]), other(0, false)), refused(&host, nature(&[]), other(9, true))] {
+    for reason in
+        [refused(&host, nature(&[]), other(0, false)), refused(&host, nature(&[]), other(9, true))]
+    {
         assert!(
-            reason.starts_with("domain 3 has not granted page ") && reason.ends_with(" to us for writing"),
+            reason.starts_with("domain 3 has not granted page ")
+                && reason.ends_with(" to us for writing"),
             "{reason}"
         );
     }
@@ -244,13 +285,20 @@ fn what_can_be_no_ring_is_refused_by_name() {
     assert!(reason.starts_with("domain 3 has not granted page "), "{reason}");
     // A ring that has more requests than fit.
     let ahead = |bad: &Front| bad.queues[0].set(bad.queues[0].rx_ring, front::REQ_PROD, 257);
-    assert_eq!(refused(&host, nature(&[]), ahead), "request index jumped to 257, 257 ahead in a ring of 256");
+    assert_eq!(
+        refused(&host, nature(&[]), ahead),
+        "request index jumped to 257, 257 ahead in a ring of 256"
+    );
     // A channel that somebody has bound already, and one that is for somebody else.
-    let foreign = |bad: &Front| bad.put("event-channel-tx", bad.guest.open(DomId(9)).unwrap().number().0);
+    let foreign =
+        |bad: &Front| bad.put("event-channel-tx", bad.guest.open(DomId(9)).unwrap().number().0);
     let reason = refused(&host, nature(&[]), foreign);
     assert!(reason.starts_with("domain 3 has no event channel "), "{reason}");
     let control = Nature { control: true, ..nature(&[("ctrl-ring-ref", "9999")]) };
-    assert_eq!(refused(&host, control, |_| ()), "domain 3 has not granted page 9999 to us for writing");
+    assert_eq!(
+        refused(&host, control, |_| ()),
+        "domain 3 has not granted page 9999 to us for writing"
+    );
 }
 
 /// Values of any length and of any bytes, and many nodes: they are refused, or they do not matter.
@@ -280,7 +328,8 @@ fn a_store_full_of_rubbish() {
     wait(|| host.connected(&a));
 }
 
-/// A crashed guest's kernel, or the one that it started in its place, begins at the beginning without a word.
+/// A crashed guest's kernel, or the one that it started in its place, begins at the beginning
+/// without a word.
 #[test]
 fn a_frontend_that_skips_states_is_met_where_it_is() {
     let host = Host::new();
@@ -290,7 +339,9 @@ fn a_frontend_that_skips_states_is_met_where_it_is() {
     );
     introduce((&a, 1), (&b, 2));
     for (round, way) in
-        [&[1][..], &[6, 1], &[5, 1], &[2, 1], &[0, 1], &[6, 5, 1], &[3, 4, 6, 1], &[1, 1, 1]].iter().enumerate()
+        [&[1][..], &[6, 1], &[5, 1], &[2, 1], &[0, 1], &[6, 5, 1], &[3, 4, 6, 1], &[1, 1, 1]]
+            .iter()
+            .enumerate()
     {
         b.queues[0].queue(&frame(2, 1, 3000, 9), 0, None);
         b.queues[0].push_tx();
@@ -313,7 +364,8 @@ fn a_frontend_that_skips_states_is_met_where_it_is() {
     }
 }
 
-/// States in any order, and what is none: it always comes to an end that a good frontend can begin from.
+/// States in any order, and what is none: it always comes to an end that a good frontend can begin
+/// from.
 #[test]
 fn no_order_of_states_confuses_it() {
     let host = Host::new();
@@ -404,7 +456,11 @@ fn settings_that_make_no_sense_are_named() {
         ("ringmain/trunk", "1::2", "\"\" is not a VLAN from 1 to 4094"),
         ("ringmain/mtu", "65536", "\"65536\" is not a number in range"),
     ] {
-        let mut a = Front::attached(&host, 1, Nature { back_keys: vec![(key, value)], ..Nature::default() });
+        let mut a = Front::attached(
+            &host,
+            1,
+            Nature { back_keys: vec![(key, value)], ..Nature::default() },
+        );
         a.connect();
         assert_eq!(host.stopped(&a), format!("{}/{key}: {problem}", a.back()));
         a.device(|device| host.machine.forget(device)).unwrap();
@@ -416,7 +472,9 @@ fn settings_that_make_no_sense_are_named() {
 fn what_is_longer_than_its_mtu_is_not_for_it() {
     let host = Host::new();
     let a = Front::connected(&host, 1, Nature::default());
-    for (domain, keys) in [(2, vec![("mtu", "1000")]), (3, vec![("mtu", "9000"), ("ringmain/mtu", "1000")])] {
+    for (domain, keys) in
+        [(2, vec![("mtu", "1000")]), (3, vec![("mtu", "9000"), ("ringmain/mtu", "1000")])]
+    {
         let b = Front::connected(&host, domain, Nature { back_keys: keys, ..Nature::default() });
         let y = domain as u8;
         introduce((&a, 1), (&b, y));

@@ -1,4 +1,5 @@
-//! Vifs beside ports of other kinds in one datapath: guests on vhost-user, and ports whose memory is their own.
+//! Vifs beside ports of other kinds in one datapath: guests on vhost-user, and ports whose memory
+//! is their own.
 
 mod front;
 #[path = "../../datapath/tests/peer/mod.rs"]
@@ -33,7 +34,8 @@ fn numbered(to: [u8; 6], from: [u8; 6], number: u64, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Both ways, through one worker or across two, in order and whole; and the one copy is one with an end that is granted.
+/// Both ways, through one worker or across two, in order and whole; and the one copy is one with an
+/// end that is granted.
 #[test]
 fn a_vif_and_a_guest_on_vhost_user() {
     let host = Host::new();
@@ -53,7 +55,8 @@ fn a_vif_and_a_guest_on_vhost_user() {
     let mut split = Station::<SplitDriver>::connect(&socket, 9, 2, 0);
     talk(&host, &mut split, 1);
     drop(split);
-    let mut packed = Station::<PackedDriver>::connect(&socket, 9, 2, vhost_user::feature::bit::RING_PACKED);
+    let mut packed =
+        Station::<PackedDriver>::connect(&socket, 9, 2, vhost_user::feature::bit::RING_PACKED);
     talk(&host, &mut packed, 2);
     assert_eq!(host.machine.refusals(), []);
 }
@@ -90,8 +93,9 @@ fn talk<R: ring::driver::DriverRing>(host: &Host, station: &mut Station<R>, doma
     let heads = |n: u64| 128.min(60 + n * 28);
     let bodies: u64 = (1..=50).map(|n| 60 + n * 28 - heads(n)).sum();
     let once = 2 * (bodies + (1..=50).map(heads).sum::<u64>());
-    // A frame that has to wait while its flow changes queues is fetched again once a millisecond, for ten at most since this guest
-    // does not tell what it has taken: its head is, never what is behind that. Each lane's flow may have to.
+    // A frame that has to wait while its flow changes queues is fetched again once a millisecond,
+    // for ten at most since this guest does not tell what it has taken: its head is, never what
+    // is behind that. Each lane's flow may have to.
     let (copied, again) = (counts.bytes - before.bytes, 2 * 10 * 128);
     assert!((once..=once + again).contains(&copied), "each byte once: {copied} of {once}");
     for n in 1..=50u64 {
@@ -103,8 +107,16 @@ fn talk<R: ring::driver::DriverRing>(host: &Host, station: &mut Station<R>, doma
         }
     }
     let after = host.machine.counts();
-    assert_eq!(after.bytes - counts.bytes, 2 * (1..=50).map(|n| 60 + n * 28).sum::<u64>(), "each byte once");
-    assert_eq!((after.maps, after.both_granted), (before.maps, before.both_granted), "one end is granted, none mapped");
+    assert_eq!(
+        after.bytes - counts.bytes,
+        2 * (1..=50).map(|n| 60 + n * 28).sum::<u64>(),
+        "each byte once"
+    );
+    assert_eq!(
+        (after.maps, after.both_granted),
+        (before.maps, before.both_granted),
+        "one end is granted, none mapped"
+    );
     // One that takes no offloads gets finished frames.
     let payload = 1400;
     let mut blank = tcp(domain, 0, payload);
@@ -118,14 +130,19 @@ fn talk<R: ring::driver::DriverRing>(host: &Host, station: &mut Station<R>, doma
     assert!(is_right(&got[0]) && got[0][54..] == blank[54..]);
 }
 
-/// Ports that have their frames in memory of their own, as a TAP has: any offload, any VLAN, several workers.
+/// Ports that have their frames in memory of their own, as a TAP has: any offload, any VLAN,
+/// several workers.
 #[test]
 fn a_vif_and_a_local_port() {
     let host = Host::new();
     let (port, breaches) = peer::port(&host.fabric, PortRule::default());
     let local = Peer::attach(&host.fabric, port, 0, Accepts::ALL, 10_000);
     let a = Fair::connected(&host, 1, Nature::default());
-    let plain = Fair::connected(&host, 2, Nature { sg: false, gso: false, csum: false, ..Nature::default() });
+    let plain = Fair::connected(
+        &host,
+        2,
+        Nature { sg: false, gso: false, csum: false, ..Nature::default() },
+    );
     introduce((&a, 1), (&plain, 2));
     local.send([frame(7, 1, 60, 0)]);
     a.expect(1);
@@ -151,7 +168,10 @@ fn a_vif_and_a_local_port() {
     local.send_with(vnet, &tcp(7, 2, 30_000));
     let got = plain.expect(30_000usize.div_ceil(1448));
     assert!(got.iter().all(|got| !got.blank && got.gso.is_none() && is_right(&got.frame)));
-    assert_eq!(got.iter().flat_map(|got| got.frame[54..].to_vec()).collect::<Vec<_>>(), tcp(7, 2, 30_000)[54..]);
+    assert_eq!(
+        got.iter().flat_map(|got| got.frame[54..].to_vec()).collect::<Vec<_>>(),
+        tcp(7, 2, 30_000)[54..]
+    );
     wait(|| local.completed() == 8);
     assert!(breaches.lock().unwrap().is_empty());
 }
@@ -160,12 +180,26 @@ fn a_vif_and_a_local_port() {
 #[test]
 fn a_vif_in_a_vlan_and_a_trunk() {
     let host = Host::new();
-    let (port, _) = peer::port(&host.fabric, PortRule { vlan: Vlan::Trunk(vec![10, 20]), mac: None });
+    let (port, _) =
+        peer::port(&host.fabric, PortRule { vlan: Vlan::Trunk(vec![10, 20]), mac: None });
     let local = Peer::attach(&host.fabric, port, 0, Accepts::ALL, 10_000);
-    let a = Fair::connected(&host, 1, Nature { back_keys: vec![("ringmain/vlan", "10")], ..Nature::default() });
-    let b = Fair::connected(&host, 2, Nature { back_keys: vec![("ringmain/vlan", "20")], ..Nature::default() });
-    let tagged = |vlan: u8, frame: Vec<u8>| [&frame[..12], &[0x81, 0, 0, vlan], &frame[12..]].concat();
-    local.send([tagged(10, frame(7, 1, 3000, 1)), tagged(20, frame(7, 2, 3000, 2)), tagged(30, frame(7, 1, 3000, 3))]);
+    let a = Fair::connected(
+        &host,
+        1,
+        Nature { back_keys: vec![("ringmain/vlan", "10")], ..Nature::default() },
+    );
+    let b = Fair::connected(
+        &host,
+        2,
+        Nature { back_keys: vec![("ringmain/vlan", "20")], ..Nature::default() },
+    );
+    let tagged =
+        |vlan: u8, frame: Vec<u8>| [&frame[..12], &[0x81, 0, 0, vlan], &frame[12..]].concat();
+    local.send([
+        tagged(10, frame(7, 1, 3000, 1)),
+        tagged(20, frame(7, 2, 3000, 2)),
+        tagged(30, frame(7, 1, 3000, 3)),
+    ]);
     assert_eq!(a.expect(1)[0].frame, frame(7, 1, 3000, 1));
     assert_eq!(b.expect(1)[0].frame, frame(7, 2, 3000, 2));
     a.send(&frame(1, 7, 3000, 4));

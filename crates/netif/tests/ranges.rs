@@ -44,7 +44,16 @@ fn frames_go_both_ways_by_ranges() {
     c.send(&frame(3, 1, 900, 7));
     assert_eq!(a.expect(1)[0].1, frame(3, 1, 900, 7), "from one that grants pages");
     assert_eq!(host.machine.refusals(), []);
-    let takes = |id| host.service.as_ref().unwrap().vifs().into_iter().find(|vif| vif.key.domain == id).unwrap().takes;
+    let takes = |id| {
+        host.service
+            .as_ref()
+            .unwrap()
+            .vifs()
+            .into_iter()
+            .find(|vif| vif.key.domain == id)
+            .unwrap()
+            .takes
+    };
     assert!(takes(DomId(1)).names().contains(&"range-grants"));
     assert!(!takes(DomId(3)).extensions.ranges);
 }
@@ -72,10 +81,14 @@ fn not_one_byte_more_and_no_longer_than_it_takes() {
         tx.collect().unwrap();
         tx.is_idle()
     });
-    assert_eq!((tried(&host, reference, 0, 1), reasons(&host)), (Status::REFUSED, vec![Reason::Revoked]));
+    assert_eq!(
+        (tried(&host, reference, 0, 1), reasons(&host)),
+        (Status::REFUSED, vec![Reason::Revoked])
+    );
 }
 
-/// Whoever says that its frame is longer than what it has granted is to blame, and not who was to receive it.
+/// Whoever says that its frame is longer than what it has granted is to blame, and not who was to
+/// receive it.
 #[test]
 fn a_frame_that_is_longer_than_its_range() {
     let host = Host::new();
@@ -93,7 +106,8 @@ fn a_frame_that_is_longer_than_its_range() {
     assert!(a.frontend.wait(LONG, |state| state == State::Closing).unwrap());
     reach(&mut b, &mut c, (2, 3));
     let vifs = host.service.as_ref().unwrap().vifs();
-    let stopped: Vec<_> = vifs.iter().filter_map(|vif| Some((vif.key.domain, vif.reason.as_deref()?))).collect();
+    let stopped: Vec<_> =
+        vifs.iter().filter_map(|vif| Some((vif.key.domain, vif.reason.as_deref()?))).collect();
     let why = "queue 0: a page is not granted for what it is used for (beyond the page)";
     assert_eq!(stopped, [(DomId(1), why)]);
 }

@@ -8,7 +8,9 @@ use datapath::burst::Burst;
 use datapath::port::QueuePair;
 use front::fair::Fair;
 use front::tcp::tcp;
-use front::{CSUM_BLANK, Front, FrontQueue, Host, Nature, RSP_PROD, SLOTS, frame, introduce, mac, wait, what};
+use front::{
+    CSUM_BLANK, Front, FrontQueue, Host, Nature, RSP_PROD, SLOTS, frame, introduce, mac, wait, what,
+};
 use hypervisor::{DomId, Hypervisor};
 use netif::backend::{Gauge, Parts, Queue, Vif};
 use netif::device::Copier;
@@ -61,7 +63,8 @@ fn kill() -> impl Strategy<Value = Kill> {
 fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resumed: bool) -> Queue {
     let (domain, keys) = (front.guest.id(), &front.queues[0]);
     let map = |ring: front::Granted| hypervisor.grants.map(domain, &[ring.1]).unwrap();
-    let bind = |port: &hypervisor::test::Port| hypervisor.events.bind(domain, port.number()).unwrap();
+    let bind =
+        |port: &hypervisor::test::Port| hypervisor.events.bind(domain, port.number()).unwrap();
     let takes = Takes {
         sg: true,
         gso_v4: true,
@@ -102,8 +105,8 @@ impl Daemon {
         Daemon { a: queue(a), b: queue(b), burst: Burst::new(), later: Later::new() }
     }
 
-    /// One turn, in the order of the datapath: fetch, put, copy, publish to the receiver, publish to the sender. False: it
-    /// was killed.
+    /// One turn, in the order of the datapath: fetch, put, copy, publish to the receiver, publish
+    /// to the sender. False: it was killed.
     fn turn(&mut self, (a, b): (&Front, &Front), kill: Kill) -> bool {
         self.burst.reset(16);
         self.a.fetch(&mut self.burst).unwrap();
@@ -112,7 +115,8 @@ impl Daemon {
             return false;
         }
         self.b.prepare(count).unwrap();
-        let put = |i: &usize| self.b.put(&self.burst.packet(*i), &mut self.later).unwrap() == Put::Done;
+        let put =
+            |i: &usize| self.b.put(&self.burst.packet(*i), &mut self.later).unwrap() == Put::Done;
         let finished = (0..count).take_while(put).count();
         if kill == Kill::Put {
             return false;
@@ -130,7 +134,9 @@ impl Daemon {
             written.is_none()
         };
         let written = if let Kill::Delivering(n) = kill { Some(n) } else { None };
-        if !flush(&mut self.b, &b.queues[0], b.queues[0].rx_ring, 8, written) || kill == Kill::Delivered {
+        if !flush(&mut self.b, &b.queues[0], b.queues[0].rx_ring, 8, written)
+            || kill == Kill::Delivered
+        {
             return false;
         }
         self.a.rewind(count - finished);
@@ -148,7 +154,8 @@ impl Page {
         Page((0..1024).map(|word| queue.get(ring, 4 * word)).collect())
     }
 
-    /// Makes it look as if only the first `written` responses had been written, and not been published.
+    /// Makes it look as if only the first `written` responses had been written, and not been
+    /// published.
     fn restore(&self, queue: &FrontQueue, ring: front::Granted, slot: u64, written: usize) {
         let word = |at: u64| self.0[at as usize / 4];
         let (from, to) = (word(RSP_PROD), queue.get(ring, RSP_PROD));
@@ -257,7 +264,8 @@ fn a_guests_steering_outlives_the_daemon() {
     for port in 0..30u16 {
         let mut frame = tcp(1, 2, 100);
         frame[34..36].copy_from_slice(&port.to_be_bytes());
-        let queue = table[toeplitz.hash(&[&frame[26..34], &frame[34..38]].concat()) as usize % 3] as usize;
+        let queue =
+            table[toeplitz.hash(&[&frame[26..34], &frame[34..38]].concat()) as usize % 3] as usize;
         a.queues[0].send(&frame, CSUM_BLANK, None);
         wait(|| b.queues[queue].received().iter().any(|got| got.frame == frame));
         assert!(b.received().is_empty());
@@ -268,7 +276,8 @@ fn a_guests_steering_outlives_the_daemon() {
     assert_eq!(b.back_key("ringmain/steering"), None);
 }
 
-/// Groups that a guest has named to one daemon are not known to the next, so it gets all until it begins anew.
+/// Groups that a guest has named to one daemon are not known to the next, so it gets all until it
+/// begins anew.
 #[test]
 fn no_group_is_lost_with_the_daemon() {
     let mut host = Host::new();
@@ -276,7 +285,8 @@ fn no_group_is_lost_with_the_daemon() {
     let keys = vec![("request-multicast-control", "1")];
     let mut b = Front::connected(&host, 2, Nature { keys, ..Nature::default() });
     introduce((&a, 1), (&b, 2));
-    let to_group = |last: u8| [&[0x33, 0x33, 0, 0, 0, last], &frame(1, 0, 60, last.into())[6..]].concat();
+    let to_group =
+        |last: u8| [&[0x33, 0x33, 0, 0, 0, last], &frame(1, 0, 60, last.into())[6..]].concat();
     let join = |front: &Front, last: u32| {
         front.queues[0].tx_slot([0, 8 << 16, 0], None);
         front.queues[0].tx_slot([2 | 0x3333 << 16, last << 24, 0], None);
@@ -311,7 +321,11 @@ fn no_group_is_lost_with_the_daemon() {
     b.queues[0].outcomes.borrow_mut().clear();
     full.iter().for_each(|last| join(&b, *last));
     let outcomes = b.queues[0].outcomes.borrow();
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == -1).count(), 6, "64 groups are enough");
+    assert_eq!(
+        outcomes.iter().filter(|outcome| **outcome == -1).count(),
+        6,
+        "64 groups are enough"
+    );
 }
 
 /// Vifs that were connected, others that waited, one that was about to: all go on.
@@ -351,7 +365,8 @@ fn a_new_daemon_finds_vifs_in_any_state() {
 #[test]
 fn frames_that_wait_for_the_next_daemon_arrive() {
     let mut host = Host::new();
-    let fronts: Vec<Fair> = (1..9).map(|domain| Fair::connected(&host, domain, Nature::default())).collect();
+    let fronts: Vec<Fair> =
+        (1..9).map(|domain| Fair::connected(&host, domain, Nature::default())).collect();
     host.service = None;
     let (first, last) = (&fronts[0], &fronts[7]);
     (0..20).for_each(|n| first.queues[0].queue(&frame(1, 8, 2000, n), 0, None));
@@ -363,7 +378,11 @@ fn frames_that_wait_for_the_next_daemon_arrive() {
         let mut got = Vec::new();
         wait(|| {
             got.extend(
-                front.received().into_iter().filter(|got| got.frame[6..12] == mac(from)).map(|got| what(&got.frame)),
+                front
+                    .received()
+                    .into_iter()
+                    .filter(|got| got.frame[6..12] == mac(from))
+                    .map(|got| what(&got.frame)),
             );
             got.len() == 20
         });

@@ -9,10 +9,13 @@ use front::{Front, Host, Nature, frame, introduce, wait, what};
 use hypervisor::Channel;
 use netif::switches::Switches;
 
-/// A host whose vifs' interrupts wait, and two of them. Both signal Rx by the channel that `split` says.
+/// A host whose vifs' interrupts wait, and two of them. Both signal Rx by the channel that `split`
+/// says.
 fn two(frames: u32, split: bool) -> (Host, Front, Front) {
-    let host =
-        Host::switched(Switches { throttle: Throttle::new(Some(frames), Throttle::LONGEST), ..Switches::default() });
+    let host = Host::switched(Switches {
+        throttle: Throttle::new(Some(frames), Throttle::LONGEST),
+        ..Switches::default()
+    });
     let nature = Nature { split, ..Nature::default() };
     let (a, b) = (Front::connected(&host, 1, nature.clone()), Front::connected(&host, 2, nature));
     introduce((&a, 1), (&b, 2));
@@ -24,14 +27,16 @@ fn interrupts(host: &Host, front: &Front) -> u64 {
     host.fabric.counters(port)[0].rx_interrupts.get()
 }
 
-/// Sleeps as a guest does that has asked for its next frame: until the channel of its Rx ring is signalled.
+/// Sleeps as a guest does that has asked for its next frame: until the channel of its Rx ring is
+/// signalled.
 fn sleep(front: &Front) {
     let queue = &front.queues[0];
     let port = queue.rx_port.as_ref().unwrap_or(&queue.tx_port);
     wait(|| port.take());
 }
 
-/// The event index of the ring is passed by the first frame, and nothing asks again before the interrupt comes.
+/// The event index of the ring is passed by the first frame, and nothing asks again before the
+/// interrupt comes.
 #[test]
 fn a_guest_that_sleeps_is_woken_for_all_that_came() {
     for split in [true, false] {

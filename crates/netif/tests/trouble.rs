@@ -21,7 +21,10 @@ struct Shaky {
 }
 
 impl Shaky {
-    fn ask<T>(&self, ask: impl FnOnce(&dyn Nodes) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn ask<T>(
+        &self,
+        ask: impl FnOnce(&dyn Nodes) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.there()?;
         ask(self.store.nodes())
     }
@@ -84,10 +87,18 @@ fn a_store_that_is_lost_stops_no_traffic() {
     let mut host = Host::bare();
     let lost = Arc::new(AtomicBool::new(false));
     let mut hypervisor = host.machine.hypervisor(DomId(0));
-    hypervisor.store = Arc::new(Shaky { store: Arc::clone(&hypervisor.store), lost: Arc::clone(&lost) });
-    let config = ServiceConfig { queues: 4, stall: Duration::from_millis(200), switches: Switches::default() };
+    hypervisor.store =
+        Arc::new(Shaky { store: Arc::clone(&hypervisor.store), lost: Arc::clone(&lost) });
+    let config = ServiceConfig {
+        queues: 4,
+        stall: Duration::from_millis(200),
+        switches: Switches::default(),
+    };
     host.service = Some(Service::start(Arc::clone(&host.fabric), hypervisor, config).unwrap());
-    let (mut a, b) = (Fair::connected(&host, 1, Nature::default()), Fair::connected(&host, 2, Nature::default()));
+    let (mut a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
     introduce((&a, 1), (&b, 2));
     lost.store(true, Ordering::Relaxed);
     // Something has to happen for anybody to look.
@@ -121,14 +132,19 @@ fn what_was_counted_on_vifs_that_go_is_found_once() {
     let mut gone = 0;
     let mut sum = || {
         let mut held = service.gone();
-        gone += held.drain(..).map(|queue| queue.tx_frames.get() + queue.rx_frames.get()).sum::<u64>();
+        gone +=
+            held.drain(..).map(|queue| queue.tx_frames.get() + queue.rx_frames.get()).sum::<u64>();
         let ports = service.vifs().into_iter().filter_map(|vif| vif.port);
         let there = ports.flat_map(|port| host.fabric.counters(port));
         gone + there.map(|queue| queue.tx_frames.get() + queue.rx_frames.get()).sum::<u64>()
     };
     let mut last = 0;
     for round in 0..10u16 {
-        let a = Fair::connected(&host, 10 + round, Nature { queues: 1 + u32::from(round) % 4, ..Nature::default() });
+        let a = Fair::connected(
+            &host,
+            10 + round,
+            Nature { queues: 1 + u32::from(round) % 4, ..Nature::default() },
+        );
         introduce((&a, 1), (&b, 2));
         for n in 0..20 {
             a.send(&frame(1, 2, 60, n));

@@ -80,7 +80,11 @@ fn nothing_is_lost_between_many_queues() {
     for n in 0..EACH {
         for (front, from) in [(&a, 1), (&b, 2)] {
             for (q, queue) in (0..).zip(&front.queues) {
-                queue.send(&frame(from, 3 - from, (n as usize * 37 + 1) % 5000, q << 16 | n), 0, None);
+                queue.send(
+                    &frame(from, 3 - from, (n as usize * 37 + 1) % 5000, q << 16 | n),
+                    0,
+                    None,
+                );
             }
         }
         // No more under way than there are buffers: a receiver that is full for long loses frames.
@@ -264,7 +268,11 @@ fn responses_that_were_written_and_never_published_are_no_fault() {
     wait(|| a.queues[0].is_idle());
     let got = b.expect(1);
     assert_eq!(got.iter().map(|got| what(&got.frame)).collect::<Vec<_>>(), [2]);
-    assert_eq!(b.queues[0].spoiled.get(), 4, "buffers that were being answered, and came back empty");
+    assert_eq!(
+        b.queues[0].spoiled.get(),
+        4,
+        "buffers that were being answered, and came back empty"
+    );
     assert_eq!(host.vif(&a).unwrap().violations + host.vif(&b).unwrap().violations, 0);
     assert!(a.queues[0].outcomes.borrow().iter().all(|outcome| *outcome == 0));
     // The console's and the store's pages are granted, too.
@@ -274,7 +282,8 @@ fn responses_that_were_written_and_never_published_are_no_fault() {
 #[test]
 fn what_is_offered_can_be_limited() {
     let host = Host::new();
-    let mut a = Front::attached(&host, 1, Nature { back_keys: vec![("ringmain/queues", "2")], ..many(3) });
+    let mut a =
+        Front::attached(&host, 1, Nature { back_keys: vec![("ringmain/queues", "2")], ..many(3) });
     wait(|| a.back_state() == Some(2));
     assert_eq!(a.back_key("multi-queue-max-queues").unwrap(), "2");
     a.connect();
@@ -284,7 +293,11 @@ fn what_is_offered_can_be_limited() {
 #[test]
 fn vifs_of_other_scripts_are_left_alone() {
     let host = Host::new();
-    let a = Front::attached(&host, 1, Nature { back_keys: vec![("script", "/etc/xen/scripts/vif-bridge")], ..many(1) });
+    let a = Front::attached(
+        &host,
+        1,
+        Nature { back_keys: vec![("script", "/etc/xen/scripts/vif-bridge")], ..many(1) },
+    );
     let b = Front::connected(&host, 2, many(1));
     assert!(host.connected(&b));
     assert!(host.vif(&a).is_none());
@@ -312,7 +325,11 @@ fn vlans_separate() {
     let a = Fair::connected(&host, 1, in_vlan("10"));
     let b = Fair::connected(&host, 2, in_vlan("20"));
     let c = Fair::connected(&host, 3, in_vlan("10"));
-    let trunk = Fair::connected(&host, 4, Nature { back_keys: vec![("ringmain/trunk", "10:20")], ..many(1) });
+    let trunk = Fair::connected(
+        &host,
+        4,
+        Nature { back_keys: vec![("ringmain/trunk", "10:20")], ..many(1) },
+    );
     introduce((&a, 1), (&c, 3));
     a.send(&[&[255; 6], &frame(1, 0, 60, 5)[6..]].concat());
     assert_eq!(c.expect(1).len(), 1);
@@ -324,7 +341,11 @@ fn vlans_separate() {
 fn only_groups_that_were_asked_for_come() {
     let host = Host::new();
     let a = Front::connected(&host, 1, many(1));
-    let b = Front::connected(&host, 2, Nature { keys: vec![("request-multicast-control", "1")], ..many(1) });
+    let b = Front::connected(
+        &host,
+        2,
+        Nature { keys: vec![("request-multicast-control", "1")], ..many(1) },
+    );
     introduce((&a, 1), (&b, 2));
     let to_group = |last: u8, n| [&[1, 0, 0x5e, 0, 0, last], &frame(1, 0, 60, n)[6..]].concat();
     let tell = |kind: u32, last: u32| {
@@ -359,7 +380,8 @@ fn only_groups_that_were_asked_for_come() {
 fn the_rate_is_for_the_whole_vif() {
     let host = Host::new();
     // 4 MB a second, in steps of 50 ms.
-    let a = Fair::connected(&host, 1, Nature { back_keys: vec![("rate", "200000,50000")], ..many(4) });
+    let a =
+        Fair::connected(&host, 1, Nature { back_keys: vec![("rate", "200000,50000")], ..many(4) });
     let b = Fair::connected(&host, 2, many(1));
     introduce((&a, 1), (&b, 2));
     let (start, mut bytes) = (Instant::now(), 0);

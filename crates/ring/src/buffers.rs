@@ -1,8 +1,9 @@
 //! Receive buffers that were taken ahead of the frames for them.
 //!
-//! A fixed queue of buffers, oldest first, each with the spans that it lies in. Nearly always that is one span, kept
-//! in the buffer itself; the others wait in a second queue. A frame is placed by first finding how many buffers it
-//! takes ([`Buffers::fit`]), and then filling exactly those ([`Buffers::fill`]): all or nothing.
+//! A fixed queue of buffers, oldest first, each with the spans that it lies in. Nearly always that
+//! is one span, kept in the buffer itself; the others wait in a second queue. A frame is placed by
+//! first finding how many buffers it takes ([`Buffers::fit`]), and then filling exactly those
+//! ([`Buffers::fill`]): all or nothing.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -14,7 +15,8 @@ use crate::gather::{Body, Span};
 use crate::later::Later;
 use crate::walk::Sink;
 
-/// Most buffers that are taken ahead, and so most that one frame may take: a frame of 64 KiB in buffers of 256 bytes.
+/// Most buffers that are taken ahead, and so most that one frame may take: a frame of 64 KiB in
+/// buffers of 256 bytes.
 pub(crate) const MOST: usize = 256;
 
 /// Bytes of a buffer that a ring asks for when it takes it.
@@ -87,8 +89,8 @@ impl Buffers {
         if self.crowded { 0 } else { MOST - self.len() }
     }
 
-    /// How many buffers to take so that `n` are ready: none, or a whole batch, so that a frame that comes alone finds
-    /// its buffer looked up already.
+    /// How many buffers to take so that `n` are ready: none, or a whole batch, so that a frame that
+    /// comes alone finds its buffer looked up already.
     #[inline]
     pub(crate) fn wanted(&self, n: usize) -> usize {
         let len = self.len();
@@ -135,11 +137,12 @@ impl Buffers {
         self.ready[self.oldest.wrapping_add(n) % MOST]
     }
 
-    /// Writes a frame into the oldest buffer and takes that out, if there is one, in one piece, with room for all of it; returns
-    /// the number of bytes in it. `None`: nothing was done.
+    /// Writes a frame into the oldest buffer and takes that out, if there is one, in one piece,
+    /// with room for all of it; returns the number of bytes in it. `None`: nothing was done.
     ///
-    /// The header goes from registers to its place, as two words: were it put together in memory, byte by byte, its copy would
-    /// wait until those bytes have left the processor's store buffer, behind all that is on its way to the peer.
+    /// The header goes from registers to its place, as two words: were it put together in memory,
+    /// byte by byte, its copy would wait until those bytes have left the processor's store
+    /// buffer, behind all that is on its way to the peer.
     #[inline(always)]
     pub(crate) fn fill_alone(&mut self, net: [u8; 12], head: &[u8], body: Body<'_>) -> Option<u32> {
         let total = (net.len() + head.len()) as u64 + u64::from(body.len());
@@ -151,8 +154,9 @@ impl Buffers {
         let (low, high) = ([a, b, c, d, e, f, g, h], [i, j, 1, 0]);
         let mut to = first.at.as_ptr();
         let mut add = |from: *const u8, len: usize| {
-            // SAFETY: `from` is private, or a piece of the body, `len` bytes long; the span has room for all of them, and the
-            // ring keeps the memory of its buffers mapped.
+            // SAFETY: `from` is private, or a piece of the body, `len` bytes long; the span has
+            // room for all of them, and the ring keeps the memory of its buffers
+            // mapped.
             unsafe {
                 copy(from, to, len);
                 to = to.add(len);
@@ -169,8 +173,8 @@ impl Buffers {
         Some(total as u32)
     }
 
-    /// Brings near, to be written, what lies between the lines that were asked for when the `n`th buffer was taken and its
-    /// byte `len`.
+    /// Brings near, to be written, what lies between the lines that were asked for when the `n`th
+    /// buffer was taken and its byte `len`.
     #[inline]
     pub(crate) fn ask(&self, n: usize, len: usize) {
         if n < self.len() {
@@ -181,9 +185,16 @@ impl Buffers {
         }
     }
 
-    /// Writes a frame into the oldest `n` buffers, which have room for it, and takes them out; `used` gets the
-    /// number of bytes in each, in order.
-    pub(crate) fn fill(&mut self, n: usize, net: &mut [u8], head: &[u8], body: Body<'_>, mut used: impl FnMut(u32)) {
+    /// Writes a frame into the oldest `n` buffers, which have room for it, and takes them out;
+    /// `used` gets the number of bytes in each, in order.
+    pub(crate) fn fill(
+        &mut self,
+        n: usize,
+        net: &mut [u8],
+        head: &[u8],
+        body: Body<'_>,
+        mut used: impl FnMut(u32),
+    ) {
         announce(net, n);
         let mut left = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let mut cursor = Cursor::new(self, n);
@@ -250,7 +261,8 @@ impl Buffers {
     }
 }
 
-/// Says in a header with room for it that the frame takes `n` buffers (virtio 1.2, 5.1.6: `num_buffers`).
+/// Says in a header with room for it that the frame takes `n` buffers (virtio 1.2, 5.1.6:
+/// `num_buffers`).
 fn announce(net: &mut [u8], n: usize) {
     if let Some(count) = net.get_mut(10..12) {
         count.copy_from_slice(&(n as u16).to_le_bytes());
@@ -323,7 +335,8 @@ impl<'a> Cursor<'a> {
         });
     }
 
-    /// Calls `each` with the places where the next `len` bytes belong; what does not fit is left out.
+    /// Calls `each` with the places where the next `len` bytes belong; what does not fit is left
+    /// out.
     #[inline(always)]
     fn each_room(&mut self, mut len: usize, mut each: impl FnMut(NonNull<u8>, usize)) {
         while len > 0 {

@@ -1,11 +1,12 @@
-//! Copies in which the hypervisor takes part: at least one end lies in a page that is not mapped here, but granted.
+//! Copies in which the hypervisor takes part: at least one end lies in a page that is not mapped
+//! here, but granted.
 //!
-//! Such copies are dear one by one and cheap by the hundred, so they are collected in a [`Copies`], and run together
-//! when a burst is complete. That safe code can do so without harm rests on this:
+//! Such copies are dear one by one and cheap by the hundred, so they are collected in a [`Copies`],
+//! and run together when a burst is complete. That safe code can do so without harm rests on this:
 //!
-//! - A local end is a raw address, but [`Copies::push`] takes only those that lie, to their last byte, in its own
-//!   staging memory or in a [`Memory`] that it pins. So a [`Place`] is no more than a number, and one that is stale
-//!   is refused.
+//! - A local end is a raw address, but [`Copies::push`] takes only those that lie, to their last
+//!   byte, in its own staging memory or in a [`Memory`] that it pins. So a [`Place`] is no more
+//!   than a number, and one that is stale is refused.
 //! - Pins, operations and staging are forgotten together, by [`Copies::clear`].
 //! - Nothing ever refers to the bytes: they are copied, by us or by the hypervisor.
 
@@ -60,8 +61,8 @@ impl Stage {
     }
 }
 
-/// Memory of our own that is granted to ourselves, page by page. A kernel that has to look up each mapped end of a copy
-/// leaves such a page to the hypervisor, who knows it already.
+/// Memory of our own that is granted to ourselves, page by page. A kernel that has to look up each
+/// mapped end of a copy leaves such a page to the hypervisor, who knows it already.
 #[derive(Debug)]
 pub struct OwnPages {
     /// The pages, at address 0.
@@ -91,7 +92,8 @@ pub enum Refused {
     NotPinned,
 }
 
-/// What became of a copy: a `GNTST_` value of Xen's grant_table.h, or one of ours, which are positive.
+/// What became of a copy: a `GNTST_` value of Xen's grant_table.h, or one of ours, which are
+/// positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Status(pub i16);
@@ -165,7 +167,8 @@ impl End {
     }
 }
 
-/// One copy, laid out as `struct gntdev_grant_copy_segment`, so that a batch is handed to the kernel as it is.
+/// One copy, laid out as `struct gntdev_grant_copy_segment`, so that a batch is handed to the
+/// kernel as it is.
 #[repr(C)]
 pub struct Segment {
     source: End,
@@ -222,7 +225,11 @@ impl From<Granted> for RawGranted {
 
 impl From<RawGranted> for Granted {
     fn from(raw: RawGranted) -> Self {
-        Granted { domain: DomId(raw.domain), reference: GrantRef(raw.reference), offset: raw.offset }
+        Granted {
+            domain: DomId(raw.domain),
+            reference: GrantRef(raw.reference),
+            offset: raw.offset,
+        }
     }
 }
 
@@ -242,8 +249,8 @@ pub struct Copies {
     staged: usize,
 }
 
-// SAFETY: all addresses in the segments lie in memory that is pinned or owned, mapped for the whole process, and
-// reached through copies only; see `Memory`.
+// SAFETY: all addresses in the segments lie in memory that is pinned or owned, mapped for the whole
+// process, and reached through copies only; see `Memory`.
 unsafe impl Send for Copies {}
 // SAFETY: as above.
 unsafe impl Sync for Copies {}
@@ -255,7 +262,10 @@ impl Copies {
     /// When the kernel refuses the memory.
     pub fn new(max: usize, stage: usize) -> Result<Self, MapError> {
         let len = stage.clamp(1, u32::MAX as usize);
-        Ok(Self::staged_in(max, OwnPages { memory: Memory::anonymous(len)?, len, references: Vec::new() }))
+        Ok(Self::staged_in(
+            max,
+            OwnPages { memory: Memory::anonymous(len)?, len, references: Vec::new() },
+        ))
     }
 
     /// Room for `max` copies, and for as many private bytes as `stage` has.
@@ -319,7 +329,8 @@ impl Copies {
         gather.pins().iter().for_each(|mem| self.pin(mem));
     }
 
-    /// The place at guest address `addr` of `mem`, which gets pinned. `len` bytes must lie in one piece there.
+    /// The place at guest address `addr` of `mem`, which gets pinned. `len` bytes must lie in one
+    /// piece there.
     ///
     /// # Errors
     /// [`Violation::Outside`] when they do not.
@@ -350,11 +361,16 @@ impl Copies {
         Some(Place::Local(Local::new(place)))
     }
 
-    /// Where the next `len` private bytes begin: those of a granted page do not reach into the next one.
+    /// Where the next `len` private bytes begin: those of a granted page do not reach into the next
+    /// one.
     #[inline]
     fn next_stage(&self, len: usize) -> usize {
         let left = PAGE - self.staged % PAGE;
-        if self.stage_grants.is_empty() || len <= left || len > PAGE { self.staged } else { self.staged + left }
+        if self.stage_grants.is_empty() || len <= left || len > PAGE {
+            self.staged
+        } else {
+            self.staged + left
+        }
     }
 
     /// Whether there is room for `len` more private bytes before the next [`clear`](Self::clear).
@@ -373,7 +389,11 @@ impl Copies {
         let at = at.addr().get().checked_sub(base.addr().get())?;
         let reference = *self.stage_grants.get(at / PAGE)?;
         let offset = at % PAGE;
-        (offset + len as usize <= PAGE).then_some(Granted { domain: DomId::SELF, reference, offset: offset as u16 })
+        (offset + len as usize <= PAGE).then_some(Granted {
+            domain: DomId::SELF,
+            reference,
+            offset: offset as u16,
+        })
     }
 
     /// A private copy of `bytes`, to be copied from.
@@ -395,7 +415,13 @@ impl Copies {
     /// # Errors
     /// See [`Refused`]; then nothing was queued.
     #[inline]
-    pub fn push_granted(&mut self, source: Granted, target: Granted, len: u16, tag: u32) -> Result<(), Refused> {
+    pub fn push_granted(
+        &mut self,
+        source: Granted,
+        target: Granted,
+        len: u16,
+        tag: u32,
+    ) -> Result<(), Refused> {
         if usize::from(source.offset.max(target.offset)) + usize::from(len) > PAGE {
             let offset = source.offset.max(target.offset);
             return Err(Refused::CrossesPage { offset, len: len.into() });
@@ -410,12 +436,18 @@ impl Copies {
         Ok(())
     }
 
-    /// Queues a copy of `len` bytes; `tag` is what [`failed`](Self::failed) will call it. Two local ends are copied at
-    /// once: the hypervisor does not do that.
+    /// Queues a copy of `len` bytes; `tag` is what [`failed`](Self::failed) will call it. Two local
+    /// ends are copied at once: the hypervisor does not do that.
     ///
     /// # Errors
     /// See [`Refused`]; then nothing was queued.
-    pub fn push(&mut self, source: Place, target: Place, len: u32, tag: u32) -> Result<(), Refused> {
+    pub fn push(
+        &mut self,
+        source: Place,
+        target: Place,
+        len: u32,
+        tag: u32,
+    ) -> Result<(), Refused> {
         if len == 0 {
             return Ok(());
         }
@@ -429,27 +461,40 @@ impl Copies {
         if self.room() == 0 {
             return Err(Refused::Full);
         }
-        let [source, target] = [source, target].map(|end| self.own_grant(end, len).map_or(end, Place::Granted));
+        let [source, target] =
+            [source, target].map(|end| self.own_grant(end, len).map_or(end, Place::Granted));
         let is_granted = |end: Place| u16::from(matches!(end, Place::Granted(_)));
         let flags = is_granted(source) * SOURCE_GRANTED + is_granted(target) * TARGET_GRANTED;
         let (source, target) = (End::new(source), End::new(target));
         // One end is granted, so `len` is at most a page.
-        self.segments.push(Segment { source, target, len: len as u16, flags, status: Status::WAITING });
+        self.segments.push(Segment {
+            source,
+            target,
+            len: len as u16,
+            flags,
+            status: Status::WAITING,
+        });
         self.tags.push(tag);
         Ok(())
     }
 
-    /// Copies a piece of a granted page: at once, if it is mapped and the target is local; otherwise it is queued, as by
-    /// [`push`](Self::push). The gather that the piece is of must be borrowed.
+    /// Copies a piece of a granted page: at once, if it is mapped and the target is local;
+    /// otherwise it is queued, as by [`push`](Self::push). The gather that the piece is of must
+    /// be borrowed.
     ///
     /// # Errors
     /// As for [`push`](Self::push).
-    pub(crate) fn push_piece(&mut self, piece: Piece, target: Place, tag: u32) -> Result<(), Refused> {
+    pub(crate) fn push_piece(
+        &mut self,
+        piece: Piece,
+        target: Place,
+        tag: u32,
+    ) -> Result<(), Refused> {
         let len = piece.len.into();
         if let (Some(from), Place::Local(Local(to))) = (piece.mapped(piece.len), target) {
             self.check(target, len)?;
-            // SAFETY: the gather keeps the piece's page mapped, and `check` found `len` bytes at the target in memory that
-            // is mapped.
+            // SAFETY: the gather keeps the piece's page mapped, and `check` found `len` bytes at
+            // the target in memory that is mapped.
             unsafe { copy(from, to.as_ptr(), piece.len.into()) };
             return Ok(());
         }
@@ -459,13 +504,21 @@ impl Copies {
     /// Whether `place` is all in one granted page, or local and all of it pinned.
     fn check(&self, place: Place, len: u32) -> Result<(), Refused> {
         match place {
-            Place::Granted(Granted { offset, .. }) if u32::from(offset) + len.min(1 << 16) <= PAGE as u32 => Ok(()),
+            Place::Granted(Granted { offset, .. })
+                if u32::from(offset) + len.min(1 << 16) <= PAGE as u32 =>
+            {
+                Ok(())
+            }
             Place::Granted(Granted { offset, .. }) => Err(Refused::CrossesPage { offset, len }),
             Place::Local(Local(at)) => {
                 // A stage that is granted is known to the hypervisor by that only.
                 let holds = |mem: &Memory| mem.holds(at, u64::from(len));
                 let staged = holds(&self.stage) || self.own_grant(place, len).is_some();
-                if staged || self.pins.iter().any(|pin| holds(pin)) { Ok(()) } else { Err(Refused::NotPinned) }
+                if staged || self.pins.iter().any(|pin| holds(pin)) {
+                    Ok(())
+                } else {
+                    Err(Refused::NotPinned)
+                }
             }
         }
     }
@@ -478,7 +531,8 @@ impl Copies {
     /// Tags and outcomes of the copies that were run and not made.
     pub fn failed(&self) -> impl Iterator<Item = (u32, Status, &Segment)> {
         let ran = self.segments.iter().zip(&self.tags).take(self.ran);
-        ran.filter(|(segment, _)| !segment.status.is_done()).map(|(segment, tag)| (*tag, segment.status, segment))
+        ran.filter(|(segment, _)| !segment.status.is_done())
+            .map(|(segment, tag)| (*tag, segment.status, segment))
     }
 
     /// Hands what has not been run to `run`, and takes it as run, whatever became of it.
@@ -488,17 +542,22 @@ impl Copies {
         outcome
     }
 
-    /// Runs what has not been run without a hypervisor: `resolve` pins the memory in which a granted place is mapped, and
-    /// tells at which address there, or which status to give. It is told how many bytes are used from there on, and whether
-    /// they are written.
-    pub fn emulate(&mut self, mut resolve: impl FnMut(&mut Pin, Granted, u16, bool) -> Result<u64, Status>) {
+    /// Runs what has not been run without a hypervisor: `resolve` pins the memory in which a
+    /// granted place is mapped, and tells at which address there, or which status to give. It
+    /// is told how many bytes are used from there on, and whether they are written.
+    pub fn emulate(
+        &mut self,
+        mut resolve: impl FnMut(&mut Pin, Granted, u16, bool) -> Result<u64, Status>,
+    ) {
         let mut pins = [Pin::default(), Pin::default()];
-        let mut make = |segment: &mut Segment| segment.status = segment.emulate(&mut pins, &mut resolve);
+        let mut make =
+            |segment: &mut Segment| segment.status = segment.emulate(&mut pins, &mut resolve);
         self.run(|batch| batch.0.iter_mut().for_each(&mut make));
     }
 }
 
-/// The memory of one end of a copy. It stays from one copy to the next: the count of a guest's memory is shared by all that copy.
+/// The memory of one end of a copy. It stays from one copy to the next: the count of a guest's
+/// memory is shared by all that copy.
 #[derive(Debug, Default)]
 pub struct Pin(Option<Arc<Memory>>);
 
@@ -525,10 +584,11 @@ impl Batch<'_> {
         self.0.is_empty()
     }
 
-    /// The copies as an array of the kernel's `struct gntdev_grant_copy_segment`, whose statuses may be set through it.
+    /// The copies as an array of the kernel's `struct gntdev_grant_copy_segment`, whose statuses
+    /// may be set through it.
     ///
-    /// While the batch lives, all local ends are mapped: readable where they are sources, writable where they are
-    /// targets, though the file behind them may end earlier.
+    /// While the batch lives, all local ends are mapped: readable where they are sources, writable
+    /// where they are targets, though the file behind them may end earlier.
     pub fn as_mut_ptr(&mut self) -> *mut Segment {
         self.0.as_mut_ptr()
     }
@@ -544,15 +604,16 @@ impl Batch<'_> {
         self.0.iter_mut().for_each(|segment| segment.status = status);
     }
 
-    /// None of them was made, because their local ends can't be reached. The memories that this is true for learn it
-    /// here ([`Memory::is_faulted`]).
+    /// None of them was made, because their local ends can't be reached. The memories that this is
+    /// true for learn it here ([`Memory::is_faulted`]).
     pub fn fail_locally(&mut self) {
         self.fail(Status::LOCAL_FAULT);
         for segment in self.0.iter() {
             for at in [segment.local_source(), segment.local_target()].into_iter().flatten() {
                 for offset in [0, usize::from(segment.len - 1)] {
-                    // SAFETY: `len` bytes are mapped there as long as the batch lives; if the file ends earlier, this
-                    // is what raises the fault that marks the memory.
+                    // SAFETY: `len` bytes are mapped there as long as the batch lives; if the file
+                    // ends earlier, this is what raises the fault that marks
+                    // the memory.
                     unsafe { at.add(offset).cast_const().read_volatile() };
                 }
             }
@@ -590,11 +651,13 @@ impl Segment {
             let (at, left) = run.ok_or(Status::BAD_PAGE)?;
             if left < u64::from(self.len) { Err(Status::BAD_PAGE) } else { Ok(at.as_ptr()) }
         };
-        let ends = end(self.local_source(), self.granted_source(), false)
-            .and_then(|from| end(self.local_target(), self.granted_target(), true).map(|to| (from, to)));
+        let ends = end(self.local_source(), self.granted_source(), false).and_then(|from| {
+            end(self.local_target(), self.granted_target(), true).map(|to| (from, to))
+        });
         match ends {
-            // SAFETY: local ends were checked when they were queued and are pinned since; of the others, `len` bytes
-            // are mapped, and their memories are held in `pins`. An end that is not granted is local.
+            // SAFETY: local ends were checked when they were queued and are pinned since; of the
+            // others, `len` bytes are mapped, and their memories are held in `pins`. An
+            // end that is not granted is local.
             Ok((from, to)) => unsafe { copy(from, to, usize::from(self.len)) },
             Err(status) => return status,
         }

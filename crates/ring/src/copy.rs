@@ -1,4 +1,5 @@
-//! Copying to, from and between memories that a peer may be changing, or that may be the same memory mapped twice.
+//! Copying to, from and between memories that a peer may be changing, or that may be the same
+//! memory mapped twice.
 
 use std::ptr;
 
@@ -10,15 +11,15 @@ pub(crate) const CACHE_LINE: usize = 64;
 
 /// Copies `n` bytes.
 ///
-/// Source and destination may overlap: nothing keeps a guest from giving the same bytes as a buffer to send and as a
-/// buffer to receive into.
+/// Source and destination may overlap: nothing keeps a guest from giving the same bytes as a buffer
+/// to send and as a buffer to receive into.
 ///
 /// # Safety
 /// `n` bytes must be mapped readable at `from` and mapped writable at `to`.
 #[inline(always)]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
-    // SAFETY: the caller's promise; every access below stays within `n` bytes. All loads of a short copy come before
-    // its stores, so overlap does no harm there either.
+    // SAFETY: the caller's promise; every access below stays within `n` bytes. All loads of a short
+    // copy come before its stores, so overlap does no harm there either.
     unsafe {
         if n > SHORT {
             ptr::copy(from, to, n);
@@ -56,7 +57,8 @@ unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, n: usize) {
     }
 }
 
-/// Copies one 16-byte structure out of shared memory, reading each byte exactly once, and returns it as two words.
+/// Copies one 16-byte structure out of shared memory, reading each byte exactly once, and returns
+/// it as two words.
 ///
 /// # Safety
 /// 16 bytes must be mapped readable at `from`.
@@ -77,7 +79,9 @@ pub(crate) unsafe fn load16(from: *const u8) -> [u64; 2] {
 #[cold]
 unsafe fn load16_bytewise(from: *const u8) -> [u64; 2] {
     // SAFETY: the caller's promise; bytes are always aligned.
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| unsafe { from.add(at + i).read_volatile() }));
+    let word = |at: usize| {
+        u64::from_le_bytes(std::array::from_fn(|i| unsafe { from.add(at + i).read_volatile() }))
+    };
     [word(0), word(8)]
 }
 
@@ -94,8 +98,8 @@ pub(crate) fn prefetch(at: *const u8) {
     let _ = at;
 }
 
-/// Brings the cache line at `at` near, to be written: taken from whoever has it, so that the store does not wait for that, nor
-/// all stores behind it. Any address will do.
+/// Brings the cache line at `at` near, to be written: taken from whoever has it, so that the store
+/// does not wait for that, nor all stores behind it. Any address will do.
 #[inline(always)]
 pub(crate) fn prefetch_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,12 +1,13 @@
 //! The driver half of a virtqueue, whatever its layout: what a guest does.
 //!
-//! The load generator and the tests play guests with it. A chain of buffers is [`DriverRing::add`]ed, a burst of chains
-//! becomes visible with one [`DriverRing::publish`], and what the device has finished with comes back from
-//! [`DriverRing::collect`].
+//! The load generator and the tests play guests with it. A chain of buffers is
+//! [`DriverRing::add`]ed, a burst of chains becomes visible with one [`DriverRing::publish`], and
+//! what the device has finished with comes back from [`DriverRing::collect`].
 //!
-//! The device may be any vhost-user back-end, with any bug: everything that it writes is checked against private
-//! state, and ends in a [`BadUsed`] instead of a wild access. Links between descriptors are kept privately, too, so that a
-//! device that scribbles over the descriptor table changes only what it reads itself.
+//! The device may be any vhost-user back-end, with any bug: everything that it writes is checked
+//! against private state, and ends in a [`BadUsed`] instead of a wild access. Links between
+//! descriptors are kept privately, too, so that a device that scribbles over the descriptor table
+//! changes only what it reads itself.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -41,7 +42,8 @@ pub enum Direction {
 pub struct Used {
     /// What [`DriverRing::add`] returned for it.
     pub id: u16,
-    /// Bytes that the device says it wrote: never more than the chain holds; 0 where it can only read.
+    /// Bytes that the device says it wrote: never more than the chain holds; 0 where it can only
+    /// read.
     pub len: u32,
 }
 
@@ -101,24 +103,32 @@ pub trait DriverRing: Send + Sized {
     /// Bytes to set aside for a ring of `size` descriptors.
     fn footprint(size: u16) -> Footprint;
 
-    /// Takes the ring at `config` into use and writes its initial state; the device must not look before. Indirect descriptors are used for
-    /// every chain of several pieces when `tables` are given.
+    /// Takes the ring at `config` into use and writes its initial state; the device must not look
+    /// before. Indirect descriptors are used for every chain of several pieces when `tables`
+    /// are given.
     ///
     /// # Errors
     /// An address outside `mem`, or misaligned; a size that the layout does not allow.
-    fn new(mem: Arc<Memory>, config: &RingConfig, tables: Option<Tables>) -> Result<Self, Violation>;
+    fn new(
+        mem: Arc<Memory>,
+        config: &RingConfig,
+        tables: Option<Tables>,
+    ) -> Result<Self, Violation>;
 
-    /// Adds one chain; returns its id, or `None` when descriptors have run out or `pieces` is empty or exceeds an
-    /// indirect table. The device sees it after [`publish`](Self::publish).
+    /// Adds one chain; returns its id, or `None` when descriptors have run out or `pieces` is empty
+    /// or exceeds an indirect table. The device sees it after [`publish`](Self::publish).
     fn add(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16>;
 
-    /// Makes all chains added since the last call visible; true when the device asked to be kicked for them.
+    /// Makes all chains added since the last call visible; true when the device asked to be kicked
+    /// for them.
     fn publish(&mut self) -> bool;
 
-    /// Takes chains back that the device has finished with, into `used`, in the order in which it did; returns how many.
+    /// Takes chains back that the device has finished with, into `used`, in the order in which it
+    /// did; returns how many.
     ///
     /// # Errors
-    /// The device broke the protocol. Entries before the bad one have been taken back, but are not told.
+    /// The device broke the protocol. Entries before the bad one have been taken back, but are not
+    /// told.
     fn collect(&mut self, used: &mut [Used]) -> Result<usize, BadUsed>;
 
     /// Whether [`collect`](Self::collect) would find something.
@@ -127,10 +137,12 @@ pub trait DriverRing: Send + Sized {
     /// How many more chains of `pieces` pieces fit.
     fn room(&self, pieces: usize) -> usize;
 
-    /// Asks for an interrupt at the next used chain. True: something is there already, so don't sleep.
+    /// Asks for an interrupt at the next used chain. True: something is there already, so don't
+    /// sleep.
     fn arm(&mut self) -> bool;
 
-    /// Stops asking for interrupts, as far as the layout knows how to (with the split layout's event index: the index goes stale).
+    /// Stops asking for interrupts, as far as the layout knows how to (with the split layout's
+    /// event index: the index goes stale).
     fn disarm(&mut self);
 }
 
@@ -146,8 +158,9 @@ pub(crate) fn direction_flag(direction: Direction) -> u16 {
     }
 }
 
-/// Checks the length of a used entry for a chain of which `capacity` bytes are writable. Nothing is asked of the length of a chain that
-/// the device only reads: DPDK leaves the descriptor's own there, and nobody looks at it.
+/// Checks the length of a used entry for a chain of which `capacity` bytes are writable. Nothing is
+/// asked of the length of a chain that the device only reads: DPDK leaves the descriptor's own
+/// there, and nobody looks at it.
 #[inline]
 pub(crate) fn written(len: u32, capacity: u32) -> Result<u32, BadUsed> {
     match capacity {
@@ -157,7 +170,8 @@ pub(crate) fn written(len: u32, capacity: u32) -> Result<u32, BadUsed> {
     }
 }
 
-/// Bytes that a device may write to a chain. A hostile test's lengths may well exceed what 32 bits hold.
+/// Bytes that a device may write to a chain. A hostile test's lengths may well exceed what 32 bits
+/// hold.
 #[inline]
 pub(crate) fn capacity(pieces: &[Piece], direction: Direction) -> u32 {
     match direction {
@@ -168,16 +182,16 @@ pub(crate) fn capacity(pieces: &[Piece], direction: Direction) -> u32 {
 
 /// A range of guest memory that the driver works in: resolved once, bounds-checked at each access.
 ///
-/// Buffers are copied to and from; the parts of a ring are reached as naturally aligned atomics, since the device works on them at the
-/// same time.
+/// Buffers are copied to and from; the parts of a ring are reached as naturally aligned atomics,
+/// since the device works on them at the same time.
 pub struct Window {
     base: NonNull<u8>,
     len: usize,
     _mem: Arc<Memory>,
 }
 
-// SAFETY: the memory is mapped as long as `_mem` lives, whatever thread uses it, and is reached through raw copies and
-// atomics only, as `Memory` itself does it.
+// SAFETY: the memory is mapped as long as `_mem` lives, whatever thread uses it, and is reached
+// through raw copies and atomics only, as `Memory` itself does it.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
@@ -242,8 +256,8 @@ impl Window {
         prefetch(self.base.as_ptr().wrapping_add(offset as usize));
     }
 
-    /// Host address of `len` bytes at `at`. Offsets come from private state of the driver: one that is out of range is a bug
-    /// there, not something that a device can bring about.
+    /// Host address of `len` bytes at `at`. Offsets come from private state of the driver: one that
+    /// is out of range is a bug there, not something that a device can bring about.
     #[inline]
     fn span(&self, at: usize, len: usize) -> *mut u8 {
         assert!(len <= self.len && at <= self.len - len, "outside the window");
@@ -259,8 +273,8 @@ impl Window {
 
     #[inline]
     pub(crate) fn u16(&self, at: usize) -> &AtomicU16 {
-        // SAFETY: in bounds and aligned: a ring's parts start aligned to their widest access. Shared memory is
-        // reached atomically only.
+        // SAFETY: in bounds and aligned: a ring's parts start aligned to their widest access.
+        // Shared memory is reached atomically only.
         unsafe { AtomicU16::from_ptr(self.aligned(at)) }
     }
 

@@ -1,22 +1,23 @@
 //! Surviving a peer that truncates the file behind its memory.
 //!
-//! Touching a page of a shared mapping that the file no longer reaches raises `SIGBUS`, which would end the process,
-//! and with it every other port. So each mapping of a peer's file is entered in a table, and a process-wide handler
-//! puts zero pages in the place of a mapping that faults, and marks it. The thread that faulted goes on, with zeros;
-//! whoever owns the memory finds the mark and stops the port. Faults at any other address are left to whoever
-//! handled `SIGBUS` before.
+//! Touching a page of a shared mapping that the file no longer reaches raises `SIGBUS`, which would
+//! end the process, and with it every other port. So each mapping of a peer's file is entered in a
+//! table, and a process-wide handler puts zero pages in the place of a mapping that faults, and
+//! marks it. The thread that faulted goes on, with zeros; whoever owns the memory finds the mark
+//! and stops the port. Faults at any other address are left to whoever handled `SIGBUS` before.
 //!
-//! The handler may run at any moment in any thread, so it takes no lock: an entry has a sequence number that is odd
-//! while it changes. The entry of the mapping that faulted cannot be changing, since the thread that faulted keeps
-//! the mapping alive; an entry that is changing is some other one, and is passed over.
+//! The handler may run at any moment in any thread, so it takes no lock: an entry has a sequence
+//! number that is odd while it changes. The entry of the mapping that faulted cannot be changing,
+//! since the thread that faulted keeps the mapping alive; an entry that is changing is some other
+//! one, and is passed over.
 
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Mappings that one process can watch at a time: enough for hundreds of ports even if each has as many regions as it may.
-/// Slots that were never taken cost nothing.
+/// Mappings that one process can watch at a time: enough for hundreds of ports even if each has as
+/// many regions as it may. Slots that were never taken cost nothing.
 const SLOTS: usize = 16384;
 
 struct Slot {
@@ -92,7 +93,10 @@ impl Watch {
     pub(crate) fn new(start: usize, len: usize) -> Result<Self, WatchError> {
         let _guard = registry();
         install().map_err(WatchError::Os)?;
-        let slot = TABLE.iter().position(|slot| slot.end.load(Ordering::Relaxed) == 0).ok_or(WatchError::Exhausted)?;
+        let slot = TABLE
+            .iter()
+            .position(|slot| slot.end.load(Ordering::Relaxed) == 0)
+            .ok_or(WatchError::Exhausted)?;
         TABLE[slot].set(start, start + len);
         Ok(Self { slot })
     }
@@ -126,23 +130,29 @@ fn install() -> io::Result<()> {
     PREVIOUS.get_or_init(|| previous);
     ours.sa_sigaction = on_sigbus as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and does only what a signal handler may.
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and does only what a signal
+    // handler may.
     if unsafe { libc::sigaction(libc::SIGBUS, &ours, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
 }
 
-extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler; for SIGBUS it has an address.
+extern "C" fn on_sigbus(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler; for SIGBUS it has an
+    // address.
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     // Codes from the kernel are positive; a SIGBUS that somebody sent carries no address.
     let from_kernel = code > 0;
     if from_kernel && cover(addr) {
         return;
     }
-    // Not ours: hand back to whoever was there before. A fault happens again at once, a sent signal has to be sent
-    // again.
+    // Not ours: hand back to whoever was there before. A fault happens again at once, a sent signal
+    // has to be sent again.
     if let Some(previous) = PREVIOUS.get() {
         // SAFETY: async-signal-safe; the action is the one that the kernel gave us.
         unsafe {
@@ -163,9 +173,10 @@ fn cover(addr: usize) -> bool {
         }
         slot.faulted.store(true, Ordering::Relaxed);
         ANY.store(true, Ordering::Relaxed);
-        // SAFETY: mmap is a bare system call. The range is exactly one live mapping of ours (the faulting thread
-        // keeps it alive), which is replaced in one step; nobody holds references into it, only raw pointers,
-        // whose targets stay mapped. errno is kept for the code that was interrupted.
+        // SAFETY: mmap is a bare system call. The range is exactly one live mapping of ours (the
+        // faulting thread keeps it alive), which is replaced in one step; nobody holds
+        // references into it, only raw pointers, whose targets stay mapped. errno is kept
+        // for the code that was interrupted.
         return unsafe {
             let errno = *libc::__errno_location();
             let zeros = libc::mmap(

@@ -1,4 +1,5 @@
-//! The front half of a Xen ring: see [`xen`](crate::xen) for the back half, and for how a ring is laid out.
+//! The front half of a Xen ring: see [`xen`](crate::xen) for the back half, and for how a ring is
+//! laid out.
 //!
 //! A front trusts its back with its frames, but not with its life: an index that can't be is a
 //! [`Violation::ResponseJump`], and slots are copied out once.
@@ -60,8 +61,8 @@ impl<const WORDS: usize> FrontRing<WORDS> {
         self.produced.wrapping_sub(self.consumed)
     }
 
-    /// Writes a request; the back sees it after [`publish`](Self::publish). Returns its number, or `None` when no slot is
-    /// free.
+    /// Writes a request; the back sees it after [`publish`](Self::publish). Returns its number, or
+    /// `None` when no slot is free.
     ///
     /// # Errors
     /// Never, while the page is there.
@@ -78,7 +79,8 @@ impl<const WORDS: usize> FrontRing<WORDS> {
         Ok(Some(number))
     }
 
-    /// Makes all requests visible that were written since the last time; whether the back wants to be told.
+    /// Makes all requests visible that were written since the last time; whether the back wants to
+    /// be told.
     ///
     /// # Errors
     /// Never, while the page is there.
@@ -106,14 +108,17 @@ impl<const WORDS: usize> FrontRing<WORDS> {
 
     fn saw(&mut self, index: u32) -> Result<(), Violation> {
         let ahead = index.wrapping_sub(self.consumed);
-        if ahead > self.published.wrapping_sub(self.consumed) || ahead < self.seen.wrapping_sub(self.consumed) {
+        if ahead > self.published.wrapping_sub(self.consumed)
+            || ahead < self.seen.wrapping_sub(self.consumed)
+        {
             return Err(Violation::ResponseJump { index, ahead, size: Self::SIZE });
         }
         self.seen = index;
         Ok(())
     }
 
-    /// Copies the `n`th response from the next one on out of the ring. Means something below [`ready`](Self::ready) only.
+    /// Copies the `n`th response from the next one on out of the ring. Means something below
+    /// [`ready`](Self::ready) only.
     ///
     /// # Errors
     /// Never, while the page is there.
@@ -139,8 +144,8 @@ impl<const WORDS: usize> FrontRing<WORDS> {
         self.consumed = self.consumed.wrapping_add(n.min(self.seen.wrapping_sub(self.consumed)));
     }
 
-    /// Asks the back to tell when there are `more` responses than those that were taken, and looks once more: how many can
-    /// be taken now.
+    /// Asks the back to tell when there are `more` responses than those that were taken, and looks
+    /// once more: how many can be taken now.
     ///
     /// # Errors
     /// [`Violation::ResponseJump`].
@@ -179,7 +184,10 @@ mod tests {
         assert_eq!(back.arm().unwrap(), 0);
         for round in 0..1000u32 {
             for n in 0..round % 7 {
-                assert_eq!(front.push([round, n, 7]).unwrap(), Some(front.upcoming().wrapping_sub(1)));
+                assert_eq!(
+                    front.push([round, n, 7]).unwrap(),
+                    Some(front.upcoming().wrapping_sub(1))
+                );
             }
             assert_eq!(front.publish().unwrap(), !round.is_multiple_of(7), "armed, so told");
             assert_eq!(back.ready(1).unwrap(), round % 7);
@@ -217,7 +225,10 @@ mod tests {
             front.push([0; 3]).unwrap();
             front.publish().unwrap();
             front.word(RSP_PROD).unwrap().store(index, Ordering::Relaxed);
-            assert_eq!(front.ready(), Err(Violation::ResponseJump { index, ahead: index, size: 256 }));
+            assert_eq!(
+                front.ready(),
+                Err(Violation::ResponseJump { index, ahead: index, size: 256 })
+            );
         }
     }
 

@@ -1,21 +1,23 @@
 //! Scatter lists of a burst of chains.
 //!
-//! A [`Gather`] holds spans: raw host addresses and lengths of peer memory. That safe code can use them without harm
-//! rests on this:
+//! A [`Gather`] holds spans: raw host addresses and lengths of peer memory. That safe code can use
+//! them without harm rests on this:
 //!
-//! - A span is made only here and in the rings, from a translation by a [`Memory`] whose `Arc` the same gather pins
-//!   first. So every span in a gather points into pages that are mapped as long as the gather holds it.
-//! - [`Gather::clear`] forgets the spans and the pins together, and needs the gather mutably: no [`Body`] can be
-//!   alive then, since a body borrows the gather.
-//! - A [`Chain`] is a pair of plain numbers. One that is stale, or of another gather, is cut to the spans that are
-//!   there: it gives wrong bytes, never wild ones.
-//! - The bytes themselves are never referred to, only copied through raw pointers; that the peer changes them
-//!   meanwhile is expected.
+//! - A span is made only here and in the rings, from a translation by a [`Memory`] whose `Arc` the
+//!   same gather pins first. So every span in a gather points into pages that are mapped as long as
+//!   the gather holds it.
+//! - [`Gather::clear`] forgets the spans and the pins together, and needs the gather mutably: no
+//!   [`Body`] can be alive then, since a body borrows the gather.
+//! - A [`Chain`] is a pair of plain numbers. One that is stale, or of another gather, is cut to the
+//!   spans that are there: it gives wrong bytes, never wild ones.
+//! - The bytes themselves are never referred to, only copied through raw pointers; that the peer
+//!   changes them meanwhile is expected.
 //!
-//! A gather may hold *granted* pieces instead: numbers that only a hypervisor can resolve ([`Engine`]). They are kept
-//! in a list of their own, so nothing that follows spans can take them for addresses: to it they are no bytes at all. Those
-//! whose pages are mapped nevertheless ([`Pages`]) say where; the gather keeps these sets as it keeps memory, and forgets
-//! them with the pieces.
+//! A gather may hold *granted* pieces instead: numbers that only a hypervisor can resolve
+//! ([`Engine`]). They are kept in a list of their own, so nothing that follows spans can take them
+//! for addresses: to it they are no bytes at all. Those whose pages are mapped nevertheless
+//! ([`Pages`]) say where; the gather keeps these sets as it keeps memory, and forgets them with the
+//! pieces.
 
 use std::fmt::Debug;
 use std::io;
@@ -70,8 +72,8 @@ impl Piece {
 
 /// Whoever makes copies with granted ends.
 pub trait Engine: Debug + Send + Sync {
-    /// Runs what waits in `copies`. What became of each is its status; one that fails does not keep the others from
-    /// being made.
+    /// Runs what waits in `copies`. What became of each is its status; one that fails does not keep
+    /// the others from being made.
     fn run(&self, copies: &mut Copies);
 
     /// `len` bytes of our own as it likes them best for copies. `None`: it takes any.
@@ -81,8 +83,8 @@ pub trait Engine: Debug + Send + Sync {
     }
 }
 
-/// The buffers of a burst of chains, wherever their bytes lie. The only way from safe code to bytes that a peer may
-/// be changing.
+/// The buffers of a burst of chains, wherever their bytes lie. The only way from safe code to bytes
+/// that a peer may be changing.
 #[derive(Debug)]
 pub struct Gather {
     spans: Vec<Span>,
@@ -99,8 +101,8 @@ pub struct Gather {
     passable: bool,
 }
 
-// SAFETY: the spans point into memory that the pins keep mapped for the whole process, and that is only reached
-// through raw copies; see `Memory`.
+// SAFETY: the spans point into memory that the pins keep mapped for the whole process, and that is
+// only reached through raw copies; see `Memory`.
 unsafe impl Send for Gather {}
 // SAFETY: as above.
 unsafe impl Sync for Gather {}
@@ -128,7 +130,8 @@ impl Chain {
 }
 
 impl Gather {
-    /// Room for `max_spans` pieces of memory (at least as many as one chain can have). Nothing is allocated later.
+    /// Room for `max_spans` pieces of memory (at least as many as one chain can have). Nothing is
+    /// allocated later.
     pub fn new(max_spans: usize) -> Self {
         let max_spans = max_spans.clamp(MAX_SPANS, u32::MAX as usize);
         Self {
@@ -142,8 +145,8 @@ impl Gather {
         }
     }
 
-    /// Forgets all chains, and lets go of the memory they were in. To be called at the end of a burst: a worker
-    /// that sleeps must not keep a guest's memory alive.
+    /// Forgets all chains, and lets go of the memory they were in. To be called at the end of a
+    /// burst: a worker that sleeps must not keep a guest's memory alive.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.pins.clear();
@@ -154,22 +157,27 @@ impl Gather {
         }
     }
 
-    /// The bytes of `chain`. A chain from before a [`clear`](Self::clear), or of another gather, gives some other
-    /// bytes, or fewer.
+    /// The bytes of `chain`. A chain from before a [`clear`](Self::clear), or of another gather,
+    /// gives some other bytes, or fewer.
     #[inline]
     pub fn body(&self, chain: Chain) -> Body<'_> {
         let Chain { first, count, len } = chain;
         Body { spans: self.spans_of(chain), skip: 0, len, gather: Some(self), first, count }
     }
 
-    /// Copies the first 12 bytes of `chain` to `net`, and those behind them to `head`, as many as there are and fit; returns how
-    /// many came to `head`. Only for the usual chain, that lies in one piece and is mapped; `None`: it is not such a one.
+    /// Copies the first 12 bytes of `chain` to `net`, and those behind them to `head`, as many as
+    /// there are and fit; returns how many came to `head`. Only for the usual chain, that lies
+    /// in one piece and is mapped; `None`: it is not such a one.
     #[inline(always)]
     pub fn read_alone(&self, chain: Chain, net: &mut [u8; 12], head: &mut [u8]) -> Option<usize> {
-        let span = self.spans.get(chain.first as usize).filter(|span| chain.count == 1 && span.len == chain.len)?;
+        let span = self
+            .spans
+            .get(chain.first as usize)
+            .filter(|span| chain.count == 1 && span.len == chain.len)?;
         let len = head.len().min((span.len as usize).checked_sub(net.len())?);
         let at = span.at.as_ptr();
-        // SAFETY: the span is mapped, and has 12 bytes and `len` more, as just computed; `head` has room for them.
+        // SAFETY: the span is mapped, and has 12 bytes and `len` more, as just computed; `head` has
+        // room for them.
         unsafe {
             copy(at, net.as_mut_ptr(), 8);
             copy(at.add(8), net.as_mut_ptr().add(8), 4);
@@ -190,7 +198,12 @@ impl Gather {
     ///
     /// # Errors
     /// [`Violation::Outside`], or [`Violation::ChainScattered`] when the gather is full.
-    pub fn push_range(&mut self, mem: &Arc<Memory>, addr: u64, len: u32) -> Result<Chain, Violation> {
+    pub fn push_range(
+        &mut self,
+        mem: &Arc<Memory>,
+        addr: u64,
+        len: u32,
+    ) -> Result<Chain, Violation> {
         self.pin(mem);
         let mark = self.mark();
         let (mut at, mut left, mut hint) = (addr, len, 0);
@@ -229,8 +242,9 @@ impl Gather {
         Ok(self.chain_from(mark, len))
     }
 
-    /// Appends granted pieces as a chain; `engine` can copy them. `None` when there is no room, a piece reaches beyond its
-    /// page, or chains of another kind are here: then nothing was appended.
+    /// Appends granted pieces as a chain; `engine` can copy them. `None` when there is no room, a
+    /// piece reaches beyond its page, or chains of another kind are here: then nothing was
+    /// appended.
     pub fn push_granted(
         &mut self,
         engine: &Arc<dyn Engine>,
@@ -239,7 +253,8 @@ impl Gather {
         self.push_pieces(engine, pieces.into_iter().map(|(at, len)| Piece { at, len, page: None }))
     }
 
-    /// [`push_granted`](Self::push_granted) of a domain of which `pages` are mapped, as long as the gather points into any.
+    /// [`push_granted`](Self::push_granted) of a domain of which `pages` are mapped, as long as the
+    /// gather points into any.
     pub fn push_mapped(
         &mut self,
         engine: &Arc<dyn Engine>,
@@ -254,14 +269,19 @@ impl Gather {
         self.push_pieces(engine, pieces.into_iter().map(mapped))
     }
 
-    /// Keeps pages mapped until the next [`clear`](Self::clear). Always before a piece in one of them is pushed.
+    /// Keeps pages mapped until the next [`clear`](Self::clear). Always before a piece in one of
+    /// them is pushed.
     fn keep(&mut self, pages: &Arc<Pages>) {
         if !self.pages.iter().any(|own| Arc::ptr_eq(own, pages)) {
             self.pages.push(Arc::clone(pages));
         }
     }
 
-    fn push_pieces(&mut self, engine: &Arc<dyn Engine>, pieces: impl IntoIterator<Item = Piece>) -> Option<Chain> {
+    fn push_pieces(
+        &mut self,
+        engine: &Arc<dyn Engine>,
+        pieces: impl IntoIterator<Item = Piece>,
+    ) -> Option<Chain> {
         if !self.spans.is_empty() || self.engine.as_ref().is_some_and(|own| !same(own, engine)) {
             return None;
         }
@@ -285,8 +305,8 @@ impl Gather {
         self.passable = true;
     }
 
-    /// Appends a chain of another gather, without copying its bytes: for the way from one worker to another. `None`
-    /// when there is no room.
+    /// Appends a chain of another gather, without copying its bytes: for the way from one worker to
+    /// another. `None` when there is no room.
     pub fn append_from(&mut self, other: &Gather, chain: Chain) -> Option<Chain> {
         if let Some(engine) = &other.engine {
             let first = chain.first as usize;
@@ -308,7 +328,8 @@ impl Gather {
         Some(self.chain_from(mark, chain.len))
     }
 
-    /// Keeps `mem` mapped until the next [`clear`](Self::clear). Always before a span of it is pushed.
+    /// Keeps `mem` mapped until the next [`clear`](Self::clear). Always before a span of it is
+    /// pushed.
     #[inline]
     pub(crate) fn pin(&mut self, mem: &Arc<Memory>) {
         if !self.pins.iter().any(|pin| Arc::ptr_eq(pin, mem)) {
@@ -350,12 +371,14 @@ impl Gather {
     }
 }
 
-/// Bytes that lie with their sender, in one or more pieces. Reading them twice may give two different results.
+/// Bytes that lie with their sender, in one or more pieces. Reading them twice may give two
+/// different results.
 #[derive(Clone, Copy, Debug)]
 pub struct Body<'a> {
     /// None at all when the bytes are granted.
     spans: &'a [Span],
-    /// Bytes to leave out at the start of the first span, or of the first granted piece: at most its length.
+    /// Bytes to leave out at the start of the first span, or of the first granted piece: at most
+    /// its length.
     skip: u32,
     len: u32,
     gather: Option<&'a Gather>,
@@ -463,9 +486,13 @@ impl<'a> Body<'a> {
     }
 
     /// The pieces that it lies in, if their grants may be passed on by `engine`.
-    pub fn passable(&self, engine: &Arc<dyn Engine>) -> Option<impl Iterator<Item = (Granted, u16)> + use<'a>> {
+    pub fn passable(
+        &self,
+        engine: &Arc<dyn Engine>,
+    ) -> Option<impl Iterator<Item = (Granted, u16)> + use<'a>> {
         let own = self.gather.filter(|gather| gather.passable)?.engine.as_ref()?;
-        (self.is_granted() && same(own, engine)).then(|| self.granted().map(|piece| (piece.at, piece.len)))
+        (self.is_granted() && same(own, engine))
+            .then(|| self.granted().map(|piece| (piece.at, piece.len)))
     }
 
     /// How long the pieces are that it lies in, if they are granted.
@@ -486,16 +513,19 @@ impl<'a> Body<'a> {
         granted.chain(mapped.filter(|(_, len)| *len > 0))
     }
 
-    /// Copies granted bytes to address `addr` of `mem`, now, with the room that `copies` has when it is empty.
+    /// Copies granted bytes to address `addr` of `mem`, now, with the room that `copies` has when
+    /// it is empty.
     ///
     /// # Errors
     /// What became of the first copy that was not made.
     pub fn bring(&self, copies: &mut Copies, mem: &Arc<Memory>, addr: u64) -> Result<(), Status> {
-        fetch_granted(self, copies, |copies, offset, len| copies.place(mem, addr + u64::from(offset), len).ok())
+        fetch_granted(self, copies, |copies, offset, len| {
+            copies.place(mem, addr + u64::from(offset), len).ok()
+        })
     }
 
-    /// Copies from the start into `buf`; returns how many bytes were copied: the lesser of both lengths. Fewer when they
-    /// are granted, and can't be had.
+    /// Copies from the start into `buf`; returns how many bytes were copied: the lesser of both
+    /// lengths. Fewer when they are granted, and can't be had.
     pub fn read(&self, buf: &mut [u8]) -> usize {
         if self.is_granted() { read_granted(self, buf) } else { self.read_mapped(buf) }
     }
@@ -505,7 +535,8 @@ impl<'a> Body<'a> {
     pub fn read_mapped(&self, buf: &mut [u8]) -> usize {
         let mut done = 0;
         self.pieces(buf.len() as u32, |from, len| {
-            // SAFETY: `len` bytes are mapped at `from`; the pieces are not longer than `buf` in all.
+            // SAFETY: `len` bytes are mapped at `from`; the pieces are not longer than `buf` in
+            // all.
             unsafe { copy(from, buf.as_mut_ptr().add(done), len) };
             done += len;
         });
@@ -524,13 +555,18 @@ impl<'a> Body<'a> {
         });
     }
 
-    /// One `writev(2)` of the `prefix` pieces and then the body to `fd`; returns how many bytes it took.
+    /// One `writev(2)` of the `prefix` pieces and then the body to `fd`; returns how many bytes it
+    /// took.
     ///
     /// # Errors
-    /// What `writev(2)` says; `InvalidInput` when there are more than 1024 pieces, or they are granted.
+    /// What `writev(2)` says; `InvalidInput` when there are more than 1024 pieces, or they are
+    /// granted.
     pub fn write_to(&self, fd: BorrowedFd<'_>, prefix: &[&[u8]]) -> io::Result<usize> {
         if self.is_granted() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "granted bytes can't be written"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "granted bytes can't be written",
+            ));
         }
         let mut list = [const { MaybeUninit::<libc::iovec>::uninit() }; IOV_MAX];
         let mut count = 0;
@@ -545,9 +581,10 @@ impl<'a> Body<'a> {
         if count > IOV_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "more than 1024 pieces"));
         }
-        // SAFETY: the first `count` entries were written; the kernel only reads what they name: borrowed slices and
-        // spans that the gather, which `self` borrows, keeps mapped.
-        let took = unsafe { libc::writev(fd.as_raw_fd(), list.as_ptr().cast(), count as libc::c_int) };
+        // SAFETY: the first `count` entries were written; the kernel only reads what they name:
+        // borrowed slices and spans that the gather, which `self` borrows, keeps mapped.
+        let took =
+            unsafe { libc::writev(fd.as_raw_fd(), list.as_ptr().cast(), count as libc::c_int) };
         usize::try_from(took).map_err(|_| io::Error::last_os_error())
     }
 

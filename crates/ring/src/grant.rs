@@ -30,8 +30,8 @@ impl fmt::Display for GrantRef {
     }
 }
 
-/// A place in a page that another domain granted. Whether the grant exists, and allows what it is used for, shows
-/// only when it is used.
+/// A place in a page that another domain granted. Whether the grant exists, and allows what it is
+/// used for, shows only when it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// Whose page.

@@ -1,14 +1,16 @@
-//! Interrupting a peer through an event descriptor that the peer holds, too, without ever waiting for it.
+//! Interrupting a peer through an event descriptor that the peer holds, too, without ever waiting
+//! for it.
 //!
-//! An eventfd's write blocks while its counter is full, unless the descriptor is non-blocking. That is a property of
-//! the open file, which a peer shares: it can fill the counter and make the file blocking again at any moment, also
-//! between any check of ours and the write. So nothing is checked. A watchdog looks after the threads that write:
-//! one that is still at the same write after [`PATIENCE`] gets a signal that interrupts it. For an eventfd's write can
+//! An eventfd's write blocks while its counter is full, unless the descriptor is non-blocking. That
+//! is a property of the open file, which a peer shares: it can fill the counter and make the file
+//! blocking again at any moment, also between any check of ours and the write. So nothing is
+//! checked. A watchdog looks after the threads that write: one that is still at the same write
+//! after [`PATIENCE`] gets a signal that interrupts it. For an eventfd's write can
 //! only be interrupted while it waits, that is proof enough: [`Violation::InterruptBlocks`].
 //!
-//! It costs a writer two stores and a barrier. The watchdog is one thread for the process, which sleeps while nobody
-//! writes: the writer that finds it asleep wakes it, as in the data path's other wake-ups by "write, full barrier,
-//! look" on both sides.
+//! It costs a writer two stores and a barrier. The watchdog is one thread for the process, which
+//! sleeps while nobody writes: the writer that finds it asleep wakes it, as in the data path's
+//! other wake-ups by "write, full barrier, look" on both sides.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -62,7 +64,8 @@ impl Writer {
     }
 
     fn interrupt(&self) {
-        // SAFETY: a bare system call. The thread lives: it leaves the list of writers, under its lock, before it ends.
+        // SAFETY: a bare system call. The thread lives: it leaves the list of writers, under its
+        // lock, before it ends.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, SIGNAL) };
     }
 }

@@ -1,10 +1,11 @@
 //! Copies that a burst puts off, so that they can be made together.
 //!
-//! A frame from or to granted memory is put like any other: its buffers are chosen, its header is written, its place
-//! in the ring is taken. Only its payload has to wait for the hypervisor, who makes copies by the hundred. So a ring
-//! queues them here ([`Later`]), under a *token* by which it finds the frame again, and whoever owns the burst makes
-//! them ([`Later::settle`]) before any ring is published. A frame whose copy failed is then *spoiled* by its ring, and
-//! the end that was to blame is known.
+//! A frame from or to granted memory is put like any other: its buffers are chosen, its header is
+//! written, its place in the ring is taken. Only its payload has to wait for the hypervisor, who
+//! makes copies by the hundred. So a ring queues them here ([`Later`]), under a *token* by which it
+//! finds the frame again, and whoever owns the burst makes them ([`Later::settle`]) before any ring
+//! is published. A frame whose copy failed is then *spoiled* by its ring, and the end that was to
+//! blame is known.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -17,7 +18,8 @@ use crate::grant::{Granted, PAGE};
 use crate::pages::Held;
 use crate::region::Memory;
 
-/// Copies that wait at most: a frame in as many pieces as any may have, or a burst of ordinary ones.
+/// Copies that wait at most: a frame in as many pieces as any may have, or a burst of ordinary
+/// ones.
 const COPIES: usize = 2304;
 
 /// Private bytes that wait to be copied from: the heads of some bursts.
@@ -61,7 +63,11 @@ impl Room<'_> {
     #[inline]
     fn after(self, len: u16) -> Self {
         let len = len.min(self.len);
-        Room { at: Granted { offset: self.at.offset.saturating_add(len), ..self.at }, len: self.len - len, ..self }
+        Room {
+            at: Granted { offset: self.at.offset.saturating_add(len), ..self.at },
+            len: self.len - len,
+            ..self
+        }
     }
 
     /// Where its first `len` bytes can be written without the hypervisor.
@@ -117,8 +123,9 @@ impl Later {
         self.frames.is_empty() && self.failures.is_empty()
     }
 
-    /// Begins a frame of `len` bytes that its ring knows by `token`, to be copied by `engine` in at most `pieces` pieces,
-    /// of which `staged` bytes come from private memory. False when that can't be done; then nothing has changed.
+    /// Begins a frame of `len` bytes that its ring knows by `token`, to be copied by `engine` in at
+    /// most `pieces` pieces, of which `staged` bytes come from private memory. False when that
+    /// can't be done; then nothing has changed.
     pub fn begin(
         &mut self,
         engine: &Arc<dyn Engine>,
@@ -127,7 +134,10 @@ impl Later {
         pieces: usize,
         staged: usize,
     ) -> bool {
-        if pieces > COPIES || staged > STAGE || body.engine().is_some_and(|other| !same(other, engine)) {
+        if pieces > COPIES
+            || staged > STAGE
+            || body.engine().is_some_and(|other| !same(other, engine))
+        {
             return false;
         }
         if self.copies.is_none() {
@@ -153,12 +163,13 @@ impl Later {
         }
     }
 
-    /// For the frame that was begun last: copies `bytes`, which are kept here until then, to the start of `room`, and leaves
-    /// the rest of it.
+    /// For the frame that was begun last: copies `bytes`, which are kept here until then, to the
+    /// start of `room`, and leaves the rest of it.
     pub fn bytes<'a>(&mut self, bytes: &[u8], room: Room<'a>) -> Room<'a> {
         let len = bytes.len().min(room.len.into()) as u16;
         if let Some(to) = room.mapped(len) {
-            // SAFETY: `len` bytes are in `bytes`, and are mapped writable at `to` while the room is there.
+            // SAFETY: `len` bytes are in `bytes`, and are mapped writable at `to` while the room is
+            // there.
             unsafe { copy(bytes.as_ptr(), to, len.into()) };
         } else if len > 0 {
             match self.copies.as_mut().and_then(|copies| copies.stage(bytes)) {
@@ -169,9 +180,14 @@ impl Later {
         room.after(len)
     }
 
-    /// For the frame that was begun last: copies `body` to `room`, and what does not fit there to what `next` gives, one
-    /// after the other.
-    pub fn body<'a>(&mut self, body: Body<'_>, room: Room<'a>, mut next: impl FnMut() -> Option<Room<'a>>) {
+    /// For the frame that was begun last: copies `body` to `room`, and what does not fit there to
+    /// what `next` gives, one after the other.
+    pub fn body<'a>(
+        &mut self,
+        body: Body<'_>,
+        room: Room<'a>,
+        mut next: impl FnMut() -> Option<Room<'a>>,
+    ) {
         let mut room = room;
         if !body.is_granted() {
             // SAFETY: so many bytes are mapped there while the body is borrowed.
@@ -199,13 +215,16 @@ impl Later {
         let mut done = 0;
         while done < len {
             if room.len == 0 {
-                let Some(more) = next() else { return self.fail_last(Blame::Receiver, Status::BAD_PAGE) };
+                let Some(more) = next() else {
+                    return self.fail_last(Blame::Receiver, Status::BAD_PAGE);
+                };
                 *room = more;
             }
             let now = (len - done).min(room.len.into());
             let from = at.wrapping_add(done);
             if let Some(to) = room.mapped(now as u16) {
-                // SAFETY: the caller's promise; and so many are mapped writable at `to` while the room is there.
+                // SAFETY: the caller's promise; and so many are mapped writable at `to` while the
+                // room is there.
                 unsafe { copy(from, to, now) };
             } else if let Some(from) = NonNull::new(from.cast_mut()) {
                 self.copy(Place::Local(Local::new(from)), Place::Granted(room.at), now as u32);
@@ -229,8 +248,9 @@ impl Later {
         let entry = self.frames.len().saturating_sub(1) as u32;
         let pushed = self.copies.as_mut().map(|copies| copies.push(from, to, len, entry));
         if !matches!(pushed, Some(Ok(()))) {
-            // Bytes that the sender does not have where it says it has them, or that the receiver does not want
-            // where it says: both were checked, so it does not come to this.
+            // Bytes that the sender does not have where it says it has them, or that the receiver
+            // does not want where it says: both were checked, so it does not come to
+            // this.
             self.fail_last(Blame::Receiver, Status::BAD_PAGE);
         }
     }
@@ -243,12 +263,13 @@ impl Later {
 
     /// The sender's bytes could not be had, and the receiver has refused the frame for that.
     pub fn blame_sender(&mut self, status: Status) {
-        let failure = Failure { receiver: self.receiver, frame: None, blame: Blame::Sender, status };
+        let failure =
+            Failure { receiver: self.receiver, frame: None, blame: Blame::Sender, status };
         self.failures.push(failure);
     }
 
-    /// Makes all copies that wait; the frames that could not be copied, each once. After this nothing waits, and nobody's
-    /// memory is pinned any more.
+    /// Makes all copies that wait; the frames that could not be copied, each once. After this
+    /// nothing waits, and nobody's memory is pinned any more.
     pub fn settle(&mut self) -> std::vec::Drain<'_, Failure> {
         self.run();
         self.failures.dedup_by_key(|failure| (failure.receiver, failure.frame));
@@ -261,7 +282,9 @@ impl Later {
             let failed = failures_of(copies);
             copies.clear();
             for (failed, blame) in blame(copies, &*engine, failed) {
-                if let Some(&Entry { receiver, token, len }) = self.frames.get(failed.entry as usize) {
+                if let Some(&Entry { receiver, token, len }) =
+                    self.frames.get(failed.entry as usize)
+                {
                     let frame = Some((token, len));
                     self.failures.push(Failure { receiver, frame, blame, status: failed.status });
                 }
@@ -271,7 +294,8 @@ impl Later {
     }
 }
 
-/// Makes or queues copies of granted bytes to `room`, and of what does not fit there to what `next` gives. `None`: that was too little.
+/// Makes or queues copies of granted bytes to `room`, and of what does not fit there to what `next`
+/// gives. `None`: that was too little.
 fn spread<'a>(
     copies: &mut Copies,
     body: Body<'_>,
@@ -287,9 +311,11 @@ fn spread<'a>(
             }
             let len = piece.len.min(room.len);
             match (piece.mapped(len), room.mapped(len)) {
-                // SAFETY: `len` bytes are mapped at both ends while body and room are borrowed, at `to` writable.
+                // SAFETY: `len` bytes are mapped at both ends while body and room are borrowed, at
+                // `to` writable.
                 (Some(from), Some(to)) => unsafe { copy(from, to, len.into()) },
-                // Where one end is not mapped the hypervisor gets at both, and may not take mapped pages of others.
+                // Where one end is not mapped the hypervisor gets at both, and may not take mapped
+                // pages of others.
                 _ => copies.push_granted(piece.at, room.at, len, tag).ok()?,
             }
             room = room.after(len);
@@ -337,15 +363,18 @@ fn failures_of(copies: &Copies) -> Vec<Failed> {
     all
 }
 
-/// Finds out whose fault each failure is. Where both ends are granted, the hypervisor does not say; so the source is
-/// copied once more, all of it, to ourselves: it may be that only some of its bytes are granted.
+/// Finds out whose fault each failure is. Where both ends are granted, the hypervisor does not say;
+/// so the source is copied once more, all of it, to ourselves: it may be that only some of its
+/// bytes are granted.
 fn blame(copies: &mut Copies, engine: &dyn Engine, failed: Vec<Failed>) -> Vec<(Failed, Blame)> {
     let mut probes = Vec::new();
     // What comes there is not looked at.
     let bin = copies.reserve(PAGE).map(|(_, place)| place);
     for failed in &failed {
         let probe = failed.source.filter(|_| failed.target.is_some()).zip(bin);
-        let push = |(source, to)| copies.push(Place::Granted(source), to, failed.len.into(), probes.len() as u32);
+        let push = |(source, to)| {
+            copies.push(Place::Granted(source), to, failed.len.into(), probes.len() as u32)
+        };
         probes.push(probe.map(push).is_some_and(|pushed| pushed.is_ok()));
     }
     if copies.is_waiting() {
@@ -387,8 +416,8 @@ impl Heads {
         Self::default()
     }
 
-    /// Fetches the first bytes of each of `chains`, all of `gather`: the first `most`, or no more than the first piece if
-    /// that has at least `enough`.
+    /// Fetches the first bytes of each of `chains`, all of `gather`: the first `most`, or no more
+    /// than the first piece if that has at least `enough`.
     pub fn fetch(&mut self, gather: &Gather, chains: &[Chain], enough: u32, most: u32) {
         self.clear();
         if self.copies.is_none()
@@ -405,8 +434,8 @@ impl Heads {
         self.run(gather, chains);
     }
 
-    /// Fetches the first `most` bytes of those of the `chains` that are numbered in `again`, in the place of what was
-    /// fetched of them.
+    /// Fetches the first `most` bytes of those of the `chains` that are numbered in `again`, in the
+    /// place of what was fetched of them.
     pub fn fetch_again(&mut self, gather: &Gather, chains: &[Chain], again: &[usize], most: u32) {
         for &i in again {
             let Some(chain) = chains.get(i) else { continue };
@@ -457,8 +486,8 @@ impl Heads {
         self.stages.get(i).copied().flatten().map_or(0, Stage::len)
     }
 
-    /// Copies what was fetched of chain number `i` to `buf`; returns how many bytes. Fewer than asked for when there
-    /// was no room for them.
+    /// Copies what was fetched of chain number `i` to `buf`; returns how many bytes. Fewer than
+    /// asked for when there was no room for them.
     pub fn read(&self, i: usize, buf: &mut [u8]) -> usize {
         let stage = self.stages.get(i).copied().flatten();
         stage.zip(self.copies.as_ref()).map_or(0, |(stage, copies)| copies.read(stage, 0, buf))
@@ -527,7 +556,8 @@ thread_local! {
     static LOOK: RefCell<Option<Copies>> = const { RefCell::new(None) };
 }
 
-/// Copies granted bytes from the start into `buf`; returns how many: the lesser of both lengths, or none.
+/// Copies granted bytes from the start into `buf`; returns how many: the lesser of both lengths, or
+/// none.
 #[cold]
 #[inline(never)]
 pub(crate) fn read_granted(body: &Body<'_>, buf: &mut [u8]) -> usize {

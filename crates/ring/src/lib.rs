@@ -1,17 +1,20 @@
-//! Shared-memory rings: split and packed virtqueues, rings of Xen and of AF_XDP, and the memory they live in.
+//! Shared-memory rings: split and packed virtqueues, rings of Xen and of AF_XDP, and the memory
+//! they live in.
 //!
-//! This is the only crate of the data path that touches bytes which somebody else may be changing: everything
-//! here assumes that the peer rewrites its descriptors, its indices and its payload at any moment. The rules that
-//! follow from it, and that every module keeps:
+//! This is the only crate of the data path that touches bytes which somebody else may be changing:
+//! everything here assumes that the peer rewrites its descriptors, its indices and its payload at
+//! any moment. The rules that follow from it, and that every module keeps:
 //!
-//! - no `&` or `&mut` to peer memory is ever formed, except to atomics for indices and flags; everything else goes
-//!   through raw pointers, and is copied exactly once before it is looked at;
+//! - no `&` or `&mut` to peer memory is ever formed, except to atomics for indices and flags;
+//!   everything else goes through raw pointers, and is copied exactly once before it is looked at;
 //! - what was copied is what is checked, and what was checked is what is used;
-//! - every index is checked, every chain of links has a bound, every address is translated within one mapping;
-//! - a peer that breaks the protocol gives a [`Violation`] with a name, never a panic or an endless loop.
+//! - every index is checked, every chain of links has a bound, every address is translated within
+//!   one mapping;
+//! - a peer that breaks the protocol gives a [`Violation`] with a name, never a panic or an endless
+//!   loop.
 //!
-//! "Tx" and "Rx" are always meant from the driver's (the guest's) side: from a Tx ring the device fetches, into an
-//! Rx ring it puts.
+//! "Tx" and "Rx" are always meant from the driver's (the guest's) side: from a Tx ring the device
+//! fetches, into an Rx ring it puts.
 
 #[cfg(target_endian = "big")]
 compile_error!("virtio structures are little endian and are used in place");

@@ -1,7 +1,7 @@
 //! Straightforward drivers to test the devices against.
 //!
-//! They write rings byte by byte as the specification describes them, without a thought of speed or of concurrency,
-//! and share no code with the rings beyond the layout constants and [`Memory`].
+//! They write rings byte by byte as the specification describes them, without a thought of speed or
+//! of concurrency, and share no code with the rings beyond the layout constants and [`Memory`].
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -82,7 +82,8 @@ pub trait Model: Sized {
     fn publish(&mut self) -> bool;
     /// Takes back what the device has used: id and length.
     fn used(&mut self) -> Vec<(u16, u32)>;
-    /// Interrupts wanted always, never, or once so many chains of one descriptor beyond those taken back are used.
+    /// Interrupts wanted always, never, or once so many chains of one descriptor beyond those taken
+    /// back are used.
     fn interrupts(&mut self, wanted: Interrupts);
     /// What the device says it goes on from, with this ring as it is.
     fn position(&self) -> u32;
@@ -211,7 +212,8 @@ impl Model for Split {
             Layout::Direct => pieces.len(),
             Layout::Indirect(direct, table) => {
                 let rest = &pieces[direct..];
-                // Table entries in reverse order but for the first: links, not neighbours, make the chain.
+                // Table entries in reverse order but for the first: links, not neighbours, make the
+                // chain.
                 let place = |i: usize| if i == 0 { 0 } else { rest.len() - i };
                 for (i, piece) in rest.iter().enumerate() {
                     let next = if i + 1 < rest.len() { 1 } else { 0 };
@@ -221,8 +223,10 @@ impl Model for Split {
                 direct
             }
         };
-        let mut list: Vec<_> =
-            pieces[..direct].iter().map(|piece| (piece.addr, piece.len, write_flag(piece.write))).collect();
+        let mut list: Vec<_> = pieces[..direct]
+            .iter()
+            .map(|piece| (piece.addr, piece.len, write_flag(piece.write)))
+            .collect();
         if let Layout::Indirect(_, table) = layout {
             list.push((table, 16 * (pieces.len() - direct) as u32, 4));
         }
@@ -355,7 +359,11 @@ impl Model for Packed {
         };
         for i in 0..u64::from(size) {
             // All used: in the lap before for those still to come.
-            let lap = model.wrap(if i < number % u64::from(size) { number } else { number + u64::from(size) });
+            let lap = model.wrap(if i < number % u64::from(size) {
+                number
+            } else {
+                number + u64::from(size)
+            });
             put16(&model.mem, model.desc(i) + 14, if lap { 0x8080 } else { 0 });
         }
         model
@@ -383,7 +391,10 @@ impl Model for Packed {
 
     fn add(&mut self, pieces: &[Piece], layout: Layout) -> Option<u16> {
         let list: Vec<_> = match layout {
-            Layout::Direct => pieces.iter().map(|piece| (piece.addr, piece.len, write_flag(piece.write))).collect(),
+            Layout::Direct => pieces
+                .iter()
+                .map(|piece| (piece.addr, piece.len, write_flag(piece.write)))
+                .collect(),
             Layout::Indirect(_, table) => {
                 for (i, piece) in pieces.iter().enumerate() {
                     let words = [0xdead, write_flag(piece.write)];
@@ -423,7 +434,8 @@ impl Model for Packed {
         if published == self.filled {
             return false;
         }
-        let (word, flags) = (get16(&self.mem, self.driver() + 4), get16(&self.mem, self.driver() + 6));
+        let (word, flags) =
+            (get16(&self.mem, self.driver() + 4), get16(&self.mem, self.driver() + 6));
         match flags {
             0 => true,
             2 => (published..self.filled).any(|number| self.word(number) == word),

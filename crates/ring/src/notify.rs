@@ -1,18 +1,19 @@
 //! When to notify the other side, and how not to sleep through a notification.
 //!
-//! Each direction of a ring has one side that publishes and one that consumes, and all (kicks and interrupts,
-//! of split, packed and Xen rings) work alike:
+//! Each direction of a ring has one side that publishes and one that consumes, and all (kicks and
+//! interrupts, of split, packed and Xen rings) work alike:
 //!
 //! - the publisher makes its work visible, and then looks whether the consumer wants to be told;
-//! - the consumer, before it sleeps, says that it wants to be told, and then looks for work once more.
+//! - the consumer, before it sleeps, says that it wants to be told, and then looks for work once
+//!   more.
 //!
-//! Each side stores one thing and then loads the other, so a full barrier has to stand between store and load on
-//! both sides: with it, at least one of them sees the other. Without it, both can miss, and the consumer sleeps on
-//! published work. The barriers are here and nowhere else; the loom models in this module check that they are enough,
-//! and that they are needed.
+//! Each side stores one thing and then loads the other, so a full barrier has to stand between
+//! store and load on both sides: with it, at least one of them sees the other. Without it, both can
+//! miss, and the consumer sleeps on published work. The barriers are here and nowhere else; the
+//! loom models in this module check that they are enough, and that they are needed.
 //!
-//! Both halves of the ring use these functions: the device publishes used entries and consumes available ones, the
-//! driver the other way round.
+//! Both halves of the ring use these functions: the device publishes used entries and consumes
+//! available ones, the driver the other way round.
 
 #[cfg(all(test, loom))]
 use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
@@ -30,7 +31,8 @@ pub const fn passes(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// Split, without event index: publishes `value` in `index`; whether the consumer's `flags` ask for a notification.
+/// Split, without event index: publishes `value` in `index`; whether the consumer's `flags` ask for
+/// a notification.
 #[inline]
 pub fn publish_with_flags(index: &AtomicU16, value: u16, flags: &AtomicU16) -> bool {
     index.store(value, Ordering::Release);
@@ -38,7 +40,8 @@ pub fn publish_with_flags(index: &AtomicU16, value: u16, flags: &AtomicU16) -> b
     flags.load(Ordering::Relaxed) & NO_NOTIFY == 0
 }
 
-/// Split, with event index: publishes `value`, after `old`, in `index`; whether that passes the consumer's `event`.
+/// Split, with event index: publishes `value`, after `old`, in `index`; whether that passes the
+/// consumer's `event`.
 #[inline]
 pub fn publish_with_event(index: &AtomicU16, value: u16, old: u16, event: &AtomicU16) -> bool {
     index.store(value, Ordering::Release);
@@ -60,8 +63,8 @@ pub fn disarm_flags(flags: &AtomicU16) {
     flags.store(NO_NOTIFY, Ordering::Relaxed);
 }
 
-/// Split, with event index: asks to be notified once entry `next` is published; the publisher's `index` as it is
-/// then.
+/// Split, with event index: asks to be notified once entry `next` is published; the publisher's
+/// `index` as it is then.
 #[inline]
 pub fn arm_event(event: &AtomicU16, next: u16, index: &AtomicU16) -> u16 {
     event.store(next, Ordering::Relaxed);
@@ -69,8 +72,8 @@ pub fn arm_event(event: &AtomicU16, next: u16, index: &AtomicU16) -> u16 {
     index.load(Ordering::Acquire)
 }
 
-/// Xen ring: publishes `value`, after `old`, in `index`; whether that reaches the consumer's `event`. An event is the
-/// index to reach, one more than where virtio would have it.
+/// Xen ring: publishes `value`, after `old`, in `index`; whether that reaches the consumer's
+/// `event`. An event is the index to reach, one more than where virtio would have it.
 #[inline]
 pub fn publish_ring(index: &AtomicU32, value: u32, old: u32, event: &AtomicU32) -> bool {
     index.store(value, Ordering::Release);
@@ -78,7 +81,8 @@ pub fn publish_ring(index: &AtomicU32, value: u32, old: u32, event: &AtomicU32) 
     value.wrapping_sub(event.load(Ordering::Relaxed)) < value.wrapping_sub(old)
 }
 
-/// Xen ring: asks to be notified once entry `next` is published; the publisher's `index` as it is then.
+/// Xen ring: asks to be notified once entry `next` is published; the publisher's `index` as it is
+/// then.
 #[inline]
 pub fn arm_ring(event: &AtomicU32, next: u32, index: &AtomicU32) -> u32 {
     event.store(next.wrapping_add(1), Ordering::Relaxed);
@@ -86,7 +90,8 @@ pub fn arm_ring(event: &AtomicU32, next: u32, index: &AtomicU32) -> u32 {
     index.load(Ordering::Acquire)
 }
 
-/// A place in a packed ring: a descriptor's number, and the wrap counter of whoever goes through the ring.
+/// A place in a packed ring: a descriptor's number, and the wrap counter of whoever goes through
+/// the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Which descriptor, below the ring's size.
@@ -114,7 +119,10 @@ impl Place {
     pub const fn forward(self, n: u16, size: u16) -> Self {
         let index = self.index as u32 + n as u32;
         let over = index >= size as u32;
-        Self { index: if over { index - size as u32 } else { index } as u16, wrap: self.wrap != over }
+        Self {
+            index: if over { index - size as u32 } else { index } as u16,
+            wrap: self.wrap != over,
+        }
     }
 
     /// `n` descriptors earlier, at most `size`.
@@ -122,13 +130,18 @@ impl Place {
     #[must_use]
     pub const fn back(self, n: u16, size: u16) -> Self {
         let under = n > self.index;
-        let index = if under { self.index as u32 + size as u32 - n as u32 } else { (self.index - n) as u32 };
+        let index = if under {
+            self.index as u32 + size as u32 - n as u32
+        } else {
+            (self.index - n) as u32
+        };
         Self { index: index as u16, wrap: self.wrap != under }
     }
 }
 
-/// Packed: publishes by writing `flags` of the first descriptor of `count` that end before `next`; whether the
-/// consumer's `suppression` asks for a notification. Without `event_idx` a descriptor event counts as always.
+/// Packed: publishes by writing `flags` of the first descriptor of `count` that end before `next`;
+/// whether the consumer's `suppression` asks for a notification. Without `event_idx` a descriptor
+/// event counts as always.
 #[inline]
 pub fn publish_packed(
     first: &AtomicU16,
@@ -144,9 +157,16 @@ pub fn publish_packed(
     wants_packed(suppression.load(Ordering::Relaxed), next, count, size, event_idx)
 }
 
-/// What `suppression`, as it was read, says about `count` descriptors that end before `next` (virtio 1.2, 2.8.10).
+/// What `suppression`, as it was read, says about `count` descriptors that end before `next`
+/// (virtio 1.2, 2.8.10).
 #[inline]
-pub const fn wants_packed(suppression: u32, next: Place, count: u16, size: u16, event_idx: bool) -> bool {
+pub const fn wants_packed(
+    suppression: u32,
+    next: Place,
+    count: u16,
+    size: u16,
+    event_idx: bool,
+) -> bool {
     let (word, flags) = (suppression as u16, (suppression >> 16) as u16 & 3);
     if flags == EVENT_DISABLE {
         return false;
@@ -156,12 +176,13 @@ pub const fn wants_packed(suppression: u32, next: Place, count: u16, size: u16, 
     }
     let event = Place::from_word(word);
     // Counted in the lap of `next`, an event of the lap before is `size` earlier.
-    let event_index = if event.wrap == next.wrap { event.index } else { event.index.wrapping_sub(size) };
+    let event_index =
+        if event.wrap == next.wrap { event.index } else { event.index.wrapping_sub(size) };
     passes(event_index, next.index, next.index.wrapping_sub(count))
 }
 
-/// Packed: asks to be notified, with `event_idx` once the descriptor at `next` is published, otherwise always; the
-/// flags of the descriptor at `next`, named `flags`, as they are then.
+/// Packed: asks to be notified, with `event_idx` once the descriptor at `next` is published,
+/// otherwise always; the flags of the descriptor at `next`, named `flags`, as they are then.
 #[inline]
 pub fn arm_packed(suppression: &AtomicU32, next: Place, event_idx: bool, flags: &AtomicU16) -> u16 {
     let ask = if event_idx { next.to_word() as u32 | (EVENT_DESC as u32) << 16 } else { 0 };

@@ -1,15 +1,19 @@
-//! Granted pages that stay mapped here, so that bytes are copied from and to them without the hypervisor.
+//! Granted pages that stay mapped here, so that bytes are copied from and to them without the
+//! hypervisor.
 //!
 //! That safe code can do so without harm rests on this:
 //!
-//! - A [`Page`] is mapped as long as it lives, and says whether it may be written: what is mapped for reading only is never
-//!   a target.
-//! - [`Pages`] never change. Whoever looks a page up holds the set, or borrows it ([`Held`]), until the bytes are copied;
-//!   so a page that is taken out of use, by a new set without it, is unmapped when the last one lets go of the old sets.
-//! - The bytes are never referred to, only copied through raw pointers: their owner changes them at any time.
+//! - A [`Page`] is mapped as long as it lives, and says whether it may be written: what is mapped
+//!   for reading only is never a target.
+//! - [`Pages`] never change. Whoever looks a page up holds the set, or borrows it ([`Held`]), until
+//!   the bytes are copied; so a page that is taken out of use, by a new set without it, is unmapped
+//!   when the last one lets go of the old sets.
+//! - The bytes are never referred to, only copied through raw pointers: their owner changes them at
+//!   any time.
 //!
-//! A frontend chooses the numbers that pages are looked up by. So a set is sorted, and a look-up takes a number of steps that
-//! no choice makes larger; most find their page behind the one that was found last.
+//! A frontend chooses the numbers that pages are looked up by. So a set is sorted, and a look-up
+//! takes a number of steps that no choice makes larger; most find their page behind the one that
+//! was found last.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -28,8 +32,8 @@ pub struct Page {
     _keeper: Box<dyn Keeper>,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread. Its bytes are reached through raw copies only, and are expected
-// to change at any time anyway.
+// SAFETY: the mapping belongs to the process, not to a thread. Its bytes are reached through raw
+// copies only, and are expected to change at any time anyway.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
@@ -38,8 +42,8 @@ impl Page {
     /// A page that somebody else mapped. `keeper` is dropped with it, and only then.
     ///
     /// # Safety
-    /// [`PAGE`] bytes at `base` must be mapped readable, and writable if it says so, until `keeper` is dropped; nobody may
-    /// refer to them, and touching them must raise no signal.
+    /// [`PAGE`] bytes at `base` must be mapped readable, and writable if it says so, until `keeper`
+    /// is dropped; nobody may refer to them, and touching them must raise no signal.
     pub unsafe fn adopt(base: NonNull<u8>, writable: bool, keeper: Box<dyn Keeper>) -> Page {
         Page { base, writable, _keeper: keeper }
     }
@@ -49,7 +53,8 @@ impl Page {
         self.writable
     }
 
-    /// Copies from `offset` on into `buf`. False, and nothing is copied: that is not all in the page.
+    /// Copies from `offset` on into `buf`. False, and nothing is copied: that is not all in the
+    /// page.
     pub fn read(&self, offset: u16, buf: &mut [u8]) -> bool {
         let Some(from) = place(self.base, offset, buf.len()) else { return false };
         // SAFETY: so many bytes are mapped there, as long as the page lives.
@@ -57,9 +62,12 @@ impl Page {
         true
     }
 
-    /// Copies `bytes` to `offset`. False, and nothing is copied: that is not all in the page, or it is not to be written.
+    /// Copies `bytes` to `offset`. False, and nothing is copied: that is not all in the page, or it
+    /// is not to be written.
     pub fn write(&self, offset: u16, bytes: &[u8]) -> bool {
-        let Some(to) = place(self.base, offset, bytes.len()).filter(|_| self.writable) else { return false };
+        let Some(to) = place(self.base, offset, bytes.len()).filter(|_| self.writable) else {
+            return false;
+        };
         // SAFETY: as above, and they are mapped writable.
         unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
         true
@@ -105,8 +113,8 @@ impl Held<'_> {
         Base(self.base)
     }
 
-    /// Where `len` bytes can be written, `offset` bytes into it. `None`: that is not all in the page, or it is not to be
-    /// written.
+    /// Where `len` bytes can be written, `offset` bytes into it. `None`: that is not all in the
+    /// page, or it is not to be written.
     #[inline(always)]
     pub(crate) fn target(self, offset: u16, len: u16) -> Option<*mut u8> {
         place(self.base, offset, len.into()).filter(|_| self.writable)

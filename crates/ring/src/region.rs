@@ -1,8 +1,9 @@
 //! The peer's memory, mapped.
 //!
-//! A region comes from a peer as numbers and a file. The numbers are checked here, once, so that everything above
-//! can translate guest addresses without further thought: an address either lies within a mapping, with so many
-//! bytes left in it, or nowhere. The file may still change its length under us; `fault` sees to that.
+//! A region comes from a peer as numbers and a file. The numbers are checked here, once, so that
+//! everything above can translate guest addresses without further thought: an address either lies
+//! within a mapping, with so many bytes left in it, or nowhere. The file may still change its
+//! length under us; `fault` sees to that.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -61,7 +62,9 @@ pub enum MapError {
     #[error("memory regions of {0:#x} bytes in all, at most {MAX_BYTES:#x} are allowed")]
     TooBig(u64),
     /// The file's pages may come from somewhere that keeps us waiting.
-    #[error("memory region at {0:#x} is in no memory file: only memfd, tmpfs and hugetlbfs files are mapped")]
+    #[error(
+        "memory region at {0:#x} is in no memory file: only memfd, tmpfs and hugetlbfs files are mapped"
+    )]
     NotMemory(u64),
     /// The kernel refused.
     #[error("mapping memory: {0}")]
@@ -83,8 +86,8 @@ impl From<WatchError> for MapError {
 /// Most regions of one memory: what QEMU's and Linux' vhost allow at most.
 pub const MAX_REGIONS: usize = 509;
 
-/// Most bytes of one memory, 1 TiB. A sparse file costs its owner nothing whatever its length, but there are only 128
-/// TiB of addresses in this process, for all peers.
+/// Most bytes of one memory, 1 TiB. A sparse file costs its owner nothing whatever its length, but
+/// there are only 128 TiB of addresses in this process, for all peers.
 pub const MAX_BYTES: u64 = 1 << 40;
 
 /// Pages mapped into this process, unmapped on drop.
@@ -98,7 +101,8 @@ struct Mapping {
     adopted: bool,
 }
 
-/// Something that has to live as long as a memory: it is dropped when nothing of the memory is used any more.
+/// Something that has to live as long as a memory: it is dropped when nothing of the memory is used
+/// any more.
 pub trait Keeper: std::fmt::Debug + Send + Sync {}
 
 impl Mapping {
@@ -111,8 +115,12 @@ impl Mapping {
 
     fn shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, MapError> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: as above. That the file's bytes change at any time is what the whole crate is prepared for.
-        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, PROT, flags, fd, offset).map_err(io::Error::from)? };
+        // SAFETY: as above. That the file's bytes change at any time is what the whole crate is
+        // prepared for.
+        let base = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), len, PROT, flags, fd, offset)
+                .map_err(io::Error::from)?
+        };
         let mut mapping = Self { base: not_null(base)?, len, watch: None, adopted: false };
         mapping.watch = Some(Watch::new(base as usize, len)?);
         Ok(mapping)
@@ -132,8 +140,8 @@ impl Drop for Mapping {
         if self.adopted {
             return;
         }
-        // SAFETY: exactly the pages that were mapped, and nobody uses them: a `Memory` owns its mappings, and all
-        // pointers into it are held beside an `Arc` of it.
+        // SAFETY: exactly the pages that were mapped, and nobody uses them: a `Memory` owns its
+        // mappings, and all pointers into it are held beside an `Arc` of it.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "unmapping a whole mapping");
     }
@@ -160,7 +168,9 @@ impl Region {
         }
         // Offsets of mappings are multiples of the page, and so must lengths be for huge pages.
         let lead = spec.offset % page;
-        let len = (lead + spec.len).checked_next_multiple_of(page).and_then(|len| usize::try_from(len).ok());
+        let len = (lead + spec.len)
+            .checked_next_multiple_of(page)
+            .and_then(|len| usize::try_from(len).ok());
         let len = len.ok_or(MapError::Wraps(spec.guest_addr))?;
         let mapping = Mapping::shared(spec.fd.as_fd(), spec.offset - lead, len)?;
         // SAFETY: `lead` is less than the mapping's length.
@@ -169,8 +179,9 @@ impl Region {
     }
 }
 
-/// The page size of the file behind `fd`, if its pages are the kernel's own. Those of any other file come from a disk, a
-/// network or, with FUSE, from a process that may be the peer itself: touching one could take for ever.
+/// The page size of the file behind `fd`, if its pages are the kernel's own. Those of any other
+/// file come from a disk, a network or, with FUSE, from a process that may be the peer itself:
+/// touching one could take for ever.
 fn page_size(fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
@@ -195,7 +206,10 @@ fn check(regions: &[RegionSpec]) -> Result<(), MapError> {
         if region.len == 0 {
             return Err(MapError::Empty(region.guest_addr));
         }
-        if [region.guest_addr, region.user_addr, region.offset].iter().any(|at| at.checked_add(region.len).is_none()) {
+        if [region.guest_addr, region.user_addr, region.offset]
+            .iter()
+            .any(|at| at.checked_add(region.len).is_none())
+        {
             return Err(MapError::Wraps(region.guest_addr));
         }
     }
@@ -226,9 +240,9 @@ pub struct Memory {
     keeper: Option<Box<dyn Keeper>>,
 }
 
-// SAFETY: the mappings belong to the process, not to a thread. The bytes in them are reached through raw copies and
-// atomics only, and are expected to change at any time anyway: whoever else changes them, the peer or another thread
-// of ours, makes no difference.
+// SAFETY: the mappings belong to the process, not to a thread. The bytes in them are reached
+// through raw copies and atomics only, and are expected to change at any time anyway: whoever else
+// changes them, the peer or another thread of ours, makes no difference.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -237,7 +251,8 @@ impl Memory {
     /// Maps a memory table.
     ///
     /// # Errors
-    /// Regions that overlap, wrap around, are empty or reach beyond their file; whatever the kernel says.
+    /// Regions that overlap, wrap around, are empty or reach beyond their file; whatever the kernel
+    /// says.
     pub fn map(regions: Vec<RegionSpec>) -> Result<Memory, MapError> {
         check(&regions)?;
         let mut regions = regions.iter().map(Region::map).collect::<Result<Vec<_>, _>>()?;
@@ -255,57 +270,69 @@ impl Memory {
         Ok(Memory { regions: Box::new([region]), keeper: None })
     }
 
-    /// Memory to share with somebody else, `len` bytes at guest (and user) address 0: a memfd that cannot shrink.
+    /// Memory to share with somebody else, `len` bytes at guest (and user) address 0: a memfd that
+    /// cannot shrink.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn shared(len: usize) -> Result<(Memory, OwnedFd), MapError> {
         use fs::{MemfdFlags, SealFlags};
         let make = || {
-            let fd = fs::memfd_create(c"ringmain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            let fd =
+                fs::memfd_create(c"ringmain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
             fs::ftruncate(&fd, len as u64)?;
             fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL)?;
             Ok::<_, rustix::io::Errno>((fd.try_clone(), fd))
         };
         let (copy, fd) = make().map_err(io::Error::from)?;
-        let memory =
-            Self::map(vec![RegionSpec { guest_addr: 0, user_addr: 0, len: len as u64, offset: 0, fd: copy? }])?;
+        let memory = Self::map(vec![RegionSpec {
+            guest_addr: 0,
+            user_addr: 0,
+            len: len as u64,
+            offset: 0,
+            fd: copy?,
+        }])?;
         Ok((memory, fd))
     }
 
-    /// What the kernel shares through a descriptor of its own, such as the rings of a socket: `len` bytes from `offset` on,
-    /// at guest address 0.
+    /// What the kernel shares through a descriptor of its own, such as the rings of a socket: `len`
+    /// bytes from `offset` on, at guest address 0.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) fn of_kernel(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Memory, MapError> {
+    pub(crate) fn of_kernel(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Result<Memory, MapError> {
         let mapping = Mapping::shared(fd, offset, len)?;
         let region = Region { guest: 0, len: len as u64, user: 0, host: mapping.base, mapping };
         Ok(Memory { regions: Box::new([region]), keeper: None })
     }
 
-    /// Pages that somebody else mapped, `len` bytes at guest address 0. `keeper` is dropped with the memory, and only
-    /// then.
+    /// Pages that somebody else mapped, `len` bytes at guest address 0. `keeper` is dropped with
+    /// the memory, and only then.
     ///
     /// # Safety
-    /// `len` bytes at `base` must be mapped readable and writable until `keeper` is dropped, must be used by nobody
-    /// in this process but through this memory, and touching them must raise no signal.
+    /// `len` bytes at `base` must be mapped readable and writable until `keeper` is dropped, must
+    /// be used by nobody in this process but through this memory, and touching them must raise
+    /// no signal.
     pub unsafe fn adopt(base: NonNull<u8>, len: usize, keeper: Box<dyn Keeper>) -> Memory {
         let mapping = Mapping { base, len, watch: None, adopted: true };
         let region = Region { guest: 0, len: len as u64, user: 0, host: base, mapping };
         Memory { regions: Box::new([region]), keeper: Some(keeper) }
     }
 
-    /// This memory with something that has to live as long as it does: pages of another domain, say, are in use until
-    /// then.
+    /// This memory with something that has to live as long as it does: pages of another domain,
+    /// say, are in use until then.
     #[must_use]
     pub fn kept_by(mut self, keeper: Box<dyn Keeper>) -> Memory {
         self.keeper = Some(keeper);
         self
     }
 
-    /// Whether `len` bytes at host address `at` are mapped in one region of this memory, and can be handed to the
-    /// kernel as a buffer. What another domain granted can't.
+    /// Whether `len` bytes at host address `at` are mapped in one region of this memory, and can be
+    /// handed to the kernel as a buffer. What another domain granted can't.
     pub(crate) fn holds(&self, at: NonNull<u8>, len: u64) -> bool {
         self.keeper.is_none() && self.covers(at, len)
     }
@@ -364,8 +391,8 @@ impl Memory {
     #[inline]
     pub fn atomic_u16(&self, addr: u64) -> Result<&AtomicU16, Violation> {
         let at = self.host(addr, 2, 2)?;
-        // SAFETY: two aligned bytes are mapped there as long as `self` lives, and are reached through atomics, raw copies
-        // and by the peer only.
+        // SAFETY: two aligned bytes are mapped there as long as `self` lives, and are reached
+        // through atomics, raw copies and by the peer only.
         Ok(unsafe { AtomicU16::from_ptr(at.as_ptr().cast()) })
     }
 
@@ -385,13 +412,18 @@ impl Memory {
         Ok(unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) })
     }
 
-    /// One `read(2)` from `fd` straight to guest address `addr`, at most `len` bytes; returns how many came.
+    /// One `read(2)` from `fd` straight to guest address `addr`, at most `len` bytes; returns how
+    /// many came.
     ///
     /// # Errors
     /// What `read(2)` says; `InvalidInput` when the bytes do not lie within one region.
     pub fn read_from_fd(&self, fd: BorrowedFd<'_>, addr: u64, len: usize) -> io::Result<usize> {
-        let Some((to, left)) = self.run(addr, &mut 0).filter(|(_, left)| *left >= len as u64) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, Violation::Outside { addr, len: len as u64 }));
+        let Some((to, left)) = self.run(addr, &mut 0).filter(|(_, left)| *left >= len as u64)
+        else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                Violation::Outside { addr, len: len as u64 },
+            ));
         };
         debug_assert!(left >= len as u64);
         // SAFETY: `len` bytes are mapped writable at `to`, for as long as `self` is borrowed.
@@ -399,40 +431,57 @@ impl Memory {
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
-    /// One `readv(2)` from `fd`: first into `prefix`, and then straight to guest address `addr`, at most `len` bytes.
-    /// Returns how many came in all.
+    /// One `readv(2)` from `fd`: first into `prefix`, and then straight to guest address `addr`, at
+    /// most `len` bytes. Returns how many came in all.
     ///
     /// # Errors
     /// As for [`read_from_fd`](Self::read_from_fd).
-    pub fn readv_from_fd(&self, fd: BorrowedFd<'_>, prefix: &mut [u8], addr: u64, len: usize) -> io::Result<usize> {
+    pub fn readv_from_fd(
+        &self,
+        fd: BorrowedFd<'_>,
+        prefix: &mut [u8],
+        addr: u64,
+        len: usize,
+    ) -> io::Result<usize> {
         let Some((to, _)) = self.run(addr, &mut 0).filter(|(_, left)| *left >= len as u64) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, Violation::Outside { addr, len: len as u64 }));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                Violation::Outside { addr, len: len as u64 },
+            ));
         };
         let parts = [
             libc::iovec { iov_base: prefix.as_mut_ptr().cast(), iov_len: prefix.len() },
             libc::iovec { iov_base: to.as_ptr().cast(), iov_len: len },
         ];
-        // SAFETY: both parts are writable for as many bytes as they say, as long as `self` and `prefix` are borrowed.
-        let got = unsafe { libc::readv(fd.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
+        // SAFETY: both parts are writable for as many bytes as they say, as long as `self` and
+        // `prefix` are borrowed.
+        let got =
+            unsafe { libc::readv(fd.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Whether the peer has truncated the file under us. All of the region then reads as zeros; what was in it is
-    /// lost, and the port should be stopped. Cheap enough to be asked once a burst.
+    /// Whether the peer has truncated the file under us. All of the region then reads as zeros;
+    /// what was in it is lost, and the port should be stopped. Cheap enough to be asked once a
+    /// burst.
     #[inline]
     pub fn is_faulted(&self) -> bool {
-        fault::any() && self.regions.iter().filter_map(|region| region.mapping.watch.as_ref()).any(Watch::is_faulted)
+        fault::any()
+            && self
+                .regions
+                .iter()
+                .filter_map(|region| region.mapping.watch.as_ref())
+                .any(Watch::is_faulted)
     }
 
-    /// What to say about a violation: after a truncation, rings read as zeros, and what they seem to say is not what
-    /// went wrong.
+    /// What to say about a violation: after a truncation, rings read as zeros, and what they seem
+    /// to say is not what went wrong.
     #[cold]
     pub(crate) fn blame(&self, violation: Violation) -> Violation {
         if self.is_faulted() { Violation::MemoryTruncated } else { violation }
     }
 
-    /// The host address of `len` bytes at guest address `addr`, that must lie within one region and be aligned to
-    /// `align`, in guest and in host terms.
+    /// The host address of `len` bytes at guest address `addr`, that must lie within one region and
+    /// be aligned to `align`, in guest and in host terms.
     pub(crate) fn host(&self, addr: u64, len: u64, align: u64) -> Result<NonNull<u8>, Violation> {
         let outside = Violation::RingOutside { addr, len };
         let (host, left) = self.run(addr, &mut 0).ok_or(outside)?;
@@ -445,8 +494,8 @@ impl Memory {
         Ok(host)
     }
 
-    /// Where guest address `addr` is mapped, and how many bytes follow there. `hint` is the number of the region to
-    /// try first, and then the one where it was.
+    /// Where guest address `addr` is mapped, and how many bytes follow there. `hint` is the number
+    /// of the region to try first, and then the one where it was.
     #[inline(always)]
     pub(crate) fn run(&self, addr: u64, hint: &mut usize) -> Option<(NonNull<u8>, u64)> {
         if let Some(region) = self.regions.get(*hint) {
@@ -473,7 +522,12 @@ impl Memory {
     }
 
     /// Calls `each` for every piece of host memory that `len` bytes at guest address `addr` lie in.
-    fn runs(&self, addr: u64, len: u64, mut each: impl FnMut(NonNull<u8>, u64)) -> Result<(), Violation> {
+    fn runs(
+        &self,
+        addr: u64,
+        len: u64,
+        mut each: impl FnMut(NonNull<u8>, u64),
+    ) -> Result<(), Violation> {
         let (mut hint, mut done) = (0, 0);
         while done < len {
             let at = addr.checked_add(done).and_then(|at| self.run(at, &mut hint));

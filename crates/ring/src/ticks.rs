@@ -1,7 +1,7 @@
 //! Time stamps that cost little, for those who measure where time goes.
 //!
-//! Not a clock: ticks have no length that is known beforehand, and two CPUs need not agree to the tick. Whoever wants
-//! nanoseconds compares ticks with a clock over a while ([`Ratio`]).
+//! Not a clock: ticks have no length that is known beforehand, and two CPUs need not agree to the
+//! tick. Whoever wants nanoseconds compares ticks with a clock over a while ([`Ratio`]).
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn now() -> u64 {
-    // SAFETY: every x86-64 has this instruction, and Linux lets programs use it unless they ask it not to.
+    // SAFETY: every x86-64 has this instruction, and Linux lets programs use it unless they ask it
+    // not to.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
@@ -30,7 +31,8 @@ impl Ratio {
     /// Shortest time that says it well enough.
     const LEAST: Duration = Duration::from_millis(20);
 
-    /// Found out from a moment of the past, in ticks and by the clock; waits for a little while if it has only just been.
+    /// Found out from a moment of the past, in ticks and by the clock; waits for a little while if
+    /// it has only just been.
     pub fn since((ticks, at): (u64, Instant)) -> Ratio {
         std::thread::sleep(Self::LEAST.saturating_sub(at.elapsed()));
         let passed = now().saturating_sub(ticks).max(1);
@@ -52,7 +54,8 @@ mod tests {
         let ratio = Ratio::since((now(), Instant::now()));
         let (ticks, at) = (now(), Instant::now());
         std::thread::sleep(Duration::from_millis(30));
-        let (passed, least) = (ratio.nanoseconds(now() - ticks), Duration::from_millis(25).as_nanos() as u64);
+        let (passed, least) =
+            (ratio.nanoseconds(now() - ticks), Duration::from_millis(25).as_nanos() as u64);
         let most = 2 * at.elapsed().as_nanos() as u64;
         assert!((least..most).contains(&passed), "{passed}");
     }

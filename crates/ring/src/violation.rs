@@ -4,10 +4,12 @@
 
 use thiserror::Error;
 
-/// What a peer did wrong. The ring that reports it is not usable any further until it is set up anew.
+/// What a peer did wrong. The ring that reports it is not usable any further until it is set up
+/// anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Violation {
-    /// The queue size is zero, too big, or (split) not a power of two (virtio 1.2, 2.7 and 2.8.10.1).
+    /// The queue size is zero, too big, or (split) not a power of two (virtio 1.2, 2.7 and
+    /// 2.8.10.1).
     #[error("queue size {0} is not allowed")]
     QueueSize(u16),
     /// A ring area is not aligned as virtio 1.2, 2.7 and 2.8.10 ask.

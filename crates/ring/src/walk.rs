@@ -1,6 +1,7 @@
 //! From descriptors to spans: what is common to both layouts.
 //!
-//! A descriptor comes in here as private numbers, and leaves as spans of mapped memory in a [`Sink`], or not at all.
+//! A descriptor comes in here as private numbers, and leaves as spans of mapped memory in a
+//! [`Sink`], or not at all.
 
 use std::ptr::NonNull;
 
@@ -96,8 +97,8 @@ impl<'a, S: Sink> Walk<'a, S> {
         Self { mem, hint, sink, len: 0, spans: 0 }
     }
 
-    /// Adds the buffer of one descriptor, in as many spans as it takes; an empty one as an empty span, so that what
-    /// a chain costs is what it takes in the sink.
+    /// Adds the buffer of one descriptor, in as many spans as it takes; an empty one as an empty
+    /// span, so that what a chain costs is what it takes in the sink.
     #[inline]
     pub(crate) fn add(&mut self, addr: u64, len: u32, flags: u16) -> Result<(), Stop> {
         if (flags & WRITE != 0) != S::WRITABLE {

@@ -1,8 +1,9 @@
 //! A wire between two split rings: what is left when a switch does nothing.
 //!
-//! Each chain's buffer is copied to the next buffer of the other ring, as it lies there: no header is looked at, no address
-//! looked up, nothing counted, prefetched or checked. Switches are measured against it; no port is served by it. What
-//! it keeps is what keeps this process whole: indices are masked, and a buffer has to lie in one region of its guest's memory. A guest
+//! Each chain's buffer is copied to the next buffer of the other ring, as it lies there: no header
+//! is looked at, no address looked up, nothing counted, prefetched or checked. Switches are
+//! measured against it; no port is served by it. What it keeps is what keeps this process whole:
+//! indices are masked, and a buffer has to lie in one region of its guest's memory. A guest
 //! that breaks other rules gets nonsense, and only the first descriptor of a chain is followed.
 //!
 //! Guests have to poll: nobody is interrupted, and nobody is asked to kick.
@@ -15,8 +16,8 @@ use crate::copy::{copy, load16};
 use crate::device::RingConfig;
 use crate::region::Memory;
 use crate::split::{
-    AVAIL_ALIGN, DESC_ALIGN, DESC_SIZE, MAX_SIZE, RING_ENTRIES, RING_INDEX, USED_ALIGN, USED_NO_NOTIFY, avail_len,
-    desc_len, used_len,
+    AVAIL_ALIGN, DESC_ALIGN, DESC_SIZE, MAX_SIZE, RING_ENTRIES, RING_INDEX, USED_ALIGN,
+    USED_NO_NOTIFY, avail_len, desc_len, used_len,
 };
 use crate::violation::Violation;
 
@@ -44,18 +45,23 @@ struct End {
     next: u16,
 }
 
-// SAFETY: the areas are mapped for the whole process as long as `mem` lives, and are only reached through raw copies and atomics.
+// SAFETY: the areas are mapped for the whole process as long as `mem` lives, and are only reached
+// through raw copies and atomics.
 unsafe impl Send for End {}
 
 /// A buffer: its address, the bytes from there on, and its descriptor's number.
 type Buffer = (NonNull<u8>, u32, u16);
 
 impl Wire {
-    /// From a Tx ring to an Rx ring, each in its guest's memory. Packed rings, tables and events are not known here.
+    /// From a Tx ring to an Rx ring, each in its guest's memory. Packed rings, tables and events
+    /// are not known here.
     ///
     /// # Errors
     /// When a ring can't be where it is said to be.
-    pub fn new(from: (Arc<Memory>, &RingConfig), to: (Arc<Memory>, &RingConfig)) -> Result<Self, Violation> {
+    pub fn new(
+        from: (Arc<Memory>, &RingConfig),
+        to: (Arc<Memory>, &RingConfig),
+    ) -> Result<Self, Violation> {
         Ok(Self { from: End::new(from)?, to: End::new(to)? })
     }
 
@@ -88,7 +94,8 @@ impl Wire {
         Ok(carried)
     }
 
-    /// Copies a frame into the next of `room` buffers, or into as many as it takes; returns how many, 0 when there are too few.
+    /// Copies a frame into the next of `room` buffers, or into as many as it takes; returns how
+    /// many, 0 when there are too few.
     #[inline]
     fn lay(&mut self, (frame, len, _): Buffer, room: u16) -> Result<u16, Violation> {
         if room == 0 {
@@ -98,7 +105,8 @@ impl Wire {
         if len > capacity {
             return self.spread(frame, len, room);
         }
-        // SAFETY: both buffers lie in memory that is mapped as long as the ends live, `len` bytes of each.
+        // SAFETY: both buffers lie in memory that is mapped as long as the ends live, `len` bytes
+        // of each.
         unsafe { copy(frame.as_ptr(), to.as_ptr(), len as usize) };
         number(to, len, 1);
         self.to.answer(id, len);
@@ -154,15 +162,18 @@ impl End {
             next,
         };
         // SAFETY: the first two bytes of the used ring, which is mapped and aligned to 4.
-        unsafe { AtomicU16::from_ptr(end.used.as_ptr().cast()) }.store(USED_NO_NOTIFY, Ordering::Relaxed);
+        unsafe { AtomicU16::from_ptr(end.used.as_ptr().cast()) }
+            .store(USED_NO_NOTIFY, Ordering::Relaxed);
         Ok(end)
     }
 
     /// Entries that can be taken, as far as the guest is believed.
     #[inline]
     fn ready(&self) -> u16 {
-        // SAFETY: the third and fourth byte of the available ring, which is mapped and aligned to 2.
-        let index = unsafe { AtomicU16::from_ptr(self.avail.as_ptr().add(RING_INDEX as usize).cast()) };
+        // SAFETY: the third and fourth byte of the available ring, which is mapped and aligned to
+        // 2.
+        let index =
+            unsafe { AtomicU16::from_ptr(self.avail.as_ptr().add(RING_INDEX as usize).cast()) };
         index.load(Ordering::Acquire).wrapping_sub(self.next)
     }
 
@@ -170,7 +181,8 @@ impl End {
     #[inline]
     fn buffer(&mut self) -> Result<Buffer, Violation> {
         let slot = usize::from(self.next & self.mask);
-        // SAFETY: a slot of the ring, since it is masked; then a descriptor of the table, for the same reason.
+        // SAFETY: a slot of the ring, since it is masked; then a descriptor of the table, for the
+        // same reason.
         let (id, [addr, rest]) = unsafe {
             let entry = self.avail.as_ptr().add(RING_ENTRIES as usize + 2 * slot).cast::<u16>();
             let id = entry.read_volatile() & self.mask;
@@ -189,14 +201,21 @@ impl End {
         let slot = usize::from(self.next & self.mask);
         let entry = u64::from(id) | u64::from(len) << 32;
         // SAFETY: a slot of the used ring, since it is masked; entries are aligned to 4.
-        unsafe { self.used.as_ptr().add(RING_ENTRIES as usize + 8 * slot).cast::<u64>().write_unaligned(entry) };
+        unsafe {
+            self.used
+                .as_ptr()
+                .add(RING_ENTRIES as usize + 8 * slot)
+                .cast::<u64>()
+                .write_unaligned(entry)
+        };
         self.next = self.next.wrapping_add(1);
     }
 
     #[inline]
     fn publish(&self) {
         // SAFETY: the third and fourth byte of the used ring, which is mapped and aligned to 4.
-        let index = unsafe { AtomicU16::from_ptr(self.used.as_ptr().add(RING_INDEX as usize).cast()) };
+        let index =
+            unsafe { AtomicU16::from_ptr(self.used.as_ptr().add(RING_INDEX as usize).cast()) };
         index.store(self.next, Ordering::Release);
     }
 }

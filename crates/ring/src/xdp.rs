@@ -1,10 +1,10 @@
-//! Rings of an AF_XDP socket (linux/if_xdp.h): through them the kernel learns where frames are to be written, and tells
-//! where it wrote them.
+//! Rings of an AF_XDP socket (linux/if_xdp.h): through them the kernel learns where frames are to
+//! be written, and tells where it wrote them.
 //!
-//! Two rings matter to who only receives: the *fill* ring, into which we put the addresses of empty pages, and the *Rx*
-//! ring, from which we take descriptors of frames. Addresses are offsets into the socket's pages. The other side is the
-//! kernel, which is trusted with its rings as with everything else; the pages may be a guest's, and nothing here looks
-//! into them.
+//! Two rings matter to who only receives: the *fill* ring, into which we put the addresses of empty
+//! pages, and the *Rx* ring, from which we take descriptors of frames. Addresses are offsets into
+//! the socket's pages. The other side is the kernel, which is trusted with its rings as with
+//! everything else; the pages may be a guest's, and nothing here looks into them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -104,7 +104,8 @@ impl Fill {
         Fill { ring, produced: 0, published: 0, consumed: 0 }
     }
 
-    /// Puts in the address of an empty page; the kernel sees it after [`publish`](Self::publish). False: there is no room.
+    /// Puts in the address of an empty page; the kernel sees it after [`publish`](Self::publish).
+    /// False: there is no room.
     ///
     /// # Errors
     /// Never, with the kernel on the other side.
@@ -112,7 +113,11 @@ impl Fill {
     pub fn push(&mut self, addr: u64) -> Result<bool, Violation> {
         if self.produced.wrapping_sub(self.consumed) == self.ring.size {
             let index = self.ring.consumer()?.load(Ordering::Acquire);
-            self.consumed = self.ring.believe(index, self.consumed, self.published.wrapping_sub(self.consumed))?;
+            self.consumed = self.ring.believe(
+                index,
+                self.consumed,
+                self.published.wrapping_sub(self.consumed),
+            )?;
             if self.produced.wrapping_sub(self.consumed) == self.ring.size {
                 return Ok(false);
             }
@@ -133,7 +138,9 @@ impl Fill {
             self.ring.producer()?.store(self.produced, Ordering::Release);
             self.published = self.produced;
         }
-        Ok(self.ring.memory.atomic_u32(self.ring.layout.flags)?.load(Ordering::Relaxed) & NEED_WAKEUP != 0)
+        Ok(self.ring.memory.atomic_u32(self.ring.layout.flags)?.load(Ordering::Relaxed)
+            & NEED_WAKEUP
+            != 0)
     }
 }
 
@@ -168,7 +175,8 @@ impl Frames {
         Ok(self.seen.wrapping_sub(self.consumed))
     }
 
-    /// Takes the oldest frame, if there is one. Its place in the ring is free after [`release`](Self::release).
+    /// Takes the oldest frame, if there is one. Its place in the ring is free after
+    /// [`release`](Self::release).
     ///
     /// # Errors
     /// Never, with the kernel on the other side.
@@ -198,8 +206,8 @@ impl Frames {
     }
 }
 
-/// The kernel's part, for devices that are software: it takes empty pages out of a fill ring, and tells of frames in an
-/// Rx ring. Tests have such.
+/// The kernel's part, for devices that are software: it takes empty pages out of a fill ring, and
+/// tells of frames in an Rx ring. Tests have such.
 #[derive(Debug)]
 pub struct Feeder {
     fill: Ring,
@@ -223,7 +231,8 @@ impl Feeder {
         if self.fill.believe(index, self.taken, self.fill.size)? == self.taken {
             return Ok(None);
         }
-        let addr = self.fill.memory.atomic_u64(self.fill.entry(self.taken, 8))?.load(Ordering::Relaxed);
+        let addr =
+            self.fill.memory.atomic_u64(self.fill.entry(self.taken, 8))?.load(Ordering::Relaxed);
         self.taken = self.taken.wrapping_add(1);
         self.fill.consumer()?.store(self.taken, Ordering::Release);
         Ok(Some(addr))
@@ -261,7 +270,8 @@ impl Feeder {
     }
 }
 
-/// Two rings of `size` entries, a power of two, in memory of this process: for a [`Feeder`] on the other side.
+/// Two rings of `size` entries, a power of two, in memory of this process: for a [`Feeder`] on the
+/// other side.
 ///
 /// # Errors
 /// When there is no memory.

@@ -1,16 +1,17 @@
 //! The back half of a Xen ring (xen/include/public/io/ring.h).
 //!
-//! One granted page: four free-running indices, and as many slots as fit, a power of two. A slot holds a request
-//! first, and then, in the same place, the response to it. The front produces requests and consumes responses, the
-//! back does the reverse.
+//! One granted page: four free-running indices, and as many slots as fit, a power of two. A slot
+//! holds a request first, and then, in the same place, the response to it. The front produces
+//! requests and consumes responses, the back does the reverse.
 //!
 //! What the rules of this crate mean here:
 //!
-//! - The request index is read once a turn, and believed only as far as the ring can hold ([`Violation::RequestJump`]).
+//! - The request index is read once a turn, and believed only as far as the ring can hold
+//!   ([`Violation::RequestJump`]).
 //! - A request is copied out once, word by word, and is looked at only in that copy.
-//! - Responses are collected in private memory and written when they are published. So a slot that the front has not
-//!   been told about still holds its request, and whoever takes a ring over (after a crash, say) finds everything
-//!   from the response index on as it was.
+//! - Responses are collected in private memory and written when they are published. So a slot that
+//!   the front has not been told about still holds its request, and whoever takes a ring over
+//!   (after a crash, say) finds everything from the response index on as it was.
 //! - Neither index of ours is ever read back, but for the one time when the ring is taken up.
 
 use std::ptr::NonNull;
@@ -43,8 +44,8 @@ pub const fn ring_size(slot: usize) -> u32 {
 
 /// The back half of a ring whose slots are `WORDS` words of four bytes.
 ///
-/// Requests are taken oldest first, and can be put back newest first; responses are given in the order of the
-/// requests, so the response to a request is in the request's slot.
+/// Requests are taken oldest first, and can be put back newest first; responses are given in the
+/// order of the requests, so the response to a request is in the request's slot.
 #[derive(Debug)]
 pub struct BackRing<const WORDS: usize> {
     /// Keeps the page mapped.
@@ -62,14 +63,16 @@ pub struct BackRing<const WORDS: usize> {
     responses: Box<[[u32; WORDS]]>,
 }
 
-// SAFETY: the page is mapped for the whole process as long as the memory is held, and is only reached through atomics.
+// SAFETY: the page is mapped for the whole process as long as the memory is held, and is only
+// reached through atomics.
 unsafe impl<const WORDS: usize> Send for BackRing<WORDS> {}
 
 impl<const WORDS: usize> BackRing<WORDS> {
     /// How many slots it has.
     pub const SIZE: u32 = ring_size(WORDS * 4);
 
-    /// Takes up the ring at address `addr` of `mem`, where it stands: at its response index. A new one stands at zero.
+    /// Takes up the ring at address `addr` of `mem`, where it stands: at its response index. A new
+    /// one stands at zero.
     ///
     /// # Errors
     /// When the page is not there, or its indices contradict each other.
@@ -83,8 +86,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         Ok(ring)
     }
 
-    /// Requests that can be taken, at least `wanted` if there are as many: the front's index is read only when what
-    /// was seen before is not enough.
+    /// Requests that can be taken, at least `wanted` if there are as many: the front's index is
+    /// read only when what was seen before is not enough.
     ///
     /// # Errors
     /// [`Violation::RequestJump`].
@@ -101,8 +104,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.saw(index)
     }
 
-    /// Believes a request index, if it can be: not before what was taken, nor more than a ring beyond what the front
-    /// got back.
+    /// Believes a request index, if it can be: not before what was taken, nor more than a ring
+    /// beyond what the front got back.
     #[inline]
     fn saw(&mut self, index: u32) -> Result<u32, Violation> {
         let ahead = index.wrapping_sub(self.published);
@@ -113,7 +116,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         Ok(index.wrapping_sub(self.next))
     }
 
-    /// Copies the `n`th request from the next one on out of the ring. Means something below [`ready`](Self::ready) only.
+    /// Copies the `n`th request from the next one on out of the ring. Means something below
+    /// [`ready`](Self::ready) only.
     #[inline]
     pub fn request(&self, n: u32) -> [u32; WORDS] {
         let slot = self.slot(self.next.wrapping_add(n));
@@ -127,7 +131,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.next = self.next.wrapping_add(n);
     }
 
-    /// The newest `n` requests are not taken: they come again. At most as many as are taken and have no response.
+    /// The newest `n` requests are not taken: they come again. At most as many as are taken and
+    /// have no response.
     #[inline]
     pub fn put_back(&mut self, n: u32) {
         self.next = self.next.wrapping_sub(n.min(self.taken()));
@@ -139,8 +144,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.next.wrapping_sub(self.done)
     }
 
-    /// Gives the oldest request that is taken its response; the front sees it after [`publish`](Self::publish).
-    /// Nothing happens when none is taken.
+    /// Gives the oldest request that is taken its response; the front sees it after
+    /// [`publish`](Self::publish). Nothing happens when none is taken.
     #[inline]
     pub fn respond(&mut self, response: [u32; WORDS]) {
         if self.taken() > 0 {
@@ -149,8 +154,9 @@ impl<const WORDS: usize> BackRing<WORDS> {
         }
     }
 
-    /// Notes the response to the `n`th request from the next one on. [`give`](Self::give) gives it when its turn has come,
-    /// unless the request is put back. Means something below [`ready`](Self::ready) only.
+    /// Notes the response to the `n`th request from the next one on. [`give`](Self::give) gives it
+    /// when its turn has come, unless the request is put back. Means something below
+    /// [`ready`](Self::ready) only.
     #[inline]
     pub fn note(&mut self, n: u32, response: [u32; WORDS]) {
         if n < self.seen.wrapping_sub(self.next) {
@@ -158,7 +164,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         }
     }
 
-    /// Gives the oldest `n` requests that are taken the responses that were noted for them; at most as many as are taken.
+    /// Gives the oldest `n` requests that are taken the responses that were noted for them; at most
+    /// as many as are taken.
     #[inline]
     pub fn give(&mut self, n: u32) {
         self.done = self.done.wrapping_add(n.min(self.taken()));
@@ -185,8 +192,9 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.done
     }
 
-    /// Whether the front has certainly taken the responses before number `mark`: it has posted as many requests since as the
-    /// ring has slots, or asked to be told of a later response. One that lies about it reorders its own frames.
+    /// Whether the front has certainly taken the responses before number `mark`: it has posted as
+    /// many requests since as the ring has slots, or asked to be told of a later response. One
+    /// that lies about it reorders its own frames.
     pub fn has_taken(&self, mark: u32) -> bool {
         let since = self.done.wrapping_sub(mark);
         let posted = self.word(REQ_PROD).load(Ordering::Acquire).wrapping_sub(mark);
@@ -195,15 +203,16 @@ impl<const WORDS: usize> BackRing<WORDS> {
         (Self::SIZE..=since.saturating_add(Self::SIZE)).contains(&posted) || event <= since
     }
 
-    /// The response to request number `number`, to be changed. `None` when the front knows it already, or it has none.
+    /// The response to request number `number`, to be changed. `None` when the front knows it
+    /// already, or it has none.
     pub fn response_mut(&mut self, number: u32) -> Option<&mut [u32; WORDS]> {
         let known = number.wrapping_sub(self.published);
         let pending = self.done.wrapping_sub(self.published);
         (known < pending).then(|| &mut self.responses[(number % Self::SIZE) as usize])
     }
 
-    /// Makes all responses given since the last time visible at once. `None`: there were none. Otherwise whether the
-    /// front wants to be told.
+    /// Makes all responses given since the last time visible at once. `None`: there were none.
+    /// Otherwise whether the front wants to be told.
     #[inline]
     pub fn publish(&mut self) -> Option<bool> {
         if self.done == self.published {
@@ -222,8 +231,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         Some(notify::publish_ring(self.word(RSP_PROD), self.done, old, self.word(RSP_EVENT)))
     }
 
-    /// Asks the front to tell of the next request after those that were seen, and looks once more: how many can be
-    /// taken now.
+    /// Asks the front to tell of the next request after those that were seen, and looks once more:
+    /// how many can be taken now.
     ///
     /// # Errors
     /// [`Violation::RequestJump`].
@@ -231,8 +240,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.arm_for(self.seen.wrapping_sub(self.next).saturating_add(1))
     }
 
-    /// Asks the front to tell when `wanted` requests, at least one, can be taken, and looks once more: how many can be taken
-    /// now.
+    /// Asks the front to tell when `wanted` requests, at least one, can be taken, and looks once
+    /// more: how many can be taken now.
     ///
     /// # Errors
     /// [`Violation::RequestJump`].
@@ -252,8 +261,9 @@ impl<const WORDS: usize> BackRing<WORDS> {
     #[inline(always)]
     fn word(&self, offset: u64) -> &AtomicU32 {
         debug_assert!(offset + 4 <= RING_PAGE as u64 && offset.is_multiple_of(4));
-        // SAFETY: all callers pass the offset of an index, or of a word of one of `SIZE` slots, which end within the
-        // page; the page is mapped as long as `_mem` is held, and aligned.
+        // SAFETY: all callers pass the offset of an index, or of a word of one of `SIZE` slots,
+        // which end within the page; the page is mapped as long as `_mem` is held, and
+        // aligned.
         unsafe { AtomicU32::from_ptr(self.page.as_ptr().add(offset as usize).cast()) }
     }
 }

@@ -9,8 +9,8 @@ use control::config::DEFAULT_SOCKET;
 
 /// A parallel multi-queue switch for the guests of QEMU and Xen
 ///
-/// Carries Ethernet frames between virtual machines (vhost-user, and Xen's vifs in place of xen-netback) and the host (TAP), copying
-/// each frame once, from guest to guest.
+/// Carries Ethernet frames between virtual machines (vhost-user, and Xen's vifs in place of
+/// xen-netback) and the host (TAP), copying each frame once, from guest to guest.
 #[derive(Debug, Parser)]
 #[command(name = "ringmain", version, max_term_width = 110, propagate_version = true)]
 pub struct Cli {
@@ -23,7 +23,9 @@ pub struct Cli {
 }
 
 fn control_help() -> String {
-    format!("Control socket of the daemon; for serve it goes before the configuration's [default: {DEFAULT_SOCKET}]")
+    format!(
+        "Control socket of the daemon; for serve it goes before the configuration's [default: {DEFAULT_SOCKET}]"
+    )
 }
 
 impl Cli {
@@ -47,21 +49,25 @@ pub enum Command {
     Profile(Profile),
     /// Show which addresses live on which ports
     Mac(Json),
-    /// Run a command as a guest: in a network namespace of its own, behind a paravirtual interface of the daemon
+    /// Run a command as a guest: in a network namespace of its own, behind a paravirtual interface
+    /// of the daemon
     Guest(Guest),
     /// Generate traffic against any vhost-user back-end, check every frame, and measure
     Load(Box<lab::load::Args>),
-    /// Start two guests, under QEMU, on Xen or as processes, send between them with 1, 2 and 4 queues, and report
+    /// Start two guests, under QEMU, on Xen or as processes, send between them with 1, 2 and 4
+    /// queues, and report
     Demo(lab::demo::Args),
     /// Compare with OVS-DPDK: the same traffic through both, in turn
     Bench(lab::bench::Args),
     /// Compare each way of serving processes as guests with doing without: on and off in turn
     BenchEmbedded(lab::bench::embedded::Args),
-    /// Compare with the kernel's xen-netback: the same guests on a real Xen host, in turn, instructions counted
+    /// Compare with the kernel's xen-netback: the same guests on a real Xen host, in turn,
+    /// instructions counted
     BenchXen(lab::bench::xen::Args),
     /// Count instructions per frame, step by step, of the way between two guests
     BenchInstructions(lab::bench::instructions::Args),
-    /// Rerun experiments that others have published, and predict what more workers, queues and guests would carry
+    /// Rerun experiments that others have published, and predict what more workers, queues and
+    /// guests would carry
     #[command(subcommand)]
     Lab(Lab),
     /// Print the manual page, as roff
@@ -88,7 +94,8 @@ pub struct Serve {
     /// Check the configuration, say what is wrong with it, and end
     #[arg(long)]
     pub check: bool,
-    /// What to log, to standard error: error, warn, info, debug, trace, or filters such as info,control=debug
+    /// What to log, to standard error: error, warn, info, debug, trace, or filters such as
+    /// info,control=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
 }
@@ -117,7 +124,8 @@ pub struct Guest {
     /// Ask for a receive queue of the device that the port names (device-queue)
     #[arg(long)]
     pub device_queue: bool,
-    /// One event channel for both directions of a queue, as old frontends have it [default: one for each]
+    /// One event channel for both directions of a queue, as old frontends have it [default: one
+    /// for each]
     #[arg(long)]
     pub single_channel: bool,
     /// The interface's name inside
@@ -139,9 +147,11 @@ fn prefix(text: &str) -> Result<(Ipv4Addr, u8), String> {
 }
 
 fn mac(text: &str) -> Result<[u8; 6], String> {
-    let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    let bytes: Option<Vec<u8>> =
+        text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
     let mac: Option<[u8; 6]> = bytes.and_then(|bytes| bytes.try_into().ok());
-    mac.filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]).ok_or_else(|| "not the address of one station".into())
+    mac.filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6])
+        .ok_or_else(|| "not the address of one station".into())
 }
 
 /// `ringmain port ...`.
@@ -165,18 +175,21 @@ pub enum Port {
     },
 }
 
-/// `ringmain port add`: the keys of a `[[port]]` table. Values are checked by the code that reads the configuration file.
+/// `ringmain port add`: the keys of a `[[port]]` table. Values are checked by the code that reads
+/// the configuration file.
 #[derive(Debug, Args)]
 pub struct Add {
     /// Name of the port
     pub name: String,
-    /// vhost-user (a guest), tap (the host), xen (all vifs) or embedded (processes as guests) [default: tap with --device, else vhost-user]
+    /// vhost-user (a guest), tap (the host), xen (all vifs) or embedded (processes as guests)
+    /// [default: tap with --device, else vhost-user]
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
     /// vhost-user, embedded: path of the socket
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
-    /// vhost-user: server (Ringmain listens; the default) or client (Ringmain connects, and keeps trying)
+    /// vhost-user: server (Ringmain listens; the default) or client (Ringmain connects, and keeps
+    /// trying)
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
     /// tap: the interface, created when absent
@@ -197,19 +210,23 @@ pub struct Add {
     /// Longest IP packet, in bytes
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<String>,
-    /// xen, embedded: whether frames begin where copies into the receiver's pages are aligned [default: false]
+    /// xen, embedded: whether frames begin where copies into the receiver's pages are aligned
+    /// [default: false]
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true")]
     pub align: Option<String>,
     /// Interrupt the guest for received frames only when so many have come, or the time is over
     #[arg(long, value_name = "N")]
     pub interrupt_frames: Option<String>,
-    /// Interrupt the guest for received frames at the latest so long after the first [default: at once]
+    /// Interrupt the guest for received frames at the latest so long after the first [default: at
+    /// once]
     #[arg(long, value_name = "MICROSECONDS")]
     pub interrupt_microseconds: Option<String>,
-    /// How workers wait for its frames: eco, balanced or latency (to compare: never, always or a time like 50us) [default: as for others]
+    /// How workers wait for its frames: eco, balanced or latency (to compare: never, always or a
+    /// time like 50us) [default: as for others]
     #[arg(long, value_name = "WORD")]
     pub polling: Option<String>,
-    /// xen, embedded: pages of a guest that stay mapped at most, if it says that they come back [default: 0]
+    /// xen, embedded: pages of a guest that stay mapped at most, if it says that they come back
+    /// [default: 0]
     #[arg(long, value_name = "PAGES")]
     pub cache: Option<String>,
     /// embedded: an interface whose receive queues guests can have
@@ -255,7 +272,9 @@ pub struct Json {
 impl Add {
     /// The flags that were given, by the keys of a `[[port]]` table.
     pub fn flags(self) -> Vec<(&'static str, Vec<String>)> {
-        let kind = self.kind.unwrap_or_else(|| if self.device.is_some() { "tap" } else { "vhost-user" }.to_owned());
+        let kind = self
+            .kind
+            .unwrap_or_else(|| if self.device.is_some() { "tap" } else { "vhost-user" }.to_owned());
         let single = [
             ("name", Some(self.name)),
             ("kind", Some(kind)),
@@ -273,7 +292,8 @@ impl Add {
             ("polling", self.polling),
             ("cache", self.cache),
         ];
-        let mut flags: Vec<_> = single.into_iter().filter_map(|(key, value)| Some((key, vec![value?]))).collect();
+        let mut flags: Vec<_> =
+            single.into_iter().filter_map(|(key, value)| Some((key, vec![value?]))).collect();
         if !self.trunk.is_empty() {
             flags.push(("trunk", self.trunk));
         }
@@ -302,11 +322,17 @@ mod tests {
 
     #[test]
     fn a_device_makes_a_tap() {
-        let add = |args: &[&str]| match Cli::parse_from([&["ringmain", "port", "add", "x"], args].concat()).command {
+        let add = |args: &[&str]| match Cli::parse_from(
+            [&["ringmain", "port", "add", "x"], args].concat(),
+        )
+        .command
+        {
             Command::Port(Port::Add(add)) => add.flags(),
             other => panic!("{other:?}"),
         };
-        let kind = |flags: Vec<(&str, Vec<String>)>| flags.into_iter().find(|(key, _)| *key == "kind").unwrap().1;
+        let kind = |flags: Vec<(&str, Vec<String>)>| {
+            flags.into_iter().find(|(key, _)| *key == "kind").unwrap().1
+        };
         assert_eq!(kind(add(&["--device", "rm0"])), ["tap"]);
         assert_eq!(kind(add(&["--socket", "/x"])), ["vhost-user"]);
         let trunk = add(&["--device", "rm0", "--trunk", "1,2"]).pop().unwrap();

@@ -1,4 +1,5 @@
-//! Commands that experiment: the traffic generator, the demonstration, the comparisons and the laboratory.
+//! Commands that experiment: the traffic generator, the demonstration, the comparisons and the
+//! laboratory.
 
 use std::io;
 use std::sync::Arc;

@@ -29,7 +29,9 @@ pub enum Failure {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The daemon answered something else than was asked; another version, most likely.
-    #[error("the daemon's answer does not fit the question: use the `ringmain` that it was started from")]
+    #[error(
+        "the daemon's answer does not fit the question: use the `ringmain` that it was started from"
+    )]
     Surprised,
     /// There is no such port.
     #[error("there is no port {0:?}; `ringmain port list` shows those that are there")]
@@ -77,12 +79,13 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// 2 for what was wrong with the command or the configuration, 130 for an interruption, 1 for what else went wrong.
+    /// 2 for what was wrong with the command or the configuration, 130 for an interruption, 1 for
+    /// what else went wrong.
     pub fn code(&self) -> ExitCode {
         match self {
-            Failure::Config(_) | Failure::Unreadable { .. } | Failure::Load(lab::load::Error::Options(_)) => {
-                ExitCode::from(2)
-            }
+            Failure::Config(_)
+            | Failure::Unreadable { .. }
+            | Failure::Load(lab::load::Error::Options(_)) => ExitCode::from(2),
             // As a shell says it of a command that a signal ended.
             Failure::Demo(error) if error.is_interrupt() => ExitCode::from(130),
             Failure::Bench(error) if error.is_interrupt() => ExitCode::from(130),

@@ -36,7 +36,9 @@ pub fn run(control: &Path, guest: Guest) -> Result<u8, Failure> {
 
 /// Where the daemon takes guests.
 fn find(control: &Path) -> Result<PathBuf, Failure> {
-    let Reply::Ports(ports) = Client::new(control).ask(&Request::PortList)? else { return Err(Failure::Surprised) };
+    let Reply::Ports(ports) = Client::new(control).ask(&Request::PortList)? else {
+        return Err(Failure::Surprised);
+    };
     let port = ports.into_iter().find(|port| port.kind == "embedded" && port.socket.is_some());
     port.and_then(|port| port.socket).map(PathBuf::from).ok_or(Failure::NoGuests)
 }

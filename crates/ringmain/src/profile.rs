@@ -47,11 +47,18 @@ fn of_port(port: &PortProfile, length: u64) -> String {
     let sum: f64 = categories.iter().filter_map(Category::per_frame).sum();
     let mut table = Table::new(&["CATEGORY", ">NS/FRAME", ">%", "WHAT"]);
     for category in &categories {
-        let number = |of: f64| category.per_frame().map(|each| format!("{:.1}", each * of)).unwrap_or_default();
+        let number = |of: f64| {
+            category.per_frame().map(|each| format!("{:.1}", each * of)).unwrap_or_default()
+        };
         let part = if sum > 0.0 { number(100.0 / sum) } else { String::new() };
         table.row([category.name.to_owned(), number(1.0), part, category.what.clone()]);
     }
-    table.row(["all that is seen".to_owned(), format!("{sum:.1}"), "100.0".to_owned(), String::new()]);
+    table.row([
+        "all that is seen".to_owned(),
+        format!("{sum:.1}"),
+        "100.0".to_owned(),
+        String::new(),
+    ]);
     format!(
         "port {}: {} frames and {} bytes received in {:.1} s, {:.1} frames a burst\n{}\n{}",
         port.name,
@@ -73,14 +80,19 @@ fn flows(port: &PortProfile) -> String {
     if port.flows.iter().all(|queue| *queue == QueueFlows::default()) {
         return String::new();
     }
-    format!("flows by queue: {} received, {} sent\n", of(|queue| queue.received), of(|queue| queue.sent))
+    format!(
+        "flows by queue: {} received, {} sent\n",
+        of(|queue| queue.received),
+        of(|queue| queue.sent)
+    )
 }
 
 /// All that workers did, in percent.
 fn of_workers(profile: &Profile) -> String {
     let steps = ["fetch", "classify", "deliver", "copy", "publish", "look", "sleep"];
     let headings = steps.map(|step| format!(">{} %", step.to_uppercase()));
-    let headings: Vec<&str> = std::iter::once("WORKER").chain(headings.iter().map(String::as_str)).collect();
+    let headings: Vec<&str> =
+        std::iter::once("WORKER").chain(headings.iter().map(String::as_str)).collect();
     let mut table = Table::new(&headings);
     for worker in &profile.workers {
         let whole = worker.spent.values().sum::<u64>().max(1) as f64;
@@ -97,7 +109,8 @@ mod tests {
     use super::*;
 
     fn port(kind: &str, guest: Option<GuestTimes>) -> PortProfile {
-        let spent = [("fetch", 200), ("classify", 100), ("deliver", 300), ("copy", 1000), ("publish", 400)];
+        let spent =
+            [("fetch", 200), ("classify", 100), ("deliver", 300), ("copy", 1000), ("publish", 400)];
         let spent = spent.map(|(name, time)| (name.to_owned(), time)).into();
         PortProfile {
             name: "a".into(),
@@ -112,13 +125,15 @@ mod tests {
     }
 
     fn worker() -> WorkerProfile {
-        let spent = [("fetch", 250), ("look", 250), ("sleep", 500)].map(|(name, time)| (name.to_owned(), time));
+        let spent = [("fetch", 250), ("look", 250), ("sleep", 500)]
+            .map(|(name, time)| (name.to_owned(), time));
         WorkerProfile { index: 0, spent: spent.into() }
     }
 
     #[test]
     fn a_guest_that_tells() {
-        let guest = GuestTimes { frames: 5, ring: 100, kernel: 400, signal: 200, ..GuestTimes::default() };
+        let guest =
+            GuestTimes { frames: 5, ring: 100, kernel: 400, signal: 200, ..GuestTimes::default() };
         let flows = [(2, 0), (1, 5)].map(|(received, sent)| QueueFlows { received, sent }).into();
         let port = PortProfile { flows, ..port("embedded", Some(guest)) };
         let ports = vec![port, PortProfile { name: "idle".into(), ..PortProfile::default() }];

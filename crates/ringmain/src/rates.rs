@@ -46,7 +46,8 @@ fn cells(counts: &Counts, seconds: f64) -> [String; 7] {
     ]
 }
 
-/// The counters that the table needs, less what they were. A port that was removed and added again starts below: it counts from zero.
+/// The counters that the table needs, less what they were. A port that was removed and added again
+/// starts below: it counts from zero.
 fn since(now: &Counts, then: &Counts) -> Counts {
     let less = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
     Counts {
@@ -69,7 +70,16 @@ mod tests {
     fn stats(uptime_seconds: f64, cpu_seconds: f64, total: Counts) -> Stats {
         let port = control::api::PortReport { total, ..sample() };
         let (release, workers, removed) = (String::new(), Vec::new(), Counts::default());
-        Stats { pid: 1, release, uptime_seconds, cpu_seconds, workers, moves: 0, ports: vec![port], removed }
+        Stats {
+            pid: 1,
+            release,
+            uptime_seconds,
+            cpu_seconds,
+            workers,
+            moves: 0,
+            ports: vec![port],
+            removed,
+        }
     }
 
     #[test]

@@ -18,7 +18,8 @@ use crate::cli::Serve;
 use crate::failure::Failure;
 use crate::print;
 
-/// Runs the daemon until it is told to end. Its control socket is `control`, if that is given, and otherwise the configuration's.
+/// Runs the daemon until it is told to end. Its control socket is `control`, if that is given, and
+/// otherwise the configuration's.
 pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     let mut config = read(args)?;
     if let Some(socket) = control {
@@ -34,8 +35,8 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     }
     log(&args.log)?;
     // Before anything is created that a signal should not leave behind.
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::System { what: "catch signals", error })?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| Failure::System { what: "catch signals", error })?;
     allow_descriptors();
     let daemon = Daemon::start(&config)?;
     let signal = signals.forever().next();
@@ -48,13 +49,16 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
 
 fn read(args: &Serve) -> Result<Config, Failure> {
     let path = &args.config;
-    let text = fs::read_to_string(path).map_err(|error| Failure::Unreadable { path: path.clone(), error })?;
-    let host = Host::probe().map_err(|error| Failure::System { what: "find out which CPUs there are", error })?;
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::Unreadable { path: path.clone(), error })?;
+    let host = Host::probe()
+        .map_err(|error| Failure::System { what: "find out which CPUs there are", error })?;
     Ok(Config::parse(&path.display().to_string(), &text, &host)?)
 }
 
-/// Raises the limit of open descriptors as far as it may be raised: every ring of every port has some, and the usual 1024 are used up by a
-/// few dozen ports. Without it, ports that come too late are refused.
+/// Raises the limit of open descriptors as far as it may be raised: every ring of every port has
+/// some, and the usual 1024 are used up by a few dozen ports. Without it, ports that come too late
+/// are refused.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
@@ -73,8 +77,10 @@ fn insist() -> io::Result<()> {
 
 /// One line an event, to standard error. The journal has its own clock.
 fn log(filter: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| Failure::System { what: "understand --log", error: io::Error::other(error.to_string()) })?;
+    let filter = EnvFilter::try_new(filter).map_err(|error| Failure::System {
+        what: "understand --log",
+        error: io::Error::other(error.to_string()),
+    })?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

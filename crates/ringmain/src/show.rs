@@ -10,7 +10,16 @@ pub fn ports(ports: &[PortReport]) -> String {
     if ports.is_empty() {
         return "no ports; add one with `ringmain port add`\n".to_owned();
     }
-    let mut table = Table::new(&["PORT", "KIND", "STATE", ">QUEUES", "VLAN", "LOCKED TO", ">MTU", "SOCKET OR DEVICE"]);
+    let mut table = Table::new(&[
+        "PORT",
+        "KIND",
+        "STATE",
+        ">QUEUES",
+        "VLAN",
+        "LOCKED TO",
+        ">MTU",
+        "SOCKET OR DEVICE",
+    ]);
     for port in ports {
         table.row([
             port.name.clone(),
@@ -58,9 +67,13 @@ pub fn port(port: &PortReport) -> String {
     }
     if let Some(own) = &port.own_copies {
         let (bytes, calls, seconds) = (own.bytes, own.calls, own.cpu_us as f64 / 1e6);
-        lines.push(("own copies", format!("{bytes} bytes in {calls} calls, {seconds:.1} s of CPU time")));
+        lines.push((
+            "own copies",
+            format!("{bytes} bytes in {calls} calls, {seconds:.1} s of CPU time"),
+        ));
     }
-    let mut text: String = lines.into_iter().map(|(what, value)| format!("{what:<12} {value}\n")).collect();
+    let mut text: String =
+        lines.into_iter().map(|(what, value)| format!("{what:<12} {value}\n")).collect();
     text.push_str(&switches(port));
     if !port.queues.is_empty() {
         text.push('\n');
@@ -107,7 +120,9 @@ pub fn macs(rows: &[MacRow]) -> String {
     }
     let mut table = Table::new(&[">VLAN", "ADDRESS", "PORT", ">HEARD"]);
     for row in rows {
-        let heard = row.idle_seconds.map_or_else(|| "locked".to_owned(), |seconds| format!("{seconds} s ago"));
+        let heard = row
+            .idle_seconds
+            .map_or_else(|| "locked".to_owned(), |seconds| format!("{seconds} s ago"));
         table.row([optional(row.vlan), row.mac.clone(), row.port.clone(), heard]);
     }
     table.render()
@@ -140,8 +155,11 @@ fn workers(stats: &Stats) -> String {
             worker.turned.to_string(),
         ]);
     }
-    let moves =
-        if stats.moves > 0 { format!("{} moves of queues between workers\n", stats.moves) } else { String::new() };
+    let moves = if stats.moves > 0 {
+        format!("{} moves of queues between workers\n", stats.moves)
+    } else {
+        String::new()
+    };
     table.render() + &moves
 }
 
@@ -247,8 +265,14 @@ pub mod tests {
     /// A port with two queues; the second is switched off.
     pub fn sample() -> PortReport {
         let drops = [("rx_full".to_owned(), 3)].into();
-        let counts =
-            Counts { tx_frames: 100, tx_bytes: 6400, rx_frames: 50, rx_interrupts: 4, drops, ..Counts::default() };
+        let counts = Counts {
+            tx_frames: 100,
+            tx_bytes: 6400,
+            rx_frames: 50,
+            rx_interrupts: 4,
+            drops,
+            ..Counts::default()
+        };
         let queues = vec![
             QueueReport { index: 0, worker: Some(1), device: false, counts: counts.clone() },
             QueueReport { index: 1, worker: None, device: false, counts: Counts::default() },
@@ -363,12 +387,19 @@ VLAN  ADDRESS            PORT     HEARD
    -  52:54:00:00:00:01  vm-a    locked
   10  52:54:00:00:00:02  vm-a  12 s ago
 ";
-        assert_eq!(macs(&[row(None, "52:54:00:00:00:01", None), row(Some(10), "52:54:00:00:00:02", Some(12))]), want);
+        assert_eq!(
+            macs(&[
+                row(None, "52:54:00:00:00:01", None),
+                row(Some(10), "52:54:00:00:00:02", Some(12))
+            ]),
+            want
+        );
     }
 
     #[test]
     fn durations() {
-        let cases = [(5.9, "5 s"), (61.0, "1 min 1 s"), (7260.0, "2 h 1 min"), (200_000.0, "2 d 7 h")];
+        let cases =
+            [(5.9, "5 s"), (61.0, "1 min 1 s"), (7260.0, "2 h 1 min"), (200_000.0, "2 d 7 h")];
         for (seconds, want) in cases {
             assert_eq!(duration(seconds), want);
         }

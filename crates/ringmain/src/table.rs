@@ -10,7 +10,8 @@ impl Table {
     /// A table with these headings. Columns whose heading starts with `>` are set to the right.
     pub fn new(headings: &[&str]) -> Table {
         let right = headings.iter().map(|heading| heading.starts_with('>')).collect();
-        let heading = headings.iter().map(|heading| heading.trim_start_matches('>').to_owned()).collect();
+        let heading =
+            headings.iter().map(|heading| heading.trim_start_matches('>').to_owned()).collect();
         Table { rows: vec![heading], right }
     }
 
@@ -27,17 +28,21 @@ impl Table {
 
     /// The table as lines.
     pub fn render(&self) -> String {
-        let width =
-            |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-        let widths: Vec<usize> = (0..self.right.len()).map(|column| width(column).unwrap_or(0)).collect();
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+        };
+        let widths: Vec<usize> =
+            (0..self.right.len()).map(|column| width(column).unwrap_or(0)).collect();
         let mut text = String::new();
         for row in &self.rows {
             let cells = row.iter().zip(&widths).zip(&self.right);
-            let cells = cells.map(
-                |((cell, width), right)| {
-                    if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-                },
-            );
+            let cells = cells.map(|((cell, width), right)| {
+                if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push('\n');
         }

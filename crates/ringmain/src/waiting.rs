@@ -89,7 +89,8 @@ mod tests {
             removed: Counts::default(),
         };
         let text = waiting(&stats);
-        let lines: Vec<Vec<&str>> = text.trim().lines().map(|line| line.split_whitespace().collect()).collect();
+        let lines: Vec<Vec<&str>> =
+            text.trim().lines().map(|line| line.split_whitespace().collect()).collect();
         let want = "0 balanced 10.0 20.0 0.0 70.0 8.0 - 0 0.5, 4.1, 131 4.0 9.5 2 (now)";
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[1].join(" "), want);

@@ -37,7 +37,8 @@ impl Daemon {
     fn start(config: &str) -> Daemon {
         let dir = tempfile::tempdir().unwrap();
         let file = configure(&dir, config);
-        let child = ringmain().arg("serve").arg("--config").arg(file).stderr(log(&dir)).spawn().unwrap();
+        let child =
+            ringmain().arg("serve").arg("--config").arg(file).stderr(log(&dir)).spawn().unwrap();
         let mut daemon = Daemon { child, dir };
         while !daemon.run(&["port", "list"]).status.success() {
             assert!(daemon.child.try_wait().unwrap().is_none(), "{}", daemon.log());
@@ -122,9 +123,14 @@ fn a_bad_configuration_is_refused_with_its_line() {
     let want = r#"workers.count: "many" is not a number; give 1 to 64 or "auto""#;
     assert_eq!(err(&output), format!("ringmain: {}:4: {want}\n", file.display()));
 
-    let missing = ringmain().args(["serve", "--config", "/nowhere/ringmain.toml"]).output().unwrap();
+    let missing =
+        ringmain().args(["serve", "--config", "/nowhere/ringmain.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(2));
-    assert!(err(&missing).starts_with("ringmain: cannot read /nowhere/ringmain.toml: "), "{}", err(&missing));
+    assert!(
+        err(&missing).starts_with("ringmain: cannot read /nowhere/ringmain.toml: "),
+        "{}",
+        err(&missing)
+    );
 }
 
 #[test]
@@ -149,16 +155,29 @@ fn without_a_daemon_commands_say_what_to_do() {
 fn ports_come_and_go() {
     let mut daemon = Daemon::start(PORTS);
     let socket = daemon.path("new/vm-c.sock");
-    let add =
-        ["port", "add", "vm-c", "--socket", socket.to_str().unwrap(), "--vlan", "7", "--mac", "52:54:00:00:00:03"];
+    let add = [
+        "port",
+        "add",
+        "vm-c",
+        "--socket",
+        socket.to_str().unwrap(),
+        "--vlan",
+        "7",
+        "--mac",
+        "52:54:00:00:00:03",
+    ];
     daemon.ask(&add);
     assert!(socket.exists());
     let list = daemon.json(&["port", "list", "--json"]);
-    let names: Vec<&str> = list.as_array().unwrap().iter().map(|port| port["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        list.as_array().unwrap().iter().map(|port| port["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["vm-a", "vm-b", "vm-c"]);
 
     let port = daemon.json(&["port", "show", "vm-c", "--json"]);
-    assert_eq!((&port["state"], &port["vlan"], &port["queue_pairs"]), (&"listening".into(), &7.into(), &2.into()));
+    assert_eq!(
+        (&port["state"], &port["vlan"], &port["queue_pairs"]),
+        (&"listening".into(), &7.into(), &2.into())
+    );
     assert!(daemon.ask(&["mac"]).contains("7  52:54:00:00:00:03  vm-c  locked"));
 
     assert_eq!(
@@ -173,7 +192,10 @@ fn ports_come_and_go() {
     daemon.ask(&["port", "remove", "vm-c"]);
     assert!(!socket.exists());
     let gone = daemon.refuse(1, &["port", "show", "vm-c"]);
-    assert_eq!(gone, "ringmain: there is no port \"vm-c\"; `ringmain port list` shows those that are there\n");
+    assert_eq!(
+        gone,
+        "ringmain: there is no port \"vm-c\"; `ringmain port list` shows those that are there\n"
+    );
     assert!(daemon.end().success());
 }
 
@@ -185,9 +207,13 @@ fn without_xen_there_are_no_vifs() {
     }
     let reason = |line: String| {
         assert!(line.starts_with("ringmain: ") && line.lines().count() == 1, "{line}");
-        assert!(line.contains("port \"vifs\": Xen can't be used: /dev/xen/evtchn: No such file"), "{line}");
         assert!(
-            line.contains("; this is no domain of a Xen host") || line.contains("; try modprobe xen-evtchn"),
+            line.contains("port \"vifs\": Xen can't be used: /dev/xen/evtchn: No such file"),
+            "{line}"
+        );
+        assert!(
+            line.contains("; this is no domain of a Xen host")
+                || line.contains("; try modprobe xen-evtchn"),
             "{line}"
         );
     };
@@ -212,11 +238,28 @@ fn the_command_line_says_where_a_daemon_listens() {
     let socket = second.path().join("own.sock");
     // The same file: without the option it would be refused.
     let mut other = ringmain();
-    other.args(["serve", "--config"]).arg(first.path("ringmain.toml")).arg("--control").arg(&socket);
+    other
+        .args(["serve", "--config"])
+        .arg(first.path("ringmain.toml"))
+        .arg("--control")
+        .arg(&socket);
     let mut other = other.stderr(log(&second)).spawn().unwrap();
-    let answers = || ringmain().arg("--control").arg(&socket).args(["port", "list"]).output().unwrap().status.success();
+    let answers = || {
+        ringmain()
+            .arg("--control")
+            .arg(&socket)
+            .args(["port", "list"])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
     while !answers() {
-        assert!(other.try_wait().unwrap().is_none(), "{}", fs::read_to_string(second.path().join("log")).unwrap());
+        assert!(
+            other.try_wait().unwrap().is_none(),
+            "{}",
+            fs::read_to_string(second.path().join("log")).unwrap()
+        );
         std::thread::yield_now();
     }
     assert!(first.end().success());
@@ -228,7 +271,8 @@ fn the_command_line_says_where_a_daemon_listens() {
 #[test]
 fn a_second_daemon_disturbs_nothing() {
     let daemon = Daemon::start(PORTS);
-    let output = ringmain().args(["serve", "--config"]).arg(daemon.path("ringmain.toml")).output().unwrap();
+    let output =
+        ringmain().args(["serve", "--config"]).arg(daemon.path("ringmain.toml")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("another daemon is listening"), "{}", err(&output));
     assert_eq!(daemon.json(&["port", "list", "--json"]).as_array().unwrap().len(), 2);
@@ -292,7 +336,8 @@ fn drops(counts: &Json) -> u64 {
 #[test]
 fn what_goes_in_comes_out_or_is_dropped_for_a_reason() {
     let daemon = Daemon::start(PORTS);
-    let sockets = format!("{},{}", daemon.path("vm-a.sock").display(), daemon.path("vm-b.sock").display());
+    let sockets =
+        format!("{},{}", daemon.path("vm-a.sock").display(), daemon.path("vm-b.sock").display());
     let load = [
         "load",
         "--ports",
@@ -309,14 +354,23 @@ fn what_goes_in_comes_out_or_is_dropped_for_a_reason() {
     ];
     let report = daemon.json(&load);
     assert!(
-        report["directions"].as_array().unwrap().iter().all(|way| way["received"].as_u64().unwrap() > 0),
+        report["directions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|way| way["received"].as_u64().unwrap() > 0),
         "{report}"
     );
 
     let stats = daemon.json(&["stats", "--json"]);
-    let dropped: u64 = stats["ports"].as_array().unwrap().iter().map(|port| drops(&port["total"])).sum();
+    let dropped: u64 =
+        stats["ports"].as_array().unwrap().iter().map(|port| drops(&port["total"])).sum();
     assert!(sum(&stats, "tx_frames") > 0);
-    assert_eq!(sum(&stats, "tx_frames") + sum(&stats, "copies"), sum(&stats, "rx_frames") + dropped, "{stats:#}");
+    assert_eq!(
+        sum(&stats, "tx_frames") + sum(&stats, "copies"),
+        sum(&stats, "rx_frames") + dropped,
+        "{stats:#}"
+    );
 
     // The counters of a port that goes are kept in a sum.
     daemon.ask(&["port", "remove", "vm-a"]);
@@ -370,7 +424,10 @@ fn ten_thousand_ports_that_come_and_go_leave_nothing() {
     cycles(10_000);
     let (memory_after, threads_after, descriptors_after) = settled();
     assert_eq!(threads_after, threads);
-    assert!(descriptors_after <= descriptors + 2, "{descriptors} descriptors became {descriptors_after}");
+    assert!(
+        descriptors_after <= descriptors + 2,
+        "{descriptors} descriptors became {descriptors_after}"
+    );
     assert!(memory_after <= memory + 512, "{memory} KiB became {memory_after} KiB");
 }
 
@@ -403,23 +460,42 @@ fn a_port_shows_how_it_is_served() {
         assert!(shown.iter().any(|line| *line == [key, value]), "{key} {value}: {shown:?}");
     }
     let socket = daemon.path("vm.sock");
-    let add = ["port", "add", "vm", "--socket", socket.to_str().unwrap(), "--interrupt-microseconds", "50"];
+    let add = [
+        "port",
+        "add",
+        "vm",
+        "--socket",
+        socket.to_str().unwrap(),
+        "--interrupt-microseconds",
+        "50",
+    ];
     assert!(daemon.run(&add).status.success());
     let shown = words("vm");
     assert!(shown.iter().any(|line| *line == ["interrupt-microseconds", "50"]), "{shown:?}");
     assert!(!shown.iter().any(|line| line.first().is_some_and(|key| key == "align")), "{shown:?}");
 }
 
-/// Short runs of some switches, with a daemon of its own and without: figures are there, and what follows from them.
+/// Short runs of some switches, with a daemon of its own and without: figures are there, and what
+/// follows from them.
 #[test]
 fn switches_are_compared() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["bench-embedded", "--runs", "1", "--seconds", "0.1", "--without-iperf", "--only"];
-    let said = ringmain().args(args).arg("interrupts-6,align").arg("--out").arg(dir.path()).output().unwrap();
+    let said = ringmain()
+        .args(args)
+        .arg("interrupts-6,align")
+        .arg("--out")
+        .arg(dir.path())
+        .output()
+        .unwrap();
     assert!(said.status.success(), "{said:?}");
     let table = String::from_utf8(said.stdout).unwrap();
-    let cases: Vec<&str> = table.lines().filter(|line| line.starts_with(char::is_alphabetic)).collect();
-    assert!(cases.iter().any(|line| line.starts_with("align ")) && table.contains("  why:   "), "{table}");
+    let cases: Vec<&str> =
+        table.lines().filter(|line| line.starts_with(char::is_alphabetic)).collect();
+    assert!(
+        cases.iter().any(|line| line.starts_with("align ")) && table.contains("  why:   "),
+        "{table}"
+    );
     let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
     let result: Json = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     for row in result["rows"].as_array().unwrap() {
@@ -427,7 +503,11 @@ fn switches_are_compared() {
             assert!(row["rate"][side]["median"].as_f64().unwrap() > 0.0, "{row}");
         }
     }
-    let verdicts: Vec<&str> =
-        result["verdicts"].as_array().unwrap().iter().map(|v| v["switch"].as_str().unwrap()).collect();
+    let verdicts: Vec<&str> = result["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v["switch"].as_str().unwrap())
+        .collect();
     assert_eq!(verdicts, ["interrupts-6", "align"]);
 }

@@ -1,4 +1,5 @@
-//! What the daemon takes for itself: with forty ports of four queues, and after ports have come and gone ten thousand times.
+//! What the daemon takes for itself: with forty ports of four queues, and after ports have come and
+//! gone ten thousand times.
 
 use std::fmt::Write;
 use std::fs;
@@ -22,14 +23,20 @@ struct Plugged {
 impl Plugged {
     fn new(socket: &Path, pairs: u16) -> Plugged {
         let features = bit::VERSION_1 | bit::MRG_RXBUF | bit::EVENT_IDX | bit::MQ;
-        let wish =
-            Wish { features, required: features, queue_pairs: pairs, mtu: None, protocol: Wish::usual_protocol() };
+        let wish = Wish {
+            features,
+            required: features,
+            queue_pairs: pairs,
+            mtu: None,
+            protocol: Wish::usual_protocol(),
+        };
         let mut front = FrontEnd::negotiate(UnixStream::connect(socket).unwrap(), &wish).unwrap();
         let mut guest = Guest::new(4 << 20, 1).unwrap();
         front.share(&guest).unwrap();
         let mut drivers = Vec::new();
         for pair in 0..pairs {
-            let mut driver: Driver<SplitDriver> = front.driver(&mut guest, pair, (256, 256), 0).unwrap();
+            let mut driver: Driver<SplitDriver> =
+                front.driver(&mut guest, pair, (256, 256), 0).unwrap();
             for _ in 0..256 {
                 let addr = guest.alloc(2048, 64).unwrap();
                 driver.rx.ring.add(&[Piece { addr, len: 2048 }], Direction::In).unwrap();
@@ -50,7 +57,11 @@ impl Plugged {
             let addr = self.guest.alloc(2048, 64).unwrap();
             self.guest.memory().write(addr, &frame).unwrap();
             for _ in 0..64 {
-                driver.tx.ring.add(&[Piece { addr, len: frame.len() as u32 }], Direction::Out).unwrap();
+                driver
+                    .tx
+                    .ring
+                    .add(&[Piece { addr, len: frame.len() as u32 }], Direction::Out)
+                    .unwrap();
             }
             driver.tx.publish();
             let mut left = 64;
@@ -112,8 +123,9 @@ fn daemon(workers: usize, ports: usize, queues: usize) -> Daemon {
 fn forty_ports_of_four_queues_take_less_than_40_mb() {
     for workers in [1, 4, 16] {
         let daemon = daemon(workers, 40, 4);
-        let mut guests: Vec<Plugged> =
-            (0..40).map(|port| Plugged::new(&daemon.dir().join(format!("p{port}.sock")), 4)).collect();
+        let mut guests: Vec<Plugged> = (0..40)
+            .map(|port| Plugged::new(&daemon.dir().join(format!("p{port}.sock")), 4))
+            .collect();
         for _ in 0..4 {
             for (port, guest) in guests.iter_mut().enumerate() {
                 guest.shout(port as u8);

@@ -1,4 +1,5 @@
-//! The laboratory as a user has it: each experiment in its tiny form, on processes as guests. Needs root.
+//! The laboratory as a user has it: each experiment in its tiny form, on processes as guests. Needs
+//! root.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,16 +38,25 @@ fn list<'a>(json: &'a Json, name: &str) -> &'a [Json] {
     json[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What repetitions of each experiment must check: one of these sets each, and none of the sets is missing.
+/// What repetitions of each experiment must check: one of these sets each, and none of the sets is
+/// missing.
 const CHECKS: [(&str, &[&[&str]]); 11] = [
     ("queues", &[&["each stream is on a queue", "frames conserved", "streams complete"]]),
     ("aggregate", &[TCP, &["no use of a grant was refused"]]),
     ("defaults", &[TCP]),
     (
         "receive-cost",
-        &[&["frames came the way they were to", "frames conserved", "streams complete", "the profile has seen frames"]],
+        &[&[
+            "frames came the way they were to",
+            "frames conserved",
+            "streams complete",
+            "the profile has seen frames",
+        ]],
     ),
-    ("network-node", &[&["all goes through the forwarding guest", "frames conserved", "streams complete"]]),
+    (
+        "network-node",
+        &[&["all goes through the forwarding guest", "frames conserved", "streams complete"]],
+    ),
     ("fairness", &[TCP]),
     ("polling", &[FRAMES]),
     ("flows", &[FRAMES]),
@@ -70,14 +80,23 @@ fn both_designs_carry_the_same(record: &Json) {
     let carried = |design: &str| -> BTreeSet<String> {
         let of = |one: &Json| {
             let point = &points[usize::try_from(one["point"].as_u64()?).ok()?];
-            let check = list(one, "checks").iter().find(|check| check["name"] == "streams complete")?;
+            let check =
+                list(one, "checks").iter().find(|check| check["name"] == "streams complete")?;
             let is = point["settings"]["design"] == design;
-            is.then(|| format!("{} pairs, {} workers: {}", point["settings"]["pairs"], point["x"], check["seen"]))
+            is.then(|| {
+                format!(
+                    "{} pairs, {} workers: {}",
+                    point["settings"]["pairs"], point["x"], check["seen"]
+                )
+            })
         };
         list(record, "repetitions").iter().filter_map(of).collect()
     };
     let old = carried("old design");
-    assert!(old.len() > 1 && old.iter().all(|said| said.contains(" bytes at both ends")), "{old:?}");
+    assert!(
+        old.len() > 1 && old.iter().all(|said| said.contains(" bytes at both ends")),
+        "{old:?}"
+    );
     assert_eq!(old, carried("new design"));
 }
 
@@ -95,19 +114,29 @@ fn every_experiment_keeps_its_invariants_and_can_be_reported() {
         assert!(record["finished"].is_u64(), "{name}");
         let repetitions = list(&record, "repetitions");
         assert_eq!(repetitions.len(), list(&record, "points").len(), "{name}: {repetitions:?}");
-        let made: BTreeSet<Vec<&str>> = repetitions.iter().map(|one| names_of(list(one, "checks"))).collect();
-        let expected = CHECKS.iter().find(|(of, _)| *of == name).map(|(_, all)| all.iter().map(|set| set.to_vec()));
+        let made: BTreeSet<Vec<&str>> =
+            repetitions.iter().map(|one| names_of(list(one, "checks"))).collect();
+        let expected = CHECKS
+            .iter()
+            .find(|(of, _)| *of == name)
+            .map(|(_, all)| all.iter().map(|set| set.to_vec()));
         assert_eq!(made, expected.unwrap().collect(), "{name}");
         for one in repetitions {
             let checks = list(one, "checks");
             assert!(checks.iter().all(|check| check["held"] == true), "{name}: {one}");
-            assert!(one["failed"].is_null() && one["figures"].as_object().is_some_and(|it| !it.is_empty()), "{name}");
+            assert!(
+                one["failed"].is_null()
+                    && one["figures"].as_object().is_some_and(|it| !it.is_empty()),
+                "{name}"
+            );
         }
         if name == "aggregate" {
             both_designs_carry_the_same(&record);
         }
         let same = path.display().to_string();
-        let compared = Command::new(env!("CARGO_BIN_EXE_ringmain")).args(["lab", "compare", &same, &same]).output();
+        let compared = Command::new(env!("CARGO_BIN_EXE_ringmain"))
+            .args(["lab", "compare", &same, &same])
+            .output();
         assert!(compared.unwrap().status.success(), "{name}");
         names.push(name);
     }
@@ -131,9 +160,13 @@ fn an_interrupted_run_goes_on_where_it_was() {
     let args = ["run", "queues", "--tiny", "--repetitions", "3"];
     let mut first = lab(dir.path(), &args).spawn().unwrap();
     let until = Instant::now() + LONG;
-    let measured = || records(dir.path()).first().map_or(0, |path| list(&record(path), "repetitions").len());
+    let measured =
+        || records(dir.path()).first().map_or(0, |path| list(&record(path), "repetitions").len());
     while measured() < 2 {
-        assert!(Instant::now() < until && first.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(
+            Instant::now() < until && first.try_wait().unwrap().is_none(),
+            "it ended by itself"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     kill_process(Pid::from_raw(first.id().try_into().unwrap()).unwrap(), Signal::INT).unwrap();
@@ -161,6 +194,9 @@ fn what_cannot_be_run_is_refused_in_a_line() {
     ] {
         let output = lab(dir.path(), args).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && stderr.contains(said) && stderr.lines().count() == 1, "{stderr}");
+        assert!(
+            !output.status.success() && stderr.contains(said) && stderr.lines().count() == 1,
+            "{stderr}"
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! The traffic generator against the daemon: drivers from the oldest to the newest, every frame checked.
+//! The traffic generator against the daemon: drivers from the oldest to the newest, every frame
+//! checked.
 //!
-//! Closed loops, so that no receiver is ever short of buffers: every frame must arrive, whole, once and in order.
+//! Closed loops, so that no receiver is ever short of buffers: every frame must arrive, whole, once
+//! and in order.
 
 use std::path::Path;
 
@@ -12,7 +14,9 @@ fn daemon(workers: usize) -> Daemon {
     let port = |dir: &Path, name: &str| {
         let socket = dir.join(name).with_extension("sock");
         let socket = socket.display();
-        format!("[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{socket}\"\nqueues = 4\n")
+        format!(
+            "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{socket}\"\nqueues = 4\n"
+        )
     };
     let ports = |dir: &Path| ["a", "b", "c", "d"].map(|name| port(dir, name)).concat();
     let config = |dir: &Path| format!("[workers]\ncount = {workers}\n{}", ports(dir));
@@ -20,8 +24,10 @@ fn daemon(workers: usize) -> Daemon {
 }
 
 fn run(daemon: &Daemon, ports: &[&str], options: &str) -> Report {
-    let sockets: Vec<String> =
-        ports.iter().map(|name| daemon.dir().join(name).with_extension("sock").display().to_string()).collect();
+    let sockets: Vec<String> = ports
+        .iter()
+        .map(|name| daemon.dir().join(name).with_extension("sock").display().to_string())
+        .collect();
     let line = format!("--ports {} --warm-up 0.05 --duration 0.2 {options}", sockets.join(","));
     let args = load::Args::from_words(line.split_whitespace()).unwrap();
     load::run(&args).unwrap_or_else(|error| panic!("{options}: {error}\n{}", daemon.log()))
@@ -63,7 +69,11 @@ fn every_driver_gets_every_frame() {
     let daemon = daemon(1);
     for driver in DRIVERS {
         all_arrive(&daemon, &["a", "b"], &format!("--window 16 --verify full --size 64 {driver}"));
-        all_arrive(&daemon, &["a", "b"], &format!("--window 8 --verify full --size 1514 --direction both {driver}"));
+        all_arrive(
+            &daemon,
+            &["a", "b"],
+            &format!("--window 8 --verify full --size 1514 --direction both {driver}"),
+        );
     }
 }
 
@@ -116,14 +126,23 @@ fn flows_keep_their_order_over_queues_and_workers() {
         ] {
             all_arrive(&daemon, &["a", "b"], options);
         }
-        all_arrive(&daemon, &["a", "b", "c", "d"], "--queues 2 --flows 8 --window 16 --direction both");
+        all_arrive(
+            &daemon,
+            &["a", "b", "c", "d"],
+            "--queues 2 --flows 8 --window 16 --direction both",
+        );
     }
 }
 
 #[test]
 fn a_guest_that_sends_more_than_is_taken_loses_frames_but_none_is_wrong() {
     let daemon = daemon(1);
-    for options in ["--size 64", "--size 64 --rx-ring 2", "--size 1514 --queues 2 --flows 9", "--size 64 --packed"] {
+    for options in [
+        "--size 64",
+        "--size 64 --rx-ring 2",
+        "--size 1514 --queues 2 --flows 9",
+        "--size 64 --packed",
+    ] {
         let report = run(&daemon, &["a", "b"], options);
         assert!(report.is_right() && report.directions[0].received > 0, "{options}\n{report}");
     }

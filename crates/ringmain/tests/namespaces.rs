@@ -1,6 +1,8 @@
-//! Processes as guests of a daemon, with the kernel's own TCP in them. Needs root, or user namespaces for everybody.
+//! Processes as guests of a daemon, with the kernel's own TCP in them. Needs root, or user
+//! namespaces for everybody.
 //!
-//! What runs in the guests is this executable itself, in a part that a variable of its environment names.
+//! What runs in the guests is this executable itself, in a part that a variable of its environment
+//! names.
 
 mod uplink;
 
@@ -22,7 +24,9 @@ fn part() {
     let words: Vec<&str> = part.split(' ').collect();
     match words[..] {
         ["serve", address] => serve(address),
-        ["send", address, streams, blocks] => send(address, streams.parse().unwrap(), blocks.parse().unwrap()),
+        ["send", address, streams, blocks] => {
+            send(address, streams.parse().unwrap(), blocks.parse().unwrap())
+        }
         ["drip", address, blocks] => drip(address, blocks.parse().unwrap()),
         ["flood", address] => flood(address),
         ["pry", ref ids @ ..] => ids.iter().for_each(|id| pry(id)),
@@ -76,7 +80,9 @@ fn send(address: &str, streams: u64, blocks: u64) {
                         state as u8
                     };
                     let block: Vec<u8> = (0..BLOCK).map(next).collect();
-                    sum = block.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+                    sum = block
+                        .iter()
+                        .fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
                     to.write_all(&block).unwrap();
                 }
                 to.shutdown(std::net::Shutdown::Write).unwrap();
@@ -96,7 +102,8 @@ fn drip(address: &str, blocks: usize) {
     let mut sum = 0u64;
     for n in 0..blocks {
         let block = [n as u8; 4096];
-        sum = block.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+        sum =
+            block.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
         to.write_all(&block).unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -106,7 +113,8 @@ fn drip(address: &str, blocks: usize) {
     assert_eq!(answer, format!("{} {sum}", blocks * 4096));
 }
 
-/// Tries to get at what another process has: its memory, and its descriptors, which may be others' memory.
+/// Tries to get at what another process has: its memory, and its descriptors, which may be others'
+/// memory.
 fn pry(id: &str) {
     let denied = |what: &str, outcome: std::io::Result<()>| {
         let error = outcome.expect_err(what);
@@ -121,7 +129,8 @@ fn pry(id: &str) {
         denied("a descriptor", std::fs::read_link(&descriptor).map(drop));
         denied("a descriptor's file", std::fs::File::open(&descriptor).map(drop));
     }
-    let first = |mut entries: std::fs::ReadDir| entries.next().map_or(Ok(()), |entry| entry.map(drop));
+    let first =
+        |mut entries: std::fs::ReadDir| entries.next().map_or(Ok(()), |entry| entry.map(drop));
     denied("the mapped files", std::fs::read_dir(path("map_files")).and_then(first));
     // Nothing that is not its own was left open for it, by those who run it.
     let own = |id: &str| -> Vec<String> {
@@ -131,7 +140,10 @@ fn pry(id: &str) {
     };
     let memories = |links: Vec<String>| links.iter().filter(|link| link.contains("memfd:")).count();
     assert_eq!(memories(own("self")), 0);
-    assert!(memories(own(&std::os::unix::process::parent_id().to_string())) <= 1, "a guest has no memory but its own");
+    assert!(
+        memories(own(&std::os::unix::process::parent_id().to_string())) <= 1,
+        "a guest has no memory but its own"
+    );
 }
 
 fn flood(address: &str) {
@@ -199,8 +211,10 @@ impl Site {
     fn ringmain(&self) -> Command {
         let Some(user) = self.user else { return Command::new(env!("CARGO_BIN_EXE_ringmain")) };
         let user = user.to_string();
-        // The tun driver is open to everybody, as udev makes it: here it may be without udev, and root's alone.
-        let open = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && exec \"$@\"";
+        // The tun driver is open to everybody, as udev makes it: here it may be without udev, and
+        // root's alone.
+        let open =
+            "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "--", "sh", "-c", open, "sh", "setpriv", "--clear-groups"]);
         command.args(["--reuid", &user, "--regid", &user, "--"]).arg(self.path("ringmain"));
@@ -218,13 +232,20 @@ impl Site {
 
     /// What the daemon says, if it answers.
     fn ask(&self, args: &[&str]) -> Option<String> {
-        let done = self.ringmain().arg("--control").arg(self.path("control.sock")).args(args).output().unwrap();
+        let done = self
+            .ringmain()
+            .arg("--control")
+            .arg(self.path("control.sock"))
+            .args(args)
+            .output()
+            .unwrap();
         done.status.success().then(|| String::from_utf8(done.stdout).unwrap())
     }
 
     fn connected(&self, name: &str) -> bool {
         let list = self.ask(&["port", "list"]).unwrap_or_default();
-        list.lines().any(|line| line.starts_with(&format!("guests/{name} ")) && line.contains("connected"))
+        list.lines()
+            .any(|line| line.starts_with(&format!("guests/{name} ")) && line.contains("connected"))
     }
 
     fn guest(&self, name: &str, address: &str, queues: u32, part: &str) -> Kept {
@@ -236,7 +257,12 @@ impl Site {
     /// Becomes a guest: without what runs in it.
     fn command(&self, name: &str, address: &str, queues: u32) -> Command {
         let mut guest = self.ringmain();
-        guest.arg("--control").arg(self.path("control.sock")).args(["guest", "--name", name, "--address"]);
+        guest.arg("--control").arg(self.path("control.sock")).args([
+            "guest",
+            "--name",
+            name,
+            "--address",
+        ]);
         guest.arg(format!("{address}/16")).args(["--queues", &queues.to_string()]);
         guest
     }
@@ -300,8 +326,13 @@ fn streams_between_guests_that_copy_for_themselves() {
         assert!(shown.contains("range-grants") && shown.contains("guest-copy"), "{shown}");
         succeeds(site.guest("client", "10.9.0.2", queues, "send 10.9.0.1 8 64"));
         let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
-        let copied = shown.lines().find_map(|line| line.strip_prefix("own copies")?.split_whitespace().next());
-        assert!(copied.is_some_and(|bytes| bytes.parse::<u64>().unwrap() > 8 * 32 * BLOCK as u64), "{shown}");
+        let copied = shown
+            .lines()
+            .find_map(|line| line.strip_prefix("own copies")?.split_whitespace().next());
+        assert!(
+            copied.is_some_and(|bytes| bytes.parse::<u64>().unwrap() > 8 * 32 * BLOCK as u64),
+            "{shown}"
+        );
         drop(server);
         wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
     }
@@ -309,9 +340,13 @@ fn streams_between_guests_that_copy_for_themselves() {
 
 /// The number before `word` in what `port show` says of pages that are kept.
 fn kept(shown: &str, word: &str) -> u64 {
-    let line = shown.lines().find_map(|line| line.strip_prefix("kept mapped")).unwrap_or_else(|| panic!("{shown}"));
+    let line = shown
+        .lines()
+        .find_map(|line| line.strip_prefix("kept mapped"))
+        .unwrap_or_else(|| panic!("{shown}"));
     let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
-    let at = words.iter().position(|other| *other == word).unwrap_or_else(|| panic!("{word} in {line}"));
+    let at =
+        words.iter().position(|other| *other == word).unwrap_or_else(|| panic!("{word} in {line}"));
     words[at - 1].parse().unwrap_or_else(|_| panic!("{word} in {line}"))
 }
 
@@ -360,7 +395,8 @@ fn killed_under_traffic(site: &Site) {
 }
 
 fn children(id: u32) -> Vec<u32> {
-    let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    let text =
+        std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
     text.split_whitespace().map(|id| id.parse().unwrap()).collect()
 }
 
@@ -370,8 +406,9 @@ fn forty_guests_at_once() {
     let site = Site::start();
     let mut server = site.guest("server", "10.9.0.1", 4, "serve 10.9.0.1");
     ready(&mut server);
-    let guests: Vec<Kept> =
-        (1..=40).map(|n| site.guest(&format!("g{n}"), &format!("10.9.1.{n}"), 1, "send 10.9.0.1 1 16")).collect();
+    let guests: Vec<Kept> = (1..=40)
+        .map(|n| site.guest(&format!("g{n}"), &format!("10.9.1.{n}"), 1, "send 10.9.0.1 1 16"))
+        .collect();
     guests.into_iter().for_each(succeeds);
 }
 
@@ -389,7 +426,8 @@ fn guests_outlive_their_daemon() {
     succeeds(site.guest("client", "10.9.0.2", 2, "send 10.9.0.1 2 16"));
 }
 
-/// Killed, not ended: whatever is under way is lost, and TCP sends it again through the next daemon.
+/// Killed, not ended: whatever is under way is lost, and TCP sends it again through the next
+/// daemon.
 #[test]
 #[ignore = "needs namespaces"]
 fn a_stream_outlives_the_daemon() {
@@ -437,8 +475,12 @@ fn where_the_time_goes_is_told() {
         told["ports"][0]["guest"].is_object()
     });
     let port = &told["ports"][0];
-    assert_eq!((port["name"].as_str(), told["ports"].as_array().unwrap().len()), (Some("guests/server"), 1));
-    let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {told}"));
+    assert_eq!(
+        (port["name"].as_str(), told["ports"].as_array().unwrap().len()),
+        (Some("guests/server"), 1)
+    );
+    let number =
+        |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {told}"));
     let (frames, length) = (number(&port["frames"]), number(&told["nanoseconds"]));
     assert!(frames > 100 && number(&port["bursts"]) <= frames, "{told}");
     // It saw the same frames, but for those that were under way at the beginning and at the end.
@@ -447,7 +489,10 @@ fn where_the_time_goes_is_told() {
         match category["name"].as_str().unwrap() {
             "copy to user" => assert!(category["nanoseconds"].is_null(), "{told}"),
             // Two workers, two virtual CPUs.
-            _ => assert!((1..=2 * length).contains(&number(&category["nanoseconds"])), "{category} in {told}"),
+            _ => assert!(
+                (1..=2 * length).contains(&number(&category["nanoseconds"])),
+                "{category} in {told}"
+            ),
         }
     }
     for worker in told["workers"].as_array().unwrap() {
@@ -455,7 +500,10 @@ fn where_the_time_goes_is_told() {
         assert!(sum.abs_diff(length) < length / 2, "its steps are all of its time: {told}");
     }
     let shown = site.ask(&["profile", "--seconds", "1"]).unwrap();
-    assert!(shown.contains("port guests/server: ") && shown.contains("hypervisor for the guest"), "{shown}");
+    assert!(
+        shown.contains("port guests/server: ") && shown.contains("hypervisor for the guest"),
+        "{shown}"
+    );
 }
 
 #[test]

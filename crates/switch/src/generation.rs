@@ -1,14 +1,17 @@
 //! Generations: how a cached verdict learns, without a lock, that it is no longer true.
 //!
-//! A verdict depends on the configuration, on where its destination lives and on where its source lives. There is one counter for the
-//! configuration and a fixed number of buckets for stations; every change of the table bumps the bucket of the station concerned. A
-//! verdict carries the values that it was made under. It stands while they are unchanged, so a thousand new stations disturb
-//! only the verdicts that share a bucket with one of them, and those merely ask again.
+//! A verdict depends on the configuration, on where its destination lives and on where its source
+//! lives. There is one counter for the configuration and a fixed number of buckets for stations;
+//! every change of the table bumps the bucket of the station concerned. A verdict carries the
+//! values that it was made under. It stands while they are unchanged, so a thousand new stations
+//! disturb only the verdicts that share a bucket with one of them, and those merely ask again.
 //!
-//! Order: bumps happen inside `&mut Switch` after the change, and stamps are taken inside `&mut Switch` too, so a stamp never mixes
-//! old table and new generation. A reader that sees the old value during a change acts as if it had come just before it.
+//! Order: bumps happen inside `&mut Switch` after the change, and stamps are taken inside `&mut
+//! Switch` too, so a stamp never mixes old table and new generation. A reader that sees the old
+//! value during a change acts as if it had come just before it.
 //!
-//! Counters wrap at 2^32. A verdict would be taken for fresh by mistake only if nobody looked at it during exactly 2^32 changes of its bucket.
+//! Counters wrap at 2^32. A verdict would be taken for fresh by mistake only if nobody looked at it
+//! during exactly 2^32 changes of its bucket.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +24,8 @@ const BUCKETS: usize = 4096;
 /// The counters of one switch, shared by all who cache its verdicts.
 pub struct Generations {
     config: AtomicU32,
-    // Keyed per instance: a guest must not be able to aim at the bucket of a station that it wants to slow down.
+    // Keyed per instance: a guest must not be able to aim at the bucket of a station that it wants
+    // to slow down.
     keys: RandomState,
     buckets: Box<[AtomicU32; BUCKETS]>,
 }

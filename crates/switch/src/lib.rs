@@ -1,13 +1,15 @@
 //! What happens to a frame: learning, VLANs, source locking.
 //!
-//! Pure: no I/O, no threads, no clock of its own (time comes in as whole seconds). One [`Switch`] serves all workers, behind a lock
-//! that the datapath owns. Workers ask it once per flow and remember the [`Verdict`]; whether a remembered verdict still stands is
-//! answered without the lock, by [`Generations`].
+//! Pure: no I/O, no threads, no clock of its own (time comes in as whole seconds). One [`Switch`]
+//! serves all workers, behind a lock that the datapath owns. Workers ask it once per flow and
+//! remember the [`Verdict`]; whether a remembered verdict still stands is answered without the
+//! lock, by [`Generations`].
 //!
-//! What a hostile guest could try here: flood the table with sources (bounded, and shared out so that other ports can still learn),
-//! take another station's address (allowed between unlocked ports, as in any learning switch; refused where an address is locked),
-//! reach a VLAN it is not in (tags are checked at the door), make other workers forget (the generation buckets are picked by a
-//! keyed hash, and only a change of the table moves them).
+//! What a hostile guest could try here: flood the table with sources (bounded, and shared out so
+//! that other ports can still learn), take another station's address (allowed between unlocked
+//! ports, as in any learning switch; refused where an address is locked), reach a VLAN it is not in
+//! (tags are checked at the door), make other workers forget (the generation buckets are picked by
+//! a keyed hash, and only a change of the table moves them).
 
 mod generation;
 mod mac;

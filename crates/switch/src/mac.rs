@@ -1,11 +1,12 @@
 //! The table of learned stations: bounded, shared out between ports, ageing.
 //!
-//! Invariants: at most `entries` stations in all and `per_port` on one port; `held` counts exactly the stations of each port; every
-//! change bumps the generation of the station concerned.
+//! Invariants: at most `entries` stations in all and `per_port` on one port; `held` counts exactly
+//! the stations of each port; every change bumps the generation of the station concerned.
 //!
-//! A port that floods the table with sources can fill it, but not keep others out: when the table is full, a port that holds at least two
-//! stations fewer than the biggest holder takes the place of that holder's longest unheard station. The difference of two makes
-//! every such exchange even out the shares, so two flooding ports cannot evict each other for ever.
+//! A port that floods the table with sources can fill it, but not keep others out: when the table
+//! is full, a port that holds at least two stations fewer than the biggest holder takes the place
+//! of that holder's longest unheard station. The difference of two makes every such exchange even
+//! out the shares, so two flooding ports cannot evict each other for ever.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -73,7 +74,8 @@ impl MacTable {
         self.entries.iter().map(|(station, entry)| (*station, *entry))
     }
 
-    /// The station was heard on the port: learn it, move it there, or note the time. Without room it stays unknown.
+    /// The station was heard on the port: learn it, move it there, or note the time. Without room
+    /// it stays unknown.
     pub fn learn(&mut self, now: u32, station: Station, port: PortId) {
         if let Some(entry) = self.entries.get_mut(&station)
             && entry.port == port
@@ -140,7 +142,10 @@ impl MacTable {
         if most < self.held_by(port) + 2 {
             return false;
         }
-        let oldest = self.iter().filter(|(_, entry)| entry.port == holder).min_by_key(|(_, entry)| entry.seen);
+        let oldest = self
+            .iter()
+            .filter(|(_, entry)| entry.port == holder)
+            .min_by_key(|(_, entry)| entry.seen);
         let Some((station, _)) = oldest else {
             return false;
         };

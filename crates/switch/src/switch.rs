@@ -11,10 +11,12 @@ use crate::mac::{Limits, MacTable, Station};
 use crate::reason::DropReason;
 use crate::vlan::{Form, Network, Vlan};
 
-/// Flood lists kept at most. Beyond that they are made anew, so a guest that sends into all VLANs of a wide trunk costs time, not memory.
+/// Flood lists kept at most. Beyond that they are made anew, so a guest that sends into all VLANs
+/// of a wide trunk costs time, not memory.
 const FLOOD_LISTS: usize = 4096;
 
-/// Names a port of the switch. Ids are given out by the caller and may be used again after a port is removed.
+/// Names a port of the switch. Ids are given out by the caller and may be used again after a port
+/// is removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PortId(pub u16);
 
@@ -83,8 +85,8 @@ pub enum Decision {
 pub struct Verdict {
     /// Where the frame goes.
     pub decision: Decision,
-    /// It stands while [`Generations::holds`] says so. A cache should still ask again every [`Limits::age`] / 4 or so: asking is what
-    /// keeps a talking station from ageing out.
+    /// It stands while [`Generations::holds`] says so. A cache should still ask again every
+    /// [`Limits::age`] / 4 or so: asking is what keeps a talking station from ageing out.
     pub stamp: Stamp,
 }
 
@@ -95,12 +97,13 @@ pub struct Row {
     pub station: Station,
     /// Where it lives.
     pub port: PortId,
-    /// Seconds since it was last noted, or `None` for an address that the configuration locks to the port.
+    /// Seconds since it was last noted, or `None` for an address that the configuration locks to
+    /// the port.
     pub idle: Option<u32>,
 }
 
-/// Learns where stations live and decides where frames go. A verdict depends on nothing but the ingress port, the frame's outermost tag, its
-/// destination and its source.
+/// Learns where stations live and decides where frames go. A verdict depends on nothing but the
+/// ingress port, the frame's outermost tag, its destination and its source.
 pub struct Switch {
     ports: BTreeMap<PortId, PortRule>,
     /// Ports that are locked to an address; several only when they share no network.
@@ -154,7 +157,8 @@ impl Switch {
         self.uninstall(port)
     }
 
-    /// Says where a frame with these headers from this port goes, and learns its source. `now` in seconds of any monotonic clock.
+    /// Says where a frame with these headers from this port goes, and learns its source. `now` in
+    /// seconds of any monotonic clock.
     pub fn decide(&mut self, now: u32, ingress: PortId, headers: &Headers) -> Verdict {
         let (network, form) = match self.admit(ingress, headers) {
             Ok(admitted) => admitted,
@@ -169,13 +173,15 @@ impl Switch {
         if self.owner(src).is_none() {
             self.table.learn(now, src, ingress);
         }
-        // After learning, which may itself move a generation; before the look-up, though nothing can come between under `&mut`.
+        // After learning, which may itself move a generation; before the look-up, though nothing
+        // can come between under `&mut`.
         let stamp = self.generations.stamp(src, dst);
         let decision = self.route(ingress, dst, form).unwrap_or_else(Decision::Drop);
         Verdict { decision, stamp }
     }
 
-    /// Forgets stations that have been silent for too long; returns how many. To be called every second or so.
+    /// Forgets stations that have been silent for too long; returns how many. To be called every
+    /// second or so.
     pub fn age(&mut self, now: u32) -> usize {
         self.table.age(now)
     }
@@ -223,7 +229,11 @@ impl Switch {
     }
 
     fn route(&mut self, ingress: PortId, dst: Station, form: Form) -> Result<Decision, DropReason> {
-        let known = if dst.mac.is_multicast() { None } else { self.owner(dst).or_else(|| self.table.get(dst)) };
+        let known = if dst.mac.is_multicast() {
+            None
+        } else {
+            self.owner(dst).or_else(|| self.table.get(dst))
+        };
         match known {
             Some(port) if port == ingress => Err(DropReason::Reflection),
             Some(port) => {
@@ -235,7 +245,12 @@ impl Switch {
         }
     }
 
-    fn flood(&mut self, ingress: PortId, network: Network, form: Form) -> Result<Decision, DropReason> {
+    fn flood(
+        &mut self,
+        ingress: PortId,
+        network: Network,
+        form: Form,
+    ) -> Result<Decision, DropReason> {
         if self.floods.len() >= FLOOD_LISTS {
             self.floods.clear();
         }
@@ -243,16 +258,25 @@ impl Switch {
         let list = self.floods.entry((ingress, network, form)).or_insert_with(|| {
             let others = ports.iter().filter(|(port, _)| **port != ingress);
             others
-                .filter_map(|(port, rule)| Some(Target { port: *port, tag: rule.vlan.edit(network, form)? }))
+                .filter_map(|(port, rule)| {
+                    Some(Target { port: *port, tag: rule.vlan.edit(network, form)? })
+                })
                 .collect()
         });
-        if list.is_empty() { Err(DropReason::NoReceiver) } else { Ok(Decision::Flood(Arc::clone(list))) }
+        if list.is_empty() {
+            Err(DropReason::NoReceiver)
+        } else {
+            Ok(Decision::Flood(Arc::clone(list)))
+        }
     }
 
     /// The port that the station is locked to.
     fn owner(&self, station: Station) -> Option<PortId> {
         let ports = self.locked.get(&station.mac)?;
-        ports.iter().copied().find(|port| self.ports.get(port).is_some_and(|rule| rule.vlan.is_in(station.network)))
+        ports
+            .iter()
+            .copied()
+            .find(|port| self.ports.get(port).is_some_and(|rule| rule.vlan.is_in(station.network)))
     }
 
     fn checked(&self, port: PortId, rule: PortRule) -> Result<PortRule, RuleError> {

@@ -1,6 +1,7 @@
 //! VLANs: which network a frame enters, and what its tag must look like where it leaves.
 //!
-//! Only 802.1Q tags (TPID 0x8100) count. Any other outer tag, 802.1ad's 0x88a8 included, is payload.
+//! Only 802.1Q tags (TPID 0x8100) count. Any other outer tag, 802.1ad's 0x88a8 included, is
+//! payload.
 
 use std::fmt;
 
@@ -67,7 +68,8 @@ pub(crate) enum Form {
 }
 
 impl Vlan {
-    /// The same rule with its list sorted and without repetitions, or the first VLAN id that is not 1-4094.
+    /// The same rule with its list sorted and without repetitions, or the first VLAN id that is not
+    /// 1-4094.
     pub(crate) fn checked(mut self) -> Result<Vlan, u16> {
         let vids: &mut [u16] = match &mut self {
             Vlan::None => &mut [],
@@ -84,16 +86,21 @@ impl Vlan {
         }
     }
 
-    /// The network that a frame enters from such a port. `tci` is its outermost tag if that is 802.1Q.
+    /// The network that a frame enters from such a port. `tci` is its outermost tag if that is
+    /// 802.1Q.
     pub(crate) fn admit(&self, tci: Option<u16>) -> Result<(Network, Form), DropReason> {
         let vid = tci.map(|tci| tci & VID);
         match (self, tci, vid) {
             (Vlan::None, ..) => Ok((Network::UNTAGGED, Form::Plain)),
             (Vlan::Access(own), None, _) => Ok((Network(*own), Form::Plain)),
-            (Vlan::Access(own), Some(tci), Some(0)) => Ok((Network(*own), Form::Priority(tci & PRIORITY))),
+            (Vlan::Access(own), Some(tci), Some(0)) => {
+                Ok((Network(*own), Form::Priority(tci & PRIORITY)))
+            }
             (Vlan::Access(_), ..) => Err(DropReason::TaggedOnAccess),
             (Vlan::Trunk(_), _, None | Some(0)) => Err(DropReason::UntaggedOnTrunk),
-            (Vlan::Trunk(list), _, Some(vid)) if list.binary_search(&vid).is_ok() => Ok((Network(vid), Form::Tagged)),
+            (Vlan::Trunk(list), _, Some(vid)) if list.binary_search(&vid).is_ok() => {
+                Ok((Network(vid), Form::Tagged))
+            }
             (Vlan::Trunk(_), ..) => Err(DropReason::VlanNotAllowed),
         }
     }
@@ -122,7 +129,8 @@ impl Vlan {
         vids.iter().map(|vid| Network(*vid))
     }
 
-    /// What a frame of the network and form needs to leave on such a port; `None` when the port is not in the network.
+    /// What a frame of the network and form needs to leave on such a port; `None` when the port is
+    /// not in the network.
     pub(crate) fn edit(&self, network: Network, form: Form) -> Option<TagEdit> {
         if !self.is_in(network) {
             return None;

@@ -24,11 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long to wait before the next attempt.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// What flows are hashed with: the key that Microsoft's description of receive-side scaling has, and most adapters.
+/// What flows are hashed with: the key that Microsoft's description of receive-side scaling has,
+/// and most adapters.
 const KEY: [u8; 40] = [
-    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b,
-    0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac,
-    0x01, 0xfa,
+    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
+    0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
+    0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
 /// Why there is no connection, or not any more.
@@ -72,7 +73,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Keeps it connected until `stop`. How the first attempt goes is told through `first`; if that fails, it is the last.
+    /// Keeps it connected until `stop`. How the first attempt goes is told through `first`; if that
+    /// fails, it is the last.
     pub fn keep(&self, first: &mpsc::Sender<Result<(), Lost>>) {
         let mut told = false;
         while !self.stopped(Duration::ZERO) {
@@ -97,7 +99,8 @@ impl Interface {
     /// Whether the end comes within `time`.
     fn stopped(&self, time: Duration) -> bool {
         let timeout = Timespec::try_from(time).ok();
-        poll(&mut [PollFd::new(&self.stop, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ready| ready > 0)
+        poll(&mut [PollFd::new(&self.stop, PollFlags::IN)], timeout.as_ref())
+            .is_ok_and(|ready| ready > 0)
     }
 
     /// One connection from beginning to end. `Ok`: it was to end.
@@ -111,14 +114,22 @@ impl Interface {
             if !frontend.wait(PATIENCE, |state| state == State::InitWait)? {
                 return Err(Lost::Backend("does not wait for us"));
             }
-            let wish = Wish { queues: self.taps.len() as u16, split: self.split, ..Wish::default() };
+            let wish =
+                Wish { queues: self.taps.len() as u16, split: self.split, ..Wish::default() };
             let others = guest.pages() - self.landing;
-            let landing = if self.landing > 0 { frontend.land(Area::new(others, self.landing))? } else { None };
+            let landing = if self.landing > 0 {
+                frontend.land(Area::new(others, self.landing))?
+            } else {
+                None
+            };
             let (queues, mut caller) = frontend.connect(&wish, Area::new(0, others))?;
-            if !frontend.wait(PATIENCE, |state| matches!(state, State::Connected | State::Closing | State::Closed))? {
+            if !frontend.wait(PATIENCE, |state| {
+                matches!(state, State::Connected | State::Closing | State::Closed)
+            })? {
                 return Err(Lost::Backend("does not connect"));
             }
-            let kept = caller.as_mut().map_or(Ok(Kept::default()), |caller| arrange(caller, &queues))?;
+            let kept =
+                caller.as_mut().map_or(Ok(Kept::default()), |caller| arrange(caller, &queues))?;
             if self.landing > 0 {
                 let landed = frontend.landed()?;
                 info!(device_queue = landed.as_deref().unwrap_or("none: the backend offers none"));
@@ -144,7 +155,8 @@ impl Interface {
         (queues, mut landing): (Vec<Queue>, Option<Landing>),
         (caller, kept): (Option<Caller>, Kept),
     ) -> Result<bool, Lost> {
-        let halt = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let halt =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let vcpus = self.vcpus.clamp(1, queues.len().max(1));
         let mut shares: Vec<Vec<Lane<'_>>> = (0..vcpus).map(|_| Vec::new()).collect();
         for (n, (tap, queue)) in self.taps.iter().zip(queues).enumerate() {

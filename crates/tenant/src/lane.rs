@@ -28,7 +28,14 @@ pub struct Lane<'a> {
 impl<'a> Lane<'a> {
     /// Between this queue of the device and those of the frontend.
     pub fn new(tap: &'a OwnedFd, queue: Queue, landing: Option<Landing>) -> Self {
-        Lane { tap, queue, landing, gather: Gather::new(1), frames: vec![Frame::default(); TURN], blocked: false }
+        Lane {
+            tap,
+            queue,
+            landing,
+            gather: Gather::new(1),
+            frames: vec![Frame::default(); TURN],
+            blocked: false,
+        }
     }
 
     /// Carries what the kernel sends, as much as one turn has. Whether there was anything.
@@ -126,7 +133,8 @@ impl<'a> Lane<'a> {
     /// Before sleeping: asks to be woken, and looks once more. Whether there is anything now.
     pub fn arm(&mut self) -> Result<bool, FrontError> {
         let Queue { tx, rx, .. } = &mut self.queue;
-        // First the channels, so that a signal that comes while the rings are looked at is not lost.
+        // First the channels, so that a signal that comes while the rings are looked at is not
+        // lost.
         let landed = match &mut self.landing {
             Some(landing) => {
                 landing.channel().take();
@@ -150,7 +158,8 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// What is left to be done to a frame of `len` bytes that the kernel sends, as a slot says it. `None`: it can't.
+/// What is left to be done to a frame of `len` bytes that the kernel sends, as a slot says it.
+/// `None`: it can't.
 fn outgoing(header: &[u8; VNET_LEN], head: &[u8], len: usize) -> Option<Meta> {
     // Most have nothing left to be done.
     if header[0] == 0 && header[1] == 0 {

@@ -1,4 +1,5 @@
-//! Where a virtual CPU's time goes: time stamps at the borders of its steps, taken only while the backend wants to know.
+//! Where a virtual CPU's time goes: time stamps at the borders of its steps, taken only while the
+//! backend wants to know.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -51,8 +52,10 @@ impl Account {
     /// What was counted so far.
     pub fn times(&self) -> Times {
         let ratio = Ratio::since(self.start);
-        let [ring, kernel, signal, send] = self.ticks.each_ref().map(|ticks| ratio.nanoseconds(ticks.load(Relaxed)));
-        let [frames, bytes, turns] = [&self.frames, &self.bytes, &self.turns].map(|count| count.load(Relaxed));
+        let [ring, kernel, signal, send] =
+            self.ticks.each_ref().map(|ticks| ratio.nanoseconds(ticks.load(Relaxed)));
+        let [frames, bytes, turns] =
+            [&self.frames, &self.bytes, &self.turns].map(|count| count.load(Relaxed));
         Times { frames, bytes, turns, ring, kernel, signal, send }
     }
 }

@@ -9,7 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Runs a command from the calling thread, and waits for it. What the terminal sends goes to both; what others send to us is handed on.
+/// Runs a command from the calling thread, and waits for it. What the terminal sends goes to both;
+/// what others send to us is handed on.
 pub fn run(command: &[OsString]) -> io::Result<ExitStatus> {
     let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;

@@ -80,7 +80,9 @@ pub enum GuestError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "; user namespaces are not for ordinary users here: run as root",
+        io::ErrorKind::PermissionDenied => {
+            "; user namespaces are not for ordinary users here: run as root"
+        }
         _ => "",
     }
 }
@@ -105,7 +107,8 @@ pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
         longest: Sender::LONGEST as u32,
         address: config.address,
     };
-    let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+    let stop =
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
     let landing = if config.device_queue { Landing::PAGES } else { 0 };
     let pages = Frontend::pages(config.queues.max(1)) + landing;
     let interface = Interface {
@@ -154,9 +157,9 @@ fn execute(config: &GuestConfig) -> Result<u8, GuestError> {
 
 /// A locally administered address, the same each time for one name.
 fn address_of(name: &str) -> Mac {
-    let hash = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
     let [a, b, c, d, e, ..] = hash.to_le_bytes();
     Mac([2, a, b, c, d, e])
 }

@@ -9,7 +9,11 @@ use crate::lane::Lane;
 use crate::laps::{Account, Laps, Step};
 
 /// Drives queues until `stop` is readable.
-pub fn drive(mut lanes: Vec<Lane<'_>>, account: &Account, stop: &OwnedFd) -> Result<(), FrontError> {
+pub fn drive(
+    mut lanes: Vec<Lane<'_>>,
+    account: &Account,
+    stop: &OwnedFd,
+) -> Result<(), FrontError> {
     let mut laps = Laps::new(account);
     loop {
         laps.turn();
@@ -33,7 +37,8 @@ pub fn drive(mut lanes: Vec<Lane<'_>>, account: &Account, stop: &OwnedFd) -> Res
 /// Sleeps until a queue has something to do. False: the end.
 fn wait(lanes: &[Lane<'_>], stop: &OwnedFd) -> bool {
     let wakers = lanes.iter().flat_map(Lane::wakers);
-    let mut fds: Vec<PollFd<'_>> = wakers.map(|waker| PollFd::from_borrowed_fd(waker, PollFlags::IN)).collect();
+    let mut fds: Vec<PollFd<'_>> =
+        wakers.map(|waker| PollFd::from_borrowed_fd(waker, PollFlags::IN)).collect();
     fds.push(PollFd::new(stop, PollFlags::IN));
     // An interrupted wait is one that found nothing.
     let _ = poll(&mut fds, None);

@@ -1,8 +1,9 @@
 //! One connected socket: messages out of its bytes, replies into it.
 //!
-//! Nothing here blocks. A front-end that sends half a message, or does not read its replies, keeps only its own
-//! connection waiting; whoever waits for it can be told to stop. Descriptors that come along belong to the message
-//! whose bytes they came with, since no more is read at a time than the message at hand still lacks.
+//! Nothing here blocks. A front-end that sends half a message, or does not read its replies, keeps
+//! only its own connection waiting; whoever waits for it can be told to stop. Descriptors that come
+//! along belong to the message whose bytes they came with, since no more is read at a time than the
+//! message at hand still lacks.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,7 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
+    sockopt,
 };
 use thiserror::Error;
 
@@ -19,7 +21,8 @@ use crate::message::{BadMessage, HEADER_LEN, Header, MAX_FDS, MAX_PAYLOAD};
 /// Why a connection cannot be read or written any more.
 #[derive(Debug, Error)]
 pub enum ConnectionError {
-    /// A header that makes no sense, or too many descriptors: where the next message begins cannot be known.
+    /// A header that makes no sense, or too many descriptors: where the next message begins cannot
+    /// be known.
     #[error(transparent)]
     Message(#[from] BadMessage),
     /// The front-end closed the connection within a message.
@@ -127,8 +130,9 @@ impl Connection {
         BadMessage::TooManyDescriptors { name }.into()
     }
 
-    /// Receives towards `need` bytes of the message at hand. `TOOBIG`: more descriptors than a message may have; those
-    /// that did not fit are closed by the kernel, the others with the connection.
+    /// Receives towards `need` bytes of the message at hand. `TOOBIG`: more descriptors than a
+    /// message may have; those that did not fit are closed by the kernel, the others with the
+    /// connection.
     fn receive(&mut self, need: usize) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -171,7 +175,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether replies wait to be taken. Then nothing more is to be read, so that they cannot pile up.
+    /// Whether replies wait to be taken. Then nothing more is to be read, so that they cannot pile
+    /// up.
     pub fn is_clogged(&self) -> bool {
         !self.outgoing.is_empty()
     }

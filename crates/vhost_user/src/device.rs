@@ -1,8 +1,9 @@
 //! A vhost-user port: a thread that finds front-ends, one at a time, and serves them.
 //!
-//! Every port has a thread of its own, so that a slow or hostile front-end keeps nobody waiting but itself. The
-//! thread sleeps in `poll`, on the socket and on two events: one to end it, one from the workers when a ring breaks
-//! the protocol. It never waits for the front-end in any other way, so it ends when it is told to.
+//! Every port has a thread of its own, so that a slow or hostile front-end keeps nobody waiting but
+//! itself. The thread sleeps in `poll`, on the socket and on two events: one to end it, one from
+//! the workers when a ring breaks the protocol. It never waits for the front-end in any other way,
+//! so it ends when it is told to.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,7 +30,8 @@ use crate::session::{Dock, Offer, Running, Session, SessionError};
 use crate::socket::{Listener, SocketError, connect_to};
 use crate::status::{Board, PortStatus, State};
 
-/// Most queue pairs of a port: a ring's number has eight bits in the messages that bring descriptors.
+/// Most queue pairs of a port: a ring's number has eight bits in the messages that bring
+/// descriptors.
 pub const MAX_QUEUES: u16 = 128;
 
 /// Shortest pause before a connection is tried again, or accepted again after a violation.
@@ -38,11 +40,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A front-end that is quiet for so long has said what it had to say about its rings, and they are logged.
+/// A front-end that is quiet for so long has said what it had to say about its rings, and they are
+/// logged.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How long a port's thread may take to end. It never waits for its front-end, but closing a descriptor that a front-end has
-/// sent can: a file behind a network or a process of its own, a socket that lingers.
+/// How long a port's thread may take to end. It never waits for its front-end, but closing a
+/// descriptor that a front-end has sent can: a file behind a network or a process of its own, a
+/// socket that lingers.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Stack of a port's thread.
@@ -68,7 +72,8 @@ pub struct DeviceConfig {
     pub mode: Mode,
     /// Queue pairs that are offered.
     pub queues: u16,
-    /// Longest IP packet that it takes, in bytes, and the most that a front-end may tell its guest.
+    /// Longest IP packet that it takes, in bytes, and the most that a front-end may tell its
+    /// guest.
     pub mtu: Option<u16>,
     /// VLANs and source lock.
     pub rule: PortRule,
@@ -95,7 +100,8 @@ pub enum StartError {
     Os(#[from] io::Error),
 }
 
-/// A port that is being served. Dropped, it ends: queues are taken out of the datapath, and its socket removed.
+/// A port that is being served. Dropped, it ends: queues are taken out of the datapath, and its
+/// socket removed.
 pub struct Device {
     name: String,
     dock: Berth,
@@ -110,7 +116,8 @@ impl Device {
     /// Adds a port to `fabric` and serves it.
     ///
     /// # Errors
-    /// When its socket is taken, its rule impossible, or nothing is left to make it of. Then nothing has changed.
+    /// When its socket is taken, its rule impossible, or nothing is left to make it of. Then
+    /// nothing has changed.
     pub fn start(fabric: Arc<Fabric>, config: DeviceConfig) -> Result<Device, StartError> {
         if !(1..=MAX_QUEUES).contains(&config.queues) {
             return Err(StartError::Queues(config.queues));
@@ -183,7 +190,8 @@ impl Drop for Device {
     }
 }
 
-/// A thread's name has at most 15 bytes; the rest would be cut by the kernel, within a character perhaps.
+/// A thread's name has at most 15 bytes; the rest would be cut by the kernel, within a character
+/// perhaps.
 fn thread_name(port: &str) -> String {
     let short: String = port.chars().filter(char::is_ascii_graphic).take(12).collect();
     format!("rm-{short}")
@@ -266,7 +274,10 @@ enum End {
 impl End {
     /// Whether the front-end is to blame.
     fn is_violation(&self) -> bool {
-        !matches!(self, End::Disconnected | End::Removed | End::Connection(ConnectionError::Socket(_)))
+        !matches!(
+            self,
+            End::Disconnected | End::Removed | End::Connection(ConnectionError::Socket(_))
+        )
     }
 }
 
@@ -399,7 +410,9 @@ impl Keeper {
                 Woken::Ready => match connection.read()? {
                     Incoming::Nothing => {}
                     Incoming::End => return Err(End::Disconnected),
-                    Incoming::Message(message) => self.answer(message, connection, session, &mut seen)?,
+                    Incoming::Message(message) => {
+                        self.answer(message, connection, session, &mut seen)?
+                    }
                 },
             }
         }
@@ -464,8 +477,9 @@ impl Keeper {
         }
     }
 
-    /// After a connection: front-ends that break the protocol are met less and less often, those that only come and go
-    /// never so often that meeting them is work. False: the port is to end.
+    /// After a connection: front-ends that break the protocol are met less and less often, those
+    /// that only come and go never so often that meeting them is work. False: the port is to
+    /// end.
     fn rest_after(&mut self, end: &End, began: Instant) -> bool {
         if began.elapsed() >= LONGEST_PAUSE {
             self.pause = PAUSE;
@@ -479,7 +493,9 @@ impl Keeper {
         let until = Instant::now() + self.pause.min(longest);
         self.pause = (self.pause * 2).min(longest);
         loop {
-            match self.wait(None::<(&Listener, _)>, Some(until.saturating_duration_since(Instant::now()))) {
+            match self
+                .wait(None::<(&Listener, _)>, Some(until.saturating_duration_since(Instant::now())))
+            {
                 Woken::Stop => return false,
                 Woken::Timeout => return true,
                 Woken::Ready => {}
@@ -488,10 +504,13 @@ impl Keeper {
         }
     }
 
-    /// Sleeps until `what` is ready, the port is to end, or a worker has something to report. What ends a connection
-    /// comes first.
+    /// Sleeps until `what` is ready, the port is to end, or a worker has something to report. What
+    /// ends a connection comes first.
     fn wait(&self, what: Option<(&impl AsFd, PollFlags)>, timeout: Option<Duration>) -> Woken {
-        let mut fds = vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&self.breaks.event, PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::new(&*self.stop, PollFlags::IN),
+            PollFd::new(&self.breaks.event, PollFlags::IN),
+        ];
         fds.extend(what.map(|(fd, flags)| PollFd::new(fd, flags)));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // An interrupted wait is one that found nothing; whoever waits looks again.

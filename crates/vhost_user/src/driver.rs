@@ -1,13 +1,13 @@
 //! The driver side of vhost-user: what QEMU and the guest in it do together.
 //!
-//! The load generator and the tests use it to be guests, from the oldest driver to the newest. The messages are those of
-//! the independent crate `vhost`, so that a misreading of the protocol cannot hide by being made on both sides; the
-//! few that it cannot say are written here byte by byte.
+//! The load generator and the tests use it to be guests, from the oldest driver to the newest. The
+//! messages are those of the independent crate `vhost`, so that a misreading of the protocol cannot
+//! hide by being made on both sides; the few that it cannot say are written here byte by byte.
 //!
-//! The order of things: a connected socket becomes a [`FrontEnd`] by [`FrontEnd::negotiate`]; a [`Guest`] is the
-//! memory; [`FrontEnd::share`] shows it to the back-end; [`FrontEnd::driver`] makes and starts one queue pair. A hostile
-//! test reaches below all of it: [`Guest::memory`] is all of the guest's memory, rings included, [`FrontEnd::stream`] the
-//! bare socket.
+//! The order of things: a connected socket becomes a [`FrontEnd`] by [`FrontEnd::negotiate`]; a
+//! [`Guest`] is the memory; [`FrontEnd::share`] shows it to the back-end; [`FrontEnd::driver`]
+//! makes and starts one queue pair. A hostile test reaches below all of it: [`Guest::memory`] is
+//! all of the guest's memory, rings included, [`FrontEnd::stream`] the bare socket.
 
 use std::io::{self, IoSlice, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -25,8 +25,8 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::feature::bit;
 
-/// Where the back-end is told the front-end has the guest's memory. Deliberately not where it is, nor the guest address: a
-/// back-end that mixes up its address spaces fails at once.
+/// Where the back-end is told the front-end has the guest's memory. Deliberately not where it is,
+/// nor the guest address: a back-end that mixes up its address spaces fails at once.
 const USER_BASE: u64 = 0x5000_0000_0000;
 
 /// How long a back-end may take to answer.
@@ -41,7 +41,8 @@ const SET_VRING_BASE: u32 = 10;
 /// What went wrong between the front-end and the back-end.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// A message failed; the back-end may have closed the socket, refused, or been mute for ten seconds.
+    /// A message failed; the back-end may have closed the socket, refused, or been mute for ten
+    /// seconds.
     #[error("{request}: {error}")]
     Message {
         /// What was asked.
@@ -111,7 +112,8 @@ impl Wish {
     }
 }
 
-/// The memory of a guest: one shared file, mapped here and shown to the back-end as one or more regions.
+/// The memory of a guest: one shared file, mapped here and shown to the back-end as one or more
+/// regions.
 pub struct Guest {
     memory: Arc<Memory>,
     file: OwnedFd,
@@ -121,7 +123,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest with `len` bytes of zeroed memory from guest address 0 on, shown as `regions` regions (1..=8, adjacent).
+    /// A guest with `len` bytes of zeroed memory from guest address 0 on, shown as `regions`
+    /// regions (1..=8, adjacent).
     ///
     /// # Errors
     /// When the system refuses the memory.
@@ -147,15 +150,16 @@ impl Guest {
         self.len
     }
 
-    /// Sets `len` bytes aside; returns their guest address, a multiple of `align`, a power of two. They may straddle
-    /// regions. Nothing is ever given back.
+    /// Sets `len` bytes aside; returns their guest address, a multiple of `align`, a power of two.
+    /// They may straddle regions. Nothing is ever given back.
     ///
     /// # Errors
     /// When memory has run out.
     pub fn alloc(&mut self, len: u64, align: u64) -> Result<u64, DriverError> {
         let at = self.next.next_multiple_of(align);
         let end = at.checked_add(len).filter(|end| *end <= self.len);
-        self.next = end.ok_or(DriverError::Full { wanted: len, left: self.len.saturating_sub(at) })?;
+        self.next =
+            end.ok_or(DriverError::Full { wanted: len, left: self.len.saturating_sub(at) })?;
         Ok(at)
     }
 
@@ -198,11 +202,19 @@ pub struct Vring<R> {
 }
 
 impl<R: DriverRing> Vring<R> {
-    /// Sets a ring aside in the guest's memory, with indirect tables of `entries` descriptors if that is not 0.
+    /// Sets a ring aside in the guest's memory, with indirect tables of `entries` descriptors if
+    /// that is not 0.
     ///
     /// # Errors
-    /// When the guest's memory is full, the ring's size is not allowed, or there are no more file descriptors.
-    pub fn new(guest: &mut Guest, index: u16, size: u16, features: u64, entries: u16) -> Result<Self, DriverError> {
+    /// When the guest's memory is full, the ring's size is not allowed, or there are no more file
+    /// descriptors.
+    pub fn new(
+        guest: &mut Guest,
+        index: u16,
+        size: u16,
+        features: u64,
+        entries: u16,
+    ) -> Result<Self, DriverError> {
         let bytes = R::footprint(size);
         let indirect = entries > 0 && features & bit::INDIRECT_DESC != 0;
         let config = RingConfig {
@@ -218,7 +230,8 @@ impl<R: DriverRing> Vring<R> {
             true => Some(Tables { addr: guest.alloc(Tables::bytes(size, entries), 64)?, entries }),
             false => None,
         };
-        let eventfd = || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC).map_err(|e| DriverError::Io("eventfd", e));
+        let eventfd =
+            || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC).map_err(|e| DriverError::Io("eventfd", e));
         let ring = R::new(guest.memory.clone(), &config, tables)?;
         Ok(Self { ring, index, config, kick: eventfd()?, call: eventfd()?, kicks: 0 })
     }
@@ -309,7 +322,9 @@ impl FrontEnd {
         }
         say("SET_OWNER", front.messages.set_owner())?;
         say("SET_FEATURES", front.messages.set_features(front.features))?;
-        if let Some(mtu) = wish.mtu.filter(|_| front.protocol.contains(VhostUserProtocolFeatures::MTU)) {
+        if let Some(mtu) =
+            wish.mtu.filter(|_| front.protocol.contains(VhostUserProtocolFeatures::MTU))
+        {
             front.raw("NET_SET_MTU", NET_SET_MTU, &u64::from(mtu).to_le_bytes())?;
         }
         Ok(front)
@@ -333,7 +348,8 @@ impl FrontEnd {
         }
     }
 
-    /// Asks on the bare socket: crate `vhost` would take the answer, queue pairs, for a number of rings, and refuse half of them.
+    /// Asks on the bare socket: crate `vhost` would take the answer, queue pairs, for a number of
+    /// rings, and refuse half of them.
     fn queue_pairs_served(&mut self) -> Result<u64, DriverError> {
         const GET_QUEUE_NUM: u32 = 17;
         self.send_raw(GET_QUEUE_NUM, 1, &[], &[])?;
@@ -451,19 +467,27 @@ impl FrontEnd {
     ///
     /// # Errors
     /// When the socket is closed.
-    pub fn send_raw(&self, request: u32, flags: u32, body: &[u8], files: &[&OwnedFd]) -> Result<(), DriverError> {
+    pub fn send_raw(
+        &self,
+        request: u32,
+        flags: u32,
+        body: &[u8],
+        files: &[&OwnedFd],
+    ) -> Result<(), DriverError> {
         let mut bytes = Vec::with_capacity(12 + body.len());
         for word in [request, flags, body.len() as u32] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.extend_from_slice(body);
         let files: Vec<_> = files.iter().map(|f| f.as_fd()).collect();
-        let mut space = vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(files.len()))];
+        let mut space =
+            vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(files.len()))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
             control.push(SendAncillaryMessage::ScmRights(&files));
         }
-        let sent = sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
+        let sent =
+            sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
         match sent {
             Ok(n) if n == bytes.len() => Ok(()),
             Ok(_) => Err(DriverError::Io("socket", io::ErrorKind::WriteZero.into())),

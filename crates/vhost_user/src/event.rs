@@ -1,9 +1,10 @@
 //! Event descriptors: those that a front-end sends, and our own.
 //!
-//! The front-end keeps the other end of what it sends, and may send anything. Only a real eventfd is let in, so that
-//! no write of ours can reach a file, fill a pipe or kill the process; and it is made non-blocking, so that a counter
-//! which the front-end has filled to the brim is an interrupt that is pending anyway, and not a worker that waits. A
-//! front-end that makes it blocking again is found out by [`ring::interrupt`].
+//! The front-end keeps the other end of what it sends, and may send anything. Only a real eventfd
+//! is let in, so that no write of ours can reach a file, fill a pipe or kill the process; and it is
+//! made non-blocking, so that a counter which the front-end has filled to the brim is an interrupt
+//! that is pending anyway, and not a worker that waits. A front-end that makes it blocking again is
+//! found out by [`ring::interrupt`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,8 +1,9 @@
 //! What can be negotiated: virtio features, and features of the vhost-user protocol.
 //!
-//! Two kinds of virtio bits are offered. For most, the offer means that the ring or the datapath does it. Some are
-//! the front-end's own business (link status, the control queue, announcing after a migration); front-ends show
-//! their guest only what the backend offers too, so those are offered to say that nothing here stands against them.
+//! Two kinds of virtio bits are offered. For most, the offer means that the ring or the datapath
+//! does it. Some are the front-end's own business (link status, the control queue, announcing after
+//! a migration); front-ends show their guest only what the backend offers too, so those are offered
+//! to say that nothing here stands against them.
 
 use frame::offload::Accepts;
 
@@ -101,13 +102,14 @@ impl Features {
         self.0 & bits == bits
     }
 
-    /// Bytes of the offload header before each frame: without its last field only for a legacy guest that does not
-    /// merge buffers (virtio 1.2, 5.1.6.1).
+    /// Bytes of the offload header before each frame: without its last field only for a legacy
+    /// guest that does not merge buffers (virtio 1.2, 5.1.6.1).
     pub fn vnet_len(self) -> usize {
         if self.0 & (bit::VERSION_1 | bit::MRG_RXBUF) != 0 { 12 } else { 10 }
     }
 
-    /// What the guest takes without our doing the work first. Segmentation needs checksums (5.1.3.1).
+    /// What the guest takes without our doing the work first. Segmentation needs checksums
+    /// (5.1.3.1).
     pub fn accepts(self) -> Accepts {
         let csum = self.has(bit::GUEST_CSUM);
         let tso4 = csum && self.has(bit::GUEST_TSO4);
@@ -143,9 +145,10 @@ pub mod protocol {
 
     /// All that is offered.
     ///
-    /// `CONFIG` is not: front-ends of network devices keep the configuration space themselves, and QEMU warns of a
-    /// backend that offers it. `STATUS` is not: stopping rings says all that it could. `INFLIGHT_SHMFD` is not needed:
-    /// completion is in order, so that the ring itself says where to go on.
+    /// `CONFIG` is not: front-ends of network devices keep the configuration space themselves, and
+    /// QEMU warns of a backend that offers it. `STATUS` is not: stopping rings says all that it
+    /// could. `INFLIGHT_SHMFD` is not needed: completion is in order, so that the ring itself
+    /// says where to go on.
     pub const OFFERED: u64 = MQ | REPLY_ACK | NET_MTU | RESET_DEVICE | CONFIGURE_MEM_SLOTS;
 }
 

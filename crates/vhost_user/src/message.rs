@@ -1,10 +1,11 @@
 //! vhost-user messages: bytes to meaning and back.
 //!
-//! Pure functions, no socket. A message is a 12-byte header (request, flags, payload size; all fields of the
-//! protocol are little endian here, as both ends run on one host), a payload, and file descriptors beside it.
-//! Everything comes from a front-end that may be hostile: a header is checked before its payload is waited for, so
-//! that a size cannot make us allocate; payloads have exactly the size that their request asks for; and the number of
-//! descriptors is held against what the request says it brings. What cannot be meant is a [`BadMessage`] with a name.
+//! Pure functions, no socket. A message is a 12-byte header (request, flags, payload size; all
+//! fields of the protocol are little endian here, as both ends run on one host), a payload, and
+//! file descriptors beside it. Everything comes from a front-end that may be hostile: a header is
+//! checked before its payload is waited for, so that a size cannot make us allocate; payloads have
+//! exactly the size that their request asks for; and the number of descriptors is held against what
+//! the request says it brings. What cannot be meant is a [`BadMessage`] with a name.
 
 use thiserror::Error;
 
@@ -156,7 +157,10 @@ const NAMES: [&str; 45] = [
 
 /// The name of request number `code`.
 pub fn name(code: u32) -> &'static str {
-    usize::try_from(code).ok().and_then(|code| NAMES.get(code).copied()).unwrap_or("unknown request")
+    usize::try_from(code)
+        .ok()
+        .and_then(|code| NAMES.get(code).copied())
+        .unwrap_or("unknown request")
 }
 
 /// A checked message header.
@@ -187,7 +191,9 @@ impl Header {
             return Err(BadMessage::IsReply);
         }
         match usize::try_from(size) {
-            Ok(len) if len <= MAX_PAYLOAD => Ok(Header { code, need_reply: flags & NEED_REPLY != 0, size: len }),
+            Ok(len) if len <= MAX_PAYLOAD => {
+                Ok(Header { code, need_reply: flags & NEED_REPLY != 0, size: len })
+            }
             _ => Err(BadMessage::Oversized { name: name(code), size }),
         }
     }
@@ -317,16 +323,17 @@ impl Request {
         match self {
             Request::SetMemTable(regions) => regions.len(),
             Request::AddMemReg(_) => 1,
-            Request::SetVringKick(_, has) | Request::SetVringCall(_, has) | Request::SetVringErr(_, has) => {
-                usize::from(*has)
-            }
+            Request::SetVringKick(_, has)
+            | Request::SetVringCall(_, has)
+            | Request::SetVringErr(_, has) => usize::from(*has),
             _ => 0,
         }
     }
 
     fn check_fds(&self, name: &'static str, fds: usize) -> Result<(), BadMessage> {
         let expected = self.fds();
-        // Front-ends used to send the descriptor of a region that goes; the specification says to put up with it.
+        // Front-ends used to send the descriptor of a region that goes; the specification says to
+        // put up with it.
         let surplus = usize::from(matches!(self, Request::RemMemReg(_)));
         if fds < expected || fds > expected + surplus {
             return Err(BadMessage::Descriptors { name, fds, expected });
@@ -364,14 +371,18 @@ impl Body<'_> {
     }
 
     /// `struct vhost_vring_state`: a ring's index and a number.
-    fn state(&self, make: impl FnOnce(u8, u32) -> Result<Request, BadMessage>) -> Result<Request, BadMessage> {
+    fn state(
+        &self,
+        make: impl FnOnce(u8, u32) -> Result<Request, BadMessage>,
+    ) -> Result<Request, BadMessage> {
         let bytes = self.exactly::<8>()?;
         make(self.ring(u32_at(&bytes, 0).into())?, u32_at(&bytes, 4))
     }
 
     fn ring_size(&self) -> Result<Request, BadMessage> {
         self.state(|ring, value| {
-            let size = u16::try_from(value).map_err(|_| BadMessage::Value { name: self.name, value: value.into() })?;
+            let size = u16::try_from(value)
+                .map_err(|_| BadMessage::Value { name: self.name, value: value.into() })?;
             Ok(Request::SetVringNum(ring, size))
         })
     }
@@ -549,7 +560,9 @@ mod tests {
 
     #[test]
     fn sizes_are_exact() {
-        for (code, expected) in [(1, 0usize), (2, 8), (8, 8), (9, 40), (12, 8), (20, 8), (37, 40), (38, 40)] {
+        for (code, expected) in
+            [(1, 0usize), (2, 8), (8, 8), (9, 40), (12, 8), (20, 8), (37, 40), (38, 40)]
+        {
             for size in [expected + 1, expected + 8, expected.wrapping_sub(1)] {
                 if size <= MAX_PAYLOAD {
                     let bad = BadMessage::Size { name: name(code), size, expected };
@@ -566,7 +579,10 @@ mod tests {
         assert_eq!(parse(5, &table(u32::MAX, 1), 1), Err(BadMessage::Regions(u32::MAX)));
         let short = BadMessage::Size { name: "SET_MEM_TABLE", size: 40, expected: 72 };
         assert_eq!(parse(5, &table(2, 1), 2), Err(short));
-        assert_eq!(parse(5, &[0; 7], 0), Err(BadMessage::Size { name: "SET_MEM_TABLE", size: 7, expected: 8 }));
+        assert_eq!(
+            parse(5, &[0; 7], 0),
+            Err(BadMessage::Size { name: "SET_MEM_TABLE", size: 7, expected: 8 })
+        );
     }
 
     #[test]
@@ -582,10 +598,22 @@ mod tests {
 
     #[test]
     fn impossible_values_are_refused() {
-        assert_eq!(parse(11, &state(256, 0), 0), Err(BadMessage::Ring { name: "GET_VRING_BASE", ring: 256 }));
-        assert_eq!(parse(12, &0x200u64.to_le_bytes(), 1), Err(BadMessage::Ring { name: "SET_VRING_KICK", ring: 512 }));
-        assert_eq!(parse(8, &state(0, 65536), 0), Err(BadMessage::Value { name: "SET_VRING_NUM", value: 65536 }));
-        assert_eq!(parse(18, &state(0, 2), 0), Err(BadMessage::Value { name: "SET_VRING_ENABLE", value: 2 }));
+        assert_eq!(
+            parse(11, &state(256, 0), 0),
+            Err(BadMessage::Ring { name: "GET_VRING_BASE", ring: 256 })
+        );
+        assert_eq!(
+            parse(12, &0x200u64.to_le_bytes(), 1),
+            Err(BadMessage::Ring { name: "SET_VRING_KICK", ring: 512 })
+        );
+        assert_eq!(
+            parse(8, &state(0, 65536), 0),
+            Err(BadMessage::Value { name: "SET_VRING_NUM", value: 65536 })
+        );
+        assert_eq!(
+            parse(18, &state(0, 2), 0),
+            Err(BadMessage::Value { name: "SET_VRING_ENABLE", value: 2 })
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A guest's queue pair: the rings of one vhost-user connection as the datapath sees them.
 //!
-//! One owner at a time: while a worker has the pair, nobody else touches it; the session takes it back, changes what
-//! has changed, and hands it over again. Everything that a worker does here is bounded by the burst that it does it
-//! for, and nothing blocks.
+//! One owner at a time: while a worker has the pair, nobody else touches it; the session takes it
+//! back, changes what has changed, and hands it over again. Everything that a worker does here is
+//! bounded by the burst that it does it for, and nothing blocks.
 
 use std::any::Any;
 use std::ops::Range;
@@ -53,9 +53,16 @@ pub trait Pair: QueuePair {
     ///
     /// # Errors
     /// When the ring cannot be where it is said to be.
-    fn start(&mut self, side: Side, memory: Arc<Memory>, config: &RingConfig, wires: Wires) -> Result<(), Violation>;
+    fn start(
+        &mut self,
+        side: Side,
+        memory: Arc<Memory>,
+        config: &RingConfig,
+        wires: Wires,
+    ) -> Result<(), Violation>;
 
-    /// Lets go of a ring and says where it stands, as `GET_VRING_BASE` answers. `None`: it was not started.
+    /// Lets go of a ring and says where it stands, as `GET_VRING_BASE` answers. `None`: it was not
+    /// started.
     fn stop(&mut self, side: Side) -> Option<u32>;
 
     /// Changes how a ring that is started signals and whether it passes data.
@@ -106,11 +113,20 @@ impl<R: DeviceRing> End<R> {
         let mut offload = *packet.offload;
         offload.valid &= taste.csum;
         taste.vnet_len == VNET_LEN
-            && self.ring.put_alone(frame::vnet::encode(&offload, packet.headers_len), packet.head, packet.body)
+            && self.ring.put_alone(
+                frame::vnet::encode(&offload, packet.headers_len),
+                packet.head,
+                packet.body,
+            )
     }
 
     /// Writes one frame into the driver's buffers.
-    fn put(&mut self, taste: Taste, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Violation> {
+    fn put(
+        &mut self,
+        taste: Taste,
+        packet: &Packet<'_>,
+        later: &mut Later,
+    ) -> Result<Put, Violation> {
         let mut offload = *packet.offload;
         offload.valid &= taste.csum;
         let mut net = frame::vnet::encode(&offload, packet.headers_len);
@@ -122,7 +138,8 @@ impl<R: DeviceRing> End<R> {
         self.wires.call.as_ref().map_or(Ok(()), |call| call.signal())
     }
 
-    /// A driver that gave no kick expects its ring to be looked at all the time: there is always something.
+    /// A driver that gave no kick expects its ring to be looked at all the time: there is always
+    /// something.
     fn arm(&mut self) -> Result<bool, Violation> {
         Ok(self.ring.arm()? || self.wires.kick.is_none())
     }
@@ -196,7 +213,13 @@ impl<R: DeviceRing + 'static> VirtioPair<R> {
 }
 
 impl<R: DeviceRing + 'static> Pair for VirtioPair<R> {
-    fn start(&mut self, side: Side, memory: Arc<Memory>, config: &RingConfig, wires: Wires) -> Result<(), Violation> {
+    fn start(
+        &mut self,
+        side: Side,
+        memory: Arc<Memory>,
+        config: &RingConfig,
+        wires: Wires,
+    ) -> Result<(), Violation> {
         let mut ring = R::new(Arc::clone(&memory), config)?;
         ring.disarm();
         self.memory = Some(memory);
@@ -242,7 +265,8 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         let Some(tx) = &mut self.tx else {
             return Ok(());
         };
-        let filled = burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max));
+        let filled =
+            burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max));
         if !tx.wires.enabled {
             for frame in burst.frames_mut() {
                 frame.fate = Fate::Drop(Drop::TxDisabled);
@@ -338,7 +362,8 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], Breach> {
-        let publish = |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(Notified::Nothing), End::publish);
+        let publish =
+            |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(Notified::Nothing), End::publish);
         let told = [publish(&mut self.tx)?, publish(&mut self.rx)?];
         self.whole()?;
         Ok(told)

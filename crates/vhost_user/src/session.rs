@@ -1,12 +1,13 @@
 //! The state of one connection: requests in, replies and changes of the queue pairs out.
 //!
-//! No socket and no thread: whoever has those reads a message and calls [`Session::answer`]. Pairs are reached
-//! through a [`Dock`], the datapath or a test. A pair that has a ring is always docked, except within a call.
+//! No socket and no thread: whoever has those reads a message and calls [`Session::answer`]. Pairs
+//! are reached through a [`Dock`], the datapath or a test. A pair that has a ring is always docked,
+//! except within a call.
 //!
-//! As to order, no more is asked of a front-end than sense demands. Stock front-ends enable rings before they have
-//! negotiated features, repeat `SET_FEATURES` for every queue pair while others already run, and describe rings in
-//! different orders; so a ring starts when all that it needs is there, and only what would change under a running ring
-//! is refused.
+//! As to order, no more is asked of a front-end than sense demands. Stock front-ends enable rings
+//! before they have negotiated features, repeat `SET_FEATURES` for every queue pair while others
+//! already run, and describe rings in different orders; so a ring starts when all that it needs is
+//! there, and only what would change under a running ring is refused.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -195,8 +196,9 @@ impl<D: Dock> Session<D> {
     /// How many rings pass data.
     pub fn running(&self) -> Running {
         let passes = |side| {
-            let passing =
-                |(i, ring): &(usize, &Vring)| Side::of(*i) == side && ring.running && ring.is_enabled(self.features);
+            let passing = |(i, ring): &(usize, &Vring)| {
+                Side::of(*i) == side && ring.running && ring.is_enabled(self.features)
+            };
             self.vrings.iter().enumerate().filter(passing).count()
         };
         Running { tx: passes(Side::Tx), rx: passes(Side::Rx) }
@@ -204,14 +206,18 @@ impl<D: Dock> Session<D> {
 
     /// Does what a message asks for, and says what to reply. All of `fds` are used or closed.
     pub fn answer(&mut self, header: &Header, payload: &[u8], fds: Vec<OwnedFd>) -> Answer {
-        let result = Request::parse(header, payload, fds.len()).map_err(SessionError::from).and_then(|request| {
-            tracing::trace!(?request, "asked");
-            self.handle(request, fds, header.name())
-        });
+        let result = Request::parse(header, payload, fds.len())
+            .map_err(SessionError::from)
+            .and_then(|request| {
+                tracing::trace!(?request, "asked");
+                self.handle(request, fds, header.name())
+            });
         let acknowledges = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
         let acknowledge = |status| acknowledges.then(|| Reply::Number(status).encode(header.code));
         match result {
-            Ok(Some(reply)) => Answer { reply: Some(reply.encode(header.code)), ..Answer::default() },
+            Ok(Some(reply)) => {
+                Answer { reply: Some(reply.encode(header.code)), ..Answer::default() }
+            }
             Ok(None) => Answer { reply: acknowledge(0), ..Answer::default() },
             Err(error) => {
                 let closes = !(acknowledges && error.is_declinable());
@@ -220,7 +226,8 @@ impl<D: Dock> Session<D> {
         }
     }
 
-    /// Stops all rings and takes all pairs back. `errs`: the front-end is told through the rings' error descriptors.
+    /// Stops all rings and takes all pairs back. `errs`: the front-end is told through the rings'
+    /// error descriptors.
     pub fn close(&mut self, errs: bool) {
         self.stop_all();
         if errs {
@@ -330,7 +337,12 @@ impl<D: Dock> Session<D> {
         self.rewire(ring.into())
     }
 
-    fn set_address(&mut self, ring: u8, address: RingAddress, name: &'static str) -> Result<(), SessionError> {
+    fn set_address(
+        &mut self,
+        ring: u8,
+        address: RingAddress,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
         if address.flags & FLAG_LOG != 0 {
             return Err(SessionError::Log(ring));
         }
@@ -342,7 +354,13 @@ impl<D: Dock> Session<D> {
         self.rewire(index)
     }
 
-    fn set_kick(&mut self, ring: u8, has: HasFd, fd: Option<OwnedFd>, name: &'static str) -> Result<(), SessionError> {
+    fn set_kick(
+        &mut self,
+        ring: u8,
+        has: HasFd,
+        fd: Option<OwnedFd>,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
         let index = self.index(ring, name)?;
         let vring = self.vring(index);
         vring.kick = event(ring, has, fd, name)?;
@@ -350,14 +368,27 @@ impl<D: Dock> Session<D> {
         self.rewire(index)
     }
 
-    fn set_call(&mut self, ring: u8, has: HasFd, fd: Option<OwnedFd>, name: &'static str) -> Result<(), SessionError> {
+    fn set_call(
+        &mut self,
+        ring: u8,
+        has: HasFd,
+        fd: Option<OwnedFd>,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
         let index = self.index(ring, name)?;
         self.vring(index).call = event(ring, has, fd, name)?;
         self.rewire(index)?;
-        self.vring(index).interrupt().map_err(|violation| SessionError::Ring { ring: index, violation })
+        self.vring(index)
+            .interrupt()
+            .map_err(|violation| SessionError::Ring { ring: index, violation })
     }
 
-    fn set_enable(&mut self, ring: u8, enable: bool, name: &'static str) -> Result<(), SessionError> {
+    fn set_enable(
+        &mut self,
+        ring: u8,
+        enable: bool,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
         let index = self.index(ring, name)?;
         let was = self.vring(index).enable.replace(enable);
         match was == Some(enable) {
@@ -366,7 +397,8 @@ impl<D: Dock> Session<D> {
         }
     }
 
-    /// Brings a ring up to date with what was said about it: starts it if it is ready, changes its wires if it runs.
+    /// Brings a ring up to date with what was said about it: starts it if it is ready, changes its
+    /// wires if it runs.
     fn rewire(&mut self, index: usize) -> Result<(), SessionError> {
         if !self.vrings[index].running && !self.vrings[index].is_ready() {
             return Ok(());
@@ -389,8 +421,9 @@ impl<D: Dock> Session<D> {
         let Some(memory) = self.memory.as_ref().filter(|_| vring.is_ready()) else {
             return Ok(());
         };
-        let config =
-            vring.config(memory, features).map_err(|(part, addr)| SessionError::Astray { ring: index, part, addr })?;
+        let config = vring
+            .config(memory, features)
+            .map_err(|(part, addr)| SessionError::Astray { ring: index, part, addr })?;
         pair.start(Side::of(index), Arc::clone(memory), &config, vring.wires(features))
             .map_err(|violation| SessionError::Ring { ring: index, violation })?;
         vring.running = true;
@@ -436,8 +469,8 @@ impl<D: Dock> Session<D> {
         self.move_rings(true)
     }
 
-    /// Adds a region. One that is there already is not another one: QEMU up to version 8 tells of every change of its
-    /// memory once for each queue pair.
+    /// Adds a region. One that is there already is not another one: QEMU up to version 8 tells of
+    /// every change of its memory once for each queue pair.
     fn add_region(&mut self, region: Region, fd: Option<OwnedFd>) -> Result<(), SessionError> {
         let Some(fd) = fd else { return Ok(()) };
         if self.regions.iter().any(|(known, file)| *known == region && is_same_file(file, &fd)) {
@@ -451,12 +484,13 @@ impl<D: Dock> Session<D> {
         self.move_rings(false)
     }
 
-    /// Takes a region away; one that is gone already is no error, for the reason that [`add_region`](Self::add_region)
-    /// has. A front-end that splits or moves a region removes it before it adds what takes its place; rings that lie in
-    /// it rest meanwhile.
+    /// Takes a region away; one that is gone already is no error, for the reason that
+    /// [`add_region`](Self::add_region) has. A front-end that splits or moves a region removes
+    /// it before it adds what takes its place; rings that lie in it rest meanwhile.
     fn remove_region(&mut self, region: Region) -> Result<(), SessionError> {
         let same = |(known, _): &(Region, OwnedFd)| {
-            (known.guest_addr, known.user_addr, known.len) == (region.guest_addr, region.user_addr, region.len)
+            (known.guest_addr, known.user_addr, known.len)
+                == (region.guest_addr, region.user_addr, region.len)
         };
         let Some(at) = self.regions.iter().position(same) else {
             return Ok(());
@@ -466,7 +500,8 @@ impl<D: Dock> Session<D> {
         self.move_rings(false)
     }
 
-    /// Maps the regions as they are now. What was mapped before stays as long as frames in flight need it.
+    /// Maps the regions as they are now. What was mapped before stays as long as frames in flight
+    /// need it.
     fn remap(&mut self) -> Result<(), SessionError> {
         let spec = |(region, fd): &(Region, OwnedFd)| {
             Ok(RegionSpec {
@@ -482,8 +517,9 @@ impl<D: Dock> Session<D> {
         Ok(())
     }
 
-    /// Moves all rings to the new memory, and starts those that waited for it. No ring passes data meanwhile. A ring
-    /// that is not in the new memory is an error if that is the `whole` of it, and rests otherwise: more may come.
+    /// Moves all rings to the new memory, and starts those that waited for it. No ring passes data
+    /// meanwhile. A ring that is not in the new memory is an error if that is the `whole` of
+    /// it, and rests otherwise: more may come.
     fn move_rings(&mut self, whole: bool) -> Result<(), SessionError> {
         let pairs: Vec<_> = (0..self.docked.len()).map(|index| self.take(index)).collect();
         let mut result = Ok(());
@@ -514,7 +550,9 @@ impl<D: Dock> Session<D> {
         let back = docked.and_then(|pair| pair.into_any().downcast::<Box<dyn Pair>>().ok());
         match back {
             Some(pair) => *pair,
-            None if self.features.has(bit::RING_PACKED) => Box::new(VirtioPair::<PackedDevice>::new(self.features)),
+            None if self.features.has(bit::RING_PACKED) => {
+                Box::new(VirtioPair::<PackedDevice>::new(self.features))
+            }
             None => Box::new(VirtioPair::<SplitDevice>::new(self.features)),
         }
     }
@@ -540,7 +578,12 @@ fn is_same_file(a: &OwnedFd, b: &OwnedFd) -> bool {
 }
 
 /// The event descriptor beside a message, if it has one.
-fn event(ring: u8, has: HasFd, fd: Option<OwnedFd>, name: &'static str) -> Result<Option<Arc<Event>>, SessionError> {
+fn event(
+    ring: u8,
+    has: HasFd,
+    fd: Option<OwnedFd>,
+    name: &'static str,
+) -> Result<Option<Arc<Event>>, SessionError> {
     match fd.filter(|_| has) {
         None => Ok(None),
         Some(fd) => {

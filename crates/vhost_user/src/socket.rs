@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Stat, lstat, unlink};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
 };
 use thiserror::Error;
 
@@ -54,7 +55,8 @@ pub fn connect_to(path: &Path) -> Result<OwnedFd, SocketError> {
     Ok(socket)
 }
 
-/// A listening socket. Dropped, it takes its file with it, unless somebody else has put another in its place.
+/// A listening socket. Dropped, it takes its file with it, unless somebody else has put another in
+/// its place.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -63,7 +65,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`. A file that a process left behind is replaced; one that a process still listens on is not.
+    /// Listens at `path`. A file that a process left behind is replaced; one that a process still
+    /// listens on is not.
     ///
     /// # Errors
     /// When the path is taken or impossible.
@@ -77,7 +80,9 @@ impl Listener {
             }
             other => other,
         };
-        bound.map_err(|e| if e == Errno::ADDRINUSE { SocketError::InUse(path.into()) } else { os(path, e) })?;
+        bound.map_err(|e| {
+            if e == Errno::ADDRINUSE { SocketError::InUse(path.into()) } else { os(path, e) }
+        })?;
         let file = identity(&lstat(path).map_err(|e| os(path, e))?);
         let listener = Listener { socket, path: path.into(), file };
         listen(&listener.socket, BACKLOG).map_err(|e| os(path, e))?;

@@ -1,8 +1,8 @@
 //! What the front-end has said about one ring.
 //!
-//! A ring has two states that do not depend on each other: started or stopped, enabled or disabled. It starts with its
-//! kick descriptor, as soon as its size, place and memory are known too, in whatever order they came; it stops when
-//! its position is asked for.
+//! A ring has two states that do not depend on each other: started or stopped, enabled or disabled.
+//! It starts with its kick descriptor, as soon as its size, place and memory are known too, in
+//! whatever order they came; it stops when its position is asked for.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::feature::{Features, bit};
 use crate::message::RingAddress;
 use crate::queue::Wires;
 
-/// Where a packed ring starts that nobody gave a position: at 0, with both wrap counters at 1 (virtio 1.2, 2.8.1).
+/// Where a packed ring starts that nobody gave a position: at 0, with both wrap counters at 1
+/// (virtio 1.2, 2.8.1).
 const PACKED_START: u32 = 0x8000_8000;
 
 /// One ring, as the front-end described it so far.
@@ -48,13 +49,14 @@ impl Vring {
         self.started && self.size.is_some() && self.address.is_some()
     }
 
-    /// Whether data may pass. Rings start enabled unless protocol features were negotiated, and then disabled.
+    /// Whether data may pass. Rings start enabled unless protocol features were negotiated, and
+    /// then disabled.
     pub fn is_enabled(&self, features: Features) -> bool {
         self.enable.unwrap_or(!features.has(bit::PROTOCOL_FEATURES))
     }
 
-    /// Interrupts the driver once. What was signalled through another descriptor, or should have been by a backend
-    /// before us, may be lost, and an interrupt too many is always allowed.
+    /// Interrupts the driver once. What was signalled through another descriptor, or should have
+    /// been by a backend before us, may be lost, and an interrupt too many is always allowed.
     ///
     /// # Errors
     /// When the descriptor was made to block.
@@ -64,7 +66,11 @@ impl Vring {
 
     /// The wires for a pair.
     pub fn wires(&self, features: Features) -> Wires {
-        Wires { kick: self.kick.clone(), call: self.call.clone(), enabled: self.is_enabled(features) }
+        Wires {
+            kick: self.kick.clone(),
+            call: self.call.clone(),
+            enabled: self.is_enabled(features),
+        }
     }
 
     /// The ring's place in guest addresses, and how to use it.
@@ -78,7 +84,10 @@ impl Vring {
         Ok(RingConfig {
             size: self.size.unwrap_or(0),
             desc: guest("descriptors", address.desc)?,
-            driver: guest(if packed { "driver event area" } else { "available ring" }, address.avail)?,
+            driver: guest(
+                if packed { "driver event area" } else { "available ring" },
+                address.avail,
+            )?,
             device: guest(if packed { "device event area" } else { "used ring" }, address.used)?,
             event_idx: features.has(bit::EVENT_IDX),
             indirect: features.has(bit::INDIRECT_DESC),

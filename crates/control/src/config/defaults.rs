@@ -1,4 +1,5 @@
-//! What is chosen where the configuration names no number: one rule, which docs/configuration.md tells and tests hold it to.
+//! What is chosen where the configuration names no number: one rule, which docs/configuration.md
+//! tells and tests hold it to.
 
 use super::MAX_QUEUES;
 
@@ -15,8 +16,8 @@ pub fn offered(workers: usize) -> u16 {
     u16::try_from(workers).unwrap_or(MAX_QUEUES).clamp(1, MAX_QUEUES)
 }
 
-/// Queue pairs that a guest with so many vCPUs uses of those that it is offered. It is the guest's driver that chooses so:
-/// virtio_net and xen-netfront both do.
+/// Queue pairs that a guest with so many vCPUs uses of those that it is offered. It is the guest's
+/// driver that chooses so: virtio_net and xen-netfront both do.
 pub fn used(vcpus: u16, offered: u16) -> u16 {
     vcpus.clamp(1, offered.max(1))
 }
@@ -25,7 +26,8 @@ pub fn used(vcpus: u16, offered: u16) -> u16 {
 mod tests {
     use super::*;
 
-    /// The page has a table with a row for each number of CPUs, and a column for each number of vCPUs.
+    /// The page has a table with a row for each number of CPUs, and a column for each number of
+    /// vCPUs.
     #[test]
     fn the_rule_in_the_documentation_is_this_one() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
@@ -37,14 +39,16 @@ mod tests {
         let head = cells(lines.next().expect("the table of the rule"));
         let number = |text: &str| text.split(' ').next().unwrap().parse::<u16>().unwrap();
         let vcpus: Vec<u16> = head[3..].iter().map(|cell| number(cell)).collect();
-        let rows: Vec<Vec<String>> = lines.skip(1).take_while(|line| line.starts_with('|')).map(cells).collect();
+        let rows: Vec<Vec<String>> =
+            lines.skip(1).take_while(|line| line.starts_with('|')).map(cells).collect();
         assert!(rows.len() >= 5 && vcpus.len() >= 4);
         for row in rows {
             let cpus: usize = row[0].parse().unwrap();
             let offered = offered(workers(cpus));
             let told: Vec<u16> = row[1..].iter().map(|cell| number(cell)).collect();
             let used = vcpus.iter().map(|vcpus| used(*vcpus, offered));
-            let expected: Vec<u16> = [workers(cpus) as u16, offered].into_iter().chain(used).collect();
+            let expected: Vec<u16> =
+                [workers(cpus) as u16, offered].into_iter().chain(used).collect();
             assert_eq!(told, expected, "{cpus} CPUs");
         }
     }

@@ -1,7 +1,9 @@
-//! Values as somebody wrote them, each with the place where it stands, so that whatever is wrong with one can be said in one line.
+//! Values as somebody wrote them, each with the place where it stands, so that whatever is wrong
+//! with one can be said in one line.
 //!
-//! The same description of a port can come from three places: the configuration file, the flags of `ringmain port add`, and a
-//! request on the control socket. All three become [`Fields`] and are read by the same code; only the place in an error differs.
+//! The same description of a port can come from three places: the configuration file, the flags of
+//! `ringmain port add`, and a request on the control socket. All three become [`Fields`] and are
+//! read by the same code; only the place in an error differs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -84,15 +86,26 @@ impl Fields {
         let file = Rc::new(File { name: name.to_owned(), text: text.to_owned() });
         let table = DeTable::parse(text).map_err(|error| {
             let line = file.line(error.span().map_or(0, |span| span.start));
-            ConfigError { place: format!("{name}:{line}"), problem: error.message().trim().replace('\n', ", ") }
+            ConfigError {
+                place: format!("{name}:{line}"),
+                problem: error.message().trim().replace('\n', ", "),
+            }
         })?;
         let values = of_toml(text, table.get_ref());
-        Ok(Fields { origin: Origin::File(file), path: String::new(), at: 0, values, known: Vec::new() })
+        Ok(Fields {
+            origin: Origin::File(file),
+            path: String::new(),
+            at: 0,
+            values,
+            known: Vec::new(),
+        })
     }
 
-    /// Flags of a command, by their long names without dashes. Several values of one flag are a list.
+    /// Flags of a command, by their long names without dashes. Several values of one flag are a
+    /// list.
     pub fn of_flags(flags: impl IntoIterator<Item = (&'static str, Vec<String>)>) -> Fields {
-        let value = |text: String| Value { written: shortened(&quoted(&text)), at: 0, is: Is::Text(text) };
+        let value =
+            |text: String| Value { written: shortened(&quoted(&text)), at: 0, is: Is::Text(text) };
         let values = flags.into_iter().filter_map(|(flag, mut texts)| {
             let is_list = flag == "trunk";
             let one = if is_list {
@@ -103,7 +116,13 @@ impl Fields {
             };
             Some((flag.to_owned(), one))
         });
-        Fields { origin: Origin::Flags, path: String::new(), at: 0, values: values.collect(), known: Vec::new() }
+        Fields {
+            origin: Origin::Flags,
+            path: String::new(),
+            at: 0,
+            values: values.collect(),
+            known: Vec::new(),
+        }
     }
 
     /// An object out of a request.
@@ -144,11 +163,17 @@ impl Fields {
     }
 
     /// Takes a string out. `right` says what would be right.
-    pub fn text(&mut self, key: &'static str, right: &str) -> Result<Option<(String, Value)>, ConfigError> {
+    pub fn text(
+        &mut self,
+        key: &'static str,
+        right: &str,
+    ) -> Result<Option<(String, Value)>, ConfigError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         match &value.is {
             Is::Text(text) => Ok(Some((text.clone(), value))),
-            _ => Err(self.wrong(key, &value, format_args!("{value} is not a string; give {right}"))),
+            _ => {
+                Err(self.wrong(key, &value, format_args!("{value} is not a string; give {right}")))
+            }
         }
     }
 
@@ -157,9 +182,17 @@ impl Fields {
         let Some(value) = self.take(key) else { return Ok(None) };
         match &value.is {
             Is::Switch(on) => Ok(Some(*on)),
-            Is::Text(text) if matches!(self.origin, Origin::Flags) && text == "true" => Ok(Some(true)),
-            Is::Text(text) if matches!(self.origin, Origin::Flags) && text == "false" => Ok(Some(false)),
-            _ => Err(self.wrong(key, &value, format_args!("{value} is neither true nor false; give one of them"))),
+            Is::Text(text) if matches!(self.origin, Origin::Flags) && text == "true" => {
+                Ok(Some(true))
+            }
+            Is::Text(text) if matches!(self.origin, Origin::Flags) && text == "false" => {
+                Ok(Some(false))
+            }
+            _ => Err(self.wrong(
+                key,
+                &value,
+                format_args!("{value} is neither true nor false; give one of them"),
+            )),
         }
     }
 
@@ -189,11 +222,17 @@ impl Fields {
             _ => None,
         };
         let Some(number) = number else {
-            return Err(self.wrong(key, value, format_args!("{value} is not a number; give {right}")));
+            return Err(self.wrong(
+                key,
+                value,
+                format_args!("{value} is not a number; give {right}"),
+            ));
         };
         match u16::try_from(number) {
             Ok(number) if range.contains(&number) => Ok(number),
-            _ => Err(self.wrong(key, value, format_args!("{number} is out of range; give {right}"))),
+            _ => {
+                Err(self.wrong(key, value, format_args!("{number} is out of range; give {right}")))
+            }
         }
     }
 
@@ -206,30 +245,41 @@ impl Fields {
     ) -> Result<Option<(Numbers, Value)>, ConfigError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let Is::List(items) = &value.is else {
-            return Err(self.wrong(key, &value, format_args!("{value} is not a list; give {right}")));
+            return Err(self.wrong(
+                key,
+                &value,
+                format_args!("{value} is not a list; give {right}"),
+            ));
         };
         if items.is_empty() {
             return Err(self.wrong(key, &value, format_args!("the list is empty; give {right}")));
         }
-        let numbers = items.iter().map(|item| Ok((self.as_number(key, item, range.clone(), right)?, item.clone())));
+        let numbers = items
+            .iter()
+            .map(|item| Ok((self.as_number(key, item, range.clone(), right)?, item.clone())));
         let numbers = numbers.collect::<Result<_, ConfigError>>()?;
         Ok(Some((numbers, value)))
     }
 
     /// Takes a table out; a missing one is empty.
     pub fn table(&mut self, key: &'static str) -> Result<Fields, ConfigError> {
-        let Some(value) = self.take(key) else { return Ok(self.child(key.to_owned(), self.at, BTreeMap::new())) };
+        let Some(value) = self.take(key) else {
+            return Ok(self.child(key.to_owned(), self.at, BTreeMap::new()));
+        };
         match value.is {
             Is::Table(values) => Ok(self.child(key.to_owned(), value.at, values)),
-            _ => Err(self.wrong(key, &value, format_args!("{value} is not a table; write [{key}]"))),
+            _ => {
+                Err(self.wrong(key, &value, format_args!("{value} is not a table; write [{key}]")))
+            }
         }
     }
 
     /// Takes a list of tables out; a missing one is empty.
     pub fn tables(&mut self, key: &'static str) -> Result<Vec<Fields>, ConfigError> {
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
-        let wrong =
-            |value: &Value| self.wrong(key, value, format_args!("{value} is not a list of tables; write [[{key}]]"));
+        let wrong = |value: &Value| {
+            self.wrong(key, value, format_args!("{value} is not a list of tables; write [[{key}]]"))
+        };
         let Is::List(items) = &value.is else { return Err(wrong(&value)) };
         let tables = items.iter().enumerate().map(|(index, item)| match &item.is {
             Is::Table(values) => Ok(self.child(format!("{key}[{index}]"), item.at, values.clone())),
@@ -249,10 +299,14 @@ impl Fields {
 
     /// Refuses what was not taken.
     pub fn finish(&self) -> Result<(), ConfigError> {
-        let Some((key, value)) = self.values.iter().min_by_key(|(_, value)| value.at) else { return Ok(()) };
+        let Some((key, value)) = self.values.iter().min_by_key(|(_, value)| value.at) else {
+            return Ok(());
+        };
         let near = self.known.iter().map(|known| (distance(key, known), *known)).min();
         let problem = match near {
-            Some((far, known)) if far <= 1 + known.len() / 4 => format!("unknown key; did you mean {known:?}?"),
+            Some((far, known)) if far <= 1 + known.len() / 4 => {
+                format!("unknown key; did you mean {known:?}?")
+            }
             _ => format!("unknown key; known here: {}", self.known.join(", ")),
         };
         Err(self.wrong(&shortened(key), value, problem))
@@ -290,7 +344,9 @@ fn of_toml_value(text: &str, value: &Spanned<DeValue<'_>>) -> Value {
         DeValue::String(text) => Is::Text(text.to_string()),
         DeValue::Integer(number) => Is::Number(saturated(number.as_str(), number.radix())),
         DeValue::Boolean(on) => Is::Switch(*on),
-        DeValue::Array(items) => Is::List(items.iter().map(|item| of_toml_value(text, item)).collect()),
+        DeValue::Array(items) => {
+            Is::List(items.iter().map(|item| of_toml_value(text, item)).collect())
+        }
         DeValue::Table(table) => Is::Table(of_toml(text, table)),
         _ => Is::Other,
     };
@@ -352,9 +408,13 @@ mod tests {
 
     #[test]
     fn distances() {
-        for (a, b, want) in
-            [("", "abc", 3), ("queues", "queues", 0), ("queus", "queues", 1), ("sockte", "socket", 2), ("x", "mac", 3)]
-        {
+        for (a, b, want) in [
+            ("", "abc", 3),
+            ("queues", "queues", 0),
+            ("queus", "queues", 1),
+            ("sockte", "socket", 2),
+            ("x", "mac", 3),
+        ] {
             assert_eq!(distance(a, b), want, "{a} {b}");
         }
     }

@@ -11,7 +11,7 @@ pub(super) const KEY: &str = "polling";
 pub(super) fn read(fields: &mut Fields) -> Result<Option<Patience>, ConfigError> {
     let Some((word, value)) = fields.text(KEY, Patience::WORDS)? else { return Ok(None) };
     let known = word.parse::<Patience>();
-    known
-        .map(Some)
-        .map_err(|_| fields.wrong(KEY, &value, format_args!("{value} is not known; give {}", Patience::WORDS)))
+    known.map(Some).map_err(|_| {
+        fields.wrong(KEY, &value, format_args!("{value} is not known; give {}", Patience::WORDS))
+    })
 }

@@ -69,7 +69,8 @@ pub enum PortKind {
     },
     /// The vifs of this Xen domain: each becomes a port by itself, when the toolstack creates it.
     Xen,
-    /// Processes as guests, of a hypervisor in the daemon: each becomes a port by itself, when it comes.
+    /// Processes as guests, of a hypervisor in the daemon: each becomes a port by itself, when it
+    /// comes.
     Embedded {
         /// Where they come from.
         socket: PathBuf,
@@ -115,19 +116,26 @@ impl PortKind {
 
 impl PortSpec {
     /// Reads the flags of `ringmain port add`, by long names without dashes.
-    pub fn from_flags(flags: impl IntoIterator<Item = (&'static str, Vec<String>)>) -> Result<PortSpec, ConfigError> {
+    pub fn from_flags(
+        flags: impl IntoIterator<Item = (&'static str, Vec<String>)>,
+    ) -> Result<PortSpec, ConfigError> {
         read(Fields::of_flags(flags), std::iter::empty(), Path::new(""))
     }
 
-    /// Reads the object of a `port.add` request: the keys and values of a `[[port]]` table. The port must get along with those that
-    /// are `there`, and with the control socket.
+    /// Reads the object of a `port.add` request: the keys and values of a `[[port]]` table. The
+    /// port must get along with those that are `there`, and with the control socket.
     pub fn from_request<'a>(
         object: &Map<String, Json>,
         there: impl Iterator<Item = &'a PortSpec>,
         control: &Path,
     ) -> Result<PortSpec, ConfigError> {
-        let there: Vec<(&PortSpec, String)> = there.map(|port| (port, format!("port {:?}", port.name))).collect();
-        read(Fields::of_request(object), there.iter().map(|(port, place)| (*port, place.as_str())), control)
+        let there: Vec<(&PortSpec, String)> =
+            there.map(|port| (port, format!("port {:?}", port.name))).collect();
+        read(
+            Fields::of_request(object),
+            there.iter().map(|(port, place)| (*port, place.as_str())),
+            control,
+        )
     }
 
     /// The object of a `port.add` request that asks for this port.
@@ -185,7 +193,8 @@ impl PortSpec {
     }
 }
 
-/// Reads one port. It must get along with the ports that are `there` (each with what errors call it) and with the control socket.
+/// Reads one port. It must get along with the ports that are `there` (each with what errors call
+/// it) and with the control socket.
 pub(super) fn read<'a>(
     mut fields: Fields,
     there: impl Iterator<Item = (&'a PortSpec, &'a str)>,
@@ -215,10 +224,15 @@ fn is_plain(text: &str, longest: usize) -> bool {
 }
 
 fn name(fields: &mut Fields, there: &[(&PortSpec, &str)]) -> Result<String, ConfigError> {
-    let (name, value) = fields.text("name", RIGHT_NAME)?.ok_or_else(|| fields.missing("name", RIGHT_NAME))?;
+    let (name, value) =
+        fields.text("name", RIGHT_NAME)?.ok_or_else(|| fields.missing("name", RIGHT_NAME))?;
     // A leading dash would look like a flag on the command line.
     if !is_plain(&name, NAME) || name.starts_with('-') {
-        return Err(fields.wrong("name", &value, format_args!("{value} cannot be a name; give {RIGHT_NAME}")));
+        return Err(fields.wrong(
+            "name",
+            &value,
+            format_args!("{value} cannot be a name; give {RIGHT_NAME}"),
+        ));
     }
     match there.iter().find(|(port, _)| port.name == name) {
         Some((_, place)) => Err(taken(fields, "name", &value, place, "name")),
@@ -227,11 +241,20 @@ fn name(fields: &mut Fields, there: &[(&PortSpec, &str)]) -> Result<String, Conf
 }
 
 fn taken(fields: &Fields, key: &str, value: &Value, place: &str, what: &str) -> ConfigError {
-    fields.wrong(key, value, format_args!("{value} belongs to {place} already; give another {what}"))
+    fields.wrong(
+        key,
+        value,
+        format_args!("{value} belongs to {place} already; give another {what}"),
+    )
 }
 
-fn kind(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Result<PortKind, ConfigError> {
-    let (name, value) = fields.text("kind", RIGHT_KIND)?.ok_or_else(|| fields.missing("kind", RIGHT_KIND))?;
+fn kind(
+    fields: &mut Fields,
+    there: &[(&PortSpec, &str)],
+    control: &Path,
+) -> Result<PortKind, ConfigError> {
+    let (name, value) =
+        fields.text("kind", RIGHT_KIND)?.ok_or_else(|| fields.missing("kind", RIGHT_KIND))?;
     match name.as_str() {
         "vhost-user" => {
             let kind = vhost_user(fields, there, control)?;
@@ -249,7 +272,11 @@ fn kind(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Res
             Ok(PortKind::Xen)
         }
         "embedded" => embedded(fields, there, control),
-        _ => Err(fields.wrong("kind", &value, format_args!("{value} is not a kind of port; give {RIGHT_KIND}"))),
+        _ => Err(fields.wrong(
+            "kind",
+            &value,
+            format_args!("{value} is not a kind of port; give {RIGHT_KIND}"),
+        )),
     }
 }
 
@@ -264,12 +291,18 @@ fn xen(fields: &mut Fields, value: &Value, there: &[(&PortSpec, &str)]) -> Resul
         }
     }
     match there.iter().find(|(port, _)| port.kind == PortKind::Xen) {
-        Some((_, place)) => Err(fields.wrong("kind", value, format_args!("{place} serves all vifs already"))),
+        Some((_, place)) => {
+            Err(fields.wrong("kind", value, format_args!("{place} serves all vifs already")))
+        }
         None => Ok(()),
     }
 }
 
-fn embedded(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Result<PortKind, ConfigError> {
+fn embedded(
+    fields: &mut Fields,
+    there: &[(&PortSpec, &str)],
+    control: &Path,
+) -> Result<PortKind, ConfigError> {
     let socket = socket(fields, there, control)?;
     foreign(fields, "mode", "vhost-user")?;
     foreign(fields, "device", "tap")?;
@@ -282,18 +315,30 @@ fn embedded(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) ->
         flush: named(fields, "flush")?,
         copying: named(fields, "copying")?,
     };
-    Ok(PortKind::Embedded { socket, design, extensions: extensions::read(fields)?, device_queue: None })
+    Ok(PortKind::Embedded {
+        socket,
+        design,
+        extensions: extensions::read(fields)?,
+        device_queue: None,
+    })
 }
 
-/// The device whose receive queues guests can have. What comes that way comes past the switch, so there can be no VLANs.
-fn device_queue(fields: &mut Fields, vlan: &Vlan, there: &[(&PortSpec, &str)]) -> Result<Option<String>, ConfigError> {
+/// The device whose receive queues guests can have. What comes that way comes past the switch, so
+/// there can be no VLANs.
+fn device_queue(
+    fields: &mut Fields,
+    vlan: &Vlan,
+    there: &[(&PortSpec, &str)],
+) -> Result<Option<String>, ConfigError> {
     let Some((device, value)) = fields.text("device-queue", RIGHT_DEVICE)? else { return Ok(None) };
     let wrong = |problem: fmt::Arguments<'_>| Err(fields.wrong("device-queue", &value, problem));
     if !is_device(&device) {
         return wrong(format_args!("{value} cannot be an interface; give {RIGHT_DEVICE}"));
     }
     if *vlan != Vlan::None {
-        return wrong(format_args!("frames come past the switch and its VLANs; leave out vlan and trunk, or this"));
+        return wrong(format_args!(
+            "frames come past the switch and its VLANs; leave out vlan and trunk, or this"
+        ));
     }
     let same = |port: &PortSpec| matches!(&port.kind, PortKind::Embedded { device_queue: Some(other), .. } if *other == device);
     match there.iter().find(|(port, _)| same(port)) {
@@ -312,28 +357,40 @@ fn named<T: Named + Default>(fields: &mut Fields, key: &'static str) -> Result<T
     let names: Vec<String> = T::ALL.iter().map(|(name, _)| format!("{name:?}")).collect();
     let right = names.join(" or ");
     let Some((name, value)) = fields.text(key, &right)? else { return Ok(T::default()) };
-    T::of(&name).ok_or_else(|| fields.wrong(key, &value, format_args!("{value} is not known; give {right}")))
+    T::of(&name).ok_or_else(|| {
+        fields.wrong(key, &value, format_args!("{value} is not known; give {right}"))
+    })
 }
 
 /// Refuses a key that belongs to ports of another kind.
 fn foreign(fields: &mut Fields, key: &'static str, kind: &str) -> Result<(), ConfigError> {
     match fields.take(key) {
-        Some(value) => {
-            Err(fields.wrong(key, &value, format_args!("only a port of kind {kind:?} has one; leave it out")))
-        }
+        Some(value) => Err(fields.wrong(
+            key,
+            &value,
+            format_args!("only a port of kind {kind:?} has one; leave it out"),
+        )),
         None => Ok(()),
     }
 }
 
 /// A socket that nobody else has.
-fn socket(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Result<PathBuf, ConfigError> {
-    let (text, value) = fields.text("socket", RIGHT_SOCKET)?.ok_or_else(|| fields.missing("socket", RIGHT_SOCKET))?;
+fn socket(
+    fields: &mut Fields,
+    there: &[(&PortSpec, &str)],
+    control: &Path,
+) -> Result<PathBuf, ConfigError> {
+    let (text, value) = fields
+        .text("socket", RIGHT_SOCKET)?
+        .ok_or_else(|| fields.missing("socket", RIGHT_SOCKET))?;
     let socket = socket_path(fields, &text, &value)?;
     if socket == control {
         return Err(taken(fields, "socket", &value, "control.socket", "path"));
     }
     let same = |port: &PortSpec| match &port.kind {
-        PortKind::VhostUser { socket: other, .. } | PortKind::Embedded { socket: other, .. } => *other == socket,
+        PortKind::VhostUser { socket: other, .. } | PortKind::Embedded { socket: other, .. } => {
+            *other == socket
+        }
         PortKind::Tap { .. } | PortKind::Xen => false,
     };
     match there.iter().find(|(port, _)| same(port)) {
@@ -342,21 +399,31 @@ fn socket(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> R
     }
 }
 
-fn vhost_user(fields: &mut Fields, there: &[(&PortSpec, &str)], control: &Path) -> Result<PortKind, ConfigError> {
+fn vhost_user(
+    fields: &mut Fields,
+    there: &[(&PortSpec, &str)],
+    control: &Path,
+) -> Result<PortKind, ConfigError> {
     let socket = socket(fields, there, control)?;
     let mode = match fields.text("mode", RIGHT_MODE)? {
         None => Mode::Server,
         Some((mode, _)) if mode == Mode::Server.name() => Mode::Server,
         Some((mode, _)) if mode == Mode::Client.name() => Mode::Client,
         Some((_, value)) => {
-            return Err(fields.wrong("mode", &value, format_args!("{value} is not a mode; give {RIGHT_MODE}")));
+            return Err(fields.wrong(
+                "mode",
+                &value,
+                format_args!("{value} is not a mode; give {RIGHT_MODE}"),
+            ));
         }
     };
     Ok(PortKind::VhostUser { socket, mode })
 }
 
 fn tap(fields: &mut Fields, there: &[(&PortSpec, &str)]) -> Result<PortKind, ConfigError> {
-    let (device, value) = fields.text("device", RIGHT_DEVICE)?.ok_or_else(|| fields.missing("device", RIGHT_DEVICE))?;
+    let (device, value) = fields
+        .text("device", RIGHT_DEVICE)?
+        .ok_or_else(|| fields.missing("device", RIGHT_DEVICE))?;
     if !is_device(&device) {
         return Err(fields.wrong(
             "device",
@@ -364,7 +431,8 @@ fn tap(fields: &mut Fields, there: &[(&PortSpec, &str)]) -> Result<PortKind, Con
             format_args!("{value} cannot be an interface; give {RIGHT_DEVICE}"),
         ));
     }
-    let same = |port: &PortSpec| matches!(&port.kind, PortKind::Tap { device: other } if *other == device);
+    let same =
+        |port: &PortSpec| matches!(&port.kind, PortKind::Tap { device: other } if *other == device);
     match there.iter().find(|(port, _)| same(port)) {
         Some((_, place)) => Err(taken(fields, "device", &value, place, "interface")),
         None => Ok(PortKind::Tap { device }),
@@ -383,15 +451,23 @@ fn vlan(fields: &mut Fields) -> Result<Vlan, ConfigError> {
             list.dedup();
             Ok(Vlan::Trunk(list))
         }
-        (Some(_), Some((_, value))) => {
-            Err(fields.wrong("trunk", &value, "a port has either one VLAN or a trunk; give vlan or trunk, not both"))
-        }
+        (Some(_), Some((_, value))) => Err(fields.wrong(
+            "trunk",
+            &value,
+            "a port has either one VLAN or a trunk; give vlan or trunk, not both",
+        )),
     }
 }
 
-fn mac(fields: &mut Fields, vlan: &Vlan, there: &[(&PortSpec, &str)]) -> Result<Option<Mac>, ConfigError> {
+fn mac(
+    fields: &mut Fields,
+    vlan: &Vlan,
+    there: &[(&PortSpec, &str)],
+) -> Result<Option<Mac>, ConfigError> {
     let Some((text, value)) = fields.text("mac", RIGHT_MAC)? else { return Ok(None) };
-    let wrong = |problem: &str| fields.wrong("mac", &value, format_args!("{value} is {problem}; give {RIGHT_MAC}"));
+    let wrong = |problem: &str| {
+        fields.wrong("mac", &value, format_args!("{value} is {problem}; give {RIGHT_MAC}"))
+    };
     let mac: Mac = text.parse().map_err(|_| wrong("not a MAC address"))?;
     if mac.is_multicast() {
         return Err(wrong("a group address"));

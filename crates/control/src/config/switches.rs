@@ -24,7 +24,8 @@ const ALIGN: &str = "align";
 /// Pages of a guest that may stay mapped: those of 16 queues of our own frontend, and some more.
 const MAX_CACHE: u16 = 16384;
 
-/// Reads what is switched on for a port. Each key is taken, so that one that does not belong there is refused for that.
+/// Reads what is switched on for a port. Each key is taken, so that one that does not belong there
+/// is refused for that.
 pub(super) fn read(fields: &mut Fields, kind: &PortKind) -> Result<Switches, ConfigError> {
     if matches!(kind, PortKind::Tap { .. }) {
         // The host's kernel looks after its own interrupts.
@@ -49,7 +50,12 @@ fn has_grants(kind: &PortKind) -> bool {
 }
 
 /// Refuses keys that a port of that kind has no use for.
-fn refuse(fields: &mut Fields, keys: &[&'static str], what: &str, kind: &PortKind) -> Result<(), ConfigError> {
+fn refuse(
+    fields: &mut Fields,
+    keys: &[&'static str],
+    what: &str,
+    kind: &PortKind,
+) -> Result<(), ConfigError> {
     for key in keys {
         if let Some(value) = fields.take(key) {
             let problem = format!("a port of kind {:?} has no {what}; leave it out", kind.name());

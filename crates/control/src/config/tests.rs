@@ -72,13 +72,23 @@ fn a_whole_file() {
     };
     let socket = PathBuf::from("/tmp/control.sock");
     let (patience, balance) = (Patience::Latency, false);
-    assert_eq!(config, Config { workers: 2, cpus: vec![0, 8], patience, balance, socket, ports: vec![vm, uplink] });
+    assert_eq!(
+        config,
+        Config { workers: 2, cpus: vec![0, 8], patience, balance, socket, ports: vec![vm, uplink] }
+    );
 }
 
 #[test]
 fn an_empty_file_is_all_defaults() {
     let (patience, balance) = (Patience::Balanced, true);
-    let want = Config { workers: 5, cpus: vec![], patience, balance, socket: DEFAULT_SOCKET.into(), ports: vec![] };
+    let want = Config {
+        workers: 5,
+        cpus: vec![],
+        patience,
+        balance,
+        socket: DEFAULT_SOCKET.into(),
+        ports: vec![],
+    };
     assert_eq!(parse(""), Ok(want.clone()));
     assert_eq!(parse("[workers]\ncount = \"auto\"\n"), Ok(want));
 }
@@ -107,12 +117,30 @@ fn refused(text: &str, want: &str) {
 fn workers_that_cannot_be() {
     let cases = [
         ("workers = 3", r#"1: workers: 3 is not a table; write [workers]"#),
-        ("[workers]\ncount = \"two\"", r#"2: workers.count: "two" is not a number; give 1 to 64 or "auto""#),
-        ("[workers]\n\ncount = 0", r#"3: workers.count: 0 is out of range; give 1 to 64 or "auto""#),
-        ("[workers]\ncount = 65", r#"2: workers.count: 65 is out of range; give 1 to 64 or "auto""#),
-        ("[workers]\ncount = 2.0", r#"2: workers.count: 2.0 is not a number; give 1 to 64 or "auto""#),
-        ("[workers]\ncpus = 1", "2: workers.cpus: 1 is not a list; give one CPU for each worker, out of 0-3, 8"),
-        ("[workers]\ncpus = []", "2: workers.cpus: the list is empty; give one CPU for each worker, out of 0-3, 8"),
+        (
+            "[workers]\ncount = \"two\"",
+            r#"2: workers.count: "two" is not a number; give 1 to 64 or "auto""#,
+        ),
+        (
+            "[workers]\n\ncount = 0",
+            r#"3: workers.count: 0 is out of range; give 1 to 64 or "auto""#,
+        ),
+        (
+            "[workers]\ncount = 65",
+            r#"2: workers.count: 65 is out of range; give 1 to 64 or "auto""#,
+        ),
+        (
+            "[workers]\ncount = 2.0",
+            r#"2: workers.count: 2.0 is not a number; give 1 to 64 or "auto""#,
+        ),
+        (
+            "[workers]\ncpus = 1",
+            "2: workers.cpus: 1 is not a list; give one CPU for each worker, out of 0-3, 8",
+        ),
+        (
+            "[workers]\ncpus = []",
+            "2: workers.cpus: the list is empty; give one CPU for each worker, out of 0-3, 8",
+        ),
         (
             "[workers]\ncpus = [\n 0,\n 4,\n]",
             "4: workers.cpus: CPU 4 is not available to this process; give one CPU for each worker, out of 0-3, 8",
@@ -129,9 +157,15 @@ fn workers_that_cannot_be() {
             "[workers]\ncpus = [0, -1]",
             "2: workers.cpus: -1 is out of range; give one CPU for each worker, out of 0-3, 8",
         ),
-        ("[workers]\nbalance = 1", "2: workers.balance: 1 is neither true nor false; give one of them"),
+        (
+            "[workers]\nbalance = 1",
+            "2: workers.balance: 1 is neither true nor false; give one of them",
+        ),
         ("[workers]\ncuont = 3", r#"2: workers.cuont: unknown key; did you mean "count"?"#),
-        ("[workers]\nthreads = 3", "2: workers.threads: unknown key; known here: count, cpus, polling, balance"),
+        (
+            "[workers]\nthreads = 3",
+            "2: workers.threads: unknown key; known here: count, cpus, polling, balance",
+        ),
     ];
     for (text, want) in cases {
         refused(text, &format!("ringmain.toml:{want}"));
@@ -180,17 +214,35 @@ fn ports_that_cannot_be() {
         ("queues = \"four\"", r#"queues: "four" is not a number; give 1 to 16"#),
         ("queues = 0", "queues: 0 is out of range; give 1 to 16"),
         ("queues = 17", "queues: 17 is out of range; give 1 to 16"),
-        ("queues = 99999999999999999999", "queues: 9223372036854775807 is out of range; give 1 to 16"),
+        (
+            "queues = 99999999999999999999",
+            "queues: 9223372036854775807 is out of range; give 1 to 16",
+        ),
         ("queues = true", "queues: true is not a number; give 1 to 16"),
         ("mtu = 67", "mtu: 67 is out of range; give 68 to 65535"),
         ("mtu = 65536", "mtu: 65536 is out of range; give 68 to 65535"),
         ("vlan = 0", "vlan: 0 is out of range; give 1 to 4094"),
         ("vlan = 4095", "vlan: 4095 is out of range; give 1 to 4094"),
-        ("trunk = 10", "trunk: 10 is not a list; give a list of VLANs from 1 to 4094, like [10, 20]"),
-        ("trunk = []", "trunk: the list is empty; give a list of VLANs from 1 to 4094, like [10, 20]"),
-        ("trunk = [10, 4095]", "trunk: 4095 is out of range; give a list of VLANs from 1 to 4094, like [10, 20]"),
-        ("trunk = [\"x\"]", r#"trunk: "x" is not a number; give a list of VLANs from 1 to 4094, like [10, 20]"#),
-        ("trunk = [1]\nvlan = 2", "trunk: a port has either one VLAN or a trunk; give vlan or trunk, not both"),
+        (
+            "trunk = 10",
+            "trunk: 10 is not a list; give a list of VLANs from 1 to 4094, like [10, 20]",
+        ),
+        (
+            "trunk = []",
+            "trunk: the list is empty; give a list of VLANs from 1 to 4094, like [10, 20]",
+        ),
+        (
+            "trunk = [10, 4095]",
+            "trunk: 4095 is out of range; give a list of VLANs from 1 to 4094, like [10, 20]",
+        ),
+        (
+            "trunk = [\"x\"]",
+            r#"trunk: "x" is not a number; give a list of VLANs from 1 to 4094, like [10, 20]"#,
+        ),
+        (
+            "trunk = [1]\nvlan = 2",
+            "trunk: a port has either one VLAN or a trunk; give vlan or trunk, not both",
+        ),
         (
             "mac = \"52:54:00\"",
             r#"mac: "52:54:00" is not a MAC address; give the address of one station, like "52:54:00:00:00:01""#,
@@ -222,8 +274,14 @@ fn ports_that_cannot_be() {
 fn ports_that_lack_something() {
     let port = |body: &str| format!("\n\n[[port]]\n{body}");
     let cases = [
-        ("kind = \"tap\"", r#"3: port[0].name: missing; give 1 to 32 letters, digits, "_", "." or "-""#),
-        ("name = \"a\"", r#"3: port[0].kind: missing; give "vhost-user", "tap", "xen" or "embedded""#),
+        (
+            "kind = \"tap\"",
+            r#"3: port[0].name: missing; give 1 to 32 letters, digits, "_", "." or "-""#,
+        ),
+        (
+            "name = \"a\"",
+            r#"3: port[0].kind: missing; give "vhost-user", "tap", "xen" or "embedded""#,
+        ),
         (
             "name = \"a\"\nkind = \"vhost-user\"",
             r#"3: port[0].socket: missing; give the path of a socket, like "/run/ringmain/vm.sock""#,
@@ -236,7 +294,10 @@ fn ports_that_lack_something() {
             "name = \"a b\"\nkind = \"tap\"",
             r#"4: port[0].name: "a b" cannot be a name; give 1 to 32 letters, digits, "_", "." or "-""#,
         ),
-        ("name = \"-a\"", r#"4: port[0].name: "-a" cannot be a name; give 1 to 32 letters, digits, "_", "." or "-""#),
+        (
+            "name = \"-a\"",
+            r#"4: port[0].name: "-a" cannot be a name; give 1 to 32 letters, digits, "_", "." or "-""#,
+        ),
         (
             "name = \"a\"\nkind = \"vhost\"",
             r#"5: port[0].kind: "vhost" is not a kind of port; give "vhost-user", "tap", "xen" or "embedded""#,
@@ -265,8 +326,9 @@ fn ports_that_do_not_get_along() {
         let first = guest("mac = \"52:54:00:00:00:01\"\nvlan = 5\n");
         format!("{first}[[port]]\nname = \"{name}\"\n{rest}\n")
     };
-    let second_guest =
-        |socket: &str, rest: &str| other("b", &format!("kind = \"vhost-user\"\nsocket = \"{socket}\"\n{rest}"));
+    let second_guest = |socket: &str, rest: &str| {
+        other("b", &format!("kind = \"vhost-user\"\nsocket = \"{socket}\"\n{rest}"))
+    };
     refused(
         &other("a", "kind = \"tap\"\ndevice = \"rm0\""),
         r#"ringmain.toml:8: port[1].name: "a" belongs to port[0] already; give another name"#,
@@ -288,11 +350,15 @@ fn ports_that_do_not_get_along() {
         "another network, another station"
     );
     let taps = "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"\n[[port]]\nname = \"b\"\nkind = \"tap\"\ndevice = \"rm0\"\n";
-    refused(taps, r#"ringmain.toml:8: port[1].device: "rm0" belongs to port[0] already; give another interface"#);
+    refused(
+        taps,
+        r#"ringmain.toml:8: port[1].device: "rm0" belongs to port[0] already; give another interface"#,
+    );
 }
 
 fn flags(list: &[(&'static str, &str)]) -> Result<PortSpec, String> {
-    let flags = list.iter().map(|(flag, value)| (*flag, value.split(',').map(str::to_owned).collect()));
+    let flags =
+        list.iter().map(|(flag, value)| (*flag, value.split(',').map(str::to_owned).collect()));
     PortSpec::from_flags(flags).map_err(|error| error.to_string())
 }
 
@@ -305,7 +371,11 @@ fn flags_are_read_like_the_file_and_errors_name_the_flag() {
     let cases = [
         ("queues", "four", r#"--queues: "four" is not a number; give 1 to 16"#),
         ("queues", "40", "--queues: 40 is out of range; give 1 to 16"),
-        ("trunk", "10,x", r#"--trunk: "x" is not a number; give a list of VLANs from 1 to 4094, like [10, 20]"#),
+        (
+            "trunk",
+            "10,x",
+            r#"--trunk: "x" is not a number; give a list of VLANs from 1 to 4094, like [10, 20]"#,
+        ),
         ("device", "rm0", r#"--device: only a port of kind "tap" has one; leave it out"#),
     ];
     for (flag, value, want) in cases {
@@ -360,13 +430,20 @@ fn cpu_lists_are_short() {
 
 #[test]
 fn the_vifs_of_a_domain_are_one_entry() {
-    let xen = |more: &str| Config::parse("f", &format!("[[port]]\nname = \"vifs\"\nkind = \"xen\"\n{more}"), &host());
+    let xen = |more: &str| {
+        Config::parse("f", &format!("[[port]]\nname = \"vifs\"\nkind = \"xen\"\n{more}"), &host())
+    };
     let port = xen("queues = 4").unwrap().ports.remove(0);
     assert_eq!((port.kind, port.queues), (PortKind::Xen, Some(4)));
     let wrong = |more: &str| xen(more).unwrap_err().to_string();
-    assert_eq!(wrong("device = \"rm0\""), "f:4: port[0].device: only a port of kind \"tap\" has one; leave it out");
+    assert_eq!(
+        wrong("device = \"rm0\""),
+        "f:4: port[0].device: only a port of kind \"tap\" has one; leave it out"
+    );
     let own = "each vif has its own, in the keys of its hotplug script; leave it out";
-    for (key, value) in [("vlan", "10"), ("trunk", "[1]"), ("mtu", "1500"), ("mac", "\"52:54:00:00:00:01\"")] {
+    for (key, value) in
+        [("vlan", "10"), ("trunk", "[1]"), ("mtu", "1500"), ("mac", "\"52:54:00:00:00:01\"")]
+    {
         assert_eq!(wrong(&format!("{key} = {value}")), format!("f:4: port[0].{key}: {own}"));
     }
     for (key, value) in [("socket", "/x"), ("mode", "server")] {
@@ -374,7 +451,9 @@ fn the_vifs_of_a_domain_are_one_entry() {
         assert_eq!(wrong(&format!("{key} = \"{value}\"")), format!("f:4: port[0].{key}: {reason}"));
     }
     assert_eq!(wrong("queues = 17"), "f:4: port[0].queues: 17 is out of range; give 1 to 16");
-    assert!(wrong("queue = 2").starts_with("f:4: port[0].queue: unknown key; did you mean \"queues\"?"));
+    assert!(
+        wrong("queue = 2").starts_with("f:4: port[0].queue: unknown key; did you mean \"queues\"?")
+    );
     let twice = "[[port]]\nname = \"more\"\nkind = \"xen\"";
     assert_eq!(wrong(twice), "f:6: port[1].kind: port[0] serves all vifs already");
 }
@@ -391,10 +470,14 @@ fn the_vifs_of_a_domain_can_be_added_to_a_daemon() {
     let own = "each vif has its own, in the keys of its hotplug script; leave it out";
     assert_eq!(flags(&[("vlan", "10")]).unwrap_err().to_string(), format!("--vlan: {own}"));
     let request = port.to_request();
-    let again = |there: &[PortSpec]| PortSpec::from_request(&request, there.iter(), Path::new("/c"));
+    let again =
+        |there: &[PortSpec]| PortSpec::from_request(&request, there.iter(), Path::new("/c"));
     assert_eq!(again(&[]), Ok(port.clone()));
     let other = PortSpec { name: "other".into(), ..port };
-    assert_eq!(again(&[other]).unwrap_err().to_string(), "kind: port \"other\" serves all vifs already");
+    assert_eq!(
+        again(&[other]).unwrap_err().to_string(),
+        "kind: port \"other\" serves all vifs already"
+    );
 }
 
 #[test]
@@ -413,7 +496,9 @@ fn processes_as_guests_have_one_port_for_all() {
     };
     let kind = |design| with(design, Extensions::default());
     assert_eq!((&port.kind, port.queues), (&kind(Design::default()), Some(4)));
-    let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c")).unwrap();
+    let again =
+        PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c"))
+            .unwrap();
     assert_eq!(again, port);
     let old = parse(&format!("{socket}locking = \"table\"\ncopying = \"release\"")).unwrap();
     let design = Design { locking: Locking::Table, copying: Copying::Release, ..Design::default() };
@@ -425,16 +510,28 @@ fn processes_as_guests_have_one_port_for_all() {
     ] {
         let port = parse(&format!("{socket}{more}")).unwrap();
         assert_eq!(port.kind, with(Design::default(), Extensions { ranges, guest_copy }));
-        let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c"));
+        let again = PortSpec::from_request(
+            &port.to_request(),
+            std::iter::empty(),
+            std::path::Path::new("/c"),
+        );
         assert_eq!(again.unwrap(), port);
     }
     let wrong = |more: &str| parse(more).unwrap_err().to_string();
     assert!(wrong(&format!("{socket}copy = \"nobody\"")).contains("give \"backend\" or \"guest\""));
     assert!(wrong(&format!("{socket}grants = \"some\"")).contains("give \"page\" or \"range\""));
-    assert!(wrong(&format!("{socket}copy = \"guest\"\ngrants = \"page\"")).contains("would reach whole pages"));
+    assert!(
+        wrong(&format!("{socket}copy = \"guest\"\ngrants = \"page\""))
+            .contains("would reach whole pages")
+    );
     assert!(wrong("").contains("port[0].socket: missing"));
-    assert!(wrong(&format!("{socket}mac = \"02:00:00:00:00:01\"")).contains("each guest has its own"));
-    assert!(wrong(&format!("{socket}flush = \"never\"")).contains("give \"always\" or \"batch\" or \"touched\""));
+    assert!(
+        wrong(&format!("{socket}mac = \"02:00:00:00:00:01\"")).contains("each guest has its own")
+    );
+    assert!(
+        wrong(&format!("{socket}flush = \"never\""))
+            .contains("give \"always\" or \"batch\" or \"touched\"")
+    );
 }
 
 #[test]
@@ -446,9 +543,15 @@ fn vifs_can_be_served_in_several_ways() {
     for kind in ["\"xen\"", "\"embedded\"\nsocket = \"/a\""] {
         let port = parse(kind, "align = true").unwrap();
         assert!(port.switches.align && !parse(kind, "align = false").unwrap().switches.align);
-        assert_eq!(PortSpec::from_request(&port.to_request(), std::iter::empty(), "/c".as_ref()), Ok(port));
+        assert_eq!(
+            PortSpec::from_request(&port.to_request(), std::iter::empty(), "/c".as_ref()),
+            Ok(port)
+        );
         let wrong = parse(kind, "align = 64").unwrap_err().to_string();
-        assert!(wrong.ends_with("port[0].align: 64 is neither true nor false; give one of them"), "{wrong}");
+        assert!(
+            wrong.ends_with("port[0].align: 64 is neither true nor false; give one of them"),
+            "{wrong}"
+        );
     }
     let wrong = parse("\"tap\"\ndevice = \"rm0\"", "align = true").unwrap_err().to_string();
     assert_eq!(wrong, "f:5: port[0].align: a port of kind \"tap\" has no grants; leave it out");
@@ -463,17 +566,26 @@ fn device_queues_are_of_one_device_and_know_no_vlans() {
         Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
     };
     let port = parse("device-queue = \"eth1\"").unwrap();
-    assert!(matches!(&port.kind, PortKind::Embedded { device_queue: Some(device), .. } if device == "eth1"));
+    assert!(
+        matches!(&port.kind, PortKind::Embedded { device_queue: Some(device), .. } if device == "eth1")
+    );
     let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), Path::new("/c"));
     assert_eq!(again, Ok(port));
     let wrong = |more: &str| parse(more).unwrap_err().to_string();
-    assert!(wrong("device-queue = \"a/b\"").starts_with("f:5: port[0].device-queue: \"a/b\" cannot be an interface"));
+    assert!(
+        wrong("device-queue = \"a/b\"")
+            .starts_with("f:5: port[0].device-queue: \"a/b\" cannot be an interface")
+    );
     assert_eq!(
         wrong("device-queue = \"eth1\"\nvlan = 5"),
         "f:5: port[0].device-queue: frames come past the switch and its VLANs; leave out vlan and trunk, or this"
     );
     let second = "device-queue = \"eth1\"\n[[port]]\nname = \"b\"\nkind = \"embedded\"\nsocket = \"/b\"\ndevice-queue = \"eth1\"";
-    assert!(wrong(second).starts_with("f:10: port[1].device-queue: \"eth1\" belongs to port[0]"), "{}", wrong(second));
+    assert!(
+        wrong(second).starts_with("f:10: port[1].device-queue: \"eth1\" belongs to port[0]"),
+        "{}",
+        wrong(second)
+    );
     let text = "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"\ndevice-queue = \"eth1\"";
     assert_eq!(
         Config::parse("f", text, &host()).unwrap_err().to_string(),
@@ -499,14 +611,19 @@ fn polling_is_one_of_its_words() {
         "{}",
         wrong("\"lazy\"")
     );
-    assert!(wrong("5").starts_with("f:2: workers.polling: 5 is not a string; give \"eco\","), "{}", wrong("5"));
+    assert!(
+        wrong("5").starts_with("f:2: workers.polling: 5 is not a string; give \"eco\","),
+        "{}",
+        wrong("5")
+    );
 }
 
 #[test]
 fn interrupts_wait_if_the_wait_has_an_end() {
     let parse = |kind: &str, more: &str| {
         let text = format!("[[port]]\nname = \"a\"\n{kind}\n{more}");
-        Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0).switches.throttle)
+        Config::parse("f", &text, &host())
+            .map(|mut config| config.ports.remove(0).switches.throttle)
     };
     let guest = "kind = \"vhost-user\"\nsocket = \"/a\"";
     let tap = "kind = \"tap\"\ndevice = \"rm0\"";
@@ -543,11 +660,18 @@ fn pages_are_kept_where_there_are_grants() {
         assert_eq!(parse(kind, "").unwrap().switches.cache, 0);
         let port = parse(kind, "cache = 16384").unwrap();
         assert_eq!(port.switches.cache, 16384);
-        let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c")).unwrap();
+        let again = PortSpec::from_request(
+            &port.to_request(),
+            std::iter::empty(),
+            std::path::Path::new("/c"),
+        )
+        .unwrap();
         assert_eq!(again, port);
         assert!(parse(kind, "cache = 16385").unwrap_err().to_string().contains("give 0 to 16384"));
     }
-    for (kind, name) in [("vhost-user\"\nsocket = \"/a", "vhost-user"), ("tap\"\ndevice = \"rm0", "tap")] {
+    for (kind, name) in
+        [("vhost-user\"\nsocket = \"/a", "vhost-user"), ("tap\"\ndevice = \"rm0", "tap")]
+    {
         assert_eq!(
             parse(&format!("kind = \"{kind}\""), "cache = 1").unwrap_err().to_string(),
             format!("f:5: port[0].cache: a port of kind {name:?} has no grants; leave it out")

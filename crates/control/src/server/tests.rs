@@ -55,7 +55,10 @@ fn asks_and_answers() {
     assert_eq!(client.ask(&remove("one")).unwrap(), Reply::Done);
     assert_eq!(client.ask(&Request::Mac).unwrap(), Reply::Macs(vec![]));
     let error = client.ask(&remove("two")).unwrap_err();
-    assert!(matches!(&error, ClientError::Refused(text) if text == "there is no port \"two\""), "{error}");
+    assert!(
+        matches!(&error, ClientError::Refused(text) if text == "there is no port \"two\""),
+        "{error}"
+    );
     drop(server);
     assert!(!place.path.exists());
     assert!(matches!(client.ask(&Request::Mac), Err(ClientError::NoDaemon(_))));
@@ -122,7 +125,10 @@ fn nonsense_is_answered_with_what_is_wrong() {
         (b"{\"do\":\"mac\"}\n", "the request has no version"),
         (b"{\"version\":2,\"do\":\"mac\"}\n", "version 2 is not spoken here, only version 1"),
         (b"{\"version\":1,\"do\":\"fly\"}\n", "the request is not understood"),
-        (b"{\"version\":1,\"do\":\"port.show\",\"name\":\"a\",\"x\":1}\n", "the request is not understood"),
+        (
+            b"{\"version\":1,\"do\":\"port.show\",\"name\":\"a\",\"x\":1}\n",
+            "the request is not understood",
+        ),
         (b"\xff\xfe\n", "the request is not JSON"),
     ];
     for (bytes, want) in cases {
@@ -149,7 +155,8 @@ fn a_request_without_end_is_cut_off() {
 fn silent_connections_are_limited_and_do_not_hold_up_the_end() {
     let place = place();
     let server = start(&place);
-    let silent: Vec<UnixStream> = (0..CONNECTIONS).map(|_| UnixStream::connect(&place.path).unwrap()).collect();
+    let silent: Vec<UnixStream> =
+        (0..CONNECTIONS).map(|_| UnixStream::connect(&place.path).unwrap()).collect();
     let client = Client::new(&place.path);
     let error = client.ask(&Request::Mac).unwrap_err();
     assert!(!matches!(error, ClientError::NoDaemon(_)), "{error}");

@@ -38,11 +38,14 @@ impl World {
             // Who is overloaded gives each what it can.
             let given = wanted.min(1.0) / wanted.max(1e-9);
             self.busy[worker] += wanted.min(1.0) * INTERVAL.as_secs_f64();
-            for (pair, cost) in self.pairs.iter().zip(&mut self.cost).filter(|(pair, _)| pair.0 == worker) {
+            for (pair, cost) in
+                self.pairs.iter().zip(&mut self.cost).filter(|(pair, _)| pair.0 == worker)
+            {
                 *cost += pair.1 * given * 1e9;
             }
         }
-        let busy: Vec<Duration> = self.busy.iter().map(|busy| Duration::from_secs_f64(*busy)).collect();
+        let busy: Vec<Duration> =
+            self.busy.iter().map(|busy| Duration::from_secs_f64(*busy)).collect();
         let pair = |(at, pair): (usize, &(usize, f64))| Pair {
             queue: QueueId(at as u64),
             worker: pair.0,
@@ -138,7 +141,11 @@ fn a_new_pair_owes_nothing_for_the_time_before() {
     for n in 1..20 {
         let new = Pair { queue: QueueId(100 + u64::from(n)), worker: 0, cost: u64::MAX / 2 };
         let old = Pair { cost: u64::from(n) * 1000, ..old };
-        assert_eq!(balancer.look(start + INTERVAL * n, &busy(n), &[old, new]), None, "only one pair did anything");
+        assert_eq!(
+            balancer.look(start + INTERVAL * n, &busy(n), &[old, new]),
+            None,
+            "only one pair did anything"
+        );
     }
 }
 

@@ -11,14 +11,18 @@ use crate::shared::Command;
 use crate::topology::QueueId;
 
 impl Fabric {
-    /// Has an attached queue pair change workers, between two of its bursts: nothing is lost, and nothing overtakes (see
-    /// [`crate::leave`]). Its own frames, and those for it, wait meanwhile in their senders' rings, and so do all other changes of the
-    /// fabric: ten milliseconds mostly, and hardly more than [`leave::MOST`](crate::leave::MOST). False when it did not: the pair is not attached, or
-    /// there already, or there is no such worker, or it could not leave its own in time.
+    /// Has an attached queue pair change workers, between two of its bursts: nothing is lost, and
+    /// nothing overtakes (see [`crate::leave`]). Its own frames, and those for it, wait
+    /// meanwhile in their senders' rings, and so do all other changes of the fabric: ten
+    /// milliseconds mostly, and hardly more than [`leave::MOST`](crate::leave::MOST). False when it
+    /// did not: the pair is not attached, or there already, or there is no such worker, or it
+    /// could not leave its own in time.
     pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {
         // Locked all the time: nobody takes the pair away meanwhile.
         let mut state = self.lock();
-        let Some(entry) = state.queue(queue).filter(|entry| entry.worker != to && to < self.workers.len()) else {
+        let Some(entry) =
+            state.queue(queue).filter(|entry| entry.worker != to && to < self.workers.len())
+        else {
             return false;
         };
         entry.moving = true;
@@ -48,10 +52,11 @@ impl Fabric {
         self.moves.load(Ordering::Relaxed)
     }
 
-    /// The queue pair that should change workers now ([`move_queue`](Self::move_queue)), as `balancer` finds. To be asked about every
-    /// [`INTERVAL`](crate::balance::INTERVAL).
+    /// The queue pair that should change workers now ([`move_queue`](Self::move_queue)), as
+    /// `balancer` finds. To be asked about every [`INTERVAL`](crate::balance::INTERVAL).
     pub fn advice(&self, balancer: &mut Balancer) -> Option<Move> {
-        let busy: Vec<_> = self.workers.iter().map(|worker| Duration::from_nanos(worker.busy.get())).collect();
+        let busy: Vec<_> =
+            self.workers.iter().map(|worker| Duration::from_nanos(worker.busy.get())).collect();
         let pairs = self.pairs();
         balancer.look(Instant::now(), &busy, &pairs)
     }
@@ -59,8 +64,10 @@ impl Fabric {
     /// All attached pairs.
     fn pairs(&self) -> Vec<Pair> {
         let state = self.lock();
-        let queues =
-            state.ports.values().flat_map(|port| port.queues.iter().map(move |(&id, queue)| (port, id, queue)));
+        let queues = state
+            .ports
+            .values()
+            .flat_map(|port| port.queues.iter().map(move |(&id, queue)| (port, id, queue)));
         let pair = |(port, id, queue): (&Port, QueueId, &Queue)| {
             let count = port.counters.get(usize::from(queue.index))?;
             let cost = cost(count.tx_frames.get() as usize, count.tx_bytes.get());

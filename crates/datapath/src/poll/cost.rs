@@ -1,6 +1,8 @@
-//! What sleeping costs on this machine, found out and not assumed: it differs by a hundred between a bare host and a virtual one.
+//! What sleeping costs on this machine, found out and not assumed: it differs by a hundred between
+//! a bare host and a virtual one.
 //!
-//! A worker tries it out before it starts, and goes on learning from a few of its sleeps. Times are in nanoseconds.
+//! A worker tries it out before it starts, and goes on learning from a few of its sleeps. Times are
+//! in nanoseconds.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -61,7 +63,10 @@ impl Cost {
     pub fn measured() -> Cost {
         let (signalled, timed) = (by_signal(), by_timer());
         let usual = Cost::default();
-        Cost::new(signalled.unwrap_or((usual.sleep, usual.wake)), timed.unwrap_or((usual.nap, usual.late)))
+        Cost::new(
+            signalled.unwrap_or((usual.sleep, usual.wake)),
+            timed.unwrap_or((usual.nap, usual.late)),
+        )
     }
 
     /// A sleep took so much CPU time, until a signal or until a timer.
@@ -69,8 +74,8 @@ impl Cost {
         move_towards(if timed { &mut self.nap } else { &mut self.sleep }, cpu);
     }
 
-    /// A sleep ended so long after its time. Nobody tells how long a signal took; it goes the same way as a timer's, so both are
-    /// taken to grow and shrink alike, up to four times.
+    /// A sleep ended so long after its time. Nobody tells how long a signal took; it goes the same
+    /// way as a timer's, so both are taken to grow and shrink alike, up to four times.
     pub fn came_late(&mut self, time: u64) {
         move_towards(&mut self.late, time);
         let (wake, late) = self.tried;
@@ -111,11 +116,15 @@ fn timed(sleep: impl FnOnce()) -> (u64, u64) {
 fn by_timer() -> io::Result<(u64, u64)> {
     let watcher = Watcher::new()?;
     let tries: [_; TRIES] = std::array::from_fn(|_| timed(|| watcher.wait(Some(TRIED), |_| {})));
-    Ok((quartile(tries.map(|(cpu, _)| cpu)), quartile(tries.map(|(_, length)| length.saturating_sub(ns(TRIED))))))
+    Ok((
+        quartile(tries.map(|(cpu, _)| cpu)),
+        quartile(tries.map(|(_, length)| length.saturating_sub(ns(TRIED)))),
+    ))
 }
 
-/// Sleeps until another thread signals: CPU time, and time from before the signal. Each signal is given for one sleep: on a busy
-/// host, signals that came together would leave later sleeps without one.
+/// Sleeps until another thread signals: CPU time, and time from before the signal. Each signal is
+/// given for one sleep: on a busy host, signals that came together would leave later sleeps without
+/// one.
 fn by_signal() -> io::Result<(u64, u64)> {
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let watcher = Watcher::new()?;
@@ -145,15 +154,18 @@ fn by_signal() -> io::Result<(u64, u64)> {
     })
 }
 
-/// A peer's signals come from other CPUs; a new thread would stay on the worker's, if that is pinned.
+/// A peer's signals come from other CPUs; a new thread would stay on the worker's, if that is
+/// pinned.
 fn unpin() {
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
-    // The kernel takes those that the process may use. If it refuses, the figures are those of one CPU.
+    // The kernel takes those that the process may use. If it refuses, the figures are those of one
+    // CPU.
     let _ = sched_setaffinity(None, &all);
 }
 
-/// What a quarter of the tries do not exceed. A host that is busy just now, as when all of its guests start, only adds to them.
+/// What a quarter of the tries do not exceed. A host that is busy just now, as when all of its
+/// guests start, only adds to them.
 fn quartile(mut of: [u64; TRIES]) -> u64 {
     of.sort_unstable();
     of[TRIES / 4]

@@ -36,8 +36,9 @@ impl Gaps {
         self.total
     }
 
-    /// Share of the gaps that are longer than `window` ns, and how much of a window that long they take on average, in ns: those
-    /// that are longer take all of it. Gaps of one bucket are taken to be spread evenly over it.
+    /// Share of the gaps that are longer than `window` ns, and how much of a window that long they
+    /// take on average, in ns: those that are longer take all of it. Gaps of one bucket are
+    /// taken to be spread evenly over it.
     pub fn beyond(&self, window: u64) -> (f64, f64) {
         if self.total == 0 {
             return (1.0, window as f64);
@@ -105,7 +106,11 @@ mod tests {
         [0, 1, 63, 64, u64::MAX, 1 << 40].into_iter().for_each(|gap| gaps.add(gap));
         let (longer, taken) = gaps.beyond(u64::MAX / 4);
         assert!(longer <= 1.0 && taken.is_finite());
-        assert_eq!(Gaps::default().beyond(5_000), (1.0, 5_000.0), "without any gap, the next one may be long");
+        assert_eq!(
+            Gaps::default().beyond(5_000),
+            (1.0, 5_000.0),
+            "without any gap, the next one may be long"
+        );
         assert_eq!((Gaps::default().percentile(50), Gaps::default().known()), (0, 0));
     }
 }

@@ -1,8 +1,8 @@
-//! Loom models of a worker that goes through its states while a peer publishes and another thread leaves mail: whatever the
-//! interleaving, it does not sleep for good on either without a signal.
+//! Loom models of a worker that goes through its states while a peer publishes and another thread
+//! leaves mail: whatever the interleaving, it does not sleep for good on either without a signal.
 //!
-//! The worker is the real [`Poll`] and the real [`Sleeping`]; its ring is an index and a wish to be told, with the barriers of the
-//! rings' own crate, which has its own models.
+//! The worker is the real [`Poll`] and the real [`Sleeping`]; its ring is an index and a wish to be
+//! told, with the barriers of the rings' own crate, which has its own models.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU16, Ordering, fence};
@@ -96,7 +96,8 @@ fn work(world: &World, make: Make) -> (u16, u16) {
 }
 
 fn model(make: Make) {
-    // A worker that naps and looks again has very many interleavings: those with up to two preemptions are all tried.
+    // A worker that naps and looks again has very many interleavings: those with up to two
+    // preemptions are all tried.
     let mut all = loom::model::Builder::new();
     all.preemption_bound = Some(2);
     all.check(move || {

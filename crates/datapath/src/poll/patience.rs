@@ -1,4 +1,5 @@
-//! How much CPU time a shorter wait is worth: the one thing about polling that somebody has to choose.
+//! How much CPU time a shorter wait is worth: the one thing about polling that somebody has to
+//! choose.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +8,8 @@ use std::time::Duration;
 /// Longest window that can be given by hand.
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// What a worker that finds nothing weighs its waiting by. Ordered: the later, the less it likes to wait.
+/// What a worker that finds nothing weighs its waiting by. Ordered: the later, the less it likes to
+/// wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Patience {
     /// Never looks in vain: for comparison.
@@ -35,7 +37,8 @@ impl Patience {
     pub const WORDS: &'static str =
         r#""eco", "balanced" or "latency" (to compare: "never", "always" or a time like "50us")"#;
 
-    /// Nanoseconds of CPU time that a nanosecond of waiting is worth. Those for comparison have a rule of their own.
+    /// Nanoseconds of CPU time that a nanosecond of waiting is worth. Those for comparison have a
+    /// rule of their own.
     pub(super) fn worth(self) -> f64 {
         match self {
             Patience::Never | Patience::Eco | Patience::Always | Patience::Fixed(_) => 0.0,
@@ -70,7 +73,8 @@ impl FromStr for Patience {
             "latency" => Patience::Latency,
             "always" => Patience::Always,
             time => {
-                let micros: u64 = time.strip_suffix("us").and_then(|n| n.parse().ok()).ok_or(Unknown)?;
+                let micros: u64 =
+                    time.strip_suffix("us").and_then(|n| n.parse().ok()).ok_or(Unknown)?;
                 let time = Duration::from_micros(micros);
                 if time.is_zero() || time > LONGEST {
                     return Err(Unknown);
@@ -103,7 +107,9 @@ mod tests {
         for word in ["never", "eco", "balanced", "50us", "latency", "always"] {
             assert_eq!(word.parse::<Patience>().unwrap().to_string(), word);
         }
-        for word in ["", "Eco", "us", "0us", "10001us", "-1us", "50", "50ms", "99999999999999999999us"] {
+        for word in
+            ["", "Eco", "us", "0us", "10001us", "-1us", "50", "50ms", "99999999999999999999us"]
+        {
             assert_eq!(word.parse::<Patience>(), Err(Unknown), "{word}");
         }
     }

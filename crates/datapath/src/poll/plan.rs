@@ -1,13 +1,15 @@
 //! What an idle worker does, chosen from what it costs on average.
 //!
-//! An idle worker can look, which costs CPU time; sleep for a short while at a time, which costs less, and frames wait meanwhile;
-//! or arm its queues and sleep, which costs a signal, and the first frame waits until the worker is awake. The longer nothing has
-//! come, the longer it will last, mostly: so it looks or naps first, up to some point, and arms then. With the lengths of recent
-//! gaps and the measured cost of sleeping, each such plan has an expected cost for each gap:
+//! An idle worker can look, which costs CPU time; sleep for a short while at a time, which costs
+//! less, and frames wait meanwhile; or arm its queues and sleep, which costs a signal, and the
+//! first frame waits until the worker is awake. The longer nothing has come, the longer it will
+//! last, mostly: so it looks or naps first, up to some point, and arms then. With the lengths of
+//! recent gaps and the measured cost of sleeping, each such plan has an expected cost for each gap:
 //!
 //! `CPU time + worth * time that frames wait`
 //!
-//! and the least is taken. That is the bargain of who rents skis until they cost as much as bought ones, with a forecast.
+//! and the least is taken. That is the bargain of who rents skis until they cost as much as bought
+//! ones, with a forecast.
 
 use super::cost::Cost;
 use super::gaps::Gaps;
@@ -41,7 +43,8 @@ impl Plan {
         if self.nap == 0 { self.until } else { 0 }
     }
 
-    /// Naps so often, at most. Half a nap less than they take: no further one is begun because a timer was early.
+    /// Naps so often, at most. Half a nap less than they take: no further one is begun because a
+    /// timer was early.
     fn naps(nap: u64, times: u64, late: u64) -> Plan {
         Plan { nap, until: (nap + late) * times - nap / 2 }
     }
@@ -62,12 +65,14 @@ pub fn best(gaps: &Gaps, cost: &Cost, patience: Patience, naps: bool) -> Plan {
     let naps = naps.flat_map(|nap| NAPS_IN_VAIN.map(|times| Plan::naps(nap, times, cost.late)));
     let naps = naps.map(|plan| (bargain.nap(plan), plan));
     let all = looks.chain(naps);
-    all.min_by(|(one, _), (other, _)| one.total_cmp(other)).map_or(Plan::default(), |(_, plan)| plan)
+    all.min_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map_or(Plan::default(), |(_, plan)| plan)
 }
 
 /// Windows that are tried: none, and from half of what a sleep costs, each twice the one before.
 fn looks(sleep: u64) -> impl Iterator<Item = u64> {
-    std::iter::once(0).chain((0..12).map(move |n| (sleep << n) / 2).take_while(|until| *until <= LONGEST_LOOK))
+    std::iter::once(0)
+        .chain((0..12).map(move |n| (sleep << n) / 2).take_while(|until| *until <= LONGEST_LOOK))
 }
 
 struct Bargain<'a> {
@@ -117,14 +122,23 @@ mod tests {
         for patience in [Patience::Eco, Patience::Balanced, Patience::Latency] {
             let short = best(&all(300), &cost(), patience, false);
             assert!(short.nap == 0 && short.until >= 300, "{patience}: {short:?}");
-            assert_eq!(best(&all(100_000_000), &cost(), patience, true), Plan::look(0), "{patience}");
-            assert_eq!(best(&Gaps::default(), &cost(), patience, true), Plan::look(0), "{patience}");
+            assert_eq!(
+                best(&all(100_000_000), &cost(), patience, true),
+                Plan::look(0),
+                "{patience}"
+            );
+            assert_eq!(
+                best(&Gaps::default(), &cost(), patience, true),
+                Plan::look(0),
+                "{patience}"
+            );
         }
     }
 
     #[test]
     fn the_less_patience_the_longer_it_looks() {
-        // Looking through such a gap costs more than the sleep, and less than waiting is worth to some.
+        // Looking through such a gap costs more than the sleep, and less than waiting is worth to
+        // some.
         let looks = |gap, patience| best(&all(gap), &cost(), patience, false).until >= gap;
         assert!(!looks(20_000, Patience::Eco) && !looks(20_000, Patience::Balanced));
         assert!(looks(20_000, Patience::Latency));
@@ -138,7 +152,11 @@ mod tests {
         assert_eq!(eco(5_000_000, true), 0);
         assert_eq!(best(&all(3_000), &cost(), Patience::Latency, true).nap, 0);
         let slow = Cost::new((4_000, 10_000), (3_000, 100_000));
-        assert_eq!(best(&all(3_000), &slow, Patience::Eco, true).nap, 0, "frames would wait too long");
+        assert_eq!(
+            best(&all(3_000), &slow, Patience::Eco, true).nap,
+            0,
+            "frames would wait too long"
+        );
         let balanced = best(&all(8_000), &cost(), Patience::Balanced, true);
         assert!(balanced.nap + cost().late <= Patience::Balanced.longest_nap(), "{balanced:?}");
     }
@@ -153,7 +171,8 @@ mod tests {
         }
     }
 
-    /// The best window never costs more than twice what somebody would pay who knew each gap beforehand.
+    /// The best window never costs more than twice what somebody would pay who knew each gap
+    /// beforehand.
     #[test]
     fn nobody_pays_more_than_twice_what_was_needed() {
         for exponent in 5..30 {

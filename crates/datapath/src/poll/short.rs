@@ -1,8 +1,9 @@
 //! Whether the host is short of CPU, so that looking in vain takes it from somebody who needs it.
 //!
-//! The kernel counts two things that say so: how long the worker itself was ready to run and did not (its run delay), and how long
-//! any thread of the host was (pressure stall information). Both are files, read ten times a second at most, and never by a worker
-//! that has frames to carry. Where the kernel has neither, the host is taken to have enough.
+//! The kernel counts two things that say so: how long the worker itself was ready to run and did
+//! not (its run delay), and how long any thread of the host was (pressure stall information). Both
+//! are files, read ten times a second at most, and never by a worker that has frames to carry.
+//! Where the kernel has neither, the host is taken to have enough.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +12,11 @@ use std::time::{Duration, Instant};
 
 /// How often it is found out.
 const EVERY: Duration = Duration::from_millis(100);
-/// Share of the time that the worker has waited for its CPU, in percent, from which there is too little.
+/// Share of the time that the worker has waited for its CPU, in percent, from which there is too
+/// little.
 const DELAY_PERCENT: u64 = 10;
-/// Share of the time that some thread of the host has, likewise. It is only asked by a worker that is not pinned: on a CPU of its
-/// own a worker takes nothing from others.
+/// Share of the time that some thread of the host has, likewise. It is only asked by a worker that
+/// is not pinned: on a CPU of its own a worker takes nothing from others.
 const STALL_PERCENT: u64 = 40;
 /// How often in turn it must have been enough, to look again.
 const CALM: u32 = 5;
@@ -56,7 +58,10 @@ impl Shortage {
         let passed = now - self.last;
         (self.last, self.next) = (now, now + EVERY);
         let above = |meter: &mut Option<Meter>, percent| {
-            meter.as_mut().and_then(Meter::grown).is_some_and(|grown| is_above(grown, passed, percent))
+            meter
+                .as_mut()
+                .and_then(Meter::grown)
+                .is_some_and(|grown| is_above(grown, passed, percent))
         };
         // Both are read, so that both begin anew.
         let short = above(&mut self.delay, DELAY_PERCENT) | above(&mut self.stall, STALL_PERCENT);
@@ -104,7 +109,8 @@ fn run_delay(text: &str) -> Option<Duration> {
     text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
-/// `pressure/cpu`: `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` in microseconds, and another line.
+/// `pressure/cpu`: `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` in microseconds, and another
+/// line.
 fn stalled(text: &str) -> Option<Duration> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
     let total = some.split_whitespace().find_map(|word| word.strip_prefix("total="))?;
@@ -120,7 +126,8 @@ mod tests {
     #[test]
     fn the_kernels_files_are_understood() {
         assert_eq!(run_delay("82171347 64776 1\n"), Some(Duration::from_nanos(64_776)));
-        let pressure = "some avg10=6.87 avg60=20.68 avg300=25.85 total=272444544\nfull avg10=0.00 total=7\n";
+        let pressure =
+            "some avg10=6.87 avg60=20.68 avg300=25.85 total=272444544\nfull avg10=0.00 total=7\n";
         assert_eq!(stalled(pressure), Some(Duration::from_micros(272_444_544)));
         for strange in ["", "1", "some", "full total=3", "some total=x", "a b c"] {
             assert_eq!((run_delay(strange), stalled(strange)), (None, None), "{strange:?}");
@@ -139,7 +146,8 @@ mod tests {
         let path = write(0);
         let start = Instant::now();
         let delay = Meter::open(path.to_str().unwrap(), run_delay);
-        let mut shortage = Shortage { delay, stall: None, next: start + EVERY, last: start, left: 0 };
+        let mut shortage =
+            Shortage { delay, stall: None, next: start + EVERY, last: start, left: 0 };
         assert!(!shortage.is_here(start + EVERY), "nobody waited");
         write(15_000_000);
         assert!(!shortage.is_here(start + EVERY + EVERY / 2), "it is not read so often");

@@ -21,7 +21,8 @@ impl PollCounters {
     /// So much time has passed in that state.
     #[inline]
     pub fn passed(&self, state: State, time: Duration) {
-        self.times[state as usize].add(time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos()));
+        self.times[state as usize]
+            .add(time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos()));
     }
 
     /// What the worker decides by from now on.

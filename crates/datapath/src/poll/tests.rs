@@ -1,4 +1,5 @@
-//! Workers that are played: frames come at given times, and what looking and sleeping take passes by itself.
+//! Workers that are played: frames come at given times, and what looking and sleeping take passes
+//! by itself.
 
 use proptest::prelude::*;
 
@@ -43,7 +44,8 @@ impl Played {
         self.cpu += cpu;
     }
 
-    /// Takes the frames that come, in order, at those times; ends when all are carried and it sleeps, or never would.
+    /// Takes the frames that come, in order, at those times; ends when all are carried and it
+    /// sleeps, or never would.
     fn play(&mut self, frames: &[u64]) {
         let mut next = 0;
         loop {
@@ -58,7 +60,9 @@ impl Played {
                 continue;
             }
             match self.poll.idle(self.time()) {
-                Next::Look if next == frames.len() && self.poll.patience == Patience::Always => return,
+                Next::Look if next == frames.len() && self.poll.patience == Patience::Always => {
+                    return;
+                }
                 Next::Look => self.pass(TURN, TURN),
                 Next::Nap(time) => {
                     self.poll.sleeps(State::Nap);
@@ -114,10 +118,11 @@ fn few_frames_cost_a_sleep_each_and_no_looking() {
 
 #[test]
 fn the_less_patience_the_more_cpu_time_and_the_less_waiting() {
-    let figures = [Patience::Eco, Patience::Balanced, Patience::Latency, Patience::Always].map(|patience| {
-        let (_, cpu, wait) = played(patience, 12_500.0);
-        (cpu, wait)
-    });
+    let figures =
+        [Patience::Eco, Patience::Balanced, Patience::Latency, Patience::Always].map(|patience| {
+            let (_, cpu, wait) = played(patience, 12_500.0);
+            (cpu, wait)
+        });
     assert!(figures.is_sorted_by(|a, b| a.0 <= b.0 && a.1 >= b.1), "{figures:?}");
     assert!(figures[0].0 < 25.0 && figures[1].1 < 40_000 && figures[2].1 < 5_000, "{figures:?}");
 }
@@ -132,12 +137,19 @@ fn each_way_is_no_worse_than_looking_always_and_never_by_its_own_measure() {
         };
         for patience in [Patience::Eco, Patience::Balanced, Patience::Latency] {
             let worth = patience.worth();
-            let (own, always, never) =
-                (price(patience, worth), price(Patience::Always, worth), price(Patience::Never, worth));
-            // What is spent on exploring, and on learning first; and gaps that end while it wakes share one wake, which the plan
-            // does not count on: a peer that waits for its answer shows none.
+            let (own, always, never) = (
+                price(patience, worth),
+                price(Patience::Always, worth),
+                price(Patience::Never, worth),
+            );
+            // What is spent on exploring, and on learning first; and gaps that end while it wakes
+            // share one wake, which the plan does not count on: a peer that waits for
+            // its answer shows none.
             let least = 1.35 * always.min(never);
-            assert!(own < least, "{patience} with gaps of {mean} ns: {own}, always {always}, never {never}");
+            assert!(
+                own < least,
+                "{patience} with gaps of {mean} ns: {own}, always {always}, never {never}"
+            );
         }
     }
 }
@@ -204,7 +216,11 @@ fn a_host_that_is_short_of_cpu_is_not_looked_on_in_vain() {
     assert!(poll.window() > Duration::from_micros(1));
     let mut always = Poll::new(Patience::Always, cost(), now);
     always.set_short(true);
-    assert_eq!(always.idle(now + Duration::from_secs(1)), Next::Look, "one for comparison stays what it is");
+    assert_eq!(
+        always.idle(now + Duration::from_secs(1)),
+        Next::Look,
+        "one for comparison stays what it is"
+    );
 }
 
 #[test]

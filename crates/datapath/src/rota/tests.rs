@@ -75,10 +75,12 @@ fn ports_share_equally_whatever_their_frames_and_however_many_their_queues() {
 
 #[test]
 fn queues_of_a_port_share_its_share_roughly() {
-    let mut world = World::new(&[endless(0, 64), endless(1, 64), endless(1, 1514), endless(1, 30_000)]);
+    let mut world =
+        World::new(&[endless(0, 64), endless(1, 64), endless(1, 1514), endless(1, 30_000)]);
     (0..3000).for_each(|_| world.round());
     for at in 1..4 {
-        let share: u64 = world.turns.iter().filter(|(turn, _)| *turn == at).map(|(_, cost)| cost).sum();
+        let share: u64 =
+            world.turns.iter().filter(|(turn, _)| *turn == at).map(|(_, cost)| cost).sum();
         assert!(share.abs_diff(1000 * QUANTUM) <= 350 * QUANTUM, "queue {at}: {}", share / QUANTUM);
     }
 }
@@ -138,7 +140,8 @@ fn a_queue_that_turns_out_to_have_no_more_leaves_nothing_for_the_next_round() {
 fn full_bursts_of_small_frames_stay_full() {
     let mut world = World::new(&[endless(0, 64), endless(1, 64)]);
     (0..100).for_each(|_| world.round());
-    let full = world.turns.iter().filter(|(_, turn)| *turn == cost(BURST, 64 * BURST as u64)).count();
+    let full =
+        world.turns.iter().filter(|(_, turn)| *turn == cost(BURST, 64 * BURST as u64)).count();
     assert!(full * 10 >= world.turns.len() * 7, "{full} of {}", world.turns.len());
 }
 

@@ -115,7 +115,11 @@ fn turning() -> (Spread, u32) {
 fn a_bucket_changes_queues_only_at_rest() {
     let (mut spread, bucket) = turning();
     let now = Instant::now();
-    assert_eq!(spread.turn(now, ARRIVED, TAKEN), None, "the guest may still pass on what it has just taken");
+    assert_eq!(
+        spread.turn(now, ARRIVED, TAKEN),
+        None,
+        "the guest may still pass on what it has just taken"
+    );
     assert_eq!(spread.turn(now + REST / 2, ARRIVED, TAKEN), None);
     assert_eq!(spread.turn(now + REST, ARRIVED, LEFT), None, "its last frame lies there yet");
     assert_eq!(way(&spread, bucket), Way::Turning);
@@ -162,7 +166,8 @@ fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
     assert_eq!(spread.turn(now + late + LONGEST, (9, |_| false), LEFT), Some(Way::Local(1)));
 }
 
-/// The bucket of [`turning`] goes where it went before, and is not chosen again at once, though it would be the best.
+/// The bucket of [`turning`] goes where it went before, and is not chosen again at once, though it
+/// would be the best.
 fn assert_stays(spread: &mut Spread, bucket: u32) {
     let mut look = || {
         for (bucket, cost) in [(bucket, 50), (1 - bucket, 200), (255, 100)] {

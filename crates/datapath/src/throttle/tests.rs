@@ -31,9 +31,13 @@ fn frames_or_time_end_a_wait() {
     let mut restraint = loaded(Some(6), 100, start);
     restraint.publish(Notified::Held, came(101), start);
     assert_eq!((restraint.is_due(start), restraint.until()), (false, Some(start + TIME)));
-    // The peer's event index was passed by the first: it is not found again, and not forgotten either.
+    // The peer's event index was passed by the first: it is not found again, and not forgotten
+    // either.
     restraint.publish(Notified::Suppressed, came(105), start + TIME / 2);
-    assert_eq!((restraint.is_due(start + TIME / 2), restraint.until()), (false, Some(start + TIME)));
+    assert_eq!(
+        (restraint.is_due(start + TIME / 2), restraint.until()),
+        (false, Some(start + TIME))
+    );
     assert!(restraint.is_due(start + TIME));
     restraint.publish(Notified::Suppressed, came(106), start + TIME / 2);
     assert!(restraint.is_due(start + TIME / 2), "six frames");
@@ -122,7 +126,8 @@ fn fewer_frames_that_are_enough_are_many() {
     assert!(!restraint.is_due(start), "one more, and it is worth it");
 }
 
-/// A peer that works like a Linux guest: asleep until interrupted, then awake until it finds nothing.
+/// A peer that works like a Linux guest: asleep until interrupted, then awake until it finds
+/// nothing.
 struct Peer {
     /// The number of frames to reach that it wants to be told of.
     event: u64,
@@ -151,13 +156,15 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
 }
 
-/// Whatever the order of publications, sleeps and interrupts: no sleeping peer has a frame that is older than the time, nor
-/// as many as are worth an interrupt, and each interrupt that it got was worth it.
+/// Whatever the order of publications, sleeps and interrupts: no sleeping peer has a frame that is
+/// older than the time, nor as many as are worth an interrupt, and each interrupt that it got was
+/// worth it.
 #[test]
 fn no_peer_sleeps_longer_than_it_may() {
     let start = Instant::now();
@@ -175,7 +182,11 @@ fn no_peer_sleeps_longer_than_it_may() {
                     oldest = if peer.seen == published { now } else { oldest };
                     let wants = peer.event.wrapping_sub(published + 1) < frames;
                     published += frames;
-                    restraint.publish(if wants { Notified::Held } else { Notified::Suppressed }, came(published), now);
+                    restraint.publish(
+                        if wants { Notified::Held } else { Notified::Suppressed },
+                        came(published),
+                        now,
+                    );
                 }
                 2 => peer.work(published),
                 _ => restraint.full(),
@@ -187,7 +198,10 @@ fn no_peer_sleeps_longer_than_it_may() {
             if !peer.awake && peer.seen < published {
                 let until = restraint.until().expect("asleep, and nobody will tell it");
                 assert!(until <= oldest + TIME && now < until, "seed {seed}");
-                assert!(enough.is_none_or(|enough| published - peer.seen < enough.into()), "seed {seed}");
+                assert!(
+                    enough.is_none_or(|enough| published - peer.seen < enough.into()),
+                    "seed {seed}"
+                );
             }
         }
         assert!(peer.woken <= worth && peer.woken > 0, "seed {seed}");

@@ -63,7 +63,13 @@ const SLOT: u64 = 72 * 1024;
 
 impl Peer {
     /// A queue number `index` of `port` that receives up to `room` frames.
-    pub fn attach(fabric: &Fabric, port: PortId, index: u16, accepts: Accepts, room: usize) -> Peer {
+    pub fn attach(
+        fabric: &Fabric,
+        port: PortId,
+        index: u16,
+        accepts: Accepts,
+        room: usize,
+    ) -> Peer {
         let bell = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let state = Arc::new(Mutex::new(State { room, ..State::default() }));
         let mut peer = Peer { state, bells: Arc::new([bell(), bell()]), id: QueueId(0) };
@@ -185,7 +191,10 @@ pub fn throttled_port(
     let breaches: Arc<Mutex<Vec<Breach>>> = Arc::default();
     let note = Arc::clone(&breaches);
     let on_break = Arc::new(move |_, breach| note.lock().unwrap().push(breach));
-    (fabric.add_port(PortSpec { rule, mtu: None, on_break, throttle, patience: None }).unwrap(), breaches)
+    (
+        fabric.add_port(PortSpec { rule, mtu: None, on_break, throttle, patience: None }).unwrap(),
+        breaches,
+    )
 }
 
 impl QueuePair for Pair {
@@ -197,7 +206,9 @@ impl QueuePair for Pair {
         let memory = &self.memory;
         burst.fill(VNET_LEN, |gather, chains, room| {
             let free = 64 - state.fetched;
-            for (at, frame) in state.sending.iter().enumerate().skip(state.fetched).take(room.min(free)) {
+            for (at, frame) in
+                state.sending.iter().enumerate().skip(state.fetched).take(room.min(free))
+            {
                 let at = (state.completed + at) as u64 % 64 * SLOT;
                 memory.write(at, frame).unwrap();
                 chains.push(gather.push_range(memory, at, frame.len() as u32)?);
@@ -267,7 +278,9 @@ impl QueuePair for Pair {
     fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
         let mut state = self.peer.state.lock().unwrap();
         state.kick = [true, rx];
-        Ok(state.sending.len() > state.fetched || rx && state.received.len() < state.room || state.breaks)
+        Ok(state.sending.len() > state.fetched
+            || rx && state.received.len() < state.room
+            || state.breaks)
     }
 
     fn disarm(&mut self) {

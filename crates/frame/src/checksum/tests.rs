@@ -114,6 +114,10 @@ fn fields_outside_of_the_head_are_refused() {
     let head = &mut frame[..60];
     for (start, offset) in [(34, 25), (59, 0), (60, 0), (u16::MAX, u16::MAX), (0, u16::MAX)] {
         let csum = PartialCsum { start, offset };
-        assert_eq!(complete_csum(head, &h, csum, Sum::new()), Err(BadOffload::CsumRange), "{csum:?}");
+        assert_eq!(
+            complete_csum(head, &h, csum, Sum::new()),
+            Err(BadOffload::CsumRange),
+            "{csum:?}"
+        );
     }
 }

@@ -20,7 +20,8 @@ fn chi_square(hashes: &[u32], n: u64) -> f64 {
     counts.iter().map(|count| (count - expected).powi(2) / expected).sum()
 }
 
-/// With 15 degrees of freedom, chance exceeds this once in ten thousand times; the inputs are fixed.
+/// With 15 degrees of freedom, chance exceeds this once in ten thousand times; the inputs are
+/// fixed.
 const UNEVEN: f64 = 43.0;
 
 fn assert_even(what: &str, hashes: &[u32]) {
@@ -32,7 +33,12 @@ fn assert_even(what: &str, hashes: &[u32]) {
 
 #[test]
 fn sequential_ports_spread_evenly() {
-    for (name, base) in [("tcp4", TCP_V4), ("udp4", TCP_V4.udp()), ("tcp6", TCP_V4.v6()), ("udp6", TCP_V4.udp().v6())] {
+    for (name, base) in [
+        ("tcp4", TCP_V4),
+        ("udp4", TCP_V4.udp()),
+        ("tcp6", TCP_V4.v6()),
+        ("udp6", TCP_V4.udp().v6()),
+    ] {
         // Linux picks even local ports for outgoing connections.
         for step in [1, 2, 16] {
             let frame = |i: u16| Recipe { ports: (32768 + i * step, 80), ..base.clone() }.frame();

@@ -176,7 +176,8 @@ proptest! {
     }
 }
 
-/// Frames of more than 64 KiB (Linux calls them big TCP) have a length in their pseudo header that needs 32 bits.
+/// Frames of more than 64 KiB (Linux calls them big TCP) have a length in their pseudo header that
+/// needs 32 bits.
 #[test]
 fn lengths_beyond_16_bits_are_taken_out_again() {
     let recipe = Recipe { payload: 150_000, ..TCP_V4.v6() };
@@ -195,16 +196,24 @@ fn lengths_beyond_16_bits_are_taken_out_again() {
 #[test]
 fn flags_go_where_they_belong() {
     let recipe = Recipe { flags: 0x80 | 0x40 | 0x10 | 0x08 | 0x01, payload: 3000, ..TCP_V4 };
-    let flags: Vec<u8> = cut(&recipe, 1000).iter().map(|frame| frame[recipe.l4_at() + 13]).collect();
+    let flags: Vec<u8> =
+        cut(&recipe, 1000).iter().map(|frame| frame[recipe.l4_at() + 13]).collect();
     assert_eq!(flags, [0x80 | 0x40 | 0x10, 0x40 | 0x10, 0x40 | 0x10 | 0x08 | 0x01]);
 }
 
 #[test]
 fn sequence_and_identification_wrap() {
-    let recipe = Recipe { seq: u32::MAX - 10, ip: Ip::V4 { id: u16::MAX, options: 0 }, payload: 300, ..TCP_V4 };
+    let recipe = Recipe {
+        seq: u32::MAX - 10,
+        ip: Ip::V4 { id: u16::MAX, options: 0 },
+        payload: 300,
+        ..TCP_V4
+    };
     let segments = cut(&recipe, 100);
-    let ids: Vec<_> = segments.iter().map(|frame| get_u16(frame, recipe.l3_at() + 4).unwrap()).collect();
-    let seqs: Vec<_> = segments.iter().map(|frame| get_u32(frame, recipe.l4_at() + 4).unwrap()).collect();
+    let ids: Vec<_> =
+        segments.iter().map(|frame| get_u16(frame, recipe.l3_at() + 4).unwrap()).collect();
+    let seqs: Vec<_> =
+        segments.iter().map(|frame| get_u32(frame, recipe.l4_at() + 4).unwrap()).collect();
     assert_eq!(ids, [0xffff, 0, 1]);
     assert_eq!(seqs, [u32::MAX - 10, 89, 189]);
 }
@@ -256,7 +265,10 @@ fn remaining_counts_down() {
     let recipe = Recipe { payload: 2500, ..TCP_V4 };
     let mut segmenter = segmenter(&recipe.partial_frame(), gso(&recipe, 1000)).unwrap();
     for left in [3, 2, 1] {
-        assert_eq!((segmenter.remaining(), segmenter.size_hint()), (left, (left as usize, Some(left as usize))));
+        assert_eq!(
+            (segmenter.remaining(), segmenter.size_hint()),
+            (left, (left as usize, Some(left as usize)))
+        );
         assert!(segmenter.next().is_some());
     }
     assert_eq!(segmenter.remaining(), 0);

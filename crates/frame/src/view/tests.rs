@@ -27,8 +27,12 @@ fn agree(frame: &[u8], oracle: &PacketHeaders) -> Result<(), TestCaseError> {
     let end = offset_of(frame, oracle.payload.slice());
     if end <= HEAD_LEN {
         let (l4, ports) = match &oracle.transport {
-            Some(TransportHeader::Tcp(tcp)) => (L4::Tcp, Some((tcp.source_port, tcp.destination_port))),
-            Some(TransportHeader::Udp(udp)) => (L4::Udp, Some((udp.source_port, udp.destination_port))),
+            Some(TransportHeader::Tcp(tcp)) => {
+                (L4::Tcp, Some((tcp.source_port, tcp.destination_port)))
+            }
+            Some(TransportHeader::Udp(udp)) => {
+                (L4::Udp, Some((udp.source_port, udp.destination_port)))
+            }
             _ => return Ok(()),
         };
         let at = usize::from(h.l4_at);

@@ -26,7 +26,8 @@ fn decode_for(recipe: &Recipe, fields: [u8; 12]) -> Result<Offload, BadOffload> 
     decode(&fields, &parse(&frame).unwrap(), frame.len() as u32)
 }
 
-/// A header asking for a TCP checksum and segments of `size` bytes behind 34 bytes of Ethernet and IPv4.
+/// A header asking for a TCP checksum and segments of `size` bytes behind 34 bytes of Ethernet and
+/// IPv4.
 fn tcp4(flags: u8, gso_type: u8, size: u16) -> [u8; 12] {
     let [lo, hi] = size.to_le_bytes();
     [flags, gso_type, 0, 0, lo, hi, 34, 0, 16, 0, 0, 0]
@@ -38,9 +39,13 @@ fn layout_is_that_of_the_specification() {
     let gso = Some(Gso { kind: GsoKind::TcpV6, size: 0x05a8, ecn: true });
     let bytes = encode(&Offload { csum, gso, valid: false }, 0x0142);
     assert_eq!(bytes, [1, 0x84, 0x42, 0x01, 0xa8, 0x05, 0x22, 0x01, 16, 0, 0, 0]);
-    assert_eq!(encode(&Offload { valid: true, ..Offload::default() }, 66), [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        encode(&Offload { valid: true, ..Offload::default() }, 66),
+        [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    );
     assert_eq!(encode(&Offload::default(), 66), [0; 12]);
-    let types = [(GsoKind::TcpV4, 1), (GsoKind::TcpV6, 4), (GsoKind::UdpV4, 5), (GsoKind::UdpV6, 5)];
+    let types =
+        [(GsoKind::TcpV4, 1), (GsoKind::TcpV6, 4), (GsoKind::UdpV4, 5), (GsoKind::UdpV6, 5)];
     for (kind, number) in types {
         let gso = Some(Gso { kind, size: 1, ecn: false });
         assert_eq!(encode(&Offload { csum, gso, valid: false }, 54)[1], number);
@@ -111,7 +116,10 @@ fn a_guest_cannot_vouch_for_its_checksums() {
 #[test]
 fn plain_frames_are_plain_whatever_the_other_fields_say() {
     assert_eq!(decode_for(&TCP_V4, [0, 0, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9]), Ok(Offload::default()));
-    assert_eq!(decode_for(&TCP_V4, [0, GSO_ECN, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Ok(Offload::default()));
+    assert_eq!(
+        decode_for(&TCP_V4, [0, GSO_ECN, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        Ok(Offload::default())
+    );
 }
 
 #[test]
@@ -158,12 +166,19 @@ fn fragments_have_nothing_to_offload() {
 #[test]
 fn segmentation_has_to_fit_the_frame() {
     assert!(matches!(decode_for(&TCP_V4, tcp4(1, 1, 99)), Ok(Offload { gso: Some(_), .. })));
-    assert!(matches!(decode_for(&TCP_V4, tcp4(1, 1, 100)), Ok(Offload { csum: Some(_), gso: None, valid: false })));
+    assert!(matches!(
+        decode_for(&TCP_V4, tcp4(1, 1, 100)),
+        Ok(Offload { csum: Some(_), gso: None, valid: false })
+    ));
     assert_eq!(decode_for(&TCP_V4, tcp4(0, 1, 50)), Err(BadOffload::GsoWithoutCsum));
     assert_eq!(decode_for(&TCP_V4, tcp4(1, 1, 0)), Err(BadOffload::GsoSize));
     assert_eq!(decode_for(&TCP_V4, tcp4(1, 4, 50)), Err(BadOffload::GsoProtocol), "TCP over IPv6");
     assert_eq!(decode_for(&TCP_V4, tcp4(1, 5, 50)), Err(BadOffload::GsoProtocol), "UDP");
-    assert_eq!(decode_for(&TCP_V4, tcp4(1, 3, 50)), Err(BadOffload::GsoType), "legacy UDP fragmentation");
+    assert_eq!(
+        decode_for(&TCP_V4, tcp4(1, 3, 50)),
+        Err(BadOffload::GsoType),
+        "legacy UDP fragmentation"
+    );
     assert_eq!(decode_for(&TCP_V4, tcp4(1, 2, 50)), Err(BadOffload::GsoType));
 }
 
@@ -173,12 +188,16 @@ fn ecn_is_for_tcp() {
     let fields = |gso_type| [1, gso_type, 0, 0, 50, 0, 34, 0, 6, 0, 0, 0];
     assert!(decode_for(&udp, fields(5)).is_ok());
     assert_eq!(decode_for(&udp, fields(0x85)), Err(BadOffload::GsoProtocol));
-    assert!(matches!(decode_for(&TCP_V4, tcp4(1, 0x81, 50)), Ok(Offload { gso: Some(Gso { ecn: true, .. }), .. })));
+    assert!(matches!(
+        decode_for(&TCP_V4, tcp4(1, 0x81, 50)),
+        Ok(Offload { gso: Some(Gso { ecn: true, .. }), .. })
+    ));
 }
 
 #[test]
 fn headers_that_do_not_fit_are_not_cut() {
-    let recipe = Recipe { ip: Ip::V4 { id: 0, options: 10 }, tcp_options: 10, payload: 3000, ..TCP_V4 };
+    let recipe =
+        Recipe { ip: Ip::V4 { id: 0, options: 10 }, tcp_options: 10, payload: 3000, ..TCP_V4 };
     let fields = [1, 1, 0, 0, 0xff, 0, recipe.l4_at() as u8, 0, 16, 0, 0, 0];
     assert_eq!(decode_for(&recipe, fields), Err(BadOffload::GsoProtocol));
 }

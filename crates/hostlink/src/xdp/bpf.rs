@@ -19,17 +19,21 @@ const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 
-/// Where a program runs: in the driver, or for any device, after the kernel has made a packet of its own of the frame.
+/// Where a program runs: in the driver, or for any device, after the kernel has made a packet of
+/// its own of the frame.
 const DRIVER: u32 = 1 << 2;
 const GENERIC: u32 = 1 << 1;
 
 /// Calls the kernel.
 ///
 /// # Safety
-/// Addresses in `attributes` must be those of as many bytes as the command reads there, and must last for the call.
+/// Addresses in `attributes` must be those of as many bytes as the command reads there, and must
+/// last for the call.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_long> {
-    // SAFETY: the kernel reads no more than that many bytes of the attributes; what they name is up to the caller.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) };
+    // SAFETY: the kernel reads no more than that many bytes of the attributes; what they name is up
+    // to the caller.
+    let done =
+        unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
@@ -86,7 +90,8 @@ pub struct Map<K, V> {
 
 impl<K: Copy, V: Copy> Map<K, V> {
     fn create(kind: u32, entries: u32) -> io::Result<Self> {
-        let create = MapCreate { kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, entries };
+        let create =
+            MapCreate { kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, entries };
         // SAFETY: names no address.
         Ok(Map { fd: unsafe { open(MAP_CREATE, &create)? }, holds: PhantomData })
     }
@@ -142,7 +147,8 @@ pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         instructions: program.as_ptr() as u64,
         license: c"Apache-2.0".as_ptr() as u64,
     };
-    // SAFETY: so many instructions are there, and a name that ends with zero; both last for the call.
+    // SAFETY: so many instructions are there, and a name that ends with zero; both last for the
+    // call.
     unsafe { open(PROG_LOAD, &load) }
 }
 
@@ -167,13 +173,16 @@ impl fmt::Display for Attach {
 /// Attaches a program to a device, as long as the descriptor is open.
 pub fn attach(program: &OwnedFd, device: u32) -> io::Result<(OwnedFd, Attach)> {
     let link = |flags| {
-        let create = LinkCreate { program: program.as_raw_fd() as u32, device, attach: ATTACH_XDP, flags };
+        let create =
+            LinkCreate { program: program.as_raw_fd() as u32, device, attach: ATTACH_XDP, flags };
         // SAFETY: names no address.
         unsafe { open(LINK_CREATE, &create) }
     };
     match link(DRIVER) {
         Ok(fd) => Ok((fd, Attach::Driver)),
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok((link(GENERIC)?, Attach::Generic)),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            Ok((link(GENERIC)?, Attach::Generic))
+        }
         Err(error) => Err(error),
     }
 }

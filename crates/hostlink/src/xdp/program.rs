@@ -1,5 +1,5 @@
-//! The program that directs frames: written in the kernel's own instructions, since it is shorter than what would be needed
-//! to compile it (Documentation/bpf/standardization/instruction-set.rst).
+//! The program that directs frames: written in the kernel's own instructions, since it is shorter
+//! than what would be needed to compile it (Documentation/bpf/standardization/instruction-set.rst).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -111,7 +111,8 @@ fn map(to: u8, map: BorrowedFd<'_>) -> [Instruction; 2] {
 /// The end of the stack.
 const STACK: u8 = 10;
 
-/// The program: `stations` says by address and queue whether a frame is one station's, and which of `sockets` it goes to.
+/// The program: `stations` says by address and queue whether a frame is one station's, and which of
+/// `sockets` it goes to.
 pub fn redirect(stations: &Map<Key, u32>, sockets: &Map<u32, u32>) -> Vec<Instruction> {
     let [stations_low, stations_high] = map(1, stations.fd());
     let [sockets_low, sockets_high] = map(1, sockets.fd());

@@ -22,7 +22,11 @@ impl Wire {
         let protocol = (libc::ETH_P_ALL as u16).to_be();
         // SAFETY: plain system calls, with an address that lives through the call.
         unsafe {
-            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, protocol.into());
+            let fd = libc::socket(
+                libc::AF_PACKET,
+                libc::SOCK_RAW | libc::SOCK_NONBLOCK,
+                protocol.into(),
+            );
             assert!(fd >= 0);
             let name = std::ffi::CString::new(device).unwrap();
             let mut address: libc::sockaddr_ll = std::mem::zeroed();
@@ -36,14 +40,19 @@ impl Wire {
     }
 
     fn send(&self, frame: &[u8]) {
-        assert_eq!(rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty()).unwrap(), frame.len());
+        assert_eq!(
+            rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty()).unwrap(),
+            frame.len()
+        );
     }
 
     /// Payloads of the frames of our kind that came in.
     fn received(&self) -> Vec<u8> {
         let mut all = Vec::new();
         let mut frame = [0; 4096];
-        while let Ok((len, _)) = rustix::net::recv(&self.0, &mut frame, rustix::net::RecvFlags::empty()) {
+        while let Ok((len, _)) =
+            rustix::net::recv(&self.0, &mut frame, rustix::net::RecvFlags::empty())
+        {
             if len > 14 && frame[12..14] == TYPE {
                 all.push(frame[14]);
             }
@@ -189,7 +198,10 @@ fn each_queue_has_a_station_of_its_own() {
 }
 
 fn has_program(device: &str) -> bool {
-    let shown = std::process::Command::new("ip").args(["-details", "link", "show", device]).output().unwrap();
+    let shown = std::process::Command::new("ip")
+        .args(["-details", "link", "show", device])
+        .output()
+        .unwrap();
     String::from_utf8(shown.stdout).unwrap().contains("prog/xdp")
 }
 
@@ -201,7 +213,8 @@ fn the_program_goes_with_the_uplink() {
     assert!(has_program("up0"));
     let second = Uplink::open("up0").unwrap_err().to_string();
     assert!(
-        second.starts_with("up0: attaching the program: ") && second.ends_with("; it has another XDP program"),
+        second.starts_with("up0: attaching the program: ")
+            && second.ends_with("; it has another XDP program"),
         "{second}"
     );
     drop(uplink);

@@ -1,6 +1,7 @@
 //! A virtual CPU of a guest, as it calls the hypervisor to have bytes copied to pages of its own.
 //!
-//! Both generations of grant locks, and of batches, apply to it as to everybody. What it takes is counted as the guest's.
+//! Both generations of grant locks, and of batches, apply to it as to everybody. What it takes is
+//! counted as the guest's.
 
 use std::io;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl Caller {
         for (n, pull) in (0..).zip(pulls.into_iter().take(BATCH)) {
             // A page of its own is named by its number: nobody else's grant can be a target.
             let to = Granted { domain: own, reference: GrantRef(pull.page), offset: pull.offset };
-            let pushed = pull.from.domain != DomId::SELF && copies.push_granted(pull.from, to, pull.len, n).is_ok();
+            let pushed = pull.from.domain != DomId::SELF
+                && copies.push_granted(pull.from, to, pull.len, n).is_ok();
             self.statuses.push(if pushed { Status::WAITING } else { BEYOND });
         }
         let (user, table, mut held) = (&self.user, &self.table, None);

@@ -1,6 +1,7 @@
-//! How a guest that is another process calls the hypervisor: through a page that both share, and an event channel. The
-//! guest writes what is to be copied and counts up its word; the hypervisor reads each number once, does it, and counts up
-//! its own. All in 32-bit numbers of the machine's byte order.
+//! How a guest that is another process calls the hypervisor: through a page that both share, and an
+//! event channel. The guest writes what is to be copied and counts up its word; the hypervisor
+//! reads each number once, does it, and counts up its own. All in 32-bit numbers of the machine's
+//! byte order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,7 +54,12 @@ impl CallPage {
     pub fn ask(&self, pulls: &[Pull]) -> u32 {
         for (n, pull) in (0..).zip(pulls) {
             let from = u32::from(pull.from.domain.0) | u32::from(pull.from.offset) << 16;
-            let words = [pull.from.reference.0, from, pull.page, u32::from(pull.offset) | u32::from(pull.len) << 16];
+            let words = [
+                pull.from.reference.0,
+                from,
+                pull.page,
+                u32::from(pull.offset) | u32::from(pull.len) << 16,
+            ];
             for (word, value) in (0..).zip(words) {
                 self.set(COPIES + n * COPY + word * 4, value);
             }
@@ -84,9 +90,13 @@ impl CallPage {
     pub fn pulls(&self) -> impl Iterator<Item = Pull> {
         let count = self.get(COUNT).min(BATCH as u32);
         (0..u64::from(count)).map(|n| {
-            let [reference, from, page, to] = [0, 4, 8, 12].map(|word| self.get(COPIES + n * COPY + word));
-            let from =
-                Granted { domain: DomId(from as u16), reference: GrantRef(reference), offset: (from >> 16) as u16 };
+            let [reference, from, page, to] =
+                [0, 4, 8, 12].map(|word| self.get(COPIES + n * COPY + word));
+            let from = Granted {
+                domain: DomId(from as u16),
+                reference: GrantRef(reference),
+                offset: (from >> 16) as u16,
+            };
             Pull { from, page, offset: to as u16, len: (to >> 16) as u16 }
         })
     }
@@ -110,8 +120,9 @@ mod tests {
         let (guest, host) = (CallPage::new(&memory, 0), CallPage::new(&memory, 0));
         assert_eq!(host.asked(), None);
         let from = Granted { domain: DomId(7), reference: GrantRef(0x12345678), offset: 0x9abc };
-        let pulls: Vec<Pull> =
-            (0..BATCH as u32).map(|n| Pull { from, page: n, offset: n as u16, len: 0xfff0 + n as u16 % 10 }).collect();
+        let pulls: Vec<Pull> = (0..BATCH as u32)
+            .map(|n| Pull { from, page: n, offset: n as u16, len: 0xfff0 + n as u16 % 10 })
+            .collect();
         for round in 1..4 {
             assert_eq!(guest.ask(&pulls), round);
             assert_eq!(host.asked(), Some(round));

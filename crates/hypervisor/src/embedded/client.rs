@@ -69,12 +69,15 @@ pub fn become_guest(path: &Path, wish: Wish) -> Result<(Guest, Arc<Line>), Conne
 
 fn dial(path: &Path) -> Result<OwnedFd, ConnectError> {
     let dial = || {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(socket)
     };
-    let failed =
-        |error: rustix::io::Errno| ConnectError::Socket { path: path.display().to_string(), error: error.into() };
+    let failed = |error: rustix::io::Errno| ConnectError::Socket {
+        path: path.display().to_string(),
+        error: error.into(),
+    };
     dial().map_err(failed)
 }
 
@@ -101,7 +104,8 @@ impl Line {
     fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<(Reply, Vec<OwnedFd>)> {
         let _asking = lock(&self.asking);
         protocol::send(self.socket.as_fd(), &request.encode(), fds)?;
-        let answer = protocol::receive(self.socket.as_fd())?.ok_or(io::ErrorKind::ConnectionReset)?;
+        let answer =
+            protocol::receive(self.socket.as_fd())?.ok_or(io::ErrorKind::ConnectionReset)?;
         let reply = Reply::decode(&answer.0).ok_or_else(unexpected)?;
         Ok((reply, answer.1))
     }
@@ -144,7 +148,11 @@ impl Calls for Remote {
             reply => return Err(refused(reply)),
         };
         let calls = CallPage::new(&self.memory, self.layout.call(page));
-        Ok(Box::new(Calling { calls, channel: self.port(number, slot, fds)?, line: Arc::clone(&self.line) }))
+        Ok(Box::new(Calling {
+            calls,
+            channel: self.port(number, slot, fds)?,
+            line: Arc::clone(&self.line),
+        }))
     }
 }
 

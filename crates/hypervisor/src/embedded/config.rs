@@ -1,7 +1,7 @@
 //! Which generation of its inner design a host uses.
 //!
-//! Each choice is one that Xen has made at some time, oldest first; the newest is the default. They differ in nothing but
-//! speed, so the same tests are run on all of them.
+//! Each choice is one that Xen has made at some time, oldest first; the newest is the default. They
+//! differ in nothing but speed, so the same tests are run on all of them.
 
 /// How a grant table is kept consistent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -10,8 +10,8 @@ pub enum Locking {
     Table,
     /// A read-write lock for each table, held for reading, and a lock for each entry (Xen 4.6).
     Entries,
-    /// As before, but readers note what they read in a place that belongs to their CPU, so that they share no cache line
-    /// with each other (Xen 4.7).
+    /// As before, but readers note what they read in a place that belongs to their CPU, so that
+    /// they share no cache line with each other (Xen 4.7).
     #[default]
     PerCpu,
 }
@@ -21,27 +21,29 @@ pub enum Locking {
 pub enum Maptrack {
     /// One list of free handles for each domain (Xen 4.5 and before).
     Single,
-    /// A list for each virtual CPU, which pops from its own without a lock. When that is used up and the table can't
-    /// grow, there is no handle, even if other lists have some (Xen 4.6, but for its way of stealing, which was a race).
+    /// A list for each virtual CPU, which pops from its own without a lock. When that is used up
+    /// and the table can't grow, there is no handle, even if other lists have some (Xen 4.6,
+    /// but for its way of stealing, which was a race).
     PerVcpu,
-    /// A list for each virtual CPU with a lock that is rarely contended, so that others can steal from it (since XSA-228).
+    /// A list for each virtual CPU with a lock that is rarely contended, so that others can steal
+    /// from it (since XSA-228).
     #[default]
     Stealing,
 }
 
 /// When TLBs are flushed after unmapping.
 ///
-/// Here as there it is the processor's TLB: pages are unmapped from this process, and the kernel interrupts all CPUs that
-/// run threads of it, once for each call that takes present pages away.
+/// Here as there it is the processor's TLB: pages are unmapped from this process, and the kernel
+/// interrupts all CPUs that run threads of it, once for each call that takes present pages away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Flush {
     /// For every page that is unmapped.
     Always,
     /// Once for up to 32 pages that are unmapped together (`GNTTAB_UNMAP_BATCH_SIZE`).
     Batch,
-    /// As before, and not at all if none of the pages was touched while it was mapped. Pages are then mapped without
-    /// being made present, and the kernel, which finds none present, has nothing to flush (XenServer's patch reads the
-    /// accessed bit instead).
+    /// As before, and not at all if none of the pages was touched while it was mapped. Pages are
+    /// then mapped without being made present, and the kernel, which finds none present, has
+    /// nothing to flush (XenServer's patch reads the accessed bit instead).
     #[default]
     Touched,
 }
@@ -71,8 +73,12 @@ pub struct Design {
 
 impl Design {
     /// Everything as it was in Xen 4.5.
-    pub const OLD: Design =
-        Design { locking: Locking::Table, maptrack: Maptrack::Single, flush: Flush::Always, copying: Copying::Release };
+    pub const OLD: Design = Design {
+        locking: Locking::Table,
+        maptrack: Maptrack::Single,
+        flush: Flush::Always,
+        copying: Copying::Release,
+    };
 
     /// The newest of everything: the default.
     pub const NEW: Design = Design {
@@ -91,7 +97,12 @@ impl Design {
         lockings.into_iter().flat_map(move |locking| {
             maptracks.into_iter().flat_map(move |maptrack| {
                 flushes.into_iter().flat_map(move |flush| {
-                    copyings.into_iter().map(move |copying| Design { locking, maptrack, flush, copying })
+                    copyings.into_iter().map(move |copying| Design {
+                        locking,
+                        maptrack,
+                        flush,
+                        copying,
+                    })
                 })
             })
         })
@@ -120,8 +131,11 @@ impl Named for Locking {
 }
 
 impl Named for Maptrack {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("single", Maptrack::Single), ("per-vcpu", Maptrack::PerVcpu), ("stealing", Maptrack::Stealing)];
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("single", Maptrack::Single),
+        ("per-vcpu", Maptrack::PerVcpu),
+        ("stealing", Maptrack::Stealing),
+    ];
 }
 
 impl Named for Flush {
@@ -130,5 +144,6 @@ impl Named for Flush {
 }
 
 impl Named for Copying {
-    const ALL: &'static [(&'static str, Self)] = &[("release", Copying::Release), ("keep", Copying::Keep)];
+    const ALL: &'static [(&'static str, Self)] =
+        &[("release", Copying::Release), ("keep", Copying::Keep)];
 }

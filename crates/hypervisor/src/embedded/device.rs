@@ -28,7 +28,10 @@ impl Device<'_> {
 
     /// The backend's directory.
     pub fn backend_path(&self) -> String {
-        format!("/local/domain/{}/backend/{}/{}/{}", self.backend, self.class, self.frontend, self.handle)
+        format!(
+            "/local/domain/{}/backend/{}/{}/{}",
+            self.backend, self.class, self.frontend, self.handle
+        )
     }
 
     pub(super) fn attach(&self, store: &dyn Store) -> Result<(), StoreError> {
@@ -39,7 +42,9 @@ impl Device<'_> {
             let frontend = [("backend", back.clone()), ("backend-id", self.backend.to_string())];
             let backend = [("frontend", front.clone()), ("frontend-id", self.frontend.to_string())];
             let common = [("state", "1".into()), ("handle", self.handle.to_string())];
-            for (path, keys, more) in [(&front, frontend, self.frontend_keys), (&back, backend, self.backend_keys)] {
+            for (path, keys, more) in
+                [(&front, frontend, self.frontend_keys), (&back, backend, self.backend_keys)]
+            {
                 for (key, value) in keys.iter().chain(&common) {
                     nodes.put(&format!("{path}/{key}"), value)?;
                 }
@@ -61,10 +66,12 @@ impl Device<'_> {
 
     pub(super) fn forget(&self, store: &dyn Store) -> Result<(), StoreError> {
         transaction(store, |nodes| {
-            [self.frontend_path(), self.backend_path()].iter().try_for_each(|path| match nodes.remove(path) {
-                // A domain that is gone has taken its directory along.
-                Err(error) if error.is_not_found() => Ok(()),
-                outcome => outcome,
+            [self.frontend_path(), self.backend_path()].iter().try_for_each(|path| {
+                match nodes.remove(path) {
+                    // A domain that is gone has taken its directory along.
+                    Err(error) if error.is_not_found() => Ok(()),
+                    outcome => outcome,
+                }
             })
         })
     }

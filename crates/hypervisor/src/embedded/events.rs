@@ -1,8 +1,10 @@
-//! Event channels between the domains of a host: eventfds, and a word for each end that says whether a signal waits there.
+//! Event channels between the domains of a host: eventfds, and a word for each end that says
+//! whether a signal waits there.
 //!
-//! The words lie in the memory of the domain that opened the channel. What it makes of them harms only what it signals and
-//! what is signalled to it. It also holds both eventfds, if it is another process: so ours is read without waiting, and
-//! its own is written through [`ring::interrupt`], which finds out one that blocks.
+//! The words lie in the memory of the domain that opened the channel. What it makes of them harms
+//! only what it signals and what is signalled to it. It also holds both eventfds, if it is another
+//! process: so ours is read without waiting, and its own is written through [`ring::interrupt`],
+//! which finds out one that blocks.
 
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
@@ -69,8 +71,19 @@ impl Pair {
     ///
     /// # Errors
     /// When the memory has no such words.
-    pub fn over(wakers: [OwnedFd; 2], memory: &Arc<Memory>, layout: Layout, slot: u32) -> io::Result<Pair> {
-        let pair = Pair { wakers, memory: Arc::clone(memory), layout, slot, closed: AtomicBool::new(false) };
+    pub fn over(
+        wakers: [OwnedFd; 2],
+        memory: &Arc<Memory>,
+        layout: Layout,
+        slot: u32,
+    ) -> io::Result<Pair> {
+        let pair = Pair {
+            wakers,
+            memory: Arc::clone(memory),
+            layout,
+            slot,
+            closed: AtomicBool::new(false),
+        };
         match pair.word(Side::Opener).is_some() && pair.word(Side::Binder).is_some() {
             true => Ok(pair),
             false => Err(io::Error::other("no words for this channel")),
@@ -130,7 +143,8 @@ pub struct Wiring {
 
 #[derive(Debug, Default)]
 struct Ports {
-    /// The last number that was given away: ports of all domains are numbered together, so that a mix-up shows.
+    /// The last number that was given away: ports of all domains are numbered together, so that a
+    /// mix-up shows.
     last: u32,
     open: HashMap<(DomId, u32), Open>,
 }
@@ -147,7 +161,9 @@ struct Open {
 impl Ports {
     /// A number for the words of another channel of `owner`.
     fn slot(&self, owner: DomId) -> Option<u32> {
-        let taken = |slot| self.open.iter().any(|((domain, _), open)| *domain == owner && open.slot == slot);
+        let taken = |slot| {
+            self.open.iter().any(|((domain, _), open)| *domain == owner && open.slot == slot)
+        };
         (0..CHANNELS).find(|slot| !taken(*slot))
     }
 }
@@ -170,7 +186,8 @@ impl Wiring {
     pub fn open(&self, table: &Table, with: DomId) -> io::Result<Opened> {
         let owner = table.id();
         let mut ports = lock(&self.ports);
-        let full = || io::Error::new(io::ErrorKind::StorageFull, "the domain has too many event channels");
+        let full =
+            || io::Error::new(io::ErrorKind::StorageFull, "the domain has too many event channels");
         let slot = ports.slot(owner).ok_or_else(full)?;
         let pair = Arc::new(Pair::new(table.memory(), table.layout(), slot)?);
         for side in [Side::Opener, Side::Binder] {
@@ -180,7 +197,9 @@ impl Wiring {
         }
         ports.last += 1;
         let number = ports.last;
-        ports.open.insert((owner, number), Open { with, bound: false, slot, pair: Arc::clone(&pair) });
+        ports
+            .open
+            .insert((owner, number), Open { with, bound: false, slot, pair: Arc::clone(&pair) });
         Ok(Opened { number: RemotePort(number), slot, pair })
     }
 
@@ -195,7 +214,9 @@ impl Wiring {
     /// Closes all ports of a domain.
     pub fn close_all(&self, owner: DomId) {
         let mut ports = lock(&self.ports);
-        for open in ports.open.iter().filter(|((domain, _), _)| *domain == owner).map(|(_, open)| open) {
+        for open in
+            ports.open.iter().filter(|((domain, _), _)| *domain == owner).map(|(_, open)| open)
+        {
             open.pair.closed.store(true, Ordering::Relaxed);
         }
         ports.open.retain(|(domain, _), _| *domain != owner);
@@ -245,7 +266,8 @@ impl Port {
 
     /// Waits for a signal and takes it. False when `timeout` has passed without one.
     pub fn wait(&self, timeout: Duration) -> bool {
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let timeout =
+            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         let _ = poll(&mut [PollFd::from_borrowed_fd(self.waker(), PollFlags::IN)], Some(&timeout));
         self.take()
     }

@@ -1,4 +1,5 @@
-//! A domain's grant table, from its own side: it writes entries into its memory, and takes them back.
+//! A domain's grant table, from its own side: it writes entries into its memory, and takes them
+//! back.
 
 use std::io;
 use std::sync::atomic::{Ordering, fence};
@@ -36,12 +37,16 @@ impl Granter {
         Granter { memory, layout, version, references: Mutex::new(references) }
     }
 
-    /// Grants. References of revoked grants are used again, the last one first, as Linux does. `grow` has the table grow
-    /// to so many pages.
+    /// Grants. References of revoked grants are used again, the last one first, as Linux does.
+    /// `grow` has the table grow to so many pages.
     ///
     /// # Errors
     /// When the table is full, or does not grow.
-    pub fn grant(&self, entry: Entry, grow: impl FnOnce(u32) -> io::Result<()>) -> io::Result<GrantRef> {
+    pub fn grant(
+        &self,
+        entry: Entry,
+        grow: impl FnOnce(u32) -> io::Result<()>,
+    ) -> io::Result<GrantRef> {
         let reference = self.reserve(grow)?;
         self.write(reference, entry)?;
         Ok(reference)
@@ -59,7 +64,10 @@ impl Granter {
                 if references.next == references.end {
                     let frames = references.end / self.version.per_frame() + 1;
                     if frames > FRAMES {
-                        return Err(io::Error::new(io::ErrorKind::StorageFull, "the grant table is full"));
+                        return Err(io::Error::new(
+                            io::ErrorKind::StorageFull,
+                            "the grant table is full",
+                        ));
                     }
                     grow(frames)?;
                     references.end = frames * self.version.per_frame();
@@ -77,7 +85,8 @@ impl Granter {
     /// When there is no such entry.
     pub fn write(&self, reference: GrantRef, entry: Entry) -> io::Result<()> {
         let at = self.layout.entry(self.version, reference);
-        let ([first, last], word) = (entry.encode(), |at| self.memory.atomic_u64(at).map_err(io::Error::other));
+        let ([first, last], word) =
+            (entry.encode(), |at| self.memory.atomic_u64(at).map_err(io::Error::other));
         match self.version {
             Version::V1 => word(at)?.store(first | last << 32, Ordering::SeqCst),
             Version::V2 => {
@@ -100,8 +109,8 @@ impl Granter {
         revoked != Some(false)
     }
 
-    /// Takes back what is granted under a reserved reference of version 2, whoever uses it: nobody begins to from here on.
-    /// False as long as somebody still does.
+    /// Takes back what is granted under a reserved reference of version 2, whoever uses it: nobody
+    /// begins to from here on. False as long as somebody still does.
     pub fn withdraw(&self, reference: GrantRef) -> bool {
         let word = self.memory.atomic_u64(self.layout.entry(Version::V2, reference));
         let status = self.memory.atomic_u16(self.layout.status(reference));
@@ -130,7 +139,12 @@ impl Granter {
             if flags & (flag::READING | flag::WRITING) != 0 {
                 return Some(false);
             }
-            match word.compare_exchange_weak(seen, seen & !0xffff, Ordering::SeqCst, Ordering::Acquire) {
+            match word.compare_exchange_weak(
+                seen,
+                seen & !0xffff,
+                Ordering::SeqCst,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => return Some(true),
                 Err(now) => seen = now,
             }

@@ -48,7 +48,13 @@ impl Drop for Claim {
 }
 
 impl Claim {
-    fn new(host: &Host, by: DomId, domain: DomId, reference: GrantRef, how: Use) -> Result<Claim, Reason> {
+    fn new(
+        host: &Host,
+        by: DomId,
+        domain: DomId,
+        reference: GrantRef,
+        how: Use,
+    ) -> Result<Claim, Reason> {
         let mut claim = Claim::none(host, domain, how)?;
         claim.turn_to(host, by, reference, how)?;
         Ok(claim)
@@ -56,12 +62,25 @@ impl Claim {
 
     /// Of a domain's grants, none yet.
     fn none(host: &Host, domain: DomId, how: Use) -> Result<Claim, Reason> {
-        Ok(Claim { table: host.table(domain)?, reference: GrantRef(0), how, what: None, behind: None })
+        Ok(Claim {
+            table: host.table(domain)?,
+            reference: GrantRef(0),
+            how,
+            what: None,
+            behind: None,
+        })
     }
 
-    /// Uses another grant of the same domain instead. Whose grants they are is not looked up again: the list of all domains, and
-    /// the count of those who have a domain's table, are shared by all workers.
-    fn turn_to(&mut self, host: &Host, by: DomId, reference: GrantRef, how: Use) -> Result<(), Reason> {
+    /// Uses another grant of the same domain instead. Whose grants they are is not looked up again:
+    /// the list of all domains, and the count of those who have a domain's table, are shared by
+    /// all workers.
+    fn turn_to(
+        &mut self,
+        host: &Host,
+        by: DomId,
+        reference: GrantRef,
+        how: Use,
+    ) -> Result<(), Reason> {
         self.end();
         if let What::Through { domain, reference } = self.begin(by, reference, how)? {
             let mut behind = Claim::none(host, domain, how)?;
@@ -92,7 +111,9 @@ impl Claim {
         let claim = self.behind.as_deref().unwrap_or(self);
         let (page, start, end) = match claim.what {
             Some(What::Page(page)) => (page, 0, PAGE as u32),
-            Some(What::Part { page, offset, len }) => (page, u32::from(offset), u32::from(offset) + u32::from(len)),
+            Some(What::Part { page, offset, len }) => {
+                (page, u32::from(offset), u32::from(offset) + u32::from(len))
+            }
             Some(What::Through { .. }) | None => return Err(Reason::NotWhole),
         };
         if u32::from(offset) < start || u32::from(offset) + u32::from(len) > end {
@@ -126,7 +147,8 @@ impl User {
         claim.map_err(|reason| self.refuse(domain, reference, reason))
     }
 
-    /// One end of a copy, whose memory is pinned; `held` is the grant that the copy before used for the same end.
+    /// One end of a copy, whose memory is pinned; `held` is the grant that the copy before used for
+    /// the same end.
     pub(super) fn resolve(
         &self,
         pin: &mut Pin,
@@ -152,7 +174,8 @@ impl User {
         }
         let claim = held.as_ref().ok_or(Status::REFUSED)?;
         let place = claim.place(at.offset, len);
-        let (memory, addr) = place.map_err(|reason| status(self.refuse(at.domain, at.reference, reason)))?;
+        let (memory, addr) =
+            place.map_err(|reason| status(self.refuse(at.domain, at.reference, reason)))?;
         pin.hold(memory);
         Ok(addr)
     }
@@ -183,16 +206,21 @@ impl Grants for Of {
         }
         let os = |error| GrantError::Os { what: "mapping granted pages", error };
         let refused = |_| GrantError::Refused { domain, references: references.into() };
-        let mut uses = Uses { mapper: Arc::clone(&self.mapper), claims: Vec::new(), handles: Vec::new() };
+        let mut uses =
+            Uses { mapper: Arc::clone(&self.mapper), claims: Vec::new(), handles: Vec::new() };
         let mut pages = Vec::new();
         for reference in references {
-            let claim = self.user.claim(domain, *reference, Use { map: true, write: true }).map_err(refused)?;
+            let claim = self
+                .user
+                .claim(domain, *reference, Use { map: true, write: true })
+                .map_err(refused)?;
             if let Some(What::Page(page)) = claim.what {
                 pages.push(page);
             }
             uses.claims.push(claim);
             let handle = self.mapper.handles.get(Vcpu::enter().number());
-            uses.handles.push(handle.ok_or_else(|| os(std::io::Error::other("no handle is left")))?);
+            uses.handles
+                .push(handle.ok_or_else(|| os(std::io::Error::other("no handle is left")))?);
         }
         let table = uses.claims.first().map(|claim| Arc::clone(&claim.table));
         let table = table.ok_or(GrantError::Count(0))?;
@@ -201,13 +229,20 @@ impl Grants for Of {
         Ok(Arc::new(memory))
     }
 
-    fn map_page(&self, domain: DomId, reference: GrantRef, write: bool) -> Result<Page, GrantError> {
+    fn map_page(
+        &self,
+        domain: DomId,
+        reference: GrantRef,
+        write: bool,
+    ) -> Result<Page, GrantError> {
         let os = |error| GrantError::Os { what: "mapping a granted page", error };
         let refused = |_| GrantError::Page { domain, reference, write };
-        let claim = self.user.claim(domain, reference, Use { map: true, write }).map_err(refused)?;
+        let claim =
+            self.user.claim(domain, reference, Use { map: true, write }).map_err(refused)?;
         let Some(What::Page(page)) = claim.what else { return Err(refused(Reason::NotWhole)) };
         let table = Arc::clone(&claim.table);
-        let mut uses = Uses { mapper: Arc::clone(&self.mapper), claims: vec![claim], handles: Vec::new() };
+        let mut uses =
+            Uses { mapper: Arc::clone(&self.mapper), claims: vec![claim], handles: Vec::new() };
         let handle = self.mapper.handles.get(Vcpu::enter().number());
         uses.handles.push(handle.ok_or_else(|| os(std::io::Error::other("no handle is left")))?);
         let page = self.mapper.window.map_page(&table, page, write, Box::new(uses)).map_err(os)?;
@@ -219,12 +254,17 @@ impl Grants for Of {
         if !copies.is_waiting() {
             return Ok(());
         }
-        let ran = copies.segments().iter().filter(|segment| segment.status() == Status::WAITING).count();
+        let ran =
+            copies.segments().iter().filter(|segment| segment.status() == Status::WAITING).count();
         let mut held = [None, None];
-        copies.emulate(|pin, at, len, write| self.user.resolve(pin, &mut held[usize::from(write)], at, (len, write)));
+        copies.emulate(|pin, at, len, write| {
+            self.user.resolve(pin, &mut held[usize::from(write)], at, (len, write))
+        });
         drop(held);
         let (mut done, mut both, mut bytes) = (0, 0, 0);
-        for segment in copies.segments().iter().rev().take(ran).filter(|segment| segment.status().is_done()) {
+        for segment in
+            copies.segments().iter().rev().take(ran).filter(|segment| segment.status().is_done())
+        {
             done += 1;
             both += u64::from(segment.source().is_some() && segment.target().is_some());
             bytes += u64::from(segment.len());

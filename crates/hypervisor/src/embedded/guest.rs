@@ -103,14 +103,19 @@ impl Guest {
         }
         match extent {
             Extent::Whole => Ok(What::Page(page)),
-            Extent::Part { offset, len } => self.needs_v2().map(|()| What::Part { page, offset, len }),
+            Extent::Part { offset, len } => {
+                self.needs_v2().map(|()| What::Part { page, offset, len })
+            }
         }
     }
 
     fn needs_v2(&self) -> io::Result<()> {
         match self.version {
             Version::V2 => Ok(()),
-            Version::V1 => Err(io::Error::new(io::ErrorKind::Unsupported, "that needs a grant table of version 2")),
+            Version::V1 => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "that needs a grant table of version 2",
+            )),
         }
     }
 }
@@ -132,7 +137,13 @@ impl Domain for Guest {
         self.enter(Entry { to, writable, what: self.what(page, extent)? })
     }
 
-    fn pass_on(&self, to: DomId, domain: DomId, reference: GrantRef, writable: bool) -> io::Result<GrantRef> {
+    fn pass_on(
+        &self,
+        to: DomId,
+        domain: DomId,
+        reference: GrantRef,
+        writable: bool,
+    ) -> io::Result<GrantRef> {
         self.needs_v2()?;
         self.enter(Entry { to, writable, what: What::Through { domain, reference } })
     }
@@ -150,7 +161,13 @@ impl Domain for Guest {
         self.granter.reserve(|frames| self.calls.grow(frames))
     }
 
-    fn grant_as(&self, reference: GrantRef, to: DomId, page: u32, extent: Extent) -> io::Result<()> {
+    fn grant_as(
+        &self,
+        reference: GrantRef,
+        to: DomId,
+        page: u32,
+        extent: Extent,
+    ) -> io::Result<()> {
         self.needs_v2()?;
         self.granter.write(reference, Entry { to, writable: false, what: self.what(page, extent)? })
     }
@@ -192,7 +209,8 @@ impl Calls for Local {
 
     fn open(&self, to: DomId) -> io::Result<Port> {
         let opened = self.host.wiring.open(&self.table, to)?;
-        let end = Listed { host: Arc::clone(&self.host), owner: self.table.id(), number: opened.number };
+        let end =
+            Listed { host: Arc::clone(&self.host), owner: self.table.id(), number: opened.number };
         Ok(Port::opened(opened, Box::new(end)))
     }
 

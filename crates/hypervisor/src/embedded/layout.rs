@@ -1,8 +1,9 @@
-//! What lies where in a domain's memory, and how grant entries look (xen/include/public/grant_table.h).
+//! What lies where in a domain's memory, and how grant entries look
+//! (xen/include/public/grant_table.h).
 //!
-//! The domain's own pages come first, so that page n is at address 4096 n. Behind them lie the pages that it shares with
-//! the hypervisor by their nature: one of event channels' words, the grant table with its
-//! status words, and those that calls are made through.
+//! The domain's own pages come first, so that page n is at address 4096 n. Behind them lie the
+//! pages that it shares with the hypervisor by their nature: one of event channels' words, the
+//! grant table with its status words, and those that calls are made through.
 
 use std::fmt;
 
@@ -23,7 +24,8 @@ const STATUS_FRAMES: u32 = (FRAMES * Version::V2.per_frame()).div_ceil(STATUSES)
 /// Event channels that a domain can have open: 16 queues need 33. Each has its words in a page.
 pub const CHANNELS: u32 = 128;
 
-/// Virtual CPUs that can call the hypervisor to have something copied: 16 queues have one each. Each has a page for it.
+/// Virtual CPUs that can call the hypervisor to have something copied: 16 queues have one each.
+/// Each has a page for it.
 pub const CALLERS: u32 = 16;
 
 /// The layout of grant entries.
@@ -32,7 +34,8 @@ pub enum Version {
     /// Eight bytes: whole pages, with the status among the flags.
     #[default]
     V1,
-    /// Sixteen bytes: also parts of pages, and other domains' grants passed on; the status is kept apart.
+    /// Sixteen bytes: also parts of pages, and other domains' grants passed on; the status is kept
+    /// apart.
     V2,
 }
 
@@ -97,7 +100,8 @@ impl Layout {
         (self.pages as u64 + page as u64) * PAGE as u64 + at as u64
     }
 
-    /// The word of one side of channel number `slot`: side 0 belongs to the domain, side 1 to the other end.
+    /// The word of one side of channel number `slot`: side 0 belongs to the domain, side 1 to the
+    /// other end.
     pub const fn channel(self, slot: u32, side: u32) -> u64 {
         self.shared(0, slot % CHANNELS * 8 + side % 2 * 4)
     }
@@ -198,15 +202,20 @@ impl fmt::Display for Reason {
 }
 
 impl Entry {
-    /// The two halves of an entry, as version 2 has them; version 1 has the lower half of each, side by side.
+    /// The two halves of an entry, as version 2 has them; version 1 has the lower half of each,
+    /// side by side.
     pub fn encode(self) -> [u64; 2] {
         let read_only = if self.writable { 0 } else { flag::READ_ONLY };
         let (flags, more, last) = match self.what {
             What::Page(page) => (flag::PERMIT, 0, page.into()),
-            What::Part { page, offset, len } => {
-                (flag::PERMIT | flag::SUB_PAGE, u64::from(offset) | u64::from(len) << 16, page.into())
+            What::Part { page, offset, len } => (
+                flag::PERMIT | flag::SUB_PAGE,
+                u64::from(offset) | u64::from(len) << 16,
+                page.into(),
+            ),
+            What::Through { domain, reference } => {
+                (flag::TRANSITIVE, domain.0.into(), reference.0.into())
             }
-            What::Through { domain, reference } => (flag::TRANSITIVE, domain.0.into(), reference.0.into()),
         };
         [u64::from(flags | read_only) | u64::from(self.to.0) << 16 | more << 32, last]
     }
@@ -243,7 +252,9 @@ impl Entry {
                 What::Part { page: page()?, offset: more, len: rest }
             }
             flag::PERMIT => What::Page(page()?),
-            flag::TRANSITIVE => What::Through { domain: DomId(more), reference: GrantRef(last as u32) },
+            flag::TRANSITIVE => {
+                What::Through { domain: DomId(more), reference: GrantRef(last as u32) }
+            }
             _ if [first, last] == [0, 0] => return Err(Reason::NeverGranted),
             _ => return Err(Reason::Revoked),
         };
@@ -264,18 +275,23 @@ mod tests {
         assert_eq!((first | last << 32).to_le_bytes(), [5, 0, 0x34, 0x12, 0x89, 0, 0, 0]);
         assert_eq!(Entry::decode_v1(first | last << 32), Ok(page));
         // union grant_entry_v2, sub_page: hdr, page_off, length, frame.
-        let part = Entry { to, writable: true, what: What::Part { page: 7, offset: 0x0102, len: 0x0304 } };
+        let part =
+            Entry { to, writable: true, what: What::Part { page: 7, offset: 0x0102, len: 0x0304 } };
         assert_eq!(part.encode()[0].to_le_bytes(), [1, 1, 0x34, 0x12, 2, 1, 4, 3]);
         // transitive: hdr, trans_domid, pad, gref.
         let through = What::Through { domain: DomId(9), reference: GrantRef(77) };
         let through = Entry { to, writable: true, what: through };
-        assert_eq!(through.encode().map(u64::to_le_bytes), [[3, 0, 0x34, 0x12, 9, 0, 0, 0], [77, 0, 0, 0, 0, 0, 0, 0]]);
+        assert_eq!(
+            through.encode().map(u64::to_le_bytes),
+            [[3, 0, 0x34, 0x12, 9, 0, 0, 0], [77, 0, 0, 0, 0, 0, 0, 0]]
+        );
         for entry in [page, part, through] {
             assert_eq!(Entry::decode_v2(entry.encode()), Ok(entry));
         }
         assert_eq!(Entry::decode_v1(0), Err(Reason::NeverGranted));
         assert_eq!(Entry::decode_v2([0x1234_0000, 7]), Err(Reason::Revoked));
-        let beyond = Entry { to, writable: true, what: What::Part { page: 7, offset: 4000, len: 97 } };
+        let beyond =
+            Entry { to, writable: true, what: What::Part { page: 7, offset: 4000, len: 97 } };
         assert_eq!(Entry::decode_v2(beyond.encode()), Err(Reason::NoPage));
     }
 

@@ -1,4 +1,5 @@
-//! Domain 0's own grant table. It has no memory of its own to grant; all that it grants is what it passes on.
+//! Domain 0's own grant table. It has no memory of its own to grant; all that it grants is what it
+//! passes on.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ impl Own {
         let (memory, file) = Memory::shared(layout.total() * PAGE).map_err(io::Error::other)?;
         let memory = Arc::new(memory);
         let granter = Granter::new(Arc::clone(&memory), layout, Version::V2);
-        let table = Table::new(DomId(0), (memory, file), layout, host.design.locking, &host.readers);
+        let table =
+            Table::new(DomId(0), (memory, file), layout, host.design.locking, &host.readers);
         table.set_version(Version::V2);
         Ok(Own { table: Arc::new(table), granter })
     }
@@ -55,7 +57,8 @@ impl Lender for Own {
     }
 
     fn lend(&self, reference: GrantRef, to: DomId, domain: DomId, granted: GrantRef) {
-        let entry = Entry { to, writable: false, what: What::Through { domain, reference: granted } };
+        let entry =
+            Entry { to, writable: false, what: What::Through { domain, reference: granted } };
         // The entry is there: its reference was reserved.
         let _ = self.granter.write(reference, entry);
     }

@@ -1,8 +1,9 @@
-//! Where the handles of mappings come from: lists of free handles, in three generations ([`Maptrack`]).
+//! Where the handles of mappings come from: lists of free handles, in three generations
+//! ([`Maptrack`]).
 //!
-//! A handle is an index into a table that grows by [`CHUNK`] handles at a time, up to a limit. Links between free handles
-//! are kept in the table, as in Xen. A handle belongs to a virtual CPU: it goes back to that one's list, whoever puts it
-//! back.
+//! A handle is an index into a table that grows by [`CHUNK`] handles at a time, up to a limit.
+//! Links between free handles are kept in the table, as in Xen. A handle belongs to a virtual CPU:
+//! it goes back to that one's list, whoever puts it back.
 
 use super::config::Maptrack;
 use super::sync::{AtomicU32, Mutex, Ordering, lock};
@@ -40,8 +41,8 @@ enum Lists {
     Stealing(Box<[Stack]>),
 }
 
-/// A queue that its own virtual CPU takes from, and all put into. It always keeps one entry: whoever puts one in links it
-/// to the last, which must therefore stay.
+/// A queue that its own virtual CPU takes from, and all put into. It always keeps one entry:
+/// whoever puts one in links it to the last, which must therefore stay.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Queue {
@@ -64,13 +65,15 @@ impl Handles {
         let lists = match generation {
             Maptrack::Single => Lists::Single(Mutex::new(NONE)),
             Maptrack::PerVcpu => Lists::PerVcpu((0..vcpus).map(queue).collect()),
-            Maptrack::Stealing => Lists::Stealing((0..vcpus).map(|_| Stack { head: Mutex::new(NONE) }).collect()),
+            Maptrack::Stealing => {
+                Lists::Stealing((0..vcpus).map(|_| Stack { head: Mutex::new(NONE) }).collect())
+            }
         };
         Handles { entries: (0..limit).map(entry).collect(), grown: Mutex::new(0), lists }
     }
 
-    /// A free handle for virtual CPU `vcpu`, which the caller has to itself. `None`: there is none, or none that it may
-    /// have.
+    /// A free handle for virtual CPU `vcpu`, which the caller has to itself. `None`: there is none,
+    /// or none that it may have.
     pub fn get(&self, vcpu: usize) -> Option<u32> {
         match &self.lists {
             Lists::Single(head) => self.pop(head).or_else(|| self.grow_into(head, 0)),
@@ -84,7 +87,9 @@ impl Handles {
             }
             Lists::Stealing(stacks) => {
                 let own = &stacks.get(vcpu)?.head;
-                self.pop(own).or_else(|| self.grow_into(own, vcpu)).or_else(|| self.steal(stacks, vcpu))
+                self.pop(own)
+                    .or_else(|| self.grow_into(own, vcpu))
+                    .or_else(|| self.steal(stacks, vcpu))
             }
         }
     }
@@ -145,8 +150,8 @@ impl Handles {
         }
     }
 
-    /// Takes one of another's, which is ours from then on: whoever runs short once does so again, and need not steal the
-    /// next time.
+    /// Takes one of another's, which is ours from then on: whoever runs short once does so again,
+    /// and need not steal the next time.
     fn steal(&self, stacks: &[Stack], vcpu: usize) -> Option<u32> {
         let others = (1..stacks.len()).map(|n| (vcpu + n) % stacks.len());
         let stolen = others.filter_map(|other| self.pop(&stacks.get(other)?.head)).next()?;
@@ -203,7 +208,10 @@ mod models {
     }
 
     /// Two virtual CPUs that take handles at the same time; the second puts back one of the first.
-    fn model(generation: Maptrack, get: impl Fn(&Handles, usize) -> Option<u32> + Copy + Send + Sync + 'static) {
+    fn model(
+        generation: Maptrack,
+        get: impl Fn(&Handles, usize) -> Option<u32> + Copy + Send + Sync + 'static,
+    ) {
         loom::model(move || {
             let handles = Handles::new(generation, 3, 2);
             let used = Used((0..3).map(|_| AtomicU32::new(0)).collect());
@@ -243,8 +251,8 @@ mod models {
         model(Maptrack::Stealing, Handles::get);
     }
 
-    /// As published with the queues per virtual CPU, and in Xen 4.6 to 4.9 (XSA-228): a thief takes from another's queue
-    /// as that one does, without a lock. Both may take the same handle.
+    /// As published with the queues per virtual CPU, and in Xen 4.6 to 4.9 (XSA-228): a thief takes
+    /// from another's queue as that one does, without a lock. Both may take the same handle.
     #[test]
     #[should_panic(expected = "one handle for two mappings")]
     fn loom_stealing_from_a_queue_is_a_race() {
@@ -305,9 +313,14 @@ mod tests {
                     let (handles, used) = (&handles, &used);
                     scope.spawn(move || {
                         for round in 0..2000 {
-                            let taken: Vec<u32> = (0..round % 100).map_while(|_| handles.get(vcpu)).collect();
+                            let taken: Vec<u32> =
+                                (0..round % 100).map_while(|_| handles.get(vcpu)).collect();
                             for handle in &taken {
-                                assert_eq!(used[*handle as usize].swap(1, Ordering::AcqRel), 0, "{generation:?}");
+                                assert_eq!(
+                                    used[*handle as usize].swap(1, Ordering::AcqRel),
+                                    0,
+                                    "{generation:?}"
+                                );
                             }
                             for handle in taken {
                                 used[handle as usize].store(0, Ordering::Release);

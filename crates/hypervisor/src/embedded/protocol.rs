@@ -1,5 +1,6 @@
-//! What a guest that is a process of its own and its hypervisor say to each other: single messages over a socket that
-//! keeps them apart, each an array of 32-bit numbers in the machine's byte order, some with descriptors.
+//! What a guest that is a process of its own and its hypervisor say to each other: single messages
+//! over a socket that keeps them apart, each an array of 32-bit numbers in the machine's byte
+//! order, some with descriptors.
 //!
 //! The guest asks, one thing at a time, and gets one answer. The store has a socket of its own.
 
@@ -8,14 +9,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use super::layout::Version;
 use crate::DomId;
 
-/// Which version of this protocol it is. Both ends come from one release: nothing else is understood.
+/// Which version of this protocol it is. Both ends come from one release: nothing else is
+/// understood.
 const PROTOCOL: u32 = 0x524d_0002;
 
 /// Most bytes of a message.
@@ -69,7 +71,8 @@ pub enum Reply {
         /// Which words it has.
         slot: u32,
     },
-    /// A virtual CPU that is called through this page and channel. Both wakers come along: its own first.
+    /// A virtual CPU that is called through this page and channel. Both wakers come along: its own
+    /// first.
     Calling {
         /// What closes it.
         number: u32,
@@ -128,7 +131,8 @@ impl Request {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Request::Hello(Hello { pages, version, mac: [a, b, c, d, e, f], name }) => {
-                let mac = [u32::from_ne_bytes([*a, *b, *c, *d]), u32::from_ne_bytes([*e, *f, 0, 0])];
+                let mac =
+                    [u32::from_ne_bytes([*a, *b, *c, *d]), u32::from_ne_bytes([*e, *f, 0, 0])];
                 words(&[kind::HELLO, PROTOCOL, *pages, version.number(), mac[0], mac[1]], name)
             }
             Request::Grow(frames) => words(&[kind::GROW, *frames], ""),
@@ -146,7 +150,12 @@ impl Request {
                 let ([_, _, pages, version, start, end], name) = split::<6>(bytes)?;
                 let ([a, b, c, d], [e, f, _, _]) = (start.to_ne_bytes(), end.to_ne_bytes());
                 let (version, name) = (Version::of(version)?, text(name)?);
-                is_name(&name).then_some(Request::Hello(Hello { pages, version, mac: [a, b, c, d, e, f], name }))
+                is_name(&name).then_some(Request::Hello(Hello {
+                    pages,
+                    version,
+                    mac: [a, b, c, d, e, f],
+                    name,
+                }))
             }
             _ if !rest.is_empty() => None,
             kind::GROW => Some(Request::Grow(first)),
@@ -162,10 +171,14 @@ impl Reply {
     /// As it is sent.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Reply::Welcome(domain, version) => words(&[kind::WELCOME, domain.0.into(), version.number()], ""),
+            Reply::Welcome(domain, version) => {
+                words(&[kind::WELCOME, domain.0.into(), version.number()], "")
+            }
             Reply::Done => words(&[kind::DONE, 0, 0], ""),
             Reply::Opened { number, slot } => words(&[kind::OPENED, *number, *slot], ""),
-            Reply::Calling { number, slot, page } => words(&[kind::CALLING, *number, *slot, *page], ""),
+            Reply::Calling { number, slot, page } => {
+                words(&[kind::CALLING, *number, *slot, *page], "")
+            }
             Reply::Refused(why) => words(&[kind::REFUSED, 0, 0], why),
         }
     }
@@ -174,7 +187,9 @@ impl Reply {
     pub fn decode(bytes: &[u8]) -> Option<Reply> {
         let ([kind, number, slot], why) = split::<3>(bytes)?;
         match kind {
-            kind::WELCOME => Some(Reply::Welcome(DomId(number.try_into().ok()?), Version::of(slot)?)),
+            kind::WELCOME => {
+                Some(Reply::Welcome(DomId(number.try_into().ok()?), Version::of(slot)?))
+            }
             kind::DONE => Some(Reply::Done),
             kind::OPENED => Some(Reply::Opened { number, slot }),
             kind::CALLING => {
@@ -190,7 +205,8 @@ impl Reply {
 /// Sends a message.
 ///
 /// # Errors
-/// What the kernel says; one that would block is an error, too: an answer is always waited for before the next question.
+/// What the kernel says; one that would block is an error, too: an answer is always waited for
+/// before the next question.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -209,7 +225,12 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Vec<OwnedF
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let got = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
     let mut fds = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -243,10 +264,19 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        let hello = Hello { pages: 7, version: Version::V2, mac: [2, 1, 0xff, 0, 0x99, 9], name: "guest-1".into() };
-        for request in
-            [Request::Hello(hello), Request::Grow(3), Request::Open(DomId(0)), Request::Vcpu, Request::Close(9)]
-        {
+        let hello = Hello {
+            pages: 7,
+            version: Version::V2,
+            mac: [2, 1, 0xff, 0, 0x99, 9],
+            name: "guest-1".into(),
+        };
+        for request in [
+            Request::Hello(hello),
+            Request::Grow(3),
+            Request::Open(DomId(0)),
+            Request::Vcpu,
+            Request::Close(9),
+        ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
         let opened = Reply::Opened { number: 5, slot: 6 };
@@ -262,7 +292,13 @@ mod tests {
     #[test]
     fn names_are_plain() {
         assert!(is_name("a") && is_name("Guest_1.x-y") && is_name(&"x".repeat(32)));
-        assert!(!is_name("") && !is_name("a/b") && !is_name("a b") && !is_name(&"x".repeat(33)) && !is_name("ä"));
+        assert!(
+            !is_name("")
+                && !is_name("a/b")
+                && !is_name("a b")
+                && !is_name(&"x".repeat(33))
+                && !is_name("ä")
+        );
     }
 
     #[test]

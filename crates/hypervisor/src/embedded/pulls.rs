@@ -32,7 +32,8 @@ pub fn exchange(machine: &Machine, sender: &dyn Domain, receiver: &dyn Domain) {
     sender.memory().write(PAGE as u64 + 100, b"frame").unwrap();
     let granted = sender.grant(DOM0, 1, Extent::Part { offset: 100, len: 5 }, false).unwrap();
     let lent = lender.reserve().unwrap();
-    let fetch = |puller: &mut dyn Puller, offset, len| pull(puller, (DOM0, lent, offset), (2, 7), len);
+    let fetch =
+        |puller: &mut dyn Puller, offset, len| pull(puller, (DOM0, lent, offset), (2, 7), len);
     assert_eq!(fetch(&mut *puller, 100, 5), Status::REFUSED, "nothing is lent yet");
     lender.lend(lent, receiver.id(), sender.id(), granted);
     assert_eq!(fetch(&mut *puller, 100, 5), Status::DONE);
@@ -47,11 +48,20 @@ pub fn exchange(machine: &Machine, sender: &dyn Domain, receiver: &dyn Domain) {
     assert_eq!(pull(&mut *puller, (DOM0, lent, 100), (u32::MAX, 0), 5), Status::BAD_PAGE);
     assert_eq!(pull(&mut *puller, (DOM0, lent, 100), (0, 4092), 5), BEYOND);
     assert_eq!(pull(&mut *puller, (DomId::SELF, GrantRef(1), 0), (0, 0), 5), BEYOND);
-    assert_eq!(pull(&mut *puller, (sender.id(), granted, 100), (2, 0), 5), Status::REFUSED, "not directly");
-    assert_eq!(pull(&mut *sender.puller().unwrap(), (DOM0, lent, 100), (2, 0), 5), Status::REFUSED, "not to others");
+    assert_eq!(
+        pull(&mut *puller, (sender.id(), granted, 100), (2, 0), 5),
+        Status::REFUSED,
+        "not directly"
+    );
+    assert_eq!(
+        pull(&mut *sender.puller().unwrap(), (DOM0, lent, 100), (2, 0), 5),
+        Status::REFUSED,
+        "not to others"
+    );
     // More copies than go into one call.
     let from = Granted { domain: DOM0, reference: lent, offset: 100 };
-    let many: Vec<Pull> = (0..500).map(|n| Pull { from, page: 3, offset: n * 5, len: 5 + n % 2 }).collect();
+    let many: Vec<Pull> =
+        (0..500).map(|n| Pull { from, page: 3, offset: n * 5, len: 5 + n % 2 }).collect();
     let mut outcomes = Vec::new();
     puller.pull(&many, &mut outcomes).unwrap();
     let expected = (0..500).map(|n| if n % 2 == 0 { Status::DONE } else { BEYOND });
@@ -67,14 +77,20 @@ fn a_guest_fetches_what_is_passed_on_on_every_design() {
     for design in Design::all() {
         let refusals: Arc<Mutex<Vec<Reason>>> = Arc::default();
         let list = Arc::clone(&refusals);
-        let machine =
-            Machine::watched(design, Some(Box::new(move |refusal| list.lock().unwrap().push(refusal.reason))));
+        let machine = Machine::watched(
+            design,
+            Some(Box::new(move |refusal| list.lock().unwrap().push(refusal.reason))),
+        );
         let sender = machine.guest(DomId(1), 4, Version::V2).unwrap();
         let receiver = machine.guest(DomId(2), 4, Version::V1).unwrap();
         exchange(&machine, &sender, &receiver);
-        let refused = |reason| refusals.lock().unwrap().iter().filter(|other| **other == reason).count();
+        let refused =
+            |reason| refusals.lock().unwrap().iter().filter(|other| **other == reason).count();
         assert!(refused(Reason::Beyond) >= 5, "{design:?}");
-        assert!(refused(Reason::NotToUs) >= 2 && refused(Reason::Revoked) + refused(Reason::NeverGranted) >= 2);
+        assert!(
+            refused(Reason::NotToUs) >= 2
+                && refused(Reason::Revoked) + refused(Reason::NeverGranted) >= 2
+        );
     }
 }
 

@@ -1,5 +1,5 @@
-//! Where guests that are processes of their own come from: a socket in the file system. Each that connects there becomes a
-//! domain with one network interface, as long as the connection lasts.
+//! Where guests that are processes of their own come from: a socket in the file system. Each that
+//! connects there becomes a domain with one network interface, as long as the connection lasts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,8 +12,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{FileType, Mode, fchmod, lstat, unlink};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
-    socketpair, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with, socketpair, sockopt,
 };
 use thiserror::Error;
 
@@ -136,7 +136,8 @@ impl Drop for Server {
 /// Listens at `path`, after removing the socket of one that is gone. It is the owner's alone.
 fn take_over(path: &Path) -> Result<OwnedFd, ServerError> {
     let os = |error: Errno| ServerError::Os(path.into(), error.into());
-    let new = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let new =
+        || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let address = SocketAddrUnix::new(path).map_err(os)?;
     if let Ok(stat) = lstat(path) {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
@@ -167,7 +168,9 @@ impl Hall {
         let mut sessions: Vec<JoinHandle<()>> = Vec::new();
         while self.wait(&self.socket) {
             sessions.retain(|session| !session.is_finished());
-            let Ok(socket) = accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
+            let Ok(socket) =
+                accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+            else {
                 // Out of descriptors, perhaps: not to be tried again at once.
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 continue;
@@ -201,10 +204,12 @@ impl Hall {
             let id = guest.table.id();
             let store = store::Of::new(self.machine.host.store.clone(), id);
             let thread = Builder::new().name("rm-guest-store".into());
-            let served = thread.spawn_scoped(scope, move || xenstored::serve(ours, &store, stop.as_fd()));
+            let served =
+                thread.spawn_scoped(scope, move || xenstored::serve(ours, &store, stop.as_fd()));
             let welcome = Reply::Welcome(id, guest.table.version()).encode();
             let mut vcpus = Vcpus::new(&self.machine.host, &guest.table);
-            if served.is_ok() && protocol::send(socket.as_fd(), &welcome, &[theirs.as_fd()]).is_ok() {
+            if served.is_ok() && protocol::send(socket.as_fd(), &welcome, &[theirs.as_fd()]).is_ok()
+            {
                 drop(theirs);
                 while let Some((request, _)) = self.receive(socket) {
                     if !self.answer(&guest.table, &mut vcpus, request, socket) {
@@ -217,7 +222,8 @@ impl Hall {
     }
 
     fn store(&self) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         Ok((ours, theirs, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
@@ -234,7 +240,12 @@ impl Hall {
     }
 
     /// Makes a domain of whoever said hello.
-    fn admit(&self, hello: Hello, file: Option<OwnedFd>, socket: &OwnedFd) -> Result<Admitted<'_>, String> {
+    fn admit(
+        &self,
+        hello: Hello,
+        file: Option<OwnedFd>,
+        socket: &OwnedFd,
+    ) -> Result<Admitted<'_>, String> {
         if !(1..=PAGES).contains(&hello.pages) {
             return Err(format!("a guest has 1 to {PAGES} pages"));
         }
@@ -244,7 +255,8 @@ impl Hall {
         let file = file.ok_or("a guest brings its memory along")?;
         let layout = Layout { pages: hello.pages };
         let memory = adopt_memory(&file, layout).map_err(|error| error.to_string())?;
-        let process = sockopt::socket_peercred(socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+        let process =
+            sockopt::socket_peercred(socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
         let id = self.reserve(&hello.name, process)?;
         let version = if self.config.version == Version::V2 { Version::V2 } else { hello.version };
         let table = self.machine.create(id, (Arc::new(memory), file), layout, version);
@@ -267,19 +279,28 @@ impl Hall {
         loop {
             number = if number + 1 >= RESERVED { 1 } else { number + 1 };
             let known = tenants.here.contains_key(&DomId(number));
-            if !known && self.machine.host.table(DomId(number)).is_err_and(|reason| reason == super::Reason::NoDomain) {
+            if !known
+                && self
+                    .machine
+                    .host
+                    .table(DomId(number))
+                    .is_err_and(|reason| reason == super::Reason::NoDomain)
+            {
                 break;
             }
         }
         tenants.last = number;
-        tenants.here.insert(DomId(number), Tenant { name: name.into(), process, spent: Spent::default() });
+        tenants
+            .here
+            .insert(DomId(number), Tenant { name: name.into(), process, spent: Spent::default() });
         Ok(DomId(number))
     }
 
     /// The interface of a guest, as toolstack and hotplug script make it.
     fn device<T>(&self, frontend: DomId, mac: &str, with: impl FnOnce(&Device<'_>) -> T) -> T {
         let mut backend_keys = vec![("mac", mac), ("hotplug-status", "connected")];
-        backend_keys.extend(self.config.keys.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        backend_keys
+            .extend(self.config.keys.iter().map(|(key, value)| (key.as_str(), value.as_str())));
         with(&Device {
             class: "vif",
             handle: 0,
@@ -291,7 +312,13 @@ impl Hall {
     }
 
     /// Does what a guest asks. False: it is not to be served any more.
-    fn answer(&self, table: &Arc<Table>, vcpus: &mut Vcpus, request: Request, socket: &OwnedFd) -> bool {
+    fn answer(
+        &self,
+        table: &Arc<Table>,
+        vcpus: &mut Vcpus,
+        request: Request,
+        socket: &OwnedFd,
+    ) -> bool {
         let wiring = &self.machine.host.wiring;
         let send = |reply: Reply| protocol::send(socket.as_fd(), &reply.encode(), &[]).is_ok();
         match request {
@@ -299,7 +326,11 @@ impl Hall {
             Request::Hello(_) => false,
             Request::Grow(frames) => {
                 let grown = table.grow(frames) >= frames;
-                send(if grown { Reply::Done } else { Reply::Refused("the grant table is full".into()) })
+                send(if grown {
+                    Reply::Done
+                } else {
+                    Reply::Refused("the grant table is full".into())
+                })
             }
             Request::Open(to) => match wiring.open(table, to) {
                 Ok(opened) => {

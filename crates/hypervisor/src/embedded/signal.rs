@@ -1,9 +1,10 @@
 //! How an event channel's signal is raised and taken.
 //!
-//! A word says whether a signal waits; a descriptor wakes who waits for it. Only the signal that finds none waiting writes
-//! the descriptor, so that a hundred signals cost one system call. The order in which both are taken matters: one that is
-//! raised in between must neither be lost nor leave a word that says "waits" beside a descriptor that is empty, for then
-//! nobody would ever write it again.
+//! A word says whether a signal waits; a descriptor wakes who waits for it. Only the signal that
+//! finds none waiting writes the descriptor, so that a hundred signals cost one system call. The
+//! order in which both are taken matters: one that is raised in between must neither be lost nor
+//! leave a word that says "waits" beside a descriptor that is empty, for then nobody would ever
+//! write it again.
 
 use super::sync::{AtomicU32, Ordering};
 
@@ -15,11 +16,11 @@ pub fn raise(waiting: &AtomicU32, wake: impl FnOnce()) {
     }
 }
 
-/// Takes a signal, if one waits: `empty` empties the descriptor. Work that the signal was about is to be looked for after
-/// this.
+/// Takes a signal, if one waits: `empty` empties the descriptor. Work that the signal was about is
+/// to be looked for after this.
 ///
-/// The descriptor is emptied even if the word says that nothing waits: another domain may write both, and one that stays
-/// readable would keep us awake.
+/// The descriptor is emptied even if the word says that nothing waits: another domain may write
+/// both, and one that stays readable would keep us awake.
 #[inline]
 pub fn take(waiting: &AtomicU32, empty: impl FnOnce()) -> bool {
     empty();
@@ -40,17 +41,21 @@ mod models {
         work: AtomicU32,
     }
 
-    /// Somebody does work and signals, twice; another takes signals, and looks for work each time it could sleep.
+    /// Somebody does work and signals, twice; another takes signals, and looks for work each time
+    /// it could sleep.
     fn model(take: impl Fn(&Channel) + Copy + Send + Sync + 'static) {
         loom::model(move || {
-            let (waiting, counter, work) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+            let (waiting, counter, work) =
+                (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
             let channel = Arc::new(Channel { waiting, counter, work });
             let sender = {
                 let channel = channel.clone();
                 thread::spawn(move || {
                     for n in 1..=2 {
                         channel.work.store(n, Ordering::Release);
-                        raise(&channel.waiting, || _ = channel.counter.fetch_add(1, Ordering::SeqCst));
+                        raise(&channel.waiting, || {
+                            _ = channel.counter.fetch_add(1, Ordering::SeqCst)
+                        });
                     }
                 })
             };

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Tally;
 
-/// Calls of a guest, and what they took. The processor time is the guest's, though it is spent in this process.
+/// Calls of a guest, and what they took. The processor time is the guest's, though it is spent in
+/// this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Calls.

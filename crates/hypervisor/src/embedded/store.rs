@@ -8,7 +8,9 @@ use std::thread;
 use super::sync::lock;
 use super::tree::{Change, Tree, absolute, home, prefix};
 use crate::DomId;
-use crate::store::{Access, Ends, Nodes, OnChange, Permission, Store, StoreError, Transaction, Watch};
+use crate::store::{
+    Access, Ends, Nodes, OnChange, Permission, Store, StoreError, Transaction, Watch,
+};
 
 /// Keeps the store. Clones keep the same.
 #[derive(Clone, Debug)]
@@ -35,7 +37,8 @@ struct Watching {
     pending: BTreeSet<String>,
 }
 
-/// Most paths that a watch is about to be told of. More of them are told as one change of what it watches.
+/// Most paths that a watch is about to be told of. More of them are told as one change of what it
+/// watches.
 const PENDING: usize = 64;
 
 impl std::fmt::Debug for Watches {
@@ -45,7 +48,8 @@ impl std::fmt::Debug for Watches {
 }
 
 impl Watching {
-    /// The path that it is told for `change`: of what changed, or its own where all around it went away.
+    /// The path that it is told for `change`: of what changed, or its own where all around it went
+    /// away.
     fn told(&self, change: &Change) -> Option<String> {
         let hit = change.path == self.path || change.path.starts_with(&prefix(&self.path));
         let path = match hit {
@@ -56,7 +60,8 @@ impl Watching {
         change.shows_to(self.by).then(|| self.shown(path))
     }
 
-    /// Notes that it is about to be told of `path`, or of all it watches if there is too much. `None`: it is already.
+    /// Notes that it is about to be told of `path`, or of all it watches if there is too much.
+    /// `None`: it is already.
     fn note(&mut self, path: String) -> Option<String> {
         let path = if self.pending.len() < PENDING { path } else { self.shown(&self.path) };
         self.pending.insert(path.clone()).then_some(path)
@@ -214,7 +219,10 @@ struct View {
 }
 
 impl View {
-    fn look<T>(&self, look: impl FnOnce(&mut Tree) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn look<T>(
+        &self,
+        look: impl FnOnce(&mut Tree) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.change(|tree| look(tree).map(|value| (value, None)))
     }
 
@@ -275,7 +283,9 @@ impl Nodes for View {
 
     fn set_permissions(&self, path: &str, permissions: &[Permission]) -> Result<(), StoreError> {
         let path = self.path(path)?;
-        self.change(|tree| tree.set_permissions(self.by, &path, permissions).map(|change| ((), Some(change))))
+        self.change(|tree| {
+            tree.set_permissions(self.by, &path, permissions).map(|change| ((), Some(change)))
+        })
     }
 }
 

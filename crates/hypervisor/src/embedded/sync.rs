@@ -1,4 +1,5 @@
-//! What locks and counters here are made of: the standard library's, or loom's where their interleavings are tried.
+//! What locks and counters here are made of: the standard library's, or loom's where their
+//! interleavings are tried.
 
 #[cfg(all(test, loom))]
 pub use loom::sync::{

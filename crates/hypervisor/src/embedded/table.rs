@@ -1,9 +1,10 @@
 //! A domain's grant table, from the hypervisor's side.
 //!
-//! The entries lie in the domain's own memory, and it writes them as it likes. What we rely on is kept here, in the *active
-//! entry* beside each: who uses the page, and what was granted when the first of them came. A domain is told of uses in the
-//! entry's status bits, and revokes by clearing an entry whose bits are clear, in one atomic step against ours. One that
-//! clears it nevertheless takes nothing away from those who use it, and keeps everybody else from doing so: so its uses
+//! The entries lie in the domain's own memory, and it writes them as it likes. What we rely on is
+//! kept here, in the *active entry* beside each: who uses the page, and what was granted when the
+//! first of them came. A domain is told of uses in the entry's status bits, and revokes by clearing
+//! an entry whose bits are clear, in one atomic step against ours. One that clears it nevertheless
+//! takes nothing away from those who use it, and keeps everybody else from doing so: so its uses
 //! come to an end.
 
 use std::os::fd::OwnedFd;
@@ -69,7 +70,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// That of a domain whose memory, laid out as `layout` says, is `memory`, from the start of `file`.
+    /// That of a domain whose memory, laid out as `layout` says, is `memory`, from the start of
+    /// `file`.
     pub fn new(
         id: DomId,
         (memory, file): (Arc<Memory>, OwnedFd),
@@ -268,7 +270,13 @@ impl Table {
     }
 
     /// Status bits are in the entry: what was checked and what is marked is one word.
-    fn mark_v1(&self, by: DomId, reference: GrantRef, how: Use, status: u16) -> Result<Entry, Reason> {
+    fn mark_v1(
+        &self,
+        by: DomId,
+        reference: GrantRef,
+        how: Use,
+        status: u16,
+    ) -> Result<Entry, Reason> {
         let at = self.layout.entry(Version::V1, reference);
         let word = self.memory.atomic_u64(at).map_err(|_| Reason::BeyondTable)?;
         for _ in 0..LOOKS {
@@ -283,13 +291,21 @@ impl Table {
         Err(Reason::Unstable)
     }
 
-    /// Status bits are apart: they are set first, and the entry is looked at once more, as the domain clears the entry
-    /// first, and then looks at the bits.
-    fn mark_v2(&self, by: DomId, reference: GrantRef, how: Use, status: u16) -> Result<Entry, Reason> {
+    /// Status bits are apart: they are set first, and the entry is looked at once more, as the
+    /// domain clears the entry first, and then looks at the bits.
+    fn mark_v2(
+        &self,
+        by: DomId,
+        reference: GrantRef,
+        how: Use,
+        status: u16,
+    ) -> Result<Entry, Reason> {
         let at = self.layout.entry(Version::V2, reference);
         let beyond = |_| Reason::BeyondTable;
-        let (first, last) =
-            (self.memory.atomic_u64(at).map_err(beyond)?, self.memory.atomic_u64(at + 8).map_err(beyond)?);
+        let (first, last) = (
+            self.memory.atomic_u64(at).map_err(beyond)?,
+            self.memory.atomic_u64(at + 8).map_err(beyond)?,
+        );
         let word = self.memory.atomic_u16(self.layout.status(reference)).map_err(beyond)?;
         for _ in 0..LOOKS {
             let seen = [first.load(Ordering::Acquire), last.load(Ordering::Acquire)];

@@ -1,15 +1,15 @@
-//! The lock of a grant table, in three generations ([`Locking`]). What it guards is beside it: as in Xen, it says who may
-//! look at a table's size and layout, and keeps nothing itself.
+//! The lock of a grant table, in three generations ([`Locking`]). What it guards is beside it: as
+//! in Xen, it says who may look at a table's size and layout, and keeps nothing itself.
 
 use super::config::Locking;
 use super::sync::{
-    AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, fence, lock,
-    pause, read, write,
+    AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, fence, lock, pause, read, write,
 };
 use super::vcpu::Vcpu;
 
-/// What the virtual CPUs of a host read at the moment: the number of a per-CPU lock, or 0. A place belongs to one virtual
-/// CPU, and has a cache line of its own.
+/// What the virtual CPUs of a host read at the moment: the number of a per-CPU lock, or 0. A place
+/// belongs to one virtual CPU, and has a cache line of its own.
 #[derive(Debug)]
 pub struct Readers {
     places: Box<[Place]>,
@@ -24,7 +24,10 @@ struct Place(AtomicUsize);
 impl Readers {
     /// For so many virtual CPUs.
     pub fn new(vcpus: usize) -> Self {
-        Readers { places: (0..vcpus).map(|_| Place(AtomicUsize::new(0))).collect(), last: AtomicUsize::new(0) }
+        Readers {
+            places: (0..vcpus).map(|_| Place(AtomicUsize::new(0))).collect(),
+            last: AtomicUsize::new(0),
+        }
     }
 
     fn place(&self, vcpu: usize) -> Option<&AtomicUsize> {
@@ -34,8 +37,9 @@ impl Readers {
 
 /// A read-write lock whose readers write only to a place of their own virtual CPU.
 ///
-/// A reader says what it reads, and then looks whether a writer is there; a writer says that it is there, and then looks
-/// whether anybody reads. With a full barrier between both halves on both sides, at least one of them sees the other.
+/// A reader says what it reads, and then looks whether a writer is there; a writer says that it is
+/// there, and then looks whether anybody reads. With a full barrier between both halves on both
+/// sides, at least one of them sees the other.
 #[derive(Debug)]
 pub struct PerCpuLock {
     /// Not 0, and not that of another lock of the host.

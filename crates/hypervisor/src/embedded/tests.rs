@@ -13,7 +13,13 @@ use crate::domain::{Domain, Extent};
 
 const DOM0: DomId = DomId(0);
 
-fn copy_out(to: &Hypervisor, domain: DomId, reference: GrantRef, offset: u16, len: u32) -> Result<Vec<u8>, Status> {
+fn copy_out(
+    to: &Hypervisor,
+    domain: DomId,
+    reference: GrantRef,
+    offset: u16,
+    len: u32,
+) -> Result<Vec<u8>, Status> {
     let mut copies = Copies::new(1, PAGE).unwrap();
     let (stage, at) = copies.reserve(len as usize).unwrap();
     copies.push(Place::Granted(Granted { domain, reference, offset }), at, len, 0).unwrap();
@@ -26,10 +32,18 @@ fn copy_out(to: &Hypervisor, domain: DomId, reference: GrantRef, offset: u16, le
     }
 }
 
-fn copy_in(from: &Hypervisor, domain: DomId, reference: GrantRef, offset: u16, bytes: &[u8]) -> Status {
+fn copy_in(
+    from: &Hypervisor,
+    domain: DomId,
+    reference: GrantRef,
+    offset: u16,
+    bytes: &[u8],
+) -> Status {
     let mut copies = Copies::new(1, PAGE).unwrap();
     let at = copies.stage(bytes).unwrap();
-    copies.push(at, Place::Granted(Granted { domain, reference, offset }), bytes.len() as u32, 0).unwrap();
+    copies
+        .push(at, Place::Granted(Granted { domain, reference, offset }), bytes.len() as u32, 0)
+        .unwrap();
     from.grants.copy(&mut copies).unwrap();
     copies.segments()[0].status()
 }
@@ -46,7 +60,11 @@ fn parts_of_pages_and_not_a_byte_more() {
         assert_eq!(copy_out(&dom0, DomId(1), reference, 100, 5), Ok(b"frame".to_vec()));
         assert_eq!(copy_out(&dom0, DomId(1), reference, 101, 4), Ok(b"rame".to_vec()));
         for (offset, len) in [(99, 5), (99, 1), (100, 6), (105, 1), (0, 4096)] {
-            assert_eq!(copy_out(&dom0, DomId(1), reference, offset, len), Err(Status(-10)), "{offset} {len}");
+            assert_eq!(
+                copy_out(&dom0, DomId(1), reference, offset, len),
+                Err(Status(-10)),
+                "{offset} {len}"
+            );
         }
         assert_eq!(copy_in(&dom0, DomId(1), reference, 100, b"x"), Status::REFUSED, "for reading");
         assert!(dom0.grants.map(DomId(1), &[reference]).is_err(), "a page holds more");
@@ -62,13 +80,26 @@ fn grants_are_passed_on_as_far_as_they_go() {
     let sender = machine.guest(DomId(1), 4, Version::V2).unwrap();
     let driver = machine.guest(DomId(3), 1, Version::V2).unwrap();
     sender.memory().write(8, b"frame").unwrap();
-    // The sender lets the driver have some bytes of a page, and the driver passes them on to domain 2.
+    // The sender lets the driver have some bytes of a page, and the driver passes them on to domain
+    // 2.
     let first = sender.grant(DomId(3), 0, Extent::Part { offset: 8, len: 5 }, false).unwrap();
     let passed = driver.pass_on(DomId(2), DomId(1), first, false).unwrap();
     assert_eq!(copy_out(&hypervisors[2], DomId(3), passed, 8, 5), Ok(b"frame".to_vec()));
-    assert_eq!(copy_out(&hypervisors[2], DomId(3), passed, 7, 5), Err(Status(-10)), "not a byte more");
-    assert_eq!(copy_out(&hypervisors[2], DomId(1), first, 8, 5), Err(Status::REFUSED), "not directly");
-    assert_eq!(copy_out(&hypervisors[1], DomId(3), passed, 8, 5), Err(Status::REFUSED), "not to another");
+    assert_eq!(
+        copy_out(&hypervisors[2], DomId(3), passed, 7, 5),
+        Err(Status(-10)),
+        "not a byte more"
+    );
+    assert_eq!(
+        copy_out(&hypervisors[2], DomId(1), first, 8, 5),
+        Err(Status::REFUSED),
+        "not directly"
+    );
+    assert_eq!(
+        copy_out(&hypervisors[1], DomId(3), passed, 8, 5),
+        Err(Status::REFUSED),
+        "not to another"
+    );
     assert!(hypervisors[2].grants.map(DomId(3), &[passed]).is_err());
     // For writing it goes no further than the first grant does.
     let greedy = driver.pass_on(DomId(2), DomId(1), first, true).unwrap();
@@ -100,19 +131,37 @@ fn a_batch_goes_from_grant_to_grant_and_leaves_none_in_use() {
         let whole = |page| first.grant(DomId(2), page, Extent::Whole, false).unwrap();
         let (a, b, gone) = (whole(0), whole(1), whole(2));
         assert!(first.revoke(gone));
-        // The second passes on what the first lets it have: once a page, and once what is itself passed on.
+        // The second passes on what the first lets it have: once a page, and once what is itself
+        // passed on.
         let passed = first.grant(DomId(3), 1, Extent::Part { offset: 0, len: 1 }, false).unwrap();
         let through = second.pass_on(DomId(2), DomId(1), passed, false).unwrap();
         let far = first.pass_on(DomId(3), DomId(3), through, false).unwrap();
         let too_far = second.pass_on(DomId(2), DomId(1), far, false).unwrap();
 
-        let wanted =
-            [(1, a), (1, b), (1, b), (1, gone), (1, a), (3, through), (3, too_far), (3, too_far), (3, through), (1, b)];
+        let wanted = [
+            (1, a),
+            (1, b),
+            (1, b),
+            (1, gone),
+            (1, a),
+            (3, through),
+            (3, too_far),
+            (3, too_far),
+            (3, through),
+            (1, b),
+        ];
         let mut copies = Copies::new(wanted.len(), PAGE).unwrap();
         let mut stages = Vec::new();
         for (n, (domain, reference)) in (0..).zip(wanted) {
             let (stage, at) = copies.reserve(1).unwrap();
-            copies.push(Place::Granted(Granted { domain: DomId(domain), reference, offset: 0 }), at, 1, n).unwrap();
+            copies
+                .push(
+                    Place::Granted(Granted { domain: DomId(domain), reference, offset: 0 }),
+                    at,
+                    1,
+                    n,
+                )
+                .unwrap();
             stages.push(stage);
         }
         reader.grants.copy(&mut copies).unwrap();
@@ -123,8 +172,14 @@ fn a_batch_goes_from_grant_to_grant_and_leaves_none_in_use() {
         };
         let came: Vec<u8> = stages.iter().zip(copies.segments()).map(came).collect();
         assert_eq!(came, *b"abb-ab--bb", "{design:?}");
-        assert!([a, b, passed, far].into_iter().all(|reference| first.revoke(reference)), "{design:?}");
-        assert!([through, too_far].into_iter().all(|reference| second.revoke(reference)), "{design:?}");
+        assert!(
+            [a, b, passed, far].into_iter().all(|reference| first.revoke(reference)),
+            "{design:?}"
+        );
+        assert!(
+            [through, too_far].into_iter().all(|reference| second.revoke(reference)),
+            "{design:?}"
+        );
     }
 }
 
@@ -139,7 +194,11 @@ fn a_page_that_is_not_there_is_not_granted() {
         let frame = layout.entry(version, reference) + u64::from(version.entry()) / 2;
         for page in [2, 3, 1000, u32::MAX] {
             guest.memory().write(frame, &page.to_le_bytes()).unwrap();
-            assert_eq!(copy_out(&dom0, DomId(1), reference, 0, 4), Err(Status::BAD_PAGE), "page {page}");
+            assert_eq!(
+                copy_out(&dom0, DomId(1), reference, 0, 4),
+                Err(Status::BAD_PAGE),
+                "page {page}"
+            );
             assert!(dom0.grants.map(DomId(1), &[reference]).is_err());
         }
         guest.memory().write(frame, &1u32.to_le_bytes()).unwrap();
@@ -148,7 +207,8 @@ fn a_page_that_is_not_there_is_not_granted() {
     }
 }
 
-/// A domain that clears an entry which is in use takes nothing away, and gives nobody anything more.
+/// A domain that clears an entry which is in use takes nothing away, and gives nobody anything
+/// more.
 #[test]
 fn an_entry_that_is_cleared_while_it_is_used() {
     for version in [Version::V1, Version::V2] {
@@ -164,7 +224,11 @@ fn an_entry_that_is_cleared_while_it_is_used() {
         let mut bytes = [0; 5];
         guest.memory().read(PAGE as u64, &mut bytes).unwrap();
         assert_eq!(&bytes, b"still");
-        assert_eq!(copy_out(&dom0, DomId(1), reference, 0, 4), Err(Status::REFUSED), "nobody joins them");
+        assert_eq!(
+            copy_out(&dom0, DomId(1), reference, 0, 4),
+            Err(Status::REFUSED),
+            "nobody joins them"
+        );
         drop(mapped);
         assert_eq!(copy_out(&dom0, DomId(1), reference, 0, 4), Err(Status::REFUSED));
         assert_eq!(machine.mapped(DomId(1)), 0);
@@ -182,8 +246,15 @@ fn a_reference_that_is_reserved() {
     for (offset, len) in [(0, 8), (100, 1), (3000, 96)] {
         guest.grant_as(reference, DOM0, 1, Extent::Part { offset, len }).unwrap();
         assert!(copy_out(&dom0, DomId(1), reference, offset, len.into()).is_ok());
-        assert_eq!(copy_out(&dom0, DomId(1), reference, offset, u32::from(len) + 1).unwrap_err(), Status(-10));
-        assert_eq!(copy_in(&dom0, DomId(1), reference, offset, b"x"), Status::REFUSED, "for reading");
+        assert_eq!(
+            copy_out(&dom0, DomId(1), reference, offset, u32::from(len) + 1).unwrap_err(),
+            Status(-10)
+        );
+        assert_eq!(
+            copy_in(&dom0, DomId(1), reference, offset, b"x"),
+            Status::REFUSED,
+            "for reading"
+        );
         assert!(guest.withdraw(reference));
         assert_eq!(copy_out(&dom0, DomId(1), reference, offset, 1), Err(Status::REFUSED));
     }
@@ -195,7 +266,8 @@ fn a_reference_that_is_reserved() {
     assert!(old.reserve().is_err() && !old.has_parts());
 }
 
-/// One domain grants and revokes as fast as it can, while others use what they find: no use survives a revocation.
+/// One domain grants and revokes as fast as it can, while others use what they find: no use
+/// survives a revocation.
 #[test]
 fn a_revoked_grant_is_gone() {
     for version in [Version::V1, Version::V2] {
@@ -244,7 +316,8 @@ fn a_table_grows_while_it_is_used() {
                 assert_eq!(copy_in(&dom0, DomId(1), first, 0, b"x"), Status::DONE);
             }
         });
-        let all: Vec<GrantRef> = std::iter::from_fn(|| guest.grant(DOM0, 0, Extent::Whole, true).ok()).collect();
+        let all: Vec<GrantRef> =
+            std::iter::from_fn(|| guest.grant(DOM0, 0, Extent::Whole, true).ok()).collect();
         assert_eq!(all.len() as u32, 64 * 256 - 8 - 1);
         for reference in [all[0], all[247], all[8000], *all.last().unwrap()] {
             assert_eq!(copy_in(&dom0, DomId(1), reference, 0, b"x"), Status::DONE, "{reference}");
@@ -263,7 +336,8 @@ fn mappings_are_real_and_bounded() {
         let references: Vec<GrantRef> =
             (0..16).map(|page| guest.grant(DOM0, 2 * page, Extent::Whole, true).unwrap()).collect();
         for _ in 0..3 {
-            let maps: Vec<Arc<Memory>> = (0..20).map(|_| dom0.grants.map(DomId(1), &references).unwrap()).collect();
+            let maps: Vec<Arc<Memory>> =
+                (0..20).map(|_| dom0.grants.map(DomId(1), &references).unwrap()).collect();
             for page in 0..16u64 {
                 maps[7].write(page * PAGE as u64 + 9, &[page as u8 + 1]).unwrap();
                 let mut byte = [0];
@@ -290,7 +364,9 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let part = proptest::option::of((0u16..4096, 0u16..4096).prop_map(|(a, b)| (a.min(b), a.max(b) - a.min(b))));
+    let part = proptest::option::of(
+        (0u16..4096, 0u16..4096).prop_map(|(a, b)| (a.min(b), a.max(b) - a.min(b))),
+    );
     prop_oneof![
         3 => (0u16..3, 0u32..4, part, any::<bool>())
             .prop_map(|(to, page, part, writable)| Step::Grant { to: to * 2, page, part, writable }),
@@ -330,8 +406,10 @@ fn agree(design: Design, version: Version, steps: Vec<Step>) {
         match step {
             Step::Grant { to, page, part, writable } => {
                 let part = part.filter(|_| version == Version::V2);
-                let extent = part.map_or(Extent::Whole, |(offset, len)| Extent::Part { offset, len });
-                let range = part.map_or(WHOLE, |(offset, len)| (offset.into(), u32::from(offset + len)));
+                let extent =
+                    part.map_or(Extent::Whole, |(offset, len)| Extent::Part { offset, len });
+                let range =
+                    part.map_or(WHOLE, |(offset, len)| (offset.into(), u32::from(offset + len)));
                 let reference = guest.grant(DomId(to), page, extent, writable).unwrap();
                 let new = Given { to: DomId(to), page, range, writable, mapped: 0 };
                 assert!(given.insert(reference, new).is_none(), "given twice");
@@ -350,7 +428,9 @@ fn agree(design: Design, version: Version, steps: Vec<Step>) {
                 let user = &users[by];
                 let (start, end) = (u32::from(offset), u32::from(offset) + u32::from(len));
                 let expected = match given.get(&reference) {
-                    Some(given) if given.to != user.domain || write && !given.writable => Err(Status::REFUSED),
+                    Some(given) if given.to != user.domain || write && !given.writable => {
+                        Err(Status::REFUSED)
+                    }
                     Some(given) if start < given.range.0 || end > given.range.1 => Err(Status(-10)),
                     Some(given) => Ok(given.page as usize * PAGE + start as usize),
                     None => Err(Status::REFUSED),
@@ -369,12 +449,17 @@ fn agree(design: Design, version: Version, steps: Vec<Step>) {
             }
             Step::Map { by, grants } => {
                 let references: Vec<GrantRef> = grants.iter().map(|n| pick(*n)).collect();
-                let may = |given: &Given| given.to == users[by].domain && given.writable && given.range == WHOLE;
-                let expected = references.iter().all(|reference| given.get(reference).is_some_and(may));
+                let may = |given: &Given| {
+                    given.to == users[by].domain && given.writable && given.range == WHOLE
+                };
+                let expected =
+                    references.iter().all(|reference| given.get(reference).is_some_and(may));
                 let got = users[by].grants.map(DomId(1), &references);
                 assert_eq!(got.is_ok(), expected, "{references:?}");
                 if let Ok(memory) = got {
-                    references.iter().for_each(|reference| given.get_mut(reference).unwrap().mapped += 1);
+                    references
+                        .iter()
+                        .for_each(|reference| given.get_mut(reference).unwrap().mapped += 1);
                     maps.push((memory, references));
                 }
             }

@@ -1,4 +1,5 @@
-//! The store's tree, with the rules of xenstored: permissions, inheritance, and what a transaction depends on.
+//! The store's tree, with the rules of xenstored: permissions, inheritance, and what a transaction
+//! depends on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +31,16 @@ impl Node {
     }
 
     fn allows(&self, by: DomId, allows: fn(Access) -> bool) -> bool {
-        let named = || self.permissions.iter().skip(1).find(|entry| entry.domain == by).or(self.permissions.first());
-        by == DomId(0) || self.owner() == Some(by) || named().is_some_and(|entry| allows(entry.access))
+        let named = || {
+            self.permissions
+                .iter()
+                .skip(1)
+                .find(|entry| entry.domain == by)
+                .or(self.permissions.first())
+        };
+        by == DomId(0)
+            || self.owner() == Some(by)
+            || named().is_some_and(|entry| allows(entry.access))
     }
 }
 
@@ -48,7 +57,8 @@ pub struct Change {
 impl Change {
     /// Whether `by` may know of it.
     pub fn shows_to(&self, by: DomId) -> bool {
-        Node { value: Vec::new(), permissions: self.permissions.clone(), generation: 0 }.allows(by, Access::reads)
+        Node { value: Vec::new(), permissions: self.permissions.clone(), generation: 0 }
+            .allows(by, Access::reads)
     }
 }
 
@@ -74,13 +84,24 @@ impl Tree {
     }
 
     /// The node, if it is there and `by` may do with it what `allows` says.
-    fn node(&mut self, by: DomId, path: &str, allows: fn(Access) -> bool) -> Result<&Node, StoreError> {
+    fn node(
+        &mut self,
+        by: DomId,
+        path: &str,
+        allows: fn(Access) -> bool,
+    ) -> Result<&Node, StoreError> {
         if self.look(path).is_none() {
             // Whether there is a node is told only to those who may read what is above it.
             let above = above(path).find(|path| self.look(path).is_some());
-            let open = above.and_then(|path| self.nodes.get(path)).is_some_and(|node| node.allows(by, allows));
+            let open = above
+                .and_then(|path| self.nodes.get(path))
+                .is_some_and(|node| node.allows(by, allows));
             let path = path.into();
-            return Err(if open { StoreError::NotFound { path } } else { StoreError::Denied { path } });
+            return Err(if open {
+                StoreError::NotFound { path }
+            } else {
+                StoreError::Denied { path }
+            });
         }
         let node = self.nodes.get(path).filter(|node| node.allows(by, allows));
         node.ok_or_else(|| StoreError::Denied { path: path.into() })
@@ -127,7 +148,10 @@ impl Tree {
     /// `None` when it was not there.
     pub fn remove(&mut self, by: DomId, path: &str) -> Result<Option<Change>, StoreError> {
         let parent = above(path).next().ok_or_else(|| invalid(path))?.to_owned();
-        let permissions = match self.node(by, path, Access::writes).map(|node| node.permissions.clone()) {
+        let permissions = match self
+            .node(by, path, Access::writes)
+            .map(|node| node.permissions.clone())
+        {
             Err(error) if error.is_not_found() && self.look(&parent).is_some() => return Ok(None),
             permissions => permissions?,
         };
@@ -140,7 +164,12 @@ impl Tree {
         Ok(Some(Change { path: path.into(), removed: true, permissions }))
     }
 
-    pub fn set_permissions(&mut self, by: DomId, path: &str, permissions: &[Permission]) -> Result<Change, StoreError> {
+    pub fn set_permissions(
+        &mut self,
+        by: DomId,
+        path: &str,
+        permissions: &[Permission],
+    ) -> Result<Change, StoreError> {
         let owner = self.node(by, path, Access::writes)?.owner();
         let denied = || StoreError::Denied { path: path.into() };
         let new_owner = permissions.first().ok_or_else(|| invalid(path))?.domain;
@@ -173,7 +202,8 @@ impl Tree {
     fn change(&mut self, path: &str, change: impl FnOnce(&mut Node)) -> Result<Change, StoreError> {
         self.generation += 1;
         let generation = self.generation;
-        let node = self.nodes.get_mut(path).ok_or_else(|| StoreError::NotFound { path: path.into() })?;
+        let node =
+            self.nodes.get_mut(path).ok_or_else(|| StoreError::NotFound { path: path.into() })?;
         change(node);
         node.generation = generation;
         self.seen.insert(path.into());
@@ -190,14 +220,21 @@ impl Tree {
     /// # Errors
     /// [`StoreError::Again`] when something that it looked at is not any more as it was then.
     pub fn commit(&mut self, before: &Tree, changed: &Tree) -> Result<(), StoreError> {
-        let generation = |tree: &Tree, path: &String| tree.nodes.get(path).map(|node| node.generation);
+        let generation =
+            |tree: &Tree, path: &String| tree.nodes.get(path).map(|node| node.generation);
         if changed.seen.iter().any(|path| generation(self, path) != generation(before, path)) {
             return Err(StoreError::Again);
         }
-        for path in changed.seen.iter().filter(|path| generation(changed, path) != generation(before, path)) {
+        for path in
+            changed.seen.iter().filter(|path| generation(changed, path) != generation(before, path))
+        {
             self.generation += 1;
             match changed.nodes.get(path) {
-                Some(node) => _ = self.nodes.insert(path.clone(), Node { generation: self.generation, ..node.clone() }),
+                Some(node) => {
+                    _ = self
+                        .nodes
+                        .insert(path.clone(), Node { generation: self.generation, ..node.clone() })
+                }
                 None => _ = self.nodes.remove(path),
             }
         }
@@ -215,7 +252,10 @@ pub fn prefix(path: &str) -> String {
     if path == "/" { "/".into() } else { format!("{path}/") }
 }
 
-fn below<'a>(nodes: &'a BTreeMap<String, Node>, prefix: &'a str) -> impl Iterator<Item = &'a String> {
+fn below<'a>(
+    nodes: &'a BTreeMap<String, Node>,
+    prefix: &'a str,
+) -> impl Iterator<Item = &'a String> {
     let all = nodes.range(prefix.to_owned()..).map(|(path, _)| path);
     all.take_while(move |path| path.starts_with(prefix))
 }
@@ -242,9 +282,15 @@ pub fn home(domain: DomId) -> String {
 /// `path` of `domain` as an absolute one, if it is one.
 pub fn absolute(domain: DomId, path: &str) -> Result<String, StoreError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-/_@".contains(&byte);
-    let whole = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", home(domain)) };
-    let odd = whole.len() > LONGEST || whole.contains("//") || (whole.len() > 1 && whole.ends_with('/'));
-    if odd || path.is_empty() || !whole.bytes().all(allowed) { Err(invalid(path)) } else { Ok(whole) }
+    let whole =
+        if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", home(domain)) };
+    let odd =
+        whole.len() > LONGEST || whole.contains("//") || (whole.len() > 1 && whole.ends_with('/'));
+    if odd || path.is_empty() || !whole.bytes().all(allowed) {
+        Err(invalid(path))
+    } else {
+        Ok(whole)
+    }
 }
 
 #[cfg(test)]

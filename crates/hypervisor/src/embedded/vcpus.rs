@@ -1,5 +1,6 @@
-//! The virtual CPUs of a guest that is another process, as far as they call the hypervisor: a thread for each, which does
-//! nothing but the guest's own work. No worker of ours takes part in it.
+//! The virtual CPUs of a guest that is another process, as far as they call the hypervisor: a
+//! thread for each, which does nothing but the guest's own work. No worker of ours takes part in
+//! it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -54,7 +55,8 @@ impl Vcpus {
     /// When there are too many, or the kernel has nothing left to make one of.
     pub fn add(&mut self) -> io::Result<(u32, Opened)> {
         let taken = |page: &u32| self.here.values().any(|thread| thread.page == *page);
-        let full = || io::Error::new(io::ErrorKind::StorageFull, "the domain has too many virtual CPUs");
+        let full =
+            || io::Error::new(io::ErrorKind::StorageFull, "the domain has too many virtual CPUs");
         let page = (0..CALLERS).find(|page| !taken(page)).ok_or_else(full)?;
         let mut caller = Caller::new(&self.host, &self.table)?;
         let calls = CallPage::new(self.table.memory(), self.table.layout().call(page));
@@ -85,8 +87,10 @@ impl Vcpus {
 fn serve(caller: &mut Caller, calls: &CallPage, pair: &Pair, stop: &OwnedFd) {
     let mut charged = processor_time();
     loop {
-        let mut fds =
-            [PollFd::from_borrowed_fd(pair.waker(Side::Binder), PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let mut fds = [
+            PollFd::from_borrowed_fd(pair.waker(Side::Binder), PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
         // An interrupted wait is one that found nothing.
         let _ = poll(&mut fds, None);
         if !fds[1].revents().is_empty() {
@@ -104,7 +108,8 @@ fn serve(caller: &mut Caller, calls: &CallPage, pair: &Pair, stop: &OwnedFd) {
     }
 }
 
-/// What the guest waits for: an answer, or the end of the hypervisor, of which `line` tells. False: that is it.
+/// What the guest waits for: an answer, or the end of the hypervisor, of which `line` tells. False:
+/// that is it.
 pub fn wait(waker: impl AsFd, line: impl AsFd) -> bool {
     let mut fds = [
         PollFd::from_borrowed_fd(waker.as_fd(), PollFlags::IN),

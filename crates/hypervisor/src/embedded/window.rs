@@ -1,7 +1,9 @@
-//! Where other domains' pages are mapped: a range of addresses of this process, of which pages are taken and given back.
+//! Where other domains' pages are mapped: a range of addresses of this process, of which pages are
+//! taken and given back.
 //!
-//! What is not mapped can't be touched there, and stays reserved, so that nothing else gets in between. Here, and nowhere
-//! else in `embedded`, is `unsafe` used: for mapping, and for handing out what was mapped.
+//! What is not mapped can't be touched there, and stays reserved, so that nothing else gets in
+//! between. Here, and nowhere else in `embedded`, is `unsafe` used: for mapping, and for handing
+//! out what was mapped.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -54,7 +56,8 @@ impl Places {
     }
 }
 
-// SAFETY: the range belongs to the process, not to a thread; who uses which part of it is settled in `places`.
+// SAFETY: the range belongs to the process, not to a thread; who uses which part of it is settled
+// in `places`.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
@@ -67,24 +70,38 @@ impl Window {
     pub fn new(pages: usize, flush: Flush) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
-        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), pages * PAGE, ProtFlags::empty(), flags)? };
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        Ok(Window { base, flush, places: Mutex::new(Places { taken: vec![false; pages], next: 0 }) })
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(ptr::null_mut(), pages * PAGE, ProtFlags::empty(), flags)?
+        };
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Window {
+            base,
+            flush,
+            places: Mutex::new(Places { taken: vec![false; pages], next: 0 }),
+        })
     }
 
     /// Maps pages of a domain side by side. `keeper` is dropped when they are unmapped again.
     ///
     /// # Errors
     /// When there is no room, or the kernel refuses.
-    pub fn map(self: &Arc<Self>, table: &Table, pages: &[u32], keeper: Box<dyn Keeper>) -> io::Result<Memory> {
+    pub fn map(
+        self: &Arc<Self>,
+        table: &Table,
+        pages: &[u32],
+        keeper: Box<dyn Keeper>,
+    ) -> io::Result<Memory> {
         let run = self.run(table, pages, true, keeper)?;
         let (base, len) = (run.at(0), pages.len() * PAGE);
-        // SAFETY: so many bytes were just mapped there, and are until the run is dropped. Nobody else knows of them. The
-        // file can't be shortened, as was checked when the domain came.
+        // SAFETY: so many bytes were just mapped there, and are until the run is dropped. Nobody
+        // else knows of them. The file can't be shortened, as was checked when the domain
+        // came.
         Ok(unsafe { Memory::adopt(base, len, Box::new(run)) })
     }
 
-    /// Maps a page of a domain to be read or, if `write`, to be written, too. `keeper` is dropped when it is unmapped again.
+    /// Maps a page of a domain to be read or, if `write`, to be written, too. `keeper` is dropped
+    /// when it is unmapped again.
     ///
     /// # Errors
     /// When there is no room, or the kernel refuses.
@@ -100,18 +117,35 @@ impl Window {
         Ok(unsafe { Page::adopt(run.at(0), write, Box::new(run)) })
     }
 
-    fn run(self: &Arc<Self>, table: &Table, pages: &[u32], write: bool, keeper: Box<dyn Keeper>) -> io::Result<Run> {
+    fn run(
+        self: &Arc<Self>,
+        table: &Table,
+        pages: &[u32],
+        write: bool,
+        keeper: Box<dyn Keeper>,
+    ) -> io::Result<Run> {
         let first = lock(&self.places).take(pages.len());
-        let first = first.ok_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "no room for mappings"))?;
+        let first = first
+            .ok_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "no room for mappings"))?;
         let run = Run { window: Arc::clone(self), first, count: pages.len(), _keeper: keeper };
         let prot = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // Untouched pages are made present only if they are to be flushed in any case.
-        let present = if self.flush == Flush::Touched { MapFlags::empty() } else { MapFlags::POPULATE };
+        let present =
+            if self.flush == Flush::Touched { MapFlags::empty() } else { MapFlags::POPULATE };
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE | present;
         for (n, page) in pages.iter().enumerate() {
             let (at, offset) = (run.at(n), u64::from(*page) * PAGE as u64);
             // SAFETY: the place is in our range and was just taken, so nobody uses it.
-            unsafe { rustix::mm::mmap(at.as_ptr().cast(), PAGE, prot, flags, table.file().as_fd(), offset)? };
+            unsafe {
+                rustix::mm::mmap(
+                    at.as_ptr().cast(),
+                    PAGE,
+                    prot,
+                    flags,
+                    table.file().as_fd(),
+                    offset,
+                )?
+            };
         }
         Ok(run)
     }
@@ -119,13 +153,16 @@ impl Window {
     /// Unmaps `count` pages from place `first` on.
     fn unmap(&self, first: usize, count: usize) {
         let at_once = if self.flush == Flush::Always { 1 } else { BATCH };
-        let (prot, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
+        let (prot, flags) =
+            (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
         for done in (0..count).step_by(at_once) {
             let now = at_once.min(count - done);
             // SAFETY: the places are within the range, and belong to the one who gives them back.
             let at = unsafe { self.base.add((first + done) * PAGE) };
-            // SAFETY: as above; what was mapped there is replaced in one step by what can't be touched.
-            let unmapped = unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), now * PAGE, prot, flags) };
+            // SAFETY: as above; what was mapped there is replaced in one step by what can't be
+            // touched.
+            let unmapped =
+                unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), now * PAGE, prot, flags) };
             debug_assert!(unmapped.is_ok(), "unmapping pages");
         }
     }
@@ -140,7 +177,8 @@ impl Drop for Window {
     }
 }
 
-/// Pages that are mapped. They are unmapped first, and then given back, and only then is the grant not in use any more.
+/// Pages that are mapped. They are unmapped first, and then given back, and only then is the grant
+/// not in use any more.
 #[derive(Debug)]
 struct Run {
     window: Arc<Window>,

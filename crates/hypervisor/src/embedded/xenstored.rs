@@ -1,6 +1,8 @@
-//! One domain's connection to the store, over a socket: the server's half of the protocol that [`crate::xen`] speaks.
+//! One domain's connection to the store, over a socket: the server's half of the protocol that
+//! [`crate::xen`] speaks.
 //!
-//! The domain may be hostile: what it asks for is bounded, and what it does not read is bounded, too.
+//! The domain may be hostile: what it asks for is bounded, and what it does not read is bounded,
+//! too.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -67,7 +69,8 @@ struct Connection<'a> {
     last: u32,
 }
 
-/// Serves a connection until the other end closes it, breaks the protocol, or `stop` becomes readable.
+/// Serves a connection until the other end closes it, breaks the protocol, or `stop` becomes
+/// readable.
 ///
 /// # Errors
 /// When the kernel has no descriptor left, or the connection fails.
@@ -126,8 +129,10 @@ impl Connection<'_> {
                 Ok(sent) => left = left.get(sent..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    let mut fds =
-                        [PollFd::new(&self.end, PollFlags::OUT), PollFd::from_borrowed_fd(self.stop, PollFlags::IN)];
+                    let mut fds = [
+                        PollFd::new(&self.end, PollFlags::OUT),
+                        PollFd::from_borrowed_fd(self.stop, PollFlags::IN),
+                    ];
                     let _ = poll(&mut fds, None);
                     if !fds[1].revents().is_empty() {
                         return Err(ended());
@@ -148,7 +153,8 @@ impl Connection<'_> {
             return self.start();
         }
         if is(Kind::End) {
-            let begun = self.transactions.remove(&header.transaction).ok_or_else(|| invalid("ENOENT"))?;
+            let begun =
+                self.transactions.remove(&header.transaction).ok_or_else(|| invalid("ENOENT"))?;
             let commit = payload.first() == Some(&b'T');
             return if commit { begun.commit() } else { Ok(()) }.map(|()| done());
         }
@@ -164,7 +170,9 @@ impl Connection<'_> {
             return self.watches.remove(payload).map(|_| done()).ok_or_else(|| invalid("ENOENT"));
         }
         let mut parts = wire::split(payload);
-        let (Some(path), Some(token)) = (parts.next(), parts.next()) else { return Err(invalid("EINVAL")) };
+        let (Some(path), Some(token)) = (parts.next(), parts.next()) else {
+            return Err(invalid("EINVAL"));
+        };
         if self.watches.contains_key(payload) {
             return Err(invalid("EEXIST"));
         }
@@ -196,7 +204,10 @@ impl Connection<'_> {
 
 fn about_nodes(nodes: &dyn Nodes, kind: u32, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
     let end = payload.iter().position(|byte| *byte == 0).unwrap_or(payload.len());
-    let path = payload.get(..end).and_then(|path| std::str::from_utf8(path).ok()).ok_or_else(|| invalid("EINVAL"))?;
+    let path = payload
+        .get(..end)
+        .and_then(|path| std::str::from_utf8(path).ok())
+        .ok_or_else(|| invalid("EINVAL"))?;
     let rest = payload.get(end + 1..).unwrap_or_default();
     let is = |wanted: Kind| kind == wanted as u32;
     if is(Kind::Read) {
@@ -213,7 +224,11 @@ fn about_nodes(nodes: &dyn Nodes, kind: u32, payload: &[u8]) -> Result<Vec<u8>, 
     } else if is(Kind::DirectoryPart) {
         directory_part(&names(nodes, path)?, rest)
     } else if is(Kind::GetPermissions) {
-        Ok(nodes.permissions(path)?.iter().flat_map(|entry| format!("{entry}\0").into_bytes()).collect())
+        Ok(nodes
+            .permissions(path)?
+            .iter()
+            .flat_map(|entry| format!("{entry}\0").into_bytes())
+            .collect())
     } else if is(Kind::SetPermissions) {
         let set: Option<Vec<Permission>> = wire::permissions(rest);
         nodes.set_permissions(path, &set.ok_or_else(|| invalid("EINVAL"))?).map(|()| done())
@@ -231,13 +246,15 @@ fn names(nodes: &dyn Nodes, path: &str) -> Result<Vec<u8>, StoreError> {
 fn directory_part(list: &[u8], offset: &[u8]) -> Result<Vec<u8>, StoreError> {
     let offset = wire::split(offset).next().and_then(|offset| offset.parse::<usize>().ok());
     let left = offset.and_then(|offset| list.get(offset..)).ok_or_else(|| invalid("EINVAL"))?;
-    let hash = list
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let hash = list.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
     let generation = format!("{hash}\0").into_bytes();
     let room = PAYLOAD - generation.len() - 1;
     let piece = left.get(..room.min(left.len())).unwrap_or_default();
-    let piece = piece.get(..piece.iter().rposition(|byte| *byte == 0).map_or(0, |end| end + 1)).unwrap_or_default();
+    let piece = piece
+        .get(..piece.iter().rposition(|byte| *byte == 0).map_or(0, |end| end + 1))
+        .unwrap_or_default();
     let last: &[u8] = if piece.len() == left.len() { b"\0" } else { b"" };
     Ok([&generation, piece, last].concat())
 }
@@ -312,29 +329,39 @@ mod tests {
                 nodes.put(&format!("data/a-rather-long-name-{n}"), n).unwrap();
             }
             assert_eq!(nodes.directory("data").unwrap().len(), 901, "in several pieces");
-            assert!((0..200).any(|n| matches!(nodes.put(&format!("data/{n}"), n), Err(StoreError::Quota { .. }))));
+            assert!((0..200).any(|n| matches!(
+                nodes.put(&format!("data/{n}"), n),
+                Err(StoreError::Quota { .. })
+            )));
             let begun: Vec<_> = (0..20).map_while(|_| store.begin().ok()).collect();
             assert_eq!(begun.len(), TRANSACTIONS);
             drop(begun);
-            let watches: Vec<_> =
-                (0..500).map_while(|n| store.watch(&format!("data/{n}"), Box::new(|_| ())).ok()).collect();
+            let watches: Vec<_> = (0..500)
+                .map_while(|n| store.watch(&format!("data/{n}"), Box::new(|_| ())).ok())
+                .collect();
             assert_eq!(watches.len(), WATCHES);
         });
     }
 
-    /// A guest with as many watches as it may have on what it writes all the time: it may be cut off, where its connection's
-    /// thread does not keep up, but nobody else's events wait for long.
+    /// A guest with as many watches as it may have on what it writes all the time: it may be cut
+    /// off, where its connection's thread does not keep up, but nobody else's events wait for
+    /// long.
     #[test]
     fn a_storm_of_events_is_bounded() {
         connected(|end, machine| {
             let dom0 = give_data(machine);
             let store = XenStore::over(end.into()).unwrap();
-            let _watches: Vec<_> = (0..WATCHES).map(|_| store.watch("data", Box::new(|_| ())).unwrap()).collect();
+            let _watches: Vec<_> =
+                (0..WATCHES).map(|_| store.watch("data", Box::new(|_| ())).unwrap()).collect();
             let nodes = Store::nodes(&store);
-            let written = (0..2000).take_while(|n| nodes.put(&format!("data/{}", n % 500), *n).is_ok()).count();
+            let written = (0..2000)
+                .take_while(|n| nodes.put(&format!("data/{}", n % 500), *n).is_ok())
+                .count();
             assert!(written > 0);
             let (sender, told) = std::sync::mpsc::channel();
-            let _watch = dom0.watch("/other", Box::new(move |path| _ = sender.send(path.to_owned()))).unwrap();
+            let _watch = dom0
+                .watch("/other", Box::new(move |path| _ = sender.send(path.to_owned())))
+                .unwrap();
             dom0.nodes().put("/other", 1).unwrap();
             for _ in 0..2 {
                 told.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
@@ -355,9 +382,13 @@ mod tests {
     #[test]
     fn nonsense_is_answered_with_errors() {
         connected(|mut end, _| {
-            for (kind, payload) in
-                [(99, &b"x\0"[..]), (4, b"only-a-path\0"), (5, b"x\0y\0"), (7, b"T\0"), (2, b"\xff\0")]
-            {
+            for (kind, payload) in [
+                (99, &b"x\0"[..]),
+                (4, b"only-a-path\0"),
+                (5, b"x\0y\0"),
+                (7, b"T\0"),
+                (2, b"\xff\0"),
+            ] {
                 end.write_all(&wire_message(kind, payload)).unwrap();
                 let mut header = [0; wire::HEADER];
                 end.read_exact(&mut header).unwrap();

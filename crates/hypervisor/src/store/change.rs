@@ -10,8 +10,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::{OnChange, Store, StoreError, Watch};
 
-/// A set of tokens, each standing for a watch. One whose node changed is there until it is taken, once however often it
-/// changed: a domain that rewrites its keys as fast as it can fills nothing.
+/// A set of tokens, each standing for a watch. One whose node changed is there until it is taken,
+/// once however often it changed: a domain that rewrites its keys as fast as it can fills nothing.
 #[derive(Debug)]
 pub struct Changes<T> {
     changed: Arc<Changed<T>>,
@@ -67,7 +67,8 @@ impl<T: Ord + Clone + Send + Sync + 'static> Changes<T> {
 
     /// Waits until there is a token, or `timeout` has passed; takes all there are.
     pub fn wait(&self, timeout: Duration) -> Vec<T> {
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let timeout =
+            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         // Interrupted, it takes what there is, which may be nothing.
         let _ = poll(&mut [PollFd::new(&self.changed.waker, PollFlags::IN)], Some(&timeout));
         self.take()

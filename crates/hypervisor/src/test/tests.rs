@@ -44,10 +44,16 @@ fn each_use_of_a_grant_is_checked() {
     assert_eq!(write(&dom0, DomId(9), writable, 0), Status::BAD_DOMAIN);
     let reasons: Vec<Reason> = machine.refusals().iter().map(|refusal| refusal.reason).collect();
     use Reason::{BeyondTable, NeverGranted, NoDomain, NotToUs, ReadOnly, Revoked};
-    assert_eq!(reasons, [ReadOnly, Revoked, NeverGranted, NeverGranted, BeyondTable, NotToUs, NoDomain]);
+    assert_eq!(
+        reasons,
+        [ReadOnly, Revoked, NeverGranted, NeverGranted, BeyondTable, NotToUs, NoDomain]
+    );
 
     for reference in [read_only, revoked, never] {
-        assert!(matches!(dom0.grants.map(guest.id(), &[writable, reference]), Err(GrantError::Refused { .. })));
+        assert!(matches!(
+            dom0.grants.map(guest.id(), &[writable, reference]),
+            Err(GrantError::Refused { .. })
+        ));
     }
     assert_eq!(guest.mapped(), 0, "all or none");
     assert!(matches!(dom2.grants.map(guest.id(), &[writable]), Err(GrantError::Refused { .. })));
@@ -93,7 +99,8 @@ fn a_page_is_mapped_for_what_is_granted() {
     assert!(less.read(4092, &mut bytes) && !less.write(0, b"x"));
     assert_eq!(guest.mapped(), 3);
     assert!(!guest.revoke(writable) && !guest.revoke(read_only));
-    for (host, reference, write) in [(&dom0, read_only, true), (&dom2, writable, false), (&dom0, GrantRef(300), false)]
+    for (host, reference, write) in
+        [(&dom0, read_only, true), (&dom2, writable, false), (&dom0, GrantRef(300), false)]
     {
         let refused = host.grants.map_page(guest.id(), reference, write);
         assert!(matches!(refused, Err(GrantError::Page { .. })), "{refused:?}");
@@ -133,7 +140,11 @@ fn copies_are_counted() {
     let dom0 = machine.hypervisor(DomId(0));
     let guests = [1, 2].map(|id| machine.guest(DomId(id), 1).unwrap());
     let places = guests.each_ref().map(|guest| {
-        Place::Granted(Granted { domain: guest.id(), reference: guest.grant(DomId(0), 0, true), offset: 0 })
+        Place::Granted(Granted {
+            domain: guest.id(),
+            reference: guest.grant(DomId(0), 0, true),
+            offset: 0,
+        })
     });
     let mut copies = Copies::new(4, 64).unwrap();
     let from = copies.stage(b"0123456789").unwrap();
@@ -141,7 +152,8 @@ fn copies_are_counted() {
     copies.push(places[0], places[1], 8, 0).unwrap();
     dom0.grants.copy(&mut copies).unwrap();
     dom0.grants.copy(&mut copies).unwrap();
-    let expected = Counts { batches: 1, copies: 2, both_granted: 1, bytes: 18, ..Counts::default() };
+    let expected =
+        Counts { batches: 1, copies: 2, both_granted: 1, bytes: 18, ..Counts::default() };
     assert_eq!(machine.counts(), expected);
     let mut bytes = [0; 10];
     guests[1].memory().read(0, &mut bytes).unwrap();
@@ -179,7 +191,8 @@ fn channels_are_bound_once_at_a_time() {
     assert!(refused(dom0.bind(DomId(1), RemotePort(999))));
     let channel = dom0.bind(DomId(1), port.number()).unwrap();
     assert!(refused(dom0.bind(DomId(1), port.number())), "bound");
-    // The end that was bound goes, as when a daemon dies: the guest's port stays, and can be bound again.
+    // The end that was bound goes, as when a daemon dies: the guest's port stays, and can be bound
+    // again.
     drop(channel);
     port.notify();
     let channel = dom0.bind(DomId(1), port.number()).unwrap();
@@ -198,15 +211,28 @@ fn a_toolstack_writes_both_directories() {
     let machine = Machine::new();
     let guest = machine.guest(DomId(1), 1).unwrap();
     let backend = machine.hypervisor(DomId(0)).store;
-    let (frontend_keys, backend_keys) = (&[("mac", "00:16:3e:00:00:01")], &[("script", "vif-ringmain")]);
-    let device = Device { class: "vif", handle: 2, frontend: DomId(1), backend: DomId(0), frontend_keys, backend_keys };
+    let (frontend_keys, backend_keys) =
+        (&[("mac", "00:16:3e:00:00:01")], &[("script", "vif-ringmain")]);
+    let device = Device {
+        class: "vif",
+        handle: 2,
+        frontend: DomId(1),
+        backend: DomId(0),
+        frontend_keys,
+        backend_keys,
+    };
     let (sender, events) = mpsc::channel();
-    let watch =
-        backend.watch("/local/domain/0/backend/vif", Box::new(move |path| sender.send(path.to_owned()).unwrap()));
+    let watch = backend.watch(
+        "/local/domain/0/backend/vif",
+        Box::new(move |path| sender.send(path.to_owned()).unwrap()),
+    );
     let _watch = watch.unwrap();
     machine.attach(&device).unwrap();
     let (front, back) = (device.frontend_path(), device.backend_path());
-    assert_eq!((&*front, &*back), ("/local/domain/1/device/vif/2", "/local/domain/0/backend/vif/1/2"));
+    assert_eq!(
+        (&*front, &*back),
+        ("/local/domain/1/device/vif/2", "/local/domain/0/backend/vif/1/2")
+    );
     assert_eq!(backend.nodes().text(&format!("{back}/frontend")).unwrap(), front);
     assert_eq!(backend.nodes().text(&format!("{back}/script")).unwrap(), "vif-ringmain");
     eventually(|| events.try_iter().any(|path| path == back));
@@ -221,7 +247,8 @@ fn a_toolstack_writes_both_directories() {
     assert_eq!(own.number(&format!("{back}/online")).unwrap(), Some(0));
     // A domain that is destroyed takes its own directory along, and nothing else.
     let (sender, gone) = mpsc::channel();
-    let _released = backend.watch("@releaseDomain", Box::new(move |_| sender.send(()).unwrap())).unwrap();
+    let _released =
+        backend.watch("@releaseDomain", Box::new(move |_| sender.send(()).unwrap())).unwrap();
     gone.recv_timeout(LONG).unwrap();
     machine.destroy(DomId(1));
     gone.recv_timeout(LONG).unwrap();
@@ -238,17 +265,27 @@ fn a_watch_tells_only_what_may_be_read() {
     let backend = machine.hypervisor(DomId(0)).store;
     let (sender, events) = mpsc::channel();
     let all = sender.clone();
-    let _root = guest.store().watch("/", Box::new(move |path| all.send(path.to_owned()).unwrap())).unwrap();
-    let _own = guest.store().watch("domid", Box::new(move |path| sender.send(path.to_owned()).unwrap())).unwrap();
+    let _root =
+        guest.store().watch("/", Box::new(move |path| all.send(path.to_owned()).unwrap())).unwrap();
+    let _own = guest
+        .store()
+        .watch("domid", Box::new(move |path| sender.send(path.to_owned()).unwrap()))
+        .unwrap();
     backend.nodes().write("/secret", b"").unwrap();
-    let hidden = [crate::store::Permission { domain: DomId(0), access: crate::store::Access::None }];
+    let hidden =
+        [crate::store::Permission { domain: DomId(0), access: crate::store::Access::None }];
     backend.nodes().set_permissions("/secret", &hidden).unwrap();
     backend.nodes().write("/secret", b"1").unwrap();
     backend.nodes().write("/local/domain/1/domid", b"1").unwrap();
     let mut told = Vec::new();
     eventually(|| {
         told.extend(events.try_iter());
-        told.iter().any(|path| path == "/local/domain/1/domid") && told.iter().filter(|p| *p == "domid").count() == 2
+        told.iter().any(|path| path == "/local/domain/1/domid")
+            && told.iter().filter(|p| *p == "domid").count() == 2
     });
-    assert_eq!(told.iter().filter(|path| *path == "/secret").count(), 1, "as long as all could read it");
+    assert_eq!(
+        told.iter().filter(|path| *path == "/secret").count(),
+        1,
+        "as long as all could read it"
+    );
 }

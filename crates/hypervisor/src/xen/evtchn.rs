@@ -1,6 +1,7 @@
 //! Event channels, through `/dev/xen/evtchn` (linux/xen/evtchn.h).
 //!
-//! Each channel has a descriptor of its own, so that whoever owns the channel also owns what wakes him.
+//! Each channel has a descriptor of its own, so that whoever owns the channel also owns what wakes
+//! him.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -77,7 +78,8 @@ impl Channel for Bound {
     }
 
     fn take(&self) -> bool {
-        // Ports that were signalled are read once and masked until they are written back; only one is bound here.
+        // Ports that were signalled are read once and masked until they are written back; only one
+        // is bound here.
         let mut ports = [0; 4];
         match rustix::io::read(&self.device, &mut ports) {
             Ok(4) => {
@@ -92,7 +94,8 @@ impl Channel for Bound {
 /// One ioctl whose argument is a structure of 32-bit numbers; returns what it returns.
 fn ioctl<const N: usize>(device: &OwnedFd, request: c_ulong, mut arg: [u32; N]) -> io::Result<u32> {
     debug_assert_eq!(request >> 16, 4 * N as c_ulong);
-    // SAFETY: the requests of this module read as much as their number says, which is the size of `arg`.
+    // SAFETY: the requests of this module read as much as their number says, which is the size of
+    // `arg`.
     let value = unsafe { libc::ioctl(device.as_raw_fd(), request, arg.as_mut_ptr()) };
     u32::try_from(value).map_err(|_| io::Error::last_os_error())
 }

@@ -1,7 +1,9 @@
-//! Pages of our own that are granted to ourselves, through `/dev/xen/gntalloc` (linux/xen/gntalloc.h).
+//! Pages of our own that are granted to ourselves, through `/dev/xen/gntalloc`
+//! (linux/xen/gntalloc.h).
 //!
-//! For each mapped end of a copy `/dev/xen/gntdev` makes the kernel walk our page tables, which costs a PV domain more than
-//! the copy of some hundred bytes does. A granted end it passes on to Xen as it is.
+//! For each mapped end of a copy `/dev/xen/gntdev` makes the kernel walk our page tables, which
+//! costs a PV domain more than the copy of some hundred bytes does. A granted end it passes on to
+//! Xen as it is.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
@@ -30,8 +32,8 @@ struct AllocGref {
     references: [u32; MAX_PAGES],
 }
 
-/// `len` bytes that domain `own`, which is us, has granted to itself. `None` when the device is not there or gives no more:
-/// one can do without.
+/// `len` bytes that domain `own`, which is us, has granted to itself. `None` when the device is not
+/// there or gives no more: one can do without.
 pub fn own_pages(own: DomId, len: usize) -> Option<OwnPages> {
     let count = len.div_ceil(PAGE);
     if !(1..=MAX_PAGES).contains(&count) {
@@ -39,9 +41,10 @@ pub fn own_pages(own: DomId, len: usize) -> Option<OwnPages> {
     }
     let device = open_device("/dev/xen/gntalloc").ok()?;
     let (domain, flags) = (own.0, WRITABLE);
-    let mut alloc = AllocGref { domain, flags, count: count as u32, index: 0, references: [0; MAX_PAGES] };
-    // SAFETY: the request reads the first fields, and writes the index and as many references as `count` says, for which
-    // there is room.
+    let mut alloc =
+        AllocGref { domain, flags, count: count as u32, index: 0, references: [0; MAX_PAGES] };
+    // SAFETY: the request reads the first fields, and writes the index and as many references as
+    // `count` says, for which there is room.
     let done = unsafe { libc::ioctl(device.as_raw_fd(), ALLOC_GREF, ptr::from_mut(&mut alloc)) };
     if done < 0 {
         return None;

@@ -73,28 +73,41 @@ impl Grants for Gntdev {
     fn map(&self, domain: DomId, references: &[GrantRef]) -> Result<Arc<Memory>, GrantError> {
         let pages = Pages::announce(&self.device, domain, references)?;
         let len = references.len() * PAGE;
-        let memory = mapped::map(self.device.as_fd(), pages.index, len, pages).map_err(|error| match error {
-            // The kernel's one word for any page that Xen did not let it have.
-            rustix::io::Errno::INVAL => GrantError::Refused { domain, references: references.into() },
-            error => GrantError::Os { what: "mapping granted pages", error: error.into() },
-        })?;
+        let memory = mapped::map(self.device.as_fd(), pages.index, len, pages).map_err(
+            |error| match error {
+                // The kernel's one word for any page that Xen did not let it have.
+                rustix::io::Errno::INVAL => {
+                    GrantError::Refused { domain, references: references.into() }
+                }
+                error => GrantError::Os { what: "mapping granted pages", error: error.into() },
+            },
+        )?;
         Ok(Arc::new(memory))
     }
 
     /// Mapped for reading only, the kernel asks Xen for that only (`GNTMAP_readonly`).
-    fn map_page(&self, domain: DomId, reference: GrantRef, write: bool) -> Result<Page, GrantError> {
+    fn map_page(
+        &self,
+        domain: DomId,
+        reference: GrantRef,
+        write: bool,
+    ) -> Result<Page, GrantError> {
         let pages = Pages::announce(&self.device, domain, &[reference])?;
-        mapped::map_page(self.device.as_fd(), pages.index, write, pages).map_err(|error| match error {
-            rustix::io::Errno::INVAL => GrantError::Page { domain, reference, write },
-            error => GrantError::Os { what: "mapping a granted page", error: error.into() },
-        })
+        mapped::map_page(self.device.as_fd(), pages.index, write, pages).map_err(
+            |error| match error {
+                rustix::io::Errno::INVAL => GrantError::Page { domain, reference, write },
+                error => GrantError::Os { what: "mapping a granted page", error: error.into() },
+            },
+        )
     }
 
     fn copy(&self, copies: &mut Copies) -> Result<(), GrantError> {
         if !copies.is_waiting() {
             return Ok(());
         }
-        copies.run(|batch| self.run(batch)).map_err(|error| GrantError::Os { what: "copying granted pages", error })
+        copies
+            .run(|batch| self.run(batch))
+            .map_err(|error| GrantError::Os { what: "copying granted pages", error })
     }
 
     fn own_pages(&self, len: usize) -> Option<OwnPages> {
@@ -103,8 +116,9 @@ impl Grants for Gntdev {
 }
 
 impl Gntdev {
-    /// Runs a batch. The kernel gives up on all of it if it can't get at one local end; then halves are tried, down to
-    /// the copy that was to blame. Those that had been made are made again, which does no harm.
+    /// Runs a batch. The kernel gives up on all of it if it can't get at one local end; then halves
+    /// are tried, down to the copy that was to blame. Those that had been made are made again,
+    /// which does no harm.
     fn run(&self, mut batch: Batch<'_>) -> io::Result<()> {
         match self.submit(&mut batch) {
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => match batch.len() {
@@ -127,9 +141,9 @@ impl Gntdev {
 
     fn submit(&self, batch: &mut Batch<'_>) -> io::Result<()> {
         let mut copy = GrantCopy { count: batch.len() as u32, segments: batch.as_mut_ptr() };
-        // SAFETY: the request reads `copy` and so many segments, which are laid out as it wants them, and sets their
-        // statuses. The batch promises that local ends are memory that may be read or written; granted ends are
-        // checked by Xen.
+        // SAFETY: the request reads `copy` and so many segments, which are laid out as it wants
+        // them, and sets their statuses. The batch promises that local ends are memory that
+        // may be read or written; granted ends are checked by Xen.
         unsafe { ioctl(&self.device, GRANT_COPY, &mut copy) }
     }
 }
@@ -143,16 +157,26 @@ struct Pages {
 }
 
 impl Pages {
-    fn announce(device: &Arc<OwnedFd>, domain: DomId, references: &[GrantRef]) -> Result<Self, GrantError> {
+    fn announce(
+        device: &Arc<OwnedFd>,
+        domain: DomId,
+        references: &[GrantRef],
+    ) -> Result<Self, GrantError> {
         let count = references.len();
         if !(1..=MAX_PAGES).contains(&count) {
             return Err(GrantError::Count(count));
         }
-        let mut map = MapGrantRef { count: count as u32, pad: 0, index: 0, refs: [MapRef::default(); MAX_PAGES] };
+        let mut map = MapGrantRef {
+            count: count as u32,
+            pad: 0,
+            index: 0,
+            refs: [MapRef::default(); MAX_PAGES],
+        };
         for (to, reference) in map.refs.iter_mut().zip(references) {
             *to = MapRef { domain: domain.0.into(), reference: reference.0 };
         }
-        // SAFETY: the request reads as many references as `count` says, which are there, and writes the index.
+        // SAFETY: the request reads as many references as `count` says, which are there, and writes
+        // the index.
         unsafe { ioctl(device, MAP_GRANT_REF, &mut map) }
             .map_err(|error| GrantError::Os { what: "announcing granted pages", error })?;
         Ok(Self { device: device.clone(), index: map.index, count: count as u32 })
@@ -162,7 +186,8 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let mut unmap = UnmapGrantRef { index: self.index, count: self.count, pad: 0 };
-        // SAFETY: the request reads `unmap`. Where the pages are still mapped it does nothing but to forget them.
+        // SAFETY: the request reads `unmap`. Where the pages are still mapped it does nothing but
+        // to forget them.
         let done = unsafe { ioctl(&self.device, UNMAP_GRANT_REF, &mut unmap) };
         debug_assert!(done.is_ok(), "forgetting pages that were announced");
     }
@@ -171,8 +196,8 @@ impl Drop for Pages {
 /// One ioctl.
 ///
 /// # Safety
-/// `request` must be one of the grant device that takes a pointer to a `T`, and whatever `arg` points to must be as the
-/// request wants it.
+/// `request` must be one of the grant device that takes a pointer to a `T`, and whatever `arg`
+/// points to must be as the request wants it.
 unsafe fn ioctl<T>(device: &OwnedFd, request: c_ulong, arg: &mut T) -> io::Result<()> {
     // SAFETY: the caller's promise.
     let done = unsafe { libc::ioctl(device.as_raw_fd(), request, ptr::from_mut(arg)) };

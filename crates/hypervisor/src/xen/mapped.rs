@@ -19,7 +19,8 @@ struct Mapped<K> {
     source: K,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; the pointer is used for nothing but to unmap it.
+// SAFETY: the mapping belongs to the process, not to a thread; the pointer is used for nothing but
+// to unmap it.
 unsafe impl<K: Send> Send for Mapped<K> {}
 // SAFETY: as above.
 unsafe impl<K: Sync> Sync for Mapped<K> {}
@@ -34,28 +35,41 @@ impl<K> Drop for Mapped<K> {
     }
 }
 
-/// Maps the `len` bytes that `device` has ready at `index`, for reading and writing. `source` is what the device has them
-/// ready by: it is dropped when nobody uses the memory any more, and after the pages are unmapped.
+/// Maps the `len` bytes that `device` has ready at `index`, for reading and writing. `source` is
+/// what the device has them ready by: it is dropped when nobody uses the memory any more, and after
+/// the pages are unmapped.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn map<K>(device: BorrowedFd<'_>, index: u64, len: usize, source: K) -> rustix::io::Result<Memory>
+pub fn map<K>(
+    device: BorrowedFd<'_>,
+    index: u64,
+    len: usize,
+    source: K,
+) -> rustix::io::Result<Memory>
 where
     K: Send + Sync + std::fmt::Debug + 'static,
 {
     let base = place(device, index, len, true)?;
     let keeper = Box::new(Mapped { base, len, source });
-    // SAFETY: `len` bytes were just mapped there for reading and writing, and are until `keeper` unmaps them. Nobody else
-    // knows of them. They are no file's, which somebody could cut off: they are the kernel's own, or another domain's,
-    // and Xen keeps the pages of a domain that is gone until they are unmapped.
+    // SAFETY: `len` bytes were just mapped there for reading and writing, and are until `keeper`
+    // unmaps them. Nobody else knows of them. They are no file's, which somebody could cut off:
+    // they are the kernel's own, or another domain's, and Xen keeps the pages of a domain that
+    // is gone until they are unmapped.
     Ok(unsafe { Memory::adopt(base, len, keeper) })
 }
 
-/// Maps one page as [`map`] does, to be read or, if `write`, to be written, too: a device of grants asks Xen for no more.
+/// Maps one page as [`map`] does, to be read or, if `write`, to be written, too: a device of grants
+/// asks Xen for no more.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn map_page<K>(device: BorrowedFd<'_>, index: u64, write: bool, source: K) -> rustix::io::Result<Page>
+pub fn map_page<K>(
+    device: BorrowedFd<'_>,
+    index: u64,
+    write: bool,
+    source: K,
+) -> rustix::io::Result<Page>
 where
     K: Send + Sync + std::fmt::Debug + 'static,
 {
@@ -65,9 +79,15 @@ where
     Ok(unsafe { Page::adopt(base, write, keeper) })
 }
 
-fn place(device: BorrowedFd<'_>, index: u64, len: usize, write: bool) -> rustix::io::Result<NonNull<u8>> {
+fn place(
+    device: BorrowedFd<'_>,
+    index: u64,
+    len: usize,
+    write: bool,
+) -> rustix::io::Result<NonNull<u8>> {
     let prot = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
     // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
-    let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, device, index) }?;
+    let base =
+        unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, device, index) }?;
     NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
 }

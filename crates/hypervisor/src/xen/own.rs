@@ -1,8 +1,8 @@
-//! Our own domain from its own side: pages that we grant, through `/dev/xen/gntalloc` (linux/xen/gntalloc.h), and event
-//! channels that others bind.
+//! Our own domain from its own side: pages that we grant, through `/dev/xen/gntalloc`
+//! (linux/xen/gntalloc.h), and event channels that others bind.
 //!
-//! The device gives pages, one for each grant, rather than grant those that are there. So a page of ours is one of the
-//! device's from when it is granted until that is taken back.
+//! The device gives pages, one for each grant, rather than grant those that are there. So a page of
+//! ours is one of the device's from when it is granted until that is taken back.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -70,14 +70,23 @@ impl OwnDomain {
         // Relative, it is looked up in our own directory.
         let id = DomId(store.nodes().number("domid")?.unwrap_or(0));
         let (pages, memory) = Pages::reserve(pages)?;
-        Ok(OwnDomain { id, pages, memory: Arc::new(memory), device, grants: Mutex::default(), store })
+        Ok(OwnDomain {
+            id,
+            pages,
+            memory: Arc::new(memory),
+            device,
+            grants: Mutex::default(),
+            store,
+        })
     }
 
     fn alloc(&self, to: DomId, writable: bool) -> io::Result<(u64, GrantRef)> {
         let flags = if writable { WRITABLE } else { 0 };
         let mut alloc = AllocGref { domain: to.0, flags, count: 1, index: 0, reference: 0 };
-        // SAFETY: the request reads and writes a structure of this size, with room for the one reference that it is for.
-        let done = unsafe { libc::ioctl(self.device.as_raw_fd(), ALLOC_GREF, ptr::from_mut(&mut alloc)) };
+        // SAFETY: the request reads and writes a structure of this size, with room for the one
+        // reference that it is for.
+        let done =
+            unsafe { libc::ioctl(self.device.as_raw_fd(), ALLOC_GREF, ptr::from_mut(&mut alloc)) };
         if done < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -123,11 +132,13 @@ impl Domain for OwnDomain {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// As the trait has it, but that what is in use is taken back by the kernel when it is not any more: it gives the page
-    /// and the reference to nobody before then, us included.
+    /// As the trait has it, but that what is in use is taken back by the kernel when it is not any
+    /// more: it gives the page and the reference to nobody before then, us included.
     fn revoke(&self, reference: GrantRef) -> bool {
         let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = grants.iter().position(|grant| grant.reference == reference) else { return false };
+        let Some(at) = grants.iter().position(|grant| grant.reference == reference) else {
+            return false;
+        };
         let Grant { page, index, .. } = grants.swap_remove(at);
         let taken = self.pages.put(page, None).is_ok();
         self.dealloc(index);
@@ -171,7 +182,8 @@ struct Pages {
     count: u32,
 }
 
-// SAFETY: the range belongs to the process, not to a thread; the pointer is used only to map into it.
+// SAFETY: the range belongs to the process, not to a thread; the pointer is used only to map into
+// it.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
@@ -204,29 +216,40 @@ impl Pages {
         let len = count.max(1) as usize * PAGE;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
-        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
+        let base =
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
         let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
-        // SAFETY: `len` bytes were just mapped there for reading and writing, and are, whatever takes their place, until
-        // the keeper unmaps them. Nobody else knows of them, and they are no file's that somebody could cut off.
+        // SAFETY: `len` bytes were just mapped there for reading and writing, and are, whatever
+        // takes their place, until the keeper unmaps them. Nobody else knows of them, and
+        // they are no file's that somebody could cut off.
         let memory = unsafe { Memory::adopt(base, len, Box::new(Whole { base, len })) };
         Ok((Pages { base, count }, memory))
     }
 
-    /// Puts a page in the place of another: one that `device` has ready at an index, or an empty one.
+    /// Puts a page in the place of another: one that `device` has ready at an index, or an empty
+    /// one.
     fn put(&self, page: u32, device: Option<(&OwnedFd, u64)>) -> io::Result<()> {
         if page >= self.count {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let at = self.base.as_ptr().wrapping_add(page as usize * PAGE).cast();
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the page lies in the range, which is mapped as long as the memory over it lives, and the memory lives as
-        // long as the domain that calls this. Whoever reads or writes there meanwhile finds one page or the other.
+        // SAFETY: the page lies in the range, which is mapped as long as the memory over it lives,
+        // and the memory lives as long as the domain that calls this. Whoever reads or
+        // writes there meanwhile finds one page or the other.
         unsafe {
             match device {
-                Some((fd, index)) => {
-                    rustix::mm::mmap(at, PAGE, prot, MapFlags::SHARED | MapFlags::FIXED, fd.as_fd(), index)
+                Some((fd, index)) => rustix::mm::mmap(
+                    at,
+                    PAGE,
+                    prot,
+                    MapFlags::SHARED | MapFlags::FIXED,
+                    fd.as_fd(),
+                    index,
+                ),
+                None => {
+                    rustix::mm::mmap_anonymous(at, PAGE, prot, MapFlags::PRIVATE | MapFlags::FIXED)
                 }
-                None => rustix::mm::mmap_anonymous(at, PAGE, prot, MapFlags::PRIVATE | MapFlags::FIXED),
             }?;
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! The store, over xenstored's socket or the kernel's `/dev/xen/xenbus`.
 //!
-//! One request is under way at a time: the kernel's device does not repeat a request's number in all of its answers. A
-//! thread reads answers, hands them to whoever waits, and tells watches of their events.
+//! One request is under way at a time: the kernel's device does not repeat a request's number in
+//! all of its answers. A thread reads answers, hands them to whoever waits, and tells watches of
+//! their events.
 
 use std::collections::HashMap;
 use std::io;
@@ -65,7 +66,8 @@ impl XenStore {
             watches: Mutex::new(Watches::default()),
         });
         let (for_reader, stopped) = (link.clone(), stop.clone());
-        let reader = thread::Builder::new().name("store".into()).spawn(move || for_reader.read(&stopped))?;
+        let reader =
+            thread::Builder::new().name("store".into()).spawn(move || for_reader.read(&stopped))?;
         Ok(Self { view: View { link, transaction: 0 }, stop, reader: Some(reader) })
     }
 }
@@ -74,7 +76,9 @@ impl Drop for XenStore {
     fn drop(&mut self) {
         // An eventfd that nobody else writes takes this.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        if let Some(reader) = self.reader.take().filter(|reader| reader.thread().id() != thread::current().id()) {
+        if let Some(reader) =
+            self.reader.take().filter(|reader| reader.thread().id() != thread::current().id())
+        {
             let _ = reader.join();
         }
     }
@@ -124,7 +128,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     /// Asks one thing, and waits for the answer.
-    fn ask(&self, kind: Kind, transaction: u32, path: &str, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
+    fn ask(
+        &self,
+        kind: Kind,
+        transaction: u32,
+        path: &str,
+        payload: &[u8],
+    ) -> Result<Vec<u8>, StoreError> {
         let mut last = lock(&self.asking);
         // Never 0, which the kernel's device gives to what has no number.
         *last = last.checked_add(1).unwrap_or(1);
@@ -182,8 +192,10 @@ impl Link {
         let mut stream = Stream::default();
         let mut bytes = [0; 4096];
         loop {
-            let mut fds =
-                [PollFd::new(&self.end, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+            let mut fds = [
+                PollFd::new(&self.end, PollFlags::IN),
+                PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+            ];
             match poll(&mut fds, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(StoreError::Lost(error.into())),
@@ -263,11 +275,13 @@ impl View {
         self.link.ask(kind, self.transaction, path, &payload)
     }
 
-    /// A directory that is too long for one answer. It begins anew when the directory changes between two pieces.
+    /// A directory that is too long for one answer. It begins anew when the directory changes
+    /// between two pieces.
     fn long_directory(&self, path: &str) -> Result<Vec<String>, StoreError> {
         let (mut names, mut seen): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         loop {
-            let payload = wire::strings(&[path, &names.len().to_string()]).ok_or_else(|| refused(path))?;
+            let payload =
+                wire::strings(&[path, &names.len().to_string()]).ok_or_else(|| refused(path))?;
             let part = self.link.ask(Kind::DirectoryPart, self.transaction, path, &payload)?;
             let bad = StoreError::Protocol("a piece of a directory that is none");
             let (generation, more, last) = wire::directory_part(&part).ok_or(bad)?;
@@ -396,7 +410,8 @@ struct Watching {
 
 impl Watching {
     fn ask(&self, kind: Kind) -> Result<(), StoreError> {
-        let payload = wire::strings(&[&self.path, &self.token]).ok_or_else(|| refused(&self.path))?;
+        let payload =
+            wire::strings(&[&self.path, &self.token]).ok_or_else(|| refused(&self.path))?;
         self.link.ask(kind, 0, &self.path, &payload).map(drop)
     }
 }

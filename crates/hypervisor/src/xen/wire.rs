@@ -1,5 +1,5 @@
-//! Messages of the xenstore protocol (xen/include/public/io/xs_wire.h): a header of four 32-bit numbers in the machine's
-//! byte order, and up to 4096 bytes.
+//! Messages of the xenstore protocol (xen/include/public/io/xs_wire.h): a header of four 32-bit
+//! numbers in the machine's byte order, and up to 4096 bytes.
 
 use crate::store::{Permission, StoreError};
 
@@ -57,7 +57,10 @@ impl Header {
     pub fn encode(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         let words = [self.kind, self.request, self.transaction, self.len];
-        bytes.chunks_exact_mut(4).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
+        bytes
+            .chunks_exact_mut(4)
+            .zip(words)
+            .for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
         bytes
     }
 }
@@ -91,7 +94,9 @@ impl Stream {
     /// # Errors
     /// One that is longer than any may be.
     pub fn next(&mut self) -> Result<Option<(Header, Vec<u8>)>, StoreError> {
-        let Some(header) = self.bytes.first_chunk::<HEADER>().map(Header::decode) else { return Ok(None) };
+        let Some(header) = self.bytes.first_chunk::<HEADER>().map(Header::decode) else {
+            return Ok(None);
+        };
         let len = header.len as usize;
         if len > PAYLOAD {
             return Err(StoreError::Protocol("a message longer than any may be"));
@@ -117,15 +122,16 @@ pub fn strings(parts: &[&str]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The strings of a list in which each ends with a NUL byte. What is not UTF-8 is replaced; the last NUL may be missing.
+/// The strings of a list in which each ends with a NUL byte. What is not UTF-8 is replaced; the
+/// last NUL may be missing.
 pub fn split(list: &[u8]) -> impl Iterator<Item = String> + '_ {
     let list = list.strip_suffix(b"\0").unwrap_or(list);
     let count = if list.is_empty() { 0 } else { usize::MAX };
     list.split(|byte| *byte == 0).take(count).map(|part| String::from_utf8_lossy(part).into_owned())
 }
 
-/// One piece of a long directory (`XS_DIRECTORY_PART`): the directory's generation, the names, and whether it is the
-/// last.
+/// One piece of a long directory (`XS_DIRECTORY_PART`): the directory's generation, the names, and
+/// whether it is the last.
 pub fn directory_part(payload: &[u8]) -> Option<(&[u8], &[u8], bool)> {
     let end = payload.iter().position(|byte| *byte == 0)?;
     let (generation, names) = (&payload[..end], &payload[end + 1..]);

@@ -1,4 +1,5 @@
-//! A cable from another machine into a host: a veth, whose near end is in one bridge with the switch's uplink.
+//! A cable from another machine into a host: a veth, whose near end is in one bridge with the
+//! switch's uplink.
 
 use std::time::Duration;
 
@@ -28,8 +29,13 @@ impl Cable {
     /// When namespaces or interfaces cannot be made.
     pub fn lay() -> Result<Cable, GuestError> {
         let (host, far) = (Namespace::new()?, Namespace::new()?);
-        host.ip(&format!("link add br0 type bridge\nlink set br0 up\nlink add {DEVICE} type veth peer name far0"))?;
-        host.ip(&format!("link set far0 netns {} name eth0\nlink set {DEVICE} master br0 up", far.id()))?;
+        host.ip(&format!(
+            "link add br0 type bridge\nlink set br0 up\nlink add {DEVICE} type veth peer name far0"
+        ))?;
+        host.ip(&format!(
+            "link set far0 netns {} name eth0\nlink set {DEVICE} master br0 up",
+            far.id()
+        ))?;
         far.ip(&format!("addr add {ADDRESS} dev eth0\nlink set eth0 up"))?;
         Ok(Cable { host, far })
     }
@@ -43,7 +49,8 @@ impl Cable {
     }
 }
 
-/// Has a machine's kernel send frames as a cable carries them: whole, checked, and no longer than the MTU.
+/// Has a machine's kernel send frames as a cable carries them: whole, checked, and no longer than
+/// the MTU.
 ///
 /// # Errors
 /// When `ethtool` fails.

@@ -19,7 +19,8 @@ pub struct Look {
 }
 
 impl Look {
-    /// Now. `others` are processes besides the daemon that are no disturbance; always name the same.
+    /// Now. `others` are processes besides the daemon that are no disturbance; always name the
+    /// same.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -61,7 +62,8 @@ impl Seen {
 
     /// Frames for each interrupt, over all ports that are interrupted.
     pub fn frames_per_interrupt(&self) -> Option<f64> {
-        let counts = || self.ports.iter().map(|port| &port.total).filter(|counts| counts.rx_interrupts > 0);
+        let counts =
+            || self.ports.iter().map(|port| &port.total).filter(|counts| counts.rx_interrupts > 0);
         let frames: u64 = counts().map(|counts| counts.rx_frames + counts.direct_frames).sum();
         let interrupts: u64 = counts().map(|counts| counts.rx_interrupts).sum();
         (interrupts > 0).then(|| frames as f64 / interrupts as f64)
@@ -77,9 +79,14 @@ impl Seen {
         self.shares.busy()
     }
 
-    /// Notes the figures that most experiments have: `throughput` of what these ports received, `daemon` and `busy` in percent
-    /// of a CPU, `frames_per_interrupt`, and what others took.
-    pub fn note<'a>(&self, outcome: &mut Outcome, receivers: impl IntoIterator<Item = &'a str>, time: Duration) {
+    /// Notes the figures that most experiments have: `throughput` of what these ports received,
+    /// `daemon` and `busy` in percent of a CPU, `frames_per_interrupt`, and what others took.
+    pub fn note<'a>(
+        &self,
+        outcome: &mut Outcome,
+        receivers: impl IntoIterator<Item = &'a str>,
+        time: Duration,
+    ) {
         let bits = self.received(receivers) as f64 * 8.0;
         outcome.figure("throughput", bits / time.as_secs_f64().max(1e-9) / 1e9);
         outcome.figure("daemon", self.daemon() * 100.0);
@@ -92,7 +99,12 @@ impl Seen {
 
     /// The share of each queue of a port in its bytes; `of` picks the direction.
     pub fn queues(&self, name: &str, of: fn(&Counts) -> u64) -> Vec<f64> {
-        parts(self.port(name).into_iter().flat_map(|port| &port.queues).map(|queue| of(&queue.counts)))
+        parts(
+            self.port(name)
+                .into_iter()
+                .flat_map(|port| &port.queues)
+                .map(|queue| of(&queue.counts)),
+        )
     }
 }
 
@@ -102,7 +114,9 @@ fn less(now: &PortReport, then: Option<&PortReport>) -> PortReport {
     let Some(then) = then else { return port };
     subtract(&mut port.total, &then.total);
     for queue in &mut port.queues {
-        if let Some(then) = then.queues.iter().find(|then| (then.index, then.device) == (queue.index, queue.device)) {
+        if let Some(then) =
+            then.queues.iter().find(|then| (then.index, then.device) == (queue.index, queue.device))
+        {
             subtract(&mut queue.counts, &then.counts);
         }
     }
@@ -135,7 +149,10 @@ pub fn at_rest(daemon: &Daemon, outcome: &mut Outcome) -> Result<(), DaemonError
 ///
 /// # Errors
 /// When it does not answer.
-pub fn rest<E>(outcome: &mut Outcome, mut stats: impl FnMut() -> Result<Stats, E>) -> Result<(), E> {
+pub fn rest<E>(
+    outcome: &mut Outcome,
+    mut stats: impl FnMut() -> Result<Stats, E>,
+) -> Result<(), E> {
     let until = Instant::now() + PATIENCE;
     loop {
         let (came, went) = balance(&stats()?);

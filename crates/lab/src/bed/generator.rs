@@ -21,7 +21,8 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts it. `pairs` are pairs of ports, `queues` the queue pairs of each port, `keys` further lines of `[workers]`.
+    /// Starts it. `pairs` are pairs of ports, `queues` the queue pairs of each port, `keys` further
+    /// lines of `[workers]`.
     ///
     /// # Errors
     /// When the daemon does not start.
@@ -40,7 +41,8 @@ impl Rig {
         Ok(Rig { daemon: Daemon::start(&setup.binary, config, None)?, first: 0 })
     }
 
-    /// The same with other guests' addresses, which follow from the number of the first: an even one.
+    /// The same with other guests' addresses, which follow from the number of the first: an even
+    /// one.
     pub fn numbered(self, first: u16) -> Rig {
         Rig { first, ..self }
     }
@@ -50,16 +52,27 @@ impl Rig {
         &self.daemon
     }
 
-    /// Has the generator play, on one CPU: the first pair with the first of these options, and so on. Whether frames were whole, in
-    /// order and accounted for is noted in the outcome.
+    /// Has the generator play, on one CPU: the first pair with the first of these options, and so
+    /// on. Whether frames were whole, in order and accounted for is noted in the outcome.
     ///
     /// # Errors
     /// When options contradict each other, the daemon breaks a rule, or the user interrupts.
-    pub fn play(&self, setup: &Setup<'_>, options: &[&str], outcome: &mut Outcome) -> Result<Vec<Report>, LabError> {
+    pub fn play(
+        &self,
+        setup: &Setup<'_>,
+        options: &[&str],
+        outcome: &mut Outcome,
+    ) -> Result<Vec<Report>, LabError> {
         let pid = self.daemon.id();
         let line = |(pair, options): (u16, &&str)| {
-            let [a, b] = ports(pair).map(|name| self.daemon.dir().join(name).with_extension("sock"));
-            let place = format!("--ports {},{} --client --number {}", a.display(), b.display(), self.first + 2 * pair);
+            let [a, b] =
+                ports(pair).map(|name| self.daemon.dir().join(name).with_extension("sock"));
+            let place = format!(
+                "--ports {},{} --client --number {}",
+                a.display(),
+                b.display(),
+                self.first + 2 * pair
+            );
             format!("{place} --backend-pid {pid} {options}")
         };
         let lines: Vec<String> = (0..).zip(options).map(line).collect();
@@ -74,20 +87,27 @@ pub fn ports(pair: u16) -> [String; 2] {
     ["from", "to"].map(|end| format!("{end}-{pair}"))
 }
 
-/// Has the generator play by these lines of options, all at the same time on its CPU, for as long as a repetition takes. One report
-/// for each line. Whether frames were whole and in order is noted.
+/// Has the generator play by these lines of options, all at the same time on its CPU, for as long
+/// as a repetition takes. One report for each line. Whether frames were whole and in order is
+/// noted.
 ///
 /// # Errors
 /// As for [`Rig::play`].
-pub fn generate(setup: &Setup<'_>, lines: &[String], outcome: &mut Outcome) -> Result<Vec<Report>, LabError> {
+pub fn generate(
+    setup: &Setup<'_>,
+    lines: &[String],
+    outcome: &mut Outcome,
+) -> Result<Vec<Report>, LabError> {
     let said = |text: String| LabError::Said { tool: "the generator".into(), text };
-    let times = format!("--duration {} --warm-up 0.2 --cpu {GENERATOR_CPU}", setup.time.as_secs_f64());
+    let times =
+        format!("--duration {} --warm-up 0.2 --cpu {GENERATOR_CPU}", setup.time.as_secs_f64());
     let read = |line: &String| {
         let line = format!("{line} {times}");
         load::Args::from_words(line.split_whitespace()).map_err(|error| said(error.to_string()))
     };
     let all = lines.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let reports = load::run_together(&all, &crate::interrupt::flag()).map_err(|error| said(error.to_string()))?;
+    let reports = load::run_together(&all, &crate::interrupt::flag())
+        .map_err(|error| said(error.to_string()))?;
     note(outcome, &reports);
     Ok(reports)
 }
@@ -100,10 +120,15 @@ fn note(outcome: &mut Outcome, reports: &[Report]) {
     }
     let directions = || reports.iter().flat_map(|report| &report.directions);
     let fault = directions().find_map(|to| to.first_fault.clone());
-    let (wrong, twice) =
-        (directions().map(|to| to.corrupt).sum::<u64>(), directions().map(|to| to.duplicate).sum::<u64>());
+    let (wrong, twice) = (
+        directions().map(|to| to.corrupt).sum::<u64>(),
+        directions().map(|to| to.duplicate).sum::<u64>(),
+    );
     let seen = fault.unwrap_or_else(|| {
-        format!("{} lost, {wrong} wrong, {twice} twice", reports.iter().map(Report::lost).sum::<u64>())
+        format!(
+            "{} lost, {wrong} wrong, {twice} twice",
+            reports.iter().map(Report::lost).sum::<u64>()
+        )
     });
     outcome.check("frames whole", wrong + twice == 0, seen);
     let late = directions().map(|to| to.reordered).sum::<u64>();

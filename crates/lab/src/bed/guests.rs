@@ -70,7 +70,10 @@ impl Bed {
         guests: Vec<Wish>,
     ) -> Result<Bed, E> {
         let daemon = Daemon::start(binary, |dir| config(dir, wants), wants.namespace)?;
-        let mut members = guests.into_iter().map(|wish| admit(binary, &daemon, wish)).collect::<Result<Vec<_>, _>>()?;
+        let mut members = guests
+            .into_iter()
+            .map(|wish| admit(binary, &daemon, wish))
+            .collect::<Result<Vec<_>, _>>()?;
         members.iter_mut().try_for_each(|member| member.tenant.wait_for("ready", PATIENCE))?;
         Ok(Bed { members, daemon })
     }
@@ -114,16 +117,30 @@ impl Station for Member {
 }
 
 fn config(dir: &Path, wants: Wants<'_>) -> String {
-    let workers = wants.workers.map(|count| format!("[workers]\ncount = {count}\n")).unwrap_or_default();
+    let workers =
+        wants.workers.map(|count| format!("[workers]\ncount = {count}\n")).unwrap_or_default();
     let socket = dir.join("guests.sock");
     let port = format!("name = \"guests\"\nkind = \"embedded\"\nsocket = \"{}\"", socket.display());
-    format!("{workers}[[port]]\n{port}\nqueues = {}\n{}\n{}\n", wants.queues, wants.keys, wants.more)
+    format!(
+        "{workers}[[port]]\n{port}\nqueues = {}\n{}\n{}\n",
+        wants.queues, wants.keys, wants.more
+    )
 }
 
 fn admit(binary: &Path, daemon: &Daemon, wish: Wish) -> Result<Member, GuestError> {
     let (socket, dir) = (&daemon.dir().join("guests.sock"), daemon.dir());
     let Wish { ref name, ref address, queues, vcpus, single_channel, device_queue } = wish;
-    let spec = TenantSpec { binary, socket, dir, name, address, queues, vcpus, device_queue, single_channel };
+    let spec = TenantSpec {
+        binary,
+        socket,
+        dir,
+        name,
+        address,
+        queues,
+        vcpus,
+        device_queue,
+        single_channel,
+    };
     // It is there as long as its command runs; what is to be done in it comes later, from outside.
     let tenant = Tenant::start(&spec, &["sh", "-c", "echo ready; exec sleep infinity"])?;
     Ok(Member { tenant, wish })

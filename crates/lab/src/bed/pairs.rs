@@ -25,8 +25,8 @@ pub struct Pairs<'a> {
 /// What was measured, for those who want to know more than the outcome says.
 #[derive(Debug)]
 pub struct Paired {
-    /// Throughput of all (`throughput`, Gb/s of frames that receivers got), CPU of the daemon and of everything (`daemon`, `busy`,
-    /// % of one), `frames_per_interrupt`, and the checks.
+    /// Throughput of all (`throughput`, Gb/s of frames that receivers got), CPU of the daemon and
+    /// of everything (`daemon`, `busy`, % of one), `frames_per_interrupt`, and the checks.
     pub outcome: Outcome,
     /// What daemon and machine did.
     pub seen: Seen,
@@ -37,7 +37,11 @@ pub struct Paired {
 impl Paired {
     /// How many streams each queue of a port carried; `of` picks the direction.
     pub fn streams(&self, port: &str, of: fn(&QueueFlows) -> usize) -> Vec<f64> {
-        let ports = self.profile.iter().flat_map(|profile| &profile.ports).filter(|found| found.name == port);
+        let ports = self
+            .profile
+            .iter()
+            .flat_map(|profile| &profile.ports)
+            .filter(|found| found.name == port);
         ports.flat_map(|port| &port.flows).map(|queue| of(queue) as f64).collect()
     }
 }
@@ -50,8 +54,10 @@ impl Pairs<'_> {
     pub fn measure(&self, setup: &Setup<'_>) -> Result<Paired, LabError> {
         let bed: Bed = Bed::start::<LabError>(&setup.binary, self.wants, self.guests())?;
         let own = bed.ids();
-        let ends: Vec<(&Member, &Member)> = bed.members().chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect();
-        let flows: Vec<Flow<'_>> = ends.iter().map(|(from, to)| Flow::between(from, to, self.streams)).collect();
+        let ends: Vec<(&Member, &Member)> =
+            bed.members().chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect();
+        let flows: Vec<Flow<'_>> =
+            ends.iter().map(|(from, to)| Flow::between(from, to, self.streams)).collect();
         let mut profile = None;
         let carried = carry(&flows, Amount::of(setup), |ids| {
             if self.profiled {
@@ -68,9 +74,12 @@ impl Pairs<'_> {
         Ok(Paired { outcome, seen, profile })
     }
 
-    /// Senders and receivers, in turn. A guest has as many threads as it has queues, but no more than there are CPUs.
+    /// Senders and receivers, in turn. A guest has as many threads as it has queues, but no more
+    /// than there are CPUs.
     fn guests(&self) -> Vec<Wish> {
-        let vcpus = self.queues.min(std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u16));
+        let vcpus = self
+            .queues
+            .min(std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u16));
         let guest = |n: u8, role: &str, host: u8| Wish {
             name: format!("{role}-{n}"),
             address: format!("10.77.0.{host}"),
@@ -95,7 +104,8 @@ mod tests {
 
     #[test]
     fn no_two_guests_have_a_name_or_an_address_in_common() {
-        let pairs = Pairs { count: 200, queues: 4, streams: 1, wants: Wants::default(), profiled: false };
+        let pairs =
+            Pairs { count: 200, queues: 4, streams: 1, wants: Wants::default(), profiled: false };
         let guests = pairs.guests();
         assert_eq!(guests.len(), 200);
         let names: BTreeSet<&str> = guests.iter().map(|guest| guest.name.as_str()).collect();

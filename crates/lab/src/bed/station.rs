@@ -63,11 +63,19 @@ impl Task {
                 (code, text)
             }
         };
-        if code == 0 { Ok(text) } else { Err(GuestError::Tool { tool: "a command at a station".into(), stderr: text }) }
+        if code == 0 {
+            Ok(text)
+        } else {
+            Err(GuestError::Tool { tool: "a command at a station".into(), stderr: text })
+        }
     }
 }
 
-fn ended(mut process: Kept, said: NamedTempFile, limit: Duration) -> Result<(i32, String), GuestError> {
+fn ended(
+    mut process: Kept,
+    said: NamedTempFile,
+    limit: Duration,
+) -> Result<(i32, String), GuestError> {
     let until = Instant::now() + limit;
     let read = || std::fs::read_to_string(said.path()).unwrap_or_default();
     loop {
@@ -91,19 +99,25 @@ pub(super) fn launch_in(id: u32, command: &str) -> Result<Task, GuestError> {
     let said = NamedTempFile::new().map_err(failed("cannot keep what a command says"))?;
     let out: File = said.reopen().map_err(failed("cannot keep what a command says"))?;
     let mut line = Kept::command("nsenter");
-    line.arg(format!("--net=/proc/{id}/ns/net")).args(["--", "sh", "-c"]).arg(format!("exec {command}"));
-    line.stdin(Stdio::null()).stderr(out.try_clone().map_err(failed("cannot keep what a command says"))?).stdout(out);
+    line.arg(format!("--net=/proc/{id}/ns/net"))
+        .args(["--", "sh", "-c"])
+        .arg(format!("exec {command}"));
+    line.stdin(Stdio::null())
+        .stderr(out.try_clone().map_err(failed("cannot keep what a command says"))?)
+        .stdout(out);
     let process = Kept::start(&mut line).map_err(failed("cannot start nsenter"))?;
     Ok(Task::Process { process, said })
 }
 
 /// Whether somebody listens in the network namespace of a process.
 pub(super) fn listens_in(id: u32, port: u16) -> bool {
-    let table = |name: &str| std::fs::read_to_string(format!("/proc/{id}/net/{name}")).unwrap_or_default();
+    let table =
+        |name: &str| std::fs::read_to_string(format!("/proc/{id}/net/{name}")).unwrap_or_default();
     ["tcp", "tcp6"].into_iter().any(|name| is_in(&table(name), port))
 }
 
-/// Reads /proc/net/tcp: "sl local_address rem_address st ...", numbers in hexadecimal; state 0A is listening.
+/// Reads /proc/net/tcp: "sl local_address rem_address st ...", numbers in hexadecimal; state 0A is
+/// listening.
 fn is_in(table: &str, port: u16) -> bool {
     let end = format!(":{port:04X}");
     table.lines().any(|line| {

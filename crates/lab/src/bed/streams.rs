@@ -1,4 +1,5 @@
-//! TCP streams by iperf: all of them at the same time, for some seconds, each byte counted at both ends.
+//! TCP streams by iperf: all of them at the same time, for some seconds, each byte counted at both
+//! ends.
 
 use std::time::{Duration, Instant};
 
@@ -56,12 +57,14 @@ pub enum Amount {
         /// Between the two.
         time: Duration,
     },
-    /// The same number of bytes over each stream, whoever carries them; the looks are before the first and after the last.
+    /// The same number of bytes over each stream, whoever carries them; the looks are before the
+    /// first and after the last.
     Bytes(u64),
 }
 
 impl Amount {
-    /// What fits an experiment's setup: the tiny form sends a certain amount, so that all designs carry the same.
+    /// What fits an experiment's setup: the tiny form sends a certain amount, so that all designs
+    /// carry the same.
     pub fn of(setup: &Setup<'_>) -> Amount {
         match setup.size {
             Size::Tiny => Amount::Bytes(1 << 20),
@@ -78,7 +81,9 @@ impl Amount {
     /// As options of iperf.
     fn option(self) -> String {
         match self {
-            Amount::Time { warm_up, time } => format!("-t {:.2}", (time + warm_up * 2).as_secs_f64()),
+            Amount::Time { warm_up, time } => {
+                format!("-t {:.2}", (time + warm_up * 2).as_secs_f64())
+            }
             Amount::Bytes(bytes) => format!("-n {bytes}"),
         }
     }
@@ -128,7 +133,9 @@ impl Ends {
     /// Whether all streams were there, and all that was sent, and was to be, has come.
     pub fn complete(&self) -> bool {
         let whole = |bytes: &u64| self.bytes.map_or(*bytes > 0, |asked| *bytes == asked);
-        self.sent.len() == usize::from(self.streams) && self.sent == self.received && self.sent.iter().all(whole)
+        self.sent.len() == usize::from(self.streams)
+            && self.sent == self.received
+            && self.sent.iter().all(whole)
     }
 }
 
@@ -160,7 +167,8 @@ impl<T> Carried<T> {
     }
 }
 
-/// Has streams run, and looks twice while they do. `look` is given the processes of this machine that the streams run in.
+/// Has streams run, and looks twice while they do. `look` is given the processes of this machine
+/// that the streams run in.
 ///
 /// # Errors
 /// When a station or a tool fails, something does not end in time, or the user interrupts.
@@ -169,12 +177,21 @@ pub fn carry<T, E: From<GuestError>>(
     amount: Amount,
     mut look: impl FnMut(&[u32]) -> Result<T, E>,
 ) -> Result<Carried<T>, E> {
-    let servers = flows.iter().zip(PORT..).map(|(flow, port)| serve(flow, port)).collect::<Result<Vec<_>, _>>()?;
+    let servers = flows
+        .iter()
+        .zip(PORT..)
+        .map(|(flow, port)| serve(flow, port))
+        .collect::<Result<Vec<_>, _>>()?;
     for (flow, port) in flows.iter().zip(PORT..) {
         listening(flow, port)?;
     }
-    let clients =
-        || flows.iter().zip(PORT..).map(|(flow, port)| send(flow, port, amount)).collect::<Result<Vec<_>, _>>();
+    let clients = || {
+        flows
+            .iter()
+            .zip(PORT..)
+            .map(|(flow, port)| send(flow, port, amount))
+            .collect::<Result<Vec<_>, _>>()
+    };
     let ids = |tasks: &[Task]| tasks.iter().filter_map(Task::id).collect::<Vec<u32>>();
     match amount {
         Amount::Time { warm_up, time } => {
@@ -184,7 +201,11 @@ pub fn carry<T, E: From<GuestError>>(
             let (began, before) = (Instant::now(), look(&ids)?);
             sleep(time)?;
             let (time, after) = (began.elapsed(), look(&ids)?);
-            Ok(Carried { looks: [before, after], time, ends: ends(flows, clients, servers, amount)? })
+            Ok(Carried {
+                looks: [before, after],
+                time,
+                ends: ends(flows, clients, servers, amount)?,
+            })
         }
         Amount::Bytes(_) => {
             let (began, before) = (Instant::now(), look(&[])?);
@@ -195,7 +216,12 @@ pub fn carry<T, E: From<GuestError>>(
 }
 
 /// Waits for all ends, and reads what they say.
-fn ends(flows: &[Flow<'_>], clients: Vec<Task>, servers: Vec<Task>, amount: Amount) -> Result<Vec<Ends>, GuestError> {
+fn ends(
+    flows: &[Flow<'_>],
+    clients: Vec<Task>,
+    servers: Vec<Task>,
+    amount: Amount,
+) -> Result<Vec<Ends>, GuestError> {
     let sorted = |said: &str| {
         let mut streams = said::streams(said);
         streams.sort_unstable();
@@ -219,7 +245,10 @@ fn listening(flow: &Flow<'_>, port: u16) -> Result<(), GuestError> {
     let until = Instant::now() + PATIENCE;
     while !flow.to.listens(port)? {
         if Instant::now() > until {
-            return Err(GuestError::Tool { tool: "iperf -s".into(), stderr: "does not listen".into() });
+            return Err(GuestError::Tool {
+                tool: "iperf -s".into(),
+                stderr: "does not listen".into(),
+            });
         }
         sleep(Duration::from_millis(10))?;
     }
@@ -228,10 +257,14 @@ fn listening(flow: &Flow<'_>, port: u16) -> Result<(), GuestError> {
 
 fn send(flow: &Flow<'_>, port: u16, amount: Amount) -> Result<Task, GuestError> {
     let Flow { from, address, streams, batches, .. } = flow;
-    // A congestion control that paces would stretch batches. This one does not, and every kernel has it.
+    // A congestion control that paces would stretch batches. This one does not, and every kernel
+    // has it.
     let paced = |Batches { bytes, rate }| format!("-N -Z reno -l {bytes} -b {rate}");
     let paced = batches.map(paced).unwrap_or_default();
-    from.launch(&format!("iperf -c {address} -p {port} -P {streams} {} {paced} -f b", amount.option()))
+    from.launch(&format!(
+        "iperf -c {address} -p {port} -P {streams} {} {paced} -f b",
+        amount.option()
+    ))
 }
 
 fn sleep(time: Duration) -> Result<(), GuestError> {

@@ -1,4 +1,5 @@
-//! Two namespaces with nothing but the kernel between them: what frames cost that no switch of ours carries.
+//! Two namespaces with nothing but the kernel between them: what frames cost that no switch of ours
+//! carries.
 
 use super::station::Station;
 use super::streams::{Amount, Batches, Flow, carry};
@@ -26,8 +27,8 @@ struct Received {
 /// What was seen while streams ran over a wire.
 #[derive(Debug)]
 pub struct Wired {
-    /// `throughput` (Gb/s of frames that the receiver got), `busy` (% of a CPU), what others took, and whether streams were
-    /// complete.
+    /// `throughput` (Gb/s of frames that the receiver got), `busy` (% of a CPU), what others took,
+    /// and whether streams were complete.
     pub outcome: Outcome,
     /// CPU time of the whole machine for each frame that was received, in nanoseconds.
     pub frame_ns: f64,
@@ -40,7 +41,10 @@ impl Wire {
     /// When namespaces or interfaces cannot be made.
     pub fn direct() -> Result<Wire, LabError> {
         let ends = [Namespace::new()?, Namespace::new()?];
-        ends[0].ip(&format!("link add {INTERFACE} type veth peer name {INTERFACE} netns {}", ends[1].id()))?;
+        ends[0].ip(&format!(
+            "link add {INTERFACE} type veth peer name {INTERFACE} netns {}",
+            ends[1].id()
+        ))?;
         Wire { ends, _middle: None }.up()
     }
 
@@ -62,7 +66,9 @@ impl Wire {
 
     fn up(self) -> Result<Wire, LabError> {
         for (end, host) in self.ends.iter().zip(1..) {
-            end.ip(&format!("addr add 10.77.0.{host}/24 dev {INTERFACE}\nlink set {INTERFACE} up"))?;
+            end.ip(&format!(
+                "addr add 10.77.0.{host}/24 dev {INTERFACE}\nlink set {INTERFACE} up"
+            ))?;
         }
         Ok(self)
     }
@@ -76,13 +82,20 @@ impl Wire {
     ///
     /// # Errors
     /// When a tool fails, or the user interrupts.
-    pub fn measure(&self, setup: &Setup<'_>, streams: u16, batches: Option<Batches>) -> Result<Wired, LabError> {
+    pub fn measure(
+        &self,
+        setup: &Setup<'_>,
+        streams: u16,
+        batches: Option<Batches>,
+    ) -> Result<Wired, LabError> {
         let [from, to] = &self.ends;
         let id = to.id();
         let (from, to): (&dyn Station, &dyn Station) = (from, to);
         let flow = Flow { from, to, address: "10.77.0.2".into(), streams, batches };
         let helpers = helpers();
-        let look = |ids: &[u32]| Ok::<_, LabError>((Moment::now(&[&helpers[..], ids].concat()), received(id)));
+        let look = |ids: &[u32]| {
+            Ok::<_, LabError>((Moment::now(&[&helpers[..], ids].concat()), received(id)))
+        };
         let carried = carry(&[flow], Amount::of(setup), look)?;
         let [(before, then), (after, now)] = &carried.looks;
         let (shares, seconds) = (after.since(before), carried.time.as_secs_f64());
@@ -92,11 +105,15 @@ impl Wire {
         outcome.figure("busy", busy * 100.0);
         outcome.disturbance(&shares);
         carried.check(&mut outcome);
-        Ok(Wired { outcome, frame_ns: busy * seconds * 1e9 / (now.frames - then.frames).max(1) as f64 })
+        Ok(Wired {
+            outcome,
+            frame_ns: busy * seconds * 1e9 / (now.frames - then.frames).max(1) as f64,
+        })
     }
 }
 
-/// The kernel's own threads that carry frames when the programs' turns are not enough: no disturbance here.
+/// The kernel's own threads that carry frames when the programs' turns are not enough: no
+/// disturbance here.
 fn helpers() -> Vec<u32> {
     let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
     let ids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -106,12 +123,14 @@ fn helpers() -> Vec<u32> {
 
 /// What the interface in the namespace of a process has received so far.
 fn received(id: u32) -> Received {
-    read(&std::fs::read_to_string(format!("/proc/{id}/net/dev")).unwrap_or_default()).unwrap_or_default()
+    read(&std::fs::read_to_string(format!("/proc/{id}/net/dev")).unwrap_or_default())
+        .unwrap_or_default()
 }
 
 /// Reads /proc/net/dev: "eth0: bytes packets ...".
 fn read(table: &str) -> Option<Received> {
-    let line = table.lines().find_map(|line| line.trim().strip_prefix(INTERFACE)?.strip_prefix(':'))?;
+    let line =
+        table.lines().find_map(|line| line.trim().strip_prefix(INTERFACE)?.strip_prefix(':'))?;
     let mut words = line.split_whitespace().map_while(|word| word.parse().ok());
     Some(Received { bytes: words.next()?, frames: words.next()? })
 }
@@ -122,8 +141,7 @@ mod tests {
 
     #[test]
     fn an_interface_is_found_in_the_kernels_table() {
-        let table =
-            "Inter-|   Receive\n face |bytes    packets errs\n    lo:  7 1 0\n  eth0: 1500 3 0 0\n eth01: 9 9\n";
+        let table = "Inter-|   Receive\n face |bytes    packets errs\n    lo:  7 1 0\n  eth0: 1500 3 0 0\n eth01: 9 9\n";
         assert_eq!(read(table), Some(Received { bytes: 1500, frames: 3 }));
         assert_eq!((read("lo: 7 1"), read("eth0: x")), (None, None));
         assert_eq!(received(u32::MAX), Received::default());

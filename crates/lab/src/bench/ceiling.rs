@@ -1,10 +1,12 @@
 //! The ceiling: a back-end that is nothing but two rings and a copy.
 //!
-//! It serves two vhost-user sockets from one polling thread and lays a bare [`Wire`] between their queues: no switch, no table, no
-//! checks, no prefetching. What it reaches on a machine is about what the copy and the passing of cache lines between the CPUs
-//! cost there. It is naive on purpose, and a good switch may get past it.
+//! It serves two vhost-user sockets from one polling thread and lays a bare [`Wire`] between their
+//! queues: no switch, no table, no checks, no prefetching. What it reaches on a machine is about
+//! what the copy and the passing of cache lines between the CPUs cost there. It is naive on
+//! purpose, and a good switch may get past it.
 //!
-//! It believes what its front-ends say, which are the generator's: anything unexpected ends the connection.
+//! It believes what its front-ends say, which are the generator's: anything unexpected ends the
+//! connection.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -76,7 +78,10 @@ impl Ceiling {
     /// When the sockets or the thread can't be had.
     pub fn start(cpu: usize) -> Result<Self, BenchError> {
         let failed = |what| move |source| BenchError::Start { what, source };
-        let dir = tempfile::Builder::new().prefix("ringmain-wire-").tempdir().map_err(failed("make a folder"))?;
+        let dir = tempfile::Builder::new()
+            .prefix("ringmain-wire-")
+            .tempdir()
+            .map_err(failed("make a folder"))?;
         let listen = |path: PathBuf| Listener::bind(&path).map_err(io::Error::other);
         let [a, b] = sockets(dir.path());
         let listeners = [listen(a), listen(b)];
@@ -91,7 +96,10 @@ impl Ceiling {
                 let _ = serve(&doors, &asked);
             }
         };
-        let thread = std::thread::Builder::new().name("wire".into()).spawn(run).map_err(failed("start a thread"))?;
+        let thread = std::thread::Builder::new()
+            .name("wire".into())
+            .spawn(run)
+            .map_err(failed("start a thread"))?;
         Ok(Self { dir, stop, thread: Some(thread) })
     }
 
@@ -223,11 +231,14 @@ impl Guest {
             }
             Request::SetVringNum(ring, size) => self.set(ring, |ring| ring.size = size),
             Request::SetVringBase(ring, start) => self.set(ring, |ring| ring.start = start),
-            Request::SetVringAddr(ring, address) => self.set(ring, |ring| ring.address = Some(address)),
+            Request::SetVringAddr(ring, address) => {
+                self.set(ring, |ring| ring.address = Some(address))
+            }
             Request::SetVringEnable(ring, enabled) => self.set(ring, |ring| ring.enabled = enabled),
             _ => None,
         };
-        // A front-end that waits for its answers says nothing while there is traffic: rings do not change then.
+        // A front-end that waits for its answers says nothing while there is traffic: rings do not
+        // change then.
         if let Some(number) = reply.or(header.need_reply.then_some(0)) {
             self.connection.send(&Reply::Number(number).encode(header.code))?;
         }
@@ -245,11 +256,14 @@ impl Guest {
 
     /// Ring number `index`, if all is known of it.
     fn ring(&self, index: usize) -> Result<Option<(Arc<Memory>, RingConfig)>, End> {
-        let Some((ring, memory)) = self.rings.get(index).filter(|ring| ring.enabled).zip(self.memory.as_ref()) else {
+        let Some((ring, memory)) =
+            self.rings.get(index).filter(|ring| ring.enabled).zip(self.memory.as_ref())
+        else {
             return Ok(None);
         };
         let Some(address) = ring.address else { return Ok(None) };
-        let place = |user| memory.user_to_guest(user).ok_or(End::Unexpected("a ring is nowhere in memory"));
+        let place =
+            |user| memory.user_to_guest(user).ok_or(End::Unexpected("a ring is nowhere in memory"));
         let config = RingConfig {
             size: ring.size,
             desc: place(address.desc)?,

@@ -1,6 +1,8 @@
-//! Stock guests under QEMU, over the daemon and over multi-queue TAP devices on a Linux bridge, in turn.
+//! Stock guests under QEMU, over the daemon and over multi-queue TAP devices on a Linux bridge, in
+//! turn.
 //!
-//! Each run boots its guests anew, so that neither fabric is measured with guests that have grown old with it.
+//! Each run boots its guests anew, so that neither fabric is measured with guests that have grown
+//! old with it.
 
 use super::point::Kind;
 use super::state::State;
@@ -20,17 +22,27 @@ const RETRIES: u32 = 2;
 /// Queues of each guest: as many as it has CPUs.
 const QUEUES: u16 = 2;
 
-/// Measures the points that consist of guests. One that nobody asked for by name is left out where guests can't run.
+/// Measures the points that consist of guests. One that nobody asked for by name is left out where
+/// guests can't run.
 ///
 /// # Errors
-/// When what guests are made of is missing and was asked for, or the user interrupts. Runs that fail are noted.
-pub(super) fn measure(args: &Args, tallies: &mut Vec<Tally>, progress: &Progress) -> Result<(), BenchError> {
-    let Some(at) = tallies.iter().position(|tally| tally.point.kind == Kind::Guests) else { return Ok(()) };
+/// When what guests are made of is missing and was asked for, or the user interrupts. Runs that
+/// fail are noted.
+pub(super) fn measure(
+    args: &Args,
+    tallies: &mut Vec<Tally>,
+    progress: &Progress,
+) -> Result<(), BenchError> {
+    let Some(at) = tallies.iter().position(|tally| tally.point.kind == Kind::Guests) else {
+        return Ok(());
+    };
     let seconds = (args.seconds.ceil() as u16).clamp(SECONDS, 600);
     let streams = match Streams::prepare(&args.cache, QUEUES, seconds) {
         Ok(streams) => streams,
         Err(_) if args.only.is_empty() => {
-            progress.stage("QEMU guests").done("left out: scripts/deps guests brings what they need");
+            progress
+                .stage("QEMU guests")
+                .done("left out: scripts/deps guests brings what they need");
             tallies.remove(at);
             return Ok(());
         }
@@ -66,7 +78,8 @@ fn once(
         match streams.over(over, progress) {
             Ok(outcome) if disturbed(args, &outcome) && attempt < RETRIES => tally.repeated += 1,
             Ok(outcome) => {
-                // Guests run on all CPUs, for longer than the machine stays the same: what it was like is not looked at.
+                // Guests run on all CPUs, for longer than the machine stays the same: what it was
+                // like is not looked at.
                 let state = State::default();
                 let disturbed = disturbed(args, &outcome);
                 tally.runs.push(Run { who, round, figures: vec![outcome.gbps], state, disturbed });
@@ -75,7 +88,10 @@ fn once(
             Err(error) if error.is_interrupt() => return Err(error.into()),
             Err(error) => {
                 // What a guest's console said follows in further lines.
-                tally.failures.push(format!("{who:?}: {}", error.to_string().lines().next().unwrap_or_default()));
+                tally.failures.push(format!(
+                    "{who:?}: {}",
+                    error.to_string().lines().next().unwrap_or_default()
+                ));
                 break;
             }
         }

@@ -1,4 +1,5 @@
-//! What earlier runs have given: a line of JSON for each, in a file that only grows, and a page with plots of it.
+//! What earlier runs have given: a line of JSON for each, in a file that only grows, and a page
+//! with plots of it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -91,9 +92,14 @@ impl History {
     /// When the file can't be written.
     pub(super) fn append(dir: &Path, comparison: &Comparison) -> Result<(), BenchError> {
         let failed = |source| BenchError::Start { what: "add to the history", source };
-        let mut line = serde_json::to_string(&Entry::of(comparison)).map_err(|e| failed(e.into()))?;
+        let mut line =
+            serde_json::to_string(&Entry::of(comparison)).map_err(|e| failed(e.into()))?;
         line.push('\n');
-        let mut file = fs::OpenOptions::new().create(true).append(true).open(dir.join(FILE)).map_err(failed)?;
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(dir.join(FILE))
+            .map_err(failed)?;
         // In one write: a line is there whole, or a run that was killed leaves one that is skipped.
         file.write_all(line.as_bytes()).map_err(failed)
     }
@@ -104,7 +110,9 @@ impl History {
     /// When there is none.
     pub(super) fn read(dir: &Path) -> Result<History, BenchError> {
         let text = fs::read_to_string(dir.join(FILE));
-        Ok(Self::parse(&text.map_err(|source| BenchError::Start { what: "read the history", source })?))
+        Ok(Self::parse(
+            &text.map_err(|source| BenchError::Start { what: "read the history", source })?,
+        ))
     }
 
     fn parse(text: &str) -> History {
@@ -128,8 +136,11 @@ impl History {
         let svg = picture::draw(shown)?;
         fs::write(dir.join("history.svg"), &svg).map_err(failed)?;
         let file = dir.join("history.html");
-        fs::write(&file, page::page("Ringmain beside its peers, run by run", &self.body(shown, &svg)))
-            .map_err(failed)?;
+        fs::write(
+            &file,
+            page::page("Ringmain beside its peers, run by run", &self.body(shown, &svg)),
+        )
+        .map_err(failed)?;
         Ok(file)
     }
 
@@ -149,7 +160,11 @@ impl History {
         }
         body.push_str("</table>\n");
         if self.unread > 0 {
-            let _ = writeln!(body, "<p>{} lines of the history can't be read, and are left out.</p>", self.unread);
+            let _ = writeln!(
+                body,
+                "<p>{} lines of the history can't be read, and are left out.</p>",
+                self.unread
+            );
         }
         body
     }
@@ -210,7 +225,11 @@ fn table(entry: &Entry) -> String {
     for row in &entry.figures {
         let of = |other: &Option<Other>| {
             let ratio = other.as_ref().and_then(|other| other.ratio);
-            format!("<td>{}</td><td>{}</td>", cell(other.as_ref().map(|other| other.figure)), cell(ratio))
+            format!(
+                "<td>{}</td><td>{}</td>",
+                cell(other.as_ref().map(|other| other.figure)),
+                cell(ratio)
+            )
         };
         let goal = row.goal.map(|goal| goal.show()).unwrap_or_default();
         let mark = row.reached.map_or("", |reached| if reached { "reached" } else { "missed" });
@@ -302,7 +321,15 @@ pub(super) mod tests {
         let history = History { entries: (0..70).map(entry).collect(), unread: 2 };
         let page = fs::read_to_string(history.draw(dir.path()).unwrap()).unwrap();
         assert!(dir.path().join("history.svg").exists());
-        for part in ["<svg", "c0ffee69", "c0ffee10", "2 of 2", "64 B &lt;small&gt;", "2 lines", "2026-11-22 01:5"] {
+        for part in [
+            "<svg",
+            "c0ffee69",
+            "c0ffee10",
+            "2 of 2",
+            "64 B &lt;small&gt;",
+            "2 lines",
+            "2026-11-22 01:5",
+        ] {
             assert!(page.contains(part), "{part} is missing");
         }
         assert!(!page.contains(">c0ffee9<"), "only the newest are shown");

@@ -1,6 +1,7 @@
 //! What iperf says.
 
-/// Bytes, and bits a second, in the last line that iperf printed with `-f k`: the sum of all streams, or the only one.
+/// Bytes, and bits a second, in the last line that iperf printed with `-f k`: the sum of all
+/// streams, or the only one.
 pub(super) fn sum(said: &str) -> Option<(f64, f64)> {
     let line = said.lines().rev().find(|line| line.contains("Kbits/sec"))?;
     let words: Vec<&str> = line.split_whitespace().collect();

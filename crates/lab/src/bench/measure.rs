@@ -1,4 +1,5 @@
-//! Rounds of the generator's points: everybody who plays, one after the other, until enough rounds can be compared.
+//! Rounds of the generator's points: everybody who plays, one after the other, until enough rounds
+//! can be compared.
 
 use super::peers::Peers;
 use super::point::{Kind, Unit};
@@ -12,8 +13,9 @@ use crate::progress::Progress;
 /// Rounds that are played at most for each that is wanted.
 const PATIENCE: u32 = 3;
 
-/// Plays rounds over all points, so that what drifts drifts for all; each point until it has as many as are wanted in which nothing
-/// was disturbed and the machine was the same for all, or [`PATIENCE`] times as many in all.
+/// Plays rounds over all points, so that what drifts drifts for all; each point until it has as
+/// many as are wanted in which nothing was disturbed and the machine was the same for all, or
+/// [`PATIENCE`] times as many in all.
 ///
 /// # Errors
 /// When the user interrupts, or a CPU is not there; what was played until then is in the tallies.
@@ -24,7 +26,8 @@ pub(super) fn play(
     progress: &Progress,
 ) -> Result<(), BenchError> {
     for number in 0..args.runs * PATIENCE {
-        let wanting = tallies.iter_mut().filter(|tally| tally.wants(args.runs, &peers.of(&tally.point)));
+        let wanting =
+            tallies.iter_mut().filter(|tally| tally.wants(args.runs, &peers.of(&tally.point)));
         let wanting: Vec<_> = wanting.collect();
         if wanting.is_empty() {
             break;
@@ -54,7 +57,12 @@ fn round(args: &Args, peers: &Peers, number: u32, tally: &mut Tally) -> Result<(
 }
 
 /// One run, and what the machine was like. `None`: it failed.
-fn once(args: &Args, peers: &Peers, (who, round): (Who, u32), tally: &mut Tally) -> Result<Option<Run>, BenchError> {
+fn once(
+    args: &Args,
+    peers: &Peers,
+    (who, round): (Who, u32),
+    tally: &mut Tally,
+) -> Result<Option<Run>, BenchError> {
     let look = || {
         State::look([args.generator_cpu, args.worker_cpu])
             .map_err(|source| BenchError::Start { what: "look at the CPUs", source })
@@ -73,25 +81,31 @@ fn once(args: &Args, peers: &Peers, (who, round): (Who, u32), tally: &mut Tally)
         }
     };
     let disturbed = report.disturbed || tally.point.follows_state() && !look()?.is_like(&state);
-    let figures = tally.point.figures.iter().map(|(unit, _): &(Unit, _)| unit.of(&report)).collect();
+    let figures =
+        tally.point.figures.iter().map(|(unit, _): &(Unit, _)| unit.of(&report)).collect();
     Ok(Some(Run { who, round, figures, state, disturbed }))
 }
 
 /// Has the generator play; what went wrong, in one line.
 fn carry(args: &Args, peers: &Peers, who: Who, kind: Kind) -> Result<Report, String> {
-    let Kind::Traffic { options, at_least_ms, .. } = kind else { return Err("no traffic of the generator's".into()) };
+    let Kind::Traffic { options, at_least_ms, .. } = kind else {
+        return Err("no traffic of the generator's".into());
+    };
     let place = peers.place(who).ok_or("it does not play")?;
     let seconds = args.seconds.max(at_least_ms as f64 / 1e3);
     let line = format!(
         "{place} {options} --duration {seconds} --warm-up 0.2 --cpu {} --disturbed-above {}",
         args.generator_cpu, args.disturbed_above,
     );
-    let options = load::Args::from_words(line.split_whitespace()).map_err(|error| error.to_string())?;
-    let report = load::run_until(&options, &interrupt::flag()).map_err(|error| error.to_string())?;
+    let options =
+        load::Args::from_words(line.split_whitespace()).map_err(|error| error.to_string())?;
+    let report =
+        load::run_until(&options, &interrupt::flag()).map_err(|error| error.to_string())?;
     match report.is_right() {
         true => Ok(report),
         false => {
-            let fault = report.directions.iter().find_map(|direction| direction.first_fault.clone());
+            let fault =
+                report.directions.iter().find_map(|direction| direction.first_fault.clone());
             Err(fault.unwrap_or_else(|| "frames came late or twice".into()))
         }
     }

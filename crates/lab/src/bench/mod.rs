@@ -1,8 +1,10 @@
-//! Ringmain beside OVS-DPDK and beside a bare copy: the same generator on all, in turn, in one invocation.
+//! Ringmain beside OVS-DPDK and beside a bare copy: the same generator on all, in turn, in one
+//! invocation.
 //!
-//! Each has one worker on a CPU of its own, the generator another. Runs are short and interleaved, so that whatever
-//! drifts on the machine drifts for all; a run during which somebody else took the CPU, or the machine changed, is repeated.
-//! Figures are medians, ratios are taken round by round. Each comparison adds a line to a history, which is drawn.
+//! Each has one worker on a CPU of its own, the generator another. Runs are short and interleaved,
+//! so that whatever drifts on the machine drifts for all; a run during which somebody else took the
+//! CPU, or the machine changed, is repeated. Figures are medians, ratios are taken round by round.
+//! Each comparison adds a line to a history, which is drawn.
 
 mod ceiling;
 pub mod embedded;
@@ -139,17 +141,21 @@ impl BenchError {
         match self {
             Self::Guests(error) => error.is_interrupt(),
             Self::Ovs(error) => error.is_interrupt(),
-            Self::Interrupted | Self::Host(GuestError::Interrupted) | Self::Load(load::Error::Interrupted) => true,
+            Self::Interrupted
+            | Self::Host(GuestError::Interrupted)
+            | Self::Load(load::Error::Interrupted) => true,
             _ => false,
         }
     }
 }
 
-/// Compares. The table goes to standard output, results and history to `args.out`, progress to standard error. Everything that was started or
-/// reserved is gone when this returns, with or without an error.
+/// Compares. The table goes to standard output, results and history to `args.out`, progress to
+/// standard error. Everything that was started or reserved is gone when this returns, with or
+/// without an error.
 ///
 /// # Errors
-/// When something is missing or does not start, or the user interrupts. Single runs that fail are part of the result.
+/// When something is missing or does not start, or the user interrupts. Single runs that fail are
+/// part of the result.
 pub fn run(args: &Args) -> Result<(), BenchError> {
     if args.history {
         return draw(args);
@@ -164,14 +170,18 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
         .and_then(|()| guests::measure(args, &mut tallies, &progress));
     // What was measured until the user had enough is not lost.
     match &ended {
-        Err(error) if error.is_interrupt() && tallies.iter().any(|tally| !tally.runs.is_empty()) => {}
+        Err(error)
+            if error.is_interrupt() && tallies.iter().any(|tally| !tally.runs.is_empty()) => {}
         _ => ended?,
     }
     tallies.retain(|tally| !tally.runs.is_empty() || !tally.failures.is_empty());
     let comparison = Comparison {
         began,
         cpu: cpu_name(),
-        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().into(),
+        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .into(),
         ringmain: env!("CARGO_PKG_VERSION"),
         commit: commit(),
         ovs_dpdk,
@@ -192,8 +202,10 @@ fn traffic(
     progress: &Progress,
     ovs_dpdk: &mut Option<String>,
 ) -> Result<(), BenchError> {
-    let mut played: Vec<_> =
-        tallies.iter_mut().filter(|tally| matches!(tally.point.kind, Kind::Traffic { .. })).collect();
+    let mut played: Vec<_> = tallies
+        .iter_mut()
+        .filter(|tally| matches!(tally.point.kind, Kind::Traffic { .. }))
+        .collect();
     if played.is_empty() {
         return Ok(());
     }
@@ -227,10 +239,15 @@ pub(crate) fn cpu_name() -> String {
     name.trim_start_matches([' ', '\t', ':']).into()
 }
 
-/// The commit that is checked out where this runs, with a `+` if something was changed since; `None` outside of a repository.
+/// The commit that is checked out where this runs, with a `+` if something was changed since;
+/// `None` outside of a repository.
 fn commit() -> Option<String> {
     let git = |words: &[&str]| {
-        let output = Command::new("git").args(words).output().ok().filter(|output| output.status.success())?;
+        let output = Command::new("git")
+            .args(words)
+            .output()
+            .ok()
+            .filter(|output| output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let commit = git(&["rev-parse", "--short=9", "HEAD"])?;

@@ -1,4 +1,5 @@
-//! Who carries the frames of the generator: the daemon, OVS-DPDK and the bare copy, each on the same CPU.
+//! Who carries the frames of the generator: the daemon, OVS-DPDK and the bare copy, each on the
+//! same CPU.
 
 use std::path::{Path, PathBuf};
 
@@ -22,9 +23,14 @@ impl Peers {
     /// # Errors
     /// When one is missing or does not come up.
     pub fn start(args: &Args) -> Result<Self, BenchError> {
-        let binary = std::env::current_exe().map_err(|source| BenchError::Start { what: "find ringmain", source })?;
+        let binary = std::env::current_exe()
+            .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
         let cpu = args.worker_cpu;
-        let ovs = if args.alone || args.no_ovs { None } else { Some(Ovs::start(cpu, args.generator_cpu)?) };
+        let ovs = if args.alone || args.no_ovs {
+            None
+        } else {
+            Some(Ovs::start(cpu, args.generator_cpu)?)
+        };
         if let Some(ovs) = &ovs {
             ovs.let_run(false);
         }
@@ -40,7 +46,8 @@ impl Peers {
 
     /// Who plays at a point; Ringmain stands next to each other.
     pub fn of(&self, point: &Point) -> Vec<Who> {
-        let bare = matches!(point.kind, Kind::Traffic { ceiling: true, .. }) && self.ceiling.is_some();
+        let bare =
+            matches!(point.kind, Kind::Traffic { ceiling: true, .. }) && self.ceiling.is_some();
         [(self.ovs.is_some(), Who::Peer), (true, Who::Ringmain), (bare, Who::Ceiling)]
             .into_iter()
             .filter_map(|(plays, who)| plays.then_some(who))
@@ -53,18 +60,25 @@ impl Peers {
         match who {
             Who::Ringmain => {
                 let sockets = ["a.sock", "b.sock"].map(|name| self.daemon.dir().join(name));
-                Some(format!("--ports {} --client --backend-pid {}", join(sockets), self.daemon.id()))
+                Some(format!(
+                    "--ports {} --client --backend-pid {}",
+                    join(sockets),
+                    self.daemon.id()
+                ))
             }
             Who::Peer => {
                 let ovs = self.ovs.as_ref()?;
                 Some(format!("--ports {} --server --backend-pid {}", join(ovs.sockets()), ovs.id()))
             }
             // It is a thread of this process, as the generator is.
-            Who::Ceiling => Some(format!("--ports {} --client", join(self.ceiling.as_ref()?.sockets()))),
+            Who::Ceiling => {
+                Some(format!("--ports {} --client", join(self.ceiling.as_ref()?.sockets())))
+            }
         }
     }
 
-    /// Has one of them play, and nobody else: a thread that polls takes a whole CPU even with nothing to do.
+    /// Has one of them play, and nobody else: a thread that polls takes a whole CPU even with
+    /// nothing to do.
     pub fn play<T>(&self, who: Who, run: impl FnOnce() -> T) -> T {
         let polls = self.ovs.as_ref().filter(|_| who == Who::Peer);
         if let Some(ovs) = polls {
@@ -82,7 +96,10 @@ impl Peers {
 fn config(dir: &Path, cpu: usize) -> String {
     let port = |name: &str| {
         let socket = dir.join(name).with_extension("sock");
-        format!("[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = 2\n", socket.display())
+        format!(
+            "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = 2\n",
+            socket.display()
+        )
     };
     format!("[workers]\ncount = 1\ncpus = [{cpu}]\n{}{}", port("a"), port("b"))
 }

@@ -26,7 +26,8 @@ struct Panel {
     /// What the vertical axis counts.
     y: String,
     goal: Option<f64>,
-    /// By number of the run: how much better than the peer, or the figure itself where that is what the goal is about.
+    /// By number of the run: how much better than the peer, or the figure itself where that is
+    /// what the goal is about.
     main: Vec<(f64, f64)>,
     /// By number of the run: the range of that.
     range: Vec<(f64, [f64; 2])>,
@@ -72,19 +73,30 @@ fn panel(newest: &Figure, entries: &[Entry]) -> Panel {
     let found: Vec<(f64, &Figure)> = entries
         .iter()
         .enumerate()
-        .filter_map(|(number, entry)| Some((number as f64 + 1.0, entry.figures.iter().find(is_same)?)))
+        .filter_map(|(number, entry)| {
+            Some((number as f64 + 1.0, entry.figures.iter().find(is_same)?))
+        })
         .collect();
     let other = |of: fn(&Figure) -> &Option<Other>| {
-        let at = move |(number, figure): &(f64, &Figure)| Some((*number, of(figure).as_ref()?.ratio?));
+        let at =
+            move |(number, figure): &(f64, &Figure)| Some((*number, of(figure).as_ref()?.ratio?));
         found.iter().filter_map(at).collect::<Vec<_>>()
     };
     let title = format!("{}, {}", newest.title, newest.unit);
     if let Some(Goal::Times(times)) = newest.goal {
-        let range = |(number, figure): &(f64, &Figure)| Some((*number, figure.peer.as_ref()?.range?));
+        let range =
+            |(number, figure): &(f64, &Figure)| Some((*number, figure.peer.as_ref()?.range?));
         let peer = newest.peer.as_ref().map_or("the peer", |peer| &peer.name);
         let (main, ceiling) = (other(|figure| &figure.peer), other(|figure| &figure.ceiling));
         let range = found.iter().filter_map(range).collect();
-        return Panel { title, y: format!("times {peer}"), goal: Some(times), main, range, ceiling };
+        return Panel {
+            title,
+            y: format!("times {peer}"),
+            goal: Some(times),
+            main,
+            range,
+            ceiling,
+        };
     }
     let goal = newest.goal.map(|(Goal::AtMost(most) | Goal::Times(most))| most);
     let main = found.iter().map(|(number, figure)| (*number, figure.ringmain)).collect();
@@ -95,13 +107,19 @@ fn panel(newest: &Figure, entries: &[Entry]) -> Panel {
 fn key(area: &Area<'_>) -> Result<(), PlotError> {
     let text = TEXT.into_font().into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
     let y = KEY as i32 / 2;
-    let say = |x: i32, what: &str| area.draw(&Text::new(what.to_owned(), (x, y), text.clone())).map_err(failed);
+    let say = |x: i32, what: &str| {
+        area.draw(&Text::new(what.to_owned(), (x, y), text.clone())).map_err(failed)
+    };
     area.draw(&Circle::new((20, y), 4, COLOURS[0].filled())).map_err(failed)?;
-    say(32, "Ringmain, median and range of the rounds: times as good as the peer, or in the unit given")?;
+    say(
+        32,
+        "Ringmain, median and range of the rounds: times as good as the peer, or in the unit given",
+    )?;
     area.draw(&TriangleMarker::new((640, y), 6, COLOURS[5].filled())).map_err(failed)?;
     say(652, "part of the bare copy's rate")?;
     for x in [850, 862, 874] {
-        area.draw(&PathElement::new(vec![(x, y), (x + 7, y)], BLACK.stroke_width(2))).map_err(failed)?;
+        area.draw(&PathElement::new(vec![(x, y), (x + 7, y)], BLACK.stroke_width(2)))
+            .map_err(failed)?;
     }
     say(890, "goal")
 }
@@ -121,7 +139,9 @@ fn plot(area: &Area<'_>, panel: &Panel, entries: &[Entry]) -> Result<(), PlotErr
         .build_cartesian_2d(0.5..right, 0.0..top)
         .map_err(failed)?;
     let label = |at: &f64| {
-        let entry = entries.get((at.round() as usize).wrapping_sub(1)).filter(|_| (at - at.round()).abs() < 1e-6);
+        let entry = entries
+            .get((at.round() as usize).wrapping_sub(1))
+            .filter(|_| (at - at.round()).abs() < 1e-6);
         entry.map(|entry| entry.label().chars().take(7).collect()).unwrap_or_default()
     };
     chart
@@ -140,16 +160,23 @@ fn plot(area: &Area<'_>, panel: &Panel, entries: &[Entry]) -> Result<(), PlotErr
         let line = DashedLineSeries::new([(0.5, goal), (right, goal)], 7, 5, BLACK.stroke_width(2));
         chart.draw_series(line).map_err(failed)?;
     }
-    let bars = panel
-        .range
-        .iter()
-        .map(|(x, [least, most])| PathElement::new(vec![(*x, *least), (*x, *most)], COLOURS[0].stroke_width(2)));
+    let bars = panel.range.iter().map(|(x, [least, most])| {
+        PathElement::new(vec![(*x, *least), (*x, *most)], COLOURS[0].stroke_width(2))
+    });
     chart.draw_series(bars).map_err(failed)?;
-    chart.draw_series(LineSeries::new(panel.main.iter().copied(), COLOURS[0].stroke_width(2))).map_err(failed)?;
-    chart.draw_series(panel.main.iter().map(|at| Circle::new(*at, 4, COLOURS[0].filled()))).map_err(failed)?;
-    chart.draw_series(LineSeries::new(panel.ceiling.iter().copied(), COLOURS[5].stroke_width(1))).map_err(failed)?;
     chart
-        .draw_series(panel.ceiling.iter().map(|at| TriangleMarker::new(*at, 6, COLOURS[5].filled())))
+        .draw_series(LineSeries::new(panel.main.iter().copied(), COLOURS[0].stroke_width(2)))
+        .map_err(failed)?;
+    chart
+        .draw_series(panel.main.iter().map(|at| Circle::new(*at, 4, COLOURS[0].filled())))
+        .map_err(failed)?;
+    chart
+        .draw_series(LineSeries::new(panel.ceiling.iter().copied(), COLOURS[5].stroke_width(1)))
+        .map_err(failed)?;
+    chart
+        .draw_series(
+            panel.ceiling.iter().map(|at| TriangleMarker::new(*at, 6, COLOURS[5].filled())),
+        )
         .map_err(failed)?;
     Ok(())
 }

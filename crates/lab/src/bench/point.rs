@@ -100,8 +100,9 @@ impl Point {
         }
     }
 
-    /// Whether the figures follow from how far the CPUs are from each other just then. They do not where the back-end sleeps
-    /// most of the time: going to sleep and waking up take as long as a hundred cache lines.
+    /// Whether the figures follow from how far the CPUs are from each other just then. They do not
+    /// where the back-end sleeps most of the time: going to sleep and waking up take as long as
+    /// a hundred cache lines.
     pub fn follows_state(&self) -> bool {
         !matches!(self.kind, Kind::Traffic { at_least_ms: 1.., .. })
     }
@@ -138,24 +139,56 @@ const fn rest(
 
 /// One sender, one receiver, unless it says otherwise; the back-end has one worker.
 ///
-/// 64 KB frames are the largest that a Linux guest makes of full segments: 54 bytes of headers and 44 times 1460. (DPDK's vhost
-/// takes none of more than 65535 bytes together with its own headroom.)
+/// 64 KB frames are the largest that a Linux guest makes of full segments: 54 bytes of headers and
+/// 44 times 1460. (DPDK's vhost takes none of more than 65535 bytes together with its own
+/// headroom.)
 pub const POINTS: &[Point] = &[
     rate("64", "64 B, 1 queue pair", "--size 64", &[(Unit::Mpps, Some(Times(1.4)))]),
     rate("64-2q", "64 B, 2 queue pairs", "--size 64 --queues 2", &[(Unit::Mpps, Some(Times(1.6)))]),
-    rate("64-flows", "64 B, 4096 flows", "--size 64 --flows 4096", &[(Unit::Mpps, Some(Times(1.8)))]),
+    rate(
+        "64-flows",
+        "64 B, 4096 flows",
+        "--size 64 --flows 4096",
+        &[(Unit::Mpps, Some(Times(1.8)))],
+    ),
     rate("1514", "1514 B", "--size 1514", &[(Unit::Gbps, Some(Times(1.7)))]),
-    rate("1514-cold", "1514 B out of 100 MB", "--size 1514 --pool 100M", &[(Unit::Gbps, Some(Times(1.8)))]),
-    rate("64k", "64 KB TSO frames", "--size 64294 --tso --rx-ring 1024", &[(Unit::Gbps, Some(Times(2.2)))]),
+    rate(
+        "1514-cold",
+        "1514 B out of 100 MB",
+        "--size 1514 --pool 100M",
+        &[(Unit::Gbps, Some(Times(1.8)))],
+    ),
+    rate(
+        "64k",
+        "64 KB TSO frames",
+        "--size 64294 --tso --rx-ring 1024",
+        &[(Unit::Gbps, Some(Times(2.2)))],
+    ),
     rate(
         "64k-cold",
         "64 KB out of 267 MB",
         "--size 64294 --tso --rx-ring 1024 --pool 267M",
         &[(Unit::Gbps, Some(Times(1.6)))],
     ),
-    rate("64-both", "64 B, both directions", "--size 64 --direction both", &[(Unit::Mpps, Some(Times(1.5)))]),
-    rate("1514-both", "1514 B, both directions", "--size 1514 --direction both", &[(Unit::Gbps, Some(Times(1.5)))]),
-    rest("64-sleep", "64 B, receiver sleeps", "--size 64 --interrupts", 0, &[(Unit::Mpps, Some(Times(1.5)))]),
+    rate(
+        "64-both",
+        "64 B, both directions",
+        "--size 64 --direction both",
+        &[(Unit::Mpps, Some(Times(1.5)))],
+    ),
+    rate(
+        "1514-both",
+        "1514 B, both directions",
+        "--size 1514 --direction both",
+        &[(Unit::Gbps, Some(Times(1.5)))],
+    ),
+    rest(
+        "64-sleep",
+        "64 B, receiver sleeps",
+        "--size 64 --interrupts",
+        0,
+        &[(Unit::Mpps, Some(Times(1.5)))],
+    ),
     rate(
         "latency",
         "64 B, one frame at a time",
@@ -174,7 +207,11 @@ pub const POINTS: &[Point] = &[
         "1 % load, mixed gaps",
         "--size 64 --rate 80000 --gaps mixed",
         1000,
-        &[(Unit::Cpu, Some(Times(10.0))), (Unit::MicrosP50, None), (Unit::MicrosP99, Some(AtMost(50.0)))],
+        &[
+            (Unit::Cpu, Some(Times(10.0))),
+            (Unit::MicrosP50, None),
+            (Unit::MicrosP99, Some(AtMost(50.0))),
+        ],
     ),
     Point {
         name: "workers",
@@ -197,7 +234,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Points with these names, or all, in the order of the table.
 pub fn select(wanted: &[String]) -> Vec<Point> {
-    let is_wanted = |point: &&Point| wanted.is_empty() || wanted.iter().any(|name| name == point.name);
+    let is_wanted =
+        |point: &&Point| wanted.is_empty() || wanted.iter().any(|name| name == point.name);
     POINTS.iter().filter(is_wanted).copied().collect()
 }
 

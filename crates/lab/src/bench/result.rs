@@ -89,10 +89,16 @@ impl Comparison {
         }
         let mut peers: Vec<&str> = Vec::new();
         for row in &self.rows {
-            let Some(peer) = row.peer.as_ref().filter(|peer| peer.name != OVS && !peers.contains(&peer.name)) else {
+            let Some(peer) =
+                row.peer.as_ref().filter(|peer| peer.name != OVS && !peers.contains(&peer.name))
+            else {
                 continue;
             };
-            let _ = writeln!(text, "The peer of \"{}\" is {}, of the rest {OVS}.", row.title, peer.name);
+            let _ = writeln!(
+                text,
+                "The peer of \"{}\" is {}, of the rest {OVS}.",
+                row.title, peer.name
+            );
             peers.push(peer.name);
         }
         text
@@ -141,7 +147,10 @@ mod tests {
         assert_eq!(Series::of(vec![3.0, 1.0, 2.0]).median, Some(2.0));
         assert_eq!(Series::of(vec![4.0, 1.0, 2.0, 3.0]).median, Some(2.5));
         let series = Series::of(vec![9.0, 7.0]);
-        assert_eq!((series.least, series.most, series.runs), (Some(7.0), Some(9.0), vec![9.0, 7.0]));
+        assert_eq!(
+            (series.least, series.most, series.runs),
+            (Some(7.0), Some(9.0), vec![9.0, 7.0])
+        );
     }
 
     #[test]
@@ -154,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_row_says_whether_its_goal_is_reached() {
-        let beside = |name| Beside { name, series: Series::of(vec![8.0]), ratio: Series::of(vec![1.5]) };
+        let beside =
+            |name| Beside { name, series: Series::of(vec![8.0]), ratio: Series::of(vec![1.5]) };
         let row = Row {
             point: "64",
             title: "64 B",
@@ -171,7 +181,14 @@ mod tests {
             failures: Vec::new(),
         };
         let text = line(&row);
-        for part in ["64 B", "Mpps", "12.5 (12.0-13.0)", "1.50 (1.50-1.50)", "1.4 x  reached", "(1 disturbed)"] {
+        for part in [
+            "64 B",
+            "Mpps",
+            "12.5 (12.0-13.0)",
+            "1.50 (1.50-1.50)",
+            "1.4 x  reached",
+            "(1 disturbed)",
+        ] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
         assert!(line(&Row { reached: Some(false), ..row }).contains("MISSED"));

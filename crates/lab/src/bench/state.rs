@@ -1,9 +1,10 @@
 //! What the machine is like just now.
 //!
-//! A virtual machine's CPUs wander between the cores of its host. A cache line that one of them has written reaches the other in
-//! 30 ns when they share a core, in 100 when they share a cache, and in 400 when they do not; and a datapath, which passes lines
-//! all the time, follows by a factor of two. So a short piece of fixed work stands before and after each run, its times
-//! are kept with the figure, and only figures of the same state are compared.
+//! A virtual machine's CPUs wander between the cores of its host. A cache line that one of them has
+//! written reaches the other in 30 ns when they share a core, in 100 when they share a cache, and
+//! in 400 when they do not; and a datapath, which passes lines all the time, follows by a factor of
+//! two. So a short piece of fixed work stands before and after each run, its times are kept with
+//! the figure, and only figures of the same state are compared.
 
 use std::hint;
 use std::io;
@@ -53,7 +54,8 @@ impl State {
         thread::scope(|scope| {
             let echo = scope.spawn(|| {
                 let pinned = cpu::pin(far);
-                // An echo that is not where it should be still answers: the other side must come to its end.
+                // An echo that is not where it should be still answers: the other side must come to
+                // its end.
                 for trip in 1..=TRIPS * LOOKS as u64 {
                     wait_for(&there, trip);
                     back.0.store(trip, Ordering::Release);
@@ -74,11 +76,13 @@ impl State {
     /// Whether figures of both can be compared.
     pub fn is_like(&self, other: &State) -> bool {
         let within = |a: f64, b: f64, factor: f64| a <= b * factor && b <= a * factor;
-        within(self.round_trip_ns, other.round_trip_ns, SAME_DISTANCE) && within(self.work_us, other.work_us, SAME_PACE)
+        within(self.round_trip_ns, other.round_trip_ns, SAME_DISTANCE)
+            && within(self.work_us, other.work_us, SAME_PACE)
     }
 }
 
-/// Waits for `line` to say `trip`. Now and then the CPU is given away, in case both threads are on the same.
+/// Waits for `line` to say `trip`. Now and then the CPU is given away, in case both threads are on
+/// the same.
 fn wait_for(line: &Line, trip: u64) {
     let mut spins = 0u32;
     while line.0.load(Ordering::Acquire) != trip {

@@ -65,8 +65,8 @@ pub struct Beside {
     pub name: &'static str,
     /// What was reached.
     pub series: Series,
-    /// How much better Ringmain is, round by round, of rounds that nothing disturbed and in which the machine was the same for both.
-    /// Above 1 is better, whatever the unit.
+    /// How much better Ringmain is, round by round, of rounds that nothing disturbed and in which
+    /// the machine was the same for both. Above 1 is better, whatever the unit.
     pub ratio: Series,
 }
 
@@ -120,13 +120,15 @@ impl Tally {
         Self { point, runs: Vec::new(), repeated: 0, failures: Vec::new() }
     }
 
-    /// Whether there should be more rounds for `players`, until `wanted` of them can be compared; or, with nobody beside us, were not
-    /// disturbed. Who fails as often as that is not asked again.
+    /// Whether there should be more rounds for `players`, until `wanted` of them can be compared;
+    /// or, with nobody beside us, were not disturbed. Who fails as often as that is not asked
+    /// again.
     pub fn wants(&self, wanted: u32, players: &[Who]) -> bool {
         let ours: Vec<_> = self.runs.iter().filter(|run| run.who == Who::Ringmain).collect();
         let has = |other: &Who| {
-            let beside =
-                |ours: &&&Run| self.runs.iter().any(|run| run.who == *other && ours.is_beside(run, &self.point));
+            let beside = |ours: &&&Run| {
+                self.runs.iter().any(|run| run.who == *other && ours.is_beside(run, &self.point))
+            };
             ours.iter().filter(beside).count() >= wanted as usize
         };
         // Beside itself, one is whenever nothing disturbed it.
@@ -147,7 +149,8 @@ impl Tally {
             let series = series(&samples, who);
             (!series.runs.is_empty()).then(|| Beside { name, series, ratio: ratios(who) })
         };
-        let (peer, ceiling) = (beside(Who::Peer, self.point.peer()), beside(Who::Ceiling, "bare copy"));
+        let (peer, ceiling) =
+            (beside(Who::Peer, self.point.peer()), beside(Who::Ceiling, "bare copy"));
         let ratio = peer.as_ref().and_then(|peer| peer.ratio.median);
         Row {
             point: self.point.name,
@@ -188,7 +191,8 @@ impl Run {
 /// Figures that nothing disturbed; or all, if there is no such.
 fn series(samples: &[Sample], who: Who) -> Series {
     let of = |disturbed: bool| {
-        let wanted = samples.iter().filter(|sample| sample.who == who && sample.disturbed == disturbed);
+        let wanted =
+            samples.iter().filter(|sample| sample.who == who && sample.disturbed == disturbed);
         wanted.map(|sample| sample.figure).collect::<Vec<_>>()
     };
     let quiet = of(false);
@@ -218,7 +222,10 @@ mod tests {
             run(Who::Ceiling, 2, &[1.5, 2.0], 100.0),
         ];
         let rows = tally.rows();
-        assert_eq!(rows.iter().map(|r| r.ringmain.median).collect::<Vec<_>>(), [Some(3.0), Some(4.0)]);
+        assert_eq!(
+            rows.iter().map(|r| r.ringmain.median).collect::<Vec<_>>(),
+            [Some(3.0), Some(4.0)]
+        );
         let ratios = |of: fn(&Row) -> &Option<Beside>| -> Vec<Vec<f64>> {
             rows.iter().map(|row| of(row).as_ref().unwrap().ratio.runs.clone()).collect()
         };
@@ -236,7 +243,9 @@ mod tests {
         assert!(tally.wants(1, &all) && !tally.wants(1, &all[..2]) && tally.wants(2, &all[..2]));
         tally.runs.push(run(Who::Ceiling, 0, &[1.0], 300.0));
         assert!(tally.wants(1, &all), "the machine changed");
-        tally.runs.extend([run(Who::Ringmain, 1, &[1.0], 300.0), run(Who::Ceiling, 1, &[1.0], 300.0)]);
+        tally
+            .runs
+            .extend([run(Who::Ringmain, 1, &[1.0], 300.0), run(Who::Ceiling, 1, &[1.0], 300.0)]);
         assert!(!tally.wants(1, &all));
         tally.runs.iter_mut().for_each(|run| run.disturbed = true);
         assert!(tally.wants(1, &all) && tally.wants(1, &[Who::Ringmain]));
@@ -247,7 +256,8 @@ mod tests {
     #[test]
     fn disturbed_runs_count_where_there_are_no_others() {
         let mut tally = Tally::new(POINTS[0]);
-        tally.runs = vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Ringmain, 1, &[3.0], 100.0)];
+        tally.runs =
+            vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Ringmain, 1, &[3.0], 100.0)];
         tally.runs[0].disturbed = true;
         assert_eq!(tally.rows()[0].ringmain.median, Some(3.0));
         tally.runs[1].disturbed = true;
@@ -267,7 +277,8 @@ mod tests {
     #[test]
     fn who_did_not_play_is_not_shown() {
         let mut tally = Tally::new(POINTS[0]);
-        tally.runs = vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Peer, 0, &[f64::NAN], 100.0)];
+        tally.runs =
+            vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Peer, 0, &[f64::NAN], 100.0)];
         let rows = tally.rows();
         assert!(rows[0].peer.is_none() && rows[0].ceiling.is_none() && rows[0].reached.is_none());
     }

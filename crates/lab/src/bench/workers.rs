@@ -1,8 +1,10 @@
 //! Two workers against one, each with guests of its own on its own CPU.
 //!
-//! On two CPUs a worker has to share one with the guests that feed it: a thread plays a pair of guests and turns a worker by
-//! hand, one burst each in turn. Ports, rings, workers, fabric and switch are the daemon's, and the two threads have the fabric and the switch in
-//! common. What both carry at the same time, against what each of them carries alone, says how much workers hold each other up.
+//! On two CPUs a worker has to share one with the guests that feed it: a thread plays a pair of
+//! guests and turns a worker by hand, one burst each in turn. Ports, rings, workers, fabric and
+//! switch are the daemon's, and the two threads have the fabric and the switch in common. What both
+//! carry at the same time, against what each of them carries alone, says how much workers hold each
+//! other up.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,9 +38,16 @@ const WARM_UP: Duration = Duration::from_millis(100);
 /// Measures the points that consist of workers.
 ///
 /// # Errors
-/// When the workers, or their guests, can't be had, or the user interrupts. Runs that fail are noted.
-pub(super) fn measure(args: &Args, tallies: &mut [Tally], progress: &Progress) -> Result<(), BenchError> {
-    let Some(tally) = tallies.iter_mut().find(|tally| tally.point.kind == Kind::Workers) else { return Ok(()) };
+/// When the workers, or their guests, can't be had, or the user interrupts. Runs that fail are
+/// noted.
+pub(super) fn measure(
+    args: &Args,
+    tallies: &mut [Tally],
+    progress: &Progress,
+) -> Result<(), BenchError> {
+    let Some(tally) = tallies.iter_mut().find(|tally| tally.point.kind == Kind::Workers) else {
+        return Ok(());
+    };
     let stage = progress.stage(tally.point.title);
     let mut pair = match Pair::start([args.generator_cpu, args.worker_cpu]) {
         Ok(pair) => pair,
@@ -48,7 +57,8 @@ pub(super) fn measure(args: &Args, tallies: &mut [Tally], progress: &Progress) -
         }
     };
     for number in 0..args.runs {
-        let mut order = if args.alone { vec![Who::Ringmain] } else { vec![Who::Ringmain, Who::Peer] };
+        let mut order =
+            if args.alone { vec![Who::Ringmain] } else { vec![Who::Ringmain, Who::Peer] };
         if !number.is_multiple_of(2) {
             order.reverse();
         }
@@ -62,7 +72,12 @@ pub(super) fn measure(args: &Args, tallies: &mut [Tally], progress: &Progress) -
 }
 
 /// One run, again when something disturbed it.
-fn round(args: &Args, pair: &mut Pair, (who, round): (Who, u32), tally: &mut Tally) -> Result<(), BenchError> {
+fn round(
+    args: &Args,
+    pair: &mut Pair,
+    (who, round): (Who, u32),
+    tally: &mut Tally,
+) -> Result<(), BenchError> {
     let look = || {
         State::look([args.generator_cpu, args.worker_cpu])
             .map_err(|source| BenchError::Start { what: "look at the CPUs", source })
@@ -77,7 +92,8 @@ fn round(args: &Args, pair: &mut Pair, (who, round): (Who, u32), tally: &mut Tal
             _ => pair.alone(args.seconds),
         };
         let shares = Moment::now(&[std::process::id()]).since(&before);
-        let disturbed = shares.others.max(shares.stolen) * 100.0 > args.disturbed_above || !look()?.is_like(&state);
+        let disturbed = shares.others.max(shares.stolen) * 100.0 > args.disturbed_above
+            || !look()?.is_like(&state);
         match rate {
             Ok(_) if disturbed && attempt < RETRIES => tally.repeated += 1,
             Ok(rate) => {
@@ -111,7 +127,10 @@ struct Station {
 impl Pair {
     fn start(cpus: [usize; 2]) -> Result<Self, BenchError> {
         let failed = |what| move |source| BenchError::Start { what, source };
-        let dir = tempfile::Builder::new().prefix("ringmain-").tempdir().map_err(failed("make a folder"))?;
+        let dir = tempfile::Builder::new()
+            .prefix("ringmain-")
+            .tempdir()
+            .map_err(failed("make a folder"))?;
         let workers = Workers { count: 2, ..Workers::default() };
         let (fabric, hands) = Fabric::by_hand(&workers).map_err(failed("make workers"))?;
         let [mut one, mut two] = <[Hand; 2]>::try_from(hands)
@@ -122,9 +141,12 @@ impl Pair {
         let connect = || {
             let start = |socket: &PathBuf| Device::start(Arc::clone(&fabric), config(socket, 1));
             let devices = sockets.iter().map(start).collect::<Result<Vec<_>, _>>();
-            let devices = devices.map_err(|error| failed("start a port")(io::Error::other(error)))?;
-            let line =
-                format!("--ports {} --size 64", sockets.each_ref().map(|path| path.display().to_string()).join(","));
+            let devices =
+                devices.map_err(|error| failed("start a port")(io::Error::other(error)))?;
+            let line = format!(
+                "--ports {} --size 64",
+                sockets.each_ref().map(|path| path.display().to_string()).join(",")
+            );
             let options = load::Args::from_words(line.split_whitespace());
             let options = options.map_err(|error| load::Error::Options(error.to_string()))?;
             Ok::<_, BenchError>((devices, load::meet(&options, clock, &AtomicBool::new(false))?))
@@ -137,9 +159,9 @@ impl Pair {
         let pair = Self { stations, devices, clock, _dir: dir };
         match places == [[(0, 0)], [(0, 0)], [(0, 1)], [(0, 1)]] {
             true => Ok(pair),
-            false => {
-                Err(failed("give each worker a pair of guests")(io::Error::other(format!("they are at {places:?}"))))
-            }
+            false => Err(failed("give each worker a pair of guests")(io::Error::other(format!(
+                "they are at {places:?}"
+            )))),
         }
     }
 
@@ -151,7 +173,8 @@ impl Pair {
     /// Frames per second of one of them, on average, while the other does nothing.
     fn alone(&mut self, seconds: f64) -> Result<f64, BenchError> {
         let [one, two] = &mut self.stations;
-        let rates = [one, two].map(|station| carry(std::slice::from_mut(station), self.clock, seconds));
+        let rates =
+            [one, two].map(|station| carry(std::slice::from_mut(station), self.clock, seconds));
         let [one, two] = rates;
         Ok((one? + two?) / 2.0)
     }
@@ -159,7 +182,8 @@ impl Pair {
     /// What was wrong with a frame, if anything was.
     fn fault(&mut self) -> Option<String> {
         let guests = self.stations.iter_mut().flat_map(|station| &mut station.guests);
-        let mut counts = guests.filter_map(|guest| guest.receiver().map(|receiver| receiver.counts()));
+        let mut counts =
+            guests.filter_map(|guest| guest.receiver().map(|receiver| receiver.counts()));
         let wrong = counts.any(|counts| counts.corrupt + counts.reordered + counts.duplicate > 0);
         wrong.then(|| "frames were wrong, late or twice".into())
     }
@@ -217,7 +241,8 @@ impl Station {
     }
 
     fn received(&mut self) -> u64 {
-        let counts = self.guests.iter_mut().filter_map(|guest| Some(guest.receiver()?.counts().good));
+        let counts =
+            self.guests.iter_mut().filter_map(|guest| Some(guest.receiver()?.counts().good));
         counts.sum()
     }
 }

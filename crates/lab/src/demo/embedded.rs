@@ -1,5 +1,5 @@
-//! The demonstration without virtual machines: both guests are processes, in network namespaces of their own, behind
-//! paravirtual interfaces of the daemon's embedded hypervisor.
+//! The demonstration without virtual machines: both guests are processes, in network namespaces of
+//! their own, behind paravirtual interfaces of the daemon's embedded hypervisor.
 
 use super::point::{self, Point, Sample};
 use super::site::{Counts, queues};
@@ -14,13 +14,14 @@ use control::api::PortProfile;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long it is looked where the time goes: shorter than the streams run on after they were counted.
+/// How long it is looked where the time goes: shorter than the streams run on after they were
+/// counted.
 const PROFILE: Duration = Duration::from_secs(1);
 
 const NAMES: [&str; 2] = ["sender", "receiver"];
 
-/// Starts a daemon, and measures with each number of queues; a guest has as many as it came with, so each time new ones
-/// come.
+/// Starts a daemon, and measures with each number of queues; a guest has as many as it came with,
+/// so each time new ones come.
 pub(super) fn measure(args: &Args, progress: &Progress) -> Result<Vec<Point>, DemoError> {
     let stage = progress.stage("starting Ringmain");
     let binary = super::this_command()?;
@@ -37,7 +38,13 @@ fn config(dir: &Path) -> String {
     )
 }
 
-fn one(args: &Args, binary: &Path, daemon: &Daemon, queues: u16, progress: &Progress) -> Result<Point, DemoError> {
+fn one(
+    args: &Args,
+    binary: &Path,
+    daemon: &Daemon,
+    queues: u16,
+    progress: &Progress,
+) -> Result<Point, DemoError> {
     let plural = if queues == 1 { "queue" } else { "queues" };
     let stage = progress.stage(format!("{} streams over {queues} {plural}", args.streams));
     let socket = daemon.dir().join("guests.sock");
@@ -46,7 +53,17 @@ fn one(args: &Args, binary: &Path, daemon: &Daemon, queues: u16, progress: &Prog
         let vcpus = args.cpus.min(queues);
         let (socket, dir, device_queue, single_channel) = (&socket, daemon.dir(), false, false);
         Tenant::start(
-            &TenantSpec { binary, socket, dir, name, address, queues, vcpus, device_queue, single_channel },
+            &TenantSpec {
+                binary,
+                socket,
+                dir,
+                name,
+                address,
+                queues,
+                vcpus,
+                device_queue,
+                single_channel,
+            },
             command,
         )
     };
@@ -55,27 +72,35 @@ fn one(args: &Args, binary: &Path, daemon: &Daemon, queues: u16, progress: &Prog
     let total = point::WARM_UP + Duration::from_secs(args.seconds.into());
     let time = format!("{:.1}", (total + point::WARM_UP).as_secs_f64());
     let streams = args.streams.to_string();
-    let mut sender = start(0, &["iperf", "-c", ADDRESSES[1], "-P", &streams, "-t", &time, "-f", "m"])?;
+    let mut sender =
+        start(0, &["iperf", "-c", ADDRESSES[1], "-P", &streams, "-t", &time, "-f", "m"])?;
     sender.wait_for("Client connecting", PATIENCE)?;
 
     let began = Instant::now();
     let sleep_until = |goal: Duration| {
         while began.elapsed() < goal && !interrupt::asked() {
-            stage.at(format!("{:.0} of {:.0} s", began.elapsed().as_secs_f64(), total.as_secs_f64()));
+            stage.at(format!(
+                "{:.0} of {:.0} s",
+                began.elapsed().as_secs_f64(),
+                total.as_secs_f64()
+            ));
             std::thread::sleep(Duration::from_millis(50).min(goal.saturating_sub(began.elapsed())));
         }
         if interrupt::asked() { Err(GuestError::Interrupted) } else { Ok(()) }
     };
     sleep_until(point::WARM_UP)?;
-    let pids: Vec<u32> = std::iter::once(daemon.id()).chain(sender.ids()).chain(receiver.ids()).collect();
+    let pids: Vec<u32> =
+        std::iter::once(daemon.id()).chain(sender.ids()).chain(receiver.ids()).collect();
     let (cpu, counts) = (Moment::now(&pids), counts(daemon)?);
     sleep_until(total)?;
     let (cpu, counts) = (Moment::now(&pids).since(&cpu), self::counts(daemon)?.since(&counts));
     let profile = profile(daemon)?;
     let said = sender.end(PATIENCE)?;
     let daemon = cpu.of.first().copied();
-    let point =
-        Point { profile, ..Point::new(queues, said, &Sample { daemon, others: cpu.others + cpu.stolen, counts })? };
+    let point = Point {
+        profile,
+        ..Point::new(queues, said, &Sample { daemon, others: cpu.others + cpu.stolen, counts })?
+    };
     stage.done(&format!("{:.2} Gb/s", point.gbps));
     Ok(point)
 }
@@ -88,6 +113,7 @@ fn profile(daemon: &Daemon) -> Result<Option<PortProfile>, DemoError> {
 
 fn counts(daemon: &Daemon) -> Result<Counts, DemoError> {
     let stats = daemon.stats()?;
-    let of = |name: &str| queues(stats.ports.iter().find(|port| port.name == format!("guests/{name}")));
+    let of =
+        |name: &str| queues(stats.ports.iter().find(|port| port.name == format!("guests/{name}")));
     Ok(Counts { sender: of(NAMES[0]), receiver: of(NAMES[1]) })
 }

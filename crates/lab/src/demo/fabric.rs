@@ -18,7 +18,9 @@ pub(super) enum Fabric {
 impl Fabric {
     pub(super) fn start(over: Over) -> Result<Fabric, DemoError> {
         match over {
-            Over::Ringmain => Ok(Fabric::Ringmain(Daemon::start(&super::this_command()?, config, None)?)),
+            Over::Ringmain => {
+                Ok(Fabric::Ringmain(Daemon::start(&super::this_command()?, config, None)?))
+            }
             Over::Bridge => {
                 let namespace = Namespace::new()?;
                 namespace.ip("link add br0 type bridge\nlink set br0 up")?;
@@ -36,11 +38,14 @@ impl Fabric {
     /// Where guest `index` is attached.
     pub(super) fn link(&self, index: usize) -> Link {
         match self {
-            Fabric::Ringmain(daemon) => {
-                Link::VhostUser { socket: daemon.dir().join(format!("{index}.sock")), listens: false }
-            }
+            Fabric::Ringmain(daemon) => Link::VhostUser {
+                socket: daemon.dir().join(format!("{index}.sock")),
+                listens: false,
+            },
             Fabric::Bridge(_) => Link::Tap { device: format!("tap{index}") },
-            Fabric::Ovs(ovs) => Link::VhostUser { socket: ovs.sockets()[index].clone(), listens: true },
+            Fabric::Ovs(ovs) => {
+                Link::VhostUser { socket: ovs.sockets()[index].clone(), listens: true }
+            }
         }
     }
 
@@ -77,7 +82,9 @@ impl Fabric {
                 Ok(Counts { sender: of(0), receiver: of(1) })
             }
             Fabric::Bridge(_) | Fabric::Ovs(_) => {
-                let of = |guest: &Guest| Ok::<_, DemoError>(driver_counts(&guest.must("ethtool -S eth0", PATIENCE)?));
+                let of = |guest: &Guest| {
+                    Ok::<_, DemoError>(driver_counts(&guest.must("ethtool -S eth0", PATIENCE)?))
+                };
                 let [sender, receiver] = guests;
                 Ok(Counts { sender: of(sender)?, receiver: of(receiver)? })
             }
@@ -100,8 +107,14 @@ fn driver_counts(text: &str) -> Vec<QueueCount> {
     let mut queues = vec![QueueCount::default(); usize::from(MOST_QUEUES)];
     for line in text.lines() {
         let Some((name, count)) = line.trim().split_once(": ") else { continue };
-        let &[direction, "queue", index, what] = &name.splitn(4, '_').collect::<Vec<_>>()[..] else { continue };
-        let Some(queue) = index.parse::<usize>().ok().and_then(|index| queues.get_mut(index)) else { continue };
+        let &[direction, "queue", index, what] = &name.splitn(4, '_').collect::<Vec<_>>()[..]
+        else {
+            continue;
+        };
+        let Some(queue) = index.parse::<usize>().ok().and_then(|index| queues.get_mut(index))
+        else {
+            continue;
+        };
         let count = count.trim().parse().unwrap_or_default();
         match (direction, what) {
             ("rx", "bytes") => queue.rx_bytes = count,
@@ -122,7 +135,8 @@ mod tests {
         let text = "NIC statistics:\n     rx_queue_0_packets: 7\n     rx_queue_0_bytes: 900\n     rx_queue_3_bytes: 5\n     \
             tx_queue_1_bytes: 3\n     tx_queue_9_bytes: 4\n     tx_queue_1_xdp_tx: 8\n";
         let queues = driver_counts(text);
-        let counts: Vec<_> = queues.iter().map(|queue| (queue.rx_frames, queue.rx_bytes, queue.tx_bytes)).collect();
+        let counts: Vec<_> =
+            queues.iter().map(|queue| (queue.rx_frames, queue.rx_bytes, queue.tx_bytes)).collect();
         assert_eq!(counts, [(7, 900, 0), (0, 0, 3), (0, 0, 0), (0, 5, 0)]);
     }
 }

@@ -30,7 +30,8 @@ pub(super) struct Point {
     pub(super) sender: Vec<f64>,
     /// The share of each of the receiver's queues in the bytes received.
     pub(super) receiver: Vec<f64>,
-    /// CPUs that others took: processes that are no part of this, or whoever a hypervisor below gave them to.
+    /// CPUs that others took: processes that are no part of this, or whoever a hypervisor below
+    /// gave them to.
     pub(super) others: f64,
     /// Where the time of a frame went that the receiver got, if that was looked at afterwards.
     pub(super) profile: Option<PortProfile>,
@@ -70,7 +71,12 @@ impl Point {
 }
 
 /// Sets the number of queues in both guests, and measures.
-pub(super) fn measure(args: &Args, site: &dyn Site, queues: u16, progress: &Progress) -> Result<Point, DemoError> {
+pub(super) fn measure(
+    args: &Args,
+    site: &dyn Site,
+    queues: u16,
+    progress: &Progress,
+) -> Result<Point, DemoError> {
     let plural = if queues == 1 { "queue" } else { "queues" };
     let stage = progress.stage(format!("{} streams over {queues} {plural}", args.streams));
     site.set_queues(queues)?;
@@ -88,7 +94,11 @@ pub(super) fn measure(args: &Args, site: &dyn Site, queues: u16, progress: &Prog
     let began = Instant::now();
     let sleep_until = |goal: Duration| {
         while began.elapsed() < goal && !interrupt::asked() {
-            stage.at(format!("{:.0} of {:.0} s", began.elapsed().as_secs_f64(), total.as_secs_f64()));
+            stage.at(format!(
+                "{:.0} of {:.0} s",
+                began.elapsed().as_secs_f64(),
+                total.as_secs_f64()
+            ));
             std::thread::sleep(Duration::from_millis(50).min(goal.saturating_sub(began.elapsed())));
         }
         if interrupt::asked() { Err(GuestError::Interrupted) } else { Ok(()) }
@@ -108,7 +118,10 @@ pub(super) fn measure(args: &Args, site: &dyn Site, queues: u16, progress: &Prog
 
 /// Waits until the sender reaches the receiver. Interfaces may take a moment to come up.
 pub(super) fn reach(sender: &dyn Shell) -> Result<(), DemoError> {
-    sender.must(&format!("for try in $(seq 30); do ping -c 1 -w 2 {} && exit; done; false", ADDRESSES[1]), PATIENCE)?;
+    sender.must(
+        &format!("for try in $(seq 30); do ping -c 1 -w 2 {} && exit; done; false", ADDRESSES[1]),
+        PATIENCE,
+    )?;
     Ok(())
 }
 
@@ -129,7 +142,14 @@ fn sum(said: &str) -> Option<f64> {
 
 /// The points as text.
 pub(super) fn table(points: &[Point]) -> String {
-    let head = ["queues", "Gb/s", "daemon CPU", "frames per interrupt", "sender's queues", "receiver's queues"];
+    let head = [
+        "queues",
+        "Gb/s",
+        "daemon CPU",
+        "frames per interrupt",
+        "sender's queues",
+        "receiver's queues",
+    ];
     let mut rows = vec![head.map(str::to_owned)];
     for point in points {
         rows.push([
@@ -141,7 +161,9 @@ pub(super) fn table(points: &[Point]) -> String {
             percent(&point.receiver),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let mut text = String::new();
     for row in &rows {
@@ -152,7 +174,9 @@ pub(super) fn table(points: &[Point]) -> String {
         text.push('\n');
     }
     if points.iter().any(Point::disturbed) {
-        text.push_str("  * others took more than a tenth of a CPU meanwhile: the figure is too low\n");
+        text.push_str(
+            "  * others took more than a tenth of a CPU meanwhile: the figure is too low\n",
+        );
     }
     text
 }
@@ -179,7 +203,8 @@ mod tests {
     #[test]
     fn shares_of_queues_in_use_add_up() {
         let queue = |tx_bytes| QueueCount { tx_bytes, ..QueueCount::default() };
-        let shares_of = |queues: &[QueueCount], in_use| shares(queues, in_use, |queue| queue.tx_bytes);
+        let shares_of =
+            |queues: &[QueueCount], in_use| shares(queues, in_use, |queue| queue.tx_bytes);
         assert_eq!(shares_of(&[queue(1), queue(3), queue(0), queue(0)], 2), [0.25, 0.75]);
         assert_eq!(shares_of(&[queue(1), queue(0), queue(1)], 1), [0.5, 0.0, 0.5]);
         assert_eq!(percent(&[0.25, 0.75]), "25 + 75 %");

@@ -1,4 +1,5 @@
-//! Two guests under QEMU, attached over vhost-user to the daemon or to OVS-DPDK, or to a Linux bridge.
+//! Two guests under QEMU, attached over vhost-user to the daemon or to OVS-DPDK, or to a Linux
+//! bridge.
 
 use super::fabric::Fabric;
 use super::site::{Counts, Site, Used};
@@ -32,7 +33,10 @@ impl Qemu {
         let stage = progress.stage("booting two guests");
         let guests = boot(args, &fabric, image, accel)?;
         for (guest, address) in guests.iter().zip(ADDRESSES) {
-            guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
+            guest.must(
+                &format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"),
+                PATIENCE,
+            )?;
             if over != Over::Bridge && accel == Accel::Tcg {
                 guest.must(&deal_to_all(args.cpus), PATIENCE)?;
             }
@@ -78,7 +82,12 @@ impl Site for Qemu {
 }
 
 /// Boots the sender and the receiver, both at the same time.
-fn boot(args: &Args, fabric: &Fabric, image: &Image, accel: Accel) -> Result<[Guest; 2], DemoError> {
+fn boot(
+    args: &Args,
+    fabric: &Fabric,
+    image: &Image,
+    accel: Accel,
+) -> Result<[Guest; 2], DemoError> {
     let start = |name: &str, index: u8| {
         let nic = Nic {
             link: fabric.link(index.into()),
@@ -86,7 +95,12 @@ fn boot(args: &Args, fabric: &Fabric, image: &Image, accel: Accel) -> Result<[Gu
             queues: MOST_QUEUES,
             options: Vec::new(),
         };
-        let spec = Spec { cpus: args.cpus, nics: vec![nic], namespace: fabric.namespace(), ..Spec::new(name) };
+        let spec = Spec {
+            cpus: args.cpus,
+            nics: vec![nic],
+            namespace: fabric.namespace(),
+            ..Spec::new(name)
+        };
         Guest::start(image, accel, &spec)
     };
     let guests = [start("sender", 0)?, start("receiver", 1)?];
@@ -94,8 +108,8 @@ fn boot(args: &Args, fabric: &Fabric, image: &Image, accel: Accel) -> Result<[Gu
     Ok(guests)
 }
 
-/// A command that deals what comes out of the queues to all CPUs, by flow. Where the device has no vectors, all queues
-/// interrupt the same CPU, and nearly everything would be done there.
+/// A command that deals what comes out of the queues to all CPUs, by flow. Where the device has no
+/// vectors, all queues interrupt the same CPU, and nearly everything would be done there.
 fn deal_to_all(cpus: u16) -> String {
     let mask = (1u32 << cpus) - 1;
     format!("for queue in /sys/class/net/eth0/queues/rx-*; do echo {mask:x} >$queue/rps_cpus; done")

@@ -19,13 +19,19 @@ pub(super) fn write(args: &Args, kind: Kind, results: &[Series]) -> Result<PathB
     }
     let bars: Vec<plot::Bars> = results.iter().map(throughput).collect();
     let labels: Vec<String> = super::QUEUES.iter().map(u16::to_string).collect();
-    let chart = plot::bars("queue pairs in use in both guests", "throughput of all streams, Gb/s", &labels, &bars);
+    let chart = plot::bars(
+        "queue pairs in use in both guests",
+        "throughput of all streams, Gb/s",
+        &labels,
+        &bars,
+    );
     let _ = write!(body, "<h2>Throughput</h2>\n<figure>{}</figure>\n", chart.map_err(draw)?);
 
     body.push_str("<h2>How the streams spread over the queues</h2>\n");
     for series in results {
         let stacks: Vec<plot::Stack> = series.points.iter().flat_map(spread).collect();
-        let chart = plot::stacks(&format!("share of the bytes over {}, %", series.over.title()), &stacks);
+        let chart =
+            plot::stacks(&format!("share of the bytes over {}, %", series.over.title()), &stacks);
         let _ = writeln!(body, "<figure>{}</figure>", chart.map_err(draw)?);
     }
     paragraph(
@@ -37,7 +43,8 @@ pub(super) fn write(args: &Args, kind: Kind, results: &[Series]) -> Result<PathB
     let _ = write!(body, "<h2>How it was measured</h2>\n{}", page::facts(&facts(args, kind)));
 
     let path = args.out.join("report.html");
-    let file = |source| DemoError::File { what: format!("cannot write {}", path.display()), source };
+    let file =
+        |source| DemoError::File { what: format!("cannot write {}", path.display()), source };
     std::fs::create_dir_all(&args.out).map_err(file)?;
     std::fs::write(&path, page::page("Ringmain: TCP between two guests", &body)).map_err(file)?;
     Ok(path)
@@ -50,9 +57,10 @@ fn paragraph(body: &mut String, text: &str) {
 
 fn summary(args: &Args, kind: Kind, results: &[Series]) -> String {
     let (what, how) = match kind {
-        Kind::Qemu(_) => {
-            ("stock Linux guests", "The number of queue pairs was changed with ethtool -L while both guests ran.")
-        }
+        Kind::Qemu(_) => (
+            "stock Linux guests",
+            "The number of queue pairs was changed with ethtool -L while both guests ran.",
+        ),
         Kind::Xen => (
             "stock Linux guests on Xen",
             "The number of queue pairs was changed by binding their network driver anew while both guests ran.",
@@ -63,8 +71,13 @@ fn summary(args: &Args, kind: Kind, results: &[Series]) -> String {
     for series in results {
         let best = series.points.iter().max_by(|a, b| a.gbps.total_cmp(&b.gbps));
         if let Some(best) = best {
-            let _ =
-                write!(text, " {}: {:.2} Gb/s at best, with {} queues.", series.over.title(), best.gbps, best.queues);
+            let _ = write!(
+                text,
+                " {}: {:.2} Gb/s at best, with {} queues.",
+                series.over.title(),
+                best.gbps,
+                best.queues
+            );
         }
     }
     text
@@ -74,7 +87,8 @@ fn table(points: &[Point]) -> String {
     let mut rows = String::new();
     for point in points {
         let cpu = point.daemon.map_or("–".into(), |cpu| format!("{:.0} %", cpu * 100.0));
-        let frames = point.frames_per_interrupt.map_or("–".into(), |frames| format!("{frames:.1}"));
+        let frames =
+            point.frames_per_interrupt.map_or("–".into(), |frames| format!("{frames:.1}"));
         let mark = if point.disturbed() { "*" } else { "" };
         let _ = writeln!(
             rows,
@@ -100,12 +114,16 @@ fn table(points: &[Point]) -> String {
 /// Where the time of a received frame went, for each number of queues that it was looked at with.
 fn times(results: &[Series]) -> String {
     let points = results.iter().flat_map(|series| &series.points);
-    let columns: Vec<(u16, [Category; 6])> =
-        points.filter_map(|point| Some((point.queues, categories(point.profile.as_ref()?)))).collect();
+    let columns: Vec<(u16, [Category; 6])> = points
+        .filter_map(|point| Some((point.queues, categories(point.profile.as_ref()?))))
+        .collect();
     let Some((_, names)) = columns.first() else { return String::new() };
-    let cell = |category: &Category| category.per_frame().map_or("–".into(), |time| format!("{time:.0}"));
-    let mut text =
-        String::from("<h2>Where the time of a received frame goes</h2>\n<table>\n<tr><th>nanoseconds a frame</th>");
+    let cell = |category: &Category| {
+        category.per_frame().map_or("–".into(), |time| format!("{time:.0}"))
+    };
+    let mut text = String::from(
+        "<h2>Where the time of a received frame goes</h2>\n<table>\n<tr><th>nanoseconds a frame</th>",
+    );
     for (queues, _) in &columns {
         let _ = write!(text, "<th>{queues} {}</th>", if *queues == 1 { "queue" } else { "queues" });
     }
@@ -121,12 +139,19 @@ fn times(results: &[Series]) -> String {
 }
 
 fn throughput(series: &Series) -> plot::Bars {
-    plot::Bars { name: series.over.title().into(), values: series.points.iter().map(|point| point.gbps).collect() }
+    plot::Bars {
+        name: series.over.title().into(),
+        values: series.points.iter().map(|point| point.gbps).collect(),
+    }
 }
 
 fn spread(point: &Point) -> [plot::Stack; 2] {
     let stack = |who: &str, shares: &[f64]| plot::Stack {
-        name: format!("{} {}, {who}", point.queues, if point.queues == 1 { "queue" } else { "queues" }),
+        name: format!(
+            "{} {}, {who}",
+            point.queues,
+            if point.queues == 1 { "queue" } else { "queues" }
+        ),
         shares: shares.to_vec(),
     };
     [stack("sender", &point.sender), stack("receiver", &point.receiver)]
@@ -134,21 +159,27 @@ fn spread(point: &Point) -> [plot::Stack; 2] {
 
 fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
     let first_line = |command: &mut Command| {
-        let output =
-            command.output().map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
+        let output = command
+            .output()
+            .map(|done| String::from_utf8_lossy(&done.stdout).into_owned())
+            .unwrap_or_default();
         output.lines().next().unwrap_or("unknown").to_owned()
     };
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let processor = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
+    let processor =
+        processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     vec![
         (
             "Host",
-            format!("{cpus} CPUs,{}", processor.trim_start_matches([' ', '\t', ':']).trim_end()).replace(",", ", "),
+            format!("{cpus} CPUs,{}", processor.trim_start_matches([' ', '\t', ':']).trim_end())
+                .replace(",", ", "),
         ),
         ("Host's kernel", first_line(Command::new("uname").arg("-sr"))),
         match kind {
-            Kind::Qemu(_) | Kind::Xen => ("QEMU", first_line(Command::new("qemu-system-x86_64").arg("--version"))),
+            Kind::Qemu(_) | Kind::Xen => {
+                ("QEMU", first_line(Command::new("qemu-system-x86_64").arg("--version")))
+            }
             Kind::Embedded => ("Hypervisor", "the daemon's own".into()),
         },
         (
@@ -174,7 +205,10 @@ fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
         ),
         (
             "Streams",
-            format!("iperf, {} TCP streams, {} s counted for each number of queues", args.streams, args.seconds),
+            format!(
+                "iperf, {} TCP streams, {} s counted for each number of queues",
+                args.streams, args.seconds
+            ),
         ),
         ("Gb/s", "payload, as iperf says".into()),
         (
@@ -184,7 +218,10 @@ fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
                 Kind::Xen => "100 % is one of dom0's virtual CPUs, wholly".into(),
             },
         ),
-        ("Frames per interrupt", "frames put into both guests' receive queues, by interrupts sent for them".into()),
+        (
+            "Frames per interrupt",
+            "frames put into both guests' receive queues, by interrupts sent for them".into(),
+        ),
         (
             "Over",
             args.over

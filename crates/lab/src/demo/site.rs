@@ -36,7 +36,8 @@ pub(super) struct Used {
 impl Used {
     /// CPUs used since an earlier look: 0.5 is half of one.
     pub(super) fn since(self, earlier: Used) -> f64 {
-        let (cpu, time) = (self.cpu.saturating_sub(earlier.cpu), self.at.saturating_sub(earlier.at));
+        let (cpu, time) =
+            (self.cpu.saturating_sub(earlier.cpu), self.at.saturating_sub(earlier.at));
         cpu.as_secs_f64() / time.as_secs_f64().max(1e-9)
     }
 }
@@ -58,9 +59,12 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Frames put into both guests for each interrupt that told them so; none where nobody counts those.
+    /// Frames put into both guests for each interrupt that told them so; none where nobody counts
+    /// those.
     pub(super) fn frames_per_interrupt(&self) -> Option<f64> {
-        let sum = |of: fn(&QueueCount) -> u64| self.sender.iter().chain(&self.receiver).map(of).sum::<u64>();
+        let sum = |of: fn(&QueueCount) -> u64| {
+            self.sender.iter().chain(&self.receiver).map(of).sum::<u64>()
+        };
         let (frames, interrupts) = (sum(|queue| queue.rx_frames), sum(|queue| queue.rx_interrupts));
         (interrupts > 0).then(|| frames as f64 / interrupts as f64)
     }
@@ -77,7 +81,10 @@ impl Counts {
             });
             since.collect()
         };
-        Counts { sender: less(&self.sender, &earlier.sender), receiver: less(&self.receiver, &earlier.receiver) }
+        Counts {
+            sender: less(&self.sender, &earlier.sender),
+            receiver: less(&self.receiver, &earlier.receiver),
+        }
     }
 }
 

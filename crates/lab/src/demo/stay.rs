@@ -1,4 +1,5 @@
-//! Two guests under QEMU or on Xen that stay for many measurements: the demonstration's, for experiments.
+//! Two guests under QEMU or on Xen that stay for many measurements: the demonstration's, for
+//! experiments.
 
 use super::point::reach;
 use super::qemu::Qemu;
@@ -28,7 +29,12 @@ impl Stay {
     ///
     /// # Errors
     /// When something is missing or does not start.
-    pub(crate) fn start(ground: Ground, over: Over, cache: &Path, progress: &Progress) -> Result<Stay, DemoError> {
+    pub(crate) fn start(
+        ground: Ground,
+        over: Over,
+        cache: &Path,
+        progress: &Progress,
+    ) -> Result<Stay, DemoError> {
         let args = Args::of(cache, ground, over);
         let site: Box<dyn Site> = match ground {
             Ground::Xen => Box::new(Xen::start(&args, over, progress)?),
@@ -40,12 +46,18 @@ impl Stay {
         Ok(Stay { site })
     }
 
-    /// Has `streams` run from one to the other over so many queues: `throughput` (Gb/s of frames that the receiver got), `busiest`
-    /// (share of its busiest queue, in percent), `busy`, and where a daemon carries them `daemon` and `frames_per_interrupt`.
+    /// Has `streams` run from one to the other over so many queues: `throughput` (Gb/s of frames
+    /// that the receiver got), `busiest` (share of its busiest queue, in percent), `busy`, and
+    /// where a daemon carries them `daemon` and `frames_per_interrupt`.
     ///
     /// # Errors
     /// When a guest or a tool fails, or the user interrupts.
-    pub(crate) fn measure(&self, queues: u16, streams: u16, amount: Amount) -> Result<Outcome, LabError> {
+    pub(crate) fn measure(
+        &self,
+        queues: u16,
+        streams: u16,
+        amount: Amount,
+    ) -> Result<Outcome, LabError> {
         self.site.set_queues(queues)?;
         let [sender, receiver] = self.site.guests();
         reach(sender)?;

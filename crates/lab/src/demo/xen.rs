@@ -31,13 +31,20 @@ impl Xen {
 
         let stage = progress.stage("booting two guests");
         let create = |name| {
-            let spec = DomainSpec { cpus: args.cpus, max_queues: Some(MOST_QUEUES), ..DomainSpec::new(name) };
+            let spec = DomainSpec {
+                cpus: args.cpus,
+                max_queues: Some(MOST_QUEUES),
+                ..DomainSpec::new(name)
+            };
             dom0.create(&spec.vif(netback.vif()))
         };
         let guests = [create("sender")?, create("receiver")?];
         for (guest, address) in guests.iter().zip(ADDRESSES) {
             guest.ready(PATIENCE)?;
-            guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
+            guest.must(
+                &format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"),
+                PATIENCE,
+            )?;
         }
         stage.done("");
         Ok(Xen { guests, service, dom0 })
@@ -67,7 +74,10 @@ impl Site for Xen {
     fn counts(&self) -> Result<Counts, DemoError> {
         let [sender, receiver] = &self.guests;
         let Some(service) = &self.service else {
-            return Ok(Counts { sender: self.kernel_counts(sender)?, receiver: self.kernel_counts(receiver)? });
+            return Ok(Counts {
+                sender: self.kernel_counts(sender)?,
+                receiver: self.kernel_counts(receiver)?,
+            });
         };
         let stats = service.stats()?;
         let of = |guest: &Domain| {
@@ -81,8 +91,10 @@ impl Site for Xen {
         if self.service.is_none() {
             return Ok(None);
         }
-        let said = self.dom0.must("cat /proc/uptime /proc/$(cat /run/ringmain.pid)/stat", PATIENCE)?;
-        let used = parse_used(&said).ok_or(GuestError::Tool { tool: "cat in dom0".into(), stderr: said })?;
+        let said =
+            self.dom0.must("cat /proc/uptime /proc/$(cat /run/ringmain.pid)/stat", PATIENCE)?;
+        let used = parse_used(&said)
+            .ok_or(GuestError::Tool { tool: "cat in dom0".into(), stderr: said })?;
         Ok(Some(used))
     }
 
@@ -96,11 +108,16 @@ impl Site for Xen {
 }
 
 impl Xen {
-    /// What the kernel counted for a guest, over all of its queues. Its vif receives what the guest sends.
+    /// What the kernel counted for a guest, over all of its queues. Its vif receives what the guest
+    /// sends.
     fn kernel_counts(&self, guest: &Domain) -> Result<Vec<QueueCount>, DemoError> {
-        let command = format!("cd /sys/class/net/vif{}.0/statistics && cat rx_bytes tx_bytes tx_packets", guest.id());
+        let command = format!(
+            "cd /sys/class/net/vif{}.0/statistics && cat rx_bytes tx_bytes tx_packets",
+            guest.id()
+        );
         let said = self.dom0.must(&command, PATIENCE)?;
-        let numbers: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let numbers: Vec<u64> =
+            said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let &[tx_bytes, rx_bytes, rx_frames] = numbers.as_slice() else {
             return Err(GuestError::Tool { tool: "cat in dom0".into(), stderr: said }.into());
         };
@@ -108,8 +125,8 @@ impl Xen {
     }
 }
 
-/// Reads /proc/uptime ("SECONDS IDLE") and a process's stat behind it, whose 14th and 15th fields are the time that it ran
-/// and the kernel ran for it, in hundredths of a second.
+/// Reads /proc/uptime ("SECONDS IDLE") and a process's stat behind it, whose 14th and 15th fields
+/// are the time that it ran and the kernel ran for it, in hundredths of a second.
 fn parse_used(text: &str) -> Option<Used> {
     let (uptime, stat) = text.split_once('\n')?;
     let at = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;

@@ -53,7 +53,8 @@ pub struct Run {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<Duration>,
 
-    /// Percent of one CPU that others may take before a repetition counts as disturbed, and is repeated
+    /// Percent of one CPU that others may take before a repetition counts as disturbed, and is
+    /// repeated
     #[arg(long, value_name = "PERCENT", default_value_t = 15.0, value_parser = percent)]
     pub disturbed_above: f64,
 
@@ -97,7 +98,11 @@ pub struct Compare {
 fn seconds(text: &str) -> Result<Duration, String> {
     let range = "give seconds, 0.05 to 3600";
     let seconds: f64 = text.parse().map_err(|_| range.to_owned())?;
-    if (0.05..=3600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(range.into()) }
+    if (0.05..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(range.into())
+    }
 }
 
 /// Percent of one CPU, of which the machine has several.
@@ -151,10 +156,13 @@ fn run(args: &Run) -> Result<(), LabError> {
 
 fn chosen(args: &Run) -> Result<Vec<&'static dyn Experiment>, LabError> {
     if args.all {
-        let here = |it: &&&dyn Experiment| args.guests.is_none_or(|ground| it.about().grounds.contains(&ground));
+        let here = |it: &&&dyn Experiment| {
+            args.guests.is_none_or(|ground| it.about().grounds.contains(&ground))
+        };
         return Ok(experiments::ALL.iter().filter(here).copied().collect());
     }
-    let find = |name: &String| experiments::find(name).ok_or_else(|| LabError::Unknown(name.clone()));
+    let find =
+        |name: &String| experiments::find(name).ok_or_else(|| LabError::Unknown(name.clone()));
     args.names.iter().map(find).collect()
 }
 
@@ -208,7 +216,12 @@ mod tests {
     #[test]
     fn times_are_bounded() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        assert!(seconds("0").is_err() && seconds("-1").is_err() && seconds("NaN").is_err() && seconds("1e9").is_err());
+        assert!(
+            seconds("0").is_err()
+                && seconds("-1").is_err()
+                && seconds("NaN").is_err()
+                && seconds("1e9").is_err()
+        );
         assert_eq!((percent("0"), percent("99.5")), (Ok(0.0), Ok(99.5)));
         assert!(["inf", "NaN", "-1", "1e9", "x"].iter().all(|text| percent(text).is_err()));
     }

@@ -1,4 +1,5 @@
-//! A figure at one place against the same at another: what may be said of that, given how repetitions scatter.
+//! A figure at one place against the same at another: what may be said of that, given how
+//! repetitions scatter.
 
 use super::finding::Verdict;
 use super::significance::{SIGNIFICANT, two_sided};
@@ -79,7 +80,9 @@ impl Change {
 
     /// In words, if it was measured.
     pub fn said(change: Option<&Change>) -> String {
-        change.map_or("not measured".into(), |change| format!("{:.2} times{}", change.ratio(), change.hedge()))
+        change.map_or("not measured".into(), |change| {
+            format!("{:.2} times{}", change.ratio(), change.hedge())
+        })
     }
 }
 
@@ -107,7 +110,10 @@ mod tests {
         assert_eq!((queues.above(2.0), queues.below(2.0)), (Verdict::So, Verdict::NotSo));
         // 2.4 to 2.6 against 2.25 to 2.75.
         assert_eq!(queues.above(2.5), Verdict::Scatter);
-        assert_eq!((queues.between(1.5, 4.0), queues.between(3.0, 4.0)), (Verdict::So, Verdict::NotSo));
+        assert_eq!(
+            (queues.between(1.5, 4.0), queues.between(3.0, 4.0)),
+            (Verdict::So, Verdict::NotSo)
+        );
         assert_eq!(Change::said(Some(&queues)), "2.50 times");
         assert_eq!(Change::said(None), "not measured");
     }

@@ -40,7 +40,11 @@ impl Chart<'_> {
             for figure in plot.figures {
                 let dots: Vec<Dot> = self.dots(series, figure);
                 if !dots.is_empty() {
-                    let name = if alone { titled(about, figure).into() } else { self.named(series, figure) };
+                    let name = if alone {
+                        titled(about, figure).into()
+                    } else {
+                        self.named(series, figure)
+                    };
                     all.push(Line { name, kind: Kind::Measured, dots });
                 }
             }
@@ -48,9 +52,16 @@ impl Chart<'_> {
         let published = about.published.iter().filter(|one| plot.figures.contains(&one.figure));
         for one in published {
             let dot = Dot::new(one.x, one.value);
-            match all.iter_mut().find(|line| line.kind == Kind::Published && line.name == one.series) {
+            match all
+                .iter_mut()
+                .find(|line| line.kind == Kind::Published && line.name == one.series)
+            {
                 Some(line) => line.dots.push(dot),
-                None => all.push(Line { name: one.series.into(), kind: Kind::Published, dots: vec![dot] }),
+                None => all.push(Line {
+                    name: one.series.into(),
+                    kind: Kind::Published,
+                    dots: vec![dot],
+                }),
             }
         }
         all
@@ -91,19 +102,27 @@ impl Chart<'_> {
         plot::columns(&self.plot.x, &self.plot.y, &names, &columns, names.len())
     }
 
-    /// A column for each series at each place, whose parts are the figures. Its number and its scatter are those of their sums,
-    /// repetition by repetition.
+    /// A column for each series at each place, whose parts are the figures. Its number and its
+    /// scatter are those of their sums, repetition by repetition.
     fn stacked(&self) -> Result<String, PlotError> {
         let Chart { about, plot, results, centre } = *self;
-        let names: Vec<String> = plot.figures.iter().map(|figure| titled(about, figure).to_owned()).collect();
-        let measured = |series: &&str| plot.figures.iter().any(|figure| !results.curve(series, figure).is_empty());
+        let names: Vec<String> =
+            plot.figures.iter().map(|figure| titled(about, figure).to_owned()).collect();
+        let measured = |series: &&str| {
+            plot.figures.iter().any(|figure| !results.curve(series, figure).is_empty())
+        };
         let series: Vec<&str> = results.series().into_iter().filter(measured).collect();
         let mut columns = Vec::new();
         for (beside, series) in series.iter().enumerate() {
             for (number, point) in results.points(series) {
-                let part = |(entry, figure): (usize, &&str)| Some((entry, results.at(number, figure)?.shown(centre).0));
-                let parts: Vec<(usize, f64)> = plot.figures.iter().enumerate().filter_map(part).collect();
-                if let Some((whole, scatter)) = results.sum_at(number, plot.figures).map(|sum| sum.shown(centre)) {
+                let part = |(entry, figure): (usize, &&str)| {
+                    Some((entry, results.at(number, figure)?.shown(centre).0))
+                };
+                let parts: Vec<(usize, f64)> =
+                    plot.figures.iter().enumerate().filter_map(part).collect();
+                if let Some((whole, scatter)) =
+                    results.sum_at(number, plot.figures).map(|sum| sum.shown(centre))
+                {
                     columns.push(Column {
                         x: point.x,
                         beside,
@@ -145,15 +164,25 @@ mod tests {
 
     fn drawn(shape: Shape, disturbed: bool) -> String {
         let mut record = empty();
-        for (round, (all, rest)) in [(1.0, 20.0), (2.0, 40.0), (9.0, 10.0)].into_iter().enumerate() {
+        for (round, (all, rest)) in [(1.0, 20.0), (2.0, 40.0), (9.0, 10.0)].into_iter().enumerate()
+        {
             let mut one = repetition(0, round as u32, all);
             one.outcome.figure("rest", rest);
             one.disturbed = disturbed;
             record.repetitions.push(one);
         }
-        let figures = if shape == Shape::Stacks { &["throughput", "rest"][..] } else { &["throughput"] };
-        let plot = Plot { name: "p", title: "", shape, x: Axis::default(), y: Axis::default(), figures };
-        Chart { about: &ABOUT, plot: &plot, results: &Results::new(&record), centre: Centre::Median }.draw().unwrap()
+        let figures =
+            if shape == Shape::Stacks { &["throughput", "rest"][..] } else { &["throughput"] };
+        let plot =
+            Plot { name: "p", title: "", shape, x: Axis::default(), y: Axis::default(), figures };
+        Chart {
+            about: &ABOUT,
+            plot: &plot,
+            results: &Results::new(&record),
+            centre: Centre::Median,
+        }
+        .draw()
+        .unwrap()
     }
 
     #[test]

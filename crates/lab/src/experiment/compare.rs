@@ -39,16 +39,20 @@ impl Row {
     }
 }
 
-/// A table of what differs from `a` to `b`: medians, the change, and the probability that chance alone makes so much of it
-/// (Mann-Whitney, two-sided, exact).
+/// A table of what differs from `a` to `b`: medians, the change, and the probability that chance
+/// alone makes so much of it (Mann-Whitney, two-sided, exact).
 ///
 /// # Errors
 /// When they are not of the same experiment and ground, or have no point in common.
 pub fn table(a: &Record, b: &Record, about: &About) -> Result<String, LabError> {
-    let of = |record: &Record| (record.configuration.experiment.clone(), record.configuration.ground.name());
+    let of = |record: &Record| {
+        (record.configuration.experiment.clone(), record.configuration.ground.name())
+    };
     if of(a) != of(b) {
         let ((a, on_a), (b, on_b)) = (of(a), of(b));
-        return Err(LabError::Unlike(format!("{a} on {on_a} and {b} on {on_b} have nothing to compare")));
+        return Err(LabError::Unlike(format!(
+            "{a} on {on_a} and {b} on {on_b} have nothing to compare"
+        )));
     }
     let mut text = differences(a, b);
     let mut rows = Vec::new();
@@ -90,17 +94,22 @@ fn differences(a: &Record, b: &Record) -> String {
             let _ = writeln!(text, "{name}: {version}, and {theirs}");
         }
     }
-    for (name, version) in other.versions.iter().filter(|(name, _)| !one.versions.contains_key(*name)) {
+    for (name, version) in
+        other.versions.iter().filter(|(name, _)| !one.versions.contains_key(*name))
+    {
         let _ = writeln!(text, "{name}: none, and {version}");
     }
     if one.size != other.size {
-        let _ = writeln!(text, "one is a {} run, and one a {} one", one.size.name(), other.size.name());
+        let _ =
+            writeln!(text, "one is a {} run, and one a {} one", one.size.name(), other.size.name());
     }
     if one.seconds != other.seconds {
-        let _ = writeln!(text, "each repetition measures {} s, and {} s", one.seconds, other.seconds);
+        let _ =
+            writeln!(text, "each repetition measures {} s, and {} s", one.seconds, other.seconds);
     }
     for point in &one.points {
-        let same = other.points.iter().find(|other| (&other.series, other.x) == (&point.series, point.x));
+        let same =
+            other.points.iter().find(|other| (&other.series, other.x) == (&point.series, point.x));
         if same.is_some_and(|same| same.settings != point.settings) {
             let _ = writeln!(text, "{point}: the settings differ");
         }
@@ -111,7 +120,11 @@ fn differences(a: &Record, b: &Record) -> String {
 fn show(text: &mut String, figure: &Figure, rows: &[Row]) {
     let width = rows.iter().map(|row| row.place.chars().count()).max().unwrap_or_default();
     let _ = writeln!(text, "\n{}, {}", figure.title, figure.unit);
-    let _ = writeln!(text, "{:width$}  {:>20}  {:>20}  {:>8}  {:>7}  {:>7}", "", "A", "B", "change", "p", "n");
+    let _ = writeln!(
+        text,
+        "{:width$}  {:>20}  {:>20}  {:>8}  {:>7}  {:>7}",
+        "", "A", "B", "change", "p", "n"
+    );
     for row in rows {
         let Row { place, a, b, p, .. } = row;
         let change = match a.median {
@@ -121,7 +134,11 @@ fn show(text: &mut String, figure: &Figure, rows: &[Row]) {
         let p = p.map_or("-".into(), |p| format!("{p:.3}"));
         let n = format!("{}+{}", a.count(), b.count());
         let [a, b] = [a, b].map(|side| side.said(Centre::Median));
-        let _ = writeln!(text, "{place:width$}  {a:>20}  {b:>20}  {change:>8}  {p:>7}  {n:>7}{}", row.mark());
+        let _ = writeln!(
+            text,
+            "{place:width$}  {a:>20}  {b:>20}  {change:>8}  {p:>7}  {n:>7}{}",
+            row.mark()
+        );
     }
 }
 
@@ -179,7 +196,8 @@ mod tests {
     fn record(values: &[f64]) -> Record {
         let mut record = empty();
         record.configuration.rounds = values.len() as u32;
-        record.repetitions = (0..).zip(values).map(|(round, value)| repetition(0, round, *value)).collect();
+        record.repetitions =
+            (0..).zip(values).map(|(round, value)| repetition(0, round, *value)).collect();
         record
     }
 
@@ -187,9 +205,14 @@ mod tests {
     fn a_clear_difference_is_marked() {
         let (a, b) = (record(&[1.0, 1.1, 1.2, 1.3, 1.4]), record(&[2.4, 2.5, 2.6, 2.4, 2.5]));
         let table = table(&a, &b, &ABOUT).unwrap();
-        assert!(table.contains("+108.3 %") && table.contains("0.008") && table.contains("5+5 *"), "{table}");
         assert!(
-            table.contains("one, 1 stream") && table.contains("1 of 1 are marked") && !table.contains("differ\n"),
+            table.contains("+108.3 %") && table.contains("0.008") && table.contains("5+5 *"),
+            "{table}"
+        );
+        assert!(
+            table.contains("one, 1 stream")
+                && table.contains("1 of 1 are marked")
+                && !table.contains("differ\n"),
             "{table}"
         );
     }
@@ -197,7 +220,10 @@ mod tests {
     #[test]
     fn a_few_repetitions_are_said_to_be_too_few() {
         let table = table(&record(&[1.0, 2.0, 3.0]), &record(&[4.0, 5.0, 6.0]), &ABOUT).unwrap();
-        assert!(table.contains("1 of 1 have too few repetitions") && !table.contains("3+3 *"), "{table}");
+        assert!(
+            table.contains("1 of 1 have too few repetitions") && !table.contains("3+3 *"),
+            "{table}"
+        );
         // What a file asked for is not what counted.
         let mut asked = record(&[1.0, 2.0, 3.0]);
         asked.configuration.rounds = u32::MAX;
@@ -219,7 +245,8 @@ mod tests {
         b.configuration.points[0] = Point::new("one", 1).with("queues", 2);
         let table = table(&a, &b, &ABOUT).unwrap();
         assert!(
-            table.contains("a tiny run, and one a full one") && table.contains("one, 1: the settings differ"),
+            table.contains("a tiny run, and one a full one")
+                && table.contains("one, 1: the settings differ"),
             "{table}"
         );
     }

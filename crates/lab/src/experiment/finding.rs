@@ -67,7 +67,10 @@ mod tests {
     #[test]
     fn doubt_leaves_no_verdict() {
         let all = [Verdict::So, Verdict::NotSo, Verdict::Scatter, Verdict::Untold];
-        assert_eq!(all.map(|one| one.said(None)), ["so it is here", "not so here", "within the scatter", ""]);
+        assert_eq!(
+            all.map(|one| one.said(None)),
+            ["so it is here", "not so here", "within the scatter", ""]
+        );
         assert_eq!(all.map(|one| one.said(Some("too few"))), ["too few", "too few", "too few", ""]);
     }
 

@@ -30,7 +30,10 @@ impl Machine {
     /// This one.
     pub fn probe() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let total = read("/proc/meminfo").split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
+        let total = read("/proc/meminfo")
+            .split_whitespace()
+            .nth(1)
+            .and_then(|word| word.parse::<u64>().ok());
         Machine {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: cpu_name(),
@@ -43,16 +46,25 @@ impl Machine {
     }
 }
 
-/// Versions of what takes part, by name. `build` is the fingerprint of the command itself: what another build measures
-/// does not belong to the same run. What guests boot is in the folder `cache`.
+/// Versions of what takes part, by name. `build` is the fingerprint of the command itself: what
+/// another build measures does not belong to the same run. What guests boot is in the folder
+/// `cache`.
 pub fn versions(binary: &Path, ground: Ground, cache: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([("ringmain".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
-    all.insert("build".into(), std::fs::read(binary).map_or("unknown".into(), |bytes| fingerprint(&bytes)));
-    let mut note = |name: &str, version: Option<String>| version.and_then(|version| all.insert(name.into(), version));
+    all.insert(
+        "build".into(),
+        std::fs::read(binary).map_or("unknown".into(), |bytes| fingerprint(&bytes)),
+    );
+    let mut note = |name: &str, version: Option<String>| {
+        version.and_then(|version| all.insert(name.into(), version))
+    };
     note("iperf", tool("iperf", "-v"));
     match ground {
         Ground::Embedded => {
-            note("TCP congestion control", first_line(Path::new("/proc/sys/net/ipv4/tcp_congestion_control")));
+            note(
+                "TCP congestion control",
+                first_line(Path::new("/proc/sys/net/ipv4/tcp_congestion_control")),
+            );
         }
         Ground::Qemu => {
             note("qemu", tool("qemu-system-x86_64", "--version"));
@@ -84,8 +96,9 @@ fn first_line(path: &Path) -> Option<String> {
 
 /// The package of the Xen host whose name begins like this: name and version.
 fn package(cache: &Path, prefix: &str) -> Option<String> {
-    let names =
-        std::fs::read_dir(cache.join("xen/debs")).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names = std::fs::read_dir(cache.join("xen/debs"))
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let newest = names.filter(|name| name.starts_with(prefix) && name.ends_with(".deb")).max()?;
     Some(newest.trim_end_matches(".deb").replace("%3a", ":"))
 }
@@ -120,18 +133,28 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         assert_eq!(package(cache.path(), "xen-hypervisor-"), None);
         std::fs::create_dir_all(cache.path().join("xen/debs")).unwrap();
-        for name in ["xen-hypervisor-4.17-amd64_4.17.5-1_amd64.deb", "xen-utils-4.17_4.17.5-1_amd64.deb", "lock"] {
+        for name in [
+            "xen-hypervisor-4.17-amd64_4.17.5-1_amd64.deb",
+            "xen-utils-4.17_4.17.5-1_amd64.deb",
+            "lock",
+        ] {
             std::fs::write(cache.path().join("xen/debs").join(name), "").unwrap();
         }
         std::fs::write(cache.path().join("xen/made-of"), "abc  -\n").unwrap();
         let versions = versions(Path::new("/none"), Ground::Xen, cache.path());
         assert_eq!(versions["xen"], "xen-hypervisor-4.17-amd64_4.17.5-1_amd64");
-        assert_eq!((versions["dom0 made of"].as_str(), versions.contains_key("guest kernel")), ("abc  -", false));
+        assert_eq!(
+            (versions["dom0 made of"].as_str(), versions.contains_key("guest kernel")),
+            ("abc  -", false)
+        );
     }
 
     #[test]
     fn this_machine_has_something() {
         let machine = Machine::probe();
-        assert!(machine.cpus > 0 && machine.memory > 0 && !machine.kernel.is_empty(), "{machine:?}");
+        assert!(
+            machine.cpus > 0 && machine.memory > 0 && !machine.kernel.is_empty(),
+            "{machine:?}"
+        );
     }
 }

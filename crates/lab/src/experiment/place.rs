@@ -41,7 +41,11 @@ mod tests {
 
     #[test]
     fn a_point_is_called_as_on_the_plot_that_shows_it() {
-        const fn plot(title: &'static str, labels: &'static [&'static str], figures: &'static [&'static str]) -> Plot {
+        const fn plot(
+            title: &'static str,
+            labels: &'static [&'static str],
+            figures: &'static [&'static str],
+        ) -> Plot {
             let x = Axis { title, log: false, labels };
             Plot {
                 name: "",
@@ -67,14 +71,18 @@ mod tests {
             published: &[],
         };
         let mut record = empty();
-        record.configuration.points = [1.0, 1.0, 2.5].map(|x| super::super::Point::new("one", x)).into();
+        record.configuration.points =
+            [1.0, 1.0, 2.5].map(|x| super::super::Point::new("one", x)).into();
         for (point, figure) in ["throughput", "frames", "busy"].into_iter().enumerate() {
             let mut one = repetition(point, 0, 1.0);
             one.outcome.figures = [(figure.to_owned(), 1.0)].into();
             record.repetitions.push(one);
         }
         let results = Results::new(&record);
-        assert_eq!([0, 1, 2].map(|number| place(&ABOUT, &results, number)), ["1 stream", "64 bytes", "2.5"]);
+        assert_eq!(
+            [0, 1, 2].map(|number| place(&ABOUT, &results, number)),
+            ["1 stream", "64 bytes", "2.5"]
+        );
         assert_eq!(title(&ABOUT, &results), "streams / size / queues");
     }
 }

@@ -1,7 +1,7 @@
 //! One run of an experiment, as it is kept: everything that a report says can be found in here.
 //!
-//! A record is written anew after each repetition, beside itself, and then put in place, so that there is a whole one at any
-//! time.
+//! A record is written anew after each repetition, beside itself, and then put in place, so that
+//! there is a whole one at any time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -69,7 +69,8 @@ pub struct Repetition {
 impl Repetition {
     /// What is wrong with it, whoever else was at work.
     pub fn fault(&self) -> Option<String> {
-        let broken = || self.outcome.broken().map(|check| format!("{}: {}", check.name, check.seen));
+        let broken =
+            || self.outcome.broken().map(|check| format!("{}: {}", check.name, check.seen));
         self.failed.clone().or_else(broken)
     }
 }
@@ -92,7 +93,13 @@ pub struct Record {
 impl Record {
     /// One that begins now.
     pub fn new(configuration: Configuration) -> Record {
-        Record { format: FORMAT, began: now(), finished: None, configuration, repetitions: Vec::new() }
+        Record {
+            format: FORMAT,
+            began: now(),
+            finished: None,
+            configuration,
+            repetitions: Vec::new(),
+        }
     }
 
     /// The name of its file.
@@ -112,7 +119,8 @@ impl Record {
             return Err(none(format!("{length} bytes are more than any has")));
         }
         let text = fs::read_to_string(path).map_err(LabError::file(path))?;
-        let record: Record = serde_json::from_str(&text).map_err(|error| none(error.to_string()))?;
+        let record: Record =
+            serde_json::from_str(&text).map_err(|error| none(error.to_string()))?;
         if record.format != FORMAT {
             return Err(none(format!("format {}, and {FORMAT} is known", record.format)));
         }
@@ -185,7 +193,16 @@ pub(super) mod tests {
     pub fn repetition(point: usize, round: u32, value: f64) -> Repetition {
         let mut outcome = Outcome::default();
         outcome.figure("throughput", value);
-        Repetition { point, round, at: 0, took: 1.0, state: None, disturbed: false, outcome, failed: None }
+        Repetition {
+            point,
+            round,
+            at: 0,
+            took: 1.0,
+            state: None,
+            disturbed: false,
+            outcome,
+            failed: None,
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The report: one page that needs nothing but itself, and each of its plots as a file beside it. Every figure in it comes
-//! out of a record, whose file it names.
+//! The report: one page that needs nothing but itself, and each of its plots as a file beside it.
+//! Every figure in it comes out of a record, whose file it names.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -45,7 +45,8 @@ fn key(record: &Record) -> (&str, &'static str) {
     (&record.configuration.experiment, record.configuration.ground.name())
 }
 
-/// The records that a report is made of: of each experiment and ground the newest that measures something, or else the newest.
+/// The records that a report is made of: of each experiment and ground the newest that measures
+/// something, or else the newest.
 pub fn newest(records: Vec<Record>) -> Vec<Record> {
     let worth = |record: &Record| {
         let measures = record.configuration.size != Size::Tiny;
@@ -61,7 +62,10 @@ pub fn newest(records: Vec<Record>) -> Vec<Record> {
     }
     let place = |record: &Record| {
         let name = record.configuration.experiment.as_str();
-        (experiments::ALL.iter().position(|it| it.about().name == name), record.configuration.ground.name())
+        (
+            experiments::ALL.iter().position(|it| it.about().name == name),
+            record.configuration.ground.name(),
+        )
     };
     best.retain(|record| place(record).0.is_some());
     best.sort_by_key(place);
@@ -71,14 +75,23 @@ pub fn newest(records: Vec<Record>) -> Vec<Record> {
 /// What is said of one record. Its plots are written beside it, as files that begin like `stem`.
 fn section(experiment: &dyn Experiment, record: &Record, stem: &Path) -> Result<String, LabError> {
     let (about, results, centre) = (experiment.about(), Results::new(record), experiment.centre());
-    let mut text = format!("<h2>{}: {}</h2>\n<p>{}", escape(about.name), escape(about.title), escape(about.what));
+    let mut text = format!(
+        "<h2>{}: {}</h2>\n<p>{}",
+        escape(about.name),
+        escape(about.title),
+        escape(about.what)
+    );
     if let Some(source) = about.source {
-        let _ = write!(text, " After: <cite>{}</cite>, {}.", escape(source.title), escape(source.by));
+        let _ =
+            write!(text, " After: <cite>{}</cite>, {}.", escape(source.title), escape(source.by));
     }
     text.push_str("</p>\n");
     let points = record.configuration.points.len();
-    let measured =
-        |plot: &&Plot| plot.figures.iter().any(|figure| (0..points).any(|point| results.at(point, figure).is_some()));
+    let measured = |plot: &&Plot| {
+        plot.figures
+            .iter()
+            .any(|figure| (0..points).any(|point| results.at(point, figure).is_some()))
+    };
     for plot in about.plots.iter().filter(measured) {
         let svg = Chart { about, plot, results: &results, centre }.draw()?;
         let path = PathBuf::from(format!("{}-{}.svg", stem.display(), plot.name));
@@ -112,7 +125,12 @@ fn findings(findings: &[Finding], doubt: Option<&'static str>) -> String {
     let mut text = String::from("<table>\n<tr><th>published</th><th>here</th><th></th></tr>\n");
     for Finding { published, here, verdict } in findings {
         let verdict = verdict.said(doubt);
-        let _ = writeln!(text, "<tr><td>{}</td><td>{}</td><td>{verdict}</td></tr>", escape(published), escape(here));
+        let _ = writeln!(
+            text,
+            "<tr><td>{}</td><td>{}</td><td>{verdict}</td></tr>",
+            escape(published),
+            escape(here)
+        );
     }
     text + "</table>\n"
 }
@@ -120,7 +138,8 @@ fn findings(findings: &[Finding], doubt: Option<&'static str>) -> String {
 /// All points, their figures, and what was published of the same place.
 fn table(about: &About, results: &Results, centre: Centre) -> String {
     let Configuration { points, .. } = &results.record.configuration;
-    let measured = |figure: &&Figure| (0..points.len()).any(|point| results.at(point, figure.name).is_some());
+    let measured =
+        |figure: &&Figure| (0..points.len()).any(|point| results.at(point, figure.name).is_some());
     let figures: Vec<&Figure> = about.figures.iter().filter(measured).collect();
     let mut text = format!(
         "<div class=\"wide\"><table>\n<tr><th>series</th><th>{}</th><th>n</th>",
@@ -134,20 +153,36 @@ fn table(about: &About, results: &Results, centre: Centre) -> String {
         let place = place::place(about, results, number);
         let mark = if results.disturbed(number) { "*" } else { "" };
         let count = results.counted(number).len();
-        let _ = write!(text, "<tr><td>{}</td><td>{}</td><td>{count}{mark}</td>", escape(&point.series), escape(&place));
+        let _ = write!(
+            text,
+            "<tr><td>{}</td><td>{}</td><td>{count}{mark}</td>",
+            escape(&point.series),
+            escape(&place)
+        );
         for figure in &figures {
             let _ = write!(text, "<td>{}</td>", cell(about, results, number, (figure, centre)));
         }
         text.push_str("</tr>\n");
     }
-    let what = if centre == Centre::Mean { "Means ± standard deviations" } else { "Medians (least-most)" };
-    let _ = writeln!(text, "</table></div>\n<p>{what} of n repetitions; * disturbed each time.</p>");
+    let what = if centre == Centre::Mean {
+        "Means ± standard deviations"
+    } else {
+        "Medians (least-most)"
+    };
+    let _ =
+        writeln!(text, "</table></div>\n<p>{what} of n repetitions; * disturbed each time.</p>");
     text
 }
 
-fn cell(about: &About, results: &Results, number: usize, (figure, centre): (&Figure, Centre)) -> String {
+fn cell(
+    about: &About,
+    results: &Results,
+    number: usize,
+    (figure, centre): (&Figure, Centre),
+) -> String {
     let Some(point) = results.record.configuration.points.get(number) else { return String::new() };
-    let mut text = results.at(number, figure.name).map_or("-".into(), |summary| summary.said(centre));
+    let mut text =
+        results.at(number, figure.name).map_or("-".into(), |summary| summary.said(centre));
     let same = about.published.iter().filter(|one| one.figure == figure.name && one.x == point.x);
     for one in same {
         let _ = write!(text, "<br><small>{}: {}</small>", escape(one.series), digits(one.value));
@@ -157,14 +192,20 @@ fn cell(about: &About, results: &Results, number: usize, (figure, centre): (&Fig
 
 /// Where the figures come from.
 fn origin(record: &Record) -> Vec<(&'static str, String)> {
-    let Configuration { machine, versions, size, seconds, rounds, ground, disturbed_above, .. } = &record.configuration;
+    let Configuration { machine, versions, size, seconds, rounds, ground, disturbed_above, .. } =
+        &record.configuration;
     let all = &record.repetitions;
     let count = |of: fn(&super::Repetition) -> bool| all.iter().filter(|one| of(one)).count();
-    let states = |of: fn(&State) -> f64| Summary::of(all.iter().filter_map(|one| one.state.as_ref().map(of)).collect());
+    let states = |of: fn(&State) -> f64| {
+        Summary::of(all.iter().filter_map(|one| one.state.as_ref().map(of)).collect())
+    };
     let state = states(|state| state.work_us).zip(states(|state| state.round_trip_ns));
-    let others = Summary::of(all.iter().filter(|one| !one.disturbed).map(|one| one.outcome.others * 100.0).collect());
+    let others = Summary::of(
+        all.iter().filter(|one| !one.disturbed).map(|one| one.outcome.others * 100.0).collect(),
+    );
     let checks = || all.iter().flat_map(|one| &one.outcome.checks);
-    let versions: Vec<String> = versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    let versions: Vec<String> =
+        versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     let inside = if machine.virtualised { ", itself a virtual machine" } else { "" };
     let scope = match (size, record.finished) {
         (Size::Tiny, _) => "; a tiny run, which shows that it works and measures nothing",
@@ -177,10 +218,16 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
         ("Repetitions", format!("{rounds} of each point, {seconds} s each{scope}")),
         (
             "Machine",
-            format!("{} CPUs{inside}: {}; {} MiB, Linux {}", machine.cpus, machine.cpu, machine.memory, machine.kernel),
+            format!(
+                "{} CPUs{inside}: {}; {} MiB, Linux {}",
+                machine.cpus, machine.cpu, machine.memory, machine.kernel
+            ),
         ),
         ("Versions", versions.join("; ")),
-        ("Invariants", format!("{} of {} held", checks().filter(|check| check.held).count(), checks().count())),
+        (
+            "Invariants",
+            format!("{} of {} held", checks().filter(|check| check.held).count(), checks().count()),
+        ),
         (
             "Disturbed",
             format!(
@@ -193,7 +240,10 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
     ];
     if let Some(others) = others {
         let (median, most) = (digits(others.median), digits(others.most));
-        facts.push(("CPU of others", format!("{median} % of one in the median of the undisturbed, {most} % at most")));
+        facts.push((
+            "CPU of others",
+            format!("{median} % of one in the median of the undisturbed, {most} % at most"),
+        ));
     }
     if let Some((work, trip)) = state {
         let range = |it: &Summary| format!("{} to {}", digits(it.least), digits(it.most));
@@ -245,20 +295,32 @@ mod tests {
     #[test]
     fn doubtful_figures_bear_out_neither_verdicts_nor_remarks() {
         let mut record = record(7, Size::Quick);
-        let more = |one: &Repetition| (1..3).map(|round| Repetition { round, ..one.clone() }).collect::<Vec<_>>();
-        record.repetitions =
-            record.repetitions.iter().flat_map(|one| [vec![one.clone()], more(one)].concat()).collect();
+        let more = |one: &Repetition| {
+            (1..3).map(|round| Repetition { round, ..one.clone() }).collect::<Vec<_>>()
+        };
+        record.repetitions = record
+            .repetitions
+            .iter()
+            .flat_map(|one| [vec![one.clone()], more(one)].concat())
+            .collect();
         (record.configuration.rounds, record.finished) = (3, Some(8));
         let shown = |record: &Record| {
-            let finding = Finding { published: "more".into(), here: "less".into(), verdict: Verdict::NotSo };
+            let finding =
+                Finding { published: "more".into(), here: "less".into(), verdict: Verdict::NotSo };
             let results = Results::new(record);
             findings(&[finding], results.doubt()) + &remarks(experiments::ALL[0], &results).concat()
         };
         let certain = shown(&record);
-        assert!(certain.contains("not so here") && !certain.contains("Nothing is said"), "{certain}");
+        assert!(
+            certain.contains("not so here") && !certain.contains("Nothing is said"),
+            "{certain}"
+        );
         record.repetitions[0].disturbed = true;
         let doubtful = shown(&record);
-        assert!(doubtful.contains("too few undisturbed") && doubtful.contains("Nothing is said"), "{doubtful}");
+        assert!(
+            doubtful.contains("too few undisturbed") && doubtful.contains("Nothing is said"),
+            "{doubtful}"
+        );
         assert!(!doubtful.contains("not so here"), "{doubtful}");
     }
 

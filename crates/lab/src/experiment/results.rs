@@ -5,7 +5,8 @@ use super::record::{Configuration, Record, Repetition};
 use super::statistics::Summary;
 use super::{Point, Size};
 
-/// What a record shows: only repetitions that are whole, and of those that others disturbed only where there is none else.
+/// What a record shows: only repetitions that are whole, and of those that others disturbed only
+/// where there is none else.
 #[derive(Clone, Copy, Debug)]
 pub struct Results<'a> {
     /// The record itself.
@@ -50,8 +51,9 @@ impl<'a> Results<'a> {
         self.counted(point).iter().any(|one| one.disturbed)
     }
 
-    /// Why its figures bear out no statement, if they do not: the run is not one that measures, is not through, or others were at
-    /// work in more than a quarter of what was to be measured at some point.
+    /// Why its figures bear out no statement, if they do not: the run is not one that measures, is
+    /// not through, or others were at work in more than a quarter of what was to be measured at
+    /// some point.
     pub fn doubt(&self) -> Option<&'static str> {
         let Configuration { points, size, rounds, .. } = &self.record.configuration;
         let rounds = *rounds as usize;
@@ -68,16 +70,25 @@ impl<'a> Results<'a> {
 
     /// A figure at a point, by its number.
     pub fn at(&self, point: usize, figure: &str) -> Option<Summary> {
-        let values = self.counted(point).into_iter().filter_map(|one| one.outcome.figures.get(figure).copied());
+        let values = self
+            .counted(point)
+            .into_iter()
+            .filter_map(|one| one.outcome.figures.get(figure).copied());
         Summary::of(values.filter(|value| value.is_finite()).collect())
     }
 
     /// The sum of figures at a point, as far as it has them, by its number.
     pub fn sum_at(&self, point: usize, figures: &[&str]) -> Option<Summary> {
         let sum = |one: &Repetition| {
-            figures.iter().filter_map(|figure| one.outcome.figures.get(*figure)).copied().reduce(|a, b| a + b)
+            figures
+                .iter()
+                .filter_map(|figure| one.outcome.figures.get(*figure))
+                .copied()
+                .reduce(|a, b| a + b)
         };
-        Summary::of(self.counted(point).into_iter().filter_map(sum).filter(|sum| sum.is_finite()).collect())
+        Summary::of(
+            self.counted(point).into_iter().filter_map(sum).filter(|sum| sum.is_finite()).collect(),
+        )
     }
 
     /// A figure of a series at `x`.
@@ -94,21 +105,27 @@ impl<'a> Results<'a> {
 
     /// A figure at one place, of a series and x, against the same at another.
     pub fn change(&self, from: (&str, f64), to: (&str, f64), figure: &str) -> Option<Change> {
-        Some(Change { from: self.summary(from.0, from.1, figure)?, to: self.summary(to.0, to.1, figure)? })
+        Some(Change {
+            from: self.summary(from.0, from.1, figure)?,
+            to: self.summary(to.0, to.1, figure)?,
+        })
     }
 
-    /// A figure of one series against the same of another, in the mean over all places that both have: by how many times the second
-    /// is more, in each round that has all of them, against once.
+    /// A figure of one series against the same of another, in the mean over all places that both
+    /// have: by how many times the second is more, in each round that has all of them, against
+    /// once.
     pub fn change_overall(&self, from: &str, to: &str, figure: &str) -> Option<Change> {
-        let pair =
-            |(from, point): (usize, &Point)| Some((from, self.points(to).find(|(_, other)| other.x == point.x)?.0));
+        let pair = |(from, point): (usize, &Point)| {
+            Some((from, self.points(to).find(|(_, other)| other.x == point.x)?.0))
+        };
         let pairs: Vec<(usize, usize)> = self.points(from).filter_map(pair).collect();
         let value = |point: usize, round: u32| {
             let counted = self.counted(point).into_iter().find(|one| one.round == round)?;
             counted.outcome.figures.get(figure).copied()
         };
         let mean = |round: u32| {
-            let ratios = pairs.iter().map(|(from, to)| Some(value(*to, round)? / value(*from, round)?));
+            let ratios =
+                pairs.iter().map(|(from, to)| Some(value(*to, round)? / value(*from, round)?));
             Some(ratios.sum::<Option<f64>>()? / pairs.len() as f64).filter(|mean| mean.is_finite())
         };
         // No more than were measured, whatever a file says.
@@ -119,7 +136,9 @@ impl<'a> Results<'a> {
 
     /// A figure of a series over its points that have one: x and what it is there.
     pub fn curve(&self, series: &str, figure: &str) -> Vec<(f64, Summary)> {
-        self.points(series).filter_map(|(number, point)| Some((point.x, self.at(number, figure)?))).collect()
+        self.points(series)
+            .filter_map(|(number, point)| Some((point.x, self.at(number, figure)?)))
+            .collect()
     }
 
     /// The place of a curve where the median is highest, and what it is there.
@@ -131,17 +150,21 @@ impl<'a> Results<'a> {
     /// The other places of a curve that are as good as its peak, as far as repetitions can tell.
     pub fn as_good(&self, series: &str, figure: &str) -> Vec<f64> {
         let Some((best, _)) = self.peak(series, figure) else { return Vec::new() };
-        let level = |x: &f64| self.change((series, best), (series, *x), figure).is_some_and(|it| !it.differs());
+        let level = |x: &f64| {
+            self.change((series, best), (series, *x), figure).is_some_and(|it| !it.differs())
+        };
         let others = self.points(series).map(|(_, point)| point.x).filter(|x| *x != best);
         others.filter(level).collect()
     }
 
-    /// The mean of a list at a point over its repetitions, element by element, as long as the shortest.
+    /// The mean of a list at a point over its repetitions, element by element, as long as the
+    /// shortest.
     pub fn list(&self, series: &str, x: impl Into<f64>, name: &str) -> Option<Vec<f64>> {
         let x = x.into();
         let (number, _) = self.points(series).find(|(_, point)| point.x == x)?;
         let counted = self.counted(number);
-        let lists: Vec<&Vec<f64>> = counted.iter().filter_map(|one| one.outcome.lists.get(name)).collect();
+        let lists: Vec<&Vec<f64>> =
+            counted.iter().filter_map(|one| one.outcome.lists.get(name)).collect();
         let length = lists.iter().map(|list| list.len()).min()?;
         let mean = |n: usize| lists.iter().map(|list| list[n]).sum::<f64>() / lists.len() as f64;
         Some((0..length).map(mean).collect())
@@ -169,7 +192,10 @@ mod tests {
         assert_eq!(results.summary("one", 1, "throughput").unwrap().values, [5.0]);
         assert_eq!(results.median("one", 2, "throughput"), Some(2.0));
         assert_eq!((results.disturbed(0), results.disturbed(1)), (false, true));
-        assert_eq!((results.median("one", 3, "throughput"), results.median("one", 1, "else")), (None, None));
+        assert_eq!(
+            (results.median("one", 3, "throughput"), results.median("one", 1, "else")),
+            (None, None)
+        );
         assert_eq!(results.peak("one", "throughput"), Some((1.0, 5.0)));
         // One repetition each: nobody knows how they scatter.
         assert_eq!(results.as_good("one", "throughput"), [2.0]);
@@ -178,8 +204,12 @@ mod tests {
     /// Three rounds of either point, undisturbed and through.
     fn whole() -> Record {
         let mut record = empty();
-        (record.configuration.size, record.configuration.rounds, record.finished) = (Size::Quick, 3, Some(1));
-        let of = |point| (0..3).map(move |round| repetition(point, round, f64::from(round) + 10.0 * point as f64));
+        (record.configuration.size, record.configuration.rounds, record.finished) =
+            (Size::Quick, 3, Some(1));
+        let of = |point| {
+            (0..3)
+                .map(move |round| repetition(point, round, f64::from(round) + 10.0 * point as f64))
+        };
         record.repetitions = (0..2).flat_map(of).collect();
         record
     }
@@ -193,23 +223,35 @@ mod tests {
         };
         assert_eq!(doubt(|_| {}), None);
         assert_eq!(doubt(|record| record.finished = None), Some("the run is not finished"));
-        assert_eq!(doubt(|record| record.configuration.size = Size::Tiny), Some("too little was measured to say"));
-        assert_eq!(doubt(|record| record.configuration.rounds = 2), Some("too few repetitions to say"));
+        assert_eq!(
+            doubt(|record| record.configuration.size = Size::Tiny),
+            Some("too little was measured to say")
+        );
+        assert_eq!(
+            doubt(|record| record.configuration.rounds = 2),
+            Some("too few repetitions to say")
+        );
         // One of three at one point was disturbed, or is missing.
         assert_eq!(
             doubt(|record| record.repetitions[4].disturbed = true),
             Some("too few undisturbed repetitions to say")
         );
-        assert_eq!(doubt(|record| drop(record.repetitions.pop())), Some("too few undisturbed repetitions to say"));
+        assert_eq!(
+            doubt(|record| drop(record.repetitions.pop())),
+            Some("too few undisturbed repetitions to say")
+        );
     }
 
     #[test]
     fn series_are_held_against_each_other_round_by_round() {
         let mut record = whole();
         record.configuration.points[1] = Point::new("other", 1);
-        let of = |point, factor: f64| (0..3).map(move |round| repetition(point, round, factor * f64::from(round + 1)));
+        let of = |point, factor: f64| {
+            (0..3).map(move |round| repetition(point, round, factor * f64::from(round + 1)))
+        };
         record.repetitions = of(0, 1.0).chain(of(1, 2.0)).collect();
-        let overall = |record: &Record| Results::new(record).change_overall("one", "other", "throughput");
+        let overall =
+            |record: &Record| Results::new(record).change_overall("one", "other", "throughput");
         let change = overall(&record).unwrap();
         // The rounds differ by more than the series do, but each says the same.
         assert_eq!((change.ratio(), change.differs(), change.to.count()), (2.0, true, 3));

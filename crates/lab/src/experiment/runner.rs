@@ -1,5 +1,5 @@
-//! Runs an experiment: round after round over all of its points, so that whatever drifts on the machine drifts for all of
-//! them alike.
+//! Runs an experiment: round after round over all of its points, so that whatever drifts on the
+//! machine drifts for all of them alike.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -40,13 +40,18 @@ pub struct Order {
     pub cache: PathBuf,
 }
 
-/// Runs an experiment, or goes on with a run that was asked the same and was left unfinished. The record is in its folder,
-/// whole, at any time. Its path.
+/// Runs an experiment, or goes on with a run that was asked the same and was left unfinished. The
+/// record is in its folder, whole, at any time. Its path.
 ///
 /// # Errors
-/// When the experiment does not run there, something it needs is missing, or the user interrupts. A repetition that fails
-/// ends nothing; when all is measured, [`LabError::Broken`] says how many did.
-pub fn run(experiment: &dyn Experiment, order: &Order, progress: &Progress) -> Result<PathBuf, LabError> {
+/// When the experiment does not run there, something it needs is missing, or the user interrupts. A
+/// repetition that fails ends nothing; when all is measured, [`LabError::Broken`] says how many
+/// did.
+pub fn run(
+    experiment: &dyn Experiment,
+    order: &Order,
+    progress: &Progress,
+) -> Result<PathBuf, LabError> {
     let about = experiment.about();
     if !about.grounds.contains(&order.ground) {
         let possible: Vec<&str> = about.grounds.iter().map(|ground| ground.name()).collect();
@@ -67,7 +72,11 @@ pub fn run(experiment: &dyn Experiment, order: &Order, progress: &Progress) -> R
         progress,
     };
     if !run.record.repetitions.is_empty() {
-        progress.line(&format!("{}: going on with {}", about.name, order.out.join(run.record.file()).display()));
+        progress.line(&format!(
+            "{}: going on with {}",
+            about.name,
+            order.out.join(run.record.file()).display()
+        ));
     }
     run.record.write(&order.out)?;
     if run.left() > 0 {
@@ -81,8 +90,8 @@ pub fn run(experiment: &dyn Experiment, order: &Order, progress: &Progress) -> R
     }
 }
 
-/// Holds the folder as long as it lives: two runs at a time would disturb each other, and take each other's records for
-/// unfinished.
+/// Holds the folder as long as it lives: two runs at a time would disturb each other, and take each
+/// other's records for unfinished.
 fn alone(out: &Path) -> Result<File, LabError> {
     let folder = File::open(out).map_err(LabError::file(out))?;
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
@@ -93,10 +102,16 @@ fn alone(out: &Path) -> Result<File, LabError> {
 
 fn configuration(experiment: &dyn Experiment, order: &Order, binary: &Path) -> Configuration {
     let mut versions = host::versions(binary, order.ground, &order.cache);
-    versions.extend(experiment.versions(order.ground).into_iter().map(|(name, version)| (name.to_owned(), version)));
+    versions.extend(
+        experiment
+            .versions(order.ground)
+            .into_iter()
+            .map(|(name, version)| (name.to_owned(), version)),
+    );
     let time = order.time.unwrap_or_else(|| experiment.time(order.size));
     // The tiny form goes by bytes.
-    let (_, least) = if order.size == Size::Tiny { Default::default() } else { order.ground.least() };
+    let (_, least) =
+        if order.size == Size::Tiny { Default::default() } else { order.ground.least() };
     Configuration {
         experiment: experiment.about().name.into(),
         ground: order.ground,
@@ -177,13 +192,21 @@ impl Run<'_> {
     /// A repetition's first figure, in a word.
     fn said(&self, one: &Repetition) -> String {
         let about = crate::experiments::find(self.name).map(|experiment| experiment.about());
-        let first = about.and_then(|about| about.figures.iter().find(|it| one.outcome.figures.contains_key(it.name)));
-        let figure = first.map(|first| (first, one.outcome.figures.get(first.name).copied().unwrap_or_default()));
-        let figure = figure.map(|(first, value)| format!("{} {}", digits(value), first.unit)).unwrap_or_default();
+        let first = about.and_then(|about| {
+            about.figures.iter().find(|it| one.outcome.figures.contains_key(it.name))
+        });
+        let figure = first
+            .map(|first| (first, one.outcome.figures.get(first.name).copied().unwrap_or_default()));
+        let figure = figure
+            .map(|(first, value)| format!("{} {}", digits(value), first.unit))
+            .unwrap_or_default();
         if !one.disturbed {
             return figure;
         }
-        format!("{figure}, disturbed: others took {:.0} % of a CPU", (one.outcome.others + one.outcome.stolen) * 100.0)
+        format!(
+            "{figure}, disturbed: others took {:.0} % of a CPU",
+            (one.outcome.others + one.outcome.stolen) * 100.0
+        )
     }
 
     fn attempts(&self, point: usize, round: u32) -> impl Iterator<Item = &Repetition> {
@@ -220,8 +243,12 @@ impl Run<'_> {
     /// Points and rounds that have nothing but faults, or broke a rule; and the first of those.
     fn faults(&self) -> (usize, String) {
         let Configuration { points, .. } = &self.record.configuration;
-        let good = |one: &Repetition| self.attempts(one.point, one.round).any(|other| other.fault().is_none());
-        let bad = |one: &&Repetition| one.outcome.broken().is_some() || one.failed.is_some() && !good(one);
+        let good = |one: &Repetition| {
+            self.attempts(one.point, one.round).any(|other| other.fault().is_none())
+        };
+        let bad = |one: &&Repetition| {
+            one.outcome.broken().is_some() || one.failed.is_some() && !good(one)
+        };
         let all: Vec<&Repetition> = self.record.repetitions.iter().filter(bad).collect();
         let first = all.first().map(|one| {
             let place = points.get(one.point).map(Point::to_string).unwrap_or_default();
@@ -294,11 +321,16 @@ mod tests {
     #[test]
     fn what_was_disturbed_is_repeated_and_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let third = |n| Ok(Outcome { others: if n == 2 { 0.5 } else { 0.0 }, ..value(f64::from(n)) });
+        let third =
+            |n| Ok(Outcome { others: if n == 2 { 0.5 } else { 0.0 }, ..value(f64::from(n)) });
         let path = run(&Told(third), &order(dir.path()), &Progress::new()).unwrap();
         let record = Record::read(&path).unwrap();
-        let made: Vec<_> = record.repetitions.iter().map(|one| (one.point, one.round, one.disturbed)).collect();
-        assert_eq!(made, [(0, 0, false), (1, 0, false), (0, 1, true), (0, 1, false), (1, 1, false)]);
+        let made: Vec<_> =
+            record.repetitions.iter().map(|one| (one.point, one.round, one.disturbed)).collect();
+        assert_eq!(
+            made,
+            [(0, 0, false), (1, 0, false), (0, 1, true), (0, 1, false), (1, 1, false)]
+        );
         assert_eq!(Results::new(&record).summary("a", 1, "throughput").unwrap().values, [0.0, 3.0]);
         assert!(record.finished.is_some());
     }
@@ -307,7 +339,9 @@ mod tests {
     fn a_machine_that_is_never_quiet_ends_the_run_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let always = |n| Ok(Outcome { others: 1.0, ..value(f64::from(n)) });
-        let record = Record::read(&run(&Told(always), &order(dir.path()), &Progress::new()).unwrap()).unwrap();
+        let record =
+            Record::read(&run(&Told(always), &order(dir.path()), &Progress::new()).unwrap())
+                .unwrap();
         assert_eq!(record.repetitions.len(), 4 * (AGAIN + 1));
         assert!(Results::new(&record).disturbed(0));
     }
@@ -322,15 +356,23 @@ mod tests {
         record.finished = None;
         record.write(dir.path()).unwrap();
         assert_eq!(run(&Told(|_| Ok(value(2.0))), &order, &Progress::new()).unwrap(), whole);
-        let values: Vec<f64> =
-            Record::read(&whole).unwrap().repetitions.iter().map(|one| one.outcome.figures["throughput"]).collect();
+        let values: Vec<f64> = Record::read(&whole)
+            .unwrap()
+            .repetitions
+            .iter()
+            .map(|one| one.outcome.figures["throughput"])
+            .collect();
         assert_eq!(values, [1.0, 1.0, 1.0, 2.0]);
         // One that is through is not; nor is one that was asked something else.
         assert_ne!(run(&Told(|_| Ok(value(3.0))), &order, &Progress::new()).unwrap(), whole);
         record.write(dir.path()).unwrap();
         let longer = Order { time: Some(Duration::from_secs(9)), ..order.clone() };
         assert_ne!(run(&Told(|_| Ok(value(3.0))), &longer, &Progress::new()).unwrap(), whole);
-        assert_ne!(run(&Told(|_| Ok(value(3.0))), &Order { fresh: true, ..order }, &Progress::new()).unwrap(), whole);
+        assert_ne!(
+            run(&Told(|_| Ok(value(3.0))), &Order { fresh: true, ..order }, &Progress::new())
+                .unwrap(),
+            whole
+        );
     }
 
     #[test]
@@ -344,7 +386,9 @@ mod tests {
             Ok(outcome)
         };
         match run(&Told(breaking), &order(dir.path()), &Progress::new()) {
-            Err(LabError::Broken { count: 1, first, .. }) => assert_eq!(first, "a, 2: frames conserved: 7 of 8"),
+            Err(LabError::Broken { count: 1, first, .. }) => {
+                assert_eq!(first, "a, 2: frames conserved: 7 of 8")
+            }
             other => panic!("{other:?}"),
         }
         let never = |_| Err(LabError::Setting("x"));
@@ -358,7 +402,10 @@ mod tests {
     fn two_at_a_time_are_one_too_many() {
         let dir = tempfile::tempdir().unwrap();
         let _held = alone(dir.path()).unwrap();
-        assert!(matches!(run(&Told(|_| Ok(value(1.0))), &order(dir.path()), &Progress::new()), Err(LabError::Busy(_))));
+        assert!(matches!(
+            run(&Told(|_| Ok(value(1.0))), &order(dir.path()), &Progress::new()),
+            Err(LabError::Busy(_))
+        ));
     }
 
     #[test]

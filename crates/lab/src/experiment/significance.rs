@@ -5,8 +5,9 @@ pub const SIGNIFICANT: f64 = 0.05;
 /// Most values in both samples together for which all divisions are counted.
 const MOST: usize = 200;
 
-/// The probability that two samples out of the same population differ in rank by as much as these, or more, in either
-/// direction. None if one of them is empty, or they are too large to be counted out.
+/// The probability that two samples out of the same population differ in rank by as much as these,
+/// or more, in either direction. None if one of them is empty, or they are too large to be counted
+/// out.
 pub fn two_sided(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() || a.len() + b.len() > MOST {
         return None;
@@ -18,12 +19,17 @@ pub fn two_sided(a: &[f64], b: &[f64]) -> Option<f64> {
     // Ranks are doubled: the mean of a sample's sum is n1 (n1 + n2 + 1), in this scale.
     let middle = a.len() * (ranks.len() + 1);
     let far = sum.abs_diff(middle);
-    let as_far: f64 =
-        ways.iter().enumerate().filter(|(sum, _)| sum.abs_diff(middle) >= far).map(|(_, ways)| ways).sum();
+    let as_far: f64 = ways
+        .iter()
+        .enumerate()
+        .filter(|(sum, _)| sum.abs_diff(middle) >= far)
+        .map(|(_, ways)| ways)
+        .sum();
     Some(as_far / all)
 }
 
-/// The least that [`two_sided`] can give for samples of these sizes: whether they could show anything at all.
+/// The least that [`two_sided`] can give for samples of these sizes: whether they could show
+/// anything at all.
 pub fn least(a: usize, b: usize) -> Option<f64> {
     // Before anything is made: a file may ask for any number.
     if a.saturating_add(b) > MOST {

@@ -44,9 +44,17 @@ impl Summary {
     #[must_use]
     pub fn times(&self, times: f64) -> Summary {
         let by = |value: &f64| value * times;
-        let [median, mean, deviation] = [self.median, self.mean, self.deviation].map(|value| value * times);
+        let [median, mean, deviation] =
+            [self.median, self.mean, self.deviation].map(|value| value * times);
         let (least, most) = (by(&self.least), by(&self.most));
-        Summary { values: self.values.iter().map(by).collect(), median, mean, deviation, least, most }
+        Summary {
+            values: self.values.iter().map(by).collect(),
+            median,
+            mean,
+            deviation,
+            least,
+            most,
+        }
     }
 
     /// What stands for them, and from where to where the bar reaches.
@@ -61,7 +69,9 @@ impl Summary {
     pub fn said(&self, centre: Centre) -> String {
         match centre {
             _ if self.count() == 1 => digits(self.median),
-            Centre::Median => format!("{} ({}-{})", digits(self.median), digits(self.least), digits(self.most)),
+            Centre::Median => {
+                format!("{} ({}-{})", digits(self.median), digits(self.least), digits(self.most))
+            }
             Centre::Mean => format!("{} ± {}", digits(self.mean), digits(self.deviation)),
         }
     }
@@ -98,7 +108,10 @@ mod tests {
     #[test]
     fn summaries_of_odd_even_and_none() {
         let odd = Summary::of(vec![3.0, 1.0, 2.0]).unwrap();
-        assert_eq!((odd.median, odd.mean, odd.deviation, odd.least, odd.most), (2.0, 2.0, 1.0, 1.0, 3.0));
+        assert_eq!(
+            (odd.median, odd.mean, odd.deviation, odd.least, odd.most),
+            (2.0, 2.0, 1.0, 1.0, 3.0)
+        );
         assert_eq!(Summary::of(vec![4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
         assert_eq!(Summary::of(vec![7.0]).unwrap().deviation, 0.0);
         assert_eq!(Summary::of(vec![]), None);

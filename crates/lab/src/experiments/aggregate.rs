@@ -1,4 +1,5 @@
-//! Many pairs of guests at once: the hypervisor's old inner design against its new one, with more and more workers.
+//! Many pairs of guests at once: the hypervisor's old inner design against its new one, with more
+//! and more workers.
 
 use std::io;
 
@@ -8,8 +9,8 @@ use crate::bed::{Pairs, Wants};
 use crate::bench::embedded::{Use, use_grants};
 use crate::cpu::Moment;
 use crate::experiment::{
-    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results,
-    Setup, Size, Source, Verdict, digits,
+    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point,
+    Published, Results, Setup, Size, Source, Verdict, digits,
 };
 use crate::plot::{Axis, Shape};
 
@@ -81,11 +82,13 @@ impl Experiment for Aggregate {
         for (name, _) in DESIGNS {
             for workers in workers(size) {
                 for pairs in pairs {
-                    let point = Point::new(series(name, *pairs), workers as u16).with("design", name);
+                    let point =
+                        Point::new(series(name, *pairs), workers as u16).with("design", name);
                     points.push(point.with("pairs", pairs).with("workers", workers));
                 }
                 for what in ["copies", "maps"] {
-                    let point = Point::new(format!("{name}: {what}"), workers as u16).with("design", name);
+                    let point =
+                        Point::new(format!("{name}: {what}"), workers as u16).with("design", name);
                     points.push(point.with("threads", workers).with("what", what));
                 }
             }
@@ -102,13 +105,21 @@ impl Experiment for Aggregate {
 
     fn findings(&self, results: &Results) -> Vec<Finding> {
         let configuration = &results.record.configuration;
-        let most = configuration.points.iter().filter_map(|point| point.get::<u8>("pairs").ok()).max().unwrap_or(1);
+        let most = configuration
+            .points
+            .iter()
+            .filter_map(|point| point.get::<u8>("pairs").ok())
+            .max()
+            .unwrap_or(1);
         let (first, last) = ends(results, &series(DESIGNS[0].0, most));
         let names = DESIGNS.map(|(name, _)| series(name, most));
         let [old, new] = names.each_ref().map(String::as_str);
         let change = |from: (&str, f64), to: (&str, f64)| results.change(from, to, "throughput");
         let with = format!("{last} workers against {first}, {most} pairs");
-        let finding = |published: &str, change: Option<Change>, what: &str, verdict: fn(&Change) -> Verdict| {
+        let finding = |published: &str,
+                       change: Option<Change>,
+                       what: &str,
+                       verdict: fn(&Change) -> Verdict| {
             let here = format!("{what}: {}", Change::said(change.as_ref()));
             let verdict = change.as_ref().map_or(Verdict::Untold, verdict);
             Finding { published: published.into(), here, verdict }
@@ -204,7 +215,8 @@ fn streams(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
         ("copying", copying.name()),
     ];
     let keys: String = keys.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
-    let wants = Wants { workers: Some(point.get("workers")?), queues: 1, keys: &keys, ..Wants::default() };
+    let wants =
+        Wants { workers: Some(point.get("workers")?), queues: 1, keys: &keys, ..Wants::default() };
     let pairs = Pairs { count: point.get("pairs")?, queues: 1, streams: 1, wants, profiled: false };
     Ok(pairs.measure(setup)?.outcome)
 }

@@ -4,8 +4,8 @@ use control::config::defaults;
 
 use crate::bed::{Pairs, Wants};
 use crate::experiment::{
-    About, Experiment, Figure, Finding, Ground, LabError, Measure, Plot, Point, Results, Setup, Size, Source, Verdict,
-    digits,
+    About, Experiment, Figure, Finding, Ground, LabError, Measure, Plot, Point, Results, Setup,
+    Size, Source, Verdict, digits,
 };
 use crate::plot::{Axis, Shape};
 
@@ -60,29 +60,40 @@ impl Experiment for Defaults {
             all
         };
         let point = |workers: usize, queues: usize| {
-            Point::new(series(workers), queues as u16).with("workers", workers).with("queues", queues)
+            Point::new(series(workers), queues as u16)
+                .with("workers", workers)
+                .with("queues", queues)
         };
         let choices = around(workers).into_iter();
-        choices.flat_map(|workers| around(queues).into_iter().map(move |queues| point(workers, queues))).collect()
+        choices
+            .flat_map(|workers| {
+                around(queues).into_iter().map(move |queues| point(workers, queues))
+            })
+            .collect()
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
         Ok(Box::new(|point, _| {
             let queues = point.get("queues")?;
             let wants = Wants { workers: Some(point.get("workers")?), queues, ..Wants::default() };
-            Ok(Pairs { count: 1, queues, streams: STREAMS, wants, profiled: false }.measure(setup)?.outcome)
+            Ok(Pairs { count: 1, queues, streams: STREAMS, wants, profiled: false }
+                .measure(setup)?
+                .outcome)
         }))
     }
 
     fn findings(&self, results: &Results) -> Vec<Finding> {
         let (workers, queues) = rule(results.record.configuration.machine.cpus);
-        let (rule, Some(best)) = ((series(workers), queues as f64), best(results)) else { return Vec::new() };
+        let (rule, Some(best)) = ((series(workers), queues as f64), best(results)) else {
+            return Vec::new();
+        };
         let change = results.change((best.0, best.1), (rule.0.as_str(), rule.1), "throughput");
         let Some(change) = change else { return Vec::new() };
         let (by_rule, most) = (digits(change.to.median), digits(change.from.median));
         let itself = best == (rule.0.as_str(), rule.1);
         vec![Finding {
-            published: "the default, as many queues as guest and backend have CPUs, is sensible".into(),
+            published: "the default, as many queues as guest and backend have CPUs, is sensible"
+                .into(),
             here: format!(
                 "{by_rule} Gb/s by the rule; the best of all, with {} and {} queue pairs, {most}",
                 best.0, best.1
@@ -118,7 +129,10 @@ fn series(workers: usize) -> String {
 
 /// The series and the number of queue pairs with which throughput is highest.
 fn best<'a>(results: &Results<'a>) -> Option<(&'a str, f64)> {
-    let peaks = results.series().into_iter().filter_map(|series| Some((series, results.peak(series, "throughput")?)));
+    let peaks = results
+        .series()
+        .into_iter()
+        .filter_map(|series| Some((series, results.peak(series, "throughput")?)));
     let (series, (queues, _)) = peaks.max_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
     Some((series, queues))
 }

@@ -2,14 +2,15 @@
 
 use crate::bed::{Amount, Bed, Flow, Look, Station, Wants, Wish, at_rest, carry};
 use crate::experiment::{
-    About, Centre, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Results,
-    Setup, Size, Source, Summary, Verdict, digits,
+    About, Centre, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot,
+    Point, Results, Setup, Size, Source, Summary, Verdict, digits,
 };
 use crate::guest::Namespace;
 use crate::plot::{Axis, Shape};
 
 const HOST: &str = "10.77.0.254";
-const UPLINK: &str = "[[port]]\nname = \"host\"\nkind = \"tap\"\ndevice = \"rm-host\"\nqueues = 1\n";
+const UPLINK: &str =
+    "[[port]]\nname = \"host\"\nkind = \"tap\"\ndevice = \"rm-host\"\nqueues = 1\n";
 const ONE: &str = "one worker for all";
 const EACH: &str = "a worker each";
 
@@ -25,9 +26,21 @@ const fn cpu(name: &'static str, title: &'static str) -> Figure {
     Figure { name, title, unit: "% of a CPU" }
 }
 
-const fn plot(name: &'static str, title: &'static str, y: &'static str, figures: &'static [&'static str]) -> Plot {
+const fn plot(
+    name: &'static str,
+    title: &'static str,
+    y: &'static str,
+    figures: &'static [&'static str],
+) -> Plot {
     let x = Axis { title: "guests", log: false, labels: &[] };
-    Plot { name, title, shape: Shape::Lines, x, y: Axis { title: y, log: false, labels: &[] }, figures }
+    Plot {
+        name,
+        title,
+        shape: Shape::Lines,
+        x,
+        y: Axis { title: y, log: false, labels: &[] },
+        figures,
+    }
 }
 
 const GBPS: &str = "throughput of all guests, Gb/s";
@@ -87,9 +100,24 @@ const ABOUT: About = About {
         plot("cpu-to-3", "Backend CPU: host to guests, three streams each", CPU, &["daemon_to_3"]),
         plot("cpu-to-4", "Backend CPU: host to guests, four streams each", CPU, &["daemon_to_4"]),
         plot("cpu-from-1", "Backend CPU: guests to host, one stream each", CPU, &["daemon_from_1"]),
-        plot("cpu-from-2", "Backend CPU: guests to host, two streams each", CPU, &["daemon_from_2"]),
-        plot("cpu-from-3", "Backend CPU: guests to host, three streams each", CPU, &["daemon_from_3"]),
-        plot("cpu-from-4", "Backend CPU: guests to host, four streams each", CPU, &["daemon_from_4"]),
+        plot(
+            "cpu-from-2",
+            "Backend CPU: guests to host, two streams each",
+            CPU,
+            &["daemon_from_2"],
+        ),
+        plot(
+            "cpu-from-3",
+            "Backend CPU: guests to host, three streams each",
+            CPU,
+            &["daemon_from_3"],
+        ),
+        plot(
+            "cpu-from-4",
+            "Backend CPU: guests to host, four streams each",
+            CPU,
+            &["daemon_from_4"],
+        ),
     ],
     // Its plots are pictures; what its text says of them is held against ours in findings.
     published: &[],
@@ -111,10 +139,16 @@ impl Experiment for Fairness {
         };
         let point = |who: &str, split: bool, guests: u16| {
             let workers = if who == ONE { 1 } else { guests };
-            Point::new(series(who, split), guests).with("guests", guests).with("workers", workers).with("split", split)
+            Point::new(series(who, split), guests)
+                .with("guests", guests)
+                .with("workers", workers)
+                .with("split", split)
         };
         let series = [(ONE, true), (EACH, true), (ONE, false), (EACH, false)];
-        guests.iter().flat_map(|guests| series.map(|(who, split)| point(who, split, *guests))).collect()
+        guests
+            .iter()
+            .flat_map(|guests| series.map(|(who, split)| point(who, split, *guests)))
+            .collect()
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
@@ -139,18 +173,26 @@ impl Experiment for Fairness {
             Finding { published: published.into(), here, verdict }
         };
         vec![
-            finding("host to guests, a thread each: no significant change of throughput", "to_4", |change| {
-                change.between(0.9, 1.1)
-            }),
-            finding("host to guests, a thread each: no significant change of CPU usage", "daemon_to_4", |change| {
-                change.between(0.9, 1.1)
-            }),
-            finding("guests to host, one stream, a thread each: more than one for all", "from_1", |change| {
-                change.above(1.0)
-            }),
-            finding("guests to host, four streams, a thread each: significantly less", "from_4", |change| {
-                change.below(0.9)
-            }),
+            finding(
+                "host to guests, a thread each: no significant change of throughput",
+                "to_4",
+                |change| change.between(0.9, 1.1),
+            ),
+            finding(
+                "host to guests, a thread each: no significant change of CPU usage",
+                "daemon_to_4",
+                |change| change.between(0.9, 1.1),
+            ),
+            finding(
+                "guests to host, one stream, a thread each: more than one for all",
+                "from_1",
+                |change| change.above(1.0),
+            ),
+            finding(
+                "guests to host, four streams, a thread each: significantly less",
+                "from_4",
+                |change| change.below(0.9),
+            ),
             steadier(results),
         ]
     }
@@ -159,7 +201,8 @@ impl Experiment for Fairness {
         let mut all = Vec::new();
         for (figure, what) in [("even_to_4", "from the host"), ("even_from_4", "to the host")] {
             let worst = |who: &str| {
-                let curve = results.curve(&series(who, true), figure).into_iter().map(|(_, it)| it.median);
+                let curve =
+                    results.curve(&series(who, true), figure).into_iter().map(|(_, it)| it.median);
                 curve.reduce(f64::min)
             };
             if let Some((one, each)) = worst(ONE).zip(worst(EACH)) {
@@ -172,7 +215,9 @@ impl Experiment for Fairness {
             }
         }
         for (figure, what) in [("to_4", "from the host"), ("from_4", "to the host")] {
-            if let Some(change) = results.change_overall(&series(ONE, false), &series(ONE, true), figure) {
+            if let Some(change) =
+                results.change_overall(&series(ONE, false), &series(ONE, true), figure)
+            {
                 all.push(format!(
                     "With an event channel for each direction guests get, {what} with four streams each and one worker for all, {} what \
                      they do with one for both, in the mean over N.",
@@ -204,18 +249,28 @@ fn series(who: &str, split: bool) -> String {
     format!("{who}{}", if split { "" } else { ", single channels" })
 }
 
-/// Whether repetitions scatter less with a worker each: of throughput, by how much of their mean, at each N.
+/// Whether repetitions scatter less with a worker each: of throughput, by how much of their mean,
+/// at each N.
 fn steadier(results: &Results) -> Finding {
     let scatters = |who: &str| {
         let curve = results.curve(&series(who, true), "to_4").into_iter();
-        Summary::of(curve.map(|(_, it)| it.deviation / it.mean * 100.0).filter(|share| share.is_finite()).collect())
+        Summary::of(
+            curve
+                .map(|(_, it)| it.deviation / it.mean * 100.0)
+                .filter(|share| share.is_finite())
+                .collect(),
+        )
     };
     let change = scatters(ONE).zip(scatters(EACH)).map(|(from, to)| Change { from, to });
     Finding {
         published: "host to guests, a thread each: error bars are typically smaller".into(),
         here: change.as_ref().map_or("not measured".into(), |Change { from, to }| {
             let of = |it: &Summary| digits(it.median);
-            format!("the median standard deviation is {} % with a worker each, {} % with one for all", of(to), of(from))
+            format!(
+                "the median standard deviation is {} % with a worker each, {} % with one for all",
+                of(to),
+                of(from)
+            )
         }),
         verdict: change.map_or(Verdict::Untold, |change| change.below(1.0)),
     }
@@ -239,7 +294,8 @@ impl Site {
     fn start(setup: &Setup, point: &Point) -> Result<Site, LabError> {
         let host = Namespace::new()?;
         let workers = Some(point.get("workers")?);
-        let wants = Wants { workers, queues: 1, more: UPLINK, namespace: Some(&host), ..Wants::default() };
+        let wants =
+            Wants { workers, queues: 1, more: UPLINK, namespace: Some(&host), ..Wants::default() };
         let split: bool = point.get("split")?;
         let guest = |n: u16| Wish {
             name: format!("guest-{n}"),
@@ -255,25 +311,37 @@ impl Site {
         Ok(Site { bed, host })
     }
 
-    fn measure(&self, setup: &Setup, to: To, streams: u16, outcome: &mut Outcome) -> Result<(), LabError> {
+    fn measure(
+        &self,
+        setup: &Setup,
+        to: To,
+        streams: u16,
+        outcome: &mut Outcome,
+    ) -> Result<(), LabError> {
         let host: &dyn Station = &self.host;
         let flow = |member| match to {
             To::Guests => Flow { from: host, ..Flow::between(member, member, streams) },
-            To::Host => Flow { to: host, address: HOST.into(), ..Flow::between(member, member, streams) },
+            To::Host => {
+                Flow { to: host, address: HOST.into(), ..Flow::between(member, member, streams) }
+            }
         };
         let flows: Vec<Flow<'_>> = self.bed.members().iter().map(flow).collect();
         let (daemon, own) = (self.bed.daemon(), self.bed.ids());
-        let carried =
-            carry(&flows, Amount::of(setup), |ids| Ok::<_, LabError>(Look::now(daemon, &[&own[..], ids].concat())?))?;
+        let carried = carry(&flows, Amount::of(setup), |ids| {
+            Ok::<_, LabError>(Look::now(daemon, &[&own[..], ids].concat())?)
+        })?;
         let seen = carried.seen();
         let name = if to == To::Guests { "to" } else { "from" };
         let seconds = carried.time.as_secs_f64();
         let bytes = |member: &crate::bed::Member| {
             let total = seen.port(&member.port()).map(|port| &port.total);
-            total.map_or(0, |total| if to == To::Guests { total.rx_bytes } else { total.tx_bytes }) as f64
+            total.map_or(0, |total| if to == To::Guests { total.rx_bytes } else { total.tx_bytes })
+                as f64
         };
-        let each: Vec<f64> = self.bed.members().iter().map(|member| bytes(member) * 8.0 / seconds / 1e9).collect();
-        let (all, least) = (each.iter().sum::<f64>(), each.iter().copied().fold(f64::INFINITY, f64::min));
+        let each: Vec<f64> =
+            self.bed.members().iter().map(|member| bytes(member) * 8.0 / seconds / 1e9).collect();
+        let (all, least) =
+            (each.iter().sum::<f64>(), each.iter().copied().fold(f64::INFINITY, f64::min));
         outcome.figure(&format!("{name}_{streams}"), all);
         outcome.figure(&format!("even_{name}_{streams}"), least * each.len() as f64 / all * 100.0);
         outcome.figure(&format!("daemon_{name}_{streams}"), seen.daemon() * 100.0);

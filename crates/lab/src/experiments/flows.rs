@@ -3,12 +3,14 @@
 use crate::bed::Rig;
 use crate::daemon::{Daemon, DaemonError};
 use crate::experiment::{
-    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup,
+    Size, digits,
 };
 use crate::plot::{Axis, Shape};
 
 const FLOWS: [u32; 4] = [1, 64, 4096, 100_000];
-/// The series: what it is called, the sender's option, and that of the second pair's sender if there is one.
+/// The series: what it is called, the sender's option, and that of the second pair's sender if
+/// there is one.
 const SERIES: [(&str, &str, &str); 4] = [
     ("one pair of addresses", "own", ""),
     ("a source address for each flow", "flow", ""),
@@ -30,7 +32,11 @@ const ABOUT: About = About {
         Figure { name: "rest", title: "frames of the first pair", unit: "million/s" },
         Figure { name: "flood", title: "frames of the second pair", unit: "million/s" },
         Figure { name: "hits", title: "frames found in the flow cache", unit: "%" },
-        Figure { name: "full", title: "times that the first sender found its ring full", unit: "%" },
+        Figure {
+            name: "full",
+            title: "times that the first sender found its ring full",
+            unit: "%",
+        },
     ],
     plots: &[
         Plot {
@@ -86,7 +92,8 @@ impl Experiment for Flows {
     }
 
     fn remarks(&self, results: &Results) -> Vec<String> {
-        let most = results.record.configuration.points.iter().map(|point| point.x).fold(0.0, f64::max);
+        let most =
+            results.record.configuration.points.iter().map(|point| point.x).fold(0.0, f64::max);
         let [_, own, beside, flood] = SERIES.map(|(name, ..)| name);
         let mut all = Vec::new();
         if let Some(change) = results.change((own, 1.0), (own, most), "frames") {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::queues::highest;
 use crate::bed::{Amount, Bed, Flow, Look, Member, Station, Wants, Wish, at_rest, carry};
 use crate::experiment::{
-    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results,
-    Setup, Size, Source, Verdict,
+    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point,
+    Published, Results, Setup, Size, Source, Verdict,
 };
 use crate::guest::GuestError;
 use crate::plot::{Axis, Shape};
@@ -17,8 +17,8 @@ const SERIES: &str = "Ringmain";
 const NEW: &str = "Linux 4.4 (published)";
 const OLD: &str = "Linux 3.13 (published)";
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The share of what receivers get that the forwarding guest must have got before: all of it, but for what was on the way when it was
-/// looked at.
+/// The share of what receivers get that the forwarding guest must have got before: all of it, but
+/// for what was on the way when it was looked at.
 const THROUGH: f64 = 0.95;
 /// Bytes of a stream that goes before anything is counted.
 const GREETING: u64 = 1 << 12;
@@ -121,14 +121,17 @@ impl Experiment for NetworkNode {
 fn measure(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
     let wants = Wants { queues, ..Wants::default() };
     let bed: Bed = Bed::start::<LabError>(&setup.binary, wants, guests(queues))?;
-    let [node, far, sender, receivers @ ..] = bed.members() else { return Err(LabError::Setting("guests")) };
+    let [node, far, sender, receivers @ ..] = bed.members() else {
+        return Err(LabError::Setting("guests"));
+    };
     forward(node, far, sender, receivers)?;
     let own = bed.ids();
     let flows: Vec<Flow<'_>> = receivers.iter().map(|to| Flow::between(sender, to, 1)).collect();
     // So that everybody knows where everybody is.
     carry(&flows, Amount::Bytes(GREETING), |_| Ok::<_, LabError>(()))?;
-    let carried =
-        carry(&flows, Amount::of(setup), |ids| Ok::<_, LabError>(Look::now(bed.daemon(), &[&own[..], ids].concat())?))?;
+    let carried = carry(&flows, Amount::of(setup), |ids| {
+        Ok::<_, LabError>(Look::now(bed.daemon(), &[&own[..], ids].concat())?)
+    })?;
     let seen = carried.seen();
     let mut outcome = Outcome::default();
     let ports: Vec<String> = receivers.iter().map(Member::port).collect();
@@ -137,9 +140,14 @@ fn measure(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
     outcome.figure("busiest", shares.iter().copied().fold(0.0, f64::max) * 100.0);
     outcome.list("node_queues", shares);
     carried.check(&mut outcome);
-    let (into, out_of) = (seen.received([node.port().as_str()]), seen.received(ports.iter().map(String::as_str)));
+    let (into, out_of) =
+        (seen.received([node.port().as_str()]), seen.received(ports.iter().map(String::as_str)));
     let text = format!("the forwarding guest got {into} bytes, the receivers {out_of}");
-    outcome.check("all goes through the forwarding guest", out_of > 0 && into as f64 >= out_of as f64 * THROUGH, text);
+    outcome.check(
+        "all goes through the forwarding guest",
+        out_of > 0 && into as f64 >= out_of as f64 * THROUGH,
+        text,
+    );
     at_rest(bed.daemon(), &mut outcome)?;
     Ok(outcome)
 }
@@ -165,12 +173,19 @@ fn guests(queues: u16) -> Vec<Wish> {
 }
 
 /// Moves the interface of `far` to the forwarding guest, and tells everybody the way.
-fn forward(node: &Member, far: &Member, sender: &Member, receivers: &[Member]) -> Result<(), GuestError> {
+fn forward(
+    node: &Member,
+    far: &Member,
+    sender: &Member,
+    receivers: &[Member],
+) -> Result<(), GuestError> {
     run(far, "ip link set eth0 down")?;
     run(far, &format!("ip link set eth0 netns {} name eth1", node.id()))?;
     run(node, "ip addr add 10.77.2.1/24 dev eth1")?;
     // Both are in one network of the switch: each answers for its own address only.
-    for (key, value) in [("conf/all/arp_ignore", 1), ("conf/all/arp_announce", 2), ("ip_forward", 1)] {
+    for (key, value) in
+        [("conf/all/arp_ignore", 1), ("conf/all/arp_announce", 2), ("ip_forward", 1)]
+    {
         run(node, &format!("sh -c 'echo {value} > /proc/sys/net/ipv4/{key}'"))?;
     }
     run(node, "ip link set eth1 up")?;

@@ -3,7 +3,8 @@
 use crate::bed::{Amount, GENERATOR_CPU, Pairs, Rig, WORKER_CPU, Wants, Wire, generate};
 use crate::demo::{Over, Stay};
 use crate::experiment::{
-    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup,
+    Size, digits,
 };
 use crate::load::Report;
 use crate::ovs::Ovs;
@@ -59,13 +60,15 @@ impl Experiment for Peers {
     }
 
     fn points(&self, ground: Ground, size: Size) -> Vec<Point> {
-        let tcp =
-            |who: &str, (place, streams): (u16, u16)| Point::new(who, place).with("who", who).with("streams", streams);
+        let tcp = |who: &str, (place, streams): (u16, u16)| {
+            Point::new(who, place).with("who", who).with("streams", streams)
+        };
         let frames = |who: &str, (place, size): (u16, u32)| {
             Point::new(format!("{who}, vhost-user"), place).with("who", who).with("size", size)
         };
         // What takes seconds to start, and huge pages, is no part of the tiny form.
-        let generator: &[&str] = if size == Size::Tiny || !Ovs::installed() { &[RINGMAIN] } else { &[RINGMAIN, OVS] };
+        let generator: &[&str] =
+            if size == Size::Tiny || !Ovs::installed() { &[RINGMAIN] } else { &[RINGMAIN, OVS] };
         let generator = if ground == Ground::Embedded { generator } else { &[] };
         let others: &[&str] = match ground {
             Ground::Xen => &[NETBACK],
@@ -74,7 +77,8 @@ impl Experiment for Peers {
         };
         let all = || std::iter::once(RINGMAIN).chain(others.iter().copied());
         let streams = (0..).zip([1, 8]).flat_map(|place| all().map(move |who| tcp(who, place)));
-        let sizes = (0..).zip(SIZES).flat_map(|place| generator.iter().map(move |who| frames(who, place)));
+        let sizes =
+            (0..).zip(SIZES).flat_map(|place| generator.iter().map(move |who| frames(who, place)));
         streams.chain(sizes).collect()
     }
 
@@ -86,18 +90,27 @@ impl Experiment for Peers {
                     OVS => Over::OvsDpdk,
                     _ => Over::Bridge,
                 };
-                let guests = Stay::start(setup.ground.of_demo(), over, &setup.cache, setup.progress)?;
+                let guests =
+                    Stay::start(setup.ground.of_demo(), over, &setup.cache, setup.progress)?;
                 guests.measure(2, point.get("streams")?, Amount::of(setup))
             }));
         }
         let mut ovs = None;
         Ok(Box::new(move |point, _| match (point.text("who"), point.text("size")) {
-            (BRIDGE, _) => Ok(Wire::bridged()?.measure(setup, point.get("streams")?, None)?.outcome),
+            (BRIDGE, _) => {
+                Ok(Wire::bridged()?.measure(setup, point.get("streams")?, None)?.outcome)
+            }
             (RINGMAIN, "") => {
                 let wants = Wants { queues: 2, ..Wants::default() };
-                Ok(Pairs { count: 1, queues: 2, streams: point.get("streams")?, wants, profiled: false }
-                    .measure(setup)?
-                    .outcome)
+                Ok(Pairs {
+                    count: 1,
+                    queues: 2,
+                    streams: point.get("streams")?,
+                    wants,
+                    profiled: false,
+                }
+                .measure(setup)?
+                .outcome)
             }
             (RINGMAIN, _) => own_frames(setup, point.get("size")?),
             _ => {
@@ -117,17 +130,25 @@ impl Experiment for Peers {
         let mut all = Vec::new();
         for (place, streams) in [(0.0, "one stream"), (1.0, "eight streams")] {
             for other in [BRIDGE, OVS, NETBACK] {
-                if let Some(change) = results.change((other, place), (RINGMAIN, place), "throughput") {
+                if let Some(change) =
+                    results.change((other, place), (RINGMAIN, place), "throughput")
+                {
                     let (times, hedge) = (digits(change.ratio()), change.hedge());
-                    all.push(format!("TCP, {streams}: Ringmain carries {times} times as much as {other}{hedge}."));
+                    all.push(format!(
+                        "TCP, {streams}: Ringmain carries {times} times as much as {other}{hedge}."
+                    ));
                 }
             }
         }
         for (place, size) in [0.0, 1.0].into_iter().zip(SIZES) {
             let (ours, theirs) = (format!("{RINGMAIN}, vhost-user"), format!("{OVS}, vhost-user"));
-            if let Some(change) = results.change((theirs.as_str(), place), (ours.as_str(), place), "frames") {
+            if let Some(change) =
+                results.change((theirs.as_str(), place), (ours.as_str(), place), "frames")
+            {
                 let (times, hedge) = (digits(change.ratio()), change.hedge());
-                all.push(format!("Frames of {size} bytes: Ringmain carries {times} times what {OVS} does{hedge}."));
+                all.push(format!(
+                    "Frames of {size} bytes: Ringmain carries {times} times what {OVS} does{hedge}."
+                ));
             }
         }
         all
@@ -183,7 +204,8 @@ fn noted(mut outcome: Outcome, reports: &[Report]) -> Outcome {
 /// The generator's frames through a daemon with one worker.
 fn own_frames(setup: &Setup, size: u32) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
-    let reports = Rig::start(setup, 1, 1, "")?.play(setup, &[&format!("--size {size}")], &mut outcome)?;
+    let reports =
+        Rig::start(setup, 1, 1, "")?.play(setup, &[&format!("--size {size}")], &mut outcome)?;
     Ok(noted(outcome, &reports))
 }
 

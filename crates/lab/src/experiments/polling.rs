@@ -2,7 +2,8 @@
 
 use crate::bed::Rig;
 use crate::experiment::{
-    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup,
+    Size, digits,
 };
 use crate::load::Report;
 use crate::plot::{Axis, Shape};
@@ -16,9 +17,15 @@ const FULL: u32 = 10_000_000;
 /// What counts as idle: guests are connected, and send nothing.
 const IDLE: u32 = 0;
 
-const X: Axis = Axis { title: "frames a second that are offered; 10 M: as many as go", log: true, labels: &[] };
+const X: Axis =
+    Axis { title: "frames a second that are offered; 10 M: as many as go", log: true, labels: &[] };
 
-const fn over_load(name: &'static str, title: &'static str, y: &'static str, figure: &'static [&'static str]) -> Plot {
+const fn over_load(
+    name: &'static str,
+    title: &'static str,
+    y: &'static str,
+    figure: &'static [&'static str],
+) -> Plot {
     let y = Axis { title: y, log: true, labels: &[] };
     Plot { name, title, shape: Shape::Lines, x: X, y, figures: figure }
 }
@@ -93,13 +100,16 @@ impl Experiment for Polling {
 
     fn remarks(&self, results: &Results) -> Vec<String> {
         let [ours, always, never] = [WORDS[0], WORDS[3], WORDS[4]];
-        let at = |word: &str, rate: u32, figure: &str| results.median(word, rate, figure).map(digits);
+        let at =
+            |word: &str, rate: u32, figure: &str| results.median(word, rate, figure).map(digits);
         let three = |rate: u32, figure: &str| {
             Some((at(ours, rate, figure)?, at(always, rate, figure)?, at(never, rate, figure)?))
         };
         let mut all = Vec::new();
         for rate in [RATES[0], RATES[2]] {
-            if let Some(((cpu, most, least), (p99, best, worst))) = three(rate, "daemon").zip(three(rate, "p99")) {
+            if let Some(((cpu, most, least), (p99, best, worst))) =
+                three(rate, "daemon").zip(three(rate, "p99"))
+            {
                 all.push(format!(
                     "At {rate} frames a second \"{ours}\" takes {cpu} % of a CPU, where \"{always}\" takes {most} and \"{never}\" {least}; \
                      its latency is {p99} us at the 99th percentile, and theirs {best} and {worst}."
@@ -121,7 +131,8 @@ impl Experiment for Polling {
 fn busy(setup: &Setup, rig: &Rig, options: &str) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
     let reports = rig.play(setup, &[options], &mut outcome)?;
-    let Some((report, to)) = reports.first().and_then(|report: &Report| Some((report, report.directions.first()?)))
+    let Some((report, to)) =
+        reports.first().and_then(|report: &Report| Some((report, report.directions.first()?)))
     else {
         return Err(LabError::Setting("options"));
     };
@@ -138,6 +149,7 @@ fn busy(setup: &Setup, rig: &Rig, options: &str) -> Result<Outcome, LabError> {
 fn idle(setup: &Setup, rig: &Rig, options: &str) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
     let reports = rig.play(setup, &[options], &mut outcome)?;
-    outcome.figure("idle", reports.first().and_then(|report| report.cpu.backend).unwrap_or_default());
+    outcome
+        .figure("idle", reports.first().and_then(|report| report.cpu.backend).unwrap_or_default());
     Ok(outcome)
 }

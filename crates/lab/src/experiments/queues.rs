@@ -3,8 +3,8 @@
 use crate::bed::{Amount, Pairs, Wants, ports};
 use crate::demo::{Over, Stay};
 use crate::experiment::{
-    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results,
-    Setup, Size, Source, Verdict, digits,
+    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point,
+    Published, Results, Setup, Size, Source, Verdict, digits,
 };
 use crate::plot::{Axis, Shape};
 
@@ -27,8 +27,16 @@ const ABOUT: About = About {
         Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
         Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
         Figure { name: "busiest", title: "the receiver's busiest queue", unit: "% of the bytes" },
-        Figure { name: "sender_streams", title: "on one queue of the sender, at most", unit: "streams" },
-        Figure { name: "receiver_streams", title: "on one queue of the receiver, at most", unit: "streams" },
+        Figure {
+            name: "sender_streams",
+            title: "on one queue of the sender, at most",
+            unit: "streams",
+        },
+        Figure {
+            name: "receiver_streams",
+            title: "on one queue of the receiver, at most",
+            unit: "streams",
+        },
         Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" },
     ],
     plots: &[
@@ -96,12 +104,16 @@ impl Experiment for Queues {
             return Ok(Box::new(|point, _| embedded(setup, point.get("queues")?)));
         }
         // They take long to boot: the same two serve all repetitions.
-        let guests = Stay::start(setup.ground.of_demo(), Over::Ringmain, &setup.cache, setup.progress)?;
-        Ok(Box::new(move |point, _| guests.measure(point.get("queues")?, STREAMS, Amount::of(setup))))
+        let guests =
+            Stay::start(setup.ground.of_demo(), Over::Ringmain, &setup.cache, setup.progress)?;
+        Ok(Box::new(move |point, _| {
+            guests.measure(point.get("queues")?, STREAMS, Amount::of(setup))
+        }))
     }
 
     fn findings(&self, results: &Results) -> Vec<Finding> {
-        let change = |from: f64, to: f64| results.change((SERIES, from), (SERIES, to), "throughput");
+        let change =
+            |from: f64, to: f64| results.change((SERIES, from), (SERIES, to), "throughput");
         let more = |published: &str, queues: f64, times: f64| {
             let change = change(1.0, queues);
             let verdict = change.as_ref().map_or(Verdict::Untold, |change| change.above(times));
@@ -112,11 +124,17 @@ impl Experiment for Queues {
             more("four queues carry more than double what one does", 4.0, 2.0),
             more("eight queues carry 41 Gb/s where one carried 17: 2.41 times", 8.0, 2.41),
             Finding {
-                published: "five queues carry less than four and six: the hash dealt unevenly".into(),
+                published: "five queues carry less than four and six: the hash dealt unevenly"
+                    .into(),
                 here: blip.as_ref().map_or("not measured".into(), |(four, six)| {
-                    format!("{:.2} times what four do, {:.2} times what six do", four.ratio(), six.ratio())
+                    format!(
+                        "{:.2} times what four do, {:.2} times what six do",
+                        four.ratio(),
+                        six.ratio()
+                    )
                 }),
-                verdict: blip.map_or(Verdict::Untold, |(four, six)| four.below(1.0).and(six.below(1.0))),
+                verdict: blip
+                    .map_or(Verdict::Untold, |(four, six)| four.below(1.0).and(six.below(1.0))),
             },
         ]
     }
@@ -133,15 +151,18 @@ impl Experiment for Queues {
             ));
         }
         let most = results.points(SERIES).map(|(_, point)| point.x).fold(1.0, f64::max);
-        let dealt = if most > 1.0 { dealt(results, 5.0).or_else(|| dealt(results, most)) } else { None };
+        let dealt =
+            if most > 1.0 { dealt(results, 5.0).or_else(|| dealt(results, most)) } else { None };
         [Some(text), dealt].into_iter().flatten().collect()
     }
 }
 
-/// With how many queue pairs the throughput of a series is highest, and with which it is as high as far as repetitions can tell.
+/// With how many queue pairs the throughput of a series is highest, and with which it is as high as
+/// far as repetitions can tell.
 pub(super) fn highest(results: &Results, series: &str) -> Option<String> {
     let (best, most) = results.peak(series, "throughput")?;
-    let level: Vec<String> = results.as_good(series, "throughput").iter().map(ToString::to_string).collect();
+    let level: Vec<String> =
+        results.as_good(series, "throughput").iter().map(ToString::to_string).collect();
     Some(match level.as_slice() {
         [] => format!("Throughput is highest with {best} queue pairs, {} Gb/s.", digits(most)),
         level => format!(
@@ -160,7 +181,10 @@ fn dealt(results: &Results, queues: f64) -> Option<String> {
         streams.iter().map(f64::to_string).collect::<Vec<_>>().join(" ")
     };
     let deals = |list: &str| {
-        let lists = results.counted(number).into_iter().filter_map(|one| one.outcome.lists.get(list).cloned());
+        let lists = results
+            .counted(number)
+            .into_iter()
+            .filter_map(|one| one.outcome.lists.get(list).cloned());
         lists.map(deal).collect::<Vec<_>>().join(", ")
     };
     let (sender, receiver) = (deals("sender_streams"), deals("receiver_streams"));
@@ -173,7 +197,8 @@ fn dealt(results: &Results, queues: f64) -> Option<String> {
 
 fn embedded(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
     let wants = Wants { queues, ..Wants::default() };
-    let paired = Pairs { count: 1, queues, streams: STREAMS, wants, profiled: true }.measure(setup)?;
+    let paired =
+        Pairs { count: 1, queues, streams: STREAMS, wants, profiled: true }.measure(setup)?;
     let [sender, receiver] = ports(0);
     let shares = paired.seen.queues(&receiver, |counts| counts.rx_bytes);
     let sent = paired.streams(&sender, |flows| flows.sent);

@@ -1,37 +1,50 @@
-//! What receiving a frame costs, and whom: the six classes of Netchannel 2's authors, with each improvement added in their order.
+//! What receiving a frame costs, and whom: the six classes of Netchannel 2's authors, with each
+//! improvement added in their order.
 
 use control::categories::categories;
 
 use crate::bed::{
-    Amount, Batches, Bed, Cable, DEVICE, Flow, Look, UPLINK, Wants, Wire, Wired, Wish, at_rest, carry, whole_frames,
+    Amount, Batches, Bed, Cable, DEVICE, Flow, Look, UPLINK, Wants, Wire, Wired, Wish, at_rest,
+    carry, whole_frames,
 };
 use crate::cpu::cycles_per_nanosecond;
 use crate::experiment::{
-    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point, Published, Results,
-    Setup, Size, Source, Verdict, digits,
+    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point,
+    Published, Results, Setup, Size, Source, Verdict, digits,
 };
 use crate::plot::{Axis, Shape};
 
 /// Payload of a frame as long as the MTU.
 const SEGMENT: u32 = 1448;
-/// What comes over the cable, in bits a second: so little that a guest has taken a batch, and sleeps, before the next one comes.
-/// One that is awake takes frames without being interrupted.
+/// What comes over the cable, in bits a second: so little that a guest has taken a batch, and
+/// sleeps, before the next one comes. One that is awake takes frames without being interrupted.
 const RATE: u64 = 250_000_000;
-/// Frames that come at once, as from a network card that interrupts only then: what the series is called.
+/// Frames that come at once, as from a network card that interrupts only then: what the series is
+/// called.
 const THROTTLES: [(&str, u32); 2] = [("6 frames an interrupt", 6), ("64 frames an interrupt", 64)];
 /// How far from a published cost, or number of frames, ours may be and be called the same.
 const BAND: f64 = 0.25;
-/// What is added from step to step, the lines of the port with all that was added so far, and whether the guest has a queue of the
-/// device's. Frames that the device delivers are copied by nobody else.
+/// What is added from step to step, the lines of the port with all that was added so far, and
+/// whether the guest has a queue of the device's. Frames that the device delivers are copied by
+/// nobody else.
 const STEPS: [(&str, bool); 5] = [
-    ("locking = \"table\"\nmaptrack = \"single\"\nflush = \"always\"\ncopying = \"release\"\n", false),
+    (
+        "locking = \"table\"\nmaptrack = \"single\"\nflush = \"always\"\ncopying = \"release\"\n",
+        false,
+    ),
     ("align = true\n", false),
     ("align = true\ncopy = \"guest\"\n", false),
     ("align = true\n", true),
     ("align = true\ncache = 8192\n", true),
 ];
-const LABELS: &[&str] =
-    &["baseline", "+ implementation", "+ guest copies", "device queue", "+ pages cached", "kernel alone"];
+const LABELS: &[&str] = &[
+    "baseline",
+    "+ implementation",
+    "+ guest copies",
+    "device queue",
+    "+ pages cached",
+    "kernel alone",
+];
 const NATIVE: f64 = 5.0;
 /// The classes, in the order of the profile: as figures call them in cycles, and in nanoseconds.
 const CLASSES: [(&str, &str); 6] = [
@@ -109,9 +122,22 @@ const ABOUT: About = About {
             "A received frame by class: at each place with 6 frames an interrupt, then with 64",
             Shape::Stacks,
             "time, ns a frame",
-            &["user_ns", "kernel_ns", "guest_hypervisor_ns", "grant_copy_ns", "backend_ns", "backend_hypervisor_ns"],
+            &[
+                "user_ns",
+                "kernel_ns",
+                "guest_hypervisor_ns",
+                "grant_copy_ns",
+                "backend_ns",
+                "backend_hypervisor_ns",
+            ],
         ),
-        plot("machine-ns", "CPU time of the whole machine", Shape::Columns, "time, ns a frame", &["machine_ns"]),
+        plot(
+            "machine-ns",
+            "CPU time of the whole machine",
+            Shape::Columns,
+            "time, ns a frame",
+            &["machine_ns"],
+        ),
     ],
     // Cycles are in its pictures only; what its text says is held against ours in findings.
     published: &[] as &[Published],
@@ -131,8 +157,9 @@ impl Experiment for ReceiveCost {
             let point = move |x: f64| Point::new(series, x).with("frames", frames);
             let steps = STEPS.iter().enumerate().filter(|(x, _)| !tiny || matches!(x, 0 | 3));
             let native = (!tiny).then(|| point(NATIVE).with("native", true));
-            let step =
-                |(x, (keys, device)): (usize, &(&str, bool))| point(x as f64).with("keys", keys).with("device", device);
+            let step = |(x, (keys, device)): (usize, &(&str, bool))| {
+                point(x as f64).with("keys", keys).with("device", device)
+            };
             steps.map(step).chain(native).collect::<Vec<_>>()
         };
         THROTTLES.into_iter().flat_map(of).collect()
@@ -149,16 +176,38 @@ impl Experiment for ReceiveCost {
         let finding = |published: &str, throttle: usize, step: f64, percent: f64| {
             let (series, _) = THROTTLES[throttle];
             let change = cost(results, (series, NATIVE), (series, step));
-            let said = |change: &Change| format!("{:.0} % over the kernel alone", (change.ratio() - 1.0) * 100.0);
+            let said = |change: &Change| {
+                format!("{:.0} % over the kernel alone", (change.ratio() - 1.0) * 100.0)
+            };
             let most = |by: f64| 1.0 + percent / 100.0 * by;
-            let verdict =
-                change.as_ref().map_or(Verdict::Untold, |change| change.between(most(1.0 - BAND), most(1.0 + BAND)));
-            Finding { published: published.into(), here: change.as_ref().map_or("not measured".into(), said), verdict }
+            let verdict = change.as_ref().map_or(Verdict::Untold, |change| {
+                change.between(most(1.0 - BAND), most(1.0 + BAND))
+            });
+            Finding {
+                published: published.into(),
+                here: change.as_ref().map_or("not measured".into(), said),
+                verdict,
+            }
         };
         vec![
-            finding("6 frames an interrupt: the baseline costs 370 % more than native Linux", 0, 0.0, 370.0),
-            finding("6 frames an interrupt: with all software improvements it is 100 % more", 0, 2.0, 100.0),
-            finding("64 frames an interrupt: with the queue of a device and cached grants 23 % more", 1, 4.0, 23.0),
+            finding(
+                "6 frames an interrupt: the baseline costs 370 % more than native Linux",
+                0,
+                0.0,
+                370.0,
+            ),
+            finding(
+                "6 frames an interrupt: with all software improvements it is 100 % more",
+                0,
+                2.0,
+                100.0,
+            ),
+            finding(
+                "64 frames an interrupt: with the queue of a device and cached grants 23 % more",
+                1,
+                4.0,
+                23.0,
+            ),
         ]
     }
 
@@ -191,16 +240,22 @@ fn throttled(results: &Results, label: &str, x: f64) -> Option<String> {
     let change = cost(results, (THROTTLES[0].0, x), (THROTTLES[1].0, x))?;
     let by = (change.ratio() - 1.0) * 100.0;
     let (more, by) = (if by < 0.0 { "less" } else { "more" }, digits(by.abs()));
-    let costs = format!("a frame costs {by} % {more} with 64 frames an interrupt than with 6{}", change.hedge());
+    let costs = format!(
+        "a frame costs {by} % {more} with 64 frames an interrupt than with 6{}",
+        change.hedge()
+    );
     if x == NATIVE {
         return Some(format!("{label}: {costs}."));
     }
-    let seen = |(series, _): (&str, u32)| results.median(series, x as u16, "frames_per_interrupt").map(digits);
+    let seen = |(series, _): (&str, u32)| {
+        results.median(series, x as u16, "frames_per_interrupt").map(digits)
+    };
     let [few, many] = THROTTLES.map(seen);
     Some(format!("{label}: {costs}; measured were {} and {}.", few?, many?))
 }
 
-/// What a frame costs the whole machine at one place against another, in whatever unit it was measured.
+/// What a frame costs the whole machine at one place against another, in whatever unit it was
+/// measured.
 fn cost(results: &Results, from: (&str, f64), to: (&str, f64)) -> Option<Change> {
     let (cycles, time) = MACHINE;
     results.change(from, to, cycles).or_else(|| results.change(from, to, time))
@@ -219,18 +274,23 @@ fn guest(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
     let (cable, device) = (Cable::lay()?, point.get("device")?);
     whole_frames(&cable.far)?;
     let queue = if device { format!("device-queue = \"{DEVICE}\"\n") } else { String::new() };
-    let throttle = format!("interrupt-frames = {}\ninterrupt-microseconds = 1000\n", point.text("frames"));
+    let throttle =
+        format!("interrupt-frames = {}\ninterrupt-microseconds = 1000\n", point.text("frames"));
     let keys = format!("{throttle}{queue}{}", point.text("keys"));
     let (keys, namespace) = (keys.as_str(), Some(&cable.host));
     let wants = Wants { workers: Some(1), queues: 1, keys, more: UPLINK, namespace };
     let (name, address) = ("receiver".into(), "10.77.0.2".into());
-    let receiver = Wish { name, address, queues: 1, vcpus: 1, device_queue: device, ..Wish::default() };
+    let receiver =
+        Wish { name, address, queues: 1, vcpus: 1, device_queue: device, ..Wish::default() };
     let bed: Bed = Bed::start::<LabError>(&setup.binary, wants, vec![receiver])?;
     let [receiver] = bed.members() else { return Err(LabError::Setting("guests")) };
     cable.plug()?;
     let own = bed.ids();
-    let flow =
-        Flow { from: &cable.far, batches: Some(batches(point.get("frames")?)), ..Flow::between(receiver, receiver, 1) };
+    let flow = Flow {
+        from: &cable.far,
+        batches: Some(batches(point.get("frames")?)),
+        ..Flow::between(receiver, receiver, 1)
+    };
     let carried = carry(&[flow], Amount::of(setup), |ids| {
         let look = Look::now(bed.daemon(), &[&own[..], ids].concat())?;
         Ok::<_, LabError>((look, bed.daemon().profile()?))
@@ -240,11 +300,14 @@ fn guest(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
     let (mut outcome, name) = (Outcome::default(), receiver.port());
     seen.note(&mut outcome, [name.as_str()], carried.time);
     if let Some(port) = spent.ports.iter().find(|port| port.name == name) {
-        let nanoseconds = |cpus: f64| cpus * carried.time.as_secs_f64() * 1e9 / port.frames.max(1) as f64;
+        let nanoseconds =
+            |cpus: f64| cpus * carried.time.as_secs_f64() * 1e9 / port.frames.max(1) as f64;
         let mut classes = categories(port).map(|class| class.per_frame());
         // Behind the daemon and the guest's own processes, the first is the program that receives.
         classes[0] = seen.shares.of.get(1 + own.len()).map(|cpus| nanoseconds(*cpus));
-        for (class, time) in CLASSES.iter().zip(classes).filter_map(|(name, time)| Some((name, time?))) {
+        for (class, time) in
+            CLASSES.iter().zip(classes).filter_map(|(name, time)| Some((name, time?)))
+        {
             note(&mut outcome, *class, time);
         }
         note(&mut outcome, MACHINE, nanoseconds(seen.busy()));
@@ -252,8 +315,13 @@ fn guest(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
         outcome.check("the profile has seen frames", port.frames > 0, text);
     }
     let total = seen.port(&name).map(|port| port.total.clone()).unwrap_or_default();
-    let text = format!("{} frames by the device, {} by the switch", total.direct_frames, total.rx_frames);
-    outcome.check("frames came the way they were to", (total.direct_frames > total.rx_frames) == device, text);
+    let text =
+        format!("{} frames by the device, {} by the switch", total.direct_frames, total.rx_frames);
+    outcome.check(
+        "frames came the way they were to",
+        (total.direct_frames > total.rx_frames) == device,
+        text,
+    );
     carried.check(&mut outcome);
     at_rest(bed.daemon(), &mut outcome)?;
     Ok(outcome)

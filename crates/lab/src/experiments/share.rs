@@ -2,7 +2,8 @@
 
 use crate::bed::Rig;
 use crate::experiment::{
-    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup,
+    Size, digits,
 };
 use crate::plot::{Axis, Shape};
 
@@ -10,8 +11,11 @@ const QUIET: &str = "--size 64 --rate 1000";
 const SERIES: &str = "the quiet guest";
 /// Beside whom: the options of the loud one.
 const BESIDE: [&str; 3] = ["", "--size 64", "--size 64294 --tso --rx-ring 1024"];
-const X: Axis =
-    Axis { title: "beside whom", log: false, labels: &["nobody", "a flood of 64 B frames", "a flood of 64 KB frames"] };
+const X: Axis = Axis {
+    title: "beside whom",
+    log: false,
+    labels: &["nobody", "a flood of 64 B frames", "a flood of 64 KB frames"],
+};
 
 const ABOUT: About = About {
     name: "share",

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use crate::bed::{Rig, generator_ports};
 use crate::daemon::Daemon;
 use crate::experiment::{
-    About, Attempt, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup, Size, digits,
+    About, Attempt, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results,
+    Setup, Size, digits,
 };
 use crate::interrupt;
 use crate::plot::{Axis, Shape};
@@ -15,8 +16,8 @@ const SERIES: &str = "Ringmain";
 /// Repetitions that differ in addresses, and how many of a round may.
 const TURNS: u32 = 1000;
 const OF_A_ROUND: u32 = 8;
-/// What is looked at before a worker has done anything about it: so long at most, and ends as soon as a bucket has turned. Workers
-/// look every 100 ms, whenever frames begin to come.
+/// What is looked at before a worker has done anything about it: so long at most, and ends as soon
+/// as a bucket has turned. Workers look every 100 ms, whenever frames begin to come.
 const SOON: Duration = Duration::from_millis(60);
 /// It has to be as long as this, or is looked at once more with a fresh worker, so often at most.
 const LEAST: Duration = Duration::from_millis(15);
@@ -71,7 +72,9 @@ impl Experiment for Spread {
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
-        Ok(Box::new(move |point, attempt| measure(setup, point.get("queues")?, first_guest(attempt))))
+        Ok(Box::new(move |point, attempt| {
+            measure(setup, point.get("queues")?, first_guest(attempt))
+        }))
     }
 
     fn remarks(&self, results: &Results) -> Vec<String> {
@@ -91,8 +94,8 @@ impl Experiment for Spread {
     }
 }
 
-/// The number of the first guest, from which addresses follow. The hash is the same always: other addresses in each repetition, so
-/// that it is not always the same luck.
+/// The number of the first guest, from which addresses follow. The hash is the same always: other
+/// addresses in each repetition, so that it is not always the same luck.
 fn first_guest(Attempt { round, earlier }: Attempt) -> u16 {
     let turn = round.wrapping_mul(OF_A_ROUND).wrapping_add(earlier) % TURNS;
     2 * turn as u16
@@ -121,7 +124,12 @@ fn measure(setup: &Setup, queues: u16, first: u16) -> Result<Outcome, LabError> 
 }
 
 /// Frames of each of the receiver's queues before any bucket has turned.
-fn at_first(setup: &Setup, queues: u16, first: u16, outcome: &mut Outcome) -> Result<Vec<f64>, LabError> {
+fn at_first(
+    setup: &Setup,
+    queues: u16,
+    first: u16,
+    outcome: &mut Outcome,
+) -> Result<Vec<f64>, LabError> {
     for _ in 0..TRIES {
         let rig = Rig::start(setup, 1, queues, "")?.numbered(first);
         let seen = during(&rig, (setup, SOON * 2), queues, outcome, || untouched(rig.daemon()))?;
@@ -129,7 +137,10 @@ fn at_first(setup: &Setup, queues: u16, first: u16, outcome: &mut Outcome) -> Re
             return Ok(frames);
         }
     }
-    Err(LabError::Said { tool: "the worker".into(), text: format!("a bucket turned at once, {TRIES} times") })
+    Err(LabError::Said {
+        tool: "the worker".into(),
+        text: format!("a bucket turned at once, {TRIES} times"),
+    })
 }
 
 /// What the receiver's queues get while no bucket has turned yet, if that is long enough.
@@ -172,7 +183,10 @@ fn frames_come(daemon: &Daemon) -> Result<(), LabError> {
     // The greetings are a few.
     while Seen::now(daemon)?.frames.iter().sum::<u64>() < 1000 {
         if Instant::now() > until {
-            return Err(LabError::Said { tool: "the generator".into(), text: "no frames come".into() });
+            return Err(LabError::Said {
+                tool: "the generator".into(),
+                text: "no frames come".into(),
+            });
         }
         sleep(Duration::from_millis(2))?;
     }
@@ -192,13 +206,19 @@ impl Seen {
         let [_, name] = generator_ports(0);
         let stats = daemon.stats()?;
         let port = stats.ports.iter().find(|port| port.name == name);
-        let frames = port.map_or_else(Vec::new, |port| port.queues.iter().map(|it| it.counts.rx_frames).collect());
+        let frames = port.map_or_else(Vec::new, |port| {
+            port.queues.iter().map(|it| it.counts.rx_frames).collect()
+        });
         Ok(Seen { frames, turned: stats.workers.iter().map(|worker| worker.turned).sum() })
     }
 
     /// Frames of each queue since then.
     fn since(&self, then: &Seen) -> Vec<f64> {
-        self.frames.iter().zip(&then.frames).map(|(now, then)| now.saturating_sub(*then) as f64).collect()
+        self.frames
+            .iter()
+            .zip(&then.frames)
+            .map(|(now, then)| now.saturating_sub(*then) as f64)
+            .collect()
     }
 }
 

@@ -5,7 +5,8 @@ use super::{Guest, GuestError, Image, Spec};
 use std::path::Path;
 use std::time::Duration;
 
-/// A KVM that works boots a guest in about a second. One that does not (a nested one, often) hangs or ends.
+/// A KVM that works boots a guest in about a second. One that does not (a nested one, often) hangs
+/// or ends.
 const KVM_LIMIT: Duration = Duration::from_secs(10);
 
 /// What QEMU runs guests on.
@@ -18,7 +19,8 @@ pub enum Accel {
 }
 
 impl Accel {
-    /// Finds out by booting a guest. The answer is kept in the folder `cache` until the host is started anew.
+    /// Finds out by booting a guest. The answer is kept in the folder `cache` until the host is
+    /// started anew.
     ///
     /// # Errors
     /// When the cache cannot be written. That KVM does not work is no error.
@@ -33,7 +35,8 @@ impl Accel {
         {
             return Ok(known);
         }
-        let found = match Guest::start(image, Accel::Kvm, &Spec::new("probe")).and_then(|guest| guest.ready(KVM_LIMIT))
+        let found = match Guest::start(image, Accel::Kvm, &Spec::new("probe"))
+            .and_then(|guest| guest.ready(KVM_LIMIT))
         {
             Ok(()) => Accel::Kvm,
             Err(GuestError::Interrupted) => return Err(GuestError::Interrupted),
@@ -59,8 +62,9 @@ impl Accel {
     pub(super) fn args(self) -> [&'static str; 4] {
         match self {
             Accel::Kvm => ["-accel", "kvm", "-cpu", "host"],
-            // Without the promise that `rep movsb` is fast, which Linux then copies with: in the translator it goes byte
-            // by byte, and TCP between guests at a third of the speed.
+            // Without the promise that `rep movsb` is fast, which Linux then copies with: in the
+            // translator it goes byte by byte, and TCP between guests at a third of the
+            // speed.
             Accel::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max,erms=off,fsrm=off"],
         }
     }

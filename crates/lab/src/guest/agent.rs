@@ -1,8 +1,10 @@
-//! The host's end of the command channel: lines over a socket that QEMU shows the guest as a virtio-serial port.
+//! The host's end of the command channel: lines over a socket that QEMU shows the guest as a
+//! virtio-serial port.
 //!
-//! Commands run at the same time as others and answer when they are done, so every line carries the command's own number
-//! and the boot that it was meant for: output is never taken for another command's, and what a reset cuts off is an error.
-//! `agent.sh` is the other end and describes the lines.
+//! Commands run at the same time as others and answer when they are done, so every line carries the
+//! command's own number and the boot that it was meant for: output is never taken for another
+//! command's, and what a reset cuts off is an error. `agent.sh` is the other end and describes the
+//! lines.
 
 use super::GuestError;
 use crate::interrupt;
@@ -77,9 +79,13 @@ impl Agent {
             console: Mutex::default(),
         });
         let hears = Arc::clone(&agent);
-        std::thread::Builder::new().name(format!("agent-{name}")).spawn(move || hears.listen(reader))?;
+        std::thread::Builder::new()
+            .name(format!("agent-{name}"))
+            .spawn(move || hears.listen(reader))?;
         let keeps = Arc::clone(&agent);
-        std::thread::Builder::new().name(format!("console-{name}")).spawn(move || keeps.keep_console(console))?;
+        std::thread::Builder::new()
+            .name(format!("console-{name}"))
+            .spawn(move || keeps.keep_console(console))?;
         Ok(agent)
     }
 
@@ -118,9 +124,10 @@ impl Agent {
     }
 
     fn send(&self, line: &str) -> Result<(), GuestError> {
-        locked(&self.stream)
-            .write_all(line.as_bytes())
-            .map_err(|source| GuestError::Channel { what: "cannot reach the guest's agent", source })
+        locked(&self.stream).write_all(line.as_bytes()).map_err(|source| GuestError::Channel {
+            what: "cannot reach the guest's agent",
+            source,
+        })
     }
 
     fn wait<T>(
@@ -146,18 +153,24 @@ impl Agent {
                 drop(state);
                 return Err(self.late(what, limit));
             }
-            state = self.changed.wait_timeout(state, SLICE).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                self.changed.wait_timeout(state, SLICE).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn late(&self, what: &str, limit: Duration) -> GuestError {
-        GuestError::Late { name: self.name.clone(), what: what.into(), limit, console: self.console() }
+        GuestError::Late {
+            name: self.name.clone(),
+            what: what.into(),
+            limit,
+            console: self.console(),
+        }
     }
 
     fn listen(&self, mut reader: impl BufRead) {
         let mut line = Vec::new();
-        // A reset may cut a line off in the middle, and where the channel is a console, the kernel speaks on it, too: what
-        // is no whole line of ours is only kept for messages.
+        // A reset may cut a line off in the middle, and where the channel is a console, the kernel
+        // speaks on it, too: what is no whole line of ours is only kept for messages.
         while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             if let Some(said) = std::str::from_utf8(&line).ok().and_then(Said::parse) {
                 locked(&self.state).hear(said);
@@ -207,19 +220,22 @@ impl State {
 }
 
 impl Job {
-    /// Waits for the command to end. A command that has not ended in time is killed, with its children.
+    /// Waits for the command to end. A command that has not ended in time is killed, with its
+    /// children.
     ///
     /// # Errors
     /// When it does not end in time, the guest restarts or ends, or the user interrupts.
     pub fn wait(self, limit: Duration) -> Result<Output, GuestError> {
-        let result =
-            self.agent.wait(&format!("`{}`", self.command), limit, |state| match state.done.remove(&self.id) {
+        let result = self.agent.wait(&format!("`{}`", self.command), limit, |state| {
+            match state.done.remove(&self.id) {
                 Some(output) => Some(Ok(output)),
                 None if state.boot.as_deref() == Some(&self.boot) => None,
-                None => {
-                    Some(Err(GuestError::Restarted { name: self.agent.name.clone(), command: self.command.clone() }))
-                }
-            });
+                None => Some(Err(GuestError::Restarted {
+                    name: self.agent.name.clone(),
+                    command: self.command.clone(),
+                })),
+            }
+        });
         if matches!(result, Err(GuestError::Late { .. })) {
             let _ = self.kill();
         }
@@ -249,7 +265,8 @@ enum Said<'a> {
         id: u64,
         output: Output,
     },
-    /// Nothing will be said any more: from whatever carries the channel, when there is no guest at its end.
+    /// Nothing will be said any more: from whatever carries the channel, when there is no guest at
+    /// its end.
     Gone,
 }
 
@@ -260,7 +277,8 @@ impl Said<'_> {
             "hello" => Some(Said::Hello(words.next()?)),
             "gone" => Some(Said::Gone),
             "done" => {
-                let (boot, id, code) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+                let (boot, id, code) =
+                    (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
                 let text = unbase64(words.next()?)?;
                 Some(Said::Done {
                     boot,
@@ -300,7 +318,8 @@ fn unbase64(text: &str) -> Option<Vec<u8>> {
     for group in digits.as_bytes().chunks(4) {
         let mut bits = 0u32;
         for digit in group {
-            bits = bits << 6 | u32::try_from(ALPHABET.iter().position(|known| known == digit)?).ok()?;
+            bits = bits << 6
+                | u32::try_from(ALPHABET.iter().position(|known| known == digit)?).ok()?;
         }
         bits <<= 6 * (4 - group.len());
         bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
@@ -321,7 +340,9 @@ mod tests {
 
     #[test]
     fn base64_as_in_the_rfc() {
-        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+        for (plain, coded) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
             assert_eq!(base64(plain.as_bytes()), coded);
             assert_eq!(unbase64(coded).unwrap(), plain.as_bytes());
         }
@@ -348,7 +369,11 @@ mod tests {
         guest.write_all(b"\nhello b1\n").unwrap();
         agent.wait_for_boot(1, LIMIT).unwrap();
         let (first, second) = (agent.start("one").unwrap(), agent.start("two").unwrap());
-        guest.write_all(format!("done b1 2 3 {}\ndone b1 1 0 {}\n", base64(b"2"), base64(b"1")).as_bytes()).unwrap();
+        guest
+            .write_all(
+                format!("done b1 2 3 {}\ndone b1 1 0 {}\n", base64(b"2"), base64(b"1")).as_bytes(),
+            )
+            .unwrap();
         assert_eq!(first.wait(LIMIT).unwrap(), Output { code: 0, text: "1".into() });
         assert_eq!(second.wait(LIMIT).unwrap(), Output { code: 3, text: "2".into() });
         let mut sent = BufReader::new(guest);

@@ -1,4 +1,5 @@
-//! What a guest boots: Debian's own kernel, and an initramfs of busybox, iperf, ethtool and the kernel's modules.
+//! What a guest boots: Debian's own kernel, and an initramfs of busybox, iperf, ethtool and the
+//! kernel's modules.
 
 use super::GuestError;
 use std::collections::BTreeMap;
@@ -28,17 +29,18 @@ pub struct Image {
 }
 
 impl Image {
-    /// Finds the kernel that `scripts/kernel` left in the folder `cache`, and makes the initramfs beside it unless it is
-    /// there and made of the same files.
+    /// Finds the kernel that `scripts/kernel` left in the folder `cache`, and makes the initramfs
+    /// beside it unless it is there and made of the same files.
     ///
     /// # Errors
     /// When something that it is made of is missing, or the cache cannot be written.
     pub fn prepare(cache: &Path) -> Result<Image, GuestError> {
         let root = cache.join("kernel");
-        let version = std::fs::read_to_string(root.join("version")).map_err(|_| GuestError::Missing {
-            what: format!("a guest kernel in {}", cache.display()),
-            part: "guests",
-        })?;
+        let version =
+            std::fs::read_to_string(root.join("version")).map_err(|_| GuestError::Missing {
+                what: format!("a guest kernel in {}", cache.display()),
+                part: "guests",
+            })?;
         let version = version.trim();
         let kernel = root.join(format!("boot/vmlinuz-{version}"));
         let tree = Tree::of(&root, version)?;
@@ -46,7 +48,8 @@ impl Image {
         let initramfs = cache.join("initramfs.cpio");
         let stamp = cache.join("initramfs.made-of");
         let made_of = tree.fingerprint()?;
-        let fresh = std::fs::read_to_string(&stamp).is_ok_and(|old| old == made_of) && initramfs.exists();
+        let fresh =
+            std::fs::read_to_string(&stamp).is_ok_and(|old| old == made_of) && initramfs.exists();
         if !fresh {
             write_whole(&initramfs, &tree.archive()?)?;
             write_whole(&stamp, made_of.as_bytes())?;
@@ -97,9 +100,13 @@ impl Tree {
     fn fingerprint(&self) -> Result<String, GuestError> {
         let mut text = format!("{INIT}\n{AGENT}\n{:?}\n", self.order);
         for (name, path) in &self.files {
-            let meta = std::fs::metadata(path).map_err(|source| GuestError::File { path: path.clone(), source })?;
-            let changed =
-                meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
+            let meta = std::fs::metadata(path)
+                .map_err(|source| GuestError::File { path: path.clone(), source })?;
+            let changed = meta
+                .modified()
+                .ok()
+                .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok())
+                .unwrap_or_default();
             text.push_str(&format!("{name} {} {}\n", meta.len(), changed.as_secs()));
         }
         Ok(text)
@@ -142,7 +149,10 @@ fn output(program: &str, args: &[&OsStr]) -> Result<String, GuestError> {
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
-    Err(GuestError::Tool { tool: program.into(), stderr: String::from_utf8_lossy(&done.stderr).into_owned() })
+    Err(GuestError::Tool {
+        tool: program.into(),
+        stderr: String::from_utf8_lossy(&done.stderr).into_owned(),
+    })
 }
 
 /// The shared libraries of a program, the loader included.
@@ -163,10 +173,15 @@ fn insertion_order(root: &Path, version: &str, module: &str) -> Result<Vec<PathB
         module.as_ref(),
     ];
     let listing = output("modprobe", &args)?;
-    Ok(listing.lines().filter_map(|line| line.strip_prefix("insmod ")).map(|path| path.trim().into()).collect())
+    Ok(listing
+        .lines()
+        .filter_map(|line| line.strip_prefix("insmod "))
+        .map(|path| path.trim().into())
+        .collect())
 }
 
-/// A cpio archive in the kernel's format ("newc", Documentation/driver-api/early-userspace/buffer-format.rst).
+/// A cpio archive in the kernel's format ("newc",
+/// Documentation/driver-api/early-userspace/buffer-format.rst).
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,
@@ -212,7 +227,8 @@ impl Archive {
         self.entries += 1;
         let size = u32::try_from(content.len()).expect("a program of 4 GB");
         let length = u32::try_from(name.len() + 1).expect("a name of 4 GB");
-        // inode, mode, uid, gid, links, mtime, file size, device (2), special device (2), name length, checksum
+        // inode, mode, uid, gid, links, mtime, file size, device (2), special device (2), name
+        // length, checksum
         let fields = [self.entries, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, length, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
@@ -244,7 +260,8 @@ mod tests {
         let at: Vec<usize> = text.match_indices("070701").map(|(at, _)| at).collect();
         assert_eq!(at.len(), 5);
         assert!(at.iter().all(|at| at % 4 == 0));
-        let names: Vec<&str> = at.iter().map(|at| text[at + 110..].split('\0').next().unwrap()).collect();
+        let names: Vec<&str> =
+            at.iter().map(|at| text[at + 110..].split('\0').next().unwrap()).collect();
         assert_eq!(names, ["a", "a/b", "a/b/file", "a/link", "TRAILER!!!"]);
     }
 

@@ -45,7 +45,8 @@ pub struct Nic {
     pub mac: Mac,
     /// Queue pairs offered to the guest.
     pub queues: u16,
-    /// QEMU's `virtio-net-pci` properties beyond the usual ones, such as `packed=on` or `mrg_rxbuf=off`.
+    /// QEMU's `virtio-net-pci` properties beyond the usual ones, such as `packed=on` or
+    /// `mrg_rxbuf=off`.
     pub options: Vec<String>,
 }
 
@@ -56,7 +57,8 @@ pub enum Link {
     VhostUser {
         /// The socket's path.
         socket: PathBuf,
-        /// QEMU makes the socket and the backend connects. Else QEMU connects, again when the backend was gone.
+        /// QEMU makes the socket and the backend connects. Else QEMU connects, again when the
+        /// backend was gone.
         listens: bool,
     },
     /// A TAP device that is there already, in the guest's namespace.
@@ -78,12 +80,16 @@ impl Nic {
             Link::VhostUser { socket, listens } => {
                 let socket = quoted(&socket.to_string_lossy());
                 let role = if *listens { "server=on,wait=off" } else { "reconnect=1" };
-                args.extend(["-chardev".into(), format!("socket,id=vhost{index},path={socket},{role}")]);
+                args.extend([
+                    "-chardev".into(),
+                    format!("socket,id=vhost{index},path={socket},{role}"),
+                ]);
                 args.extend([
                     "-netdev".into(),
                     format!("vhost-user,id=net{index},chardev=vhost{index},queues={queues}"),
                 ]);
-                // QEMU 7.2 crashes as the driver starts when it emulates the processor and the device has MSI-X vectors.
+                // QEMU 7.2 crashes as the driver starts when it emulates the processor and the
+                // device has MSI-X vectors.
                 let vectors = if accel == Accel::Tcg { 0 } else { 2 * queues + 2 };
                 device.push_str(&format!(",tx_queue_size=1024,vectors={vectors}"));
             }
@@ -120,8 +126,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts to boot a guest; [`Guest::ready`] waits for the end of that. The guest lives no longer than the thread that
-    /// calls this.
+    /// Starts to boot a guest; [`Guest::ready`] waits for the end of that. The guest lives no
+    /// longer than the thread that calls this.
     ///
     /// # Errors
     /// When QEMU cannot be started.
@@ -134,7 +140,8 @@ impl Guest {
         command.args(arguments(image, accel, spec));
         let channels = Channels::connect(&mut command).map_err(failed)?;
         let process = Kept::start(&mut command).map_err(failed)?;
-        // The command holds QEMU's ends of the sockets: while they are open here, a dead QEMU would look alive.
+        // The command holds QEMU's ends of the sockets: while they are open here, a dead QEMU would
+        // look alive.
         drop(command);
         Ok(Guest {
             name: spec.name.clone(),
@@ -144,8 +151,9 @@ impl Guest {
         })
     }
 
-    /// Waits until it is up. One that is not after a third of `limit` is reset, once: now and then a kernel gets stuck on its way
-    /// on an emulated processor, where it would be up in seconds.
+    /// Waits until it is up. One that is not after a third of `limit` is reset, once: now and then
+    /// a kernel gets stuck on its way on an emulated processor, where it would be up in
+    /// seconds.
     ///
     /// # Errors
     /// When it ends instead, or takes longer than `limit`.
@@ -170,11 +178,19 @@ impl Guest {
     ///
     /// # Errors
     /// When the monitor is gone or refuses.
-    pub fn monitor(&self, command: &str, arguments: serde_json::Value) -> Result<serde_json::Value, GuestError> {
+    pub fn monitor(
+        &self,
+        command: &str,
+        arguments: serde_json::Value,
+    ) -> Result<serde_json::Value, GuestError> {
         let mut qmp = self.qmp.lock().unwrap_or_else(PoisonError::into_inner);
         qmp.execute(command, arguments)
             .map_err(|source| GuestError::Channel { what: "QEMU's monitor", source })?
-            .map_err(|answer| GuestError::Refused { name: self.name.clone(), command: command.into(), answer })
+            .map_err(|answer| GuestError::Refused {
+                name: self.name.clone(),
+                command: command.into(),
+                answer,
+            })
     }
 
     /// The end of what its console and QEMU printed.
@@ -199,7 +215,8 @@ impl Shell for Guest {
 }
 
 fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
-    // The translator's time stamp counter is steady, but Linux would not believe it and read a slow timer instead.
+    // The translator's time stamp counter is steady, but Linux would not believe it and read a slow
+    // timer instead.
     let kernel = "console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc=reliable";
     let memory = spec.memory;
     let mut args: Vec<OsString> = Vec::new();
@@ -222,7 +239,8 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
             "node,memdev=memory",
             "-append",
             kernel,
-            // The channels of `Channels`: agent on 0, monitor on 1, console and QEMU's own messages on 2.
+            // The channels of `Channels`: agent on 0, monitor on 1, console and QEMU's own
+            // messages on 2.
             "-chardev",
             "socket,id=agent,fd=0",
             "-device",
@@ -238,14 +256,20 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
         ]
         .map(OsString::from),
     );
-    args.extend(["-kernel".into(), image.kernel.clone().into(), "-initrd".into(), image.initramfs.clone().into()]);
+    args.extend([
+        "-kernel".into(),
+        image.kernel.clone().into(),
+        "-initrd".into(),
+        image.initramfs.clone().into(),
+    ]);
     for (index, nic) in spec.nics.iter().enumerate() {
         args.extend(nic.args(index, accel).into_iter().map(OsString::from));
     }
     args
 }
 
-/// Our ends of a guest's channels. QEMU gets its ends as its standard input, output and error: no file, no name.
+/// Our ends of a guest's channels. QEMU gets its ends as its standard input, output and error: no
+/// file, no name.
 struct Channels {
     agent: UnixStream,
     qmp: UnixStream,
@@ -280,16 +304,21 @@ mod tests {
         assert_eq!(args[1], "socket,id=vhost0,path=/tmp/a,,b,reconnect=1");
         assert_eq!(args[3], "vhost-user,id=net0,chardev=vhost0,queues=4");
         assert!(
-            args[5].contains("mq=on") && args[5].contains("vectors=0") && args[5].ends_with(",packed=on"),
+            args[5].contains("mq=on")
+                && args[5].contains("vectors=0")
+                && args[5].ends_with(",packed=on"),
             "{args:?}"
         );
     }
 
     #[test]
     fn an_interface_with_one_queue_is_not_multi_queue() {
-        let args = nic(Link::VhostUser { socket: "s".into(), listens: true }, 1).args(3, Accel::Kvm);
+        let args =
+            nic(Link::VhostUser { socket: "s".into(), listens: true }, 1).args(3, Accel::Kvm);
         assert!(
-            args[1].ends_with("server=on,wait=off") && !args[5].contains("mq=on") && args[5].contains("vectors=4"),
+            args[1].ends_with("server=on,wait=off")
+                && !args[5].contains("mq=on")
+                && args[5].contains("vectors=4"),
             "{args:?}"
         );
         let args = nic(Link::Tap { device: "t0".into() }, 1).args(3, Accel::Kvm);

@@ -1,8 +1,9 @@
-//! Stock Linux guests under QEMU: Debian's own kernel, busybox, iperf and ethtool, driven through a command channel.
+//! Stock Linux guests under QEMU: Debian's own kernel, busybox, iperf and ethtool, driven through a
+//! command channel.
 //!
-//! [`Image`] makes the initramfs, [`Accel`] says whether KVM really runs a guest here, [`Spec`] describes a guest, and
-//! [`Guest`] is one that runs. A guest leaves nothing behind: its channels are unnamed sockets, its disk is its memory, and
-//! it dies with the process that started it.
+//! [`Image`] makes the initramfs, [`Accel`] says whether KVM really runs a guest here, [`Spec`]
+//! describes a guest, and [`Guest`] is one that runs. A guest leaves nothing behind: its channels
+//! are unnamed sockets, its disk is its memory, and it dies with the process that started it.
 
 mod accel;
 pub(crate) mod agent;

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 
-/// A network namespace. It has no name and no file: a sleeping process holds it, and it goes, with all interfaces in
-/// it, when that process does.
+/// A network namespace. It has no name and no file: a sleeping process holds it, and it goes, with
+/// all interfaces in it, when that process does.
 #[derive(Debug)]
 pub struct Namespace {
     holder: Kept,
@@ -20,13 +20,16 @@ impl Namespace {
     pub fn new() -> Result<Namespace, GuestError> {
         let mut command = Kept::command("unshare");
         command.args(["--net", "sleep", "infinity"]);
-        let mut holder =
-            Kept::start(&mut command).map_err(|source| GuestError::Channel { what: "cannot start unshare", source })?;
+        let mut holder = Kept::start(&mut command)
+            .map_err(|source| GuestError::Channel { what: "cannot start unshare", source })?;
         let of = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
         let (ours, id) = (of("self"), holder.id().to_string());
         while of(&id).is_none_or(|theirs| Some(&theirs) == ours.as_ref()) {
             if holder.ended().is_some() {
-                return Err(GuestError::Tool { tool: "unshare --net".into(), stderr: "it takes root".into() });
+                return Err(GuestError::Tool {
+                    tool: "unshare --net".into(),
+                    stderr: "it takes root".into(),
+                });
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -51,7 +54,11 @@ impl Namespace {
     ///
     /// # Errors
     /// When it cannot be started or ends with anything but success.
-    pub fn run<A: AsRef<OsStr>>(&self, program: &str, args: impl IntoIterator<Item = A>) -> Result<String, GuestError> {
+    pub fn run<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<String, GuestError> {
         let done = self
             .command(program)
             .args(args)
@@ -60,7 +67,10 @@ impl Namespace {
         if done.status.success() {
             return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
         }
-        Err(GuestError::Tool { tool: program.into(), stderr: String::from_utf8_lossy(&done.stderr).into_owned() })
+        Err(GuestError::Tool {
+            tool: program.into(),
+            stderr: String::from_utf8_lossy(&done.stderr).into_owned(),
+        })
     }
 
     /// Runs several `ip` commands, one a line.

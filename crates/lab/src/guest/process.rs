@@ -6,7 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// A child that is killed when this value goes, and by the kernel when the thread that started it ends in any other way.
+/// A child that is killed when this value goes, and by the kernel when the thread that started it
+/// ends in any other way.
 ///
 /// The kernel's rule is about the thread, not the process: start children from a thread that stays.
 #[derive(Debug)]
@@ -15,15 +16,16 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A command line that [`Kept::start`] can start: `program`, asking the kernel to kill it when its parent dies.
+    /// A command line that [`Kept::start`] can start: `program`, asking the kernel to kill it when
+    /// its parent dies.
     pub fn command(program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program);
         command
     }
 
-    /// Starts a command made by [`Kept::command`], in a process group of its own: Ctrl-C on a terminal is for us, and we
-    /// end our children in order.
+    /// Starts a command made by [`Kept::command`], in a process group of its own: Ctrl-C on a
+    /// terminal is for us, and we end our children in order.
     ///
     /// # Errors
     /// Those of [`Command::spawn`].
@@ -46,7 +48,8 @@ impl Kept {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Asks it to end (SIGTERM), waits for up to `limit`, and kills it if it is still there. Says how it ended.
+    /// Asks it to end (SIGTERM), waits for up to `limit`, and kills it if it is still there. Says
+    /// how it ended.
     ///
     /// # Errors
     /// Those of waiting for a child.
@@ -94,7 +97,9 @@ mod tests {
     fn a_child_goes_with_the_thread_that_started_it() {
         let start = || {
             let mut command = Kept::command("sh");
-            let mut kept = Kept::start(command.args(["-c", "echo; exec sleep 1000"]).stdout(Stdio::piped())).unwrap();
+            let mut kept =
+                Kept::start(command.args(["-c", "echo; exec sleep 1000"]).stdout(Stdio::piped()))
+                    .unwrap();
             // What it prints shows that it has got as far as asking for the signal.
             kept.child().stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             kept

@@ -20,7 +20,11 @@ impl Qmp {
     }
 
     /// Executes a command and gives its answer: what it returned, or why it was refused.
-    pub(super) fn execute(&mut self, command: &str, arguments: Value) -> io::Result<Result<Value, String>> {
+    pub(super) fn execute(
+        &mut self,
+        command: &str,
+        arguments: Value,
+    ) -> io::Result<Result<Value, String>> {
         if !self.negotiated {
             self.message()?; // the greeting
             self.negotiated = true;
@@ -30,7 +34,11 @@ impl Qmp {
     }
 
     fn exchange(&mut self, command: &str, arguments: Value) -> io::Result<Result<Value, String>> {
-        writeln!(self.stream.get_mut(), "{}", json!({ "execute": command, "arguments": arguments }))?;
+        writeln!(
+            self.stream.get_mut(),
+            "{}",
+            json!({ "execute": command, "arguments": arguments })
+        )?;
         loop {
             let mut message = self.message()?;
             if let Some(value) = message.get_mut("return") {

@@ -31,6 +31,11 @@ pub trait Shell {
         if code == 0 {
             return Ok(text);
         }
-        Err(GuestError::Failed { name: self.name().to_owned(), command: command.into(), code, text })
+        Err(GuestError::Failed {
+            name: self.name().to_owned(),
+            command: command.into(),
+            code,
+            text,
+        })
     }
 }

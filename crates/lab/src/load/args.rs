@@ -23,7 +23,8 @@ its flow. So truncation, swapped or stale buffers, lost pieces, duplicates and r
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = ABOUT)]
 pub struct Args {
-    /// vhost-user sockets, one per guest: PATH, or server:PATH or client:PATH to say which side listens
+    /// vhost-user sockets, one per guest: PATH, or server:PATH or client:PATH to say which side
+    /// listens
     #[arg(long, value_name = "SOCKET,...", value_delimiter = ',', required = true)]
     pub ports: Vec<Port>,
 
@@ -35,7 +36,8 @@ pub struct Args {
     #[arg(long)]
     pub client: bool,
 
-    /// Number of the first guest, which gives it its addresses: even. Generators on one switch need numbers of their own
+    /// Number of the first guest, which gives it its addresses: even. Generators on one switch
+    /// need numbers of their own
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=60000))]
     pub number: u16,
 
@@ -51,7 +53,8 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub size: u32,
 
-    /// Frames for the receiver's segmentation: TCP over IPv4 with a partial checksum, and with TSO where the size exceeds one segment
+    /// Frames for the receiver's segmentation: TCP over IPv4 with a partial checksum, and with TSO
+    /// where the size exceeds one segment
     #[arg(long)]
     pub tso: bool,
 
@@ -63,7 +66,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub flows: Option<u32>,
 
-    /// Source addresses of the frames: the guest's own, one for each flow, or one that was never used for each frame
+    /// Source addresses of the frames: the guest's own, one for each flow, or one that was never
+    /// used for each frame
     #[arg(long, value_enum, default_value_t = Sources::Own)]
     pub sources: Sources,
 
@@ -71,7 +75,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Directions::One)]
     pub direction: Directions,
 
-    /// Closed loop: at most N frames of a sender are under way [default: as many as the ring takes]
+    /// Closed loop: at most N frames of a sender are under way [default: as many as the ring
+    /// takes]
     #[arg(long, value_name = "N", conflicts_with = "rate")]
     pub window: Option<u64>,
 
@@ -83,8 +88,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Spread::Even, requires = "rate")]
     pub gaps: Spread,
 
-    /// Cold buffers: cycle each guest's Tx and Rx buffers through this many bytes each (100M, 64K) [default: hot, no more than the ring
-    /// holds]
+    /// Cold buffers: cycle each guest's Tx and Rx buffers through this many bytes each (100M, 64K)
+    /// [default: hot, no more than the ring holds]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub pool: Option<u64>,
 
@@ -92,8 +97,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Layout::Single)]
     pub layout: Layout,
 
-    /// Whether the virtio-net header has a descriptor of its own [default: only with --layout chained or indirect, or where the
-    /// back-end demands it]
+    /// Whether the virtio-net header has a descriptor of its own [default: only with --layout
+    /// chained or indirect, or where the back-end demands it]
     #[arg(long, value_enum)]
     pub header: Option<HeaderPlace>,
 
@@ -109,7 +114,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub rx_ring: Option<u16>,
 
-    /// Bytes of a receive buffer, virtio-net header included [default: 2048; with --tso 4096 if mergeable, else what a frame takes]
+    /// Bytes of a receive buffer, virtio-net header included [default: 2048; with --tso 4096 if
+    /// mergeable, else what a frame takes]
     #[arg(long, value_name = "BYTES")]
     pub rx_buffer: Option<u32>,
 
@@ -275,11 +281,14 @@ struct Line {
 }
 
 impl Args {
-    /// From words as on a command line, without the command itself: how tests and benches say what they want.
+    /// From words as on a command line, without the command itself: how tests and benches say what
+    /// they want.
     ///
     /// # Errors
     /// What is wrong with the words.
-    pub fn from_words<I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>>(words: I) -> Result<Self, clap::Error> {
+    pub fn from_words<I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>>(
+        words: I,
+    ) -> Result<Self, clap::Error> {
         Line::from_arg_matches(&Line::command().try_get_matches_from(words)?).map(|line| line.args)
     }
 
@@ -301,18 +310,28 @@ impl Args {
             ));
         }
         if self.size < self.smallest() || self.size > LARGEST {
-            return refuse(format!("frames of {} bytes: {} to {LARGEST} are possible", self.size, self.smallest()));
+            return refuse(format!(
+                "frames of {} bytes: {} to {LARGEST} are possible",
+                self.size,
+                self.smallest()
+            ));
         }
         if self.mss == 0 {
             return refuse("segments need a payload: --mss is 0".into());
         }
         for ring in [self.ring, self.rx_ring()] {
             if !(2..=32768).contains(&ring) || !(self.packed || ring.is_power_of_two()) {
-                return refuse(format!("a ring of {ring}: 2 to 32768, and a power of two unless packed"));
+                return refuse(format!(
+                    "a ring of {ring}: 2 to 32768, and a power of two unless packed"
+                ));
             }
         }
-        if self.layout == Layout::Single && (self.piece.is_some() || self.header == Some(HeaderPlace::Separate)) {
-            return refuse("--layout single is one descriptor: it has no pieces, and no header apart".into());
+        if self.layout == Layout::Single
+            && (self.piece.is_some() || self.header == Some(HeaderPlace::Separate))
+        {
+            return refuse(
+                "--layout single is one descriptor: it has no pieces, and no header apart".into(),
+            );
         }
         if self.layout == Layout::Indirect && self.no_indirect {
             return refuse("--layout indirect and --no-indirect exclude each other".into());
@@ -401,7 +420,10 @@ mod tests {
         }
         assert!(parse("--ports a --ring 300 --packed").check().is_ok());
         assert!(Args::from_words(["--ports", "a", "--window", "1", "--rate", "5"]).is_err());
-        assert!(Args::from_words(["--ports", "a", "--gaps", "mixed"]).is_err(), "gaps of what rate?");
+        assert!(
+            Args::from_words(["--ports", "a", "--gaps", "mixed"]).is_err(),
+            "gaps of what rate?"
+        );
         assert!(Args::from_words(["--ports", "a", "--legacy", "--packed"]).is_err());
     }
 }

@@ -18,7 +18,8 @@ pub enum Door {
 }
 
 impl Door {
-    /// Listens at `path`, in place of a socket that nobody listens on any more; or just remembers it.
+    /// Listens at `path`, in place of a socket that nobody listens on any more; or just remembers
+    /// it.
     ///
     /// # Errors
     /// When somebody does listen there, or the path is no place for a socket.
@@ -29,7 +30,9 @@ impl Door {
         let failed = |error| Error::Socket { path: path.into(), error };
         match UnixStream::connect(path) {
             Ok(_) => return Err(failed(io::ErrorKind::AddrInUse.into())),
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path).map_err(failed)?,
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).map_err(failed)?
+            }
             Err(_) => {}
         }
         let listener = UnixListener::bind(path).map_err(failed)?;
@@ -74,7 +77,9 @@ fn accept(listener: &UnixListener, deadline: Instant) -> io::Result<UnixStream> 
 fn connect(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path) {
-            Err(e) if not_yet(&e) && Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            Err(e) if not_yet(&e) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20))
+            }
             result => return result,
         }
     }

@@ -1,4 +1,5 @@
-//! One guest as the generator plays it: its driver, its buffers, what it sends and what it receives.
+//! One guest as the generator plays it: its driver, its buffers, what it sends and what it
+//! receives.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -94,7 +95,8 @@ struct Queue<R> {
 }
 
 impl<R: DriverRing> Endpoint<R> {
-    /// Agrees with the back-end at the other end of `stream`, and gives it rings full of receive buffers.
+    /// Agrees with the back-end at the other end of `stream`, and gives it rings full of receive
+    /// buffers.
     ///
     /// # Errors
     /// When the back-end cannot do what the options ask for, or memory is short.
@@ -155,7 +157,10 @@ impl<R: DriverRing> Endpoint<R> {
     /// When the back-end broke the protocol.
     pub fn reclaim(&mut self) -> Result<(), Error> {
         let role = &self.role;
-        self.queues.iter_mut().try_for_each(|queue| queue.reclaim()).map_err(|e| role.blame("Tx", e))
+        self.queues
+            .iter_mut()
+            .try_for_each(|queue| queue.reclaim())
+            .map_err(|e| role.blame("Tx", e))
     }
 
     /// Whether the peer's announcement came through.
@@ -163,8 +168,8 @@ impl<R: DriverRing> Endpoint<R> {
         self.greeted
     }
 
-    /// Writes what is the same in all frames into all buffers: after the announcements, before the first
-    /// [`transmit`](Self::transmit).
+    /// Writes what is the same in all frames into all buffers: after the announcements, before the
+    /// first [`transmit`](Self::transmit).
     pub fn prepare(&mut self) {
         let Some(sender) = &self.role.sender else { return };
         let Some(vnet) = sender.shape.vnet().get(..self.header_len) else { return };
@@ -186,7 +191,8 @@ impl<R: DriverRing> Endpoint<R> {
         let Some(sender) = &mut self.role.sender else { return Ok(0) };
         let (mut total, queues) = (0, self.queues.len() as u32);
         for queue in &mut self.queues {
-            let sent = queue.transmit(sender, &self.memory, self.header_len, self.burst, queues, clock);
+            let sent =
+                queue.transmit(sender, &self.memory, self.header_len, self.burst, queues, clock);
             total += sent.map_err(|e| blame(self.role.number, "Tx", e))?;
         }
         Ok(total)
@@ -253,7 +259,8 @@ impl<R: DriverRing> Endpoint<R> {
         queue.refill();
     }
 
-    /// Asks for interrupts where there may be something to wait for; true if something is there already.
+    /// Asks for interrupts where there may be something to wait for; true if something is there
+    /// already.
     pub fn arm(&mut self) -> bool {
         let sends = self.role.sender.is_some();
         let mut ready = false;
@@ -269,7 +276,8 @@ impl<R: DriverRing> Endpoint<R> {
         for queue in &mut self.queues {
             queue.driver.rx.ring.disarm();
             queue.driver.tx.ring.disarm();
-            let came = u64::from(queue.driver.rx.acknowledge()) + u64::from(queue.driver.tx.acknowledge());
+            let came =
+                u64::from(queue.driver.rx.acknowledge()) + u64::from(queue.driver.tx.acknowledge());
             self.doorbells.interrupts += came;
         }
     }
@@ -321,7 +329,8 @@ fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
     false
 }
 
-/// Not as many buffers are there as the header announces, although the back-end published all that it has.
+/// Not as many buffers are there as the header announces, although the back-end published all that
+/// it has.
 #[cold]
 fn torn(role: &mut Role, arrived: &Arrived) {
     let fault = Fault::Torn { got: arrived.buffers(), announced: arrived.announced() };
@@ -338,7 +347,13 @@ fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, now: u
 }
 
 impl<R: DriverRing> Queue<R> {
-    fn new(args: &Args, plan: &Plan, guest: &mut Guest, front: &mut FrontEnd, pair: u16) -> Result<Self, Error> {
+    fn new(
+        args: &Args,
+        plan: &Plan,
+        guest: &mut Guest,
+        front: &mut FrontEnd,
+        pair: u16,
+    ) -> Result<Self, Error> {
         let driver = front.driver(guest, pair, (args.rx_ring(), args.ring), plan.entries)?;
         let mut pool = |buffers: Buffers, ring| -> Result<Pool, Error> {
             let base = guest.alloc(Pool::stride(buffers.len) * u64::from(buffers.count), 4096)?;
@@ -373,7 +388,13 @@ impl<R: DriverRing> Queue<R> {
         let len = self.rx.buffer_len();
         while let Some(buffer) = self.rx.next() {
             let addr = self.rx.addr(buffer);
-            let Some(id) = add(&mut self.driver.rx.ring, self.cut, &mut self.pieces, (addr, len), Direction::In) else {
+            let Some(id) = add(
+                &mut self.driver.rx.ring,
+                self.cut,
+                &mut self.pieces,
+                (addr, len),
+                Direction::In,
+            ) else {
                 break;
             };
             self.rx.take(id);
@@ -403,12 +424,15 @@ impl<R: DriverRing> Queue<R> {
         Ok(())
     }
 
-    /// Adds a frame whose bytes `write` puts to the address that it is given; false if there is no room.
+    /// Adds a frame whose bytes `write` puts to the address that it is given; false if there is no
+    /// room.
     #[inline]
     fn send(&mut self, len: u32, write: impl FnOnce(u64)) -> bool {
         let Some(buffer) = self.tx.next() else { return false };
         let addr = self.tx.addr(buffer);
-        let Some(id) = add(&mut self.driver.tx.ring, self.cut, &mut self.pieces, (addr, len), Direction::Out) else {
+        let Some(id) =
+            add(&mut self.driver.tx.ring, self.cut, &mut self.pieces, (addr, len), Direction::Out)
+        else {
             return false;
         };
         self.tx.take(id);

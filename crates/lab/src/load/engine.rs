@@ -12,16 +12,19 @@ use super::endpoint::{Doorbells, Endpoint, Role};
 use super::receive::Counts;
 use super::time::Clock;
 
-/// When nothing has come for this long after the end, nothing more will, where frames are lost for want of buffers.
+/// When nothing has come for this long after the end, nothing more will, where frames are lost for
+/// want of buffers.
 const QUIET_NS: u64 = 300_000_000;
 
-/// The same where none should be lost: a back-end on a busy machine may not have had the CPU for a while.
+/// The same where none should be lost: a back-end on a busy machine may not have had the CPU for a
+/// while.
 const PATIENT_NS: u64 = 5_000_000_000;
 
 /// Longest sleep: the end of a phase must not be slept through.
 const NAP_NS: u64 = 10_000_000;
 
-/// How long phases last, in ns. Each thread counts from when it first runs, and goes round at least once in each.
+/// How long phases last, in ns. Each thread counts from when it first runs, and goes round at least
+/// once in each.
 #[derive(Clone, Copy, Debug)]
 pub struct Phases {
     /// Before measuring.
@@ -144,7 +147,8 @@ impl<R: DriverRing> Engine<R> {
         Ok(())
     }
 
-    /// Waits for an interrupt, for whole milliseconds only: what is due sooner is as good as due now.
+    /// Waits for an interrupt, for whole milliseconds only: what is due sooner is as good as due
+    /// now.
     fn nap(&self) -> io::Result<()> {
         let Some(bell) = &self.bell else { return Ok(()) };
         let now = self.clock.now();

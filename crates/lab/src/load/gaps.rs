@@ -1,7 +1,7 @@
 //! When frames are due that do not come evenly.
 //!
-//! All kinds keep the same mean rate. They differ in what a back-end that sleeps can know of the next frame: everything,
-//! nothing, or something else every time.
+//! All kinds keep the same mean rate. They differ in what a back-end that sleeps can know of the
+//! next frame: everything, nothing, or something else every time.
 
 use clap::ValueEnum;
 
@@ -12,11 +12,13 @@ pub enum Spread {
     Even,
     /// Each gap independent of the others (exponential).
     Random,
-    /// Random ones, with bursts between them (a third of the frames) and silences of fifty mean gaps (a third of the time).
+    /// Random ones, with bursts between them (a third of the frames) and silences of fifty mean
+    /// gaps (a third of the time).
     Mixed,
 }
 
-/// A burst begins instead of every so-manieth gap, and has as many frames more on average: see [`Gaps::mixed`].
+/// A burst begins instead of every so-manieth gap, and has as many frames more on average: see
+/// [`Gaps::mixed`].
 const BURST_EVERY: f64 = 32.0;
 const BURST_MEAN: f64 = 16.0;
 /// One gap of so many is a silence, of so many mean gaps.
@@ -50,8 +52,8 @@ impl Gaps {
         if self.mixed { self.mixed() } else { self.exponential(self.mean) }
     }
 
-    /// With every gap come `BURST_MEAN / BURST_EVERY` frames more, without time; one gap of [`SILENCE_EVERY`] is long. The rest
-    /// is chosen so that the mean is kept.
+    /// With every gap come `BURST_MEAN / BURST_EVERY` frames more, without time; one gap of
+    /// [`SILENCE_EVERY`] is long. The rest is chosen so that the mean is kept.
     fn mixed(&mut self) -> u64 {
         if self.burst > 0 {
             self.burst -= 1;
@@ -104,7 +106,9 @@ mod tests {
     #[test]
     fn mixed_gaps_have_bursts_and_silences() {
         let all = gaps(Spread::Mixed);
-        let share = |what: fn(&u64) -> bool| all.iter().filter(|gap| what(gap)).count() as f64 / all.len() as f64;
+        let share = |what: fn(&u64) -> bool| {
+            all.iter().filter(|gap| what(gap)).count() as f64 / all.len() as f64
+        };
         let together = share(|gap| *gap == 0);
         assert!((0.28..0.36).contains(&together), "{together}");
         let silent = all.iter().filter(|gap| **gap as f64 > 10.0 * MEAN).sum::<u64>() as f64;

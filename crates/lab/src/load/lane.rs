@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Counts of one direction, each with one writer. They only pace: frames themselves go through the back-end.
+/// Counts of one direction, each with one writer. They only pace: frames themselves go through the
+/// back-end.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Lane {

@@ -1,12 +1,12 @@
 //! The traffic generator: guests without guests.
 //!
-//! It plays the driver side of vhost-user for pairs of guests, sends numbered frames from one to the other through any back-end,
-//! and checks every frame that comes out. One thread plays all guests unless told otherwise, so that one CPU is the generator's
-//! and the rest is the back-end's.
+//! It plays the driver side of vhost-user for pairs of guests, sends numbered frames from one to
+//! the other through any back-end, and checks every frame that comes out. One thread plays all
+//! guests unless told otherwise, so that one CPU is the generator's and the rest is the back-end's.
 //!
-//! `packet`, `order`, `pool`, `gaps` and `time` are pure; `endpoint` moves frames between them and the rings; `engine` is the
-//! loop. The back-end is not trusted further than its bytes are checked: what it does wrong ends in an [`Error`] or in a count of
-//! the [`Report`].
+//! `packet`, `order`, `pool`, `gaps` and `time` are pure; `endpoint` moves frames between them and
+//! the rings; `engine` is the loop. The back-end is not trusted further than its bytes are checked:
+//! what it does wrong ends in an [`Error`] or in a count of the [`Report`].
 
 mod args;
 mod connect;
@@ -82,7 +82,9 @@ pub enum Error {
         error: BadUsed,
     },
     /// Nothing came through.
-    #[error("no frame came to guest {guest} within {seconds} s: does the back-end connect the sockets?")]
+    #[error(
+        "no frame came to guest {guest} within {seconds} s: does the back-end connect the sockets?"
+    )]
     Silence {
         /// Number of the guest.
         guest: u16,
@@ -108,7 +110,8 @@ pub enum Error {
 /// Connects, sends, receives and reports, as `args` say.
 ///
 /// # Errors
-/// When there is nothing to report: options, sockets, negotiation, silence, or a back-end that breaks the protocol.
+/// When there is nothing to report: options, sockets, negotiation, silence, or a back-end that
+/// breaks the protocol.
 pub fn run(args: &Args) -> Result<Report, Error> {
     run_until(args, &AtomicBool::new(false))
 }
@@ -121,8 +124,9 @@ pub fn run_until(args: &Args, stop: &AtomicBool) -> Result<Report, Error> {
     run_together(std::slice::from_ref(args), stop)?.pop().ok_or(Error::Interrupted)
 }
 
-/// Several generators as one, by turns on the same threads: so that pairs of guests can differ in what they send. Each has numbers
-/// of its own; what the first says of times, threads, CPUs, interrupts and the kind of rings goes for all. A report for each.
+/// Several generators as one, by turns on the same threads: so that pairs of guests can differ in
+/// what they send. Each has numbers of its own; what the first says of times, threads, CPUs,
+/// interrupts and the kind of rings goes for all. A report for each.
 ///
 /// # Errors
 /// As [`run`].
@@ -135,7 +139,11 @@ pub fn run_together(all: &[Args], stop: &AtomicBool) -> Result<Vec<Report>, Erro
     }
 }
 
-fn play<R: DriverRing>(all: &[Args], first: &Args, stop: &AtomicBool) -> Result<Vec<Report>, Error> {
+fn play<R: DriverRing>(
+    all: &[Args],
+    first: &Args,
+    stop: &AtomicBool,
+) -> Result<Vec<Report>, Error> {
     let clock = Clock::start();
     let mut endpoints = Vec::new();
     for args in all {
@@ -147,24 +155,30 @@ fn play<R: DriverRing>(all: &[Args], first: &Args, stop: &AtomicBool) -> Result<
     let (mut outcomes, cpu) = run_threads(endpoints, first, clock, phases, stop)?;
     let of = |args: &Args| {
         let all = std::mem::take(&mut outcomes);
-        let (own, others) = all.into_iter().partition(|outcome| args.numbers().contains(&outcome.role.number));
+        let (own, others) =
+            all.into_iter().partition(|outcome| args.numbers().contains(&outcome.role.number));
         outcomes = others;
         report(args, own, cpu)
     };
     Ok(all.iter().map(of).collect())
 }
 
-/// Connects the guests that `args` ask for, and lets them hear of each other. Returns them ready to send.
+/// Connects the guests that `args` ask for, and lets them hear of each other. Returns them ready to
+/// send.
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn meet<R: DriverRing>(args: &Args, clock: Clock, stop: &AtomicBool) -> Result<Vec<Endpoint<R>>, Error> {
+pub(crate) fn meet<R: DriverRing>(
+    args: &Args,
+    clock: Clock,
+    stop: &AtomicBool,
+) -> Result<Vec<Endpoint<R>>, Error> {
     let deadline = Instant::now() + Duration::from_secs_f64(args.wait);
     let doors = args.ports.iter().map(|port| Door::new(&port.path, args.listens(port)));
     let doors = doors.collect::<Result<Vec<_>, Error>>()?;
     let mut places: Vec<_> = roles(args).into_iter().zip(&doors).collect();
-    // The first of each pair before the second ones: a back-end that deals guests out to its workers as they come gives
-    // both of a pair to the same.
+    // The first of each pair before the second ones: a back-end that deals guests out to its
+    // workers as they come gives both of a pair to the same.
     places.sort_by_key(|(role, _)| (role.number % 2, role.number));
     let mut endpoints = Vec::new();
     for (role, door) in places {
@@ -176,10 +190,12 @@ pub(crate) fn meet<R: DriverRing>(args: &Args, clock: Clock, stop: &AtomicBool) 
     Ok(endpoints)
 }
 
-/// Who each guest is: guests come in pairs, each sends to the other of its pair or, alone, to itself.
+/// Who each guest is: guests come in pairs, each sends to the other of its pair or, alone, to
+/// itself.
 fn roles(args: &Args) -> Vec<Role> {
     // Frames of another run, or of another generator, must not pass.
-    let key = u64::from(std::process::id()) << 32 ^ Instant::now().elapsed().as_nanos() as u64 ^ now_ns();
+    let key =
+        u64::from(std::process::id()) << 32 ^ Instant::now().elapsed().as_nanos() as u64 ^ now_ns();
     let alone = args.ports.len() == 1;
     let peer = |number: u16| if alone { number } else { number ^ 1 };
     let role = |number| Role { number, peer: peer(number), sender: None, receiver: None };
@@ -224,7 +240,8 @@ fn pace(args: &Args, from: u64) -> Pace {
     }
 }
 
-/// Lets every guest announce itself until all have heard their peer: the back-end is ready then, and knows them.
+/// Lets every guest announce itself until all have heard their peer: the back-end is ready then,
+/// and knows them.
 fn greet<R: DriverRing>(
     endpoints: &mut [Endpoint<R>],
     args: &Args,
@@ -232,8 +249,8 @@ fn greet<R: DriverRing>(
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     let deadline = clock.now() + (args.wait * 1e9) as u64;
-    // A back-end that deals flows out to queues learns with the frames of this while that the queues which came last are idle.
-    // Flows that began sooner would all stay on the first one.
+    // A back-end that deals flows out to queues learns with the frames of this while that the
+    // queues which came last are idle. Flows that began sooner would all stay on the first one.
     let enough = clock.now() + if args.queues > 1 { 400_000_000 } else { 0 };
     let mut next = 0;
     loop {
@@ -303,7 +320,8 @@ fn run_threads<R: DriverRing>(
         let shares = Shares::of(&Moment::now(&pids).since(&before));
         let mut outcomes = Vec::new();
         for thread in threads {
-            outcomes.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            outcomes
+                .extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         }
         outcomes.sort_by_key(|outcome| outcome.role.number);
         Ok((outcomes, shares))

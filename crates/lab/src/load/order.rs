@@ -21,7 +21,8 @@ pub struct Order {
 }
 
 impl Order {
-    /// Notes number `seq`. A frame that is late by 64 or more counts as late even if it is a duplicate.
+    /// Notes number `seq`. A frame that is late by 64 or more counts as late even if it is a
+    /// duplicate.
     #[inline]
     pub fn note(&mut self, seq: u32) -> Arrival {
         let ahead = seq.wrapping_sub(self.next);

@@ -9,8 +9,9 @@
 //! | 8..16 | send time, ns on the generator's clock |
 //! | 16..22 | check over all of these, the frame's length and the direction's key |
 //!
-//! Payload words follow from the key, flow and number (and where they stand), so they differ from frame to frame: a buffer that still
-//! holds an older frame's bytes, or another's, does not pass. All of it is pure: bytes in, meaning out.
+//! Payload words follow from the key, flow and number (and where they stand), so they differ from
+//! frame to frame: a buffer that still holds an older frame's bytes, or another's, does not pass.
+//! All of it is pure: bytes in, meaning out.
 
 use std::ops::Range;
 
@@ -120,8 +121,9 @@ fn ip(number: u16) -> [u8; 4] {
 }
 
 impl Shape {
-    /// Frames of `len` bytes, with room for headers and tag; `mss` makes them TCP with a partial checksum, and with TSO
-    /// where the payload exceeds it. `key` tells runs and directions apart.
+    /// Frames of `len` bytes, with room for headers and tag; `mss` makes them TCP with a partial
+    /// checksum, and with TSO where the payload exceeds it. `key` tells runs and directions
+    /// apart.
     pub fn new(ends: Ends, len: u32, mss: Option<u16>, verify: Verify, key: u64) -> Self {
         let tcp = mss.is_some();
         let tag_at = if tcp { HEAD_MAX - TAG_LEN } else { UDP_TAG_AT };
@@ -184,8 +186,8 @@ impl Shape {
         &self.vnet
     }
 
-    /// Writes what differs from frame to frame, piece by piece: ports, TCP sequence number, tag. Returns the frame's base for
-    /// [`word`](Self::word).
+    /// Writes what differs from frame to frame, piece by piece: ports, TCP sequence number, tag.
+    /// Returns the frame's base for [`word`](Self::word).
     #[inline]
     pub fn stamp(&self, tag: Tag, mut put: impl FnMut(usize, &[u8])) -> u64 {
         let base = self.base(tag);
@@ -208,7 +210,8 @@ impl Shape {
         self.head_len() < self.len as usize
     }
 
-    /// Where payload words stand that are written and checked, with the bytes of the word (fewer than 8 at the frame's end).
+    /// Where payload words stand that are written and checked, with the bytes of the word (fewer
+    /// than 8 at the frame's end).
     #[inline]
     pub fn words(&self) -> Words {
         let (at, len) = (self.head_len(), self.len as usize);
@@ -222,13 +225,18 @@ impl Shape {
         word ^ word >> 32
     }
 
-    /// Checks headers and tag of a frame; of `head`, its first [`head_len`](Self::head_len) bytes matter.
+    /// Checks headers and tag of a frame; of `head`, its first [`head_len`](Self::head_len) bytes
+    /// matter.
     ///
     /// # Errors
     /// What differs.
     #[inline]
     pub fn open(&self, head: &[u8; HEAD_MAX]) -> Result<(Tag, u64), Fault> {
-        let bytes = if self.tcp { &head[HEAD_MAX - TAG_LEN..] } else { &head[UDP_TAG_AT..UDP_TAG_AT + TAG_LEN] };
+        let bytes = if self.tcp {
+            &head[HEAD_MAX - TAG_LEN..]
+        } else {
+            &head[UDP_TAG_AT..UDP_TAG_AT + TAG_LEN]
+        };
         let ([first, time], end) = (words_at(bytes), last_word(bytes));
         let tag = Tag { seq: first as u32, flow: (first >> 32) as u32, time };
         let base = self.base(tag);
@@ -256,8 +264,9 @@ impl Shape {
         Ok((tag, base))
     }
 
-    /// Headers that differ may do so only in that the sum of TSO's pseudo header leaves the length out: DPDK's vhost writes it like
-    /// that, as network cards want it, and whoever segments computes it anew anyway.
+    /// Headers that differ may do so only in that the sum of TSO's pseudo header leaves the length
+    /// out: DPDK's vhost writes it like that, as network cards want it, and whoever segments
+    /// computes it anew anyway.
     #[cold]
     fn second_look(&self, head: &[u8; HEAD_MAX], tag: Tag) -> Result<(), Fault> {
         let mut expected = self.headers;
@@ -276,23 +285,27 @@ impl Shape {
         }
     }
 
-    /// The first header byte that differs from what it should be; without any, the tag. Where no tag says what ports should be, only
-    /// what stands before them is looked at.
+    /// The first header byte that differs from what it should be; without any, the tag. Where no
+    /// tag says what ports should be, only what stands before them is looked at.
     #[cold]
     fn blame(&self, head: &[u8; HEAD_MAX], expected: Option<&[u8; HEAD_MAX]>) -> Fault {
-        let unknown = |at: &usize| expected.is_none() && self.sources != Sources::Own && SOURCE.contains(at);
-        let (expected, len) = expected.map_or((&self.headers, L4_AT), |expected| (expected, self.tag_at));
+        let unknown =
+            |at: &usize| expected.is_none() && self.sources != Sources::Own && SOURCE.contains(at);
+        let (expected, len) =
+            expected.map_or((&self.headers, L4_AT), |expected| (expected, self.tag_at));
         let differs = |at: &usize| head[*at] != expected[*at] && !unknown(at);
         (0..len).find(differs).map_or(Fault::Tag, Fault::Headers)
     }
 
-    /// Whether a frame that begins like this is none of the sender's numbered ones, whatever happened to it on the way: it is addressed to
-    /// many, and somebody else's or an announcement.
+    /// Whether a frame that begins like this is none of the sender's numbered ones, whatever
+    /// happened to it on the way: it is addressed to many, and somebody else's or an
+    /// announcement.
     pub fn is_foreign(&self, head: &[u8; 14]) -> bool {
         is_multicast(head) && (head[6..12] != self.headers[6..12] || head[12..] == ARP)
     }
 
-    /// Checks a received virtio-net header: it must say what was sent, or say that checksums are good where nothing was asked.
+    /// Checks a received virtio-net header: it must say what was sent, or say that checksums are
+    /// good where nothing was asked.
     ///
     /// # Errors
     /// Where it differs.
@@ -310,7 +323,8 @@ impl Shape {
         if got.first() == Some(&DATA_VALID) && !self.tcp {
             expected[0] = DATA_VALID;
         }
-        // The header length is a hint (virtio 1.2, 5.1.6.2), as are csum fields that nothing asks to look at.
+        // The header length is a hint (virtio 1.2, 5.1.6.2), as are csum fields that nothing asks
+        // to look at.
         let matters = |at: &usize| match at {
             0 | 1 => true,
             4 | 5 => self.gso.is_some(),
@@ -406,7 +420,18 @@ fn headers(ends: Ends, len: u32, tcp: bool) -> [u8; HEAD_MAX] {
     bytes[12..14].copy_from_slice(&[0x08, 0x00]);
     let ip_len = len - 14;
     let (proto, (src, dst)) = (if tcp { TCP } else { UDP }, (ip(ends.from), ip(ends.to)));
-    bytes[14..24].copy_from_slice(&[0x45, 0, (ip_len >> 8) as u8, ip_len as u8, 0, 0, 0x40, 0, 64, proto]);
+    bytes[14..24].copy_from_slice(&[
+        0x45,
+        0,
+        (ip_len >> 8) as u8,
+        ip_len as u8,
+        0,
+        0,
+        0x40,
+        0,
+        64,
+        proto,
+    ]);
     bytes[26..30].copy_from_slice(&src);
     bytes[30..34].copy_from_slice(&dst);
     let checksum = Sum::of(&bytes[14..34]).checksum();
@@ -491,9 +516,14 @@ mod tests {
 
     #[test]
     fn a_frame_opens_to_what_was_stamped() {
-        for (len, mss) in
-            [(64, None), (65, None), (1514, None), (76, Some(1448)), (65536, Some(1448)), (65549, Some(536))]
-        {
+        for (len, mss) in [
+            (64, None),
+            (65, None),
+            (1514, None),
+            (76, Some(1448)),
+            (65536, Some(1448)),
+            (65549, Some(536)),
+        ] {
             for verify in [Verify::Sampled, Verify::Full] {
                 let shape = shape(len, mss, verify);
                 let (bytes, _) = build(&shape, TAG);
@@ -519,12 +549,18 @@ mod tests {
     fn sources_follow_flows_or_frames_and_are_checked() {
         let next = Tag { seq: TAG.seq + 1, ..TAG };
         let other = Tag { flow: TAG.flow + 1, ..TAG };
-        for (sources, frames, flows) in
-            [(Sources::Own, false, false), (Sources::Flow, false, true), (Sources::Frame, true, true)]
-        {
+        for (sources, frames, flows) in [
+            (Sources::Own, false, false),
+            (Sources::Flow, false, true),
+            (Sources::Frame, true, true),
+        ] {
             let shape = shape(64, None, Verify::Full).with_sources(sources);
             let source = |tag| build(&shape, tag).0[SOURCE].to_vec();
-            assert_eq!((source(TAG) != source(next), source(TAG) != source(other)), (frames, flows), "{sources:?}");
+            assert_eq!(
+                (source(TAG) != source(next), source(TAG) != source(other)),
+                (frames, flows),
+                "{sources:?}"
+            );
             let (mut bytes, _) = build(&shape, TAG);
             assert_eq!(check(&shape, &bytes), Ok(TAG));
             assert!(!is_multicast(&source(TAG)));

@@ -24,7 +24,13 @@ pub fn wish(args: &Args) -> Wish {
         | when(!args.no_mergeable, bit::MRG_RXBUF)
         | when(!args.no_event_idx, bit::EVENT_IDX)
         | when(!args.no_indirect, bit::INDIRECT_DESC);
-    Wish { features, required, queue_pairs: args.queues, mtu: None, protocol: Wish::usual_protocol() }
+    Wish {
+        features,
+        required,
+        queue_pairs: args.queues,
+        mtu: None,
+        protocol: Wish::usual_protocol(),
+    }
 }
 
 /// Buffers of one ring.
@@ -54,17 +60,24 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// As the options and the negotiated features have it; `header` is the length of the virtio-net header.
+    /// As the options and the negotiated features have it; `header` is the length of the virtio-net
+    /// header.
     ///
     /// # Errors
     /// When buffers do not fit frames or rings.
     pub fn new(args: &Args, features: u64, header: u32) -> Result<Self, Error> {
         let mergeable = features & bit::MRG_RXBUF != 0;
         let any_layout = features & (bit::VERSION_1 | bit::ANY_LAYOUT) != 0;
-        let default = if args.layout == Layout::Single { HeaderPlace::Together } else { HeaderPlace::Separate };
+        let default = if args.layout == Layout::Single {
+            HeaderPlace::Together
+        } else {
+            HeaderPlace::Separate
+        };
         let place = if any_layout { args.header.unwrap_or(default) } else { HeaderPlace::Separate };
-        let cut =
-            Cut { header: (place == HeaderPlace::Separate).then_some(header), piece: args.piece.unwrap_or(u32::MAX) };
+        let cut = Cut {
+            header: (place == HeaderPlace::Separate).then_some(header),
+            piece: args.piece.unwrap_or(u32::MAX),
+        };
         let tx_len = header + args.size;
         let rx_len = args.rx_buffer.unwrap_or(match (mergeable, args.tso) {
             (true, true) => 4096,
@@ -72,11 +85,14 @@ impl Plan {
             (false, _) => tx_len.max(2048),
         });
         if rx_len <= header || (!mergeable && rx_len < tx_len) {
-            return Err(Error::Options(format!("receive buffers of {rx_len} bytes do not hold a frame")));
+            return Err(Error::Options(format!(
+                "receive buffers of {rx_len} bytes do not hold a frame"
+            )));
         }
         let indirect = args.layout == Layout::Indirect;
         let entries = if indirect { cut.count(tx_len).max(cut.count(rx_len)) } else { 0 };
-        let entries = u16::try_from(entries).map_err(|_| Error::Options("too many pieces".into()))?;
+        let entries =
+            u16::try_from(entries).map_err(|_| Error::Options("too many pieces".into()))?;
         let held = |len, ring| held(if indirect { 1 } else { cut.count(len) }, ring);
         let (tx_held, rx_held) = (held(tx_len, args.ring)?, held(rx_len, args.rx_ring())?);
         Ok(Self {
@@ -94,9 +110,12 @@ impl Plan {
         let ring = |size: u16| {
             let parts = R::footprint(size);
             // Twice: a part of a ring that would straddle regions moves to the next one.
-            2 * (parts.desc + parts.driver + parts.device) + Tables::bytes(size, self.entries) + 4 * 4096
+            2 * (parts.desc + parts.driver + parts.device)
+                + Tables::bytes(size, self.entries)
+                + 4 * 4096
         };
-        let buffers = |buffers: Buffers| Pool::stride(buffers.len) * u64::from(buffers.count) + 4096;
+        let buffers =
+            |buffers: Buffers| Pool::stride(buffers.len) * u64::from(buffers.count) + 4096;
         let pair = ring(args.ring) + ring(args.rx_ring()) + buffers(self.tx) + buffers(self.rx);
         pair * u64::from(args.queues) + (1 << 16)
     }
@@ -105,7 +124,9 @@ impl Plan {
 /// How many buffers of so many descriptors a ring holds.
 fn held(descriptors: usize, ring: u16) -> Result<u32, Error> {
     match usize::from(ring) / descriptors {
-        0 => Err(Error::Options(format!("a buffer takes {descriptors} descriptors, the ring has {ring}"))),
+        0 => Err(Error::Options(format!(
+            "a buffer takes {descriptors} descriptors, the ring has {ring}"
+        ))),
         held => Ok(held as u32),
     }
 }
@@ -113,5 +134,6 @@ fn held(descriptors: usize, ring: u16) -> Result<u32, Error> {
 /// How many buffers a ring gets: as many as it holds, or its share of a cold pool.
 fn count(args: &Args, len: u32, held: u32) -> Result<u32, Error> {
     let cold = args.pool.map_or(0, |pool| pool / u64::from(args.queues) / Pool::stride(len));
-    u32::try_from(cold.max(held.into())).map_err(|_| Error::Options("that pool has too many buffers".into()))
+    u32::try_from(cold.max(held.into()))
+        .map_err(|_| Error::Options("that pool has too many buffers".into()))
 }

@@ -58,11 +58,20 @@ impl Pool {
         u64::from(len).next_multiple_of(64)
     }
 
-    /// `count` buffers of `len` bytes from guest address `base` on, for a ring of `ring` descriptors.
+    /// `count` buffers of `len` bytes from guest address `base` on, for a ring of `ring`
+    /// descriptors.
     pub fn new(base: u64, len: u32, count: u32, ring: u16) -> Self {
         let of_chain = vec![0; usize::from(ring)].into();
         let free = (0..count).collect();
-        Self { base, stride: Self::stride(len), len, free, first: 0, left: count as usize, of_chain }
+        Self {
+            base,
+            stride: Self::stride(len),
+            len,
+            free,
+            first: 0,
+            left: count as usize,
+            of_chain,
+        }
     }
 
     /// Buffers in all.

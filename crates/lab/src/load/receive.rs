@@ -46,8 +46,8 @@ pub struct Arrived<'a> {
 }
 
 impl<'a> Arrived<'a> {
-    /// A frame in `buffers` of a guest's memory, of which these lengths were written; a virtio-net header of `header_len` bytes
-    /// comes first.
+    /// A frame in `buffers` of a guest's memory, of which these lengths were written; a virtio-net
+    /// header of `header_len` bytes comes first.
     #[inline]
     pub fn new(memory: &'a Window, buffers: &'a [Piece], header_len: usize) -> Self {
         let len = match buffers {
@@ -103,7 +103,8 @@ impl<'a> Arrived<'a> {
 }
 
 impl Receiver {
-    /// Expects `flows` flows of frames as `shape` has them; `every` frame's latency is noted, or that of some.
+    /// Expects `flows` flows of frames as `shape` has them; `every` frame's latency is noted, or
+    /// that of some.
     pub fn new(shape: Shape, lane: Arc<Lane>, flows: u32, every: bool) -> Self {
         Self {
             shape,
@@ -162,14 +163,17 @@ impl Receiver {
         if got != sent {
             return Err(Fault::Length { got, sent });
         }
-        // The frame at a fixed place, the virtio-net header before it. Lengths that are constants make copies without a loop.
+        // The frame at a fixed place, the virtio-net header before it. Lengths that are constants
+        // make copies without a loop.
         let mut bytes = [0; VNET_LEN + HEAD_MAX];
         match (skip, shape.head_len()) {
             (VNET_LEN, 64) => arrived.read(0, &mut bytes[..VNET_LEN + 64]),
             (VNET_LEN, HEAD_MAX) => arrived.read(0, &mut bytes),
             (_, len) => arrived.read(0, &mut bytes[VNET_LEN - skip..VNET_LEN + len]),
         }
-        let Some((vnet, head)) = bytes.split_first_chunk::<VNET_LEN>() else { return Err(Fault::Tag) };
+        let Some((vnet, head)) = bytes.split_first_chunk::<VNET_LEN>() else {
+            return Err(Fault::Tag);
+        };
         shape.check_vnet(&vnet[VNET_LEN - skip..])?;
         let (tag, base) = shape.open(head.first_chunk().ok_or(Fault::Tag)?)?;
         if tag.flow as usize >= self.flows.len() {
@@ -186,7 +190,8 @@ impl Receiver {
     /// Where the payload differs from what it should be.
     fn wrong_word(&self, arrived: &Arrived, base: u64) -> Option<usize> {
         let mut buffers = arrived.buffers.iter();
-        // The buffer that the words have got to, and where in the frame, virtio-net header included, it begins.
+        // The buffer that the words have got to, and where in the frame, virtio-net header
+        // included, it begins.
         let (mut buffer, mut begin) = (*buffers.next()?, 0);
         for (at, len) in self.shape.words() {
             let place = arrived.header_len + at;
@@ -293,9 +298,12 @@ mod tests {
             bytes[VNET_LEN..][..self.shape.headers().len()].copy_from_slice(self.shape.headers());
             let frame = &mut bytes[VNET_LEN..];
             let tag = Tag { flow, seq, time: 1 };
-            let base = self.shape.stamp(tag, |at, piece| frame[at..at + piece.len()].copy_from_slice(piece));
+            let base = self
+                .shape
+                .stamp(tag, |at, piece| frame[at..at + piece.len()].copy_from_slice(piece));
             for (at, len) in self.shape.words() {
-                frame[at..at + len].copy_from_slice(&self.shape.word(base, at).to_le_bytes()[..len]);
+                frame[at..at + len]
+                    .copy_from_slice(&self.shape.word(base, at).to_le_bytes()[..len]);
             }
             bytes
         }
@@ -316,7 +324,8 @@ mod tests {
         }
     }
 
-    const SHAPES: [&[usize]; 5] = [&[4000], &[1500, 1500, 100], &[13, 3000], &[100, 7, 1, 2999], &[64, 12, 2940]];
+    const SHAPES: [&[usize]; 5] =
+        [&[4000], &[1500, 1500, 100], &[13, 3000], &[100, 7, 1, 2999], &[64, 12, 2940]];
 
     #[test]
     fn frames_are_read_across_buffers() {
@@ -375,6 +384,10 @@ mod tests {
         assert_eq!((good, corrupt, reordered, duplicate), (5, 1, 1, 1), "flow 4 does not exist");
         let mut query = bench.frame(0, 3);
         query[VNET_LEN..][..12].copy_from_slice(&[1, 0, 0x5e, 0, 0, 1, 2, 0, 0, 0, 0, 9]);
-        assert_eq!(bench.receive(&query, &[4000]).corrupt, 1, "somebody's multicast is not for us to judge");
+        assert_eq!(
+            bench.receive(&query, &[4000]).corrupt,
+            1,
+            "somebody's multicast is not for us to judge"
+        );
     }
 }

@@ -51,7 +51,13 @@ impl Latency {
     /// From latencies in ns.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), p99_9: at(0.999), max: histogram.max() as f64 / 1000.0 }
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            max: histogram.max() as f64 / 1000.0,
+        }
     }
 }
 
@@ -102,8 +108,8 @@ pub struct Report {
     pub kicks: u64,
     /// Interrupts that it raised.
     pub interrupts: u64,
-    /// Percent of the times that there was something to send and the ring had no room for it: near 0 in an open loop, the generator
-    /// was the bottleneck, not the back-end.
+    /// Percent of the times that there was something to send and the ring had no room for it: near
+    /// 0 in an open loop, the generator was the bottleneck, not the back-end.
     pub full: f64,
     /// Unicast frames that came to a guest which nobody sends to.
     pub strays: u64,
@@ -114,7 +120,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether all that came was right, in order and once. Loss is no fault of a switch whose receiver has no buffers.
+    /// Whether all that came was right, in order and once. Loss is no fault of a switch whose
+    /// receiver has no buffers.
     pub fn is_right(&self) -> bool {
         self.directions.iter().all(|d| d.corrupt == 0 && d.reordered == 0 && d.duplicate == 0)
     }
@@ -134,10 +141,14 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |n: u32, what| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-        let (queues, flows) = (plural(self.queues.into(), "queue pair"), plural(self.flows, "flow"));
+        let (queues, flows) =
+            (plural(self.queues.into(), "queue pair"), plural(self.flows, "flow"));
         writeln!(f, "{} bytes, {queues}, {flows}, {:.2} s measured", self.size, self.seconds)?;
         writeln!(f)?;
-        writeln!(f, "from  to    Mpps    Gb/s        sent    received       lost  corrupt  late  twice")?;
+        writeln!(
+            f,
+            "from  to    Mpps    Gb/s        sent    received       lost  corrupt  late  twice"
+        )?;
         for d in &self.directions {
             let (sent, received, lost) = (d.sent, d.received, d.lost);
             write!(
@@ -168,7 +179,10 @@ impl fmt::Display for Report {
         }
         let backend = self.cpu.backend.map(|b| format!("back-end {b:.0} %, ")).unwrap_or_default();
         let Shares { own, others, stolen, .. } = self.cpu;
-        write!(f, "CPU: generator {own:.0} %, {backend}others {others:.1} %, hypervisor {stolen:.1} %")?;
+        write!(
+            f,
+            "CPU: generator {own:.0} %, {backend}others {others:.1} %, hypervisor {stolen:.1} %"
+        )?;
         writeln!(f, "{}", if self.disturbed { ": a DISTURBED run" } else { "" })?;
         for d in &self.directions {
             if let Some(fault) = &d.first_fault {

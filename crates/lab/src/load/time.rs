@@ -76,7 +76,8 @@ impl Pace {
                 left
             }
             Self::Rate { pps, since, spent } => {
-                let due = (u128::from(now.saturating_sub(*since)) * u128::from(*pps) / 1_000_000_000) as u64;
+                let due = (u128::from(now.saturating_sub(*since)) * u128::from(*pps)
+                    / 1_000_000_000) as u64;
                 if due > *spent + BACKLOG {
                     (*since, *spent) = (now, 0);
                     return 1;
@@ -115,7 +116,8 @@ impl Pace {
     pub fn due_in(&self, now: u64) -> Option<u64> {
         match self {
             Self::Rate { pps, since, spent } if *pps > 0 => {
-                let due = since + (u128::from(*spent + 1) * 1_000_000_000 / u128::from(*pps)) as u64;
+                let due =
+                    since + (u128::from(*spent + 1) * 1_000_000_000 / u128::from(*pps)) as u64;
                 Some(due.saturating_sub(now))
             }
             Self::Gaps { ready: 1.., .. } => Some(0),

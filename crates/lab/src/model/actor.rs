@@ -1,5 +1,5 @@
-//! A thread: of a guest, or a worker. It takes a burst from one of its queues, does what there is to do for it, puts the
-//! frames where they go next, and takes the next burst.
+//! A thread: of a guest, or a worker. It takes a burst from one of its queues, does what there is
+//! to do for it, puts the frames where they go next, and takes the next burst.
 
 use std::collections::VecDeque;
 

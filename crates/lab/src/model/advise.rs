@@ -60,10 +60,15 @@ impl Question {
         let ring = Scene::ring(self.guests, workers, queues, STREAMS);
         let frames = (FRAMES * self.guests as u64).max(LEAST);
         let host = Host::Apart { workers, guests: usize::MAX };
-        run(&Costs::new(inputs, Era::New).carrying(Scene { frames, seed: self.seed, ..ring }, self.bytes, host))
+        run(&Costs::new(inputs, Era::New).carrying(
+            Scene { frames, seed: self.seed, ..ring },
+            self.bytes,
+            host,
+        ))
     }
 
-    /// Looks for the fewest workers, and then the fewest queues, with which every guest has its rate.
+    /// Looks for the fewest workers, and then the fewest queues, with which every guest has its
+    /// rate.
     pub fn answer(&self, inputs: &Inputs) -> Answer {
         let enough = |outcome: &Outcome| outcome.least() >= self.frames() * CLOSE;
         let square = |workers| Size { workers, queues: workers };
@@ -72,7 +77,9 @@ impl Question {
             let outcome = self.simulate(inputs, square(workers));
             if enough(&outcome) {
                 let fewer = (1..workers).map(|queues| Size { workers, queues });
-                let found = fewer.map(|size| (size, self.simulate(inputs, size))).find(|(_, outcome)| enough(outcome));
+                let found = fewer
+                    .map(|size| (size, self.simulate(inputs, size)))
+                    .find(|(_, outcome)| enough(outcome));
                 return Answer { enough: Some(found.unwrap_or((square(workers), outcome))), most };
             }
             if outcome.least() > most.1.least() {
@@ -118,7 +125,10 @@ impl Question {
             outcome.contended * 100.0,
         );
         if answer.enough.is_none() {
-            let _ = writeln!(text, "\nIt can't be done with {MOST} workers; that was the best of them.");
+            let _ = writeln!(
+                text,
+                "\nIt can't be done with {MOST} workers; that was the best of them."
+            );
             return text + &self.limit(sender.max(receiver), size.queues);
         }
         let needed = size.workers + own.ceil() as usize;
@@ -132,7 +142,9 @@ impl Question {
             cpus if cpus < size.workers => {
                 writeln!(text, "This host has {cpus}: not even enough for the workers.")
             }
-            cpus if cpus < needed => writeln!(text, "This host has {cpus}: too few, once its guests are at work, too."),
+            cpus if cpus < needed => {
+                writeln!(text, "This host has {cpus}: too few, once its guests are at work, too.")
+            }
             cpus => writeln!(text, "This host has {cpus}: enough."),
         };
         text
@@ -168,7 +180,11 @@ mod tests {
     fn little_takes_one_worker_and_one_queue() {
         let (answer, text) = ask(2, 1.0);
         assert_eq!(answer.enough.unwrap().0, Size { workers: 1, queues: 1 });
-        assert!(text.contains("It takes 1 worker and 1 queue a guest.") && text.contains("has 4: enough"), "{text}");
+        assert!(
+            text.contains("It takes 1 worker and 1 queue a guest.")
+                && text.contains("has 4: enough"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -184,6 +200,9 @@ mod tests {
     #[test]
     fn what_cannot_be_is_said_to_be_so() {
         let (answer, text) = ask(4, 5000.0);
-        assert!(answer.enough.is_none() && text.contains("can't be done with 16 workers"), "{text}");
+        assert!(
+            answer.enough.is_none() && text.contains("can't be done with 16 workers"),
+            "{text}"
+        );
     }
 }

@@ -17,7 +17,8 @@ use crate::progress::Progress;
 /// Options of the model.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Measure here what single things cost, check predictions where that is possible, and draw curves (a minute or two)
+    /// Measure here what single things cost, check predictions where that is possible, and draw
+    /// curves (a minute or two)
     #[arg(long)]
     pub measure: bool,
 
@@ -29,7 +30,8 @@ pub struct Args {
     #[arg(long, value_name = "GBPS", requires = "guests", value_parser = rate)]
     pub rate: Option<f64>,
 
-    /// Bytes of their frames; with segmentation offload, which TCP of usual guests uses, 64000 is closer
+    /// Bytes of their frames; with segmentation offload, which TCP of usual guests uses, 64000 is
+    /// closer
     #[arg(long, value_name = "BYTES", default_value_t = 1514, value_parser = clap::value_parser!(u32).range(64..=65535))]
     pub frame: u32,
 
@@ -98,16 +100,20 @@ pub fn run(args: &Args) -> Result<(), ModelError> {
     }
     let inputs = Inputs::read(&args.inputs)?;
     let Some((guests, rate)) = args.guests.zip(args.rate) else { return draw(args, &inputs) };
-    let question = Question { guests: guests.into(), rate, bytes: args.frame.into(), seed: args.seed };
+    let question =
+        Question { guests: guests.into(), rate, bytes: args.frame.into(), seed: args.seed };
     let answer = question.answer(&inputs);
-    let cpus = args.cpus.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let cpus = args
+        .cpus
+        .map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     print!("{}", question.explain(&inputs, &answer, cpus));
     Ok(())
 }
 
 fn measure(args: &Args) -> Result<(), ModelError> {
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
-    let binary = std::env::current_exe().map_err(|source| BenchError::Start { what: "find ringmain", source })?;
+    let binary = std::env::current_exe()
+        .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
     let (progress, mut meter) = (Progress::new(), Meter::new(&binary));
     let inputs = meter.inputs(&progress)?;
     inputs.write(&args.inputs)?;

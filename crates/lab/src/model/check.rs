@@ -1,4 +1,5 @@
-//! Predictions held against what this machine can show: one and two threads or workers, with both designs.
+//! Predictions held against what this machine can show: one and two threads or workers, with both
+//! designs.
 
 use std::fmt::Write as _;
 
@@ -76,7 +77,8 @@ pub const ALL: [What; 8] = [
 ];
 
 impl What {
-    /// What is counted, in a second, with so many threads or workers on a machine with so many CPUs.
+    /// What is counted, in a second, with so many threads or workers on a machine with so many
+    /// CPUs.
     pub fn predict(self, inputs: &Inputs, era: Era, workers: usize, cpus: usize) -> f64 {
         let costs = Costs::new(inputs, era);
         match self {
@@ -87,7 +89,11 @@ impl What {
             What::Maps => run(&costs.mapping(workers)).rate(),
             What::Frames { large } => {
                 // As they are measured: one worker has a CPU to itself, and both guests the other.
-                let host = if workers == 1 { Host::Apart { workers: 1, guests: 1 } } else { Host::Shared(cpus) };
+                let host = if workers == 1 {
+                    Host::Apart { workers: 1, guests: 1 }
+                } else {
+                    Host::Shared(cpus)
+                };
                 let of = [inputs.new.small, inputs.new.large][usize::from(large)];
                 let pair = Scene::pairs(1, workers, workers, STREAMS * workers);
                 let frames = FRAMES * workers as u64;
@@ -96,7 +102,12 @@ impl What {
         }
     }
 
-    fn measure(self, meter: &mut Meter<'_>, era: Era, workers: usize) -> Result<Measured, BenchError> {
+    fn measure(
+        self,
+        meter: &mut Meter<'_>,
+        era: Era,
+        workers: usize,
+    ) -> Result<Measured, BenchError> {
         match self {
             What::Copies { pieces, len, apart } => {
                 meter.grants(era, workers, Task::Copy { pieces, len, offset: 0 }, apart)
@@ -128,7 +139,11 @@ impl What {
 ///
 /// # Errors
 /// See [`Meter::repeat`].
-pub fn check(inputs: &Inputs, meter: &mut Meter<'_>, progress: &Progress) -> Result<Vec<Point>, BenchError> {
+pub fn check(
+    inputs: &Inputs,
+    meter: &mut Meter<'_>,
+    progress: &Progress,
+) -> Result<Vec<Point>, BenchError> {
     let stage = progress.stage("checking predictions");
     let mut points = Vec::new();
     for what in ALL {
@@ -166,7 +181,8 @@ pub fn table(points: &[Point]) -> String {
         );
     }
     let errors = |workers: usize| {
-        let of = points.iter().filter(|point| point.workers == workers).map(|point| point.error().abs());
+        let of =
+            points.iter().filter(|point| point.workers == workers).map(|point| point.error().abs());
         Measured::of(of.collect())
     };
     for workers in [1, 2] {
@@ -214,7 +230,10 @@ mod tests {
         };
         let table = table(&[point(1, 1.01e5), point(2, 0.6e5)]);
         assert!(table.contains("100 k (90.0 k..1.20 M)") && table.contains("-40 %"), "{table}");
-        assert!(table.contains("with 2: predictions are off by 40 % in the middle, 40 % at most"), "{table}");
+        assert!(
+            table.contains("with 2: predictions are off by 40 % in the middle, 40 % at most"),
+            "{table}"
+        );
     }
 
     #[test]
@@ -223,7 +242,10 @@ mod tests {
         for what in ALL {
             for era in Era::ALL {
                 let rates = [1, 2].map(|workers| what.predict(&inputs, era, workers, 2));
-                assert!(rates.iter().all(|rate| *rate > 1e3 && *rate < 1e8), "{what:?}, {era:?}: {rates:?}");
+                assert!(
+                    rates.iter().all(|rate| *rate > 1e3 && *rate < 1e8),
+                    "{what:?}, {era:?}: {rates:?}"
+                );
             }
         }
     }

@@ -1,7 +1,7 @@
 //! From what was measured to what is simulated: which part of a time is spent under which lock.
 //!
-//! With one worker nothing waits, and the parts add up to what was measured. What more workers come to follows from which of
-//! them exclude each other.
+//! With one worker nothing waits, and the parts add up to what was measured. What more workers come
+//! to follows from which of them exclude each other.
 
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,8 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Beginning to use a grant and ending it, of both ends of a copy: what four copies of one page save three times.
+    /// Beginning to use a grant and ending it, of both ends of a copy: what four copies of one page
+    /// save three times.
     fn claims(&self) -> f64 {
         let new = &self.inputs.new.copies;
         let lookups = ((new.claimed - new.kept) * 4.0 / 3.0).clamp(0.0, new.claimed);
@@ -83,7 +84,8 @@ impl<'a> Costs<'a> {
         match self.era {
             // The whole of it is under the table's lock, at most.
             Era::Old => [(Which::Guests, touch), (table, (self.claims() / 2.0 - touch).max(0.0))],
-            // Entries lie close together, those of the table and those that say who uses them: two claims write to the same lines.
+            // Entries lie close together, those of the table and those that say who uses them: two
+            // claims write to the same lines.
             Era::New => [(Which::Guests, touch), (table, touch * 2.0)],
         }
     }
@@ -92,7 +94,9 @@ impl<'a> Costs<'a> {
     fn spread(holds: Vec<(Which, f64)>, all: f64) -> Vec<Part> {
         let held: f64 = holds.iter().map(|hold| hold.1).sum();
         let rest = (all - held).max(0.0) / holds.len().max(1) as f64;
-        let parts = holds.into_iter().flat_map(|(which, time)| [Part::Work(ns(rest)), Part::Hold(which, ns(time))]);
+        let parts = holds
+            .into_iter()
+            .flat_map(|(which, time)| [Part::Work(ns(rest)), Part::Hold(which, ns(time))]);
         parts.collect()
     }
 
@@ -101,18 +105,28 @@ impl<'a> Costs<'a> {
         let maps = generation.maps;
         let flushing = Flushing { wait: ns(maps.beside - maps.alone), stolen: ns(maps.stolen) };
         let (shared, handover) = (ns(generation.handovers.shared), ns(generation.handovers.own));
-        Work { parts, flushing, handover, shared, crossing: ns(self.inputs.line * CROSSING), ..Work::default() }
+        Work {
+            parts,
+            flushing,
+            handover,
+            shared,
+            crossing: ns(self.inputs.line * CROSSING),
+            ..Work::default()
+        }
     }
 
-    /// Threads that copy between pages of guests, `pieces` of `len` bytes out of each page, and do nothing else. A frame of
-    /// the scene is a page: so many pieces.
+    /// Threads that copy between pages of guests, `pieces` of `len` bytes out of each page, and do
+    /// nothing else. A frame of the scene is a page: so many pieces.
     pub fn copying(&self, threads: usize, pieces: u32, len: f64, apart: bool) -> Scene {
         let copies = self.of().copies;
         let each = copies.claimed - self.claims() + (len - 1.0).max(0.0) * copies.byte;
         let ends = [Which::Source, Which::Target];
         let claims = || ends.iter().flat_map(|end| self.claim(*end));
         let (holds, all) = match self.era {
-            Era::Old => ((0..pieces).flat_map(|_| claims()).collect(), (each + self.claims()) * f64::from(pieces)),
+            Era::Old => (
+                (0..pieces).flat_map(|_| claims()).collect(),
+                (each + self.claims()) * f64::from(pieces),
+            ),
             Era::New => (claims().collect(), each * f64::from(pieces) + self.claims()),
         };
         threads_alone(threads, apart, self.work(Self::spread(holds, all)))
@@ -126,26 +140,32 @@ impl<'a> Costs<'a> {
             holds.push((Which::Maptrack, self.inputs.touch * 2.0));
         }
         let held: f64 = holds.iter().map(|hold| hold.1).sum();
-        // The kernel changes the address space for one thread at a time, and has others flush meanwhile.
-        let mut parts: Vec<Part> = holds.into_iter().map(|(which, time)| Part::Hold(which, ns(time))).collect();
+        // The kernel changes the address space for one thread at a time, and has others flush
+        // meanwhile.
+        let mut parts: Vec<Part> =
+            holds.into_iter().map(|(which, time)| Part::Hold(which, ns(time))).collect();
         parts.push(Part::Hold(Which::AddressSpace, ns(alone - held)));
         parts.extend((self.era == Era::Old).then_some(Part::Flush));
         threads_alone(threads, false, self.work(parts))
     }
 
-    /// Frames of so many bytes between guests, as a scene that says who sends to whom: with what each thing costs filled in.
+    /// Frames of so many bytes between guests, as a scene that says who sends to whom: with what
+    /// each thing costs filled in.
     pub fn carrying(&self, scene: Scene, bytes: f64, host: Host) -> Scene {
         let pages = if bytes > HEAD { (bytes / PAGE).ceil() as usize } else { 0 };
         let ends = [Which::Source, Which::Target];
-        let holds = ends.iter().cycle().take(2 * (1 + pages)).flat_map(|end| self.claim(*end)).collect();
+        let holds =
+            ends.iter().cycle().take(2 * (1 + pages)).flat_map(|end| self.claim(*end)).collect();
         let at = |of: fn(&Carried) -> f64| self.at(bytes, of);
         let work = Work {
             burst: ns(at(|it| it.publish * it.frames_per_burst)),
             ..self.work(Self::spread(holds, at(|it| it.frame)))
         };
         let ring = (RING / pages.max(1)).max(1);
-        let streams = (scene.links.len() * scene.streams).div_ceil((scene.guests * scene.queues).max(1));
-        let wait = Scene { slice: ns(SLICE), spin: ns(SPIN), wake: ns(self.inputs.wake), host, ..scene };
+        let streams =
+            (scene.links.len() * scene.streams).div_ceil((scene.guests * scene.queues).max(1));
+        let wait =
+            Scene { slice: ns(SLICE), spin: ns(SPIN), wake: ns(self.inputs.wake), host, ..scene };
         Scene {
             // As much as fits the sender's ring and the receiver's.
             window: (2 * ring / streams.max(1)).max(1),
@@ -157,7 +177,8 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// What frames of that length cost: between the two lengths that were measured, and beyond, along a straight line.
+    /// What frames of that length cost: between the two lengths that were measured, and beyond,
+    /// along a straight line.
     fn at(&self, bytes: f64, of: fn(&Carried) -> f64) -> f64 {
         let Generation { small, large, .. } = self.of();
         let along = (bytes - small.bytes) / (large.bytes - small.bytes).max(1.0);
@@ -166,7 +187,11 @@ impl<'a> Costs<'a> {
 
     /// What a worker, a sender and a receiver need for a frame, in ns, if bursts are full.
     pub fn frame(&self, bytes: f64) -> [f64; 3] {
-        [self.at(bytes, |it| it.frame + it.publish), self.at(bytes, |it| it.sender), self.at(bytes, |it| it.receiver)]
+        [
+            self.at(bytes, |it| it.frame + it.publish),
+            self.at(bytes, |it| it.sender),
+            self.at(bytes, |it| it.receiver),
+        ]
     }
 }
 
@@ -175,7 +200,14 @@ fn threads_alone(threads: usize, apart: bool, work: Work) -> Scene {
     let (guests, queues) = if apart { (threads, 1) } else { (1, threads) };
     let links = (0..guests).map(|guest| (guest, guest)).collect();
     let frames = 3_000 * threads as u64;
-    Scene { guests, links, work, frames, flows: Flows::Even, ..Scene::pairs(0, threads, queues, queues * 2) }
+    Scene {
+        guests,
+        links,
+        work,
+        frames,
+        flows: Flows::Even,
+        ..Scene::pairs(0, threads, queues, queues * 2)
+    }
 }
 
 #[cfg(test)]

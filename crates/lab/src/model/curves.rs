@@ -1,4 +1,5 @@
-//! Predictions for more workers, queues and guests as curves, and what was measured beside them, on a page.
+//! Predictions for more workers, queues and guests as curves, and what was measured beside them, on
+//! a page.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -45,16 +46,33 @@ const fn axis(title: &'static str) -> Axis {
 pub fn draw(inputs: &Inputs, points: &[Point], file: &Path) -> Result<PathBuf, ModelError> {
     let dir = file.parent().unwrap_or(Path::new("."));
     let mut body = head(inputs, file);
-    for curve in [copies(inputs, points), maps(inputs, points), workers(inputs), queues(inputs), guests(inputs)] {
+    for curve in [
+        copies(inputs, points),
+        maps(inputs, points),
+        workers(inputs),
+        queues(inputs),
+        guests(inputs),
+    ] {
         let svg = lines(&curve.x, &curve.y, &curve.lines)?;
         write(&dir.join(format!("{}.svg", curve.name)), &svg)?;
         // Writing to a string does not fail.
-        let _ =
-            write!(body, "<h2>{}</h2>\n<figure>{svg}</figure>\n<p>{}</p>\n", escape(curve.title), escape(curve.text));
+        let _ = write!(
+            body,
+            "<h2>{}</h2>\n<figure>{svg}</figure>\n<p>{}</p>\n",
+            escape(curve.title),
+            escape(curve.text)
+        );
     }
-    let table =
-        if points.is_empty() { "Not measured: ringmain lab model --measure".into() } else { check::table(points) };
-    let _ = write!(body, "<h2>Held against what was measured here</h2>\n<pre>{}</pre>\n", escape(&table));
+    let table = if points.is_empty() {
+        "Not measured: ringmain lab model --measure".into()
+    } else {
+        check::table(points)
+    };
+    let _ = write!(
+        body,
+        "<h2>Held against what was measured here</h2>\n<pre>{}</pre>\n",
+        escape(&table)
+    );
     let _ = write!(body, "<h2>Assumptions</h2>\n<pre>{}</pre>\n", escape(ASSUMPTIONS));
     let path = dir.join("model.html");
     write(&path, &page("Predictions: more workers, queues and guests", &body))?;
@@ -62,7 +80,8 @@ pub fn draw(inputs: &Inputs, points: &[Point], file: &Path) -> Result<PathBuf, M
 }
 
 fn write(path: &Path, text: &str) -> Result<(), ModelError> {
-    fs::write(path, text).map_err(|source| ModelError::File { path: path.display().to_string(), source })
+    fs::write(path, text)
+        .map_err(|source| ModelError::File { path: path.display().to_string(), source })
 }
 
 fn head(inputs: &Inputs, file: &Path) -> String {
@@ -81,11 +100,18 @@ fn head(inputs: &Inputs, file: &Path) -> String {
 }
 
 fn handovers(times: super::inputs::Handovers) -> String {
-    format!("{:.0} ns (what all guests share), {:.0} ns (what is one guest's), fitted", times.shared, times.own)
+    format!(
+        "{:.0} ns (what all guests share), {:.0} ns (what is one guest's), fitted",
+        times.shared, times.own
+    )
 }
 
 /// Predictions of both designs over `places`.
-fn predicted(inputs: &Inputs, places: &[usize], rate: impl Fn(&Costs<'_>, usize) -> f64) -> Vec<Line> {
+fn predicted(
+    inputs: &Inputs,
+    places: &[usize],
+    rate: impl Fn(&Costs<'_>, usize) -> f64,
+) -> Vec<Line> {
     let line = |era: Era| {
         let costs = Costs::new(inputs, era);
         let dots = places.iter().map(|place| Dot::new(*place as f64, rate(&costs, *place)));
@@ -105,15 +131,20 @@ fn measured(points: &[Point], what: What, unit: f64) -> Vec<Line> {
             most: point.measured.most / unit,
             ..Dot::new(point.workers as f64, point.measured.median / unit)
         };
-        Line { name: format!("{}, measured", era.name()), kind: Kind::Measured, dots: own.map(dot).collect() }
+        Line {
+            name: format!("{}, measured", era.name()),
+            kind: Kind::Measured,
+            dots: own.map(dot).collect(),
+        }
     };
     Era::ALL.map(line).into_iter().filter(|line| !line.dots.is_empty()).collect()
 }
 
 fn copies(inputs: &Inputs, points: &[Point]) -> Curve {
     let what = What::Copies { pieces: 4, len: 900, apart: false };
-    let mut lines =
-        predicted(inputs, &WORKERS, |costs, threads| run(&costs.copying(threads, 4, 900.0, false)).rate() * 4e-6);
+    let mut lines = predicted(inputs, &WORKERS, |costs, threads| {
+        run(&costs.copying(threads, 4, 900.0, false)).rate() * 4e-6
+    });
     lines.extend(measured(points, what, 1e6));
     Curve {
         name: "copies",
@@ -127,7 +158,8 @@ fn copies(inputs: &Inputs, points: &[Point]) -> Curve {
 }
 
 fn maps(inputs: &Inputs, points: &[Point]) -> Curve {
-    let mut lines = predicted(inputs, &WORKERS, |costs, threads| run(&costs.mapping(threads)).rate() / 1e3);
+    let mut lines =
+        predicted(inputs, &WORKERS, |costs, threads| run(&costs.mapping(threads)).rate() / 1e3);
     lines.extend(measured(points, What::Maps, 1e3));
     Curve {
         name: "maps",
@@ -141,7 +173,11 @@ fn maps(inputs: &Inputs, points: &[Point]) -> Curve {
 }
 
 /// Frames of nearly 64 KiB, in Gb/s, between pairs of guests with CPUs of their own.
-fn gbps(inputs: &Inputs, costs: &Costs<'_>, (pairs, workers, queues): (usize, usize, usize)) -> f64 {
+fn gbps(
+    inputs: &Inputs,
+    costs: &Costs<'_>,
+    (pairs, workers, queues): (usize, usize, usize),
+) -> f64 {
     let bytes = inputs.new.large.bytes;
     let host = Host::Apart { workers, guests: usize::MAX };
     let frames = FRAMES * workers.max(pairs) as u64;
@@ -157,7 +193,9 @@ fn workers(inputs: &Inputs) -> Curve {
                with CPUs of their own. No measured points: that takes more CPUs than are used to measure here.",
         x: axis("workers"),
         y: axis("throughput of all pairs, Gb/s"),
-        lines: predicted(inputs, &WORKERS, |costs, workers| gbps(inputs, costs, (20, workers, workers))),
+        lines: predicted(inputs, &WORKERS, |costs, workers| {
+            gbps(inputs, costs, (20, workers, workers))
+        }),
     }
 }
 
@@ -194,7 +232,8 @@ mod tests {
     fn what_is_predicted_is_named_so_and_what_is_measured_stands_beside_it() {
         let dir = tempfile::tempdir().unwrap();
         let measured = Measured { median: 1e5, least: 0.9e5, most: 1.1e5 };
-        let points = [Point { what: What::Maps, era: Era::Old, workers: 1, measured, predicted: 1e5 }];
+        let points =
+            [Point { what: What::Maps, era: Era::Old, workers: 1, measured, predicted: 1e5 }];
         let path = draw(&some(), &points, &dir.path().join("inputs.json")).unwrap();
         let page = fs::read_to_string(path).unwrap();
         for text in ["old design, predicted", "old design, measured", "Assumptions", "off by 0 %"] {

@@ -1,5 +1,5 @@
-//! What will happen, in the order of time; what happens at the same moment, in the order in which it was announced, so that
-//! one seed gives one course of events.
+//! What will happen, in the order of time; what happens at the same moment, in the order in which
+//! it was announced, so that one seed gives one course of events.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -50,7 +50,8 @@ impl<E> Events<E> {
     /// `event` will happen in so long.
     pub fn after(&mut self, time: Time, event: E) {
         self.announced += 1;
-        self.heap.push(Reverse(Entry { at: (self.now.saturating_add(time), self.announced), event }));
+        self.heap
+            .push(Reverse(Entry { at: (self.now.saturating_add(time), self.announced), event }));
     }
 
     /// Goes on to the next event.

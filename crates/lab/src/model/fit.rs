@@ -1,5 +1,5 @@
-//! How long locks take from CPU to CPU: what has the simulation of two threads that copy a byte each time come to what two
-//! such threads came to.
+//! How long locks take from CPU to CPU: what has the simulation of two threads that copy a byte
+//! each time come to what two such threads came to.
 
 use super::costs::{Costs, Era};
 use super::inputs::{Handovers, Inputs};
@@ -15,7 +15,8 @@ pub fn fit(inputs: &mut Inputs) {
     for era in Era::ALL {
         let copies = generation(inputs, era).copies;
         *handovers(inputs, era) = Handovers::default();
-        // Two guests' threads have nothing in common but what all guests have; what one guest's share comes on top.
+        // Two guests' threads have nothing in common but what all guests have; what one guest's
+        // share comes on top.
         let shared = search(inputs, era, copies.apart, true, |all| &mut all.shared);
         handovers(inputs, era).shared = shared;
         let own = search(inputs, era, copies.together, false, |all| &mut all.own);
@@ -24,7 +25,13 @@ pub fn fit(inputs: &mut Inputs) {
 }
 
 /// The handover with which two threads take `wanted` ns each for a copy.
-fn search(inputs: &Inputs, era: Era, wanted: f64, apart: bool, which: fn(&mut Handovers) -> &mut f64) -> f64 {
+fn search(
+    inputs: &Inputs,
+    era: Era,
+    wanted: f64,
+    apart: bool,
+    which: fn(&mut Handovers) -> &mut f64,
+) -> f64 {
     let takes = |time: f64| {
         let mut tried = inputs.clone();
         *which(handovers(&mut tried, era)) = time;
@@ -66,7 +73,10 @@ mod tests {
             let copies = generation(&inputs, era).copies;
             for (apart, wanted) in [(true, copies.apart), (false, copies.together)] {
                 let takes = 2e9 / run(&Costs::new(&inputs, era).copying(2, 1, 1.0, apart)).rate();
-                assert!((takes / wanted - 1.0).abs() < 0.05, "{era:?}, {apart}: {takes} is not {wanted}");
+                assert!(
+                    (takes / wanted - 1.0).abs() < 0.05,
+                    "{era:?}, {apart}: {takes} is not {wanted}"
+                );
             }
         }
     }

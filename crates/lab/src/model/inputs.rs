@@ -1,4 +1,5 @@
-//! What single things cost on a machine: all that a prediction rests on, kept in a file so that it can be traced.
+//! What single things cost on a machine: all that a prediction rests on, kept in a file so that it
+//! can be traced.
 
 use std::fs;
 use std::io;
@@ -54,7 +55,8 @@ pub struct Carried {
     pub receiver: f64,
 }
 
-/// What was fitted: how long a lock, or what lies under it, takes from one CPU to another, in ns. See docs/lab-model.md.
+/// What was fitted: how long a lock, or what lies under it, takes from one CPU to another, in ns.
+/// See docs/lab-model.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Handovers {
     /// What all guests have in common.
@@ -90,8 +92,8 @@ pub struct Inputs {
     pub cpus: usize,
     /// Version of Ringmain.
     pub ringmain: String,
-    /// What a fixed piece of work took before each measurement, in ms: least and most. Times are only as good as these are
-    /// alike.
+    /// What a fixed piece of work took before each measurement, in ms: least and most. Times are
+    /// only as good as these are alike.
     pub pace: [f64; 2],
     /// An atomic addition to what is in the cache, in ns.
     pub touch: f64,
@@ -166,7 +168,12 @@ impl Inputs {
         let sound = |time: f64| time.is_finite() && (0.0..1e9).contains(&time);
         let mut times = inputs.old.times().into_iter().chain(inputs.new.times());
         match inputs.format {
-            FORMAT if times.all(sound) && [inputs.touch, inputs.line, inputs.wake].into_iter().all(sound) => Ok(inputs),
+            FORMAT
+                if times.all(sound)
+                    && [inputs.touch, inputs.line, inputs.wake].into_iter().all(sound) =>
+            {
+                Ok(inputs)
+            }
             FORMAT => Err("not all times are between 0 and a second".into()),
             other => Err(format!("format {other}, and {FORMAT} is known")),
         }
@@ -190,10 +197,21 @@ impl Generation {
         let Copies { claimed, kept, byte, apart, together } = self.copies;
         let Maps { alone, beside, stolen } = self.maps;
         let carried = [self.small, self.large];
-        let carried =
-            carried.iter().flat_map(|it| [it.bytes, it.frames_per_burst, it.frame, it.publish, it.sender, it.receiver]);
-        let all =
-            [claimed, kept, byte, apart, together, alone, beside, stolen, self.handovers.shared, self.handovers.own];
+        let carried = carried.iter().flat_map(|it| {
+            [it.bytes, it.frames_per_burst, it.frame, it.publish, it.sender, it.receiver]
+        });
+        let all = [
+            claimed,
+            kept,
+            byte,
+            apart,
+            together,
+            alone,
+            beside,
+            stolen,
+            self.handovers.shared,
+            self.handovers.own,
+        ];
         all.into_iter().chain(carried).collect()
     }
 }
@@ -204,15 +222,30 @@ pub(super) mod tests {
 
     /// Some machine, with times that are easy to reckon with.
     pub fn some() -> Inputs {
-        let copies = Copies { claimed: 200.0, kept: 80.0, byte: 0.02, apart: 300.0, together: 700.0 };
+        let copies =
+            Copies { claimed: 200.0, kept: 80.0, byte: 0.02, apart: 300.0, together: 700.0 };
         let maps = Maps { alone: 3000.0, beside: 4000.0, stolen: 100.0 };
-        let small =
-            Carried { bytes: 64.0, frames_per_burst: 64.0, frame: 300.0, publish: 10.0, sender: 100.0, receiver: 90.0 };
-        let large = Carried { bytes: 64_000.0, frame: 6000.0, sender: 1000.0, receiver: 3000.0, ..small };
-        let new = Generation { copies, maps, small, large, handovers: Handovers { shared: 50.0, own: 100.0 } };
+        let small = Carried {
+            bytes: 64.0,
+            frames_per_burst: 64.0,
+            frame: 300.0,
+            publish: 10.0,
+            sender: 100.0,
+            receiver: 90.0,
+        };
+        let large =
+            Carried { bytes: 64_000.0, frame: 6000.0, sender: 1000.0, receiver: 3000.0, ..small };
+        let new = Generation {
+            copies,
+            maps,
+            small,
+            large,
+            handovers: Handovers { shared: 50.0, own: 100.0 },
+        };
         let maps = Maps { alone: 10_000.0, beside: 29_000.0, stolen: 6000.0 };
         let old = Generation { copies: Copies { claimed: 230.0, ..copies }, maps, ..new };
-        let machine = Machine { cpu: "some".into(), cpus: 2, pace: [2.7, 2.8], lines: [6.0, 40.0, 5000.0] };
+        let machine =
+            Machine { cpu: "some".into(), cpus: 2, pace: [2.7, 2.8], lines: [6.0, 40.0, 5000.0] };
         Inputs::new(1, machine, old, new)
     }
 

@@ -26,8 +26,8 @@ impl Lock {
         Lock { handover, ..Lock::default() }
     }
 
-    /// `who` wants to hold it for `hold`. If it can at once: how long that takes in all. Otherwise it is told by
-    /// [`Lock::leave`] when it has its turn.
+    /// `who` wants to hold it for `hold`. If it can at once: how long that takes in all. Otherwise
+    /// it is told by [`Lock::leave`] when it has its turn.
     pub fn ask(&mut self, who: usize, hold: Time) -> Option<Time> {
         if self.held {
             self.contended += 1;

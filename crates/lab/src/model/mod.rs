@@ -1,8 +1,10 @@
-//! Predictions: how much more workers, queues and guests would carry, from what single things cost here.
+//! Predictions: how much more workers, queues and guests would carry, from what single things cost
+//! here.
 //!
-//! A discrete-event simulation ([`sim`]) of workers, queues, locks and streams ([`scene`]), fed ([`costs`]) with service times,
-//! lock holding times and shoot-down costs that were measured on the machine at hand ([`measure`], [`inputs`]). What this machine
-//! can show is held against what the simulation says of it ([`check`]).
+//! A discrete-event simulation ([`sim`]) of workers, queues, locks and streams ([`scene`]), fed
+//! ([`costs`]) with service times, lock holding times and shoot-down costs that were measured on
+//! the machine at hand ([`measure`], [`inputs`]). What this machine can show is held against what
+//! the simulation says of it ([`check`]).
 
 pub mod actor;
 pub mod advise;

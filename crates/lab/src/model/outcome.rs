@@ -61,7 +61,8 @@ pub struct Mark {
 impl Mark {
     /// Now, with so many frames that have arrived.
     pub fn new(at: Time, arrived: u64, workers: &[Actor], locks: &[Lock]) -> Mark {
-        let busy = |actor: &Actor| actor.busy + if actor.burst.is_empty() { 0 } else { at - actor.began };
+        let busy =
+            |actor: &Actor| actor.busy + if actor.burst.is_empty() { 0 } else { at - actor.began };
         let locks = locks.iter().map(|lock| (lock.busy, lock.holds, lock.contended));
         Mark { at, arrived, workers: workers.iter().map(busy).collect(), locks: locks.collect() }
     }
@@ -71,13 +72,19 @@ impl Mark {
         let time = self.at - then.at;
         let part = |of: Time| if time == 0 { 0.0 } else { of as f64 / time as f64 };
         let locks = self.locks.iter().zip(&then.locks);
-        let locks: Vec<_> = locks.map(|(now, then)| (now.0 - then.0, now.1 - then.1, now.2 - then.2)).collect();
+        let locks: Vec<_> =
+            locks.map(|(now, then)| (now.0 - then.0, now.1 - then.1, now.2 - then.2)).collect();
         let holds: u64 = locks.iter().map(|lock| lock.1).sum();
         let contended: u64 = locks.iter().map(|lock| lock.2).sum();
         Outcome {
             seconds: seconds(time),
             frames: self.arrived - then.arrived,
-            busy: self.workers.iter().zip(&then.workers).map(|(now, then)| part(now - then)).collect(),
+            busy: self
+                .workers
+                .iter()
+                .zip(&then.workers)
+                .map(|(now, then)| part(now - then))
+                .collect(),
             held: locks.iter().map(|lock| part(lock.0)).fold(0.0, f64::max),
             contended: contended as f64 / holds.max(1) as f64,
             ..Outcome::default()

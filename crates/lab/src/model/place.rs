@@ -1,6 +1,7 @@
 //! Where things go: queues on workers, as the fabric does it, and flows on queues, by hash.
 
-/// The workers of all queues, by port: a port's queues go round all workers, from the one on that has fewest.
+/// The workers of all queues, by port: a port's queues go round all workers, from the one on that
+/// has fewest.
 pub fn workers(ports: usize, queues: usize, workers: usize) -> Vec<Vec<usize>> {
     let mut load = vec![0usize; workers];
     let mut place = |_| {

@@ -32,7 +32,10 @@ impl Results {
             let short = fs::metadata(path).ok()?.len() <= LONGEST;
             serde_json::from_str(&short.then(|| fs::read_to_string(path).ok())??).ok()
         };
-        read().filter(|results| results.began == inputs.began).map(|results| results.points).unwrap_or_default()
+        read()
+            .filter(|results| results.began == inputs.began)
+            .map(|results| results.points)
+            .unwrap_or_default()
     }
 
     /// Writes them.
@@ -57,7 +60,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = Results::path(&dir.path().join("inputs.json"));
         let measured = Measured { median: 1.5, least: 1.0, most: 2.0 };
-        let points = vec![Point { what: What::Maps, era: Era::New, workers: 2, measured, predicted: 1.25 }];
+        let points =
+            vec![Point { what: What::Maps, era: Era::New, workers: 2, measured, predicted: 1.25 }];
         let mut inputs = some();
         assert!(Results::read(&path, &inputs).is_empty());
         Results { began: inputs.began, points: points.clone() }.write(&path).unwrap();

@@ -103,13 +103,15 @@ pub struct Scene {
     pub streams: usize,
     /// Frames of a stream that are under way.
     pub window: usize,
-    /// Frames of a burst, at most: as many as a ring holds, and no more than a thread takes at once.
+    /// Frames of a burst, at most: as many as a ring holds, and no more than a thread takes at
+    /// once.
     pub burst: usize,
     /// How streams come to queues.
     pub flows: Flows,
     /// CPUs.
     pub host: Host,
-    /// How long a thread runs on while others wait for its CPU; it gives it up between bursts only.
+    /// How long a thread runs on while others wait for its CPU; it gives it up between bursts
+    /// only.
     pub slice: Time,
     /// How long a worker looks for more before it sleeps.
     pub spin: Time,
@@ -128,7 +130,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Of `pairs` guests that send to as many others, with nothing that costs anything yet, and CPUs for all.
+    /// Of `pairs` guests that send to as many others, with nothing that costs anything yet, and
+    /// CPUs for all.
     pub fn pairs(pairs: usize, workers: usize, queues: usize, streams: usize) -> Scene {
         Scene {
             workers,

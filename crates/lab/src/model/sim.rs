@@ -1,8 +1,8 @@
 //! The simulation: threads, their queues, the locks between them, and the CPUs that they run on.
 //!
-//! Streams are closed loops, as TCP is: each has a window of frames under way, and makes another when one has arrived. So
-//! nothing is offered that nobody can take, and what arrives in a second is what the whole can do. The number of events is
-//! bounded, whatever the scene.
+//! Streams are closed loops, as TCP is: each has a window of frames under way, and makes another
+//! when one has arrived. So nothing is offered that nobody can take, and what arrives in a second
+//! is what the whole can do. The number of events is bounded, whatever the scene.
 
 use std::mem;
 
@@ -14,7 +14,8 @@ use super::outcome::{Mark, Outcome};
 use super::scene::{Host, Part, Scene, Which};
 use super::stage::Stage;
 
-/// Events, and frames that go one step on, after which a simulation ends, whether it is through or not.
+/// Events, and frames that go one step on, after which a simulation ends, whether it is through or
+/// not.
 const MOST_STEPS: u64 = 20_000_000;
 /// Locks that all guests have in common.
 const SHARED: usize = 3;

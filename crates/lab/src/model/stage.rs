@@ -39,7 +39,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Makes the threads and queues. Guests run on the CPUs with number `cpus`, workers on number 0.
+    /// Makes the threads and queues. Guests run on the CPUs with number `cpus`, workers on number
+    /// 0.
     pub fn new(scene: &Scene, cpus: usize) -> Stage {
         let mut stage = Stage::default();
         stage.actors.extend((0..scene.workers).map(|_| Actor::new(Role::Worker, 0)));
@@ -57,7 +58,8 @@ impl Stage {
         for (link, &(source, target)) in scene.links.iter().enumerate() {
             for _ in 0..scene.streams {
                 let number = stage.streams.len();
-                let (credits, tx) = sends[source][choose(scene.flows, number, scene.queues, scene.seed, TX)];
+                let (credits, tx) =
+                    sends[source][choose(scene.flows, number, scene.queues, scene.seed, TX)];
                 stage.streams.push(Stream { link, source, target, credits, tx });
             }
         }
@@ -82,8 +84,8 @@ impl Stage {
         queue
     }
 
-    /// The queue that worker `who` puts a stream's frame into: one of its own if the receiver has any there, by hash, or
-    /// that of the worker which has one.
+    /// The queue that worker `who` puts a stream's frame into: one of its own if the receiver has
+    /// any there, by hash, or that of the worker which has one.
     pub fn way(&self, scene: &Scene, who: usize, stream: usize) -> usize {
         let rx = &self.rx[self.streams[stream].target];
         let own = rx.iter().filter(|(_, worker)| *worker == who);

@@ -30,12 +30,15 @@ impl HugePages {
                 break;
             }
             fs::write(COUNT, (read(COUNT)? + missing).to_string())?;
-            // Memory that was used for long lies in small pieces; kernels without compaction have to do without.
+            // Memory that was used for long lies in small pieces; kernels without compaction have
+            // to do without.
             let _ = fs::write("/proc/sys/vm/compact_memory", "1");
         }
         match read(FREE)? {
             free if free >= wanted => Ok(pages),
-            free => Err(io::Error::other(format!("{free} huge pages of 2 MB are free, {wanted} are needed"))),
+            free => Err(io::Error::other(format!(
+                "{free} huge pages of 2 MB are free, {wanted} are needed"
+            ))),
         }
     }
 }

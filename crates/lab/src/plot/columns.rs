@@ -25,11 +25,18 @@ pub struct Column {
     pub hollow: bool,
 }
 
-/// Columns over `x`, `width` of them beside each other at each place; `names` are what parts are called.
+/// Columns over `x`, `width` of them beside each other at each place; `names` are what parts are
+/// called.
 ///
 /// # Errors
 /// When drawing fails.
-pub fn columns(x: &Axis, y: &Axis, names: &[String], columns: &[Column], width: usize) -> Result<String, PlotError> {
+pub fn columns(
+    x: &Axis,
+    y: &Axis,
+    names: &[String],
+    columns: &[Column],
+    width: usize,
+) -> Result<String, PlotError> {
     let height = |column: &Column| column.parts.iter().map(|(_, part)| part).sum::<f64>();
     let values = columns.iter().flat_map(|column| [height(column), column.scatter[1]]);
     // Whole places, so that columns at the edge have room.
@@ -53,7 +60,8 @@ fn draw(area: &Area<'_>, frame: &Frame, column: &Column, width: usize) -> Result
     for (entry, part) in column.parts.iter().filter(|(_, part)| part.is_finite()) {
         let ((x0, y0), (x1, y1)) = (frame.at(left, bottom), frame.at(left + each, bottom + part));
         fill(area, *entry, [(x0 + 1, y1), (x1 - 1, y0)], column.hollow)?;
-        area.draw(&PathElement::new(vec![(x0 + 1, y1), (x1 - 1, y1)], WHITE.stroke_width(1))).map_err(failed)?;
+        area.draw(&PathElement::new(vec![(x0 + 1, y1), (x1 - 1, y1)], WHITE.stroke_width(1)))
+            .map_err(failed)?;
         bottom += part;
     }
     let middle = left + each / 2.0;
@@ -63,14 +71,19 @@ fn draw(area: &Area<'_>, frame: &Frame, column: &Column, width: usize) -> Result
         let ((x, low), (_, high)) = (frame.at(middle, least), frame.at(middle, most));
         // Black on white, so that it is seen on any fill.
         for style in [WHITE.stroke_width(4), BLACK.stroke_width(2)] {
-            for ends in [[(x, low), (x, high)], [(x - 4, low), (x + 4, low)], [(x - 4, high), (x + 4, high)]] {
+            for ends in [
+                [(x, low), (x, high)],
+                [(x - 4, low), (x + 4, low)],
+                [(x - 4, high), (x + 4, high)],
+            ] {
                 area.draw(&PathElement::new(ends.to_vec(), style)).map_err(failed)?;
             }
         }
     }
     let (x, y) = frame.at(middle, top);
     let above = SMALL.into_font().into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
-    area.draw(&Text::new(crate::experiment::digits(column.whole), (x, y - 3), above)).map_err(failed)
+    area.draw(&Text::new(crate::experiment::digits(column.whole), (x, y - 3), above))
+        .map_err(failed)
 }
 
 #[cfg(test)]
@@ -101,7 +114,14 @@ mod tests {
     #[test]
     fn what_is_not_to_be_trusted_is_an_outline() {
         let draw = |hollow| {
-            let one = Column { x: 0.0, beside: 0, parts: vec![(0, 1.0)], whole: 1.0, scatter: [1.0, 1.0], hollow };
+            let one = Column {
+                x: 0.0,
+                beside: 0,
+                parts: vec![(0, 1.0)],
+                whole: 1.0,
+                scatter: [1.0, 1.0],
+                hollow,
+            };
             columns(&Axis::default(), &Axis::default(), &[], &[one], 1).unwrap()
         };
         let filled = |svg: &str| svg.matches("fill=\"#0072B2\"").count();

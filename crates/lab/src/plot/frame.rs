@@ -1,4 +1,5 @@
-//! What stands around the data: axes with their titles, a light grid, and a legend above, where it hides nothing.
+//! What stands around the data: axes with their titles, a light grid, and a legend above, where it
+//! hides nothing.
 
 use plotters::prelude::*;
 use plotters::style::FontTransform;
@@ -42,7 +43,8 @@ impl Frame {
     /// Where a value is.
     pub(super) fn at(&self, x: f64, y: f64) -> (i32, i32) {
         let width = WIDTH as i32 - LEFT - RIGHT;
-        let along = |share: f64, length: i32| (share.clamp(-0.1, 1.1) * f64::from(length)).round() as i32;
+        let along =
+            |share: f64, length: i32| (share.clamp(-0.1, 1.1) * f64::from(length)).round() as i32;
         (LEFT + along(self.x.share(x), width), self.top + FIELD - along(self.y.share(y), FIELD))
     }
 
@@ -56,10 +58,15 @@ impl Frame {
     ) -> Result<(), PlotError> {
         self.grid(area)?;
         let (bottom, right) = (self.top + FIELD, WIDTH as i32 - RIGHT);
-        let axes = PathElement::new(vec![(LEFT, self.top), (LEFT, bottom), (right, bottom)], BLACK.stroke_width(1));
+        let axes = PathElement::new(
+            vec![(LEFT, self.top), (LEFT, bottom), (right, bottom)],
+            BLACK.stroke_width(1),
+        );
         area.draw(&axes).map_err(failed)?;
-        let centred = TEXT.into_font().into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
-        area.draw(&Text::new(x.title, ((LEFT + right) / 2, bottom + BELOW - 8), centred.clone())).map_err(failed)?;
+        let centred =
+            TEXT.into_font().into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
+        area.draw(&Text::new(x.title, ((LEFT + right) / 2, bottom + BELOW - 8), centred.clone()))
+            .map_err(failed)?;
         let turned = TEXT.into_font().transform(FontTransform::Rotate270).into_text_style(area);
         let turned = turned.pos(Pos::new(HPos::Center, VPos::Top));
         area.draw(&Text::new(y.title, (8, self.top + FIELD / 2), turned)).map_err(failed)?;
@@ -68,16 +75,20 @@ impl Frame {
 
     fn grid(&self, area: &Area<'_>) -> Result<(), PlotError> {
         let (bottom, right) = (self.top + FIELD, WIDTH as i32 - RIGHT);
-        let left_of = SMALL.into_font().into_text_style(area).pos(Pos::new(HPos::Right, VPos::Center));
+        let left_of =
+            SMALL.into_font().into_text_style(area).pos(Pos::new(HPos::Right, VPos::Center));
         for tick in &self.y.ticks {
             let (_, y) = self.at(0.0, *tick);
-            area.draw(&PathElement::new(vec![(LEFT, y), (right, y)], GRID.stroke_width(1))).map_err(failed)?;
-            area.draw(&Text::new(self.y.label(*tick), (LEFT - 7, y), left_of.clone())).map_err(failed)?;
+            area.draw(&PathElement::new(vec![(LEFT, y), (right, y)], GRID.stroke_width(1)))
+                .map_err(failed)?;
+            area.draw(&Text::new(self.y.label(*tick), (LEFT - 7, y), left_of.clone()))
+                .map_err(failed)?;
         }
         let below = SMALL.into_font().into_text_style(area).pos(Pos::new(HPos::Center, VPos::Top));
         for tick in &self.x.ticks {
             let (x, _) = self.at(*tick, 0.0);
-            area.draw(&PathElement::new(vec![(x, bottom), (x, bottom + 5)], BLACK.stroke_width(1))).map_err(failed)?;
+            area.draw(&PathElement::new(vec![(x, bottom), (x, bottom + 5)], BLACK.stroke_width(1)))
+                .map_err(failed)?;
             for (row, word) in (0..).zip(self.x.label(*tick).split('\n')) {
                 let place = (x, bottom + 8 + 14 * row);
                 area.draw(&Text::new(word.to_owned(), place, below.clone())).map_err(failed)?;

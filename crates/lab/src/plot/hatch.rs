@@ -13,17 +13,24 @@ type Stroke = [(i32, i32); 2];
 type Corners = [(i32, i32); 2];
 
 /// Fills a box as everything of that number is; only outlines it if `hollow`.
-pub(super) fn fill(area: &Area<'_>, number: usize, corners: Corners, hollow: bool) -> Result<(), PlotError> {
+pub(super) fn fill(
+    area: &Area<'_>,
+    number: usize,
+    corners: Corners,
+    hollow: bool,
+) -> Result<(), PlotError> {
     let colour = COLOURS[number % COLOURS.len()];
     let (inside, lines) = if hollow { (WHITE, colour) } else { (colour, WHITE) };
     area.draw(&Rectangle::new(corners, inside.filled())).map_err(failed)?;
     for stroke in pattern(number, corners) {
         area.draw(&PathElement::new(stroke.to_vec(), lines.stroke_width(1))).map_err(failed)?;
     }
-    area.draw(&Rectangle::new(corners, colour.stroke_width(if hollow { 2 } else { 1 }))).map_err(failed)
+    area.draw(&Rectangle::new(corners, colour.stroke_width(if hollow { 2 } else { 1 })))
+        .map_err(failed)
 }
 
-/// The lines of a number's pattern within a box: none, rising, falling, lying, standing, and crossing ones.
+/// The lines of a number's pattern within a box: none, rising, falling, lying, standing, and
+/// crossing ones.
 fn pattern(number: usize, corners: Corners) -> Vec<Stroke> {
     match number % 6 {
         0 => Vec::new(),

@@ -54,8 +54,8 @@ const GREY: RGBColor = RGBColor(0x59, 0x59, 0x59);
 const SIZE: i32 = 5;
 /// Markers of different shapes.
 const MARKERS: usize = 6;
-/// Pixels that are drawn of a line, and that are left out: of those measured, whenever all markers were used once more; and of those
-/// predicted.
+/// Pixels that are drawn of a line, and that are left out: of those measured, whenever all markers
+/// were used once more; and of those predicted.
 const SOLID: (f64, f64) = (1.0, 0.0);
 const MEASURED: [(f64, f64); 3] = [SOLID, (5.0, 3.0), (2.0, 3.0)];
 const PREDICTED: [(f64, f64); 4] = [(8.0, 5.0), (2.0, 4.0), (20.0, 6.0), (4.0, 10.0)];
@@ -78,7 +78,8 @@ struct Look {
 /// When drawing fails.
 pub fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String, PlotError> {
     let dots = || lines.iter().flat_map(|line| &line.dots);
-    let (places, values) = (dots().map(|dot| dot.x).collect(), dots().flat_map(|dot| [dot.y, dot.least, dot.most]));
+    let (places, values) =
+        (dots().map(|dot| dot.x).collect(), dots().flat_map(|dot| [dot.y, dot.least, dot.most]));
     let names: Vec<String> = lines.iter().map(|line| line.name.clone()).collect();
     let frame = Frame::new(Scale::of_places(x, places), Scale::of_values(y, values), &names);
     let looks = looks(lines);
@@ -96,7 +97,9 @@ pub fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String, PlotError> {
 }
 
 fn looks(lines: &[Line]) -> Vec<Look> {
-    let number = |line: usize, kind: Kind| lines.iter().take(line).filter(|other| other.kind == kind).count();
+    let number = |line: usize, kind: Kind| {
+        lines.iter().take(line).filter(|other| other.kind == kind).count()
+    };
     let look = |(at, line): (usize, &Line)| {
         let number = number(at, line.kind);
         let colour = COLOURS[number % COLOURS.len()];
@@ -105,9 +108,14 @@ fn looks(lines: &[Line]) -> Vec<Look> {
                 let dash = MEASURED[number / MARKERS % MEASURED.len()];
                 Look { colour, marker: number, dash, line: true, markers: true, hollow: false }
             }
-            Kind::Published => {
-                Look { colour: GREY, marker: number + 2, dash: SOLID, line: false, markers: true, hollow: true }
-            }
+            Kind::Published => Look {
+                colour: GREY,
+                marker: number + 2,
+                dash: SOLID,
+                line: false,
+                markers: true,
+                hollow: true,
+            },
             Kind::Predicted => {
                 let dash = PREDICTED[number % PREDICTED.len()];
                 Look { colour, marker: number, dash, line: true, markers: false, hollow: false }
@@ -125,8 +133,13 @@ fn draw(area: &Area<'_>, frame: &Frame, line: &Line, look: &Look) -> Result<(), 
     for (dot, place) in dots.iter().zip(places) {
         if dot.most > dot.least {
             let ((x, low), (_, high)) = (frame.at(dot.x, dot.least), frame.at(dot.x, dot.most));
-            for ends in [[(x, low), (x, high)], [(x - 4, low), (x + 4, low)], [(x - 4, high), (x + 4, high)]] {
-                area.draw(&PathElement::new(ends.to_vec(), look.colour.stroke_width(1))).map_err(failed)?;
+            for ends in [
+                [(x, low), (x, high)],
+                [(x - 4, low), (x + 4, low)],
+                [(x - 4, high), (x + 4, high)],
+            ] {
+                area.draw(&PathElement::new(ends.to_vec(), look.colour.stroke_width(1)))
+                    .map_err(failed)?;
             }
         }
         if look.markers {
@@ -185,7 +198,11 @@ mod tests {
     const Y: Axis = Axis { title: "throughput, Gb/s", log: false, labels: &[] };
 
     fn line(name: &str, kind: Kind, ys: &[f64]) -> Line {
-        let dots = (1..).zip(ys).map(|(x, y)| Dot { least: y - 0.5, most: y + 0.5, ..Dot::new(f64::from(x), *y) });
+        let dots = (1..).zip(ys).map(|(x, y)| Dot {
+            least: y - 0.5,
+            most: y + 0.5,
+            ..Dot::new(f64::from(x), *y)
+        });
         Line { name: name.into(), kind, dots: dots.collect() }
     }
 
@@ -204,10 +221,14 @@ mod tests {
 
     #[test]
     fn lines_are_not_told_apart_by_colour_alone() {
-        let kinds = [vec![Kind::Measured; 8], vec![Kind::Predicted; 4], vec![Kind::Published; 2]].concat();
+        let kinds =
+            [vec![Kind::Measured; 8], vec![Kind::Predicted; 4], vec![Kind::Published; 2]].concat();
         let all: Vec<Line> = kinds.into_iter().map(|kind| line("x", kind, &[1.0])).collect();
         let shape = |look: &Look| {
-            (look.markers.then_some((look.marker % MARKERS, look.hollow)), look.line.then_some(look.dash))
+            (
+                look.markers.then_some((look.marker % MARKERS, look.hollow)),
+                look.line.then_some(look.dash),
+            )
         };
         let shapes: Vec<_> = looks(&all).iter().map(shape).collect();
         for (at, one) in shapes.iter().enumerate() {
@@ -221,7 +242,12 @@ mod tests {
         let dots = vec![Dot::new(f64::NAN, 1.0), Dot::new(1.0, f64::INFINITY), Dot::new(0.0, 0.0)];
         for log in [false, true] {
             let axis = Axis { log, ..Axis::default() };
-            lines(&axis, &axis, &[Line { name: "x".into(), kind: Kind::Measured, dots: dots.clone() }]).unwrap();
+            lines(
+                &axis,
+                &axis,
+                &[Line { name: "x".into(), kind: Kind::Measured, dots: dots.clone() }],
+            )
+            .unwrap();
         }
     }
 }

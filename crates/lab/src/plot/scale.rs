@@ -23,11 +23,13 @@ impl Scale {
         places.retain(|place| place.is_finite() && (!axis.log || *place > 0.0));
         places.sort_by(f64::total_cmp);
         places.dedup();
-        let (least, most) = (places.first().copied().unwrap_or(1.0), places.last().copied().unwrap_or(1.0));
+        let (least, most) =
+            (places.first().copied().unwrap_or(1.0), places.last().copied().unwrap_or(1.0));
         let scale = match axis.log {
             true => Scale::new(axis, least / 1.3, most * 1.3),
             false => {
-                let beside = if axis.labels.is_empty() { ((most - least) * 0.06).max(0.2) } else { 0.5 };
+                let beside =
+                    if axis.labels.is_empty() { ((most - least) * 0.06).max(0.2) } else { 0.5 };
                 Scale::new(axis, least - beside, most + beside)
             }
         };
@@ -36,7 +38,8 @@ impl Scale {
 
     /// Of values along the y axis: from 0, unless equal distances are ratios.
     pub(super) fn of_values(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
-        let values: Vec<f64> = values.filter(|value| value.is_finite() && (!axis.log || *value > 0.0)).collect();
+        let values: Vec<f64> =
+            values.filter(|value| value.is_finite() && (!axis.log || *value > 0.0)).collect();
         let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         match (axis.log, most > 0.0) {
@@ -76,7 +79,11 @@ impl Scale {
 fn steps(from: f64, to: f64) -> Vec<f64> {
     let raw = (to - from) / 6.0;
     let power = 10f64.powf(raw.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * power).find(|step| *step >= raw).unwrap_or(raw);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|n| n * power)
+        .find(|step| *step >= raw)
+        .unwrap_or(raw);
     let (first, last) = ((from / step).ceil() as i64, (to / step).floor() as i64);
     (first..=last).map(|n| n as f64 * step).collect()
 }
@@ -102,7 +109,10 @@ mod tests {
     #[test]
     fn ticks_are_round() {
         assert_eq!(steps(0.0, 11.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(steps(0.0, 0.35).into_iter().map(number).collect::<Vec<_>>(), ["0", "0.1", "0.2", "0.3"]);
+        assert_eq!(
+            steps(0.0, 0.35).into_iter().map(number).collect::<Vec<_>>(),
+            ["0", "0.1", "0.2", "0.3"]
+        );
         assert_eq!(powers(0.5, 20.0), [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]);
         assert_eq!(powers(0.5, 2000.0), [1.0, 10.0, 100.0, 1000.0]);
     }
@@ -112,13 +122,21 @@ mod tests {
         let scale = Scale::of_places(&Axis::default(), vec![8.0, 1.0, 2.0, 2.0]);
         assert_eq!(scale.ticks, [1.0, 2.0, 8.0]);
         assert!(scale.share(1.0) > 0.0 && scale.share(8.0) < 1.0);
-        assert!(Scale::of_places(&Axis::default(), (0..99).map(f64::from).collect()).ticks.len() < 12);
+        assert!(
+            Scale::of_places(&Axis::default(), (0..99).map(f64::from).collect()).ticks.len() < 12
+        );
     }
 
     #[test]
     fn names_stand_for_numbers() {
-        let scale = Scale::of_places(&Axis { labels: &["none", "some"], ..Axis::default() }, vec![0.0, 1.0]);
-        assert_eq!(scale.ticks.iter().map(|tick| scale.label(*tick)).collect::<Vec<_>>(), ["none", "some"]);
+        let scale = Scale::of_places(
+            &Axis { labels: &["none", "some"], ..Axis::default() },
+            vec![0.0, 1.0],
+        );
+        assert_eq!(
+            scale.ticks.iter().map(|tick| scale.label(*tick)).collect::<Vec<_>>(),
+            ["none", "some"]
+        );
         assert_eq!(scale.share(0.0), 0.25);
     }
 
@@ -126,7 +144,10 @@ mod tests {
     fn nothing_is_a_scale_too() {
         for log in [false, true] {
             let axis = Axis { log, ..Axis::default() };
-            for scale in [Scale::of_places(&axis, vec![]), Scale::of_values(&axis, [0.0, f64::NAN].into_iter())] {
+            for scale in [
+                Scale::of_places(&axis, vec![]),
+                Scale::of_values(&axis, [0.0, f64::NAN].into_iter()),
+            ] {
                 assert!(scale.share(1.0).is_finite(), "{scale:?}");
             }
         }

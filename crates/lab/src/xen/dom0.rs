@@ -28,8 +28,9 @@ pub struct Options {
     pub memory: u32,
     /// dom0's part of that.
     pub dom0_memory: u32,
-    /// Time in it is the number of instructions that it executed, 2 ns each. So what is measured in it does not depend on
-    /// what else the machine below does; but it has one processor, and is several times slower.
+    /// Time in it is the number of instructions that it executed, 2 ns each. So what is measured
+    /// in it does not depend on what else the machine below does; but it has one processor,
+    /// and is several times slower.
     pub counted: bool,
 }
 
@@ -54,14 +55,17 @@ struct Host {
 }
 
 impl Dom0 {
-    /// Boots a host, and waits until dom0 is up: its store and its consoles are there, nothing serves vifs. The host
-    /// lives no longer than the thread that calls this.
+    /// Boots a host, and waits until dom0 is up: its store and its consoles are there, nothing
+    /// serves vifs. The host lives no longer than the thread that calls this.
     ///
     /// # Errors
     /// When QEMU cannot be started, or dom0 does not come up.
     pub fn boot(testbed: &Testbed, options: &Options) -> Result<Dom0, GuestError> {
         let failed = |what| move |source| GuestError::Channel { what, source };
-        let dir = tempfile::Builder::new().prefix("ringmain-xen-").tempdir().map_err(failed("cannot make a folder"))?;
+        let dir = tempfile::Builder::new()
+            .prefix("ringmain-xen-")
+            .tempdir()
+            .map_err(failed("cannot make a folder"))?;
         std::fs::create_dir(dir.path().join("share")).map_err(failed("cannot make a folder"))?;
 
         let failed = failed("cannot start QEMU");
@@ -70,9 +74,13 @@ impl Dom0 {
         let mut command = Kept::command("qemu-system-x86_64");
         command.args(arguments(testbed, options, dir.path()));
         // The agent's channel on 0, the console and QEMU's own messages on 2.
-        command.stdin(Stdio::from(OwnedFd::from(agent_end))).stdout(Stdio::null()).stderr(Stdio::from(console_end));
+        command
+            .stdin(Stdio::from(OwnedFd::from(agent_end)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(console_end));
         let process = Kept::start(&mut command).map_err(failed)?;
-        // The command holds QEMU's ends of the channels: while they are open here, a dead QEMU would look alive.
+        // The command holds QEMU's ends of the channels: while they are open here, a dead QEMU
+        // would look alive.
         drop(command);
         let agent = Agent::new("dom0", ours, console).map_err(failed)?;
 
@@ -105,11 +113,15 @@ impl Dom0 {
         named: &Path,
     ) -> Result<(), GuestError> {
         let failed = |source| GuestError::File { path: named.to_owned(), source };
-        let shared = tempfile::NamedTempFile::new_in(self.0.dir.path().join("share")).map_err(failed)?;
+        let shared =
+            tempfile::NamedTempFile::new_in(self.0.dir.path().join("share")).map_err(failed)?;
         put(shared.path()).map_err(failed)?;
         let name = shared.path().file_name().unwrap_or_default().to_string_lossy();
         // A running program's file cannot be written to, but replaced.
-        self.must(&format!("mkdir -p $(dirname {to}) && cp --remove-destination /share/{name} {to}"), PATIENCE)?;
+        self.must(
+            &format!("mkdir -p $(dirname {to}) && cp --remove-destination /share/{name} {to}"),
+            PATIENCE,
+        )?;
         Ok(())
     }
 
@@ -134,7 +146,8 @@ impl Dom0 {
     /// Takes a channel for a domain: its number, and our end.
     pub(super) fn channel(&self) -> Result<(u16, UnixStream), GuestError> {
         let failed = |source| GuestError::Channel { what: "no channel to the guest", source };
-        let number = self.free().pop().ok_or_else(|| failed(io::ErrorKind::QuotaExceeded.into()))?;
+        let number =
+            self.free().pop().ok_or_else(|| failed(io::ErrorKind::QuotaExceeded.into()))?;
         match UnixStream::connect(channel(self.0.dir.path(), number)) {
             Ok(stream) => Ok((number, stream)),
             Err(error) => {
@@ -184,12 +197,24 @@ fn arguments(testbed: &Testbed, options: &Options, dir: &Path) -> Vec<OsString> 
     } else {
         add(&["-accel", "tcg,thread=multi", "-smp", &cpus.to_string()]);
     }
-    // dom0 does not boot on a processor that can more (-cpu max). Nested page tables are what PVH guests need.
+    // dom0 does not boot on a processor that can more (-cpu max). Nested page tables are what PVH
+    // guests need.
     add(&["-cpu", "qemu64,+npt", "-m", &memory.to_string()]);
-    add(&["-nodefaults", "-display", "none", "-no-reboot", "-name", "xen", "-serial", "file:/dev/fd/2"]);
+    add(&[
+        "-nodefaults",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-name",
+        "xen",
+        "-serial",
+        "file:/dev/fd/2",
+    ]);
     add(&[
         "-append",
-        &format!("console=com1 com1=115200,8n1 dom0_mem={dom0_memory}M,max:{dom0_memory}M noreboot"),
+        &format!(
+            "console=com1 com1=115200,8n1 dom0_mem={dom0_memory}M,max:{dom0_memory}M noreboot"
+        ),
         "-drive",
         &format!("file={},if=virtio,format=raw,snapshot=on", quoted(&testbed.disk)),
         "-virtfs",

@@ -13,7 +13,8 @@ pub enum Kind {
     /// By a kernel that knows that it runs on Xen.
     #[default]
     Pv,
-    /// By the processor, with Xen's own devices. Slower here, where the processor's part is emulated, too.
+    /// By the processor, with Xen's own devices. Slower here, where the processor's part is
+    /// emulated, too.
     Pvh,
 }
 
@@ -30,7 +31,8 @@ pub struct DomainSpec {
     pub memory: u32,
     /// The parameter of its frontend's module.
     pub max_queues: Option<u16>,
-    /// Its vifs as in `xl.cfg`, such as `script=vif-ringmain,mac=00:16:3e:00:00:01`: eth0, eth1, ... in the guest.
+    /// Its vifs as in `xl.cfg`, such as `script=vif-ringmain,mac=00:16:3e:00:00:01`: eth0, eth1,
+    /// ... in the guest.
     pub vifs: Vec<String>,
 }
 
@@ -38,7 +40,14 @@ impl DomainSpec {
     /// A PV guest with two CPUs, 160 MiB and no vif.
     pub fn new(name: &str) -> DomainSpec {
         let kind = Kind::default();
-        DomainSpec { name: name.into(), kind, cpus: 2, memory: 160, max_queues: None, vifs: Vec::new() }
+        DomainSpec {
+            name: name.into(),
+            kind,
+            cpus: 2,
+            memory: 160,
+            max_queues: None,
+            vifs: Vec::new(),
+        }
     }
 
     /// The same with one more vif.
@@ -53,8 +62,9 @@ impl DomainSpec {
         let DomainSpec { name, kind, cpus, memory, max_queues, vifs } = self;
         let kind = match kind {
             Kind::Pv => "\"pv\"",
-            // Xen does not trust the time stamps of QEMU's processors as it does those of real ones, and would emulate each
-            // reading of them. That is slow, and where QEMU's emulation of such guests was seen to fail, now and then.
+            // Xen does not trust the time stamps of QEMU's processors as it does those of real
+            // ones, and would emulate each reading of them. That is slow, and where
+            // QEMU's emulation of such guests was seen to fail, now and then.
             Kind::Pvh => "\"pvh\"\ntsc_mode = \"native\"",
         };
         let mut extra = String::from("console=hvc0 panic=-1 loglevel=4");
@@ -110,8 +120,9 @@ impl Domain {
         let agent = Agent::new(name, stream, std::io::empty())
             .map_err(|source| GuestError::Channel { what: "no channel to the guest", source })
             .inspect_err(|_| give_back())?;
-        // The console ends with the domain, and who waits for an answer need not wait any longer. What is read from the
-        // channel before the host's end is noticed is the end of a file: thus once more.
+        // The console ends with the domain, and who waits for an answer need not wait any longer.
+        // What is read from the channel before the host's end is noticed is the end of a
+        // file: thus once more.
         let relay = format!(
             "exec 4<>$(echo {})\n\
              gone() {{ printf '\\ngone\\n' >&4; exit; }}\n\
@@ -156,7 +167,8 @@ impl Domain {
     fn end(&mut self) -> Result<(), GuestError> {
         self.destroyed = true;
         // By number: another domain may have the name by now.
-        let result = self.dom0.must(&format!("xl destroy {0} || ! xl domname {0}", self.id), PATIENCE);
+        let result =
+            self.dom0.must(&format!("xl destroy {0} || ! xl domname {0}", self.id), PATIENCE);
         self.agent.close();
         if let Some(relay) = self.relay.take()
             && relay.stop(PATIENCE).is_ok()
@@ -180,7 +192,8 @@ impl Shell for Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         if !self.destroyed {
-            // An error means that dom0 is gone, and the domain with it, or that nobody wants to wait any more.
+            // An error means that dom0 is gone, and the domain with it, or that nobody wants to
+            // wait any more.
             let _ = self.end();
         }
     }
@@ -193,9 +206,14 @@ mod tests {
     #[test]
     fn vifs_and_queues_are_in_the_configuration() {
         let spec = DomainSpec { max_queues: Some(4), kind: Kind::Pvh, ..DomainSpec::new("a") };
-        let text = spec.vif("script=vif-ringmain,mac=00:16:3e:00:00:01").vif("script=vif-ringmain").config();
+        let text = spec
+            .vif("script=vif-ringmain,mac=00:16:3e:00:00:01")
+            .vif("script=vif-ringmain")
+            .config();
         assert!(
-            text.contains("vif = [ 'script=vif-ringmain,mac=00:16:3e:00:00:01', 'script=vif-ringmain' ]"),
+            text.contains(
+                "vif = [ 'script=vif-ringmain,mac=00:16:3e:00:00:01', 'script=vif-ringmain' ]"
+            ),
             "{text}"
         );
         assert!(text.contains("type = \"pvh\"") && text.contains(" max_queues=4\""), "{text}");

@@ -1,4 +1,5 @@
-//! What serves the vifs of a Xen host's guests: the daemon, or the kernel's xen-netback with a Linux bridge.
+//! What serves the vifs of a Xen host's guests: the daemon, or the kernel's xen-netback with a
+//! Linux bridge.
 
 use super::{Dom0, Service};
 use crate::guest::{GuestError, Shell};
@@ -30,22 +31,34 @@ impl Netback {
         }
     }
 
-    /// Makes it serve vifs with up to `queues` queues, as long as the value lives. `config` is what the daemon's configuration begins with.
+    /// Makes it serve vifs with up to `queues` queues, as long as the value lives. `config` is what
+    /// the daemon's configuration begins with.
     ///
     /// # Errors
     /// When the daemon, or the kernel's module, does not start.
-    pub fn set_up(self, dom0: &Dom0, queues: u16, config: &str) -> Result<Option<Service>, GuestError> {
+    pub fn set_up(
+        self,
+        dom0: &Dom0,
+        queues: u16,
+        config: &str,
+    ) -> Result<Option<Service>, GuestError> {
         match self {
             Netback::Ringmain => {
-                let binary = std::env::current_exe()
-                    .map_err(|source| GuestError::Channel { what: "cannot find ringmain", source })?;
+                let binary = std::env::current_exe().map_err(|source| GuestError::Channel {
+                    what: "cannot find ringmain",
+                    source,
+                })?;
                 dom0.install(&binary)?;
-                let port = format!("[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = {queues}\n");
+                let port =
+                    format!("[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = {queues}\n");
                 dom0.serve(&format!("{config}{port}")).map(Some)
             }
             Netback::Kernel => {
                 let bridge = "ip link add bridge0 type bridge && ip link set bridge0 up";
-                dom0.must(&format!("modprobe xen-netback max_queues={queues} && {bridge}"), PATIENCE)?;
+                dom0.must(
+                    &format!("modprobe xen-netback max_queues={queues} && {bridge}"),
+                    PATIENCE,
+                )?;
                 Ok(None)
             }
         }

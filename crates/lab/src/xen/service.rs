@@ -26,7 +26,10 @@ impl Dom0 {
         if said.text.contains("GLIBC") {
             return Err(GuestError::Tool {
                 tool: "ringmain in dom0".into(),
-                stderr: format!("dom0 is a Debian 12, and this command was built on something newer: {}", said.text),
+                stderr: format!(
+                    "dom0 is a Debian 12, and this command was built on something newer: {}",
+                    said.text
+                ),
             });
         }
         self.must("ringmain --version", PATIENCE).map(drop)
@@ -46,8 +49,9 @@ impl Dom0 {
     /// # Errors
     /// When it ends at once, or does not answer.
     pub fn go_on(&self) -> Result<Service, GuestError> {
-        let command =
-            format!("echo $$ >/run/ringmain.pid; exec ringmain serve --config {CONFIGURATION} --log info >>{LOG} 2>&1");
+        let command = format!(
+            "echo $$ >/run/ringmain.pid; exec ringmain serve --config {CONFIGURATION} --log info >>{LOG} 2>&1"
+        );
         self.must("rm -f /run/ringmain.pid /run/ringmain/control.sock", PATIENCE)?;
         let service = Service { dom0: self.clone(), job: Some(self.spawn(&command)?) };
         let listens = format!(
@@ -60,7 +64,8 @@ impl Dom0 {
     }
 }
 
-/// The daemon, running in dom0. It is killed when this value goes, in the manner of `kill -9`: guests stay connected.
+/// The daemon, running in dom0. It is killed when this value goes, in the manner of `kill -9`:
+/// guests stay connected.
 #[derive(Debug)]
 pub struct Service {
     dom0: Dom0,

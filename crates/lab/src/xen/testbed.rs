@@ -25,7 +25,10 @@ impl Testbed {
         let at = cache.join("xen");
         // The script writes this last.
         if !at.join("made-of").exists() {
-            return Err(GuestError::Missing { what: format!("a Xen host in {}", cache.display()), part: "xen" });
+            return Err(GuestError::Missing {
+                what: format!("a Xen host in {}", cache.display()),
+                part: "xen",
+            });
         }
         Ok(Testbed {
             xen: at.join("xen"),

@@ -20,8 +20,14 @@ impl Lists for List {
 }
 
 fn ask(cache: &mut Cache, kind: u16, queue: u32, references: &[GrantRef]) -> Option<Slot> {
-    let entries = references.iter().map(|reference| Entry { reference: *reference, flags: 0, status: 9 }).collect();
-    cache.answer([7 | u32::from(kind) << 16, queue, 1, references.len() as u32], &List(RefCell::new(entries)))
+    let entries = references
+        .iter()
+        .map(|reference| Entry { reference: *reference, flags: 0, status: 9 })
+        .collect();
+    cache.answer(
+        [7 | u32::from(kind) << 16, queue, 1, references.len() as u32],
+        &List(RefCell::new(entries)),
+    )
 }
 
 fn okay(kind: u16, data: u32) -> Option<Slot> {
@@ -49,7 +55,8 @@ fn entries_are_as_in_the_protocol() {
     assert_eq!(Entry::decode_all(&[4, 3, 2, 1, 6, 5, 8, 7, 1]), [entry]);
 }
 
-/// What a burst has found stays mapped until it is over, whichever set it found it in; and until then there is no answer.
+/// What a burst has found stays mapped until it is over, whichever set it found it in; and until
+/// then there is no answer.
 #[test]
 fn a_burst_that_is_under_way_is_waited_for() {
     let (_machine, guest, references, mut cache) = room(32, &Arc::default());
@@ -76,10 +83,17 @@ fn all_vifs_share_one_budget() {
     let (_two, _, others, mut other) = room(32, &budget);
     assert_eq!(ask(&mut cache, ADD, 0, &references[..4]), okay(ADD, 0));
     assert_eq!(ask(&mut other, ADD, 0, &others[..3]), refused(ADD, Refusal::BufferOverflow));
-    assert_eq!(ask(&mut other, ADD, 0, &[others[0], GrantRef(400)]), refused(ADD, Refusal::InvalidParameter));
+    assert_eq!(
+        ask(&mut other, ADD, 0, &[others[0], GrantRef(400)]),
+        refused(ADD, Refusal::InvalidParameter)
+    );
     assert_eq!(ask(&mut other, ADD, 1, &others[..2]), okay(ADD, 0), "what failed has cost nothing");
     assert_eq!(ask(&mut cache, DEL, 0, &references[..3]), None);
-    assert_eq!(ask(&mut other, ADD, 0, &others[..1]), refused(ADD, Refusal::BufferOverflow), "not unmapped yet");
+    assert_eq!(
+        ask(&mut other, ADD, 0, &others[..1]),
+        refused(ADD, Refusal::BufferOverflow),
+        "not unmapped yet"
+    );
     assert_eq!(cache.settle(), okay(DEL, 3));
     assert_eq!(ask(&mut other, ADD, 0, &others[..1]), okay(ADD, 0));
     drop(cache);

@@ -8,12 +8,14 @@ fn at(reference: u32, offset: u16) -> Granted {
     Granted { domain: DomId(7), reference: GrantRef(reference), offset }
 }
 
-/// A slot with data: how many bytes, how many are there, and the reference and offset to fetch the others from.
+/// A slot with data: how many bytes, how many are there, and the reference and offset to fetch the
+/// others from.
 type Data = (u16, u16, Option<(u32, u16)>);
 
 /// What a receiver would make of a frame's slots.
 fn read(slots: &Slots<'_>) -> Vec<Data> {
-    let all: Vec<RxSlot> = (0..slots.count()).map(|n| slots.response(n, [n, 0], |from| from.reference)).collect();
+    let all: Vec<RxSlot> =
+        (0..slots.count()).map(|n| slots.response(n, [n, 0], |from| from.reference)).collect();
     let mut fetched = Vec::new();
     let mut n = 1;
     let mut more = all[0][1] as u16 & flag::RX_EXTRA_INFO != 0;
@@ -52,13 +54,22 @@ fn each_page_has_bytes_of_one_piece() {
     let pieces = [(at(1, 128), 3968), (at(2, 0), 4096), (at(3, 0), 100), (at(4, 50), 4000)];
     let plan = Plan::of(128, pieces.into_iter()).unwrap();
     let gso = frame::Gso { kind: frame::GsoKind::TcpV4, size: 1448, ecn: false };
-    let layout = Layout::of(plan.sizes(), &Offload { gso: Some(gso), ..Offload::default() }, || None).unwrap();
+    let layout =
+        Layout::of(plan.sizes(), &Offload { gso: Some(gso), ..Offload::default() }, || None)
+            .unwrap();
     let slots = Slots::of(&plan, &layout);
     assert_eq!(slots.count(), 4 + 4 + 1);
-    let expected =
-        [(4096, 128, Some((1, 128))), (4096, 0, Some((2, 0))), (100, 0, Some((3, 0))), (4000, 0, Some((4, 50)))];
+    let expected = [
+        (4096, 128, Some((1, 128))),
+        (4096, 0, Some((2, 0))),
+        (100, 0, Some((3, 0))),
+        (4000, 0, Some((4, 50))),
+    ];
     assert_eq!(read(&slots), expected);
-    assert_eq!(slots.response(1, [1, 0], |from| from.reference)[0].to_le_bytes()[..2], [extra::GSO, extra::MORE]);
+    assert_eq!(
+        slots.response(1, [1, 0], |from| from.reference)[0].to_le_bytes()[..2],
+        [extra::GSO, extra::MORE]
+    );
 }
 
 proptest! {

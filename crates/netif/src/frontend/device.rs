@@ -1,4 +1,5 @@
-//! One interface of a domain, from its own side: how it finds its backend, and comes to terms with it.
+//! One interface of a domain, from its own side: how it finds its backend, and comes to terms with
+//! it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +77,8 @@ impl Frontend {
         let nodes = domain.store().nodes();
         let back = nodes.text(&format!("{front}/backend"))?;
         let backend = nodes.number(&format!("{front}/backend-id"))?;
-        let backend = DomId(backend.ok_or_else(|| FrontError::Missing(format!("{front}/backend-id")))?);
+        let backend =
+            DomId(backend.ok_or_else(|| FrontError::Missing(format!("{front}/backend-id")))?);
         let changes = Changes::new()?;
         let watch = |key: &str| changes.watch(domain.store(), &format!("{back}/{key}"), ());
         let watches = [watch("state")?, watch(times::KEY)?];
@@ -122,7 +124,8 @@ impl Frontend {
         &self.front
     }
 
-    /// What changes of the backend's state, and of its wish to know times, are known by: readable with one.
+    /// What changes of the backend's state, and of its wish to know times, are known by: readable
+    /// with one.
     pub fn changes(&self) -> &Changes<()> {
         &self.changes
     }
@@ -135,11 +138,16 @@ impl Frontend {
         Ok(self.domain.store().nodes().put(&format!("{}/state", self.front), state.number())?)
     }
 
-    /// Waits until the backend's state is one that `wanted` takes. False when `timeout` passes before.
+    /// Waits until the backend's state is one that `wanted` takes. False when `timeout` passes
+    /// before.
     ///
     /// # Errors
     /// When the store can't be asked.
-    pub fn wait(&self, timeout: Duration, wanted: impl Fn(State) -> bool) -> Result<bool, FrontError> {
+    pub fn wait(
+        &self,
+        timeout: Duration,
+        wanted: impl Fn(State) -> bool,
+    ) -> Result<bool, FrontError> {
         let until = Instant::now() + timeout;
         while !wanted(self.peer()?) {
             let left = until.saturating_duration_since(Instant::now());
@@ -155,14 +163,22 @@ impl Frontend {
     ///
     /// # Errors
     /// When there are no pages, grants or channels left, or the store can't be asked.
-    pub fn connect(&self, wish: &Wish, mut area: Area) -> Result<(Vec<Queue>, Option<Caller>), FrontError> {
+    pub fn connect(
+        &self,
+        wish: &Wish,
+        mut area: Area,
+    ) -> Result<(Vec<Queue>, Option<Caller>), FrontError> {
         let nodes = self.domain.store().nodes();
         let most = self.offered::<u16>(nodes, "multi-queue-max-queues")?.unwrap_or(1).max(1);
         let split = wish.split && self.has(nodes, "feature-split-event-channels")?;
         let control = wish.control && self.has(nodes, "feature-ctrl-ring")?;
         let count = wish.queues.clamp(1, most);
-        let manner = Manner { split, extensions: self.able(wish).and(Extensions::offered(nodes, &self.back)?) };
-        let queues = (0..count).map(|_| self.queue(manner, &mut area)).collect::<Result<Vec<_>, _>>()?;
+        let manner = Manner {
+            split,
+            extensions: self.able(wish).and(Extensions::offered(nodes, &self.back)?),
+        };
+        let queues =
+            (0..count).map(|_| self.queue(manner, &mut area)).collect::<Result<Vec<_>, _>>()?;
         let control = if control { Some(self.control(&mut area)?) } else { None };
         hypervisor::transaction(self.domain.store(), |nodes| {
             manner.extensions.ask(nodes, &self.front)?;
@@ -172,8 +188,9 @@ impl Frontend {
         Ok((queues, control.map(|(caller, _)| caller)))
     }
 
-    /// Makes a device queue in pages of `area`, and asks the backend for it, which must be waiting. `None`: the backend has none.
-    /// To be called before [`connect`](Self::connect), with pages of its own.
+    /// Makes a device queue in pages of `area`, and asks the backend for it, which must be waiting.
+    /// `None`: the backend has none. To be called before [`connect`](Self::connect), with pages
+    /// of its own.
     ///
     /// # Errors
     /// When there are no pages, grants or channels left, or the store can't be asked.
@@ -194,7 +211,11 @@ impl Frontend {
         Ok(self.domain.store().nodes().find(&format!("{}/{}", self.back, direct::PLACE))?)
     }
 
-    fn offered<T: std::str::FromStr>(&self, nodes: &dyn Nodes, key: &str) -> Result<Option<T>, StoreError> {
+    fn offered<T: std::str::FromStr>(
+        &self,
+        nodes: &dyn Nodes,
+        key: &str,
+    ) -> Result<Option<T>, StoreError> {
         nodes.number(&format!("{}/{key}", self.back))
     }
 
@@ -238,14 +259,18 @@ impl Frontend {
         let put = |key: &str, value: u32| nodes.put(&format!("{}/{key}", self.front), value);
         put("request-rx-copy", 1)?;
         put("feature-rx-notify", 1)?;
-        for key in ["feature-sg", "feature-gso-tcpv4", "feature-gso-tcpv6", "feature-ipv6-csum-offload"] {
+        for key in
+            ["feature-sg", "feature-gso-tcpv4", "feature-gso-tcpv6", "feature-ipv6-csum-offload"]
+        {
             put(key, wish.offloads.into())?;
         }
         put("feature-no-csum-offload", (!wish.offloads).into())?;
         put("multi-queue-num-queues", queues.len() as u32)?;
         for (n, queue) in queues.iter().enumerate() {
             // A single queue's keys are those of a frontend that knows of no queues.
-            let at = |key: &str| if queues.len() == 1 { key.to_owned() } else { format!("queue-{n}/{key}") };
+            let at = |key: &str| {
+                if queues.len() == 1 { key.to_owned() } else { format!("queue-{n}/{key}") }
+            };
             put(&at("tx-ring-ref"), queue.tx.ring_page().reference(0).0)?;
             put(&at("rx-ring-ref"), queue.rx.ring_page().reference(0).0)?;
             match queue.ports {

@@ -1,5 +1,5 @@
-//! Pages that a frontend has its backend keep mapped (netif.h, "Static Grants"): all that its queues send from and receive
-//! into, since those are always the same.
+//! Pages that a frontend has its backend keep mapped (netif.h, "Static Grants"): all that its
+//! queues send from and receive into, since those are always the same.
 
 use hypervisor::GrantRef;
 
@@ -16,7 +16,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Has the backend keep the pages of all queues, as far as it does that: of each queue those first that it receives into.
+    /// Has the backend keep the pages of all queues, as far as it does that: of each queue those
+    /// first that it receives into.
     ///
     /// # Errors
     /// As for [`Caller::ask`]. A backend that keeps none, or no more, is none.
@@ -52,8 +53,8 @@ impl Kept {
         self.lists.is_empty()
     }
 
-    /// Has the backend unmap them all, so that the grants can be taken back. How many it had mapped: one that took over from
-    /// another may know of none.
+    /// Has the backend unmap them all, so that the grants can be taken back. How many it had
+    /// mapped: one that took over from another may know of none.
     ///
     /// # Errors
     /// As for [`Caller::ask`], and when it says that it unmapped others than it did.
@@ -62,9 +63,12 @@ impl Kept {
         for (queue, list) in &self.lists {
             caller.write_list(&Entry::encode_all(list))?;
             let at = caller.list_page().0;
-            let (status, count) = caller.ask(message::DEL_GREF_MAPPING, [*queue, at, list.len() as u32])?;
-            let unmapped =
-                Entry::decode_all(&caller.read_list(list.len())?).iter().filter(|entry| entry.status == 0).count();
+            let (status, count) =
+                caller.ask(message::DEL_GREF_MAPPING, [*queue, at, list.len() as u32])?;
+            let unmapped = Entry::decode_all(&caller.read_list(list.len())?)
+                .iter()
+                .filter(|entry| entry.status == 0)
+                .count();
             if status != 0 || unmapped != count as usize {
                 return Err(FrontError::Backend("unmaps other pages than it was to"));
             }
@@ -76,7 +80,8 @@ impl Kept {
 
 /// All pages of a queue that are granted as long as it lives.
 fn entries(queue: &Queue) -> impl Iterator<Item = Entry> {
-    let entry = |flags| move |reference: &GrantRef| Entry { reference: *reference, flags, status: 0 };
+    let entry =
+        |flags| move |reference: &GrantRef| Entry { reference: *reference, flags, status: 0 };
     let rx = queue.rx.pages().references();
     let tx = if queue.tx.grants_ranges() { &[] } else { queue.tx.pages().references() };
     rx.iter().map(entry(0)).chain(tx.iter().map(entry(READ_ONLY)))

@@ -1,4 +1,5 @@
-//! A frontend's device queue: an Rx ring that a device fills, with the pages that it writes into (see [`direct`](crate::direct)).
+//! A frontend's device queue: an Rx ring that a device fills, with the pages that it writes into
+//! (see [`direct`](crate::direct)).
 
 use std::sync::Arc;
 
@@ -42,10 +43,13 @@ impl Landing {
         let pages = area.grant(domain, backend, direct::PAGES, true)?;
         let memory = Arc::clone(domain.memory());
         let ring = FrontRing::new(Arc::clone(&memory), ring_page.addr(0))?;
-        let references: Vec<u8> = (0..pages.len()).flat_map(|n| pages.reference(n).0.to_le_bytes()).collect();
+        let references: Vec<u8> =
+            (0..pages.len()).flat_map(|n| pages.reference(n).0.to_le_bytes()).collect();
         memory.write(list.addr(0), &references)?;
-        let (posted, taken) = (vec![false; pages.len() as usize].into(), (0..pages.len()).collect());
-        let mut landing = Landing { ring, ring_page, list, pages, posted, taken, memory, channel, port };
+        let (posted, taken) =
+            (vec![false; pages.len() as usize].into(), (0..pages.len()).collect());
+        let mut landing =
+            Landing { ring, ring_page, list, pages, posted, taken, memory, channel, port };
         landing.post()?;
         Ok(landing)
     }
@@ -79,7 +83,8 @@ impl Landing {
         &self.ring_page
     }
 
-    /// Takes the next frame, if there is one. Its page is its own until the next [`post`](Self::post).
+    /// Takes the next frame, if there is one. Its page is its own until the next
+    /// [`post`](Self::post).
     ///
     /// # Errors
     /// When the backend breaks the rules.

@@ -65,7 +65,10 @@ impl Caller {
                 return Err(FrontError::Backend("does not answer its control ring"));
             }
             let timeout = Timespec::try_from(left).ok();
-            let _ = poll(&mut [PollFd::from_borrowed_fd(self.channel.waker(), PollFlags::IN)], timeout.as_ref());
+            let _ = poll(
+                &mut [PollFd::from_borrowed_fd(self.channel.waker(), PollFlags::IN)],
+                timeout.as_ref(),
+            );
             self.channel.take();
         }
         let [answered, status, data, _] = self.ring.response(0)?;
@@ -93,15 +96,17 @@ impl Caller {
         Ok(bytes)
     }
 
-    /// Has the backend spread what comes over `queues` queues by Toeplitz hash, with this key of up to 40 bytes.
+    /// Has the backend spread what comes over `queues` queues by Toeplitz hash, with this key of up
+    /// to 40 bytes.
     ///
     /// # Errors
     /// As for [`ask`](Self::ask), and when it refuses.
     pub fn spread(&mut self, queues: u16, key: &[u8]) -> Result<(), FrontError> {
         let table: Vec<u8> = (0..u32::from(queues)).flat_map(u32::to_le_bytes).collect();
         let reference = self.page.reference(0).0;
-        let must =
-            |(status, _)| if status == 0 { Ok(()) } else { Err(FrontError::Backend("refuses a control message")) };
+        let must = |(status, _)| {
+            if status == 0 { Ok(()) } else { Err(FrontError::Backend("refuses a control message")) }
+        };
         must(self.ask(message::SET_HASH_ALGORITHM, [1, 0, 0])?)?;
         self.write_list(key)?;
         must(self.ask(message::SET_HASH_KEY, [reference, key.len() as u32, 0])?)?;

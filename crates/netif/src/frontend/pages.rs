@@ -83,11 +83,18 @@ impl Area {
     ///
     /// # Errors
     /// When so many are not left, or can't be granted.
-    pub fn grant(&mut self, domain: &Arc<dyn Domain>, to: DomId, count: u32, writable: bool) -> io::Result<Granted> {
+    pub fn grant(
+        &mut self,
+        domain: &Arc<dyn Domain>,
+        to: DomId,
+        count: u32,
+        writable: bool,
+    ) -> io::Result<Granted> {
         self.take(domain, count, false, |page| domain.grant(to, page, Extent::Whole, writable))
     }
 
-    /// Takes so many pages, of which nothing is granted yet; each has a reference to grant parts of it.
+    /// Takes so many pages, of which nothing is granted yet; each has a reference to grant parts of
+    /// it.
     ///
     /// # Errors
     /// As for [`grant`](Self::grant), and when parts can't be granted.
@@ -104,9 +111,12 @@ impl Area {
     ) -> io::Result<Granted> {
         let first = self.next;
         let end = first.checked_add(count).filter(|end| *end <= self.end);
-        let end = end.ok_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "the domain has no pages left"))?;
+        let end = end.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::StorageFull, "the domain has no pages left")
+        })?;
         // Those that were granted are revoked if one is refused.
-        let mut granted = Granted { domain: Arc::clone(domain), first, references: Box::new([]), by_parts };
+        let mut granted =
+            Granted { domain: Arc::clone(domain), first, references: Box::new([]), by_parts };
         let mut references = Vec::with_capacity(count as usize);
         for page in first..end {
             match refer(page) {

@@ -23,11 +23,11 @@ const PIECES: usize = 180;
 
 /// An Rx ring.
 ///
-/// The page of a slot is the slot's own: a response lies in the slot of its request. So a frame's pages follow each other, but
-/// for the one whose slot holds extra info.
+/// The page of a slot is the slot's own: a response lies in the slot of its request. So a frame's
+/// pages follow each other, but for the one whose slot holds extra info.
 ///
-/// Frames are taken in batches. What the backend has left for us to fetch ([`fetch`](crate::fetch)) is fetched for all of a
-/// batch in one call of the hypervisor.
+/// Frames are taken in batches. What the backend has left for us to fetch ([`fetch`](crate::fetch))
+/// is fetched for all of a batch in one call of the hypervisor.
 pub struct Receiver {
     ring: FrontRing<2>,
     ring_page: Granted,
@@ -156,12 +156,14 @@ impl Receiver {
         self.spoiled
     }
 
-    /// Frames that we could not fetch so far: their sender is gone or has thought better of it, or we were too late.
+    /// Frames that we could not fetch so far: their sender is gone or has thought better of it, or
+    /// we were too late.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// Takes the next frame, if there is one. Its pages are its own until the next [`post`](Self::post).
+    /// Takes the next frame, if there is one. Its pages are its own until the next
+    /// [`post`](Self::post).
     ///
     /// # Errors
     /// When the backend breaks the rules, or the hypervisor is gone.
@@ -174,7 +176,8 @@ impl Receiver {
             self.handed += 1;
             self.done = taken.end;
             let outcomes = self.outcomes.get(taken.pulls.clone());
-            let fetched = outcomes.is_some_and(|outcomes| outcomes.iter().all(|status| status.is_done()));
+            let fetched =
+                outcomes.is_some_and(|outcomes| outcomes.iter().all(|status| status.is_done()));
             if taken.whole && fetched {
                 std::mem::swap(frame, &mut taken.frame);
                 return Ok(true);
@@ -204,7 +207,10 @@ impl Receiver {
             self.taken += 1;
         }
         if !self.pulls.is_empty() {
-            let puller = self.puller.as_mut().ok_or(FrontError::Backend("leaves frames to be fetched unasked"))?;
+            let puller = self
+                .puller
+                .as_mut()
+                .ok_or(FrontError::Backend("leaves frames to be fetched unasked"))?;
             puller.pull(&self.pulls, &mut self.outcomes)?;
         }
         Ok(self.taken > 0)
@@ -233,8 +239,15 @@ impl Receiver {
         Ok(whole)
     }
 
-    /// Adds what a slot holds to a frame of which something may be `lent`; false: it says that there is nothing.
-    fn piece(&mut self, frame: &mut Frame, slot: u32, words: RxSlot, lent: bool) -> Result<bool, FrontError> {
+    /// Adds what a slot holds to a frame of which something may be `lent`; false: it says that
+    /// there is nothing.
+    fn piece(
+        &mut self,
+        frame: &mut Frame,
+        slot: u32,
+        words: RxSlot,
+        lent: bool,
+    ) -> Result<bool, FrontError> {
         let [place, outcome] = words;
         let Ok(size) = u16::try_from((outcome >> 16) as i16) else { return Ok(false) };
         // Where the bytes begin; or, if they all begin at the start, how many are there already.
@@ -246,7 +259,8 @@ impl Receiver {
         frame.add(self.pages.addr(slot) + u64::from(start), size.into());
         let missing = if lent { size.saturating_sub(offset) } else { 0 };
         if missing > 0 {
-            let (reference, at) = self.lent.pop().ok_or(FrontError::Backend("does not say where bytes are"))?;
+            let (reference, at) =
+                self.lent.pop().ok_or(FrontError::Backend("does not say where bytes are"))?;
             let from = Grant { domain: self.backend, reference, offset: at };
             self.pulls.push(Pull { from, page: self.pages.page(slot), offset, len: missing });
         }
@@ -259,7 +273,10 @@ impl Receiver {
             let (_, [head, tail]) = self.slot()?;
             let [kind, flags, _, _] = head.to_le_bytes();
             match kind {
-                extra::GSO => frame.meta.gso = Some((tail as u8, (head >> 16) as u16)).filter(|(_, size)| *size > 0),
+                extra::GSO => {
+                    frame.meta.gso =
+                        Some((tail as u8, (head >> 16) as u16)).filter(|(_, size)| *size > 0)
+                }
                 extra::FETCH => self.lent.push((GrantRef(tail), (head >> 16) as u16)),
                 _ => {}
             }

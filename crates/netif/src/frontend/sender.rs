@@ -11,8 +11,8 @@ use super::FrontError;
 use super::pages::{Area, Granted};
 use crate::slots::{Meta, extra, flag, rsp};
 
-/// Pages to send from: as many as there are slots, and as many again so that the next frame finds room at their end or at
-/// their start.
+/// Pages to send from: as many as there are slots, and as many again so that the next frame finds
+/// room at their end or at their start.
 const PAGES: u32 = 512;
 
 /// Most pages of a frame; its length is a number of 16 bits.
@@ -23,9 +23,9 @@ const SLOTS: u32 = LONGEST + 1;
 
 /// A Tx ring.
 ///
-/// A frame is written into pages that follow each other, at [`place`](Self::place), and then sent from there. Its pages are
-/// granted once and for all, or, if the backend offers `feature-range-grants`, exactly its bytes and as long as it is under
-/// way.
+/// A frame is written into pages that follow each other, at [`place`](Self::place), and then sent
+/// from there. Its pages are granted once and for all, or, if the backend offers
+/// `feature-range-grants`, exactly its bytes and as long as it is under way.
 pub struct Sender {
     ring: FrontRing<3>,
     ring_page: Granted,
@@ -36,7 +36,8 @@ pub struct Sender {
     next: u32,
     /// Pages that are not free: the oldest frame's, and all up to `next`.
     used: u32,
-    /// Pages that were sent, oldest first: which, and with how many that were passed over before it.
+    /// Pages that were sent, oldest first: which, and with how many that were passed over before
+    /// it.
     sent: VecDeque<(u32, u32)>,
     /// Which of them were answered.
     answered: Box<[bool]>,
@@ -62,7 +63,10 @@ impl Sender {
     ) -> Result<Self, FrontError> {
         let ring_page = area.grant(domain, backend, 1, true)?;
         let (pages, ranges) = match by_ranges {
-            true => (area.reserve(domain, PAGES)?, Some(Ranges { domain: Arc::clone(domain), to: backend })),
+            true => (
+                area.reserve(domain, PAGES)?,
+                Some(Ranges { domain: Arc::clone(domain), to: backend }),
+            ),
             false => (area.grant(domain, backend, PAGES, false)?, None),
         };
         let memory = Arc::clone(domain.memory());
@@ -124,8 +128,8 @@ impl Sender {
         room.then(|| self.pages.addr(if over > 0 { 0 } else { self.next }))
     }
 
-    /// Sends the frame of `len` bytes that was written at [`place`](Self::place); it goes with the next
-    /// [`flush`](Self::flush). One that is too long, or has no bytes, goes nowhere.
+    /// Sends the frame of `len` bytes that was written at [`place`](Self::place); it goes with the
+    /// next [`flush`](Self::flush). One that is too long, or has no bytes, goes nowhere.
     ///
     /// # Errors
     /// Never, while the ring is there.
@@ -142,12 +146,17 @@ impl Sender {
             let size = if n == 0 { left } else { left.min(PAGE) };
             let mut flags = if n + 1 < pages { flag::TX_MORE_DATA } else { 0 };
             if n == 0 {
-                flags |= if meta.csum_blank { flag::TX_CSUM_BLANK | flag::TX_DATA_VALIDATED } else { 0 };
+                flags |=
+                    if meta.csum_blank { flag::TX_CSUM_BLANK | flag::TX_DATA_VALIDATED } else { 0 };
                 flags |= if meta.gso.is_some() { flag::TX_EXTRA_INFO } else { 0 };
             }
             let page = first + n;
             self.open(page, left.min(PAGE))?;
-            self.ring.push([self.pages.reference(page).0, u32::from(flags) << 16, page | (size as u32) << 16])?;
+            self.ring.push([
+                self.pages.reference(page).0,
+                u32::from(flags) << 16,
+                page | (size as u32) << 16,
+            ])?;
             if let (0, Some((kind, size))) = (n, meta.gso) {
                 self.ring.push([u32::from(extra::GSO) | u32::from(size) << 16, kind.into(), 0])?;
             }
@@ -210,7 +219,8 @@ impl Sender {
         }
         self.ring.take(count);
         while self.is_answered()
-            && let Some((page, over)) = self.sent.front().copied().filter(|(page, _)| self.close(*page))
+            && let Some((page, over)) =
+                self.sent.front().copied().filter(|(page, _)| self.close(*page))
         {
             if let Some(answered) = self.answered.get_mut(page as usize) {
                 *answered = false;
@@ -221,13 +231,14 @@ impl Sender {
         Ok(count)
     }
 
-    /// Asks to be told when about half of what is under way has been answered, and looks once more: whether there is
-    /// anything now.
+    /// Asks to be told when about half of what is under way has been answered, and looks once more:
+    /// whether there is anything now.
     ///
     /// # Errors
     /// When the backend breaks the rules.
     pub fn arm(&mut self) -> Result<bool, FrontError> {
-        // One that was answered and stayed is still being copied, and nobody tells when that is over.
+        // One that was answered and stayed is still being copied, and nobody tells when that is
+        // over.
         Ok(self.ring.arm(self.ring.under_way() / 2)? > 0 || self.is_answered())
     }
 

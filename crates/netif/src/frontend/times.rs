@@ -14,11 +14,16 @@ impl Frontend {
         Ok(number.and_then(|number| number.parse().ok()).unwrap_or(0))
     }
 
-    /// Tells the backend, which asked under that number. Told once without being asked, the backend knows that it can ask.
+    /// Tells the backend, which asked under that number. Told once without being asked, the backend
+    /// knows that it can ask.
     ///
     /// # Errors
     /// When the store can't be asked.
     pub fn tell_times(&self, number: u64, times: &Times) -> Result<(), FrontError> {
-        Ok(self.domain().store().nodes().put(&format!("{}/{KEY}", self.front()), format!("{number} {times}"))?)
+        Ok(self
+            .domain()
+            .store()
+            .nodes()
+            .put(&format!("{}/{KEY}", self.front()), format!("{number} {times}"))?)
     }
 }

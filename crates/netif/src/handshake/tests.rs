@@ -3,7 +3,8 @@ use hypervisor::test::Machine;
 
 use super::*;
 
-const OFFER: Offer = Offer { queues: 4, extensions: Extensions { ranges: false, guest_copy: false } };
+const OFFER: Offer =
+    Offer { queues: 4, extensions: Extensions { ranges: false, guest_copy: false } };
 
 fn request(keys: &[(&str, &str)]) -> Result<Request, String> {
     let hypervisor = Machine::new().hypervisor(DomId(0));
@@ -92,17 +93,27 @@ fn features_are_read() {
 
 #[test]
 fn a_control_ring_needs_its_channel() {
-    let control = flat_with(&[("ctrl-ring-ref", "12"), ("event-channel-ctrl", "30")]).unwrap().control;
+    let control =
+        flat_with(&[("ctrl-ring-ref", "12"), ("event-channel-ctrl", "30")]).unwrap().control;
     assert_eq!(control, Some((GrantRef(12), RemotePort(30))));
-    assert_eq!(flat_with(&[("ctrl-ring-ref", "12")]).unwrap_err(), "/vif/event-channel-ctrl is missing");
+    assert_eq!(
+        flat_with(&[("ctrl-ring-ref", "12")]).unwrap_err(),
+        "/vif/event-channel-ctrl is missing"
+    );
 }
 
 #[test]
 fn what_makes_no_sense_is_refused_in_words() {
     let refused = |more: &[_]| flat_with(more).unwrap_err();
-    assert_eq!(request(&FLAT[1..]).unwrap_err(), "request-rx-copy is not 1: frames are received by copy only");
+    assert_eq!(
+        request(&FLAT[1..]).unwrap_err(),
+        "request-rx-copy is not 1: frames are received by copy only"
+    );
     assert_eq!(request(&FLAT[..4]).unwrap_err(), "/vif/event-channel-rx is missing");
-    assert_eq!(request(&[]).unwrap_err(), "request-rx-copy is not 1: frames are received by copy only");
+    assert_eq!(
+        request(&[]).unwrap_err(),
+        "request-rx-copy is not 1: frames are received by copy only"
+    );
     let queues = |n| format!("multi-queue-num-queues is {n}, 1 to 4 are possible");
     assert_eq!(refused(&[("multi-queue-num-queues", "0")]), queues(0));
     assert_eq!(refused(&[("multi-queue-num-queues", "5")]), queues(5));
@@ -111,7 +122,10 @@ fn what_makes_no_sense_is_refused_in_words() {
         refused(&[("multi-queue-num-queues", "-1")]),
         "/vif/multi-queue-num-queues: \"-1\" is not a number in range"
     );
-    assert_eq!(refused(&[("tx-ring-ref", "eight")]), "/vif/tx-ring-ref: \"eight\" is not a number in range");
+    assert_eq!(
+        refused(&[("tx-ring-ref", "eight")]),
+        "/vif/tx-ring-ref: \"eight\" is not a number in range"
+    );
     assert_eq!(refused(&[("rx-ring-ref", "8")]), "two rings in the page with grant reference 8");
     assert_eq!(refused(&[("event-channel-rx", "20")]), "event channel 20 is named twice");
     let control = [("ctrl-ring-ref", "9"), ("event-channel-ctrl", "30")];
@@ -123,7 +137,12 @@ fn states_are_read_whatever_stands_there() {
     let hypervisor = Machine::new().hypervisor(DomId(0));
     let nodes = hypervisor.store.nodes();
     assert_eq!(State::read(nodes, "/vif").unwrap(), State::Unknown);
-    for (text, state) in [("4", State::Connected), ("6", State::Closed), ("9", State::Unknown), ("x", State::Unknown)] {
+    for (text, state) in [
+        ("4", State::Connected),
+        ("6", State::Closed),
+        ("9", State::Unknown),
+        ("x", State::Unknown),
+    ] {
         nodes.write("/vif/state", text.as_bytes()).unwrap();
         assert_eq!(State::read(nodes, "/vif").unwrap(), state);
     }
@@ -137,8 +156,11 @@ fn the_offer_is_complete() {
     let nodes = hypervisor.store.nodes();
     OFFER.write(nodes, "/back").unwrap();
     assert_eq!(nodes.text("/back/multi-queue-max-queues").unwrap(), "4");
-    let on =
-        nodes.directory("/back").unwrap().into_iter().filter(|key| nodes.text(&format!("/back/{key}")).unwrap() == "1");
+    let on = nodes
+        .directory("/back")
+        .unwrap()
+        .into_iter()
+        .filter(|key| nodes.text(&format!("/back/{key}")).unwrap() == "1");
     assert_eq!(on.count(), 9);
     assert_eq!(nodes.text("/back/feature-rx-flip").unwrap(), "0");
 }

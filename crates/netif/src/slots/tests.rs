@@ -38,8 +38,12 @@ fn read(slots: &[TxSlot]) -> Result<Read, Fault> {
     let packet = next_packet(slots.len() as u32, once, &mut pieces, &mut responses)?;
     assert_eq!(responses.len(), packet.slots as usize);
     // The number means something in those of data only.
-    let of =
-        |slot: &TxSlot| (if response_status(*slot) == rsp::NULL { 0 } else { slot[0] as u16 }, response_status(*slot));
+    let of = |slot: &TxSlot| {
+        (
+            if response_status(*slot) == rsp::NULL { 0 } else { slot[0] as u16 },
+            response_status(*slot),
+        )
+    };
     let responses = responses.iter().map(of).collect();
     Ok(Read { packet, pieces, responses })
 }
@@ -51,7 +55,10 @@ fn piece(reference: u32, offset: u16, len: u16) -> Piece {
 #[test]
 fn one_slot_is_a_frame() {
     let got = read(&[data(9, 100, 60, 5, flag::TX_CSUM_BLANK), data(1, 0, 60, 6, 0)]).unwrap();
-    assert_eq!(got.packet, Packet { slots: 1, what: What::Frame(Meta { csum_blank: true, gso: None }) });
+    assert_eq!(
+        got.packet,
+        Packet { slots: 1, what: What::Frame(Meta { csum_blank: true, gso: None }) }
+    );
     assert_eq!((got.pieces, got.responses), (vec![piece(9, 100, 60)], vec![(5, 0)]));
 }
 
@@ -81,7 +88,8 @@ fn extras_follow_the_first_slot_and_are_answered_as_such() {
 #[test]
 fn groups_are_joined_and_left_without_a_frame() {
     for (kind, join) in [(extra::MCAST_ADD, true), (extra::MCAST_DEL, false)] {
-        let got = read(&[data(0, 0, 0, 8, EXTRA), info(kind, false, [1, 0, 0x5e, 1, 2, 3])]).unwrap();
+        let got =
+            read(&[data(0, 0, 0, 8, EXTRA), info(kind, false, [1, 0, 0x5e, 1, 2, 3])]).unwrap();
         let group = Mac([1, 0, 0x5e, 1, 2, 3]);
         assert_eq!(got.packet, Packet { slots: 2, what: What::Group { join, group } });
         assert!(got.pieces.is_empty());
@@ -93,7 +101,15 @@ fn groups_are_joined_and_left_without_a_frame() {
 fn nineteen_slots_are_a_frame_twenty_one_a_drop_and_more_a_fault() {
     let frame = |n: u16| -> Vec<TxSlot> {
         (0..n)
-            .map(|i| data(i.into(), 0, if i == 0 { n * 100 } else { 100 }, i, if i + 1 < n { MORE } else { 0 }))
+            .map(|i| {
+                data(
+                    i.into(),
+                    0,
+                    if i == 0 { n * 100 } else { 100 },
+                    i,
+                    if i + 1 < n { MORE } else { 0 },
+                )
+            })
             .collect()
     };
     for n in [18, 19] {
@@ -135,7 +151,8 @@ fn each_fault_has_its_name() {
     }
 }
 
-/// Whoever stopped before responses were published leaves requests that name no good grant, and are the same otherwise.
+/// Whoever stopped before responses were published leaves requests that name no good grant, and are
+/// the same otherwise.
 #[test]
 fn responses_that_were_not_published_read_as_the_same_packet() {
     let slots = [
@@ -281,7 +298,11 @@ fn a_frame_takes_a_slot_for_each_page() {
         let mut total = 0;
         for n in 0..pages {
             let [head, tail] = layout.response(n, request);
-            assert_eq!((head, layout.size(n)), (77, Some((tail >> 16) as u16)), "the id, at offset zero");
+            assert_eq!(
+                (head, layout.size(n)),
+                (77, Some((tail >> 16) as u16)),
+                "the id, at offset zero"
+            );
             assert_eq!(tail as u16, if n + 1 < pages { 4 } else { 0 });
             total += tail >> 16;
         }
@@ -304,11 +325,17 @@ fn pieces_stay_whole_as_far_as_there_are_slots() {
 
 #[test]
 fn a_frame_that_takes_too_many_slots_by_pieces_fills_its_pages() {
-    let frame = |first: u32, last: u32| sizes(66, &[vec![first], vec![4000; 15], vec![last]].concat()).unwrap();
+    let frame = |first: u32, last: u32| {
+        sizes(66, &[vec![first], vec![4000; 15], vec![last]].concat()).unwrap()
+    };
     assert_eq!(frame(4096, 4000).len(), 18, "the first is pulled out");
     assert_eq!(frame(300, 4000).len(), 17);
     let full = sizes(66, &[vec![191], vec![4000; 16], vec![97]].concat()).unwrap();
-    assert_eq!((full[0], full[1], full.len()), (4096, 4096, 16), "too many that are not pulled out");
+    assert_eq!(
+        (full[0], full[1], full.len()),
+        (4096, 4096, 16),
+        "too many that are not pulled out"
+    );
     let many = sizes(66, &[2100; 30]).unwrap();
     assert_eq!((many[0], many.len()), (4096, 16));
     assert_eq!(sizes(66, &[4096; 18]), None, "longer than any frame");
@@ -346,13 +373,24 @@ fn what_is_left_to_be_done_is_said_in_the_first_slot() {
 
 #[test]
 fn what_slots_cannot_say_is_refused() {
-    let at = |start, offset| Offload { csum: Some(PartialCsum { start, offset }), ..Offload::default() };
+    let at =
+        |start, offset| Offload { csum: Some(PartialCsum { start, offset }), ..Offload::default() };
     let tcp = || frame::parse(&frame(false, 6, 0));
     assert!(Layout::of(Sizes::of(60, 60, std::iter::empty), &at(34, 16), tcp).is_some());
     assert!(Layout::of(Sizes::of(60, 60, std::iter::empty), &at(34, 6), tcp).is_none());
-    assert!(Layout::of(Sizes::of(60, 60, std::iter::empty), &at(54, 16), tcp).is_none(), "in a tunnel");
+    assert!(
+        Layout::of(Sizes::of(60, 60, std::iter::empty), &at(54, 16), tcp).is_none(),
+        "in a tunnel"
+    );
     let gso = Some(Gso { kind: GsoKind::UdpV4, size: 1, ecn: false });
-    assert!(Layout::of(Sizes::of(60, 60, std::iter::empty), &Offload { gso, ..Offload::default() }, tcp).is_none());
+    assert!(
+        Layout::of(
+            Sizes::of(60, 60, std::iter::empty),
+            &Offload { gso, ..Offload::default() },
+            tcp
+        )
+        .is_none()
+    );
 }
 
 #[test]
@@ -362,8 +400,9 @@ fn a_spoiled_frame_is_an_error_of_the_same_shape() {
     assert_eq!(response, [5, 0xffff << 16 | 0b1111]);
 }
 
-/// The layouts of xen/include/public/io/netif.h, as bytes that a C compiler gives its structures (x86, little endian): each
-/// field has a value of its own, so that a field in the wrong place shows.
+/// The layouts of xen/include/public/io/netif.h, as bytes that a C compiler gives its structures
+/// (x86, little endian): each field has a value of its own, so that a field in the wrong place
+/// shows.
 mod layouts {
     use super::*;
 
@@ -371,7 +410,8 @@ mod layouts {
         std::array::from_fn(|n| u32::from_le_bytes(bytes[4 * n..4 * n + 4].try_into().unwrap()))
     }
 
-    /// `netif_tx_request { gref = 0x04030201, offset = 0x0605, flags = NETTXF_csum_blank, id = 0x0a09, size = 0x010b }`
+    /// `netif_tx_request { gref = 0x04030201, offset = 0x0605, flags = NETTXF_csum_blank, id =
+    /// 0x0a09, size = 0x010b }`
     #[test]
     fn tx_request_and_response() {
         let request = words([1, 2, 3, 4, 5, 6, 1, 0, 9, 10, 11, 1]);
@@ -383,21 +423,24 @@ mod layouts {
         assert_eq!([rsp::OKAY, rsp::ERROR, rsp::NULL], [0, -1, 1]);
     }
 
-    /// `netif_extra_info { type = GSO, flags = 0, u.gso = { size = 0x0403, type = TCPV6, pad = 0, features = 0 } }`, and
-    /// `{ type = MCAST_ADD, u.mcast.addr = 01:00:5e:04:05:06 }`
+    /// `netif_extra_info { type = GSO, flags = 0, u.gso = { size = 0x0403, type = TCPV6, pad = 0,
+    /// features = 0 } }`, and `{ type = MCAST_ADD, u.mcast.addr = 01:00:5e:04:05:06 }`
     #[test]
     fn extra_info() {
         let first = data(1, 0, 2000, 1, EXTRA);
         let gso = read(&[first, words([1, 0, 3, 4, 2, 0, 0, 0, 9, 9, 9, 9])]).unwrap();
-        assert_eq!(gso.packet.what, What::Frame(Meta { csum_blank: false, gso: Some((2, 0x0403)) }));
+        assert_eq!(
+            gso.packet.what,
+            What::Frame(Meta { csum_blank: false, gso: Some((2, 0x0403)) })
+        );
         let join = read(&[first, words([2, 0, 1, 0, 0x5e, 4, 5, 6, 9, 9, 9, 9])]).unwrap();
         assert_eq!(join.packet.what, What::Group { join: true, group: Mac([1, 0, 0x5e, 4, 5, 6]) });
         let types = [extra::GSO, extra::MCAST_ADD, extra::MCAST_DEL, extra::HASH];
         assert_eq!((types, extra::MORE), ([1, 2, 3, 4], 1));
     }
 
-    /// `netif_rx_request { id = 0x0201, pad, gref = 0x08070605 }`, then `netif_rx_response { id = 0x0201, offset = 0,
-    /// flags = NETRXF_*, status = 0x1000 }`
+    /// `netif_rx_request { id = 0x0201, pad, gref = 0x08070605 }`, then `netif_rx_response { id =
+    /// 0x0201, offset = 0, flags = NETRXF_*, status = 0x1000 }`
     #[test]
     fn rx_request_and_response() {
         let request: RxSlot = words([1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0]);
@@ -410,14 +453,21 @@ mod layouts {
         let cut = layout(4097, Offload { csum, gso, valid: false });
         // NETRXF_extra_info: bit 3; then the extra info, in the place of a response.
         assert_eq!(cut.response(0, request)[1].to_le_bytes(), [15, 0, 0, 16]);
-        assert_eq!(cut.response(1, request).map(u32::to_le_bytes).concat(), [1, 0, 3, 4, 1, 0, 0, 0]);
+        assert_eq!(
+            cut.response(1, request).map(u32::to_le_bytes).concat(),
+            [1, 0, 3, 4, 1, 0, 0, 0]
+        );
     }
 
     /// `NETTXF_` and `NETRXF_`, as they are defined there.
     #[test]
     fn flags() {
-        assert_eq!([flag::TX_CSUM_BLANK, flag::TX_MORE_DATA, flag::TX_EXTRA_INFO], [1 << 0, 1 << 2, 1 << 3]);
-        let rx = [flag::RX_DATA_VALIDATED, flag::RX_CSUM_BLANK, flag::RX_MORE_DATA, flag::RX_EXTRA_INFO];
+        assert_eq!(
+            [flag::TX_CSUM_BLANK, flag::TX_MORE_DATA, flag::TX_EXTRA_INFO],
+            [1 << 0, 1 << 2, 1 << 3]
+        );
+        let rx =
+            [flag::RX_DATA_VALIDATED, flag::RX_CSUM_BLANK, flag::RX_MORE_DATA, flag::RX_EXTRA_INFO];
         assert_eq!(rx, [1 << 0, 1 << 1, 1 << 2, 1 << 3]);
     }
 }

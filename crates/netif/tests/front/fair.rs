@@ -1,4 +1,5 @@
-//! A frontend that plays by the rules: our own, with the same manners as the one that is made by hand.
+//! A frontend that plays by the rules: our own, with the same manners as the one that is made by
+//! hand.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -15,8 +16,8 @@ use super::{CSUM_BLANK, Host, Nature, Peer, Received, Vif, is_greeting, wait};
 /// How long anything may take.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A vif with our own frontend. Of its nature count queues, split channels, control ring, and whether it takes offloads, all
-/// of them or none.
+/// A vif with our own frontend. Of its nature count queues, split channels, control ring, and
+/// whether it takes offloads, all of them or none.
 pub struct Fair {
     vif: Vif,
     pub queues: Vec<FairQueue>,

@@ -66,7 +66,8 @@ impl Host {
     }
 
     fn on(machine: Machine, queues: u16, stall: Duration) -> Host {
-        let mut host = Host { machine, fabric: fabric(), service: None, switches: Switches::default() };
+        let mut host =
+            Host { machine, fabric: fabric(), service: None, switches: Switches::default() };
         host.serve(queues, stall);
         host
     }
@@ -85,7 +86,12 @@ impl Host {
 
     /// Nobody serves.
     pub fn bare() -> Host {
-        Host { machine: Machine::new(), fabric: fabric(), service: None, switches: Switches::default() }
+        Host {
+            machine: Machine::new(),
+            fabric: fabric(),
+            service: None,
+            switches: Switches::default(),
+        }
     }
 
     fn serve(&mut self, queues: u16, stall: Duration) {
@@ -103,14 +109,19 @@ impl Host {
 
     pub fn vif(&self, front: &Vif) -> Option<VifStatus> {
         let vifs = self.service.as_ref().unwrap().vifs();
-        vifs.into_iter().find(|vif| vif.key.domain == front.guest.id() && vif.key.handle == front.handle)
+        vifs.into_iter()
+            .find(|vif| vif.key.domain == front.guest.id() && vif.key.handle == front.handle)
     }
 
     /// Waits until the vif is stopped; for what.
     #[track_caller]
     pub fn stopped(&self, front: &Vif) -> String {
         wait(|| self.vif(front).is_some_and(|vif| vif.violations > 0));
-        let node = format!("/local/domain/0/error/backend/vif/{}/{}/error", front.guest.id(), front.handle);
+        let node = format!(
+            "/local/domain/0/error/backend/vif/{}/{}/error",
+            front.guest.id(),
+            front.handle
+        );
         let store = self.machine.hypervisor(DomId(0)).store;
         let reason = self.vif(front).unwrap().reason.unwrap();
         assert_eq!(store.nodes().text(&node).unwrap(), reason, "the error node");
@@ -210,7 +221,13 @@ impl Vif {
     /// A domain with a vif that waits.
     fn attached(host: &Host, domain: u16, nature: Nature) -> Vif {
         let guest = Rc::new(host.machine.guest(DomId(domain), 24_576).unwrap());
-        let vif = Vif { guest, handle: 0, nature, machine: host.machine.clone(), next_page: Rc::default() };
+        let vif = Vif {
+            guest,
+            handle: 0,
+            nature,
+            machine: host.machine.clone(),
+            next_page: Rc::default(),
+        };
         vif.attach();
         vif
     }
@@ -225,8 +242,12 @@ impl Vif {
 
     /// What toolstack and hotplug script do.
     pub fn attach(&self) {
-        let keys = [vec![("script", "/etc/xen/scripts/vif-ringmain")], self.nature.back_keys.clone()].concat();
-        self.device(|device| self.machine.attach(&Device { backend_keys: &keys, ..*device }).unwrap());
+        let keys =
+            [vec![("script", "/etc/xen/scripts/vif-ringmain")], self.nature.back_keys.clone()]
+                .concat();
+        self.device(|device| {
+            self.machine.attach(&Device { backend_keys: &keys, ..*device }).unwrap()
+        });
         let store = self.machine.hypervisor(DomId(0)).store;
         store.nodes().put(&format!("{}/hotplug-status", self.back()), "connected").unwrap();
     }
@@ -329,7 +350,9 @@ impl Front {
             self.put("multi-queue-num-queues", nature.queues);
         }
         for (n, queue) in self.queues.iter().enumerate() {
-            let at = |key: &str| if nature.queues == 1 { key.to_string() } else { format!("queue-{n}/{key}") };
+            let at = |key: &str| {
+                if nature.queues == 1 { key.to_string() } else { format!("queue-{n}/{key}") }
+            };
             self.put(&at("tx-ring-ref"), queue.tx_ring.1);
             self.put(&at("rx-ring-ref"), queue.rx_ring.1);
             match &queue.rx_port {
@@ -444,12 +467,18 @@ impl FrontQueue {
     }
 
     pub fn set(&self, ring: Granted, at: u64, value: u32) {
-        self.guest.memory().write(u64::from(ring.0) * PAGE as u64 + at, &value.to_le_bytes()).unwrap();
+        self.guest
+            .memory()
+            .write(u64::from(ring.0) * PAGE as u64 + at, &value.to_le_bytes())
+            .unwrap();
     }
 
     fn bytes(&self, (page, _): Granted, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        self.guest.memory().read(u64::from(page) * PAGE as u64 + offset as u64, &mut bytes).unwrap();
+        self.guest
+            .memory()
+            .read(u64::from(page) * PAGE as u64 + offset as u64, &mut bytes)
+            .unwrap();
         bytes
     }
 
@@ -464,7 +493,11 @@ impl FrontQueue {
     }
 
     pub fn push_rx(&self) {
-        self.publish(self.rx_ring, self.rx_prod.get(), self.rx_port.as_ref().unwrap_or(&self.tx_port));
+        self.publish(
+            self.rx_ring,
+            self.rx_prod.get(),
+            self.rx_port.as_ref().unwrap_or(&self.tx_port),
+        );
     }
 
     fn publish(&self, ring: Granted, prod: u32, port: &Port) {
@@ -490,7 +523,11 @@ impl FrontQueue {
 
     pub fn data(&self, page: Granted, offset: u16, flags: u16, size: u16) {
         let id = self.tx_prod.get() as u16;
-        let words = [page.1.0, u32::from(offset) | u32::from(flags) << 16, u32::from(id) | u32::from(size) << 16];
+        let words = [
+            page.1.0,
+            u32::from(offset) | u32::from(flags) << 16,
+            u32::from(id) | u32::from(size) << 16,
+        ];
         self.tx_slot(words, Some(page));
     }
 
@@ -518,7 +555,8 @@ impl FrontQueue {
         // Room for the whole frame.
         wait(|| {
             self.collect();
-            self.sending.borrow().len() >= 19 && self.tx_prod.get().wrapping_sub(self.tx_cons.get()) < SIZE - 24
+            self.sending.borrow().len() >= 19
+                && self.tx_prod.get().wrapping_sub(self.tx_cons.get()) < SIZE - 24
         });
         let first = frame.len().min(PAGE - 66);
         let rest: Vec<&[u8]> = frame[first..].chunks(PAGE).collect();
@@ -592,7 +630,8 @@ impl FrontQueue {
         let at = self.rx_cons.get();
         assert_ne!(at, self.get(self.rx_ring, RSP_PROD), "a frame that is not whole");
         let slot = SLOTS + 8 * u64::from(at % SIZE);
-        let page = self.posted.borrow_mut()[(at % SIZE) as usize].take().expect("a response to a request");
+        let page =
+            self.posted.borrow_mut()[(at % SIZE) as usize].take().expect("a response to a request");
         self.rx_cons.set(at.wrapping_add(1));
         ([self.get(self.rx_ring, slot), self.get(self.rx_ring, slot + 4)], page)
     }
@@ -607,7 +646,10 @@ impl FrontQueue {
             let ([head, tail], page) = self.rx_slot();
             let (flags, size) = (tail as u16, (tail >> 16) as i16);
             let offset = (head >> 16) as usize;
-            assert!(offset < 64 && offset + size.max(0) as usize <= PAGE, "{size} bytes at {offset}");
+            assert!(
+                offset < 64 && offset + size.max(0) as usize <= PAGE,
+                "{size} bytes at {offset}"
+            );
             // What was overwritten by extra info has lost its number.
             assert!(head & 0xffff == at & 0xffff || size < 0, "number {head} in slot {at}");
             if size < 0 {
@@ -677,7 +719,10 @@ impl Mailbox {
     }
 
     fn set(&self, at: u64, value: u32) {
-        self.guest.memory().write(u64::from(self.ring.0) * PAGE as u64 + at, &value.to_le_bytes()).unwrap();
+        self.guest
+            .memory()
+            .write(u64::from(self.ring.0) * PAGE as u64 + at, &value.to_le_bytes())
+            .unwrap();
     }
 
     /// Posts a message without waiting for the answer.
@@ -714,11 +759,14 @@ impl Mailbox {
         (self.get(slot + 4), self.get(slot + 8))
     }
 
-    /// Writes a list of entries into the page for lists, each a reference and flags, and asks something about it.
+    /// Writes a list of entries into the page for lists, each a reference and flags, and asks
+    /// something about it.
     #[track_caller]
     pub fn ask_of(&self, kind: u16, queue: u32, list: &[(GrantRef, u16)]) -> (u32, u32) {
-        let bytes: Vec<u8> =
-            list.iter().flat_map(|(at, flags)| (u64::from(at.0) | u64::from(*flags) << 32).to_le_bytes()).collect();
+        let bytes: Vec<u8> = list
+            .iter()
+            .flat_map(|(at, flags)| (u64::from(at.0) | u64::from(*flags) << 32).to_le_bytes())
+            .collect();
         self.guest.memory().write(u64::from(self.list.0) * PAGE as u64, &bytes).unwrap();
         self.ask(kind, [queue, self.list.1.0, list.len() as u32])
     }
@@ -744,7 +792,14 @@ pub fn mac(n: u8) -> [u8; 6] {
 /// A frame from station to station with so many bytes behind the header, which say what they are.
 pub fn frame(from: u8, to: u8, len: usize, what: u32) -> Vec<u8> {
     let body = (0..len as u32).map(|i| (i.wrapping_mul(31).wrapping_add(what) >> 2) as u8);
-    [mac(to).to_vec(), mac(from).to_vec(), vec![0x88, 0xb5], what.to_le_bytes().to_vec(), body.collect()].concat()
+    [
+        mac(to).to_vec(),
+        mac(from).to_vec(),
+        vec![0x88, 0xb5],
+        what.to_le_bytes().to_vec(),
+        body.collect(),
+    ]
+    .concat()
 }
 
 /// What a frame says that it is.

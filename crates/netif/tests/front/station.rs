@@ -29,14 +29,23 @@ pub struct Station<G = Guest> {
 /// A frame that came: on which queue, its bytes, and where and how it came.
 pub type Received = (usize, Vec<u8>, Frame);
 
-/// A guest with an interface that nobody has connected yet; the backend's directory has these keys, too.
+/// A guest with an interface that nobody has connected yet; the backend's directory has these keys,
+/// too.
 pub fn attach(host: &Host, id: u16, keys: &[(&str, &str)]) -> (Guest, Frontend) {
     let version = if keys.is_empty() { Version::V1 } else { Version::V2 };
     let guest = host.machine.guest_of(DomId(id), Frontend::pages(4), version).unwrap();
-    let backend_keys = &[&[("script", "vif-ringmain"), ("hotplug-status", "connected")], keys].concat();
+    let backend_keys =
+        &[&[("script", "vif-ringmain"), ("hotplug-status", "connected")], keys].concat();
     let (frontend, backend) = (DomId(id), DomId(0));
     host.machine
-        .attach(&Device { class: "vif", handle: 0, frontend, backend, frontend_keys: &[], backend_keys })
+        .attach(&Device {
+            class: "vif",
+            handle: 0,
+            frontend,
+            backend,
+            frontend_keys: &[],
+            backend_keys,
+        })
         .unwrap();
     let domain: Arc<dyn Domain> = guest.domain().clone();
     let frontend = Frontend::find(domain, 0).unwrap();
@@ -74,7 +83,11 @@ impl<G> Station<G> {
     /// Closes as Linux' frontend does, and lets go of its rings.
     pub fn close(&mut self) {
         self.frontend.set_state(State::Closing).unwrap();
-        assert!(self.frontend.wait(LONG, |state| matches!(state, State::Closing | State::Closed)).unwrap());
+        assert!(
+            self.frontend
+                .wait(LONG, |state| matches!(state, State::Closing | State::Closed))
+                .unwrap()
+        );
         self.frontend.set_state(State::Closed).unwrap();
         assert!(self.frontend.wait(LONG, |state| state == State::Closed).unwrap());
         self.queues.clear();
@@ -152,8 +165,8 @@ impl<G> Station<G> {
     }
 }
 
-/// What is sent while a queue is just being taken into service may be lost, as on any wire: each sends until it is heard,
-/// and all that was sent has come.
+/// What is sent while a queue is just being taken into service may be lost, as on any wire: each
+/// sends until it is heard, and all that was sent has come.
 pub fn introduce<G, H>(a: &mut Station<G>, b: &mut Station<H>) {
     reach(a, b, (1, 2));
     reach(b, a, (2, 1));
@@ -191,7 +204,8 @@ pub fn talk<G, H>(a: &mut Station<G>, b: &mut Station<H>) {
     b.settle();
 }
 
-/// Frames to be segmented, and such whose checksum is left to be done, from `a` to `b`. With the numbers of their addresses.
+/// Frames to be segmented, and such whose checksum is left to be done, from `a` to `b`. With the
+/// numbers of their addresses.
 pub fn offload<G, H>((a, x): (&mut Station<G>, u8), (b, y): (&mut Station<H>, u8)) {
     let meta = Meta { csum_blank: true, gso: Some((TCPV4, 1448)) };
     a.send_on(0, &tcp(x, y, 60_000), meta);

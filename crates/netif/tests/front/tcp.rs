@@ -15,7 +15,8 @@ pub fn tcp(from: u8, to: u8, payload: usize) -> Vec<u8> {
 
 /// The same over IPv6.
 pub fn tcp6(from: u8, to: u8, payload: usize) -> Vec<u8> {
-    let mut frame = [mac(to).to_vec(), mac(from).to_vec(), vec![0x86, 0xdd, 0x60, 0, 0, 0]].concat();
+    let mut frame =
+        [mac(to).to_vec(), mac(from).to_vec(), vec![0x86, 0xdd, 0x60, 0, 0, 0]].concat();
     frame.extend((20 + payload as u16).to_be_bytes());
     frame.extend([6, 64]);
     for last in [from, to] {
@@ -41,8 +42,18 @@ pub fn at(frame: &[u8]) -> usize {
 fn pseudo(frame: &[u8]) -> frame::Sum {
     let (mut sum, len) = (frame::Sum::new(), (frame.len() - at(frame)) as u32);
     match at(frame) {
-        34 => sum.add_pseudo_v4(frame[26..30].try_into().unwrap(), frame[30..34].try_into().unwrap(), 6, len),
-        _ => sum.add_pseudo_v6(frame[22..38].try_into().unwrap(), frame[38..54].try_into().unwrap(), 6, len),
+        34 => sum.add_pseudo_v4(
+            frame[26..30].try_into().unwrap(),
+            frame[30..34].try_into().unwrap(),
+            6,
+            len,
+        ),
+        _ => sum.add_pseudo_v6(
+            frame[22..38].try_into().unwrap(),
+            frame[38..54].try_into().unwrap(),
+            6,
+            len,
+        ),
     }
     sum
 }

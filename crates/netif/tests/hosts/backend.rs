@@ -25,8 +25,15 @@ struct Daemon {
 impl Daemon {
     fn start(host: &Hypervisor) -> Daemon {
         let fabric = Arc::new(Fabric::start(&Workers { count: 2, ..Workers::default() }).unwrap());
-        let config = ServiceConfig { queues: 2, stall: Duration::from_secs(60), switches: Switches::default() };
-        Daemon { service: Service::start(Arc::clone(&fabric), host.clone(), config).unwrap(), fabric }
+        let config = ServiceConfig {
+            queues: 2,
+            stall: Duration::from_secs(60),
+            switches: Switches::default(),
+        };
+        Daemon {
+            service: Service::start(Arc::clone(&fabric), host.clone(), config).unwrap(),
+            fabric,
+        }
     }
 
     /// Both are connected, and nobody broke a rule.
@@ -51,7 +58,12 @@ pub fn plug(host: &Hypervisor, frontend: DomId, handle: u32) {
         nodes.put(&format!("{front}/backend"), &back)?;
         nodes.put(&format!("{front}/backend-id"), host.domain)?;
         nodes.put(&format!("{front}/state"), 1)?;
-        let keys = [("script", "vif-ringmain"), ("hotplug-status", "connected"), ("online", "1"), ("state", "1")];
+        let keys = [
+            ("script", "vif-ringmain"),
+            ("hotplug-status", "connected"),
+            ("online", "1"),
+            ("state", "1"),
+        ];
         keys.iter().try_for_each(|(key, value)| nodes.put(&format!("{back}/{key}"), value))?;
         nodes.put(&format!("{back}/frontend"), &front)?;
         nodes.put(&format!("{back}/frontend-id"), frontend)
@@ -104,7 +116,11 @@ pub fn all(host: &Hypervisor, [a, b]: Fronts) {
     b.close();
     wait(|| daemon.service.vifs().iter().all(|vif| vif.condition == Condition::Waiting));
     assert!(daemon.service.vifs().iter().all(|vif| vif.violations == 0));
-    println!("suite: all passed with a backend on domain {}, {} workers", host.domain, daemon.fabric.worker_count());
+    println!(
+        "suite: all passed with a backend on domain {}, {} workers",
+        host.domain,
+        daemon.fabric.worker_count()
+    );
 }
 
 /// More than fit the rings at a time, of all lengths: in order, and none is lost.

@@ -1,10 +1,11 @@
-//! One suite for every hypervisor: what the traits promise, and the backend of vifs over them, tried in the same way on the
-//! embedded hypervisor and on real Xen.
+//! One suite for every hypervisor: what the traits promise, and the backend of vifs over them,
+//! tried in the same way on the embedded hypervisor and on real Xen.
 //!
-//! On Xen this executable is run in domain 0 with `--ignored`, while xen-netback is not loaded. For the traits, the other
-//! side are stock guests: two domains with one network interface each (of one queue, up as soon as it can be) are created
-//! while it waits for them. On the embedded hypervisor, a small imitation of their driver plays the same part. For the
-//! backend, the other side is our own frontend: of domain 0 itself on Xen, of guests elsewhere.
+//! On Xen this executable is run in domain 0 with `--ignored`, while xen-netback is not loaded. For
+//! the traits, the other side are stock guests: two domains with one network interface each (of one
+//! queue, up as soon as it can be) are created while it waits for them. On the embedded hypervisor,
+//! a small imitation of their driver plays the same part. For the backend, the other side is our
+//! own frontend: of domain 0 itself on Xen, of guests elsewhere.
 
 mod backend;
 #[path = "../front/mod.rs"]
@@ -26,7 +27,8 @@ fn on_the_embedded_hypervisor() {
     for design in [Design::OLD, Design::default()] {
         let machine = Machine::of(design);
         let fronts: Vec<Front> = [1, 2].map(|id| Front::start(&machine, DomId(id))).into();
-        let devices: Vec<Device<'_>> = fronts.iter().map(|front| suite::front::device(front.id)).collect();
+        let devices: Vec<Device<'_>> =
+            fronts.iter().map(|front| suite::front::device(front.id)).collect();
         devices.iter().for_each(|device| machine.attach(device).unwrap());
         let toolstack = machine.clone();
         Suite::new(machine.hypervisor(DomId(0)), move |domain| toolstack.destroy(domain)).run();
@@ -76,10 +78,12 @@ fn the_backend_on_xen() {
     const HANDLES: [u32; 2] = [70, 71];
     let host = xen::open().expect("running on Xen");
     // Pages of the kernel's are limited to four megabytes of them, unless somebody says otherwise.
-    std::fs::write("/sys/module/xen_gntalloc/parameters/limit", "16384").expect("the module for pages to be granted");
+    std::fs::write("/sys/module/xen_gntalloc/parameters/limit", "16384")
+        .expect("the module for pages to be granted");
     let fronts = HANDLES.map(|handle| {
         backend::plug(&host, host.domain, handle);
-        let domain: Arc<dyn Domain> = Arc::new(xen::OwnDomain::open(Frontend::pages(2)).expect("pages of our own"));
+        let domain: Arc<dyn Domain> =
+            Arc::new(xen::OwnDomain::open(Frontend::pages(2)).expect("pages of our own"));
         (domain, handle)
     });
     backend::all(&host, fronts);
@@ -90,6 +94,7 @@ fn the_backend_on_xen() {
 #[ignore = "needs to run in domain 0 of a Xen host"]
 fn on_xen_through_the_kernels_store_device() {
     let mut hypervisor = xen::open().expect("running on Xen");
-    hypervisor.store = std::sync::Arc::new(xen::XenStore::open_device().expect("the kernel's device"));
+    hypervisor.store =
+        std::sync::Arc::new(xen::XenStore::open_device().expect("the kernel's device"));
     suite::store::all(&hypervisor);
 }

@@ -75,7 +75,8 @@ fn serve(mut end: UnixStream, store: &dyn Store) {
         let outcome = match kind {
             4 => {
                 let (out, token) = (out.clone(), parts[1].to_owned());
-                let told = move |path: &str| send(&out, 15, 0, format!("{path}\0{token}\0").as_bytes());
+                let told =
+                    move |path: &str| send(&out, 15, 0, format!("{path}\0{token}\0").as_bytes());
                 store.watch(parts[0], Box::new(told)).map(|watch| {
                     assert!(watches.insert(payload.clone(), watch).is_none(), "a token of its own");
                     b"OK\0".to_vec()
@@ -112,11 +113,20 @@ fn serve(mut end: UnixStream, store: &dyn Store) {
     assert!(watches.is_empty(), "all were ended");
 }
 
-fn node_request(nodes: &dyn Nodes, kind: u32, parts: &[&str], payload: &[u8]) -> Result<Vec<u8>, StoreError> {
+fn node_request(
+    nodes: &dyn Nodes,
+    kind: u32,
+    parts: &[&str],
+    payload: &[u8],
+) -> Result<Vec<u8>, StoreError> {
     let path = parts[0];
     let done = |()| b"OK\0".to_vec();
     let list = || -> Result<Vec<u8>, StoreError> {
-        Ok(nodes.directory(path)?.iter().flat_map(|name| format!("{name}\0").into_bytes()).collect())
+        Ok(nodes
+            .directory(path)?
+            .iter()
+            .flat_map(|name| format!("{name}\0").into_bytes())
+            .collect())
     };
     match kind {
         1 => list().and_then(|list| match list.len() {
@@ -124,12 +134,17 @@ fn node_request(nodes: &dyn Nodes, kind: u32, parts: &[&str], payload: &[u8]) ->
             _ => Err(StoreError::TooLong { path: path.into() }),
         }),
         2 => nodes.read(path),
-        3 => Ok(nodes.permissions(path)?.iter().flat_map(|entry| format!("{entry}\0").into_bytes()).collect()),
+        3 => Ok(nodes
+            .permissions(path)?
+            .iter()
+            .flat_map(|entry| format!("{entry}\0").into_bytes())
+            .collect()),
         11 => nodes.write(path, &payload[path.len() + 1..]).map(done),
         12 => nodes.make(path).map(done),
         13 => nodes.remove(path).map(done),
         14 => {
-            let set: Vec<Permission> = parts[1..].iter().map(|entry| entry.parse().unwrap()).collect();
+            let set: Vec<Permission> =
+                parts[1..].iter().map(|entry| entry.parse().unwrap()).collect();
             nodes.set_permissions(path, &set).map(done)
         }
         22 => {

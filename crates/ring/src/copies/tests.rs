@@ -159,7 +159,8 @@ fn local_ends_stay_within_their_memory() {
 fn granted_ends_stay_within_their_page() {
     let mut copies = copies();
     let (_, to) = copies.reserve(4096).unwrap();
-    for (offset, len, fits) in [(0, 4096, true), (1, 4096, false), (4095, 1, true), (4096, 1, false), (65535, 1, false)]
+    for (offset, len, fits) in
+        [(0, 4096, true), (1, 4096, false), (4095, 1, true), (4096, 1, false), (65535, 1, false)]
     {
         assert_eq!(copies.push(granted(0, offset), to, len, 0).is_ok(), fits, "{offset} {len}");
         assert_eq!(copies.push(to, granted(0, offset), len, 0).is_ok(), fits, "{offset} {len}");
@@ -203,7 +204,10 @@ fn memory_that_cannot_be_reached_learns_it() {
     assert!(!mem.is_faulted());
     copies.run(|mut batch| batch.fail_locally());
     assert!(mem.is_faulted());
-    assert_eq!(copies.failed().map(|(tag, status, _)| (tag, status)).collect::<Vec<_>>(), [(4, Status::LOCAL_FAULT)]);
+    assert_eq!(
+        copies.failed().map(|(tag, status, _)| (tag, status)).collect::<Vec<_>>(),
+        [(4, Status::LOCAL_FAULT)]
+    );
 }
 
 #[test]
@@ -299,5 +303,8 @@ fn where_no_memory_was_pinned_nothing_is_copied() {
     let mut copies = copies();
     copies.push(granted(0, 0), granted(0, 100), 4, 0).unwrap();
     copies.emulate(|_, _, _, _| Ok(0));
-    assert_eq!(copies.failed().map(|(_, status, _)| status).collect::<Vec<_>>(), [Status::BAD_PAGE]);
+    assert_eq!(
+        copies.failed().map(|(_, status, _)| status).collect::<Vec<_>>(),
+        [Status::BAD_PAGE]
+    );
 }

@@ -7,10 +7,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    BORDER, BUFFERS, END, HIGH, Interrupts, Layout, Model, Packed, Piece, Split, memory, memory_file, remap,
+    BORDER, BUFFERS, END, HIGH, Interrupts, Layout, Model, Packed, Piece, Split, memory,
+    memory_file, remap,
 };
 
-/// Hands out buffer addresses, some of them across the border of two regions, some in the high region.
+/// Hands out buffer addresses, some of them across the border of two regions, some in the high
+/// region.
 struct Places {
     next: u64,
 }
@@ -36,7 +38,9 @@ impl Places {
 }
 
 fn noise(seed: u32, len: usize) -> Vec<u8> {
-    (0..len as u32).map(|i| ((i + 1).wrapping_mul(seed | 1).wrapping_mul(2654435761) >> 17) as u8).collect()
+    (0..len as u32)
+        .map(|i| ((i + 1).wrapping_mul(seed | 1).wrapping_mul(2654435761) >> 17) as u8)
+        .collect()
 }
 
 #[derive(Clone, Debug)]
@@ -94,7 +98,9 @@ fn transmits<M: Model>(size: u16, start: u32, split: bool, ops: Vec<Op>) {
                     pieces.push(Piece { addr, len: len.into(), write: false });
                 }
                 let layout = match indirect {
-                    Some(direct) if split => Layout::Indirect(direct.min(lens.len() - 1), places.table(lens.len())),
+                    Some(direct) if split => {
+                        Layout::Indirect(direct.min(lens.len() - 1), places.table(lens.len()))
+                    }
                     Some(_) => Layout::Indirect(0, places.table(lens.len())),
                     None => Layout::Direct,
                 };
@@ -186,7 +192,8 @@ struct Buffer {
     len: u64,
 }
 
-/// Any driver that keeps to the rules finds each frame whole, in the buffers it gave, in their order.
+/// Any driver that keeps to the rules finds each frame whole, in the buffers it gave, in their
+/// order.
 fn receives<M: Model>(size: u16, start: u32, mergeable: bool, net: usize, ops: Vec<RxOp>) {
     let fd = memory_file();
     let mem = remap(&fd);
@@ -202,11 +209,23 @@ fn receives<M: Model>(size: u16, start: u32, mergeable: bool, net: usize, ops: V
             RxOp::Add { lens, indirect } => {
                 let pieces: Vec<_> = lens
                     .iter()
-                    .map(|&len| Piece { addr: places.take(len.into()), len: len.into(), write: true })
+                    .map(|&len| Piece {
+                        addr: places.take(len.into()),
+                        len: len.into(),
+                        write: true,
+                    })
                     .collect();
-                let layout = if indirect { Layout::Indirect(0, places.table(lens.len())) } else { Layout::Direct };
+                let layout = if indirect {
+                    Layout::Indirect(0, places.table(lens.len()))
+                } else {
+                    Layout::Direct
+                };
                 if let Some(id) = model.add(&pieces, layout) {
-                    added.push_back(Buffer { id, pieces, len: lens.iter().map(|&len| u64::from(len)).sum() });
+                    added.push_back(Buffer {
+                        id,
+                        pieces,
+                        len: lens.iter().map(|&len| u64::from(len)).sum(),
+                    });
                 }
             }
             RxOp::Publish => {
@@ -229,7 +248,9 @@ fn receives<M: Model>(size: u16, start: u32, mergeable: bool, net: usize, ops: V
                     room += buffer.len;
                     room >= total
                 });
-                let result = device.put(&mut header, &head, gather.body(chain), mergeable, &mut Later::new()).unwrap();
+                let result = device
+                    .put(&mut header, &head, gather.body(chain), mergeable, &mut Later::new())
+                    .unwrap();
                 let expected = match (free.front(), count) {
                     (Some(_), Some(0)) => Put::Done,
                     (Some(_), Some(_)) if mergeable => Put::Done,
@@ -303,7 +324,9 @@ fn survives<M: Model>(size: u16, mergeable: bool, bytes: &[u8], seed: u32) {
                 let mut net = [0; 12];
                 device
                     .prepare(40)
-                    .and_then(|_| device.put(&mut net, &[1; 300], Body::empty(), mergeable, &mut Later::new()))
+                    .and_then(|_| {
+                        device.put(&mut net, &[1; 300], Body::empty(), mergeable, &mut Later::new())
+                    })
                     .map(|_| ())
             } else {
                 gather.clear();
@@ -358,7 +381,8 @@ fn interrupts_as_wanted<M: Model>(size: u16, event_idx: bool, rounds: &[(u16, u1
                 Interrupts::Never => false,
                 Interrupts::After(after) => after < n,
             };
-        // The very first may come unasked: the split layout cannot know yet what the driver has seen.
+        // The very first may come unasked: the split layout cannot know yet what the driver has
+        // seen.
         if !first {
             assert_eq!(asked, expected, "{n} used, {wanted:?}");
         }
@@ -374,7 +398,9 @@ fn kicks_when_armed<M: Model>(size: u16, event_idx: bool) {
     model.negotiate(event_idx, true);
     let mut device = model.device(&mem);
     let (mut gather, mut chains) = (Gather::new(0), Vec::new());
-    let add = |model: &mut M| model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).unwrap();
+    let add = |model: &mut M| {
+        model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).unwrap()
+    };
     for _ in 0..3 * size {
         assert!(!device.arm().unwrap());
         add(&mut model);
@@ -511,8 +537,14 @@ fn refuses_for_good<M: Model>() {
     }
     model.publish();
     let mut net = [0; 12];
-    assert_eq!(device.put(&mut net, &[0; 16 * 256], Body::empty(), true, &mut Later::new()).unwrap(), Put::TooBig);
-    assert_eq!(device.put(&mut net, &[0; 16 * 256 - 12], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
+    assert_eq!(
+        device.put(&mut net, &[0; 16 * 256], Body::empty(), true, &mut Later::new()).unwrap(),
+        Put::TooBig
+    );
+    assert_eq!(
+        device.put(&mut net, &[0; 16 * 256 - 12], Body::empty(), true, &mut Later::new()).unwrap(),
+        Put::Done
+    );
     assert_eq!(net[10..], 256u16.to_le_bytes());
     device.publish();
     assert_eq!(model.used().len(), 256);
@@ -525,10 +557,22 @@ fn refuses_for_good<M: Model>() {
         model.add(&pieces, Layout::Indirect(0, BORDER + 0x4000 * n)).unwrap();
     }
     model.publish();
-    assert_eq!(device.put(&mut net, &[0; 4000], Body::empty(), true, &mut Later::new()).unwrap(), Put::TooBig);
-    assert_eq!(device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
-    assert_eq!(device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
-    assert_eq!(device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(), Put::Full);
+    assert_eq!(
+        device.put(&mut net, &[0; 4000], Body::empty(), true, &mut Later::new()).unwrap(),
+        Put::TooBig
+    );
+    assert_eq!(
+        device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(),
+        Put::Done
+    );
+    assert_eq!(
+        device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(),
+        Put::Done
+    );
+    assert_eq!(
+        device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(),
+        Put::Full
+    );
 }
 
 #[test]
@@ -563,14 +607,26 @@ fn checks_areas<M: Model>(size: u16) {
     assert_eq!(new(RingConfig { size: 0, ..config }), Some(Violation::QueueSize(0)));
     assert_eq!(new(RingConfig { size: 32769, ..config }), Some(Violation::QueueSize(32769)));
     let desc = config.desc + 8;
-    assert_eq!(new(RingConfig { desc, ..config }), Some(Violation::Misaligned { addr: desc, align: 16 }));
+    assert_eq!(
+        new(RingConfig { desc, ..config }),
+        Some(Violation::Misaligned { addr: desc, align: 16 })
+    );
     let device = config.device + 2;
-    assert_eq!(new(RingConfig { device, ..config }), Some(Violation::Misaligned { addr: device, align: 4 }));
+    assert_eq!(
+        new(RingConfig { device, ..config }),
+        Some(Violation::Misaligned { addr: device, align: 4 })
+    );
     let across = BORDER - 16;
     let error = Violation::RingOutside { addr: across, len: 16 * u64::from(size) };
     assert_eq!(new(RingConfig { desc: across, ..config }), Some(error));
-    assert!(matches!(new(RingConfig { driver: END, ..config }), Some(Violation::RingOutside { addr: END, .. })));
-    assert!(matches!(new(RingConfig { device: u64::MAX - 3, ..config }), Some(Violation::RingOutside { .. })));
+    assert!(matches!(
+        new(RingConfig { driver: END, ..config }),
+        Some(Violation::RingOutside { addr: END, .. })
+    ));
+    assert!(matches!(
+        new(RingConfig { device: u64::MAX - 3, ..config }),
+        Some(Violation::RingOutside { .. })
+    ));
 }
 
 #[test]
@@ -583,15 +639,25 @@ fn ring_areas_are_checked() {
     assert_eq!(new(RingConfig { size: 6, ..config }), Some(Violation::QueueSize(6)));
     assert_eq!(new(RingConfig { start: 0x1_0000, ..config }), Some(Violation::Start(0x1_0000)));
     let driver = config.driver + 1;
-    assert_eq!(new(RingConfig { driver, ..config }), Some(Violation::Misaligned { addr: driver, align: 2 }));
+    assert_eq!(
+        new(RingConfig { driver, ..config }),
+        Some(Violation::Misaligned { addr: driver, align: 2 })
+    );
     let config = Packed::new(mem.clone(), 7, 0x8000_8000).config();
     let new = |config: RingConfig| crate::PackedDevice::new(mem.clone(), &config).err();
-    assert_eq!(new(RingConfig { start: 0x8007_8007, ..config }), Some(Violation::Start(0x8007_8007)));
+    assert_eq!(
+        new(RingConfig { start: 0x8007_8007, ..config }),
+        Some(Violation::Start(0x8007_8007))
+    );
     let driver = config.driver + 2;
-    assert_eq!(new(RingConfig { driver, ..config }), Some(Violation::Misaligned { addr: driver, align: 4 }));
+    assert_eq!(
+        new(RingConfig { driver, ..config }),
+        Some(Violation::Misaligned { addr: driver, align: 4 })
+    );
 }
 
-/// An earlier frame is taken, and the violation behind it told by the next call, also when buffers are taken ahead.
+/// An earlier frame is taken, and the violation behind it told by the next call, also when buffers
+/// are taken ahead.
 fn tells_after_what_was_good<M: Model>() {
     let mem = memory();
     let mut model = M::new(mem.clone(), 16, M::origin());
@@ -611,8 +677,14 @@ fn tells_after_what_was_good<M: Model>() {
     model.add(&[Piece { addr: END - 1, len: 60, write: true }], Layout::Direct).unwrap();
     model.publish();
     assert_eq!(device.prepare(9), Ok(1));
-    assert_eq!(device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut Later::new()), Ok(Put::Done));
-    assert_eq!(device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut Later::new()), Err(bad));
+    assert_eq!(
+        device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut Later::new()),
+        Ok(Put::Done)
+    );
+    assert_eq!(
+        device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut Later::new()),
+        Err(bad)
+    );
 }
 
 #[test]
@@ -644,17 +716,31 @@ fn refuses_chains<M: Model>() {
     assert_eq!(fetch(&[read(BUFFERS, 0), read(BUFFERS, 10)], Layout::Direct), None);
     assert_eq!(fetch(&[read(u64::MAX, 0)], Layout::Direct), None);
     let outside = |addr, len| Some(Violation::Outside { addr, len });
-    for (addr, len) in [(END, 1), (END - 9, 10), (u64::MAX - 4, 5), (u64::MAX - 4, 4), (HIGH - 1, 2)] {
+    for (addr, len) in
+        [(END, 1), (END - 9, 10), (u64::MAX - 4, 5), (u64::MAX - 4, 4), (HIGH - 1, 2)]
+    {
         assert_eq!(fetch(&[read(addr, len)], Layout::Direct), outside(addr, len.into()));
-        assert_eq!(fetch(&[read(BUFFERS, 1), read(addr, len)], Layout::Direct), outside(addr, len.into()));
-        assert_eq!(fetch(&[read(addr, len)], Layout::Indirect(0, table)), outside(addr, len.into()));
+        assert_eq!(
+            fetch(&[read(BUFFERS, 1), read(addr, len)], Layout::Direct),
+            outside(addr, len.into())
+        );
+        assert_eq!(
+            fetch(&[read(addr, len)], Layout::Indirect(0, table)),
+            outside(addr, len.into())
+        );
     }
     assert_eq!(fetch(&[write(BUFFERS, 1)], Layout::Direct), Some(Violation::WritableInTransmit));
-    assert_eq!(fetch(&[read(BUFFERS, 1), write(BUFFERS, 1)], Layout::Direct), Some(Violation::WritableInTransmit));
+    assert_eq!(
+        fetch(&[read(BUFFERS, 1), write(BUFFERS, 1)], Layout::Direct),
+        Some(Violation::WritableInTransmit)
+    );
     assert_eq!(prepare(&[read(BUFFERS, 1)]), Some(Violation::ReadableInReceive));
     assert_eq!(prepare(&[write(BUFFERS, 1), read(BUFFERS, 1)]), Some(Violation::ReadableInReceive));
     assert_eq!(fetch(&[read(BUFFERS, 1); 1024], Layout::Direct), None);
-    assert_eq!(fetch(&[read(BUFFERS, 1); 1025], Layout::Direct), Some(Violation::ChainTooLong(1024)));
+    assert_eq!(
+        fetch(&[read(BUFFERS, 1); 1025], Layout::Direct),
+        Some(Violation::ChainTooLong(1024))
+    );
     assert_eq!(fetch(&[read(BUFFERS, 1); 1024], Layout::Indirect(0, table)), None);
     let too_long = Some(Violation::IndirectLength(1025 * 16));
     assert_eq!(fetch(&[read(BUFFERS, 1); 1025], Layout::Indirect(0, table)), too_long);
@@ -676,7 +762,8 @@ fn broken_chains_are_refused() {
     refuses_chains::<Packed>();
 }
 
-/// Guests with little memory can still describe 4 GiB with one chain, by naming the same bytes again and again.
+/// Guests with little memory can still describe 4 GiB with one chain, by naming the same bytes
+/// again and again.
 #[test]
 fn a_chain_of_four_gigabytes_is_refused() {
     let (mem, _fd) = Memory::shared(64 << 20).unwrap();
@@ -696,7 +783,8 @@ fn a_chain_of_four_gigabytes_is_refused() {
     }
 }
 
-/// A driver that takes its memory away is found out, at the latest before the worker sleeps, and harms nobody.
+/// A driver that takes its memory away is found out, at the latest before the worker sleeps, and
+/// harms nobody.
 fn names_truncation<M: Model>() {
     let fd = memory_file();
     let mem = remap(&fd);
@@ -743,7 +831,10 @@ fn a_frame_of_four_gigabytes_is_too_big() {
         model.add(&[piece(true)], Layout::Direct).unwrap();
     }
     model.publish();
-    assert_eq!(device.put(&mut [0; 12], &[], gather.body(chain), true, &mut Later::new()).unwrap(), Put::TooBig);
+    assert_eq!(
+        device.put(&mut [0; 12], &[], gather.body(chain), true, &mut Later::new()).unwrap(),
+        Put::TooBig
+    );
 }
 
 /// While another thread scribbles all over ring and descriptors, the worst is a violation.
@@ -760,7 +851,8 @@ fn survives_a_scribbler<M: Model>() {
                 for at in (0..0x700).step_by(2) {
                     seed = u32::wrapping_mul(seed, 1664525).wrapping_add(1013904223);
                     // Small numbers, and the flags of both layouts.
-                    let word = [(seed >> 24) as u16 & 63, (seed >> 24) as u16 & 0x8087, 0][(seed >> 20) as usize % 3];
+                    let word = [(seed >> 24) as u16 & 63, (seed >> 24) as u16 & 0x8087, 0]
+                        [(seed >> 20) as usize % 3];
                     mem.write(crate::model::RING + at, &word.to_le_bytes()).unwrap();
                 }
             }
@@ -775,7 +867,9 @@ fn survives_a_scribbler<M: Model>() {
             } else {
                 device
                     .prepare(40)
-                    .and_then(|_| device.put(&mut [0; 12], &[1; 300], Body::empty(), true, &mut Later::new()))
+                    .and_then(|_| {
+                        device.put(&mut [0; 12], &[1; 300], Body::empty(), true, &mut Later::new())
+                    })
                     .map(drop)
             };
             for chain in &chains {
@@ -804,7 +898,9 @@ fn shows_what_was_taken<M: Model>(size: u16, event_idx: bool) {
     let mut device = model.device(&mem);
     let (mut gather, mut chains) = (Gather::new(0), Vec::new());
     let fill = |model: &mut M| {
-        while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some() {}
+        while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some()
+        {
+        }
         model.publish();
     };
     fill(&mut model);
@@ -875,7 +971,9 @@ fn a_driver_that_only_wants_no_interrupts_does_not_say_what_it_has_taken() {
         model.negotiate(true, false);
         let mut device = model.device(&mem);
         let (mut gather, mut chains) = (Gather::new(0), Vec::new());
-        while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some() {}
+        while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some()
+        {
+        }
         model.publish();
         model.interrupts(Interrupts::After(0x4000));
         let mut carry = |n| {
@@ -891,7 +989,9 @@ fn a_driver_that_only_wants_no_interrupts_does_not_say_what_it_has_taken() {
         mem.write(event, &[0; 2]).unwrap();
         assert!(!device.has_taken(mark), "from {origin:#x}");
         model.used();
-        while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some() {}
+        while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some()
+        {
+        }
         model.publish();
         assert!(device.has_taken(mark), "from {origin:#x}: by what it posts");
     }

@@ -17,16 +17,32 @@ const SIZE: u16 = 8;
 const DATA: u64 = 0x8000;
 
 /// A ring at fixed places in fresh memory; `tables` of four descriptors if wanted.
-fn setup<D: DriverRing>(event_idx: bool, indirect: bool, start: u32) -> (Arc<Memory>, RingConfig, D) {
+fn setup<D: DriverRing>(
+    event_idx: bool,
+    indirect: bool,
+    start: u32,
+) -> (Arc<Memory>, RingConfig, D) {
     let (mem, _) = Memory::shared(1 << 20).unwrap();
     let mem = Arc::new(mem);
-    let config = RingConfig { size: SIZE, desc: 0x1000, driver: 0x2000, device: 0x3000, event_idx, indirect, start };
+    let config = RingConfig {
+        size: SIZE,
+        desc: 0x1000,
+        driver: 0x2000,
+        device: 0x3000,
+        event_idx,
+        indirect,
+        start,
+    };
     let tables = indirect.then_some(Tables { addr: 0x4000, entries: 4 });
     let driver = D::new(mem.clone(), &config, tables).unwrap();
     (mem, config, driver)
 }
 
-fn both<D: DriverRing, B: DeviceRing>(event_idx: bool, indirect: bool, start: u32) -> (Arc<Memory>, D, B) {
+fn both<D: DriverRing, B: DeviceRing>(
+    event_idx: bool,
+    indirect: bool,
+    start: u32,
+) -> (Arc<Memory>, D, B) {
     let (mem, config, driver) = setup::<D>(event_idx, indirect, start);
     let device = B::new(mem.clone(), &config).unwrap();
     (mem, driver, device)
@@ -49,7 +65,12 @@ fn collect<D: DriverRing>(driver: &mut D) -> Vec<Used> {
 }
 
 /// Sends chains of these lengths in bursts, and gives what the device completes back at once.
-fn exchange<D: DriverRing, B: DeviceRing>(bursts: &[Vec<usize>], event_idx: bool, indirect: bool, start: u32) {
+fn exchange<D: DriverRing, B: DeviceRing>(
+    bursts: &[Vec<usize>],
+    event_idx: bool,
+    indirect: bool,
+    start: u32,
+) {
     let (mem, mut driver, mut device) = both::<D, B>(event_idx, indirect, start);
     let (mut gather, mut chains, mut byte) = (Gather::new(64), Vec::new(), 0u8);
     for burst in bursts {
@@ -61,7 +82,11 @@ fn exchange<D: DriverRing, B: DeviceRing>(bursts: &[Vec<usize>], event_idx: bool
         }
         chains.clear();
         gather.clear();
-        assert_eq!(device.fetch(&mut gather, &mut chains, 64).unwrap(), 0, "nothing is visible before publication");
+        assert_eq!(
+            device.fetch(&mut gather, &mut chains, 64).unwrap(),
+            0,
+            "nothing is visible before publication"
+        );
         driver.publish();
         assert_eq!(device.fetch(&mut gather, &mut chains, 64).unwrap(), ids.len());
         for (chain, (_, count, byte)) in chains.iter().zip(&ids) {
@@ -104,7 +129,11 @@ fn room<D: DriverRing>() {
     assert_eq!(driver.room(1), 0);
     let (mem, _, mut driver) = setup::<D>(false, true, 0);
     assert_eq!(driver.room(3), 8, "one descriptor for a table");
-    assert_eq!(driver.add(&pieces(&mem, 0, 5, 0), Direction::Out), None, "tables have four entries");
+    assert_eq!(
+        driver.add(&pieces(&mem, 0, 5, 0), Direction::Out),
+        None,
+        "tables have four entries"
+    );
 }
 
 #[test]
@@ -128,7 +157,10 @@ fn receives<D: DriverRing, B: DeviceRing>(start: u32) {
     assert_eq!(collect(&mut driver), [], "a frame appears as a whole");
     device.publish();
     let used = collect(&mut driver);
-    assert_eq!(used.iter().map(|u| (u.id, u.len)).collect::<Vec<_>>(), [(ids[0], 16), (ids[1], 16), (ids[2], 5)]);
+    assert_eq!(
+        used.iter().map(|u| (u.id, u.len)).collect::<Vec<_>>(),
+        [(ids[0], 16), (ids[1], 16), (ids[2], 5)]
+    );
     let mut first = [0; 16];
     mem.read(DATA, &mut first).unwrap();
     assert_eq!(first[10..], [3, 0, 7, 7, 7, 7], "three buffers, then the frame");
@@ -144,7 +176,9 @@ fn frames_come_in_several_buffers() {
 fn doorbells<D: DriverRing, B: DeviceRing>(event_idx: bool, start: u32) {
     let (mem, mut driver, mut device) = both::<D, B>(event_idx, false, start);
     let (mut gather, mut chains) = (Gather::new(64), Vec::new());
-    for (kick, interrupt) in [(true, true), (false, true), (true, false), (false, false), (true, true), (true, true)] {
+    for (kick, interrupt) in
+        [(true, true), (false, true), (true, false), (false, false), (true, true), (true, true)]
+    {
         if kick {
             assert!(!device.arm().unwrap(), "nothing there yet");
         } else {
@@ -212,7 +246,8 @@ fn split_chains_may_come_back_in_any_order() {
     let used: Vec<u16> = collect(&mut driver).iter().map(|u| u.id).collect();
     assert_eq!(used, [ids[2], ids[0], ids[1]]);
     assert_eq!(driver.room(1), 8);
-    let all: Vec<u16> = (0..8).filter_map(|i| driver.add(&[Piece { addr: i, len: 1 }], Direction::In)).collect();
+    let all: Vec<u16> =
+        (0..8).filter_map(|i| driver.add(&[Piece { addr: i, len: 1 }], Direction::In)).collect();
     let mut sorted = all.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, (0..8).collect::<Vec<u16>>(), "every descriptor is free once");
@@ -279,11 +314,17 @@ fn rings_that_cannot_be_are_refused() {
     let new = |change: fn(&mut RingConfig)| {
         let mut config = config;
         change(&mut config);
-        (SplitDriver::new(mem.clone(), &config, None).err(), PackedDriver::new(mem.clone(), &config, None).err())
+        (
+            SplitDriver::new(mem.clone(), &config, None).err(),
+            PackedDriver::new(mem.clone(), &config, None).err(),
+        )
     };
     assert_eq!(new(|c| c.size = 0), (Some(Violation::QueueSize(0)), Some(Violation::QueueSize(0))));
     assert_eq!(new(|c| c.size = 7), (Some(Violation::QueueSize(7)), None));
-    assert!(matches!(new(|c| c.desc += 8), (Some(Violation::Misaligned { .. }), Some(Violation::Misaligned { .. }))));
+    assert!(matches!(
+        new(|c| c.desc += 8),
+        (Some(Violation::Misaligned { .. }), Some(Violation::Misaligned { .. }))
+    ));
     assert!(matches!(new(|c| c.desc = 1 << 20), (Some(Violation::RingOutside { .. }), Some(_))));
     assert_eq!(new(|c| c.start = 0x8008).1, Some(Violation::Start(0x8008)));
 }
@@ -299,7 +340,8 @@ fn a_window_copies_both_ways_within_its_bounds() {
     assert_eq!(bytes, [1, 2, 3]);
     window.read(0xffd, &mut bytes);
     assert_eq!(bytes, [1, 2, 3]);
-    let beyond = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| window.write(0xffe, &[1, 2, 3])));
+    let beyond =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| window.write(0xffe, &[1, 2, 3])));
     assert!(beyond.is_err());
     assert!(Window::new(&mem, 0x2000, 0x1001, 64).is_err());
 }

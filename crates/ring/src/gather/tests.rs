@@ -76,7 +76,10 @@ fn a_short_read_takes_the_start() {
 fn ranges_outside_are_refused_and_leave_nothing() {
     let (mem, _) = memory();
     let mut gather = Gather::new(0);
-    assert_eq!(gather.push_range(&mem, 8000, 193), Err(Violation::Outside { addr: 8000, len: 193 }));
+    assert_eq!(
+        gather.push_range(&mem, 8000, 193),
+        Err(Violation::Outside { addr: 8000, len: 193 })
+    );
     assert_eq!(gather.mark(), 0);
     assert_eq!(gather.push_range(&mem, 8000, 192).unwrap().len(), 192);
 }

@@ -33,10 +33,15 @@ impl Engine for Pages {
 }
 
 fn pages() -> (Arc<Pages>, Arc<dyn Engine>, Vec<u8>) {
-    let bytes: Vec<u8> = (0..16 * PAGE as u32).map(|i| (i.wrapping_mul(2654435761) >> 11) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..16 * PAGE as u32).map(|i| (i.wrapping_mul(2654435761) >> 11) as u8).collect();
     let memory = Memory::anonymous(bytes.len()).unwrap();
     memory.write(0, &bytes).unwrap();
-    let pages = Arc::new(Pages { memory: Arc::new(memory), withheld: Mutex::default(), runs: Mutex::default() });
+    let pages = Arc::new(Pages {
+        memory: Arc::new(memory),
+        withheld: Mutex::default(),
+        runs: Mutex::default(),
+    });
     (Arc::clone(&pages), pages, bytes)
 }
 
@@ -60,13 +65,23 @@ fn expected(bytes: &[u8], pieces: &[(Granted, u16)]) -> Vec<u8> {
 #[test]
 fn granted_bytes_are_read_like_any() {
     let (_, engine, bytes) = pages();
-    let pieces = [(at(2, 100), 50), (at(0, 0), 4096), (at(3, 4095), 1), (at(5, 7), 0), (at(1, 1), 3000)];
+    let pieces =
+        [(at(2, 100), 50), (at(0, 0), 4096), (at(3, 4095), 1), (at(5, 7), 0), (at(1, 1), 3000)];
     let mut gather = Gather::new(0);
     let chain = gather.push_granted(&engine, pieces).unwrap();
     let all = expected(&bytes, &pieces);
     assert_eq!(chain.len() as usize, all.len());
-    for (skip, len) in [(0, 8000), (0, 10), (49, 3), (50, 4096), (51, 1), (4146, 2), (7000, 147), (7147, 9), (9000, 1)]
-    {
+    for (skip, len) in [
+        (0, 8000),
+        (0, 10),
+        (49, 3),
+        (50, 4096),
+        (51, 1),
+        (4146, 2),
+        (7000, 147),
+        (7147, 9),
+        (9000, 1),
+    ] {
         let body = gather.body(chain).slice(skip, len);
         let mut got = vec![0; body.len() as usize];
         assert_eq!(body.read(&mut got), got.len());
@@ -163,7 +178,10 @@ fn a_page_for_reading_is_no_room() {
     assert_eq!(later.settle().count(), 0);
     let mut got = [0; 100];
     pages.memory.read(8 * PAGE as u64, &mut got).unwrap();
-    assert_eq!((got[..].to_vec(), pages.runs.lock().unwrap().len()), (bytes[PAGE..PAGE + 100].to_vec(), 1));
+    assert_eq!(
+        (got[..].to_vec(), pages.runs.lock().unwrap().len()),
+        (bytes[PAGE..PAGE + 100].to_vec(), 1)
+    );
 }
 
 #[test]
@@ -189,7 +207,8 @@ fn heads_of_a_burst_are_one_batch() {
     let (pages, engine, bytes) = pages();
     let mut gather = Gather::new(0);
     let frames: Vec<_> = (0..15).map(|n| [(at(n, 9), 60), (at(n + 1, 0), 200)]).collect();
-    let chains: Vec<_> = frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
+    let chains: Vec<_> =
+        frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
     let mut heads = Heads::new();
     heads.fetch(&gather, &chains, 128, 128);
     assert_eq!(*pages.runs.lock().unwrap(), [30]);
@@ -201,7 +220,8 @@ fn heads_of_a_burst_are_one_batch() {
     heads.clear();
     pages.withheld.lock().unwrap().push(7);
     heads.fetch(&gather, &chains, 128, 128);
-    let failed: Vec<usize> = (0..15).filter(|i| heads.failure(*i) == Some(Status::REFUSED)).collect();
+    let failed: Vec<usize> =
+        (0..15).filter(|i| heads.failure(*i) == Some(Status::REFUSED)).collect();
     assert_eq!(failed, [6, 7]);
 }
 
@@ -209,8 +229,11 @@ fn heads_of_a_burst_are_one_batch() {
 fn a_first_piece_may_be_enough_and_more_is_fetched_when_it_is_not() {
     let (pages, engine, bytes) = pages();
     let mut gather = Gather::new(0);
-    let frames =
-        [[(at(1, 9), 50), (at(2, 0), 200)], [(at(3, 9), 49), (at(4, 0), 20)], [(at(5, 0), 50), (at(6, 0), 300)]];
+    let frames = [
+        [(at(1, 9), 50), (at(2, 0), 200)],
+        [(at(3, 9), 49), (at(4, 0), 20)],
+        [(at(5, 0), 50), (at(6, 0), 300)],
+    ];
     let chains = frames.map(|frame| gather.push_granted(&engine, frame).unwrap());
     let mut heads = Heads::new();
     heads.fetch(&gather, &chains, 50, 128);
@@ -236,12 +259,16 @@ fn a_first_piece_may_be_enough_and_more_is_fetched_when_it_is_not() {
 fn pieces_and_rooms_of_any_lengths_meet() {
     let (pages, engine, bytes) = pages();
     let mut gather = Gather::new(0);
-    let pieces = [(at(0, 100), 50), (at(1, 0), 4096), (at(2, 4095), 1), (at(3, 7), 0), (at(4, 1), 3000)];
+    let pieces =
+        [(at(0, 100), 50), (at(1, 0), 4096), (at(2, 4095), 1), (at(3, 7), 0), (at(4, 1), 3000)];
     let chain = gather.push_granted(&engine, pieces).unwrap();
     let all = expected(&bytes, &pieces);
-    for (skip, rooms) in
-        [(0, vec![4096, 3051]), (10, vec![40, 4096, 3001]), (60, vec![1, 1, 4000, 3085]), (4147, vec![2999, 1])]
-    {
+    for (skip, rooms) in [
+        (0, vec![4096, 3051]),
+        (10, vec![40, 4096, 3001]),
+        (60, vec![1, 1, 4000, 3085]),
+        (4147, vec![2999, 1]),
+    ] {
         let mut later = Later::new();
         let body = gather.body(chain).slice(skip, u32::MAX);
         assert!(later.begin(&engine, body, (0, 0), body.fragments() + rooms.len(), 0));
@@ -272,7 +299,10 @@ fn without_rooms_it_is_the_receivers_fault() {
         later.body(body, room(1, 0, 60), || None);
         let failures: Vec<_> = later.settle().collect();
         let frame = Some((5, 100));
-        assert_eq!(failures, [Failure { receiver: 0, frame, blame: Blame::Receiver, status: Status::BAD_PAGE }]);
+        assert_eq!(
+            failures,
+            [Failure { receiver: 0, frame, blame: Blame::Receiver, status: Status::BAD_PAGE }]
+        );
     }
     assert_eq!(pages.runs.lock().unwrap().len(), 2);
 }
@@ -283,7 +313,8 @@ struct Elsewhere;
 
 impl Keeper for Elsewhere {}
 
-/// One who likes bytes of our own best when they are granted, too. Its domain 1 is as that of `Pages`.
+/// One who likes bytes of our own best when they are granted, too. Its domain 1 is as that of
+/// `Pages`.
 #[derive(Debug)]
 struct Picky {
     pages: Arc<Pages>,
@@ -298,7 +329,9 @@ impl Engine for Picky {
         copies.emulate(|pin, at, _, _| {
             match at.domain {
                 DomId::SELF => pin.hold(&self.own.lock().unwrap()[at.reference.0 as usize / 1000]),
-                _ if self.pages.withheld.lock().unwrap().contains(&at.reference.0) => return Err(Status::REFUSED),
+                _ if self.pages.withheld.lock().unwrap().contains(&at.reference.0) => {
+                    return Err(Status::REFUSED);
+                }
                 _ => pin.hold(&self.pages.memory),
             }
             Ok(u64::from(at.reference.0 % 1000) * PAGE as u64 + u64::from(at.offset))
@@ -309,7 +342,9 @@ impl Engine for Picky {
         let (memory, fd) = Memory::shared(len).unwrap();
         let same = RegionSpec { guest_addr: 0, user_addr: 0, len: len as u64, offset: 0, fd };
         let mut own = self.own.lock().unwrap();
-        let references = (0..len.div_ceil(PAGE)).map(|page| GrantRef((own.len() * 1000 + page) as u32)).collect();
+        let references = (0..len.div_ceil(PAGE))
+            .map(|page| GrantRef((own.len() * 1000 + page) as u32))
+            .collect();
         own.push(Arc::new(Memory::map(vec![same]).unwrap()));
         Some(OwnPages { memory: memory.kept_by(Box::new(Elsewhere)), len, references })
     }
@@ -318,12 +353,17 @@ impl Engine for Picky {
 #[test]
 fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
     let (pages, _, bytes) = pages();
-    let picky = Arc::new(Picky { pages: Arc::clone(&pages), own: Mutex::default(), seen: Mutex::default() });
+    let picky = Arc::new(Picky {
+        pages: Arc::clone(&pages),
+        own: Mutex::default(),
+        seen: Mutex::default(),
+    });
     let engine: Arc<dyn Engine> = Arc::clone(&picky) as _;
     let mut gather = Gather::new(0);
     // More than one page of heads: none reaches into the next.
     let frames: Vec<_> = (0..60).map(|n| [(at(n % 8, 5), 100 + n as u16)]).collect();
-    let chains: Vec<_> = frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
+    let chains: Vec<_> =
+        frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
     let mut heads = Heads::new();
     heads.fetch(&gather, &chains, 128, 128);
     for (i, frame) in frames.iter().enumerate() {
@@ -341,16 +381,17 @@ fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
     assert_eq!(later.settle().count(), 0);
     for n in 0..40u32 {
         let mut got = [0; 110];
-        pages.memory.read(u64::from(8 + n / 20) * PAGE as u64 + u64::from(n % 20 * 200), &mut got).unwrap();
+        pages
+            .memory
+            .read(u64::from(8 + n / 20) * PAGE as u64 + u64::from(n % 20 * 200), &mut got)
+            .unwrap();
         assert_eq!(got, [n as u8; 110]);
     }
     // To those who ask for whose pages they are, they are nobody's.
     let seen = picky.seen.lock().unwrap();
     assert_eq!(seen.len(), 100);
-    assert!(
-        seen.iter()
-            .all(|ends| ends.iter().flatten().count() == 1 && ends.iter().flatten().all(|at| at.domain == DomId(1)))
-    );
+    assert!(seen.iter().all(|ends| ends.iter().flatten().count() == 1
+        && ends.iter().flatten().all(|at| at.domain == DomId(1))));
     drop(seen);
     // And a failure is the other end's.
     pages.withheld.lock().unwrap().extend([3, 12]);
@@ -395,9 +436,17 @@ fn the_end_that_is_to_blame_is_found_out() {
         assert!(later.begin(&engine, gather.body(chain), (n as u32, 20), 2, 0));
         later.body(gather.body(chain), room(to, 0, 20), || None);
     }
-    let failure = |n: u32, blame| Failure { receiver: 40 + n, frame: Some((n, 20)), blame, status: Status::REFUSED };
+    let failure = |n: u32, blame| Failure {
+        receiver: 40 + n,
+        frame: Some((n, 20)),
+        blame,
+        status: Status::REFUSED,
+    };
     let failures: Vec<_> = later.settle().collect();
-    assert_eq!(failures, [failure(1, Blame::Sender), failure(2, Blame::Receiver), failure(3, Blame::Sender)]);
+    assert_eq!(
+        failures,
+        [failure(1, Blame::Sender), failure(2, Blame::Receiver), failure(3, Blame::Sender)]
+    );
 }
 
 #[test]
@@ -430,7 +479,11 @@ fn ring<D: DeviceRing, G: DriverRing>() -> (Arc<Memory>, D, G) {
         indirect: false,
         start: if std::any::type_name::<D>().contains("Packed") { 0x8000_8000 } else { 0 },
     };
-    (Arc::clone(&mem), D::new(Arc::clone(&mem), &config).unwrap(), G::new(mem, &config, None).unwrap())
+    (
+        Arc::clone(&mem),
+        D::new(Arc::clone(&mem), &config).unwrap(),
+        G::new(mem, &config, None).unwrap(),
+    )
 }
 
 /// Granted frames in a virtqueue's buffers, some of them in several, one of them spoiled.
@@ -439,7 +492,10 @@ fn virtqueue<D: DeviceRing, G: DriverRing>() {
     pages.withheld.lock().unwrap().push(13);
     let (mem, mut device, mut driver) = ring::<D, G>();
     for n in 0..12 {
-        let pieces = [Piece { addr: 0x8000 + n * 0x1000, len: 100 }, Piece { addr: 0x8800 + n * 0x1000, len: 200 }];
+        let pieces = [
+            Piece { addr: 0x8000 + n * 0x1000, len: 100 },
+            Piece { addr: 0x8800 + n * 0x1000, len: 200 },
+        ];
         driver.add(&pieces[..1 + n as usize % 2], Direction::In);
         if n % 2 == 1 {
             driver.publish();
@@ -447,10 +503,14 @@ fn virtqueue<D: DeviceRing, G: DriverRing>() {
     }
     driver.publish();
     let (mut gather, mut later) = (Gather::new(0), Later::new());
-    let frames = [vec![(at(1, 5), 30)], vec![(at(13, 0), 600)], vec![(at(2, 4000), 96), (at(3, 0), 404)]];
+    let frames =
+        [vec![(at(1, 5), 30)], vec![(at(13, 0), 600)], vec![(at(2, 4000), 96), (at(3, 0), 404)]];
     for frame in &frames {
         let chain = gather.push_granted(&engine, frame.iter().copied()).unwrap();
-        assert_eq!(device.put(&mut [0; 12], b"head", gather.body(chain), true, &mut later), Ok(Put::Done));
+        assert_eq!(
+            device.put(&mut [0; 12], b"head", gather.body(chain), true, &mut later),
+            Ok(Put::Done)
+        );
     }
     for failure in later.settle() {
         assert_eq!((failure.blame, failure.frame.unwrap().1), (Blame::Sender, 604));

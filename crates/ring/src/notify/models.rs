@@ -1,9 +1,10 @@
-//! Loom models: whatever the interleaving and whatever the caches do, the consumer does not sleep on published work.
+//! Loom models: whatever the interleaving and whatever the caches do, the consumer does not sleep
+//! on published work.
 //!
-//! A publisher publishes twice, and notifies when it is asked to. A consumer takes what there is, and sleeps when,
-//! after it has armed, there is nothing. At the end either everything was taken or a notification is pending.
-//! Both directions of a ring use the same functions, so each model stands for kicks and for interrupts; the packed
-//! ones differ in the flags, and are run with both.
+//! A publisher publishes twice, and notifies when it is asked to. A consumer takes what there is,
+//! and sleeps when, after it has armed, there is nothing. At the end either everything was taken or
+//! a notification is pending. Both directions of a ring use the same functions, so each model
+//! stands for kicks and for interrupts; the packed ones differ in the flags, and are run with both.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
@@ -12,7 +13,8 @@ use loom::thread;
 use super::*;
 use crate::packed::{DESC_AVAIL, DESC_USED, available_flags, used_flags};
 
-/// What both sides share: a publisher's index or descriptors, a consumer's wish, and the eventfd between them.
+/// What both sides share: a publisher's index or descriptors, a consumer's wish, and the eventfd
+/// between them.
 struct Split {
     index: AtomicU16,
     /// Flags or event index.
@@ -20,8 +22,8 @@ struct Split {
     eventfd: AtomicBool,
 }
 
-/// Runs publisher and consumer; `publish(shared, new, old)` says whether to notify, `arm(shared, next)` gives the
-/// index.
+/// Runs publisher and consumer; `publish(shared, new, old)` says whether to notify, `arm(shared,
+/// next)` gives the index.
 fn split(
     wish: u16,
     publish: impl Fn(&Split, u16, u16) -> bool + Copy + Send + Sync + 'static,
@@ -44,7 +46,8 @@ fn split_by(
 ) {
     loom::model(move || {
         let index = AtomicU16::new(0);
-        let shared = Arc::new(Split { index, wish: AtomicU16::new(wish), eventfd: AtomicBool::new(false) });
+        let shared =
+            Arc::new(Split { index, wish: AtomicU16::new(wish), eventfd: AtomicBool::new(false) });
         let publisher = {
             let shared = shared.clone();
             thread::spawn(move || publisher(&shared))
@@ -65,7 +68,11 @@ fn split_by(
 
 #[test]
 fn loom_split_flags() {
-    split(1, |s, new, _| publish_with_flags(&s.index, new, &s.wish), |s, _| arm_flags(&s.wish, &s.index));
+    split(
+        1,
+        |s, new, _| publish_with_flags(&s.index, new, &s.wish),
+        |s, _| arm_flags(&s.wish, &s.index),
+    );
 }
 
 #[test]
@@ -97,8 +104,8 @@ fn loom_split_consumer_needs_the_barrier() {
     split(0xff00, |s, new, old| publish_with_event(&s.index, new, old, &s.wish), arm);
 }
 
-/// A publisher that holds its notifications back: one is sent after both publications, if `wanted` makes one of what they
-/// said.
+/// A publisher that holds its notifications back: one is sent after both publications, if `wanted`
+/// makes one of what they said.
 fn held(wanted: impl Fn(bool, bool) -> bool + Copy + Send + Sync + 'static) {
     let publisher = move |shared: &Split| {
         let said = [0, 1].map(|n| publish_with_event(&shared.index, n + 1, n, &shared.wish));
@@ -138,8 +145,10 @@ struct Direction {
     published: fn(bool) -> u16,
 }
 
-const KICKS: Direction = Direction { initial: used_flags(false), published: |wrap| available_flags(wrap) };
-const INTERRUPTS: Direction = Direction { initial: available_flags(true), published: |wrap| used_flags(wrap) };
+const KICKS: Direction =
+    Direction { initial: used_flags(false), published: |wrap| available_flags(wrap) };
+const INTERRUPTS: Direction =
+    Direction { initial: available_flags(true), published: |wrap| used_flags(wrap) };
 
 /// Runs publisher and consumer; `bursts` are numbers of descriptors published at once.
 fn packed(
@@ -148,7 +157,9 @@ fn packed(
     event_idx: bool,
     arm: impl Fn(&Packed, Place) -> u16 + Copy + Send + Sync + 'static,
 ) {
-    let is_published = move |flags: u16, at: Place| flags & (DESC_AVAIL | DESC_USED) == (direction.published)(at.wrap);
+    let is_published = move |flags: u16, at: Place| {
+        flags & (DESC_AVAIL | DESC_USED) == (direction.published)(at.wrap)
+    };
     loom::model(move || {
         let flags = [(); 2].map(|()| AtomicU16::new(direction.initial));
         let wish = AtomicU32::new(u32::from(EVENT_DISABLE) << 16);
@@ -161,7 +172,8 @@ fn packed(
                     let (first, flags) = (next, (direction.published)(next.wrap));
                     for n in 1..count {
                         let at = first.forward(n, SIZE);
-                        shared.flags[at.index as usize].store((direction.published)(at.wrap), Ordering::Relaxed);
+                        shared.flags[at.index as usize]
+                            .store((direction.published)(at.wrap), Ordering::Relaxed);
                     }
                     next = first.forward(count, SIZE);
                     let first = &shared.flags[first.index as usize];
@@ -193,8 +205,9 @@ fn loom_packed() {
     for direction in [KICKS, INTERRUPTS] {
         for bursts in [&[1, 1][..], &[2]] {
             for event_idx in [false, true] {
-                let arm =
-                    move |p: &Packed, next: Place| arm_packed(&p.wish, next, event_idx, &p.flags[next.index as usize]);
+                let arm = move |p: &Packed, next: Place| {
+                    arm_packed(&p.wish, next, event_idx, &p.flags[next.index as usize])
+                };
                 packed(direction, bursts, event_idx, arm);
             }
         }
@@ -222,7 +235,8 @@ struct Ring {
 fn ring(start: u32, arm: impl Fn(&Ring, u32) -> u32 + Copy + Send + Sync + 'static) {
     loom::model(move || {
         let index = AtomicU32::new(start);
-        let shared = Arc::new(Ring { index, event: AtomicU32::new(start), channel: AtomicBool::new(false) });
+        let shared =
+            Arc::new(Ring { index, event: AtomicU32::new(start), channel: AtomicBool::new(false) });
         let publisher = {
             let shared = shared.clone();
             thread::spawn(move || {

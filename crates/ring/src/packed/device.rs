@@ -1,9 +1,10 @@
 //! The device side of a packed virtqueue.
 //!
-//! Descriptors are taken in the order of the ring and given back in the same order, one used descriptor for each
-//! chain, so what is in flight is one stretch of the ring, from `done` to `next`. Used descriptors are written as they
-//! come, except for the flags of the first since the last publication: the driver does not look past it, so writing
-//! these flags last makes the whole burst appear at once.
+//! Descriptors are taken in the order of the ring and given back in the same order, one used
+//! descriptor for each chain, so what is in flight is one stretch of the ring, from `done` to
+//! `next`. Used descriptors are written as they come, except for the flags of the first since the
+//! last publication: the driver does not look past it, so writing these flags last makes the whole
+//! burst appear at once.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use crate::violation::Violation;
 use crate::walk::{Fetch, Sink, Stop, Walk};
 
 use super::{
-    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_USED, DESC_WRITE, Desc, EVENT_ALIGN, EVENT_SIZE,
-    MAX_SIZE, available_flags, desc_len, used_flags,
+    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_USED, DESC_WRITE, Desc,
+    EVENT_ALIGN, EVENT_SIZE, MAX_SIZE, available_flags, desc_len, used_flags,
 };
 
 /// Chains that are taken together.
@@ -40,8 +41,8 @@ pub struct PackedDevice {
     done: Done,
 }
 
-// SAFETY: the areas that `Ring` points to are mapped for the whole process as long as it holds its memory, and are
-// only reached through raw copies and atomics.
+// SAFETY: the areas that `Ring` points to are mapped for the whole process as long as it holds its
+// memory, and are only reached through raw copies and atomics.
 unsafe impl Send for PackedDevice {}
 
 impl DeviceRing for PackedDevice {
@@ -54,7 +55,18 @@ impl DeviceRing for PackedDevice {
         let taken = vec![Taken::default(); usize::from(config.size).next_power_of_two()].into();
         let (size, indirect) = (config.size, config.indirect);
         let batch = Box::new([Head::EMPTY; BATCH]);
-        let ring = Ring { mem, areas, hint: 0, size, indirect, next: start, held: 0, taken, next_chain: 0, batch };
+        let ring = Ring {
+            mem,
+            areas,
+            hint: 0,
+            size,
+            indirect,
+            next: start,
+            held: 0,
+            taken,
+            next_chain: 0,
+            batch,
+        };
         let done = Done { next: start, chain: 0, fresh: None };
         Ok(Self { ring, buffers: Buffers::new(), config: *config, done })
     }
@@ -69,7 +81,12 @@ impl DeviceRing for PackedDevice {
     }
 
     #[inline]
-    fn fetch(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, max: usize) -> Result<usize, Violation> {
+    fn fetch(
+        &mut self,
+        gather: &mut Gather,
+        chains: &mut Vec<Chain>,
+        max: usize,
+    ) -> Result<usize, Violation> {
         if !self.ring.ready() {
             return Ok(0);
         }
@@ -158,12 +175,25 @@ impl DeviceRing for PackedDevice {
         };
         self.ring.held -= count;
         let (first, suppression) = (self.ring.areas.flags(at), self.ring.areas.driver_event());
-        notify::publish_packed(first, flags, suppression, self.done.next, count, self.ring.size, self.config.event_idx)
+        notify::publish_packed(
+            first,
+            flags,
+            suppression,
+            self.done.next,
+            count,
+            self.ring.size,
+            self.config.event_idx,
+        )
     }
 
     fn arm(&mut self) -> Result<bool, Violation> {
         let (next, areas) = (self.ring.next, &self.ring.areas);
-        let flags = notify::arm_packed(areas.device_event(), next, self.config.event_idx, areas.flags(next.index));
+        let flags = notify::arm_packed(
+            areas.device_event(),
+            next,
+            self.config.event_idx,
+            areas.flags(next.index),
+        );
         if self.ring.mem.is_faulted() {
             return Err(Violation::MemoryTruncated);
         }
@@ -205,7 +235,14 @@ impl DeviceRing for PackedDevice {
 impl PackedDevice {
     /// Puts a frame whose body is granted into the oldest `n` buffers.
     #[cold]
-    fn put_later(&mut self, n: usize, net: &mut [u8], head: &[u8], body: Body<'_>, later: &mut Later) -> Put {
+    fn put_later(
+        &mut self,
+        n: usize,
+        net: &mut [u8],
+        head: &[u8],
+        body: Body<'_>,
+        later: &mut Later,
+    ) -> Put {
         let token = self.done.chain & 0xffff | (n as u32) << 16;
         let pieces = body.fragments() + self.buffers.pieces(n);
         let len = head.len() as u32 + body.len();
@@ -236,7 +273,8 @@ struct Fresh {
     /// Where the first of them is, and the flags that it lacks.
     at: u16,
     flags: u16,
-    /// Descriptors from there up to `Done::next`, including those of each chain that get no used descriptor.
+    /// Descriptors from there up to `Done::next`, including those of each chain that get no used
+    /// descriptor.
     count: u16,
 }
 
@@ -258,7 +296,8 @@ impl Done {
         self.chain = self.chain.wrapping_add(1);
     }
 
-    /// Writes the used descriptors of `count` chains, from the one whose number ends in `first` on, once more, as empty.
+    /// Writes the used descriptors of `count` chains, from the one whose number ends in `first` on,
+    /// once more, as empty.
     #[cold]
     fn spoil(&self, ring: &Ring, first: u16, count: u16) {
         let Some(fresh) = &self.fresh else { return };
@@ -282,7 +321,8 @@ fn start_of(config: &RingConfig) -> Result<Place, Violation> {
     if place.index < config.size { Ok(place) } else { Err(Violation::Start(config.start)) }
 }
 
-/// Where the three parts of the ring are mapped. Each lies whole in one mapping, of which `Ring` keeps the memory.
+/// Where the three parts of the ring are mapped. Each lies whole in one mapping, of which `Ring`
+/// keeps the memory.
 #[derive(Debug)]
 struct Areas {
     desc: NonNull<u8>,
@@ -330,8 +370,8 @@ impl Areas {
         unsafe { AtomicU16::from_ptr(self.desc_at(index).add(14).cast()) }
     }
 
-    /// Copies what descriptor `index` says, apart from its `flags`, which were read before: after an acquiring load,
-    /// the rest belongs to them.
+    /// Copies what descriptor `index` says, apart from its `flags`, which were read before: after
+    /// an acquiring load, the rest belongs to them.
     #[inline(always)]
     fn desc(&self, index: u16, flags: u16) -> Desc {
         let at = self.desc_at(index);
@@ -390,7 +430,8 @@ struct Ring {
     indirect: bool,
     /// The next descriptor to take.
     next: Place,
-    /// Descriptors that were taken, and that the driver has not got back: never more than the ring has.
+    /// Descriptors that were taken, and that the driver has not got back: never more than the ring
+    /// has.
     held: u16,
     /// Chains in flight or taken ahead, by their number modulo the length, a power of two.
     taken: Box<[Taken]>,
@@ -427,8 +468,8 @@ impl Ring {
         }
     }
 
-    /// Takes up to `max` chains into `sink`: fewer when there are fewer, when it is full, or when a broken chain
-    /// follows, which is an error only when it comes first.
+    /// Takes up to `max` chains into `sink`: fewer when there are fewer, when it is full, or when a
+    /// broken chain follows, which is an error only when it comes first.
     #[inline]
     fn take<S: Sink>(&mut self, max: usize, sink: &mut S) -> Result<usize, Violation> {
         let mut taken = 0;
@@ -455,8 +496,9 @@ impl Ring {
         Ok(taken)
     }
 
-    /// Copies the head descriptors of the next chains, up to `max`, and brings near what they point to. Where a chain
-    /// ends is known only of one that has a single descriptor, so the first longer one is the last.
+    /// Copies the head descriptors of the next chains, up to `max`, and brings near what they point
+    /// to. Where a chain ends is known only of one that has a single descriptor, so the first
+    /// longer one is the last.
     #[inline]
     fn copy_heads<S: Sink>(&mut self, max: usize) -> usize {
         let most = max.min(usize::from(self.size - self.held));
@@ -467,7 +509,9 @@ impl Ring {
                 return i;
             }
             // The used descriptor is going to be written there, too.
-            prefetch_write(self.areas.desc_at(place.forward(AHEAD.min(self.size), self.size).index));
+            prefetch_write(
+                self.areas.desc_at(place.forward(AHEAD.min(self.size), self.size).index),
+            );
             let desc = self.areas.desc(place.index, flags);
             let at = self.mem.run(desc.addr, &mut self.hint);
             if let Some((host, _)) = at {
@@ -509,8 +553,9 @@ impl Ring {
         self.walk_chain(head.desc, sink)
     }
 
-    /// Follows a chain that begins with `desc` at `next` to its end: the following descriptors of the ring, and at
-    /// most one indirect table. The buffer id is that of the last descriptor (virtio 1.2, 2.8.6).
+    /// Follows a chain that begins with `desc` at `next` to its end: the following descriptors of
+    /// the ring, and at most one indirect table. The buffer id is that of the last descriptor
+    /// (virtio 1.2, 2.8.6).
     fn walk_chain<S: Sink>(&mut self, mut desc: Desc, sink: &mut S) -> Result<Taken, Stop> {
         let bound = u32::from(self.size).min(MAX_CHAIN) as u16;
         let mut place = self.next;
@@ -552,7 +597,8 @@ fn is_available(flags: u16, wrap: bool) -> bool {
     flags & (DESC_AVAIL | DESC_USED) == available_flags(wrap)
 }
 
-/// Goes through all entries of the indirect table that `desc` names: it has no links (virtio 1.2, 2.8.7).
+/// Goes through all entries of the indirect table that `desc` names: it has no links (virtio 1.2,
+/// 2.8.7).
 fn walk_table<S: Sink>(walk: &mut Walk<'_, S>, desc: &Desc) -> Result<(), Stop> {
     let table = walk.table(desc.addr, desc.len)?;
     for index in 0..table.entries() {

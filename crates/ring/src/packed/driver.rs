@@ -1,25 +1,27 @@
 //! The driver half of a packed virtqueue (virtio 1.2, 2.8).
 //!
-//! Descriptors are written into consecutive slots of the one ring as chains are added, all but one: the flags of the first
-//! slot of a burst wait for `publish`. The device cannot pass that slot, so the whole burst appears at once.
+//! Descriptors are written into consecutive slots of the one ring as chains are added, all but one:
+//! the flags of the first slot of a burst wait for `publish`. The device cannot pass that slot, so
+//! the whole burst appears at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::device::RingConfig;
 use crate::driver::{
-    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
-    written,
+    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity,
+    direction_flag, written,
 };
 use crate::notify::{Place, arm_packed, disarm_packed, publish_packed};
 use crate::packed::{
-    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DISABLE, EVENT_ENABLE, EVENT_SIZE,
-    MAX_SIZE, available_flags, desc_len, used_flags,
+    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DISABLE,
+    EVENT_ENABLE, EVENT_SIZE, MAX_SIZE, available_flags, desc_len, used_flags,
 };
 use crate::region::Memory;
 use crate::violation::Violation;
 
-/// Where the driver is in the ring: a [`Place`] in machine words (see [`SplitDriver`](crate::split::driver::SplitDriver) for why).
+/// Where the driver is in the ring: a [`Place`] in machine words (see
+/// [`SplitDriver`](crate::split::driver::SplitDriver) for why).
 #[derive(Clone, Copy)]
 struct Cursor {
     index: usize,
@@ -108,7 +110,8 @@ impl PackedDriver {
             self.desc.u32(at + 8).store(piece.len, Relaxed);
             self.desc.u16(at + 12).store(id, Relaxed);
         } else {
-            // The address must not appear after the flags, should the device look at this slot ahead of its turn.
+            // The address must not appear after the flags, should the device look at this slot
+            // ahead of its turn.
             let rest = u64::from(piece.len) | u64::from(id) << 32 | u64::from(flags) << 48;
             self.desc.u64(at + 8).store(rest, Release);
         }
@@ -117,7 +120,8 @@ impl PackedDriver {
         self.added += 1;
     }
 
-    /// Writes the chain into the table that belongs to `id`; returns the one piece that stands for it.
+    /// Writes the chain into the table that belongs to `id`; returns the one piece that stands for
+    /// it.
     fn write_table(&mut self, pieces: &[Piece], direction: Direction, id: u16) -> Option<Piece> {
         let (part, tables) = self.tables.as_ref()?;
         let offset = u64::from(id) * u64::from(tables.entries) * DESC_BYTES;
@@ -147,14 +151,20 @@ impl DriverRing for PackedDriver {
         Footprint { desc: desc_len(size), driver: EVENT_SIZE, device: EVENT_SIZE }
     }
 
-    fn new(mem: Arc<Memory>, config: &RingConfig, tables: Option<Tables>) -> Result<Self, Violation> {
+    fn new(
+        mem: Arc<Memory>,
+        config: &RingConfig,
+        tables: Option<Tables>,
+    ) -> Result<Self, Violation> {
         let size = config.size;
         if size == 0 || size > MAX_SIZE {
             return Err(Violation::QueueSize(size));
         }
         let bytes = Self::footprint(size);
         let tables = match tables {
-            Some(t) => Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t)),
+            Some(t) => {
+                Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t))
+            }
             None => None,
         };
         let start = Place::from_word(config.start as u16);
@@ -209,7 +219,15 @@ impl DriverRing for PackedDriver {
         let added = std::mem::take(&mut self.added);
         let flags_at = self.desc.u16(first.offset() + 14);
         let (next, size) = (self.next.place(), self.size as u16);
-        publish_packed(flags_at, flags, self.device_event.u32(0), next, added as u16, size, self.event_idx)
+        publish_packed(
+            flags_at,
+            flags,
+            self.device_event.u32(0),
+            next,
+            added as u16,
+            size,
+            self.event_idx,
+        )
     }
 
     #[inline]
@@ -266,7 +284,8 @@ impl PackedDriver {
     /// Makes every slot look as if used in the round before, and asks for no interrupts.
     fn clear(&self, start: Place) {
         for slot in 0..self.size as u16 {
-            // Slots from `start` on were last used in the round before this one, those below it in this one.
+            // Slots from `start` on were last used in the round before this one, those below it in
+            // this one.
             let flags = used_flags((slot >= start.index) != start.wrap);
             self.desc.u16(usize::from(slot) * DESC_BYTES as usize + 14).store(flags, Relaxed);
         }

@@ -11,21 +11,22 @@ pub const DESC_NEXT: u16 = 1;
 pub const DESC_WRITE: u16 = 2;
 /// The buffer is a table of descriptors (virtio 1.2, 2.8.7).
 pub const DESC_INDIRECT: u16 = 4;
-/// Set to the driver's wrap counter when it makes a descriptor available, to the device's when that marks it used
-/// (virtio 1.2, 2.8.1).
+/// Set to the driver's wrap counter when it makes a descriptor available, to the device's when that
+/// marks it used (virtio 1.2, 2.8.1).
 pub const DESC_AVAIL: u16 = 1 << 7;
-/// Set to the inverse of the driver's wrap counter when it makes a descriptor available, to the device's wrap counter
-/// when that marks it used (virtio 1.2, 2.8.1).
+/// Set to the inverse of the driver's wrap counter when it makes a descriptor available, to the
+/// device's wrap counter when that marks it used (virtio 1.2, 2.8.1).
 pub const DESC_USED: u16 = 1 << 15;
 
 /// Event suppression flags: notify always (virtio 1.2, 2.8.10).
 pub const EVENT_ENABLE: u16 = 0;
 /// Event suppression flags: do not notify.
 pub const EVENT_DISABLE: u16 = 1;
-/// Event suppression flags: notify when the descriptor named by offset and wrap counter is reached; only with
-/// `VIRTIO_F_EVENT_IDX`.
+/// Event suppression flags: notify when the descriptor named by offset and wrap counter is reached;
+/// only with `VIRTIO_F_EVENT_IDX`.
 pub const EVENT_DESC: u16 = 2;
-/// In the offset word of the event suppression structure, and in ring positions on the wire: the wrap counter.
+/// In the offset word of the event suppression structure, and in ring positions on the wire: the
+/// wrap counter.
 pub const WRAP: u16 = 1 << 15;
 
 /// Bytes of one descriptor: le64 address, le32 length, le16 buffer id, le16 flags.

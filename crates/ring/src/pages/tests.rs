@@ -24,14 +24,17 @@ fn page(writable: bool, gone: &Arc<AtomicUsize>) -> Arc<Page> {
 
 fn pages(references: &[u32]) -> Pages {
     let gone = Arc::default();
-    let entries = references.iter().map(|reference| (GrantRef(*reference), page(true, &gone))).collect();
+    let entries =
+        references.iter().map(|reference| (GrantRef(*reference), page(true, &gone))).collect();
     Pages::default().with(entries).unwrap()
 }
 
 #[test]
 fn bytes_go_in_and_out_within_the_page() {
     let page = page(true, &Arc::default());
-    assert!(page.write(4000, &[7; 96]) && !page.write(4001, &[7; 96]) && !page.write(u16::MAX, &[1]));
+    assert!(
+        page.write(4000, &[7; 96]) && !page.write(4001, &[7; 96]) && !page.write(u16::MAX, &[1])
+    );
     let mut bytes = [1; 100];
     assert!(page.read(3996, &mut bytes) && !page.read(3997, &mut bytes));
     assert_eq!((&bytes[..4], &bytes[4..]), (&[0; 4][..], &[7; 96][..]));
@@ -67,8 +70,9 @@ fn each_is_found_in_whatever_order() {
 #[test]
 fn none_is_there_twice() {
     let one = pages(&[9, 10]);
-    let again =
-        |references: &[u32]| references.iter().map(|n| (GrantRef(*n), page(true, &Arc::default()))).collect::<Vec<_>>();
+    let again = |references: &[u32]| {
+        references.iter().map(|n| (GrantRef(*n), page(true, &Arc::default()))).collect::<Vec<_>>()
+    };
     assert!(one.with(again(&[11, 10])).is_none());
     assert!(one.with(again(&[11, 11])).is_none());
     let more = one.with(again(&[11, 8])).unwrap();

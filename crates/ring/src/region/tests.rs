@@ -10,15 +10,24 @@ fn file(len: u64) -> OwnedFd {
 }
 
 fn region(guest_addr: u64, len: u64, offset: u64, fd: &OwnedFd) -> RegionSpec {
-    RegionSpec { guest_addr, user_addr: guest_addr + (1 << 40), len, offset, fd: fd.try_clone().unwrap() }
+    RegionSpec {
+        guest_addr,
+        user_addr: guest_addr + (1 << 40),
+        len,
+        offset,
+        fd: fd.try_clone().unwrap(),
+    }
 }
 
 #[test]
 fn reads_back_what_was_written_across_regions() {
     let fd = file(4 * PAGE);
     // The second region of the guest lies first in the file.
-    let memory =
-        Memory::map(vec![region(0x10_0000 + PAGE, 2 * PAGE, 0, &fd), region(0x10_0000, PAGE, 3 * PAGE, &fd)]).unwrap();
+    let memory = Memory::map(vec![
+        region(0x10_0000 + PAGE, 2 * PAGE, 0, &fd),
+        region(0x10_0000, PAGE, 3 * PAGE, &fd),
+    ])
+    .unwrap();
     let bytes: Vec<u8> = (0..6000u32).map(|i| i as u8).collect();
     memory.write(0x10_0000 + 100, &bytes).unwrap();
     let mut back = vec![0; 6000];
@@ -34,8 +43,16 @@ fn refuses_addresses_outside_and_copies_nothing_then() {
     let fd = file(PAGE);
     let memory = Memory::map(vec![region(PAGE, PAGE, 0, &fd)]).unwrap();
     for addr in [0, PAGE - 1, 2 * PAGE - 3, 2 * PAGE, u64::MAX - 1] {
-        assert_eq!(memory.write(addr, &[9; 4]), Err(Violation::Outside { addr, len: 4 }), "{addr:#x}");
-        assert_eq!(memory.read(addr, &mut [0; 4]), Err(Violation::Outside { addr, len: 4 }), "{addr:#x}");
+        assert_eq!(
+            memory.write(addr, &[9; 4]),
+            Err(Violation::Outside { addr, len: 4 }),
+            "{addr:#x}"
+        );
+        assert_eq!(
+            memory.read(addr, &mut [0; 4]),
+            Err(Violation::Outside { addr, len: 4 }),
+            "{addr:#x}"
+        );
     }
     let mut all = [1; PAGE as usize];
     memory.read(PAGE, &mut all).unwrap();
@@ -45,7 +62,8 @@ fn refuses_addresses_outside_and_copies_nothing_then() {
 #[test]
 fn refuses_files_that_could_keep_us_waiting() {
     for path in ["/proc/self/exe", "/dev/zero", "/dev/shm", "/proc/self/mem"] {
-        let fd = rustix::fs::open(path, rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
+        let fd =
+            rustix::fs::open(path, rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
         let refused = Memory::map(vec![region(PAGE, PAGE, 0, &fd)]);
         assert!(matches!(refused, Err(MapError::NotMemory(PAGE))), "{path}: {refused:?}");
     }
@@ -55,33 +73,53 @@ fn refuses_files_that_could_keep_us_waiting() {
 fn refuses_tables_that_cannot_be() {
     let fd = file(4 * PAGE);
     let table = |regions: &[(u64, u64, u64)]| {
-        Memory::map(regions.iter().map(|&(addr, len, offset)| region(addr, len, offset, &fd)).collect())
+        Memory::map(
+            regions.iter().map(|&(addr, len, offset)| region(addr, len, offset, &fd)).collect(),
+        )
     };
     assert!(matches!(table(&[(0, 0, 0)]), Err(MapError::Empty(0))));
     assert!(matches!(table(&[(0, PAGE, 0), (PAGE - 1, PAGE, 0)]), Err(MapError::Overlap(_))));
     assert!(matches!(table(&[(0, PAGE, u64::MAX)]), Err(MapError::Wraps(0))));
-    assert!(matches!(table(&[(0, PAGE, 4 * PAGE - 1)]), Err(MapError::ShortFile { size: 16384, .. })));
+    assert!(matches!(
+        table(&[(0, PAGE, 4 * PAGE - 1)]),
+        Err(MapError::ShortFile { size: 16384, .. })
+    ));
     assert!(matches!(table(&[(0, MAX_BYTES, 0)]), Err(MapError::ShortFile { .. })));
     assert!(matches!(table(&[(0, MAX_BYTES, 0), (MAX_BYTES, 1, 0)]), Err(MapError::TooBig(_))));
     let sparse = file(MAX_BYTES + PAGE);
     let half = MAX_BYTES / 2;
-    let big = |more| Memory::map(vec![region(0, half, 0, &sparse), region(half, half + more, 0, &sparse)]);
+    let big = |more| {
+        Memory::map(vec![region(0, half, 0, &sparse), region(half, half + more, 0, &sparse)])
+    };
     assert!(big(0).is_ok());
     assert!(matches!(big(PAGE), Err(MapError::TooBig(bytes)) if bytes == MAX_BYTES + PAGE));
     let many: Vec<_> = (0..MAX_REGIONS as u64 + 1).map(|i| (i * PAGE, PAGE, 0)).collect();
     assert!(matches!(table(&many), Err(MapError::TooMany(510))));
-    let wraps =
-        RegionSpec { guest_addr: u64::MAX - 5, user_addr: 0, len: PAGE, offset: 0, fd: fd.try_clone().unwrap() };
+    let wraps = RegionSpec {
+        guest_addr: u64::MAX - 5,
+        user_addr: 0,
+        len: PAGE,
+        offset: 0,
+        fd: fd.try_clone().unwrap(),
+    };
     assert!(matches!(Memory::map(vec![wraps]), Err(MapError::Wraps(_))));
-    let same_user =
-        |guest_addr| RegionSpec { guest_addr, user_addr: 0, len: PAGE, offset: 0, fd: fd.try_clone().unwrap() };
+    let same_user = |guest_addr| RegionSpec {
+        guest_addr,
+        user_addr: 0,
+        len: PAGE,
+        offset: 0,
+        fd: fd.try_clone().unwrap(),
+    };
     assert!(matches!(Memory::map(vec![same_user(0), same_user(PAGE)]), Err(MapError::Overlap(0))));
 }
 
 #[test]
 fn maps_only_files_that_are_memory() {
     let executable = std::fs::File::open("/proc/self/exe").unwrap().into();
-    assert!(matches!(Memory::map(vec![region(0, PAGE, 0, &executable)]), Err(MapError::NotMemory(0))));
+    assert!(matches!(
+        Memory::map(vec![region(0, PAGE, 0, &executable)]),
+        Err(MapError::NotMemory(0))
+    ));
     let device = std::fs::File::open("/dev/zero").unwrap().into();
     assert!(matches!(Memory::map(vec![region(0, PAGE, 0, &device)]), Err(MapError::NotMemory(0))));
 }
@@ -100,7 +138,8 @@ fn takes_an_offset_that_is_not_a_page() {
 #[test]
 fn translates_user_addresses() {
     let fd = file(4 * PAGE);
-    let memory = Memory::map(vec![region(0, PAGE, 0, &fd), region(8 * PAGE, PAGE, PAGE, &fd)]).unwrap();
+    let memory =
+        Memory::map(vec![region(0, PAGE, 0, &fd), region(8 * PAGE, PAGE, PAGE, &fd)]).unwrap();
     assert_eq!(memory.user_to_guest((1 << 40) + 5), Some(5));
     assert_eq!(memory.user_to_guest((1 << 40) + 8 * PAGE + 7), Some(8 * PAGE + 7));
     assert_eq!(memory.user_to_guest((1 << 40) + PAGE), None);
@@ -110,7 +149,8 @@ fn translates_user_addresses() {
 #[test]
 fn ring_areas_lie_within_one_region() {
     let fd = file(4 * PAGE);
-    let memory = Memory::map(vec![region(0, PAGE, 0, &fd), region(PAGE, PAGE, 2 * PAGE, &fd)]).unwrap();
+    let memory =
+        Memory::map(vec![region(0, PAGE, 0, &fd), region(PAGE, PAGE, 2 * PAGE, &fd)]).unwrap();
     assert!(memory.host(0, PAGE, 16).is_ok());
     assert_eq!(memory.host(16, PAGE, 16), Err(Violation::RingOutside { addr: 16, len: PAGE }));
     assert_eq!(memory.host(8, 64, 16), Err(Violation::Misaligned { addr: 8, align: 16 }));
@@ -165,7 +205,8 @@ fn survives_a_file_truncated_under_it() {
     assert!(!next.is_faulted());
 }
 
-/// A fault anywhere else ends the process, as it would without us. The child is this test in a process of its own.
+/// A fault anywhere else ends the process, as it would without us. The child is this test in a
+/// process of its own.
 #[test]
 fn leaves_foreign_faults_alone() {
     use std::os::unix::process::ExitStatusExt;
@@ -174,7 +215,9 @@ fn leaves_foreign_faults_alone() {
     if std::env::var_os(CHILD).is_some() {
         let watched = Memory::map(vec![region(0, PAGE, 0, &fd)]).unwrap();
         // SAFETY: a new mapping of our own.
-        let foreign = unsafe { rustix::mm::mmap(ptr::null_mut(), PAGE as usize, PROT, MapFlags::SHARED, &fd, PAGE) };
+        let foreign = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), PAGE as usize, PROT, MapFlags::SHARED, &fd, PAGE)
+        };
         ftruncate(&fd, PAGE).unwrap();
         // SAFETY: mapped; that it faults is the point.
         unsafe { foreign.unwrap().cast::<u8>().read_volatile() };

@@ -1,9 +1,10 @@
 //! The device side of a split virtqueue.
 //!
-//! Entries of the available ring are taken in batches, in two passes, so that the cache misses of a burst overlap:
-//! first the heads, bringing their descriptors near; then the descriptors, each copied once, bringing near what they
-//! point to. Completion is in order: entry `n` of the used ring answers entry `n`
-//! of the available ring, and one position says everything about the state of the ring.
+//! Entries of the available ring are taken in batches, in two passes, so that the cache misses of a
+//! burst overlap: first the heads, bringing their descriptors near; then the descriptors, each
+//! copied once, bringing near what they point to. Completion is in order: entry `n` of the used
+//! ring answers entry `n` of the available ring, and one position says everything about the state
+//! of the ring.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,16 +21,16 @@ use crate::violation::Violation;
 use crate::walk::{Fetch, Sink, Stop, Walk};
 
 use super::{
-    AVAIL_ALIGN, AVAIL_ENTRY, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_WRITE, Desc, MAX_SIZE,
-    RING_ENTRIES, RING_INDEX, USED_ALIGN, USED_ENTRY, avail_len, desc_len, used_len,
+    AVAIL_ALIGN, AVAIL_ENTRY, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_WRITE, Desc,
+    MAX_SIZE, RING_ENTRIES, RING_INDEX, USED_ALIGN, USED_ENTRY, avail_len, desc_len, used_len,
 };
 
 /// Entries that are taken together.
 const BATCH: usize = 64;
 
-/// A position of 16 bits, in a machine word of its own. Compilers load a 16-bit field together with its neighbours; when one of
-/// them has just been stored, that load waits until the store has left the processor's store buffer, behind all stores to cache
-/// lines that the driver has at the time.
+/// A position of 16 bits, in a machine word of its own. Compilers load a 16-bit field together with
+/// its neighbours; when one of them has just been stored, that load waits until the store has left
+/// the processor's store buffer, behind all stores to cache lines that the driver has at the time.
 #[derive(Clone, Copy, Debug)]
 struct Position(usize);
 
@@ -60,14 +61,16 @@ pub struct SplitDevice {
     /// Rx: buffers taken ahead.
     buffers: Buffers,
     config: RingConfig,
-    /// Next entry of the used ring to write; behind `Entries::next` by what is in flight or taken ahead.
+    /// Next entry of the used ring to write; behind `Entries::next` by what is in flight or taken
+    /// ahead.
     done: Position,
-    /// An interrupt decision was made before: only then does the event index say what the driver has seen.
+    /// An interrupt decision was made before: only then does the event index say what the driver
+    /// has seen.
     notified: bool,
 }
 
-// SAFETY: the areas that `Entries` points to are mapped for the whole process as long as it holds its memory, and
-// are only reached through raw copies and atomics.
+// SAFETY: the areas that `Entries` points to are mapped for the whole process as long as it holds
+// its memory, and are only reached through raw copies and atomics.
 unsafe impl Send for SplitDevice {}
 
 impl DeviceRing for SplitDevice {
@@ -89,7 +92,13 @@ impl DeviceRing for SplitDevice {
             published: Position::of(start),
             heads,
         };
-        Ok(Self { entries, buffers: Buffers::new(), config: *config, done: Position::of(start), notified: false })
+        Ok(Self {
+            entries,
+            buffers: Buffers::new(),
+            config: *config,
+            done: Position::of(start),
+            notified: false,
+        })
     }
 
     fn set_memory(&mut self, mem: Arc<Memory>) -> Result<(), Violation> {
@@ -102,7 +111,12 @@ impl DeviceRing for SplitDevice {
     }
 
     #[inline]
-    fn fetch(&mut self, gather: &mut Gather, chains: &mut Vec<Chain>, max: usize) -> Result<usize, Violation> {
+    fn fetch(
+        &mut self,
+        gather: &mut Gather,
+        chains: &mut Vec<Chain>,
+        max: usize,
+    ) -> Result<usize, Violation> {
         let ready = self.entries.ready(max)?;
         if ready == 0 {
             return Ok(0);
@@ -201,13 +215,15 @@ impl DeviceRing for SplitDevice {
 
     #[inline]
     fn publish(&mut self) -> bool {
-        let (old, done, areas) = (self.entries.published.get(), self.done.get(), &self.entries.areas);
+        let (old, done, areas) =
+            (self.entries.published.get(), self.done.get(), &self.entries.areas);
         if old == done {
             return false;
         }
         self.entries.published = self.done;
         if self.config.event_idx {
-            let wanted = notify::publish_with_event(areas.used_index(), done, old, areas.used_event());
+            let wanted =
+                notify::publish_with_event(areas.used_index(), done, old, areas.used_event());
             wanted | !std::mem::replace(&mut self.notified, true)
         } else {
             notify::publish_with_flags(areas.used_index(), done, areas.avail_flags())
@@ -254,11 +270,13 @@ impl DeviceRing for SplitDevice {
         if posted >= self.config.size {
             return true;
         }
-        // An event index that the driver has not touched since may be of long ago, unless it says just this. And zero says nothing:
-        // Linux writes it while it wants no interrupts, whatever it has taken.
+        // An event index that the driver has not touched since may be of long ago, unless it says
+        // just this. And zero says nothing: Linux writes it while it wants no interrupts,
+        // whatever it has taken.
         let event = self.entries.areas.used_event().load(Ordering::Acquire);
         let since = self.done.get().wrapping_sub(mark);
-        let says = event != 0 && (event == mark || event != before && event.wrapping_sub(mark) <= since);
+        let says =
+            event != 0 && (event == mark || event != before && event.wrapping_sub(mark) <= since);
         self.config.event_idx && says
     }
 }
@@ -266,7 +284,14 @@ impl DeviceRing for SplitDevice {
 impl SplitDevice {
     /// Puts a frame whose body is granted into the oldest `n` buffers.
     #[cold]
-    fn put_later(&mut self, n: usize, net: &mut [u8], head: &[u8], body: Body<'_>, later: &mut Later) -> Put {
+    fn put_later(
+        &mut self,
+        n: usize,
+        net: &mut [u8],
+        head: &[u8],
+        body: Body<'_>,
+        later: &mut Later,
+    ) -> Put {
         let token = u32::from(self.done.get()) | (n as u32) << 16;
         let pieces = body.fragments() + self.buffers.pieces(n);
         let len = head.len() as u32 + body.len();
@@ -283,7 +308,8 @@ impl SplitDevice {
     }
 }
 
-/// Where the three parts of the ring are mapped. Each lies whole in one mapping, of which `Entries` keeps the memory.
+/// Where the three parts of the ring are mapped. Each lies whole in one mapping, of which `Entries`
+/// keeps the memory.
 #[derive(Debug)]
 struct Areas {
     desc: NonNull<u8>,
@@ -319,7 +345,9 @@ impl Areas {
     #[inline]
     fn used_event(&self) -> &AtomicU16 {
         // SAFETY: `avail_len` bytes are mapped; an even offset.
-        unsafe { AtomicU16::from_ptr(self.avail.as_ptr().add(avail_len(self.size) as usize - 2).cast()) }
+        unsafe {
+            AtomicU16::from_ptr(self.avail.as_ptr().add(avail_len(self.size) as usize - 2).cast())
+        }
     }
 
     #[inline]
@@ -338,7 +366,9 @@ impl Areas {
     #[inline]
     fn avail_event(&self) -> &AtomicU16 {
         // SAFETY: `used_len` bytes are mapped; an even offset.
-        unsafe { AtomicU16::from_ptr(self.used.as_ptr().add(used_len(self.size) as usize - 2).cast()) }
+        unsafe {
+            AtomicU16::from_ptr(self.used.as_ptr().add(used_len(self.size) as usize - 2).cast())
+        }
     }
 
     /// Head index in slot `slot` of the available ring, unchecked: whatever the driver wrote.
@@ -346,7 +376,8 @@ impl Areas {
     fn head(&self, slot: usize) -> u16 {
         debug_assert!(slot < usize::from(self.size));
         let offset = RING_ENTRIES as usize + AVAIL_ENTRY as usize * slot;
-        // SAFETY: `slot` is below the size, since it was masked with it; so within the area, and even.
+        // SAFETY: `slot` is below the size, since it was masked with it; so within the area, and
+        // even.
         unsafe { self.avail.as_ptr().add(offset).cast::<u16>().read_volatile() }
     }
 
@@ -386,14 +417,16 @@ struct Entries {
     next: Position,
     /// The available index when it was last read: entries before it are ours to take.
     seen: Position,
-    /// The used index as the driver sees it. It can have made no more than `size` entries available beyond.
+    /// The used index as the driver sees it. It can have made no more than `size` entries
+    /// available beyond.
     published: Position,
     /// Heads of the chains between the used and the available position, by slot.
     heads: Box<[u16]>,
 }
 
 impl Entries {
-    /// How many entries can be taken, up to `max`. Reads the available index only when what was seen is not enough.
+    /// How many entries can be taken, up to `max`. Reads the available index only when what was
+    /// seen is not enough.
     #[inline]
     fn ready(&mut self, max: usize) -> Result<usize, Violation> {
         let known = usize::from(self.seen.get().wrapping_sub(self.next.get()));
@@ -405,8 +438,8 @@ impl Entries {
         Ok(usize::from(index.wrapping_sub(self.next.get())).min(max))
     }
 
-    /// Believes an available index, if it can be: not before what was taken, nor more than a ring beyond what the
-    /// driver got back.
+    /// Believes an available index, if it can be: not before what was taken, nor more than a ring
+    /// beyond what the driver got back.
     #[inline]
     fn saw(&mut self, index: u16) -> Result<(), Violation> {
         let ahead = index.wrapping_sub(self.published.get());
@@ -417,8 +450,8 @@ impl Entries {
         Ok(())
     }
 
-    /// Takes the next `n` entries, which are ready, into `sink`: fewer when it is full, or when a broken chain
-    /// follows, which is an error only when it comes first.
+    /// Takes the next `n` entries, which are ready, into `sink`: fewer when it is full, or when a
+    /// broken chain follows, which is an error only when it comes first.
     #[inline]
     fn take<S: Sink>(&mut self, n: usize, sink: &mut S) -> Result<usize, Violation> {
         let mut taken = 0;
@@ -467,7 +500,8 @@ impl Entries {
             let slot = self.slot(i);
             let head = self.areas.head(slot);
             if head >= self.size {
-                let violation = Violation::DescriptorIndex { index: head, table: u32::from(self.size) };
+                let violation =
+                    Violation::DescriptorIndex { index: head, table: u32::from(self.size) };
                 return if i == 0 { Err(violation) } else { Ok(i) };
             }
             prefetch(self.areas.desc_at(head));
@@ -477,8 +511,9 @@ impl Entries {
         Ok(n)
     }
 
-    /// Brings the descriptors near that the next batch begins with, as far as it is known to be there: it finds them while this one
-    /// is carried. Drivers use descriptors in their order, mostly, so one of each cache line is asked for.
+    /// Brings the descriptors near that the next batch begins with, as far as it is known to be
+    /// there: it finds them while this one is carried. Drivers use descriptors in their order,
+    /// mostly, so one of each cache line is asked for.
     #[inline]
     fn look_ahead(&self) {
         let known = usize::from(self.seen.get().wrapping_sub(self.next.get())).min(BATCH);
@@ -490,7 +525,8 @@ impl Entries {
         }
     }
 
-    /// Brings the entries of the used ring near that answer the next `n`: the driver has just read around there.
+    /// Brings the entries of the used ring near that answer the next `n`: the driver has just read
+    /// around there.
     #[inline]
     fn ask_for_used(&self, n: usize) {
         for i in (0..n).step_by(CACHE_LINE / USED_ENTRY as usize) {
@@ -517,7 +553,8 @@ impl Entries {
         self.walk_chain(desc, sink)
     }
 
-    /// Follows a chain that begins with `desc` to its end, in the ring's table and at most one indirect table.
+    /// Follows a chain that begins with `desc` to its end, in the ring's table and at most one
+    /// indirect table.
     fn walk_chain<S: Sink>(&mut self, mut desc: Desc, sink: &mut S) -> Result<(), Stop> {
         let mut walk = Walk::new(&self.mem, &mut self.hint, sink);
         let bound = u32::from(self.size).min(MAX_CHAIN);
@@ -537,7 +574,11 @@ impl Entries {
                 return walk.close();
             }
             if desc.next >= self.size {
-                return Err(Violation::DescriptorIndex { index: desc.next, table: u32::from(self.size) }.into());
+                return Err(Violation::DescriptorIndex {
+                    index: desc.next,
+                    table: u32::from(self.size),
+                }
+                .into());
             }
             desc = self.areas.desc(desc.next);
         }
@@ -550,7 +591,8 @@ impl Entries {
         let slot = usize::from(number & (self.size - 1));
         let entry = u64::from(self.heads[slot]) | u64::from(len) << 32;
         let offset = RING_ENTRIES as usize + USED_ENTRY as usize * slot;
-        // SAFETY: the slot is below the size, so within the area. Nobody reads it before the index is published.
+        // SAFETY: the slot is below the size, so within the area. Nobody reads it before the index
+        // is published.
         unsafe { self.areas.used.as_ptr().add(offset).cast::<u64>().write_unaligned(entry) }
     }
 }

@@ -1,21 +1,22 @@
 //! The driver half of a split virtqueue (virtio 1.2, 2.7).
 //!
-//! Free descriptors form a queue, so that a device that works in order sees them, and their buffers, in address order.
-//! Its links are private (`next`); the shared table is written and never read.
+//! Free descriptors form a queue, so that a device that works in order sees them, and their
+//! buffers, in address order. Its links are private (`next`); the shared table is written and never
+//! read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::device::RingConfig;
 use crate::driver::{
-    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity, direction_flag,
-    written,
+    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity,
+    direction_flag, written,
 };
 use crate::notify::{arm_event, arm_flags, disarm_flags, publish_with_event, publish_with_flags};
 use crate::region::Memory;
 use crate::split::{
-    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, MAX_SIZE, USED_ALIGN, avail_len, desc_len,
-    used_len,
+    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, MAX_SIZE, USED_ALIGN,
+    avail_len, desc_len, used_len,
 };
 use crate::violation::Violation;
 
@@ -32,9 +33,10 @@ struct InFlight {
 
 /// The driver half of a split virtqueue.
 ///
-/// Counters are machine words although 16 bits would hold them. Compilers read a 16-bit field with a 32-bit load where alignment
-/// allows; when the field beside it has just been written, that load waits for the store to leave the store buffer, behind all
-/// stores to cache lines that the device has at the time. It costs half of the speed.
+/// Counters are machine words although 16 bits would hold them. Compilers read a 16-bit field with
+/// a 32-bit load where alignment allows; when the field beside it has just been written, that load
+/// waits for the store to leave the store buffer, behind all stores to cache lines that the device
+/// has at the time. It costs half of the speed.
 pub struct SplitDriver {
     desc: Window,
     avail: Window,
@@ -49,7 +51,8 @@ pub struct SplitDriver {
     free_head: usize,
     free_tail: usize,
     free: usize,
-    /// Next avail entry to write, and how far the device has been told; the ring holds their low 16 bits.
+    /// Next avail entry to write, and how far the device has been told; the ring holds their low
+    /// 16 bits.
     avail_idx: usize,
     told_idx: usize,
     /// Next used entry to take; likewise.
@@ -57,7 +60,8 @@ pub struct SplitDriver {
 }
 
 impl SplitDriver {
-    /// Byte offset of `used_event` in the avail ring, and of used element 0 and `avail_event` in the used ring.
+    /// Byte offset of `used_event` in the avail ring, and of used element 0 and `avail_event` in
+    /// the used ring.
     fn used_event(&self) -> usize {
         4 + 2 * self.size
     }
@@ -150,14 +154,20 @@ impl DriverRing for SplitDriver {
         Footprint { desc: desc_len(size), driver: avail_len(size), device: used_len(size) }
     }
 
-    fn new(mem: Arc<Memory>, config: &RingConfig, tables: Option<Tables>) -> Result<Self, Violation> {
+    fn new(
+        mem: Arc<Memory>,
+        config: &RingConfig,
+        tables: Option<Tables>,
+    ) -> Result<Self, Violation> {
         let size = config.size;
         if !size.is_power_of_two() || size > MAX_SIZE {
             return Err(Violation::QueueSize(size));
         }
         let bytes = Self::footprint(size);
         let tables = match tables {
-            Some(t) => Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t)),
+            Some(t) => {
+                Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t))
+            }
             None => None,
         };
         let start = config.start as u16;
@@ -193,7 +203,9 @@ impl DriverRing for SplitDriver {
     fn add(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
         let head = match pieces {
             [piece] => self.add_one(*piece, direction)?,
-            _ if self.tables.is_some() && !pieces.is_empty() => self.add_indirect(pieces, direction)?,
+            _ if self.tables.is_some() && !pieces.is_empty() => {
+                self.add_indirect(pieces, direction)?
+            }
             _ => self.add_direct(pieces, direction)?,
         };
         self.avail.u16(4 + 2 * self.slot(self.avail_idx)).store(head, Relaxed);
@@ -209,7 +221,12 @@ impl DriverRing for SplitDriver {
         let old = std::mem::replace(&mut self.told_idx, self.avail_idx);
         let index = self.avail.u16(2);
         if self.event_idx {
-            publish_with_event(index, self.avail_idx as u16, old as u16, self.used.u16(self.avail_event()))
+            publish_with_event(
+                index,
+                self.avail_idx as u16,
+                old as u16,
+                self.used.u16(self.avail_event()),
+            )
         } else {
             publish_with_flags(index, self.avail_idx as u16, self.used.u16(0))
         }

@@ -41,12 +41,14 @@ pub const fn desc_len(size: u16) -> u64 {
     DESC_SIZE * size as u64
 }
 
-/// Bytes of the available ring of a queue of `size`, with the used event at its end (virtio 1.2, 2.7.6).
+/// Bytes of the available ring of a queue of `size`, with the used event at its end (virtio 1.2,
+/// 2.7.6).
 pub const fn avail_len(size: u16) -> u64 {
     RING_ENTRIES + AVAIL_ENTRY * size as u64 + 2
 }
 
-/// Bytes of the used ring of a queue of `size`, with the available event at its end (virtio 1.2, 2.7.8).
+/// Bytes of the used ring of a queue of `size`, with the available event at its end (virtio 1.2,
+/// 2.7.8).
 pub const fn used_len(size: u16) -> u64 {
     RING_ENTRIES + USED_ENTRY * size as u64 + 2
 }

@@ -1,5 +1,5 @@
-//! An AF_XDP socket that receives: the kernel copies the frames of one receive queue of a device, as a program directs them
-//! here, into pages that we name.
+//! An AF_XDP socket that receives: the kernel copies the frames of one receive queue of a device,
+//! as a program directs them here, into pages that we name.
 
 use std::io;
 use std::mem::size_of;
@@ -13,8 +13,8 @@ use super::{Fill, Frames, Layout, PAGE, Ring};
 use crate::region::{MapError, Memory};
 use crate::violation::Violation;
 
-/// How long a queue may be busy although nobody has it any more: a socket that is closed writes nothing from then on, but the
-/// kernel frees its queue a little later.
+/// How long a queue may be busy although nobody has it any more: a socket that is closed writes
+/// nothing from then on, but the kernel frees its queue a little later.
 const BUSY: Duration = Duration::from_millis(200);
 
 /// Why there is no socket.
@@ -65,26 +65,45 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// What receives from queue number `queue` of device number `device` into the first `count` of `pages`, which lie at address
+    /// What receives from queue number `queue` of device number `device` into the first `count` of
+    /// `pages`, which lie at address
     /// 0. Nothing comes before a program directs it here.
     ///
-    /// Frames are copied, even by devices that could write them to the pages themselves: such a device writes whatever comes to
-    /// the queue, before any program can tell for whom it is. The copy is the kernel's.
+    /// Frames are copied, even by devices that could write them to the pages themselves: such a
+    /// device writes whatever comes to the queue, before any program can tell for whom it is.
+    /// The copy is the kernel's.
     ///
     /// # Errors
     /// When the pages are not there, or the kernel refuses.
-    pub fn open(device: u32, queue: u32, pages: Arc<Memory>, count: u32) -> Result<Self, SocketError> {
+    pub fn open(
+        device: u32,
+        queue: u32,
+        pages: Arc<Memory>,
+        count: u32,
+    ) -> Result<Self, SocketError> {
         let socket = new_socket()?;
         let size = count.next_power_of_two();
         register(&socket, &pages, u64::from(count) * PAGE)?;
         // The kernel insists on a completion ring, which only those who send use.
-        let sizes = [(libc::XDP_UMEM_FILL_RING, size), (libc::XDP_UMEM_COMPLETION_RING, 2), (libc::XDP_RX_RING, size)];
+        let sizes = [
+            (libc::XDP_UMEM_FILL_RING, size),
+            (libc::XDP_UMEM_COMPLETION_RING, 2),
+            (libc::XDP_RX_RING, size),
+        ];
         for (ring, size) in sizes {
             set(&socket, ring, &size, "making a ring")?;
         }
-        let offsets: libc::xdp_mmap_offsets = get(&socket, libc::XDP_MMAP_OFFSETS, "asking for the layout of rings")?;
-        let fill = map(&socket, &offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING, size, size_of::<u64>())?;
-        let frames = map(&socket, &offsets.rx, libc::XDP_PGOFF_RX_RING as u64, size, size_of::<libc::xdp_desc>())?;
+        let offsets: libc::xdp_mmap_offsets =
+            get(&socket, libc::XDP_MMAP_OFFSETS, "asking for the layout of rings")?;
+        let fill =
+            map(&socket, &offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING, size, size_of::<u64>())?;
+        let frames = map(
+            &socket,
+            &offsets.rx,
+            libc::XDP_PGOFF_RX_RING as u64,
+            size,
+            size_of::<libc::xdp_desc>(),
+        )?;
         bind(&socket, device, queue)?;
         Ok(Self::over(fill, frames, Socket { fd: socket, _pages: pages }))
     }
@@ -111,21 +130,24 @@ impl Receiver {
     pub fn publish(&mut self) -> Result<(), Violation> {
         if self.fill.publish()? {
             // It is what the kernel wants to hear, whatever it answers.
-            let _ = rustix::net::recv(&self.socket.fd, &mut [0u8; 0], rustix::net::RecvFlags::DONTWAIT);
+            let _ =
+                rustix::net::recv(&self.socket.fd, &mut [0u8; 0], rustix::net::RecvFlags::DONTWAIT);
         }
         Ok(())
     }
 }
 
 impl Socket {
-    /// What stands for a socket where somebody in this process has the other side of the rings: `fd` is readable with a frame.
+    /// What stands for a socket where somebody in this process has the other side of the rings:
+    /// `fd` is readable with a frame.
     pub fn stand_in(fd: OwnedFd, pages: Arc<Memory>) -> Self {
         Socket { fd, _pages: pages }
     }
 
     /// What got lost so far.
     pub fn losses(&self) -> Losses {
-        let statistics = get::<libc::xdp_statistics>(&self.fd, libc::XDP_STATISTICS, "asking for statistics");
+        let statistics =
+            get::<libc::xdp_statistics>(&self.fd, libc::XDP_STATISTICS, "asking for statistics");
         statistics.map_or(Losses::default(), |it| Losses {
             no_page: it.rx_fill_ring_empty_descs,
             // What found no page was dropped, too.
@@ -159,8 +181,9 @@ fn register(socket: &OwnedFd, pages: &Memory, len: u64) -> Result<(), SocketErro
     // SAFETY: numbers, all of which may be zero.
     let mut umem: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
     (umem.addr, umem.len, umem.chunk_size) = (base.as_ptr() as u64, len, PAGE as u32);
-    // The kernel pins these pages and writes to them until the socket is closed. They are mapped longer than that, since a
-    // `Socket` closes first and lets go of them then, and nothing here ever forms a reference to bytes of a `Memory`.
+    // The kernel pins these pages and writes to them until the socket is closed. They are mapped
+    // longer than that, since a `Socket` closes first and lets go of them then, and nothing
+    // here ever forms a reference to bytes of a `Memory`.
     set(socket, libc::XDP_UMEM_REG, &umem, "naming the pages to receive into")
 }
 
@@ -190,29 +213,52 @@ fn bind_once(socket: &OwnedFd, device: u32, queue: u32) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn map(socket: &OwnedFd, at: &libc::xdp_ring_offset, offset: u64, size: u32, entry: usize) -> Result<Ring, MapError> {
-    let layout = Layout { producer: at.producer, consumer: at.consumer, flags: at.flags, entries: at.desc };
+fn map(
+    socket: &OwnedFd,
+    at: &libc::xdp_ring_offset,
+    offset: u64,
+    size: u32,
+    entry: usize,
+) -> Result<Ring, MapError> {
+    let layout =
+        Layout { producer: at.producer, consumer: at.consumer, flags: at.flags, entries: at.desc };
     let len = at.desc as usize + size as usize * entry;
     let memory = Memory::of_kernel(socket.as_fd(), offset, len)?;
     Ok(Ring::new(Arc::new(memory), layout, size))
 }
 
-fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T, what: &'static str) -> Result<(), SocketError> {
+fn set<T>(
+    socket: &OwnedFd,
+    option: libc::c_int,
+    value: &T,
+    what: &'static str,
+) -> Result<(), SocketError> {
     let (at, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
-    // SAFETY: the kernel reads no more than `len` bytes there, all of which are initialised: the types that this module
-    // passes are numbers without padding between them, or were zeroed.
+    // SAFETY: the kernel reads no more than `len` bytes there, all of which are initialised: the
+    // types that this module passes are numbers without padding between them, or were zeroed.
     let done = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, at, len) };
     if done < 0 { Err(os(what)) } else { Ok(()) }
 }
 
 /// `T` has to be one of libc's plain structures.
-fn get<T: Plain>(socket: &OwnedFd, option: libc::c_int, what: &'static str) -> Result<T, SocketError> {
+fn get<T: Plain>(
+    socket: &OwnedFd,
+    option: libc::c_int,
+    what: &'static str,
+) -> Result<T, SocketError> {
     // SAFETY: numbers, all of which may be zero.
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes no more than `len` bytes there.
-    let done =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, (&raw mut value).cast(), &raw mut len) };
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            option,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
+    };
     if done < 0 { Err(os(what)) } else { Ok(value) }
 }
 

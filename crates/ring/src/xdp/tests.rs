@@ -24,7 +24,10 @@ fn pages_go_and_frames_come() {
             assert_eq!(addr, (round * 4 + n) * PAGE);
             assert!(feeder.tell(Descriptor { addr: addr + HEADROOM, len: n as u32 }).unwrap());
         }
-        assert_eq!((feeder.page().unwrap(), feeder.tell(Descriptor { addr: 0, len: 0 }).unwrap()), (None, false));
+        assert_eq!(
+            (feeder.page().unwrap(), feeder.tell(Descriptor { addr: 0, len: 0 }).unwrap()),
+            (None, false)
+        );
         assert_eq!(frames.ready().unwrap(), 4);
         for n in 0..4 {
             let want = Descriptor { addr: (round * 4 + n) * PAGE + HEADROOM, len: n as u32 };
@@ -71,7 +74,13 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![Just(Step::Push), Just(Step::Publish), Just(Step::Deliver), Just(Step::Take), Just(Step::Release)]
+    prop_oneof![
+        Just(Step::Push),
+        Just(Step::Publish),
+        Just(Step::Deliver),
+        Just(Step::Take),
+        Just(Step::Release)
+    ]
 }
 
 proptest! {

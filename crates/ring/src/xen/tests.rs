@@ -70,7 +70,10 @@ fn a_response_lies_in_its_requests_slot_and_is_seen_when_published() {
     assert_eq!(front.get(RSP_PROD), 0);
     assert_eq!(ring.publish(), Some(true));
     assert_eq!(ring.publish(), None);
-    assert_eq!((front.get(RSP_PROD), front.response(0), front.response(1)), (2, [100, 0, 0], [101, 0, 0]));
+    assert_eq!(
+        (front.get(RSP_PROD), front.response(0), front.response(1)),
+        (2, [100, 0, 0], [101, 0, 0])
+    );
     assert_eq!(front.response(2), [2, 7, 8]);
 }
 

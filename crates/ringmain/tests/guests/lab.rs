@@ -5,7 +5,8 @@ use lab::daemon::Daemon;
 use lab::guest::{Accel, Guest, Image, Link, Mac, Namespace, Nic, Spec};
 use std::path::{Path, PathBuf};
 
-/// A daemon with some ports. Guests are told apart by the number of their port, which is in their addresses.
+/// A daemon with some ports. Guests are told apart by the number of their port, which is in their
+/// addresses.
 pub struct Lab {
     // Guests of a namespace need it as long as they run; the daemon too.
     pub namespace: Option<Namespace>,
@@ -26,7 +27,8 @@ pub struct Attach<'a> {
 }
 
 impl Lab {
-    /// Starts a daemon with one vhost-user port for each of `ports`, which are further lines of their tables.
+    /// Starts a daemon with one vhost-user port for each of `ports`, which are further lines of
+    /// their tables.
     pub fn new(ports: &[&str]) -> Lab {
         Lab::start(None, |dir| {
             let table = |(index, lines): (usize, &&str)| {
@@ -42,7 +44,8 @@ impl Lab {
     /// Starts a daemon with a configuration of its own, in a namespace if one is given.
     pub fn start(namespace: Option<Namespace>, config: impl FnOnce(&Path) -> String) -> Lab {
         let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-        let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
+        let cache =
+            cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
         let image = Image::prepare(&cache).unwrap();
         let accel = Accel::probe(&image, &cache).unwrap();
         let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
@@ -50,7 +53,8 @@ impl Lab {
         Lab { namespace, daemon, image, accel }
     }
 
-    /// Boots guests on ports of these numbers, all at the same time, and gives them their addresses.
+    /// Boots guests on ports of these numbers, all at the same time, and gives them their
+    /// addresses.
     pub fn boot<const N: usize>(&self, guests: [(usize, Attach<'_>); N]) -> [Guest; N] {
         let started = guests.map(|(port, attach)| (port, self.begin(port, attach)));
         started.map(|(port, guest)| {
@@ -62,13 +66,18 @@ impl Lab {
 
     fn begin(&self, port: usize, attach: Attach<'_>) -> Guest {
         let nic = Nic {
-            link: Link::VhostUser { socket: socket(self.daemon.dir(), port), listens: attach.listens },
+            link: Link::VhostUser {
+                socket: socket(self.daemon.dir(), port),
+                listens: attach.listens,
+            },
             mac: Mac([0x52, 0x54, 0, 0x77, 0, u8::try_from(port).unwrap() + 1]),
             queues: if attach.queues == 0 { 4 } else { attach.queues },
             options: attach.options.iter().map(|option| (*option).to_owned()).collect(),
         };
-        // Receive buffers that do not merge are 64 KiB each: two queues with 1024 of them take half of this.
-        let spec = Spec { cpus: 2, memory: 512, nics: vec![nic], ..Spec::new(&format!("guest-{port}")) };
+        // Receive buffers that do not merge are 64 KiB each: two queues with 1024 of them take half
+        // of this.
+        let spec =
+            Spec { cpus: 2, memory: 512, nics: vec![nic], ..Spec::new(&format!("guest-{port}")) };
         Guest::start(&self.image, self.accel, &spec).unwrap()
     }
 

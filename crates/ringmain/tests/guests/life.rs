@@ -12,8 +12,12 @@ fn a_guest_is_reset_then_killed_and_its_socket_taken_again() {
     tcp_both((&a, 0), (&b, 1), 2);
 
     // Two guests talk all the time, and must not notice what happens to the third.
-    let bystanders =
-        b.spawn(&format!("until [ -e /tmp/stop ]; do ping -c 1 -w 60 {} || exit 1; done", address(2))).unwrap();
+    let bystanders = b
+        .spawn(&format!(
+            "until [ -e /tmp/stop ]; do ping -c 1 -w 60 {} || exit 1; done",
+            address(2)
+        ))
+        .unwrap();
 
     // Reset in the middle of a stream.
     let stream = b.spawn(&format!("iperf -c {} -t 1000", address(0))).unwrap();

@@ -1,7 +1,8 @@
 //! Stock Linux guests under QEMU, attached to a daemon of the test's own.
 //!
-//! They need root, `scripts/deps guests` and a quarter of a minute each, so plain `cargo test` leaves them out and
-//! `make test` runs them, one after the other. None of them measures: a slow machine makes them slow, not red.
+//! They need root, `scripts/deps guests` and a quarter of a minute each, so plain `cargo test`
+//! leaves them out and `make test` runs them, one after the other. None of them measures: a slow
+//! machine makes them slow, not red.
 
 mod lab;
 mod life;

@@ -45,7 +45,8 @@ fn one_guest_that_switches_its_offloads_off_and_on() {
     let lab = Lab::new(&["", ""]);
     let [a, b] = lab.boot([(0, Attach::default()), (1, Attach::default())]);
     for state in ["off", "on"] {
-        let switch = format!("ethtool -K eth0 tx {state} sg {state} tso {state} gso {state} gro {state}");
+        let switch =
+            format!("ethtool -K eth0 tx {state} sg {state} tso {state} gso {state} gro {state}");
         b.must(&switch, LIMIT).unwrap();
         tcp_both((&a, 0), (&b, 1), 8);
     }

@@ -17,7 +17,11 @@ fn ping_tcp_and_udp_go_both_ways() {
     lab.check_balance();
 
     let stats = lab.daemon.stats().unwrap();
-    let table = stats.ports.iter().map(|port| (port.name.as_str(), port.total.dropped())).collect::<Vec<_>>();
+    let table = stats
+        .ports
+        .iter()
+        .map(|port| (port.name.as_str(), port.total.dropped()))
+        .collect::<Vec<_>>();
     assert_eq!(stats.ports.len(), 2, "{table:?}");
 }
 
@@ -63,10 +67,16 @@ fn the_number_of_queues_changes_under_streams_that_do_not_break() {
             assert_eq!(said.split_whitespace().last(), Some(queues.to_string().as_str()), "{said}");
         }
         // The streams get on with each combination.
-        let carried = |stats: &control::api::Stats| stats.ports.iter().map(|port| port.total.rx_bytes).sum::<u64>();
+        let carried = |stats: &control::api::Stats| {
+            stats.ports.iter().map(|port| port.total.rx_bytes).sum::<u64>()
+        };
         let mut tries = 0;
         while carried(&lab.daemon.stats().unwrap()) < carried(&before) + (4 << 20) {
-            assert!(tries < 1800, "no progress with {ours} and {theirs} queues: {:#?}", lab.daemon.stats());
+            assert!(
+                tries < 1800,
+                "no progress with {ours} and {theirs} queues: {:#?}",
+                lab.daemon.stats()
+            );
             tries += 1;
             std::thread::sleep(std::time::Duration::from_millis(100));
         }

@@ -36,13 +36,18 @@ pub fn address_it(guest: &dyn Shell, interface: &str, port: usize) {
 
 /// Waits until an address answers.
 pub fn ping(from: &dyn Shell, address: &str) {
-    from.must(&format!("for try in $(seq 60); do ping -c 1 -w 2 {address} && exit; done; false"), LIMIT).unwrap();
+    from.must(
+        &format!("for try in $(seq 60); do ping -c 1 -w 2 {address} && exit; done; false"),
+        LIMIT,
+    )
+    .unwrap();
 }
 
 /// Pings both ways with packets from small to `largest` bytes (of IP payload), over IPv4 and IPv6.
 pub fn ping_both(a: At<'_>, b: At<'_>, largest: u16) {
-    // Each command costs an emulated guest more than a ping does: one for all. And each ping asks once: after the first
-    // answer, busybox waits no more than a second for the next, which is not long on a busy machine.
+    // Each command costs an emulated guest more than a ping does: one for all. And each ping asks
+    // once: after the first answer, busybox waits no more than a second for the next, which is
+    // not long on a busy machine.
     for (from, to) in [(a.0, b.1), (b.0, a.1)] {
         let (v4, v6, largest) = (address(to), address6(to), largest - 8);
         let pings = format!(
@@ -67,8 +72,9 @@ pub fn tcp_both(a: At<'_>, b: At<'_>, megabytes: u32) {
     }
 }
 
-/// Sends datagrams of 1400 bytes, and some that take fragments, so slowly that a receiver that is not let run for a second
-/// has buffers for what comes meanwhile, and a socket with room for all of it.
+/// Sends datagrams of 1400 bytes, and some that take fragments, so slowly that a receiver that is
+/// not let run for a second has buffers for what comes meanwhile, and a socket with room for all of
+/// it.
 pub fn udp(from: &dyn Shell, to: At<'_>) {
     to.0.must("echo 16777216 >/proc/sys/net/core/rmem_max", LIMIT).unwrap();
     for (size, count, per_second) in [(1400, 200, 100), (12_000, 100, 20)] {
@@ -86,8 +92,9 @@ pub fn udp(from: &dyn Shell, to: At<'_>) {
 /// Lost and sent datagrams, out of the server's report: "... 0.035 ms 0/201 (0%)".
 fn loss(report: &str) -> Option<(u32, u32)> {
     let line = report.lines().rev().find(|line| line.contains(" ms "))?;
-    let ratio =
-        line.split_whitespace().find(|word| word.contains('/') && word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let ratio = line
+        .split_whitespace()
+        .find(|word| word.contains('/') && word.starts_with(|c: char| c.is_ascii_digit()))?;
     let (lost, total) = ratio.split_once('/')?;
     Some((lost.parse().ok()?, total.parse().ok()?))
 }
@@ -101,7 +108,8 @@ pub struct Stream {
 /// Starts to send what `source` prints over TCP.
 pub fn stream(from: &dyn Shell, to: &dyn Shell, address: &str, source: &str) -> Stream {
     // nc ends when its input does: it gets a pipe that nobody writes to.
-    let receiver = to.spawn("rm -f /tmp/hold; mkfifo /tmp/hold; nc -l -p 5000 0<>/tmp/hold | md5sum").unwrap();
+    let receiver =
+        to.spawn("rm -f /tmp/hold; mkfifo /tmp/hold; nc -l -p 5000 0<>/tmp/hold | md5sum").unwrap();
     listens(to, "netstat -ltn", 5000);
     let sender = from
         .spawn(&format!(
@@ -115,7 +123,9 @@ pub fn stream(from: &dyn Shell, to: &dyn Shell, address: &str, source: &str) -> 
 
 /// Waits until a guest listens on a port.
 pub fn listens(guest: &dyn Shell, netstat: &str, port: u16) {
-    guest.must(&format!("until {netstat} | grep -q ':{port} '; do sleep 0.05; done"), LIMIT).unwrap();
+    guest
+        .must(&format!("until {netstat} | grep -q ':{port} '; do sleep 0.05; done"), LIMIT)
+        .unwrap();
 }
 
 impl Stream {

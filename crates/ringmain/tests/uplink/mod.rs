@@ -1,5 +1,5 @@
-//! A guest with a receive queue of a veth of its own. The veth and the switch's TAP are in one bridge; its other end, in another
-//! namespace, is the wire. Needs root.
+//! A guest with a receive queue of a veth of its own. The veth and the switch's TAP are in one
+//! bridge; its other end, in another namespace, is the wire. Needs root.
 
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -12,7 +12,8 @@ use super::{Kept, PART, Site, ready, succeeds, wait};
 
 /// Moves the calling thread, and what it starts, into a network namespace of its own.
 fn leave_host() {
-    // SAFETY: a network namespace is the thread's own affair; no memory or descriptor table is unshared.
+    // SAFETY: a network namespace is the thread's own affair; no memory or descriptor table is
+    // unshared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("needs root");
 }
 
@@ -78,7 +79,9 @@ impl Drop for Far {
 
 /// A daemon whose guests can have queues of `up0`.
 fn site() -> Site {
-    let site = Site::with("device-queue = \"up0\"\n[[port]]\nname = \"up\"\nkind = \"tap\"\ndevice = \"rm-up\"\n");
+    let site = Site::with(
+        "device-queue = \"up0\"\n[[port]]\nname = \"up\"\nkind = \"tap\"\ndevice = \"rm-up\"\n",
+    );
     plug();
     site
 }
@@ -95,7 +98,8 @@ fn guest(site: &Site, name: &str, address: &str, part: &str) -> Kept {
 }
 
 fn shown(site: &Site, name: &str) -> Value {
-    serde_json::from_str(&site.ask(&["port", "show", &format!("guests/{name}"), "--json"]).unwrap()).unwrap()
+    serde_json::from_str(&site.ask(&["port", "show", &format!("guests/{name}"), "--json"]).unwrap())
+        .unwrap()
 }
 
 /// Where a guest's device queue is, or why it has none.
@@ -130,8 +134,10 @@ fn a_device_delivers_to_its_guest_and_the_switch_does_the_rest() {
     assert!(frames < 100, "{frames}");
     // A profile has the device's frames, too.
     let streams = far.start("send 10.9.0.1 2 2048");
-    let told: Value =
-        serde_json::from_str(&site.ask(&["profile", "guests/server", "--seconds", "1", "--json"]).unwrap()).unwrap();
+    let told: Value = serde_json::from_str(
+        &site.ask(&["profile", "guests/server", "--seconds", "1", "--json"]).unwrap(),
+    )
+    .unwrap();
     succeeds(streams);
     assert!(told["ports"][0]["frames"].as_u64().unwrap() > 1000, "{told}");
     let bytes = received(&site, "server").1;
@@ -142,7 +148,9 @@ fn a_device_delivers_to_its_guest_and_the_switch_does_the_rest() {
     assert!(after > frames + 32 && direct < bytes + 10_000, "{frames} {after}, {bytes} {direct}");
     let mut second = guest(&site, "second", "10.9.0.3", "serve 10.9.0.3");
     ready(&mut second);
-    wait(|| place(&site, "second") == "none: up0 has 1 receive queue, and each is a guest's already");
+    wait(|| {
+        place(&site, "second") == "none: up0 has 1 receive queue, and each is a guest's already"
+    });
     succeeds(far.start("send 10.9.0.3 2 16"));
     assert_eq!(received(&site, "second").1, 0);
     let shown = site.ask(&["port", "show", "guests/server"]).unwrap();

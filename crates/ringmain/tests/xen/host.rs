@@ -1,5 +1,6 @@
-//! One Xen host for all tests, with two stock guests that have no vif: booting it takes longer than most tests. What a test
-//! leaves behind goes with its [`Scene`]; what may be in disorder is made anew.
+//! One Xen host for all tests, with two stock guests that have no vif: booting it takes longer than
+//! most tests. What a test leaves behind goes with its [`Scene`]; what may be in disorder is made
+//! anew.
 
 use super::traffic::{LIMIT, address_it};
 use control::api::{PortReport, Stats};
@@ -32,9 +33,11 @@ pub struct Scene {
 impl Host {
     fn boot() -> Host {
         let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-        let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
+        let cache =
+            cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
         let testbed = Testbed::find(&cache).unwrap();
-        // The host goes with the thread that boots it. It serves all tests, and each of them is a thread of its own.
+        // The host goes with the thread that boots it. It serves all tests, and each of them is a
+        // thread of its own.
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
             let dom0 = Dom0::boot(&testbed, &Options::default());
@@ -52,7 +55,9 @@ impl Host {
     fn boot_guests(dom0: &Dom0) -> [Domain; 2] {
         let spec = |name| DomainSpec { max_queues: Some(QUEUES), ..DomainSpec::new(name) };
         let guests = ["a", "b"].map(|name| dom0.create(&spec(name)).unwrap());
-        guests.iter().for_each(|guest| guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}")));
+        guests
+            .iter()
+            .for_each(|guest| guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}")));
         guests
     }
 }
@@ -69,7 +74,8 @@ impl Scene {
     /// Nobody serves vifs.
     pub fn without_daemon() -> Scene {
         let mut host = HOST.lock().unwrap_or_else(PoisonError::into_inner);
-        if host.as_ref().is_none_or(|host| host.dom0.run("true", Duration::from_secs(60)).is_err()) {
+        if host.as_ref().is_none_or(|host| host.dom0.run("true", Duration::from_secs(60)).is_err())
+        {
             *host = None;
             *host = Some(Host::boot());
         }
@@ -77,11 +83,16 @@ impl Scene {
         let (dom0, guests) = (dom0.clone(), guests.take());
         // What a test that failed left behind.
         if guests.is_none() {
-            let others = "for id in $(xl list | awk 'NR > 2 { print $2 }'); do xl destroy $id; done";
-            dom0.must(&format!("{others}; xenstore-rm /local/domain/0/backend/vif; true"), LIMIT).unwrap();
+            let others =
+                "for id in $(xl list | awk 'NR > 2 { print $2 }'); do xl destroy $id; done";
+            dom0.must(&format!("{others}; xenstore-rm /local/domain/0/backend/vif; true"), LIMIT)
+                .unwrap();
         }
-        dom0.must(&format!("xenstore-rm /local/domain/0/error; rm -f {LOG} /etc/xen/vif-ringmain.conf"), LIMIT)
-            .unwrap();
+        dom0.must(
+            &format!("xenstore-rm /local/domain/0/error; rm -f {LOG} /etc/xen/vif-ringmain.conf"),
+            LIMIT,
+        )
+        .unwrap();
         let guests = guests.map_or_else(OnceCell::new, OnceCell::from);
         Scene { dom0, service: RefCell::default(), guests, host }
     }
@@ -91,7 +102,8 @@ impl Scene {
         self.guests.get_or_init(|| Host::boot_guests(&self.dom0)).each_ref()
     }
 
-    /// Both guests with one vif each, and the addresses of ports 0 and 1. The texts are what `xl` is told of the vifs.
+    /// Both guests with one vif each, and the addresses of ports 0 and 1. The texts are what `xl`
+    /// is told of the vifs.
     pub fn plugged(&self, vifs: [&str; 2]) -> [&Domain; 2] {
         let guests = self.guests();
         for (port, (guest, vif)) in guests.iter().zip(vifs).enumerate() {
@@ -100,15 +112,20 @@ impl Scene {
         guests
     }
 
-    /// `xl network-attach`, and the name of the interface that came in the guest. The text is words for that command, which,
-    /// unlike `xl.cfg`, has blanks between them, and takes a comma for a part of the script's name.
+    /// `xl network-attach`, and the name of the interface that came in the guest. The text is words
+    /// for that command, which, unlike `xl.cfg`, has blanks between them, and takes a comma for
+    /// a part of the script's name.
     pub fn plug(&self, guest: &Domain, vif: &str) -> String {
         let count = "ls /sys/class/net | grep -c eth";
         let before: u32 = guest.run(count, LIMIT).unwrap().text.trim().parse().unwrap();
         // Here the toolstack wants words where its files have commas.
         let vif = vif.replace(',', " ");
-        self.dom0.must(&format!("xl network-attach {} script=vif-ringmain{vif}", guest.id()), LIMIT).unwrap();
-        guest.must(&format!("until [ -d /sys/class/net/eth{before} ]; do usleep 50000; done"), LIMIT).unwrap();
+        self.dom0
+            .must(&format!("xl network-attach {} script=vif-ringmain{vif}", guest.id()), LIMIT)
+            .unwrap();
+        guest
+            .must(&format!("until [ -d /sys/class/net/eth{before} ]; do usleep 50000; done"), LIMIT)
+            .unwrap();
         format!("eth{before}")
     }
 
@@ -155,13 +172,18 @@ impl Drop for Scene {
         if std::thread::panicking() {
             // The guests go, and so does everything that belongs to them.
             let log = self.dom0.run(&format!("cat {LOG}"), LIMIT);
-            eprintln!("the daemon's log: {}", log.map_or_else(|error| error.to_string(), |log| log.text));
+            eprintln!(
+                "the daemon's log: {}",
+                log.map_or_else(|error| error.to_string(), |log| log.text)
+            );
             eprintln!("Xen's and dom0's console: {}", self.dom0.console());
             return;
         }
         // Guests that cannot be brought back to where they were go, too.
         if let Some(guests) = guests
-            && guests.iter().all(|guest| unplug(&self.dom0, guest).inspect_err(|error| eprintln!("{error}")).is_ok())
+            && guests.iter().all(|guest| {
+                unplug(&self.dom0, guest).inspect_err(|error| eprintln!("{error}")).is_ok()
+            })
             && let Some(host) = self.host.as_mut()
         {
             host.guests = Some(guests);
@@ -171,7 +193,10 @@ impl Drop for Scene {
 
 /// Ends what a test left running in a guest.
 pub fn hush(guest: &Domain) -> Result<String, GuestError> {
-    guest.must("killall -q iperf nc ping; rm -f /tmp/stop /tmp/noise /tmp/hold /tmp/copy /tmp/sum", LIMIT)
+    guest.must(
+        "killall -q iperf nc ping; rm -f /tmp/stop /tmp/noise /tmp/hold /tmp/copy /tmp/sum",
+        LIMIT,
+    )
 }
 
 /// Takes a guest back to where it was without vifs.
@@ -183,7 +208,10 @@ fn unplug(dom0: &Dom0, guest: &Domain) -> Result<String, GuestError> {
     );
     dom0.must(&detach, LIMIT)?;
     let reload = format!("rmmod xen_netfront; insmod /modules/xen-netfront.ko max_queues={QUEUES}");
-    guest.must(&format!("while ls /sys/class/net | grep -q eth; do usleep 50000; done; {reload}"), LIMIT)
+    guest.must(
+        &format!("while ls /sys/class/net | grep -q eth; do usleep 50000; done; {reload}"),
+        LIMIT,
+    )
 }
 
 /// Waits until something is so.

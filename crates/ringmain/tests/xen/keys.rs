@@ -15,12 +15,20 @@ fn wrong_keys_are_refused_with_a_reason_and_right_ones_taken_afterwards() {
     scene.dom0.must(&format!("xl network-attach {id} script=vif-ringmain"), LIMIT).unwrap();
     let front = format!("/local/domain/{id}/device/vif/0");
     let keys = |keys: &[(&str, &str)]| {
-        let keys: String = keys.iter().map(|(key, value)| format!(" {front}/{key} '{value}'")).collect();
+        let keys: String =
+            keys.iter().map(|(key, value)| format!(" {front}/{key} '{value}'")).collect();
         scene.dom0.must(&format!("xenstore-write{keys}"), LIMIT).unwrap();
     };
-    keys(&[("tx-ring-ref", "a page"), ("rx-ring-ref", "7"), ("event-channel", "9"), ("request-rx-copy", "1")]);
+    keys(&[
+        ("tx-ring-ref", "a page"),
+        ("rx-ring-ref", "7"),
+        ("event-channel", "9"),
+        ("request-rx-copy", "1"),
+    ]);
     keys(&[("state", "4")]);
-    eventually("the vif to be refused", || scene.port(a, 0).is_some_and(|port| port.reason.is_some()));
+    eventually("the vif to be refused", || {
+        scene.port(a, 0).is_some_and(|port| port.reason.is_some())
+    });
     let error = format!("/local/domain/0/error/backend/vif/{id}/0/error");
     let reason = scene.dom0.must(&format!("xenstore-read {error}"), LIMIT).unwrap();
     assert!(reason.contains("tx-ring-ref") && reason.contains("a page"), "{reason}");
@@ -30,9 +38,16 @@ fn wrong_keys_are_refused_with_a_reason_and_right_ones_taken_afterwards() {
     keys(&[("state", "1")]);
     let state = format!("[ $(xenstore-read /local/domain/0/backend/vif/{id}/0/state) = 2 ]");
     scene.dom0.must(&format!("until {state}; do usleep 50000; done"), LIMIT).unwrap();
-    keys(&[("tx-ring-ref", "4000"), ("rx-ring-ref", "4001"), ("event-channel", "9"), ("request-rx-copy", "1")]);
+    keys(&[
+        ("tx-ring-ref", "4000"),
+        ("rx-ring-ref", "4001"),
+        ("event-channel", "9"),
+        ("request-rx-copy", "1"),
+    ]);
     keys(&[("state", "4")]);
-    let granted = format!("until xenstore-read {error} | grep -q 'not granted page 4000'; do usleep 50000; done");
+    let granted = format!(
+        "until xenstore-read {error} | grep -q 'not granted page 4000'; do usleep 50000; done"
+    );
     scene.dom0.must(&granted, LIMIT).unwrap();
 
     // And then the guest's own frontend.

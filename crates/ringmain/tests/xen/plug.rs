@@ -14,8 +14,10 @@ fn several_vifs_are_attached_listed_and_detached() {
     let second = scene.plug(a, ",mac=00:16:3e:77:00:02");
     let third = scene.plug(a, "");
     let listed = scene.dom0.must(&format!("xl network-list {}", a.id()), LIMIT).unwrap();
-    // A line for each, with its handle first and its state in the fifth place, under a line of titles.
-    let rows: Vec<Vec<&str>> = listed.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    // A line for each, with its handle first and its state in the fifth place, under a line of
+    // titles.
+    let rows: Vec<Vec<&str>> =
+        listed.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         rows.iter().map(|row| (row[0], row[4])).collect::<Vec<_>>(),
         [("0", "4"), ("1", "4"), ("2", "4")],
@@ -26,7 +28,8 @@ fn several_vifs_are_attached_listed_and_detached() {
     // Each carries traffic of its own: the address moves from one to the next.
     ping(a, &address(1));
     for interface in [&second, &third] {
-        a.must("ip addr flush dev eth0; ip addr flush dev eth1; ip addr flush dev eth2", LIMIT).unwrap();
+        a.must("ip addr flush dev eth0; ip addr flush dev eth1; ip addr flush dev eth2", LIMIT)
+            .unwrap();
         address_it(a, interface, 0);
         let to_b: At<'_> = (b, 1);
         ping_both((a, 0), to_b, 2000);
@@ -48,7 +51,10 @@ fn several_vifs_are_attached_listed_and_detached() {
     let prefix = format!("vif{}.", a.id());
     eventually("a third vif", || {
         let ports = scene.stats().ports.into_iter();
-        ports.filter(|port| port.name.starts_with(&prefix) && port.state == PortState::Connected).count() == 3
+        ports
+            .filter(|port| port.name.starts_with(&prefix) && port.state == PortState::Connected)
+            .count()
+            == 3
     });
     scene.check_balance();
 }
@@ -60,10 +66,14 @@ fn a_frontend_is_unbound_and_bound_again() {
     let [a, b] = scene.plugged(["", ""]);
     tcp_both((a, 0), (b, 1), 1);
     for queues in [QUEUES, 2] {
-        a.must("echo vif-0 >/sys/bus/xen/drivers/vif/unbind; ! [ -d /sys/class/net/eth0 ]", LIMIT).unwrap();
-        eventually("the vif to stand by", || scene.port(a, 0).is_some_and(|port| port.state != PortState::Connected));
+        a.must("echo vif-0 >/sys/bus/xen/drivers/vif/unbind; ! [ -d /sys/class/net/eth0 ]", LIMIT)
+            .unwrap();
+        eventually("the vif to stand by", || {
+            scene.port(a, 0).is_some_and(|port| port.state != PortState::Connected)
+        });
         // Meanwhile the guest may have come to want something else.
-        a.must(&format!("echo {queues} >/sys/module/xen_netfront/parameters/max_queues"), LIMIT).unwrap();
+        a.must(&format!("echo {queues} >/sys/module/xen_netfront/parameters/max_queues"), LIMIT)
+            .unwrap();
         a.must("echo vif-0 >/sys/bus/xen/drivers/vif/bind", LIMIT).unwrap();
         a.must("until [ -d /sys/class/net/eth0 ]; do usleep 50000; done", LIMIT).unwrap();
         address_it(a, "eth0", 0);
@@ -112,6 +122,7 @@ fn a_guest_is_destroyed_under_traffic_and_its_neighbours_go_on() {
     neighbours.finish();
     to.stop(LIMIT).unwrap();
     servers.into_iter().for_each(|server| drop(server.stop(LIMIT)));
-    let failed: Vec<_> = scene.stats().ports.into_iter().filter(|port| port.violations > 0).collect();
+    let failed: Vec<_> =
+        scene.stats().ports.into_iter().filter(|port| port.violations > 0).collect();
     assert!(failed.is_empty(), "{failed:#?}");
 }

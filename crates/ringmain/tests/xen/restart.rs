@@ -18,13 +18,16 @@ fn streams_survive_a_daemon_that_is_killed() {
     // Everything about vifs that the guests, or the toolstack, could notice.
     let store = || {
         let at = [a, b].map(|guest| format!("/local/domain/{}/device/vif", guest.id())).join(" ");
-        let list = format!("for at in {at} /local/domain/0/backend/vif; do xenstore-ls -f $at; done");
+        let list =
+            format!("for at in {at} /local/domain/0/backend/vif; do xenstore-ls -f $at; done");
         scene.dom0.must(&list, LIMIT).unwrap()
     };
     let carried = || [a, b].map(|guest| scene.port(guest, 0).map_or(0, |port| port.total.rx_bytes));
     let both = |more: u64| {
         let before = carried();
-        eventually("both streams", || carried().iter().zip(before).all(|(now, then)| *now > then + more));
+        eventually("both streams", || {
+            carried().iter().zip(before).all(|(now, then)| *now > then + more)
+        });
     };
     both(4 << 20);
     let before = store();
@@ -35,7 +38,11 @@ fn streams_survive_a_daemon_that_is_killed() {
         assert_eq!(store(), before, "the store was written to");
         let resumed = scene.log().matches("resumed=true").count();
         assert_eq!(resumed, 2 * time, "{}", scene.log());
-        assert!([a, b].iter().all(|guest| scene.port(guest, 0).unwrap().queues.len() == 4), "{:#?}", scene.stats());
+        assert!(
+            [a, b].iter().all(|guest| scene.port(guest, 0).unwrap().queues.len() == 4),
+            "{:#?}",
+            scene.stats()
+        );
     }
     for guest in [a, b] {
         guest.must("touch /tmp/stop", LIMIT).unwrap();

@@ -29,7 +29,10 @@ fn guests_in_different_vlans_do_not_see_each_other() {
     // With a vif in the same VLAN, they do.
     let second = scene.plug(b, " bridge=other.10");
     b.must(
-        &format!("ip addr flush dev eth0; ip addr add {}/24 dev {second}; ip link set {second} up", address(1)),
+        &format!(
+            "ip addr flush dev eth0; ip addr add {}/24 dev {second}; ip link set {second} up",
+            address(1)
+        ),
         LIMIT,
     )
     .unwrap();
@@ -53,7 +56,10 @@ fn the_scripts_own_file_says_mtu_queues_and_source_lock() {
 
     // Longer packets towards the vif are dropped, and the guest is told.
     assert_eq!(scene.port(b, 0).unwrap().mtu, Some(1300));
-    let told = scene.dom0.must(&format!("xenstore-read /local/domain/{}/device/vif/0/mtu", b.id()), LIMIT).unwrap();
+    let told = scene
+        .dom0
+        .must(&format!("xenstore-read /local/domain/{}/device/vif/0/mtu", b.id()), LIMIT)
+        .unwrap();
     assert_eq!(told, "1300\n");
     ping(a, &address(1));
     a.must(&format!("ping -c 1 -W 60 -s 1272 {}", address(1)), LIMIT).unwrap();
@@ -63,7 +69,11 @@ fn the_scripts_own_file_says_mtu_queues_and_source_lock() {
 
     // Another source address is not let in.
     assert!(scene.port(a, 0).unwrap().mac.is_some());
-    a.must("ip link set eth0 down; ip link set eth0 address 00:16:3e:77:00:99; ip link set eth0 up", LIMIT).unwrap();
+    a.must(
+        "ip link set eth0 down; ip link set eth0 address 00:16:3e:77:00:99; ip link set eth0 up",
+        LIMIT,
+    )
+    .unwrap();
     unreachable(a, &address(1));
     assert!(dropped(&scene, a, "source_locked") > 0, "{:#?}", scene.port(a, 0));
 }
@@ -85,7 +95,8 @@ fn a_rate_is_that_of_the_whole_vif() {
         (scene.port(a, 0).unwrap(), uptime.trim().parse::<f64>().unwrap())
     };
     let busy = |port: &control::api::PortReport| {
-        port.queues.iter().filter(|queue| queue.counts.tx_bytes > 20_000).count() == usize::from(QUEUES)
+        port.queues.iter().filter(|queue| queue.counts.tx_bytes > 20_000).count()
+            == usize::from(QUEUES)
     };
     eventually("all queues", || busy(&look().0));
     let (before, began) = look();

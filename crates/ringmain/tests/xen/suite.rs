@@ -12,14 +12,18 @@ use std::process::Command;
 fn the_suite_of_all_hypervisors_passes() {
     let scene = Scene::without_daemon();
     scene.dom0.copy(&executable(), "/tmp/hosts").unwrap();
-    let run = |filter: &str| format!("chmod 755 /tmp/hosts && /tmp/hosts --ignored --nocapture --exact {filter} 2>&1");
+    let run = |filter: &str| {
+        format!("chmod 755 /tmp/hosts && /tmp/hosts --ignored --nocapture --exact {filter} 2>&1")
+    };
     let passed = |said: &str| assert!(said.contains("test result: ok. 1 passed"), "{said}");
     // The backend with our own frontend, both in dom0.
     passed(&scene.dom0.must(&run("the_backend_on_xen"), LIMIT).unwrap());
 
     // It waits for two guests with one queue each, which make themselves heard, and destroys one.
     let suite = scene.dom0.spawn(&run("on_xen")).unwrap();
-    let spec = |name| DomainSpec { max_queues: Some(1), ..DomainSpec::new(name) }.vif("script=vif-ringmain");
+    let spec = |name| {
+        DomainSpec { max_queues: Some(1), ..DomainSpec::new(name) }.vif("script=vif-ringmain")
+    };
     let guests = ["first", "second"].map(|name| scene.dom0.create(&spec(name)).unwrap());
     for guest in &guests {
         guest.ready(LIMIT).unwrap();
@@ -37,7 +41,8 @@ fn executable() -> PathBuf {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&built.stdout);
-    let mut messages = said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut messages =
+        said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let found = messages.find_map(|message| message.get("executable")?.as_str().map(PathBuf::from));
     found.unwrap_or_else(|| panic!("no suite: {}", String::from_utf8_lossy(&built.stderr)))
 }

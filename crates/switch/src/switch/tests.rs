@@ -73,12 +73,21 @@ fn ask(switch: &mut Switch, ingress: PortId, headers: &Headers) -> Decision {
 #[test]
 fn floods_the_unknown_and_goes_straight_to_the_known() {
     let mut s = flat();
-    assert_eq!(ask(&mut s, A, &plain(mac(2), mac(1))), flood(&[(B, TagEdit::Keep), (C, TagEdit::Keep)]));
+    assert_eq!(
+        ask(&mut s, A, &plain(mac(2), mac(1))),
+        flood(&[(B, TagEdit::Keep), (C, TagEdit::Keep)])
+    );
     assert_eq!(ask(&mut s, B, &plain(mac(1), mac(2))), to(A, TagEdit::Keep));
     assert_eq!(ask(&mut s, A, &plain(mac(2), mac(1))), to(B, TagEdit::Keep));
-    assert_eq!(ask(&mut s, A, &plain(ALL, mac(1))), flood(&[(B, TagEdit::Keep), (C, TagEdit::Keep)]));
+    assert_eq!(
+        ask(&mut s, A, &plain(ALL, mac(1))),
+        flood(&[(B, TagEdit::Keep), (C, TagEdit::Keep)])
+    );
     let group = Mac([1, 0, 0x5e, 0, 0, 1]);
-    assert_eq!(ask(&mut s, C, &plain(group, mac(3))), flood(&[(A, TagEdit::Keep), (B, TagEdit::Keep)]));
+    assert_eq!(
+        ask(&mut s, C, &plain(group, mac(3))),
+        flood(&[(A, TagEdit::Keep), (B, TagEdit::Keep)])
+    );
 }
 
 #[test]
@@ -136,7 +145,10 @@ fn stations_move_at_once() {
 fn the_first_verdict_of_a_new_station_holds() {
     let mut s = flat();
     let verdict = s.decide(0, A, &plain(mac(2), mac(1)));
-    assert!(s.generations().holds(&verdict.stamp), "learning its own source must not void a verdict");
+    assert!(
+        s.generations().holds(&verdict.stamp),
+        "learning its own source must not void a verdict"
+    );
 }
 
 #[test]
@@ -147,19 +159,30 @@ fn silence_ages_a_station_out_and_asking_keeps_it() {
     let to_first = s.decide(200, B, &plain(mac(1), mac(2)));
     assert_eq!(s.age(301), 1);
     assert!(!s.generations().holds(&to_first.stamp));
-    assert_eq!(s.decide(301, B, &plain(mac(1), mac(2))).decision, flood(&[(A, TagEdit::Keep), (C, TagEdit::Keep)]));
+    assert_eq!(
+        s.decide(301, B, &plain(mac(1), mac(2))).decision,
+        flood(&[(A, TagEdit::Keep), (C, TagEdit::Keep)])
+    );
     assert_eq!(s.decide(301, A, &plain(mac(2), mac(1))).decision, to(B, TagEdit::Keep));
 }
 
 #[test]
 fn a_locked_port_lets_one_address_in_and_nobody_else_may_use_it() {
     let mut s = switch([(A, locked(mac(1))), (B, PortRule::default()), (C, PortRule::default())]);
-    assert_eq!(ask(&mut s, B, &plain(mac(1), mac(2))), to(A, TagEdit::Keep), "known before it ever spoke");
+    assert_eq!(
+        ask(&mut s, B, &plain(mac(1), mac(2))),
+        to(A, TagEdit::Keep),
+        "known before it ever spoke"
+    );
     assert_eq!(ask(&mut s, A, &plain(mac(2), mac(1))), to(B, TagEdit::Keep));
     assert_eq!(ask(&mut s, A, &plain(mac(2), mac(9))), dropped(DropReason::SourceLocked));
     assert_eq!(ask(&mut s, B, &plain(mac(2), mac(1))), dropped(DropReason::SourceTaken));
     s.age(u32::MAX);
-    assert_eq!(ask(&mut s, B, &plain(mac(1), mac(2))), to(A, TagEdit::Keep), "locked addresses do not age");
+    assert_eq!(
+        ask(&mut s, B, &plain(mac(1), mac(2))),
+        to(A, TagEdit::Keep),
+        "locked addresses do not age"
+    );
 }
 
 #[test]
@@ -175,7 +198,8 @@ fn a_lock_takes_an_address_that_was_learned_elsewhere() {
 #[test]
 fn rules_that_cannot_be() {
     let mut s = switch([(A, locked(mac(1)))]);
-    let add = |s: &mut Switch, port, vlan, mac| s.add_port(port, PortRule { vlan, mac }).unwrap_err();
+    let add =
+        |s: &mut Switch, port, vlan, mac| s.add_port(port, PortRule { vlan, mac }).unwrap_err();
     assert_eq!(add(&mut s, A, Vlan::None, None), RuleError::Exists(A));
     assert_eq!(add(&mut s, B, Vlan::None, Some(mac(1))), RuleError::Taken { mac: mac(1), port: A });
     assert_eq!(add(&mut s, B, Vlan::None, Some(ALL)), RuleError::Mac(ALL));
@@ -183,7 +207,8 @@ fn rules_that_cannot_be() {
     assert_eq!(add(&mut s, B, Vlan::Trunk(vec![10, 0]), None), RuleError::Vlan(0));
     assert_eq!(s.set_rule(B, PortRule::default()), Err(RuleError::Unknown(B)));
     assert!(!s.remove_port(B));
-    // The same address in another VLAN is another station, and a port may keep its own address under a new rule.
+    // The same address in another VLAN is another station, and a port may keep its own address
+    // under a new rule.
     s.add_port(B, PortRule { vlan: Vlan::Access(10), mac: Some(mac(1)) }).unwrap();
     s.set_rule(A, PortRule { vlan: Vlan::Access(20), mac: Some(mac(1)) }).unwrap();
     assert_eq!(
@@ -203,7 +228,10 @@ fn vlans_are_apart_and_tags_are_put_right() {
         (narrow, rule(Vlan::Trunk(vec![20]))),
         (PortId(6), PortRule::default()),
     ]);
-    assert_eq!(ask(&mut s, A, &plain(ALL, mac(1))), flood(&[(B, TagEdit::Keep), (trunk, TagEdit::Push(10))]));
+    assert_eq!(
+        ask(&mut s, A, &plain(ALL, mac(1))),
+        flood(&[(B, TagEdit::Keep), (trunk, TagEdit::Push(10))])
+    );
     assert_eq!(
         ask(&mut s, A, &tagged(ALL, mac(1), 0xa000)),
         flood(&[(B, TagEdit::Pop), (trunk, TagEdit::Replace(0xa00a))])
@@ -214,7 +242,10 @@ fn vlans_are_apart_and_tags_are_put_right() {
         flood(&[(C, TagEdit::Pop), (narrow, TagEdit::Keep)])
     );
     assert_eq!(ask(&mut s, narrow, &tagged(mac(4), mac(5), 0x4014)), to(trunk, TagEdit::Keep));
-    assert_eq!(ask(&mut s, narrow, &tagged(mac(4), mac(5), 10)), dropped(DropReason::VlanNotAllowed));
+    assert_eq!(
+        ask(&mut s, narrow, &tagged(mac(4), mac(5), 10)),
+        dropped(DropReason::VlanNotAllowed)
+    );
     assert_eq!(ask(&mut s, A, &tagged(mac(4), mac(1), 20)), dropped(DropReason::TaggedOnAccess));
     assert_eq!(ask(&mut s, trunk, &plain(mac(1), mac(4))), dropped(DropReason::UntaggedOnTrunk));
 }
@@ -222,8 +253,11 @@ fn vlans_are_apart_and_tags_are_put_right() {
 #[test]
 fn a_service_tag_is_payload() {
     let trunk = PortId(4);
-    let mut s =
-        switch([(A, rule(Vlan::Access(10))), (B, rule(Vlan::Access(10))), (trunk, rule(Vlan::Trunk(vec![10])))]);
+    let mut s = switch([
+        (A, rule(Vlan::Access(10))),
+        (B, rule(Vlan::Access(10))),
+        (trunk, rule(Vlan::Trunk(vec![10]))),
+    ]);
     let service = headers(ALL, mac(1), Some((0x88a8, 10)));
     assert_eq!(ask(&mut s, A, &service), flood(&[(B, TagEdit::Keep), (trunk, TagEdit::Push(10))]));
     assert_eq!(ask(&mut s, trunk, &service), dropped(DropReason::UntaggedOnTrunk));
@@ -231,7 +265,8 @@ fn a_service_tag_is_payload() {
 
 #[test]
 fn without_a_vlan_rule_tags_are_payload() {
-    let mut s = switch([(A, PortRule::default()), (B, PortRule::default()), (C, rule(Vlan::Access(10)))]);
+    let mut s =
+        switch([(A, PortRule::default()), (B, PortRule::default()), (C, rule(Vlan::Access(10)))]);
     assert_eq!(ask(&mut s, A, &tagged(ALL, mac(1), 10)), flood(&[(B, TagEdit::Keep)]));
     assert_eq!(ask(&mut s, B, &tagged(mac(1), mac(2), 77)), to(A, TagEdit::Keep));
 }
@@ -279,7 +314,10 @@ fn the_table_lists_locked_and_learned() {
     let station = |last| Station { network: Network::UNTAGGED, mac: mac(last) };
     assert_eq!(
         rows,
-        [Row { station: station(1), port: A, idle: None }, Row { station: station(2), port: B, idle: Some(5) },]
+        [
+            Row { station: station(1), port: A, idle: None },
+            Row { station: station(2), port: B, idle: Some(5) },
+        ]
     );
 }
 
@@ -298,7 +336,14 @@ impl Model {
             .map(|(port, _)| *port)
     }
 
-    fn decide(&mut self, now: u32, ingress: PortId, dst: Mac, src: Mac, tci: Option<u16>) -> Decision {
+    fn decide(
+        &mut self,
+        now: u32,
+        ingress: PortId,
+        dst: Mac,
+        src: Mac,
+        tci: Option<u16>,
+    ) -> Decision {
         let Some(rule) = self.ports.get(&ingress) else {
             return dropped(DropReason::NoPort);
         };
@@ -325,7 +370,9 @@ impl Model {
             .ports
             .iter()
             .filter(|(port, _)| **port != ingress && known.is_none_or(|known| known == **port))
-            .filter_map(|(port, rule)| Some(Target { port: *port, tag: rule.vlan.edit(network, form)? }))
+            .filter_map(|(port, rule)| {
+                Some(Target { port: *port, tag: rule.vlan.edit(network, form)? })
+            })
             .collect();
         match (known, receivers.as_slice()) {
             (Some(port), _) if port == ingress => dropped(DropReason::Reflection),
@@ -338,7 +385,8 @@ impl Model {
     fn install(&mut self, port: PortId, rule: PortRule) {
         self.learned.retain(|_, (at, _)| *at != port);
         if let Some(mac) = rule.mac {
-            self.learned.retain(|station, _| station.mac != mac || !rule.vlan.is_in(station.network));
+            self.learned
+                .retain(|station, _| station.mac != mac || !rule.vlan.is_in(station.network));
         }
         self.ports.insert(port, rule);
     }
@@ -364,9 +412,9 @@ fn any_step() -> impl Strategy<Value = Step> {
     let port = || (0u16..5).prop_map(PortId);
     let station = || (0u8..6).prop_map(mac);
     let dst = prop_oneof![6 => station(), 1 => Just(ALL)];
-    let tci =
-        prop_oneof![2 => Just(None), 3 => (0u16..5, 0u16..2).prop_map(|(vid, priority)| Some(priority << 13 | vid))];
-    let rules = (any_vlan(), prop::option::weighted(0.2, station())).prop_map(|(vlan, mac)| PortRule { vlan, mac });
+    let tci = prop_oneof![2 => Just(None), 3 => (0u16..5, 0u16..2).prop_map(|(vid, priority)| Some(priority << 13 | vid))];
+    let rules = (any_vlan(), prop::option::weighted(0.2, station()))
+        .prop_map(|(vlan, mac)| PortRule { vlan, mac });
     prop_oneof![
         20 => (port(), dst, station(), tci).prop_map(|(ingress, dst, src, tci)| Step::Frame { ingress, dst, src, tci }),
         2 => (port(), rules).prop_map(|(port, rule)| Step::Install(port, rule)),
@@ -378,7 +426,13 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// All that a cached verdict may depend on.
 type Flow = (PortId, Mac, Mac, Option<u16>);
 
-fn apply(step: Step, now: &mut u32, s: &mut Switch, model: &mut Model, cache: &mut HashMap<Flow, Verdict>) {
+fn apply(
+    step: Step,
+    now: &mut u32,
+    s: &mut Switch,
+    model: &mut Model,
+    cache: &mut HashMap<Flow, Verdict>,
+) {
     match step {
         Step::Frame { ingress, dst, src, tci } => {
             let tag = tci.map(|tci| (0x8100, tci));
@@ -388,10 +442,16 @@ fn apply(step: Step, now: &mut u32, s: &mut Switch, model: &mut Model, cache: &m
         }
         Step::Install(port, rule) => {
             let known = model.ports.contains_key(&port);
-            let done = if known { s.set_rule(port, rule.clone()) } else { s.add_port(port, rule.clone()) };
+            let done =
+                if known { s.set_rule(port, rule.clone()) } else { s.add_port(port, rule.clone()) };
             let clash = rule.mac.is_some_and(|mac| {
-                let others = model.ports.iter().filter(|(other, theirs)| **other != port && theirs.mac == Some(mac));
-                others.into_iter().any(|(_, theirs)| theirs.vlan.networks().any(|network| rule.vlan.is_in(network)))
+                let others = model
+                    .ports
+                    .iter()
+                    .filter(|(other, theirs)| **other != port && theirs.mac == Some(mac));
+                others.into_iter().any(|(_, theirs)| {
+                    theirs.vlan.networks().any(|network| rule.vlan.is_in(network))
+                })
             });
             assert_eq!(done.is_err(), clash, "{done:?}");
             if !clash {

@@ -12,7 +12,8 @@ fn pair() -> (UnixStream, Connection) {
 }
 
 fn bytes(code: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes: Vec<u8> = [code, 1, payload.len() as u32].iter().flat_map(|field| field.to_le_bytes()).collect();
+    let mut bytes: Vec<u8> =
+        [code, 1, payload.len() as u32].iter().flat_map(|field| field.to_le_bytes()).collect();
     bytes.extend_from_slice(payload);
     bytes
 }
@@ -60,7 +61,10 @@ fn surplus_descriptors_are_an_error() {
     let (peer, mut connection) = pair();
     send_with(&peer, &bytes(5, &[0; 8]), MAX_FDS + 1);
     let error = connection.read().unwrap_err();
-    assert!(matches!(error, ConnectionError::Message(BadMessage::TooManyDescriptors { .. })), "{error}");
+    assert!(
+        matches!(error, ConnectionError::Message(BadMessage::TooManyDescriptors { .. })),
+        "{error}"
+    );
 }
 
 #[test]

@@ -30,7 +30,10 @@ struct Lab {
 impl Lab {
     fn new() -> Lab {
         let workers = Workers { count: 2, ..Workers::default() };
-        Lab { fabric: Arc::new(Fabric::start(&workers).unwrap()), dir: tempfile::tempdir().unwrap() }
+        Lab {
+            fabric: Arc::new(Fabric::start(&workers).unwrap()),
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -41,9 +44,23 @@ impl Lab {
         self.start_with(name, mode, None)
     }
 
-    fn start_with(&self, name: &str, mode: Mode, throttle: Option<Throttle>) -> Result<Device, StartError> {
+    fn start_with(
+        &self,
+        name: &str,
+        mode: Mode,
+        throttle: Option<Throttle>,
+    ) -> Result<Device, StartError> {
         let (name, socket, rule) = (name.to_owned(), self.path(name), PortRule::default());
-        let config = DeviceConfig { name, socket, mode, queues: 2, mtu: Some(1500), rule, throttle, patience: None };
+        let config = DeviceConfig {
+            name,
+            socket,
+            mode,
+            queues: 2,
+            mtu: Some(1500),
+            rule,
+            throttle,
+            patience: None,
+        };
         Device::start(Arc::clone(&self.fabric), config)
     }
 
@@ -67,8 +84,13 @@ const FEATURES: u64 = bit::VERSION_1 | bit::EVENT_IDX | bit::MRG_RXBUF;
 
 impl<R: DriverRing> Plugged<R> {
     fn on(stream: UnixStream, features: u64) -> Plugged<R> {
-        let wish =
-            Wish { features, required: features, queue_pairs: 1, mtu: Some(1500), protocol: Wish::usual_protocol() };
+        let wish = Wish {
+            features,
+            required: features,
+            queue_pairs: 1,
+            mtu: Some(1500),
+            protocol: Wish::usual_protocol(),
+        };
         let mut front = FrontEnd::negotiate(stream, &wish).unwrap();
         let mut guest = Guest::new(1 << 20, 2).unwrap();
         front.share(&guest).unwrap();
@@ -91,7 +113,11 @@ impl<R: DriverRing> Plugged<R> {
         frame[header + 59] = mark;
         let addr = self.guest.alloc(2048, 64).unwrap();
         self.guest.memory().write(addr, &frame).unwrap();
-        self.driver.tx.ring.add(&[Piece { addr, len: frame.len() as u32 }], Direction::Out).unwrap();
+        self.driver
+            .tx
+            .ring
+            .add(&[Piece { addr, len: frame.len() as u32 }], Direction::Out)
+            .unwrap();
         self.driver.tx.publish();
     }
 
@@ -121,12 +147,14 @@ fn two_guests_talk_whatever_their_rings() {
     oldest.reaches(&mut modern, 2);
 }
 
-/// The driver's event index is passed by the first frame; what comes behind it finds nobody who asks.
+/// The driver's event index is passed by the first frame; what comes behind it finds nobody who
+/// asks.
 #[test]
 fn a_driver_that_sleeps_is_interrupted_in_the_end() {
     let lab = Lab::new();
     let _a = lab.device("a");
-    let _b = lab.start_with("b", Mode::Server, Throttle::new(Some(1000), Throttle::LONGEST)).unwrap();
+    let _b =
+        lab.start_with("b", Mode::Server, Throttle::new(Some(1000), Throttle::LONGEST)).unwrap();
     let (mut a, mut b) = (guest(&lab, "a"), guest(&lab, "b"));
     for round in 0..5 {
         assert!(!b.driver.rx.ring.arm());
@@ -202,7 +230,8 @@ fn a_disabled_transmitter_is_drained() {
     a.send(1);
     let mut used = [Used::default(); 4];
     eventually("the frame is discarded", || a.driver.tx.ring.collect(&mut used).unwrap() == 1);
-    let dropped = || lab.fabric.counters(device.port())[0].dropped(datapath::count::Drop::TxDisabled);
+    let dropped =
+        || lab.fabric.counters(device.port())[0].dropped(datapath::count::Drop::TxDisabled);
     eventually("it is counted", || dropped() == 1);
     assert_eq!(b.received(), 0);
     a.front.enable(1, true).unwrap();
@@ -262,7 +291,10 @@ fn every_misdeed_has_a_name_and_the_next_front_end_is_served() {
         misdeed(&mut hostile);
         eventually(reason, || device.status().violations == 1);
         let status = device.status();
-        assert!(status.reason.as_ref().is_some_and(|told| told.contains(reason)), "{reason}: {status:?}");
+        assert!(
+            status.reason.as_ref().is_some_and(|told| told.contains(reason)),
+            "{reason}: {status:?}"
+        );
         // Broken or not, the socket is closed by us.
         eventually("the connection ends", || hostile.front.receive_u64("end").is_err());
         let mut next = guest(&lab, &name);

@@ -105,7 +105,9 @@ impl Bench {
         let answer = self.send(code, 0, payload, fds);
         match answer.error {
             Some(error) => Err(error.to_string()),
-            None => Ok(answer.reply.map(|bytes| u64::from_le_bytes(bytes[12..].try_into().unwrap()))),
+            None => {
+                Ok(answer.reply.map(|bytes| u64::from_le_bytes(bytes[12..].try_into().unwrap())))
+            }
         }
     }
 
@@ -222,7 +224,10 @@ fn only_what_is_offered_can_be_used() {
         bench.refusal(2, &(MODERN | in_order).to_le_bytes(), vec![]),
         "SET_FEATURES with 0x800000000, which is not offered"
     );
-    assert_eq!(bench.refusal(16, &words(&[1 << 9]), vec![]), "SET_PROTOCOL_FEATURES with 0x200, which is not offered");
+    assert_eq!(
+        bench.refusal(16, &words(&[1 << 9]), vec![]),
+        "SET_PROTOCOL_FEATURES with 0x200, which is not offered"
+    );
 }
 
 #[test]
@@ -235,8 +240,15 @@ fn a_ring_starts_when_everything_is_known_in_whatever_order() {
         |b| b.kick(0),
         |b| b.enable(0, true),
     ];
-    // Features cannot come after a ring runs, so they keep their place before at least one step that it needs.
-    for order in [[0, 1, 2, 3, 4, 5], [5, 1, 2, 3, 0, 4], [4, 3, 2, 1, 5, 0], [5, 4, 1, 0, 3, 2], [1, 4, 2, 0, 5, 3]] {
+    // Features cannot come after a ring runs, so they keep their place before at least one step
+    // that it needs.
+    for order in [
+        [0, 1, 2, 3, 4, 5],
+        [5, 1, 2, 3, 0, 4],
+        [4, 3, 2, 1, 5, 0],
+        [5, 4, 1, 0, 3, 2],
+        [1, 4, 2, 0, 5, 3],
+    ] {
         let mut bench = Bench::new();
         for (done, step) in order.into_iter().enumerate() {
             let started = !bench.yard.pairs().is_empty();
@@ -280,7 +292,10 @@ fn a_disabled_ring_is_drained_and_its_frames_are_discarded() {
     let mut driver: SplitDriver = bench.transmitter(MODERN);
     bench.enable(1, false);
     transmit(&mut driver, 2);
-    assert!(matches!(bench.fetch()[..], [Fate::Drop(Reason::TxDisabled), Fate::Drop(Reason::TxDisabled)]));
+    assert!(matches!(
+        bench.fetch()[..],
+        [Fate::Drop(Reason::TxDisabled), Fate::Drop(Reason::TxDisabled)]
+    ));
     assert_eq!(driver.collect(&mut [Used::default(); 8]), Ok(2));
     bench.enable(1, true);
     transmit(&mut driver, 1);
@@ -361,9 +376,18 @@ fn only_eventfds_signal() {
 fn what_runs_does_not_change_its_ground() {
     let mut bench = Bench::new();
     let _driver: SplitDriver = bench.transmitter(MODERN);
-    assert_eq!(bench.refusal(8, &state(1, 32), vec![]), "SET_VRING_NUM for ring 1, which is started");
-    assert_eq!(bench.refusal(10, &state(1, 5), vec![]), "SET_VRING_BASE for ring 1, which is started");
-    assert_eq!(bench.refusal(9, &address(1, 0x4000), vec![]), "SET_VRING_ADDR for ring 1, which is started");
+    assert_eq!(
+        bench.refusal(8, &state(1, 32), vec![]),
+        "SET_VRING_NUM for ring 1, which is started"
+    );
+    assert_eq!(
+        bench.refusal(10, &state(1, 5), vec![]),
+        "SET_VRING_BASE for ring 1, which is started"
+    );
+    assert_eq!(
+        bench.refusal(9, &address(1, 0x4000), vec![]),
+        "SET_VRING_ADDR for ring 1, which is started"
+    );
     assert_eq!(
         bench.refusal(2, &words(&[bit::VERSION_1]), vec![]),
         "SET_FEATURES changes features while rings are started"
@@ -388,7 +412,10 @@ fn rings_that_the_port_does_not_have_are_refused() {
         (18, state(4, 1), "SET_VRING_ENABLE"),
     ] {
         let ring = payload[0];
-        assert_eq!(bench.refusal(code, &payload, vec![]), format!("{name} for ring {ring}, the port has 4"));
+        assert_eq!(
+            bench.refusal(code, &payload, vec![]),
+            format!("{name} for ring {ring}, the port has 4")
+        );
     }
 }
 
@@ -415,8 +442,14 @@ fn memory_regions_that_lie_are_refused() {
 #[test]
 fn rings_that_are_not_in_memory_are_refused() {
     for (mut payload, why) in [
-        (address(1, SIZE), "ring 1: its descriptors at user address 0x700000100000 is in no memory region"),
-        (address(1, SIZE - 0x1000), "ring 1: its available ring at user address 0x700000100000 is in no memory region"),
+        (
+            address(1, SIZE),
+            "ring 1: its descriptors at user address 0x700000100000 is in no memory region",
+        ),
+        (
+            address(1, SIZE - 0x1000),
+            "ring 1: its available ring at user address 0x700000100000 is in no memory region",
+        ),
         (address(1, 0x1008), "ring 1: ring area at 0x1008 is not aligned to 16 bytes"),
         (
             address(1, SIZE - 0x2000 - 0x80),
@@ -498,7 +531,8 @@ fn rings_rest_while_their_region_is_gone() {
 #[test]
 fn regions_come_and_go_within_bounds() {
     let mut bench = Bench::new();
-    let region = |i: u64| [words(&[0]), words(&[i * 4096, 4096, USER + i * 4096, i * 4096])].concat();
+    let region =
+        |i: u64| [words(&[0]), words(&[i * 4096, 4096, USER + i * 4096, i * 4096])].concat();
     for i in 0..MAX_REGIONS as u64 {
         let file = bench.file();
         bench.do_it(37, &region(i), vec![file]);
@@ -552,7 +586,9 @@ fn what_can_be_declined_is_declined_and_the_rest_ends_the_connection() {
     let mut bench = Bench::new();
     assert!(bench.send(6, NEED_REPLY, &words(&[0, 0]), vec![]).closes);
     bench.do_it(16, &words(&[protocol::REPLY_ACK]), vec![]);
-    for (code, payload) in [(6, words(&[0, 0])), (99, vec![]), (20, words(&[9001])), (20, words(&[60]))] {
+    for (code, payload) in
+        [(6, words(&[0, 0])), (99, vec![]), (20, words(&[9001])), (20, words(&[60]))]
+    {
         let answer = bench.send(code, NEED_REPLY, &payload, vec![]);
         assert_eq!(answer.reply, Some(Reply::Number(1).encode(code)), "{code}");
         assert!(answer.error.is_some() && !answer.closes, "{code}");
@@ -567,7 +603,10 @@ fn what_can_be_declined_is_declined_and_the_rest_ends_the_connection() {
 fn an_mtu_is_held_against_the_ports() {
     let mut bench = Bench::new();
     bench.do_it(20, &words(&[9000]), vec![]);
-    assert_eq!(bench.refusal(20, &words(&[9001]), vec![]), "MTU 9001, the port is configured for at most 9000");
+    assert_eq!(
+        bench.refusal(20, &words(&[9001]), vec![]),
+        "MTU 9001, the port is configured for at most 9000"
+    );
 }
 
 #[test]
@@ -575,7 +614,10 @@ fn a_log_is_refused() {
     let mut bench = Bench::new();
     let mut payload = address(1, 0x1000);
     payload[4] = 1;
-    assert_eq!(bench.refusal(9, &payload, vec![]), "SET_VRING_ADDR for ring 1 asks for a log, which is not offered");
+    assert_eq!(
+        bench.refusal(9, &payload, vec![]),
+        "SET_VRING_ADDR for ring 1 asks for a log, which is not offered"
+    );
 }
 
 #[test]
@@ -611,7 +653,8 @@ fn an_ended_session_leaves_no_pair_behind_and_tells_of_errors() {
 /// Requests that are sound, if not always sensible, on two pairs and little memory.
 fn request() -> impl Strategy<Value = (u32, Vec<u8>, usize)> {
     let ring = || 0u32..5;
-    let at = prop_oneof![Just(0x1000u64), Just(0x4000), Just(0x8001), Just(SIZE - 64), any::<u64>()];
+    let at =
+        prop_oneof![Just(0x1000u64), Just(0x4000), Just(0x8001), Just(SIZE - 64), any::<u64>()];
     let len = prop_oneof![Just(SIZE), Just(SIZE / 2), Just(4096), any::<u64>()];
     let region = (prop_oneof![Just(0), Just(SIZE / 2), any::<u64>()], len)
         .prop_map(|(guest, len)| [guest, len, USER.wrapping_add(guest), guest]);
@@ -625,9 +668,14 @@ fn request() -> impl Strategy<Value = (u32, Vec<u8>, usize)> {
         (region.clone(), any::<bool>()).prop_map(|(region, add)| {
             (if add { 37 } else { 38 }, [words(&[0]), words(&region)].concat(), usize::from(add))
         }),
-        (ring(), prop_oneof![Just(16u32), Just(256), 0u32..70000]).prop_map(|(ring, size)| (8, state(ring, size), 0)),
+        (ring(), prop_oneof![Just(16u32), Just(256), 0u32..70000]).prop_map(|(ring, size)| (
+            8,
+            state(ring, size),
+            0
+        )),
         (ring(), at).prop_map(|(ring, at)| {
-            let parts = [at, at.wrapping_add(0x2000), at.wrapping_add(0x1000), 0].map(|part| part.wrapping_add(USER));
+            let parts = [at, at.wrapping_add(0x2000), at.wrapping_add(0x1000), 0]
+                .map(|part| part.wrapping_add(USER));
             (9, [state(ring, 0), words(&parts)].concat(), 0)
         }),
         (ring(), any::<u32>()).prop_map(|(ring, base)| (10, state(ring, base & 0x8fff), 0)),

@@ -62,7 +62,12 @@ pub fn all() -> Vec<Attack> {
     .collect()
 }
 
-fn running(name: &'static str, kind: Kind, outcome: Outcome, act: fn(&mut Foe, &mut Beacon)) -> Attack {
+fn running(
+    name: &'static str,
+    kind: Kind,
+    outcome: Outcome,
+    act: fn(&mut Foe, &mut Beacon),
+) -> Attack {
     Attack { name, kind, started: true, outcome, act }
 }
 
@@ -114,24 +119,39 @@ fn indices() -> Vec<Attack> {
             crate::eventually("frames arrive", || beacon.receive(|_| ()));
             foe.publish(TX, 2);
         }),
-        running("head beyond the table", Kind::SPLIT, Stops("descriptor index 64 in a table of 64"), |foe, _| {
-            foe.write(driver(TX) + 4, &SIZE.to_le_bytes());
-            foe.write(driver(TX) + 2, &[1, 0]);
-            foe.kick(1);
-        }),
-        running("link beyond the table", Kind::SPLIT, Stops("descriptor index 65535 in a table of 64"), |foe, _| {
-            foe.describe_any(TX, 0, GUEST, 100, NEXT, 0xffff);
-            foe.publish(TX, 1);
-        }),
+        running(
+            "head beyond the table",
+            Kind::SPLIT,
+            Stops("descriptor index 64 in a table of 64"),
+            |foe, _| {
+                foe.write(driver(TX) + 4, &SIZE.to_le_bytes());
+                foe.write(driver(TX) + 2, &[1, 0]);
+                foe.kick(1);
+            },
+        ),
+        running(
+            "link beyond the table",
+            Kind::SPLIT,
+            Stops("descriptor index 65535 in a table of 64"),
+            |foe, _| {
+                foe.describe_any(TX, 0, GUEST, 100, NEXT, 0xffff);
+                foe.publish(TX, 1);
+            },
+        ),
     ]
 }
 
 fn chains() -> Vec<Attack> {
     vec![
-        running("descriptor linked to itself", Kind::SPLIT, Stops("longer than 64, or a loop"), |foe, _| {
-            foe.describe_any(TX, 0, GUEST, 1, NEXT, 0);
-            foe.publish(TX, 1);
-        }),
+        running(
+            "descriptor linked to itself",
+            Kind::SPLIT,
+            Stops("longer than 64, or a loop"),
+            |foe, _| {
+                foe.describe_any(TX, 0, GUEST, 1, NEXT, 0);
+                foe.publish(TX, 1);
+            },
+        ),
         running("loop of two", Kind::SPLIT, Stops("longer than 64, or a loop"), |foe, _| {
             foe.describe_any(TX, 0, GUEST, 0, NEXT, 1);
             foe.describe_any(TX, 1, GUEST, 0, NEXT, 0);
@@ -140,9 +160,15 @@ fn chains() -> Vec<Attack> {
         running("writable buffer to send", Kind::SPLIT, Stops("writable descriptor"), |foe, _| {
             one(foe, GUEST + BUFFER, 100, WRITE);
         }),
-        running("buffer before the memory", Kind::SPLIT, OUTSIDE, |foe, _| one(foe, GUEST - 1, 100, 0)),
-        running("buffer behind the memory", Kind::SPLIT, OUTSIDE, |foe, _| one(foe, GUEST + MEMORY, 1, 0)),
-        running("buffer across the end", Kind::SPLIT, OUTSIDE, |foe, _| one(foe, GUEST + MEMORY - 99, 100, 0)),
+        running("buffer before the memory", Kind::SPLIT, OUTSIDE, |foe, _| {
+            one(foe, GUEST - 1, 100, 0)
+        }),
+        running("buffer behind the memory", Kind::SPLIT, OUTSIDE, |foe, _| {
+            one(foe, GUEST + MEMORY, 1, 0)
+        }),
+        running("buffer across the end", Kind::SPLIT, OUTSIDE, |foe, _| {
+            one(foe, GUEST + MEMORY - 99, 100, 0)
+        }),
         running("buffer of 4 GiB", Kind::SPLIT, OUTSIDE, |foe, _| one(foe, GUEST, u32::MAX, 0)),
         running("buffer around the end of all addresses", Kind::SPLIT, OUTSIDE, |foe, _| {
             one(foe, u64::MAX - 9, 100, 0);
@@ -166,20 +192,34 @@ fn chains() -> Vec<Attack> {
 fn tables() -> Vec<Attack> {
     let length = Stops("indirect table of");
     vec![
-        running("table that was not negotiated", Kind::SPLIT, Stops("without VIRTIO_F_INDIRECT_DESC"), |foe, _| {
-            table(foe, 0, 16, &split(GUEST + BUFFER, 100, 0, 0));
-        }),
+        running(
+            "table that was not negotiated",
+            Kind::SPLIT,
+            Stops("without VIRTIO_F_INDIRECT_DESC"),
+            |foe, _| {
+                table(foe, 0, 16, &split(GUEST + BUFFER, 100, 0, 0));
+            },
+        ),
         running("table of no bytes", Kind::INDIRECT, length, |foe, _| table(foe, 0, 0, &[])),
         running("table of 15 bytes", Kind::INDIRECT, length, |foe, _| table(foe, 0, 15, &[])),
-        running("table of 1025 entries", Kind::INDIRECT, length, |foe, _| table(foe, 0, 1025 * 16, &[])),
+        running("table of 1025 entries", Kind::INDIRECT, length, |foe, _| {
+            table(foe, 0, 1025 * 16, &[])
+        }),
         running("table of 4 GiB", Kind::INDIRECT, length, |foe, _| table(foe, 0, 0xffff_fff0, &[])),
         running("table in a table", Kind::INDIRECT, Stops("inside an indirect table"), |foe, _| {
             table(foe, 0, 16, &split(GUEST + TABLE, 16, INDIRECT, 0));
         }),
-        running("table with a next descriptor", Kind::INDIRECT, Stops("with a next one"), |foe, _| {
-            table(foe, NEXT, 16, &split(GUEST + BUFFER, 100, 0, 0));
+        running(
+            "table with a next descriptor",
+            Kind::INDIRECT,
+            Stops("with a next one"),
+            |foe, _| {
+                table(foe, NEXT, 16, &split(GUEST + BUFFER, 100, 0, 0));
+            },
+        ),
+        running("table outside the memory", Kind::INDIRECT, OUTSIDE, |foe, _| {
+            one(foe, GUEST - 16, 16, INDIRECT)
         }),
-        running("table outside the memory", Kind::INDIRECT, OUTSIDE, |foe, _| one(foe, GUEST - 16, 16, INDIRECT)),
         running("table across the end", Kind::INDIRECT, OUTSIDE, |foe, _| {
             foe.write(MEMORY - 16, &split(GUEST, 1, NEXT, 1));
             one(foe, GUEST + MEMORY - 16, 32, INDIRECT);
@@ -191,25 +231,42 @@ fn tables() -> Vec<Attack> {
             let entries = [split(GUEST, 1, NEXT, 1), split(GUEST, 1, NEXT, 0)];
             table(foe, 0, 32, &entries.concat());
         }),
-        running("link beyond a table", Kind::INDIRECT, Stops("descriptor index 9 in a table of 2"), |foe, _| {
-            table(foe, 0, 32, &split(GUEST, 1, NEXT, 9));
-        }),
-        running("writable buffer in a table", Kind::INDIRECT, Stops("writable descriptor"), |foe, _| {
-            table(foe, 0, 16, &split(GUEST, 1, WRITE, 0));
-        }),
+        running(
+            "link beyond a table",
+            Kind::INDIRECT,
+            Stops("descriptor index 9 in a table of 2"),
+            |foe, _| {
+                table(foe, 0, 32, &split(GUEST, 1, NEXT, 9));
+            },
+        ),
+        running(
+            "writable buffer in a table",
+            Kind::INDIRECT,
+            Stops("writable descriptor"),
+            |foe, _| {
+                table(foe, 0, 16, &split(GUEST, 1, WRITE, 0));
+            },
+        ),
         running("chain of 4 GiB", Kind::INDIRECT, Stops("4 GiB or more"), |foe, _| {
-            let entries: Vec<_> =
-                (1..513u16).flat_map(|i| split(GUEST, MEMORY as u32, if i < 512 { NEXT } else { 0 }, i)).collect();
+            let entries: Vec<_> = (1..513u16)
+                .flat_map(|i| split(GUEST, MEMORY as u32, if i < 512 { NEXT } else { 0 }, i))
+                .collect();
             table(foe, 0, 512 * 16, &entries);
         }),
-        running("chain of 2049 pieces", Kind::INDIRECT, Stops("more than 2048 pieces"), |foe, _| {
-            let entries: Vec<_> =
-                (1..1025u16).flat_map(|i| split(GUEST + SECOND - 1, 2, if i < 1024 { NEXT } else { 0 }, i)).collect();
-            foe.write(TABLE, &entries);
-            foe.describe_any(TX, 0, GUEST, 14, NEXT, 1);
-            foe.describe_any(TX, 1, GUEST + TABLE, 1024 * 16, INDIRECT, 0);
-            foe.publish(TX, 1);
-        }),
+        running(
+            "chain of 2049 pieces",
+            Kind::INDIRECT,
+            Stops("more than 2048 pieces"),
+            |foe, _| {
+                let entries: Vec<_> = (1..1025u16)
+                    .flat_map(|i| split(GUEST + SECOND - 1, 2, if i < 1024 { NEXT } else { 0 }, i))
+                    .collect();
+                foe.write(TABLE, &entries);
+                foe.describe_any(TX, 0, GUEST, 14, NEXT, 1);
+                foe.describe_any(TX, 1, GUEST + TABLE, 1024 * 16, INDIRECT, 0);
+                foe.publish(TX, 1);
+            },
+        ),
     ]
 }
 
@@ -219,32 +276,67 @@ fn packed_rings() -> Vec<Attack> {
             foe.describe_any(TX, 0, GUEST, 100, NEXT, 0);
             foe.kick(1);
         }),
-        running("packed: chain all around the ring", Kind::PACKED, Stops("not available"), |foe, _| {
-            for i in (0..SIZE).rev() {
-                foe.describe_any(TX, i, GUEST, 1, NEXT, 0);
-            }
-            foe.kick(1);
-        }),
-        running("packed: writable buffer to send", Kind::PACKED, Stops("writable descriptor"), |foe, _| {
-            one(foe, GUEST + BUFFER, 100, WRITE);
-        }),
+        running(
+            "packed: chain all around the ring",
+            Kind::PACKED,
+            Stops("not available"),
+            |foe, _| {
+                for i in (0..SIZE).rev() {
+                    foe.describe_any(TX, i, GUEST, 1, NEXT, 0);
+                }
+                foe.kick(1);
+            },
+        ),
+        running(
+            "packed: writable buffer to send",
+            Kind::PACKED,
+            Stops("writable descriptor"),
+            |foe, _| {
+                one(foe, GUEST + BUFFER, 100, WRITE);
+            },
+        ),
         running("packed: buffer outside", Kind::PACKED, OUTSIDE, |foe, _| one(foe, 0, 100, 0)),
-        running("packed: table that was not negotiated", Kind::PACKED, Stops("VIRTIO_F_INDIRECT_DESC"), |foe, _| {
-            one(foe, GUEST + TABLE, 16, INDIRECT);
-        }),
-        running("packed: table in a table", Kind::PACKED_INDIRECT, Stops("inside an indirect table"), |foe, _| {
-            table(foe, 0, 16, &packed(GUEST + TABLE, 16, 0, INDIRECT));
-        }),
-        running("packed: table with a next descriptor", Kind::PACKED_INDIRECT, Stops("with a next one"), |foe, _| {
-            one(foe, GUEST + TABLE, 16, INDIRECT | NEXT);
-        }),
-        running("packed: table of 17 bytes", Kind::PACKED_INDIRECT, Stops("indirect table of 17"), |foe, _| {
-            one(foe, GUEST + TABLE, 17, INDIRECT);
-        }),
-        running("packed: readable buffer to receive", Kind::PACKED, Stops("readable descriptor"), |foe, beacon| {
-            foe.describe_buffer(RX, 0, BUFFER, 2048, 0);
-            shout(beacon);
-        }),
+        running(
+            "packed: table that was not negotiated",
+            Kind::PACKED,
+            Stops("VIRTIO_F_INDIRECT_DESC"),
+            |foe, _| {
+                one(foe, GUEST + TABLE, 16, INDIRECT);
+            },
+        ),
+        running(
+            "packed: table in a table",
+            Kind::PACKED_INDIRECT,
+            Stops("inside an indirect table"),
+            |foe, _| {
+                table(foe, 0, 16, &packed(GUEST + TABLE, 16, 0, INDIRECT));
+            },
+        ),
+        running(
+            "packed: table with a next descriptor",
+            Kind::PACKED_INDIRECT,
+            Stops("with a next one"),
+            |foe, _| {
+                one(foe, GUEST + TABLE, 16, INDIRECT | NEXT);
+            },
+        ),
+        running(
+            "packed: table of 17 bytes",
+            Kind::PACKED_INDIRECT,
+            Stops("indirect table of 17"),
+            |foe, _| {
+                one(foe, GUEST + TABLE, 17, INDIRECT);
+            },
+        ),
+        running(
+            "packed: readable buffer to receive",
+            Kind::PACKED,
+            Stops("readable descriptor"),
+            |foe, beacon| {
+                foe.describe_buffer(RX, 0, BUFFER, 2048, 0);
+                shout(beacon);
+            },
+        ),
         running("packed: all ids the same", Kind::PACKED, GoesOn, |foe, beacon| {
             for i in 0..SIZE {
                 let at = frame(foe, i.into(), &[0; 12], 60);
@@ -272,26 +364,41 @@ fn hears(beacon: &mut Beacon, frames: usize) {
 
 fn receivers() -> Vec<Attack> {
     vec![
-        running("readable buffer to receive", Kind::SPLIT, Stops("readable descriptor"), |foe, beacon| {
-            foe.describe_buffer(RX, 0, BUFFER, 2048, 0);
-            shout(beacon);
-        }),
+        running(
+            "readable buffer to receive",
+            Kind::SPLIT,
+            Stops("readable descriptor"),
+            |foe, beacon| {
+                foe.describe_buffer(RX, 0, BUFFER, 2048, 0);
+                shout(beacon);
+            },
+        ),
         running("buffer to receive outside", Kind::SPLIT, OUTSIDE, |foe, beacon| {
             foe.describe_any(RX, 0, GUEST + MEMORY - 1, 2048, WRITE, 0);
             shout(beacon);
         }),
-        running("available index of Rx ahead", Kind::SPLIT, Stops("available index jumped"), |foe, beacon| {
-            foe.publish(RX, SIZE + 1);
-            shout(beacon);
-        }),
+        running(
+            "available index of Rx ahead",
+            Kind::SPLIT,
+            Stops("available index jumped"),
+            |foe, beacon| {
+                foe.publish(RX, SIZE + 1);
+                shout(beacon);
+            },
+        ),
         running("Rx loop", Kind::SPLIT, Stops("longer than 64, or a loop"), |foe, beacon| {
             foe.describe_any(RX, 0, GUEST + BUFFER, 10, WRITE | NEXT, 0);
             shout(beacon);
         }),
-        running("a bad buffer amid segments", Kind::SPLIT, Stops("readable descriptor"), |foe, beacon| {
-            foe.describe_buffer(RX, 4, BUFFER, 2048, 0);
-            assert!(beacon.send_big());
-        }),
+        running(
+            "a bad buffer amid segments",
+            Kind::SPLIT,
+            Stops("readable descriptor"),
+            |foe, beacon| {
+                foe.describe_buffer(RX, 4, BUFFER, 2048, 0);
+                assert!(beacon.send_big());
+            },
+        ),
         running("Rx buffers of no bytes", Kind::SPLIT, GoesOn, |foe, beacon| {
             for i in 0..SIZE {
                 foe.describe_buffer(RX, i, BUFFER, 0, WRITE);
@@ -306,7 +413,8 @@ fn receivers() -> Vec<Attack> {
         }),
         running("Rx buffers that are the ring itself", Kind::SPLIT, Waits, |foe, beacon| {
             for i in 0..SIZE {
-                // Descriptors, not indices: what is written there are frames, and what becomes of them may be anything.
+                // Descriptors, not indices: what is written there are frames, and what becomes of
+                // them may be anything.
                 foe.describe_buffer(RX, i, desc(TX) + 16 * u64::from(i), 2048, WRITE);
             }
             shout(beacon);
@@ -324,13 +432,18 @@ fn memory_games() -> Vec<Attack> {
             foe.kick(1);
             shout(beacon);
         }),
-        running("packed: all memory cut off while frames flow", Kind::PACKED, TRUNCATED, |foe, beacon| {
-            transmit(foe, 64);
-            ftruncate(&foe.rings, 0).unwrap();
-            ftruncate(&foe.buffers, 0).unwrap();
-            foe.kick(1);
-            shout(beacon);
-        }),
+        running(
+            "packed: all memory cut off while frames flow",
+            Kind::PACKED,
+            TRUNCATED,
+            |foe, beacon| {
+                transmit(foe, 64);
+                ftruncate(&foe.rings, 0).unwrap();
+                ftruncate(&foe.buffers, 0).unwrap();
+                foe.kick(1);
+                shout(beacon);
+            },
+        ),
         running("buffers to send from cut off", Kind::SPLIT, TRUNCATED, |foe, _| {
             ftruncate(&foe.buffers, 0).unwrap();
             for i in 0..8 {
@@ -364,7 +477,9 @@ fn memory_games() -> Vec<Attack> {
         running("regions that come and go", Kind::SPLIT, GoesOn, |foe, _| {
             let other = memory(1 << 16);
             for i in 0..40 {
-                let region = [longs(&[0]), region(GUEST + MEMORY + i, 1 << 16, USER + MEMORY + i, 0)].concat();
+                let region =
+                    [longs(&[0]), region(GUEST + MEMORY + i, 1 << 16, USER + MEMORY + i, 0)]
+                        .concat();
                 foe.say(code::ADD_MEM_REG, &region, &[other.as_fd()]);
                 foe.say(code::REM_MEM_REG, &region, &[]);
             }
@@ -434,19 +549,40 @@ fn events() -> Vec<Attack> {
             transmit(foe, 8);
             hears(beacon, 8);
         }),
-        running("call that is a device", Kind::SPLIT, Stops("SET_VRING_CALL for ring 1 brings"), |foe, _| {
-            foe.say(code::SET_VRING_CALL, &longs(&[1]), &[null().as_fd()]);
-        }),
-        running("kick that is memory", Kind::SPLIT, Stops("SET_VRING_KICK for ring 0 brings"), |foe, _| {
-            foe.say(code::SET_VRING_KICK, &longs(&[0]), &[foe.rings.as_fd()]);
-        }),
-        running("error that is a socket", Kind::SPLIT, Stops("SET_VRING_ERR for ring 0 brings"), |foe, _| {
-            foe.say(code::SET_VRING_ERR, &longs(&[0]), &[foe.stream.as_fd()]);
-        }),
-        running("kick that is an epoll set", Kind::SPLIT, Stops("SET_VRING_KICK for ring 1 brings"), |foe, _| {
-            let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
-            foe.say(code::SET_VRING_KICK, &longs(&[1]), &[set.as_fd()]);
-        }),
+        running(
+            "call that is a device",
+            Kind::SPLIT,
+            Stops("SET_VRING_CALL for ring 1 brings"),
+            |foe, _| {
+                foe.say(code::SET_VRING_CALL, &longs(&[1]), &[null().as_fd()]);
+            },
+        ),
+        running(
+            "kick that is memory",
+            Kind::SPLIT,
+            Stops("SET_VRING_KICK for ring 0 brings"),
+            |foe, _| {
+                foe.say(code::SET_VRING_KICK, &longs(&[0]), &[foe.rings.as_fd()]);
+            },
+        ),
+        running(
+            "error that is a socket",
+            Kind::SPLIT,
+            Stops("SET_VRING_ERR for ring 0 brings"),
+            |foe, _| {
+                foe.say(code::SET_VRING_ERR, &longs(&[0]), &[foe.stream.as_fd()]);
+            },
+        ),
+        running(
+            "kick that is an epoll set",
+            Kind::SPLIT,
+            Stops("SET_VRING_KICK for ring 1 brings"),
+            |foe, _| {
+                let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)
+                    .unwrap();
+                foe.say(code::SET_VRING_KICK, &longs(&[1]), &[set.as_fd()]);
+            },
+        ),
     ]
 }
 
@@ -456,27 +592,46 @@ fn messages() -> Vec<Attack> {
             foe.send(&[1], &[]);
             foe.stream.shutdown(std::net::Shutdown::Both).unwrap();
         }),
-        fresh("half a payload, and the end", Stops("ended in the middle of a message"), |foe, _| {
-            foe.send(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1, 2], &[]);
-            foe.stream.shutdown(std::net::Shutdown::Write).unwrap();
-        }),
+        fresh(
+            "half a payload, and the end",
+            Stops("ended in the middle of a message"),
+            |foe, _| {
+                foe.send(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1, 2], &[]);
+                foe.stream.shutdown(std::net::Shutdown::Write).unwrap();
+            },
+        ),
         fresh("half a header, and silence", Waits, |foe, _| foe.send(&[2, 0, 0, 0, 1], &[])),
         fresh("half a payload with descriptors, and silence", Waits, |foe, _| {
-            foe.send(&[5, 0, 0, 0, 1, 0, 0, 0, 72, 0, 0, 0, 1], &[foe.rings.as_fd(), foe.buffers.as_fd()]);
+            foe.send(
+                &[5, 0, 0, 0, 1, 0, 0, 0, 72, 0, 0, 0, 1],
+                &[foe.rings.as_fd(), foe.buffers.as_fd()],
+            );
         }),
         fresh("version 0", Stops("protocol version 0"), |foe, _| foe.send(&words(&[1, 0, 0]), &[])),
         fresh("a reply", Stops("calls itself a reply"), |foe, _| foe.send(&words(&[1, 5, 0]), &[])),
         fresh("4097 bytes announced", Stops("SET_MEM_TABLE announces 4097"), |foe, _| {
             foe.send(&words(&[5, 1, 4097]), &[]);
         }),
-        fresh("4 GiB announced", Stops("announces 4294967295"), |foe, _| foe.send(&words(&[1, 1, u32::MAX]), &[])),
-        fresh("a payload where none is", Stops("SET_OWNER with a payload of 8"), |foe, _| foe.say(3, &[0; 8], &[])),
-        fresh("no payload where one is", Stops("SET_VRING_ADDR with a payload of 0"), |foe, _| foe.say(9, &[], &[])),
-        fresh("a longer payload", Stops("SET_FEATURES with a payload of 4096"), |foe, _| foe.say(2, &[0; 4096], &[])),
-        fresh("unknown request", Stops("unknown request 4242"), |foe, _| foe.say(4242, &[], &[])),
-        fresh("a request that is not offered", Stops("SET_LOG_BASE, which is not offered"), |foe, _| {
-            foe.say(code::SET_LOG_BASE, &[0; 16], &[foe.rings.as_fd()]);
+        fresh("4 GiB announced", Stops("announces 4294967295"), |foe, _| {
+            foe.send(&words(&[1, 1, u32::MAX]), &[])
         }),
+        fresh("a payload where none is", Stops("SET_OWNER with a payload of 8"), |foe, _| {
+            foe.say(3, &[0; 8], &[])
+        }),
+        fresh("no payload where one is", Stops("SET_VRING_ADDR with a payload of 0"), |foe, _| {
+            foe.say(9, &[], &[])
+        }),
+        fresh("a longer payload", Stops("SET_FEATURES with a payload of 4096"), |foe, _| {
+            foe.say(2, &[0; 4096], &[])
+        }),
+        fresh("unknown request", Stops("unknown request 4242"), |foe, _| foe.say(4242, &[], &[])),
+        fresh(
+            "a request that is not offered",
+            Stops("SET_LOG_BASE, which is not offered"),
+            |foe, _| {
+                foe.say(code::SET_LOG_BASE, &[0; 16], &[foe.rings.as_fd()]);
+            },
+        ),
         running("unknown request, politely", Kind::POLITE, GoesOn, |foe, _| {
             assert_eq!(foe.ask(4242, &[], &[]), Some(1));
         }),
@@ -487,7 +642,8 @@ fn messages() -> Vec<Attack> {
             foe.say(code::SET_VRING_CALL, &longs(&[0]), &[]);
         }),
         fresh("a descriptor too few", Stops("SET_MEM_TABLE with 1 file descriptors"), |foe, _| {
-            let table = [words(&[2, 0]), region(0, 4096, 0, 0), region(4096, 4096, 4096, 0)].concat();
+            let table =
+                [words(&[2, 0]), region(0, 4096, 0, 0), region(4096, 4096, 4096, 0)].concat();
             foe.say(code::SET_MEM_TABLE, &table, &[foe.rings.as_fd()]);
         }),
         fresh("fifty descriptors", Stops("more than 8 file descriptors"), |foe, _| {
@@ -504,7 +660,8 @@ fn messages() -> Vec<Attack> {
             while (&foe.stream).write_all(&request).is_ok() {}
         }),
         fresh("noise", Stops("protocol version"), |foe, _| {
-            let noise: Vec<u8> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8 & 0xfe).collect();
+            let noise: Vec<u8> =
+                (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8 & 0xfe).collect();
             foe.send(&noise, &[]);
         }),
     ]
@@ -512,24 +669,52 @@ fn messages() -> Vec<Attack> {
 
 fn orders() -> Vec<Attack> {
     vec![
-        fresh("features that are not offered", Stops("SET_FEATURES with 0x8000000000000000"), |foe, _| {
-            foe.say(code::SET_FEATURES, &longs(&[1 << 63]), &[]);
-        }),
-        fresh("protocol features that are not offered", Stops("SET_PROTOCOL_FEATURES with 0x2"), |foe, _| {
-            foe.say(code::SET_PROTOCOL_FEATURES, &longs(&[2]), &[]);
-        }),
-        running("features changed while rings run", Kind::SPLIT, Stops("while rings are started"), |foe, _| {
-            foe.say(code::SET_FEATURES, &longs(&[Kind::PACKED.features()]), &[]);
-        }),
-        running("size changed while the ring runs", Kind::SPLIT, Stops("SET_VRING_NUM for ring 1"), |foe, _| {
-            foe.say(code::SET_VRING_NUM, &words(&[1, 128]), &[]);
-        }),
-        running("place changed while the ring runs", Kind::SPLIT, Stops("SET_VRING_ADDR for ring 1"), |foe, _| {
-            foe.place(1, desc(0), driver(0), device(0));
-        }),
-        running("position changed while the ring runs", Kind::SPLIT, Stops("SET_VRING_BASE for ring 0"), |foe, _| {
-            foe.say(code::SET_VRING_BASE, &words(&[0, 9]), &[]);
-        }),
+        fresh(
+            "features that are not offered",
+            Stops("SET_FEATURES with 0x8000000000000000"),
+            |foe, _| {
+                foe.say(code::SET_FEATURES, &longs(&[1 << 63]), &[]);
+            },
+        ),
+        fresh(
+            "protocol features that are not offered",
+            Stops("SET_PROTOCOL_FEATURES with 0x2"),
+            |foe, _| {
+                foe.say(code::SET_PROTOCOL_FEATURES, &longs(&[2]), &[]);
+            },
+        ),
+        running(
+            "features changed while rings run",
+            Kind::SPLIT,
+            Stops("while rings are started"),
+            |foe, _| {
+                foe.say(code::SET_FEATURES, &longs(&[Kind::PACKED.features()]), &[]);
+            },
+        ),
+        running(
+            "size changed while the ring runs",
+            Kind::SPLIT,
+            Stops("SET_VRING_NUM for ring 1"),
+            |foe, _| {
+                foe.say(code::SET_VRING_NUM, &words(&[1, 128]), &[]);
+            },
+        ),
+        running(
+            "place changed while the ring runs",
+            Kind::SPLIT,
+            Stops("SET_VRING_ADDR for ring 1"),
+            |foe, _| {
+                foe.place(1, desc(0), driver(0), device(0));
+            },
+        ),
+        running(
+            "position changed while the ring runs",
+            Kind::SPLIT,
+            Stops("SET_VRING_BASE for ring 0"),
+            |foe, _| {
+                foe.say(code::SET_VRING_BASE, &words(&[0, 9]), &[]);
+            },
+        ),
         fresh("a ring that the port does not have", Stops("SET_VRING_NUM for ring 4"), |foe, _| {
             foe.say(code::SET_VRING_NUM, &words(&[4, 64]), &[]);
         }),
@@ -550,11 +735,21 @@ fn orders() -> Vec<Attack> {
             foe.share();
         }),
         fresh("a ring of no entries", Stops("queue size 0 is not allowed"), |foe, _| sized(foe, 0)),
-        fresh("a ring of 48 entries", Stops("queue size 48 is not allowed"), |foe, _| sized(foe, 48)),
-        fresh("a ring of 65535 entries", Stops("queue size 65535 is not allowed"), |foe, _| sized(foe, 65535)),
-        fresh("a ring of 65536 entries", Stops("SET_VRING_NUM of 65536"), |foe, _| sized(foe, 65536)),
-        fresh("a ring at an odd place", Stops("is not aligned to"), |foe, _| placed(foe, desc(1) + 8, device(1))),
-        fresh("a ring in no memory", Stops("its used ring at user address"), |foe, _| placed(foe, desc(1), MEMORY)),
+        fresh("a ring of 48 entries", Stops("queue size 48 is not allowed"), |foe, _| {
+            sized(foe, 48)
+        }),
+        fresh("a ring of 65535 entries", Stops("queue size 65535 is not allowed"), |foe, _| {
+            sized(foe, 65535)
+        }),
+        fresh("a ring of 65536 entries", Stops("SET_VRING_NUM of 65536"), |foe, _| {
+            sized(foe, 65536)
+        }),
+        fresh("a ring at an odd place", Stops("is not aligned to"), |foe, _| {
+            placed(foe, desc(1) + 8, device(1))
+        }),
+        fresh("a ring in no memory", Stops("its used ring at user address"), |foe, _| {
+            placed(foe, desc(1), MEMORY)
+        }),
         fresh("a ring across the end", Stops("is outside the peer's memory"), |foe, _| {
             placed(foe, desc(1), MEMORY - 16);
         }),
@@ -576,13 +771,18 @@ fn orders() -> Vec<Attack> {
             foe.say(code::RESET_DEVICE, &[], &[]);
             foe.say(code::RESET_OWNER, &[], &[]);
         }),
-        running("started again where it was not", Kind::SPLIT, Stops("available index jumped"), |foe, _| {
-            transmit(foe, 8);
-            foe.say(code::GET_VRING_BASE, &words(&[1, 0]), &[]);
-            foe.say(code::SET_VRING_BASE, &words(&[1, 30000]), &[]);
-            foe.wire(1);
-            foe.kick(1);
-        }),
+        running(
+            "started again where it was not",
+            Kind::SPLIT,
+            Stops("available index jumped"),
+            |foe, _| {
+                transmit(foe, 8);
+                foe.say(code::GET_VRING_BASE, &words(&[1, 0]), &[]);
+                foe.say(code::SET_VRING_BASE, &words(&[1, 30000]), &[]);
+                foe.wire(1);
+                foe.kick(1);
+            },
+        ),
         running("an MTU beyond the port's", Kind::SPLIT, Stops("MTU 9000"), |foe, _| {
             foe.say(code::NET_SET_MTU, &longs(&[9000]), &[]);
         }),
@@ -618,7 +818,9 @@ fn lies() -> Vec<Attack> {
         fresh("a region behind its file", Stops("needs a file of"), |foe, _| {
             add(foe, region(0, 4096, 0, 1 << 62), &memory(MEMORY));
         }),
-        fresh("a region of no bytes", Stops("is empty"), |foe, _| add(foe, region(0, 0, 0, 0), &memory(4096))),
+        fresh("a region of no bytes", Stops("is empty"), |foe, _| {
+            add(foe, region(0, 0, 0, 0), &memory(4096))
+        }),
         fresh("a region around the end", Stops("wraps around"), |foe, _| {
             add(foe, region(u64::MAX - 4095, 8192, 0, 0), &memory(8192));
         }),
@@ -644,22 +846,42 @@ fn lies() -> Vec<Attack> {
         fresh("a table of no regions", Stops("SET_MEM_TABLE with 0 regions"), |foe, _| {
             foe.say(code::SET_MEM_TABLE, &longs(&[0]), &[]);
         }),
-        fresh("a table shorter than it says", Stops("SET_MEM_TABLE with a payload of 40"), |foe, _| {
-            foe.say(code::SET_MEM_TABLE, &[words(&[2, 0]), region(0, 4096, 0, 0)].concat(), &[]);
-        }),
+        fresh(
+            "a table shorter than it says",
+            Stops("SET_MEM_TABLE with a payload of 40"),
+            |foe, _| {
+                foe.say(
+                    code::SET_MEM_TABLE,
+                    &[words(&[2, 0]), region(0, 4096, 0, 0)].concat(),
+                    &[],
+                );
+            },
+        ),
         fresh("a region to remove that is not there", GoesOn, |foe, _| {
             foe.share();
             foe.say(code::REM_MEM_REG, &[longs(&[0]), region(0, SECOND, USER, 0)].concat(), &[]);
         }),
         fresh("memory that is a device", Stops("is in no memory file"), |foe, _| {
-            add(foe, region(0, 4096, 0, 0), &open("/dev/zero", OFlags::RDWR, Mode::empty()).unwrap());
+            add(
+                foe,
+                region(0, 4096, 0, 0),
+                &open("/dev/zero", OFlags::RDWR, Mode::empty()).unwrap(),
+            );
         }),
         fresh("memory that is a socket", Stops("is in no memory file"), |foe, _| {
             add(foe, region(0, 4096, 0, 0), &foe.stream.try_clone().unwrap().into());
         }),
-        fresh("memory that is a file on a disk, or wherever", Stops("is in no memory file"), |foe, _| {
-            add(foe, region(0, 4096, 0, 0), &open("/proc/self/exe", OFlags::RDONLY, Mode::empty()).unwrap());
-        }),
+        fresh(
+            "memory that is a file on a disk, or wherever",
+            Stops("is in no memory file"),
+            |foe, _| {
+                add(
+                    foe,
+                    region(0, 4096, 0, 0),
+                    &open("/proc/self/exe", OFlags::RDONLY, Mode::empty()).unwrap(),
+                );
+            },
+        ),
         fresh("memory that cannot be written", Stops("mapping memory"), |foe, _| {
             let fd = memory(4096);
             fcntl_add_seals(&fd, SealFlags::WRITE).unwrap();
@@ -676,7 +898,18 @@ fn nuisances() -> Vec<Attack> {
         running("runts, giants and lying offloads", Kind::SPLIT, GoesOn, |foe, _| {
             for i in 0..SIZE {
                 let mut offload = [0; 12];
-                offload[..10].copy_from_slice(&[1, (i % 7) as u8, 9, 0, i as u8, 0, i as u8, (i / 9) as u8, 250, 0]);
+                offload[..10].copy_from_slice(&[
+                    1,
+                    (i % 7) as u8,
+                    9,
+                    0,
+                    i as u8,
+                    0,
+                    i as u8,
+                    (i / 9) as u8,
+                    250,
+                    0,
+                ]);
                 let at = frame(foe, i.into(), &offload, 100);
                 let len = [0, 1, 12, 13, 25, 26, 112, 70_000][usize::from(i % 8)];
                 foe.describe_buffer(TX, i, at, len, 0);
@@ -698,7 +931,10 @@ fn nuisances() -> Vec<Attack> {
                     foe.write(at + 18, &[0x52, 0x54, 7, 7, round as u8, i as u8]);
                     foe.describe_buffer(TX, i, at, 72, 0);
                 }
-                foe.write(driver(TX) + 4, &(0..SIZE).flat_map(u16::to_le_bytes).collect::<Vec<_>>());
+                foe.write(
+                    driver(TX) + 4,
+                    &(0..SIZE).flat_map(u16::to_le_bytes).collect::<Vec<_>>(),
+                );
                 foe.write(driver(TX) + 2, &(round * SIZE).to_le_bytes());
                 foe.kick(1);
                 hears(beacon, 64);

@@ -1,4 +1,5 @@
-//! A hostile guest and its front-end: bare messages on a bare socket, bare bytes in a file of memory.
+//! A hostile guest and its front-end: bare messages on a bare socket, bare bytes in a file of
+//! memory.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -78,7 +79,8 @@ impl Kind {
 
     pub fn features(self) -> u64 {
         let optional = [(self.packed, bit::RING_PACKED), (self.indirect, bit::INDIRECT_DESC)];
-        let chosen = optional.iter().filter(|(wanted, _)| *wanted).fold(0, |all, (_, bit)| all | bit);
+        let chosen =
+            optional.iter().filter(|(wanted, _)| *wanted).fold(0, |all, (_, bit)| all | bit);
         bit::VERSION_1 | bit::PROTOCOL_FEATURES | bit::MRG_RXBUF | chosen
     }
 }
@@ -141,7 +143,11 @@ impl Foe {
         self.say(code::SET_OWNER, &[], &[]);
         let ack = if self.kind.acknowledge { protocol::REPLY_ACK } else { 0 };
         self.say(code::SET_FEATURES, &longs(&[self.kind.features()]), &[]);
-        self.say(code::SET_PROTOCOL_FEATURES, &longs(&[protocol::CONFIGURE_MEM_SLOTS | protocol::MQ | ack]), &[]);
+        self.say(
+            code::SET_PROTOCOL_FEATURES,
+            &longs(&[protocol::CONFIGURE_MEM_SLOTS | protocol::MQ | ack]),
+            &[],
+        );
         self.share();
         for index in 0..2 {
             self.describe(index);
@@ -153,8 +159,11 @@ impl Foe {
 
     /// Shows the memory.
     pub fn share(&self) {
-        let table =
-            [words(&[2, 0]), region(GUEST, SECOND, USER, 0), region(GUEST + SECOND, MEMORY - SECOND, USER + SECOND, 0)];
+        let table = [
+            words(&[2, 0]),
+            region(GUEST, SECOND, USER, 0),
+            region(GUEST + SECOND, MEMORY - SECOND, USER + SECOND, 0),
+        ];
         self.say(code::SET_MEM_TABLE, &table.concat(), &[self.rings.as_fd(), self.buffers.as_fd()]);
     }
 
@@ -226,7 +235,10 @@ impl Foe {
         (&self.stream).write_all(&[]).is_err() || {
             let mut byte = [0; 1];
             let flags = rustix::net::RecvFlags::DONTWAIT;
-            !matches!(rustix::net::recv(&self.stream, &mut byte, flags), Ok((1.., _)) | Err(rustix::io::Errno::AGAIN))
+            !matches!(
+                rustix::net::recv(&self.stream, &mut byte, flags),
+                Ok((1.., _)) | Err(rustix::io::Errno::AGAIN)
+            )
         }
     }
 
@@ -241,8 +253,8 @@ impl Foe {
         let _ = rustix::io::write(&self.kicks[index], &1u64.to_ne_bytes());
     }
 
-    /// Writes descriptor `at` of ring `ring`: split with the link to the next one, packed with buffer id `at` and flags that make
-    /// it available in the first lap.
+    /// Writes descriptor `at` of ring `ring`: split with the link to the next one, packed with
+    /// buffer id `at` and flags that make it available in the first lap.
     pub fn describe_buffer(&self, ring: u64, at: u16, addr: u64, len: u32, flags: u16) {
         self.describe_any(ring, at, GUEST.wrapping_add(addr), len, flags, at + 1);
     }
@@ -256,7 +268,8 @@ impl Foe {
         self.write(desc(ring) + 16 * u64::from(at), &bytes);
     }
 
-    /// Split: makes heads 0, 1, 2 ... available, `count` in all. Packed: descriptors are available by what they say.
+    /// Split: makes heads 0, 1, 2 ... available, `count` in all. Packed: descriptors are available
+    /// by what they say.
     pub fn publish(&self, ring: u64, count: u16) {
         if !self.kind.packed {
             let heads: Vec<u8> = (0..count.min(SIZE)).flat_map(u16::to_le_bytes).collect();
@@ -269,7 +282,8 @@ impl Foe {
 
 /// A split descriptor.
 pub fn split(addr: u64, len: u32, flags: u16, next: u16) -> Vec<u8> {
-    [&addr.to_le_bytes()[..], &len.to_le_bytes(), &flags.to_le_bytes(), &next.to_le_bytes()].concat()
+    [&addr.to_le_bytes()[..], &len.to_le_bytes(), &flags.to_le_bytes(), &next.to_le_bytes()]
+        .concat()
 }
 
 /// A packed descriptor.

@@ -1,5 +1,6 @@
-//! What hostile guests and front-ends do, one after the other, to a real datapath that carries the frames of two good guests all
-//! the time: each misdeed ends in its own port's stop, under its own name, and nobody else notices.
+//! What hostile guests and front-ends do, one after the other, to a real datapath that carries the
+//! frames of two good guests all the time: each misdeed ends in its own port's stop, under its own
+//! name, and nobody else notices.
 
 mod attacks;
 mod foe;
@@ -90,7 +91,12 @@ impl Lab {
     }
 
     /// Lets a foe do its worst on a port of its own; what then became of the port.
-    fn suffer(&mut self, kind: Kind, started: bool, act: impl FnOnce(&mut Foe, &mut Beacon)) -> (Device, Foe) {
+    fn suffer(
+        &mut self,
+        kind: Kind,
+        started: bool,
+        act: impl FnOnce(&mut Foe, &mut Beacon),
+    ) -> (Device, Foe) {
         let device = self.device();
         let mut foe = Foe::connect(&self.path(), kind);
         if started {
@@ -114,11 +120,14 @@ impl Lab {
 
     /// Makes an attack, and says what came of it instead of what should have.
     fn attack(&mut self, attack: &Attack) -> Option<String> {
-        let (device, foe) = self.suffer(attack.kind, attack.started, |foe, beacon| (attack.act)(foe, beacon));
+        let (device, foe) =
+            self.suffer(attack.kind, attack.started, |foe, beacon| (attack.act)(foe, beacon));
         let wrong = match attack.outcome {
             Outcome::Stops(reason) => {
                 eventually("the connection ends", || foe.is_hung_up());
-                let ended = |status: &PortStatus| status.connections == 1 && status.state == State::Listening;
+                let ended = |status: &PortStatus| {
+                    status.connections == 1 && status.state == State::Listening
+                };
                 eventually("the port is stopped", || ended(&device.status()));
                 let status = device.status();
                 let told = status.reason.unwrap_or_default();
@@ -139,11 +148,14 @@ impl Lab {
         wrong.map(|wrong| format!("{}: {wrong}", attack.name))
     }
 
-    /// All good guests are still connected, have lost nothing, and every frame of everybody is accounted for.
+    /// All good guests are still connected, have lost nothing, and every frame of everybody is
+    /// accounted for.
     fn finish(self) {
         let frames = self.traffic.finish();
         drop(self.beacon);
-        eventually("all is quiet", || self.good.iter().all(|device| device.status().state == State::Listening));
+        eventually("all is quiet", || {
+            self.good.iter().all(|device| device.status().state == State::Listening)
+        });
         let mut rest = self.balance;
         for device in &self.good {
             let status = device.status();
@@ -219,7 +231,8 @@ fn attacks_made_up_at_random_harm_nobody_else() {
 #[test]
 fn a_port_goes_whatever_its_front_end_left_behind() {
     let mut lab = Lab::new();
-    // A socket that lingers when it is closed, for longer than anybody would wait: its other end takes nothing.
+    // A socket that lingers when it is closed, for longer than anybody would wait: its other end
+    // takes nothing.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let lingers = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     lingers.set_nonblocking(true).unwrap();
@@ -227,7 +240,8 @@ fn a_port_goes_whatever_its_front_end_left_behind() {
     set_socket_linger(&lingers, Some(Duration::from_secs(3600))).unwrap();
     let (device, foe) = lab.suffer(Kind::SPLIT, true, |foe, _| {
         foe.say(code::SET_OWNER, &[], &[std::os::fd::AsFd::as_fd(&lingers)]);
-        // Ours should not be the last copy any more. Where the port was quicker, it is ours that lingers.
+        // Ours should not be the last copy any more. Where the port was quicker, it is ours that
+        // lingers.
         std::thread::spawn(|| drop(lingers));
     });
     lab.traffic.goes_on();

@@ -13,10 +13,14 @@ use crate::foe::*;
 pub struct Random(u64);
 
 impl Random {
-    /// Seeded by the environment variable `name`, or by the clock. The seed is printed, so that a failure can be repeated.
+    /// Seeded by the environment variable `name`, or by the clock. The seed is printed, so that a
+    /// failure can be repeated.
     pub fn seeded(name: &str) -> Random {
-        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
-        let seed = std::env::var(name).ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
+        let clock = || {
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64)
+        };
+        let seed =
+            std::env::var(name).ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
         eprintln!("{name}={seed}");
         Random(seed)
     }
@@ -124,7 +128,8 @@ impl Random {
         }
         let spare = event();
         let all = [&foe.rings, &foe.buffers, &foe.calls[0], &foe.kicks[1], &spare];
-        let fds: Vec<BorrowedFd<'_>> = (0..self.one_of(&[0, 0, 1, 1, 2, 8, 9])).map(|_| self.pick(&all)).collect();
+        let fds: Vec<BorrowedFd<'_>> =
+            (0..self.one_of(&[0, 0, 1, 1, 2, 8, 9])).map(|_| self.pick(&all)).collect();
         foe.say(self.below(46) as u32, &body, &fds);
     }
 
@@ -133,7 +138,8 @@ impl Random {
     }
 
     fn truncate(&mut self, foe: &Foe) {
-        let (file, len) = if self.below(2) == 0 { (&foe.rings, SECOND) } else { (&foe.buffers, MEMORY - SECOND) };
+        let (file, len) =
+            if self.below(2) == 0 { (&foe.rings, SECOND) } else { (&foe.buffers, MEMORY - SECOND) };
         let len = self.below(len);
         ftruncate(file, len).unwrap();
     }

@@ -16,7 +16,8 @@ use vhost_user::feature::bit;
 /// Bytes of a buffer.
 const BUFFER: u64 = 2048;
 
-/// Buffers on each Rx ring: far more than all frames that the hostile guest may have flooded at one time.
+/// Buffers on each Rx ring: far more than all frames that the hostile guest may have flooded at one
+/// time.
 const BUFFERS: u16 = 512;
 
 /// Frames under way in each direction of each queue pair.
@@ -48,8 +49,13 @@ impl<R: DriverRing> Station<R> {
     /// Connects to the port at `path`, and starts so many queue pairs.
     pub fn connect(path: &Path, mac: u8, pairs: u16, features: u64) -> Self {
         let features = features | bit::VERSION_1 | bit::MRG_RXBUF | bit::EVENT_IDX;
-        let wish =
-            Wish { features, required: features, queue_pairs: pairs, mtu: None, protocol: Wish::usual_protocol() };
+        let wish = Wish {
+            features,
+            required: features,
+            queue_pairs: pairs,
+            mtu: None,
+            protocol: Wish::usual_protocol(),
+        };
         let stream = UnixStream::connect(path).unwrap();
         let mut front = FrontEnd::negotiate(stream, &wish).unwrap();
         let mut guest = Guest::new(4 << 20, 2).unwrap();
@@ -58,7 +64,8 @@ impl<R: DriverRing> Station<R> {
         Station { front, guest, lanes, mac: address(mac) }
     }
 
-    /// Sends one frame of `len` bytes: `stream` and `number` say what it is, the rest follows from them. False: no room.
+    /// Sends one frame of `len` bytes: `stream` and `number` say what it is, the rest follows from
+    /// them. False: no room.
     pub fn send(&mut self, lane: usize, to: [u8; 6], stream: u8, number: u64, len: usize) -> bool {
         let offload = vec![0; self.front.header_len()];
         self.send_with(lane, &offload, &frame(to, self.mac, stream, number, len))
@@ -66,8 +73,12 @@ impl<R: DriverRing> Station<R> {
 
     /// Broadcasts ten TCP segments as one frame.
     pub fn send_big(&mut self) -> bool {
-        let mut big = [&[0xff; 6][..], &self.mac, &[8, 0, 0x45, 0, 4, 16, 0, 1, 0, 0, 64, 6, 0, 0]].concat();
-        big.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+        let mut big =
+            [&[0xff; 6][..], &self.mac, &[8, 0, 0x45, 0, 4, 16, 0, 1, 0, 0, 64, 6, 0, 0]].concat();
+        big.extend([
+            10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0,
+            0, 0,
+        ]);
         big.resize(54 + 1000, 0x55);
         self.send_with(0, &[1, 1, 54, 0, 100, 0, 34, 0, 16, 0, 0, 0], &big)
     }
@@ -135,7 +146,12 @@ impl<R: DriverRing> Lane<R> {
     }
 
     fn post(&mut self, at: u64) {
-        let id = self.driver.rx.ring.add(&[Piece { addr: at, len: BUFFER as u32 }], Direction::In).unwrap();
+        let id = self
+            .driver
+            .rx
+            .ring
+            .add(&[Piece { addr: at, len: BUFFER as u32 }], Direction::In)
+            .unwrap();
         self.rx[usize::from(id)] = at;
     }
 
@@ -158,8 +174,8 @@ fn frame(to: [u8; 6], from: [u8; 6], stream: u8, number: u64, len: usize) -> Vec
     frame
 }
 
-/// Two guests that send each other numbered frames, closed loop, both ways over two queue pairs, until stopped. Each frame is
-/// held against what it should be, and must be the next one.
+/// Two guests that send each other numbered frames, closed loop, both ways over two queue pairs,
+/// until stopped. Each frame is held against what it should be, and must be the next one.
 pub struct Traffic {
     stop: Arc<AtomicBool>,
     frames: Arc<AtomicU64>,
@@ -187,7 +203,10 @@ impl Traffic {
     pub fn goes_on(&self) {
         let mark = self.frames.load(Ordering::Relaxed) + 40;
         crate::eventually("traffic of others goes on", || {
-            assert!(self.thread.as_ref().is_some_and(|thread| !thread.is_finished()), "traffic of others broke");
+            assert!(
+                self.thread.as_ref().is_some_and(|thread| !thread.is_finished()),
+                "traffic of others broke"
+            );
             self.frames.load(Ordering::Relaxed) >= mark
         });
     }
@@ -252,7 +271,13 @@ impl Pair {
             }
             let lane = usize::from(bytes[14] & 1);
             let number = got[direction][lane];
-            let expected = frame(address(to), address(3 - to), stream(direction, lane), number, length(number));
+            let expected = frame(
+                address(to),
+                address(3 - to),
+                stream(direction, lane),
+                number,
+                length(number),
+            );
             assert_eq!(bytes, expected, "frame {number} to guest {to}, queue pair {lane}");
             got[direction][lane] += 1;
             frames.fetch_add(1, Ordering::Relaxed);

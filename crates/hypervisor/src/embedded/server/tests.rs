@@ -43,10 +43,17 @@ fn eventually(mut there: impl FnMut() -> bool) {
     }
 }
 
-fn copy(dom0: &Hypervisor, domain: DomId, reference: GrantRef, len: usize) -> Result<Vec<u8>, Status> {
+fn copy(
+    dom0: &Hypervisor,
+    domain: DomId,
+    reference: GrantRef,
+    len: usize,
+) -> Result<Vec<u8>, Status> {
     let mut copies = Copies::new(1, PAGE).unwrap();
     let (stage, to) = copies.reserve(len).unwrap();
-    copies.push(Place::Granted(Granted { domain, reference, offset: 0 }), to, len as u32, 0).unwrap();
+    copies
+        .push(Place::Granted(Granted { domain, reference, offset: 0 }), to, len as u32, 0)
+        .unwrap();
     dom0.grants.copy(&mut copies).unwrap();
     let mut bytes = vec![0; len];
     copies.read(stage, 0, &mut bytes);
@@ -76,7 +83,8 @@ fn a_guest_shares_what_it_grants_and_is_heard() {
     assert!(guest.revoke(reference));
     assert_eq!(copy(&dom0, id, reference, 5), Err(Status::REFUSED));
     // More than fit into one page of the table.
-    let all: Vec<GrantRef> = (0..2000).map(|_| guest.grant(DOM0, 3, Extent::Whole, false).unwrap()).collect();
+    let all: Vec<GrantRef> =
+        (0..2000).map(|_| guest.grant(DOM0, 3, Extent::Whole, false).unwrap()).collect();
     assert_eq!(copy(&dom0, id, all[1999], 5), Ok(b"other".to_vec()));
 
     let (number, port) = guest.open(DOM0).unwrap();
@@ -114,7 +122,8 @@ fn a_guest_reaches_nothing_that_it_was_not_granted() {
     let (evil, _other) = become_guest(&place.socket, able("evil")).unwrap();
     victim.memory().write(3 * PAGE as u64, b"secret").unwrap();
     let reference = victim.grant(DOM0, 3, Extent::Whole, true).unwrap();
-    // What was granted to another is not passed on, whatever it is made to look like; nor is a page that is not one's own.
+    // What was granted to another is not passed on, whatever it is made to look like; nor is a page
+    // that is not one's own.
     for writable in [false, true] {
         let stolen = evil.pass_on(DOM0, victim.id(), reference, writable).unwrap();
         assert_eq!(copy(&dom0, evil.id(), stolen, 6), Err(Status::REFUSED));
@@ -147,15 +156,26 @@ fn nothing_of_a_guest_stays_when_it_goes() {
     let id = guest.id();
     let reference = guest.grant(DOM0, 3, Extent::Whole, true).unwrap();
     let mapped = dom0.grants.map(id, &[reference]).unwrap();
-    assert!(matches!(become_guest(&place.socket, wish("a")), Err(ConnectError::Refused(_))), "a name of its own");
+    assert!(
+        matches!(become_guest(&place.socket, wish("a")), Err(ConnectError::Refused(_))),
+        "a name of its own"
+    );
     drop((guest, line));
     eventually(|| place.server.tenants().is_empty());
     mapped.write(0, b"still").unwrap();
     assert_eq!(copy(&dom0, id, reference, 5), Err(Status::BAD_PAGE));
     drop(mapped);
     assert_eq!(copy(&dom0, id, reference, 5), Err(Status::BAD_DOMAIN));
-    assert!(dom0.store.nodes().directory(&format!("/local/domain/{id}")).unwrap_err().is_not_found());
-    assert!(dom0.store.nodes().directory(&format!("/local/domain/0/backend/vif/{id}")).unwrap().is_empty());
+    assert!(
+        dom0.store.nodes().directory(&format!("/local/domain/{id}")).unwrap_err().is_not_found()
+    );
+    assert!(
+        dom0.store
+            .nodes()
+            .directory(&format!("/local/domain/0/backend/vif/{id}"))
+            .unwrap()
+            .is_empty()
+    );
     let (next, _line) = become_guest(&place.socket, wish("a")).unwrap();
     assert_ne!(next.id(), id);
 }
@@ -175,13 +195,16 @@ fn guests_notice_that_their_host_is_gone() {
 #[test]
 fn two_do_not_listen_at_one_place() {
     let place = place();
-    let config = ServerConfig { socket: place.socket.clone(), keys: Vec::new(), version: Version::V1 };
+    let config =
+        ServerConfig { socket: place.socket.clone(), keys: Vec::new(), version: Version::V1 };
     assert!(matches!(Server::start(place.machine.clone(), config), Err(ServerError::InUse(_))));
 }
 
 /// Says something as its first words; the answer, if there is one.
 fn say(place: &Site, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Option<Reply> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .unwrap();
     connect(&socket, &SocketAddrUnix::new(&place.socket).unwrap()).unwrap();
     protocol::send(socket.as_fd(), bytes, fds).unwrap();
     let (bytes, _) = protocol::receive(socket.as_fd()).unwrap()?;
@@ -207,7 +230,9 @@ fn what_makes_no_sense_is_refused() {
     let (_memory, short) = Memory::shared(16 * PAGE).unwrap();
     let soft = memfd_create(c"soft", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&soft, 1 << 20).unwrap();
-    let refused = |bytes: &[u8], fds: &[BorrowedFd<'_>]| matches!(say(&place, bytes, fds), Some(Reply::Refused(_)));
+    let refused = |bytes: &[u8], fds: &[BorrowedFd<'_>]| {
+        matches!(say(&place, bytes, fds), Some(Reply::Refused(_)))
+    };
     assert!(refused(&hello(wish("a")), &[]), "no memory");
     assert!(refused(&hello(wish("a")), &[short.as_fd()]), "too short");
     assert!(refused(&hello(wish("a")), &[soft.as_fd()]), "can be cut off");
@@ -219,13 +244,20 @@ fn what_makes_no_sense_is_refused() {
     assert!(refused(&hello(Hello { mac: [1; 6], ..wish("a") }), &[good.as_fd()]), "a group");
     assert_eq!(say(&place, b"what?", &[good.as_fd()]), None);
     assert_eq!(say(&place, &Request::Open(DOM0).encode(), &[]), None, "who is it?");
-    assert_eq!(say(&place, &hello(Hello { name: "a b".into(), ..wish("a") }), &[good.as_fd()]), None);
+    assert_eq!(
+        say(&place, &hello(Hello { name: "a b".into(), ..wish("a") }), &[good.as_fd()]),
+        None
+    );
     assert!(place.server.tenants().is_empty());
-    assert!(matches!(say(&place, &hello(wish("a")), &[good.as_fd()]), Some(Reply::Welcome(_, Version::V1))));
+    assert!(matches!(
+        say(&place, &hello(wish("a")), &[good.as_fd()]),
+        Some(Reply::Welcome(_, Version::V1))
+    ));
     eventually(|| place.server.tenants().is_empty());
 }
 
-/// A guest that fills the counter that it is woken by, and lets it block, is not woken any more, and delays nobody.
+/// A guest that fills the counter that it is woken by, and lets it block, is not woken any more,
+/// and delays nobody.
 #[test]
 fn a_guest_that_makes_its_waker_block() {
     let place = place();
@@ -244,7 +276,8 @@ fn a_guest_that_makes_its_waker_block() {
 #[test]
 fn guests_have_copied_for_them_what_is_passed_on() {
     let place = place();
-    let (sender, _line) = become_guest(&place.socket, Hello { version: Version::V2, ..wish("a") }).unwrap();
+    let (sender, _line) =
+        become_guest(&place.socket, Hello { version: Version::V2, ..wish("a") }).unwrap();
     let (receiver, _line) = become_guest(&place.socket, wish("b")).unwrap();
     let before = place.machine.counts();
     crate::embedded::pulls::exchange(&place.machine, &sender, &receiver);
@@ -252,7 +285,11 @@ fn guests_have_copied_for_them_what_is_passed_on() {
     assert!(spent.calls > 0 && spent.bytes > 0 && spent.time > Duration::ZERO, "{spent:?}");
     assert_eq!(place.server.tenants()[&sender.id()].spent.bytes, 0);
     let after = place.machine.counts();
-    assert_eq!((after.bytes, after.pulled), (before.bytes, spent.bytes), "domain 0 has copied nothing");
+    assert_eq!(
+        (after.bytes, after.pulled),
+        (before.bytes, spent.bytes),
+        "domain 0 has copied nothing"
+    );
 }
 
 #[test]

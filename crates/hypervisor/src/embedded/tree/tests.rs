@@ -7,7 +7,9 @@ const ONE: DomId = DomId(1);
 const TWO: DomId = DomId(2);
 
 fn set(list: &[(u16, Access)]) -> Vec<Permission> {
-    list.iter().map(|(domain, access)| Permission { domain: DomId(*domain), access: *access }).collect()
+    list.iter()
+        .map(|(domain, access)| Permission { domain: DomId(*domain), access: *access })
+        .collect()
 }
 
 fn name(error: &StoreError) -> &'static str {
@@ -55,8 +57,14 @@ fn owners_give_rights_and_keep_the_node() {
     tree.set_permissions(ONE, "/one/a", &set(&[(1, Access::None), (3, Access::Both)])).unwrap();
     assert_eq!(name(&tree.read(TWO, "/one/a").unwrap_err()), "denied");
     tree.write(DomId(3), "/one/a", b"3").unwrap();
-    assert_eq!(name(&tree.set_permissions(DomId(3), "/one/a", &set(&[(3, Access::Both)])).unwrap_err()), "denied");
-    assert_eq!(name(&tree.set_permissions(ONE, "/one/a", &set(&[(2, Access::None)])).unwrap_err()), "denied");
+    assert_eq!(
+        name(&tree.set_permissions(DomId(3), "/one/a", &set(&[(3, Access::Both)])).unwrap_err()),
+        "denied"
+    );
+    assert_eq!(
+        name(&tree.set_permissions(ONE, "/one/a", &set(&[(2, Access::None)])).unwrap_err()),
+        "denied"
+    );
     assert_eq!(name(&tree.set_permissions(ONE, "/one/a", &[]).unwrap_err()), "other");
     tree.set_permissions(ROOT, "/one/a", &set(&[(2, Access::None)])).unwrap();
     assert_eq!(name(&tree.read(ONE, "/one/a").unwrap_err()), "denied");

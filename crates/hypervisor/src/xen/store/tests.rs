@@ -1,4 +1,5 @@
-//! What a store that does not keep to its protocol can do. One that does is tried in `tests/wire.rs`.
+//! What a store that does not keep to its protocol can do. One that does is tried in
+//! `tests/wire.rs`.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -65,7 +66,9 @@ fn wrong_answers_are_told_apart_from_right_ones() {
 fn an_answer_that_nobody_asked_for_ends_it() {
     let (store, server) = against(|mut end| send(&mut end, Kind::Read, 1, b"x"));
     server.join().unwrap();
-    crate::store::tests::eventually(|| store.nodes().read("/a").is_err_and(|error| protocol(&error)));
+    crate::store::tests::eventually(|| {
+        store.nodes().read("/a").is_err_and(|error| protocol(&error))
+    });
 }
 
 #[test]
@@ -88,7 +91,8 @@ fn events_come_between_requests_and_answers() {
         send(&mut end, Kind::Unwatch, 0, b"OK\0");
     });
     let (sender, events) = mpsc::channel();
-    let watch = store.watch("/w", Box::new(move |path| sender.send(path.to_owned()).unwrap())).unwrap();
+    let watch =
+        store.watch("/w", Box::new(move |path| sender.send(path.to_owned()).unwrap())).unwrap();
     assert_eq!(store.nodes().read("/a").unwrap(), b"value");
     drop(watch);
     assert_eq!(events.iter().collect::<Vec<_>>(), ["/w", "/w/x"]);

@@ -7,7 +7,8 @@ use crate::store::Access;
 #[test]
 fn a_message_is_a_header_and_bytes() {
     let bytes = message(Kind::Read, 7, 3, b"path\0").unwrap();
-    let words: Vec<u32> = bytes[..16].chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+    let words: Vec<u32> =
+        bytes[..16].chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
     assert_eq!(words, [2, 7, 3, 5]);
     assert_eq!(&bytes[16..], b"path\0");
     assert!(message(Kind::Write, 1, 0, &[0; 4096]).is_some());
@@ -47,7 +48,8 @@ fn pieces_of_directories() {
 #[test]
 fn permissions_are_letters_and_numbers() {
     let set = permissions(b"n0\0r12\0b65535\0w1\0").unwrap();
-    let expected = [(0, Access::None), (12, Access::Read), (65535, Access::Both), (1, Access::Write)];
+    let expected =
+        [(0, Access::None), (12, Access::Read), (65535, Access::Both), (1, Access::Write)];
     assert_eq!(set, expected.map(|(domain, access)| Permission { domain: DomId(domain), access }));
     assert_eq!(permissions(b"x0\0"), None);
     assert_eq!(permissions(b"n65536\0"), None);

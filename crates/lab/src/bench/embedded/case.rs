@@ -1,4 +1,5 @@
-//! What is compared: each switch, on against off, and the loads that it is tried on. To add one, add it to [`CASES`].
+//! What is compared: each switch, on against off, and the loads that it is tried on. To add one,
+//! add it to [`CASES`].
 
 use hypervisor::embedded::{Copying, Design, Flush, Locking, Maptrack};
 
@@ -53,16 +54,25 @@ const LARGE_2: Load = Load::Frames { size: Size::Large, queues: 2 };
 /// Frames between guests, in all the ways that a guest may find them coming.
 const GUESTS: &[Load] = &[SMALL, LARGE, SMALL_2, LARGE_2, Load::Paced, Load::Echo, Load::Streams];
 /// What contends for locks.
-const LOCKS: &[Load] =
-    &[Load::Copy { threads: 1 }, Load::Copy { threads: 2 }, Load::Copy { threads: 4 }, SMALL_2, LARGE_2];
-const MAPPING: &[Load] = &[Load::Map { threads: 1 }, Load::Map { threads: 2 }, Load::Map { threads: 4 }];
+const LOCKS: &[Load] = &[
+    Load::Copy { threads: 1 },
+    Load::Copy { threads: 2 },
+    Load::Copy { threads: 4 },
+    SMALL_2,
+    LARGE_2,
+];
+const MAPPING: &[Load] =
+    &[Load::Map { threads: 1 }, Load::Map { threads: 2 }, Load::Map { threads: 4 }];
 
 const SIX: Setting = keys("6 frames", "interrupt-frames = 6\ninterrupt-microseconds = 1000");
-const SIXTY_FOUR: Setting = keys("64 frames", "interrupt-frames = 64\ninterrupt-microseconds = 1000");
-const ENTRIES: Setting = design("entries", "locking = \"entries\"", Design { locking: Locking::Entries, ..NEWEST });
+const SIXTY_FOUR: Setting =
+    keys("64 frames", "interrupt-frames = 64\ninterrupt-microseconds = 1000");
+const ENTRIES: Setting =
+    design("entries", "locking = \"entries\"", Design { locking: Locking::Entries, ..NEWEST });
 const PER_VCPU: Setting =
     design("per-vcpu", "maptrack = \"per-vcpu\"", Design { maptrack: Maptrack::PerVcpu, ..NEWEST });
-const BATCH: Setting = design("batch", "flush = \"batch\"", Design { flush: Flush::Batch, ..NEWEST });
+const BATCH: Setting =
+    design("batch", "flush = \"batch\"", Design { flush: Flush::Batch, ..NEWEST });
 
 /// All there are.
 pub const CASES: &[Case] = &[
@@ -82,7 +92,11 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "maptrack-per-vcpu",
-        off: design("single", "maptrack = \"single\"", Design { maptrack: Maptrack::Single, ..NEWEST }),
+        off: design(
+            "single",
+            "maptrack = \"single\"",
+            Design { maptrack: Maptrack::Single, ..NEWEST },
+        ),
         on: PER_VCPU,
         loads: MAPPING,
         why: "a handle is taken and given back without a lock",
@@ -110,7 +124,11 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "copying-keep",
-        off: design("release", "copying = \"release\"", Design { copying: Copying::Release, ..NEWEST }),
+        off: design(
+            "release",
+            "copying = \"release\"",
+            Design { copying: Copying::Release, ..NEWEST },
+        ),
         on: keys("keep", "copying = \"keep\""),
         loads: &[Load::Copy { threads: 1 }, Load::Copy { threads: 2 }, SMALL, LARGE],
         why: "a page that the next copy uses, too, is looked up once",

@@ -1,4 +1,5 @@
-//! The frames that a station sends: heads of a few flows in turn; what follows them is whatever lies there.
+//! The frames that a station sends: heads of a few flows in turn; what follows them is whatever
+//! lies there.
 
 use netif::slots::{GSO_TCPV4, Meta};
 
@@ -31,7 +32,8 @@ impl Frames {
                 (len, Meta { csum_blank: true, gso: Some((GSO_TCPV4, SEGMENT)) })
             }
         };
-        let heads = (0..FLOWS).map(|flow| head(size, (from, to), len, queue * FLOWS + flow)).collect();
+        let heads =
+            (0..FLOWS).map(|flow| head(size, (from, to), len, queue * FLOWS + flow)).collect();
         Frames { heads, len, meta, next: 0 }
     }
 

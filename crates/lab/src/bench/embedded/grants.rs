@@ -1,4 +1,5 @@
-//! Grants used directly, by several threads at once: what contends inside the hypervisor, without anything around it.
+//! Grants used directly, by several threads at once: what contends inside the hypervisor, without
+//! anything around it.
 
 use std::io;
 use std::sync::Arc;
@@ -46,7 +47,8 @@ pub struct Plan {
     pub threads: usize,
     /// What they do.
     pub task: Task,
-    /// Whether the pages of each are another domain's. Otherwise all are one's, as with the queues of one guest.
+    /// Whether the pages of each are another domain's. Otherwise all are one's, as with the queues
+    /// of one guest.
     pub apart: bool,
 }
 
@@ -56,12 +58,17 @@ pub struct Plan {
 /// When there is no memory for it, or something is refused that must not be.
 pub fn measure(setting: &Setting, load: Load, time: Duration) -> io::Result<Figure> {
     let (threads, task) = match load {
-        Load::Copy { threads } => (threads, Task::Copy { pieces: PIECES, len: LEN, offset: setting.offset }),
+        Load::Copy { threads } => {
+            (threads, Task::Copy { pieces: PIECES, len: LEN, offset: setting.offset })
+        }
         Load::Map { threads } => (threads, Task::Map),
-        Load::Frames { .. } | Load::Paced | Load::Echo | Load::Streams | Load::Wire => (0, Task::Map),
+        Load::Frames { .. } | Load::Paced | Load::Echo | Load::Streams | Load::Wire => {
+            (0, Task::Map)
+        }
     };
     let used = cpu::used(std::process::id());
-    let (count, seconds) = work(&Plan { design: setting.design, threads, task, apart: false }, time)?;
+    let (count, seconds) =
+        work(&Plan { design: setting.design, threads, task, apart: false }, time)?;
     let used = cpu::used(std::process::id()).saturating_sub(used);
     Ok(Figure {
         rate: count as f64 / seconds / load.unit().1,
@@ -89,7 +96,8 @@ pub fn work(plan: &Plan, time: Duration) -> io::Result<(u64, f64)> {
         for n in 0..plan.threads {
             let own = n % domains;
             let pages = grant(&guests[own], (n / domains) as u32 * PAGES * 2)?;
-            let (grants, domain, stop, done) = (Arc::clone(&grants), DomId(own as u16 + 1), &stop, &done);
+            let (grants, domain, stop, done) =
+                (Arc::clone(&grants), DomId(own as u16 + 1), &stop, &done);
             all.push(scope.spawn(move || {
                 let worked = match plan.task {
                     Task::Copy { .. } => copy(&*grants, domain, &pages, plan.task, stop),
@@ -109,10 +117,17 @@ pub fn work(plan: &Plan, time: Duration) -> io::Result<(u64, f64)> {
 }
 
 fn grant(guest: &Guest, first: u32) -> io::Result<Vec<GrantRef>> {
-    (first..first + 2 * PAGES).map(|page| guest.grant(DomId(0), page, Extent::Whole, true)).collect()
+    (first..first + 2 * PAGES)
+        .map(|page| guest.grant(DomId(0), page, Extent::Whole, true))
+        .collect()
 }
 
-fn map(grants: &dyn Grants, domain: DomId, pages: &[GrantRef], stop: &AtomicBool) -> io::Result<u64> {
+fn map(
+    grants: &dyn Grants,
+    domain: DomId,
+    pages: &[GrantRef],
+    stop: &AtomicBool,
+) -> io::Result<u64> {
     let mut count = 0;
     while !stop.load(Relaxed) {
         for pages in pages.chunks(PAGES as usize) {
@@ -124,7 +139,13 @@ fn map(grants: &dyn Grants, domain: DomId, pages: &[GrantRef], stop: &AtomicBool
 }
 
 /// Copies from where stock guests' frames begin.
-fn copy(grants: &dyn Grants, domain: DomId, pages: &[GrantRef], task: Task, stop: &AtomicBool) -> io::Result<u64> {
+fn copy(
+    grants: &dyn Grants,
+    domain: DomId,
+    pages: &[GrantRef],
+    task: Task,
+    stop: &AtomicBool,
+) -> io::Result<u64> {
     let Task::Copy { pieces, len, offset } = task else { return Ok(0) };
     let batch = PAGES * u32::from(pieces);
     let mut copies = Copies::new(batch as usize, 0).map_err(io::Error::other)?;

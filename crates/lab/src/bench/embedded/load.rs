@@ -27,14 +27,16 @@ pub enum Load {
     Echo,
     /// TCP through the kernels of two `ringmain guest`: eight streams over one queue.
     Streams,
-    /// TCP from the other end of a wire into a `ringmain guest`: eight streams of frames as long as the wire's MTU.
+    /// TCP from the other end of a wire into a `ringmain guest`: eight streams of frames as long as
+    /// the wire's MTU.
     Wire,
     /// Without guests: pages that are mapped and unmapped, 16 at a time.
     Map {
         /// Threads that do it.
         threads: usize,
     },
-    /// Without guests: granted pages copied to granted pages, four pieces of each, 64 copies at a time.
+    /// Without guests: granted pages copied to granted pages, four pieces of each, 64 copies at a
+    /// time.
     Copy {
         /// Threads that do it.
         threads: usize,
@@ -49,7 +51,9 @@ impl Load {
     pub fn unit(self) -> (&'static str, f64) {
         match self {
             Load::Frames { size: Size::Small, .. } => ("Mframes/s", 1e6),
-            Load::Frames { size: Size::Large, .. } | Load::Streams | Load::Wire => ("Gb/s", 1e9 / 8.0),
+            Load::Frames { size: Size::Large, .. } | Load::Streams | Load::Wire => {
+                ("Gb/s", 1e9 / 8.0)
+            }
             Load::Paced => ("kframes/s", 1e3),
             Load::Echo => ("krounds/s", 1e3),
             Load::Map { .. } => ("Mpages/s", 1e6),

@@ -1,7 +1,9 @@
-//! Every switch of the embedded hypervisor and of what serves its guests: on against off, in turn, in one invocation.
+//! Every switch of the embedded hypervisor and of what serves its guests: on against off, in turn,
+//! in one invocation.
 //!
-//! Guests are our own frontend with a thread for each queue, in this process; the daemon is another, started anew for each
-//! run. What contends inside the hypervisor is tried without either, by threads that use grants and do nothing else.
+//! Guests are our own frontend with a thread for each queue, in this process; the daemon is
+//! another, started anew for each run. What contends inside the hypervisor is tried without either,
+//! by threads that use grants and do nothing else.
 
 pub(crate) mod case;
 mod figure;
@@ -67,7 +69,8 @@ pub enum Use {
     },
 }
 
-/// How many grants of one guest are used, in millions a second, with this inner design of the hypervisor.
+/// How many grants of one guest are used, in millions a second, with this inner design of the
+/// hypervisor.
 ///
 /// # Errors
 /// When there is no memory for it, or something is refused that must not be.
@@ -80,18 +83,22 @@ pub fn use_grants(design: Design, how: Use, time: Duration) -> std::io::Result<f
     Ok(grants::measure(&setting, load, time)?.rate)
 }
 
-/// Compares. The table goes to standard output, the result file to `args.out`, progress to standard error.
+/// Compares. The table goes to standard output, the result file to `args.out`, progress to standard
+/// error.
 ///
 /// # Errors
-/// When nothing can be started or written, or the user interrupts. Single runs that fail are part of the result.
+/// When nothing can be started or written, or the user interrupts. Single runs that fail are part
+/// of the result.
 pub fn run(args: &Args) -> Result<(), BenchError> {
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
-    let binary = std::env::current_exe().map_err(|source| BenchError::Start { what: "find ringmain", source })?;
+    let binary = std::env::current_exe()
+        .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     let cases = CASES.iter().filter(|case| wanted(case.name));
     let loads = cases.flat_map(|case| case.loads.iter().map(move |load| Tally::new(case, *load)));
-    let mut tallies: Vec<Tally> = loads.filter(|tally| !args.without_iperf || !tally.load.is_iperf()).collect();
+    let mut tallies: Vec<Tally> =
+        loads.filter(|tally| !args.without_iperf || !tally.load.is_iperf()).collect();
     let progress = Progress::new();
     for number in 0..args.runs {
         let stage = progress.stage(format!("round {} of {}", number + 1, args.runs));
@@ -130,9 +137,16 @@ fn round(args: &Args, binary: &Path, number: u32, tally: &mut Tally) -> Result<(
     Ok(())
 }
 
-fn once(binary: &Path, setting: &Setting, load: Load, time: Duration) -> Result<Figure, BenchError> {
+fn once(
+    binary: &Path,
+    setting: &Setting,
+    load: Load,
+    time: Duration,
+) -> Result<Figure, BenchError> {
     match load {
-        Load::Frames { .. } | Load::Paced | Load::Echo => site::measure(binary, setting, load, time),
+        Load::Frames { .. } | Load::Paced | Load::Echo => {
+            site::measure(binary, setting, load, time)
+        }
         // iperf counts its first second, too.
         Load::Streams => streams::measure(binary, setting, time.max(Duration::from_secs(1))),
         Load::Wire => wire::measure(binary, setting, time.max(Duration::from_secs(1))),

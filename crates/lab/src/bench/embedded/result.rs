@@ -10,7 +10,8 @@ use super::load::Load;
 use crate::bench::cpu_name;
 use crate::bench::result::Series;
 
-/// From which ratio on a switch counts as gaining or losing something: less is within what runs differ by.
+/// From which ratio on a switch counts as gaining or losing something: less is within what runs
+/// differ by.
 const MATTERS: f64 = 1.05;
 
 /// What the runs of one load have given.
@@ -51,9 +52,17 @@ impl Tally {
     }
 
     fn pair(&self, of: impl Fn(&Figure) -> Option<f64>, better: impl Fn(f64, f64) -> f64) -> Pair {
-        let side = |side: usize| Series::of(self.rounds.iter().filter_map(|round| of(&round[side])).collect());
-        let ratio = |[off, on]: &[Figure; 2]| Some(better(of(off)?, of(on)?)).filter(|ratio| ratio.is_finite());
-        Pair { off: side(0), on: side(1), ratio: Series::of(self.rounds.iter().filter_map(ratio).collect()) }
+        let side = |side: usize| {
+            Series::of(self.rounds.iter().filter_map(|round| of(&round[side])).collect())
+        };
+        let ratio = |[off, on]: &[Figure; 2]| {
+            Some(better(of(off)?, of(on)?)).filter(|ratio| ratio.is_finite())
+        };
+        Pair {
+            off: side(0),
+            on: side(1),
+            ratio: Series::of(self.rounds.iter().filter_map(ratio).collect()),
+        }
     }
 }
 
@@ -72,7 +81,9 @@ impl Pair {
     /// 1: better in the median and in three rounds of four, -1: worse, 0: neither.
     fn verdict(&self) -> i8 {
         let (Some(median), count) = (self.ratio.median, self.ratio.runs.len()) else { return 0 };
-        let agree = |is: fn(f64) -> bool| 4 * self.ratio.runs.iter().filter(|ratio| is(**ratio)).count() >= 3 * count;
+        let agree = |is: fn(f64) -> bool| {
+            4 * self.ratio.runs.iter().filter(|ratio| is(**ratio)).count() >= 3 * count
+        };
         if median >= MATTERS && agree(|ratio| ratio > 1.0) {
             1
         } else if median <= 1.0 / MATTERS && agree(|ratio| ratio < 1.0) {
@@ -123,9 +134,12 @@ pub struct Verdict {
 
 impl Verdict {
     fn of(case: &Case, rows: &[Row]) -> Self {
-        let mut verdict = Verdict { switch: case.name, gains: vec![], loses: vec![], why: case.why };
+        let mut verdict =
+            Verdict { switch: case.name, gains: vec![], loses: vec![], why: case.why };
         for row in rows.iter().filter(|row| row.switch == case.name) {
-            for (name, pair) in [("rate", &row.rate), ("backend", &row.backend_ns), ("guest", &row.guest_ns)] {
+            for (name, pair) in
+                [("rate", &row.rate), ("backend", &row.backend_ns), ("guest", &row.guest_ns)]
+            {
                 let said = format!("{} in {} ({name})", times(&pair.ratio), row.load);
                 match pair.verdict() {
                     1 => verdict.gains.push(said),
@@ -138,9 +152,16 @@ impl Verdict {
     }
 
     fn show(&self) -> String {
-        let list = |all: &[String], none: &str| if all.is_empty() { none.to_owned() } else { all.join(", ") };
+        let list = |all: &[String], none: &str| {
+            if all.is_empty() { none.to_owned() } else { all.join(", ") }
+        };
         let gains = list(&self.gains, "nowhere: it never gains here");
-        format!("{}\n  gains: {gains}\n  loses: {}\n  why:   {}\n", self.switch, list(&self.loses, "nowhere"), self.why)
+        format!(
+            "{}\n  gains: {gains}\n  loses: {}\n  why:   {}\n",
+            self.switch,
+            list(&self.loses, "nowhere"),
+            self.why
+        )
     }
 }
 
@@ -173,7 +194,16 @@ impl Comparison {
         cases.dedup_by_key(|case| case.name);
         let verdicts = cases.into_iter().map(|case| Verdict::of(case, &rows)).collect();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Comparison { began, cpu: cpu_name(), cpus, ringmain: env!("CARGO_PKG_VERSION"), runs, seconds, rows, verdicts }
+        Comparison {
+            began,
+            cpu: cpu_name(),
+            cpus,
+            ringmain: env!("CARGO_PKG_VERSION"),
+            runs,
+            seconds,
+            rows,
+            verdicts,
+        }
     }
 
     /// For people.
@@ -182,7 +212,15 @@ impl Comparison {
         let _ = writeln!(
             text,
             "{:<21} {:<10} {:<12} {:<9} {:>22} {:>7} {:>15} {:>15} {:>13}",
-            "switch", "unit", "load", "off -> on", "rate", "ratio", "backend ns", "guest ns", "frames/int"
+            "switch",
+            "unit",
+            "load",
+            "off -> on",
+            "rate",
+            "ratio",
+            "backend ns",
+            "guest ns",
+            "frames/int"
         );
         for row in &self.rows {
             let arrow = format!("{} -> {}", row.off, row.on);
@@ -227,13 +265,18 @@ mod tests {
     use super::*;
 
     fn tally(load: Load, rounds: &[[(f64, f64); 2]]) -> Tally {
-        let figure = |(rate, backend)| Figure { rate, backend_ns: Some(backend), ..Figure::default() };
-        Tally { rounds: rounds.iter().map(|round| round.map(figure)).collect(), ..Tally::new(&CASES[0], load) }
+        let figure =
+            |(rate, backend)| Figure { rate, backend_ns: Some(backend), ..Figure::default() };
+        Tally {
+            rounds: rounds.iter().map(|round| round.map(figure)).collect(),
+            ..Tally::new(&CASES[0], load)
+        }
     }
 
     #[test]
     fn what_is_said_follows_from_the_figures() {
-        let faster = tally(Load::Echo, &[[(1.0, 100.0), (2.0, 100.0)], [(1.0, 100.0), (1.5, 101.0)]]);
+        let faster =
+            tally(Load::Echo, &[[(1.0, 100.0), (2.0, 100.0)], [(1.0, 100.0), (1.5, 101.0)]]);
         let dearer = tally(Load::Paced, &[[(1.0, 100.0), (1.01, 200.0)]]);
         let comparison = Comparison::new(0, 2, 0.5, &[faster, dearer]);
         let [verdict] = &comparison.verdicts[..] else { panic!("{:?}", comparison.verdicts) };
@@ -246,8 +289,14 @@ mod tests {
     #[test]
     fn a_switch_that_never_gains_is_said_to() {
         // In the median it does, but not in three rounds of four.
-        let moods = tally(Load::Echo, &[[(1.0, 1.0), (1.2, 1.0)], [(1.0, 1.0), (1.2, 1.0)], [(1.0, 1.0), (0.5, 1.0)]]);
+        let moods = tally(
+            Load::Echo,
+            &[[(1.0, 1.0), (1.2, 1.0)], [(1.0, 1.0), (1.2, 1.0)], [(1.0, 1.0), (0.5, 1.0)]],
+        );
         let table = Comparison::new(0, 3, 0.5, &[moods]).table();
-        assert!(table.contains("it never gains here") && table.contains("loses: nowhere"), "{table}");
+        assert!(
+            table.contains("it never gains here") && table.contains("loses: nowhere"),
+            "{table}"
+        );
     }
 }

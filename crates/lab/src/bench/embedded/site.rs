@@ -48,7 +48,8 @@ impl Moment {
     pub(super) fn now(daemon: &Daemon, name: &str) -> Result<Self, BenchError> {
         let stats = daemon.stats()?;
         let port = stats.ports.iter().find(|port| port.name == format!("guests/{name}"));
-        let received = |total: &Counts| (total.rx_frames + total.direct_frames, total.rx_interrupts);
+        let received =
+            |total: &Counts| (total.rx_frames + total.direct_frames, total.rx_interrupts);
         let (frames, interrupts) = port.map_or((0, 0), |port| received(&port.total));
         Ok(Moment { at: Instant::now(), used: cpu::used(daemon.id()), frames, interrupts })
     }
@@ -62,7 +63,10 @@ impl Moment {
             rate: 0.0,
             backend_ns: per(backend, frames),
             guest_ns: None,
-            frames_per_interrupt: per(frames as f64, self.interrupts.saturating_sub(then.interrupts)),
+            frames_per_interrupt: per(
+                frames as f64,
+                self.interrupts.saturating_sub(then.interrupts),
+            ),
         };
         ((self.at - then.at).as_secs_f64(), figure)
     }
@@ -72,16 +76,25 @@ impl Moment {
 ///
 /// # Errors
 /// When something does not start, or a guest finds fault with the backend.
-pub(super) fn measure(binary: &Path, setting: &Setting, load: Load, time: Duration) -> Result<Figure, BenchError> {
+pub(super) fn measure(
+    binary: &Path,
+    setting: &Setting,
+    load: Load,
+    time: Duration,
+) -> Result<Figure, BenchError> {
     let (queues, size, roles) = match load {
         Load::Frames { size, queues } => (queues, size, [Role::Send, Role::Receive]),
         Load::Paced => (1, Size::Small, [Role::Pace, Role::Receive]),
         Load::Echo => (1, Size::Small, [Role::Ask, Role::Answer]),
-        Load::Streams | Load::Wire | Load::Map { .. } | Load::Copy { .. } => (1, Size::Small, [Role::Receive; 2]),
+        Load::Streams | Load::Wire | Load::Map { .. } | Load::Copy { .. } => {
+            (1, Size::Small, [Role::Receive; 2])
+        }
     };
     let daemon = daemon(binary, setting, queues)?;
     let guests = Guests { queues, size, roles, cpu: None };
-    guests.during(&daemon, |meters| watch(&daemon, load, &meters[usize::from(load != Load::Echo)], time))
+    guests.during(&daemon, |meters| {
+        watch(&daemon, load, &meters[usize::from(load != Load::Echo)], time)
+    })
 }
 
 /// Two guests of a daemon.
@@ -107,17 +120,25 @@ impl Guests {
         look: impl FnOnce(&[Vec<Meter>; 2]) -> Result<T, BenchError>,
     ) -> Result<T, BenchError> {
         let socket = daemon.dir().join("guests.sock");
-        let connect =
-            |n: usize| Station::connect(&socket, NAMES[n], MACS[n], self.queues).map_err(failed("start a guest"));
+        let connect = |n: usize| {
+            Station::connect(&socket, NAMES[n], MACS[n], self.queues)
+                .map_err(failed("start a guest"))
+        };
         let (mut a, mut b) = (connect(0)?, connect(1)?);
-        let meters: [Vec<Meter>; 2] = [(), ()].map(|()| (0..self.queues).map(|_| Meter::default()).collect());
+        let meters: [Vec<Meter>; 2] =
+            [(), ()].map(|()| (0..self.queues).map(|_| Meter::default()).collect());
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for (n, station) in [&mut a, &mut b].into_iter().enumerate() {
                 let (from, to) = (station.mac, MACS[1 - n]);
                 for ((at, queue), meter) in (0..).zip(&mut station.queues).zip(&meters[n]) {
-                    let vcpu = Vcpu::new(queue, self.roles[n], Frames::new(self.size, from, to, at), meter);
+                    let vcpu = Vcpu::new(
+                        queue,
+                        self.roles[n],
+                        Frames::new(self.size, from, to, at),
+                        meter,
+                    );
                     let (stop, cpu) = (&stop, self.cpu);
                     threads.push(scope.spawn(move || {
                         cpu.map_or(Ok(()), cpu::pin)?;
@@ -137,10 +158,16 @@ impl Guests {
 }
 
 /// Takes the figures of guests that are at work; `meters` are those that count.
-fn watch(daemon: &Daemon, load: Load, meters: &[Meter], time: Duration) -> Result<Figure, BenchError> {
+fn watch(
+    daemon: &Daemon,
+    load: Load,
+    meters: &[Meter],
+    time: Duration,
+) -> Result<Figure, BenchError> {
     let counted = || {
         let sum = |of: fn(&Meter) -> u64| meters.iter().map(of).sum::<u64>();
-        let used: Duration = meters.iter().map(|meter| thread_used(meter.thread.load(Relaxed))).sum();
+        let used: Duration =
+            meters.iter().map(|meter| thread_used(meter.thread.load(Relaxed))).sum();
         (sum(|meter| meter.frames.load(Relaxed)), sum(|meter| meter.bytes.load(Relaxed)), used)
     };
     std::thread::sleep(WARM_UP);
@@ -161,8 +188,11 @@ fn watch(daemon: &Daemon, load: Load, meters: &[Meter], time: Duration) -> Resul
 
 /// CPU time of a thread of this process.
 pub(crate) fn thread_used(thread: u32) -> Duration {
-    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
-    Duration::from_nanos(text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or_default())
+    let text =
+        fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    Duration::from_nanos(
+        text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or_default(),
+    )
 }
 
 pub(crate) fn failed(what: &'static str) -> impl Fn(io::Error) -> BenchError {

@@ -1,5 +1,5 @@
-//! A guest that is made of our frontend and a thread for each queue: no kernel of its own, whose work would hide what is
-//! measured.
+//! A guest that is made of our frontend and a thread for each queue: no kernel of its own, whose
+//! work would hide what is measured.
 
 use std::io;
 use std::path::Path;
@@ -71,13 +71,19 @@ impl Station {
     /// # Errors
     /// When it does not take us.
     pub fn connect(socket: &Path, name: &str, mac: [u8; 6], queues: u16) -> io::Result<Station> {
-        let admission = Admission { pages: Frontend::pages(queues), version: Version::V2, mac, name: name.into() };
+        let admission = Admission {
+            pages: Frontend::pages(queues),
+            version: Version::V2,
+            mac,
+            name: name.into(),
+        };
         let (guest, line) = become_guest(socket, admission).map_err(io::Error::other)?;
         let guest: Arc<dyn Domain> = Arc::new(guest);
         let frontend = Frontend::find(Arc::clone(&guest), 0).map_err(io::Error::other)?;
         await_state(&frontend, State::InitWait)?;
         let wish = Wish { queues, ..Wish::default() };
-        let connected = frontend.connect(&wish, Area::new(0, guest.pages())).map_err(io::Error::other)?;
+        let connected =
+            frontend.connect(&wish, Area::new(0, guest.pages())).map_err(io::Error::other)?;
         await_state(&frontend, State::Connected)?;
         let (queues, mut caller) = connected;
         let kept = caller.as_mut().map_or(Ok(Kept::default()), |caller| {
@@ -124,7 +130,9 @@ impl<'a> Vcpu<'a> {
     /// # Errors
     /// When the backend breaks the rules.
     pub fn run(mut self, stop: &AtomicBool) -> Result<(), FrontError> {
-        self.meter.thread.store(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), Relaxed);
+        self.meter
+            .thread
+            .store(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), Relaxed);
         // So that the switch knows where it is.
         self.send(1)?;
         while !stop.load(Relaxed) {
@@ -197,8 +205,8 @@ impl<'a> Vcpu<'a> {
         if rx.arm()? || self.blocked && tx.arm()? {
             return Ok(());
         }
-        let mut fds =
-            [rx.channel().waker(), tx.channel().waker()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut fds = [rx.channel().waker(), tx.channel().waker()]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         // Interrupted, it comes back soon enough.
         let _ = poll(&mut fds, Timespec::try_from(NAP).ok().as_ref());
         Ok(())

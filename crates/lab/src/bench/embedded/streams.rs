@@ -19,7 +19,11 @@ const NAMES: [&str; 2] = ["a", "b"];
 ///
 /// # Errors
 /// When something does not start.
-pub(super) fn measure(binary: &Path, setting: &Setting, time: Duration) -> Result<Figure, BenchError> {
+pub(super) fn measure(
+    binary: &Path,
+    setting: &Setting,
+    time: Duration,
+) -> Result<Figure, BenchError> {
     let daemon = site::daemon(binary, setting, 1)?;
     let socket = daemon.dir().join("guests.sock");
     let start = |n: usize, command: &[&str]| {
@@ -42,7 +46,8 @@ pub(super) fn measure(binary: &Path, setting: &Setting, time: Duration) -> Resul
     receiver.wait_for("Server listening", PATIENCE)?;
     let then = Moment::now(&daemon, NAMES[1])?;
     let seconds = format!("{:.1}", time.as_secs_f64());
-    let sender = start(0, &["iperf", "-c", ADDRESSES[1], "-P", STREAMS, "-t", &seconds, "-f", "k"])?;
+    let sender =
+        start(0, &["iperf", "-c", ADDRESSES[1], "-P", STREAMS, "-t", &seconds, "-f", "k"])?;
     let said = sender.end(PATIENCE + time)?;
     let (_, figure) = Moment::now(&daemon, NAMES[1])?.since(&then);
     let sum = iperf::sum(&said).ok_or_else(|| std::io::Error::other(said));

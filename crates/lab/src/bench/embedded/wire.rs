@@ -19,7 +19,11 @@ const ADDRESS: &str = "10.77.0.2";
 ///
 /// # Errors
 /// When something does not start.
-pub(super) fn measure(binary: &Path, setting: &Setting, time: Duration) -> Result<Figure, BenchError> {
+pub(super) fn measure(
+    binary: &Path,
+    setting: &Setting,
+    time: Duration,
+) -> Result<Figure, BenchError> {
     let cable = Cable::lay()?;
     whole_frames(&cable.far)?;
     let config = |dir: &Path| format!("{}{UPLINK}", site::config(dir, setting, 1));

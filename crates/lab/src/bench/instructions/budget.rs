@@ -16,12 +16,14 @@ pub const COMPILER: &str = env!("RINGMAIN_COMPILER");
 const MORE: f64 = 3.0;
 /// Percent that it may take less before the record says nothing any more.
 const LESS: f64 = 10.0;
-/// Both, where another compiler made the program that the record is of; and for copies, most of which another C library may make.
+/// Both, where another compiler made the program that the record is of; and for copies, most of
+/// which another C library may make.
 const WIDE: f64 = 15.0;
 /// Instructions per frame that are no change, whatever that is in percent.
 const NOTHING: f64 = 1.0;
 
-const COMMENT: &str = "# Instructions per frame: make bench-instructions ARGS=--record writes this file.\n\n";
+const COMMENT: &str =
+    "# Instructions per frame: make bench-instructions ARGS=--record writes this file.\n\n";
 
 /// Recorded figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,7 +47,8 @@ impl Budget {
     /// # Errors
     /// When it can't be read, or is no budget.
     pub fn read(file: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(file).map_err(|e| Error::system("read the budget (see --budget)", e))?;
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| Error::system("read the budget (see --budget)", e))?;
         toml::from_str(&text).map_err(|error| Error::Budget(error.message().into()))
     }
 
@@ -55,14 +58,19 @@ impl Budget {
     /// When that fails.
     pub fn write(&self, file: &Path) -> Result<(), Error> {
         let text = toml::to_string(self).map_err(|error| Error::Budget(error.to_string()))?;
-        std::fs::write(file, format!("{COMMENT}{text}")).map_err(|e| Error::system("write the budget", e))
+        std::fs::write(file, format!("{COMMENT}{text}"))
+            .map_err(|e| Error::system("write the budget", e))
     }
 
     /// A warning, if the figures are not quite comparable.
     pub fn caution(&self) -> Option<String> {
         let other = self.compiler != COMPILER;
-        other
-            .then(|| format!("recorded with {}, this is {COMPILER}: {WIDE} % more or less are let pass", self.compiler))
+        other.then(|| {
+            format!(
+                "recorded with {}, this is {COMPILER}: {WIDE} % more or less are let pass",
+                self.compiler
+            )
+        })
     }
 
     /// What is wrong with `counts`, a line each.
@@ -82,15 +90,21 @@ impl Budget {
 
 const RECORD: &str = "record it anew (make bench-instructions ARGS=--record)";
 
-/// What is wrong with `counted` where `recorded` was expected, with so many percent more or less allowed.
+/// What is wrong with `counted` where `recorded` was expected, with so many percent more or less
+/// allowed.
 fn judge(counted: f64, recorded: f64, more: f64, less: f64) -> Option<String> {
     let change = (counted - recorded) / recorded.max(NOTHING) * 100.0;
     if (counted - recorded).abs() <= NOTHING {
         None
     } else if change > more {
-        Some(format!("{counted:.1} instead of {recorded:.1} instructions per frame, {change:.1} % more"))
+        Some(format!(
+            "{counted:.1} instead of {recorded:.1} instructions per frame, {change:.1} % more"
+        ))
     } else if change < -less {
-        Some(format!("{counted:.1} instead of {recorded:.1} instructions per frame, {:.1} % less: {RECORD}", -change))
+        Some(format!(
+            "{counted:.1} instead of {recorded:.1} instructions per frame, {:.1} % less: {RECORD}",
+            -change
+        ))
     } else {
         None
     }
@@ -100,8 +114,9 @@ fn judge(counted: f64, recorded: f64, more: f64, less: f64) -> Option<String> {
 fn differences(counted: &Stages, recorded: &Stages) -> String {
     let pairs = counted.each().into_iter().zip(recorded.each());
     let changes = pairs.map(|((name, now), (_, before))| (name, now - before));
-    let changes =
-        changes.filter(|(_, change)| change.abs() >= 0.1).map(|(name, change)| format!("{name} {change:+.1}"));
+    let changes = changes
+        .filter(|(_, change)| change.abs() >= 0.1)
+        .map(|(name, change)| format!("{name} {change:+.1}"));
     changes.collect::<Vec<_>>().join(", ")
 }
 
@@ -121,7 +136,10 @@ mod tests {
     #[test]
     fn growth_is_seen_and_named() {
         assert_eq!(complaint(42.9, 50.0), "");
-        assert_eq!(complaint(44.0, 50.0), "64: 104.0 instead of 100.0 instructions per frame, 4.0 % more (fetch +4.0)");
+        assert_eq!(
+            complaint(44.0, 50.0),
+            "64: 104.0 instead of 100.0 instructions per frame, 4.0 % more (fetch +4.0)"
+        );
         assert_eq!(complaint(40.0, 57.0), "");
         assert!(complaint(40.0, 58.0).contains("16.0 % more (copy +8.0)"));
     }

@@ -1,7 +1,7 @@
 //! Counting by valgrind's callgrind: runs a command under it, and reads what it wrote.
 //!
-//! The file is a list of functions, each with lines of its own cost, and of calls with what they cost inclusively. Names are
-//! numbered where they first appear. <https://valgrind.org/docs/manual/cl-format.html>
+//! The file is a list of functions, each with lines of its own cost, and of calls with what they
+//! cost inclusively. Names are numbered where they first appear. <https://valgrind.org/docs/manual/cl-format.html>
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,7 +26,13 @@ pub fn run(args: &[&str], out: &Path) -> Result<String, Error> {
     let mut file = std::ffi::OsString::from("--callgrind-out-file=");
     file.push(out);
     let mut command = Command::new("valgrind");
-    command.args(["-q", "--tool=callgrind", "--collect-atstart=no", "--dump-line=yes", "--compress-strings=yes"]);
+    command.args([
+        "-q",
+        "--tool=callgrind",
+        "--collect-atstart=no",
+        "--dump-line=yes",
+        "--compress-strings=yes",
+    ]);
     command.arg(format!("--toggle-collect={COUNTED}")).arg(file).arg(binary).args(args);
     command.env("GLIBC_TUNABLES", PLAIN_COPIES).env_remove("RUST_LOG");
     let output = command.output().map_err(|error| match error.kind() {
@@ -37,7 +43,9 @@ pub fn run(args: &[&str], out: &Path) -> Result<String, Error> {
         let said = String::from_utf8_lossy(&output.stderr);
         // What the program says in its last words, or else valgrind in its first.
         let own = said.lines().find_map(|line| line.strip_prefix("ringmain: "));
-        return Err(Error::Failed(own.or(said.lines().find(|line| !line.is_empty())).unwrap_or("it failed").into()));
+        return Err(Error::Failed(
+            own.or(said.lines().find(|line| !line.is_empty())).unwrap_or("it failed").into(),
+        ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -77,13 +85,18 @@ impl Profile {
     pub fn parse(text: &str) -> Result<Profile, Error> {
         let mut reader = Reader::default();
         for (number, line) in text.lines().enumerate() {
-            reader.line(line).ok_or_else(|| Error::Nonsense { line: number + 1, text: line.into() })?;
+            reader
+                .line(line)
+                .ok_or_else(|| Error::Nonsense { line: number + 1, text: line.into() })?;
         }
         Ok(reader.profile)
     }
 
     /// Functions whose name `matches`.
-    pub fn find<'a>(&'a self, matches: impl Fn(&str) -> bool + 'a) -> impl Iterator<Item = usize> + 'a {
+    pub fn find<'a>(
+        &'a self,
+        matches: impl Fn(&str) -> bool + 'a,
+    ) -> impl Iterator<Item = usize> + 'a {
         let functions = self.functions.iter().enumerate();
         functions.filter(move |(_, function)| matches(&function.name)).map(|(at, _)| at)
     }
@@ -209,7 +222,10 @@ totals: 423
     fn nonsense_is_found() {
         for line in ["fn=(7)", "12", "12 many"] {
             let text = format!("fn=(1) f\n{line}\n");
-            assert!(matches!(Profile::parse(&text), Err(Error::Nonsense { line: 2, .. })), "{line}");
+            assert!(
+                matches!(Profile::parse(&text), Err(Error::Nonsense { line: 2, .. })),
+                "{line}"
+            );
         }
     }
 }

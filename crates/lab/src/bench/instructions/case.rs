@@ -9,8 +9,8 @@ pub struct Case {
     pub title: &'static str,
     /// The generator's options.
     pub options: &'static str,
-    /// Turns of the worker before counting begins: all buffers, flows and ring entries have had their first use, and queues that
-    /// nobody sends on are armed.
+    /// Turns of the worker before counting begins: all buffers, flows and ring entries have had
+    /// their first use, and queues that nobody sends on are armed.
     pub warm: u32,
     /// Turns that are counted.
     pub counted: u32,
@@ -37,7 +37,11 @@ pub const CASES: &[Case] = &[
     Case::new("64-2q", "64 B, 2 queue pairs", "--size 64 --burst 64 --queues 2 --flows 8"),
     Case::new("64-interrupts", "64 B, interrupts on", "--size 64 --burst 64 --interrupts"),
     Case::new("1514", "1514 B", "--size 1514 --burst 64"),
-    Case::new("64k", "64 KB TSO, pages", "--size 64294 --tso --burst 8 --rx-ring 1024 --layout indirect --piece 4096"),
+    Case::new(
+        "64k",
+        "64 KB TSO, pages",
+        "--size 64294 --tso --burst 8 --rx-ring 1024 --layout indirect --piece 4096",
+    ),
 ];
 
 /// Names of all cases.

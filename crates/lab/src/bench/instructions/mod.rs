@@ -1,8 +1,9 @@
 //! Instructions per frame, step by step, of the way between two guests.
 //!
-//! Times tell what a user gets, but on a shared machine they tell it to within some percent at best. Instructions are counted:
-//! the same program on the same traffic executes the same of them, whatever else the machine does. They know nothing of
-//! caches, so they are no substitute for times, but a step that grew is seen at once.
+//! Times tell what a user gets, but on a shared machine they tell it to within some percent at
+//! best. Instructions are counted: the same program on the same traffic executes the same of them,
+//! whatever else the machine does. They know nothing of caches, so they are no substitute for
+//! times, but a step that grew is seen at once.
 
 mod budget;
 mod callgrind;
@@ -78,7 +79,9 @@ pub enum InstructionsError {
         text: String,
     },
     /// The profile lacks a step.
-    #[error("{0}: the steps of the datapath are not in callgrind's output: is this a release build?")]
+    #[error(
+        "{0}: the steps of the datapath are not in callgrind's output: is this a release build?"
+    )]
     NoSteps(&'static str),
     /// The budget is damaged.
     #[error("the budget: {0}")]
@@ -119,10 +122,12 @@ impl InstructionsError {
     }
 }
 
-/// Counts. The table, or JSON, goes to standard output; the result file and callgrind's own files to `args.out`.
+/// Counts. The table, or JSON, goes to standard output; the result file and callgrind's own files
+/// to `args.out`.
 ///
 /// # Errors
-/// When valgrind is missing, a case can't be played, or one is not within the budget that is to be kept.
+/// When valgrind is missing, a case can't be played, or one is not within the budget that is to be
+/// kept.
 pub fn run(args: &Args) -> Result<(), InstructionsError> {
     if let Some(name) = &args.play {
         for case in case::select(std::slice::from_ref(name)) {
@@ -130,13 +135,18 @@ pub fn run(args: &Args) -> Result<(), InstructionsError> {
         }
         return Ok(());
     }
-    std::fs::create_dir_all(&args.out).map_err(|e| InstructionsError::system("make a folder for the results", e))?;
+    std::fs::create_dir_all(&args.out)
+        .map_err(|e| InstructionsError::system("make a folder for the results", e))?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if !args.json {
         println!("{}", header());
     }
-    let counts = case::select(&args.only).into_iter().map(|case| count(args, case)).collect::<Result<Vec<_>, _>>()?;
-    let counted = Counted { began, ringmain: env!("CARGO_PKG_VERSION"), compiler: COMPILER, counts };
+    let counts = case::select(&args.only)
+        .into_iter()
+        .map(|case| count(args, case))
+        .collect::<Result<Vec<_>, _>>()?;
+    let counted =
+        Counted { began, ringmain: env!("CARGO_PKG_VERSION"), compiler: COMPILER, counts };
     let file = super::write(&args.out, began, &counted).map_err(Box::new)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&counted).unwrap_or_default());
@@ -163,8 +173,10 @@ fn check(args: &Args, counts: &[Count]) -> Result<(), InstructionsError> {
 fn count(args: &Args, case: Case) -> Result<Count, InstructionsError> {
     let out = args.out.join(case.name).with_extension("callgrind");
     let said = callgrind::run(&["bench-instructions", "--play", case.name], &out)?;
-    let frames: f64 = said.trim().parse().map_err(|_| InstructionsError::Failed(said.trim().into()))?;
-    let text = std::fs::read_to_string(&out).map_err(|e| InstructionsError::system("read callgrind's output", e))?;
+    let frames: f64 =
+        said.trim().parse().map_err(|_| InstructionsError::Failed(said.trim().into()))?;
+    let text = std::fs::read_to_string(&out)
+        .map_err(|e| InstructionsError::system("read callgrind's output", e))?;
     let profile = Profile::parse(&text)?;
     let stages = Stages::of(&profile, frames).ok_or(InstructionsError::NoSteps(case.name))?;
     let count = Count::new(case.name, case.title, stages);

@@ -1,7 +1,8 @@
 //! What is counted: two guests and a worker, on one thread.
 //!
-//! The guests are the generator's, the ports real vhost-user devices, fabric and switch the daemon's; but the worker is turned
-//! by hand, once after each burst, and the time that it sees is made. So each run executes the same instructions.
+//! The guests are the generator's, the ports real vhost-user devices, fabric and switch the
+//! daemon's; but the worker is turned by hand, once after each burst, and the time that it sees is
+//! made. So each run executes the same instructions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ const TURN: Duration = Duration::from_micros(1);
 /// What a frame takes.
 const FRAME: Duration = Duration::from_nanos(50);
 
-/// One turn of the worker that is counted: counting begins when this function is entered, and ends when it is left. Its name is
-/// known to [`super::callgrind`].
+/// One turn of the worker that is counted: counting begins when this function is entered, and ends
+/// when it is left. Its name is known to [`super::callgrind`].
 #[inline(never)]
 fn counted_turn(hand: &mut Hand, now: Instant) -> bool {
     std::hint::black_box(hand).turn(now)
@@ -38,12 +39,18 @@ fn counted_turn(hand: &mut Hand, now: Instant) -> bool {
 /// When something can't be had for it; or when a turn did not carry exactly what was sent.
 pub fn play(case: &Case) -> Result<u64, Error> {
     let began = Instant::now();
-    let dir = tempfile::Builder::new().prefix("ringmain-").tempdir().map_err(|e| Error::system("make a folder", e))?;
+    let dir = tempfile::Builder::new()
+        .prefix("ringmain-")
+        .tempdir()
+        .map_err(|e| Error::system("make a folder", e))?;
     let sockets = ["a", "b"].map(|name| dir.path().join(name));
-    let line = format!("--ports {},{} {}", sockets[0].display(), sockets[1].display(), case.options);
-    let args = Args::from_words(line.split_whitespace()).map_err(|e| load::Error::Options(e.to_string()))?;
+    let line =
+        format!("--ports {},{} {}", sockets[0].display(), sockets[1].display(), case.options);
+    let args = Args::from_words(line.split_whitespace())
+        .map_err(|e| load::Error::Options(e.to_string()))?;
     let workers = Workers { count: 1, ..Workers::default() };
-    let (fabric, hands) = Fabric::by_hand(&workers).map_err(|e| Error::system("make a worker", e))?;
+    let (fabric, hands) =
+        Fabric::by_hand(&workers).map_err(|e| Error::system("make a worker", e))?;
     let fabric = Arc::new(fabric);
     let mut hand = hands.into_iter().next().ok_or(Error::Stuck { sent: 0, left: 0 })?;
     let devices = hand.meanwhile(|| {
@@ -66,11 +73,18 @@ pub(in crate::bench) fn config(socket: &Path, queues: u16) -> DeviceConfig {
     DeviceConfig { name, socket, mode, queues, mtu: None, rule, throttle: None, patience: None }
 }
 
-fn traffic<R: DriverRing>(case: &Case, args: &Args, hand: &mut Hand, began: Instant) -> Result<u64, Error> {
+fn traffic<R: DriverRing>(
+    case: &Case,
+    args: &Args,
+    hand: &mut Hand,
+    began: Instant,
+) -> Result<u64, Error> {
     let clock = Clock::start();
     let guests = hand.meanwhile(|| load::meet::<R>(args, clock, &AtomicBool::new(false)))?;
-    // The same part of a second in every run, so that what is done once a second is always done at the same place.
-    let now = began + Duration::from_secs(began.elapsed().as_secs() + 1) + Duration::from_millis(250);
+    // The same part of a second in every run, so that what is done once a second is always done at
+    // the same place.
+    let now =
+        began + Duration::from_secs(began.elapsed().as_secs() + 1) + Duration::from_millis(250);
     let mut stage = Stage { guests, clock, now, sleeps: args.interrupts };
     for _ in 0..case.warm {
         stage.round(|now| hand.turn(now))?;
@@ -91,7 +105,8 @@ struct Stage<R> {
 }
 
 impl<R: DriverRing> Stage<R> {
-    /// Everybody who sends sends a burst, the worker takes a turn, and everybody takes what came. How many frames that were.
+    /// Everybody who sends sends a burst, the worker takes a turn, and everybody takes what came.
+    /// How many frames that were.
     fn round(&mut self, turn: impl FnOnce(Instant) -> bool) -> Result<u64, Error> {
         let mut sent = 0;
         for guest in &mut self.guests {
@@ -110,7 +125,12 @@ impl<R: DriverRing> Stage<R> {
             }
             while guest.receive(self.clock)? > 0 {}
         }
-        let left = self.guests.iter().filter_map(|guest| guest.sender()).map(|sender| sender.lane.under_way()).sum();
+        let left = self
+            .guests
+            .iter()
+            .filter_map(|guest| guest.sender())
+            .map(|sender| sender.lane.under_way())
+            .sum();
         if sent == 0 || left > 0 {
             return Err(Error::Stuck { sent, left });
         }

@@ -61,19 +61,22 @@ impl Stages {
         }
     }
 
-    /// Out of the profile of turns that carried `frames`. `None` when it lacks a step that every frame takes: one that was
-    /// renamed, or inlined after all.
+    /// Out of the profile of turns that carried `frames`. `None` when it lacks a step that every
+    /// frame takes: one that was renamed, or inlined after all.
     pub fn of(profile: &Profile, frames: f64) -> Option<Self> {
-        let sum = |at: usize| profile.functions.get(at).map_or(0, |function| function.inclusive()) as f64;
+        let sum =
+            |at: usize| profile.functions.get(at).map_or(0, |function| function.inclusive()) as f64;
         let step = |name: &str| -> f64 { profile.find(|full| is_step(full, name)).map(sum).sum() };
         let turns: f64 = profile.find(|full| last(full) == "counted_turn").map(sum).sum();
-        let [fetch, classify, deliver, complete] = ["fetch", "classify", "deliver", "complete"].map(step);
+        let [fetch, classify, deliver, complete] =
+            ["fetch", "classify", "deliver", "complete"].map(step);
         if [turns, fetch, classify, deliver, complete].contains(&0.0) {
             return None;
         }
         let settled = step("settle_later");
         let mut copies = Copies { profile, known: HashMap::new() };
-        let copied: f64 = profile.find(|full| is_step(full, "deliver")).map(|at| copies.within(at)).sum();
+        let copied: f64 =
+            profile.find(|full| is_step(full, "deliver")).map(|at| copies.within(at)).sum();
         Some(Stages {
             fetch: fetch / frames,
             classify: classify / frames,
@@ -90,8 +93,8 @@ fn is_step(full: &str, step: &str) -> bool {
     full.contains("datapath::worker::Worker") && last(full) == step
 }
 
-/// The function's own name: without its path, and without what callgrind, or an older demangler, adds: the number of a cycle
-/// or a recursion, a hash.
+/// The function's own name: without its path, and without what callgrind, or an older demangler,
+/// adds: the number of a cycle or a recursion, a hash.
 fn last(full: &str) -> &str {
     let full = full.split('\'').next().unwrap_or(full);
     let (path, name) = full.rsplit_once("::").unwrap_or(("", full));
@@ -106,8 +109,8 @@ struct Copies<'a> {
 }
 
 impl Copies<'_> {
-    /// Instructions of copies in what this function called, and what that called. A function that is called from several
-    /// places is taken to copy as much for each instruction.
+    /// Instructions of copies in what this function called, and what that called. A function that
+    /// is called from several places is taken to copy as much for each instruction.
     fn within(&mut self, at: usize) -> f64 {
         if let Some(&known) = self.known.get(&at) {
             return known;
@@ -158,17 +161,32 @@ mod tests {
         let [fetch, classify, deliver, complete, settle] =
             ["fetch", "classify", "deliver", "complete", "settle_later"].map(step);
         let functions = profile(&[
-            ("lab::play::counted_turn::h0123456789abcdef", 10, &[(1, 100), (2, 50), (3, 400), (4, 60)]),
+            (
+                "lab::play::counted_turn::h0123456789abcdef",
+                10,
+                &[(1, 100), (2, 50), (3, 400), (4, 60)],
+            ),
             (&fetch, 100, &[]),
             (&classify, 50, &[]),
             (&deliver, 100, &[(5, 300)]),
             (&complete, 20, &[(6, 40)]),
-            ("<vhost_user::queue::VirtioPair<R> as datapath::port::QueuePair>::put", 90, &[(7, 210)]),
+            (
+                "<vhost_user::queue::VirtioPair<R> as datapath::port::QueuePair>::put",
+                90,
+                &[(7, 210)],
+            ),
             (&settle, 40, &[]),
             ("__memmove_sse2_unaligned", 210, &[]),
         ]);
         let stages = Stages::of(&functions, 10.0).unwrap();
-        let expected = Stages { fetch: 10.0, classify: 5.0, deliver: 19.0, copy: 25.0, publish: 2.0, look: 1.0 };
+        let expected = Stages {
+            fetch: 10.0,
+            classify: 5.0,
+            deliver: 19.0,
+            copy: 25.0,
+            publish: 2.0,
+            look: 1.0,
+        };
         assert_eq!(stages, expected);
         assert_eq!((stages.total(), stages.own()), (62.0, 37.0));
     }

@@ -1,9 +1,10 @@
-//! Ringmain beside the kernel's xen-netback with a Linux bridge: the same two stock guests on a real Xen host, in turn,
-//! in one invocation.
+//! Ringmain beside the kernel's xen-netback with a Linux bridge: the same two stock guests on a
+//! real Xen host, in turn, in one invocation.
 //!
-//! The host's time is the number of instructions that it executes, all domains and the hypervisor together on its one
-//! processor. So a throughput says how many instructions a byte takes on its whole way, it repeats within a percent
-//! whatever else this machine does, and it says nothing of caches.
+//! The host's time is the number of instructions that it executes, all domains and the hypervisor
+//! together on its one processor. So a throughput says how many instructions a byte takes on its
+//! whole way, it repeats within a percent whatever else this machine does, and it says nothing of
+//! caches.
 
 mod result;
 
@@ -17,7 +18,8 @@ use crate::progress::{Progress, Stage};
 use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Testbed};
 use result::{Comparison, Figure, Tally};
 
-/// Longest boot and longest command, on a machine that does much else at the same time; counted time is slow.
+/// Longest boot and longest command, on a machine that does much else at the same time; counted
+/// time is slow.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// So much of this machine's time a second on the host may take.
 const SLOWNESS: u32 = 60;
@@ -54,7 +56,8 @@ pub struct Args {
     pub out: PathBuf,
 }
 
-/// Compares. The table goes to standard output, the result file to `args.out`, progress to standard error.
+/// Compares. The table goes to standard output, the result file to `args.out`, progress to standard
+/// error.
 ///
 /// # Errors
 /// When the Xen host is not built, or does not come up, or the user interrupts.
@@ -64,10 +67,12 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let progress = Progress::new();
     let points = args.queues.iter().flat_map(|&queues| STREAMS.map(|streams| (queues, streams)));
-    let mut tallies: Vec<Tally> = points.map(|(queues, streams)| Tally::new(queues, streams)).collect();
+    let mut tallies: Vec<Tally> =
+        points.map(|(queues, streams)| Tally::new(queues, streams)).collect();
     for number in 0..args.runs {
         for system in [Netback::Kernel, Netback::Ringmain] {
-            let stage = progress.stage(format!("{}, run {} of {}", system.name(), number + 1, args.runs));
+            let stage =
+                progress.stage(format!("{}, run {} of {}", system.name(), number + 1, args.runs));
             measure(args, &testbed, system, &stage, &mut tallies)?;
             stage.done("");
         }
@@ -117,11 +122,13 @@ fn guests(dom0: &Dom0, system: Netback, queues: u16) -> Result<[Domain; 2], Gues
     let guests = [create("sender")?, create("receiver")?];
     for (guest, address) in guests.iter().zip(ADDRESSES) {
         guest.ready(PATIENCE)?;
-        guest.must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
+        guest
+            .must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
     }
     let [sender, receiver] = &guests;
     receiver.must("iperf -s >/dev/null 2>&1 &", PATIENCE)?;
-    sender.must(&format!("until ping -c 1 -W 1 {} >/dev/null; do :; done", ADDRESSES[1]), PATIENCE)?;
+    sender
+        .must(&format!("until ping -c 1 -W 1 {} >/dev/null; do :; done", ADDRESSES[1]), PATIENCE)?;
     Ok(guests)
 }
 
@@ -131,7 +138,8 @@ fn once(dom0: &Dom0, sender: &Domain, streams: u16, seconds: u16) -> Result<Figu
     let before = cpu_seconds(dom0)?;
     let said = sender.must(&command, PATIENCE + Duration::from_secs(seconds.into()) * SLOWNESS)?;
     let dom0_seconds = cpu_seconds(dom0)? - before;
-    let (bytes, bits_per_second) = iperf::sum(&said).ok_or_else(|| failed("sender", command, said))?;
+    let (bytes, bits_per_second) =
+        iperf::sum(&said).ok_or_else(|| failed("sender", command, said))?;
     let instructions = dom0_seconds * 1e9 / INSTRUCTION;
     Ok(Figure { mbps: bits_per_second / 1e6, instructions: instructions / (bytes / BYTES_PER_MB) })
 }
@@ -141,7 +149,8 @@ fn cpu_seconds(dom0: &Dom0) -> Result<f64, GuestError> {
     let command = "xl list Domain-0";
     let said = dom0.must(command, PATIENCE)?;
     let last = said.split_whitespace().next_back();
-    last.and_then(|word| word.parse().ok()).ok_or_else(|| failed("dom0", command.into(), said.clone()))
+    last.and_then(|word| word.parse().ok())
+        .ok_or_else(|| failed("dom0", command.into(), said.clone()))
 }
 
 fn failed(name: &str, command: String, text: String) -> GuestError {

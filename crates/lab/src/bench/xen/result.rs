@@ -12,7 +12,8 @@ use crate::bench::result::Series;
 pub struct Figure {
     /// 10^6 bits per second.
     pub mbps: f64,
-    /// Instructions that dom0 executed for each 10^6 bytes, those of the hypervisor on its behalf included.
+    /// Instructions that dom0 executed for each 10^6 bytes, those of the hypervisor on its behalf
+    /// included.
     pub instructions: f64,
 }
 
@@ -36,10 +37,17 @@ impl Tally {
     }
 
     fn row(&self) -> Row {
-        let series = |figures: &[Figure], of: fn(&Figure) -> f64| Series::of(figures.iter().map(of).collect());
+        let series = |figures: &[Figure], of: fn(&Figure) -> f64| {
+            Series::of(figures.iter().map(of).collect())
+        };
         let ratio = |of: fn(&Figure, &Figure) -> f64| {
             let rounds = self.ringmain.iter().zip(&self.kernel);
-            Series::of(rounds.map(|(ours, theirs)| of(ours, theirs)).filter(|ratio| ratio.is_finite()).collect())
+            Series::of(
+                rounds
+                    .map(|(ours, theirs)| of(ours, theirs))
+                    .filter(|ratio| ratio.is_finite())
+                    .collect(),
+            )
         };
         let pair = |of: fn(&Figure) -> f64, better: fn(&Figure, &Figure) -> f64| Pair {
             ringmain: series(&self.ringmain, of),
@@ -103,7 +111,14 @@ impl Comparison {
     /// Of what was measured.
     pub fn new(began: u64, runs: u32, seconds: u16, tallies: &[Tally]) -> Self {
         let rows = tallies.iter().map(Tally::row).collect();
-        Comparison { began, cpu: cpu_name(), ringmain: env!("CARGO_PKG_VERSION"), runs, seconds, rows }
+        Comparison {
+            began,
+            cpu: cpu_name(),
+            ringmain: env!("CARGO_PKG_VERSION"),
+            runs,
+            seconds,
+            rows,
+        }
     }
 
     /// For people.
@@ -121,7 +136,12 @@ impl Comparison {
             let _ = write!(text, "{:>6} {:>7}", row.queues, row.streams);
             for (pair, unit) in [(&row.mbps, 1.0), (&row.dom0_instructions_per_mb, 1e-3)] {
                 let ratio = pair.ratio.median.map_or("-".into(), |ratio| format!("{ratio:.2}"));
-                let _ = write!(text, "  {:>18}{:>18}{ratio:>8}", show(&pair.ringmain, unit), show(&pair.kernel, unit));
+                let _ = write!(
+                    text,
+                    "  {:>18}{:>18}{ratio:>8}",
+                    show(&pair.ringmain, unit),
+                    show(&pair.kernel, unit)
+                );
             }
             text.push('\n');
         }

@@ -62,7 +62,8 @@ impl Carrying {
             let frames = (after[1].0 - before[1].0).max(1) as f64;
             let used = |n: usize| after[n].2.saturating_sub(before[n].2).as_nanos() as f64 / frames;
             let name = format!("guests/{}", NAMES[1]);
-            let port = profile.ports.iter().find(|port| port.name == name).ok_or(DaemonError::Answer)?;
+            let port =
+                profile.ports.iter().find(|port| port.name == name).ok_or(DaemonError::Answer)?;
             let step = |name| time(&port.spent, name) as f64 / port.frames.max(1) as f64;
             Ok(Carried {
                 bytes: port.bytes as f64 / port.frames.max(1) as f64,
@@ -81,18 +82,30 @@ impl Carrying {
         look: impl FnOnce(&Daemon, &[Vec<Meter>; 2]) -> Result<T, BenchError>,
     ) -> Result<T, BenchError> {
         let keys = match self.era {
-            Era::Old => "locking = \"table\"\nmaptrack = \"single\"\nflush = \"always\"\ncopying = \"release\"",
+            Era::Old => {
+                "locking = \"table\"\nmaptrack = \"single\"\nflush = \"always\"\ncopying = \"release\""
+            }
             Era::New => "",
         };
-        let setting = Setting { label: self.era.name(), keys, design: super::design(self.era), offset: 0 };
+        let setting =
+            Setting { label: self.era.name(), keys, design: super::design(self.era), offset: 0 };
         let alone = self.workers == 1;
         let config = |dir: &Path| {
             let config = site::config(dir, &setting, self.workers);
-            if alone { config.replacen("[[port]]", &format!("{WORKER}[[port]]"), 1) } else { config }
+            if alone {
+                config.replacen("[[port]]", &format!("{WORKER}[[port]]"), 1)
+            } else {
+                config
+            }
         };
         let daemon = Daemon::start(binary, config, None)?;
         let cpu = alone.then_some(GUESTS);
-        let guests = Guests { queues: self.workers, size: self.size, roles: [Role::Send, Role::Receive], cpu };
+        let guests = Guests {
+            queues: self.workers,
+            size: self.size,
+            roles: [Role::Send, Role::Receive],
+            cpu,
+        };
         guests.during(&daemon, |meters| look(&daemon, meters))
     }
 }

@@ -1,4 +1,5 @@
-//! What single things take that involve two CPUs: a cache line's way, waking a thread, interrupting one that computes.
+//! What single things take that involve two CPUs: a cache line's way, waking a thread, interrupting
+//! one that computes.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,8 +12,8 @@ use crate::cpu;
 /// CPUs for two threads that are to run at the same time.
 const CPUS: [usize; 2] = [0, 1];
 
-/// Nanoseconds that a cache line takes from one CPU to another: two threads, each of which waits until the other has
-/// written, and writes.
+/// Nanoseconds that a cache line takes from one CPU to another: two threads, each of which waits
+/// until the other has written, and writes.
 ///
 /// # Errors
 /// When there are no two CPUs.
@@ -107,8 +108,8 @@ pub fn touch() -> f64 {
     began.elapsed().as_nanos() as f64 / f64::from(TURNS)
 }
 
-/// Nanoseconds from a write to a sleeping thread's descriptor until that thread, on another CPU, writes back: half of there
-/// and back.
+/// Nanoseconds from a write to a sleeping thread's descriptor until that thread, on another CPU,
+/// writes back: half of there and back.
 ///
 /// # Errors
 /// When there are no two CPUs.

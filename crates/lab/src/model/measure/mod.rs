@@ -1,4 +1,5 @@
-//! What single things cost here: measured in this process where that is possible, and for frames with a daemon.
+//! What single things cost here: measured in this process where that is possible, and for frames
+//! with a daemon.
 
 mod carry;
 pub mod line;
@@ -25,7 +26,8 @@ const TIME: Duration = Duration::from_millis(120);
 pub const RUNS: usize = 5;
 /// How often it is tried at most.
 const MOST_RUNS: usize = 20;
-/// How much longer than ever before a fixed piece of work may take for a measurement to count as undisturbed.
+/// How much longer than ever before a fixed piece of work may take for a measurement to count as
+/// undisturbed.
 const STEADY: f64 = 1.1;
 /// Length of a long copy.
 const LONG: u16 = 4000;
@@ -55,7 +57,8 @@ pub struct Measured {
 impl Measured {
     /// Of at least one.
     pub fn of(all: Vec<f64>) -> Measured {
-        let [median, least, most] = Summary::of(all).map_or([f64::NAN; 3], |it| [it.median, it.least, it.most]);
+        let [median, least, most] =
+            Summary::of(all).map_or([f64::NAN; 3], |it| [it.median, it.least, it.most]);
         Measured { median, least, most }
     }
 }
@@ -79,12 +82,16 @@ impl<'a> Meter<'a> {
         [self.best, self.worst.max(self.best)]
     }
 
-    /// Makes a measurement several times. Those during which the machine is slower than it can be, since others work or
-    /// it is throttled, are made again; if that is so for too long, the least disturbed ones count.
+    /// Makes a measurement several times. Those during which the machine is slower than it can be,
+    /// since others work or it is throttled, are made again; if that is so for too long, the
+    /// least disturbed ones count.
     ///
     /// # Errors
     /// When one fails, or the user has had enough.
-    pub fn repeat<T>(&mut self, mut once: impl FnMut(&Path) -> Result<T, BenchError>) -> Result<Vec<T>, BenchError> {
+    pub fn repeat<T>(
+        &mut self,
+        mut once: impl FnMut(&Path) -> Result<T, BenchError>,
+    ) -> Result<Vec<T>, BenchError> {
         let mut all = Vec::new();
         for _ in 0..MOST_RUNS {
             if interrupt::asked() {
@@ -106,13 +113,17 @@ impl<'a> Meter<'a> {
         Ok(all.into_iter().map(|(_, seen)| seen).collect())
     }
 
-    /// What nobody else can have made shorter: two threads that lose a CPU to others wait for each other for long.
+    /// What nobody else can have made shorter: two threads that lose a CPU to others wait for each
+    /// other for long.
     fn least(&mut self, mut once: impl FnMut() -> std::io::Result<f64>) -> Result<f64, BenchError> {
         let all = self.repeat(|_| once().map_err(failed("measure")))?;
         Ok(Measured::of(all).least)
     }
 
-    fn median(&mut self, mut once: impl FnMut() -> std::io::Result<f64>) -> Result<f64, BenchError> {
+    fn median(
+        &mut self,
+        mut once: impl FnMut() -> std::io::Result<f64>,
+    ) -> Result<f64, BenchError> {
         let all = self.repeat(|_| once().map_err(failed("measure")))?;
         Ok(Measured::of(all).median)
     }
@@ -121,14 +132,27 @@ impl<'a> Meter<'a> {
     ///
     /// # Errors
     /// See [`Meter::repeat`].
-    pub fn grants(&mut self, era: Era, threads: usize, task: Task, apart: bool) -> Result<Measured, BenchError> {
+    pub fn grants(
+        &mut self,
+        era: Era,
+        threads: usize,
+        task: Task,
+        apart: bool,
+    ) -> Result<Measured, BenchError> {
         let plan = Plan { design: design(era), threads, task, apart };
         let rate = |_: &Path| work(&plan, TIME).map(|(count, seconds)| count as f64 / seconds);
         Ok(Measured::of(self.repeat(|binary| rate(binary).map_err(failed("use grants")))?))
     }
 
-    /// The same as [`Meter::grants`], for copies from page to page: nanoseconds for each, of each thread.
-    fn copies(&mut self, era: Era, threads: usize, (pieces, len): (u16, u16), apart: bool) -> Result<f64, BenchError> {
+    /// The same as [`Meter::grants`], for copies from page to page: nanoseconds for each, of each
+    /// thread.
+    fn copies(
+        &mut self,
+        era: Era,
+        threads: usize,
+        (pieces, len): (u16, u16),
+        apart: bool,
+    ) -> Result<f64, BenchError> {
         let rate = self.grants(era, threads, Task::Copy { pieces, len, offset: 0 }, apart)?.median;
         Ok(threads as f64 * 1e9 / rate)
     }
@@ -139,7 +163,8 @@ impl<'a> Meter<'a> {
         let undisturbed = self.median(|| line::beside(None, TIME).map(|seen| seen.turns))?;
         let seen = self.repeat(|_| line::beside(Some(&plan), TIME).map_err(failed("measure")))?;
         let beside = Measured::of(seen.iter().map(|seen| 1e9 / seen.pages).collect()).median;
-        let lost = |seen: &line::Beside| (1.0 - seen.turns / undisturbed).max(0.0) * 1e9 / seen.pages;
+        let lost =
+            |seen: &line::Beside| (1.0 - seen.turns / undisturbed).max(0.0) * 1e9 / seen.pages;
         let stolen = Measured::of(seen.iter().map(lost).collect()).median;
         Ok(Maps { alone, beside: beside.max(alone), stolen })
     }
@@ -171,8 +196,11 @@ impl<'a> Meter<'a> {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let stage = progress.stage("measuring what things cost");
         stage.at("cache lines");
-        let lines =
-            [self.least(|| Ok(line::touch()))?, self.least(|| line::transfer(TIME))?, self.least(|| line::wake(TIME))?];
+        let lines = [
+            self.least(|| Ok(line::touch()))?,
+            self.least(|| line::transfer(TIME))?,
+            self.least(|| line::wake(TIME))?,
+        ];
         stage.at("the oldest design");
         let old = self.generation(Era::Old)?;
         stage.at("the newest design");
@@ -192,7 +220,10 @@ mod tests {
 
     #[test]
     fn the_middle_of_several() {
-        assert_eq!(Measured::of(vec![3.0, 1.0, 2.0]), Measured { median: 2.0, least: 1.0, most: 3.0 });
+        assert_eq!(
+            Measured::of(vec![3.0, 1.0, 2.0]),
+            Measured { median: 2.0, least: 1.0, most: 3.0 }
+        );
         assert!(Measured::of(Vec::new()).median.is_nan());
     }
 }

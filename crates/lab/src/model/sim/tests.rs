@@ -5,7 +5,8 @@ use crate::model::event::ns;
 use crate::model::place::Flows;
 use crate::model::scene::{BURST, Flushing, Guest, Work};
 
-/// One link with a queue for each worker, and evenly spread streams; nothing but workers costs anything.
+/// One link with a queue for each worker, and evenly spread streams; nothing but workers costs
+/// anything.
 fn scene(workers: usize, work: Work) -> Scene {
     Scene {
         work,
@@ -26,7 +27,8 @@ fn near(is: f64, wanted: f64, part: f64) {
 #[test]
 fn a_worker_does_as_much_as_fits_its_time() {
     let burst = ns(640.0);
-    let outcome = run(&scene(1, Work { burst, head: ns(60.0), ..work(vec![Part::Work(ns(30.0))]) }));
+    let outcome =
+        run(&scene(1, Work { burst, head: ns(60.0), ..work(vec![Part::Work(ns(30.0))]) }));
     // 64 frames to a burst, 10 ns of it for each.
     near(outcome.rate(), 1e9 / 100.0, 0.01);
     near(outcome.busy[0], 1.0, 0.01);
@@ -64,7 +66,8 @@ fn one_lock_for_all_is_held_once_at_a_time() {
 #[test]
 fn a_lock_that_goes_from_cpu_to_cpu_is_slower_than_with_one() {
     let parts = vec![Part::Hold(Which::Target, ns(100.0))];
-    let slow = |workers| run(&scene(workers, Work { handover: ns(100.0), ..work(parts.clone()) })).rate();
+    let slow =
+        |workers| run(&scene(workers, Work { handover: ns(100.0), ..work(parts.clone()) })).rate();
     near(slow(1), 1e7, 0.02);
     near(slow(2), 5e6, 0.02);
 }
@@ -73,7 +76,8 @@ fn a_lock_that_goes_from_cpu_to_cpu_is_slower_than_with_one() {
 fn a_table_for_each_guest_is_a_lock_for_each_guest() {
     let work = work(vec![Part::Hold(Which::Source, ns(100.0))]);
     let scene = Scene { work, flows: Flows::Even, frames: 40_000, ..Scene::pairs(4, 4, 1, 4) };
-    // Ports come to workers one by one: each link's two are on different ones, and so are the senders'.
+    // Ports come to workers one by one: each link's two are on different ones, and so are the
+    // senders'.
     let outcome = run(&scene);
     assert!(outcome.rate() > 1.9e7 && outcome.contended < 0.01, "{outcome:?}");
 }
@@ -96,7 +100,14 @@ fn threads_share_their_cpus_and_lose_nothing_by_it() {
     let guest = Guest { burst: 0, frame: ns(150.0) };
     let alone = scene(2, work(vec![Part::Work(ns(100.0))]));
     let host = Host::Shared(2);
-    let outcome = run(&Scene { sender: guest, receiver: guest, host, slice: ns(1e5), frames: 400_000, ..alone });
+    let outcome = run(&Scene {
+        sender: guest,
+        receiver: guest,
+        host,
+        slice: ns(1e5),
+        frames: 400_000,
+        ..alone
+    });
     near(outcome.rate(), 2.0 * 1e9 / 400.0, 0.02);
 }
 
@@ -114,7 +125,15 @@ fn frames_cross_where_a_receiver_has_no_queue() {
 fn a_worker_that_looks_for_more_needs_no_waking() {
     let echo = |spin| {
         let work = work(vec![Part::Work(ns(100.0))]);
-        run(&Scene { work, window: 1, streams: 1, wake: ns(900.0), spin, frames: 2000, ..scene(1, Work::default()) })
+        run(&Scene {
+            work,
+            window: 1,
+            streams: 1,
+            wake: ns(900.0),
+            spin,
+            frames: 2000,
+            ..scene(1, Work::default())
+        })
     };
     // The guest's two threads sleep in between, too.
     near(echo(0).rate(), 1e9 / 2800.0, 0.01);
@@ -164,7 +183,15 @@ fn mixed() -> Vec<Scene> {
     ];
     let flushing = Flushing { wait: ns(30.0), stolen: ns(10.0) };
     let (handover, shared) = (ns(25.0), ns(40.0));
-    let costs = Work { burst: ns(200.0), head: ns(30.0), parts, crossing: ns(15.0), flushing, handover, shared };
+    let costs = Work {
+        burst: ns(200.0),
+        head: ns(30.0),
+        parts,
+        crossing: ns(15.0),
+        flushing,
+        handover,
+        shared,
+    };
     let guest = Guest { burst: ns(100.0), frame: ns(40.0) };
     let of = |scene: Scene, host| Scene {
         host,

@@ -19,7 +19,11 @@ struct Bench<'a> {
 }
 
 pub fn all(host: &Hypervisor, vifs: &[Vif], ends: &[Ends]) {
-    let sent = ends.iter().zip(vifs).map(|(ends, vif)| ends.first_tx(vif.domain).expect("a frame")).collect();
+    let sent = ends
+        .iter()
+        .zip(vifs)
+        .map(|(ends, vif)| ends.first_tx(vif.domain).expect("a frame"))
+        .collect();
     let bench = Bench { host, sent, ends, vifs };
     bench.fetches_the_head_of_a_frame();
     bench.copies_from_guest_to_guest();
@@ -78,7 +82,8 @@ impl Bench<'_> {
 
     fn local_ends_cross_pages(&self) {
         let (mem, _file) = Memory::shared(3 * 4096).unwrap();
-        let (mem, pattern) = (Arc::new(mem), (0..4096u32).map(|n| (n * 7 + 1) as u8).collect::<Vec<_>>());
+        let (mem, pattern) =
+            (Arc::new(mem), (0..4096u32).map(|n| (n * 7 + 1) as u8).collect::<Vec<_>>());
         mem.write(4000, &pattern).unwrap();
         let page = self.rx(0, 6);
         let mut copies = self.copies();
@@ -129,13 +134,19 @@ impl Bench<'_> {
         push(tx.at, 5);
         push(nobody, 6);
         push(Granted { offset: 8, ..good }, 7);
-        copies.push(Place::Granted(never), Place::Granted(Granted { offset: 12, ..good }), 4, 8).unwrap();
-        copies.push(Place::Granted(tx.at), Place::Granted(Granted { offset: 16, ..good }), 14, 9).unwrap();
+        copies
+            .push(Place::Granted(never), Place::Granted(Granted { offset: 12, ..good }), 4, 8)
+            .unwrap();
+        copies
+            .push(Place::Granted(tx.at), Place::Granted(Granted { offset: 16, ..good }), 14, 9)
+            .unwrap();
         self.run(&mut copies);
-        let failed: Vec<(u32, Status)> = copies.failed().map(|(tag, status, _)| (tag, status)).collect();
+        let failed: Vec<(u32, Status)> =
+            copies.failed().map(|(tag, status, _)| (tag, status)).collect();
         println!("refusals: {failed:?}");
         assert_eq!(failed.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [2, 4, 5, 6, 8]);
-        let status = |tag| failed.iter().find(|(failed, _)| *failed == tag).map(|(_, status)| *status);
+        let status =
+            |tag| failed.iter().find(|(failed, _)| *failed == tag).map(|(_, status)| *status);
         // How far the guest's grant table has grown is its own business.
         assert!([Status::REFUSED, Status::BAD_REFERENCE].map(Some).contains(&status(2)));
         assert_eq!(status(4), Some(Status::BAD_REFERENCE));

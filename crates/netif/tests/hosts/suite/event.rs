@@ -19,14 +19,19 @@ pub fn all(host: &Hypervisor, vif: &Vif, ends: &Ends) {
 
 /// Whether it gets readable.
 fn wakes(channel: &dyn Channel, within: Duration) -> bool {
-    let timeout = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-    poll(&mut [PollFd::from_borrowed_fd(channel.waker().as_fd(), PollFlags::IN)], Some(&timeout)).unwrap() == 1
+    let timeout =
+        Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+    poll(&mut [PollFd::from_borrowed_fd(channel.waker().as_fd(), PollFlags::IN)], Some(&timeout))
+        .unwrap()
+        == 1
 }
 
 fn refuses_what_is_bound_or_not_there(host: &Hypervisor, vif: &Vif) {
     for port in [vif.tx_port, RemotePort(3000)] {
         match host.events.bind(vif.domain, port) {
-            Err(EventError::Refused { domain, port: named }) => assert_eq!((domain, named), (vif.domain, port)),
+            Err(EventError::Refused { domain, port: named }) => {
+                assert_eq!((domain, named), (vif.domain, port))
+            }
             outcome => panic!("{port:?}: {outcome:?}"),
         }
     }
@@ -48,7 +53,8 @@ fn a_signal_waits_from_the_start(channel: &dyn Channel) {
     assert!(channel.take());
 }
 
-/// A guest that brings its interface up, or is told that its backend is connected, sends frames, and signals.
+/// A guest that brings its interface up, or is told that its backend is connected, sends frames,
+/// and signals.
 fn the_frontend_signals(host: &Hypervisor, vif: &Vif, ends: &Ends) {
     while ends.channel.take() {}
     let before = ends.tx_posted();

@@ -1,4 +1,5 @@
-//! A guest that behaves as the suite expects a stock one to: it grants its pages, connects, and sends one frame.
+//! A guest that behaves as the suite expects a stock one to: it grants its pages, connects, and
+//! sends one frame.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +15,19 @@ const FRAME: u32 = 2;
 const BUFFERS: u32 = 3;
 const SLOTS: u32 = 256;
 
-const KEYS: [[(&str, &str); 1]; 2] = [[("mac", "00:16:3e:00:00:01")], [("mac", "00:16:3e:00:00:02")]];
+const KEYS: [[(&str, &str); 1]; 2] =
+    [[("mac", "00:16:3e:00:00:01")], [("mac", "00:16:3e:00:00:02")]];
 
 pub fn device(frontend: DomId) -> Device<'static> {
     let frontend_keys = &KEYS[usize::from(frontend.0 - 1)];
-    Device { class: "vif", handle: 0, frontend, backend: DomId(0), frontend_keys, backend_keys: &[] }
+    Device {
+        class: "vif",
+        handle: 0,
+        frontend,
+        backend: DomId(0),
+        frontend_keys,
+        backend_keys: &[],
+    }
 }
 
 pub struct Front {
@@ -77,7 +86,11 @@ fn connect(guest: &Guest, device: &Device<'_>) -> Port {
     put(guest, 1, 0, &[SLOTS]);
     let port = guest.open(DomId(0)).unwrap();
     let front = device.frontend_path();
-    let keys = [("tx-ring-ref", rings[0].0), ("rx-ring-ref", rings[1].0), ("event-channel-tx", port.number().0)];
+    let keys = [
+        ("tx-ring-ref", rings[0].0),
+        ("rx-ring-ref", rings[1].0),
+        ("event-channel-tx", port.number().0),
+    ];
     hypervisor::transaction(guest.store(), |nodes| {
         keys.iter().try_for_each(|(key, value)| nodes.put(&format!("{front}/{key}"), value))?;
         nodes.put(&format!("{front}/state"), 4)

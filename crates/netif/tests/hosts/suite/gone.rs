@@ -13,12 +13,19 @@ pub fn all(host: &Hypervisor, vif: &Vif, mut ends: Vec<Ends>, destroy: &dyn Fn(D
     let own = ends.pop().unwrap();
     let place = own.rx(vif.domain, 40);
     let (sender, released) = mpsc::channel();
-    let watch = host.store.watch("@releaseDomain", Box::new(move |_| sender.send(()).unwrap())).unwrap();
+    let watch =
+        host.store.watch("@releaseDomain", Box::new(move |_| sender.send(()).unwrap())).unwrap();
     released.recv_timeout(PATIENCE).expect("one event from the start");
     destroy(vif.domain);
     released.recv_timeout(PATIENCE).expect("the domain's release");
     drop(watch);
-    assert!(host.store.nodes().directory(&format!("/local/domain/{}", vif.domain)).unwrap_err().is_not_found());
+    assert!(
+        host.store
+            .nodes()
+            .directory(&format!("/local/domain/{}", vif.domain))
+            .unwrap_err()
+            .is_not_found()
+    );
 
     // What is mapped stays what it is.
     assert!(own.rx_posted() > 40);
@@ -28,7 +35,9 @@ pub fn all(host: &Hypervisor, vif: &Vif, mut ends: Vec<Ends>, destroy: &dyn Fn(D
     // It can be named until then, but its pages can't be had.
     assert_eq!(copy_to(host, place), Status::BAD_PAGE);
     drop(own);
-    wait_for("the last of the domain", || (copy_to(host, place) == Status::BAD_DOMAIN).then_some(()));
+    wait_for("the last of the domain", || {
+        (copy_to(host, place) == Status::BAD_DOMAIN).then_some(())
+    });
     assert!(host.grants.map(vif.domain, &[vif.tx_ring]).is_err());
     assert!(host.events.bind(vif.domain, vif.tx_port).is_err());
     println!("suite: domain {} is gone", vif.domain);

@@ -52,14 +52,19 @@ fn single_pages_for_reading_and_for_writing(host: &Hypervisor, vif: &Vif) {
 
 fn refuses_by_name(host: &Hypervisor, vif: &Vif) {
     let refused = |references: &[GrantRef]| match host.grants.map(vif.domain, references) {
-        Err(GrantError::Refused { domain, references: named }) => domain == vif.domain && named == references,
+        Err(GrantError::Refused { domain, references: named }) => {
+            domain == vif.domain && named == references
+        }
         outcome => panic!("{outcome:?}"),
     };
     assert!(refused(&[GrantRef(1_000_000_000)]));
     assert!(refused(&[GrantRef(16_000)]), "granted by nobody");
     assert!(refused(&[vif.tx_ring, GrantRef(16_000)]), "all or none");
     assert!(matches!(host.grants.map(vif.domain, &[]), Err(GrantError::Count(0))));
-    assert!(matches!(host.grants.map(vif.domain, &[vif.tx_ring; 257]), Err(GrantError::Count(257))));
+    assert!(matches!(
+        host.grants.map(vif.domain, &[vif.tx_ring; 257]),
+        Err(GrantError::Count(257))
+    ));
     let nobody = hypervisor::DomId(20_000);
     assert!(matches!(host.grants.map(nobody, &[vif.tx_ring]), Err(GrantError::Refused { .. })));
     host.grants.map(vif.domain, &[vif.tx_ring]).expect("it goes on after a refusal");

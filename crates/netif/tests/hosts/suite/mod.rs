@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use hypervisor::{DomId, Hypervisor};
 use vif::Vif;
 
-/// How long is waited for what has to happen: real guests boot meanwhile, perhaps in software and beside others.
+/// How long is waited for what has to happen: real guests boot meanwhile, perhaps in software and
+/// beside others.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Polls until `ready` gives something.
@@ -47,7 +48,8 @@ impl Suite {
             map::all(&self.host, vif);
             event::can_be_bound_again(&self.host, vif);
         }
-        let ends: Vec<vif::Ends> = vifs.iter().map(|vif| vif::Ends::open(&self.host, vif)).collect();
+        let ends: Vec<vif::Ends> =
+            vifs.iter().map(|vif| vif::Ends::open(&self.host, vif)).collect();
         ends.iter().zip(&vifs).for_each(|(ends, vif)| event::all(&self.host, vif, ends));
         copy::all(&self.host, &vifs, &ends);
         gone::all(&self.host, &vifs[1], ends, &self.destroy);

@@ -14,7 +14,10 @@ const ROOT: &str = "/tool/ringmain-suite";
 
 pub fn all(host: &Hypervisor) {
     let nodes = host.store.nodes();
-    nodes.remove(ROOT).or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) }).unwrap();
+    nodes
+        .remove(ROOT)
+        .or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
+        .unwrap();
     values_and_directories(nodes);
     refuses_by_name(nodes);
     long_directories(nodes);
@@ -64,7 +67,10 @@ fn refuses_by_name(nodes: &dyn Nodes) {
     assert!(nodes.directory(&at("none")).unwrap_err().is_not_found());
     assert!(nodes.remove(&at("none/below")).unwrap_err().is_not_found());
     for odd in ["/tool//x", "/tool/x/", "/tool/a b", ""] {
-        assert!(matches!(nodes.write(odd, b"1"), Err(StoreError::Refused { name, .. }) if name == "EINVAL"), "{odd:?}");
+        assert!(
+            matches!(nodes.write(odd, b"1"), Err(StoreError::Refused { name, .. }) if name == "EINVAL"),
+            "{odd:?}"
+        );
     }
     // A path with a NUL byte would be another path.
     assert!(nodes.write(&at("x\0y"), b"1").is_err());
@@ -92,7 +98,10 @@ fn permissions(nodes: &dyn Nodes) {
 fn watches(host: &Hypervisor) {
     let nodes = host.store.nodes();
     let (sender, events) = mpsc::channel();
-    let watch = host.store.watch(&at("w"), Box::new(move |path| sender.send(path.to_owned()).unwrap())).unwrap();
+    let watch = host
+        .store
+        .watch(&at("w"), Box::new(move |path| sender.send(path.to_owned()).unwrap()))
+        .unwrap();
     let next = || events.recv_timeout(PATIENCE).expect("an event");
     assert_eq!(next(), at("w"), "once from the start");
     nodes.write(&at("w/below"), b"1").unwrap();
@@ -122,10 +131,12 @@ fn many_changes_are_one(host: &Hypervisor) {
     for n in 0..50 {
         host.store.nodes().put(&at("x/state"), n).unwrap();
     }
-    // A later change is told later, on the same connection: all of those before it have been told by then.
+    // A later change is told later, on the same connection: all of those before it have been told
+    // by then.
     let told = Arc::new(AtomicBool::new(false));
     let mark = told.clone();
-    let _last = host.store.watch(&at("z"), Box::new(move |_| mark.store(true, Ordering::Release))).unwrap();
+    let _last =
+        host.store.watch(&at("z"), Box::new(move |_| mark.store(true, Ordering::Release))).unwrap();
     super::wait_for("the last event", || told.load(Ordering::Acquire).then_some(()));
     assert_eq!(changes.take(), ["x"]);
     assert_eq!(changes.wait(Duration::ZERO), [""; 0]);
@@ -165,7 +176,9 @@ fn transactions(host: &Hypervisor) {
     assert_eq!(nodes.text(&at("u/v")).unwrap(), "2");
     assert!(nodes.read(&at("t")).unwrap_err().is_not_found());
     // What the body says is what comes out.
-    let outcome = transaction(store, |inside| inside.write(&at("q"), b"").and_then(|()| inside.text(&at("none"))));
+    let outcome = transaction(store, |inside| {
+        inside.write(&at("q"), b"").and_then(|()| inside.text(&at("none")))
+    });
     assert!(outcome.unwrap_err().is_not_found());
     assert!(nodes.read(&at("q")).unwrap_err().is_not_found());
 }

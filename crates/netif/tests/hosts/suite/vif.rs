@@ -54,9 +54,11 @@ impl Vif {
         let front = nodes.text(&format!("{back}/frontend")).unwrap();
         let state = format!("{front}/state");
         wait_for("the frontend", || (nodes.number(&state).unwrap() == Some(4)).then_some(()));
-        let number = |key: &str| nodes.number::<u32>(&format!("{front}/{key}")).unwrap().expect("a key");
+        let number =
+            |key: &str| nodes.number::<u32>(&format!("{front}/{key}")).unwrap().expect("a key");
         let domain = nodes.number(&format!("{back}/frontend-id")).unwrap().unwrap();
-        let mac: Vec<u8> = nodes.text(&format!("{front}/mac")).unwrap().split(':').map(hex).collect();
+        let mac: Vec<u8> =
+            nodes.text(&format!("{front}/mac")).unwrap().split(':').map(hex).collect();
         let vif = Vif {
             domain: DomId(domain),
             tx_ring: GrantRef(number("tx-ring-ref")),
@@ -117,7 +119,8 @@ impl Ends {
     pub fn first_tx(&self, domain: DomId) -> Option<Tx> {
         (self.tx_posted() != 0).then(|| {
             let slot = slot::<12>(&self.tx, 0);
-            let [reference, rest] = [0, 4].map(|at| u32::from_le_bytes(slot[at..at + 4].try_into().unwrap()));
+            let [reference, rest] =
+                [0, 4].map(|at| u32::from_le_bytes(slot[at..at + 4].try_into().unwrap()));
             let size = u16::from_le_bytes(slot[10..12].try_into().unwrap());
             Tx { at: Granted { domain, reference: GrantRef(reference), offset: rest as u16 }, size }
         })
@@ -127,7 +130,11 @@ impl Ends {
     pub fn rx(&self, domain: DomId, n: u32) -> Granted {
         assert!(word(&self.rx, 0) > n, "the frontend has posted {n} requests");
         let slot = slot::<8>(&self.rx, n);
-        Granted { domain, reference: GrantRef(u32::from_le_bytes(slot[4..8].try_into().unwrap())), offset: 0 }
+        Granted {
+            domain,
+            reference: GrantRef(u32::from_le_bytes(slot[4..8].try_into().unwrap())),
+            offset: 0,
+        }
     }
 
     /// How many requests the frontend has put on its Rx ring.

@@ -28,7 +28,10 @@ fn broken_chains_are_refused() {
     assert_eq!(broken(8, &[(BUFFERS, 8, next), (BUFFERS, 8, AVAILABLE)]), None);
     // The second was never made available.
     assert_eq!(broken(8, &[(BUFFERS, 8, next), (BUFFERS, 8, 0)]), Some(Violation::ChainTorn));
-    assert_eq!(broken(8, &[(BUFFERS, 8, next), (BUFFERS, 8, AVAILABLE | 1 << 15)]), Some(Violation::ChainTorn));
+    assert_eq!(
+        broken(8, &[(BUFFERS, 8, next), (BUFFERS, 8, AVAILABLE | 1 << 15)]),
+        Some(Violation::ChainTorn)
+    );
     // All the way around: the wrap counter flips, and the first is in the lap before.
     assert_eq!(broken(4, &[(BUFFERS, 8, next); 4]), Some(Violation::ChainTorn));
     assert_eq!(broken(2048, &[(BUFFERS, 8, next); 1100]), Some(Violation::ChainTooLong(1024)));
@@ -42,7 +45,10 @@ fn indirect_tables_are_checked() {
     for len in [0, 8, 17, 16 * 1025] {
         assert_eq!(broken(8, &[(BUFFERS, len, indirect)]), Some(Violation::IndirectLength(len)));
     }
-    assert_eq!(broken(8, &[(u64::MAX - 20, 32, indirect)]), Some(Violation::Outside { addr: u64::MAX - 20, len: 32 }));
+    assert_eq!(
+        broken(8, &[(u64::MAX - 20, 32, indirect)]),
+        Some(Violation::Outside { addr: u64::MAX - 20, len: 32 })
+    );
     let mem = memory();
     let model = Packed::new(mem.clone(), 8, Packed::origin());
     put_desc(&mem, BORDER - 24, BUFFERS, 8, [0, 0]);
@@ -81,17 +87,23 @@ fn a_chain_may_not_run_into_what_is_in_flight() {
     assert_eq!(device.available(), Ok(true));
 }
 
-/// The driver looks at one descriptor, the next it expects back: nothing may appear there before the publication.
+/// The driver looks at one descriptor, the next it expects back: nothing may appear there before
+/// the publication.
 #[test]
 fn a_burst_appears_at_once() {
     let mem = memory();
     let mut model = Packed::new(mem.clone(), 8, Packed::origin());
     let mut device = model.device(&mem);
     for n in 0..4 {
-        model.add(&[Piece { addr: BUFFERS + 100 * n, len: 100, write: true }], Layout::Direct).unwrap();
+        model
+            .add(&[Piece { addr: BUFFERS + 100 * n, len: 100, write: true }], Layout::Direct)
+            .unwrap();
     }
     model.publish();
-    assert_eq!(device.put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
+    assert_eq!(
+        device.put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut Later::new()).unwrap(),
+        Put::Done
+    );
     assert_eq!(model.used(), []);
     device.publish();
     let lens: Vec<_> = model.used().into_iter().map(|(_, len)| len).collect();
@@ -102,7 +114,8 @@ fn a_burst_appears_at_once() {
 fn starts_where_it_is_told() {
     let mem = memory();
     let config = Packed::new(mem.clone(), 8, Packed::origin()).config();
-    let position = |start| PackedDevice::new(mem.clone(), &RingConfig { start, ..config }).unwrap().position();
+    let position =
+        |start| PackedDevice::new(mem.clone(), &RingConfig { start, ..config }).unwrap().position();
     assert_eq!(position(0x8003_8003), 0x8003_8003);
     // Only the available half.
     assert_eq!(position(0x8003), 0x8003_8003);

@@ -6,9 +6,12 @@ use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::*;
-use crate::model::{BORDER, BUFFERS, END, HIGH, Interrupts, Layout, Model, Piece, RING, Split, memory, put_desc};
+use crate::model::{
+    BORDER, BUFFERS, END, HIGH, Interrupts, Layout, Model, Piece, RING, Split, memory, put_desc,
+};
 
-/// A ring of `size` whose first available entry is descriptor `head`; `descs` are address, length, flags, next.
+/// A ring of `size` whose first available entry is descriptor `head`; `descs` are address, length,
+/// flags, next.
 fn broken(size: u16, head: u16, descs: &[(u64, u32, u16, u16)]) -> Option<Violation> {
     let mem = memory();
     let model = Split::new(mem.clone(), size, 0);
@@ -45,18 +48,30 @@ const GOOD: (u64, u32, u16, u16) = (BUFFERS, 8, 0, 0);
 fn indices_beyond_the_table_are_refused() {
     assert_eq!(broken(8, 0, &[GOOD]), None);
     assert_eq!(broken(8, 8, &[GOOD]), Some(Violation::DescriptorIndex { index: 8, table: 8 }));
-    assert_eq!(broken(8, 0xffff, &[GOOD]), Some(Violation::DescriptorIndex { index: 0xffff, table: 8 }));
+    assert_eq!(
+        broken(8, 0xffff, &[GOOD]),
+        Some(Violation::DescriptorIndex { index: 0xffff, table: 8 })
+    );
     let link = |next| (BUFFERS, 8, 1, next);
     assert_eq!(broken(8, 0, &[link(8)]), Some(Violation::DescriptorIndex { index: 8, table: 8 }));
-    assert_eq!(broken_table(&[link(2), GOOD]), Some(Violation::DescriptorIndex { index: 2, table: 2 }));
+    assert_eq!(
+        broken_table(&[link(2), GOOD]),
+        Some(Violation::DescriptorIndex { index: 2, table: 2 })
+    );
     assert_eq!(broken_table(&[link(1), GOOD]), None);
 }
 
 #[test]
 fn loops_end() {
     assert_eq!(broken(8, 0, &[(BUFFERS, 8, 1, 0)]), Some(Violation::ChainTooLong(8)));
-    assert_eq!(broken(2048, 0, &[(BUFFERS, 8, 1, 1), (BUFFERS, 0, 1, 0)]), Some(Violation::ChainTooLong(1024)));
-    assert_eq!(broken_table(&[(BUFFERS, 8, 1, 1), (BUFFERS, 8, 1, 0)]), Some(Violation::ChainTooLong(2)));
+    assert_eq!(
+        broken(2048, 0, &[(BUFFERS, 8, 1, 1), (BUFFERS, 0, 1, 0)]),
+        Some(Violation::ChainTooLong(1024))
+    );
+    assert_eq!(
+        broken_table(&[(BUFFERS, 8, 1, 1), (BUFFERS, 8, 1, 0)]),
+        Some(Violation::ChainTooLong(2))
+    );
 }
 
 #[test]
@@ -151,10 +166,15 @@ fn a_group_of_mergeable_buffers_appears_at_once() {
     let mut model = Split::new(mem.clone(), 8, 0);
     let mut device = model.device(&mem);
     for n in 0..4 {
-        model.add(&[Piece { addr: BUFFERS + 100 * n, len: 100, write: true }], Layout::Direct).unwrap();
+        model
+            .add(&[Piece { addr: BUFFERS + 100 * n, len: 100, write: true }], Layout::Direct)
+            .unwrap();
     }
     model.publish();
-    assert_eq!(device.put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut Later::new()).unwrap(), Put::Done);
+    assert_eq!(
+        device.put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut Later::new()).unwrap(),
+        Put::Done
+    );
     assert_eq!(used_index(&mem, &model), 0);
     device.publish();
     assert_eq!(used_index(&mem, &model), 4);
@@ -185,7 +205,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A twin of the guest's memory for the other implementation: the driver's writes are copied to it, the device's not.
+/// A twin of the guest's memory for the other implementation: the driver's writes are copied to it,
+/// the device's not.
 struct Twin {
     mem: GuestMemoryMmap<()>,
     queue: Queue,
@@ -211,7 +232,9 @@ impl Twin {
 
     /// Copies what the driver wrote: the rings but for the used ring, and the tables.
     fn sync(&self, mem: &Memory) {
-        for (from, to) in [(RING, self.used.start), (self.used.end, 0x3000), (BUFFERS, BUFFERS + 0x8000)] {
+        for (from, to) in
+            [(RING, self.used.start), (self.used.end, 0x3000), (BUFFERS, BUFFERS + 0x8000)]
+        {
             let mut bytes = vec![0; (to - from) as usize];
             mem.read(from, &mut bytes).unwrap();
             self.mem.write_slice(&bytes, GuestAddress(from)).unwrap();
@@ -227,7 +250,8 @@ impl Twin {
     }
 }
 
-/// Both devices get the same driver: they must see the same chains, write the same used ring, decide alike.
+/// Both devices get the same driver: they must see the same chains, write the same used ring,
+/// decide alike.
 fn agrees(size: u16, start: u16, event_idx: bool, ops: Vec<Op>) {
     let mem = memory();
     let mut model = Split::new(mem.clone(), size, start.into());
@@ -252,7 +276,9 @@ fn agrees(size: u16, start: u16, event_idx: bool, ops: Vec<Op>) {
                     })
                     .collect();
                 let table = BUFFERS + 0x100 * (buffer % 100);
-                let layout = indirect.map_or(Layout::Direct, |direct| Layout::Indirect(direct.min(pieces - 1), table));
+                let layout = indirect.map_or(Layout::Direct, |direct| {
+                    Layout::Indirect(direct.min(pieces - 1), table)
+                });
                 model.add(&list, layout);
             }
             Op::Publish => {
@@ -274,7 +300,9 @@ fn agrees(size: u16, start: u16, event_idx: bool, ops: Vec<Op>) {
                     gather.body(*ours).pieces(u32::MAX, |at, len| spans.push((at as usize, len)));
                     let translated: Vec<_> = theirs
                         .into_iter()
-                        .map(|(addr, len)| (mem.host(addr, len.into(), 1).unwrap().as_ptr() as usize, len as usize))
+                        .map(|(addr, len)| {
+                            (mem.host(addr, len.into(), 1).unwrap().as_ptr() as usize, len as usize)
+                        })
                         .collect();
                     assert_eq!(spans, translated);
                 }
@@ -287,7 +315,8 @@ fn agrees(size: u16, start: u16, event_idx: bool, ops: Vec<Op>) {
                 }
                 let asked = device.publish();
                 let twin_asked = n > 0 && twin.queue.needs_notification(&twin.mem).unwrap();
-                // Without event index, the other one does not know the flag; our very first time we always ask.
+                // Without event index, the other one does not know the flag; our very first time we
+                // always ask.
                 if event_idx && decided {
                     assert_eq!(asked, twin_asked);
                 }
@@ -297,7 +326,10 @@ fn agrees(size: u16, start: u16, event_idx: bool, ops: Vec<Op>) {
                 assert_eq!(model.used().len(), n);
             }
             Op::Arm => {
-                assert_eq!(device.arm().unwrap(), twin.queue.enable_notification(&twin.mem).unwrap());
+                assert_eq!(
+                    device.arm().unwrap(),
+                    twin.queue.enable_notification(&twin.mem).unwrap()
+                );
                 let [ours, theirs] = twin.used_rings(&mem);
                 assert_eq!(ours, theirs);
             }
