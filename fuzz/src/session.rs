@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use datapath::burst::Burst;
-use datapath::flowcache::Fate;
-use datapath::port::{Breach, QueuePair};
-use datapath::topology::QueueId;
+use network::burst::Burst;
+use network::flowcache::Fate;
+use network::port::{Breach, QueuePair};
+use network::topology::QueueId;
 use ring::{Later, Put};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

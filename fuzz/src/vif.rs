@@ -4,9 +4,6 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use datapath::burst::Burst;
-use datapath::flowcache::Fate;
-use datapath::port::{Breach, QueuePair};
 use hypervisor::test::{Guest, Machine, Port};
 use hypervisor::{DomId, GrantRef, Hypervisor, PAGE};
 use netif::backend::{Parts, Queue, Vif};
@@ -14,6 +11,9 @@ use netif::cache::{Cache, Entry, Lists};
 use netif::device::Copier;
 use netif::groups::Groups;
 use netif::handshake::Takes;
+use network::burst::Burst;
+use network::flowcache::Fate;
+use network::port::{Breach, QueuePair};
 use ring::Later;
 use ring::device::Put;
 

@@ -9,8 +9,8 @@ mod switches;
 
 use std::path::{Path, PathBuf};
 
-use datapath::poll::Patience;
 use document::{Fields, Value};
+use network::poll::Patience;
 
 pub use document::ConfigError;
 pub use port::{MAX_QUEUES, Mode, PortKind, PortSpec};

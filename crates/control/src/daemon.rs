@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use datapath::balance::{self, Balancer};
-use datapath::fabric::{Fabric, Workers};
+use network::balance::{self, Balancer};
+use network::fabric::{Fabric, Workers};
 use serde_json::{Map, Value as Json};
 use switch::{Limits, PortId};
 use tracing::{info, warn};

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use datapath::count::QueueCounters;
-use datapath::fabric::Fabric;
 use hostlink::tap::{Tap, TapConfig, TapError};
 use hostlink::xdp::{Uplink, XdpError};
 use hypervisor::DomId;
@@ -19,6 +17,8 @@ use netif::service::{Service, ServiceConfig, ServiceError};
 use netif::settings::SCRIPT;
 use netif::status::VifStatus;
 use netif::switches::Switches;
+use network::count::QueueCounters;
+use network::fabric::Fabric;
 use switch::{PortId, Vlan};
 use vhost_user::device::{self, DeviceConfig, StartError};
 use vhost_user::status::State;

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use datapath::count::QueueCounters;
-use datapath::fabric::Fabric;
-use datapath::lap::{Step, Ticks};
 use netif::times::Times;
+use network::count::QueueCounters;
+use network::fabric::Fabric;
+use network::lap::{Step, Ticks};
 use ring::ticks::{self, Ratio};
 use switch::PortId;
 

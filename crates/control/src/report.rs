@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use datapath::count::{Drop, QueueCounters};
-use datapath::fabric::Fabric;
-use datapath::poll::show::PollCounters;
-use datapath::poll::{Decision, State};
 use hypervisor::embedded::Spent;
 use netif::direct::Standing;
 use netif::settings::SCRIPT;
 use netif::status::{Cached, Condition};
+use network::count::{Drop, QueueCounters};
+use network::fabric::Fabric;
+use network::poll::show::PollCounters;
+use network::poll::{Decision, State};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
@@ -298,11 +298,11 @@ pub fn macs(rows: &[Row], names: &HashMap<PortId, String>) -> Vec<MacRow> {
 
 #[cfg(test)]
 mod tests {
-    use datapath::fabric::Workers;
     use hypervisor::DomId;
     use netif::device::Key;
     use netif::settings::Settings;
     use netif::status::VifStatus;
+    use network::fabric::Workers;
     use switch::PortRule;
 
     use super::*;

@@ -12,9 +12,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use datapath::fabric::{Fabric, Workers};
-use datapath::hand::Hand;
 use hostlink::tap::{Tap, TapConfig, TapError};
+use network::fabric::{Fabric, Workers};
+use network::hand::Hand;
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 use switch::PortRule;
 

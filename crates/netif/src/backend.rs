@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use datapath::burst::Burst;
-use datapath::count::{Counter, Drop};
-use datapath::packet::Packet;
-use datapath::port::{Breach, Notified, QueuePair};
 use frame::{Accepts, Head, Headers, Mac, Offload};
 use hypervisor::{Channel, DomId, GrantRef, Granted, Lender, PAGE};
+use network::burst::Burst;
+use network::count::{Counter, Drop};
+use network::packet::Packet;
+use network::port::{Breach, Notified, QueuePair};
 use ring::later::Room;
 use ring::pages::Seen;
 use ring::xen::BackRing;

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use datapath::steer::Steer;
 use frame::Headers;
+use network::steer::Steer;
 
 use crate::toeplitz::{MAX_KEY, Toeplitz, kind};
 

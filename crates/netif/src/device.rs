@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use datapath::count::QueueCounters;
-use datapath::fabric::{Fabric, FabricError, PortSpec};
-use datapath::port::Breach;
-use datapath::topology::QueueId;
 use hypervisor::store::Changes;
 use hypervisor::{
     DomId, EventError, GrantError, GrantRef, Hypervisor, Lender, RemotePort, Store, StoreError,
     Watch,
 };
+use network::count::QueueCounters;
+use network::fabric::{Fabric, FabricError, PortSpec};
+use network::port::Breach;
+use network::topology::QueueId;
 use ring::copies::{Copies, OwnPages, Status};
 use ring::grant::Granted;
 use ring::{Engine, Memory, Violation};

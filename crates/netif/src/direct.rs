@@ -25,11 +25,11 @@ use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 
-use datapath::burst::{BURST, Burst};
-use datapath::packet::Packet;
-use datapath::port::{Breach, Notified, QueuePair};
 use frame::{Accepts, Mac};
 use hypervisor::{Channel, GrantRef, Nodes, RemotePort, StoreError};
+use network::burst::{BURST, Burst};
+use network::packet::Packet;
+use network::port::{Breach, Notified, QueuePair};
 use ring::device::Put;
 use ring::xdp::{Descriptor, Losses, Receiver, Socket};
 use ring::xen::BackRing;

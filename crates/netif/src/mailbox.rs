@@ -4,8 +4,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datapath::port::Breach;
 use hypervisor::{Channel, DomId, GrantRef, Granted};
+use network::port::Breach;
 use ring::xen::BackRing;
 use ring::{Engine, Memory, Violation};
 

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use datapath::count::QueueCounters;
-use datapath::fabric::Fabric;
 use hypervisor::store::Changes;
 use hypervisor::{DomId, Hypervisor, StoreError, Watch};
+use network::count::QueueCounters;
+use network::fabric::Fabric;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thiserror::Error;
 use tracing::warn;

@@ -1,7 +1,7 @@
 //! Ways in which vifs can be served that are a matter of choice. All of them are off by default.
 
-use datapath::poll::Patience;
-use datapath::throttle::Throttle;
+use network::poll::Patience;
+use network::throttle::Throttle;
 
 /// What the vifs of a service have switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 mod front;
 
-use datapath::count::Drop;
 use front::station::{Station, introduce, reach, station, station_with, talk};
 use front::{Host, frame, wait, what};
 use hypervisor::test::{Device, Reason, Refusal};
 use hypervisor::{DomId, Domain, GrantRef, Granted, Pull};
 use netif::frontend::{Sender, Wish};
 use netif::slots::Meta;
+use network::count::Drop;
 use ring::copies::Status;
 
 const GUEST: &[(&str, &str)] = &[("ringmain/copy", "guest")];

@@ -6,7 +6,6 @@ mod front;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use datapath::count::Drop;
 use front::fair::Fair;
 use front::tcp::{is_right, tcp, tcp6};
 use front::{
@@ -15,6 +14,7 @@ use front::{
 };
 use hypervisor::PAGE;
 use netif::switches::Switches;
+use network::count::Drop;
 use ring::Memory;
 
 fn two(host: &Host) -> (Front, Front) {

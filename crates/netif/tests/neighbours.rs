@@ -2,7 +2,7 @@
 //! is their own.
 
 mod front;
-#[path = "../../datapath/tests/peer/mod.rs"]
+#[path = "../../network/tests/peer/mod.rs"]
 mod peer;
 #[allow(dead_code)] // Its hostile side is not for us.
 #[path = "../../vhost_user/tests/hostile/station.rs"]

@@ -4,8 +4,6 @@ mod front;
 
 use std::sync::Arc;
 
-use datapath::burst::Burst;
-use datapath::port::QueuePair;
 use front::fair::Fair;
 use front::tcp::tcp;
 use front::{
@@ -16,6 +14,8 @@ use netif::backend::{Gauge, Parts, Queue, Vif};
 use netif::device::Copier;
 use netif::groups::Groups;
 use netif::handshake::Takes;
+use network::burst::Burst;
+use network::port::QueuePair;
 use proptest::prelude::*;
 use ring::device::Put;
 use ring::{Engine, Later};

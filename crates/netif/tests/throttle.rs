@@ -4,10 +4,10 @@ mod front;
 
 use std::time::{Duration, Instant};
 
-use datapath::throttle::Throttle;
 use front::{Front, Host, Nature, frame, introduce, wait, what};
 use hypervisor::Channel;
 use netif::switches::Switches;
+use network::throttle::Throttle;
 
 /// A host whose vifs' interrupts wait, and two of them. Both signal Rx by the channel that `split`
 /// says.

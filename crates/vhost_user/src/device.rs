@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use datapath::fabric::{Fabric, FabricError, PortSpec};
-use datapath::poll::Patience;
-use datapath::port::{Breach, QueuePair};
-use datapath::throttle::Throttle;
-use datapath::topology::QueueId;
+use network::fabric::{Fabric, FabricError, PortSpec};
+use network::poll::Patience;
+use network::port::{Breach, QueuePair};
+use network::throttle::Throttle;
+use network::topology::QueueId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use switch::{PortId, PortRule};
 use thiserror::Error;

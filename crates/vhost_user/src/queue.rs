@@ -9,12 +9,12 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use datapath::burst::{AHEAD, Burst};
-use datapath::count::Drop;
-use datapath::flowcache::Fate;
-use datapath::packet::Packet;
-use datapath::port::{Breach, Notified, QueuePair};
 use frame::{Accepts, VNET_LEN};
+use network::burst::{AHEAD, Burst};
+use network::count::Drop;
+use network::flowcache::Fate;
+use network::packet::Packet;
+use network::port::{Breach, Notified, QueuePair};
 use ring::{DeviceRing, Later, Memory, Put, RingConfig, Violation};
 
 use crate::event::Event;

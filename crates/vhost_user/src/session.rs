@@ -12,8 +12,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use datapath::port::QueuePair;
-use datapath::topology::QueueId;
+use network::port::QueuePair;
+use network::topology::QueueId;
 use ring::region::{MapError, RegionSpec};
 use ring::{Memory, PackedDevice, SplitDevice, Violation};
 use thiserror::Error;

@@ -1,6 +1,6 @@
 //! How long workers look before they sleep: the same key for all of them, and for a port.
 
-use datapath::poll::Patience;
+use network::poll::Patience;
 
 use super::document::{ConfigError, Fields};
 

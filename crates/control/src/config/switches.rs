@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use datapath::throttle::Throttle;
 use hypervisor::embedded::{Design, Named};
 use netif::switches::Switches;
+use network::throttle::Throttle;
 use serde_json::{Value as Json, json};
 
 use super::document::{ConfigError, Fields};

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use super::*;
-use datapath::poll::Patience;
-use datapath::throttle::Throttle;
 use frame::Mac;
 use netif::switches::Switches;
+use network::poll::Patience;
+use network::throttle::Throttle;
 use switch::Vlan;
 
 fn host() -> Host {

@@ -13,8 +13,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use datapath::fabric::{Fabric, Workers};
-use datapath::hand::Hand;
+use network::fabric::{Fabric, Workers};
+use network::hand::Hand;
 use ring::split::driver::SplitDriver;
 use tempfile::TempDir;
 use vhost_user::device::Device;

@@ -12,11 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datapath::fabric::{Fabric, Workers};
 use hypervisor::test::{Design, Device, Guest, Machine, Port};
 use hypervisor::{Channel, DomId, GrantRef, PAGE};
 use netif::service::{Service, ServiceConfig};
 use netif::status::{Condition, VifStatus};
+use network::fabric::{Fabric, Workers};
 
 use netif::switches::Switches;
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::fabric::{Fabric, Workers};
 use hypervisor::{DomId, Domain, Hypervisor};
 use netif::frontend::Wish;
 use netif::service::{Service, ServiceConfig};
 use netif::status::Condition;
 use netif::switches::Switches;
+use network::fabric::{Fabric, Workers};
 
 use crate::front::station::{Station, introduce, offload, spread, talk};
 use crate::front::{frame, wait, what};

@@ -1,7 +1,7 @@
 use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use datapath::fabric::Workers;
+use network::fabric::Workers;
 use ring::driver::{Direction, DriverRing, Piece, Used};
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
@@ -231,7 +231,7 @@ fn a_disabled_transmitter_is_drained() {
     let mut used = [Used::default(); 4];
     eventually("the frame is discarded", || a.driver.tx.ring.collect(&mut used).unwrap() == 1);
     let dropped =
-        || lab.fabric.counters(device.port())[0].dropped(datapath::count::Drop::TxDisabled);
+        || lab.fabric.counters(device.port())[0].dropped(network::count::Drop::TxDisabled);
     eventually("it is counted", || dropped() == 1);
     assert_eq!(b.received(), 0);
     a.front.enable(1, true).unwrap();

@@ -3,9 +3,9 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use datapath::burst::Burst;
-use datapath::count::Drop as Reason;
-use datapath::flowcache::Fate;
+use network::burst::Burst;
+use network::count::Drop as Reason;
+use network::flowcache::Fate;
 use proptest::prelude::*;
 use ring::RingConfig;
 use ring::driver::{Direction, DriverRing, Piece, Used};

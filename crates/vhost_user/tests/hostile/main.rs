@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use datapath::fabric::{Fabric, Workers};
 use frame::Mac;
+use network::fabric::{Fabric, Workers};
 use ring::split::driver::SplitDriver;
 use rustix::net::sockopt::set_socket_linger;
 use switch::{PortId, PortRule};
@@ -190,7 +190,7 @@ fn unharmed(device: &Device) -> Option<String> {
 
 /// In and copies, less out and drops.
 fn balance(fabric: &Fabric, port: PortId) -> i64 {
-    let queue = |queue: &Arc<datapath::count::QueueCounters>| {
+    let queue = |queue: &Arc<network::count::QueueCounters>| {
         let into = queue.tx_frames.get() + queue.copies.get();
         into as i64 - (queue.rx_frames.get() + queue.dropped_total()) as i64
     };

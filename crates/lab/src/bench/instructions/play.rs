@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use datapath::fabric::{Fabric, Workers};
-use datapath::hand::Hand;
+use network::fabric::{Fabric, Workers};
+use network::hand::Hand;
 use ring::driver::DriverRing;
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;

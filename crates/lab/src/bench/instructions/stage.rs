@@ -90,7 +90,7 @@ impl Stages {
 
 /// Whether a function is that step of a worker's.
 fn is_step(full: &str, step: &str) -> bool {
-    full.contains("datapath::worker::Worker") && last(full) == step
+    full.contains("network::worker::Worker") && last(full) == step
 }
 
 /// The function's own name: without its path, and without what callgrind, or an older demangler,
@@ -153,7 +153,7 @@ mod tests {
         Profile { functions: functions.iter().map(function).collect(), ..Profile::default() }
     }
 
-    const WORKER: &str = "datapath::carry::<impl datapath::worker::Worker>";
+    const WORKER: &str = "network::carry::<impl network::worker::Worker>";
 
     #[test]
     fn a_turn_is_divided_without_rest() {
@@ -171,7 +171,7 @@ mod tests {
             (&deliver, 100, &[(5, 300)]),
             (&complete, 20, &[(6, 40)]),
             (
-                "<vhost_user::queue::VirtioPair<R> as datapath::port::QueuePair>::put",
+                "<vhost_user::queue::VirtioPair<R> as network::port::QueuePair>::put",
                 90,
                 &[(7, 210)],
             ),

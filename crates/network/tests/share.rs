@@ -4,8 +4,8 @@ mod peer;
 
 use std::ops::Range;
 
-use datapath::fabric::{Fabric, Workers};
 use frame::Accepts;
+use network::fabric::{Fabric, Workers};
 use peer::{Peer, port, wait};
 use switch::{PortId, PortRule};
 

@@ -4,9 +4,9 @@ mod peer;
 
 use std::time::{Duration, Instant};
 
-use datapath::fabric::{Fabric, Workers};
-use datapath::throttle::Throttle;
 use frame::Accepts;
+use network::fabric::{Fabric, Workers};
+use network::throttle::Throttle;
 use peer::{Peer, port, throttled_port, wait};
 use switch::{PortId, PortRule};
 

@@ -4,9 +4,9 @@ mod peer;
 
 use std::time::{Duration, Instant};
 
-use datapath::fabric::{Fabric, Workers};
-use datapath::hand::Hand;
 use frame::Accepts;
+use network::fabric::{Fabric, Workers};
+use network::hand::Hand;
 use peer::{Peer, port};
 use switch::PortRule;
 

@@ -3,8 +3,8 @@
 
 mod peer;
 
-use datapath::fabric::{Fabric, Workers};
 use frame::{Accepts, GsoKind, Mac};
+use network::fabric::{Fabric, Workers};
 use peer::{Peer, port, wait};
 use switch::{PortRule, Vlan};
 

@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use datapath::fabric::{Fabric, Workers};
-use datapath::hand::Hand;
-use datapath::topology::QueueId;
 use frame::Accepts;
+use network::fabric::{Fabric, Workers};
+use network::hand::Hand;
+use network::topology::QueueId;
 use peer::{Peer, flow_and_number, port, udp};
 use switch::{PortId, PortRule};
 

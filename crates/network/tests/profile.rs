@@ -2,9 +2,9 @@
 
 mod peer;
 
-use datapath::fabric::{Fabric, Workers};
-use datapath::lap::{Step, Ticks};
 use frame::Accepts;
+use network::fabric::{Fabric, Workers};
+use network::lap::{Step, Ticks};
 use peer::{Peer, port, wait};
 use switch::{PortId, PortRule};
 
@@ -120,7 +120,7 @@ fn the_flows_of_each_queue_are_told_apart() {
         let (ports, [a, b]) = pair(&fabric);
         let flows = |port, since| -> Vec<[usize; 2]> {
             let queues = fabric.counters(port);
-            let of = |flows: &datapath::flows::Flows| flows.count(since);
+            let of = |flows: &network::flows::Flows| flows.count(since);
             queues
                 .iter()
                 .map(|queue| [of(&queue.charged.received), of(&queue.charged.sent)])

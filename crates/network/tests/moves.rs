@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use datapath::balance::Balancer;
-use datapath::count::Drop;
-use datapath::fabric::{Fabric, Workers};
-use datapath::steer::Steer;
 use frame::{Accepts, Headers};
+use network::balance::Balancer;
+use network::count::Drop;
+use network::fabric::{Fabric, Workers};
+use network::steer::Steer;
 use peer::{Peer, Stamp, flow_and_number, port, udp, wait};
 use proptest::prelude::*;
 use switch::{PortId, PortRule};
@@ -49,7 +49,7 @@ impl Net {
         net
     }
 
-    fn counters(&self) -> impl Iterator<Item = Arc<datapath::count::QueueCounters>> + '_ {
+    fn counters(&self) -> impl Iterator<Item = Arc<network::count::QueueCounters>> + '_ {
         self.ports.iter().flat_map(|&port| self.fabric.counters(port))
     }
 

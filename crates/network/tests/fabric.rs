@@ -5,10 +5,10 @@ mod peer;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datapath::count::Drop;
-use datapath::fabric::{Fabric, PortSpec, Workers};
-use datapath::poll::Patience;
 use frame::{Accepts, Mac};
+use network::count::Drop;
+use network::fabric::{Fabric, PortSpec, Workers};
+use network::poll::Patience;
 use peer::{Peer, port, wait};
 use switch::{PortId, PortRule, Vlan};
 
