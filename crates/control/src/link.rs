@@ -191,14 +191,16 @@ impl Link {
                 service.vifs().into_iter().map(vif).collect()
             }
             Link::Embedded(server, service) => {
-                let tenants = server.tenants();
+                let guest_processes = server.guest_processes();
                 let vif = |status: VifStatus| {
                     // One that has just gone has a number only.
-                    let tenant = tenants.get(&status.key.domain);
-                    let own =
-                        tenant.map_or_else(|| status.key.to_string(), |tenant| tenant.name.clone());
-                    let peer = tenant.map(|tenant| tenant.process);
-                    let spent = tenant.map(|tenant| tenant.spent);
+                    let guest_process = guest_processes.get(&status.key.domain);
+                    let own = guest_process.map_or_else(
+                        || status.key.to_string(),
+                        |guest_process| guest_process.name.clone(),
+                    );
+                    let peer = guest_process.map(|guest_process| guest_process.process);
+                    let spent = guest_process.map(|guest_process| guest_process.spent);
                     Vif { name: format!("{name}/{own}"), kind: "embedded", peer, spent, status }
                 };
                 service.vifs().into_iter().map(vif).collect()

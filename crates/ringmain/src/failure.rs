@@ -43,7 +43,7 @@ pub enum Failure {
     NoGuests,
     /// There is no guest.
     #[error(transparent)]
-    Guest(#[from] tenant::GuestError),
+    Guest(#[from] netns_guest::GuestError),
     /// The generator could not measure.
     #[error(transparent)]
     Load(#[from] lab::load::Error),
@@ -93,7 +93,7 @@ impl Failure {
             Failure::Lab(error) if error.is_usage() => ExitCode::from(2),
             Failure::Model(error) if error.is_interrupt() => ExitCode::from(130),
             // As a shell says it of a command that it can't start.
-            Failure::Guest(tenant::GuestError::Program { .. }) => ExitCode::from(127),
+            Failure::Guest(netns_guest::GuestError::Program { .. }) => ExitCode::from(127),
             _ => ExitCode::from(1),
         }
     }

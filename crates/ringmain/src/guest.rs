@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use control::api::{Reply, Request};
 use control::client::Client;
-use tenant::GuestConfig;
+use netns_guest::GuestConfig;
 
 use crate::cli::Guest;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ pub fn run(control: &Path, guest: Guest) -> Result<u8, Failure> {
         single_channel: guest.single_channel,
         command,
     };
-    Ok(tenant::run(&config)?)
+    Ok(netns_guest::run(&config)?)
 }
 
 /// Where the daemon takes guests.

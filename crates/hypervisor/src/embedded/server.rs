@@ -63,7 +63,7 @@ pub struct ServerConfig {
 
 /// A guest that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tenant {
+pub struct GuestProcess {
     /// What it is called.
     pub name: String,
     /// The process that it said it was, as the kernel saw it.
@@ -86,14 +86,14 @@ struct Hall {
     config: ServerConfig,
     socket: OwnedFd,
     stop: OwnedFd,
-    tenants: Mutex<Tenants>,
+    guest_processes: Mutex<GuestProcesses>,
 }
 
 #[derive(Debug, Default)]
-struct Tenants {
+struct GuestProcesses {
     /// The number of the last that came.
     last: u16,
-    here: BTreeMap<DomId, Tenant>,
+    here: BTreeMap<DomId, GuestProcess>,
 }
 
 impl Server {
@@ -106,7 +106,8 @@ impl Server {
         let socket = take_over(&config.socket)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os)?;
         let path = config.socket.clone();
-        let hall = Arc::new(Hall { machine, config, socket, stop, tenants: Mutex::default() });
+        let hall =
+            Arc::new(Hall { machine, config, socket, stop, guest_processes: Mutex::default() });
         let door = Arc::clone(&hall);
         let thread = Builder::new().name("rm-guests".into()).spawn(move || door.welcome());
         let thread = thread.map_err(|error| ServerError::Os(path, error))?;
@@ -114,10 +115,10 @@ impl Server {
     }
 
     /// The guests that are here, by domain.
-    pub fn tenants(&self) -> BTreeMap<DomId, Tenant> {
-        let mut here = lock(&self.hall.tenants).here.clone();
-        for (id, tenant) in &mut here {
-            tenant.spent = self.hall.machine.spent(*id);
+    pub fn guest_processes(&self) -> BTreeMap<DomId, GuestProcess> {
+        let mut here = lock(&self.hall.guest_processes).here.clone();
+        for (id, guest_process) in &mut here {
+            guest_process.spent = self.hall.machine.spent(*id);
         }
         here
     }
@@ -270,15 +271,15 @@ impl Hall {
 
     /// A number for a guest, and its name.
     fn reserve(&self, name: &str, process: i32) -> Result<DomId, String> {
-        let mut tenants = lock(&self.tenants);
-        if tenants.here.values().any(|tenant| tenant.name == name) {
+        let mut guest_processes = lock(&self.guest_processes);
+        if guest_processes.here.values().any(|guest_process| guest_process.name == name) {
             return Err(format!("a guest {name:?} is there already"));
         }
         // There are far more numbers than guests.
-        let mut number = tenants.last;
+        let mut number = guest_processes.last;
         loop {
             number = if number + 1 >= RESERVED { 1 } else { number + 1 };
-            let known = tenants.here.contains_key(&DomId(number));
+            let known = guest_processes.here.contains_key(&DomId(number));
             if !known
                 && self
                     .machine
@@ -289,10 +290,11 @@ impl Hall {
                 break;
             }
         }
-        tenants.last = number;
-        tenants
-            .here
-            .insert(DomId(number), Tenant { name: name.into(), process, spent: Spent::default() });
+        guest_processes.last = number;
+        guest_processes.here.insert(
+            DomId(number),
+            GuestProcess { name: name.into(), process, spent: Spent::default() },
+        );
         Ok(DomId(number))
     }
 
@@ -373,7 +375,7 @@ impl Drop for Admitted<'_> {
         self.hall.machine.destroy(id);
         // What is left is a backend's directory, or not even that.
         let _ = self.hall.device(id, "", |device| self.hall.machine.forget(device));
-        lock(&self.hall.tenants).here.remove(&id);
+        lock(&self.hall.guest_processes).here.remove(&id);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::station::{Station, Task, launch_in, listens_in};
 use crate::daemon::{Daemon, DaemonError};
 use crate::guest::{GuestError, Namespace};
-use crate::tenant::{Tenant, TenantSpec};
+use crate::guest_process::{GuestProcess, GuestProcessSpec};
 
 /// Longest start of a guest, when many start at once.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -54,7 +54,7 @@ pub struct Bed {
 /// A guest.
 #[derive(Debug)]
 pub struct Member {
-    tenant: Tenant,
+    guest_process: GuestProcess,
     /// What it is like.
     pub wish: Wish,
 }
@@ -74,7 +74,9 @@ impl Bed {
             .into_iter()
             .map(|wish| admit(binary, &daemon, wish))
             .collect::<Result<Vec<_>, _>>()?;
-        members.iter_mut().try_for_each(|member| member.tenant.wait_for("ready", PATIENCE))?;
+        members
+            .iter_mut()
+            .try_for_each(|member| member.guest_process.wait_for("ready", PATIENCE))?;
         Ok(Bed { members, daemon })
     }
 
@@ -90,7 +92,7 @@ impl Bed {
 
     /// The guests' processes.
     pub fn ids(&self) -> Vec<u32> {
-        self.members.iter().flat_map(|member| member.tenant.ids()).collect()
+        self.members.iter().flat_map(|member| member.guest_process.ids()).collect()
     }
 }
 
@@ -102,7 +104,7 @@ impl Member {
 
     /// A process in its namespace.
     pub fn id(&self) -> u32 {
-        self.tenant.id()
+        self.guest_process.id()
     }
 }
 
@@ -130,7 +132,7 @@ fn config(dir: &Path, wants: Wants<'_>) -> String {
 fn admit(binary: &Path, daemon: &Daemon, wish: Wish) -> Result<Member, GuestError> {
     let (socket, dir) = (&daemon.dir().join("guests.sock"), daemon.dir());
     let Wish { ref name, ref address, queues, vcpus, single_channel, device_queue } = wish;
-    let spec = TenantSpec {
+    let spec = GuestProcessSpec {
         binary,
         socket,
         dir,
@@ -142,6 +144,7 @@ fn admit(binary: &Path, daemon: &Daemon, wish: Wish) -> Result<Member, GuestErro
         single_channel,
     };
     // It is there as long as its command runs; what is to be done in it comes later, from outside.
-    let tenant = Tenant::start(&spec, &["sh", "-c", "echo ready; exec sleep infinity"])?;
-    Ok(Member { tenant, wish })
+    let guest_process =
+        GuestProcess::start(&spec, &["sh", "-c", "echo ready; exec sleep infinity"])?;
+    Ok(Member { guest_process, wish })
 }

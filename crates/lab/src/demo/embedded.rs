@@ -7,9 +7,9 @@ use super::{ADDRESSES, Args, DemoError, PATIENCE, QUEUES};
 use crate::cpu::Moment;
 use crate::daemon::{Daemon, DaemonError};
 use crate::guest::GuestError;
+use crate::guest_process::{GuestProcess, GuestProcessSpec};
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::tenant::{Tenant, TenantSpec};
 use control::api::PortProfile;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -52,8 +52,8 @@ fn one(
         let (name, address) = (NAMES[n], ADDRESSES[n]);
         let vcpus = args.cpus.min(queues);
         let (socket, dir, device_queue, single_channel) = (&socket, daemon.dir(), false, false);
-        Tenant::start(
-            &TenantSpec {
+        GuestProcess::start(
+            &GuestProcessSpec {
                 binary,
                 socket,
                 dir,

@@ -70,8 +70,12 @@ fn a_guest_shares_what_it_grants_and_is_heard() {
     let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
     let id = guest.id();
     assert_eq!(
-        place.server.tenants()[&id],
-        Tenant { name: "a".into(), process: std::process::id() as i32, spent: Spent::default() }
+        place.server.guest_processes()[&id],
+        GuestProcess {
+            name: "a".into(),
+            process: std::process::id() as i32,
+            spent: Spent::default()
+        }
     );
     guest.memory().write(3 * PAGE as u64, b"frame").unwrap();
     let reference = guest.grant(DOM0, 3, Extent::Whole, true).unwrap();
@@ -161,7 +165,7 @@ fn nothing_of_a_guest_stays_when_it_goes() {
         "a name of its own"
     );
     drop((guest, line));
-    eventually(|| place.server.tenants().is_empty());
+    eventually(|| place.server.guest_processes().is_empty());
     mapped.write(0, b"still").unwrap();
     assert_eq!(copy(&dom0, id, reference, 5), Err(Status::BAD_PAGE));
     drop(mapped);
@@ -248,12 +252,12 @@ fn what_makes_no_sense_is_refused() {
         say(&place, &hello(Hello { name: "a b".into(), ..wish("a") }), &[good.as_fd()]),
         None
     );
-    assert!(place.server.tenants().is_empty());
+    assert!(place.server.guest_processes().is_empty());
     assert!(matches!(
         say(&place, &hello(wish("a")), &[good.as_fd()]),
         Some(Reply::Welcome(_, Version::V1))
     ));
-    eventually(|| place.server.tenants().is_empty());
+    eventually(|| place.server.guest_processes().is_empty());
 }
 
 /// A guest that fills the counter that it is woken by, and lets it block, is not woken any more,
@@ -281,9 +285,9 @@ fn guests_have_copied_for_them_what_is_passed_on() {
     let (receiver, _line) = become_guest(&place.socket, wish("b")).unwrap();
     let before = place.machine.counts();
     crate::embedded::pulls::exchange(&place.machine, &sender, &receiver);
-    let spent = place.server.tenants()[&receiver.id()].spent;
+    let spent = place.server.guest_processes()[&receiver.id()].spent;
     assert!(spent.calls > 0 && spent.bytes > 0 && spent.time > Duration::ZERO, "{spent:?}");
-    assert_eq!(place.server.tenants()[&sender.id()].spent.bytes, 0);
+    assert_eq!(place.server.guest_processes()[&sender.id()].spent.bytes, 0);
     let after = place.machine.counts();
     assert_eq!(
         (after.bytes, after.pulled),

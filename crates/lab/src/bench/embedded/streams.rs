@@ -8,7 +8,7 @@ use super::figure::Figure;
 use super::site::{self, Moment, failed};
 use crate::bench::BenchError;
 use crate::bench::iperf;
-use crate::tenant::{Tenant, TenantSpec};
+use crate::guest_process::{GuestProcess, GuestProcessSpec};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const STREAMS: &str = "8";
@@ -29,7 +29,7 @@ pub(super) fn measure(
     let start = |n: usize, command: &[&str]| {
         let (name, address) = (NAMES[n], ADDRESSES[n]);
         let (socket, dir) = (&socket, daemon.dir());
-        let spec = TenantSpec {
+        let spec = GuestProcessSpec {
             binary,
             socket,
             dir,
@@ -40,7 +40,7 @@ pub(super) fn measure(
             device_queue: false,
             single_channel: false,
         };
-        Tenant::start(&spec, command)
+        GuestProcess::start(&spec, command)
     };
     let mut receiver = start(1, &["iperf", "-s"])?;
     receiver.wait_for("Server listening", PATIENCE)?;

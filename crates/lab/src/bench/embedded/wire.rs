@@ -9,7 +9,7 @@ use super::site::{self, Moment, failed};
 use crate::bed::{Cable, UPLINK, whole_frames};
 use crate::bench::{BenchError, iperf};
 use crate::daemon::Daemon;
-use crate::tenant::{Tenant, TenantSpec};
+use crate::guest_process::{GuestProcess, GuestProcessSpec};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAME: &str = "b";
@@ -31,7 +31,7 @@ pub(super) fn measure(
     cable.plug()?;
     let (socket, dir) = (&daemon.dir().join("guests.sock"), daemon.dir());
     // Where the port names no device, the guest asks in vain, and is served by the switch.
-    let spec = TenantSpec {
+    let spec = GuestProcessSpec {
         binary,
         socket,
         dir,
@@ -42,7 +42,7 @@ pub(super) fn measure(
         device_queue: true,
         single_channel: false,
     };
-    let mut receiver = Tenant::start(&spec, &["iperf", "-s"])?;
+    let mut receiver = GuestProcess::start(&spec, &["iperf", "-s"])?;
     receiver.wait_for("Server listening", PATIENCE)?;
     let then = Moment::now(&daemon, NAME)?;
     let seconds = format!("{:.1}", time.as_secs_f64());

@@ -12,7 +12,7 @@ use crate::interrupt;
 
 /// What a guest is to be like.
 #[derive(Clone, Debug)]
-pub struct TenantSpec<'a> {
+pub struct GuestProcessSpec<'a> {
     /// The `ringmain` command.
     pub binary: &'a Path,
     /// Where guests come from.
@@ -35,18 +35,21 @@ pub struct TenantSpec<'a> {
 
 /// A guest that runs a command.
 #[derive(Debug)]
-pub struct Tenant {
+pub struct GuestProcess {
     process: Kept,
     said: PathBuf,
     name: String,
 }
 
-impl Tenant {
+impl GuestProcess {
     /// Starts a guest that runs this.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(spec: &TenantSpec<'_>, command: &[&str]) -> Result<Tenant, GuestError> {
+    pub fn start(
+        spec: &GuestProcessSpec<'_>,
+        command: &[&str],
+    ) -> Result<GuestProcess, GuestError> {
         let failed = |what| move |source| GuestError::Channel { what, source };
         let said = spec.dir.join(format!("{}.said", spec.name));
         let out = File::create(&said).map_err(failed("cannot keep what a guest says"))?;
@@ -70,7 +73,7 @@ impl Tenant {
         guest.arg("--").args(command).stdin(Stdio::null());
         guest.stderr(out.try_clone().map_err(failed("cannot keep what a guest says"))?).stdout(out);
         let process = Kept::start(&mut guest).map_err(failed("cannot start a guest"))?;
-        Ok(Tenant { process, said, name: spec.name.to_owned() })
+        Ok(GuestProcess { process, said, name: spec.name.to_owned() })
     }
 
     /// Its process, which is in its network namespace.
