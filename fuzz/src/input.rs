@@ -16,8 +16,8 @@ impl<'a> Input<'a> {
 
     /// The next `n`, or fewer.
     pub fn take(&mut self, n: usize) -> &'a [u8] {
-        let (now, later) = self.0.split_at(n.min(self.0.len()));
-        self.0 = later;
+        let (now, grant_copies) = self.0.split_at(n.min(self.0.len()));
+        self.0 = grant_copies;
         now
     }
 

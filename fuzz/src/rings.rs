@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ring::{Chain, DeviceRing, Gather, Later, Memory, Put, RegionSpec, RingConfig, Violation};
+use ring::{
+    Chain, DeviceRing, Gather, GrantCopyBatch, Memory, Put, RegionSpec, RingConfig, Violation,
+};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::input::Input;
@@ -181,7 +183,7 @@ impl<R: DeviceRing> Bench<R> {
             &head[..usize::from(input.u8() % 129)],
             body,
             kind & 2 == 0,
-            &mut Later::new(),
+            &mut GrantCopyBatch::new(),
         )?;
         assert!(put != Put::Refused);
         Ok(())

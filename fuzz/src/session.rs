@@ -10,7 +10,7 @@ use network::burst::Burst;
 use network::flowcache::Fate;
 use network::port::{Breach, QueuePair};
 use network::topology::QueueId;
-use ring::{Later, Put};
+use ring::{GrantCopyBatch, Put};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vhost_user::feature::{Features, bit, protocol};
@@ -237,7 +237,7 @@ fn work(yard: &Yard, burst: &mut Burst, input: &mut Input<'_>) {
         pair.prepare(finished)?;
         for i in 0..finished {
             let undecided = matches!(burst.frames()[i].fate, Fate::Undecided);
-            if undecided && pair.put(&burst.packet(i), &mut Later::new())? != Put::Done {
+            if undecided && pair.put(&burst.packet(i), &mut GrantCopyBatch::new())? != Put::Done {
                 break;
             }
         }

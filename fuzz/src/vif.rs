@@ -14,7 +14,7 @@ use netif::handshake::Takes;
 use network::burst::Burst;
 use network::flowcache::Fate;
 use network::port::{Breach, QueuePair};
-use ring::Later;
+use ring::GrantCopyBatch;
 use ring::device::Put;
 
 use crate::input::Input;
@@ -43,7 +43,7 @@ pub fn run(data: &[u8]) {
     let mut caches = fronts.each_ref().map(|front| front.cache(&hypervisor));
     let mut queues =
         [0, 1].map(|who: usize| fronts[who].queue(&hypervisor, &caches[who], input.u8()));
-    let (mut burst, mut later) = (Burst::new(), Later::new());
+    let (mut burst, mut grant_copies) = (Burst::new(), GrantCopyBatch::new());
     for _ in 0..STEPS {
         if input.is_empty() {
             break;
@@ -58,7 +58,7 @@ pub fn run(data: &[u8]) {
                 queues[who] = fronts[who].queue(&hypervisor, &caches[who], 255)
             }
             10 => fronts[who].keep(&mut caches[who], &mut input),
-            _ => turn(&mut queues, who, &mut burst, &mut later, &mut input),
+            _ => turn(&mut queues, who, &mut burst, &mut grant_copies, &mut input),
         }
     }
 }
@@ -217,7 +217,7 @@ fn turn(
     queues: &mut [Option<Queue>; 2],
     from: usize,
     burst: &mut Burst,
-    later: &mut Later,
+    grant_copies: &mut GrantCopyBatch,
     input: &mut Input<'_>,
 ) {
     let to = from ^ usize::from(input.u8() & 1);
@@ -231,7 +231,7 @@ fn turn(
             let undecided = matches!(burst.frames()[i].fate, Fate::Undecided);
             if undecided
                 && queue.accepts().takes(&burst.frames()[i].offload)
-                && queue.put(&burst.packet(i), later)? == Put::Full
+                && queue.put(&burst.packet(i), grant_copies)? == Put::Full
             {
                 assert!(!queue.has_room()?);
                 break;
@@ -239,7 +239,7 @@ fn turn(
         }
         Ok(())
     });
-    let failures: Vec<_> = later.settle().collect();
+    let failures: Vec<_> = grant_copies.flush().collect();
     on(&mut queues[to], |queue| {
         failures
             .iter()

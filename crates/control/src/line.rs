@@ -82,7 +82,7 @@ mod tests {
         Instant::now() + Duration::from_millis(50)
     }
 
-    fn later() -> Instant {
+    fn grant_copies() -> Instant {
         Instant::now() + Duration::from_secs(60)
     }
 
@@ -91,12 +91,12 @@ mod tests {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         there.write_all(b"one\ntwo\nthr").unwrap();
         let mut rest = Vec::new();
-        assert_eq!(read(&mut here, &mut rest, 10, later()).unwrap().unwrap(), b"one");
-        assert_eq!(read(&mut here, &mut rest, 10, later()).unwrap().unwrap(), b"two");
+        assert_eq!(read(&mut here, &mut rest, 10, grant_copies()).unwrap().unwrap(), b"one");
+        assert_eq!(read(&mut here, &mut rest, 10, grant_copies()).unwrap().unwrap(), b"two");
         there.write_all(b"ee\n").unwrap();
-        assert_eq!(read(&mut here, &mut rest, 10, later()).unwrap().unwrap(), b"three");
+        assert_eq!(read(&mut here, &mut rest, 10, grant_copies()).unwrap().unwrap(), b"three");
         drop(there);
-        assert!(read(&mut here, &mut rest, 10, later()).unwrap().is_none());
+        assert!(read(&mut here, &mut rest, 10, grant_copies()).unwrap().is_none());
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let writer = std::thread::spawn(move || while there.write_all(&[b'x'; 4096]).is_ok() {});
         let mut rest = Vec::new();
-        let error = read(&mut here, &mut rest, 10_000, later()).unwrap_err();
+        let error = read(&mut here, &mut rest, 10_000, grant_copies()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
         assert!(rest.len() <= 10_000 + 4096);
         drop(here);

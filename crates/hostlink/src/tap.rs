@@ -18,7 +18,7 @@ use network::packet::Packet;
 use network::poll::Patience;
 use network::port::{Breach, Notified, QueuePair};
 use network::topology::QueueId;
-use ring::Later;
+use ring::GrantCopyBatch;
 use ring::copies::{Copies, Status};
 use ring::device::Put;
 use ring::gather::{Body, Chain, Gather};
@@ -273,7 +273,11 @@ impl Landing {
 impl TapQueue {
     /// Writes a frame whose body is granted: it is copied to private memory first.
     #[cold]
-    fn put_granted(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach> {
+    fn put_granted(
+        &mut self,
+        packet: &Packet<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Result<Put, Breach> {
         let mut landing = match self.landing.take() {
             Some(landing) => landing,
             None => match Landing::new() {
@@ -284,7 +288,7 @@ impl TapQueue {
         let put = match landing.bring(packet.body) {
             Ok(chain) => self.write(packet, landing.gather.body(chain)),
             Err(status) => {
-                later.blame_sender(status);
+                grant_copies.blame_sender(status);
                 Ok(Put::Refused)
             }
         };
@@ -335,9 +339,13 @@ impl QueuePair for TapQueue {
         Ok(())
     }
 
-    fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach> {
+    fn put(
+        &mut self,
+        packet: &Packet<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Result<Put, Breach> {
         if packet.body.is_granted() {
-            return self.put_granted(packet, later);
+            return self.put_granted(packet, grant_copies);
         }
         self.write(packet, packet.body)
     }

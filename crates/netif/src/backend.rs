@@ -14,10 +14,10 @@ use network::burst::Burst;
 use network::count::{Counter, Drop};
 use network::packet::Packet;
 use network::port::{Breach, Notified, QueuePair};
-use ring::later::Room;
+use ring::grant_copy_batch::Room;
 use ring::pages::Seen;
 use ring::xen::BackRing;
-use ring::{Chain, Engine, Gather, Later, Memory, Pages, Put, Violation};
+use ring::{Chain, Engine, Gather, GrantCopyBatch, Memory, Pages, Put, Violation};
 
 use crate::cache::Shelf;
 use crate::fetch::{Plan, Slots};
@@ -215,7 +215,7 @@ impl Queue {
     /// Whether there is a granted page of that number.
     fn names_page(&self, reference: u32) -> bool {
         let at = Granted { domain: self.vif.domain, reference: GrantRef(reference), offset: 0 };
-        reference >= RESERVED && ring::later::read(&*self.vif.engine, at, 1).is_some()
+        reference >= RESERVED && ring::grant_copy_batch::read(&*self.vif.engine, at, 1).is_some()
     }
 
     /// Takes up to `room` frames out of the ring, and what stands between them.
@@ -376,7 +376,7 @@ impl Queue {
         &mut self,
         packet: &Packet<'_>,
         offload: &Offload,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
     ) -> Result<Option<Put>, Breach> {
         let worth = packet.lend && packet.body.len() >= WORTH;
         let Some(loans) = self.loans.as_ref().filter(|_| worth) else { return Ok(None) };
@@ -393,24 +393,29 @@ impl Queue {
             return Ok(Some(Put::Full));
         }
         let token = self.token(slots.count());
-        if !later.begin(&self.vif.engine, packet.body, (token, packet.len()), 1, packet.head.len())
-        {
+        if !grant_copies.begin(
+            &self.vif.engine,
+            packet.body,
+            (token, packet.len()),
+            1,
+            packet.head.len(),
+        ) {
             return Ok(None);
         }
-        self.write_lent(&slots, packet.head, later);
+        self.write_lent(&slots, packet.head, grant_copies);
         self.gauge.put.add(1);
         Ok(Some(Put::Lent { token }))
     }
 
     /// Answers the next requests with a frame that is lent, and queues the copy of its head.
-    fn write_lent(&mut self, slots: &Slots<'_>, head: &[u8], later: &mut Later) {
+    fn write_lent(&mut self, slots: &Slots<'_>, head: &[u8], grant_copies: &mut GrantCopyBatch) {
         let (rx, domain, count) = (&mut self.rx, self.vif.domain, slots.count());
         let Some(loans) = &mut self.loans else { return };
         let reference = GrantRef(slots::rx_reference(rx.request(0)));
         let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
         let page = pages.and_then(|pages| pages.find(reference, true, seen));
         let at = Granted { domain, reference, offset: 0 };
-        later.bytes(head, Room { at, len: head.len().min(PAGE) as u16, page });
+        grant_copies.bytes(head, Room { at, len: head.len().min(PAGE) as u16, page });
         for n in 0..count {
             rx.note(n, slots.response(n, rx.request(n), |from| loans.lend(from)));
         }
@@ -420,7 +425,7 @@ impl Queue {
     }
 
     /// Queues the copies of a frame to the pages that the next requests name, and answers those.
-    fn fill(&mut self, layout: &Layout, packet: &Packet<'_>, later: &mut Later) {
+    fn fill(&mut self, layout: &Layout, packet: &Packet<'_>, grant_copies: &mut GrantCopyBatch) {
         let (rx, domain) = (&mut self.rx, self.vif.domain);
         let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
         let slots = layout.slots();
@@ -441,8 +446,8 @@ impl Queue {
             None
         };
         let Some(room) = next() else { return };
-        let room = later.bytes(packet.head, room);
-        later.body(packet.body, room, &mut next);
+        let room = grant_copies.bytes(packet.head, room);
+        grant_copies.body(packet.body, room, &mut next);
         // What is left holds no bytes.
         while next().is_some() {}
         self.rx.take(slots);
@@ -505,14 +510,18 @@ impl QueuePair for Queue {
         Ok(())
     }
 
-    fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach> {
+    fn put(
+        &mut self,
+        packet: &Packet<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Result<Put, Breach> {
         if self.is_unwanted(packet.head) {
             return Ok(Put::Unwanted);
         }
         let len = packet.len();
         let mut offload = *packet.offload;
         offload.valid &= self.accepts.csum;
-        if let Some(put) = self.lend(packet, &offload, later)? {
+        if let Some(put) = self.lend(packet, &offload, grant_copies)? {
             return Ok(put);
         }
         let pieces = || packet.body.granted_lens();
@@ -532,12 +541,17 @@ impl QueuePair for Queue {
         }
         let token = self.token(slots);
         let pieces = packet.body.fragments() + layout.pages() as usize + 1;
-        let begun =
-            later.begin(&self.vif.engine, packet.body, (token, len), pieces, packet.head.len());
+        let begun = grant_copies.begin(
+            &self.vif.engine,
+            packet.body,
+            (token, len),
+            pieces,
+            packet.head.len(),
+        );
         if !begun {
             return Ok(Put::Refused);
         }
-        self.fill(&layout, packet, later);
+        self.fill(&layout, packet, grant_copies);
         self.gauge.put.add(1);
         Ok(Put::Done)
     }

@@ -680,8 +680,11 @@ impl Device {
     /// The grants of the pages that a device is to write into.
     fn listed(&self, keys: &direct::Keys) -> Result<Vec<GrantRef>, Reason> {
         let at = Granted { domain: self.key.domain, reference: keys.list, offset: 0 };
-        let bytes =
-            ring::later::read(&*self.host.engine, at, keys.pages as usize * size_of::<u32>());
+        let bytes = ring::grant_copy_batch::read(
+            &*self.host.engine,
+            at,
+            keys.pages as usize * size_of::<u32>(),
+        );
         let bytes = bytes
             .ok_or(GrantError::Refused { domain: self.key.domain, references: vec![keys.list] })?;
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);

@@ -33,7 +33,7 @@ use network::port::{Breach, Notified, QueuePair};
 use ring::device::Put;
 use ring::xdp::{Descriptor, Losses, Receiver, Socket};
 use ring::xen::BackRing;
-use ring::{Later, Memory, Violation, xdp};
+use ring::{GrantCopyBatch, Memory, Violation, xdp};
 
 use crate::fault::Fault;
 use crate::handshake::Refusal;
@@ -251,7 +251,7 @@ impl QueuePair for Direct {
     }
 
     /// Its ring is the device's alone.
-    fn put(&mut self, _: &Packet<'_>, _: &mut Later) -> Result<Put, Breach> {
+    fn put(&mut self, _: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, Breach> {
         Ok(Put::Refused)
     }
 

@@ -155,10 +155,10 @@ impl GrantedPages<'_> {
 
 impl Lists for GrantedPages<'_> {
     fn read(&self, reference: GrantRef, len: usize) -> Option<Vec<u8>> {
-        ring::later::read(self.engine, self.start(reference), len)
+        ring::grant_copy_batch::read(self.engine, self.start(reference), len)
     }
 
     fn write(&self, reference: GrantRef, bytes: &[u8]) -> bool {
-        ring::later::write(self.engine, self.start(reference), bytes)
+        ring::grant_copy_batch::write(self.engine, self.start(reference), bytes)
     }
 }

@@ -117,9 +117,9 @@ mod tests {
     #[test]
     fn what_was_not_used_is_not_saved_up() {
         let rate = Rate::new(1_000_000, Duration::from_secs(1)).unwrap();
-        let later = rate.start + Duration::from_secs(100);
+        let grant_copies = rate.start + Duration::from_secs(100);
         let mut bytes = 0;
-        while rate.send(later, 1000).is_ok() {
+        while rate.send(grant_copies, 1000).is_ok() {
             bytes += 1000;
         }
         assert_eq!(bytes, 1_000_000);

@@ -18,14 +18,14 @@ use network::burst::Burst;
 use network::port::QueuePair;
 use proptest::prelude::*;
 use ring::device::Put;
-use ring::{Engine, Later};
+use ring::{Engine, GrantCopyBatch};
 
 /// What a worker does with two queues, step by step.
 struct Daemon {
     a: Queue,
     b: Queue,
     burst: Burst,
-    later: Later,
+    grant_copies: GrantCopyBatch,
 }
 
 /// Where it is killed in a turn.
@@ -102,7 +102,12 @@ impl Daemon {
         let hypervisor = host.machine.hypervisor(DomId(0));
         let engine: Arc<dyn Engine> = Arc::new(Copier(Arc::clone(&hypervisor.grants)));
         let queue = |front| queue(&hypervisor, &engine, front, resumed);
-        Daemon { a: queue(a), b: queue(b), burst: Burst::new(), later: Later::new() }
+        Daemon {
+            a: queue(a),
+            b: queue(b),
+            burst: Burst::new(),
+            grant_copies: GrantCopyBatch::new(),
+        }
     }
 
     /// One turn, in the order of the datapath: fetch, put, copy, publish to the receiver, publish
@@ -115,13 +120,14 @@ impl Daemon {
             return false;
         }
         self.b.prepare(count).unwrap();
-        let put =
-            |i: &usize| self.b.put(&self.burst.packet(*i), &mut self.later).unwrap() == Put::Done;
+        let put = |i: &usize| {
+            self.b.put(&self.burst.packet(*i), &mut self.grant_copies).unwrap() == Put::Done
+        };
         let finished = (0..count).take_while(put).count();
         if kill == Kill::Put {
             return false;
         }
-        assert_eq!(self.later.settle().count(), 0, "all copies can be made");
+        assert_eq!(self.grant_copies.flush().count(), 0, "all copies can be made");
         if kill == Kill::Copied {
             return false;
         }

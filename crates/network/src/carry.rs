@@ -372,11 +372,11 @@ impl Worker {
         if slot.open(left, self.laps.is_on()) {
             self.dirty.push(dst);
         }
-        self.later.set_receiver(dst as u32);
+        self.grant_copies.set_receiver(dst as u32);
         let (origin, now, before) = (self.origin, self.now, slot.loans.made());
         let delivery =
             Delivery { burst: &self.burst, i: run.start, end: run.end, tag, origin, now };
-        let held = deliver_to(slot, delivery, &mut self.later);
+        let held = deliver_to(slot, delivery, &mut self.grant_copies);
         if let Some(since) = self.laps.since() {
             let end = held.as_ref().map_or(run.end, |held| held.at);
             slot.on.counters.charged.received.note(since, self.burst.flows(run.start..end));

@@ -151,7 +151,7 @@ impl Worker {
         if slot.open(frames - parcel.next, self.laps.is_on()) {
             self.dirty.push(at);
         }
-        self.later.set_receiver(at as u32);
+        self.grant_copies.set_receiver(at as u32);
         let (mut whole, before) = (true, slot.loans.made());
         while let Some(frame) = parcel.burst.frames().get(parcel.next) {
             let Fate::To(target) = frame.fate else {
@@ -161,8 +161,11 @@ impl Worker {
             let (burst, i, end) =
                 (&parcel.burst, parcel.next, parcel.burst.run(parcel.next, target));
             let (origin, tag, now) = (Origin::Parcel(parcel.number), target.tag, self.now);
-            let held =
-                deliver_to(slot, Delivery { burst, i, end, tag, origin, now }, &mut self.later);
+            let held = deliver_to(
+                slot,
+                Delivery { burst, i, end, tag, origin, now },
+                &mut self.grant_copies,
+            );
             parcel.next = held.as_ref().map_or(end, |held| held.at);
             if let Some(since) = self.laps.since() {
                 slot.on.counters.charged.received.note(since, parcel.burst.flows(i..parcel.next));

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use frame::Accepts;
-use ring::Later;
+use ring::GrantCopyBatch;
 use ring::copies::Status;
 use ring::device::Put;
 use ring::violation::Violation;
@@ -87,10 +87,14 @@ pub trait QueuePair: Send {
     /// asked for.
     fn prepare(&mut self, n: usize) -> Result<(), Breach>;
 
-    /// Copies one frame into the peer's next buffers, or puts that off to `later`, which is settled
+    /// Copies one frame into the peer's next buffers, or puts that off to `grant_copies`, which is settled
     /// before the next [`flush`](Self::flush). A packet may only be lent if it says so. On
     /// [`Put::Full`] and [`Put::TooBig`] nothing was taken.
-    fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach>;
+    fn put(
+        &mut self,
+        packet: &Packet<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Result<Put, Breach>;
 
     /// [`put`](Self::put) of frames `run` of a burst, as they are, in order, until one is not
     /// [`Put::Done`]. How many were, and what became of the next one; `Put::Done` when all
@@ -100,12 +104,12 @@ pub trait QueuePair: Send {
         burst: &Burst,
         run: Range<usize>,
         lend: bool,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
     ) -> (usize, Result<Put, Breach>) {
         for i in run.clone() {
             burst.prefetch(i + AHEAD);
             let packet = burst.packet(i);
-            match self.put(&Packet { lend: packet.lend && lend, ..packet }, later) {
+            match self.put(&Packet { lend: packet.lend && lend, ..packet }, grant_copies) {
                 Ok(Put::Done) => {}
                 other => return (i - run.start, other),
             }
@@ -125,7 +129,7 @@ pub trait QueuePair: Send {
         0
     }
 
-    /// A frame that was put off could not be copied: the one that `later` knows by `token`. Its
+    /// A frame that was put off could not be copied: the one that `grant_copies` knows by `token`. Its
     /// place is taken, but the peer must not take it for a frame. A pair that puts nothing off
     /// has nothing to spoil.
     fn spoil(&mut self, token: u32) {

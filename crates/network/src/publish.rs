@@ -1,6 +1,6 @@
 //! The receivers' rings that a burst touches: each is opened once, and published once.
 
-use ring::later::Blame;
+use ring::grant_copy_batch::Blame;
 
 use crate::lap::Step;
 use crate::port::Breach;
@@ -32,7 +32,7 @@ impl Worker {
     /// is wrong with its sender, if its bytes could not be had.
     pub(crate) fn flush(&mut self) -> Option<Breach> {
         self.laps.lap(Step::Deliver);
-        let guilty = if self.later.is_empty() { None } else { self.settle_later() };
+        let guilty = if self.grant_copies.is_empty() { None } else { self.flush_grant_copies() };
         self.laps.lap(Step::Copy);
         for dst in self.dirty.drain(..) {
             if let Some(slot) = self.slots.get_mut(dst) {
@@ -50,9 +50,9 @@ impl Worker {
     /// receivers that are to blame for it are stopped. Out of line: bursts between mapped
     /// memories never come here, and Xen's always do.
     #[inline(never)]
-    fn settle_later(&mut self) -> Option<Breach> {
+    fn flush_grant_copies(&mut self) -> Option<Breach> {
         let mut guilty = None;
-        for failure in self.later.settle() {
+        for failure in self.grant_copies.flush() {
             let Some(slot) = self.slots.get_mut(failure.receiver as usize) else { continue };
             if let Some((token, len)) = failure.frame {
                 not_taken(slot, token, len);

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use frame::{Head, Headers, Offload, Segment, Segmenter, Sum, TagEdit};
-use ring::Later;
+use ring::GrantCopyBatch;
 use ring::device::Put;
 use ring::gather::Body;
 
@@ -56,7 +56,7 @@ pub(crate) struct Held {
 pub(crate) fn deliver_to(
     slot: &mut Slot,
     mut delivery: Delivery<'_>,
-    later: &mut Later,
+    grant_copies: &mut GrantCopyBatch,
 ) -> Option<Held> {
     while delivery.i < delivery.end {
         if !slot.is_sound() {
@@ -65,14 +65,14 @@ pub(crate) fn deliver_to(
         }
         let plain = plain(slot, &delivery);
         let outcome = if plain > delivery.i {
-            let (done, put) = put_plain(slot, &delivery, plain, later);
+            let (done, put) = put_plain(slot, &delivery, plain, grant_copies);
             delivery.i += done;
             if put == Ok(Put::Done) {
                 continue;
             }
             put.map(|put| taken(slot, put, delivery.len(), &delivery))
         } else {
-            reworked(slot, &delivery, later)
+            reworked(slot, &delivery, grant_copies)
         };
         if let Some(until) = settle(slot, outcome, delivery.now) {
             return Some(Held { at: delivery.i, until });
@@ -126,11 +126,11 @@ fn put_plain(
     slot: &mut Slot,
     delivery: &Delivery<'_>,
     end: usize,
-    later: &mut Later,
+    grant_copies: &mut GrantCopyBatch,
 ) -> (usize, Result<Put, Breach>) {
     let Delivery { burst, i, .. } = *delivery;
     let lend = slot.lends();
-    let (done, put) = slot.on.pair.put_run(burst, i..end, lend, later);
+    let (done, put) = slot.on.pair.put_run(burst, i..end, lend, grant_copies);
     if done > 0 {
         let bytes: u64 = burst.frames()[i..i + done].iter().map(|frame| u64::from(frame.len)).sum();
         slot.loans.took(done as u32, bytes as u32);
@@ -190,7 +190,7 @@ pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
 fn reworked(
     slot: &mut Slot,
     delivery: &Delivery<'_>,
-    later: &mut Later,
+    grant_copies: &mut GrantCopyBatch,
 ) -> Result<Outcome, Breach> {
     let Delivery { burst, i, tag, .. } = *delivery;
     let frame = &burst.frames()[i];
@@ -201,12 +201,12 @@ fn reworked(
     let body = burst.body(i);
     let accepts = slot.on.pair.accepts();
     if accepts.takes(&offload) {
-        return whole(slot, &head, &headers, &offload, (body, delivery), later);
+        return whole(slot, &head, &headers, &offload, (body, delivery), grant_copies);
     }
     if offload.gso.is_some_and(|gso| !accepts.takes(&Offload { gso: Some(gso), ..offload })) {
-        return segmented(slot, &head, &headers, &offload, (body, delivery), later);
+        return segmented(slot, &head, &headers, &offload, (body, delivery), grant_copies);
     }
-    completed(slot, head, &headers, offload, (body, delivery), later)
+    completed(slot, head, &headers, offload, (body, delivery), grant_copies)
 }
 
 fn whole(
@@ -215,12 +215,12 @@ fn whole(
     headers: &Headers,
     offload: &Offload,
     (body, delivery): (Body<'_>, &Delivery<'_>),
-    later: &mut Later,
+    grant_copies: &mut GrantCopyBatch,
 ) -> Result<Outcome, Breach> {
     let lend = delivery.burst.frames()[delivery.i].lend && slot.lends();
     let packet =
         Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body, lend };
-    let put = slot.on.pair.put(&packet, later)?;
+    let put = slot.on.pair.put(&packet, grant_copies)?;
     Ok(taken(slot, put, packet.len(), delivery))
 }
 
@@ -231,14 +231,14 @@ fn completed(
     headers: &Headers,
     mut offload: Offload,
     (body, delivery): (Body<'_>, &Delivery<'_>),
-    later: &mut Later,
+    grant_copies: &mut GrantCopyBatch,
 ) -> Result<Outcome, Breach> {
     if let Some(csum) = offload.csum.take()
         && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(body)).is_err()
     {
         return Ok(Outcome::Refused(Drop::CannotSegment));
     }
-    whole(slot, &head, headers, &offload, (body, delivery), later)
+    whole(slot, &head, headers, &offload, (body, delivery), grant_copies)
 }
 
 /// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out as far as
@@ -249,7 +249,7 @@ fn segmented(
     headers: &Headers,
     offload: &Offload,
     (body, delivery): (Body<'_>, &Delivery<'_>),
-    later: &mut Later,
+    grant_copies: &mut GrantCopyBatch,
 ) -> Result<Outcome, Breach> {
     let len = head.len() as u32 + body.len();
     let Some(segments) =
@@ -261,7 +261,7 @@ fn segmented(
     let (mut out, mut made) = (0u32, 0);
     for segment in segments {
         made += 1;
-        let put = put_segment(&mut *slot.on.pair, segment, head, body, partial, later);
+        let put = put_segment(&mut *slot.on.pair, segment, head, body, partial, grant_copies);
         // The frame itself is then dropped; those that were out are copies of it.
         match put.inspect_err(|_| slot.on.counters.copies.add(out.into()))? {
             (put @ (Put::Done | Put::Lent { .. }), len) => {
@@ -286,7 +286,7 @@ fn put_segment(
     head: &Head,
     body: Body<'_>,
     partial: bool,
-    later: &mut Later,
+    grant_copies: &mut GrantCopyBatch,
 ) -> Result<(Put, u32), Breach> {
     let (in_head, rest) = payload(&segment, head, body);
     let offload = if partial {
@@ -306,7 +306,7 @@ fn put_segment(
     // Segments are small, and many: copies are as good.
     let packet =
         Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest, lend: false };
-    Ok((pair.put(&packet, later)?, packet.len()))
+    Ok((pair.put(&packet, grant_copies)?, packet.len()))
 }
 
 /// A segment's payload: what of it is in the private head, and what behind.

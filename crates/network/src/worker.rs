@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use ring::Later;
+use ring::GrantCopyBatch;
 
 use crate::burst::{BURST, Burst};
 use crate::count::WorkerCounters;
@@ -55,7 +55,7 @@ pub struct Worker {
     /// The burst that is being delivered, as loans name it, and how many of its frames are lent.
     pub(crate) origin: Origin,
     pub(crate) lent: usize,
-    pub(crate) later: Later,
+    pub(crate) grant_copies: GrantCopyBatch,
     pub(crate) now: Instant,
     pub(crate) seconds: u32,
     pub(crate) topology: Arc<Topology>,
@@ -107,7 +107,7 @@ impl Worker {
             debtors: Vec::new(),
             origin: Origin::Parcel(0),
             lent: 0,
-            later: Later::new(),
+            grant_copies: GrantCopyBatch::new(),
             now,
             seconds: shared.seconds(now),
             topology: Arc::default(),

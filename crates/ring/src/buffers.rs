@@ -12,7 +12,7 @@ use crate::copies::{Local, Place};
 use crate::copy::{CACHE_LINE, copy, prefetch_write};
 use crate::device::MAX_SPANS;
 use crate::gather::{Body, Span};
-use crate::later::Later;
+use crate::grant_copy_batch::GrantCopyBatch;
 use crate::walk::Sink;
 
 /// Most buffers that are taken ahead, and so most that one frame may take: a frame of 64 KiB in
@@ -216,7 +216,7 @@ impl Buffers {
         (0..n).map(|i| 1 + self.buffer(i).more as usize).sum()
     }
 
-    /// [`fill`](Self::fill) with a body that is granted: it is only copied when `later` is settled.
+    /// [`fill`](Self::fill) with a body that is granted: it is only copied when `grant_copies` is flushed.
     #[cold]
     pub(crate) fn fill_later(
         &mut self,
@@ -224,7 +224,7 @@ impl Buffers {
         net: &mut [u8],
         head: &[u8],
         body: Body<'_>,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
         mut used: impl FnMut(u32),
     ) {
         announce(net, n);
@@ -238,7 +238,7 @@ impl Buffers {
             let mut from = piece;
             cursor.each_room(piece.len.into(), |to, len| {
                 from.len = len as u16;
-                later.piece(from, Place::Local(Local::new(to)));
+                grant_copies.piece(from, Place::Local(Local::new(to)));
                 from.at.offset += from.len;
             });
         }

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use crate::gather::{Body, Chain, Gather};
-use crate::later::Later;
+use crate::grant_copy_batch::GrantCopyBatch;
 use crate::region::Memory;
 use crate::violation::Violation;
 
@@ -134,7 +134,7 @@ pub trait DeviceRing: Send + Sized {
     /// left in `net` means nothing. With `mergeable` a frame takes as many buffers as it needs,
     /// otherwise one.
     ///
-    /// A body that is granted is not copied yet, but put off to `later`, which has to be settled
+    /// A body that is granted is not copied yet, but added to `grant_copies`, which $1 flushed
     /// before the next [`publish`](Self::publish).
     ///
     /// # Errors
@@ -145,7 +145,7 @@ pub trait DeviceRing: Send + Sized {
         head: &[u8],
         body: Body<'_>,
         mergeable: bool,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, Violation>;
 
     /// Rx: [`put`](Self::put) for the usual case: the next buffer is ready, in one piece, and has
@@ -157,7 +157,7 @@ pub trait DeviceRing: Send + Sized {
     /// is ready from now on, as far as [`prepare`](Self::prepare) has not.
     fn ask(&self, n: usize, len: usize);
 
-    /// Rx: the frame that `later` knows by `token` could not be copied: its buffers go back to the
+    /// Rx: the frame that `grant_copies` knows by `token` could not be copied: its buffers go back to the
     /// peer with nothing in them. Only before the [`publish`](Self::publish) after it was put.
     fn spoil(&mut self, token: u32);
 

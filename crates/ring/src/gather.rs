@@ -31,7 +31,7 @@ use crate::copies::{Copies, OwnPages, Status};
 use crate::copy::{CACHE_LINE, copy, prefetch};
 use crate::device::MAX_SPANS;
 use crate::grant::{Granted, PAGE};
-use crate::later::{fetch_granted, read_granted};
+use crate::grant_copy_batch::{fetch_granted, read_granted};
 use crate::pages::{Base, Held, Pages, Seen};
 use crate::region::Memory;
 use crate::violation::Violation;

@@ -41,9 +41,9 @@ pub mod front;
 pub mod gather;
 pub mod grant;
 #[cfg(not(all(test, loom)))]
-pub mod interrupt;
+pub mod grant_copy_batch;
 #[cfg(not(all(test, loom)))]
-pub mod later;
+pub mod interrupt;
 #[cfg(all(test, not(loom)))]
 mod model;
 #[cfg(not(all(test, loom)))]
@@ -68,7 +68,7 @@ pub mod xen;
 pub use {
     device::{DeviceRing, Put, RingConfig},
     gather::{Body, Chain, Engine, Gather},
-    later::Later,
+    grant_copy_batch::GrantCopyBatch,
     packed::device::PackedDevice,
     pages::{Page, Pages},
     region::{MapError, Memory, RegionSpec},

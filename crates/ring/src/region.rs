@@ -362,10 +362,10 @@ impl Memory {
         self.runs(addr, buf.len() as u64, |_, _| ())?;
         let mut to = buf;
         self.runs(addr, to.len() as u64, |from, len| {
-            let (now, later) = std::mem::take(&mut to).split_at_mut(len as usize);
+            let (now, grant_copies) = std::mem::take(&mut to).split_at_mut(len as usize);
             // SAFETY: `len` bytes are mapped at `from`, and `now` is as long.
             unsafe { copy(from.as_ptr(), now.as_mut_ptr(), now.len()) };
-            to = later;
+            to = grant_copies;
         })
     }
 
@@ -377,10 +377,10 @@ impl Memory {
         self.runs(addr, buf.len() as u64, |_, _| ())?;
         let mut from = buf;
         self.runs(addr, from.len() as u64, |to, len| {
-            let (now, later) = from.split_at(len as usize);
+            let (now, grant_copies) = from.split_at(len as usize);
             // SAFETY: `len` bytes are mapped at `to`, and `now` is as long.
             unsafe { copy(now.as_ptr(), to.as_ptr(), now.len()) };
-            from = later;
+            from = grant_copies;
         })
     }
 

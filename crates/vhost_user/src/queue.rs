@@ -15,7 +15,7 @@ use network::count::Drop;
 use network::flowcache::Fate;
 use network::packet::Packet;
 use network::port::{Breach, Notified, QueuePair};
-use ring::{DeviceRing, Later, Memory, Put, RingConfig, Violation};
+use ring::{DeviceRing, GrantCopyBatch, Memory, Put, RingConfig, Violation};
 
 use crate::event::Event;
 use crate::feature::{Features, bit};
@@ -125,13 +125,13 @@ impl<R: DeviceRing> End<R> {
         &mut self,
         taste: Taste,
         packet: &Packet<'_>,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, Violation> {
         let mut offload = *packet.offload;
         offload.valid &= taste.csum;
         let mut net = frame::vnet::encode(&offload, packet.headers_len);
         let net = net.get_mut(..taste.vnet_len).unwrap_or_default();
-        self.ring.put(net, packet.head, packet.body, taste.mergeable, later)
+        self.ring.put(net, packet.head, packet.body, taste.mergeable, grant_copies)
     }
 
     fn interrupt(&self) -> Result<(), Violation> {
@@ -300,12 +300,16 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         Ok(())
     }
 
-    fn put(&mut self, packet: &Packet<'_>, later: &mut Later) -> Result<Put, Breach> {
+    fn put(
+        &mut self,
+        packet: &Packet<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Result<Put, Breach> {
         let taste = self.taste();
         let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
             return Ok(Put::Full);
         };
-        let put = rx.put(taste, packet, later);
+        let put = rx.put(taste, packet, grant_copies);
         rx.unpublished |= put == Ok(Put::Done);
         put.map_err(|violation| self.reason(violation))
     }
@@ -315,7 +319,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         burst: &Burst,
         run: Range<usize>,
         _: bool,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
     ) -> (usize, Result<Put, Breach>) {
         let taste = self.taste();
         let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
@@ -329,7 +333,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
             }
             let packet = burst.packet(i);
             if !rx.put_alone(taste, &packet) {
-                put = rx.put(taste, &packet, later);
+                put = rx.put(taste, &packet, grant_copies);
                 if !matches!(put, Ok(Put::Done)) {
                     break;
                 }

@@ -93,9 +93,9 @@ impl<'a> Arrived<'a> {
         for piece in self.buffers {
             let len = piece.len as usize;
             if skip < len && !buf.is_empty() {
-                let (now, later) = buf.split_at_mut(buf.len().min(len - skip));
+                let (now, grant_copies) = buf.split_at_mut(buf.len().min(len - skip));
                 self.memory.read(piece.addr + skip as u64, now);
-                buf = later;
+                buf = grant_copies;
             }
             skip = skip.saturating_sub(len);
         }
@@ -312,11 +312,11 @@ mod tests {
         fn receive(&mut self, bytes: &[u8], lens: &[usize]) -> Counts {
             let (mut buffers, mut rest) = (Vec::new(), bytes);
             for (i, len) in lens.iter().enumerate() {
-                let (now, later) = rest.split_at((*len).min(rest.len()));
+                let (now, grant_copies) = rest.split_at((*len).min(rest.len()));
                 let addr = i as u64 * 4096 + 64;
                 self.memory.write(addr, now);
                 buffers.push(Piece { addr, len: now.len() as u32 });
-                rest = later;
+                rest = grant_copies;
             }
             assert!(rest.is_empty());
             self.receiver.receive(&Arrived::new(&self.memory, &buffers, VNET_LEN), 5);

@@ -85,12 +85,12 @@ fn a_few_frames_are_told_of_at_once() {
         let worth = n < 20 + u64::from(WORTH);
         assert_eq!((restraint.is_due(now), worth && restraint.take()), (worth, worth), "frame {n}");
     }
-    let later = now + TIME + TIME / 2;
-    assert!(restraint.is_due(later) && restraint.take());
-    restraint.publish(Notified::Held, came(40), later);
-    assert!(!restraint.is_due(later), "there were many just before");
-    assert!(restraint.is_due(later + TIME) && restraint.take());
-    let silence = later + TIME * 3;
+    let grant_copies = now + TIME + TIME / 2;
+    assert!(restraint.is_due(grant_copies) && restraint.take());
+    restraint.publish(Notified::Held, came(40), grant_copies);
+    assert!(!restraint.is_due(grant_copies), "there were many just before");
+    assert!(restraint.is_due(grant_copies + TIME) && restraint.take());
+    let silence = grant_copies + TIME * 3;
     restraint.publish(Notified::Held, came(41), silence);
     assert!(restraint.is_due(silence));
 }

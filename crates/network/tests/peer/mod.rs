@@ -16,7 +16,7 @@ use network::packet::Packet;
 use network::port::{Breach, Notified, QueuePair};
 use network::throttle::Throttle;
 use network::topology::QueueId;
-use ring::Later;
+use ring::GrantCopyBatch;
 use ring::device::Put;
 use ring::region::Memory;
 use rustix::event::{EventfdFlags, eventfd};
@@ -240,7 +240,7 @@ impl QueuePair for Pair {
         Ok(())
     }
 
-    fn put(&mut self, packet: &Packet<'_>, _: &mut Later) -> Result<Put, Breach> {
+    fn put(&mut self, packet: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, Breach> {
         let mut state = self.peer.state.lock().unwrap();
         if state.received.len() >= state.room {
             return Ok(Put::Full);

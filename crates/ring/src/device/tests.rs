@@ -1,6 +1,6 @@
 //! What both layouts must do, each against its model.
 
-use crate::later::Later;
+use crate::grant_copy_batch::GrantCopyBatch;
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
@@ -249,7 +249,13 @@ fn receives<M: Model>(size: u16, start: u32, mergeable: bool, net: usize, ops: V
                     room >= total
                 });
                 let result = device
-                    .put(&mut header, &head, gather.body(chain), mergeable, &mut Later::new())
+                    .put(
+                        &mut header,
+                        &head,
+                        gather.body(chain),
+                        mergeable,
+                        &mut GrantCopyBatch::new(),
+                    )
                     .unwrap();
                 let expected = match (free.front(), count) {
                     (Some(_), Some(0)) => Put::Done,
@@ -268,9 +274,9 @@ fn receives<M: Model>(size: u16, start: u32, mergeable: bool, net: usize, ops: V
                 let frame = [header, head, body].concat();
                 let mut rest = &frame[..];
                 for buffer in taken {
-                    let (now, later) = rest.split_at(rest.len().min(buffer.len as usize));
+                    let (now, grant_copies) = rest.split_at(rest.len().min(buffer.len as usize));
                     filled.push((buffer.id, now.len() as u32, buffer.pieces, now.to_vec()));
-                    rest = later;
+                    rest = grant_copies;
                 }
             }
             RxOp::Tell => {
@@ -325,7 +331,13 @@ fn survives<M: Model>(size: u16, mergeable: bool, bytes: &[u8], seed: u32) {
                 device
                     .prepare(40)
                     .and_then(|_| {
-                        device.put(&mut net, &[1; 300], Body::empty(), mergeable, &mut Later::new())
+                        device.put(
+                            &mut net,
+                            &[1; 300],
+                            Body::empty(),
+                            mergeable,
+                            &mut GrantCopyBatch::new(),
+                        )
                     })
                     .map(|_| ())
             } else {
@@ -538,11 +550,15 @@ fn refuses_for_good<M: Model>() {
     model.publish();
     let mut net = [0; 12];
     assert_eq!(
-        device.put(&mut net, &[0; 16 * 256], Body::empty(), true, &mut Later::new()).unwrap(),
+        device
+            .put(&mut net, &[0; 16 * 256], Body::empty(), true, &mut GrantCopyBatch::new())
+            .unwrap(),
         Put::TooBig
     );
     assert_eq!(
-        device.put(&mut net, &[0; 16 * 256 - 12], Body::empty(), true, &mut Later::new()).unwrap(),
+        device
+            .put(&mut net, &[0; 16 * 256 - 12], Body::empty(), true, &mut GrantCopyBatch::new())
+            .unwrap(),
         Put::Done
     );
     assert_eq!(net[10..], 256u16.to_le_bytes());
@@ -558,19 +574,19 @@ fn refuses_for_good<M: Model>() {
     }
     model.publish();
     assert_eq!(
-        device.put(&mut net, &[0; 4000], Body::empty(), true, &mut Later::new()).unwrap(),
+        device.put(&mut net, &[0; 4000], Body::empty(), true, &mut GrantCopyBatch::new()).unwrap(),
         Put::TooBig
     );
     assert_eq!(
-        device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(),
+        device.put(&mut net, &[0; 1500], Body::empty(), true, &mut GrantCopyBatch::new()).unwrap(),
         Put::Done
     );
     assert_eq!(
-        device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(),
+        device.put(&mut net, &[0; 1500], Body::empty(), true, &mut GrantCopyBatch::new()).unwrap(),
         Put::Done
     );
     assert_eq!(
-        device.put(&mut net, &[0; 1500], Body::empty(), true, &mut Later::new()).unwrap(),
+        device.put(&mut net, &[0; 1500], Body::empty(), true, &mut GrantCopyBatch::new()).unwrap(),
         Put::Full
     );
 }
@@ -678,11 +694,11 @@ fn tells_after_what_was_good<M: Model>() {
     model.publish();
     assert_eq!(device.prepare(9), Ok(1));
     assert_eq!(
-        device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut Later::new()),
+        device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut GrantCopyBatch::new()),
         Ok(Put::Done)
     );
     assert_eq!(
-        device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut Later::new()),
+        device.put(&mut [0; 12], &[0; 48], Body::empty(), true, &mut GrantCopyBatch::new()),
         Err(bad)
     );
 }
@@ -832,7 +848,9 @@ fn a_frame_of_four_gigabytes_is_too_big() {
     }
     model.publish();
     assert_eq!(
-        device.put(&mut [0; 12], &[], gather.body(chain), true, &mut Later::new()).unwrap(),
+        device
+            .put(&mut [0; 12], &[], gather.body(chain), true, &mut GrantCopyBatch::new())
+            .unwrap(),
         Put::TooBig
     );
 }
@@ -868,7 +886,13 @@ fn survives_a_scribbler<M: Model>() {
                 device
                     .prepare(40)
                     .and_then(|_| {
-                        device.put(&mut [0; 12], &[1; 300], Body::empty(), true, &mut Later::new())
+                        device.put(
+                            &mut [0; 12],
+                            &[1; 300],
+                            Body::empty(),
+                            true,
+                            &mut GrantCopyBatch::new(),
+                        )
                     })
                     .map(drop)
             };

@@ -1,6 +1,6 @@
 //! Both drivers against both devices of this crate, and against devices that lie.
 
-use crate::later::Later;
+use crate::grant_copy_batch::GrantCopyBatch;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -153,7 +153,10 @@ fn receives<D: DriverRing, B: DeviceRing>(start: u32) {
     let gather = Gather::new(1);
     let empty = gather.body(Default::default());
     let mut net = [0; 12];
-    assert_eq!(device.put(&mut net, &[7; 25], empty, true, &mut Later::new()).unwrap(), Put::Done);
+    assert_eq!(
+        device.put(&mut net, &[7; 25], empty, true, &mut GrantCopyBatch::new()).unwrap(),
+        Put::Done
+    );
     assert_eq!(collect(&mut driver), [], "a frame appears as a whole");
     device.publish();
     let used = collect(&mut driver);

@@ -14,7 +14,7 @@ use crate::buffers::{Buffers, Fit};
 use crate::copy::{CACHE_LINE, prefetch_write};
 use crate::device::{DeviceRing, MAX_CHAIN, Put, RingConfig};
 use crate::gather::{Body, Chain, Gather, Span};
-use crate::later::Later;
+use crate::grant_copy_batch::GrantCopyBatch;
 use crate::notify::{self, Place};
 use crate::region::Memory;
 use crate::violation::Violation;
@@ -128,7 +128,7 @@ impl DeviceRing for PackedDevice {
         head: &[u8],
         body: Body<'_>,
         mergeable: bool,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, Violation> {
         let total = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let n = loop {
@@ -145,7 +145,7 @@ impl DeviceRing for PackedDevice {
             }
         };
         if body.is_granted() {
-            return Ok(self.put_later(n, net, head, body, later));
+            return Ok(self.put_later(n, net, head, body, grant_copies));
         }
         let (ring, done) = (&self.ring, &mut self.done);
         self.buffers.fill(n, net, head, body, |used| done.give_back(ring, used));
@@ -241,17 +241,21 @@ impl PackedDevice {
         net: &mut [u8],
         head: &[u8],
         body: Body<'_>,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
     ) -> Put {
         let token = self.done.chain & 0xffff | (n as u32) << 16;
         let pieces = body.fragments() + self.buffers.pieces(n);
         let len = head.len() as u32 + body.len();
-        if !body.engine().is_some_and(|engine| later.begin(engine, body, (token, len), pieces, 0)) {
+        if !body
+            .engine()
+            .is_some_and(|engine| grant_copies.begin(engine, body, (token, len), pieces, 0))
+        {
             return Put::Refused;
         }
-        later.pin(&self.ring.mem);
+        grant_copies.pin(&self.ring.mem);
         let (ring, done) = (&self.ring, &mut self.done);
-        self.buffers.fill_later(n, net, head, body, later, |used| done.give_back(ring, used));
+        self.buffers
+            .fill_later(n, net, head, body, grant_copies, |used| done.give_back(ring, used));
         Put::Done
     }
 }

@@ -14,7 +14,7 @@ use crate::buffers::{Buffers, Fit};
 use crate::copy::{CACHE_LINE, load16, prefetch, prefetch_write};
 use crate::device::{DeviceRing, MAX_CHAIN, Put, RingConfig};
 use crate::gather::{Body, Chain, Gather, Span};
-use crate::later::Later;
+use crate::grant_copy_batch::GrantCopyBatch;
 use crate::notify;
 use crate::region::Memory;
 use crate::violation::Violation;
@@ -163,7 +163,7 @@ impl DeviceRing for SplitDevice {
         head: &[u8],
         body: Body<'_>,
         mergeable: bool,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, Violation> {
         let total = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let n = loop {
@@ -180,7 +180,7 @@ impl DeviceRing for SplitDevice {
             }
         };
         if body.is_granted() {
-            return Ok(self.put_later(n, net, head, body, later));
+            return Ok(self.put_later(n, net, head, body, grant_copies));
         }
         let (entries, done) = (&mut self.entries, &mut self.done);
         self.buffers.fill(n, net, head, body, |used| {
@@ -290,17 +290,20 @@ impl SplitDevice {
         net: &mut [u8],
         head: &[u8],
         body: Body<'_>,
-        later: &mut Later,
+        grant_copies: &mut GrantCopyBatch,
     ) -> Put {
         let token = u32::from(self.done.get()) | (n as u32) << 16;
         let pieces = body.fragments() + self.buffers.pieces(n);
         let len = head.len() as u32 + body.len();
-        if !body.engine().is_some_and(|engine| later.begin(engine, body, (token, len), pieces, 0)) {
+        if !body
+            .engine()
+            .is_some_and(|engine| grant_copies.begin(engine, body, (token, len), pieces, 0))
+        {
             return Put::Refused;
         }
-        later.pin(&self.entries.mem);
+        grant_copies.pin(&self.entries.mem);
         let (entries, done) = (&mut self.entries, &mut self.done);
-        self.buffers.fill_later(n, net, head, body, later, |used| {
+        self.buffers.fill_later(n, net, head, body, grant_copies, |used| {
             entries.write_used(done.get(), used);
             done.on(1);
         });

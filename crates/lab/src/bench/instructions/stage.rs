@@ -73,7 +73,7 @@ impl Stages {
         if [turns, fetch, classify, deliver, complete].contains(&0.0) {
             return None;
         }
-        let settled = step("settle_later");
+        let settled = step("flush_grant_copies");
         let mut copies = Copies { profile, known: HashMap::new() };
         let copied: f64 =
             profile.find(|full| is_step(full, "deliver")).map(|at| copies.within(at)).sum();
@@ -159,7 +159,7 @@ mod tests {
     fn a_turn_is_divided_without_rest() {
         let step = |name: &str| format!("{WORKER}::{name}");
         let [fetch, classify, deliver, complete, settle] =
-            ["fetch", "classify", "deliver", "complete", "settle_later"].map(step);
+            ["fetch", "classify", "deliver", "complete", "flush_grant_copies"].map(step);
         let functions = profile(&[
             (
                 "lab::play::counted_turn::h0123456789abcdef",

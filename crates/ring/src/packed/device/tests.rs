@@ -1,7 +1,7 @@
 //! What only the packed layout can get wrong.
 
 use super::*;
-use crate::later::Later;
+use crate::grant_copy_batch::GrantCopyBatch;
 use crate::model::{BORDER, BUFFERS, Layout, Model, Packed, Piece, memory, put_desc};
 
 const AVAILABLE: u16 = 1 << 7;
@@ -101,7 +101,9 @@ fn a_burst_appears_at_once() {
     }
     model.publish();
     assert_eq!(
-        device.put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut Later::new()).unwrap(),
+        device
+            .put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut GrantCopyBatch::new())
+            .unwrap(),
         Put::Done
     );
     assert_eq!(model.used(), []);

@@ -1,6 +1,6 @@
 //! What only the split layout can get wrong, and rust-vmm's `virtio-queue` as a second opinion.
 
-use crate::later::Later;
+use crate::grant_copy_batch::GrantCopyBatch;
 use proptest::prelude::*;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -172,7 +172,9 @@ fn a_group_of_mergeable_buffers_appears_at_once() {
     }
     model.publish();
     assert_eq!(
-        device.put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut Later::new()).unwrap(),
+        device
+            .put(&mut [0; 12], &[7; 300], Body::empty(), true, &mut GrantCopyBatch::new())
+            .unwrap(),
         Put::Done
     );
     assert_eq!(used_index(&mem, &model), 0);

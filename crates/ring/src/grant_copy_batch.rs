@@ -2,8 +2,8 @@
 //!
 //! A frame from or to granted memory is put like any other: its buffers are chosen, its header is
 //! written, its place in the ring is taken. Only its payload has to wait for the hypervisor, who
-//! makes copies by the hundred. So a ring queues them here ([`Later`]), under a *token* by which it
-//! finds the frame again, and whoever owns the burst makes them ([`Later::settle`]) before any ring
+//! makes copies by the hundred. So a ring queues them here ([`GrantCopyBatch`]), under a *token* by which it
+//! finds the frame again, and whoever owns the burst makes them ([`GrantCopyBatch::flush`]) before any ring
 //! is published. A frame whose copy failed is then *spoiled* by its ring, and the end that was to
 //! blame is known.
 
@@ -37,7 +37,7 @@ pub enum Blame {
 /// A frame that could not be copied whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Whom it was for, as [`Later::set_receiver`] had it.
+    /// Whom it was for, as [`GrantCopyBatch::set_receiver`] had it.
     pub receiver: u32,
     /// Its token and its length; `None` when its receiver has refused it already.
     pub frame: Option<(u32, u32)>,
@@ -96,7 +96,7 @@ struct Failed {
 
 /// The copies of a burst, waiting.
 #[derive(Default)]
-pub struct Later {
+pub struct GrantCopyBatch {
     /// Made when first needed; where no hypervisor is, never.
     copies: Option<Box<Copies>>,
     engine: Option<Arc<dyn Engine>>,
@@ -105,7 +105,7 @@ pub struct Later {
     receiver: u32,
 }
 
-impl Later {
+impl GrantCopyBatch {
     /// Nothing waits.
     pub fn new() -> Self {
         Self::default()
@@ -117,7 +117,7 @@ impl Later {
         self.receiver = receiver;
     }
 
-    /// Whether there is nothing to settle.
+    /// Whether there is nothing to flush.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.failures.is_empty()
@@ -270,7 +270,7 @@ impl Later {
 
     /// Makes all copies that wait; the frames that could not be copied, each once. After this
     /// nothing waits, and nobody's memory is pinned any more.
-    pub fn settle(&mut self) -> std::vec::Drain<'_, Failure> {
+    pub fn flush(&mut self) -> std::vec::Drain<'_, Failure> {
         self.run();
         self.failures.dedup_by_key(|failure| (failure.receiver, failure.frame));
         self.failures.drain(..)

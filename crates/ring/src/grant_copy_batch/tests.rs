@@ -149,12 +149,12 @@ fn only_copies_between_mapped_pages_are_made_at_once() {
         let page_at = targets.find(GrantRef(*page), true, &mut seen);
         Room { page: page_at, ..room(*page, 10, *len) }
     });
-    let mut later = Later::new();
+    let mut grant_copies = GrantCopyBatch::new();
     let body = gather.body(chain);
-    assert!(later.begin(&engine, body, (1, 3200), 9, 200));
-    let first = later.bytes(&[7; 200], next.next().unwrap());
-    later.body(body, first, || next.next());
-    assert_eq!(later.settle().count(), 0);
+    assert!(grant_copies.begin(&engine, body, (1, 3200), 9, 200));
+    let first = grant_copies.bytes(&[7; 200], next.next().unwrap());
+    grant_copies.body(body, first, || next.next());
+    assert_eq!(grant_copies.flush().count(), 0);
     // From page 1 to 8 and 2 to 9 at once; 1 to 10 and 3 to 9 not.
     assert_eq!(*pages.runs.lock().unwrap(), [2]);
     let mut all = vec![0; bytes.len()];
@@ -171,11 +171,11 @@ fn a_page_for_reading_is_no_room() {
     let mut gather = Gather::new(0);
     let chain = gather.push_mapped(&engine, (&set, &mut seen), [(at(1, 0), 100)]).unwrap();
     let page = set.find(GrantRef(8), false, &mut seen);
-    let mut later = Later::new();
-    assert!(later.begin(&engine, gather.body(chain), (1, 100), 3, 0));
-    later.body(gather.body(chain), Room { page, ..room(8, 0, 100) }, || None);
+    let mut grant_copies = GrantCopyBatch::new();
+    assert!(grant_copies.begin(&engine, gather.body(chain), (1, 100), 3, 0));
+    grant_copies.body(gather.body(chain), Room { page, ..room(8, 0, 100) }, || None);
     assert!(pages.runs.lock().unwrap().is_empty(), "not yet");
-    assert_eq!(later.settle().count(), 0);
+    assert_eq!(grant_copies.flush().count(), 0);
     let mut got = [0; 100];
     pages.memory.read(8 * PAGE as u64, &mut got).unwrap();
     assert_eq!(
@@ -269,13 +269,13 @@ fn pieces_and_rooms_of_any_lengths_meet() {
         (60, vec![1, 1, 4000, 3085]),
         (4147, vec![2999, 1]),
     ] {
-        let mut later = Later::new();
+        let mut grant_copies = GrantCopyBatch::new();
         let body = gather.body(chain).slice(skip, u32::MAX);
-        assert!(later.begin(&engine, body, (0, 0), body.fragments() + rooms.len(), 0));
+        assert!(grant_copies.begin(&engine, body, (0, 0), body.fragments() + rooms.len(), 0));
         let mut rooms = rooms.into_iter().zip(8..).map(|(len, page)| room(page, 0, len));
         let (first, second) = (rooms.next().unwrap(), rooms.clone());
-        later.body(body, first, || rooms.next());
-        assert_eq!((rooms.count(), later.settle().count()), (0, 0));
+        grant_copies.body(body, first, || rooms.next());
+        assert_eq!((rooms.count(), grant_copies.flush().count()), (0, 0));
         let got = [first].into_iter().chain(second).map(|room| (room.at, room.len));
         let read = |(at, len): (Granted, u16)| {
             let mut bytes = vec![0; len.into()];
@@ -294,10 +294,10 @@ fn without_rooms_it_is_the_receivers_fault() {
     let granted_chain = granted.push_granted(&engine, [(at(0, 0), 100)]).unwrap();
     let mapped_chain = mapped.push_range(&source, 0, 100).unwrap();
     for body in [granted.body(granted_chain), mapped.body(mapped_chain)] {
-        let mut later = Later::new();
-        assert!(later.begin(&engine, body, (5, 100), 2, 0));
-        later.body(body, room(1, 0, 60), || None);
-        let failures: Vec<_> = later.settle().collect();
+        let mut grant_copies = GrantCopyBatch::new();
+        assert!(grant_copies.begin(&engine, body, (5, 100), 2, 0));
+        grant_copies.body(body, room(1, 0, 60), || None);
+        let failures: Vec<_> = grant_copies.flush().collect();
         let frame = Some((5, 100));
         assert_eq!(
             failures,
@@ -372,13 +372,13 @@ fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
         assert_eq!((heads.failure(i), len), (None, heads.len(i)));
         assert_eq!(head[..len], expected(&bytes, frame)[..len]);
     }
-    let mut later = Later::new();
+    let mut grant_copies = GrantCopyBatch::new();
     for n in 0..40 {
         let body = gather.body(chains[0]);
-        assert!(later.begin(&engine, body, (n, 110), 1, 110));
-        later.bytes(&[n as u8; 110], room(8 + n / 20, (n % 20 * 200) as u16, 110));
+        assert!(grant_copies.begin(&engine, body, (n, 110), 1, 110));
+        grant_copies.bytes(&[n as u8; 110], room(8 + n / 20, (n % 20 * 200) as u16, 110));
     }
-    assert_eq!(later.settle().count(), 0);
+    assert_eq!(grant_copies.flush().count(), 0);
     for n in 0..40u32 {
         let mut got = [0; 110];
         pages
@@ -397,9 +397,9 @@ fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
     pages.withheld.lock().unwrap().extend([3, 12]);
     heads.fetch(&gather, &chains, 128, 128);
     assert_eq!((heads.failure(2), heads.failure(3)), (None, Some(Status::REFUSED)));
-    assert!(later.begin(&engine, gather.body(chains[0]), (7, 1), 1, 1));
-    later.bytes(b"x", room(12, 0, 1));
-    let blamed: Vec<_> = later.settle().map(|failure| failure.blame).collect();
+    assert!(grant_copies.begin(&engine, gather.body(chains[0]), (7, 1), 1, 1));
+    grant_copies.bytes(b"x", room(12, 0, 1));
+    let blamed: Vec<_> = grant_copies.flush().map(|failure| failure.blame).collect();
     assert_eq!(blamed, [Blame::Receiver]);
 }
 
@@ -410,15 +410,15 @@ fn mapped_bytes_go_to_granted_pages_when_it_is_settled() {
     source.write(0, &[7; 8192]).unwrap();
     let mut gather = Gather::new(0);
     let chain = gather.push_range(&source, 100, 1000).unwrap();
-    let mut later = Later::new();
+    let mut grant_copies = GrantCopyBatch::new();
     let body = gather.body(chain);
-    assert!(later.begin(&engine, body, (0, 1004), 3, 4));
-    let left = later.bytes(b"head", room(3, 0, 500));
+    assert!(grant_copies.begin(&engine, body, (0, 1004), 3, 4));
+    let left = grant_copies.bytes(b"head", room(3, 0, 500));
     let mut more = [room(3, 500, 504)].into_iter();
-    later.body(body, left, || more.next());
-    assert!(!later.is_empty());
-    assert_eq!(later.settle().count(), 0);
-    assert!(later.is_empty());
+    grant_copies.body(body, left, || more.next());
+    assert!(!grant_copies.is_empty());
+    assert_eq!(grant_copies.flush().count(), 0);
+    assert!(grant_copies.is_empty());
     let mut page = vec![0; 1004];
     pages.memory.read(3 * PAGE as u64, &mut page).unwrap();
     assert_eq!(page, [b"head".to_vec(), vec![7; 1000]].concat());
@@ -428,13 +428,13 @@ fn mapped_bytes_go_to_granted_pages_when_it_is_settled() {
 fn the_end_that_is_to_blame_is_found_out() {
     let (pages, engine, _) = pages();
     let mut gather = Gather::new(0);
-    let mut later = Later::new();
+    let mut grant_copies = GrantCopyBatch::new();
     pages.withheld.lock().unwrap().extend([5, 6]);
     for (n, (from, to)) in [(1, 2), (5, 2), (1, 6), (5, 6)].into_iter().enumerate() {
         let chain = gather.push_granted(&engine, [(at(from, 0), 10), (at(from, 10), 10)]).unwrap();
-        later.set_receiver(40 + n as u32);
-        assert!(later.begin(&engine, gather.body(chain), (n as u32, 20), 2, 0));
-        later.body(gather.body(chain), room(to, 0, 20), || None);
+        grant_copies.set_receiver(40 + n as u32);
+        assert!(grant_copies.begin(&engine, gather.body(chain), (n as u32, 20), 2, 0));
+        grant_copies.body(gather.body(chain), room(to, 0, 20), || None);
     }
     let failure = |n: u32, blame| Failure {
         receiver: 40 + n,
@@ -442,7 +442,7 @@ fn the_end_that_is_to_blame_is_found_out() {
         blame,
         status: Status::REFUSED,
     };
-    let failures: Vec<_> = later.settle().collect();
+    let failures: Vec<_> = grant_copies.flush().collect();
     assert_eq!(
         failures,
         [failure(1, Blame::Sender), failure(2, Blame::Receiver), failure(3, Blame::Sender)]
@@ -454,18 +454,22 @@ fn what_does_not_fit_into_one_batch_makes_two() {
     let (pages, engine, bytes) = pages();
     let mut gather = Gather::new(0);
     let chain = gather.push_granted(&engine, [(at(0, 0), 4096)]).unwrap();
-    let mut later = Later::new();
+    let mut grant_copies = GrantCopyBatch::new();
     for n in 0..COPIES as u32 + 10 {
-        assert!(later.begin(&engine, gather.body(chain), (n, 1), 1, 0));
-        later.body(gather.body(chain).slice(n % 4096, 1), room(9, (n % 4096) as u16, 1), || None);
+        assert!(grant_copies.begin(&engine, gather.body(chain), (n, 1), 1, 0));
+        grant_copies.body(
+            gather.body(chain).slice(n % 4096, 1),
+            room(9, (n % 4096) as u16, 1),
+            || None,
+        );
     }
-    assert_eq!(later.settle().count(), 0);
+    assert_eq!(grant_copies.flush().count(), 0);
     assert_eq!(*pages.runs.lock().unwrap(), [COPIES, 10]);
     let mut page = vec![0; COPIES];
     pages.memory.read(9 * PAGE as u64, &mut page).unwrap();
     assert_eq!(page, bytes[..COPIES]);
-    assert!(!later.begin(&engine, gather.body(chain), (0, 1), COPIES + 1, 0));
-    assert!(!later.begin(&engine, gather.body(chain), (0, 1), 1, STAGE + 1));
+    assert!(!grant_copies.begin(&engine, gather.body(chain), (0, 1), COPIES + 1, 0));
+    assert!(!grant_copies.begin(&engine, gather.body(chain), (0, 1), 1, STAGE + 1));
 }
 
 fn ring<D: DeviceRing, G: DriverRing>() -> (Arc<Memory>, D, G) {
@@ -502,17 +506,17 @@ fn virtqueue<D: DeviceRing, G: DriverRing>() {
         }
     }
     driver.publish();
-    let (mut gather, mut later) = (Gather::new(0), Later::new());
+    let (mut gather, mut grant_copies) = (Gather::new(0), GrantCopyBatch::new());
     let frames =
         [vec![(at(1, 5), 30)], vec![(at(13, 0), 600)], vec![(at(2, 4000), 96), (at(3, 0), 404)]];
     for frame in &frames {
         let chain = gather.push_granted(&engine, frame.iter().copied()).unwrap();
         assert_eq!(
-            device.put(&mut [0; 12], b"head", gather.body(chain), true, &mut later),
+            device.put(&mut [0; 12], b"head", gather.body(chain), true, &mut grant_copies),
             Ok(Put::Done)
         );
     }
-    for failure in later.settle() {
+    for failure in grant_copies.flush() {
         assert_eq!((failure.blame, failure.frame.unwrap().1), (Blame::Sender, 604));
         device.spoil(failure.frame.unwrap().0);
     }
