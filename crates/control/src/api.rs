@@ -324,7 +324,7 @@ pub struct WorkerReport {
 pub struct PollingReport {
     /// The value of `polling` that it goes by: that of the most impatient of the ports that were
     /// busy lately.
-    pub patience: String,
+    pub policy: String,
     /// Time spent in each state: `busy`, `spin`, `nap`, `sleep`.
     pub nanoseconds: BTreeMap<String, u64>,
     /// How often it has napped. Naps count as sleeps, too.

@@ -10,7 +10,7 @@ mod switches;
 use std::path::{Path, PathBuf};
 
 use document::{Fields, Value};
-use network::poll::Patience;
+use network::poll::PollingPolicy;
 
 pub use document::ConfigError;
 pub use port::{MAX_QUEUES, Mode, PortKind, PortSpec};
@@ -49,7 +49,7 @@ pub struct Config {
     /// The CPU that each worker is pinned to; empty when they are not pinned.
     pub cpus: Vec<u16>,
     /// How they wait for frames, where a port does not say.
-    pub patience: Patience,
+    pub policy: PollingPolicy,
     /// Queue pairs change workers when one is loaded and another is not.
     pub balance: bool,
     /// Path of the control socket.
@@ -68,8 +68,8 @@ impl Config {
         control.finish()?;
         let ports = ports(top.tables("port")?, &socket)?;
         top.finish()?;
-        let Workers { count, cpus, patience, balance } = workers;
-        Ok(Config { workers: count, cpus, patience, balance, socket, ports })
+        let Workers { count, cpus, policy, balance } = workers;
+        Ok(Config { workers: count, cpus, policy, balance, socket, ports })
     }
 }
 
@@ -77,7 +77,7 @@ impl Config {
 struct Workers {
     count: usize,
     cpus: Vec<u16>,
-    patience: Patience,
+    policy: PollingPolicy,
     balance: bool,
 }
 
@@ -91,11 +91,11 @@ fn workers(mut fields: Fields, host: &Host) -> Result<Workers, ConfigError> {
         }
     };
     let cpus = cpus(&mut fields, host, count)?;
-    let patience = polling::read(&mut fields)?.unwrap_or_default();
+    let policy = polling::read(&mut fields)?.unwrap_or_default();
     let balance = fields.switch("balance")?.unwrap_or(true);
     fields.finish()?;
     let auto = if cpus.is_empty() { defaults::workers(host.cpus.len()) } else { cpus.len() };
-    Ok(Workers { count: count.unwrap_or(auto), cpus, patience, balance })
+    Ok(Workers { count: count.unwrap_or(auto), cpus, policy, balance })
 }
 
 fn cpus(fields: &mut Fields, host: &Host, workers: Option<usize>) -> Result<Vec<u16>, ConfigError> {

@@ -134,7 +134,7 @@ impl House {
             count: config.workers,
             cpus: config.cpus.iter().map(|cpu| usize::from(*cpu)).collect(),
             limits: Limits::default(),
-            patience: config.patience,
+            policy: config.policy,
         };
         let fabric = Arc::new(Fabric::start(&workers).map_err(DaemonError::Workers)?);
         let Config { workers, cpus, balance, socket, .. } = config.clone();

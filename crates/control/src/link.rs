@@ -137,7 +137,7 @@ impl Link {
                     Mode::Client => device::Mode::Client,
                 };
                 let (name, socket) = (spec.name.clone(), socket.clone());
-                let (rule, Switches { throttle, patience, .. }) = (spec.rule(), spec.switches);
+                let (rule, Switches { throttle, policy, .. }) = (spec.rule(), spec.switches);
                 let config = DeviceConfig {
                     name,
                     socket,
@@ -146,14 +146,13 @@ impl Link {
                     mtu: spec.mtu,
                     rule,
                     throttle,
-                    patience,
+                    policy,
                 };
                 Ok(Link::VhostUser(device::Device::start(fabric, config)?))
             }
             PortKind::Tap { device } => {
-                let (device, patience) = (device.clone(), spec.switches.patience);
-                let config =
-                    TapConfig { device, queues, rule: spec.rule(), mtu: spec.mtu, patience };
+                let (device, policy) = (device.clone(), spec.switches.policy);
+                let config = TapConfig { device, queues, rule: spec.rule(), mtu: spec.mtu, policy };
                 Ok(Link::Tap(Tap::start(fabric, config)?))
             }
             PortKind::Xen => {

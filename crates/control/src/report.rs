@@ -7,7 +7,7 @@ use hypervisor::embedded::Spent;
 use netif::direct::Standing;
 use netif::settings::SCRIPT;
 use netif::status::{Cached, Condition};
-use network::count::{Drop, QueueCounters};
+use network::count::{DropReason, QueueCounters};
 use network::fabric::Fabric;
 use network::poll::show::PollCounters;
 use network::poll::{Decision, State};
@@ -24,9 +24,9 @@ use crate::link::{Link, Vif};
 
 /// The counters of a queue pair at this moment.
 pub fn counts(queue: &QueueCounters) -> Counts {
-    let dropped = |reason: &Drop| (reason.name().to_owned(), queue.dropped(*reason));
+    let dropped = |reason: &DropReason| (reason.name().to_owned(), queue.dropped(*reason));
     let drops: BTreeMap<String, u64> =
-        Drop::ALL.iter().map(dropped).filter(|(_, frames)| *frames > 0).collect();
+        DropReason::ALL.iter().map(dropped).filter(|(_, frames)| *frames > 0).collect();
     Counts {
         tx_frames: queue.tx_frames.get(),
         tx_bytes: queue.tx_bytes.get(),
@@ -249,7 +249,7 @@ pub fn stats(
 /// How a worker has waited since `uptime` ago. One that sleeps says so when it wakes, so what is
 /// left is sleep.
 fn polling(counters: &PollCounters, uptime: Duration) -> Option<PollingReport> {
-    let Decision { patience, nap, window, cost, gaps, short, gave_way } = counters.decision()?;
+    let Decision { policy, nap, window, cost, gaps, short, gave_way } = counters.decision()?;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let mut nanoseconds: BTreeMap<_, _> = State::ALL
         .into_iter()
@@ -258,7 +258,7 @@ fn polling(counters: &PollCounters, uptime: Duration) -> Option<PollingReport> {
     let left = ns(uptime).saturating_sub(nanoseconds.values().sum());
     *nanoseconds.entry(State::Armed.name().to_owned()).or_default() += left;
     Some(PollingReport {
-        patience: patience.to_string(),
+        policy: policy.to_string(),
         nanoseconds,
         naps: counters.naps.get(),
         window: Some(ns(window)).filter(|window| *window != u64::MAX),

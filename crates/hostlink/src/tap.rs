@@ -15,7 +15,7 @@ use frame::{Accepts, VNET_LEN, vnet};
 use network::burst::{Burst, MAX_FRAME};
 use network::fabric::{Fabric, FabricError, PortSpec};
 use network::packet::Packet;
-use network::poll::Patience;
+use network::poll::PollingPolicy;
 use network::port::{Breach, Notified, QueuePair};
 use network::topology::QueueId;
 use ring::GrantCopyBatch;
@@ -94,7 +94,7 @@ pub struct TapConfig {
     /// The device's MTU, if it is to be set.
     pub mtu: Option<u16>,
     /// How workers wait for its frames; `None`: as they do for others.
-    pub patience: Option<Patience>,
+    pub policy: Option<PollingPolicy>,
 }
 
 /// A TAP device in service.
@@ -117,8 +117,8 @@ impl Tap {
         let on_break = Arc::new(move |_, breach| {
             *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(breach)
         });
-        let TapConfig { rule, mtu, patience, .. } = config;
-        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle: None, patience })?;
+        let TapConfig { rule, mtu, policy, .. } = config;
+        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle: None, policy })?;
         let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
         let queues = (0..).zip(queues).filter_map(attach).collect();
         Ok(Tap { fabric, port, queues, stopped })

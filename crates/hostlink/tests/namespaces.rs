@@ -36,7 +36,7 @@ fn tap(fabric: &Arc<Fabric>, device: &str, queues: u16, mtu: u16) -> Result<Tap,
         queues,
         rule: PortRule::default(),
         mtu: Some(mtu),
-        patience: None,
+        policy: None,
     };
     Tap::start(Arc::clone(fabric), config)
 }

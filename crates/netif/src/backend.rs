@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use frame::{Accepts, Head, Headers, Mac, Offload};
 use hypervisor::{Channel, DomId, GrantRef, Granted, Lender, PAGE};
 use network::burst::Burst;
-use network::count::{Counter, Drop};
+use network::count::{Counter, DropReason};
 use network::packet::Packet;
 use network::port::{Breach, Notified, QueuePair};
 use ring::grant_copy_batch::Room;
@@ -113,7 +113,7 @@ pub struct Queue {
     /// Packets under way, oldest first.
     taken: VecDeque<Taken>,
     /// What was last fetched: what is left to be done, or why it can't be.
-    metas: Vec<Result<Meta, Drop>>,
+    metas: Vec<Result<Meta, DropReason>>,
     /// The packet that is being read.
     pieces: Vec<Piece>,
     answers: Vec<TxSlot>,
@@ -281,11 +281,11 @@ impl Queue {
     /// What is left to be done of a frame, or why it can't be; `None`: it is none, and has been
     /// seen to.
     #[inline]
-    fn frame_of(&mut self, what: What) -> Option<Result<Meta, Drop>> {
+    fn frame_of(&mut self, what: What) -> Option<Result<Meta, DropReason>> {
         match what {
             What::Frame(meta) => Some(Ok(meta)),
-            What::TooLong => Some(Err(Drop::TooManySlots)),
-            What::Overflown => Some(Err(Drop::Oversized)),
+            What::TooLong => Some(Err(DropReason::TooManySlots)),
+            What::Overflown => Some(Err(DropReason::Oversized)),
             What::Group { join, group } => {
                 if !self.vif.groups.set(group, join) {
                     slots::refuse(&mut self.answers);
@@ -467,10 +467,10 @@ impl QueuePair for Queue {
         let metas = &self.metas;
         let judge = |i: usize, head: &mut Head, headers: &Headers, len| match metas.get(i) {
             Some(Ok(meta)) => {
-                slots::offload(*meta, head, headers, len).map_err(|_| Drop::BadOffload)
+                slots::offload(*meta, head, headers, len).map_err(|_| DropReason::BadOffload)
             }
             Some(Err(reason)) => Err(*reason),
-            None => Err(Drop::BadOffload),
+            None => Err(DropReason::BadOffload),
         };
         burst.examine_granted(judge).map_err(Breach::Grant)
     }

@@ -642,10 +642,9 @@ impl Device {
             broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, breach));
             changes.add(Token::One(key));
         });
-        let Switches { throttle, patience, .. } = self.host.switches;
+        let Switches { throttle, policy, .. } = self.host.switches;
         let (rule, mtu) = (settings.rule.clone(), settings.mtu);
-        let port =
-            self.host.fabric.add_port(PortSpec { rule, mtu, on_break, throttle, patience })?;
+        let port = self.host.fabric.add_port(PortSpec { rule, mtu, on_break, throttle, policy })?;
         self.port = Some(port);
         Ok(port)
     }

@@ -1,6 +1,6 @@
 //! Ways in which vifs can be served that are a matter of choice. All of them are off by default.
 
-use network::poll::Patience;
+use network::poll::PollingPolicy;
 use network::throttle::Throttle;
 
 /// What the vifs of a service have switched on.
@@ -9,7 +9,7 @@ pub struct Switches {
     /// How long their receive interrupts wait.
     pub throttle: Option<Throttle>,
     /// How workers wait for their frames; `None`: as they do for others.
-    pub patience: Option<Patience>,
+    pub policy: Option<PollingPolicy>,
     /// How many pages of each may stay mapped, because its frontend says that they come back.
     pub cache: u16,
     /// Whether frames begin where copies into the receiver's pages are aligned.

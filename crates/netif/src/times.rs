@@ -78,10 +78,10 @@ fn answer(nodes: &dyn Nodes, front: &str) -> Option<(u64, Times)> {
 
 impl Service {
     /// Asks all guests for what they have counted up to now, and to go on counting; or with zero,
-    /// to stop. What those say who answer within `patience`. A vif that goes meanwhile says
+    /// to stop. What those say who answer within `policy`. A vif that goes meanwhile says
     /// nothing.
-    pub fn ask_guests(&self, number: u64, patience: Duration) -> BTreeMap<Key, Times> {
-        let until = Instant::now() + patience;
+    pub fn ask_guests(&self, number: u64, policy: Duration) -> BTreeMap<Key, Times> {
+        let until = Instant::now() + policy;
         let nodes = self.nodes();
         let mut asked: BTreeMap<Key, String> = BTreeMap::new();
         for vif in self.vifs() {

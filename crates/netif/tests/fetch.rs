@@ -8,7 +8,7 @@ use hypervisor::test::{Device, Reason, Refusal};
 use hypervisor::{DomId, Domain, GrantRef, Granted, Pull};
 use netif::frontend::{Sender, Wish};
 use netif::slots::Meta;
-use network::count::Drop;
+use network::count::DropReason;
 use ring::copies::Status;
 
 const GUEST: &[(&str, &str)] = &[("ringmain/copy", "guest")];
@@ -22,7 +22,7 @@ fn pair(host: &Host) -> (Station, Station) {
 }
 
 /// Frames dropped on all queues of a vif for that reason.
-fn drops(host: &Host, id: u16, reason: Drop) -> u64 {
+fn drops(host: &Host, id: u16, reason: DropReason) -> u64 {
     let vifs = host.service.as_ref().unwrap().vifs();
     let port = vifs.into_iter().find(|vif| vif.key.domain == DomId(id)).unwrap().port.unwrap();
     host.fabric.counters(port).iter().map(|queue| queue.dropped(reason)).sum()
@@ -107,7 +107,7 @@ fn in_time(mut tries: impl FnMut(&Host, &mut Station, &mut Station)) {
         let attempt =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tries(&host, &mut a, &mut b)));
         match attempt {
-            Err(_) if drops(&host, 2, Drop::NotFetched) > 0 => {}
+            Err(_) if drops(&host, 2, DropReason::NotFetched) > 0 => {}
             Err(panic) => std::panic::resume_unwind(panic),
             Ok(()) => return,
         }
@@ -136,7 +136,7 @@ fn frames_go_both_ways_and_no_worker_copies_them() {
     );
     assert!(after.1.time > before.1.time);
     assert_eq!(host.machine.refusals(), []);
-    assert_eq!(drops(&host, 2, Drop::NotFetched), 0);
+    assert_eq!(drops(&host, 2, DropReason::NotFetched), 0);
 }
 
 /// Over queues of one worker, and over those of two.
@@ -319,7 +319,7 @@ fn a_sender_that_thinks_better_of_it() {
             b.queues[0].rx.missed() == 1
         });
         idle(a);
-        assert_eq!(drops(host, 2, Drop::NotFetched), 0);
+        assert_eq!(drops(host, 2, DropReason::NotFetched), 0);
         talk(a, b);
     });
 }
@@ -337,14 +337,14 @@ fn a_receiver_that_never_fetches_is_waited_for_once() {
     a.send(&frame(1, 3, 1000, 99));
     assert_eq!(c.expect(1)[0].1, frame(1, 3, 1000, 99), "others go on");
     idle(&mut a);
-    assert_eq!(drops(&host, 2, Drop::NotFetched), 10);
+    assert_eq!(drops(&host, 2, DropReason::NotFetched), 10);
     // From here on it gets copies.
     (10..20).for_each(|n| a.send(&frame(1, 2, 1000, n)));
     idle(&mut a);
     let got: Vec<u32> = b.expect(10).iter().map(|(_, bytes, _)| what(bytes)).collect();
     assert_eq!(got, (10..20).collect::<Vec<_>>());
     assert_eq!(b.queues[0].rx.missed(), 10);
-    assert_eq!(drops(&host, 2, Drop::NotFetched), 10);
+    assert_eq!(drops(&host, 2, DropReason::NotFetched), 10);
     assert_eq!(host.machine.counts().pulled, before + 1018 - 128, "what the other one fetched");
     // Until it has earned some time.
     for n in 0..200 {
@@ -365,7 +365,7 @@ fn a_receiver_that_posts_its_slots_before_it_has_fetched() {
         b.queues[0].rx.channel().notify();
         idle(a);
         assert_eq!(pull(b, lent.passed, 128, 890), Status::REFUSED);
-        assert_eq!(drops(host, 2, Drop::NotFetched), 0, "as it said");
+        assert_eq!(drops(host, 2, DropReason::NotFetched), 0, "as it said");
     });
 }
 

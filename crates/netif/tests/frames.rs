@@ -14,7 +14,7 @@ use front::{
 };
 use hypervisor::PAGE;
 use netif::switches::Switches;
-use network::count::Drop;
+use network::count::DropReason;
 use ring::Memory;
 
 fn two(host: &Host) -> (Front, Front) {
@@ -95,7 +95,10 @@ fn slots_up_to_the_limit_are_a_frame_and_a_few_more_are_dropped() {
     assert!(host.connected(&a), "no reason to stop it");
     let counters = host.fabric.counters(host.vif(&a).unwrap().port.unwrap());
     let dropped = |reason| counters[0].dropped(reason);
-    assert_eq!([Drop::TooManySlots, Drop::Oversized, Drop::Runt].map(dropped), [2, 1, 2]);
+    assert_eq!(
+        [DropReason::TooManySlots, DropReason::Oversized, DropReason::Runt].map(dropped),
+        [2, 1, 2]
+    );
     a.send(&frame(1, 2, 60, 77));
     assert_eq!(what(&b.expect(1)[0].frame), 77);
 }

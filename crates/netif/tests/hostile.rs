@@ -283,7 +283,7 @@ fn a_frame_that_could_not_be_copied_does_not_arrive() {
     assert_eq!(got.iter().map(|got| what(&got.frame)).collect::<Vec<_>>(), [1]);
     let port = host.vif(&a).unwrap().port.unwrap();
     let counters = host.fabric.counters(port);
-    assert_eq!(counters[0].dropped(network::count::Drop::NotGranted), 1);
+    assert_eq!(counters[0].dropped(network::count::DropReason::NotGranted), 1);
     assert_eq!(counters[0].rx_frames.get(), 2, "that one, and the greeting");
 }
 

@@ -488,5 +488,8 @@ fn what_is_longer_than_its_mtu_is_not_for_it() {
     }
     let ports = host.service.as_ref().unwrap().vifs().into_iter().filter_map(|vif| vif.port);
     let counters = ports.flat_map(|port| host.fabric.counters(port));
-    assert_eq!(counters.map(|queue| queue.dropped(network::count::Drop::OverMtu)).sum::<u64>(), 2);
+    assert_eq!(
+        counters.map(|queue| queue.dropped(network::count::DropReason::OverMtu)).sum::<u64>(),
+        2
+    );
 }

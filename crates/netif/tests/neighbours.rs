@@ -49,7 +49,7 @@ fn a_vif_and_a_guest_on_vhost_user() {
         mtu: None,
         rule: PortRule::default(),
         throttle: None,
-        patience: None,
+        policy: None,
     };
     let _device = Device::start(Arc::clone(&host.fabric), config).unwrap();
     let mut split = Station::<SplitDriver>::connect(&socket, 9, 2, 0);

@@ -13,7 +13,7 @@ use ring::gather::{Body, Chain, Gather};
 use ring::grant_copy_batch::Heads;
 use switch::Target;
 
-use crate::count::Drop;
+use crate::count::DropReason;
 use crate::flowcache::Fate;
 use crate::lap::Stopwatch;
 use crate::packet::Packet;
@@ -60,7 +60,12 @@ impl Frame {
     /// Takes the place of whatever it was: `chain` is of so many bytes after what its transport
     /// puts before it. What its head says is written where it is, by `read`, field by field.
     #[inline(always)]
-    fn start(&mut self, chain: Chain, len: u32, read: impl FnOnce(&mut Frame) -> Result<(), Drop>) {
+    fn start(
+        &mut self,
+        chain: Chain,
+        len: u32,
+        read: impl FnOnce(&mut Frame) -> Result<(), DropReason>,
+    ) {
         (self.chain, self.len, self.skip, self.lend) = (chain, len, 0, true);
         self.fate = match read(self) {
             Ok(()) => Fate::Undecided,
@@ -214,7 +219,7 @@ impl Burst {
     /// What became of the first head that could not be had.
     pub fn examine_granted(
         &mut self,
-        mut judge: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, Drop>,
+        mut judge: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, DropReason>,
     ) -> Result<(), Status> {
         self.chains.truncate(self.room());
         self.fetch_heads();
@@ -229,18 +234,18 @@ impl Burst {
             head.fill(|room| self.granted.read(i, room));
             frame.start(chain, len, |frame| {
                 if len > MAX_FRAME {
-                    return Err(Drop::Oversized);
+                    return Err(DropReason::Oversized);
                 }
                 let whole = frame::parse_into(head.as_slice(), &mut frame.headers);
                 if !whole && len > 0 {
-                    return Err(Drop::Runt);
+                    return Err(DropReason::Runt);
                 }
                 if !whole {
                     frame.headers = Headers::default();
                 }
                 frame.offload = judge(i, head, &frame.headers, len)?;
                 frame.skip = head.len() as u32;
-                if len > 0 { Ok(()) } else { Err(Drop::Runt) }
+                if len > 0 { Ok(()) } else { Err(DropReason::Runt) }
             });
             self.count += 1;
         }
@@ -278,7 +283,7 @@ impl Burst {
         let (frame, head) = (&mut self.frames[self.count], &mut self.heads[self.count]);
         frame.start(chain, len, |frame| {
             if len > MAX_FRAME {
-                return Err(Drop::Oversized);
+                return Err(DropReason::Oversized);
             }
             let mut vnet = [0; VNET_LEN];
             let alone = vnet_len == VNET_LEN
@@ -290,11 +295,11 @@ impl Burst {
                 head.fill(|room| bytes.read_mapped(room));
             }
             if !frame::parse_into(head.as_slice(), &mut frame.headers) {
-                return Err(Drop::Runt);
+                return Err(DropReason::Runt);
             }
             frame.skip = (vnet_len + head.len()) as u32;
-            frame.offload =
-                offload(&vnet, vnet_len, &frame.headers, len).map_err(|_| Drop::BadOffload)?;
+            frame.offload = offload(&vnet, vnet_len, &frame.headers, len)
+                .map_err(|_| DropReason::BadOffload)?;
             Ok(())
         });
         self.count += 1;

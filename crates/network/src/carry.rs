@@ -11,7 +11,7 @@ use frame::TagEdit;
 use switch::Target;
 
 use crate::burst::BURST;
-use crate::count::Drop;
+use crate::count::DropReason;
 use crate::flowcache::{Fate, FlowKey};
 use crate::lap::Step;
 use crate::loan::Origin;
@@ -269,7 +269,7 @@ impl Worker {
                 (i + 1, Sent::Off)
             }
             Fate::Drop(reason) => (i + 1, self.drop_at(src, *reason, 1)),
-            Fate::Undecided => (i + 1, self.drop_at(src, Drop::NoReceiver, 1)),
+            Fate::Undecided => (i + 1, self.drop_at(src, DropReason::NoReceiver, 1)),
         }
     }
 
@@ -282,9 +282,9 @@ impl Worker {
         for &target in targets {
             match self.send_to(src, i..i + 1, target) {
                 Sent::Held { wait: Wait::Receiver { slot, .. }, .. } => {
-                    drop(self.drop_at(slot, Drop::RxFull, 1))
+                    drop(self.drop_at(slot, DropReason::RxFull, 1))
                 }
-                Sent::Held { .. } => drop(self.drop_at(src, Drop::Crossing, 1)),
+                Sent::Held { .. } => drop(self.drop_at(src, DropReason::Crossing, 1)),
                 Sent::Off => {}
             }
         }
@@ -301,7 +301,7 @@ impl Worker {
         let (mut i, mut known) = (run.start, None);
         while i < run.end {
             let Some(route) = self.routes.to(target.port) else {
-                return self.drop_at(src, Drop::PortDown, run.end - i);
+                return self.drop_at(src, DropReason::PortDown, run.end - i);
             };
             route.use_it();
             let way = known.take().unwrap_or_else(|| self.way(route, i));
@@ -337,11 +337,11 @@ impl Worker {
         let way =
             if way.0 == Way::Turning { (self.turn_way(run.start, target), way.1) } else { way };
         match way {
-            (Way::Local(slot), true) => self.drop_at(slot, Drop::OverMtu, run.len()),
-            (Way::Remote(_), true) => self.drop_at(src, Drop::OverMtu, run.len()),
+            (Way::Local(slot), true) => self.drop_at(slot, DropReason::OverMtu, run.len()),
+            (Way::Remote(_), true) => self.drop_at(src, DropReason::OverMtu, run.len()),
             (Way::Local(slot), false) => self.send_local(slot, run, target.tag),
             (Way::Remote(seat), false) => self.send_across(src, run, seat, target),
-            (Way::Nowhere, _) => self.drop_at(src, Drop::PortDown, run.len()),
+            (Way::Nowhere, _) => self.drop_at(src, DropReason::PortDown, run.len()),
             (Way::Moving | Way::Turning, _) => self.wait_a_moment(run.start),
         }
     }
@@ -407,7 +407,7 @@ impl Worker {
     }
 
     /// Counts frames as dropped at the queue in `slot`.
-    fn drop_at(&mut self, slot: usize, reason: Drop, frames: usize) -> Sent {
+    fn drop_at(&mut self, slot: usize, reason: DropReason, frames: usize) -> Sent {
         if let Some(slot) = self.slots.get(slot) {
             slot.on.counters.lose(reason, frames as u64);
         }

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use switch::DropReason;
+use switch::DropReason as SwitchReason;
 
 use crate::lap::{Charged, Spent};
 use crate::poll::show::PollCounters;
@@ -43,20 +43,20 @@ macro_rules! drops {
         /// Why a frame was not delivered.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
-        pub enum Drop { $(#[doc = $meaning] $variant,)* }
+        pub enum DropReason { $(#[doc = $meaning] $variant,)* }
 
-        impl Drop {
+        impl DropReason {
             /// All reasons, in the order of their numbers.
-            pub const ALL: &[Drop] = &[$(Drop::$variant,)*];
+            pub const ALL: &[DropReason] = &[$(DropReason::$variant,)*];
 
             /// The name under which the reason is counted and shown.
             pub fn name(self) -> &'static str {
-                match self { $(Drop::$variant => $name,)* }
+                match self { $(DropReason::$variant => $name,)* }
             }
 
             /// What it means, in a line.
             pub fn meaning(self) -> &'static str {
-                match self { $(Drop::$variant => $meaning,)* }
+                match self { $(DropReason::$variant => $meaning,)* }
             }
         }
     };
@@ -90,19 +90,19 @@ drops! {
     Crossing "crossing" "Too many frames are on their way between two workers.",
 }
 
-impl From<DropReason> for Drop {
-    fn from(reason: DropReason) -> Self {
+impl From<SwitchReason> for DropReason {
+    fn from(reason: SwitchReason) -> Self {
         match reason {
-            DropReason::NoPort => Drop::NoPort,
-            DropReason::BadSource => Drop::BadSource,
-            DropReason::SourceLocked => Drop::SourceLocked,
-            DropReason::SourceTaken => Drop::SourceTaken,
-            DropReason::LinkLocal => Drop::LinkLocal,
-            DropReason::TaggedOnAccess => Drop::TaggedOnAccess,
-            DropReason::UntaggedOnTrunk => Drop::UntaggedOnTrunk,
-            DropReason::VlanNotAllowed => Drop::VlanNotAllowed,
-            DropReason::Reflection => Drop::Reflection,
-            DropReason::NoReceiver => Drop::NoReceiver,
+            SwitchReason::NoPort => DropReason::NoPort,
+            SwitchReason::BadSource => DropReason::BadSource,
+            SwitchReason::SourceLocked => DropReason::SourceLocked,
+            SwitchReason::SourceTaken => DropReason::SourceTaken,
+            SwitchReason::LinkLocal => DropReason::LinkLocal,
+            SwitchReason::TaggedOnAccess => DropReason::TaggedOnAccess,
+            SwitchReason::UntaggedOnTrunk => DropReason::UntaggedOnTrunk,
+            SwitchReason::VlanNotAllowed => DropReason::VlanNotAllowed,
+            SwitchReason::Reflection => DropReason::Reflection,
+            SwitchReason::NoReceiver => DropReason::NoReceiver,
         }
     }
 }
@@ -158,7 +158,7 @@ pub struct QueueCounters {
     pub kicks: Counter,
     /// What was spent on frames that it received, while somebody profiled.
     pub charged: Charged,
-    drops: [Counter; Drop::ALL.len()],
+    drops: [Counter; DropReason::ALL.len()],
 }
 
 impl QueueCounters {
@@ -172,12 +172,12 @@ impl QueueCounters {
 
     /// Counts `n` frames dropped for `reason`.
     #[inline]
-    pub fn lose(&self, reason: Drop, n: u64) {
+    pub fn lose(&self, reason: DropReason, n: u64) {
         self.drops[reason as usize].add(n);
     }
 
     /// Frames dropped for `reason` so far.
-    pub fn dropped(&self, reason: Drop) -> u64 {
+    pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize].get()
     }
 
@@ -224,7 +224,7 @@ mod tests {
         let page = std::fs::read_to_string(page).unwrap();
         let rows: Vec<&str> =
             page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
-        for reason in Drop::ALL {
+        for reason in DropReason::ALL {
             let name = format!("`{}`", reason.name());
             assert!(rows.iter().any(|row| row.split(", ").any(|word| word == name)), "{name}");
         }

@@ -1,6 +1,6 @@
 //! A worker's dealings with other workers: parcels that come in, and own parcels that come back.
 
-use crate::count::Drop;
+use crate::count::DropReason;
 use crate::flowcache::Fate;
 use crate::lap::Step;
 use crate::loan::Origin;
@@ -26,7 +26,7 @@ impl Worker {
 
     pub(crate) fn settle_parcel(&mut self, at: usize, parcel: &Parcel) {
         let Some(slot) = self.slots.get_mut(at) else { return };
-        slot.on.counters.lose(Drop::PortDown, parcel.lost);
+        slot.on.counters.lose(DropReason::PortDown, parcel.lost);
         if let Some(breach) = parcel.breach {
             slot.break_off(breach);
         }
@@ -120,7 +120,7 @@ impl Worker {
             if !fetched && loan.counts {
                 slot.on.counters.rx_frames.take_back(1);
                 slot.on.counters.rx_bytes.take_back(loan.len.into());
-                slot.on.counters.lose(Drop::NotFetched, 1);
+                slot.on.counters.lose(DropReason::NotFetched, 1);
             }
             match loan.origin {
                 Origin::Burst { sender, ticket } => {

@@ -15,7 +15,7 @@ use crate::count::{QueueCounters, WorkerCounters};
 use crate::hand::Hand;
 use crate::lap::Sampling;
 use crate::parcel::lanes;
-use crate::poll::Patience;
+use crate::poll::PollingPolicy;
 use crate::port::QueuePair;
 use crate::shared::{Command, Mailbox, Shared};
 use crate::slot::{Attachment, OnBreak};
@@ -53,7 +53,7 @@ pub struct PortSpec {
     /// How long its receive interrupts wait; `None`: not at all.
     pub throttle: Option<Throttle>,
     /// How workers wait for its frames; `None`: as they do for others.
-    pub patience: Option<Patience>,
+    pub policy: Option<PollingPolicy>,
 }
 
 /// How many workers, and where they run.
@@ -66,7 +66,7 @@ pub struct Workers {
     /// What the switch may remember.
     pub limits: Limits,
     /// How they wait for frames, where ports do not say.
-    pub patience: Patience,
+    pub policy: PollingPolicy,
 }
 
 struct Port {
@@ -74,7 +74,7 @@ struct Port {
     steer: Option<Arc<dyn Steer>>,
     on_break: OnBreak,
     throttle: Option<Throttle>,
-    patience: Option<Patience>,
+    policy: Option<PollingPolicy>,
     counters: Vec<Arc<QueueCounters>>,
     queues: BTreeMap<QueueId, Queue>,
 }
@@ -126,7 +126,7 @@ impl Fabric {
         let (mut fabric, workers) = Self::with_workers(config)?;
         for (own, worker) in workers.into_iter().enumerate() {
             let cpu = config.cpus.get(own % config.cpus.len().max(1)).copied();
-            fabric.threads.push(spawn(own, cpu, config.patience, worker)?);
+            fabric.threads.push(spawn(own, cpu, config.policy, worker)?);
         }
         Ok(fabric)
     }
@@ -190,9 +190,9 @@ impl Fabric {
         let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
         self.switch().add_port(id, spec.rule)?;
-        let PortSpec { mtu, on_break, throttle, patience, .. } = spec;
+        let PortSpec { mtu, on_break, throttle, policy, .. } = spec;
         let (counters, queues) = (vec![], BTreeMap::new());
-        let port = Port { mtu, steer: None, on_break, throttle, patience, counters, queues };
+        let port = Port { mtu, steer: None, on_break, throttle, policy, counters, queues };
         state.ports.insert(id.0, port);
         self.publish(&state);
         Ok(id)
@@ -243,7 +243,7 @@ impl Fabric {
             on_break: Arc::clone(&entry.on_break),
             throttle: entry.throttle,
             broken: false,
-            patience: entry.patience,
+            policy: entry.policy,
         };
         entry.queues.insert(queue, Queue { index, home: worker, worker, moving: false, receives });
         self.send(worker, Command::Attach(Box::new(attachment)));
@@ -404,14 +404,14 @@ impl Drop for Fabric {
 fn spawn(
     own: usize,
     cpu: Option<usize>,
-    patience: Patience,
+    policy: PollingPolicy,
     mut worker: Worker,
 ) -> io::Result<JoinHandle<()>> {
     let (report, pinned) = mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("rm-worker-{own}")).spawn(move || {
         // The starter waits for this.
         let _ = report.send(cpu.map_or(Ok(()), pin));
-        worker.wake_up(patience, cpu.is_some());
+        worker.wake_up(policy, cpu.is_some());
         worker.run();
     })?;
     pinned.recv().map_err(io::Error::other)??;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use frame::Headers;
 use switch::{Decision, Generations, PortId, Stamp, Target};
 
-use crate::count::Drop;
+use crate::count::DropReason;
 
 /// What happens to a frame.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub enum Fate {
     #[default]
     Undecided,
     /// Not delivered.
-    Drop(Drop),
+    Drop(DropReason),
     /// To one port.
     To(Target),
     /// To several.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn keep(cache: &mut FlowCache, number: u32, stamp: Stamp) {
-        cache.insert(key(number), stamp, Fate::Drop(Drop::NoReceiver), 5);
+        cache.insert(key(number), stamp, Fate::Drop(DropReason::NoReceiver), 5);
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
             keep(&mut cache, number, stamp);
             cache.get(key(number), 5);
         }
-        cache.insert(key(u32::MAX), stamp, Fate::Drop(Drop::NoReceiver), 5 + FRESH + 1);
+        cache.insert(key(u32::MAX), stamp, Fate::Drop(DropReason::NoReceiver), 5 + FRESH + 1);
         assert!(cache.get(key(u32::MAX), 5 + FRESH + 1).is_some());
     }
 }

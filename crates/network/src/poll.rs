@@ -15,7 +15,7 @@
 //! with no clock, no file and no ring in it.
 //!
 //! The plan follows from the lengths of recent gaps, from the measured [`Cost`] of sleeping, and
-//! from how much waiting is worth ([`Patience`]). What is not looked at is not known, so one gap of
+//! from how much waiting is worth ([`PollingPolicy`]). What is not looked at is not known, so one gap of
 //! every [`EXPLORE`] is looked at for as long as a sleep takes, whatever the plan says; only gaps
 //! that were looked at so long count. And a nap is only worth something if more comes while it
 //! lasts; a peer that waits for its answer sends nothing meanwhile. So naps are counted with what
@@ -23,8 +23,8 @@
 
 pub mod cost;
 mod gaps;
-pub mod patience;
 mod plan;
+pub mod policy;
 pub mod short;
 pub mod show;
 
@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 
 pub use cost::Cost;
 use gaps::Gaps;
-pub use patience::Patience;
 use plan::Plan;
+pub use policy::PollingPolicy;
 
 /// How long a queue is looked at after something was last found there, at least, as long as the
 /// worker is awake for others anyway: that costs little, and saves the peer its signals.
@@ -99,7 +99,7 @@ pub enum Next {
 /// What one worker decides by.
 #[derive(Debug)]
 pub struct Poll {
-    patience: Patience,
+    policy: PollingPolicy,
     cost: Cost,
     gaps: Gaps,
     plan: Plan,
@@ -128,9 +128,9 @@ pub struct Poll {
 
 impl Poll {
     /// Of a worker that begins.
-    pub fn new(patience: Patience, cost: Cost, now: Instant) -> Self {
+    pub fn new(policy: PollingPolicy, cost: Cost, now: Instant) -> Self {
         let mut poll = Poll {
-            patience,
+            policy,
             cost,
             gaps: Gaps::default(),
             plan: Plan::default(),
@@ -192,7 +192,7 @@ impl Poll {
 
     /// Whether it looks at nothing in vain for the present.
     fn gives_way(&self) -> bool {
-        self.short && self.patience.is_adaptive()
+        self.short && self.policy.is_adaptive()
     }
 
     /// A nap has ended with something.
@@ -213,12 +213,12 @@ impl Poll {
     fn renew(&mut self, now: Instant) {
         (self.fresh, self.renewed, self.news) = (0, now, true);
         self.banned = self.banned.filter(|end| now < *end);
-        self.plan = plan::best(&self.gaps, &self.cost, self.patience, self.banned.is_none());
+        self.plan = plan::best(&self.gaps, &self.cost, self.policy, self.banned.is_none());
     }
 
     /// How long nothing must have moved before the worker arms its queues.
     pub fn window(&self) -> Duration {
-        let until = match self.patience.is_adaptive() {
+        let until = match self.policy.is_adaptive() {
             _ if self.gives_way() => 0,
             true if self.exploring => {
                 self.plan.looks().max(self.cost.hidden()).min(plan::LONGEST_LOOK)
@@ -270,9 +270,9 @@ impl Poll {
     }
 
     /// From now on it goes by this patience.
-    pub fn be(&mut self, patience: Patience, now: Instant) {
-        if patience != self.patience {
-            self.patience = patience;
+    pub fn be(&mut self, policy: PollingPolicy, now: Instant) {
+        if policy != self.policy {
+            self.policy = policy;
             self.renew(now);
         }
     }
@@ -298,7 +298,7 @@ impl Poll {
     pub fn decision(&self) -> Decision {
         let percentile = |percent| self.gaps.percentile(percent);
         Decision {
-            patience: self.patience,
+            policy: self.policy,
             nap: Duration::from_nanos(self.plan.nap),
             window: Duration::from_nanos(self.plan.until),
             cost: self.cost,
@@ -313,7 +313,7 @@ impl Poll {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Of the most impatient of its ports that were busy lately.
-    pub patience: Patience,
+    pub policy: PollingPolicy,
     /// How long a nap is; zero: it looks.
     pub nap: Duration,
     /// How long it looks or naps before it arms its queues.

@@ -9,7 +9,7 @@ use ring::device::Put;
 use ring::gather::Body;
 
 use crate::burst::Burst;
-use crate::count::Drop;
+use crate::count::DropReason;
 use crate::loan::{Loan, Origin};
 use crate::packet::Packet;
 use crate::port::{Breach, QueuePair};
@@ -24,7 +24,7 @@ enum Outcome {
     /// The receiver has no room at the moment; nothing was taken.
     Full,
     /// It can't be delivered there.
-    Refused(Drop),
+    Refused(DropReason),
 }
 
 /// Frames of a burst that go to one receiver, and what is known of where they come from.
@@ -60,7 +60,7 @@ pub(crate) fn deliver_to(
 ) -> Option<Held> {
     while delivery.i < delivery.end {
         if !slot.is_sound() {
-            slot.on.counters.lose(Drop::PortDown, (delivery.end - delivery.i) as u64);
+            slot.on.counters.lose(DropReason::PortDown, (delivery.end - delivery.i) as u64);
             return None;
         }
         let plain = plain(slot, &delivery);
@@ -91,12 +91,12 @@ fn settle(slot: &mut Slot, outcome: Result<Outcome, Breach>, now: Instant) -> Op
             slot.restraint.iter_mut().for_each(Restraint::full);
             let until = slot.hold.full(now);
             if until.is_none() {
-                slot.on.counters.lose(Drop::RxFull, 1);
+                slot.on.counters.lose(DropReason::RxFull, 1);
             }
             return until;
         }
         Err(breach) => {
-            slot.on.counters.lose(Drop::PortDown, 1);
+            slot.on.counters.lose(DropReason::PortDown, 1);
             slot.break_off(breach);
         }
     }
@@ -158,9 +158,9 @@ fn taken(slot: &mut Slot, put: Put, len: u32, delivery: &Delivery<'_>) -> Outcom
             received(slot, 1, len)
         }
         Put::Full => Outcome::Full,
-        Put::TooBig => Outcome::Refused(Drop::RxTooSmall),
-        Put::Refused => Outcome::Refused(Drop::RxRefused),
-        Put::Unwanted => Outcome::Refused(Drop::Multicast),
+        Put::TooBig => Outcome::Refused(DropReason::RxTooSmall),
+        Put::Refused => Outcome::Refused(DropReason::RxRefused),
+        Put::Unwanted => Outcome::Refused(DropReason::Multicast),
     }
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
     slot.loans.discount(token);
     slot.on.counters.rx_frames.take_back(1);
     slot.on.counters.rx_bytes.take_back(len.into());
-    slot.on.counters.lose(Drop::NotGranted, 1);
+    slot.on.counters.lose(DropReason::NotGranted, 1);
     if slot.is_sound() {
         slot.on.pair.spoil(token);
     }
@@ -196,7 +196,7 @@ fn reworked(
     let frame = &burst.frames()[i];
     let (mut head, mut headers, mut offload) = (*burst.head(i), frame.headers, frame.offload);
     if tag.apply(&mut head, &mut headers, &mut offload).is_err() {
-        return Ok(Outcome::Refused(Drop::CannotSegment));
+        return Ok(Outcome::Refused(DropReason::CannotSegment));
     }
     let body = burst.body(i);
     let accepts = slot.on.pair.accepts();
@@ -236,7 +236,7 @@ fn completed(
     if let Some(csum) = offload.csum.take()
         && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(body)).is_err()
     {
-        return Ok(Outcome::Refused(Drop::CannotSegment));
+        return Ok(Outcome::Refused(DropReason::CannotSegment));
     }
     whole(slot, &head, headers, &offload, (body, delivery), grant_copies)
 }
@@ -255,7 +255,7 @@ fn segmented(
     let Some(segments) =
         offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok())
     else {
-        return Ok(Outcome::Refused(Drop::CannotSegment));
+        return Ok(Outcome::Refused(DropReason::CannotSegment));
     };
     let partial = slot.on.pair.accepts().csum;
     let (mut out, mut made) = (0u32, 0);
@@ -269,10 +269,10 @@ fn segmented(
                 out += 1;
             }
             (put, len) if out == 0 => return Ok(taken(slot, put, len, delivery)),
-            (Put::TooBig, _) => slot.on.counters.lose(Drop::RxTooSmall, 1),
-            (Put::Refused, _) => slot.on.counters.lose(Drop::RxRefused, 1),
-            (Put::Unwanted, _) => slot.on.counters.lose(Drop::Multicast, 1),
-            (Put::Full, _) => slot.on.counters.lose(Drop::RxFull, 1),
+            (Put::TooBig, _) => slot.on.counters.lose(DropReason::RxTooSmall, 1),
+            (Put::Refused, _) => slot.on.counters.lose(DropReason::RxRefused, 1),
+            (Put::Unwanted, _) => slot.on.counters.lose(DropReason::Multicast, 1),
+            (Put::Full, _) => slot.on.counters.lose(DropReason::RxFull, 1),
         }
     }
     slot.on.counters.copies.add(made - 1);

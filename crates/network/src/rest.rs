@@ -9,7 +9,7 @@ use rustix::thread::set_current_timer_slack;
 use crate::lap::Step;
 use crate::poll::cost::cpu_time;
 use crate::poll::short::Shortage;
-use crate::poll::{Cost, Next, Patience, Poll, State};
+use crate::poll::{Cost, Next, Poll, PollingPolicy, State};
 use crate::slot::{Wait, Watch};
 use crate::topology::QueueId;
 use crate::watch::{SIGNALS, Signal};
@@ -29,15 +29,15 @@ const TIMED: u64 = 15;
 
 impl Worker {
     /// Before the first turn: finds out what sleeping costs the calling thread, and goes by
-    /// `patience` where ports have none of their own. `pinned`: the thread has a CPU of its
+    /// `policy` where ports have none of their own. `pinned`: the thread has a CPU of its
     /// own.
-    pub(crate) fn wake_up(&mut self, patience: Patience, pinned: bool) {
+    pub(crate) fn wake_up(&mut self, policy: PollingPolicy, pinned: bool) {
         // Timers would be late by 50 us otherwise. If the kernel refuses, that is measured, too.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        self.patience = patience;
+        self.policy = policy;
         let cost = Cost::measured();
         self.tick();
-        self.poll = Poll::new(patience, cost, self.now);
+        self.poll = Poll::new(policy, cost, self.now);
         self.shortage = Shortage::of_this_thread(pinned, self.now);
     }
 
@@ -62,12 +62,12 @@ impl Worker {
 
     /// It has just become idle, or queues have come and gone: whose patience counts. `otherwise`:
     /// whose it is if no queue is looked at; `None`: the same as before.
-    pub(crate) fn reconsider(&mut self, otherwise: Option<Patience>) {
-        let asked = |at| self.slots.get(at).and_then(|slot| slot.on.patience);
-        let patience =
-            self.active.iter().map(|at| asked(at).unwrap_or(self.patience)).max().or(otherwise);
-        if let Some(patience) = patience {
-            self.poll.be(patience, self.now);
+    pub(crate) fn reconsider(&mut self, otherwise: Option<PollingPolicy>) {
+        let asked = |at| self.slots.get(at).and_then(|slot| slot.on.policy);
+        let policy =
+            self.active.iter().map(|at| asked(at).unwrap_or(self.policy)).max().or(otherwise);
+        if let Some(policy) = policy {
+            self.poll.be(policy, self.now);
         }
         if let Some(decision) = self.poll.news() {
             self.counters.polling.publish(&decision);

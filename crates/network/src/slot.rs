@@ -11,7 +11,7 @@ use crate::hold::Hold;
 use crate::leave::Leave;
 use crate::loan::Loans;
 use crate::parcel::Tickets;
-use crate::poll::Patience;
+use crate::poll::PollingPolicy;
 use crate::port::{Breach, Notified, QueuePair};
 use crate::throttle::{Restraint, Throttle};
 use crate::topology::QueueId;
@@ -38,7 +38,7 @@ pub struct Attachment {
     /// Its peer broke the protocol before it came here: it is not called any more.
     pub broken: bool,
     /// How its worker waits for it; `None`: as the worker does.
-    pub patience: Option<Patience>,
+    pub policy: Option<PollingPolicy>,
 }
 
 /// How the worker watches a pair's Tx ring.

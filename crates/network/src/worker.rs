@@ -20,7 +20,7 @@ use crate::leave::{self, Leave};
 use crate::loan::Origin;
 use crate::parcel::Lane;
 use crate::poll::short::Shortage;
-use crate::poll::{Cost, Patience, Poll};
+use crate::poll::{Cost, Poll, PollingPolicy};
 use crate::rota::{Rota, Turn};
 use crate::shared::{Command, Shared};
 use crate::slab::Slab;
@@ -67,7 +67,7 @@ pub struct Worker {
     pub(crate) turn: Turn,
     pub(crate) watcher: Watcher,
     /// Of ports that have none of their own.
-    pub(crate) patience: Patience,
+    pub(crate) policy: PollingPolicy,
     pub(crate) poll: Poll,
     pub(crate) shortage: Shortage,
     /// How often it has slept, and frames that the present turn has carried.
@@ -116,8 +116,8 @@ impl Worker {
             active: Rota::default(),
             turn: Turn::default(),
             watcher,
-            patience: Patience::default(),
-            poll: Poll::new(Patience::default(), Cost::default(), now),
+            policy: PollingPolicy::default(),
+            poll: Poll::new(PollingPolicy::default(), Cost::default(), now),
             shortage: Shortage::never(now),
             sleeps: 0,
             frames: 0,
@@ -205,7 +205,7 @@ impl Worker {
             let view = View { own: self.own, slots: self.slots.by_queue() };
             self.routes = Routes::new(&self.topology, &view, old);
             self.settle();
-            self.reconsider(Some(self.patience));
+            self.reconsider(Some(self.policy));
             self.shared.obeyed[self.own].store(self.seen, Ordering::Release);
         }
         let number = self.shared.sampling.get();

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use frame::{Accepts, Mac};
-use network::count::Drop;
+use network::count::DropReason;
 use network::fabric::{Fabric, PortSpec, Workers};
-use network::poll::Patience;
+use network::poll::PollingPolicy;
 use peer::{Peer, port, wait};
 use switch::{PortId, PortRule, Vlan};
 
@@ -58,7 +58,7 @@ fn assert_balanced(fabric: &Fabric, ports: &[PortId]) {
     });
 }
 
-fn dropped(fabric: &Fabric, port: PortId, reason: Drop) -> u64 {
+fn dropped(fabric: &Fabric, port: PortId, reason: DropReason) -> u64 {
     fabric.counters(port).iter().map(|queue| queue.dropped(reason)).sum()
 }
 
@@ -67,7 +67,7 @@ fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
     let fabric = fabric(1);
     let (rule, on_break) = (PortRule::default(), Arc::new(|_, _| {}));
     let spec =
-        PortSpec { rule, mtu: None, on_break, throttle: None, patience: Some(Patience::Always) };
+        PortSpec { rule, mtu: None, on_break, throttle: None, policy: Some(PollingPolicy::Always) };
     let port = fabric.add_port(spec).unwrap();
     let peer = Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX);
     peer.send([udp(mac(1), mac(0), 1, 7, 60)]);
@@ -159,7 +159,7 @@ fn a_sender_waits_a_little_for_a_full_receiver_and_then_loses() {
         let numbers: Vec<u32> = receiver.expect(10).iter().map(|frame| number(frame)).collect();
         assert!(numbers.is_sorted() && numbers.len() >= 10, "{numbers:?}");
         assert_balanced(&fabric, &ports);
-        assert!(dropped(&fabric, ports[1], Drop::RxFull) > 0);
+        assert!(dropped(&fabric, ports[1], DropReason::RxFull) > 0);
     }
 }
 
@@ -185,7 +185,7 @@ fn a_receiver_that_keeps_up_in_the_end_loses_nothing() {
         });
         numbers.extend(receiver.received().iter().map(|frame| number(frame)));
         assert_balanced(&fabric, &ports);
-        let lost = dropped(&fabric, ports[1], Drop::RxFull);
+        let lost = dropped(&fabric, ports[1], DropReason::RxFull);
         assert_eq!(numbers.len() as u64, 2000 - lost);
         assert!(numbers.is_sorted());
     }
@@ -261,5 +261,5 @@ fn a_locked_port_sends_from_its_own_address_only() {
     a.send([udp(mac(9), mac(2), 1, 1, 60), udp(mac(9), mac(1), 1, 2, 60)]);
     assert_eq!(number(&b.expect(1)[0]), 2);
     assert_balanced(&fabric, &[locked, open]);
-    assert_eq!(dropped(&fabric, locked, Drop::SourceLocked), 1);
+    assert_eq!(dropped(&fabric, locked, DropReason::SourceLocked), 1);
 }

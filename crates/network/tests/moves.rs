@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use frame::{Accepts, Headers};
 use network::balance::Balancer;
-use network::count::Drop;
+use network::count::DropReason;
 use network::fabric::{Fabric, Workers};
 use network::steer::Steer;
 use peer::{Peer, Stamp, flow_and_number, port, udp, wait};
@@ -61,15 +61,15 @@ impl Net {
         sum[0] == sum[1]
     }
 
-    fn losses(&self) -> Vec<(Drop, u64)> {
-        Drop::ALL
+    fn losses(&self) -> Vec<(DropReason, u64)> {
+        DropReason::ALL
             .iter()
             .map(|&reason| (reason, self.dropped(reason)))
             .filter(|(_, frames)| *frames > 0)
             .collect()
     }
 
-    fn dropped(&self, reason: Drop) -> u64 {
+    fn dropped(&self, reason: DropReason) -> u64 {
         self.counters().map(|queue| queue.dropped(reason)).sum()
     }
 
@@ -239,8 +239,8 @@ fn full_receivers_that_move_lose_nothing_that_they_have_room_for_in_time() {
     wait(|| net.is_balanced());
     let arrived = net.arrived(1).len() + slow.received().len();
     // One that has no room for too long is dropped to, wherever it is.
-    assert_eq!(arrived as u64, sent as u64 - net.dropped(Drop::RxFull));
-    assert_eq!(net.dropped(Drop::PortDown), 0);
+    assert_eq!(arrived as u64, sent as u64 - net.dropped(DropReason::RxFull));
+    assert_eq!(net.dropped(DropReason::PortDown), 0);
 }
 
 /// All flows to one queue.

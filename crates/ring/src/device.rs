@@ -134,7 +134,7 @@ pub trait DeviceRing: Send + Sized {
     /// left in `net` means nothing. With `mergeable` a frame takes as many buffers as it needs,
     /// otherwise one.
     ///
-    /// A body that is granted is not copied yet, but added to `grant_copies`, which $1 flushed
+    /// A body that is granted is not copied yet, but added to `grant_copies`, which is flushed
     /// before the next [`publish`](Self::publish).
     ///
     /// # Errors

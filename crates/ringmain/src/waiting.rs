@@ -36,7 +36,7 @@ fn cells(polling: &PollingReport) -> [String; 12] {
     };
     let [half, most, nearly_all] = polling.gaps.map(micros);
     [
-        polling.patience.clone(),
+        polling.policy.clone(),
         share("busy"),
         share("spin"),
         share("nap"),
@@ -67,7 +67,7 @@ mod tests {
     fn a_line_a_worker() {
         let nanoseconds = [("busy", 100), ("spin", 200), ("nap", 0), ("sleep", 700)];
         let polling = PollingReport {
-            patience: "balanced".into(),
+            policy: "balanced".into(),
             nanoseconds: nanoseconds.map(|(state, time)| (state.to_owned(), time)).into(),
             window: Some(8_000),
             gaps: [512, 4_096, 131_072],

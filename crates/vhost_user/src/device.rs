@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use network::fabric::{Fabric, FabricError, PortSpec};
-use network::poll::Patience;
+use network::poll::PollingPolicy;
 use network::port::{Breach, QueuePair};
 use network::throttle::Throttle;
 use network::topology::QueueId;
@@ -80,7 +80,7 @@ pub struct DeviceConfig {
     /// How long its receive interrupts wait; `None`: not at all.
     pub throttle: Option<Throttle>,
     /// How workers wait for its frames; `None`: as they do for others.
-    pub patience: Option<Patience>,
+    pub policy: Option<PollingPolicy>,
 }
 
 /// Why a port cannot be started.
@@ -130,8 +130,8 @@ impl Device {
         };
         let report = Arc::clone(&breaks);
         let on_break = Arc::new(move |queue, breach| report.report(queue, breach));
-        let DeviceConfig { rule, mtu, throttle, patience, .. } = config;
-        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle, patience })?;
+        let DeviceConfig { rule, mtu, throttle, policy, .. } = config;
+        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle, policy })?;
         let board = Board::default();
         let dock = Berth { fabric, port, given_up: Arc::default() };
         let keeper = Keeper {

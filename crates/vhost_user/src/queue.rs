@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use frame::{Accepts, VNET_LEN};
 use network::burst::{AHEAD, Burst};
-use network::count::Drop;
+use network::count::DropReason;
 use network::flowcache::Fate;
 use network::packet::Packet;
 use network::port::{Breach, Notified, QueuePair};
@@ -269,7 +269,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
             burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max));
         if !tx.wires.enabled {
             for frame in burst.frames_mut() {
-                frame.fate = Fate::Drop(Drop::TxDisabled);
+                frame.fate = Fate::Drop(DropReason::TxDisabled);
             }
         }
         filled.map_err(|violation| self.reason(violation))?;

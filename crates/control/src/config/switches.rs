@@ -37,8 +37,8 @@ pub(super) fn read(fields: &mut Fields, kind: &PortKind) -> Result<Switches, Con
     let throttle = throttle(fields)?;
     let cache = fields.number(CACHE, 0..=MAX_CACHE)?.map_or(0, |(cache, _)| cache);
     let align = fields.switch(ALIGN)?.unwrap_or(false);
-    let patience = polling::read(fields)?;
-    Ok(Switches { throttle, patience, cache, align })
+    let policy = polling::read(fields)?;
+    Ok(Switches { throttle, policy, cache, align })
 }
 
 /// Whether frames are copied by grants there.
@@ -91,8 +91,8 @@ pub fn keys(kind: &PortKind, switches: &Switches) -> Vec<(&'static str, Option<J
         (CACHE, (switches.cache > 0).then(|| json!(switches.cache))),
         (ALIGN, switches.align.then_some(Json::Bool(true))),
     ];
-    let patience = [(polling::KEY, switches.patience.map(|patience| json!(patience.to_string())))];
-    let all = patience.into_iter();
+    let policy = [(polling::KEY, switches.policy.map(|policy| json!(policy.to_string())))];
+    let all = policy.into_iter();
     match kind {
         PortKind::Tap { .. } => all.collect(),
         PortKind::VhostUser { .. } => all.chain(interrupts).collect(),

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use frame::Mac;
 use netif::switches::Switches;
-use network::poll::Patience;
+use network::poll::PollingPolicy;
 use network::throttle::Throttle;
 use switch::Vlan;
 
@@ -57,7 +57,7 @@ fn a_whole_file() {
         mtu: Some(1500),
         switches: Switches {
             throttle: Throttle::new(Some(64), Duration::from_micros(100)),
-            patience: Some(Patience::Eco),
+            policy: Some(PollingPolicy::Eco),
             ..Switches::default()
         },
     };
@@ -71,20 +71,20 @@ fn a_whole_file() {
         switches: Switches::default(),
     };
     let socket = PathBuf::from("/tmp/control.sock");
-    let (patience, balance) = (Patience::Latency, false);
+    let (policy, balance) = (PollingPolicy::Latency, false);
     assert_eq!(
         config,
-        Config { workers: 2, cpus: vec![0, 8], patience, balance, socket, ports: vec![vm, uplink] }
+        Config { workers: 2, cpus: vec![0, 8], policy, balance, socket, ports: vec![vm, uplink] }
     );
 }
 
 #[test]
 fn an_empty_file_is_all_defaults() {
-    let (patience, balance) = (Patience::Balanced, true);
+    let (policy, balance) = (PollingPolicy::Balanced, true);
     let want = Config {
         workers: 5,
         cpus: vec![],
-        patience,
+        policy,
         balance,
         socket: DEFAULT_SOCKET.into(),
         ports: vec![],
@@ -599,11 +599,11 @@ fn polling_is_one_of_its_words() {
         let port = "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"";
         let text = format!("[workers]\npolling = {word}\n{port}\npolling = {word}");
         let config = Config::parse("f", &text, &host());
-        config.map(|config| (config.patience, config.ports[0].switches.patience))
+        config.map(|config| (config.policy, config.ports[0].switches.policy))
     };
     for word in ["eco", "balanced", "latency", "always", "never", "50us"] {
-        let patience = word.parse().unwrap();
-        assert_eq!(parse(&format!("{word:?}")), Ok((patience, Some(patience))));
+        let policy = word.parse().unwrap();
+        assert_eq!(parse(&format!("{word:?}")), Ok((policy, Some(policy))));
     }
     let wrong = |word| parse(word).unwrap_err().to_string();
     assert!(

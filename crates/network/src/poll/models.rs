@@ -65,7 +65,7 @@ const RIGHT: Make = Make { naps_end: true, looks_for_mail: true, arms: true };
 /// Works until it sleeps for good. What it has taken of ring and mail by then.
 fn work(world: &World, make: Make) -> (u16, u16) {
     let mut now = Instant::now();
-    let mut poll = Poll::new(Patience::Eco, Cost::default(), now);
+    let mut poll = Poll::new(PollingPolicy::Eco, Cost::default(), now);
     poll.plan = Plan { nap: NAP, until: NAP };
     let (mut taken, mut read) = (0, 0);
     loop {

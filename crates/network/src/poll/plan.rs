@@ -13,7 +13,7 @@
 
 use super::cost::Cost;
 use super::gaps::Gaps;
-use super::patience::Patience;
+use super::policy::PollingPolicy;
 
 /// Longest that is looked, in ns.
 pub const LONGEST_LOOK: u64 = 400_000;
@@ -51,16 +51,16 @@ impl Plan {
 }
 
 /// The plan with the least expected cost. `naps`: whether napping has been of use.
-pub fn best(gaps: &Gaps, cost: &Cost, patience: Patience, naps: bool) -> Plan {
-    match patience {
-        Patience::Never => return Plan::look(0),
-        Patience::Always => return Plan::look(u64::MAX),
-        Patience::Fixed(time) => return Plan::look(time.as_nanos() as u64),
-        Patience::Eco | Patience::Balanced | Patience::Latency => {}
+pub fn best(gaps: &Gaps, cost: &Cost, policy: PollingPolicy, naps: bool) -> Plan {
+    match policy {
+        PollingPolicy::Never => return Plan::look(0),
+        PollingPolicy::Always => return Plan::look(u64::MAX),
+        PollingPolicy::Fixed(time) => return Plan::look(time.as_nanos() as u64),
+        PollingPolicy::Eco | PollingPolicy::Balanced | PollingPolicy::Latency => {}
     }
-    let bargain = Bargain { gaps, cost, worth: patience.worth() };
+    let bargain = Bargain { gaps, cost, worth: policy.worth() };
     let looks = looks(cost.sleep).map(|until| (bargain.look(until), Plan::look(until)));
-    let most = if naps { patience.longest_nap().saturating_sub(cost.late) } else { 0 };
+    let most = if naps { policy.longest_nap().saturating_sub(cost.late) } else { 0 };
     let naps = NAPS.into_iter().filter(|nap| *nap <= most);
     let naps = naps.flat_map(|nap| NAPS_IN_VAIN.map(|times| Plan::naps(nap, times, cost.late)));
     let naps = naps.map(|plan| (bargain.nap(plan), plan));
@@ -119,19 +119,11 @@ mod tests {
 
     #[test]
     fn short_gaps_are_looked_through_and_long_ones_are_slept_through() {
-        for patience in [Patience::Eco, Patience::Balanced, Patience::Latency] {
-            let short = best(&all(300), &cost(), patience, false);
-            assert!(short.nap == 0 && short.until >= 300, "{patience}: {short:?}");
-            assert_eq!(
-                best(&all(100_000_000), &cost(), patience, true),
-                Plan::look(0),
-                "{patience}"
-            );
-            assert_eq!(
-                best(&Gaps::default(), &cost(), patience, true),
-                Plan::look(0),
-                "{patience}"
-            );
+        for policy in [PollingPolicy::Eco, PollingPolicy::Balanced, PollingPolicy::Latency] {
+            let short = best(&all(300), &cost(), policy, false);
+            assert!(short.nap == 0 && short.until >= 300, "{policy}: {short:?}");
+            assert_eq!(best(&all(100_000_000), &cost(), policy, true), Plan::look(0), "{policy}");
+            assert_eq!(best(&Gaps::default(), &cost(), policy, true), Plan::look(0), "{policy}");
         }
     }
 
@@ -139,26 +131,29 @@ mod tests {
     fn the_less_patience_the_longer_it_looks() {
         // Looking through such a gap costs more than the sleep, and less than waiting is worth to
         // some.
-        let looks = |gap, patience| best(&all(gap), &cost(), patience, false).until >= gap;
-        assert!(!looks(20_000, Patience::Eco) && !looks(20_000, Patience::Balanced));
-        assert!(looks(20_000, Patience::Latency));
-        assert!(looks(4_000, Patience::Balanced) && !looks(200_000, Patience::Latency));
+        let looks = |gap, policy| best(&all(gap), &cost(), policy, false).until >= gap;
+        assert!(!looks(20_000, PollingPolicy::Eco) && !looks(20_000, PollingPolicy::Balanced));
+        assert!(looks(20_000, PollingPolicy::Latency));
+        assert!(looks(4_000, PollingPolicy::Balanced) && !looks(200_000, PollingPolicy::Latency));
     }
 
     #[test]
     fn naps_are_for_those_who_can_wait_and_for_gaps_that_share_one() {
-        let eco = |gap, naps| best(&all(gap), &cost(), Patience::Eco, naps).nap;
+        let eco = |gap, naps| best(&all(gap), &cost(), PollingPolicy::Eco, naps).nap;
         assert_eq!((eco(3_000, true), eco(3_000, false)), (40_000, 0));
         assert_eq!(eco(5_000_000, true), 0);
-        assert_eq!(best(&all(3_000), &cost(), Patience::Latency, true).nap, 0);
+        assert_eq!(best(&all(3_000), &cost(), PollingPolicy::Latency, true).nap, 0);
         let slow = Cost::new((4_000, 10_000), (3_000, 100_000));
         assert_eq!(
-            best(&all(3_000), &slow, Patience::Eco, true).nap,
+            best(&all(3_000), &slow, PollingPolicy::Eco, true).nap,
             0,
             "frames would wait too long"
         );
-        let balanced = best(&all(8_000), &cost(), Patience::Balanced, true);
-        assert!(balanced.nap + cost().late <= Patience::Balanced.longest_nap(), "{balanced:?}");
+        let balanced = best(&all(8_000), &cost(), PollingPolicy::Balanced, true);
+        assert!(
+            balanced.nap + cost().late <= PollingPolicy::Balanced.longest_nap(),
+            "{balanced:?}"
+        );
     }
 
     #[test]
@@ -180,7 +175,7 @@ mod tests {
             let sleeping = cost();
             let bargain = Bargain { gaps: &gaps, cost: &sleeping, worth: 0.25 };
             let least = bargain.gaps.beyond(u64::MAX / 4).1.min(bargain.armed());
-            let plan = best(&gaps, &cost(), Patience::Balanced, false);
+            let plan = best(&gaps, &cost(), PollingPolicy::Balanced, false);
             let paid = bargain.look(plan.until);
             assert!(paid <= 2.0 * least, "2^{exponent}: {plan:?} costs {paid}, {least} would do");
         }

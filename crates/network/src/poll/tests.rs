@@ -28,9 +28,9 @@ struct Played {
 }
 
 impl Played {
-    fn new(patience: Patience) -> Self {
+    fn new(policy: PollingPolicy) -> Self {
         let start = Instant::now();
-        let poll = Poll::new(patience, cost(), start);
+        let poll = Poll::new(policy, cost(), start);
         Played { poll, start, now: 0, cpu: 0, times: [0; 4], waits: vec![], sleeps: 0, naps: 0 }
     }
 
@@ -60,7 +60,7 @@ impl Played {
                 continue;
             }
             match self.poll.idle(self.time()) {
-                Next::Look if next == frames.len() && self.poll.patience == Patience::Always => {
+                Next::Look if next == frames.len() && self.poll.policy == PollingPolicy::Always => {
                     return;
                 }
                 Next::Look => self.pass(TURN, TURN),
@@ -100,8 +100,8 @@ fn random(mean: f64) -> Vec<u64> {
     std::iter::repeat_with(gap).take((5e8 / mean) as usize).collect()
 }
 
-fn played(patience: Patience, mean: f64) -> (Played, f64, u64) {
-    let mut played = Played::new(patience);
+fn played(policy: PollingPolicy, mean: f64) -> (Played, f64, u64) {
+    let mut played = Played::new(policy);
     played.play(&random(mean));
     let (cpu, wait) = played.figures();
     (played, cpu, wait)
@@ -109,20 +109,25 @@ fn played(patience: Patience, mean: f64) -> (Played, f64, u64) {
 
 #[test]
 fn few_frames_cost_a_sleep_each_and_no_looking() {
-    for patience in [Patience::Eco, Patience::Balanced, Patience::Latency] {
-        let (played, cpu, _) = played(patience, 1e6);
-        assert!(cpu < 2.0, "{patience}: {cpu} %");
-        assert!(played.sleeps > 400, "{patience}: {}", played.sleeps);
+    for policy in [PollingPolicy::Eco, PollingPolicy::Balanced, PollingPolicy::Latency] {
+        let (played, cpu, _) = played(policy, 1e6);
+        assert!(cpu < 2.0, "{policy}: {cpu} %");
+        assert!(played.sleeps > 400, "{policy}: {}", played.sleeps);
     }
 }
 
 #[test]
 fn the_less_patience_the_more_cpu_time_and_the_less_waiting() {
-    let figures =
-        [Patience::Eco, Patience::Balanced, Patience::Latency, Patience::Always].map(|patience| {
-            let (_, cpu, wait) = played(patience, 12_500.0);
-            (cpu, wait)
-        });
+    let figures = [
+        PollingPolicy::Eco,
+        PollingPolicy::Balanced,
+        PollingPolicy::Latency,
+        PollingPolicy::Always,
+    ]
+    .map(|policy| {
+        let (_, cpu, wait) = played(policy, 12_500.0);
+        (cpu, wait)
+    });
     assert!(figures.is_sorted_by(|a, b| a.0 <= b.0 && a.1 >= b.1), "{figures:?}");
     assert!(figures[0].0 < 25.0 && figures[1].1 < 40_000 && figures[2].1 < 5_000, "{figures:?}");
 }
@@ -130,17 +135,17 @@ fn the_less_patience_the_more_cpu_time_and_the_less_waiting() {
 #[test]
 fn each_way_is_no_worse_than_looking_always_and_never_by_its_own_measure() {
     for mean in [1_000.0, 5_000.0, 20_000.0, 100_000.0, 1_000_000.0] {
-        let price = |patience: Patience, worth: f64| {
-            let (played, ..) = played(patience, mean);
+        let price = |policy: PollingPolicy, worth: f64| {
+            let (played, ..) = played(policy, mean);
             let waited: u64 = played.waits.iter().sum();
             played.cpu as f64 + worth * waited as f64
         };
-        for patience in [Patience::Eco, Patience::Balanced, Patience::Latency] {
-            let worth = patience.worth();
+        for policy in [PollingPolicy::Eco, PollingPolicy::Balanced, PollingPolicy::Latency] {
+            let worth = policy.worth();
             let (own, always, never) = (
-                price(patience, worth),
-                price(Patience::Always, worth),
-                price(Patience::Never, worth),
+                price(policy, worth),
+                price(PollingPolicy::Always, worth),
+                price(PollingPolicy::Never, worth),
             );
             // What is spent on exploring, and on learning first; and gaps that end while it wakes
             // share one wake, which the plan does not count on: a peer that waits for
@@ -148,7 +153,7 @@ fn each_way_is_no_worse_than_looking_always_and_never_by_its_own_measure() {
             let least = 1.35 * always.min(never);
             assert!(
                 own < least,
-                "{patience} with gaps of {mean} ns: {own}, always {always}, never {never}"
+                "{policy} with gaps of {mean} ns: {own}, always {always}, never {never}"
             );
         }
     }
@@ -157,8 +162,8 @@ fn each_way_is_no_worse_than_looking_always_and_never_by_its_own_measure() {
 /// A guest that waits for its answer sends nothing while the worker sleeps, however it sleeps.
 #[test]
 fn a_guest_that_waits_for_its_answer_is_looked_for() {
-    for patience in [Patience::Eco, Patience::Balanced, Patience::Latency] {
-        let mut played = Played::new(patience);
+    for policy in [PollingPolicy::Eco, PollingPolicy::Balanced, PollingPolicy::Latency] {
+        let mut played = Played::new(policy);
         for _ in 0..100_000 {
             // Its next frame comes 1 us after the last one was carried.
             let at = played.now + 1_000;
@@ -186,23 +191,23 @@ fn a_guest_that_waits_for_its_answer_is_looked_for() {
         }
         let late = played.waits.split_off(played.waits.len() / 2);
         let long = late.iter().filter(|wait| **wait > TURN).count();
-        assert!(long * 100 < late.len(), "{patience}: {long} of {} waited", late.len());
+        assert!(long * 100 < late.len(), "{policy}: {long} of {} waited", late.len());
     }
 }
 
 #[test]
 fn naps_are_tried_where_many_frames_come_in_one() {
-    let (played, cpu, wait) = played(Patience::Eco, 3_000.0);
+    let (played, cpu, wait) = played(PollingPolicy::Eco, 3_000.0);
     assert!(played.naps > 1_000, "{}", played.naps);
     assert!(cpu < 40.0, "{cpu} %");
-    assert!(wait < Patience::Eco.longest_nap() + 20_000, "{wait}");
-    let (played, ..) = self::played(Patience::Latency, 3_000.0);
+    assert!(wait < PollingPolicy::Eco.longest_nap() + 20_000, "{wait}");
+    let (played, ..) = self::played(PollingPolicy::Latency, 3_000.0);
     assert_eq!(played.naps, 0);
 }
 
 #[test]
 fn a_host_that_is_short_of_cpu_is_not_looked_on_in_vain() {
-    let mut poll = Poll::new(Patience::Latency, cost(), Instant::now());
+    let mut poll = Poll::new(PollingPolicy::Latency, cost(), Instant::now());
     let start = poll.moved();
     for n in 1..500 {
         poll.idle(start + Duration::from_micros(n));
@@ -214,7 +219,7 @@ fn a_host_that_is_short_of_cpu_is_not_looked_on_in_vain() {
     assert_eq!((poll.idle(now), poll.decision().gave_way), (Next::Arm, 1));
     poll.set_short(false);
     assert!(poll.window() > Duration::from_micros(1));
-    let mut always = Poll::new(Patience::Always, cost(), now);
+    let mut always = Poll::new(PollingPolicy::Always, cost(), now);
     always.set_short(true);
     assert_eq!(
         always.idle(now + Duration::from_secs(1)),
@@ -225,7 +230,7 @@ fn a_host_that_is_short_of_cpu_is_not_looked_on_in_vain() {
 
 #[test]
 fn gaps_that_are_slept_through_while_cpu_time_is_short_do_not_count() {
-    let mut poll = Poll::new(Patience::Latency, cost(), Instant::now());
+    let mut poll = Poll::new(PollingPolicy::Latency, cost(), Instant::now());
     let start = poll.moved();
     let mut now = start;
     let mut gap = |poll: &mut Poll, sleeps: bool| {
@@ -250,18 +255,18 @@ fn gaps_that_are_slept_through_while_cpu_time_is_short_do_not_count() {
 #[test]
 fn the_most_impatient_port_sets_the_pace_at_once() {
     let now = Instant::now();
-    let mut poll = Poll::new(Patience::Never, cost(), now);
+    let mut poll = Poll::new(PollingPolicy::Never, cost(), now);
     assert_eq!(poll.idle(now), Next::Arm);
-    poll.be(Patience::Always, now);
+    poll.be(PollingPolicy::Always, now);
     assert_eq!(poll.idle(now), Next::Look);
-    assert_eq!(poll.decision().patience, Patience::Always);
+    assert_eq!(poll.decision().policy, PollingPolicy::Always);
 }
 
 #[test]
 fn queues_beside_busy_ones_are_armed_later_and_all_of_them_when_nothing_comes() {
     let start = Instant::now();
     let at = |us| start + Duration::from_micros(us);
-    let mut poll = Poll::new(Patience::Fixed(Duration::from_micros(10)), cost(), start);
+    let mut poll = Poll::new(PollingPolicy::Fixed(Duration::from_micros(10)), cost(), start);
     poll.found(at(100), 1);
     assert!(!poll.arms(at(70), at(101)) && poll.arms(at(50), at(101)));
     assert!(!poll.arms(at(101), at(110)) && poll.arms(at(100), at(110)));
@@ -271,9 +276,9 @@ proptest! {
     /// Whatever comes: every frame is carried, all time is in one of the states, and in the end it sleeps.
     #[test]
     fn it_always_comes_to_rest(gaps in prop::collection::vec(0u64..200_000, 0..300), which in 0usize..5) {
-        let patience = ["never", "eco", "balanced", "20us", "latency"][which].parse().unwrap();
+        let policy = ["never", "eco", "balanced", "20us", "latency"][which].parse().unwrap();
         let frames: Vec<u64> = gaps.iter().scan(0, |at, gap| { *at += gap; Some(*at) }).collect();
-        let mut played = Played::new(patience);
+        let mut played = Played::new(policy);
         played.play(&frames);
         prop_assert_eq!(played.waits.len(), frames.len());
         prop_assert_eq!(played.poll.state(), State::Armed);

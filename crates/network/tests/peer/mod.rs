@@ -192,7 +192,7 @@ pub fn throttled_port(
     let note = Arc::clone(&breaches);
     let on_break = Arc::new(move |_, breach| note.lock().unwrap().push(breach));
     (
-        fabric.add_port(PortSpec { rule, mtu: None, on_break, throttle, patience: None }).unwrap(),
+        fabric.add_port(PortSpec { rule, mtu: None, on_break, throttle, policy: None }).unwrap(),
         breaches,
     )
 }

@@ -59,7 +59,7 @@ impl Lab {
             mtu: Some(1500),
             rule,
             throttle,
-            patience: None,
+            policy: None,
         };
         Device::start(Arc::clone(&self.fabric), config)
     }
@@ -231,7 +231,7 @@ fn a_disabled_transmitter_is_drained() {
     let mut used = [Used::default(); 4];
     eventually("the frame is discarded", || a.driver.tx.ring.collect(&mut used).unwrap() == 1);
     let dropped =
-        || lab.fabric.counters(device.port())[0].dropped(network::count::Drop::TxDisabled);
+        || lab.fabric.counters(device.port())[0].dropped(network::count::DropReason::TxDisabled);
     eventually("it is counted", || dropped() == 1);
     assert_eq!(b.received(), 0);
     a.front.enable(1, true).unwrap();
@@ -377,7 +377,7 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
         mtu: None,
         rule,
         throttle: None,
-        patience: None,
+        policy: None,
     };
     let start = |config| Device::start(Arc::clone(&lab.fabric), config);
     assert!(matches!(start(config(0, PortRule::default())), Err(StartError::Queues(0))));
@@ -399,7 +399,7 @@ fn sixteen_queue_pairs_are_served() {
         mtu: None,
         rule,
         throttle: None,
-        patience: None,
+        policy: None,
     };
     let device = Device::start(Arc::clone(&lab.fabric), config).unwrap();
     let wish = Wish {

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use network::burst::Burst;
-use network::count::Drop as Reason;
+use network::count::DropReason as Reason;
 use network::flowcache::Fate;
 use proptest::prelude::*;
 use ring::RingConfig;

@@ -177,7 +177,7 @@ fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Device {
         mtu: Some(1500),
         rule,
         throttle: None,
-        patience: None,
+        policy: None,
     };
     Device::start(Arc::clone(fabric), config).unwrap()
 }

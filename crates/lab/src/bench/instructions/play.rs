@@ -70,7 +70,7 @@ pub fn play(case: &Case) -> Result<u64, Error> {
 pub(in crate::bench) fn config(socket: &Path, queues: u16) -> DeviceConfig {
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (socket, mode, rule) = (socket.to_path_buf(), Mode::Server, PortRule::default());
-    DeviceConfig { name, socket, mode, queues, mtu: None, rule, throttle: None, patience: None }
+    DeviceConfig { name, socket, mode, queues, mtu: None, rule, throttle: None, policy: None }
 }
 
 fn traffic<R: DriverRing>(

@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_millis(10);
 /// What a worker that finds nothing weighs its waiting by. Ordered: the later, the less it likes to
 /// wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Patience {
+pub enum PollingPolicy {
     /// Never looks in vain: for comparison.
     Never,
     /// CPU time is all that counts.
@@ -32,7 +32,7 @@ pub enum Patience {
 #[error("not a way of polling")]
 pub struct Unknown;
 
-impl Patience {
+impl PollingPolicy {
     /// What can be written, in words for somebody who wrote something else.
     pub const WORDS: &'static str =
         r#""eco", "balanced" or "latency" (to compare: "never", "always" or a time like "50us")"#;
@@ -41,37 +41,43 @@ impl Patience {
     /// rule of their own.
     pub(super) fn worth(self) -> f64 {
         match self {
-            Patience::Never | Patience::Eco | Patience::Always | Patience::Fixed(_) => 0.0,
-            Patience::Balanced => 0.25,
-            Patience::Latency => 10.0,
+            PollingPolicy::Never
+            | PollingPolicy::Eco
+            | PollingPolicy::Always
+            | PollingPolicy::Fixed(_) => 0.0,
+            PollingPolicy::Balanced => 0.25,
+            PollingPolicy::Latency => 10.0,
         }
     }
 
     /// Longest that a frame may wait because the worker naps, in ns; 0: it does not nap.
     pub(super) fn longest_nap(self) -> u64 {
         match self {
-            Patience::Eco => 80_000,
-            Patience::Balanced => 30_000,
-            Patience::Never | Patience::Fixed(_) | Patience::Latency | Patience::Always => 0,
+            PollingPolicy::Eco => 80_000,
+            PollingPolicy::Balanced => 30_000,
+            PollingPolicy::Never
+            | PollingPolicy::Fixed(_)
+            | PollingPolicy::Latency
+            | PollingPolicy::Always => 0,
         }
     }
 
     /// Whether it follows from what was seen, and not from a rule for comparison.
     pub(super) fn is_adaptive(self) -> bool {
-        matches!(self, Patience::Eco | Patience::Balanced | Patience::Latency)
+        matches!(self, PollingPolicy::Eco | PollingPolicy::Balanced | PollingPolicy::Latency)
     }
 }
 
-impl FromStr for Patience {
+impl FromStr for PollingPolicy {
     type Err = Unknown;
 
     fn from_str(word: &str) -> Result<Self, Unknown> {
         Ok(match word {
-            "never" => Patience::Never,
-            "eco" => Patience::Eco,
-            "balanced" => Patience::Balanced,
-            "latency" => Patience::Latency,
-            "always" => Patience::Always,
+            "never" => PollingPolicy::Never,
+            "eco" => PollingPolicy::Eco,
+            "balanced" => PollingPolicy::Balanced,
+            "latency" => PollingPolicy::Latency,
+            "always" => PollingPolicy::Always,
             time => {
                 let micros: u64 =
                     time.strip_suffix("us").and_then(|n| n.parse().ok()).ok_or(Unknown)?;
@@ -79,21 +85,21 @@ impl FromStr for Patience {
                 if time.is_zero() || time > LONGEST {
                     return Err(Unknown);
                 }
-                Patience::Fixed(time)
+                PollingPolicy::Fixed(time)
             }
         })
     }
 }
 
-impl fmt::Display for Patience {
+impl fmt::Display for PollingPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Patience::Never => f.write_str("never"),
-            Patience::Eco => f.write_str("eco"),
-            Patience::Balanced => f.write_str("balanced"),
-            Patience::Latency => f.write_str("latency"),
-            Patience::Always => f.write_str("always"),
-            Patience::Fixed(time) => write!(f, "{}us", time.as_micros()),
+            PollingPolicy::Never => f.write_str("never"),
+            PollingPolicy::Eco => f.write_str("eco"),
+            PollingPolicy::Balanced => f.write_str("balanced"),
+            PollingPolicy::Latency => f.write_str("latency"),
+            PollingPolicy::Always => f.write_str("always"),
+            PollingPolicy::Fixed(time) => write!(f, "{}us", time.as_micros()),
         }
     }
 }
@@ -105,18 +111,18 @@ mod tests {
     #[test]
     fn words_are_read_as_they_are_written() {
         for word in ["never", "eco", "balanced", "50us", "latency", "always"] {
-            assert_eq!(word.parse::<Patience>().unwrap().to_string(), word);
+            assert_eq!(word.parse::<PollingPolicy>().unwrap().to_string(), word);
         }
         for word in
             ["", "Eco", "us", "0us", "10001us", "-1us", "50", "50ms", "99999999999999999999us"]
         {
-            assert_eq!(word.parse::<Patience>(), Err(Unknown), "{word}");
+            assert_eq!(word.parse::<PollingPolicy>(), Err(Unknown), "{word}");
         }
     }
 
     #[test]
     fn who_likes_to_wait_least_is_the_greatest() {
         let order = ["never", "eco", "balanced", "50us", "60us", "latency", "always"];
-        assert!(order.map(|word| word.parse::<Patience>().unwrap()).is_sorted());
+        assert!(order.map(|word| word.parse::<PollingPolicy>().unwrap()).is_sorted());
     }
 }
