@@ -151,7 +151,7 @@ pub struct PortReport {
     pub mtu: Option<u16>,
     /// How it is served where there is a choice: keys of a port, and their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub switches: BTreeMap<String, String>,
+    pub options: BTreeMap<String, String>,
     /// Its peer's pages that stay mapped, if any may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheReport>,

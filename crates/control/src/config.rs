@@ -3,9 +3,9 @@
 pub mod defaults;
 mod document;
 pub mod extensions;
+mod options;
 mod polling;
 mod port;
-mod switches;
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use document::{Fields, Value};
 use network::poll::PollingPolicy;
 
 pub use document::ConfigError;
+pub use options::keys as option_keys;
 pub use port::{MAX_QUEUES, Mode, PortKind, PortSpec};
-pub use switches::keys as switch_keys;
 
 /// Where the control socket is unless the configuration says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/ringmain/control.sock";

@@ -13,10 +13,10 @@ use hypervisor::embedded::server::{Server, ServerConfig, ServerError};
 use hypervisor::embedded::{Design, Machine, Spent, Version};
 use hypervisor::xen::OpenError;
 use netif::extensions::Extensions;
+use netif::options::PortOptions;
 use netif::service::{Service, ServiceConfig, ServiceError};
 use netif::settings::SCRIPT;
 use netif::status::VifStatus;
-use netif::switches::Switches;
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use switch::{PortId, Vlan};
@@ -137,7 +137,7 @@ impl Link {
                     Mode::Client => device::Mode::Client,
                 };
                 let (name, socket) = (spec.name.clone(), socket.clone());
-                let (rule, Switches { throttle, policy, .. }) = (spec.rule(), spec.switches);
+                let (rule, PortOptions { throttle, policy, .. }) = (spec.rule(), spec.options);
                 let config = DeviceConfig {
                     name,
                     socket,
@@ -151,12 +151,12 @@ impl Link {
                 Ok(Link::VhostUser(device::Device::start(fabric, config)?))
             }
             PortKind::Tap { device } => {
-                let (device, policy) = (device.clone(), spec.switches.policy);
+                let (device, policy) = (device.clone(), spec.options.policy);
                 let config = TapConfig { device, queues, rule: spec.rule(), mtu: spec.mtu, policy };
                 Ok(Link::Tap(Tap::start(fabric, config)?))
             }
             PortKind::Xen => {
-                let config = ServiceConfig { queues, stall: STALL, switches: spec.switches };
+                let config = ServiceConfig { queues, stall: STALL, options: spec.options };
                 Ok(Link::Xen(Service::start(fabric, hypervisor::xen::open()?, config)?))
             }
             PortKind::Embedded { socket, design, extensions, device_queue } => {
@@ -306,7 +306,7 @@ fn embedded(
     make_room(socket)?;
     let machine = Machine::new(design);
     let hypervisor = machine.hypervisor(DomId(0)).map_err(LinkError::Pages)?;
-    let config = ServiceConfig { queues, stall: STALL, switches: spec.switches };
+    let config = ServiceConfig { queues, stall: STALL, options: spec.options };
     let service = Service::start_with(fabric, hypervisor, config, uplink)?;
     let mut keys = vec![("script".to_owned(), SCRIPT.to_owned())];
     match &spec.vlan {

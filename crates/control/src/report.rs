@@ -19,7 +19,7 @@ use crate::api::{
     CacheReport, Counts, MacRow, OwnCopies, PollingReport, PortReport, PortState, QueueReport,
     Stats, WorkerReport,
 };
-use crate::config::{PortKind, PortSpec, switch_keys};
+use crate::config::{PortKind, PortSpec, option_keys};
 use crate::link::{Link, Vif};
 
 /// The counters of a queue pair at this moment.
@@ -79,7 +79,7 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
         trunk,
         mac: spec.mac.map(|mac| mac.to_string()),
         mtu: spec.mtu,
-        switches: switches(spec),
+        options: options(spec),
         cache: None,
         device_queue: match &spec.kind {
             PortKind::Embedded { device_queue, .. } => device_queue.clone(),
@@ -99,14 +99,14 @@ fn cache(Cached { pages, most, hits, misses }: Cached) -> CacheReport {
 }
 
 /// How the port is served where there is a choice; what is off is said to be.
-fn switches(spec: &PortSpec) -> BTreeMap<String, String> {
+fn options(spec: &PortSpec) -> BTreeMap<String, String> {
     let said = |value: Option<Json>| match value {
         None => "off".to_owned(),
         Some(Json::Bool(true)) => "on".to_owned(),
         Some(Json::String(text)) => text,
         Some(value) => value.to_string(),
     };
-    let keys = switch_keys(&spec.kind, &spec.switches).into_iter();
+    let keys = option_keys(&spec.kind, &spec.options).into_iter();
     keys.map(|(key, value)| (key.to_owned(), said(value))).collect()
 }
 
@@ -161,7 +161,7 @@ pub fn vif(
         trunk,
         mac: settings.and_then(|settings| settings.rule.mac).map(|mac| mac.to_string()),
         mtu: settings.and_then(|settings| settings.mtu),
-        switches: host.switches.clone(),
+        options: host.options.clone(),
         cache: vif.cache.map(cache),
         device_queue: vif.direct.as_ref().map(standing),
         features: vif.takes.names().into_iter().map(str::to_owned).collect(),
@@ -315,11 +315,11 @@ mod tests {
             Vif { name: status.key.to_string(), kind: "xen", peer: None, spent: None, status };
         let host = PortReport {
             queue_pairs: 4,
-            switches: [("align".into(), "on".into())].into(),
+            options: [("align".into(), "on".into())].into(),
             ..PortReport::default()
         };
         let report = vif(&fabric, &one, &host);
-        assert_eq!(report.switches, host.switches);
+        assert_eq!(report.options, host.options);
         assert_eq!(
             (report.name.as_str(), report.kind.as_str(), report.state),
             ("vif5.1", "xen", PortState::Listening)

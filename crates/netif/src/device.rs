@@ -35,9 +35,9 @@ use crate::fault::Fault;
 use crate::groups::Groups;
 use crate::handshake::{Offer, Refusal, Request, State, wants_groups};
 use crate::mailbox::Mailbox;
+use crate::options::PortOptions;
 use crate::settings::{self, Settings, is_plugged};
 use crate::status::{Cached, Condition, VifStatus};
-use crate::switches::Switches;
 
 /// Shortest and longest pause before a frontend that broke the rules may connect again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -88,7 +88,7 @@ pub struct Host {
     /// counts as stalled.
     pub stall: Duration,
     /// How vifs are served, where there is a choice.
-    pub switches: Switches,
+    pub options: PortOptions,
     /// Pages of all vifs that may stay mapped.
     pub budget: Arc<Budget>,
     /// A device that gives queues.
@@ -537,7 +537,7 @@ impl Device {
             takes: request.takes,
             rate: settings.rate(),
             groups: Groups::default(),
-            align: self.host.switches.align,
+            align: self.host.options.align,
             lender: self.host.lender.clone().filter(|_| request.takes.extensions.guest_copy),
             held: AtomicBool::new(true),
         };
@@ -596,7 +596,7 @@ impl Device {
     /// Room for pages that are kept of a frontend: none without a control ring, by which it would
     /// say which. What another daemon has kept is forgotten: then copies go by grants again.
     fn cache(&self, request: &Request) -> Cache {
-        let most = if request.control.is_some() { self.host.switches.cache.into() } else { 0 };
+        let most = if request.control.is_some() { self.host.options.cache.into() } else { 0 };
         let (grants, budget) =
             (Arc::clone(&self.host.hypervisor.grants), Arc::clone(&self.host.budget));
         Cache::new(self.key.domain, grants, most, request.queues.len() as u16, budget)
@@ -642,7 +642,7 @@ impl Device {
             broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, breach));
             changes.add(Token::One(key));
         });
-        let Switches { throttle, policy, .. } = self.host.switches;
+        let PortOptions { throttle, policy, .. } = self.host.options;
         let (rule, mtu) = (settings.rule.clone(), settings.mtu);
         let port = self.host.fabric.add_port(PortSpec { rule, mtu, on_break, throttle, policy })?;
         self.port = Some(port);

@@ -21,9 +21,9 @@ use tracing::warn;
 
 use crate::device::{Copier, Device, Host, Key, Token};
 use crate::direct::Uplink;
+use crate::options::PortOptions;
 use crate::settings::is_ours;
 use crate::status::VifStatus;
-use crate::switches::Switches;
 
 /// How often it is looked whether frontends take what comes.
 const ROUND: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ pub struct ServiceConfig {
     /// counts as stalled.
     pub stall: Duration,
     /// How vifs are served, where there is a choice.
-    pub switches: Switches,
+    pub options: PortOptions,
 }
 
 /// Why there can be no service.
@@ -89,7 +89,7 @@ impl Service {
         let watch = changes.watch(&*hypervisor.store, &root, Token::All)?;
         let engine = Arc::new(Copier(Arc::clone(&hypervisor.grants)));
         let lender = hypervisor.grants.lender();
-        let ServiceConfig { queues, stall, switches } = config;
+        let ServiceConfig { queues, stall, options } = config;
         let (queues, gone, budget) = (queues.max(1), Mutex::default(), Arc::default());
         let host = Host {
             hypervisor,
@@ -99,7 +99,7 @@ impl Service {
             changes,
             queues,
             stall,
-            switches,
+            options,
             budget,
             uplink,
             gone,

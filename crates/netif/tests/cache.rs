@@ -5,7 +5,7 @@ mod front;
 
 use front::{Front, Host, Mailbox, Nature, frame, introduce, wait, what};
 use hypervisor::{DomId, GrantRef};
-use netif::switches::Switches;
+use netif::options::PortOptions;
 
 const SIZE: u16 = 8;
 const ADD: u16 = 9;
@@ -24,7 +24,7 @@ fn front(host: &Host, domain: u16, queues: u32) -> Front {
 }
 
 fn host(cache: u16) -> Host {
-    Host::switched(Switches { cache, ..Switches::default() })
+    Host::switched(PortOptions { cache, ..PortOptions::default() })
 }
 
 fn mailbox(front: &Front) -> &Mailbox {

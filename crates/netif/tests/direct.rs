@@ -15,9 +15,9 @@ use hypervisor::{DomId, Domain, PAGE};
 use netif::direct::{Lease, Standing, Uplink};
 use netif::frontend::{Area, Frame, Frontend, Landing, Queue, Wish};
 use netif::handshake::State;
+use netif::options::PortOptions;
 use netif::service::{Service, ServiceConfig};
 use netif::status::{Condition, VifStatus};
-use netif::switches::Switches;
 use ring::Memory;
 use ring::xdp::{Descriptor, Feeder, HEADROOM, Receiver, Socket, rings};
 use rustix::event::{EventfdFlags, eventfd};
@@ -107,7 +107,7 @@ impl Nic {
 fn host() -> (Host, Nic) {
     let mut host = Host::bare();
     let nic = Nic { machine: host.machine.clone(), given: Arc::default(), mapped: Arc::default() };
-    let config = ServiceConfig { queues: 4, stall: LONG, switches: Switches::default() };
+    let config = ServiceConfig { queues: 4, stall: LONG, options: PortOptions::default() };
     let uplink: Option<Arc<dyn Uplink>> = Some(Arc::new(nic.clone()));
     let (fabric, hypervisor) = (Arc::clone(&host.fabric), host.machine.hypervisor(DomId(0)));
     host.service = Some(Service::start_with(fabric, hypervisor, config, uplink).unwrap());

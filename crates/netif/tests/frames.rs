@@ -13,7 +13,7 @@ use front::{
     wait, what,
 };
 use hypervisor::PAGE;
-use netif::switches::Switches;
+use netif::options::PortOptions;
 use network::count::DropReason;
 use ring::Memory;
 
@@ -307,7 +307,7 @@ fn granted_frames_cross_from_worker_to_worker() {
 #[test]
 fn a_frame_that_fits_a_page_takes_one_slot() {
     for align in [false, true] {
-        let host = Host::switched(Switches { align, ..Switches::default() });
+        let host = Host::switched(PortOptions { align, ..PortOptions::default() });
         let (a, b) = two(&host);
         let (from, to) = (&a.queues[0], &b.queues[0]);
         let mut offsets = std::collections::BTreeSet::new();

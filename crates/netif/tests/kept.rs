@@ -7,11 +7,11 @@ use front::{Host, frame, wait};
 use hypervisor::DomId;
 use hypervisor::test::Design;
 use netif::frontend::{Kept, Wish};
-use netif::switches::Switches;
+use netif::options::PortOptions;
 
 /// One that keeps so many pages of a vif.
 fn host(design: Design, cache: u16) -> Host {
-    Host::designed(design, Switches { cache, ..Switches::default() })
+    Host::designed(design, PortOptions { cache, ..PortOptions::default() })
 }
 
 /// What was counted of a vif's pages that stay mapped: those, hits, and misses.

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use front::{Front, Host, Nature, frame, introduce, wait, what};
 use hypervisor::Channel;
-use netif::switches::Switches;
+use netif::options::PortOptions;
 use network::throttle::Throttle;
 
 /// A host whose vifs' interrupts wait, and two of them. Both signal Rx by the channel that `split`
 /// says.
 fn two(frames: u32, split: bool) -> (Host, Front, Front) {
-    let host = Host::switched(Switches {
+    let host = Host::switched(PortOptions {
         throttle: Throttle::new(Some(frames), Throttle::LONGEST),
-        ..Switches::default()
+        ..PortOptions::default()
     });
     let nature = Nature { split, ..Nature::default() };
     let (a, b) = (Front::connected(&host, 1, nature.clone()), Front::connected(&host, 2, nature));

@@ -10,8 +10,8 @@ use front::fair::Fair;
 use front::{Host, Nature, frame, introduce, wait, what};
 use hypervisor::store::{OnChange, Permission};
 use hypervisor::{DomId, Nodes, Store, StoreError, Transaction, Watch};
+use netif::options::PortOptions;
 use netif::service::{Service, ServiceConfig};
-use netif::switches::Switches;
 
 /// A store that is lost from time to time.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ fn a_store_that_is_lost_stops_no_traffic() {
     let config = ServiceConfig {
         queues: 4,
         stall: Duration::from_millis(200),
-        switches: Switches::default(),
+        options: PortOptions::default(),
     };
     host.service = Some(Service::start(Arc::clone(&host.fabric), hypervisor, config).unwrap());
     let (mut a, b) = (

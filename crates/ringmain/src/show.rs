@@ -74,7 +74,7 @@ pub fn port(port: &PortReport) -> String {
     }
     let mut text: String =
         lines.into_iter().map(|(what, value)| format!("{what:<12} {value}\n")).collect();
-    text.push_str(&switches(port));
+    text.push_str(&options(port));
     if !port.queues.is_empty() {
         text.push('\n');
         text.push_str(&queues(std::slice::from_ref(port)));
@@ -89,9 +89,9 @@ fn kept(CacheReport { pages, most, hits, misses }: &CacheReport) -> String {
 }
 
 /// How a port is served where there is a choice; nothing where there is none.
-fn switches(port: &PortReport) -> String {
+fn options(port: &PortReport) -> String {
     let mut table = Table::new(&["SWITCH", "SET TO"]);
-    for (key, value) in &port.switches {
+    for (key, value) in &port.options {
         table.row([key.clone(), value.clone()]);
     }
     if table.is_empty() { String::new() } else { format!("\n{}", table.render()) }
@@ -292,7 +292,7 @@ pub mod tests {
             trunk: vec![10, 20],
             mac: None,
             mtu: Some(1500),
-            switches: [("interrupt-frames".into(), "64".into())].into(),
+            options: [("interrupt-frames".into(), "64".into())].into(),
             cache: Some(CacheReport { pages: 768, most: 1024, hits: 995, misses: 5 }),
             device_queue: None,
             features: vec!["csum".into(), "mq".into()],

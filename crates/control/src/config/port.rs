@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use frame::Mac;
 use hypervisor::embedded::{Design, Named};
 use netif::extensions::Extensions;
-use netif::switches::Switches;
+use netif::options::PortOptions;
 use serde_json::{Map, Value as Json, json};
 use switch::{PortRule, Vlan};
 
 use super::document::{ConfigError, Fields, Value};
-use super::{defaults, extensions, socket_path, switches};
+use super::{defaults, extensions, options, socket_path};
 
 /// Most queue pairs that a port may have.
 pub const MAX_QUEUES: u16 = 16;
@@ -49,7 +49,7 @@ pub struct PortSpec {
     /// Longest IP packet in bytes; `None`: no limit of its own.
     pub mtu: Option<u16>,
     /// How it is served, where there is a choice.
-    pub switches: Switches,
+    pub options: PortOptions,
 }
 
 /// What a port attaches to.
@@ -174,7 +174,7 @@ impl PortSpec {
         if let Some(mtu) = self.mtu {
             put("mtu", json!(mtu));
         }
-        for (key, value) in switches::keys(&self.kind, &self.switches) {
+        for (key, value) in options::keys(&self.kind, &self.options) {
             if let Some(value) = value {
                 put(key, value);
             }
@@ -213,9 +213,9 @@ pub(super) fn read<'a>(
         foreign(&mut fields, "device-queue", "embedded")?;
     }
     let mac = mac(&mut fields, &vlan, &there)?;
-    let switches = switches::read(&mut fields, &kind)?;
+    let options = options::read(&mut fields, &kind)?;
     fields.finish()?;
-    Ok(PortSpec { name, kind, queues, mac, vlan, mtu, switches })
+    Ok(PortSpec { name, kind, queues, mac, vlan, mtu, options })
 }
 
 fn is_plain(text: &str, longest: usize) -> bool {

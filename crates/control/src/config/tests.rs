@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use frame::Mac;
-use netif::switches::Switches;
+use netif::options::PortOptions;
 use network::poll::PollingPolicy;
 use network::throttle::Throttle;
 use switch::Vlan;
@@ -55,10 +55,10 @@ fn a_whole_file() {
         mac: Some(Mac([0x52, 0x54, 0, 0, 0, 1])),
         vlan: Vlan::Access(10),
         mtu: Some(1500),
-        switches: Switches {
+        options: PortOptions {
             throttle: Throttle::new(Some(64), Duration::from_micros(100)),
             policy: Some(PollingPolicy::Eco),
-            ..Switches::default()
+            ..PortOptions::default()
         },
     };
     let uplink = PortSpec {
@@ -68,7 +68,7 @@ fn a_whole_file() {
         mac: None,
         vlan: Vlan::Trunk(vec![10, 20]),
         mtu: None,
-        switches: Switches::default(),
+        options: PortOptions::default(),
     };
     let socket = PathBuf::from("/tmp/control.sock");
     let (policy, balance) = (PollingPolicy::Latency, false);
@@ -542,7 +542,7 @@ fn vifs_can_be_served_in_several_ways() {
     };
     for kind in ["\"xen\"", "\"embedded\"\nsocket = \"/a\""] {
         let port = parse(kind, "align = true").unwrap();
-        assert!(port.switches.align && !parse(kind, "align = false").unwrap().switches.align);
+        assert!(port.options.align && !parse(kind, "align = false").unwrap().options.align);
         assert_eq!(
             PortSpec::from_request(&port.to_request(), std::iter::empty(), "/c".as_ref()),
             Ok(port)
@@ -556,7 +556,7 @@ fn vifs_can_be_served_in_several_ways() {
     let wrong = parse("\"tap\"\ndevice = \"rm0\"", "align = true").unwrap_err().to_string();
     assert_eq!(wrong, "f:5: port[0].align: a port of kind \"tap\" has no grants; leave it out");
     let flags = [("name", "a"), ("kind", "xen"), ("align", "true")];
-    assert!(self::flags(&flags).unwrap().switches.align);
+    assert!(self::flags(&flags).unwrap().options.align);
 }
 
 #[test]
@@ -599,7 +599,7 @@ fn polling_is_one_of_its_words() {
         let port = "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"";
         let text = format!("[workers]\npolling = {word}\n{port}\npolling = {word}");
         let config = Config::parse("f", &text, &host());
-        config.map(|config| (config.policy, config.ports[0].switches.policy))
+        config.map(|config| (config.policy, config.ports[0].options.policy))
     };
     for word in ["eco", "balanced", "latency", "always", "never", "50us"] {
         let policy = word.parse().unwrap();
@@ -622,8 +622,7 @@ fn polling_is_one_of_its_words() {
 fn interrupts_wait_if_the_wait_has_an_end() {
     let parse = |kind: &str, more: &str| {
         let text = format!("[[port]]\nname = \"a\"\n{kind}\n{more}");
-        Config::parse("f", &text, &host())
-            .map(|mut config| config.ports.remove(0).switches.throttle)
+        Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0).options.throttle)
     };
     let guest = "kind = \"vhost-user\"\nsocket = \"/a\"";
     let tap = "kind = \"tap\"\ndevice = \"rm0\"";
@@ -657,9 +656,9 @@ fn pages_are_kept_where_there_are_grants() {
         Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
     };
     for kind in ["kind = \"xen\"", "kind = \"embedded\"\nsocket = \"/a\""] {
-        assert_eq!(parse(kind, "").unwrap().switches.cache, 0);
+        assert_eq!(parse(kind, "").unwrap().options.cache, 0);
         let port = parse(kind, "cache = 16384").unwrap();
-        assert_eq!(port.switches.cache, 16384);
+        assert_eq!(port.options.cache, 16384);
         let again = PortSpec::from_request(
             &port.to_request(),
             std::iter::empty(),

@@ -18,7 +18,7 @@ use netif::service::{Service, ServiceConfig};
 use netif::status::{Condition, VifStatus};
 use network::fabric::{Fabric, Workers};
 
-use netif::switches::Switches;
+use netif::options::PortOptions;
 
 pub const REQ_PROD: u64 = 0;
 pub const REQ_EVENT: u64 = 4;
@@ -48,7 +48,7 @@ pub struct Host {
     pub machine: Machine,
     pub fabric: Arc<Fabric>,
     pub service: Option<Service>,
-    pub switches: Switches,
+    pub options: PortOptions,
 }
 
 impl Host {
@@ -67,19 +67,19 @@ impl Host {
 
     fn on(machine: Machine, queues: u16, stall: Duration) -> Host {
         let mut host =
-            Host { machine, fabric: fabric(), service: None, switches: Switches::default() };
+            Host { machine, fabric: fabric(), service: None, options: PortOptions::default() };
         host.serve(queues, stall);
         host
     }
 
     /// One that serves with these switches.
-    pub fn switched(switches: Switches) -> Host {
-        Host::designed(Design::default(), switches)
+    pub fn switched(options: PortOptions) -> Host {
+        Host::designed(Design::default(), options)
     }
 
     /// One of that inner design that serves with these switches.
-    pub fn designed(design: Design, switches: Switches) -> Host {
-        let mut host = Host { machine: Machine::of(design), switches, ..Host::bare() };
+    pub fn designed(design: Design, options: PortOptions) -> Host {
+        let mut host = Host { machine: Machine::of(design), options, ..Host::bare() };
         host.serve(4, Duration::from_secs(60));
         host
     }
@@ -90,12 +90,12 @@ impl Host {
             machine: Machine::new(),
             fabric: fabric(),
             service: None,
-            switches: Switches::default(),
+            options: PortOptions::default(),
         }
     }
 
     fn serve(&mut self, queues: u16, stall: Duration) {
-        let config = ServiceConfig { queues, stall, switches: self.switches };
+        let config = ServiceConfig { queues, stall, options: self.options };
         let hypervisor = self.machine.hypervisor(DomId(0));
         self.service = Some(Service::start(Arc::clone(&self.fabric), hypervisor, config).unwrap());
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use hypervisor::{DomId, Domain, Hypervisor};
 use netif::frontend::Wish;
+use netif::options::PortOptions;
 use netif::service::{Service, ServiceConfig};
 use netif::status::Condition;
-use netif::switches::Switches;
 use network::fabric::{Fabric, Workers};
 
 use crate::front::station::{Station, introduce, offload, spread, talk};
@@ -28,7 +28,7 @@ impl Daemon {
         let config = ServiceConfig {
             queues: 2,
             stall: Duration::from_secs(60),
-            switches: Switches::default(),
+            options: PortOptions::default(),
         };
         Daemon {
             service: Service::start(Arc::clone(&fabric), host.clone(), config).unwrap(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hypervisor::embedded::{Design, Named};
-use netif::switches::Switches;
+use netif::options::PortOptions;
 use network::throttle::Throttle;
 use serde_json::{Value as Json, json};
 
@@ -26,7 +26,7 @@ const MAX_CACHE: u16 = 16384;
 
 /// Reads what is switched on for a port. Each key is taken, so that one that does not belong there
 /// is refused for that.
-pub(super) fn read(fields: &mut Fields, kind: &PortKind) -> Result<Switches, ConfigError> {
+pub(super) fn read(fields: &mut Fields, kind: &PortKind) -> Result<PortOptions, ConfigError> {
     if matches!(kind, PortKind::Tap { .. }) {
         // The host's kernel looks after its own interrupts.
         refuse(fields, &[FRAMES, MICROSECONDS], "interrupts", kind)?;
@@ -38,7 +38,7 @@ pub(super) fn read(fields: &mut Fields, kind: &PortKind) -> Result<Switches, Con
     let cache = fields.number(CACHE, 0..=MAX_CACHE)?.map_or(0, |(cache, _)| cache);
     let align = fields.switch(ALIGN)?.unwrap_or(false);
     let policy = polling::read(fields)?;
-    Ok(Switches { throttle, policy, cache, align })
+    Ok(PortOptions { throttle, policy, cache, align })
 }
 
 /// Whether frames are copied by grants there.
@@ -81,17 +81,17 @@ fn throttle(fields: &mut Fields) -> Result<Option<Throttle>, ConfigError> {
 }
 
 /// All that can be chosen for a port of this kind, by key; nothing for what is off.
-pub fn keys(kind: &PortKind, switches: &Switches) -> Vec<(&'static str, Option<Json>)> {
-    let throttle = switches.throttle;
+pub fn keys(kind: &PortKind, options: &PortOptions) -> Vec<(&'static str, Option<Json>)> {
+    let throttle = options.throttle;
     let interrupts = [
         (FRAMES, throttle.and_then(Throttle::frames).map(Json::from)),
         (MICROSECONDS, throttle.map(|throttle| json!(throttle.time().as_micros() as u64))),
     ];
     let vifs = [
-        (CACHE, (switches.cache > 0).then(|| json!(switches.cache))),
-        (ALIGN, switches.align.then_some(Json::Bool(true))),
+        (CACHE, (options.cache > 0).then(|| json!(options.cache))),
+        (ALIGN, options.align.then_some(Json::Bool(true))),
     ];
-    let policy = [(polling::KEY, switches.policy.map(|policy| json!(policy.to_string())))];
+    let policy = [(polling::KEY, options.policy.map(|policy| json!(policy.to_string())))];
     let all = policy.into_iter();
     match kind {
         PortKind::Tap { .. } => all.collect(),

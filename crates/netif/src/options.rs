@@ -5,7 +5,7 @@ use network::throttle::Throttle;
 
 /// What the vifs of a service have switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Switches {
+pub struct PortOptions {
     /// How long their receive interrupts wait.
     pub throttle: Option<Throttle>,
     /// How workers wait for their frames; `None`: as they do for others.
