@@ -37,7 +37,7 @@ pub struct Pair {
     pub queue: QueueId,
     /// Its worker.
     pub worker: usize,
-    /// The cost of all frames that it ever sent, as [`crate::rota`] counts it.
+    /// The cost of all frames that it ever sent, as [`crate::drr`] counts it.
     pub cost: u64,
 }
 

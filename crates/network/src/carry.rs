@@ -12,11 +12,11 @@ use switch::Target;
 
 use crate::burst::BURST;
 use crate::count::DropReason;
+use crate::drr::{MISS, cost};
 use crate::flowcache::{Fate, FlowKey};
 use crate::lap::Step;
 use crate::loan::Origin;
 use crate::put::{Delivery, Held, deliver_to};
-use crate::rota::{MISS, cost};
 use crate::slot::{Slot, Wait, Watch};
 use crate::steer::{Route, Way};
 use crate::topology::Seat;
@@ -186,7 +186,7 @@ impl Worker {
         }
         self.counters.cache_hits.add(hits);
         self.counters.cache_misses.add(misses);
-        self.turn.cost += misses * MISS;
+        self.service.cost += misses * MISS;
     }
 
     /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one
@@ -208,7 +208,7 @@ impl Worker {
                 return at;
             }
             i = end;
-            if self.turn.cost >= self.turn.allowance && self.stops_short(src, i) {
+            if self.service.cost >= self.service.allowance && self.stops_short(src, i) {
                 return i;
             }
         }
@@ -223,11 +223,11 @@ impl Worker {
         let guilty = self.flush();
         if unfinished > 0 {
             self.burst.truncate(finished);
-            self.turn.bytes = self.burst.bytes();
-            self.turn.more = false;
+            self.service.bytes = self.burst.bytes();
+            self.service.more = false;
         }
-        let bytes = self.turn.bytes;
-        self.turn.cost += cost(finished, bytes);
+        let bytes = self.service.bytes;
+        self.service.cost += cost(finished, bytes);
         // From here on nothing points into the sender's memory any more.
         self.burst.reset(BURST);
         let Some(slot) = self.slots.get_mut(src) else { return };
@@ -263,7 +263,7 @@ impl Worker {
             Fate::Flood(targets) => {
                 let targets = Arc::clone(targets);
                 if self.routes.moving && self.meets_a_mover(i, &targets) {
-                    return (i, self.wait_a_moment(i));
+                    return (i, self.wait_for_migration(i));
                 }
                 self.flood(src, i, &targets);
                 (i + 1, Sent::Off)
@@ -292,7 +292,7 @@ impl Worker {
             slot.on.counters.copies.add(targets.len().saturating_sub(1) as u64);
         }
         let len = self.burst.frames().get(i).map_or(0, |frame| frame.len);
-        self.turn.cost += targets.len().saturating_sub(1) as u64 * cost(1, len.into());
+        self.service.cost += targets.len().saturating_sub(1) as u64 * cost(1, len.into());
     }
 
     /// Sends frames for one port, those together that go to the same of its queues.
@@ -342,7 +342,7 @@ impl Worker {
             (Way::Local(slot), false) => self.send_local(slot, run, target.tag),
             (Way::Remote(seat), false) => self.send_across(src, run, seat, target),
             (Way::Nowhere, _) => self.drop_at(src, DropReason::PortDown, run.len()),
-            (Way::Moving | Way::Turning, _) => self.wait_a_moment(run.start),
+            (Way::Moving | Way::Turning, _) => self.wait_for_migration(run.start),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Bursts that end where their sender's turn does (see [`crate::rota`]).
+//! Bursts that end where their sender's turn does (see [`crate::drr`]).
 //!
 //! How long frames are is not known before they are fetched. So a burst that turns out to cost more
 //! than its turn may is cut short, and the next ones are as long as frames such as those allow:
@@ -6,22 +6,22 @@
 //! by it. A burst of floods ends early, too, when their copies have cost what the turn may.
 
 use crate::burst::{BURST, Frame};
+use crate::drr::cost;
 use crate::flowcache::Fate;
-use crate::rota::cost;
 use crate::worker::Worker;
 
 impl Worker {
     /// Gives back what goes beyond the sender's turn, but for one frame. Returns how many are left.
     #[inline]
     pub(crate) fn cut(&mut self, src: usize, fetched: usize) -> usize {
-        self.turn.bytes = self.burst.bytes();
-        let cost = cost(fetched, self.turn.bytes);
-        if cost > self.turn.allowance {
+        self.service.bytes = self.burst.bytes();
+        let cost = cost(fetched, self.service.bytes);
+        if cost > self.service.allowance {
             return self.cut_short(src, fetched);
         }
         if let Some(slot) = self.slots.get_mut(src) {
-            self.turn.more = fetched == slot.span;
-            if self.turn.more && 2 * cost <= self.turn.allowance {
+            self.service.more = fetched == slot.span;
+            if self.service.more && 2 * cost <= self.service.allowance {
                 slot.span = (2 * slot.span).min(BURST);
             }
         }
@@ -39,18 +39,18 @@ impl Worker {
             return false;
         }
         self.burst.truncate(i);
-        self.turn.bytes = self.burst.bytes();
+        self.service.bytes = self.burst.bytes();
         if let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_sound()) {
             slot.on.pair.rewind(rest);
             slot.span = i;
         }
-        self.turn.more = true;
+        self.service.more = true;
         true
     }
 
     #[cold]
     fn cut_short(&mut self, src: usize, fetched: usize) -> usize {
-        let mut left = self.turn.allowance;
+        let mut left = self.service.allowance;
         let fits = |frame: &&Frame| {
             let rest = left.checked_sub(cost(1, frame.len.into()));
             left = rest.unwrap_or(0);
@@ -58,12 +58,12 @@ impl Worker {
         };
         let fits = self.burst.frames().iter().take_while(fits).count().max(1);
         self.burst.truncate(fits);
-        self.turn.bytes = self.burst.bytes();
+        self.service.bytes = self.burst.bytes();
         if let Some(slot) = self.slots.get_mut(src) {
             slot.on.pair.rewind(fetched - fits);
             slot.span = fits;
         }
-        self.turn.more = true;
+        self.service.more = true;
         fits
     }
 }

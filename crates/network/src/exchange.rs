@@ -1,12 +1,12 @@
 //! A worker's dealings with other workers: parcels that come in, and own parcels that come back.
 
 use crate::count::DropReason;
+use crate::drr::{QUANTUM, cost};
 use crate::flowcache::Fate;
 use crate::lap::Step;
 use crate::loan::Origin;
 use crate::parcel::Parcel;
 use crate::put::{Delivery, deliver_to};
-use crate::rota::{QUANTUM, cost};
 use crate::slot::Wait;
 use crate::worker::Worker;
 

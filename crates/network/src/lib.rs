@@ -5,23 +5,24 @@
 
 #![forbid(unsafe_code)]
 
+mod backpressure;
 pub mod balance;
 pub mod burst;
 mod carry;
 pub mod count;
 mod crossing;
 mod cut;
+mod drr;
 mod exchange;
 pub mod fabric;
 pub mod flowcache;
 pub mod flows;
 pub mod hand;
 mod held;
-mod hold;
 pub mod lap;
-mod leave;
 mod loan;
-mod moment;
+mod migration;
+mod migration_wait;
 pub mod packet;
 mod parcel;
 pub mod poll;
@@ -29,7 +30,6 @@ pub mod port;
 mod publish;
 mod put;
 mod rest;
-mod rota;
 mod shared;
 mod slab;
 pub mod slot;

@@ -2,7 +2,7 @@
 //! itself.
 //!
 //! The sender's frames are completed only then, so a receiver that does not fetch holds up its
-//! sender. As with receivers that are full ([`hold`](crate::hold)), its time has to be earned. What
+//! sender. As with receivers that are full ([`backpressure`](crate::backpressure)), its time has to be earned. What
 //! is fetched promptly costs nothing; a receiver that takes longer spends what it has, and when
 //! that is used up, everything that it was lent is recalled and lost. From then on it is lent
 //! nothing, but gets copies as others do, until it has earned some time with those.

@@ -89,7 +89,7 @@ fn settle(slot: &mut Slot, outcome: Result<Outcome, Breach>, now: Instant) -> Op
         Ok(Outcome::Refused(reason)) => slot.on.counters.lose(reason, 1),
         Ok(Outcome::Full) => {
             slot.restraint.iter_mut().for_each(Restraint::full);
-            let until = slot.hold.full(now);
+            let until = slot.backpressure.full(now);
             if until.is_none() {
                 slot.on.counters.lose(DropReason::RxFull, 1);
             }
@@ -167,7 +167,7 @@ fn taken(slot: &mut Slot, put: Put, len: u32, delivery: &Delivery<'_>) -> Outcom
 /// The receiver took frames of `bytes` bytes in all.
 #[inline]
 fn received(slot: &mut Slot, frames: u32, bytes: u32) -> Outcome {
-    slot.hold.took(frames, bytes);
+    slot.backpressure.took(frames, bytes);
     slot.on.counters.rx_frames.add(frames.into());
     slot.on.counters.rx_bytes.add(bytes.into());
     Outcome::Out(frames)

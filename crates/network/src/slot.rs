@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use switch::PortId;
 
+use crate::backpressure::BackpressureCredit;
 use crate::burst::BURST;
 use crate::count::{Counter, QueueCounters};
-use crate::hold::Hold;
-use crate::leave::Leave;
 use crate::loan::Loans;
+use crate::migration::Migration;
 use crate::parcel::Tickets;
 use crate::poll::PollingPolicy;
 use crate::port::{Breach, Notified, QueuePair};
@@ -111,7 +111,7 @@ pub struct Slot {
     /// Bursts fetched from it that are not finished.
     pub tickets: Tickets,
     /// Its account as a receiver.
-    pub hold: Hold,
+    pub backpressure: BackpressureCredit,
     /// Frames that are lent to it.
     pub loans: Loans,
     /// As a sender: what its next frame waits for.
@@ -130,7 +130,7 @@ pub struct Slot {
     /// finished, so that no frame overtakes another on a new way.
     pub settle: bool,
     /// It leaves its worker when it can.
-    pub leaving: Option<Leave>,
+    pub leaving: Option<Migration>,
 }
 
 impl Slot {
@@ -142,7 +142,7 @@ impl Slot {
             on,
             watch,
             tickets: Tickets::default(),
-            hold: Hold::default(),
+            backpressure: BackpressureCredit::default(),
             loans: Loans::default(),
             wait: None,
             ration: Ration::default(),

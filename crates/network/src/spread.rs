@@ -19,7 +19,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::rota::CHARGE;
+use crate::drr::CHARGE;
 use crate::steer::Way;
 use crate::topology::QueueId;
 

@@ -1,6 +1,6 @@
 //! A worker: one thread that owns queue pairs and carries their frames.
 //!
-//! It looks at the queues that had something lately, in turn (see [`crate::rota`]). A queue that
+//! It looks at the queues that had something lately, in turn (see [`crate::drr`]). A queue that
 //! had nothing for a while is *armed*: its peer is asked to signal, and it costs nothing until
 //! then. When all are armed, the worker sleeps in the kernel.
 
@@ -13,15 +13,15 @@ use ring::GrantCopyBatch;
 use crate::burst::{BURST, Burst};
 use crate::count::WorkerCounters;
 use crate::crossing::Crossing;
+use crate::drr::{DrrScheduler, Service};
 use crate::flowcache::FlowCache;
 use crate::held::Held;
 use crate::lap::{Laps, Step};
-use crate::leave::{self, Leave};
 use crate::loan::Origin;
+use crate::migration::{self, Migration};
 use crate::parcel::Lane;
 use crate::poll::short::Shortage;
 use crate::poll::{Cost, Poll, PollingPolicy};
-use crate::rota::{Rota, Turn};
 use crate::shared::{Command, Shared};
 use crate::slab::Slab;
 use crate::slot::{Attachment, Slot, Wait, Watch};
@@ -62,9 +62,9 @@ pub struct Worker {
     pub(crate) seen: u64,
     pub(crate) stale: bool,
     /// The queues that are looked at.
-    pub(crate) active: Rota,
+    pub(crate) active: DrrScheduler,
     /// The present turn of one of them.
-    pub(crate) turn: Turn,
+    pub(crate) service: Service,
     pub(crate) watcher: Watcher,
     /// Of ports that have none of their own.
     pub(crate) policy: PollingPolicy,
@@ -113,8 +113,8 @@ impl Worker {
             topology: Arc::default(),
             seen: 0,
             stale: true,
-            active: Rota::default(),
-            turn: Turn::default(),
+            active: DrrScheduler::default(),
+            service: Service::default(),
             watcher,
             policy: PollingPolicy::default(),
             poll: Poll::new(PollingPolicy::default(), Cost::default(), now),
@@ -187,13 +187,14 @@ impl Worker {
             for command in self.shared.mailboxes[self.own].take() {
                 match command {
                     Command::Attach(attachment) => self.attach(*attachment),
-                    Command::Detach(queue, owner) => self.detach(queue, Leave::Home(owner)),
+                    Command::Detach(queue, owner) => self.detach(queue, Migration::Home(owner)),
                     Command::HandOver(queue, carrier) => {
-                        let (parcels, until) = (self.crossing.expected(), self.now + leave::MOST);
+                        let (parcels, until) =
+                            (self.crossing.expected(), self.now + migration::MOST);
                         self.mover = self.slots.find(queue);
                         self.detach(
                             queue,
-                            Leave::Over { carrier, parcels, calm: None, since: None, until },
+                            Migration::Over { carrier, parcels, calm: None, since: None, until },
                         );
                     }
                     Command::Stop => return false,
@@ -246,11 +247,11 @@ impl Worker {
         self.stale = true;
     }
 
-    fn detach(&mut self, queue: QueueId, leave: Leave) {
+    fn detach(&mut self, queue: QueueId, migration: Migration) {
         // An unknown queue drops `leave`, which the asker sees.
         let Some(at) = self.slots.find(queue) else { return };
         if let Some(slot) = self.slots.get_mut(at) {
-            slot.leaving = Some(leave);
+            slot.leaving = Some(migration);
         }
         self.release(at);
     }
@@ -278,7 +279,7 @@ impl Worker {
         if self.mover == Some(at) {
             self.mover = None;
         }
-        Worker::part(slot);
+        Worker::finish_migration(slot);
     }
 
     fn forget_waits(&mut self, at: usize) {
@@ -306,15 +307,15 @@ impl Worker {
         }
         moved |= self.collect();
         if let Some(at) = self.mover {
-            self.see_off(at);
+            self.poll_migration(at);
         }
         let mut round = self.active.round();
         while let Some((at, allowance)) = self.active.next(&mut round) {
-            self.turn = Turn { allowance, ..Turn::default() };
+            self.service = Service { allowance, ..Service::default() };
             let found = self.carry(at);
             moved |= found;
             let stays = self.keep_looking(at, found);
-            self.active.served(&mut round, self.turn, stays);
+            self.active.served(&mut round, self.service, stays);
         }
         moved || round.owed
     }

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::{Fabric, Port, Queue};
 use crate::balance::{Balancer, Move, Pair};
-use crate::rota::cost;
+use crate::drr::cost;
 use crate::shared::Command;
 use crate::topology::QueueId;
 
 impl Fabric {
     /// Has an attached queue pair change workers, between two of its bursts: nothing is lost, and
-    /// nothing overtakes (see [`crate::leave`]). Its own frames, and those for it, wait
+    /// nothing overtakes (see [`crate::migration`]). Its own frames, and those for it, wait
     /// meanwhile in their senders' rings, and so do all other changes of the fabric: ten
-    /// milliseconds mostly, and hardly more than [`leave::MOST`](crate::leave::MOST). False when it
+    /// milliseconds mostly, and hardly more than [`migration::MOST`](crate::migration::MOST). False when it
     /// did not: the pair is not attached, or there already, or there is no such worker, or it
     /// could not leave its own in time.
     pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {

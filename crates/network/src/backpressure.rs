@@ -17,18 +17,18 @@ const PER_64_BYTES: Duration = Duration::from_micros(1);
 
 /// One receiver's account.
 #[derive(Debug)]
-pub struct Hold {
+pub struct BackpressureCredit {
     credit: Duration,
     full_since: Option<Instant>,
 }
 
-impl Default for Hold {
+impl Default for BackpressureCredit {
     fn default() -> Self {
-        Hold { credit: CAP, full_since: None }
+        BackpressureCredit { credit: CAP, full_since: None }
     }
 }
 
-impl Hold {
+impl BackpressureCredit {
     /// The receiver took `frames` frames of `bytes` bytes in all.
     #[inline]
     pub fn took(&mut self, frames: u32, bytes: u32) {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_receiver_that_takes_nothing_runs_out_and_stays_out() {
-        let mut hold = Hold::default();
+        let mut hold = BackpressureCredit::default();
         let start = Instant::now();
         assert_eq!(hold.full(start), Some(start + CAP));
         assert_eq!(hold.full(start + CAP / 2), Some(start + CAP));
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_trickle_buys_microseconds_only() {
-        let mut hold = Hold::default();
+        let mut hold = BackpressureCredit::default();
         let mut now = Instant::now();
         hold.full(now);
         now += CAP;
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn credit_is_capped_however_much_was_taken() {
-        let mut hold = Hold::default();
+        let mut hold = BackpressureCredit::default();
         for _ in 0..1000 {
             hold.took(64, 64 * 65_536);
         }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn time_spent_empty_is_not_charged() {
-        let mut hold = Hold::default();
+        let mut hold = BackpressureCredit::default();
         let start = Instant::now();
         hold.full(start);
         hold.took(1, 1514);

@@ -29,7 +29,7 @@ use crate::worker::Worker;
 pub const MOST: Duration = Duration::from_millis(50);
 
 /// Where a pair goes that leaves, and who waits for it.
-pub enum Leave {
+pub enum Migration {
     /// Home.
     Home(Sender<Box<dyn QueuePair>>),
     /// To another worker.
@@ -50,7 +50,7 @@ pub enum Leave {
 impl Slot {
     /// Whether the pair goes home: nothing is worth waiting for that its peer still has to do.
     pub fn goes_home(&self) -> bool {
-        matches!(self.leaving, Some(Leave::Home(_)))
+        matches!(self.leaving, Some(Migration::Home(_)))
     }
 }
 
@@ -62,8 +62,8 @@ impl Worker {
         let queue = slot.on.id;
         match &mut slot.leaving {
             None => false,
-            Some(Leave::Home(_)) => true,
-            Some(Leave::Over { parcels, calm, since, .. }) => {
+            Some(Migration::Home(_)) => true,
+            Some(Migration::Over { parcels, calm, since, .. }) => {
                 if !self.crossing.has_received(parcels)
                     || self.crossing.held().any(|parcel| parcel.receiver == queue)
                 {
@@ -81,10 +81,9 @@ impl Worker {
 
     /// The pair in slot `at` is to go to another worker: it goes if it can, and stays if it could
     /// not for too long.
-    pub(crate) fn see_off(&mut self, at: usize) {
+    pub(crate) fn poll_migration(&mut self, at: usize) {
         self.release(at);
-        let late =
-            |leave: &mut Leave| matches!(leave, Leave::Over { until, .. } if *until <= self.now);
+        let late = |migration: &mut Migration| matches!(migration, Migration::Over { until, .. } if *until <= self.now);
         if let Some(slot) = self.slots.get_mut(at)
             && slot.leaving.take_if(late).is_some()
         {
@@ -93,12 +92,12 @@ impl Worker {
     }
 
     /// Hands over a pair that has left.
-    pub(crate) fn part(slot: Slot) {
+    pub(crate) fn finish_migration(slot: Slot) {
         let broken = !slot.is_sound();
         // Whoever asked may have given up.
         match slot.leaving {
-            Some(Leave::Home(owner)) => drop(owner.send(slot.on.pair)),
-            Some(Leave::Over { carrier, .. }) => {
+            Some(Migration::Home(owner)) => drop(owner.send(slot.on.pair)),
+            Some(Migration::Over { carrier, .. }) => {
                 drop(carrier.send(Box::new(Attachment { broken, ..slot.on })))
             }
             None => {}

@@ -15,7 +15,7 @@ struct Queue {
 
 /// Serves queues as a worker does, and notes what each turn cost.
 struct World {
-    rota: Rota,
+    drr: DrrScheduler,
     queues: Vec<Queue>,
     /// Slot and cost of every turn.
     turns: Vec<(usize, u64)>,
@@ -23,25 +23,25 @@ struct World {
 
 impl World {
     fn new(queues: &[Queue]) -> Self {
-        let mut rota = Rota::default();
+        let mut drr = DrrScheduler::default();
         for (at, queue) in queues.iter().enumerate() {
-            rota.push(PortId(queue.port), at);
+            drr.push(PortId(queue.port), at);
         }
-        World { rota, queues: queues.to_vec(), turns: Vec::new() }
+        World { drr, queues: queues.to_vec(), turns: Vec::new() }
     }
 
     fn round(&mut self) {
-        let mut round = self.rota.round();
-        while let Some((at, allowance)) = self.rota.next(&mut round) {
+        let mut round = self.drr.round();
+        while let Some((at, allowance)) = self.drr.next(&mut round) {
             let queue = &mut self.queues[at];
             let fits = (allowance / cost(1, queue.len)).clamp(1, BURST as u64);
             let frames = queue.left.min(fits);
             queue.left -= frames;
             let cost = cost(frames as usize, frames * queue.len);
             self.turns.push((at, cost));
-            let turn = Turn { allowance, cost, more: frames == fits, ..Turn::default() };
+            let turn = Service { allowance, cost, more: frames == fits, ..Service::default() };
             let stays = queue.left > 0;
-            self.rota.served(&mut round, turn, stays);
+            self.drr.served(&mut round, turn, stays);
         }
     }
 
@@ -88,18 +88,22 @@ fn queues_of_a_port_share_its_share_roughly() {
 /// A queue that has a frame now and then stays among those that are looked at.
 #[test]
 fn a_queue_that_has_nothing_takes_nothing_from_its_port() {
-    let mut rota = Rota::default();
-    rota.push(PortId(0), 0);
-    rota.push(PortId(0), 1);
-    rota.push(PortId(1), 2);
+    let mut drr = DrrScheduler::default();
+    drr.push(PortId(0), 0);
+    drr.push(PortId(0), 1);
+    drr.push(PortId(1), 2);
     let (full, mut shares) = (cost(BURST, 64 * BURST as u64), [0; 3]);
     for _ in 0..1000 {
-        let mut round = rota.round();
-        while let Some((at, allowance)) = rota.next(&mut round) {
+        let mut round = drr.round();
+        while let Some((at, allowance)) = drr.next(&mut round) {
             let busy = at != 1;
             let cost = if busy { full.min(allowance) } else { 0 };
             shares[at] += cost;
-            rota.served(&mut round, Turn { allowance, cost, more: busy, ..Turn::default() }, true);
+            drr.served(
+                &mut round,
+                Service { allowance, cost, more: busy, ..Service::default() },
+                true,
+            );
         }
     }
     assert!(shares[0].abs_diff(shares[2]) <= 2 * QUANTUM, "{shares:?}");
@@ -119,18 +123,18 @@ fn less_than_a_quantum_is_kept_for_the_next_round() {
 
 #[test]
 fn a_queue_that_turns_out_to_have_no_more_leaves_nothing_for_the_next_round() {
-    let mut rota = Rota::default();
-    rota.push(PortId(0), 0);
-    rota.push(PortId(1), 1);
+    let mut drr = DrrScheduler::default();
+    drr.push(PortId(0), 0);
+    drr.push(PortId(1), 1);
     let full = cost(BURST, 64 * BURST as u64);
     for _ in 0..100 {
-        let (mut round, mut left) = (rota.round(), [1, 1]);
-        while let Some((at, allowance)) = rota.next(&mut round) {
+        let (mut round, mut left) = (drr.round(), [1, 1]);
+        while let Some((at, allowance)) = drr.next(&mut round) {
             assert!(allowance <= 2 * QUANTUM, "{allowance}");
             // One full burst is all that it has.
             let more = std::mem::take(&mut left[at]) > 0;
             let cost = if more { full } else { 0 };
-            rota.served(&mut round, Turn { allowance, cost, more, ..Turn::default() }, true);
+            drr.served(&mut round, Service { allowance, cost, more, ..Service::default() }, true);
         }
         assert_eq!(left, [0, 0], "a round is enough for a burst");
     }
@@ -156,42 +160,42 @@ fn a_port_alone_has_one_turn_for_each_queue() {
 
 #[test]
 fn whoever_owes_sits_out_and_nothing_else_is_forgotten() {
-    let mut rota = Rota::default();
-    rota.push(PortId(0), 0);
-    rota.push(PortId(1), 1);
-    let mut first = rota.round();
-    assert_eq!(rota.next(&mut first), Some((0, QUANTUM)));
+    let mut drr = DrrScheduler::default();
+    drr.push(PortId(0), 0);
+    drr.push(PortId(1), 1);
+    let mut first = drr.round();
+    assert_eq!(drr.next(&mut first), Some((0, QUANTUM)));
     // Copies for many receivers.
-    rota.served(&mut first, Turn { cost: 3 * QUANTUM, more: true, ..Turn::default() }, true);
-    assert_eq!(rota.next(&mut first).map(|(at, _)| at), Some(1));
-    rota.served(&mut first, Turn::default(), true);
-    assert_eq!(rota.next(&mut first), None);
+    drr.served(&mut first, Service { cost: 3 * QUANTUM, more: true, ..Service::default() }, true);
+    assert_eq!(drr.next(&mut first).map(|(at, _)| at), Some(1));
+    drr.served(&mut first, Service::default(), true);
+    assert_eq!(drr.next(&mut first), None);
     for _ in 0..2 {
-        let mut round = rota.round();
-        assert_eq!(rota.next(&mut round).map(|(at, _)| at), Some(1), "slot 0 has nothing left");
+        let mut round = drr.round();
+        assert_eq!(drr.next(&mut round).map(|(at, _)| at), Some(1), "slot 0 has nothing left");
         assert!(round.owed);
-        rota.served(&mut round, Turn::default(), true);
+        drr.served(&mut round, Service::default(), true);
     }
-    let mut round = rota.round();
-    assert_eq!(rota.next(&mut round).map(|(at, _)| at), Some(0));
+    let mut round = drr.round();
+    assert_eq!(drr.next(&mut round).map(|(at, _)| at), Some(0));
 }
 
 #[test]
 fn queues_come_and_go() {
-    let mut rota = Rota::default();
-    assert!(rota.is_empty());
-    rota.push(PortId(0), 4);
-    rota.push(PortId(0), 5);
-    rota.push(PortId(1), 6);
-    assert_eq!(rota.iter().collect::<Vec<_>>(), [4, 5, 6]);
-    rota.remove(4);
-    rota.remove(6);
-    assert_eq!(rota.iter().collect::<Vec<_>>(), [5]);
-    let mut round = rota.round();
-    assert!(rota.next(&mut round).is_some());
-    rota.served(&mut round, Turn::default(), false);
-    assert_eq!(rota.next(&mut round), None);
-    assert!(rota.is_empty());
+    let mut drr = DrrScheduler::default();
+    assert!(drr.is_empty());
+    drr.push(PortId(0), 4);
+    drr.push(PortId(0), 5);
+    drr.push(PortId(1), 6);
+    assert_eq!(drr.iter().collect::<Vec<_>>(), [4, 5, 6]);
+    drr.remove(4);
+    drr.remove(6);
+    assert_eq!(drr.iter().collect::<Vec<_>>(), [5]);
+    let mut round = drr.round();
+    assert!(drr.next(&mut round).is_some());
+    drr.served(&mut round, Service::default(), false);
+    assert_eq!(drr.next(&mut round), None);
+    assert!(drr.is_empty());
 }
 
 proptest! {

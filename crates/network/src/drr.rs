@@ -45,7 +45,7 @@ pub fn cost(frames: usize, bytes: u64) -> u64 {
 
 /// One turn of one queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Turn {
+pub struct Service {
     /// What it may cost.
     pub allowance: u64,
     /// Bytes of the frames that were fetched.
@@ -58,7 +58,7 @@ pub struct Turn {
 }
 
 /// A port and its queues that have something.
-struct Crew {
+struct PortClass {
     port: PortId,
     /// Their slots; the first is the next that has a turn.
     queues: VecDeque<usize>,
@@ -68,10 +68,10 @@ struct Crew {
     spent: u64,
 }
 
-/// Which crew has its turn in a round, and how many of its queues have not had theirs.
+/// Which class has its turn in a round, and how many of its queues have not had theirs.
 #[derive(Debug)]
 pub struct Round {
-    crew: usize,
+    class: usize,
     left: usize,
     alone: bool,
     /// One of those that have had theirs is likely to have more.
@@ -82,46 +82,49 @@ pub struct Round {
 
 /// The queues that a worker looks at, and the order of their turns.
 #[derive(Default)]
-pub struct Rota {
-    crews: Vec<Crew>,
+pub struct DrrScheduler {
+    classes: Vec<PortClass>,
 }
 
-impl Rota {
+impl DrrScheduler {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.crews.is_empty()
+        self.classes.is_empty()
     }
 
     /// The slots of all queues.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
-        self.crews.iter().flat_map(|crew| crew.queues.iter().copied())
+        self.classes.iter().flat_map(|class| class.queues.iter().copied())
     }
 
     /// Adds the queue in slot `at`, which is not there yet, behind the others of its port.
     pub fn push(&mut self, port: PortId, at: usize) {
-        match self.crews.iter_mut().find(|crew| crew.port == port) {
-            Some(crew) => crew.queues.push_back(at),
-            None => {
-                self.crews.push(Crew { port, queues: VecDeque::from([at]), credit: 0, spent: 0 })
-            }
+        match self.classes.iter_mut().find(|class| class.port == port) {
+            Some(class) => class.queues.push_back(at),
+            None => self.classes.push(PortClass {
+                port,
+                queues: VecDeque::from([at]),
+                credit: 0,
+                spent: 0,
+            }),
         }
     }
 
     /// Takes out the queue in slot `at`, if it is there. Not to be called within a round.
     pub fn remove(&mut self, at: usize) {
-        for crew in &mut self.crews {
-            if crew.queues.front() == Some(&at) {
-                crew.spent = 0;
+        for class in &mut self.classes {
+            if class.queues.front() == Some(&at) {
+                class.spent = 0;
             }
-            crew.queues.retain(|&other| other != at);
+            class.queues.retain(|&other| other != at);
         }
-        self.crews.retain(|crew| !crew.queues.is_empty());
+        self.classes.retain(|class| !class.queues.is_empty());
     }
 
     /// Begins a round.
     pub fn round(&mut self) -> Round {
         let mut round =
-            Round { crew: 0, left: 0, alone: self.crews.len() == 1, more: false, owed: false };
+            Round { class: 0, left: 0, alone: self.classes.len() == 1, more: false, owed: false };
         self.enter(&mut round);
         round
     }
@@ -129,17 +132,17 @@ impl Rota {
     /// The slot of the next queue that has a turn, and what that may cost. `None`: the round is
     /// over. [`served`](Self::served) has to follow.
     pub fn next(&mut self, round: &mut Round) -> Option<(usize, u64)> {
-        while let Some(crew) = self.crews.get(round.crew) {
+        while let Some(class) = self.classes.get(round.class) {
             if round.left > 0 {
                 if round.alone {
-                    return crew.queues.front().map(|&at| (at, ALONE));
+                    return class.queues.front().map(|&at| (at, ALONE));
                 }
-                if crew.credit >= LEAST as i64 {
-                    return crew.queues.front().map(|&at| (at, crew.credit as u64));
+                if class.credit >= LEAST as i64 {
+                    return class.queues.front().map(|&at| (at, class.credit as u64));
                 }
                 round.owed = true;
             }
-            round.crew += 1;
+            round.class += 1;
             self.enter(round);
         }
         None
@@ -147,46 +150,46 @@ impl Rota {
 
     /// The queue that [`next`](Self::next) named has had its turn; it `stays` among those that are
     /// looked at or does not.
-    pub fn served(&mut self, round: &mut Round, turn: Turn, stays: bool) {
-        let Some(crew) = self.crews.get_mut(round.crew) else { return };
-        crew.credit -= turn.cost as i64;
-        crew.spent += turn.cost;
-        if stays && turn.more && crew.spent < QUANTUM && !round.alone {
+    pub fn served(&mut self, round: &mut Round, service: Service, stays: bool) {
+        let Some(class) = self.classes.get_mut(round.class) else { return };
+        class.credit -= service.cost as i64;
+        class.spent += service.cost;
+        if stays && service.more && class.spent < QUANTUM && !round.alone {
             return;
         }
-        crew.spent = 0;
-        if let Some(at) = crew.queues.pop_front()
+        class.spent = 0;
+        if let Some(at) = class.queues.pop_front()
             && stays
         {
-            crew.queues.push_back(at);
+            class.queues.push_back(at);
         }
-        round.more |= turn.more;
+        round.more |= service.more;
         round.left -= 1;
         if round.left > 0 {
             return;
         }
         if !round.more {
             // Nobody of the port has anything more.
-            crew.credit = crew.credit.min(0);
+            class.credit = class.credit.min(0);
         }
         self.leave(round);
     }
 
-    /// Goes on to the next crew; one without queues is forgotten.
+    /// Goes on to the next class; one without queues is forgotten.
     fn leave(&mut self, round: &mut Round) {
-        if self.crews.get(round.crew).is_some_and(|crew| crew.queues.is_empty()) {
-            self.crews.remove(round.crew);
+        if self.classes.get(round.class).is_some_and(|class| class.queues.is_empty()) {
+            self.classes.remove(round.class);
         } else {
-            round.crew += 1;
+            round.class += 1;
         }
         self.enter(round);
     }
 
-    /// Gives the crew whose turn it is its share.
+    /// Gives the class whose turn it is its share.
     fn enter(&mut self, round: &mut Round) {
-        let Some(crew) = self.crews.get_mut(round.crew) else { return };
-        crew.credit = if round.alone { 0 } else { crew.credit + QUANTUM as i64 };
-        (round.left, round.more) = (crew.queues.len(), false);
+        let Some(class) = self.classes.get_mut(round.class) else { return };
+        class.credit = if round.alone { 0 } else { class.credit + QUANTUM as i64 };
+        (round.left, round.more) = (class.queues.len(), false);
     }
 }
 

@@ -1,13 +1,13 @@
 //! Frames that wait for a moment, since where they go is about to change: their flow changes queues
-//! ([`crate::spread`]), or their queue changes workers ([`crate::leave`]).
+//! ([`crate::spread`]), or their queue changes workers ([`crate::migration`]).
 
 use std::ops::Range;
 
 use switch::Target;
 
 use crate::carry::Sent;
+use crate::drr::cost;
 use crate::flowcache::Fate;
-use crate::rota::cost;
 use crate::slot::Wait;
 use crate::spread::GLIMPSE;
 use crate::steer::{Route, Way};
@@ -69,7 +69,7 @@ impl Worker {
     }
 
     #[cold]
-    pub(crate) fn wait_a_moment(&self, at: usize) -> Sent {
+    pub(crate) fn wait_for_migration(&self, at: usize) -> Sent {
         Sent::Held { at, wait: Wait::Rest { until: self.now + GLIMPSE } }
     }
 }
