@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use netif::times::Times;
 use network::count::QueueCounters;
 use network::fabric::Fabric;
-use network::lap::{Step, Ticks};
+use network::stage_profiler::{Step, Ticks};
 use ring::ticks::{self, Ratio};
 use switch::PortId;
 

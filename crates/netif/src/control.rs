@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use frame::Headers;
-use network::steer::Steer;
+use network::route::QueueSelector;
 
 use crate::toeplitz::{MAX_KEY, Toeplitz, kind};
 
@@ -184,7 +184,7 @@ impl Control {
     }
 
     /// How frames are to be spread now. `None`: as we like.
-    pub fn steering(&self) -> Option<Arc<dyn Steer>> {
+    pub fn steering(&self) -> Option<Arc<dyn QueueSelector>> {
         if self.algorithm != TOEPLITZ || self.kinds == 0 {
             return None;
         }
@@ -207,7 +207,7 @@ struct Steering {
     queues: u16,
 }
 
-impl Steer for Steering {
+impl QueueSelector for Steering {
     /// What has no hash goes where a hash of zero would, as with Linux' backend.
     fn queue(&self, headers: &Headers, head: &[u8]) -> u16 {
         let hash = self.toeplitz.of_frame(self.kinds, headers, head).unwrap_or(0);

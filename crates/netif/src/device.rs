@@ -588,7 +588,7 @@ impl Device {
             if resumed { self.store().nodes().find(&steering_node(&self.back))? } else { None };
         let saved = saved.and_then(|text| Control::restore(queues, &text));
         let control = saved.unwrap_or_else(|| Control::new(queues));
-        self.host.fabric.set_steer(port, control.steering());
+        self.host.fabric.set_selector(port, control.steering());
         let engine = Arc::clone(&self.host.engine);
         Ok(Some(Mailbox::new(page, channel, self.key.domain, engine, (control, cache))?))
     }
@@ -713,7 +713,7 @@ impl Device {
     fn disconnect(&mut self, why: &str) {
         let Some(connection) = self.connection.take() else { return };
         if let Some(port) = self.port {
-            self.host.fabric.set_steer(port, None);
+            self.host.fabric.set_selector(port, None);
         }
         for queue in connection.queues {
             drop(self.host.fabric.detach(queue));
@@ -787,7 +787,7 @@ impl Device {
         // In force, and kept, before the frontend has its answers.
         let (control, steering) = (mailbox.control(), steering_node(&self.back));
         if let Some(port) = self.port {
-            self.host.fabric.set_steer(port, control.steering());
+            self.host.fabric.set_selector(port, control.steering());
         }
         if let Err(error) = self.host.hypervisor.store.nodes().put(&steering, control.save()) {
             warn!(vif = %self.key, %error, "could not keep what steers its frames");

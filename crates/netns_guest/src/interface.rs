@@ -15,7 +15,7 @@ use thiserror::Error;
 use tracing::{debug, info, warn};
 
 use crate::lane::Lane;
-use crate::laps::Account;
+use crate::profiler::Account;
 use crate::vcpu::drive;
 
 /// How long a backend may take for anything.

@@ -8,7 +8,7 @@ use netif::frontend::{Frame, FrontError, Landing, Queue, Sender};
 use netif::slots::{self, Meta};
 use ring::Gather;
 
-use crate::laps::{Laps, Step};
+use crate::profiler::{StageProfiler, Step};
 
 /// Frames that are carried in one direction before the other has its turn.
 const TURN: usize = 64;
@@ -39,7 +39,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Carries what the kernel sends, as much as one turn has. Whether there was anything.
-    pub fn send(&mut self, laps: &mut Laps<'_>) -> Result<bool, FrontError> {
+    pub fn send(&mut self, profiler: &mut StageProfiler<'_>) -> Result<bool, FrontError> {
         let tx = &mut self.queue.tx;
         tx.collect()?;
         self.blocked = false;
@@ -65,12 +65,12 @@ impl<'a> Lane<'a> {
             }
         }
         tx.flush()?;
-        laps.lap(Step::Send);
+        profiler.mark(Step::Send);
         Ok(count > 0)
     }
 
     /// Carries what the backend delivered, as much as one turn has. Whether there was anything.
-    pub fn receive(&mut self, laps: &mut Laps<'_>) -> Result<bool, FrontError> {
+    pub fn receive(&mut self, profiler: &mut StageProfiler<'_>) -> Result<bool, FrontError> {
         let (mut count, mut bytes) = (0, 0);
         while let Some(frame) = self.frames.get_mut(count)
             && self.queue.rx.next(frame)?
@@ -78,20 +78,20 @@ impl<'a> Lane<'a> {
             count += 1;
             bytes += u64::from(frame.len);
         }
-        laps.lap(Step::Ring);
+        profiler.mark(Step::Ring);
         for n in 0..count {
             // A frame that the kernel does not take is lost, as on any other link.
             let _ = self.deliver(n);
         }
-        laps.lap(Step::Kernel);
+        profiler.mark(Step::Kernel);
         self.queue.rx.post()?;
-        laps.lap(Step::Signal);
-        laps.received(count, bytes);
-        Ok(self.land(laps)? || count > 0)
+        profiler.mark(Step::Signal);
+        profiler.received(count, bytes);
+        Ok(self.land(profiler)? || count > 0)
     }
 
     /// Carries what a device delivered, as much as one turn has. Whether there was anything.
-    fn land(&mut self, laps: &mut Laps<'_>) -> Result<bool, FrontError> {
+    fn land(&mut self, profiler: &mut StageProfiler<'_>) -> Result<bool, FrontError> {
         let Some(mut landing) = self.landing.take() else { return Ok(false) };
         let (mut count, mut bytes) = (0, 0);
         while let Some(frame) = self.frames.get_mut(count)
@@ -100,15 +100,15 @@ impl<'a> Lane<'a> {
             count += 1;
             bytes += u64::from(frame.len);
         }
-        laps.lap(Step::Ring);
+        profiler.mark(Step::Ring);
         for n in 0..count {
             let _ = self.deliver(n);
         }
-        laps.lap(Step::Kernel);
+        profiler.mark(Step::Kernel);
         landing.post()?;
         self.landing = Some(landing);
-        laps.lap(Step::Signal);
-        laps.received(count, bytes);
+        profiler.mark(Step::Signal);
+        profiler.received(count, bytes);
         Ok(count > 0)
     }
 

@@ -10,7 +10,7 @@
 
 mod interface;
 mod lane;
-mod laps;
+mod profiler;
 mod program;
 mod run;
 mod vcpu;

@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use thiserror::Error;
 
 use crate::interface::{Interface, Lost};
-use crate::laps::Account;
+use crate::profiler::Account;
 use crate::program;
 
 /// What a guest is to be like.

@@ -6,7 +6,7 @@ use netif::frontend::FrontError;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::lane::Lane;
-use crate::laps::{Account, Laps, Step};
+use crate::profiler::{Account, StageProfiler, Step};
 
 /// Drives queues until `stop` is readable.
 pub fn drive(
@@ -14,19 +14,19 @@ pub fn drive(
     account: &Account,
     stop: &OwnedFd,
 ) -> Result<(), FrontError> {
-    let mut laps = Laps::new(account);
+    let mut profiler = StageProfiler::new(account);
     loop {
-        laps.turn();
+        profiler.turn();
         let mut busy = false;
         for lane in &mut lanes {
-            busy |= lane.send(&mut laps)?;
-            busy |= lane.receive(&mut laps)?;
+            busy |= lane.send(&mut profiler)?;
+            busy |= lane.receive(&mut profiler)?;
         }
         if !busy {
             for lane in &mut lanes {
                 busy |= lane.arm()?;
             }
-            laps.lap(Step::Signal);
+            profiler.mark(Step::Signal);
         }
         if !busy && !wait(&lanes, stop) {
             return Ok(());

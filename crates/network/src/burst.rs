@@ -15,8 +15,8 @@ use switch::Target;
 
 use crate::count::DropReason;
 use crate::flowcache::Fate;
-use crate::lap::Stopwatch;
 use crate::packet::Packet;
+use crate::stage_profiler::Stopwatch;
 
 /// Frames that one turn of a queue carries at most.
 pub const BURST: usize = 64;

@@ -14,12 +14,12 @@ use crate::burst::BURST;
 use crate::count::DropReason;
 use crate::drr::{MISS, cost};
 use crate::flowcache::{Fate, FlowKey};
-use crate::lap::Step;
 use crate::loan::Origin;
 use crate::put::{Delivery, Held, deliver_to};
+use crate::route::{Egress, Route};
 use crate::slot::{Slot, Wait, Watch};
-use crate::steer::{Route, Way};
-use crate::topology::Seat;
+use crate::stage_profiler::Step;
+use crate::topology::QueueLocation;
 use crate::worker::Worker;
 
 /// What became of frames on one way.
@@ -40,21 +40,21 @@ impl Worker {
         if fetched == 0 {
             self.let_rest(src);
             let moved = self.count_direct(src);
-            self.laps.lap(Step::Look);
+            self.profiler.mark(Step::Look);
             return moved;
         }
-        self.laps.fetched(&mut self.burst.heads_watch);
+        self.profiler.fetched(&mut self.burst.heads_watch);
         self.classify(src);
-        self.laps.lap(Step::Classify);
+        self.profiler.mark(Step::Classify);
         let finished = self.deliver(src);
         self.frames += finished as u64;
-        if let (Some(since), Some(slot)) = (self.laps.since(), self.slots.get(src)) {
+        if let (Some(since), Some(slot)) = (self.profiler.since(), self.slots.get(src)) {
             slot.on.counters.charged.sent.note(since, self.burst.flows(0..finished));
         }
         self.complete(src, finished);
-        if self.laps.is_on() {
-            self.laps.lap(Step::Publish);
-            self.laps.charge();
+        if self.profiler.is_on() {
+            self.profiler.mark(Step::Publish);
+            self.profiler.charge();
         }
         finished > 0
     }
@@ -103,17 +103,17 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(src) else { return false };
         slot.on.counters.direct_frames.add(direct.frames);
         slot.on.counters.direct_bytes.add(direct.bytes);
-        if self.laps.is_on() {
-            self.laps.fetched(&mut self.burst.heads_watch);
-            self.laps.received(&slot.on.counters, direct.frames, direct.bytes);
+        if self.profiler.is_on() {
+            self.profiler.fetched(&mut self.burst.heads_watch);
+            self.profiler.received(&slot.on.counters, direct.frames, direct.bytes);
         }
         if slot.is_sound() {
             slot.dirty = true;
             self.held.add(src, slot.flush(self.now));
         }
-        if self.laps.is_on() {
-            self.laps.lap(Step::Publish);
-            self.laps.charge();
+        if self.profiler.is_on() {
+            self.profiler.mark(Step::Publish);
+            self.profiler.charge();
         }
         true
     }
@@ -332,24 +332,24 @@ impl Worker {
         src: usize,
         run: Range<usize>,
         target: Target,
-        way: (Way, bool),
+        way: (Egress, bool),
     ) -> Sent {
         let way =
-            if way.0 == Way::Turning { (self.turn_way(run.start, target), way.1) } else { way };
+            if way.0 == Egress::Turning { (self.turn_way(run.start, target), way.1) } else { way };
         match way {
-            (Way::Local(slot), true) => self.drop_at(slot, DropReason::OverMtu, run.len()),
-            (Way::Remote(_), true) => self.drop_at(src, DropReason::OverMtu, run.len()),
-            (Way::Local(slot), false) => self.send_local(slot, run, target.tag),
-            (Way::Remote(seat), false) => self.send_across(src, run, seat, target),
-            (Way::Nowhere, _) => self.drop_at(src, DropReason::PortDown, run.len()),
-            (Way::Moving | Way::Turning, _) => self.wait_for_migration(run.start),
+            (Egress::Local(slot), true) => self.drop_at(slot, DropReason::OverMtu, run.len()),
+            (Egress::Remote(_), true) => self.drop_at(src, DropReason::OverMtu, run.len()),
+            (Egress::Local(slot), false) => self.send_local(slot, run, target.tag),
+            (Egress::Remote(location), false) => self.send_across(src, run, location, target),
+            (Egress::Unreachable, _) => self.drop_at(src, DropReason::PortDown, run.len()),
+            (Egress::Moving | Egress::Turning, _) => self.wait_for_migration(run.start),
         }
     }
 
     /// Where frame `i` goes on a route, and whether it is too long for that. Its flow is charged
     /// for it.
     #[inline]
-    fn way(&self, route: &Route, i: usize) -> (Way, bool) {
+    fn way(&self, route: &Route, i: usize) -> (Egress, bool) {
         let frame = &self.burst.frames()[i];
         let (way, charged) = self.look_up(route, i);
         if let Some(charged) = charged {
@@ -360,7 +360,11 @@ impl Worker {
 
     /// Where frame `i` goes on a route, and where what its flow costs is counted.
     #[inline]
-    pub(crate) fn look_up<'a>(&self, route: &'a Route, i: usize) -> (Way, Option<&'a Cell<u64>>) {
+    pub(crate) fn look_up<'a>(
+        &self,
+        route: &'a Route,
+        i: usize,
+    ) -> (Egress, Option<&'a Cell<u64>>) {
         let (frame, head) = (&self.burst.frames()[i], self.burst.head(i).as_slice());
         route.choose(&frame.headers, head, || frame::flow_hash(&frame.headers, head))
     }
@@ -369,7 +373,7 @@ impl Worker {
     fn send_local(&mut self, dst: usize, run: Range<usize>, tag: TagEdit) -> Sent {
         let left = self.burst.frames().len() - run.start;
         let Some(slot) = self.slots.get_mut(dst) else { return Sent::Off };
-        if slot.open(left, self.laps.is_on()) {
+        if slot.open(left, self.profiler.is_on()) {
             self.dirty.push(dst);
         }
         self.grant_copies.set_receiver(dst as u32);
@@ -377,7 +381,7 @@ impl Worker {
         let delivery =
             Delivery { burst: &self.burst, i: run.start, end: run.end, tag, origin, now };
         let held = deliver_to(slot, delivery, &mut self.grant_copies);
-        if let Some(since) = self.laps.since() {
+        if let Some(since) = self.profiler.since() {
             let end = held.as_ref().map_or(run.end, |held| held.at);
             slot.on.counters.charged.received.note(since, self.burst.flows(run.start..end));
         }
@@ -394,11 +398,17 @@ impl Worker {
         }
     }
 
-    fn send_across(&mut self, src: usize, run: Range<usize>, seat: Seat, target: Target) -> Sent {
+    fn send_across(
+        &mut self,
+        src: usize,
+        run: Range<usize>,
+        location: QueueLocation,
+        target: Target,
+    ) -> Sent {
         let Some(slot) = self.slots.get(src) else { return Sent::Off };
         let (sender, ticket) = (slot.on.id, slot.tickets.next());
         for at in run {
-            let parcel = self.crossing.parcel(seat, sender, ticket);
+            let parcel = self.crossing.parcel(location, sender, ticket);
             if !parcel.is_some_and(|parcel| parcel.burst.adopt(&self.burst, at, Fate::To(target))) {
                 return Sent::Held { at, wait: Wait::Parcels };
             }
@@ -416,12 +426,12 @@ impl Worker {
 
     /// Sends the parcels of this burst on their way.
     fn dispatch(&mut self) -> usize {
-        if self.laps.is_on() {
-            self.laps.lap(Step::Deliver);
+        if self.profiler.is_on() {
+            self.profiler.mark(Step::Deliver);
             let all = self.burst.frames().len();
-            self.crossing
-                .open()
-                .for_each(|parcel| parcel.spent = self.laps.give(parcel.burst.frames().len(), all));
+            self.crossing.open().for_each(|parcel| {
+                parcel.spent = self.profiler.give(parcel.burst.frames().len(), all)
+            });
         }
         let (counters, doorbells) = (&self.counters, &self.shared.doorbells);
         self.crossing.dispatch(|worker, frames| {

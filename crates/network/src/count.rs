@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use switch::DropReason as SwitchReason;
 
-use crate::lap::{Charged, Spent};
 use crate::poll::show::PollCounters;
+use crate::stage_profiler::{Charged, Spent};
 
 /// A counter that one thread writes: an increment is a plain load and store, no locked instruction.
 #[derive(Default, Debug)]

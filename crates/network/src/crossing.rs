@@ -1,9 +1,9 @@
 //! A worker's side of all traffic with other workers: its lanes, and its own parcels.
 
 use crate::burst::Burst;
-use crate::lap::Ticks;
 use crate::parcel::{Lane, PARCELS, Parcel};
-use crate::topology::{QueueId, Seat};
+use crate::stage_profiler::Ticks;
+use crate::topology::{QueueId, QueueLocation};
 
 /// Lanes to the other workers, spare parcels, and those being filled.
 pub struct Crossing {
@@ -49,18 +49,24 @@ impl Crossing {
 
     /// The parcel of the current burst that goes to `seat`, with room for one more frame; `None`
     /// when all parcels are under way.
-    pub fn parcel(&mut self, seat: Seat, sender: QueueId, ticket: u64) -> Option<&mut Parcel> {
-        let fits = |(_, p): &(usize, Box<Parcel>)| p.receiver == seat.queue && p.burst.room() > 0;
+    pub fn parcel(
+        &mut self,
+        location: QueueLocation,
+        sender: QueueId,
+        ticket: u64,
+    ) -> Option<&mut Parcel> {
+        let fits =
+            |(_, p): &(usize, Box<Parcel>)| p.receiver == location.queue && p.burst.room() > 0;
         if let Some(found) = self.open.iter().position(fits) {
             return Some(&mut self.open[found].1);
         }
         let mut parcel = self.blank()?;
         (parcel.receiver, parcel.sender, parcel.ticket, parcel.next) =
-            (seat.queue, sender, ticket, 0);
+            (location.queue, sender, ticket, 0);
         self.sent += 1;
         parcel.stamp = self.sent;
-        self.out.push((parcel.stamp, seat.queue));
-        self.open.push((seat.worker, parcel));
+        self.out.push((parcel.stamp, location.queue));
+        self.open.push((location.worker, parcel));
         self.open.last_mut().map(|(_, parcel)| &mut **parcel)
     }
 

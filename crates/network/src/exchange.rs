@@ -3,11 +3,11 @@
 use crate::count::DropReason;
 use crate::drr::{QUANTUM, cost};
 use crate::flowcache::Fate;
-use crate::lap::Step;
 use crate::loan::Origin;
 use crate::parcel::Parcel;
 use crate::put::{Delivery, deliver_to};
 use crate::slot::Wait;
+use crate::stage_profiler::Step;
 use crate::worker::Worker;
 
 impl Worker {
@@ -55,17 +55,17 @@ impl Worker {
         while spent < QUANTUM
             && let Some(mut parcel) = self.crossing.receive(worker)
         {
-            self.laps.lap(Step::Look);
-            self.laps.forget();
+            self.profiler.mark(Step::Look);
+            self.profiler.forget();
             let before = parcel.next;
             spent += cost(parcel.burst.frames().len(), parcel.burst.bytes());
             let whole = self.deliver_parcel(&mut parcel);
             moved |= parcel.next > before;
             parcel.breach = self.flush().or(parcel.breach);
-            if self.laps.is_on() {
-                self.laps.lap(Step::Publish);
-                self.laps.take(std::mem::take(&mut parcel.spent));
-                self.laps.charge();
+            if self.profiler.is_on() {
+                self.profiler.mark(Step::Publish);
+                self.profiler.take(std::mem::take(&mut parcel.spent));
+                self.profiler.charge();
             }
             if !whole {
                 self.crossing.hold(worker, parcel);
@@ -148,7 +148,7 @@ impl Worker {
             return true;
         };
         let Some(slot) = self.slots.get_mut(at) else { return true };
-        if slot.open(frames - parcel.next, self.laps.is_on()) {
+        if slot.open(frames - parcel.next, self.profiler.is_on()) {
             self.dirty.push(at);
         }
         self.grant_copies.set_receiver(at as u32);
@@ -167,7 +167,7 @@ impl Worker {
                 &mut self.grant_copies,
             );
             parcel.next = held.as_ref().map_or(end, |held| held.at);
-            if let Some(since) = self.laps.since() {
+            if let Some(since) = self.profiler.since() {
                 slot.on.counters.charged.received.note(since, parcel.burst.flows(i..parcel.next));
             }
             if held.is_some() {

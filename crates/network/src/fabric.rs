@@ -13,15 +13,15 @@ use thiserror::Error;
 
 use crate::count::{QueueCounters, WorkerCounters};
 use crate::hand::Hand;
-use crate::lap::Sampling;
 use crate::parcel::lanes;
 use crate::poll::PollingPolicy;
 use crate::port::QueuePair;
+use crate::route::QueueSelector;
 use crate::shared::{Command, Mailbox, Shared};
 use crate::slot::{Attachment, OnBreak};
-use crate::steer::Steer;
+use crate::stage_profiler::Sampling;
 use crate::throttle::Throttle;
-use crate::topology::{PortView, Published, QueueId, Seat, Topology};
+use crate::topology::{PortView, Published, QueueId, QueueLocation, Topology};
 use crate::wake::Doorbell;
 use crate::worker::Worker;
 
@@ -71,7 +71,7 @@ pub struct Workers {
 
 struct Port {
     mtu: Option<u16>,
-    steer: Option<Arc<dyn Steer>>,
+    selector: Option<Arc<dyn QueueSelector>>,
     on_break: OnBreak,
     throttle: Option<Throttle>,
     policy: Option<PollingPolicy>,
@@ -96,7 +96,7 @@ struct State {
 }
 
 impl State {
-    fn set_seat(&mut self, queue: QueueId, worker: usize, moving: bool) {
+    fn set_location(&mut self, queue: QueueId, worker: usize, moving: bool) {
         if let Some(entry) = self.queue(queue) {
             (entry.worker, entry.moving) = (worker, moving);
         }
@@ -192,7 +192,7 @@ impl Fabric {
         self.switch().add_port(id, spec.rule)?;
         let PortSpec { mtu, on_break, throttle, policy, .. } = spec;
         let (counters, queues) = (vec![], BTreeMap::new());
-        let port = Port { mtu, steer: None, on_break, throttle, policy, counters, queues };
+        let port = Port { mtu, selector: None, on_break, throttle, policy, counters, queues };
         state.ports.insert(id.0, port);
         self.publish(&state);
         Ok(id)
@@ -271,10 +271,10 @@ impl Fabric {
     /// From now on `steer` says which of the port's queues a frame goes to. `None`: the workers
     /// choose. When it returns, all workers know it; frames that are under way arrive before
     /// those that take a new way.
-    pub fn set_steer(&self, port: PortId, steer: Option<Arc<dyn Steer>>) {
+    pub fn set_selector(&self, port: PortId, selector: Option<Arc<dyn QueueSelector>>) {
         let mut state = self.lock();
         let Some(entry) = state.ports.get_mut(&port.0) else { return };
-        entry.steer = steer;
+        entry.selector = selector;
         let version = self.publish(&state);
         drop(state);
         self.await_workers(version);
@@ -333,17 +333,14 @@ impl Fabric {
         let mut topology = Topology::default();
         for (&id, port) in &state.ports {
             let receiving = port.queues.iter().filter(|(_, queue)| queue.receives);
-            let seat = |(&queue, &Queue { index, worker, moving, .. }): (&QueueId, &Queue)| Seat {
-                queue,
-                index,
-                worker,
-                moving,
+            let location = |(&queue, &Queue { index, worker, moving, .. }): (&QueueId, &Queue)| {
+                QueueLocation { queue, index, worker, moving }
             };
-            let mut receivers: Vec<Seat> = receiving.map(seat).collect();
-            receivers.sort_by_key(|seat| seat.index);
+            let mut receivers: Vec<QueueLocation> = receiving.map(location).collect();
+            receivers.sort_by_key(|location| location.index);
             topology.ports.resize_with(usize::from(id) + 1, PortView::default);
             topology.ports[usize::from(id)] =
-                PortView { receivers, mtu: port.mtu, steer: port.steer.clone() };
+                PortView { receivers, mtu: port.mtu, selector: port.selector.clone() };
         }
         // A sleeping worker sees it when it wakes; nothing is sent before that.
         self.shared.topology.set(topology)

@@ -2,7 +2,7 @@
 //! worker.
 //!
 //! A pair that goes over loses nothing and reorders nothing. Its senders wait meanwhile, on all
-//! workers (their routes say [`Way::Moving`](crate::steer::Way::Moving)), and it fetches nothing
+//! workers (their routes say [`Egress::Moving`](crate::route::Egress::Moving)), and it fetches nothing
 //! itself. It may go when
 //!
 //! 1. all that it sent has been delivered, and what it was lent is back: nothing of it can overtake
@@ -20,9 +20,9 @@
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use crate::indirection_table::LONGEST;
 use crate::port::QueuePair;
 use crate::slot::{Attachment, Slot};
-use crate::spread::LONGEST;
 use crate::worker::Worker;
 
 /// How long a pair may take to go over.

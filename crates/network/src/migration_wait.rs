@@ -1,5 +1,5 @@
 //! Frames that wait for a moment, since where they go is about to change: their flow changes queues
-//! ([`crate::spread`]), or their queue changes workers ([`crate::migration`]).
+//! ([`crate::indirection_table`]), or their queue changes workers ([`crate::migration`]).
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use switch::Target;
 use crate::carry::Sent;
 use crate::drr::cost;
 use crate::flowcache::Fate;
+use crate::indirection_table::GLIMPSE;
+use crate::route::{Egress, Route};
 use crate::slot::Wait;
-use crate::spread::GLIMPSE;
-use crate::steer::{Route, Way};
 use crate::worker::Worker;
 
 impl Worker {
     /// The way of a frame whose flow changes queues.
     #[cold]
-    pub(crate) fn turn_way(&mut self, i: usize, target: Target) -> Way {
+    pub(crate) fn turn_way(&mut self, i: usize, target: Target) -> Egress {
         let floods = matches!(self.burst.frames()[i].fate, Fate::Flood(_));
-        let Some(spread) = self.routes.spread(target.port) else { return Way::Nowhere };
+        let Some(spread) = self.routes.spread(target.port) else { return Egress::Unreachable };
         let old = spread.old_way();
         if floods {
             return spread.stay();
@@ -28,12 +28,12 @@ impl Worker {
         // was waited for then.
         let crossing = &self.crossing;
         let has_arrived = |sent| match old {
-            Way::Remote(seat) => crossing.has_arrived(seat.queue, sent),
+            Egress::Remote(location) => crossing.has_arrived(location.queue, sent),
             _ => true,
         };
         // Of another worker's rings nothing is known.
         let ring = match old {
-            Way::Local(slot) => {
+            Egress::Local(slot) => {
                 self.slots.get(slot).filter(|slot| slot.is_sound()).map(|slot| &*slot.on.pair)
             }
             _ => None,
@@ -42,7 +42,7 @@ impl Worker {
         let has_taken = |mark| ring.is_some_and(|ring| ring.has_taken(mark));
         spread
             .turn(self.now, (crossing.sent(), has_arrived), (mark, has_taken))
-            .unwrap_or(Way::Turning)
+            .unwrap_or(Egress::Turning)
     }
 
     /// Whether one of these targets is a queue that is on its way to another worker.
@@ -50,7 +50,7 @@ impl Worker {
     pub(crate) fn meets_a_mover(&self, i: usize, targets: &[Target]) -> bool {
         let way = |route: &Route| self.look_up(route, i).0;
         targets.iter().any(|target| {
-            self.routes.to(target.port).is_some_and(|route| way(route) == Way::Moving)
+            self.routes.to(target.port).is_some_and(|route| way(route) == Egress::Moving)
         })
     }
 

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::burst::Burst;
-use crate::lap::Ticks;
 use crate::port::Breach;
+use crate::stage_profiler::Ticks;
 use crate::topology::QueueId;
 
 /// Parcels that one worker may have under way.

@@ -2,10 +2,10 @@
 
 use ring::grant_copy_batch::Blame;
 
-use crate::lap::Step;
 use crate::port::Breach;
 use crate::put::not_taken;
 use crate::slot::Slot;
+use crate::stage_profiler::Step;
 use crate::worker::Worker;
 
 impl Slot {
@@ -31,14 +31,14 @@ impl Worker {
     /// Makes the copies that were put off, and publishes to all receivers of the burst. Says what
     /// is wrong with its sender, if its bytes could not be had.
     pub(crate) fn flush(&mut self) -> Option<Breach> {
-        self.laps.lap(Step::Deliver);
+        self.profiler.mark(Step::Deliver);
         let guilty = if self.grant_copies.is_empty() { None } else { self.flush_grant_copies() };
-        self.laps.lap(Step::Copy);
+        self.profiler.mark(Step::Copy);
         for dst in self.dirty.drain(..) {
             if let Some(slot) = self.slots.get_mut(dst) {
-                if self.laps.is_on() {
+                if self.profiler.is_on() {
                     let (frames, bytes) = slot.since_mark();
-                    self.laps.received(&slot.on.counters, frames, bytes);
+                    self.profiler.received(&slot.on.counters, frames, bytes);
                 }
                 self.held.add(dst, slot.flush(self.now));
             }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::set_current_timer_slack;
 
-use crate::lap::Step;
 use crate::poll::cost::cpu_time;
 use crate::poll::short::Shortage;
 use crate::poll::{Cost, Next, Poll, PollingPolicy, State};
 use crate::slot::{Wait, Watch};
+use crate::stage_profiler::Step;
 use crate::topology::QueueId;
 use crate::watch::{SIGNALS, Signal};
 use crate::worker::Worker;
@@ -183,11 +183,11 @@ impl Worker {
         self.counters.polling.naps.add(u64::from(state == State::Nap));
         self.sleeps += 1;
         self.counters.sleeps.add(1);
-        self.laps.lap(Step::Look);
+        self.profiler.mark(Step::Look);
         let limit = self.held.limit(limit, self.now);
         let cpu = self.sleeps.is_multiple_of(TIMED).then(cpu_time);
         let signals = self.glance(limit);
-        self.laps.lap(Step::Sleep);
+        self.profiler.mark(Step::Sleep);
         self.shared.doorbells[self.own].sleeping.awake();
         let before = self.now;
         self.tick();
@@ -216,7 +216,7 @@ impl Worker {
         self.crossing.has_mail()
             || shared.mailboxes[self.own].has_mail()
             || shared.topology.is_newer(self.seen)
-            || shared.sampling.get() != self.laps.number()
+            || shared.sampling.get() != self.profiler.number()
     }
 
     /// Takes note of the signals that have come, waiting for one up to `limit`. Returns how many it

@@ -8,9 +8,9 @@ use std::time::Instant;
 use frame::Headers;
 use switch::{PortId, Switch, Verdict};
 
-use crate::lap::Sampling;
 use crate::port::QueuePair;
 use crate::slot::Attachment;
+use crate::stage_profiler::Sampling;
 use crate::topology::{Published, QueueId, Topology};
 use crate::wake::Doorbell;
 

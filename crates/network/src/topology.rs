@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use switch::PortId;
 
-use crate::steer::Steer;
+use crate::route::QueueSelector;
 
 /// One attachment of a queue pair to a worker. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ pub struct QueueId(pub u64);
 
 /// Where a queue that may receive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct QueueLocation {
     /// The queue.
     pub queue: QueueId,
     /// Its index in its port.
@@ -28,11 +28,11 @@ pub struct Seat {
 #[derive(Clone, Debug, Default)]
 pub struct PortView {
     /// Queues whose Rx ring is enabled, by index.
-    pub receivers: Vec<Seat>,
+    pub receivers: Vec<QueueLocation>,
     /// Longest IP packet that the port takes, in bytes.
     pub mtu: Option<u16>,
     /// Where the port wants its frames.
-    pub steer: Option<Arc<dyn Steer>>,
+    pub selector: Option<Arc<dyn QueueSelector>>,
 }
 
 /// All ports, indexed by [`PortId`].

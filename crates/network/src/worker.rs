@@ -16,17 +16,17 @@ use crate::crossing::Crossing;
 use crate::drr::{DrrScheduler, Service};
 use crate::flowcache::FlowCache;
 use crate::held::Held;
-use crate::lap::{Laps, Step};
+use crate::indirection_table::IndirectionTable;
 use crate::loan::Origin;
 use crate::migration::{self, Migration};
 use crate::parcel::Lane;
 use crate::poll::short::Shortage;
 use crate::poll::{Cost, Poll, PollingPolicy};
+use crate::route::{Routes, View};
 use crate::shared::{Command, Shared};
 use crate::slab::Slab;
 use crate::slot::{Attachment, Slot, Wait, Watch};
-use crate::spread::Spread;
-use crate::steer::{Routes, View};
+use crate::stage_profiler::{StageProfiler, Step};
 use crate::topology::{QueueId, Topology};
 use crate::watch::{Signal, Watcher};
 
@@ -46,7 +46,7 @@ pub struct Worker {
     pub(crate) routes: Routes,
     pub(crate) cache: FlowCache,
     pub(crate) burst: Burst,
-    pub(crate) laps: Laps,
+    pub(crate) profiler: StageProfiler,
     pub(crate) crossing: Crossing,
     pub(crate) dirty: Vec<usize>,
     pub(crate) held: Held,
@@ -95,7 +95,7 @@ impl Worker {
         let now = Instant::now();
         Ok(Worker {
             own,
-            laps: Laps::new(Arc::clone(&counters)),
+            profiler: StageProfiler::new(Arc::clone(&counters)),
             counters,
             slots: Slab::default(),
             routes: Routes::default(),
@@ -165,7 +165,8 @@ impl Worker {
     #[cold]
     fn look_at_spread(&mut self) {
         self.spread = self.now + SPREAD;
-        let turned = self.routes.spreads().map(Spread::look).filter(|turned| *turned).count();
+        let turned =
+            self.routes.spreads().map(IndirectionTable::look).filter(|turned| *turned).count();
         self.counters.turned.add(turned as u64);
     }
 
@@ -210,8 +211,8 @@ impl Worker {
             self.shared.obeyed[self.own].store(self.seen, Ordering::Release);
         }
         let number = self.shared.sampling.get();
-        if number != self.laps.number() {
-            self.laps.turn(number, &mut self.burst.heads_watch);
+        if number != self.profiler.number() {
+            self.profiler.turn(number, &mut self.burst.heads_watch);
             self.shared.sampled[self.own].store(number, Ordering::Release);
         }
         true
@@ -300,7 +301,7 @@ impl Worker {
     /// Looks at everything that could want something, once. True when anything moved.
     fn pass(&mut self) -> bool {
         let mut moved = self.mover.is_some();
-        self.laps.lap(Step::Look);
+        self.profiler.mark(Step::Look);
         for worker in 0..self.crossing.workers() {
             moved |= self.take_back(worker);
             moved |= self.unpack(worker);

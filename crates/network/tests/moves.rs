@@ -12,7 +12,7 @@ use frame::{Accepts, Headers};
 use network::balance::Balancer;
 use network::count::DropReason;
 use network::fabric::{Fabric, Workers};
-use network::steer::Steer;
+use network::route::QueueSelector;
 use peer::{Peer, Stamp, flow_and_number, port, udp, wait};
 use proptest::prelude::*;
 use switch::{PortId, PortRule};
@@ -247,7 +247,7 @@ fn full_receivers_that_move_lose_nothing_that_they_have_room_for_in_time() {
 #[derive(Debug)]
 struct To(u16);
 
-impl Steer for To {
+impl QueueSelector for To {
     fn queue(&self, _: &Headers, _: &[u8]) -> u16 {
         self.0
     }
@@ -256,7 +256,7 @@ impl Steer for To {
 #[test]
 fn a_guest_that_says_which_queue_is_obeyed_wherever_the_queue_is() {
     let net = Net::new(3, &[2, 3]);
-    net.fabric.set_steer(net.ports[1], Some(Arc::new(To(2))));
+    net.fabric.set_selector(net.ports[1], Some(Arc::new(To(2))));
     net.send(0, 1, 4, 0..1000);
     move_about(&net, 3, 11, || net.peers[0].iter().map(Peer::completed).sum::<usize>() == 8001);
     wait(|| net.is_balanced());

@@ -4,7 +4,7 @@ mod peer;
 
 use frame::Accepts;
 use network::fabric::{Fabric, Workers};
-use network::lap::{Step, Ticks};
+use network::stage_profiler::{Step, Ticks};
 use peer::{Peer, port, wait};
 use switch::{PortId, PortRule};
 

@@ -34,14 +34,14 @@ impl Fabric {
         let attachment = pair.recv().ok();
         let arrived = attachment.is_some();
         if let Some(attachment) = attachment {
-            state.set_seat(queue, to, true);
+            state.set_location(queue, to, true);
             self.send(to, Command::Attach(attachment));
             self.moves.fetch_add(1, Ordering::Relaxed);
         }
         // Nobody sends there before it is there.
         let version = self.publish(&state);
         self.await_workers(version);
-        state.set_seat(queue, if arrived { to } else { from }, false);
+        state.set_location(queue, if arrived { to } else { from }, false);
         let version = self.publish(&state);
         self.await_workers(version);
         arrived

@@ -17,7 +17,7 @@ const NAP: u64 = 10_000;
 struct World {
     /// What the peer has published, and whether it is to signal that; whether it did.
     index: AtomicU16,
-    wish: AtomicBool,
+    selector: AtomicBool,
     kicked: AtomicBool,
     /// What another thread has left, whether the worker sleeps, and whether that thread rang.
     mail: AtomicU16,
@@ -29,7 +29,7 @@ impl World {
     fn publish(&self) {
         self.index.store(1, Ordering::Release);
         fence(Ordering::SeqCst);
-        if self.wish.load(Ordering::Relaxed) {
+        if self.selector.load(Ordering::Relaxed) {
             self.kicked.store(true, Ordering::Release);
         }
     }
@@ -43,7 +43,7 @@ impl World {
 
     /// Asks to be signalled. True: something is there already.
     fn arm(&self, taken: u16) -> bool {
-        self.wish.store(true, Ordering::Relaxed);
+        self.selector.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.index.load(Ordering::Acquire) != taken
     }
@@ -72,7 +72,7 @@ fn work(world: &World, make: Make) -> (u16, u16) {
         let there = (world.index.load(Ordering::Acquire), world.mail.load(Ordering::Acquire));
         if there != (taken, read) {
             (taken, read) = there;
-            world.wish.store(false, Ordering::Relaxed);
+            world.selector.store(false, Ordering::Relaxed);
             poll.found(now, 1);
             continue;
         }

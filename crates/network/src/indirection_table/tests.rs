@@ -1,25 +1,25 @@
 use super::*;
-use crate::topology::Seat;
+use crate::topology::QueueLocation;
 
 /// Of the old queue's ring: all is taken, or nothing.
 const TAKEN: (u32, fn(u32) -> bool) = (0, |_| true);
 const LEFT: (u32, fn(u32) -> bool) = (0, |_| false);
 
-fn choice(queue: u64) -> Choice {
-    Choice { queue: QueueId(queue), way: Way::Local(queue as usize) }
+fn queue(queue: u64) -> RxQueue {
+    RxQueue { queue: QueueId(queue), way: Egress::Local(queue as usize) }
 }
 
-fn spread(queues: u64) -> Spread {
-    Spread::new((0..queues).map(choice).collect(), queues as usize, None)
+fn spread(queues: u64) -> IndirectionTable {
+    IndirectionTable::new((0..queues).map(queue).collect(), queues as usize, None)
 }
 
 /// The way of a frame whose hash falls into this bucket.
-fn way(spread: &Spread, bucket: u32) -> Way {
+fn way(spread: &IndirectionTable, bucket: u32) -> Egress {
     spread.way(bucket << 24 | 0x1234).0
 }
 
 /// The same, and it is sent, and costs so much.
-fn send(spread: &Spread, bucket: u32, cost: u64) -> Way {
+fn send(spread: &IndirectionTable, bucket: u32, cost: u64) -> Egress {
     let (way, charged) = spread.way(bucket << 24 | 0x1234);
     charged.set(charged.get() + cost);
     way
@@ -30,11 +30,12 @@ const ARRIVED: (u64, fn(u64) -> bool) = (0, |_| true);
 const UNDER_WAY: (u64, fn(u64) -> bool) = (0, |_| false);
 
 /// Streams in these buckets, all as busy, over an interval; those that wait come to rest.
-fn interval(spread: &mut Spread, streams: &[u32], now: &mut Instant) {
+fn interval(spread: &mut IndirectionTable, streams: &[u32], now: &mut Instant) {
     for _ in 0..20 {
         *now += Duration::from_millis(5);
         for &bucket in streams {
-            if way(spread, bucket) != Way::Turning || spread.turn(*now, ARRIVED, TAKEN).is_some() {
+            if way(spread, bucket) != Egress::Turning || spread.turn(*now, ARRIVED, TAKEN).is_some()
+            {
                 send(spread, bucket, 1 << 20);
             }
         }
@@ -43,11 +44,11 @@ fn interval(spread: &mut Spread, streams: &[u32], now: &mut Instant) {
 }
 
 /// How many of the streams each queue has.
-fn streams_of(spread: &Spread, streams: &[u32], queues: usize) -> Vec<usize> {
+fn streams_of(spread: &IndirectionTable, streams: &[u32], queues: usize) -> Vec<usize> {
     let mut counts = vec![0; queues];
     for &bucket in streams {
         match way(spread, bucket) {
-            Way::Local(at) => counts[at] += 1,
+            Egress::Local(at) => counts[at] += 1,
             way => panic!("stream {bucket} goes {way:?}"),
         }
     }
@@ -97,17 +98,17 @@ fn one_great_stream_does_not_wander() {
     for _ in 0..100 {
         interval(&mut spread, &[7], &mut now);
     }
-    assert_eq!(way(&spread, 7), Way::Local(0));
+    assert_eq!(way(&spread, 7), Egress::Local(0));
 }
 
 /// Points the bucket 0 of two queues' streams 0 and 1 to the other queue.
-fn turning() -> (Spread, u32) {
+fn turning() -> (IndirectionTable, u32) {
     let mut spread = spread(2);
     for bucket in [0, 1] {
-        assert_eq!(send(&spread, bucket, 100 << 20), Way::Local(0));
+        assert_eq!(send(&spread, bucket, 100 << 20), Egress::Local(0));
     }
     assert!(spread.look());
-    let turning = (0..2).find(|&bucket| way(&spread, bucket) == Way::Turning);
+    let turning = (0..2).find(|&bucket| way(&spread, bucket) == Egress::Turning);
     (spread, turning.unwrap())
 }
 
@@ -122,10 +123,10 @@ fn a_bucket_changes_queues_only_at_rest() {
     );
     assert_eq!(spread.turn(now + REST / 2, ARRIVED, TAKEN), None);
     assert_eq!(spread.turn(now + REST, ARRIVED, LEFT), None, "its last frame lies there yet");
-    assert_eq!(way(&spread, bucket), Way::Turning);
-    assert_eq!(spread.old_way(), Way::Local(0));
-    assert_eq!(spread.turn(now + REST, ARRIVED, TAKEN), Some(Way::Local(1)));
-    assert_eq!(way(&spread, bucket), Way::Local(1));
+    assert_eq!(way(&spread, bucket), Egress::Turning);
+    assert_eq!(spread.old_way(), Egress::Local(0));
+    assert_eq!(spread.turn(now + REST, ARRIVED, TAKEN), Some(Egress::Local(1)));
+    assert_eq!(way(&spread, bucket), Egress::Local(1));
 }
 
 #[test]
@@ -135,7 +136,7 @@ fn what_lay_there_first_is_what_has_to_be_taken() {
     assert_eq!(spread.turn(now, ARRIVED, (7, |_| true)), None);
     // Others send to that queue meanwhile.
     assert_eq!(spread.turn(now + REST, ARRIVED, (9, |mark| mark != 7)), None);
-    assert_eq!(spread.turn(now + REST, ARRIVED, (9, |mark| mark == 7)), Some(Way::Local(1)));
+    assert_eq!(spread.turn(now + REST, ARRIVED, (9, |mark| mark == 7)), Some(Egress::Local(1)));
 }
 
 #[test]
@@ -144,14 +145,14 @@ fn a_guest_that_does_not_show_what_it_takes_is_not_waited_for_for_ever() {
     let now = Instant::now();
     assert_eq!(spread.turn(now, ARRIVED, LEFT), None);
     assert_eq!(spread.turn(now + LONGEST - Duration::from_nanos(1), ARRIVED, LEFT), None);
-    assert_eq!(spread.turn(now + LONGEST, ARRIVED, LEFT), Some(Way::Local(1)));
+    assert_eq!(spread.turn(now + LONGEST, ARRIVED, LEFT), Some(Egress::Local(1)));
 }
 
 #[test]
 fn a_bucket_without_frames_is_at_rest() {
     let (mut spread, bucket) = turning();
     spread.look();
-    assert_eq!(way(&spread, bucket), Way::Local(1));
+    assert_eq!(way(&spread, bucket), Egress::Local(1));
 }
 
 #[test]
@@ -163,12 +164,12 @@ fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
     assert_eq!(spread.turn(now + REST, (9, |sent| sent != 7), TAKEN), None);
     assert_eq!(spread.turn(now + late, (9, |sent| sent == 7), TAKEN), None);
     assert_eq!(spread.turn(now + LONGEST, (9, |_| false), LEFT), None);
-    assert_eq!(spread.turn(now + late + LONGEST, (9, |_| false), LEFT), Some(Way::Local(1)));
+    assert_eq!(spread.turn(now + late + LONGEST, (9, |_| false), LEFT), Some(Egress::Local(1)));
 }
 
 /// The bucket of [`turning`] goes where it went before, and is not chosen again at once, though it
 /// would be the best.
-fn assert_stays(spread: &mut Spread, bucket: u32) {
+fn assert_stays(spread: &mut IndirectionTable, bucket: u32) {
     let mut look = || {
         for (bucket, cost) in [(bucket, 50), (1 - bucket, 200), (255, 100)] {
             send(spread, bucket, cost << 20);
@@ -177,9 +178,9 @@ fn assert_stays(spread: &mut Spread, bucket: u32) {
         way(spread, bucket)
     };
     for _ in 1..STAY {
-        assert_eq!(look(), Way::Local(0));
+        assert_eq!(look(), Egress::Local(0));
     }
-    assert_eq!(look(), Way::Turning, "but later");
+    assert_eq!(look(), Egress::Turning, "but later");
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn a_bucket_whose_last_frames_do_not_arrive_stays() {
     let (mut spread, bucket) = turning();
     let now = Instant::now();
     assert_eq!(spread.turn(now, UNDER_WAY, TAKEN), None);
-    assert_eq!(spread.turn(now + LONGEST, UNDER_WAY, TAKEN), Some(Way::Local(0)));
+    assert_eq!(spread.turn(now + LONGEST, UNDER_WAY, TAKEN), Some(Egress::Local(0)));
     assert_stays(&mut spread, bucket);
 }
 
@@ -202,42 +203,42 @@ fn a_bucket_that_does_not_come_to_rest_stays() {
 #[test]
 fn a_bucket_with_frames_that_cannot_wait_stays() {
     let (mut spread, bucket) = turning();
-    assert_eq!(spread.stay(), Way::Local(0));
+    assert_eq!(spread.stay(), Egress::Local(0));
     assert_stays(&mut spread, bucket);
     let (mut spread, bucket) = turning();
     send(&spread, bucket, 1);
     spread.look();
-    assert_eq!(way(&spread, bucket), Way::Local(0), "whoever sent that did not ask");
+    assert_eq!(way(&spread, bucket), Egress::Local(0), "whoever sent that did not ask");
 }
 
 #[test]
 fn what_is_busy_stays_when_queues_come_and_what_is_idle_does_not() {
     let busy = spread(1);
-    assert_eq!(send(&busy, 200, 60), Way::Local(0));
-    let both = Spread::new(vec![choice(0), choice(1)], 2, Some(busy));
-    assert_eq!(way(&both, 200), Way::Local(0));
-    assert_eq!(way(&both, 201), Way::Local(1));
+    assert_eq!(send(&busy, 200, 60), Egress::Local(0));
+    let both = IndirectionTable::new(vec![queue(0), queue(1)], 2, Some(busy));
+    assert_eq!(way(&both, 200), Egress::Local(0));
+    assert_eq!(way(&both, 201), Egress::Local(1));
 }
 
 #[test]
 fn what_is_busy_follows_a_queue_that_has_left_until_it_comes_to_rest() {
     let old = spread(2);
-    assert_eq!(send(&old, 200, 60), Way::Local(1));
+    assert_eq!(send(&old, 200, 60), Egress::Local(1));
     assert!(old.uses(QueueId(1)) && !old.uses(QueueId(0)));
-    let left = |way| vec![choice(0), Choice { queue: QueueId(1), way }];
-    let mut new = Spread::new(left(Way::Moving), 1, Some(old));
-    assert_eq!(way(&new, 200), Way::Moving);
-    assert_eq!(way(&new, 201), Way::Local(0));
+    let left = |way| vec![queue(0), RxQueue { queue: QueueId(1), way }];
+    let mut new = IndirectionTable::new(left(Egress::Moving), 1, Some(old));
+    assert_eq!(way(&new, 200), Egress::Moving);
+    assert_eq!(way(&new, 201), Egress::Local(0));
     send(&new, 200, 60);
     assert!(!new.look(), "its frames wait anyway");
-    let seat = Seat { queue: QueueId(1), index: 1, worker: 1, moving: false };
-    let mut new = Spread::new(left(Way::Remote(seat)), 1, Some(new));
+    let location = QueueLocation { queue: QueueId(1), index: 1, worker: 1, moving: false };
+    let mut new = IndirectionTable::new(left(Egress::Remote(location)), 1, Some(new));
     send(&new, 200, 60);
     assert!(new.look());
-    assert_eq!(way(&new, 200), Way::Turning);
+    assert_eq!(way(&new, 200), Egress::Turning);
     let now = Instant::now();
     assert_eq!(new.turn(now, UNDER_WAY, TAKEN), None);
-    assert_eq!(new.turn(now + LONGEST, UNDER_WAY, TAKEN), Some(Way::Remote(seat)));
+    assert_eq!(new.turn(now + LONGEST, UNDER_WAY, TAKEN), Some(Egress::Remote(location)));
     for _ in 1..STAY {
         send(&new, 200, 60);
         assert!(!new.look(), "it has just been tried");
@@ -245,17 +246,17 @@ fn what_is_busy_follows_a_queue_that_has_left_until_it_comes_to_rest() {
     send(&new, 200, 60);
     assert!(new.look());
     assert_eq!(new.turn(now, ARRIVED, TAKEN), None);
-    assert_eq!(new.turn(now + REST, ARRIVED, TAKEN), Some(Way::Local(0)));
+    assert_eq!(new.turn(now + REST, ARRIVED, TAKEN), Some(Egress::Local(0)));
 }
 
 #[test]
 fn flows_of_the_only_queue_stay_until_they_are_known_to_be_idle() {
-    let old = Spread::all_to(choice(0));
-    let mut both = Spread::new(vec![choice(0), choice(1)], 2, Some(old));
+    let old = IndirectionTable::all_to(queue(0));
+    let mut both = IndirectionTable::new(vec![queue(0), queue(1)], 2, Some(old));
     assert_eq!(streams_of(&both, &[1, 100, 200], 2), [3, 0]);
     both.look();
     both.buckets.iter().for_each(|bucket| bucket.cost.set(0));
-    assert_eq!(send(&both, 200, 60), Way::Local(0), "it was busy a moment ago");
+    assert_eq!(send(&both, 200, 60), Egress::Local(0), "it was busy a moment ago");
     both.look();
-    assert_eq!(way(&both, 201), Way::Local(1), "idle for an interval");
+    assert_eq!(way(&both, 201), Egress::Local(1), "idle for an interval");
 }

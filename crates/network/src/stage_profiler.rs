@@ -146,7 +146,7 @@ struct Share {
 }
 
 /// A worker's stamps.
-pub struct Laps {
+pub struct StageProfiler {
     /// The request that it goes by; zero: it takes none.
     number: u64,
     /// The first request since it took none.
@@ -158,10 +158,17 @@ pub struct Laps {
     own: Arc<WorkerCounters>,
 }
 
-impl Laps {
+impl StageProfiler {
     /// Of the worker with these counters; off.
     pub fn new(own: Arc<WorkerCounters>) -> Self {
-        Laps { number: 0, since: 0, last: 0, ticks: Ticks::default(), shares: Vec::new(), own }
+        StageProfiler {
+            number: 0,
+            since: 0,
+            last: 0,
+            ticks: Ticks::default(),
+            shares: Vec::new(),
+            own,
+        }
     }
 
     /// The request that it goes by.
@@ -184,7 +191,7 @@ impl Laps {
 
     /// Goes by another request; what was between the last stamp and now was looking.
     pub fn turn(&mut self, number: u64, heads: &mut Stopwatch) {
-        self.lap(Step::Look);
+        self.mark(Step::Look);
         self.forget();
         if !self.is_on() {
             (self.last, self.since) = (ticks::now(), number);
@@ -195,7 +202,7 @@ impl Laps {
 
     /// What was done since the last stamp was that step.
     #[inline]
-    pub fn lap(&mut self, step: Step) {
+    pub fn mark(&mut self, step: Step) {
         if self.is_on() {
             self.stamp(step, 0);
         }
@@ -280,58 +287,58 @@ fn share(ticks: u64, part: u64, all: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn laps() -> (Laps, Arc<WorkerCounters>, Stopwatch) {
+    fn profiler() -> (StageProfiler, Arc<WorkerCounters>, Stopwatch) {
         let own = Arc::new(WorkerCounters::default());
-        (Laps::new(Arc::clone(&own)), own, Stopwatch::default())
+        (StageProfiler::new(Arc::clone(&own)), own, Stopwatch::default())
     }
 
     #[test]
     fn nothing_is_stamped_while_nobody_profiles() {
-        let (mut laps, own, mut heads) = laps();
-        laps.lap(Step::Sleep);
+        let (mut profiler, own, mut heads) = profiler();
+        profiler.mark(Step::Sleep);
         assert_eq!(heads.during(|| 5), 5);
-        laps.fetched(&mut heads);
+        profiler.fetched(&mut heads);
         assert_eq!(own.spent.get(), Ticks::default());
-        laps.turn(1, &mut heads);
-        laps.turn(2, &mut heads);
-        assert_eq!(laps.since(), Some(1), "it goes on");
-        laps.turn(0, &mut heads);
-        assert_eq!(laps.since(), None);
+        profiler.turn(1, &mut heads);
+        profiler.turn(2, &mut heads);
+        assert_eq!(profiler.since(), Some(1), "it goes on");
+        profiler.turn(0, &mut heads);
+        assert_eq!(profiler.since(), None);
         let before = own.spent.get();
-        laps.lap(Step::Fetch);
+        profiler.mark(Step::Fetch);
         assert_eq!(own.spent.get(), before);
     }
 
     #[test]
     fn steps_add_up_to_the_whole_time() {
-        let (mut laps, own, mut heads) = laps();
+        let (mut profiler, own, mut heads) = profiler();
         let outer = ticks::now();
-        laps.turn(1, &mut heads);
+        profiler.turn(1, &mut heads);
         let start = ticks::now();
         for step in Step::ALL {
             heads.during(|| std::hint::black_box([0; 64]));
-            if step == Step::Fetch { laps.fetched(&mut heads) } else { laps.lap(step) }
+            if step == Step::Fetch { profiler.fetched(&mut heads) } else { profiler.mark(step) }
         }
         let end = ticks::now();
-        laps.turn(2, &mut heads);
+        profiler.turn(2, &mut heads);
         let sum: u64 = own.spent.get().iter().sum();
         assert!((end - start..=ticks::now() - outer).contains(&sum), "{sum}");
     }
 
     #[test]
     fn receivers_are_charged_by_their_frames() {
-        let (mut laps, own, mut heads) = laps();
-        laps.turn(1, &mut heads);
+        let (mut profiler, own, mut heads) = profiler();
+        profiler.turn(1, &mut heads);
         let queues = [Arc::new(QueueCounters::default()), Arc::new(QueueCounters::default())];
-        laps.ticks[Step::Copy as usize] = 1000;
+        profiler.ticks[Step::Copy as usize] = 1000;
         // A quarter goes to another worker.
-        let gone = laps.give(2, 8);
-        assert_eq!((gone[Step::Copy as usize], laps.ticks[Step::Copy as usize]), (250, 750));
-        laps.take(Ticks::from([1, 0, 0, 0, 0, 0, 0]));
-        laps.received(&queues[0], 4, 400);
-        laps.received(&queues[1], 2, 200);
-        laps.received(&queues[1], 0, 0);
-        laps.charge();
+        let gone = profiler.give(2, 8);
+        assert_eq!((gone[Step::Copy as usize], profiler.ticks[Step::Copy as usize]), (250, 750));
+        profiler.take(Ticks::from([1, 0, 0, 0, 0, 0, 0]));
+        profiler.received(&queues[0], 4, 400);
+        profiler.received(&queues[1], 2, 200);
+        profiler.received(&queues[1], 0, 0);
+        profiler.charge();
         let copied = queues.each_ref().map(|queue| queue.charged.spent.get()[Step::Copy as usize]);
         assert_eq!(copied, [500, 250]);
         let counts = |queue: &QueueCounters| {
@@ -340,7 +347,7 @@ mod tests {
         assert_eq!(queues.each_ref().map(|queue| counts(queue)), [(4, 400, 1), (2, 200, 1)]);
         // What another worker did is in its own account.
         assert_eq!(own.spent.get()[Step::Fetch as usize], 0);
-        laps.charge();
+        profiler.charge();
         assert_eq!(counts(&queues[0]), (4, 400, 1), "once");
     }
 }

@@ -61,16 +61,16 @@ impl Account {
 }
 
 /// One virtual CPU's stamps.
-pub struct Laps<'a> {
+pub struct StageProfiler<'a> {
     account: &'a Account,
     on: bool,
     last: u64,
 }
 
-impl<'a> Laps<'a> {
+impl<'a> StageProfiler<'a> {
     /// For this account.
     pub fn new(account: &'a Account) -> Self {
-        Laps { account, on: false, last: 0 }
+        StageProfiler { account, on: false, last: 0 }
     }
 
     /// A turn begins; what was before it does not count.
@@ -82,7 +82,7 @@ impl<'a> Laps<'a> {
     }
 
     /// What was done since the last stamp was that step.
-    pub fn lap(&mut self, step: Step) {
+    pub fn mark(&mut self, step: Step) {
         if self.on {
             let now = ticks::now();
             let passed = now.saturating_sub(self.last);
@@ -108,14 +108,14 @@ mod tests {
     #[test]
     fn only_what_was_wanted_is_counted() {
         let account = Account::new();
-        let mut laps = Laps::new(&account);
+        let mut profiler = StageProfiler::new(&account);
         let mut work = || {
-            laps.turn();
+            profiler.turn();
             std::hint::black_box([0; 4096]);
-            laps.lap(Step::Ring);
-            laps.received(3, 300);
-            laps.received(0, 0);
-            laps.lap(Step::Kernel);
+            profiler.mark(Step::Ring);
+            profiler.received(3, 300);
+            profiler.received(0, 0);
+            profiler.mark(Step::Kernel);
         };
         work();
         assert_eq!(account.times(), Times::default());

@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::drr::CHARGE;
-use crate::steer::Way;
+use crate::route::Egress;
 use crate::topology::QueueId;
 
 /// Buckets of a port.
@@ -49,11 +49,11 @@ const STAY: u32 = 8;
 
 /// A queue that buckets may go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct RxQueue {
     /// The queue.
     pub queue: QueueId,
     /// The way to it.
-    pub way: Way,
+    pub way: Egress,
 }
 
 /// One bucket.
@@ -99,8 +99,8 @@ struct Turning {
 
 /// The table of one port with several queues.
 #[derive(Clone, Debug)]
-pub struct Spread {
-    choices: Vec<Choice>,
+pub struct IndirectionTable {
+    queues: Vec<RxQueue>,
     /// So many of them, the first, are as good as can be.
     best: usize,
     table: Box<[u8; BUCKETS]>,
@@ -111,16 +111,15 @@ pub struct Spread {
     uneven: bool,
 }
 
-impl Spread {
+impl IndirectionTable {
     /// Over these queues, of which the first `best` are to be used. What is known of the time
     /// before, `old`, stays: busy buckets keep their queues, if those are still there.
-    pub fn new(choices: Vec<Choice>, best: usize, old: Option<Spread>) -> Self {
-        let best = best.clamp(1, choices.len().max(1));
+    pub fn new(queues: Vec<RxQueue>, best: usize, old: Option<IndirectionTable>) -> Self {
+        let best = best.clamp(1, queues.len().max(1));
         let mut table = Box::new([0; BUCKETS]);
         for (bucket, queue) in table.iter_mut().enumerate() {
             let kept = old.as_ref().and_then(|old| old.busy(bucket));
-            let kept =
-                kept.and_then(|queue| choices.iter().position(|choice| choice.queue == queue));
+            let kept = kept.and_then(|queue| queues.iter().position(|rx| rx.queue == queue));
             *queue = kept.map_or(even(bucket, best), |at| at as u8);
         }
         let uneven = old.is_some();
@@ -128,14 +127,14 @@ impl Spread {
             Some(old) => (old.buckets, old.interval),
             None => (vec![Bucket::default(); BUCKETS].into(), 0),
         };
-        Spread { choices, best, table, buckets, turning: None, interval, uneven }
+        IndirectionTable { queues, best, table, buckets, turning: None, interval, uneven }
     }
 
     /// All flows go to one queue, and any of them may be busy.
-    pub fn all_to(choice: Choice) -> Self {
-        let spread = Spread::new(vec![choice], 1, None);
+    pub fn all_to(queue: RxQueue) -> Self {
+        let spread = IndirectionTable::new(vec![queue], 1, None);
         let busy = Bucket { before: 1, ..Bucket::default() };
-        Spread { buckets: vec![busy; BUCKETS].into(), ..spread }
+        IndirectionTable { buckets: vec![busy; BUCKETS].into(), ..spread }
     }
 
     /// The queue of a bucket that is busy.
@@ -144,8 +143,8 @@ impl Spread {
             Some(turning) if turning.bucket == bucket => turning.from,
             _ => self.table[bucket],
         };
-        let choice = self.choices.get(usize::from(at))?;
-        (!self.buckets[bucket].is_idle()).then_some(choice.queue)
+        let queue = self.queues.get(usize::from(at))?;
+        (!self.buckets[bucket].is_idle()).then_some(queue.queue)
     }
 
     /// Whether any busy bucket goes to `queue`.
@@ -155,11 +154,11 @@ impl Spread {
 
     /// The way of a frame with this hash, and where what such frames cost is counted.
     #[inline]
-    pub fn way(&self, hash: u32) -> (Way, &Cell<u64>) {
+    pub fn way(&self, hash: u32) -> (Egress, &Cell<u64>) {
         let at = (hash >> 24) as usize;
-        let way = match self.choices.get(usize::from(self.table[at])) {
-            Some(choice) => choice.way,
-            None => Way::Turning,
+        let way = match self.queues.get(usize::from(self.table[at])) {
+            Some(queue) => queue.way,
+            None => Egress::Turning,
         };
         (way, &self.buckets[at].cost)
     }
@@ -172,7 +171,7 @@ impl Spread {
         now: Instant,
         (sent, has_arrived): (u64, impl FnOnce(u64) -> bool),
         (mark, has_taken): (u32, impl FnOnce(u32) -> bool),
-    ) -> Option<Way> {
+    ) -> Option<Egress> {
         let turning = self.turning.as_mut()?;
         if let Stage::Chosen = turning.stage {
             turning.stage = Stage::Crossing(now, sent);
@@ -190,17 +189,17 @@ impl Spread {
     }
 
     /// The old way of the bucket that changes queues.
-    pub fn old_way(&self) -> Way {
-        self.turning.map_or(Way::Nowhere, |turning| self.way_to(turning.from))
+    pub fn old_way(&self) -> Egress {
+        self.turning.map_or(Egress::Unreachable, |turning| self.way_to(turning.from))
     }
 
     /// The bucket that was to change queues has a frame that cannot wait, and so it stays. Its way.
-    pub fn stay(&mut self) -> Way {
-        self.turning.map_or(Way::Nowhere, |turning| self.settle(turning.from))
+    pub fn stay(&mut self) -> Egress {
+        self.turning.map_or(Egress::Unreachable, |turning| self.settle(turning.from))
     }
 
     /// From now on, and for a while, the bucket that was to change queues goes this way.
-    fn settle(&mut self, at: u8) -> Way {
+    fn settle(&mut self, at: u8) -> Egress {
         if let Some(Turning { bucket, .. }) = self.turning.take() {
             self.table[bucket] = at;
             let bucket = &mut self.buckets[bucket];
@@ -210,8 +209,8 @@ impl Spread {
         self.way_to(at)
     }
 
-    fn way_to(&self, at: u8) -> Way {
-        self.choices.get(usize::from(at)).map_or(Way::Nowhere, |choice| choice.way)
+    fn way_to(&self, at: u8) -> Egress {
+        self.queues.get(usize::from(at)).map_or(Egress::Unreachable, |queue| queue.way)
     }
 
     /// An interval, longer than [`LONGEST`], is over. True when a bucket is to change queues from
@@ -252,7 +251,7 @@ impl Spread {
 
     /// What each queue's buckets have cost in this interval.
     fn costs(&self) -> Vec<u64> {
-        let mut costs = vec![0; self.choices.len()];
+        let mut costs = vec![0; self.queues.len()];
         for (bucket, &at) in self.buckets.iter().zip(self.table.iter()) {
             if let Some(cost) = costs.get_mut(usize::from(at)) {
                 *cost += bucket.cost.get();
@@ -263,7 +262,7 @@ impl Spread {
 
     /// The bucket that should change queues, and where to.
     fn advise(&self) -> Option<(usize, u8)> {
-        if self.choices.iter().any(|choice| choice.way == Way::Moving) {
+        if self.queues.iter().any(|queue| queue.way == Egress::Moving) {
             // Its frames wait anyway.
             return None;
         }

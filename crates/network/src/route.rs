@@ -1,7 +1,7 @@
 //! Which of a receiver's queues a frame goes to.
 //!
 //! A flow stays on the worker that fetched it: among the receiver's enabled queues, the worker
-//! chooses by flow hash one that it owns itself ([`crate::spread`]). Only when it owns none does
+//! chooses by flow hash one that it owns itself ([`crate::indirection_table`]). Only when it owns none does
 //! the frame cross to another worker.
 
 use std::cell::Cell;
@@ -13,18 +13,18 @@ use frame::{Headers, L3};
 use switch::PortId;
 
 use crate::burst::Frame;
-use crate::spread::{Choice, Spread};
-use crate::topology::{PortView, QueueId, Seat, Topology};
+use crate::indirection_table::{IndirectionTable, RxQueue};
+use crate::topology::{PortView, QueueId, QueueLocation, Topology};
 
 /// Where a frame goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Egress {
     /// To a slot of this worker.
     Local(usize),
     /// To a queue of another worker.
-    Remote(Seat),
+    Remote(QueueLocation),
     /// No queue of the port is enabled.
-    Nowhere,
+    Unreachable,
     /// To a queue that is on its way from one worker to another: the frame waits.
     Moving,
     /// To a queue that its flow did not go to before: the frame waits until the flow has come to
@@ -33,7 +33,7 @@ pub enum Way {
 }
 
 /// A port's own wish where its frames should go.
-pub trait Steer: Debug + Send + Sync {
+pub trait QueueSelector: Debug + Send + Sync {
     /// The index of the queue for a frame whose first bytes are `head`. Where there is no such
     /// queue that receives, the worker chooses.
     fn queue(&self, headers: &Headers, head: &[u8]) -> u16;
@@ -43,11 +43,11 @@ pub trait Steer: Debug + Send + Sync {
 #[derive(Clone, Debug, Default)]
 pub struct Route {
     /// The only queue there is to choose.
-    only: Option<Choice>,
+    only: Option<RxQueue>,
     /// The queues there are to choose.
-    spread: Option<Spread>,
+    spread: Option<IndirectionTable>,
     /// What the port wishes, and the way to each of its queues, by index.
-    wish: Option<(Arc<dyn Steer>, Vec<Way>)>,
+    selector: Option<(Arc<dyn QueueSelector>, Vec<Egress>)>,
     /// Frames have been sent there, and it is not known of which flows.
     used: Cell<bool>,
     /// Longest IP packet that the port takes, in bytes.
@@ -58,7 +58,7 @@ impl Route {
     /// Whether all frames take the same way, and may be as long as they like.
     #[inline]
     pub fn is_simple(&self) -> bool {
-        self.wish.is_none() && self.mtu.is_none() && self.spread.is_none()
+        self.selector.is_none() && self.mtu.is_none() && self.spread.is_none()
     }
 
     /// The queue for a frame of a flow, and where what its flow costs is counted. That, and `hash`,
@@ -69,20 +69,20 @@ impl Route {
         headers: &Headers,
         head: &[u8],
         hash: impl FnOnce() -> u32,
-    ) -> (Way, Option<&Cell<u64>>) {
-        if let Some((steer, ways)) = &self.wish {
-            match ways.get(usize::from(steer.queue(headers, head))) {
-                None | Some(Way::Nowhere) => {}
+    ) -> (Egress, Option<&Cell<u64>>) {
+        if let Some((selector, egresses)) = &self.selector {
+            match egresses.get(usize::from(selector.queue(headers, head))) {
+                None | Some(Egress::Unreachable) => {}
                 Some(way) => return (*way, None),
             }
         }
         match (self.only, &self.spread) {
-            (Some(choice), _) => (choice.way, None),
+            (Some(queue), _) => (queue.way, None),
             (None, Some(spread)) => {
                 let (way, cost) = spread.way(hash());
                 (way, Some(cost))
             }
-            (None, None) => (Way::Nowhere, None),
+            (None, None) => (Egress::Unreachable, None),
         }
     }
 
@@ -91,21 +91,24 @@ impl Route {
     fn new(port: &PortView, view: &View, old: Option<Route>) -> Self {
         let old = old.and_then(Route::into_spread);
         let mut route = Route { mtu: port.mtu, ..Route::default() };
-        route.wish = port.steer.clone().map(|steer| (steer, Vec::new()));
+        route.selector = port.selector.clone().map(|selector| (selector, Vec::new()));
         let (mut near, mut far) = (Vec::new(), Vec::new());
-        for &seat in &port.receivers {
+        for &location in &port.receivers {
             let own = view.own;
-            let way = match view.slots.get(&seat.queue) {
-                _ if seat.moving => Way::Moving,
-                _ if seat.worker != own => Way::Remote(seat),
-                Some(&slot) => Way::Local(slot),
+            let way = match view.slots.get(&location.queue) {
+                _ if location.moving => Egress::Moving,
+                _ if location.worker != own => Egress::Remote(location),
+                Some(&slot) => Egress::Local(slot),
                 None => continue,
             };
-            let side = if seat.worker == own { &mut near } else { &mut far };
-            side.push(Choice { queue: seat.queue, way });
-            if let Some((_, ways)) = &mut route.wish {
-                ways.resize(ways.len().max(usize::from(seat.index) + 1), Way::Nowhere);
-                ways[usize::from(seat.index)] = way;
+            let side = if location.worker == own { &mut near } else { &mut far };
+            side.push(RxQueue { queue: location.queue, way });
+            if let Some((_, egresses)) = &mut route.selector {
+                egresses.resize(
+                    egresses.len().max(usize::from(location.index) + 1),
+                    Egress::Unreachable,
+                );
+                egresses[usize::from(location.index)] = way;
             }
         }
         if near.is_empty() {
@@ -114,7 +117,7 @@ impl Route {
         // Busy flows stay with queues that have just left.
         let best = near.len();
         let strays =
-            far.into_iter().filter(|choice| old.as_ref().is_some_and(|old| old.uses(choice.queue)));
+            far.into_iter().filter(|queue| old.as_ref().is_some_and(|old| old.uses(queue.queue)));
         near.extend(strays);
         match near.as_slice() {
             [] => {}
@@ -123,15 +126,15 @@ impl Route {
                 route.used.set(old.is_some());
                 route.only = Some(*one);
             }
-            _ => route.spread = Some(Spread::new(near, best, old)),
+            _ => route.spread = Some(IndirectionTable::new(near, best, old)),
         }
         route
     }
 
     /// What is known of where flows go. Where there was one queue, and anything was sent there,
     /// that is where.
-    fn into_spread(self) -> Option<Spread> {
-        self.spread.or_else(|| self.only.filter(|_| self.used.get()).map(Spread::all_to))
+    fn into_spread(self) -> Option<IndirectionTable> {
+        self.spread.or_else(|| self.only.filter(|_| self.used.get()).map(IndirectionTable::all_to))
     }
 
     /// Whether the frame, or a segment that it stands for, is longer than the port's MTU.
@@ -176,7 +179,8 @@ impl Routes {
         let mut old = old.ports.into_iter();
         let route = |port: &PortView| Route::new(port, view, old.next());
         let ports = topology.ports.iter().map(route).collect();
-        let moving = topology.ports.iter().flat_map(|port| &port.receivers).any(|seat| seat.moving);
+        let moving =
+            topology.ports.iter().flat_map(|port| &port.receivers).any(|location| location.moving);
         Routes { ports, moving }
     }
 
@@ -187,12 +191,12 @@ impl Routes {
     }
 
     /// The table of `port`, if it has several queues.
-    pub fn spread(&mut self, port: PortId) -> Option<&mut Spread> {
+    pub fn spread(&mut self, port: PortId) -> Option<&mut IndirectionTable> {
         self.ports.get_mut(usize::from(port.0))?.spread.as_mut()
     }
 
     /// The tables of all ports that have several queues.
-    pub fn spreads(&mut self) -> impl Iterator<Item = &mut Spread> {
+    pub fn spreads(&mut self) -> impl Iterator<Item = &mut IndirectionTable> {
         self.ports.iter_mut().filter_map(|route| route.spread.as_mut())
     }
 }
@@ -202,8 +206,8 @@ mod tests {
     use super::*;
     use crate::topology::PortView;
 
-    fn seat(queue: u64, worker: usize) -> Seat {
-        Seat { queue: QueueId(queue), index: queue as u16, worker, moving: false }
+    fn location(queue: u64, worker: usize) -> QueueLocation {
+        QueueLocation { queue: QueueId(queue), index: queue as u16, worker, moving: false }
     }
 
     fn seen(port: PortView, slots: &HashMap<QueueId, usize>) -> Routes {
@@ -211,30 +215,30 @@ mod tests {
         Routes::new(&Topology { ports: vec![port] }, &view, Routes::default())
     }
 
-    fn routes(seats: &[Seat], slots: &[(u64, usize)]) -> Routes {
-        let port = PortView { receivers: seats.to_vec(), ..PortView::default() };
+    fn routes(locations: &[QueueLocation], slots: &[(u64, usize)]) -> Routes {
+        let port = PortView { receivers: locations.to_vec(), ..PortView::default() };
         let slots = slots.iter().map(|&(q, s)| (QueueId(q), s)).collect();
         seen(port, &slots)
     }
 
     #[test]
     fn own_queues_come_first() {
-        let routes = routes(&[seat(1, 1), seat(2, 0), seat(3, 1)], &[(2, 7)]);
+        let routes = routes(&[location(1, 1), location(2, 0), location(3, 1)], &[(2, 7)]);
         let route = routes.to(PortId(0)).unwrap();
         for hash in [0, 1 << 31, u32::MAX] {
-            assert_eq!(choose(route, hash), Way::Local(7));
+            assert_eq!(choose(route, hash), Egress::Local(7));
         }
     }
 
     #[test]
     fn without_an_own_queue_all_others_are_used() {
-        let routes = routes(&[seat(1, 1), seat(3, 2)], &[]);
+        let routes = routes(&[location(1, 1), location(3, 2)], &[]);
         let route = routes.to(PortId(0)).unwrap();
-        assert_eq!(choose(route, 0), Way::Remote(seat(1, 1)));
-        assert_eq!(choose(route, u32::MAX), Way::Remote(seat(3, 2)));
+        assert_eq!(choose(route, 0), Egress::Remote(location(1, 1)));
+        assert_eq!(choose(route, u32::MAX), Egress::Remote(location(3, 2)));
     }
 
-    fn choose(route: &Route, hash: u32) -> Way {
+    fn choose(route: &Route, hash: u32) -> Egress {
         route.choose(&Headers::default(), &[], || hash).0
     }
 
@@ -242,7 +246,7 @@ mod tests {
     #[derive(Debug)]
     struct First;
 
-    impl Steer for First {
+    impl QueueSelector for First {
         fn queue(&self, _: &Headers, head: &[u8]) -> u16 {
             head[0].into()
         }
@@ -250,54 +254,57 @@ mod tests {
 
     #[test]
     fn a_port_that_has_a_wish_is_given_it_where_it_can_be() {
-        let receivers = vec![seat(0, 0), seat(1, 1), seat(2, 0)];
-        let port = PortView { receivers, steer: Some(Arc::new(First)), ..PortView::default() };
+        let receivers = vec![location(0, 0), location(1, 1), location(2, 0)];
+        let port = PortView { receivers, selector: Some(Arc::new(First)), ..PortView::default() };
         let slots =
             [(0, 7), (2, 9)].map(|(queue, slot)| (QueueId(queue), slot)).into_iter().collect();
         let routes = seen(port, &slots);
         let route = routes.to(PortId(0)).unwrap();
-        let choose = |wish| route.choose(&Headers::default(), &[wish], || 0).0;
-        assert_eq!([0, 1, 2].map(choose), [Way::Local(7), Way::Remote(seat(1, 1)), Way::Local(9)]);
-        assert_eq!(choose(3), Way::Local(7), "no such queue");
+        let choose = |selector| route.choose(&Headers::default(), &[selector], || 0).0;
+        assert_eq!(
+            [0, 1, 2].map(choose),
+            [Egress::Local(7), Egress::Remote(location(1, 1)), Egress::Local(9)]
+        );
+        assert_eq!(choose(3), Egress::Local(7), "no such queue");
     }
 
     #[test]
     fn a_queue_that_has_left_is_not_chosen() {
-        let routes = routes(&[seat(1, 0)], &[]);
-        assert_eq!(choose(routes.to(PortId(0)).unwrap(), 0), Way::Nowhere);
+        let routes = routes(&[location(1, 0)], &[]);
+        assert_eq!(choose(routes.to(PortId(0)).unwrap(), 0), Egress::Unreachable);
         assert!(routes.to(PortId(1)).is_none());
     }
 
     /// A port's queues, as worker 0 sees them, whose slots 7 and 8 are queues 1 and 2.
-    fn again(seats: &[Seat], old: Routes) -> Routes {
+    fn again(locations: &[QueueLocation], old: Routes) -> Routes {
         let slots = [(QueueId(1), 7), (QueueId(2), 8)].into_iter().collect();
-        let ports = vec![PortView { receivers: seats.to_vec(), ..PortView::default() }];
+        let ports = vec![PortView { receivers: locations.to_vec(), ..PortView::default() }];
         Routes::new(&Topology { ports }, &View { own: 0, slots: &slots }, old)
     }
 
     #[test]
     fn flows_of_an_only_queue_stay_there_however_often_routes_change() {
-        let away = [seat(1, 0), seat(2, 1)];
+        let away = [location(1, 0), location(2, 1)];
         let mut routes = again(&away, Routes::default());
         // Something is sent there, then nothing more while routes change.
         routes.to(PortId(0)).unwrap().use_it();
         for _ in 0..3 {
             routes = again(&away, routes);
         }
-        let routes = again(&[seat(1, 0), seat(2, 0)], routes);
+        let routes = again(&[location(1, 0), location(2, 0)], routes);
         for hash in [0, u32::MAX] {
-            assert_eq!(choose(routes.to(PortId(0)).unwrap(), hash), Way::Local(7));
+            assert_eq!(choose(routes.to(PortId(0)).unwrap(), hash), Egress::Local(7));
         }
     }
 
     #[test]
     fn flows_of_an_only_queue_stay_there_though_it_is_another_workers() {
-        let (away, nearer) = ([seat(3, 1)], [seat(3, 1), seat(2, 0)]);
+        let (away, nearer) = ([location(3, 1)], [location(3, 1), location(2, 0)]);
         let to = |routes: &Routes| choose(routes.to(PortId(0)).unwrap(), u32::MAX);
         let unused = again(&nearer, again(&away, Routes::default()));
-        assert_eq!(to(&unused), Way::Local(8));
+        assert_eq!(to(&unused), Egress::Local(8));
         let used = again(&away, Routes::default());
         used.to(PortId(0)).unwrap().use_it();
-        assert_eq!(to(&again(&nearer, used)), Way::Remote(seat(3, 1)));
+        assert_eq!(to(&again(&nearer, used)), Egress::Remote(location(3, 1)));
     }
 }
