@@ -1,6 +1,6 @@
 //! Messages of a control ring, with pages that hold anything.
 
-use netif::control::Control;
+use xen::netif::control::Control;
 
 use crate::input::Input;
 

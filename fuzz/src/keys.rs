@@ -2,10 +2,11 @@
 
 use hypervisor::DomId;
 use hypervisor::test::Machine;
-use netif::extensions::Extensions;
-use netif::handshake::{Offer, Request, State, wants_groups};
-use netif::rate::Rate;
-use netif::settings::{Settings, is_ours, is_plugged};
+use xen::netif::extensions::Extensions;
+use xen::netif::handshake::{Offer, Request, wants_groups};
+use xen::netif::rate::Rate;
+use xen::netif::settings::{Settings, is_ours, is_plugged};
+use xen::xenbus::State;
 
 use crate::input::Input;
 

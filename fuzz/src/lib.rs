@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets. `tests/fuzz_bodies.rs` of `vhost_user` and of `netif` include the same files, so that they
+//! The bodies of the fuzz targets. `tests/fuzz_bodies.rs` of `vhost_user` and of `xen` include the same files, so that they
 //! also run on any machine, on random bytes.
 
 pub mod control;

@@ -1,8 +1,8 @@
 //! Slots of a Tx ring that say anything, and what frames make of an Rx ring.
 
 use frame::Head;
-use netif::slots::{self, FATAL_SLOTS, Layout, Sizes, TxSlot, What};
 use ring::grant::PAGE;
+use xen::netif::slots::{self, FATAL_SLOTS, Layout, Sizes, TxSlot, What};
 
 use crate::input::Input;
 

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use hypervisor::test::{Guest, Machine, Port};
 use hypervisor::{DomId, GrantRef, Hypervisor, PAGE};
-use netif::backend::{Parts, Queue, Vif};
-use netif::cache::{Cache, Entry, Lists};
-use netif::device::Copier;
-use netif::groups::Groups;
-use netif::handshake::Takes;
 use network::burst::Burst;
 use network::flowcache::Fate;
 use network::port::{Breach, QueuePair};
 use ring::GrantCopyBatch;
 use ring::device::Put;
+use xen::netif::backend::{Parts, Queue, Vif};
+use xen::netif::cache::{Cache, Entry, Lists};
+use xen::netif::device::Copier;
+use xen::netif::groups::Groups;
+use xen::netif::handshake::Takes;
 
 use crate::input::Input;
 

@@ -12,16 +12,16 @@ use hypervisor::DomId;
 use hypervisor::embedded::server::{Server, ServerConfig, ServerError};
 use hypervisor::embedded::{Design, Machine, Spent, Version};
 use hypervisor::xen::OpenError;
-use netif::extensions::Extensions;
-use netif::options::PortOptions;
-use netif::service::{Service, ServiceConfig, ServiceError};
-use netif::settings::SCRIPT;
-use netif::status::VifStatus;
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use switch::{PortId, Vlan};
 use vhost_user::device::{self, DeviceConfig, StartError};
 use vhost_user::status::State;
+use xen::netif::extensions::Extensions;
+use xen::netif::options::PortOptions;
+use xen::netif::service::{Service, ServiceConfig, ServiceError};
+use xen::netif::settings::SCRIPT;
+use xen::netif::status::VifStatus;
 
 use crate::api::PortState;
 use crate::config::{Mode, PortKind, PortSpec, extensions};
@@ -291,7 +291,7 @@ impl Link {
 }
 
 /// A device whose receive queues guests can have.
-fn uplink(device: &str) -> Result<Arc<dyn netif::direct::Uplink>, XdpError> {
+fn uplink(device: &str) -> Result<Arc<dyn xen::netif::direct::Uplink>, XdpError> {
     Ok(Arc::new(Device(Uplink::open(device)?)))
 }
 
@@ -301,7 +301,7 @@ fn embedded(
     spec: &PortSpec,
     socket: &Path,
     (design, extensions): (Design, Extensions),
-    (queues, uplink): (u16, Option<Arc<dyn netif::direct::Uplink>>),
+    (queues, uplink): (u16, Option<Arc<dyn xen::netif::direct::Uplink>>),
 ) -> Result<Link, LinkError> {
     make_room(socket)?;
     let machine = Machine::new(design);

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use netif::times::Times;
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use network::stage_profiler::{Step, Ticks};
 use ring::ticks::{self, Ratio};
 use switch::PortId;
+use xen::netif::times::Times;
 
 use crate::api::{GuestTimes, PortProfile, Profile, QueueFlows, WorkerProfile};
 

@@ -4,9 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use hypervisor::embedded::Spent;
-use netif::direct::Standing;
-use netif::settings::SCRIPT;
-use netif::status::{Cached, Condition};
 use network::count::{DropReason, QueueCounters};
 use network::fabric::Fabric;
 use network::poll::show::PollCounters;
@@ -14,6 +11,9 @@ use network::poll::{Decision, State};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
+use xen::netif::direct::Standing;
+use xen::netif::settings::SCRIPT;
+use xen::netif::status::{Cached, Condition};
 
 use crate::api::{
     CacheReport, Counts, MacRow, OwnCopies, PollingReport, PortReport, PortState, QueueReport,
@@ -299,11 +299,11 @@ pub fn macs(rows: &[Row], names: &HashMap<PortId, String>) -> Vec<MacRow> {
 #[cfg(test)]
 mod tests {
     use hypervisor::DomId;
-    use netif::device::Key;
-    use netif::settings::Settings;
-    use netif::status::VifStatus;
     use network::fabric::Workers;
     use switch::PortRule;
+    use xen::netif::device::Key;
+    use xen::netif::settings::Settings;
+    use xen::netif::status::VifStatus;
 
     use super::*;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use frame::Mac;
 use hostlink::xdp;
-use netif::direct::{Lease, Uplink};
 use ring::Memory;
 use ring::xdp::Receiver;
+use xen::netif::direct::{Lease, Uplink};
 
 /// A device that gives its queues to guests.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use hypervisor::Domain;
 use hypervisor::embedded::client::{ConnectError, Line, Wish as Admission, become_guest};
-use netif::frontend::{Area, Caller, FrontError, Frontend, Kept, Landing, Queue, Wish};
-use netif::handshake::State;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thiserror::Error;
 use tracing::{debug, info, warn};
+use xen::netif::frontend::{Area, Caller, FrontError, Frontend, Kept, Landing, Queue, Wish};
+use xen::xenbus::State;
 
 use crate::lane::Lane;
 use crate::profiler::Account;

@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use frame::{GsoKind, HEAD_LEN, Head, L4, Offload, VNET_LEN, vnet};
-use netif::frontend::{Frame, FrontError, Landing, Queue, Sender};
-use netif::slots::{self, Meta};
 use ring::Gather;
+use xen::netif::frontend::{Frame, FrontError, Landing, Queue, Sender};
+use xen::netif::slots::{self, Meta};
 
 use crate::profiler::{StageProfiler, Step};
 

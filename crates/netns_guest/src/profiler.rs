@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use netif::times::Times;
 use ring::ticks::{self, Ratio};
+use xen::netif::times::Times;
 
 /// What a virtual CPU does.
 #[derive(Clone, Copy, Debug)]

@@ -12,9 +12,9 @@ use hostlink::inside::{Inside, enter_own_namespace};
 use hostlink::tap::TapError;
 use hypervisor::embedded::Version;
 use hypervisor::embedded::client::{Wish as Admission, is_name};
-use netif::frontend::{Frontend, Landing, Sender};
 use rustix::event::{EventfdFlags, eventfd};
 use thiserror::Error;
+use xen::netif::frontend::{Frontend, Landing, Sender};
 
 use crate::interface::{Interface, Lost};
 use crate::profiler::Account;

@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use netif::frontend::FrontError;
 use rustix::event::{PollFd, PollFlags, poll};
+use xen::netif::frontend::FrontError;
 
 use crate::lane::Lane;
 use crate::profiler::{Account, StageProfiler, Step};

@@ -1,7 +1,7 @@
 //! What the guests of a port do beyond Xen's protocol: who copies what they receive, and what they
 //! grant of what they send.
 
-use netif::extensions::Extensions;
+use xen::netif::extensions::Extensions;
 
 use super::document::{ConfigError, Fields};
 

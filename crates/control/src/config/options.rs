@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use hypervisor::embedded::{Design, Named};
-use netif::options::PortOptions;
 use network::throttle::Throttle;
 use serde_json::{Value as Json, json};
+use xen::netif::options::PortOptions;
 
 use super::document::{ConfigError, Fields};
 use super::port::PortKind;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use frame::Mac;
 use hypervisor::embedded::{Design, Named};
-use netif::extensions::Extensions;
-use netif::options::PortOptions;
 use serde_json::{Map, Value as Json, json};
 use switch::{PortRule, Vlan};
+use xen::netif::extensions::Extensions;
+use xen::netif::options::PortOptions;
 
 use super::document::{ConfigError, Fields, Value};
 use super::{defaults, extensions, options, socket_path};

@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use super::*;
 use frame::Mac;
-use netif::options::PortOptions;
 use network::poll::PollingPolicy;
 use network::throttle::Throttle;
 use switch::Vlan;
+use xen::netif::options::PortOptions;
 
 fn host() -> Host {
     Host { cpus: vec![0, 1, 2, 3, 8] }
@@ -483,7 +483,7 @@ fn the_vifs_of_a_domain_can_be_added_to_a_daemon() {
 #[test]
 fn processes_as_guests_have_one_port_for_all() {
     use hypervisor::embedded::{Copying, Design, Locking};
-    use netif::extensions::Extensions;
+    use xen::netif::extensions::Extensions;
     let parse = |more: &str| {
         let text = format!("[[port]]\nname = \"guests\"\nkind = \"embedded\"\n{more}");
         Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))

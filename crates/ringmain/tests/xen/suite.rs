@@ -37,7 +37,7 @@ fn the_suite_of_all_hypervisors_passes() {
 fn executable() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["test", "-p", "netif", "--test", "hosts", "--no-run", "--message-format=json"])
+        .args(["test", "-p", "xen", "--test", "hosts", "--no-run", "--message-format=json"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&built.stdout);

@@ -1,7 +1,7 @@
 //! The frames that a station sends: heads of a few flows in turn; what follows them is whatever
 //! lies there.
 
-use netif::slots::{GSO_TCPV4, Meta};
+use xen::netif::slots::{GSO_TCPV4, Meta};
 
 use super::load::Size;
 
@@ -83,7 +83,8 @@ mod tests {
                     room[..bytes.len()].copy_from_slice(bytes);
                     bytes.len()
                 });
-                let offload = netif::slots::offload(meta, &mut head, &headers, len as u32).unwrap();
+                let offload =
+                    xen::netif::slots::offload(meta, &mut head, &headers, len as u32).unwrap();
                 assert_eq!(offload.gso.is_some(), size == Size::Large);
             }
             assert_eq!(hashes.len(), usize::from(FLOWS));

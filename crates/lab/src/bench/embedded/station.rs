@@ -10,9 +10,9 @@ use std::time::Duration;
 use hypervisor::Domain;
 use hypervisor::embedded::Version;
 use hypervisor::embedded::client::{Line, Wish as Admission, become_guest};
-use netif::frontend::{Area, Caller, Frame, FrontError, Frontend, Kept, Queue, Wish};
-use netif::handshake::State;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use xen::netif::frontend::{Area, Caller, Frame, FrontError, Frontend, Kept, Queue, Wish};
+use xen::xenbus::State;
 
 use super::frames::Frames;
 

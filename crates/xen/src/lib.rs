@@ -1,0 +1,12 @@
+//! Xen's paravirtual devices, over any [`hypervisor::Hypervisor`] and [`hypervisor::Domain`].
+//!
+//! [`xenbus`] has what every kind of device shares (Linux: `drivers/xen/xenbus`): the state
+//! machine of both ends, and the loop that follows the store. [`netif`] has network interfaces:
+//! what `xen-netback` does in Linux and, in [`netif::frontend`], what `xen-netfront` does.
+//!
+//! `netif` uses `xenbus`, never the reverse.
+
+#![forbid(unsafe_code)]
+
+pub mod netif;
+pub mod xenbus;

@@ -1,0 +1,120 @@
+//! Where in a receiver's pages bytes begin, so that copies are aligned.
+//!
+//! A copy is made in the fewest steps when both its ends lie alike in their cache lines. A sender's
+//! bytes lie where they lie; but a receiver is told where in its page they begin, so each page is
+//! filled from an offset at which the longest copy into it is aligned. Nothing is cut for that:
+//! bytes that fill a page too far begin at its start.
+
+use hypervisor::PAGE;
+
+use crate::netif::slots::{PAGES, Sizes};
+
+/// Bytes of a cache line.
+const LINE: u32 = 64;
+
+/// For each page of a frame, where its bytes begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shifts([u8; PAGES]);
+
+impl Shifts {
+    /// For a frame laid out in `sizes`, of which the first `head` bytes are private, and the others
+    /// lie in `pieces`: where each begins, in bytes from the start of any cache line, and how
+    /// long it is.
+    #[inline]
+    pub fn of(sizes: &Sizes, head: u32, pieces: impl IntoIterator<Item = (u32, u32)>) -> Self {
+        let (mut shifts, mut longest) = (Shifts::default(), [0; PAGES]);
+        // The page that is being filled, and how far it is.
+        let (mut page, mut at) = (0, head);
+        for (start, len) in pieces {
+            let (mut from, mut left) = (start, len);
+            while left > 0 {
+                let Some(room) = sizes.page(page).map(|size| size.saturating_sub(at)) else {
+                    break;
+                };
+                let now = left.min(room);
+                if now > longest[page] {
+                    longest[page] = now;
+                    shifts.0[page] = (from.wrapping_sub(at) % LINE) as u8;
+                }
+                (from, left, at) = (from + now, left - now, at + now);
+                if now == room {
+                    (page, at) = (page + 1, 0);
+                }
+            }
+        }
+        shifts.within(sizes)
+    }
+
+    /// Those that leave all bytes in their pages.
+    fn within(mut self, sizes: &Sizes) -> Self {
+        for (page, shift) in self.0.iter_mut().enumerate() {
+            let end = sizes.page(page).map(|size| size + u32::from(*shift));
+            if end.is_none_or(|end| end > PAGE as u32) {
+                *shift = 0;
+            }
+        }
+        self
+    }
+
+    /// Where the bytes of page number `page` begin.
+    #[inline]
+    pub fn page(&self, page: usize) -> u16 {
+        self.0.get(page).copied().unwrap_or_default().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shifts(head: u32, pieces: &[(u32, u32)]) -> Vec<(u32, u16)> {
+        let len = head + pieces.iter().map(|(_, len)| len).sum::<u32>();
+        let sizes = Sizes::of(head, len, || pieces.iter().map(|(_, len)| *len)).unwrap();
+        let shifts = Shifts::of(&sizes, head, pieces.iter().copied());
+        (0..PAGES).map_while(|page| Some((sizes.page(page)?, shifts.page(page)))).collect()
+    }
+
+    #[test]
+    fn the_longest_copy_into_a_page_is_aligned() {
+        // Linux' frames begin 66 bytes into a page: what follows 128 private bytes lies at 194.
+        assert_eq!(shifts(128, &[(194, 1386)]), [(1514, 2)]);
+        assert_eq!(shifts(128, &[(194, 20), (7, 1366)]), [(1514, (7 + 64 - (148 % 64)) as u16)]);
+        assert_eq!(shifts(60, &[]), [(60, 0)]);
+        // Each page by itself.
+        assert_eq!(
+            shifts(128, &[(0, 100), (5, 4000), (70, 4000)]),
+            [(228, 0), (4000, 5), (4000, 6)]
+        );
+    }
+
+    #[test]
+    fn no_byte_goes_beyond_its_page() {
+        assert_eq!(shifts(128, &[(191, 3905)]), [(4033, 63)]);
+        assert_eq!(shifts(128, &[(191, 3906)]), [(4034, 0)]);
+        assert_eq!(shifts(0, &[(63, 4096)]), [(4096, 0)]);
+    }
+
+    /// Whatever its length, and wherever it lies: a frame that fits a page has one, and each that
+    /// is longer no more than without alignment.
+    #[test]
+    fn alignment_takes_no_page() {
+        for len in 0..=PAGE as u32 {
+            for start in 0..=LINE {
+                let head = len.min(128);
+                let pieces = [(start, len - head)];
+                let all = shifts(head, &pieces);
+                assert_eq!(all.len(), 1, "{len} bytes at {start}");
+                let (size, shift) = all[0];
+                assert!(
+                    size == len && u32::from(shift) + len <= PAGE as u32,
+                    "{len} bytes at {start}"
+                );
+                let aligned = (u32::from(shift) + head) % LINE == start % LINE;
+                assert!(
+                    aligned || len == head || len > PAGE as u32 - LINE,
+                    "{len} bytes at {start}"
+                );
+            }
+        }
+    }
+}

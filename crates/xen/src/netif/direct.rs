@@ -1,0 +1,333 @@
+//! A vif's device queue: an Rx ring that a device fills. What the device receives for the vif's
+//! address it writes straight into pages that the frontend granted for that; from here the frontend
+//! only learns in which page each frame is.
+//!
+//! The frontend asks for one by keys of its own, in `device-queue` below its directory:
+//!
+//! | key | |
+//! | --- | --- |
+//! | `rx-ring-ref` | the page of an Rx ring as of any queue |
+//! | `event-channel` | its event channel |
+//! | `pages` | how many pages there are to receive into, 1 to 256 |
+//! | `pages-ref` | a page that lists their grants: numbers of four bytes |
+//!
+//! All these pages are mapped as long as the device may write into them: so each is one that was
+//! granted to us for writing, and a frontend that takes a grant back finds it in use until then. A
+//! request names a page twice, by its place in the list (`id`) and by its grant, and lends it to
+//! the device; one that names no page of the list, or one that is lent already, breaks the rules.
+//! Responses come in the order in which frames do, not in that of requests: the page is the one
+//! that `id` says, and `offset` where in it the frame begins. Checksums are as they came off the
+//! wire, and nothing is known of them.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+
+use frame::{Accepts, Mac};
+use hypervisor::{Channel, GrantRef, Nodes, RemotePort, StoreError};
+use network::burst::{BURST, Burst};
+use network::packet::Packet;
+use network::port::{Breach, Notified, QueuePair};
+use ring::device::Put;
+use ring::xdp::{Descriptor, Losses, Receiver, Socket};
+use ring::xen::BackRing;
+use ring::{GrantCopyBatch, Memory, Violation, xdp};
+
+use crate::netif::fault::Fault;
+use crate::netif::handshake::Refusal;
+use crate::netif::slots::{self, RxSlot};
+
+/// Most pages to receive into.
+pub const PAGES: u32 = BackRing::<2>::SIZE;
+
+/// In the backend's directory: that there is a device which gives queues.
+pub const OFFER: &str = "feature-device-queue";
+/// In the backend's directory: which queue it is; or why there is none.
+pub const PLACE: &str = "device-queue";
+
+/// A device that gives receive queues of its own to single stations.
+pub trait Uplink: Debug + Send + Sync {
+    /// Gives a queue to the station with address `mac`: frames for it are written into the first
+    /// `count` of `pages`, which lie at address 0, as they are lent.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn give(
+        &self,
+        mac: Mac,
+        pages: Arc<Memory>,
+        count: u32,
+    ) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>>;
+}
+
+/// A queue that was given. It is given back with this, and nothing is written into any page from
+/// then on.
+pub trait Lease: Send {
+    /// What receives.
+    fn receiver(&self) -> &Receiver;
+    /// What receives, to lend it pages and take frames.
+    fn receiver_mut(&mut self) -> &mut Receiver;
+    /// Which queue it is, in words.
+    fn place(&self) -> &str;
+}
+
+/// What a frontend has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// The page of the ring.
+    pub ring: GrantRef,
+    /// Its event channel.
+    pub port: RemotePort,
+    /// The page that lists those to receive into.
+    pub list: GrantRef,
+    /// How many there are, 1 to [`PAGES`].
+    pub pages: u32,
+}
+
+impl Keys {
+    /// Reads what the frontend with directory `path` asks for; `None`: nothing.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(nodes: &dyn Nodes, path: &str) -> Result<Option<Keys>, Refusal> {
+        let number = |key: &str| nodes.number::<u32>(&format!("{path}/device-queue/{key}"));
+        let Some(ring) = number("rx-ring-ref")? else { return Ok(None) };
+        let need = |key: &str| {
+            number(key)?.ok_or_else(|| Refusal::Missing(format!("{path}/device-queue/{key}")))
+                as Result<u32, Refusal>
+        };
+        let pages = need("pages")?;
+        if !(1..=PAGES).contains(&pages) {
+            let (path, value) = (format!("{path}/device-queue/pages"), pages.to_string());
+            return Err(
+                StoreError::Value { path, value, expected: "a number from 1 to 256" }.into()
+            );
+        }
+        let (ring, port) = (GrantRef(ring), RemotePort(need("event-channel")?));
+        Ok(Some(Keys { ring, port, list: GrantRef(need("pages-ref")?), pages }))
+    }
+}
+
+/// How a device queue is doing, for those who ask.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// There is none, for this reason.
+    Refused(String),
+    /// There is one.
+    Given {
+        /// Which, in words.
+        place: String,
+        /// What its socket knows.
+        socket: Weak<Socket>,
+    },
+}
+
+impl Standing {
+    /// What the device could not deliver.
+    pub fn losses(&self) -> Losses {
+        match self {
+            Standing::Refused(_) => Losses::default(),
+            Standing::Given { socket, .. } => {
+                socket.upgrade().map_or(Losses::default(), |socket| socket.losses())
+            }
+        }
+    }
+}
+
+/// What a device queue is made of.
+pub struct Parts {
+    /// The page of its ring.
+    pub ring: Arc<Memory>,
+    /// Its event channel.
+    pub channel: Box<dyn Channel>,
+    /// The device's queue, that writes into the pages of these grants.
+    pub lease: Box<dyn Lease>,
+    /// The grants.
+    pub pages: Vec<GrantRef>,
+}
+
+/// A device queue.
+pub struct Direct {
+    rx: BackRing<2>,
+    channel: Box<dyn Channel>,
+    lease: Box<dyn Lease>,
+    pages: Box<[Page]>,
+}
+
+/// A page to receive into.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    grant: GrantRef,
+    /// The device has it.
+    lent: bool,
+}
+
+impl Direct {
+    /// Takes up the ring where it stands.
+    ///
+    /// # Errors
+    /// When the indices of the ring contradict each other.
+    pub fn new(parts: Parts) -> Result<Self, Violation> {
+        let pages = parts.pages.into_iter().map(|grant| Page { grant, lent: false }).collect();
+        let rx = BackRing::attach(parts.ring, 0)?;
+        parts.channel.notify();
+        Ok(Direct { rx, channel: parts.channel, lease: parts.lease, pages })
+    }
+
+    /// How it stands with it.
+    pub fn standing(&self) -> Standing {
+        Standing::Given {
+            place: self.lease.place().to_owned(),
+            socket: self.lease.receiver().socket(),
+        }
+    }
+
+    /// Lends the device all pages that the frontend has posted.
+    fn lend(&mut self) -> Result<(), Breach> {
+        let receiver = self.lease.receiver_mut();
+        while self.rx.ready(1)? > 0 {
+            let request = self.rx.request(0);
+            let id = request[0] as u16;
+            let page = self.pages.get_mut(usize::from(id));
+            let page =
+                page.filter(|page| page.grant.0 == slots::rx_reference(request) && !page.lent);
+            let page = page.ok_or(Breach::Device(Fault::NotDevicePage.name()))?;
+            // There is room for as many as there are pages.
+            if !receiver.fill.push(u64::from(id) * xdp::PAGE)? {
+                break;
+            }
+            page.lent = true;
+            self.rx.take(1);
+        }
+        Ok(receiver.publish()?)
+    }
+
+    /// Answers for up to a burst of frames that came.
+    fn collect(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+        let frames = &mut self.lease.receiver_mut().frames;
+        let (mut count, mut bytes) = (0, 0);
+        while count < BURST as u64
+            && let Some(frame) = frames.take()?
+        {
+            if let Some(response) = answer(&mut self.pages, frame) {
+                self.rx.respond(response);
+                count += 1;
+                bytes += u64::from(frame.len);
+            }
+        }
+        frames.release()?;
+        burst.note_direct(count, bytes);
+        Ok(())
+    }
+}
+
+/// The response that says where a frame is. `None`: it is in no page that was lent.
+fn answer(pages: &mut [Page], frame: Descriptor) -> Option<RxSlot> {
+    let (id, offset) = (frame.addr / xdp::PAGE, frame.addr % xdp::PAGE);
+    let page = pages.get_mut(usize::try_from(id).ok()?)?;
+    let fits = page.lent && offset + u64::from(frame.len) <= xdp::PAGE;
+    page.lent &= !fits;
+    fits.then(|| slots::rx_response(id as u16, offset as u16, frame.len as u16))
+}
+
+impl QueuePair for Direct {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+        self.collect(burst)?;
+        self.lend()
+    }
+
+    fn complete(&mut self, _: usize) {}
+
+    fn rewind(&mut self, _: usize) {}
+
+    fn accepts(&self) -> Accepts {
+        Accepts::default()
+    }
+
+    fn prepare(&mut self, _: usize) -> Result<(), Breach> {
+        Ok(())
+    }
+
+    /// Its ring is the device's alone.
+    fn put(&mut self, _: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, Breach> {
+        Ok(Put::Refused)
+    }
+
+    fn has_room(&mut self) -> Result<bool, Breach> {
+        Ok(false)
+    }
+
+    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+        let [tx, rx] = self.flush_quietly()?;
+        if rx != Notified::Held {
+            return Ok([tx, rx]);
+        }
+        self.interrupt()?;
+        Ok([tx, Notified::Sent])
+    }
+
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
+        let told = match self.rx.publish() {
+            None => Notified::Nothing,
+            // It is to post more before anything can come, however few have come.
+            Some(true) if self.rx.taken() == 0 => {
+                self.interrupt()?;
+                Notified::Sent
+            }
+            Some(true) => Notified::Held,
+            Some(false) => Notified::Suppressed,
+        };
+        Ok([Notified::Nothing, told])
+    }
+
+    fn interrupt(&mut self) -> Result<(), Breach> {
+        self.channel.notify();
+        Ok(())
+    }
+
+    fn arm(&mut self, _: bool) -> Result<bool, Breach> {
+        self.channel.take();
+        // While the device has most pages, the others may come together; with its next frame there
+        // is a look for them, too.
+        let half = (self.pages.len() as u32).div_ceil(2);
+        let wanted = if self.rx.taken() < half { 1 } else { half };
+        let posted = self.rx.arm_for(wanted)? >= wanted;
+        Ok(self.lease.receiver_mut().frames.ready()? > 0 || posted)
+    }
+
+    fn disarm(&mut self) {}
+
+    fn fetches_for_room(&self) -> bool {
+        true
+    }
+
+    fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.lease.receiver().waker()), Some(self.channel.waker())]
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_in_pages_that_were_lent() {
+        let page = |lent| Page { grant: GrantRef(9), lent };
+        let mut pages = [page(false), page(true), page(true)];
+        let mut say = |addr, len| answer(&mut pages, Descriptor { addr, len });
+        assert_eq!(say(256, 60), None, "not lent");
+        assert_eq!(say(3 * 4096, 60), None, "no such page");
+        assert_eq!(say(u64::MAX, 60), None);
+        assert_eq!(say(4096 + 256, 3841), None, "beyond the page");
+        assert_eq!(say(4096 + 256, u32::MAX), None);
+        assert_eq!(say(4096 + 256, 3840), Some([1 | 256 << 16, 3840 << 16]));
+        assert_eq!(say(4096 + 256, 60), None, "not any more");
+        assert_eq!(say(2 * 4096, 60), Some([2, 60 << 16]));
+    }
+}

@@ -1,0 +1,132 @@
+//! Frames that their receiver fetches: how they are laid out in the slots of an Rx ring. A private
+//! extension of netif.h, in force only where `feature-guest-copy` was offered and
+//! `request-guest-copy` asked for.
+//!
+//! In the response of each slot of such a frame that holds data, `offset` says how many bytes are
+//! there already, from the start of the page on, and the status, as ever, how many there are in
+//! all. What is missing of them is to be copied behind the former out of one grant of the backend's
+//! domain. The first response is followed by one slot of extra info, of type [`extra::FETCH`], for
+//! each slot of which bytes are missing, in their order:
+//!
+//! ```text
+//! struct { uint8_t type, flags; uint16_t offset; uint32_t gref; }
+//! ```
+//!
+//! The bytes begin at `offset` of what is granted under `gref`; how many there are follows from the
+//! slot. They may be fetched until a request lies in the frame's last slot again. So the frontend
+//! has to keep the ring full: a request in a slot says that what was there before is done with.
+
+use hypervisor::{GrantRef, Granted, PAGE};
+
+use crate::netif::slots::{Layout, PAGES, RxSlot, Sizes, extra, flag};
+
+/// What one page of the receiver holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Page {
+    size: u16,
+    /// How many of the bytes are copied for the receiver.
+    there: u16,
+    /// Where the others are.
+    from: Option<Granted>,
+}
+
+/// Which bytes of a frame go to which page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pages: [Page; PAGES],
+    count: usize,
+}
+
+impl Plan {
+    /// For a frame whose first `head` bytes are copied, and whose others lie in granted pieces.
+    /// `None`: in too many.
+    pub fn of(head: u32, pieces: impl Iterator<Item = (Granted, u16)>) -> Option<Plan> {
+        let head = u16::try_from(head).ok().filter(|head| usize::from(*head) <= PAGE)?;
+        let mut plan = Plan { pages: [Page::default(); PAGES], count: 1 };
+        plan.pages[0] = Page { size: head, there: head, from: None };
+        for (mut at, mut left) in pieces {
+            while left > 0 {
+                let last = plan.pages.get_mut(plan.count - 1)?;
+                let room = PAGE as u16 - last.size;
+                if last.from.is_some() || room == 0 {
+                    *plan.pages.get_mut(plan.count)? = Page::default();
+                    plan.count += 1;
+                    continue;
+                }
+                let len = left.min(room);
+                (last.from, last.size) = (Some(at), last.size + len);
+                (at.offset, left) = (at.offset.saturating_add(len), left - len);
+            }
+        }
+        Some(plan)
+    }
+
+    fn pages(&self) -> &[Page] {
+        self.pages.get(..self.count).unwrap_or_default()
+    }
+
+    /// What is to be fetched: for each piece, where it is.
+    pub fn fetched(&self) -> impl Iterator<Item = Granted> {
+        self.pages().iter().filter_map(|page| page.from)
+    }
+
+    /// How many bytes go to each page.
+    pub fn sizes(&self) -> Option<Sizes> {
+        Sizes::given(self.pages().iter().map(|page| page.size))
+    }
+}
+
+/// A frame in its slots: first that with its first bytes, then extra info, then the rest.
+#[derive(Clone, Debug)]
+pub struct Slots<'a> {
+    plan: &'a Plan,
+    layout: &'a Layout,
+    /// Slots of what is to be fetched.
+    fetched: u32,
+}
+
+impl<'a> Slots<'a> {
+    /// For a frame of which something is to be fetched, with that layout of the plan's sizes.
+    pub fn of(plan: &'a Plan, layout: &'a Layout) -> Slots<'a> {
+        Slots { plan, layout, fetched: plan.fetched().count() as u32 }
+    }
+
+    /// How many.
+    pub fn count(&self) -> u32 {
+        self.layout.slots() + self.fetched
+    }
+
+    /// The response in slot number `n`, whose request was `request`. `lend` says under which
+    /// reference a grant is passed on; it is asked once for each.
+    pub fn response(
+        &self,
+        n: u32,
+        request: RxSlot,
+        lend: impl FnOnce(Granted) -> GrantRef,
+    ) -> RxSlot {
+        // Before those to be fetched come the first slot and what else there is of extra info.
+        let before = self.layout.slots() - self.layout.pages() + 1;
+        if let Some(k) = n.checked_sub(before).filter(|k| *k < self.fetched) {
+            let more = if k + 1 < self.fetched { extra::MORE } else { 0 };
+            let Some(from) = self.plan.fetched().nth(k as usize) else { return [0; 2] };
+            let head =
+                u32::from(extra::FETCH) | u32::from(more) << 8 | u32::from(from.offset) << 16;
+            return [head, lend(from).0];
+        }
+        let mut response =
+            self.layout.response(if n < before { n } else { n - self.fetched }, request);
+        match n {
+            0 => {
+                response[0] |= u32::from(self.plan.pages[0].there) << 16;
+                response[1] |= u32::from(flag::RX_EXTRA_INFO);
+            }
+            // Other extra info, behind which there is more.
+            n if n < before => response[0] |= u32::from(extra::MORE) << 8,
+            _ => {}
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests;

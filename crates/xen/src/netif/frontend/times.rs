@@ -1,0 +1,29 @@
+//! A frontend's word on where its time goes.
+
+use super::FrontError;
+use super::device::Frontend;
+use crate::netif::times::{KEY, Times};
+
+impl Frontend {
+    /// The number under which the backend wants to know how time is spent; zero: it does not.
+    ///
+    /// # Errors
+    /// When the store can't be asked.
+    pub fn times_wanted(&self) -> Result<u64, FrontError> {
+        let number = self.domain().store().nodes().find(&format!("{}/{KEY}", self.back()))?;
+        Ok(number.and_then(|number| number.parse().ok()).unwrap_or(0))
+    }
+
+    /// Tells the backend, which asked under that number. Told once without being asked, the backend
+    /// knows that it can ask.
+    ///
+    /// # Errors
+    /// When the store can't be asked.
+    pub fn tell_times(&self, number: u64, times: &Times) -> Result<(), FrontError> {
+        Ok(self
+            .domain()
+            .store()
+            .nodes()
+            .put(&format!("{}/{KEY}", self.front()), format!("{number} {times}"))?)
+    }
+}

@@ -1,0 +1,242 @@
+//! What the operator wants of a vif: keys in the backend's directory, from the toolstack and from
+//! `vif-ringmain`.
+
+use std::time::Duration;
+
+use frame::Mac;
+use hypervisor::{Nodes, StoreError};
+use switch::{PortRule, Vlan};
+
+use crate::netif::extensions::Extensions;
+use crate::netif::rate::Rate;
+
+/// The hotplug script by which vifs that are for us are known.
+pub const SCRIPT: &str = "vif-ringmain";
+
+/// What a vif is to be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// VLANs and source lock.
+    pub rule: PortRule,
+    /// Longest IP packet that it takes, in bytes.
+    pub mtu: Option<u16>,
+    /// Queues that are offered, if fewer than usual.
+    pub queues: Option<u16>,
+    /// How much it may send, as the toolstack writes it.
+    pub rate: Option<String>,
+}
+
+/// Whether the vif whose backend directory is `path` is for us.
+///
+/// # Errors
+/// When the store can't be asked.
+pub fn is_ours(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
+    let script = match nodes.find(&format!("{path}/script")) {
+        Err(StoreError::Value { .. } | StoreError::Denied { .. }) => None,
+        script => script?,
+    };
+    Ok(script.is_some_and(|script| script.rsplit('/').next() == Some(SCRIPT)))
+}
+
+/// What the operator wants the vif whose backend directory is `path` to do beyond netif.h. Guests
+/// copy only what they are granted no more of than that: so who sends has to grant ranges.
+///
+/// # Errors
+/// When that makes no sense, or the store can't be asked.
+pub fn extensions(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreError> {
+    let one_of = |key: &str, off: &str, on: &str, expected| {
+        let path = format!("{path}/ringmain/{key}");
+        match nodes.find(&path)? {
+            None => Ok(None),
+            Some(value) if value == off => Ok(Some(false)),
+            Some(value) if value == on => Ok(Some(true)),
+            Some(value) => Err(wrong(&path, &value, expected)),
+        }
+    };
+    let guest_copy =
+        one_of("copy", "backend", "guest", "\"backend\" or \"guest\"")?.unwrap_or(false);
+    let ranges = one_of("grants", "page", "range", "\"page\" or \"range\"")?.unwrap_or(guest_copy);
+    Ok(Extensions { ranges, guest_copy })
+}
+
+/// Whether the hotplug script is through with it.
+///
+/// # Errors
+/// When the store can't be asked.
+pub fn is_plugged(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
+    Ok(nodes.find(&format!("{path}/hotplug-status"))?.as_deref() == Some("connected"))
+}
+
+impl Settings {
+    /// Reads them from the backend's directory `path`.
+    ///
+    /// # Errors
+    /// When one makes no sense, or the store can't be asked.
+    pub fn read(nodes: &dyn Nodes, path: &str) -> Result<Settings, StoreError> {
+        let ours = |key: &str| format!("{path}/ringmain/{key}");
+        let vlan = match (nodes.number::<u16>(&ours("vlan"))?, nodes.find(&ours("trunk"))?) {
+            (Some(vlan), _) => Vlan::Access(valid(&ours("vlan"), vlan)?),
+            (None, Some(list)) => Vlan::Trunk(trunk(&ours("trunk"), &list)?),
+            (None, None) => Vlan::None,
+        };
+        let locked = nodes.number::<u8>(&ours("lock-mac"))?.is_some_and(|locked| locked != 0);
+        let mac = if locked { Some(station(nodes, &format!("{path}/mac"))?) } else { None };
+        let mtu = match nodes.number(&ours("mtu"))? {
+            Some(mtu) => Some(mtu),
+            None => nodes.number(&format!("{path}/mtu"))?,
+        };
+        let rate = match nodes.find(&ours("rate"))? {
+            Some(rate) => Some(rate),
+            None => nodes.find(&format!("{path}/rate"))?,
+        };
+        let queues = nodes.number::<u16>(&ours("queues"))?.filter(|queues| *queues > 0);
+        Ok(Settings { rule: PortRule { vlan, mac }, mtu, queues, rate })
+    }
+
+    /// The rate, if there is one.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate.as_deref().and_then(Rate::parse)
+    }
+
+    /// The rate in words, for those who look.
+    pub fn rate_limit(&self) -> Option<(u64, Duration)> {
+        self.rate().map(|rate| (rate.per_second(), Duration::from_secs(1)))
+    }
+}
+
+/// The address of one station. A lock without one would be open.
+fn station(nodes: &dyn Nodes, path: &str) -> Result<Mac, StoreError> {
+    let text = nodes.text(path)?;
+    match text.parse::<Mac>() {
+        Ok(mac) if !mac.is_multicast() && !mac.is_zero() => Ok(mac),
+        _ => Err(wrong(path, &text, "the address of one station")),
+    }
+}
+
+fn valid(path: &str, vlan: u16) -> Result<u16, StoreError> {
+    match vlan {
+        1..=4094 => Ok(vlan),
+        _ => Err(wrong(path, &vlan.to_string(), VLAN)),
+    }
+}
+
+/// A list of VLANs, between colons.
+fn trunk(path: &str, text: &str) -> Result<Vec<u16>, StoreError> {
+    let number = |part: &str| {
+        part.trim().parse().map_err(|_| wrong(path, part, VLAN)).and_then(|vlan| valid(path, vlan))
+    };
+    let mut list = text.split(':').map(number).collect::<Result<Vec<u16>, _>>()?;
+    list.sort_unstable();
+    list.dedup();
+    Ok(list)
+}
+
+const VLAN: &str = "a VLAN from 1 to 4094";
+
+fn wrong(path: &str, value: &str, expected: &'static str) -> StoreError {
+    let value = value.chars().take(64).collect();
+    StoreError::Value { path: path.into(), value, expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use hypervisor::DomId;
+    use hypervisor::test::Machine;
+
+    use super::*;
+
+    fn settings(keys: &[(&str, &str)]) -> Result<Settings, String> {
+        let hypervisor = Machine::new().hypervisor(DomId(0));
+        let nodes = hypervisor.store.nodes();
+        keys.iter().for_each(|(key, value)| {
+            nodes.write(&format!("/vif/{key}"), value.as_bytes()).unwrap()
+        });
+        Settings::read(nodes, "/vif").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nothing_said_is_nothing_wanted() {
+        let rule = PortRule { vlan: Vlan::None, mac: None };
+        let nothing = Settings { rule, mtu: None, queues: None, rate: None };
+        assert_eq!(settings(&[("mac", "00:16:3e:00:00:01")]), Ok(nothing));
+    }
+
+    #[test]
+    fn all_of_it() {
+        let keys = [
+            ("mac", "00:16:3e:00:00:01"),
+            ("rate", "625000,50000"),
+            ("mtu", "1500"),
+            ("ringmain/mtu", "9000"),
+            ("ringmain/vlan", "10"),
+            ("ringmain/queues", "2"),
+            ("ringmain/lock-mac", "1"),
+        ];
+        let settings = settings(&keys).unwrap();
+        assert_eq!(settings.rule.vlan, Vlan::Access(10));
+        assert_eq!(settings.rule.mac, Some("00:16:3e:00:00:01".parse().unwrap()));
+        assert_eq!((settings.mtu, settings.queues), (Some(9000), Some(2)));
+        assert_eq!(settings.rate().unwrap().per_second(), 12_500_000);
+    }
+
+    #[test]
+    fn a_lock_needs_an_address() {
+        let locked = |mac| settings(&[("ringmain/lock-mac", "1"), ("mac", mac)]);
+        for bad in ["", "x", "00:16:3e:00:00", "01:00:5e:00:00:01", "00:00:00:00:00:00"] {
+            let error = format!("/vif/mac: {bad:?} is not the address of one station");
+            assert_eq!(locked(bad).unwrap_err(), error);
+        }
+        assert_eq!(settings(&[("ringmain/lock-mac", "1")]).unwrap_err(), "/vif/mac: no such node");
+        assert!(settings(&[("mac", "x")]).is_ok(), "nobody asks for it");
+    }
+
+    #[test]
+    fn trunks_are_lists() {
+        assert_eq!(
+            settings(&[("ringmain/trunk", "20:10:20")]).unwrap().rule.vlan,
+            Vlan::Trunk(vec![10, 20])
+        );
+        let refused = "/vif/ringmain/trunk: \"4095\" is not a VLAN from 1 to 4094";
+        assert_eq!(settings(&[("ringmain/trunk", "1:4095")]).unwrap_err(), refused);
+        assert_eq!(
+            settings(&[("ringmain/vlan", "0")]).unwrap_err(),
+            "/vif/ringmain/vlan: \"0\" is not a VLAN from 1 to 4094"
+        );
+    }
+
+    #[test]
+    fn what_goes_beyond_the_protocol_is_off_unless_it_is_asked_for() {
+        let hypervisor = Machine::new().hypervisor(DomId(0));
+        let nodes = hypervisor.store.nodes();
+        let on = |ranges, guest_copy| Extensions { ranges, guest_copy };
+        assert_eq!(extensions(nodes, "/vif").unwrap(), on(false, false));
+        nodes.put("/vif/ringmain/copy", "guest").unwrap();
+        assert_eq!(extensions(nodes, "/vif").unwrap(), on(true, true));
+        nodes.put("/vif/ringmain/grants", "page").unwrap();
+        assert_eq!(extensions(nodes, "/vif").unwrap(), on(false, true));
+        nodes.put("/vif/ringmain/copy", "backend").unwrap();
+        nodes.put("/vif/ringmain/grants", "range").unwrap();
+        assert_eq!(extensions(nodes, "/vif").unwrap(), on(true, false));
+        nodes.put("/vif/ringmain/copy", "nobody").unwrap();
+        let error = extensions(nodes, "/vif").unwrap_err().to_string();
+        assert_eq!(error, "/vif/ringmain/copy: \"nobody\" is not \"backend\" or \"guest\"");
+    }
+
+    #[test]
+    fn ours_are_known_by_their_script() {
+        let hypervisor = Machine::new().hypervisor(DomId(0));
+        let nodes = hypervisor.store.nodes();
+        assert!(!is_ours(nodes, "/vif").unwrap());
+        for (script, ours) in
+            [("/etc/xen/scripts/vif-bridge", false), ("/etc/xen/scripts/vif-ringmain", true)]
+        {
+            nodes.put("/vif/script", script).unwrap();
+            assert_eq!(is_ours(nodes, "/vif").unwrap(), ours);
+        }
+        nodes.write("/vif/script", &[0xff, b'/']).unwrap();
+        assert!(!is_ours(nodes, "/vif").unwrap());
+        assert!(!is_plugged(nodes, "/vif").unwrap());
+        nodes.put("/vif/hotplug-status", "connected").unwrap();
+        assert!(is_plugged(nodes, "/vif").unwrap());
+    }
+}

@@ -1,0 +1,80 @@
+//! How a vif is doing, for those who ask.
+
+use switch::PortId;
+
+use crate::netif::device::Key;
+use crate::netif::direct::Standing;
+use crate::netif::handshake::Takes;
+use crate::netif::settings::Settings;
+
+/// How it stands with a vif's frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It is not connected.
+    Waiting,
+    /// It is connected.
+    Connected,
+    /// It is connected, and posts no buffers for what comes.
+    Stalled,
+    /// It broke the rules, and has not begun anew.
+    Stopped,
+}
+
+/// How it stands with a frontend's pages that stay mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cached {
+    /// How many they are.
+    pub pages: usize,
+    /// How many they may be.
+    pub most: usize,
+    /// Pages to be copied from or to, since it connected, that were among them.
+    pub hits: u64,
+    /// Those that were not.
+    pub misses: u64,
+}
+
+/// A vif.
+#[derive(Clone, Debug)]
+pub struct VifStatus {
+    /// Its name.
+    pub key: Key,
+    /// Its number in the datapath, since it was first connected.
+    pub port: Option<PortId>,
+    /// How it stands.
+    pub condition: Condition,
+    /// Why it was stopped.
+    pub reason: Option<String>,
+    /// Queues that are connected.
+    pub queues: usize,
+    /// What its frontend takes.
+    pub takes: Takes,
+    /// Its pages that stay mapped, if any may.
+    pub cache: Option<Cached>,
+    /// Connections so far.
+    pub connections: u64,
+    /// Connections that ended because the frontend broke the rules, or were refused.
+    pub violations: u64,
+    /// What the operator wants of it.
+    pub settings: Option<Settings>,
+    /// Its device queue, if it asked for one.
+    pub direct: Option<Standing>,
+}
+
+impl VifStatus {
+    /// One that was just found.
+    pub fn new(key: Key) -> Self {
+        VifStatus {
+            key,
+            port: None,
+            condition: Condition::Waiting,
+            reason: None,
+            queues: 0,
+            takes: Takes::default(),
+            cache: None,
+            connections: 0,
+            violations: 0,
+            settings: None,
+            direct: None,
+        }
+    }
+}

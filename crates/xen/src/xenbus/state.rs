@@ -1,0 +1,70 @@
+//! The state that each end of a device writes into its directory of the store.
+
+use std::fmt;
+
+use hypervisor::{Nodes, StoreError};
+
+/// The state of one end (`enum xenbus_state`; the store holds its number in decimal).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// There is no such end, or it says nothing that is known.
+    Unknown,
+    /// It is getting ready.
+    Initialising,
+    /// It has said what it offers, and waits.
+    InitWait,
+    /// It has said what it takes.
+    Initialised,
+    /// It is connected.
+    Connected,
+    /// It is about to close.
+    Closing,
+    /// It is closed.
+    Closed,
+}
+
+impl State {
+    /// The number in the store.
+    pub fn number(self) -> u8 {
+        match self {
+            State::Unknown => 0,
+            State::Initialising => 1,
+            State::InitWait => 2,
+            State::Initialised => 3,
+            State::Connected => 4,
+            State::Closing => 5,
+            State::Closed => 6,
+        }
+    }
+
+    /// Reads the state of the end whose directory is `path`. One that cannot be read is not known.
+    ///
+    /// # Errors
+    /// When the store can't be asked.
+    pub fn read(nodes: &dyn Nodes, path: &str) -> Result<State, StoreError> {
+        match nodes.number(&format!("{path}/state")) {
+            Ok(Some(1)) => Ok(State::Initialising),
+            Ok(Some(2)) => Ok(State::InitWait),
+            Ok(Some(3)) => Ok(State::Initialised),
+            Ok(Some(4)) => Ok(State::Connected),
+            Ok(Some(5)) => Ok(State::Closing),
+            Ok(Some(6)) => Ok(State::Closed),
+            Ok(_) | Err(StoreError::Value { .. } | StoreError::Denied { .. }) => Ok(State::Unknown),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Unknown => "unknown",
+            State::Initialising => "initialising",
+            State::InitWait => "waiting",
+            State::Initialised => "initialised",
+            State::Connected => "connected",
+            State::Closing => "closing",
+            State::Closed => "closed",
+        })
+    }
+}

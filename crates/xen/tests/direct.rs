@@ -1,0 +1,464 @@
+//! Device queues: a device of software writes into pages that a frontend granted, and the backend
+//! never looks at them.
+
+mod front;
+
+use std::error::Error;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use front::{Host, frame, mac, wait};
+use hypervisor::test::{Device, Guest, Machine};
+use hypervisor::{DomId, Domain, PAGE};
+use ring::Memory;
+use ring::xdp::{Descriptor, Feeder, HEADROOM, Receiver, Socket, rings};
+use rustix::event::{EventfdFlags, eventfd};
+use xen::netif::direct::{Lease, Standing, Uplink};
+use xen::netif::frontend::{Area, Frame, Frontend, Landing, Queue, Wish};
+use xen::netif::options::PortOptions;
+use xen::netif::service::{Service, ServiceConfig};
+use xen::netif::status::{Condition, VifStatus};
+use xen::xenbus::State;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A device of software, with one queue.
+#[derive(Clone, Debug)]
+struct Nic {
+    machine: Machine,
+    given: Arc<Mutex<Option<Given>>>,
+    /// How many pages of domain 1 were mapped when the queue was given back.
+    mapped: Arc<Mutex<Vec<usize>>>,
+}
+
+/// The device's side of the queue.
+#[derive(Debug)]
+struct Given {
+    mac: frame::Mac,
+    feeder: Feeder,
+    pages: Arc<Memory>,
+    bell: OwnedFd,
+}
+
+impl Uplink for Nic {
+    fn give(
+        &self,
+        mac: frame::Mac,
+        pages: Arc<Memory>,
+        count: u32,
+    ) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>> {
+        let mut given = self.given.lock().unwrap();
+        if given.is_some() {
+            return Err("its only queue is given away".into());
+        }
+        let (fill, frames) = rings(count.next_power_of_two())?;
+        let feeder = Feeder::new(fill.clone(), frames.clone());
+        let bell =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let socket = Socket::stand_in(bell.try_clone()?, Arc::clone(&pages));
+        *given = Some(Given { mac, feeder, pages, bell });
+        Ok(Box::new(Seat { nic: self.clone(), receiver: Receiver::over(fill, frames, socket) }))
+    }
+}
+
+struct Seat {
+    nic: Nic,
+    receiver: Receiver,
+}
+
+impl Lease for Seat {
+    fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    fn receiver_mut(&mut self) -> &mut Receiver {
+        &mut self.receiver
+    }
+
+    fn place(&self) -> &str {
+        "nic0 queue 0"
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.nic.mapped.lock().unwrap().push(self.nic.machine.mapped(DomId(1)));
+        *self.nic.given.lock().unwrap() = None;
+    }
+}
+
+impl Nic {
+    /// Receives a frame. False: no page for it, or nobody has the queue.
+    fn receive(&self, bytes: &[u8]) -> bool {
+        let mut given = self.given.lock().unwrap();
+        let Some(Given { feeder, pages, bell, .. }) = given.as_mut() else { return false };
+        let Some(page) = feeder.page().unwrap() else { return false };
+        let addr = page + HEADROOM;
+        pages.write(addr, bytes).unwrap();
+        assert!(feeder.tell(Descriptor { addr, len: bytes.len() as u32 }).unwrap());
+        rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
+        true
+    }
+}
+
+/// A host with such a device.
+fn host() -> (Host, Nic) {
+    let mut host = Host::bare();
+    let nic = Nic { machine: host.machine.clone(), given: Arc::default(), mapped: Arc::default() };
+    let config = ServiceConfig { queues: 4, stall: LONG, options: PortOptions::default() };
+    let uplink: Option<Arc<dyn Uplink>> = Some(Arc::new(nic.clone()));
+    let (fabric, hypervisor) = (Arc::clone(&host.fabric), host.machine.hypervisor(DomId(0)));
+    host.service = Some(Service::start_with(fabric, hypervisor, config, uplink).unwrap());
+    (host, nic)
+}
+
+struct Station {
+    guest: Guest,
+    frontend: Frontend,
+    queues: Vec<Queue>,
+    landing: Option<Landing>,
+}
+
+impl Station {
+    /// One with this number, that has not asked for anything yet.
+    fn attached(host: &Host, id: u16) -> Station {
+        let guest = host.machine.guest(DomId(id), Frontend::pages(2) + Landing::PAGES).unwrap();
+        let address = front_address(id);
+        let backend_keys = &[
+            ("script", "vif-ringmain"),
+            ("hotplug-status", "connected"),
+            ("mac", address.as_str()),
+        ];
+        let (frontend, backend) = (DomId(id), DomId(0));
+        let device =
+            Device { class: "vif", handle: 0, frontend, backend, frontend_keys: &[], backend_keys };
+        host.machine.attach(&device).unwrap();
+        let domain: Arc<dyn Domain> = guest.domain().clone();
+        let frontend = Frontend::find(domain, 0).unwrap();
+        assert!(frontend.wait(LONG, |state| state == State::InitWait).unwrap());
+        Station { guest, frontend, queues: Vec::new(), landing: None }
+    }
+
+    fn connected(host: &Host, id: u16) -> Station {
+        let mut station = Station::attached(host, id);
+        station.land();
+        station.connect();
+        assert!(station.frontend.wait(LONG, |state| state == State::Connected).unwrap());
+        station
+    }
+
+    fn land(&mut self) {
+        self.landing = self.frontend.land(Area::new(Frontend::pages(2), Landing::PAGES)).unwrap();
+    }
+
+    fn connect(&mut self) {
+        let area = Area::new(0, Frontend::pages(2));
+        let wish = Wish { queues: 2, control: false, ..Wish::default() };
+        self.queues = self.frontend.connect(&wish, area).unwrap().0;
+    }
+
+    /// Frames that the device delivered; their pages are posted again.
+    fn landed(&mut self) -> Vec<Vec<u8>> {
+        let frames = self.peek();
+        self.landing.as_mut().unwrap().post().unwrap();
+        frames
+    }
+
+    /// As before, but their pages stay here.
+    fn peek(&mut self) -> Vec<Vec<u8>> {
+        let landing = self.landing.as_mut().unwrap();
+        let (mut all, mut got) = (Vec::new(), Frame::default());
+        while landing.next(&mut got).unwrap() {
+            let mut bytes = vec![0; got.len as usize];
+            assert_eq!(got.pieces.len(), 1);
+            landing.memory().read(got.pieces[0].0, &mut bytes).unwrap();
+            all.push(bytes);
+        }
+        // To be told of the next.
+        landing.channel().take();
+        landing.arm().unwrap();
+        all
+    }
+
+    fn expect(&mut self, n: usize) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        wait(|| {
+            all.extend(self.landed());
+            all.len() >= n
+        });
+        all
+    }
+}
+
+fn front_address(id: u16) -> String {
+    frame::Mac(mac(id as u8)).to_string()
+}
+
+/// How a station's vif is doing, once that is known.
+fn vif(host: &Host, id: u16) -> VifStatus {
+    let mut found = None;
+    wait(|| {
+        found = host
+            .service
+            .as_ref()
+            .unwrap()
+            .vifs()
+            .into_iter()
+            .find(|vif| vif.key.domain == DomId(id));
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+/// Frames and bytes that devices delivered to a station.
+fn counted(host: &Host, id: u16) -> (u64, u64) {
+    let counters = host.fabric.counters(vif(host, id).port.unwrap());
+    counters.iter().fold((0, 0), |(frames, bytes), queue| {
+        (frames + queue.direct_frames.get(), bytes + queue.direct_bytes.get())
+    })
+}
+
+#[test]
+fn what_a_device_delivers_is_not_copied() {
+    let (host, nic) = host();
+    let mut a = Station::connected(&host, 1);
+    assert_eq!(a.frontend.landed().unwrap().as_deref(), Some("nic0 queue 0"));
+    assert_eq!(nic.given.lock().unwrap().as_ref().unwrap().mac, frame::Mac(mac(1)));
+    let before = host.machine.counts();
+    let mut bytes = 0;
+    for n in 0..2000 {
+        let there = frame(9, 1, (n as usize * 37) % 1500, n);
+        bytes += there.len() as u64;
+        wait(|| nic.receive(&there));
+        assert_eq!(a.expect(1), [there]);
+    }
+    assert_eq!(host.machine.counts(), before);
+    wait(|| counted(&host, 1) == (2000, bytes));
+    assert_eq!(host.machine.refusals(), []);
+}
+
+#[test]
+fn stations_of_the_switch_reach_it_through_the_switch() {
+    let (host, nic) = host();
+    let (mut a, mut b) = (Station::connected(&host, 1), Station::connected(&host, 2));
+    assert_eq!(b.frontend.landed().unwrap().as_deref(), Some("none: its only queue is given away"));
+    wait(
+        || matches!(vif(&host, 2).direct, Some(Standing::Refused(why)) if why == "its only queue is given away"),
+    );
+    wait(
+        || matches!(vif(&host, 1).direct, Some(Standing::Given { place, .. }) if place == "nic0 queue 0"),
+    );
+    let send = |from: &mut Station, bytes: &[u8]| {
+        let tx = &mut from.queues[0].tx;
+        tx.collect().unwrap();
+        tx.memory().write(tx.place().unwrap(), bytes).unwrap();
+        assert!(tx.send(bytes.len(), Default::default()).unwrap());
+        tx.flush().unwrap();
+    };
+    let heard = |station: &mut Station, bytes: &[u8]| {
+        let mut got = Frame::default();
+        let mut all = vec![0; bytes.len()];
+        station.queues.iter_mut().any(|queue| {
+            while queue.rx.next(&mut got).unwrap() {
+                if got.len as usize == bytes.len() {
+                    queue.rx.memory().read(got.pieces[0].0, &mut all).unwrap();
+                }
+            }
+            queue.rx.post().unwrap();
+            all == bytes
+        })
+    };
+    let mut broadcast = frame(2, 1, 60, 1);
+    broadcast[..6].fill(0xff);
+    for bytes in [broadcast, frame(2, 1, 100, 2)] {
+        wait(|| {
+            send(&mut b, &bytes);
+            std::thread::sleep(Duration::from_millis(5));
+            heard(&mut a, &bytes)
+        });
+    }
+    wait(|| nic.receive(&frame(9, 1, 70, 3)));
+    assert_eq!(a.expect(1), [frame(9, 1, 70, 3)]);
+    assert_eq!(counted(&host, 1).0, 1);
+}
+
+#[test]
+fn a_station_that_posts_nothing_for_a_while_goes_on_later() {
+    let (host, nic) = host();
+    let mut a = Station::connected(&host, 1);
+    for round in 0..20 {
+        let (mut sent, mut got) = (0, Vec::new());
+        wait(|| {
+            while sent < 256 && nic.receive(&frame(9, 1, 64, round << 16 | sent)) {
+                sent += 1;
+            }
+            got.extend(a.peek());
+            got.len() == 256
+        });
+        let numbers: Vec<u32> = got.iter().map(|bytes| front::what(bytes)).collect();
+        assert_eq!(numbers, (0..256).map(|n| round << 16 | n).collect::<Vec<_>>(), "in order");
+        assert!(!nic.receive(&frame(9, 1, 64, 0)), "all pages are the station's");
+        std::thread::sleep(Duration::from_millis(u64::from(round % 3)));
+        a.landing.as_mut().unwrap().post().unwrap();
+    }
+}
+
+#[test]
+fn pages_are_in_use_until_the_device_has_let_them_go() {
+    let (host, nic) = host();
+    let mut a = Station::connected(&host, 1);
+    let references: Vec<_> =
+        (0..256).map(|n| a.landing.as_ref().unwrap().pages().reference(n)).collect();
+    let revoked = |a: &Station| {
+        references.iter().filter(|reference| a.guest.domain().revoke(**reference)).count()
+    };
+    assert_eq!(revoked(&a), 0);
+    wait(|| nic.receive(&frame(9, 1, 64, 1)));
+    a.expect(1);
+    a.frontend.set_state(State::Closed).unwrap();
+    assert!(a.frontend.wait(LONG, |state| state == State::Closed).unwrap());
+    wait(|| nic.given.lock().unwrap().is_none());
+    assert!(nic.mapped.lock().unwrap()[0] >= 256, "let go before the device had");
+    assert!(!nic.receive(&frame(9, 1, 64, 2)));
+    wait(|| a.guest.mapped() == 0);
+    assert_eq!(revoked(&a), 256);
+    // And once more, from the start.
+    (a.landing, a.queues) = (None, Vec::new());
+    a.frontend.set_state(State::Initialising).unwrap();
+    assert!(a.frontend.wait(LONG, |state| state == State::InitWait).unwrap());
+    a.land();
+    a.connect();
+    assert!(a.frontend.wait(LONG, |state| state == State::Connected).unwrap());
+    wait(|| nic.receive(&frame(9, 1, 64, 3)));
+    assert_eq!(a.expect(1), [frame(9, 1, 64, 3)]);
+}
+
+#[test]
+fn a_domain_that_is_destroyed_under_traffic() {
+    let (host, nic) = host();
+    for _ in 0..10 {
+        let mut a = Station::connected(&host, 1);
+        for n in 0..300 {
+            nic.receive(&frame(9, 1, 64, n));
+        }
+        a.landed();
+        host.machine.destroy(DomId(1));
+        while nic.receive(&frame(9, 1, 64, 0)) {}
+        wait(|| nic.given.lock().unwrap().is_none());
+        let device = DomId(1);
+        let forget = Device {
+            class: "vif",
+            handle: 0,
+            frontend: device,
+            backend: DomId(0),
+            frontend_keys: &[],
+            backend_keys: &[],
+        };
+        host.machine.forget(&forget).unwrap();
+        wait(|| host.service.as_ref().unwrap().vifs().is_empty());
+    }
+}
+
+/// Has a station connect after `spoil` had its way with it; why it is stopped.
+fn stopped(spoil: impl FnOnce(&mut Station, u64, u64)) -> String {
+    let (host, nic) = host();
+    let mut a = Station::attached(&host, 1);
+    a.land();
+    let ring = a.landing.as_ref().unwrap().ring_page().addr(0);
+    spoil(&mut a, ring, ring + PAGE as u64);
+    a.connect();
+    wait(|| vif(&host, 1).violations > 0);
+    let status = vif(&host, 1);
+    assert_eq!(status.condition, Condition::Stopped);
+    wait(|| nic.given.lock().unwrap().is_none() && a.guest.mapped() == 0);
+    status.reason.unwrap()
+}
+
+/// Where request number `n` is in its page.
+fn slot(n: u64) -> u64 {
+    64 + 8 * n
+}
+
+fn write(station: &Station, at: u64, words: &[u32]) {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    station.guest.memory().write(at, &bytes).unwrap();
+}
+
+fn reference(station: &Station, n: u32) -> u32 {
+    station.landing.as_ref().unwrap().pages().reference(n).0
+}
+
+#[test]
+fn requests_name_pages_of_the_list_once() {
+    let why = "queue 2: a request for the device queue names none of its pages, or one that is posted already";
+    // The same page twice.
+    assert_eq!(stopped(|a, ring, _| write(a, ring + slot(7), &[6, reference(a, 6)])), why);
+    // A number and a grant that do not belong together.
+    assert_eq!(stopped(|a, ring, _| write(a, ring + slot(7), &[7, reference(a, 6)])), why);
+    // No page of the list.
+    assert_eq!(stopped(|a, ring, _| write(a, ring + slot(0), &[256, reference(a, 0)])), why);
+    assert_eq!(stopped(|a, ring, _| write(a, ring + slot(255), &[255, 1_000_000])), why);
+}
+
+#[test]
+fn pages_of_the_list_are_granted_for_writing() {
+    let all = "domain 1 has not granted all of the 256 pages asked for to us for writing";
+    // Granted by nobody.
+    assert_eq!(stopped(|a, _, list| write(a, list + 4 * 9, &[16_000])), all);
+    // For reading only: the list itself.
+    assert_eq!(stopped(|a, _, list| write(a, list + 4 * 9, &[reference(a, 0) - 1])), all);
+}
+
+#[test]
+fn keys_make_sense() {
+    let put = |key: &'static str, value: u32| {
+        move |a: &mut Station, _, _| {
+            a.guest
+                .store()
+                .nodes()
+                .put(&format!("device/vif/0/device-queue/{key}"), value)
+                .unwrap();
+        }
+    };
+    for pages in [0, 257, u32::MAX] {
+        let why = stopped(put("pages", pages));
+        assert!(
+            why.ends_with(&format!("pages: \"{pages}\" is not a number from 1 to 256")),
+            "{why}"
+        );
+    }
+    assert_eq!(
+        stopped(put("pages-ref", 16_000)),
+        "domain 1 has not granted page 16000 to us for writing"
+    );
+    assert_eq!(
+        stopped(put("rx-ring-ref", 16_000)),
+        "domain 1 has not granted page 16000 to us for writing"
+    );
+    let why = stopped(put("event-channel", 9_999));
+    assert!(why.contains("event channel 9999"), "{why}");
+    let remove = |a: &mut Station, _, _| {
+        a.guest.store().nodes().remove("device/vif/0/device-queue/pages").unwrap()
+    };
+    let why = stopped(remove);
+    assert!(why.ends_with("device-queue/pages is missing"), "{why}");
+    // An index far ahead of what the ring can hold.
+    let why = stopped(|a, ring, _| write(a, ring, &[100_000]));
+    assert!(why.contains("100000"), "{why}");
+}
+
+#[test]
+fn a_backend_that_answers_nonsense_is_found_out() {
+    let answer = |words: [u32; 2]| {
+        let (host, _nic) = host();
+        let mut a = Station::connected(&host, 1);
+        let ring = a.landing.as_ref().unwrap().ring_page().addr(0);
+        write(&a, ring + slot(0), &words);
+        write(&a, ring + 8, &[1]);
+        a.landing.as_mut().unwrap().next(&mut Frame::default()).unwrap_err().to_string()
+    };
+    assert_eq!(answer([256, 60 << 16]), "the backend used a page that it does not have");
+    assert_eq!(answer([5 | 256 << 16, 3841 << 16]), "the backend wrote beyond a page");
+}

@@ -1,0 +1,178 @@
+//! A frontend that plays by the rules: our own, with the same manners as the one that is made by
+//! hand.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hypervisor::Domain;
+use xen::netif::frontend::{Area, Frame, Frontend, Queue, Wish};
+use xen::netif::slots::Meta;
+use xen::xenbus::State;
+
+use super::{CSUM_BLANK, Host, Nature, Peer, Received, Vif, is_greeting, wait};
+
+/// How long anything may take.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A vif with our own frontend. Of its nature count queues, split channels, control ring, and
+/// whether it takes offloads, all of them or none.
+pub struct Fair {
+    vif: Vif,
+    pub queues: Vec<FairQueue>,
+}
+
+impl Deref for Fair {
+    type Target = Vif;
+
+    fn deref(&self) -> &Vif {
+        &self.vif
+    }
+}
+
+impl DerefMut for Fair {
+    fn deref_mut(&mut self) -> &mut Vif {
+        &mut self.vif
+    }
+}
+
+impl Fair {
+    /// A domain with one vif that is connected.
+    pub fn connected(host: &Host, domain: u16, nature: Nature) -> Fair {
+        let mut fair = Fair::attached(host, domain, nature);
+        fair.connect();
+        wait(|| host.connected(&fair));
+        fair
+    }
+
+    /// A domain with one vif that waits.
+    pub fn attached(host: &Host, domain: u16, nature: Nature) -> Fair {
+        Fair { vif: Vif::attached(host, domain, nature), queues: vec![] }
+    }
+
+    /// Another vif of the same domain.
+    pub fn sibling(&self, handle: u32, nature: Nature) -> Fair {
+        Fair { vif: self.vif.sibling(handle, nature), queues: vec![] }
+    }
+
+    /// Waits for the backend, and connects. What it had before is let go of.
+    pub fn connect(&mut self) {
+        self.queues.clear();
+        let nature = self.nature.clone();
+        assert!((nature.sg == nature.gso) && (nature.gso == nature.csum), "all or none");
+        let domain: Arc<dyn Domain> = self.guest.domain().clone();
+        let frontend = Frontend::find(domain, self.handle).unwrap();
+        assert!(frontend.wait(LONG, |state| state == State::InitWait).unwrap());
+        nature.keys.iter().for_each(|(key, value)| self.put(key, value));
+        let wish = Wish {
+            queues: nature.queues as u16,
+            split: nature.split,
+            control: nature.control,
+            offloads: nature.sg,
+            ..Wish::default()
+        };
+        let (queues, _) = frontend.connect(&wish, self.area(wish.queues)).unwrap();
+        assert_eq!(queues.len(), nature.queues as usize);
+        self.queues = queues.into_iter().map(|queue| FairQueue(RefCell::new(queue))).collect();
+    }
+
+    /// Pages that no other vif of the domain has.
+    fn area(&self, queues: u16) -> Area {
+        let pages = Frontend::pages(queues);
+        let first = (0..pages).map(|_| self.page()).min();
+        Area::new(first.unwrap_or(0), pages)
+    }
+
+    /// Sends a frame on queue 0.
+    #[track_caller]
+    pub fn send(&self, frame: &[u8]) {
+        self.queues[0].send(frame, 0, None);
+    }
+
+    /// All frames that came, on whatever queue, but for greetings.
+    pub fn received(&self) -> Vec<Received> {
+        let mut all = self.heard();
+        all.retain(|got| !is_greeting(&got.frame));
+        all
+    }
+
+    /// Waits for `n` frames.
+    #[track_caller]
+    pub fn expect(&self, n: usize) -> Vec<Received> {
+        let mut all = Vec::new();
+        wait(|| {
+            all.extend(self.received());
+            all.len() >= n
+        });
+        all
+    }
+}
+
+impl Peer for Fair {
+    fn greet(&self, frame: &[u8]) {
+        self.send(frame);
+    }
+
+    fn heard(&self) -> Vec<Received> {
+        self.queues.iter().flat_map(FairQueue::received).collect()
+    }
+}
+
+/// A queue.
+pub struct FairQueue(RefCell<Queue>);
+
+impl FairQueue {
+    /// Queues a frame without telling, once there is room.
+    #[track_caller]
+    pub fn queue(&self, frame: &[u8], flags: u16, gso: Option<(u8, u16)>) {
+        let tx = &mut self.0.borrow_mut().tx;
+        wait(|| {
+            tx.collect().unwrap();
+            tx.place().is_some()
+        });
+        tx.memory().write(tx.place().unwrap(), frame).unwrap();
+        assert!(tx.send(frame.len(), Meta { csum_blank: flags & CSUM_BLANK != 0, gso }).unwrap());
+    }
+
+    pub fn push_tx(&self) {
+        self.0.borrow_mut().tx.flush().unwrap();
+    }
+
+    #[track_caller]
+    pub fn send(&self, frame: &[u8], flags: u16, gso: Option<(u8, u16)>) {
+        self.queue(frame, flags, gso);
+        self.push_tx();
+    }
+
+    /// Whether everything that was sent was answered.
+    pub fn is_idle(&self) -> bool {
+        let tx = &mut self.0.borrow_mut().tx;
+        tx.collect().unwrap();
+        tx.is_idle()
+    }
+
+    /// Frames that the backend did not take, or not deliver whole.
+    pub fn troubles(&self) -> u64 {
+        let queue = self.0.borrow();
+        queue.tx.refused() + queue.rx.spoiled()
+    }
+
+    /// Takes the frames that came, and posts their pages again.
+    pub fn received(&self) -> Vec<Received> {
+        let rx = &mut self.0.borrow_mut().rx;
+        let (mut all, mut got) = (Vec::new(), Frame::default());
+        while rx.next(&mut got).unwrap() {
+            let mut frame = Vec::new();
+            for (addr, len) in &got.pieces {
+                let mut bytes = vec![0; *len as usize];
+                rx.memory().read(*addr, &mut bytes).unwrap();
+                frame.extend(bytes);
+            }
+            let Meta { csum_blank: blank, gso } = got.meta;
+            all.push(Received { frame, blank, validated: got.validated, gso });
+        }
+        rx.post().unwrap();
+        all
+    }
+}

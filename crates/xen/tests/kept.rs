@@ -1,0 +1,135 @@
+//! Our frontend's pages, kept mapped by our backend.
+
+mod front;
+
+use front::station::{Station, station, talk};
+use front::{Host, frame, wait};
+use hypervisor::DomId;
+use hypervisor::test::Design;
+use xen::netif::frontend::{Kept, Wish};
+use xen::netif::options::PortOptions;
+
+/// One that keeps so many pages of a vif.
+fn host(design: Design, cache: u16) -> Host {
+    Host::designed(design, PortOptions { cache, ..PortOptions::default() })
+}
+
+/// What was counted of a vif's pages that stay mapped: those, hits, and misses.
+fn cached(host: &Host, id: u16) -> (usize, u64, u64) {
+    let vifs = host.service.as_ref().unwrap().vifs();
+    let cached = vifs.iter().find(|vif| vif.key.domain == DomId(id)).unwrap().cache.unwrap();
+    (cached.pages, cached.hits, cached.misses)
+}
+
+/// A station all of whose pages the backend keeps, as far as it does that.
+fn keeping(host: &Host, id: u16, wish: &Wish) -> (Station, Kept) {
+    let mut station = station(host, id, wish);
+    let kept = Kept::all(station.caller.as_mut().unwrap(), &station.queues).unwrap();
+    (station, kept)
+}
+
+#[test]
+fn kept_pages_need_no_grant_operation() {
+    for design in [Design::OLD, Design::default()] {
+        let host = host(design, 1000);
+        let wish = Wish::default();
+        let ((mut a, kept_a), (mut b, kept_b)) =
+            (keeping(&host, 1, &wish), keeping(&host, 2, &wish));
+        assert_eq!((kept_a.len(), kept_b.len()), (768, 768));
+        let before = host.machine.counts();
+        talk(&mut a, &mut b);
+        let after = host.machine.counts();
+        assert_eq!(
+            (after.copies, after.batches, after.maps),
+            (before.copies, before.batches, before.maps)
+        );
+        wait(|| cached(&host, 1).1 > 60 && cached(&host, 2).1 > 60);
+        for id in [1, 2] {
+            assert_eq!((cached(&host, id).0, cached(&host, id).2), (768, 0), "none was missed");
+        }
+        // The rings stay mapped, and nothing else.
+        assert_eq!(kept_a.give_back(a.caller.as_mut().unwrap()).unwrap(), 768);
+        assert_eq!(host.machine.mapped(DomId(1)), 3);
+        let before = host.machine.counts().copies;
+        talk(&mut a, &mut b);
+        assert!(host.machine.counts().copies > before);
+        assert_eq!(host.machine.refusals(), []);
+    }
+}
+
+#[test]
+fn kept_pages_and_others_go_together() {
+    // Of each queue no more than some of the pages that it receives into.
+    let host = host(Design::default(), 100);
+    let wish = Wish { queues: 2, ..Wish::default() };
+    let ((mut a, kept_a), mut b) = (keeping(&host, 1, &wish), station(&host, 2, &wish));
+    assert_eq!(kept_a.len(), 100);
+    talk(&mut a, &mut b);
+    wait(|| cached(&host, 1).1 > 0 && cached(&host, 1).2 > 0);
+    let kept_b = Kept::all(b.caller.as_mut().unwrap(), &b.queues).unwrap();
+    talk(&mut a, &mut b);
+    for (station, kept) in [(&mut a, kept_a), (&mut b, kept_b)] {
+        assert_eq!(kept.give_back(station.caller.as_mut().unwrap()).unwrap(), 100);
+    }
+    assert_eq!(host.machine.refusals(), []);
+}
+
+#[test]
+fn pages_are_kept_and_given_back_while_frames_fly() {
+    let host = host(Design::default(), 64);
+    let wish = Wish { split: false, ..Wish::default() };
+    let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
+    talk(&mut a, &mut b);
+    let (mut sent, mut got) = (0, 0);
+    for round in 0..60 {
+        let station = if round % 2 == 0 { &mut a } else { &mut b };
+        let kept = Kept::all(station.caller.as_mut().unwrap(), &station.queues).unwrap();
+        for _ in 0..20 {
+            a.send(&frame(1, 2, 40 + sent as usize * 37 % 9000, sent));
+            sent += 1;
+        }
+        // Some are under way.
+        let station = if round % 2 == 0 { &mut a } else { &mut b };
+        assert_eq!(kept.give_back(station.caller.as_mut().unwrap()).unwrap(), 64);
+        assert!(
+            host.machine.mapped(station.frontend.domain().id()) <= 3,
+            "unmapped before it was answered"
+        );
+        for (_, bytes, _) in b.received() {
+            assert_eq!(bytes, frame(1, 2, 40 + got as usize * 37 % 9000, got), "frame {got}");
+            got += 1;
+        }
+    }
+    for (_, bytes, _) in b.expect((sent - got) as usize) {
+        assert_eq!(bytes, frame(1, 2, 40 + got as usize * 37 % 9000, got));
+        got += 1;
+    }
+    assert_eq!(host.machine.refusals(), []);
+}
+
+/// What a daemon kept is gone with it. The next one takes the copies' way, and owns up.
+#[test]
+fn a_daemon_that_knows_of_no_pages_copies() {
+    let mut host = host(Design::default(), 1000);
+    let ((mut a, kept), mut b) =
+        (keeping(&host, 1, &Wish::default()), station(&host, 2, &Wish::default()));
+    talk(&mut a, &mut b);
+    host.restart();
+    talk(&mut a, &mut b);
+    assert_eq!(kept.give_back(a.caller.as_mut().unwrap()).unwrap(), 0);
+    assert_eq!(
+        Kept::all(a.caller.as_mut().unwrap(), &a.queues).unwrap().len(),
+        768,
+        "it may keep them again"
+    );
+    talk(&mut a, &mut b);
+    assert_eq!(host.machine.refusals(), []);
+}
+
+#[test]
+fn a_backend_that_keeps_nothing_is_none_to_complain_of() {
+    let host = Host::new();
+    let (mut a, kept) = keeping(&host, 1, &Wish::default());
+    assert!(kept.is_empty());
+    assert_eq!(kept.give_back(a.caller.as_mut().unwrap()).unwrap(), 0);
+}

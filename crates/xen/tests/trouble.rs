@@ -1,0 +1,169 @@
+//! What is nobody's fault: a store that can't be asked for a while, and counters of vifs that go.
+
+mod front;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use front::fair::Fair;
+use front::{Host, Nature, frame, introduce, wait, what};
+use hypervisor::store::{OnChange, Permission};
+use hypervisor::{DomId, Nodes, Store, StoreError, Transaction, Watch};
+use xen::netif::options::PortOptions;
+use xen::netif::service::{Service, ServiceConfig};
+
+/// A store that is lost from time to time.
+#[derive(Debug)]
+struct Shaky {
+    store: Arc<dyn Store>,
+    lost: Arc<AtomicBool>,
+}
+
+impl Shaky {
+    fn ask<T>(
+        &self,
+        ask: impl FnOnce(&dyn Nodes) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.there()?;
+        ask(self.store.nodes())
+    }
+
+    fn there(&self) -> Result<(), StoreError> {
+        let lost = || StoreError::Lost(std::io::ErrorKind::BrokenPipe.into());
+        if self.lost.load(Ordering::Relaxed) { Err(lost()) } else { Ok(()) }
+    }
+}
+
+impl Nodes for Shaky {
+    fn read(&self, path: &str) -> Result<Vec<u8>, StoreError> {
+        self.ask(|nodes| nodes.read(path))
+    }
+
+    fn write(&self, path: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.ask(|nodes| nodes.write(path, value))
+    }
+
+    fn make(&self, path: &str) -> Result<(), StoreError> {
+        self.ask(|nodes| nodes.make(path))
+    }
+
+    fn remove(&self, path: &str) -> Result<(), StoreError> {
+        self.ask(|nodes| nodes.remove(path))
+    }
+
+    fn directory(&self, path: &str) -> Result<Vec<String>, StoreError> {
+        self.ask(|nodes| nodes.directory(path))
+    }
+
+    fn permissions(&self, path: &str) -> Result<Vec<Permission>, StoreError> {
+        self.ask(|nodes| nodes.permissions(path))
+    }
+
+    fn set_permissions(&self, path: &str, permissions: &[Permission]) -> Result<(), StoreError> {
+        self.ask(|nodes| nodes.set_permissions(path, permissions))
+    }
+}
+
+impl Store for Shaky {
+    fn nodes(&self) -> &dyn Nodes {
+        self
+    }
+
+    fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError> {
+        self.there()?;
+        self.store.begin()
+    }
+
+    fn watch(&self, path: &str, on_change: OnChange) -> Result<Watch, StoreError> {
+        self.there()?;
+        self.store.watch(path, on_change)
+    }
+}
+
+/// Traffic goes on, it is said what is wrong, and once the store is back so is everything else.
+#[test]
+fn a_store_that_is_lost_stops_no_traffic() {
+    let mut host = Host::bare();
+    let lost = Arc::new(AtomicBool::new(false));
+    let mut hypervisor = host.machine.hypervisor(DomId(0));
+    hypervisor.store =
+        Arc::new(Shaky { store: Arc::clone(&hypervisor.store), lost: Arc::clone(&lost) });
+    let config = ServiceConfig {
+        queues: 4,
+        stall: Duration::from_millis(200),
+        options: PortOptions::default(),
+    };
+    host.service = Some(Service::start(Arc::clone(&host.fabric), hypervisor, config).unwrap());
+    let (mut a, b) = (
+        Fair::connected(&host, 1, Nature::default()),
+        Fair::connected(&host, 2, Nature::default()),
+    );
+    introduce((&a, 1), (&b, 2));
+    lost.store(true, Ordering::Relaxed);
+    // Something has to happen for anybody to look.
+    a.put("request-multicast-control", 0);
+    wait(|| host.vif(&a).unwrap().reason.is_some());
+    assert_eq!(host.vif(&a).unwrap().reason.unwrap(), "the store can't be reached: broken pipe");
+    for n in 0..50 {
+        a.send(&frame(1, 2, 1400, n));
+        assert_eq!(what(&b.expect(1)[0].frame), n);
+    }
+    assert!(host.connected(&a) && host.connected(&b));
+    // One that comes meanwhile is found afterwards.
+    let mut c = Fair::attached(&host, 3, Nature::default());
+    lost.store(false, Ordering::Relaxed);
+    c.connect();
+    introduce((&c, 3), (&b, 2));
+    wait(|| host.vif(&a).unwrap().reason.is_none());
+    a.begin_anew();
+    a.connect();
+    wait(|| host.connected(&a));
+    introduce((&a, 1), (&b, 2));
+    assert_eq!(host.vif(&a).unwrap().violations, 0);
+}
+
+/// Whoever adds up what is there and what is gone gets all of it at any time, and nothing twice.
+#[test]
+fn what_was_counted_on_vifs_that_go_is_found_once() {
+    let host = Host::new();
+    let b = Fair::connected(&host, 2, Nature::default());
+    let service = host.service.as_ref().unwrap();
+    let mut gone = 0;
+    let mut sum = || {
+        let mut held = service.gone();
+        gone +=
+            held.drain(..).map(|queue| queue.tx_frames.get() + queue.rx_frames.get()).sum::<u64>();
+        let ports = service.vifs().into_iter().filter_map(|vif| vif.port);
+        let there = ports.flat_map(|port| host.fabric.counters(port));
+        gone + there.map(|queue| queue.tx_frames.get() + queue.rx_frames.get()).sum::<u64>()
+    };
+    let mut last = 0;
+    for round in 0..10u16 {
+        let a = Fair::connected(
+            &host,
+            10 + round,
+            Nature { queues: 1 + u32::from(round) % 4, ..Nature::default() },
+        );
+        introduce((&a, 1), (&b, 2));
+        for n in 0..20 {
+            a.send(&frame(1, 2, 60, n));
+        }
+        b.expect(20);
+        // Counters follow when a burst is complete.
+        wait(|| {
+            let now = sum();
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+            now == u64::from(round + 1) * 44
+        });
+        host.machine.destroy(a.guest.id());
+        wait(|| a.back_state() == Some(6));
+        a.device(|device| host.machine.forget(device)).unwrap();
+        wait(|| {
+            assert_eq!(sum(), last);
+            host.vif(&a).is_none()
+        });
+    }
+    assert_eq!(sum(), last);
+}
