@@ -78,9 +78,11 @@ pub(crate) unsafe fn load16(from: *const u8) -> [u64; 2] {
 /// As for [`load16`].
 #[cold]
 unsafe fn load16_bytewise(from: *const u8) -> [u64; 2] {
-    // SAFETY: the caller's promise; bytes are always aligned.
     let word = |at: usize| {
-        u64::from_le_bytes(std::array::from_fn(|i| unsafe { from.add(at + i).read_volatile() }))
+        u64::from_le_bytes(std::array::from_fn(|i| {
+            // SAFETY: the caller's promise; bytes are always aligned.
+            unsafe { from.add(at + i).read_volatile() }
+        }))
     };
     [word(0), word(8)]
 }
