@@ -282,9 +282,11 @@ impl Worker {
         for &target in targets {
             match self.send_to(src, i..i + 1, target) {
                 Sent::Held { wait: Wait::Receiver { slot, .. }, .. } => {
-                    drop(self.drop_at(slot, DropReason::RxFull, 1))
+                    self.drop_at(slot, DropReason::RxFull, 1);
                 }
-                Sent::Held { .. } => drop(self.drop_at(src, DropReason::Crossing, 1)),
+                Sent::Held { .. } => {
+                    self.drop_at(src, DropReason::Crossing, 1);
+                }
                 Sent::Off => {}
             }
         }
