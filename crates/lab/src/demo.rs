@@ -16,6 +16,7 @@ use crate::daemon::DaemonError;
 use crate::guest::{Accel, GuestError, Image};
 use crate::interrupt;
 use crate::ovs::OvsError;
+use crate::program::Program;
 use crate::progress::Progress;
 use point::Point;
 use qemu::Qemu;
@@ -64,6 +65,10 @@ pub struct Args {
     /// What carries the frames; given twice, one after the other, for comparison
     #[arg(long, value_enum, value_name = "WHAT", default_value = "ringmain")]
     pub over: Vec<Over>,
+
+    /// The program that is measured.
+    #[command(flatten)]
+    pub program: Program,
 }
 
 /// Where the guests run.
@@ -247,9 +252,14 @@ impl Streams {
     ///
     /// # Errors
     /// When it is not there.
-    pub(crate) fn prepare(cache: &Path, queues: u16, seconds: u16) -> Result<Streams, DemoError> {
+    pub(crate) fn prepare(
+        program: &Program,
+        cache: &Path,
+        queues: u16,
+        seconds: u16,
+    ) -> Result<Streams, DemoError> {
         let (image, accel) = under(cache)?;
-        let args = Args { seconds, ..Args::of(cache, Ground::Qemu, Over::Ringmain) };
+        let args = Args { seconds, ..Args::of(program, cache, Ground::Qemu, Over::Ringmain) };
         Ok(Streams { args, image, accel, queues })
     }
 
@@ -275,16 +285,15 @@ fn under(cache: &Path) -> Result<(Image, Accel), GuestError> {
 
 impl Args {
     /// Guests of two CPUs, eight streams, and no report.
-    fn of(cache: &Path, guests: Ground, over: Over) -> Args {
-        let (out, cache) = (PathBuf::new(), cache.into());
-        Args { out, cache, seconds: 8, streams: 8, cpus: 2, guests, over: vec![over] }
+    fn of(program: &Program, cache: &Path, guests: Ground, over: Over) -> Args {
+        let (out, cache, program) = (PathBuf::new(), cache.into(), program.clone());
+        Args { out, cache, seconds: 8, streams: 8, cpus: 2, guests, over: vec![over], program }
     }
 }
 
-/// The command that runs, which is also the daemon's.
-fn this_command() -> Result<PathBuf, DemoError> {
-    std::env::current_exe()
-        .map_err(|source| DemoError::File { what: "cannot find this command".into(), source })
+/// Where the daemon's program is.
+fn find(program: &Program) -> Result<PathBuf, DemoError> {
+    program.find().map_err(|source| DemoError::File { what: "cannot find ringmain".into(), source })
 }
 
 impl Over {

@@ -38,6 +38,7 @@ pub use results::Results;
 pub use statistics::{Centre, Summary, digits, parts};
 
 use crate::plot::{Axis, Shape};
+use crate::program::Program;
 use crate::progress::Progress;
 
 /// Where guests run.
@@ -206,6 +207,13 @@ pub struct Setup<'a> {
     pub time: Duration,
     /// To say what is being done before the first repetition.
     pub progress: &'a Progress,
+}
+
+impl Setup<'_> {
+    /// The program of the daemon.
+    pub fn program(&self) -> Program {
+        Program::at(&self.binary)
+    }
 }
 
 /// Which repetition of a point it is, however often the run was left and gone on with.

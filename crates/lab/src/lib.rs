@@ -16,5 +16,6 @@ pub mod model;
 pub mod ovs;
 pub mod page;
 pub mod plot;
+pub mod program;
 pub mod progress;
 pub mod xen;

@@ -52,37 +52,9 @@ pub enum Command {
     /// Run a command as a guest: in a network namespace of its own, behind a paravirtual interface
     /// of the daemon
     Guest(Guest),
-    /// Generate traffic against any vhost-user back-end, check every frame, and measure
-    Load(Box<lab::load::Args>),
-    /// Start two guests, under QEMU, on Xen or as processes, send between them with 1, 2 and 4
-    /// queues, and report
-    Demo(lab::demo::Args),
-    /// Compare with OVS-DPDK: the same traffic through both, in turn
-    Bench(lab::bench::Args),
-    /// Compare each way of serving processes as guests with doing without: on and off in turn
-    BenchEmbedded(lab::bench::embedded::Args),
-    /// Compare with the kernel's xen-netback: the same guests on a real Xen host, in turn,
-    /// instructions counted
-    BenchXen(lab::bench::xen::Args),
-    /// Count instructions per frame, step by step, of the way between two guests
-    BenchInstructions(lab::bench::instructions::Args),
-    /// Rerun experiments that others have published, and predict what more workers, queues and
-    /// guests would carry
-    #[command(subcommand)]
-    Lab(Lab),
     /// Print the manual page, as roff
     #[command(hide = true)]
     Man,
-}
-
-/// `ringmain lab ...`.
-#[derive(Debug, Subcommand)]
-pub enum Lab {
-    /// Published experiments.
-    #[command(flatten)]
-    Experiments(lab::experiment::Command),
-    /// Predict throughput for more workers, queues and guests from what single things cost here
-    Model(lab::model::Args),
 }
 
 /// `ringmain serve`.

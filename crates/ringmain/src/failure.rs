@@ -44,27 +44,6 @@ pub enum Failure {
     /// There is no guest.
     #[error(transparent)]
     Guest(#[from] netns_guest::GuestError),
-    /// The generator could not measure.
-    #[error(transparent)]
-    Load(#[from] lab::load::Error),
-    /// The generator saw what must not be.
-    #[error("frames came damaged, out of order or twice: the report says which")]
-    Wrong,
-    /// The demonstration ended early.
-    #[error(transparent)]
-    Demo(#[from] lab::demo::DemoError),
-    /// The comparison ended early.
-    #[error(transparent)]
-    Bench(#[from] lab::bench::BenchError),
-    /// Instructions could not be counted, or are too many.
-    #[error(transparent)]
-    Instructions(#[from] lab::bench::instructions::InstructionsError),
-    /// An experiment, or what is made of experiments, ended early.
-    #[error(transparent)]
-    Lab(#[from] lab::experiment::LabError),
-    /// There is no prediction.
-    #[error(transparent)]
-    Model(#[from] lab::model::ModelError),
     /// Standard output is gone.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
@@ -79,19 +58,11 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// 2 for what was wrong with the command or the configuration, 130 for an interruption, 1 for
-    /// what else went wrong.
+    /// 2 for a fault of the command line or the configuration, 127 for a guest whose program
+    /// cannot be started, and 1 for every other failure.
     pub fn code(&self) -> ExitCode {
         match self {
-            Failure::Config(_)
-            | Failure::Unreadable { .. }
-            | Failure::Load(lab::load::Error::Options(_)) => ExitCode::from(2),
-            // As a shell says it of a command that a signal ended.
-            Failure::Demo(error) if error.is_interrupt() => ExitCode::from(130),
-            Failure::Bench(error) if error.is_interrupt() => ExitCode::from(130),
-            Failure::Lab(error) if error.is_interrupt() => ExitCode::from(130),
-            Failure::Lab(error) if error.is_usage() => ExitCode::from(2),
-            Failure::Model(error) if error.is_interrupt() => ExitCode::from(130),
+            Failure::Config(_) | Failure::Unreadable { .. } => ExitCode::from(2),
             // As a shell says it of a command that it can't start.
             Failure::Guest(netns_guest::GuestError::Program { .. }) => ExitCode::from(127),
             _ => ExitCode::from(1),

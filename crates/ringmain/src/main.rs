@@ -4,7 +4,6 @@
 
 mod ask;
 mod cli;
-mod experiment;
 mod failure;
 mod guest;
 mod man;
@@ -43,14 +42,6 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stats(args) => ask::stats(&socket, &args),
         Command::Profile(args) => ask::profile(&socket, &args),
         Command::Mac(args) => ask::mac(&socket, &args),
-        Command::Load(args) => experiment::load(&args),
-        Command::Demo(args) => experiment::demo(&args),
-        Command::Bench(args) => experiment::bench(&args),
-        Command::BenchEmbedded(args) => experiment::bench_embedded(&args),
-        Command::BenchXen(args) => experiment::bench_xen(&args),
-        Command::BenchInstructions(args) => experiment::bench_instructions(&args),
-        Command::Lab(cli::Lab::Experiments(command)) => experiment::lab(&command),
-        Command::Lab(cli::Lab::Model(args)) => experiment::model(&args),
         Command::Man => print(&man::page()?),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -1,9 +1,8 @@
-//! The manual page, made from the command line's own description, so that the two cannot disagree.
+//! The manual page.
 
 use std::io;
 
-use clap::{Command, CommandFactory};
-use clap_mangen::Man;
+use clap::CommandFactory;
 
 use crate::cli::Cli;
 
@@ -12,49 +11,7 @@ const CONFIGURATION: &str = include_str!("man/configuration.roff");
 
 /// The whole page, as roff: first `ringmain` itself, then each of its commands.
 pub fn page() -> io::Result<String> {
-    let mut command = Cli::command().disable_help_subcommand(true);
-    command.build();
-    let man = Man::new(command.clone()).manual("Ringmain").section("1");
-    let mut page = Vec::new();
-    man.render_title(&mut page)?;
-    man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
-    man.render_description_section(&mut page)?;
-    man.render_options_section(&mut page)?;
-    page.extend_from_slice(b".SH COMMANDS\n");
-    for command in leaves(&command) {
-        page.extend(section(command)?);
-    }
-    page.extend_from_slice(CONFIGURATION.as_bytes());
-    String::from_utf8(page).map_err(io::Error::other)
-}
-
-/// Commands without commands below them, in the order of the help text.
-fn leaves(command: &Command) -> Vec<&Command> {
-    let below = command.get_subcommands().filter(|command| !command.is_hide_set());
-    below
-        .flat_map(|command| if command.has_subcommands() { leaves(command) } else { vec![command] })
-        .collect()
-}
-
-/// One command, as a part of the page. Options that all commands have are told once, above.
-fn section(command: &Command) -> io::Result<Vec<u8>> {
-    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
-    let usage = command.clone().render_usage().to_string();
-    let common = |arg: &clap::Arg| {
-        arg.is_global_set() || matches!(arg.get_id().as_str(), "help" | "version")
-    };
-    let man =
-        Man::new(command.clone().mut_args(|arg| if common(&arg) { arg.hide(true) } else { arg }));
-    let mut text = Vec::new();
-    man.render_description_section(&mut text)?;
-    man.render_options_section(&mut text)?;
-    let text = String::from_utf8_lossy(&text);
-    let is_heading =
-        |line: &&str| [".SH ", ".ie ", ".el "].iter().any(|start| line.starts_with(start));
-    let body: Vec<&str> = text.lines().filter(|line| !is_heading(line)).collect();
-    let usage = usage.trim_start_matches("Usage: ").replace('\n', " ").replace('-', "\\-");
-    Ok(format!(".SS {name}\n.B {usage}\n.PP\n{}\n", body.join("\n")).into_bytes())
+    manual::page(Cli::command(), CONFIGURATION)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use control::api::Request;
 use control::client::Client;
+use lab::load;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -140,6 +141,13 @@ fn a_configuration_can_be_checked_alone() {
     let output = ringmain().args(["serve", "--check", "--config"]).arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", err(&output));
     assert!(!dir.path().join("control.sock").exists());
+}
+
+#[test]
+fn the_sample_configuration_is_right() {
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ringmain.toml");
+    let output = ringmain().args(["serve", "--check", "--config", sample]).output().unwrap();
+    assert!(output.status.success(), "{}", err(&output));
 }
 
 #[test]
@@ -338,29 +346,10 @@ fn what_goes_in_comes_out_or_is_dropped_for_a_reason() {
     let daemon = Daemon::start(PORTS);
     let sockets =
         format!("{},{}", daemon.path("vm-a.sock").display(), daemon.path("vm-b.sock").display());
-    let load = [
-        "load",
-        "--ports",
-        &sockets,
-        "--direction",
-        "both",
-        "--queues",
-        "2",
-        "--duration",
-        "0.2",
-        "--warm-up",
-        "0",
-        "--json",
-    ];
-    let report = daemon.json(&load);
-    assert!(
-        report["directions"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|way| way["received"].as_u64().unwrap() > 0),
-        "{report}"
-    );
+    let options = "--direction both --queues 2 --duration 0.2 --warm-up 0";
+    let words = ["--ports", &sockets].into_iter().chain(options.split(' '));
+    let report = load::run(&load::Args::from_words(words).unwrap()).unwrap();
+    assert!(report.directions.iter().all(|direction| direction.received > 0), "{report}");
 
     let stats = daemon.json(&["stats", "--json"]);
     let dropped: u64 =
@@ -473,41 +462,4 @@ fn a_port_shows_how_it_is_served() {
     let shown = words("vm");
     assert!(shown.iter().any(|line| *line == ["interrupt-microseconds", "50"]), "{shown:?}");
     assert!(!shown.iter().any(|line| line.first().is_some_and(|key| key == "align")), "{shown:?}");
-}
-
-/// Short runs of some switches, with a daemon of its own and without: figures are there, and what
-/// follows from them.
-#[test]
-fn switches_are_compared() {
-    let dir = tempfile::tempdir().unwrap();
-    let args = ["bench-embedded", "--runs", "1", "--seconds", "0.1", "--without-iperf", "--only"];
-    let said = ringmain()
-        .args(args)
-        .arg("interrupts-6,align")
-        .arg("--out")
-        .arg(dir.path())
-        .output()
-        .unwrap();
-    assert!(said.status.success(), "{said:?}");
-    let table = String::from_utf8(said.stdout).unwrap();
-    let cases: Vec<&str> =
-        table.lines().filter(|line| line.starts_with(char::is_alphabetic)).collect();
-    assert!(
-        cases.iter().any(|line| line.starts_with("align ")) && table.contains("  why:   "),
-        "{table}"
-    );
-    let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
-    let result: Json = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
-    for row in result["rows"].as_array().unwrap() {
-        for side in ["off", "on"] {
-            assert!(row["rate"][side]["median"].as_f64().unwrap() > 0.0, "{row}");
-        }
-    }
-    let verdicts: Vec<&str> = result["verdicts"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|v| v["switch"].as_str().unwrap())
-        .collect();
-    assert_eq!(verdicts, ["interrupts-6", "align"]);
 }

@@ -37,7 +37,7 @@ pub(super) fn measure(
         return Ok(());
     };
     let seconds = (args.seconds.ceil() as u16).clamp(SECONDS, 600);
-    let streams = match Streams::prepare(&args.cache, QUEUES, seconds) {
+    let streams = match Streams::prepare(&args.program, &args.cache, QUEUES, seconds) {
         Ok(streams) => streams,
         Err(_) if args.only.is_empty() => {
             progress

@@ -38,6 +38,7 @@ use crate::interrupt;
 use crate::load;
 use crate::ovs::OvsError;
 use crate::plot::PlotError;
+use crate::program::Program;
 use crate::progress::Progress;
 use history::History;
 use peers::Peers;
@@ -91,6 +92,10 @@ pub struct Args {
     /// Folder with what QEMU guests boot, filled by scripts/deps
     #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
     pub cache: PathBuf,
+
+    /// The program that is measured.
+    #[command(flatten)]
+    pub program: Program,
 }
 
 /// Why there is no comparison.

@@ -23,7 +23,9 @@ impl Peers {
     /// # Errors
     /// When one is missing or does not come up.
     pub fn start(args: &Args) -> Result<Self, BenchError> {
-        let binary = std::env::current_exe()
+        let binary = args
+            .program
+            .find()
             .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
         let cpu = args.worker_cpu;
         let ovs = if args.alone || args.no_ovs {

@@ -24,7 +24,7 @@ const NAMES: [&str; 2] = ["sender", "receiver"];
 /// so each time new ones come.
 pub(super) fn measure(args: &Args, progress: &Progress) -> Result<Vec<Point>, DemoError> {
     let stage = progress.stage("starting Ringmain");
-    let binary = super::this_command()?;
+    let binary = super::find(&args.program)?;
     let daemon = Daemon::start(&binary, config, None)?;
     stage.done("");
     QUEUES.iter().map(|queues| one(args, &binary, &daemon, *queues, progress)).collect()

@@ -6,6 +6,7 @@ use crate::bed::{GENERATOR_CPU, WORKER_CPU};
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Link, Namespace, Shell};
 use crate::ovs::Ovs;
+use crate::program::Program;
 use control::api::Stats;
 
 /// A fabric that two guests can be attached to.
@@ -16,10 +17,10 @@ pub(super) enum Fabric {
 }
 
 impl Fabric {
-    pub(super) fn start(over: Over) -> Result<Fabric, DemoError> {
+    pub(super) fn start(over: Over, program: &Program) -> Result<Fabric, DemoError> {
         match over {
             Over::Ringmain => {
-                Ok(Fabric::Ringmain(Daemon::start(&super::this_command()?, config, None)?))
+                Ok(Fabric::Ringmain(Daemon::start(&super::find(program)?, config, None)?))
             }
             Over::Bridge => {
                 let namespace = Namespace::new()?;

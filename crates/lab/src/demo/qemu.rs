@@ -27,7 +27,7 @@ impl Qemu {
         progress: &Progress,
     ) -> Result<Qemu, DemoError> {
         let stage = progress.stage(format!("starting {}", over.title()));
-        let fabric = Fabric::start(over)?;
+        let fabric = Fabric::start(over, &args.program)?;
         stage.done("");
 
         let stage = progress.stage("booting two guests");

@@ -9,6 +9,7 @@ use super::{ADDRESSES, Args, DemoError, Ground, Over, under};
 use crate::bed::{Amount, Flow, Station, carry, rest};
 use crate::cpu::Moment;
 use crate::experiment::{LabError, Outcome, parts};
+use crate::program::Program;
 use crate::progress::Progress;
 use std::path::Path;
 
@@ -30,12 +31,13 @@ impl Stay {
     /// # Errors
     /// When something is missing or does not start.
     pub(crate) fn start(
+        program: &Program,
         ground: Ground,
         over: Over,
         cache: &Path,
         progress: &Progress,
     ) -> Result<Stay, DemoError> {
-        let args = Args::of(cache, ground, over);
+        let args = Args::of(program, cache, ground, over);
         let site: Box<dyn Site> = match ground {
             Ground::Xen => Box::new(Xen::start(&args, over, progress)?),
             Ground::Qemu | Ground::Embedded => {

@@ -26,7 +26,8 @@ impl Xen {
         stage.done("");
 
         let stage = progress.stage(format!("starting {} in dom0", netback.name()));
-        let service = netback.set_up(&dom0, MOST_QUEUES, "[workers]\ncount = 2\n")?;
+        let service =
+            netback.set_up(&dom0, &args.program, MOST_QUEUES, "[workers]\ncount = 2\n")?;
         stage.done("");
 
         let stage = progress.stage("booting two guests");

@@ -7,6 +7,7 @@ use super::runner::{self, Order};
 use super::{Experiment, Ground, LabError, Record, Size, compare, report};
 use crate::experiments;
 use crate::interrupt;
+use crate::program::Program;
 use crate::progress::Progress;
 
 /// What to do in the laboratory.
@@ -22,7 +23,7 @@ pub enum Command {
     Compare(Compare),
 }
 
-/// `ringmain lab run`.
+/// `ringmain-lab run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Run {
     /// Which experiments
@@ -69,9 +70,13 @@ pub struct Run {
     /// Folder with what guests boot, filled by scripts/deps
     #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
     pub cache: PathBuf,
+
+    /// The program that is measured.
+    #[command(flatten)]
+    pub program: Program,
 }
 
-/// `ringmain lab report`.
+/// `ringmain-lab report`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Report {
     /// Records of runs [default: of each experiment the newest one in the folder]
@@ -83,7 +88,7 @@ pub struct Report {
     pub out: PathBuf,
 }
 
-/// `ringmain lab compare`.
+/// `ringmain-lab compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Compare {
     /// The record of a run
@@ -183,6 +188,7 @@ fn order(args: &Run, experiment: &dyn Experiment) -> Order {
         fresh: args.fresh,
         out: args.out.clone(),
         cache: args.cache.clone(),
+        program: args.program.clone(),
     }
 }
 

@@ -60,7 +60,7 @@ pub enum LabError {
         source: io::Error,
     },
     /// There is no such experiment.
-    #[error("there is no experiment {0:?}; `ringmain lab list` names them")]
+    #[error("there is no experiment {0:?}; `ringmain-lab list` names them")]
     Unknown(String),
     /// An experiment can't run there.
     #[error("{experiment} does not run on --guests {ground}; it does on: {possible}")]
@@ -73,13 +73,13 @@ pub enum LabError {
         possible: String,
     },
     /// Somebody else is at it.
-    #[error("another `ringmain lab run` is writing to {}", .0.display())]
+    #[error("another `ringmain-lab run` is writing to {}", .0.display())]
     Busy(PathBuf),
     /// A point lacks a setting: the experiment is wrong, or the record is another version's.
     #[error("a point has no {0:?} that fits")]
     Setting(&'static str),
     /// There is nothing to make a report of.
-    #[error("there are no records in {}: run `ringmain lab run` first", .0.display())]
+    #[error("there are no records in {}: run `ringmain-lab run` first", .0.display())]
     Nothing(PathBuf),
     /// Two records that cannot be compared.
     #[error("{0}")]

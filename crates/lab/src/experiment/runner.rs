@@ -12,6 +12,7 @@ use super::record::{Configuration, Record, Repetition, now};
 use super::statistics::digits;
 use super::{Attempt, Experiment, Ground, LabError, Measure, Outcome, Point, Setup, Size};
 use crate::interrupt;
+use crate::program::Program;
 use crate::progress::Progress;
 
 /// How often a repetition that was disturbed is tried again before it is kept as it is.
@@ -38,6 +39,8 @@ pub struct Order {
     pub out: PathBuf,
     /// The folder with what guests boot.
     pub cache: PathBuf,
+    /// The daemon's program.
+    pub program: Program,
 }
 
 /// Runs an experiment, or goes on with a run that was asked the same and was left unfinished. The
@@ -60,7 +63,7 @@ pub fn run(
     }
     std::fs::create_dir_all(&order.out).map_err(LabError::file(&order.out))?;
     let _alone = alone(&order.out)?;
-    let binary = std::env::current_exe().map_err(LabError::system("find this command"))?;
+    let binary = order.program.find().map_err(LabError::system("find ringmain"))?;
     let asked = configuration(experiment, order, &binary);
     let mut run = Run { record: find(order, asked)?, order, progress, name: about.name };
     let setup = Setup {
@@ -309,6 +312,7 @@ mod tests {
             fresh: false,
             out: out.into(),
             cache: PathBuf::new(),
+            program: Program::at(std::env::current_exe().unwrap()),
         }
     }
 

@@ -90,8 +90,13 @@ impl Experiment for Peers {
                     OVS => Over::OvsDpdk,
                     _ => Over::Bridge,
                 };
-                let guests =
-                    Stay::start(setup.ground.of_demo(), over, &setup.cache, setup.progress)?;
+                let guests = Stay::start(
+                    &setup.program(),
+                    setup.ground.of_demo(),
+                    over,
+                    &setup.cache,
+                    setup.progress,
+                )?;
                 guests.measure(2, point.get("streams")?, Amount::of(setup))
             }));
         }

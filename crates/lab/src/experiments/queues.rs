@@ -104,8 +104,13 @@ impl Experiment for Queues {
             return Ok(Box::new(|point, _| embedded(setup, point.get("queues")?)));
         }
         // They take long to boot: the same two serve all repetitions.
-        let guests =
-            Stay::start(setup.ground.of_demo(), Over::Ringmain, &setup.cache, setup.progress)?;
+        let guests = Stay::start(
+            &setup.program(),
+            setup.ground.of_demo(),
+            Over::Ringmain,
+            &setup.cache,
+            setup.progress,
+        )?;
         Ok(Box::new(move |point, _| {
             guests.measure(point.get("queues")?, STREAMS, Amount::of(setup))
         }))

@@ -1,4 +1,4 @@
-//! What `ringmain load` can be asked to do.
+//! What `ringmain-lab load` can be asked to do.
 
 use std::ops::Range;
 use std::path::PathBuf;

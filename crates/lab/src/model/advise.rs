@@ -98,7 +98,7 @@ impl Question {
         let (workers, own) = (all * worker / 1e9, all * (sender + receiver) / 1e9);
         let mut text = format!(
             "{} guests, each of which sends {} Gb/s to the next, in frames of {} bytes\n\
-             (a prediction; what it assumes: ringmain lab model --assumptions)\n\n\
+             (a prediction; what it assumes: ringmain-lab model --assumptions)\n\n\
              {frames:.0} frames in a second each, {all:.0} in all. One costs a worker {worker:.0} ns, its sender {sender:.0} ns \
              and its receiver {receiver:.0} ns.\n\
              A worker that does nothing else carries {:.1} Gb/s; this needs {workers:.2} workers' time before any of them waits \

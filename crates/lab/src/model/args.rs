@@ -12,6 +12,7 @@ use super::results::Results;
 use crate::bench::BenchError;
 use crate::interrupt;
 use crate::plot::PlotError;
+use crate::program::Program;
 use crate::progress::Progress;
 
 /// Options of the model.
@@ -50,6 +51,10 @@ pub struct Args {
     /// The file of what was measured
     #[arg(long, value_name = "FILE", default_value = "out/lab/model/inputs.json")]
     pub inputs: PathBuf,
+
+    /// The program that is measured.
+    #[command(flatten)]
+    pub program: Program,
 }
 
 /// Why there is no prediction.
@@ -112,7 +117,9 @@ pub fn run(args: &Args) -> Result<(), ModelError> {
 
 fn measure(args: &Args) -> Result<(), ModelError> {
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
-    let binary = std::env::current_exe()
+    let binary = args
+        .program
+        .find()
         .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
     let (progress, mut meter) = (Progress::new(), Meter::new(&binary));
     let inputs = meter.inputs(&progress)?;

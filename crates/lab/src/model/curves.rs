@@ -64,7 +64,7 @@ pub fn draw(inputs: &Inputs, points: &[Point], file: &Path) -> Result<PathBuf, M
         );
     }
     let table = if points.is_empty() {
-        "Not measured: ringmain lab model --measure".into()
+        "Not measured: ringmain-lab model --measure".into()
     } else {
         check::table(points)
     };

@@ -111,7 +111,7 @@ pub struct Inputs {
 #[derive(Debug, thiserror::Error)]
 pub enum InputsError {
     /// It cannot be read or written.
-    #[error("cannot use {path}: {source}{}", if source.kind() == io::ErrorKind::NotFound { "; measure first: ringmain lab model --measure" } else { "" })]
+    #[error("cannot use {path}: {source}{}", if source.kind() == io::ErrorKind::NotFound { "; measure first: ringmain-lab model --measure" } else { "" })]
     File {
         /// Which.
         path: String,
@@ -119,7 +119,7 @@ pub enum InputsError {
         source: io::Error,
     },
     /// It is something else.
-    #[error("{path} is not what `ringmain lab model --measure` writes: {why}")]
+    #[error("{path} is not what `ringmain-lab model --measure` writes: {why}")]
     Content {
         /// Which.
         path: String,

@@ -3,6 +3,7 @@
 
 use super::{Dom0, Service};
 use crate::guest::{GuestError, Shell};
+use crate::program::Program;
 use crate::xen::dom0::PATIENCE;
 
 /// What serves vifs.
@@ -39,12 +40,13 @@ impl Netback {
     pub fn set_up(
         self,
         dom0: &Dom0,
+        program: &Program,
         queues: u16,
         config: &str,
     ) -> Result<Option<Service>, GuestError> {
         match self {
             Netback::Ringmain => {
-                let binary = std::env::current_exe().map_err(|source| GuestError::Channel {
+                let binary = program.find().map_err(|source| GuestError::Channel {
                     what: "cannot find ringmain",
                     source,
                 })?;

@@ -24,6 +24,7 @@ use hypervisor::embedded::Design;
 
 use super::{BenchError, write};
 use crate::interrupt;
+use crate::program::Program;
 use crate::progress::Progress;
 use case::{CASES, Setting};
 use figure::Figure;
@@ -52,6 +53,10 @@ pub struct Args {
     /// Folder for the results
     #[arg(long, value_name = "DIR", default_value = "out/bench-embedded")]
     pub out: PathBuf,
+
+    /// The program that is measured.
+    #[command(flatten)]
+    pub program: Program,
 }
 
 /// A way of using grants directly, without guests or a daemon.
@@ -91,7 +96,9 @@ pub fn use_grants(design: Design, how: Use, time: Duration) -> std::io::Result<f
 /// of the result.
 pub fn run(args: &Args) -> Result<(), BenchError> {
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
-    let binary = std::env::current_exe()
+    let binary = args
+        .program
+        .find()
         .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);

@@ -20,7 +20,7 @@ const PLAIN_COPIES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_
 /// # Errors
 /// When valgrind is not installed, or what it ran failed.
 pub fn run(args: &[&str], out: &Path) -> Result<String, Error> {
-    let binary = std::env::current_exe().map_err(|e| Error::system("find ringmain", e))?;
+    let binary = std::env::current_exe().map_err(|e| Error::system("find this program", e))?;
     // An older result is not taken for this one.
     let _ = std::fs::remove_file(out);
     let mut file = std::ffi::OsString::from("--callgrind-out-file=");
@@ -42,7 +42,7 @@ pub fn run(args: &[&str], out: &Path) -> Result<String, Error> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         // What the program says in its last words, or else valgrind in its first.
-        let own = said.lines().find_map(|line| line.strip_prefix("ringmain: "));
+        let own = said.lines().find_map(|line| line.strip_prefix("ringmain-lab: "));
         return Err(Error::Failed(
             own.or(said.lines().find(|line| !line.is_empty())).unwrap_or("it failed").into(),
         ));

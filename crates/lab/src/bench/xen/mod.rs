@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::{BenchError, iperf, write};
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
+use crate::program::Program;
 use crate::progress::{Progress, Stage};
 use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Testbed};
 use result::{Comparison, Figure, Tally};
@@ -54,6 +55,10 @@ pub struct Args {
     /// Folder for the results
     #[arg(long, value_name = "DIR", default_value = "out/bench-xen")]
     pub out: PathBuf,
+
+    /// The program that is measured.
+    #[command(flatten)]
+    pub program: Program,
 }
 
 /// Compares. The table goes to standard output, the result file to `args.out`, progress to standard
@@ -94,7 +99,7 @@ fn measure(
     stage.at("the host boots");
     let dom0 = Dom0::boot(testbed, &Options { counted: true, ..Options::default() })?;
     let most = args.queues.iter().copied().max().unwrap_or(1);
-    let _service = system.set_up(&dom0, most, "")?;
+    let _service = system.set_up(&dom0, &args.program, most, "")?;
     for &queues in &args.queues {
         stage.at(format!("guests with {queues} queues boot"));
         let [sender, _receiver] = guests(&dom0, system, queues)?;

@@ -1,6 +1,8 @@
 //! The laboratory as a user has it: each experiment in its tiny form, on processes as guests. Needs
 //! root.
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +15,8 @@ use serde_json::Value as Json;
 const LONG: Duration = Duration::from_secs(120);
 
 fn lab(out: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmain"));
-    command.arg("lab").args(args).arg("--out").arg(out);
+    let mut command = common::lab();
+    command.args(args).arg("--out").arg(out);
     command
 }
 
@@ -134,9 +136,7 @@ fn every_experiment_keeps_its_invariants_and_can_be_reported() {
             both_designs_carry_the_same(&record);
         }
         let same = path.display().to_string();
-        let compared = Command::new(env!("CARGO_BIN_EXE_ringmain"))
-            .args(["lab", "compare", &same, &same])
-            .output();
+        let compared = common::lab().args(["compare", &same, &same]).output();
         assert!(compared.unwrap().status.success(), "{name}");
         names.push(name);
     }
@@ -190,7 +190,7 @@ fn what_cannot_be_run_is_refused_in_a_line() {
     for (args, said) in [
         (&["run", "nonsense"][..], "no experiment"),
         (&["run", "aggregate", "--guests", "xen"], "does not run on"),
-        (&["report"], "run `ringmain lab run` first"),
+        (&["report"], "run `ringmain-lab run` first"),
     ] {
         let output = lab(dir.path(), args).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();

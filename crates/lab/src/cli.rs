@@ -1,0 +1,53 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+
+/// Traffic, demonstrations, benchmarks and experiments for Ringmain
+///
+/// Starts daemons and guests of its own, sends between them, checks every frame, and measures. Most
+/// commands need root. `ringmain-lab` finds the program `ringmain` beside itself.
+#[derive(Debug, Parser)]
+#[command(name = "ringmain-lab", version, max_term_width = 100, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Generate traffic against any vhost-user back-end, check every frame, and measure
+    Load(Box<lab::load::Args>),
+    /// Start two guests, under QEMU, on Xen or as processes, send between them with 1, 2 and 4
+    /// queues, and report
+    Demo(lab::demo::Args),
+    /// Compare Ringmain with OVS-DPDK: the same traffic through both, in turn
+    Bench(lab::bench::Args),
+    /// Compare each option of serving processes as guests: on and off in turn
+    BenchEmbedded(lab::bench::embedded::Args),
+    /// Compare Ringmain with the kernel's xen-netback: the same guests on a real Xen host, in turn,
+    /// instructions counted
+    BenchXen(lab::bench::xen::Args),
+    /// Count instructions per frame between two guests, step by step
+    BenchInstructions(lab::bench::instructions::Args),
+    /// Published experiments.
+    #[command(flatten)]
+    Experiments(lab::experiment::Command),
+    /// Predict throughput for more workers, queues and guests from costs measured here
+    Model(lab::model::Args),
+    /// Print the manual page, as roff
+    #[command(hide = true)]
+    Man,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

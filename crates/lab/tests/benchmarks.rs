@@ -1,0 +1,44 @@
+//! Comparisons as a user runs them.
+
+mod common;
+
+use std::fs;
+
+use serde_json::Value as Json;
+
+/// Short runs of some switches, with a daemon of its own and without: figures are there, and what
+/// follows from them.
+#[test]
+fn switches_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench-embedded", "--runs", "1", "--seconds", "0.1", "--without-iperf", "--only"];
+    let said = common::lab()
+        .args(args)
+        .arg("interrupts-6,align")
+        .arg("--out")
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let table = String::from_utf8(said.stdout).unwrap();
+    let cases: Vec<&str> =
+        table.lines().filter(|line| line.starts_with(char::is_alphabetic)).collect();
+    assert!(
+        cases.iter().any(|line| line.starts_with("align ")) && table.contains("  why:   "),
+        "{table}"
+    );
+    let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    let result: Json = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    for row in result["rows"].as_array().unwrap() {
+        for side in ["off", "on"] {
+            assert!(row["rate"][side]["median"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    let verdicts: Vec<&str> = result["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v["switch"].as_str().unwrap())
+        .collect();
+    assert_eq!(verdicts, ["interrupts-6", "align"]);
+}
