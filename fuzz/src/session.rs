@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use network::burst::Burst;
-use network::flowcache::Fate;
-use network::port::{Breach, QueuePair};
+use network::flowcache::Action;
+use network::port::{QueueError, QueuePair};
 use network::topology::QueueId;
 use ring::{GrantCopyBatch, Put};
 use rustix::event::{EventfdFlags, eventfd};
@@ -236,7 +236,7 @@ fn work(yard: &Yard, burst: &mut Burst, input: &mut Input<'_>) {
     on(yard, to, |pair| {
         pair.prepare(finished)?;
         for i in 0..finished {
-            let undecided = matches!(burst.frames()[i].fate, Fate::Undecided);
+            let undecided = matches!(burst.frames()[i].action, Action::Unclassified);
             if undecided && pair.put(&burst.packet(i), &mut GrantCopyBatch::new())? != Put::Done {
                 break;
             }
@@ -257,7 +257,11 @@ fn work(yard: &Yard, burst: &mut Burst, input: &mut Input<'_>) {
 }
 
 /// Does something with a pair that has not broken the protocol yet.
-fn on(yard: &Yard, queue: QueueId, work: impl FnOnce(&mut dyn QueuePair) -> Result<(), Breach>) {
+fn on(
+    yard: &Yard,
+    queue: QueueId,
+    work: impl FnOnce(&mut dyn QueuePair) -> Result<(), QueueError>,
+) {
     let mut docked = yard.0.borrow_mut();
     if let Some((pair, sound)) = docked.pairs.get_mut(&queue).filter(|(_, sound)| *sound) {
         *sound = work(&mut **pair).is_ok();

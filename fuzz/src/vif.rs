@@ -7,8 +7,8 @@ use std::sync::Arc;
 use hypervisor::test::{Guest, Machine, Port};
 use hypervisor::{DomId, GrantRef, Hypervisor, PAGE};
 use network::burst::Burst;
-use network::flowcache::Fate;
-use network::port::{Breach, QueuePair};
+use network::flowcache::Action;
+use network::port::{QueueError, QueuePair};
 use ring::GrantCopyBatch;
 use ring::device::Put;
 use xen::netif::backend::{Parts, Queue, Vif};
@@ -228,7 +228,7 @@ fn turn(
     on(&mut queues[to], |queue| {
         queue.prepare(finished)?;
         for i in 0..finished {
-            let undecided = matches!(burst.frames()[i].fate, Fate::Undecided);
+            let undecided = matches!(burst.frames()[i].action, Action::Unclassified);
             if undecided
                 && queue.accepts().takes(&burst.frames()[i].offload)
                 && queue.put(&burst.packet(i), grant_copies)? == Put::Full
@@ -257,7 +257,7 @@ fn turn(
 }
 
 /// Does something with a queue; one that breaks the rules is not there any more.
-fn on(queue: &mut Option<Queue>, work: impl FnOnce(&mut Queue) -> Result<(), Breach>) {
+fn on(queue: &mut Option<Queue>, work: impl FnOnce(&mut Queue) -> Result<(), QueueError>) {
     if queue.as_mut().is_some_and(|queue| work(queue).is_err()) {
         *queue = None;
     }

@@ -256,7 +256,7 @@ counts! {
     /// Times that Rx entries were published without an interrupt, since the guest wanted none.
     rx_suppressed,
     /// Times that Rx entries were published, and the interrupt for them had to wait until it was worth it.
-    rx_held,
+    rx_deferred,
     /// Frames that a device wrote into the guest's buffers by itself; they are not among those delivered.
     direct_frames,
     /// Bytes of those frames.
@@ -264,7 +264,7 @@ counts! {
     /// Frames that flooding and segmentation added to those fetched.
     copies,
     /// Frames held back for a moment because a receiver was full.
-    held,
+    blocked,
     /// Wake-ups by the guest.
     kicks,
 }
@@ -301,10 +301,10 @@ pub struct WorkerReport {
     pub cache_hits: u64,
     /// Frames that it had to ask the switch about.
     pub cache_misses: u64,
-    /// Parcels of frames handed to other workers.
-    pub parcels: u64,
-    /// Frames in those parcels.
-    pub crossed: u64,
+    /// Batches of frames handed to other workers.
+    pub handoff_batches: u64,
+    /// Frames in those batches.
+    pub handed_off: u64,
     /// Microseconds of passes that found something.
     #[serde(default)]
     pub busy_us: u64,
@@ -313,7 +313,7 @@ pub struct WorkerReport {
     pub load: Option<u8>,
     /// Times that flows which had hashed badly were pointed to another queue of their receiver.
     #[serde(default)]
-    pub turned: u64,
+    pub rebalanced: u64,
     /// How it waits for frames; not before its first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling: Option<PollingReport>,

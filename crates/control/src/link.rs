@@ -137,7 +137,7 @@ impl Link {
                     Mode::Client => device::Mode::Client,
                 };
                 let (name, socket) = (spec.name.clone(), socket.clone());
-                let (rule, PortOptions { throttle, policy, .. }) = (spec.rule(), spec.options);
+                let (rule, PortOptions { coalescing, policy, .. }) = (spec.rule(), spec.options);
                 let config = DeviceConfig {
                     name,
                     socket,
@@ -145,7 +145,7 @@ impl Link {
                     queues,
                     mtu: spec.mtu,
                     rule,
-                    throttle,
+                    coalescing,
                     policy,
                 };
                 Ok(Link::VhostUser(device::Device::start(fabric, config)?))

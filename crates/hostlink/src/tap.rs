@@ -16,7 +16,7 @@ use network::burst::{Burst, MAX_FRAME};
 use network::fabric::{Fabric, FabricError, PortSpec};
 use network::packet::Packet;
 use network::poll::PollingPolicy;
-use network::port::{Breach, Notified, QueuePair};
+use network::port::{Notified, QueueError, QueuePair};
 use network::topology::QueueId;
 use ring::GrantCopyBatch;
 use ring::copies::{Copies, Status};
@@ -102,7 +102,7 @@ pub struct Tap {
     fabric: Arc<Fabric>,
     port: PortId,
     queues: Vec<QueueId>,
-    stopped: Arc<Mutex<Option<Breach>>>,
+    stopped: Arc<Mutex<Option<QueueError>>>,
 }
 
 impl Tap {
@@ -112,13 +112,13 @@ impl Tap {
     /// When the kernel or the fabric refuse.
     pub fn start(fabric: Arc<Fabric>, config: TapConfig) -> Result<Self, TapError> {
         let queues = open(&config)?;
-        let stopped: Arc<Mutex<Option<Breach>>> = Arc::default();
+        let stopped: Arc<Mutex<Option<QueueError>>> = Arc::default();
         let note = Arc::clone(&stopped);
-        let on_break = Arc::new(move |_, breach| {
-            *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(breach)
+        let on_error = Arc::new(move |_, error| {
+            *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(error)
         });
         let TapConfig { rule, mtu, policy, .. } = config;
-        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle: None, policy })?;
+        let port = fabric.add_port(PortSpec { rule, mtu, on_error, coalescing: None, policy })?;
         let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
         let queues = (0..).zip(queues).filter_map(attach).collect();
         Ok(Tap { fabric, port, queues, stopped })
@@ -130,7 +130,7 @@ impl Tap {
     }
 
     /// Why the device is out of service, if it is.
-    pub fn stopped(&self) -> Option<Breach> {
+    pub fn stopped(&self) -> Option<QueueError> {
         *self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -218,7 +218,7 @@ impl TapQueue {
         gather: &mut Gather,
         chains: &mut Vec<Chain>,
         room: usize,
-    ) -> Result<usize, Breach> {
+    ) -> Result<usize, QueueError> {
         while chains.len() < room && (self.has_rewound() || self.read_one()?) {
             let Some(&Landed { buffer, len }) = self.frames.get(self.fetched) else { break };
             chains.push(gather.push_range(&self.memory, place(buffer), len)?);
@@ -228,7 +228,7 @@ impl TapQueue {
     }
 
     /// Reads one frame into a free buffer. False: there is none, or no buffer.
-    fn read_one(&mut self) -> Result<bool, Breach> {
+    fn read_one(&mut self) -> Result<bool, QueueError> {
         let Some(&buffer) = self.free.last() else { return Ok(false) };
         match self.memory.read_from_fd(self.fd.as_fd(), place(buffer), BUFFER as usize) {
             Ok(len) => {
@@ -236,7 +236,7 @@ impl TapQueue {
                 self.frames.push_back(Landed { buffer, len: len as u32 });
                 Ok(true)
             }
-            Err(error) if is_gone(&error) => Err(Breach::Gone),
+            Err(error) if is_gone(&error) => Err(QueueError::Gone),
             // Nothing there, or the interface is down.
             Err(_) => Ok(false),
         }
@@ -277,7 +277,7 @@ impl TapQueue {
         &mut self,
         packet: &Packet<'_>,
         grant_copies: &mut GrantCopyBatch,
-    ) -> Result<Put, Breach> {
+    ) -> Result<Put, QueueError> {
         let mut landing = match self.landing.take() {
             Some(landing) => landing,
             None => match Landing::new() {
@@ -296,12 +296,12 @@ impl TapQueue {
         put
     }
 
-    fn write(&self, packet: &Packet<'_>, body: Body<'_>) -> Result<Put, Breach> {
+    fn write(&self, packet: &Packet<'_>, body: Body<'_>) -> Result<Put, QueueError> {
         let header = vnet::encode(packet.offload, packet.headers_len);
         match body.write_to(self.fd.as_fd(), &[&header, packet.head]) {
             Ok(_) => Ok(Put::Done),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Put::Full),
-            Err(error) if is_gone(&error) => Err(Breach::Gone),
+            Err(error) if is_gone(&error) => Err(QueueError::Gone),
             Err(_) => Ok(Put::Refused),
         }
     }
@@ -313,7 +313,7 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 impl QueuePair for TapQueue {
-    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
         burst.fill(VNET_LEN, |gather, chains, room| self.take(gather, chains, room))
     }
 
@@ -335,7 +335,7 @@ impl QueuePair for TapQueue {
         self.accepts
     }
 
-    fn prepare(&mut self, _: usize) -> Result<(), Breach> {
+    fn prepare(&mut self, _: usize) -> Result<(), QueueError> {
         Ok(())
     }
 
@@ -343,23 +343,23 @@ impl QueuePair for TapQueue {
         &mut self,
         packet: &Packet<'_>,
         grant_copies: &mut GrantCopyBatch,
-    ) -> Result<Put, Breach> {
+    ) -> Result<Put, QueueError> {
         if packet.body.is_granted() {
             return self.put_granted(packet, grant_copies);
         }
         self.write(packet, packet.body)
     }
 
-    fn has_room(&mut self) -> Result<bool, Breach> {
+    fn has_room(&mut self) -> Result<bool, QueueError> {
         Ok(true)
     }
 
-    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+    fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
         // The kernel was told of each frame as it was written.
         Ok([Notified::Nothing; 2])
     }
 
-    fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
+    fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
         // The descriptor was empty when last read, and signals what comes after that: but not what
         // the kernel drops because its own queue is full, so it has to be read until it is
         // empty.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hostlink::tap::{Tap, TapConfig, TapError};
 use network::fabric::{Fabric, Workers};
-use network::hand::Hand;
+use network::manual::ManualWorker;
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 use switch::PortRule;
 
@@ -137,12 +137,12 @@ fn the_kernels_tcp_goes_through_unharmed() {
 #[ignore = "needs root"]
 fn what_came_while_everything_was_under_way_is_not_left_lying() {
     leave_host();
-    let (fabric, hands) = Fabric::by_hand(&Workers { count: 2, ..Workers::default() }).unwrap();
+    let (fabric, workers) = Fabric::manual(&Workers { count: 2, ..Workers::default() }).unwrap();
     let fabric = Arc::new(fabric);
-    let [mut one, mut other] = <[Hand; 2]>::try_from(hands).ok().unwrap();
+    let [mut one, mut other] = <[ManualWorker; 2]>::try_from(workers).ok().unwrap();
     let [near, far] = ["rm-near", "rm-far"].map(|device| {
         let make = || tap(&fabric, device, 1, 1500).unwrap();
-        one.meanwhile(|| other.meanwhile(make))
+        one.run_while(|| other.run_while(make))
     });
     ip("addr add 10.9.0.1/24 dev rm-near");
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev rm-near");
@@ -156,18 +156,18 @@ fn what_came_while_everything_was_under_way_is_not_left_lying() {
     // Long enough for any worker to lose patience. More is sent than the kernel keeps.
     for _ in 0..100 {
         send(30);
-        one.turn(tick());
+        one.run_once(tick());
     }
     let received =
         || fabric.counters(far.port()).iter().map(|queue| queue.rx_frames.get()).sum::<u64>();
     let before = received();
     for _ in 0..1000 {
-        one.turn(tick());
-        other.turn(tick());
+        one.run_once(tick());
+        other.run_once(tick());
     }
     let after = received();
     // Their ports leave in turns of both workers.
-    one.meanwhile(|| other.meanwhile(|| drop([near, far])));
+    one.run_while(|| other.run_while(|| drop([near, far])));
     assert_eq!(before, 0, "the other worker had not had a turn");
     assert!(after > 500, "{after} frames arrived, and the rest was left lying");
 }

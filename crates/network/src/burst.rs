@@ -14,7 +14,7 @@ use ring::grant_copy_batch::Heads;
 use switch::Target;
 
 use crate::count::DropReason;
-use crate::flowcache::Fate;
+use crate::flowcache::Action;
 use crate::packet::Packet;
 use crate::stage_profiler::Stopwatch;
 
@@ -49,9 +49,9 @@ pub struct Frame {
     /// What the sender left to be done.
     pub offload: Offload,
     /// What happens to the frame.
-    pub fate: Fate,
+    pub action: Action,
     /// Its receiver may fetch it itself: there is only one.
-    pub lend: bool,
+    pub may_pass: bool,
     chain: Chain,
     skip: u32,
 }
@@ -66,10 +66,10 @@ impl Frame {
         len: u32,
         read: impl FnOnce(&mut Frame) -> Result<(), DropReason>,
     ) {
-        (self.chain, self.len, self.skip, self.lend) = (chain, len, 0, true);
-        self.fate = match read(self) {
-            Ok(()) => Fate::Undecided,
-            Err(reason) => Fate::Drop(reason),
+        (self.chain, self.len, self.skip, self.may_pass) = (chain, len, 0, true);
+        self.action = match read(self) {
+            Ok(()) => Action::Unclassified,
+            Err(reason) => Action::Drop(reason),
         };
     }
 }
@@ -155,7 +155,7 @@ impl Burst {
         &self.frames[..self.count]
     }
 
-    /// The frames, to decide their fate.
+    /// The frames, to decide their action.
     pub fn frames_mut(&mut self) -> &mut [Frame] {
         &mut self.frames[..self.count]
     }
@@ -163,7 +163,7 @@ impl Burst {
     /// Frame `i` goes to `target`: the first frame behind it that does not.
     #[inline]
     pub fn run(&self, i: usize, target: Target) -> usize {
-        let same = |frame: &&Frame| matches!(&frame.fate, Fate::To(other) if *other == target);
+        let same = |frame: &&Frame| matches!(&frame.action, Action::To(other) if *other == target);
         i + 1 + self.frames()[i + 1..].iter().take_while(same).count()
     }
 
@@ -350,13 +350,13 @@ impl Burst {
             headers_len: frame.headers.end.into(),
             head,
             body,
-            lend: frame.lend,
+            may_pass: frame.may_pass,
         }
     }
 
     /// Copies frame `i` of `other` into this burst: head and scatter list, not the payload. False
     /// when there is no room.
-    pub fn adopt(&mut self, other: &Burst, i: usize, fate: Fate) -> bool {
+    pub fn adopt(&mut self, other: &Burst, i: usize, action: Action) -> bool {
         if self.room() == 0 {
             return false;
         }
@@ -364,7 +364,7 @@ impl Burst {
             return false;
         };
         self.heads[self.count] = other.heads[i];
-        self.frames[self.count] = Frame { chain, fate, ..other.frames[i].clone() };
+        self.frames[self.count] = Frame { chain, action, ..other.frames[i].clone() };
         self.count += 1;
         true
     }

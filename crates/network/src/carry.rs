@@ -13,7 +13,7 @@ use switch::Target;
 use crate::burst::BURST;
 use crate::count::DropReason;
 use crate::drr::{MISS, cost};
-use crate::flowcache::{Fate, FlowKey};
+use crate::flowcache::{Action, FlowKey};
 use crate::loan::Origin;
 use crate::put::{Delivery, Held, deliver_to};
 use crate::route::{Egress, Route};
@@ -71,8 +71,8 @@ impl Worker {
             return 0;
         }
         self.burst.reset(slot.ration.room.unwrap_or(slot.ration.usual).min(slot.span));
-        if let Err(breach) = slot.on.pair.fetch(&mut self.burst) {
-            slot.break_off(breach);
+        if let Err(error) = slot.on.pair.fetch(&mut self.burst) {
+            slot.fail(error);
             return 0;
         }
         self.burst.frames().len()
@@ -81,14 +81,14 @@ impl Worker {
     /// Nothing came: perhaps because the sender has used up its rate.
     fn let_rest(&mut self, src: usize) {
         let Some(slot) =
-            self.slots.get_mut(src).filter(|slot| slot.is_sound() && slot.wait.is_none())
+            self.slots.get_mut(src).filter(|slot| slot.is_healthy() && slot.wait.is_none())
         else {
             return;
         };
         slot.wait = slot
             .on
             .pair
-            .rests()
+            .rate_limited_until()
             .filter(|until| *until > self.now)
             .map(|until| Wait::Rest { until });
     }
@@ -107,7 +107,7 @@ impl Worker {
             self.profiler.fetched(&mut self.burst.heads_watch);
             self.profiler.received(&slot.on.counters, direct.frames, direct.bytes);
         }
-        if slot.is_sound() {
+        if slot.is_healthy() {
             slot.dirty = true;
             self.held.add(src, slot.flush(self.now));
         }
@@ -131,7 +131,8 @@ impl Worker {
             }
         }
         let Some(Wait::Receiver { slot, until }) = wait else { return false };
-        let Some(receiver) = self.slots.get_mut(slot).filter(|receiver| receiver.is_sound()) else {
+        let Some(receiver) = self.slots.get_mut(slot).filter(|receiver| receiver.is_healthy())
+        else {
             return false;
         };
         match receiver.on.pair.has_room() {
@@ -143,8 +144,8 @@ impl Worker {
                 }
                 false
             }
-            Err(breach) => {
-                receiver.break_off(breach);
+            Err(error) => {
+                receiver.fail(error);
                 false
             }
         }
@@ -156,15 +157,15 @@ impl Worker {
         let Some(port) = self.slots.get(src).map(|slot| slot.on.port) else { return };
         let (mut hits, mut misses) = (0, 0);
         // Most frames go where the one before them went.
-        let mut last: Option<(FlowKey, Fate)> = None;
+        let mut last: Option<(FlowKey, Action)> = None;
         for frame in self.burst.frames_mut() {
-            if !matches!(frame.fate, Fate::Undecided) {
+            if !matches!(frame.action, Action::Unclassified) {
                 continue;
             }
             let key = FlowKey::new(port, &frame.headers);
             match &last {
-                Some((known, fate)) if *known == key => {
-                    frame.fate = fate.clone();
+                Some((known, action)) if *known == key => {
+                    frame.action = action.clone();
                     hits += 1;
                     continue;
                 }
@@ -172,17 +173,17 @@ impl Worker {
             }
             match self.cache.get(key, self.seconds) {
                 Some(hit) if !hit.touch => {
-                    frame.fate = hit.fate.clone();
+                    frame.action = hit.action.clone();
                     hits += 1;
                 }
                 _ => {
                     let verdict = self.shared.ask(self.seconds, port, &frame.headers);
-                    frame.fate = verdict.decision.into();
-                    self.cache.insert(key, verdict.stamp, frame.fate.clone(), self.seconds);
+                    frame.action = verdict.decision.into();
+                    self.cache.insert(key, verdict.stamp, frame.action.clone(), self.seconds);
                     misses += 1;
                 }
             }
-            last = Some((key, frame.fate.clone()));
+            last = Some((key, frame.action.clone()));
         }
         self.counters.cache_hits.add(hits);
         self.counters.cache_misses.add(misses);
@@ -203,7 +204,7 @@ impl Worker {
             if let Sent::Held { at, wait } = sent {
                 if let Some(slot) = self.slots.get_mut(src) {
                     slot.wait = Some(wait);
-                    slot.on.counters.held.add(1);
+                    slot.on.counters.blocked.add(1);
                 }
                 return at;
             }
@@ -231,15 +232,15 @@ impl Worker {
         // From here on nothing points into the sender's memory any more.
         self.burst.reset(BURST);
         let Some(slot) = self.slots.get_mut(src) else { return };
-        if let Some(breach) = guilty {
-            slot.break_off(breach);
+        if let Some(error) = guilty {
+            slot.fail(error);
         }
         if finished > 0 {
             slot.on.counters.tx_frames.add(finished as u64);
             slot.on.counters.tx_bytes.add(bytes);
             slot.on.counters.tx_bursts.add(1);
         }
-        if !slot.is_sound() {
+        if !slot.is_healthy() {
             return;
         }
         slot.ration.carried(unfinished == 0);
@@ -250,17 +251,17 @@ impl Worker {
         self.held.add(src, slot.flush(self.now));
     }
 
-    /// Sends frame `i` of the burst to wherever its fate says, and with it all behind it that go
+    /// Sends frame `i` of the burst to wherever its action says, and with it all behind it that go
     /// the same way. Returns the first that does not.
     #[inline]
     fn send(&mut self, src: usize, i: usize) -> (usize, Sent) {
-        match &self.burst.frames()[i].fate {
-            Fate::To(target) => {
+        match &self.burst.frames()[i].action {
+            Action::To(target) => {
                 let target = *target;
                 let end = self.burst.run(i, target);
                 (end, self.send_to(src, i..end, target))
             }
-            Fate::Flood(targets) => {
+            Action::Flood(targets) => {
                 let targets = Arc::clone(targets);
                 if self.routes.moving && self.meets_a_mover(i, &targets) {
                     return (i, self.wait_for_migration(i));
@@ -268,8 +269,8 @@ impl Worker {
                 self.flood(src, i, &targets);
                 (i + 1, Sent::Off)
             }
-            Fate::Drop(reason) => (i + 1, self.drop_at(src, *reason, 1)),
-            Fate::Undecided => (i + 1, self.drop_at(src, DropReason::NoReceiver, 1)),
+            Action::Drop(reason) => (i + 1, self.drop_at(src, *reason, 1)),
+            Action::Unclassified => (i + 1, self.drop_at(src, DropReason::NoReceiver, 1)),
         }
     }
 
@@ -277,7 +278,7 @@ impl Worker {
     /// hold up the rest.
     fn flood(&mut self, src: usize, i: usize, targets: &[Target]) {
         if let Some(frame) = self.burst.frames_mut().get_mut(i) {
-            frame.lend = false;
+            frame.may_pass = false;
         }
         for &target in targets {
             match self.send_to(src, i..i + 1, target) {
@@ -285,7 +286,7 @@ impl Worker {
                     self.drop_at(slot, DropReason::RxFull, 1);
                 }
                 Sent::Held { .. } => {
-                    self.drop_at(src, DropReason::Crossing, 1);
+                    self.drop_at(src, DropReason::HandoffFull, 1);
                 }
                 Sent::Off => {}
             }
@@ -411,7 +412,8 @@ impl Worker {
         let (sender, ticket) = (slot.on.id, slot.tickets.next());
         for at in run {
             let parcel = self.crossing.parcel(location, sender, ticket);
-            if !parcel.is_some_and(|parcel| parcel.burst.adopt(&self.burst, at, Fate::To(target))) {
+            if !parcel.is_some_and(|parcel| parcel.burst.adopt(&self.burst, at, Action::To(target)))
+            {
                 return Sent::Held { at, wait: Wait::Parcels };
             }
         }
@@ -437,8 +439,8 @@ impl Worker {
         }
         let (counters, doorbells) = (&self.counters, &self.shared.doorbells);
         self.crossing.dispatch(|worker, frames| {
-            counters.parcels.add(1);
-            counters.crossed.add(frames as u64);
+            counters.handoff_batches.add(1);
+            counters.handed_off.add(frames as u64);
             doorbells[worker].ring();
         })
     }

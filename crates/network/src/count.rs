@@ -87,7 +87,7 @@ drops! {
     TooManySlots "too_many_slots" "The frame lies in more pieces than its kind of device allows.",
     OverMtu "over_mtu" "The frame is longer than the receiver's MTU.",
     CannotSegment "cannot_segment" "The receiver takes no such offload, and the headers do not allow doing it here.",
-    Crossing "crossing" "Too many frames are on their way between two workers.",
+    HandoffFull "handoff_full" "Too many frames are on their way between two workers.",
 }
 
 impl From<SwitchReason> for DropReason {
@@ -142,7 +142,7 @@ pub struct QueueCounters {
     pub rx_suppressed: Counter,
     /// Times that Rx entries were published, and the interrupt for them had to wait until it was
     /// worth it.
-    pub rx_held: Counter,
+    pub rx_deferred: Counter,
     /// Frames that a device wrote into the guest's buffers by itself: neither fetched nor
     /// delivered here, and no part of that sum.
     pub direct_frames: Counter,
@@ -153,7 +153,7 @@ pub struct QueueCounters {
     pub copies: Counter,
     /// Frames held back for a moment because a receiver was full (they are fetched again, and
     /// counted then).
-    pub held: Counter,
+    pub blocked: Counter,
     /// Wake-ups by the peer while the worker did not poll this queue.
     pub kicks: Counter,
     /// What was spent on frames that it received, while somebody profiled.
@@ -203,11 +203,11 @@ pub struct WorkerCounters {
     /// Questions put to the switch, in frames.
     pub cache_misses: Counter,
     /// Parcels of frames handed to other workers.
-    pub parcels: Counter,
+    pub handoff_batches: Counter,
     /// Frames in those parcels.
-    pub crossed: Counter,
+    pub handed_off: Counter,
     /// Times that flows which had hashed badly were pointed to another queue.
-    pub turned: Counter,
+    pub rebalanced: Counter,
     /// Nanoseconds of passes that found something.
     pub busy: Counter,
     /// Where its time went, while somebody profiled.

@@ -86,7 +86,7 @@ impl Crossing {
             stamp: 0,
             next: 0,
             lost: 0,
-            breach: None,
+            error: None,
             number: 0,
             lent: 0,
             spent: Ticks::default(),
@@ -198,7 +198,7 @@ impl Crossing {
     /// Keeps an own parcel for the next time, and lets go of the memory that it pins.
     pub fn recycle(&mut self, mut parcel: Box<Parcel>) {
         parcel.burst.reset(crate::burst::BURST);
-        (parcel.lost, parcel.breach, parcel.spent) = (0, None, Ticks::default());
+        (parcel.lost, parcel.error, parcel.spent) = (0, None, Ticks::default());
         self.out.retain(|(stamp, _)| *stamp != parcel.stamp);
         self.spare.push(parcel);
     }

@@ -7,7 +7,7 @@
 
 use crate::burst::{BURST, Frame};
 use crate::drr::cost;
-use crate::flowcache::Fate;
+use crate::flowcache::Action;
 use crate::worker::Worker;
 
 impl Worker {
@@ -35,12 +35,12 @@ impl Worker {
     pub(crate) fn stops_short(&mut self, src: usize, i: usize) -> bool {
         let frames = self.burst.frames();
         let rest = frames.len() - i;
-        if rest == 0 || !matches!(frames[i - 1].fate, Fate::Flood(_)) {
+        if rest == 0 || !matches!(frames[i - 1].action, Action::Flood(_)) {
             return false;
         }
         self.burst.truncate(i);
         self.service.bytes = self.burst.bytes();
-        if let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_sound()) {
+        if let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_healthy()) {
             slot.on.pair.rewind(rest);
             slot.span = i;
         }

@@ -2,7 +2,7 @@
 
 use crate::count::DropReason;
 use crate::drr::{QUANTUM, cost};
-use crate::flowcache::Fate;
+use crate::flowcache::Action;
 use crate::loan::Origin;
 use crate::parcel::Parcel;
 use crate::put::{Delivery, deliver_to};
@@ -27,8 +27,8 @@ impl Worker {
     pub(crate) fn settle_parcel(&mut self, at: usize, parcel: &Parcel) {
         let Some(slot) = self.slots.get_mut(at) else { return };
         slot.on.counters.lose(DropReason::PortDown, parcel.lost);
-        if let Some(breach) = parcel.breach {
-            slot.break_off(breach);
+        if let Some(error) = parcel.error {
+            slot.fail(error);
         }
         self.settle_ticket(at, parcel.ticket);
     }
@@ -40,7 +40,7 @@ impl Worker {
             slot.wait = None;
         }
         let complete = slot.tickets.returned(ticket);
-        if slot.is_sound() && complete > 0 {
+        if slot.is_healthy() && complete > 0 {
             slot.on.pair.complete(complete);
             slot.dirty = true;
             self.held.add(at, slot.flush(self.now));
@@ -61,7 +61,7 @@ impl Worker {
             spent += cost(parcel.burst.frames().len(), parcel.burst.bytes());
             let whole = self.deliver_parcel(&mut parcel);
             moved |= parcel.next > before;
-            parcel.breach = self.flush().or(parcel.breach);
+            parcel.error = self.flush().or(parcel.error);
             if self.profiler.is_on() {
                 self.profiler.mark(Step::Publish);
                 self.profiler.take(std::mem::take(&mut parcel.spent));
@@ -154,7 +154,7 @@ impl Worker {
         self.grant_copies.set_receiver(at as u32);
         let (mut whole, before) = (true, slot.loans.made());
         while let Some(frame) = parcel.burst.frames().get(parcel.next) {
-            let Fate::To(target) = frame.fate else {
+            let Action::To(target) = frame.action else {
                 parcel.next += 1;
                 continue;
             };

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use switch::{Limits, PortId, PortRule, Row, RuleError, Switch};
 use thiserror::Error;
 
+use crate::coalescing::CoalescingLimits;
 use crate::count::{QueueCounters, WorkerCounters};
-use crate::hand::Hand;
+use crate::manual::ManualWorker;
 use crate::parcel::lanes;
 use crate::poll::PollingPolicy;
 use crate::port::QueuePair;
 use crate::route::QueueSelector;
 use crate::shared::{Command, Mailbox, Shared};
-use crate::slot::{Attachment, OnBreak};
+use crate::slot::{Attachment, OnError};
 use crate::stage_profiler::Sampling;
-use crate::throttle::Throttle;
 use crate::topology::{PortView, Published, QueueId, QueueLocation, Topology};
 use crate::wake::Doorbell;
 use crate::worker::Worker;
@@ -49,9 +49,9 @@ pub struct PortSpec {
     pub mtu: Option<u16>,
     /// Called with the queue's index when its peer breaks the protocol; from a worker, so it must
     /// not block.
-    pub on_break: OnBreak,
+    pub on_error: OnError,
     /// How long its receive interrupts wait; `None`: not at all.
-    pub throttle: Option<Throttle>,
+    pub coalescing: Option<CoalescingLimits>,
     /// How workers wait for its frames; `None`: as they do for others.
     pub policy: Option<PollingPolicy>,
 }
@@ -72,8 +72,8 @@ pub struct Workers {
 struct Port {
     mtu: Option<u16>,
     selector: Option<Arc<dyn QueueSelector>>,
-    on_break: OnBreak,
-    throttle: Option<Throttle>,
+    on_error: OnError,
+    coalescing: Option<CoalescingLimits>,
     policy: Option<PollingPolicy>,
     counters: Vec<Arc<QueueCounters>>,
     queues: BTreeMap<QueueId, Queue>,
@@ -131,15 +131,15 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// A fabric whose workers have no threads: they work when their [`Hand`]s are turned, and
+    /// A fabric whose workers have no threads: they work when their [`ManualWorker`]s are turned, and
     /// whoever calls [`attach`](Self::attach) and the like waits until they are
-    /// ([`Hand::meanwhile`]).
+    /// ([`ManualWorker::run_while`]).
     ///
     /// # Errors
     /// When descriptors can't be had.
-    pub fn by_hand(config: &Workers) -> io::Result<(Self, Vec<Hand>)> {
+    pub fn manual(config: &Workers) -> io::Result<(Self, Vec<ManualWorker>)> {
         let (fabric, workers) = Self::with_workers(config)?;
-        Ok((fabric, workers.into_iter().map(Hand::new).collect()))
+        Ok((fabric, workers.into_iter().map(ManualWorker::new).collect()))
     }
 
     fn with_workers(config: &Workers) -> io::Result<(Self, Vec<Worker>)> {
@@ -190,9 +190,9 @@ impl Fabric {
         let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
         self.switch().add_port(id, spec.rule)?;
-        let PortSpec { mtu, on_break, throttle, policy, .. } = spec;
+        let PortSpec { mtu, on_error, coalescing, policy, .. } = spec;
         let (counters, queues) = (vec![], BTreeMap::new());
-        let port = Port { mtu, selector: None, on_break, throttle, policy, counters, queues };
+        let port = Port { mtu, selector: None, on_error, coalescing, policy, counters, queues };
         state.ports.insert(id.0, port);
         self.publish(&state);
         Ok(id)
@@ -240,8 +240,8 @@ impl Fabric {
             index,
             pair,
             counters: Arc::clone(&entry.counters[usize::from(index)]),
-            on_break: Arc::clone(&entry.on_break),
-            throttle: entry.throttle,
+            on_error: Arc::clone(&entry.on_error),
+            coalescing: entry.coalescing,
             broken: false,
             policy: entry.policy,
         };

@@ -19,10 +19,10 @@ use crate::count::DropReason;
 
 /// What happens to a frame.
 #[derive(Clone, Debug, Default)]
-pub enum Fate {
+pub enum Action {
     /// Not classified yet.
     #[default]
-    Undecided,
+    Unclassified,
     /// Not delivered.
     Drop(DropReason),
     /// To one port.
@@ -31,12 +31,12 @@ pub enum Fate {
     Flood(Arc<[Target]>),
 }
 
-impl From<Decision> for Fate {
+impl From<Decision> for Action {
     fn from(decision: Decision) -> Self {
         match decision {
-            Decision::Drop(reason) => Fate::Drop(reason.into()),
-            Decision::To(target) => Fate::To(target),
-            Decision::Flood(targets) => Fate::Flood(targets),
+            Decision::Drop(reason) => Action::Drop(reason.into()),
+            Decision::To(target) => Action::To(target),
+            Decision::Flood(targets) => Action::Flood(targets),
         }
     }
 }
@@ -72,7 +72,7 @@ const SETS: usize = 1024;
 
 struct Entry {
     stamp: Stamp,
-    fate: Fate,
+    action: Action,
     /// The second when it was last used.
     touched: u32,
     /// It was of use: it has been found since it was made.
@@ -93,7 +93,7 @@ pub struct FlowCache {
 /// A decision found in the cache.
 pub struct Hit<'a> {
     /// The decision.
-    pub fate: &'a Fate,
+    pub action: &'a Action,
     /// True once a second: the learned source address should be told to be alive.
     pub touch: bool,
 }
@@ -120,19 +120,19 @@ impl FlowCache {
         }
         let touch = entry.touched != now;
         (entry.touched, entry.found) = (now, true);
-        Some(Hit { fate: &entry.fate, touch })
+        Some(Hit { action: &entry.action, touch })
     }
 
     /// Keeps a decision, in place of a stale one, or of one that was never of use, or of the one in
     /// the set that was used least recently.
-    pub fn insert(&mut self, key: FlowKey, stamp: Stamp, fate: Fate, now: u32) {
+    pub fn insert(&mut self, key: FlowKey, stamp: Stamp, action: Action, now: u32) {
         let set = key.hash(self.secret) as usize % SETS;
         let own = self.keys[set].iter().position(|k| *k == Some(key));
         let way = own.unwrap_or_else(|| self.victim(set, now));
         self.keys[set][way] = Some(key);
         // Asked for again because it was stale, or once a second: still of use.
         let found = own.is_some();
-        self.entries[set][way] = Some(Entry { stamp, fate, touched: now, found });
+        self.entries[set][way] = Some(Entry { stamp, action, touched: now, found });
     }
 
     fn victim(&self, set: usize, now: u32) -> usize {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn keep(cache: &mut FlowCache, number: u32, stamp: Stamp) {
-        cache.insert(key(number), stamp, Fate::Drop(DropReason::NoReceiver), 5);
+        cache.insert(key(number), stamp, Action::Drop(DropReason::NoReceiver), 5);
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
             keep(&mut cache, number, stamp);
             cache.get(key(number), 5);
         }
-        cache.insert(key(u32::MAX), stamp, Fate::Drop(DropReason::NoReceiver), 5 + FRESH + 1);
+        cache.insert(key(u32::MAX), stamp, Action::Drop(DropReason::NoReceiver), 5 + FRESH + 1);
         assert!(cache.get(key(u32::MAX), 5 + FRESH + 1).is_some());
     }
 }

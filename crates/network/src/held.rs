@@ -1,4 +1,4 @@
-//! The interrupts that a worker holds back (see [`crate::throttle`]), and when the next one must be
+//! The interrupts that a worker holds back (see [`crate::coalescing`]), and when the next one must be
 //! sent.
 
 use std::time::{Duration, Instant};

@@ -93,7 +93,7 @@ impl Worker {
 
     /// Hands over a pair that has left.
     pub(crate) fn finish_migration(slot: Slot) {
-        let broken = !slot.is_sound();
+        let broken = !slot.is_healthy();
         // Whoever asked may have given up.
         match slot.leaving {
             Some(Migration::Home(owner)) => drop(owner.send(slot.on.pair)),

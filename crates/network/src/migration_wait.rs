@@ -7,7 +7,7 @@ use switch::Target;
 
 use crate::carry::Sent;
 use crate::drr::cost;
-use crate::flowcache::Fate;
+use crate::flowcache::Action;
 use crate::indirection_table::GLIMPSE;
 use crate::route::{Egress, Route};
 use crate::slot::Wait;
@@ -17,7 +17,7 @@ impl Worker {
     /// The way of a frame whose flow changes queues.
     #[cold]
     pub(crate) fn turn_way(&mut self, i: usize, target: Target) -> Egress {
-        let floods = matches!(self.burst.frames()[i].fate, Fate::Flood(_));
+        let floods = matches!(self.burst.frames()[i].action, Action::Flood(_));
         let Some(spread) = self.routes.spread(target.port) else { return Egress::Unreachable };
         let old = spread.old_way();
         if floods {
@@ -34,7 +34,7 @@ impl Worker {
         // Of another worker's rings nothing is known.
         let ring = match old {
             Egress::Local(slot) => {
-                self.slots.get(slot).filter(|slot| slot.is_sound()).map(|slot| &*slot.on.pair)
+                self.slots.get(slot).filter(|slot| slot.is_healthy()).map(|slot| &*slot.on.pair)
             }
             _ => None,
         };

@@ -15,7 +15,7 @@ pub struct Packet<'a> {
     /// The remaining bytes, copied once, from where the sender left them.
     pub body: Body<'a>,
     /// The body may stay where it is, for the receiver to fetch it.
-    pub lend: bool,
+    pub may_pass: bool,
 }
 
 impl Packet<'_> {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::burst::Burst;
-use crate::port::Breach;
+use crate::port::QueueError;
 use crate::stage_profiler::Ticks;
 use crate::topology::QueueId;
 
@@ -35,7 +35,7 @@ pub struct Parcel {
     /// Frames whose receiver was gone; the sender counts them.
     pub lost: u64,
     /// What turned out to be wrong with the sender's bytes.
-    pub breach: Option<Breach>,
+    pub error: Option<QueueError>,
     /// What the receiving worker calls it.
     pub number: u64,
     /// Frames of it that are lent to their receiver: it comes back when they do.
@@ -181,7 +181,7 @@ mod tests {
             stamp: 0,
             next: 0,
             lost: 0,
-            breach: None,
+            error: None,
             number: 0,
             lent: 0,
             spent: Ticks::default(),

@@ -22,7 +22,7 @@ use crate::packet::Packet;
 
 /// Why a queue pair can't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Breach {
+pub enum QueueError {
     /// The peer broke the ring protocol.
     #[error(transparent)]
     Protocol(#[from] Violation),
@@ -47,19 +47,19 @@ pub enum Notified {
     /// Entries were published, and the peer had asked not to be interrupted.
     Suppressed,
     /// Entries were published, and the peer wants an interrupt, which was not sent.
-    Held,
+    Deferred,
 }
 
 /// One Tx ring and one Rx ring of a port, as a worker sees them.
 ///
-/// A method that returns a [`Breach`] says that the peer broke the protocol, or went away: the
+/// A method that returns a [`QueueError`] says that the peer broke the protocol, or went away: the
 /// worker never calls the pair again, and the port is stopped under that name.
 pub trait QueuePair: Send {
     /// Takes the frames that the peer has published, up to the room in `burst`, oldest first.
     ///
     /// Frames stay the peer's until [`complete`](Self::complete); those given back by
     /// [`rewind`](Self::rewind) are fetched again, and are checked again.
-    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach>;
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError>;
 
     /// The oldest `n` fetched frames are done with; the peer learns it at the next
     /// [`flush`](Self::flush).
@@ -76,7 +76,7 @@ pub trait QueuePair: Send {
 
     /// Until when the peer has nothing more to say, although it may have published more: it has
     /// used up its rate.
-    fn rests(&self) -> Option<Instant> {
+    fn rate_limited_until(&self) -> Option<Instant> {
         None
     }
 
@@ -85,7 +85,7 @@ pub trait QueuePair: Send {
 
     /// Says that about `n` frames follow, so that buffers can be looked up and their cache lines
     /// asked for.
-    fn prepare(&mut self, n: usize) -> Result<(), Breach>;
+    fn prepare(&mut self, n: usize) -> Result<(), QueueError>;
 
     /// Copies one frame into the peer's next buffers, or puts that off to `grant_copies`, which is settled
     /// before the next [`flush`](Self::flush). A packet may only be lent if it says so. On
@@ -94,7 +94,7 @@ pub trait QueuePair: Send {
         &mut self,
         packet: &Packet<'_>,
         grant_copies: &mut GrantCopyBatch,
-    ) -> Result<Put, Breach>;
+    ) -> Result<Put, QueueError>;
 
     /// [`put`](Self::put) of frames `run` of a burst, as they are, in order, until one is not
     /// [`Put::Done`]. How many were, and what became of the next one; `Put::Done` when all
@@ -103,13 +103,15 @@ pub trait QueuePair: Send {
         &mut self,
         burst: &Burst,
         run: Range<usize>,
-        lend: bool,
+        may_pass: bool,
         grant_copies: &mut GrantCopyBatch,
-    ) -> (usize, Result<Put, Breach>) {
+    ) -> (usize, Result<Put, QueueError>) {
         for i in run.clone() {
             burst.prefetch(i + AHEAD);
             let packet = burst.packet(i);
-            match self.put(&Packet { lend: packet.lend && lend, ..packet }, grant_copies) {
+            match self
+                .put(&Packet { may_pass: packet.may_pass && may_pass, ..packet }, grant_copies)
+            {
                 Ok(Put::Done) => {}
                 other => return (i - run.start, other),
             }
@@ -117,15 +119,15 @@ pub trait QueuePair: Send {
         (run.len(), Ok(Put::Done))
     }
 
-    /// How many of the frames that were lent ([`Put::Lent`]), oldest first, the peer has fetched
+    /// How many of the frames that were lent ([`Put::Passed`]), oldest first, the peer has fetched
     /// since the last time: nothing of them is in use any more.
-    fn returned(&mut self) -> Result<usize, Breach> {
+    fn released(&mut self) -> Result<usize, QueueError> {
         Ok(0)
     }
 
     /// Takes back all that is lent, whatever the peer does; how many of them, oldest first, are not
     /// in use any more. To be called until all are, and also when the peer broke the protocol.
-    fn recall(&mut self) -> usize {
+    fn revoke(&mut self) -> usize {
         0
     }
 
@@ -138,7 +140,7 @@ pub trait QueuePair: Send {
 
     /// After [`Put::Full`]: whether the peer has posted anything since. One that can't tell says
     /// yes.
-    fn has_room(&mut self) -> Result<bool, Breach>;
+    fn has_room(&mut self) -> Result<bool, QueueError>;
 
     /// After [`has_room`](Self::has_room) said yes: for about how many frames such as the one that
     /// found none. One that can't tell says any number.
@@ -162,17 +164,17 @@ pub trait QueuePair: Send {
     /// Makes everything completed and put since the last flush visible to the peer, at once for
     /// each ring, and interrupts the peer where it asked for that. First the Tx ring's outcome,
     /// then the Rx ring's.
-    fn flush(&mut self) -> Result<[Notified; 2], Breach>;
+    fn flush(&mut self) -> Result<[Notified; 2], QueueError>;
 
-    /// As [`flush`](Self::flush), but an interrupt for the Rx ring is not sent: [`Notified::Held`].
+    /// As [`flush`](Self::flush), but an interrupt for the Rx ring is not sent: [`Notified::Deferred`].
     /// A pair that has none to send has none to hold.
-    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], QueueError> {
         self.flush()
     }
 
     /// Sends an interrupt for the Rx ring that was not sent before. The peer may have seen
     /// meanwhile what it is about.
-    fn interrupt(&mut self) -> Result<(), Breach> {
+    fn interrupt(&mut self) -> Result<(), QueueError> {
         Ok(())
     }
 
@@ -180,7 +182,7 @@ pub trait QueuePair: Send {
     /// looks once more. True when something is there already; otherwise a descriptor of
     /// [`wakers`](Self::wakers) will become ready. One that [is full](Self::is_full) is not
     /// asked: it could not look.
-    fn arm(&mut self, rx: bool) -> Result<bool, Breach>;
+    fn arm(&mut self, rx: bool) -> Result<bool, QueueError>;
 
     /// Tells the peer that signals are not needed while we poll.
     fn disarm(&mut self);

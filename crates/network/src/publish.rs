@@ -2,7 +2,7 @@
 
 use ring::grant_copy_batch::Blame;
 
-use crate::port::Breach;
+use crate::port::QueueError;
 use crate::put::not_taken;
 use crate::slot::Slot;
 use crate::stage_profiler::Step;
@@ -13,15 +13,15 @@ impl Slot {
     /// is to be published. `marks`: what it had received before will be asked for.
     #[inline]
     pub fn open(&mut self, frames: usize, marks: bool) -> bool {
-        if self.dirty || !self.is_sound() {
+        if self.dirty || !self.is_healthy() {
             return false;
         }
         self.dirty = true;
         if marks {
             self.mark();
         }
-        if let Err(breach) = self.on.pair.prepare(frames) {
-            self.break_off(breach);
+        if let Err(error) = self.on.pair.prepare(frames) {
+            self.fail(error);
         }
         true
     }
@@ -30,7 +30,7 @@ impl Slot {
 impl Worker {
     /// Makes the copies that were put off, and publishes to all receivers of the burst. Says what
     /// is wrong with its sender, if its bytes could not be had.
-    pub(crate) fn flush(&mut self) -> Option<Breach> {
+    pub(crate) fn flush(&mut self) -> Option<QueueError> {
         self.profiler.mark(Step::Deliver);
         let guilty = if self.grant_copies.is_empty() { None } else { self.flush_grant_copies() };
         self.profiler.mark(Step::Copy);
@@ -50,7 +50,7 @@ impl Worker {
     /// receivers that are to blame for it are stopped. Out of line: bursts between mapped
     /// memories never come here, and Xen's always do.
     #[inline(never)]
-    fn flush_grant_copies(&mut self) -> Option<Breach> {
+    fn flush_grant_copies(&mut self) -> Option<QueueError> {
         let mut guilty = None;
         for failure in self.grant_copies.flush() {
             let Some(slot) = self.slots.get_mut(failure.receiver as usize) else { continue };
@@ -58,8 +58,8 @@ impl Worker {
                 not_taken(slot, token, len);
             }
             match failure.blame {
-                Blame::Sender => guilty = Some(Breach::Grant(failure.status)),
-                Blame::Receiver => slot.break_off(Breach::Grant(failure.status)),
+                Blame::Sender => guilty = Some(QueueError::Grant(failure.status)),
+                Blame::Receiver => slot.fail(QueueError::Grant(failure.status)),
             }
         }
         guilty

@@ -9,12 +9,12 @@ use ring::device::Put;
 use ring::gather::Body;
 
 use crate::burst::Burst;
+use crate::coalescing::InterruptCoalescer;
 use crate::count::DropReason;
 use crate::loan::{Loan, Origin};
 use crate::packet::Packet;
-use crate::port::{Breach, QueuePair};
+use crate::port::{QueueError, QueuePair};
 use crate::slot::Slot;
-use crate::throttle::Restraint;
 
 /// What became of one frame at one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(crate) fn deliver_to(
     grant_copies: &mut GrantCopyBatch,
 ) -> Option<Held> {
     while delivery.i < delivery.end {
-        if !slot.is_sound() {
+        if !slot.is_healthy() {
             slot.on.counters.lose(DropReason::PortDown, (delivery.end - delivery.i) as u64);
             return None;
         }
@@ -83,21 +83,21 @@ pub(crate) fn deliver_to(
 }
 
 /// What became of one frame is counted; or it may wait so long.
-fn settle(slot: &mut Slot, outcome: Result<Outcome, Breach>, now: Instant) -> Option<Instant> {
+fn settle(slot: &mut Slot, outcome: Result<Outcome, QueueError>, now: Instant) -> Option<Instant> {
     match outcome {
         Ok(Outcome::Out(_)) => {}
         Ok(Outcome::Refused(reason)) => slot.on.counters.lose(reason, 1),
         Ok(Outcome::Full) => {
-            slot.restraint.iter_mut().for_each(Restraint::full);
+            slot.restraint.iter_mut().for_each(InterruptCoalescer::full);
             let until = slot.backpressure.full(now);
             if until.is_none() {
                 slot.on.counters.lose(DropReason::RxFull, 1);
             }
             return until;
         }
-        Err(breach) => {
+        Err(error) => {
             slot.on.counters.lose(DropReason::PortDown, 1);
-            slot.break_off(breach);
+            slot.fail(error);
         }
     }
     None
@@ -127,10 +127,10 @@ fn put_plain(
     delivery: &Delivery<'_>,
     end: usize,
     grant_copies: &mut GrantCopyBatch,
-) -> (usize, Result<Put, Breach>) {
+) -> (usize, Result<Put, QueueError>) {
     let Delivery { burst, i, .. } = *delivery;
-    let lend = slot.lends();
-    let (done, put) = slot.on.pair.put_run(burst, i..end, lend, grant_copies);
+    let may_pass = slot.may_pass();
+    let (done, put) = slot.on.pair.put_run(burst, i..end, may_pass, grant_copies);
     if done > 0 {
         let bytes: u64 = burst.frames()[i..i + done].iter().map(|frame| u64::from(frame.len)).sum();
         slot.loans.took(done as u32, bytes as u32);
@@ -147,7 +147,7 @@ fn taken(slot: &mut Slot, put: Put, len: u32, delivery: &Delivery<'_>) -> Outcom
             slot.loans.took(1, len);
             received(slot, 1, len)
         }
-        Put::Lent { token } => {
+        Put::Passed { token } => {
             slot.loans.add(Loan {
                 origin: delivery.origin,
                 len,
@@ -179,7 +179,7 @@ pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
     slot.on.counters.rx_frames.take_back(1);
     slot.on.counters.rx_bytes.take_back(len.into());
     slot.on.counters.lose(DropReason::NotGranted, 1);
-    if slot.is_sound() {
+    if slot.is_healthy() {
         slot.on.pair.spoil(token);
     }
 }
@@ -191,7 +191,7 @@ fn reworked(
     slot: &mut Slot,
     delivery: &Delivery<'_>,
     grant_copies: &mut GrantCopyBatch,
-) -> Result<Outcome, Breach> {
+) -> Result<Outcome, QueueError> {
     let Delivery { burst, i, tag, .. } = *delivery;
     let frame = &burst.frames()[i];
     let (mut head, mut headers, mut offload) = (*burst.head(i), frame.headers, frame.offload);
@@ -216,10 +216,10 @@ fn whole(
     offload: &Offload,
     (body, delivery): (Body<'_>, &Delivery<'_>),
     grant_copies: &mut GrantCopyBatch,
-) -> Result<Outcome, Breach> {
-    let lend = delivery.burst.frames()[delivery.i].lend && slot.lends();
+) -> Result<Outcome, QueueError> {
+    let may_pass = delivery.burst.frames()[delivery.i].may_pass && slot.may_pass();
     let packet =
-        Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body, lend };
+        Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body, may_pass };
     let put = slot.on.pair.put(&packet, grant_copies)?;
     Ok(taken(slot, put, packet.len(), delivery))
 }
@@ -232,7 +232,7 @@ fn completed(
     mut offload: Offload,
     (body, delivery): (Body<'_>, &Delivery<'_>),
     grant_copies: &mut GrantCopyBatch,
-) -> Result<Outcome, Breach> {
+) -> Result<Outcome, QueueError> {
     if let Some(csum) = offload.csum.take()
         && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(body)).is_err()
     {
@@ -250,7 +250,7 @@ fn segmented(
     offload: &Offload,
     (body, delivery): (Body<'_>, &Delivery<'_>),
     grant_copies: &mut GrantCopyBatch,
-) -> Result<Outcome, Breach> {
+) -> Result<Outcome, QueueError> {
     let len = head.len() as u32 + body.len();
     let Some(segments) =
         offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok())
@@ -264,7 +264,7 @@ fn segmented(
         let put = put_segment(&mut *slot.on.pair, segment, head, body, partial, grant_copies);
         // The frame itself is then dropped; those that were out are copies of it.
         match put.inspect_err(|_| slot.on.counters.copies.add(out.into()))? {
-            (put @ (Put::Done | Put::Lent { .. }), len) => {
+            (put @ (Put::Done | Put::Passed { .. }), len) => {
                 taken(slot, put, len, delivery);
                 out += 1;
             }
@@ -287,7 +287,7 @@ fn put_segment(
     body: Body<'_>,
     partial: bool,
     grant_copies: &mut GrantCopyBatch,
-) -> Result<(Put, u32), Breach> {
+) -> Result<(Put, u32), QueueError> {
     let (in_head, rest) = payload(&segment, head, body);
     let offload = if partial {
         Offload { csum: Some(segment.leave_partial()), ..Offload::default() }
@@ -305,7 +305,7 @@ fn put_segment(
     let headers_len = u16::from(segment.headers_len);
     // Segments are small, and many: copies are as good.
     let packet =
-        Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest, lend: false };
+        Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest, may_pass: false };
     Ok((pair.put(&packet, grant_copies)?, packet.len()))
 }
 

@@ -129,10 +129,10 @@ impl Worker {
     pub(crate) fn wait_for_room(&mut self, receivers: &[usize], until: Option<Instant>) {
         let mut room = false;
         for &at in receivers {
-            if let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_sound()) {
+            if let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_healthy()) {
                 match slot.on.pair.arm(true) {
                     Ok(there) => room |= there,
-                    Err(breach) => slot.break_off(breach),
+                    Err(error) => slot.fail(error),
                 }
             }
         }
@@ -149,13 +149,13 @@ impl Worker {
 
     /// Takes back the wish for Rx signals; Tx signals stay as the slot's watch says.
     pub(crate) fn disarm(&mut self, at: usize) {
-        let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_sound()) else { return };
+        let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_healthy()) else { return };
         slot.on.pair.disarm();
         if slot.watch == Watch::Armed {
             match slot.on.pair.arm(false) {
                 Ok(true) => self.activate(at),
                 Ok(false) => {}
-                Err(breach) => slot.break_off(breach),
+                Err(error) => slot.fail(error),
             }
         }
     }

@@ -20,7 +20,7 @@ pub enum Command {
     Attach(Box<Attachment>),
     /// Give this queue pair back, once nothing of it is under way.
     Detach(QueueId, Sender<Box<dyn QueuePair>>),
-    /// Hand this queue pair over, to go to another worker. All senders wait for it.
+    /// ManualWorker this queue pair over, to go to another worker. All senders wait for it.
     HandOver(QueueId, Sender<Box<Attachment>>),
     /// End.
     Stop,

@@ -7,17 +7,17 @@ use switch::PortId;
 
 use crate::backpressure::BackpressureCredit;
 use crate::burst::BURST;
+use crate::coalescing::{CoalescingLimits, InterruptCoalescer};
 use crate::count::{Counter, QueueCounters};
 use crate::loan::Loans;
 use crate::migration::Migration;
 use crate::parcel::Tickets;
 use crate::poll::PollingPolicy;
-use crate::port::{Breach, Notified, QueuePair};
-use crate::throttle::{Restraint, Throttle};
+use crate::port::{Notified, QueueError, QueuePair};
 use crate::topology::QueueId;
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
-pub type OnBreak = Arc<dyn Fn(u16, Breach) + Send + Sync>;
+pub type OnError = Arc<dyn Fn(u16, QueueError) + Send + Sync>;
 
 /// A pair on its way to a worker.
 pub struct Attachment {
@@ -32,9 +32,9 @@ pub struct Attachment {
     /// Where its frames are counted.
     pub counters: Arc<QueueCounters>,
     /// Whom to tell when its peer breaks the protocol.
-    pub on_break: OnBreak,
+    pub on_error: OnError,
     /// How long its receive interrupts wait; `None`: not at all.
-    pub throttle: Option<Throttle>,
+    pub coalescing: Option<CoalescingLimits>,
     /// Its peer broke the protocol before it came here: it is not called any more.
     pub broken: bool,
     /// How its worker waits for it; `None`: as the worker does.
@@ -123,7 +123,7 @@ pub struct Slot {
     /// Frames and bytes that it had received when it was marked.
     pub marked: (u64, u64),
     /// Its receive interrupts, if they have to wait.
-    pub restraint: Option<Restraint>,
+    pub restraint: Option<InterruptCoalescer>,
     /// Something was put or completed since the last flush.
     pub dirty: bool,
     /// Routes changed while frames were under way: nothing more is fetched until they are
@@ -136,7 +136,9 @@ pub struct Slot {
 impl Slot {
     /// A pair that has just arrived, and is looked at first thing.
     pub fn new(on: Attachment, now: Instant) -> Self {
-        let restraint = on.throttle.map(|throttle| Restraint::new(throttle, on.counters.traffic()));
+        let restraint = on
+            .coalescing
+            .map(|coalescing| InterruptCoalescer::new(coalescing, on.counters.traffic()));
         let watch = if on.broken { Watch::Off } else { Watch::Polled { found: now } };
         Slot {
             on,
@@ -169,25 +171,25 @@ impl Slot {
 
     /// Whether it may be lent frames.
     #[inline]
-    pub fn lends(&self) -> bool {
+    pub fn may_pass(&self) -> bool {
         self.leaving.is_none() && self.loans.may()
     }
 
     /// How many of the frames that it was lent, oldest first, have come back; and whether it has
     /// fetched them. One that is broken, leaving, or out of time loses them all.
     pub fn returned(&mut self, now: Instant) -> (usize, bool) {
-        if !self.is_sound() || self.goes_home() {
+        if !self.is_healthy() || self.goes_home() {
             self.loans.recall();
         } else if !self.loans.is_recalling() {
-            match self.on.pair.returned() {
+            match self.on.pair.released() {
                 Ok(0) => {}
                 Ok(fetched) => return (fetched, true),
-                Err(breach) => self.break_off(breach),
+                Err(error) => self.fail(error),
             }
         }
-        if !self.is_sound() || self.loans.is_recalled(now) {
+        if !self.is_healthy() || self.loans.is_recalled(now) {
             self.loans.recall();
-            return (self.on.pair.recall(), false);
+            return (self.on.pair.revoke(), false);
         }
         (0, true)
     }
@@ -200,17 +202,17 @@ impl Slot {
     }
 
     /// Whether the pair may still be called.
-    pub fn is_sound(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         self.watch != Watch::Off
     }
 
     /// The peer broke the protocol: the pair is not called any more, and its port is told.
-    pub fn break_off(&mut self, breach: Breach) {
-        if self.is_sound() {
+    pub fn fail(&mut self, error: QueueError) {
+        if self.is_healthy() {
             self.watch = Watch::Off;
             self.dirty = false;
             self.restraint = None;
-            (self.on.on_break)(self.on.index, breach);
+            (self.on.on_error)(self.on.index, error);
         }
     }
 
@@ -227,16 +229,16 @@ impl Slot {
         match told {
             Ok([tx, rx]) => {
                 let count = &self.on.counters;
-                note(tx, [&count.tx_interrupts, &count.tx_suppressed, &count.rx_held]);
-                note(rx, [&count.rx_interrupts, &count.rx_suppressed, &count.rx_held]);
+                note(tx, [&count.tx_interrupts, &count.tx_suppressed, &count.rx_deferred]);
+                note(rx, [&count.rx_interrupts, &count.rx_suppressed, &count.rx_deferred]);
                 if rx != Notified::Nothing {
                     count.rx_bursts.add(1);
                 }
                 self.restraint.as_mut()?.publish(rx, count.traffic(), now);
                 self.tell(now)
             }
-            Err(breach) => {
-                self.break_off(breach);
+            Err(error) => {
+                self.fail(error);
                 None
             }
         }
@@ -255,12 +257,12 @@ impl Slot {
 
     /// Sends the receive interrupt that waits, if one does.
     pub fn tell_now(&mut self) {
-        if !self.restraint.as_mut().is_some_and(Restraint::take) {
+        if !self.restraint.as_mut().is_some_and(InterruptCoalescer::take) {
             return;
         }
         match self.on.pair.interrupt() {
             Ok(()) => self.on.counters.rx_interrupts.add(1),
-            Err(breach) => self.break_off(breach),
+            Err(error) => self.fail(error),
         }
     }
 }
@@ -270,7 +272,7 @@ fn note(what: Notified, [sent, suppressed, held]: [&Counter; 3]) {
         Notified::Nothing => {}
         Notified::Sent => sent.add(1),
         Notified::Suppressed => suppressed.add(1),
-        Notified::Held => held.add(1),
+        Notified::Deferred => held.add(1),
     }
 }
 

@@ -167,7 +167,7 @@ impl Worker {
         self.spread = self.now + SPREAD;
         let turned =
             self.routes.spreads().map(IndirectionTable::look).filter(|turned| *turned).count();
-        self.counters.turned.add(turned as u64);
+        self.counters.rebalanced.add(turned as u64);
     }
 
     /// Looks for signals of armed queues, if that was not done lately.
@@ -242,7 +242,7 @@ impl Worker {
                 let _ = self.watcher.add(fd, signal);
             }
         }
-        if slot.is_sound() {
+        if slot.is_healthy() {
             self.active.push(port, at);
         }
         self.stale = true;
@@ -346,8 +346,8 @@ impl Worker {
                 slot.watch = Watch::Armed;
                 false
             }
-            Err(breach) => {
-                slot.break_off(breach);
+            Err(error) => {
+                slot.fail(error);
                 false
             }
         }

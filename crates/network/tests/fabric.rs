@@ -65,9 +65,14 @@ fn dropped(fabric: &Fabric, port: PortId, reason: DropReason) -> u64 {
 #[test]
 fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
     let fabric = fabric(1);
-    let (rule, on_break) = (PortRule::default(), Arc::new(|_, _| {}));
-    let spec =
-        PortSpec { rule, mtu: None, on_break, throttle: None, policy: Some(PollingPolicy::Always) };
+    let (rule, on_error) = (PortRule::default(), Arc::new(|_, _| {}));
+    let spec = PortSpec {
+        rule,
+        mtu: None,
+        on_error,
+        coalescing: None,
+        policy: Some(PollingPolicy::Always),
+    };
     let port = fabric.add_port(spec).unwrap();
     let peer = Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX);
     peer.send([udp(mac(1), mac(0), 1, 7, 60)]);
@@ -194,7 +199,7 @@ fn a_receiver_that_keeps_up_in_the_end_loses_nothing() {
 #[test]
 fn a_broken_peer_is_reported_once_and_others_go_on() {
     let fabric = fabric(2);
-    let (ports, breaches): (Vec<_>, Vec<_>) =
+    let (ports, errors): (Vec<_>, Vec<_>) =
         (0..3).map(|_| port(&fabric, PortRule::default())).unzip();
     let peers: Vec<_> = ports
         .iter()
@@ -202,11 +207,11 @@ fn a_broken_peer_is_reported_once_and_others_go_on() {
         .collect();
     peers[1].send([udp(mac(9), mac(1), 1, 0, 60)]);
     peers[2].misbehave();
-    wait(|| !breaches[2].lock().unwrap().is_empty());
+    wait(|| !errors[2].lock().unwrap().is_empty());
     peers[0].expect(1);
     peers[0].send((0..500).map(|n| udp(mac(1), mac(0), 1, n, 60)));
     assert_eq!(peers[1].expect(500).len(), 500);
-    assert_eq!(breaches[2].lock().unwrap().len(), 1);
+    assert_eq!(errors[2].lock().unwrap().len(), 1);
     assert!(fabric.detach(peers[2].id).is_some(), "a broken pair can be taken back");
     assert_balanced(&fabric, &ports);
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use frame::Accepts;
 use network::fabric::{Fabric, Workers};
-use network::hand::Hand;
+use network::manual::ManualWorker;
 use network::topology::QueueId;
 use peer::{Peer, flow_and_number, port, udp};
 use switch::{PortId, PortRule};
@@ -28,7 +28,7 @@ const NOBODY: u8 = 200;
 
 struct Net {
     fabric: Fabric,
-    hands: Vec<Hand>,
+    hands: Vec<ManualWorker>,
     now: Instant,
     ports: Vec<PortId>,
 }
@@ -36,7 +36,7 @@ struct Net {
 impl Net {
     fn new(workers: usize) -> Self {
         let (fabric, hands) =
-            Fabric::by_hand(&Workers { count: workers, ..Workers::default() }).unwrap();
+            Fabric::manual(&Workers { count: workers, ..Workers::default() }).unwrap();
         Net { fabric, hands, now: Instant::now(), ports: Vec::new() }
     }
 
@@ -44,7 +44,7 @@ impl Net {
     fn turn(&mut self) {
         self.now += STEP;
         for hand in &mut self.hands {
-            hand.turn(self.now);
+            hand.run_once(self.now);
         }
     }
 
@@ -75,7 +75,7 @@ impl Net {
                 before();
                 *now += STEP;
                 for hand in hands.iter_mut() {
-                    hand.turn(*now);
+                    hand.run_once(*now);
                 }
                 thread::sleep(Duration::from_micros(20));
             }
@@ -120,7 +120,7 @@ impl Net {
     }
 
     fn turned(&self) -> u64 {
-        self.fabric.worker_counters().iter().map(|worker| worker.turned.get()).sum()
+        self.fabric.worker_counters().iter().map(|worker| worker.rebalanced.get()).sum()
     }
 }
 

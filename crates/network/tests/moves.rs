@@ -269,14 +269,14 @@ fn a_guest_that_says_which_queue_is_obeyed_wherever_the_queue_is() {
 #[test]
 fn a_broken_pair_moves_and_stays_broken() {
     let fabric = Fabric::start(&Workers { count: 2, ..Workers::default() }).unwrap();
-    let (port, breaches) = port(&fabric, PortRule::default());
+    let (port, errors) = port(&fabric, PortRule::default());
     let peer = Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX);
     peer.misbehave();
-    wait(|| !breaches.lock().unwrap().is_empty());
+    wait(|| !errors.lock().unwrap().is_empty());
     let to = 1 - fabric.placement(port)[0].1;
     assert!(fabric.move_queue(peer.id, to));
     std::thread::sleep(Duration::from_millis(5));
-    assert_eq!(breaches.lock().unwrap().len(), 1, "it was called again");
+    assert_eq!(errors.lock().unwrap().len(), 1, "it was called again");
     assert!(fabric.detach(peer.id).is_some());
 }
 

@@ -61,7 +61,7 @@ pub enum Put {
     /// [`publish`](DeviceRing::publish).
     Done,
     /// As before, but most of it is still with its sender, where the peer is to fetch it.
-    Lent {
+    Passed {
         /// What the peer's ring calls it.
         token: u32,
     },

@@ -138,8 +138,8 @@ fn workers(stats: &Stats) -> String {
         ">SLEEPS",
         ">CACHE HITS",
         ">MISSES",
-        ">CROSSED",
-        ">TURNED",
+        ">HANDED OFF",
+        ">REBALANCED",
     ]);
     for worker in &stats.workers {
         table.row([
@@ -151,8 +151,8 @@ fn workers(stats: &Stats) -> String {
             worker.sleeps.to_string(),
             worker.cache_hits.to_string(),
             worker.cache_misses.to_string(),
-            worker.crossed.to_string(),
-            worker.turned.to_string(),
+            worker.handed_off.to_string(),
+            worker.rebalanced.to_string(),
         ]);
     }
     let moves = if stats.moves > 0 {
@@ -354,7 +354,7 @@ vm-a  rx_full               3
                 cpu: Some(3),
                 load: Some(87),
                 sleeps: 9,
-                turned: 2,
+                rebalanced: 2,
                 ..WorkerReport::default()
             }],
             moves: 1,
@@ -364,8 +364,8 @@ vm-a  rx_full               3
         let want = "\
 ringmain 0.1.0, process 7, up 1 min 1 s, 1.2 s of CPU time
 
-WORKER  CPU  LOAD  BUSY PASSES  IDLE PASSES  SLEEPS  CACHE HITS  MISSES  CROSSED  TURNED
-0         3  87 %            0            0       9           0       0        0       2
+WORKER  CPU  LOAD  BUSY PASSES  IDLE PASSES  SLEEPS  CACHE HITS  MISSES  HANDED OFF  REBALANCED
+0         3  87 %            0            0       9           0       0           0           2
 1 moves of queues between workers
 
 no ports

@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use network::coalescing::CoalescingLimits;
 use network::fabric::{Fabric, FabricError, PortSpec};
 use network::poll::PollingPolicy;
-use network::port::{Breach, QueuePair};
-use network::throttle::Throttle;
+use network::port::{QueueError, QueuePair};
 use network::topology::QueueId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use switch::{PortId, PortRule};
@@ -78,7 +78,7 @@ pub struct DeviceConfig {
     /// VLANs and source lock.
     pub rule: PortRule,
     /// How long its receive interrupts wait; `None`: not at all.
-    pub throttle: Option<Throttle>,
+    pub coalescing: Option<CoalescingLimits>,
     /// How workers wait for its frames; `None`: as they do for others.
     pub policy: Option<PollingPolicy>,
 }
@@ -129,9 +129,9 @@ impl Device {
             Mode::Client => Door::Path(config.socket.clone()),
         };
         let report = Arc::clone(&breaks);
-        let on_break = Arc::new(move |queue, breach| report.report(queue, breach));
-        let DeviceConfig { rule, mtu, throttle, policy, .. } = config;
-        let port = fabric.add_port(PortSpec { rule, mtu, on_break, throttle, policy })?;
+        let on_error = Arc::new(move |queue, error| report.report(queue, error));
+        let DeviceConfig { rule, mtu, coalescing, policy, .. } = config;
+        let port = fabric.add_port(PortSpec { rule, mtu, on_error, coalescing, policy })?;
         let board = Board::default();
         let dock = Berth { fabric, port, given_up: Arc::default() };
         let keeper = Keeper {
@@ -232,19 +232,19 @@ impl Dock for Berth {
 
 /// Where workers report a ring that breaks the protocol.
 struct Breaks {
-    first: Mutex<Option<(u16, Breach)>>,
+    first: Mutex<Option<(u16, QueueError)>>,
     event: Event,
 }
 
 impl Breaks {
     /// Called by a worker: quick, and never waiting for anything slow.
-    fn report(&self, queue: u16, breach: Breach) {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, breach));
+    fn report(&self, queue: u16, error: QueueError) {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, error));
         // Nobody else has it, so it does not block.
         let _ = self.event.signal();
     }
 
-    fn take(&self) -> Option<(u16, Breach)> {
+    fn take(&self) -> Option<(u16, QueueError)> {
         self.event.clear();
         self.first.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -268,7 +268,7 @@ enum End {
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error("queue {0}: {1}")]
-    Broken(u16, Breach),
+    Broken(u16, QueueError),
 }
 
 impl End {
@@ -402,7 +402,7 @@ impl Keeper {
             match self.wait(Some((&*connection, wanted)), timeout) {
                 Woken::Stop => return Err(End::Removed),
                 Woken::Break => match self.breaks.take() {
-                    Some((queue, breach)) => return Err(End::Broken(queue, breach)),
+                    Some((queue, error)) => return Err(End::Broken(queue, error)),
                     None => continue,
                 },
                 Woken::Timeout => self.log_rings(session, &mut seen),

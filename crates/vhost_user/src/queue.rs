@@ -12,9 +12,9 @@ use std::sync::Arc;
 use frame::{Accepts, VNET_LEN};
 use network::burst::{AHEAD, Burst};
 use network::count::DropReason;
-use network::flowcache::Fate;
+use network::flowcache::Action;
 use network::packet::Packet;
-use network::port::{Breach, Notified, QueuePair};
+use network::port::{Notified, QueueError, QueuePair};
 use ring::{DeviceRing, GrantCopyBatch, Memory, Put, RingConfig, Violation};
 
 use crate::event::Event;
@@ -93,7 +93,7 @@ impl<R: DeviceRing> End<R> {
     /// Publishes, and interrupts the driver where it wants that.
     fn publish(&mut self) -> Result<Notified, Violation> {
         match self.publish_quietly() {
-            Notified::Held => self.interrupt().map(|()| Notified::Sent),
+            Notified::Deferred => self.interrupt().map(|()| Notified::Sent),
             told => Ok(told),
         }
     }
@@ -104,7 +104,7 @@ impl<R: DeviceRing> End<R> {
             return Notified::Nothing;
         }
         let wanted = self.ring.publish();
-        if wanted && self.wires.call.is_some() { Notified::Held } else { Notified::Suppressed }
+        if wanted && self.wires.call.is_some() { Notified::Deferred } else { Notified::Suppressed }
     }
 
     /// The usual case of [`put`](Self::put); false: it is not this one.
@@ -207,7 +207,7 @@ impl<R: DeviceRing + 'static> VirtioPair<R> {
 
     /// The reason for a violation: zeros in place of a ring can look like any.
     #[cold]
-    fn reason(&self, violation: Violation) -> Breach {
+    fn reason(&self, violation: Violation) -> QueueError {
         self.whole().err().unwrap_or(violation).into()
     }
 }
@@ -261,7 +261,7 @@ impl<R: DeviceRing + 'static> Pair for VirtioPair<R> {
 }
 
 impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
-    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
         let Some(tx) = &mut self.tx else {
             return Ok(());
         };
@@ -269,7 +269,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
             burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max));
         if !tx.wires.enabled {
             for frame in burst.frames_mut() {
-                frame.fate = Fate::Drop(DropReason::TxDisabled);
+                frame.action = Action::Drop(DropReason::TxDisabled);
             }
         }
         filled.map_err(|violation| self.reason(violation))?;
@@ -293,7 +293,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         self.accepts
     }
 
-    fn prepare(&mut self, n: usize) -> Result<(), Breach> {
+    fn prepare(&mut self, n: usize) -> Result<(), QueueError> {
         if let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) {
             rx.ring.prepare(n).map_err(|violation| self.reason(violation))?;
         }
@@ -304,7 +304,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         &mut self,
         packet: &Packet<'_>,
         grant_copies: &mut GrantCopyBatch,
-    ) -> Result<Put, Breach> {
+    ) -> Result<Put, QueueError> {
         let taste = self.taste();
         let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
             return Ok(Put::Full);
@@ -320,7 +320,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         run: Range<usize>,
         _: bool,
         grant_copies: &mut GrantCopyBatch,
-    ) -> (usize, Result<Put, Breach>) {
+    ) -> (usize, Result<Put, QueueError>) {
         let taste = self.taste();
         let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
             return (0, Ok(Put::Full));
@@ -350,7 +350,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         }
     }
 
-    fn has_room(&mut self) -> Result<bool, Breach> {
+    fn has_room(&mut self) -> Result<bool, QueueError> {
         match self.rx.as_mut() {
             Some(rx) => rx.ring.available().map_err(|violation| self.reason(violation)),
             None => Ok(false),
@@ -365,7 +365,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         self.rx.as_ref().is_none_or(|rx| rx.ring.has_taken(mark))
     }
 
-    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+    fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
         let publish =
             |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(Notified::Nothing), End::publish);
         let told = [publish(&mut self.tx)?, publish(&mut self.rx)?];
@@ -373,18 +373,18 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         Ok(told)
     }
 
-    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], QueueError> {
         let tx = self.tx.as_mut().map_or(Ok(Notified::Nothing), End::publish)?;
         let rx = self.rx.as_mut().map_or(Notified::Nothing, End::publish_quietly);
         self.whole()?;
         Ok([tx, rx])
     }
 
-    fn interrupt(&mut self) -> Result<(), Breach> {
+    fn interrupt(&mut self) -> Result<(), QueueError> {
         Ok(self.rx.as_ref().map_or(Ok(()), End::interrupt)?)
     }
 
-    fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
+    fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
         let arm = |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(false), End::arm);
         let there = arm(&mut self.tx).and_then(|tx| Ok(tx | (rx && arm(&mut self.rx)?)));
         there.map_err(|violation| self.reason(violation))

@@ -286,7 +286,7 @@ fn granted_frames_cross_from_worker_to_worker() {
     wait(|| a.queues.iter().all(|queue| queue.is_idle()) && b.queues[0].is_idle());
     let before = host.machine.counts();
     let crossed =
-        || host.fabric.worker_counters().iter().map(|worker| worker.crossed.get()).sum::<u64>();
+        || host.fabric.worker_counters().iter().map(|worker| worker.handed_off.get()).sum::<u64>();
     let crossed_before = crossed();
     for n in 0..100 {
         for (q, queue) in (0..).zip(&a.queues) {

@@ -48,7 +48,7 @@ fn a_vif_and_a_guest_on_vhost_user() {
         queues: 2,
         mtu: None,
         rule: PortRule::default(),
-        throttle: None,
+        coalescing: None,
         policy: None,
     };
     let _device = Device::start(Arc::clone(&host.fabric), config).unwrap();

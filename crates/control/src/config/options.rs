@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hypervisor::embedded::{Design, Named};
-use network::throttle::Throttle;
+use network::coalescing::CoalescingLimits;
 use serde_json::{Value as Json, json};
 use xen::netif::options::PortOptions;
 
@@ -14,7 +14,7 @@ use super::{extensions, polling};
 /// Frames that an interrupt can wait for.
 const MAX_FRAMES: u16 = 1024;
 /// Microseconds that it can wait.
-const MAX_MICROSECONDS: u16 = Throttle::LONGEST.as_micros() as u16;
+const MAX_MICROSECONDS: u16 = CoalescingLimits::MAX_TIME.as_micros() as u16;
 
 const FRAMES: &str = "interrupt-frames";
 const MICROSECONDS: &str = "interrupt-microseconds";
@@ -34,11 +34,11 @@ pub(super) fn read(fields: &mut Fields, kind: &PortKind) -> Result<PortOptions, 
     if !has_grants(kind) {
         refuse(fields, &[CACHE, ALIGN], "grants", kind)?;
     }
-    let throttle = throttle(fields)?;
+    let coalescing = coalescing(fields)?;
     let cache = fields.number(CACHE, 0..=MAX_CACHE)?.map_or(0, |(cache, _)| cache);
     let align = fields.switch(ALIGN)?.unwrap_or(false);
     let policy = polling::read(fields)?;
-    Ok(PortOptions { throttle, policy, cache, align })
+    Ok(PortOptions { coalescing, policy, cache, align })
 }
 
 /// Whether frames are copied by grants there.
@@ -65,7 +65,7 @@ fn refuse(
     Ok(())
 }
 
-fn throttle(fields: &mut Fields) -> Result<Option<Throttle>, ConfigError> {
+fn coalescing(fields: &mut Fields) -> Result<Option<CoalescingLimits>, ConfigError> {
     let frames = fields.number(FRAMES, 1..=MAX_FRAMES)?;
     let time = fields.number(MICROSECONDS, 1..=MAX_MICROSECONDS)?;
     match (frames, time) {
@@ -75,17 +75,19 @@ fn throttle(fields: &mut Fields) -> Result<Option<Throttle>, ConfigError> {
         }
         (frames, time) => {
             let frames = frames.map(|(frames, _)| frames.into());
-            Ok(time.and_then(|(time, _)| Throttle::new(frames, Duration::from_micros(time.into()))))
+            Ok(time.and_then(|(time, _)| {
+                CoalescingLimits::new(frames, Duration::from_micros(time.into()))
+            }))
         }
     }
 }
 
 /// All that can be chosen for a port of this kind, by key; nothing for what is off.
 pub fn keys(kind: &PortKind, options: &PortOptions) -> Vec<(&'static str, Option<Json>)> {
-    let throttle = options.throttle;
+    let coalescing = options.coalescing;
     let interrupts = [
-        (FRAMES, throttle.and_then(Throttle::frames).map(Json::from)),
-        (MICROSECONDS, throttle.map(|throttle| json!(throttle.time().as_micros() as u64))),
+        (FRAMES, coalescing.and_then(CoalescingLimits::frames).map(Json::from)),
+        (MICROSECONDS, coalescing.map(|coalescing| json!(coalescing.time().as_micros() as u64))),
     ];
     let vifs = [
         (CACHE, (options.cache > 0).then(|| json!(options.cache))),

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use super::*;
 use frame::Mac;
+use network::coalescing::CoalescingLimits;
 use network::poll::PollingPolicy;
-use network::throttle::Throttle;
 use switch::Vlan;
 use xen::netif::options::PortOptions;
 
@@ -56,7 +56,7 @@ fn a_whole_file() {
         vlan: Vlan::Access(10),
         mtu: Some(1500),
         options: PortOptions {
-            throttle: Throttle::new(Some(64), Duration::from_micros(100)),
+            coalescing: CoalescingLimits::new(Some(64), Duration::from_micros(100)),
             policy: Some(PollingPolicy::Eco),
             ..PortOptions::default()
         },
@@ -622,16 +622,20 @@ fn polling_is_one_of_its_words() {
 fn interrupts_wait_if_the_wait_has_an_end() {
     let parse = |kind: &str, more: &str| {
         let text = format!("[[port]]\nname = \"a\"\n{kind}\n{more}");
-        Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0).options.throttle)
+        Config::parse("f", &text, &host())
+            .map(|mut config| config.ports.remove(0).options.coalescing)
     };
     let guest = "kind = \"vhost-user\"\nsocket = \"/a\"";
     let tap = "kind = \"tap\"\ndevice = \"rm0\"";
     assert_eq!(parse(guest, ""), Ok(None));
     for kind in [guest, "kind = \"xen\"", "kind = \"embedded\"\nsocket = \"/a\""] {
         let time = Duration::from_micros(10_000);
-        assert_eq!(parse(kind, "interrupt-microseconds = 10000"), Ok(Throttle::new(None, time)));
+        assert_eq!(
+            parse(kind, "interrupt-microseconds = 10000"),
+            Ok(CoalescingLimits::new(None, time))
+        );
         let both = "interrupt-frames = 6\ninterrupt-microseconds = 10000";
-        assert_eq!(parse(kind, both), Ok(Throttle::new(Some(6), time)));
+        assert_eq!(parse(kind, both), Ok(CoalescingLimits::new(Some(6), time)));
     }
     let wrong = |kind, more| parse(kind, more).unwrap_err().to_string();
     assert_eq!(

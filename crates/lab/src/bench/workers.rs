@@ -1,7 +1,7 @@
 //! Two workers against one, each with guests of its own on its own CPU.
 //!
 //! On two CPUs a worker has to share one with the guests that feed it: a thread plays a pair of
-//! guests and turns a worker by hand, one burst each in turn. Ports, rings, workers, fabric and
+//! guests and turns a worker by worker, one burst each in turn. Ports, rings, workers, fabric and
 //! switch are the daemon's, and the two threads have the fabric and the switch in common. What both
 //! carry at the same time, against what each of them carries alone, says how much workers hold each
 //! other up.
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use network::fabric::{Fabric, Workers};
-use network::hand::Hand;
+use network::manual::ManualWorker;
 use ring::split::driver::SplitDriver;
 use tempfile::TempDir;
 use vhost_user::device::Device;
@@ -119,7 +119,7 @@ struct Pair {
 
 /// A worker, the guests that feed it, and the CPU of both.
 struct Station {
-    hand: Hand,
+    worker: ManualWorker,
     guests: Vec<Endpoint<SplitDriver>>,
     cpu: usize,
 }
@@ -132,8 +132,8 @@ impl Pair {
             .tempdir()
             .map_err(failed("make a folder"))?;
         let workers = Workers { count: 2, ..Workers::default() };
-        let (fabric, hands) = Fabric::by_hand(&workers).map_err(failed("make workers"))?;
-        let [mut one, mut two] = <[Hand; 2]>::try_from(hands)
+        let (fabric, workers) = Fabric::manual(&workers).map_err(failed("make workers"))?;
+        let [mut one, mut two] = <[ManualWorker; 2]>::try_from(workers)
             .map_err(|_| failed("make workers")(io::Error::other("there are not two of them")))?;
         let fabric = Arc::new(fabric);
         let sockets = ["a", "b", "c", "d"].map(|name| dir.path().join(name));
@@ -151,11 +151,11 @@ impl Pair {
             let options = options.map_err(|error| load::Error::Options(error.to_string()))?;
             Ok::<_, BenchError>((devices, load::meet(&options, clock, &AtomicBool::new(false))?))
         };
-        let (devices, mut first) = one.meanwhile(|| two.meanwhile(connect))?;
+        let (devices, mut first) = one.run_while(|| two.run_while(connect))?;
         let second = first.split_off(2);
         let places: Vec<_> = devices.iter().map(|device| fabric.placement(device.port())).collect();
         let stations = [(one, first, cpus[0]), (two, second, cpus[1])];
-        let stations = stations.map(|(hand, guests, cpu)| Station { hand, guests, cpu });
+        let stations = stations.map(|(worker, guests, cpu)| Station { worker, guests, cpu });
         let pair = Self { stations, devices, clock, _dir: dir };
         match places == [[(0, 0)], [(0, 0)], [(0, 1)], [(0, 1)]] {
             true => Ok(pair),
@@ -194,7 +194,7 @@ impl Drop for Pair {
         let [one, two] = &mut self.stations;
         let devices = std::mem::take(&mut self.devices);
         // Ports can only be taken down while their workers are turned.
-        one.hand.meanwhile(|| two.hand.meanwhile(|| drop(devices)));
+        one.worker.run_while(|| two.worker.run_while(|| drop(devices)));
     }
 }
 
@@ -231,7 +231,7 @@ impl Station {
             for guest in &mut self.guests {
                 guest.transmit(clock)?;
             }
-            self.hand.turn(now);
+            self.worker.run_once(now);
             for guest in &mut self.guests {
                 guest.receive(clock)?;
             }

@@ -209,7 +209,7 @@ impl Seen {
         let frames = port.map_or_else(Vec::new, |port| {
             port.queues.iter().map(|it| it.counts.rx_frames).collect()
         });
-        Ok(Seen { frames, turned: stats.workers.iter().map(|worker| worker.turned).sum() })
+        Ok(Seen { frames, turned: stats.workers.iter().map(|worker| worker.rebalanced).sum() })
     }
 
     /// Frames of each queue since then.

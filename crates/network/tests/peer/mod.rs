@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use frame::{Accepts, Offload, VNET_LEN};
 use network::burst::Burst;
+use network::coalescing::CoalescingLimits;
 use network::fabric::{Fabric, PortSpec};
 use network::packet::Packet;
-use network::port::{Breach, Notified, QueuePair};
-use network::throttle::Throttle;
+use network::port::{Notified, QueueError, QueuePair};
 use network::topology::QueueId;
 use ring::GrantCopyBatch;
 use ring::device::Put;
@@ -177,31 +177,31 @@ pub fn flow_and_number(frame: &[u8]) -> ((u8, u16), u32) {
     ((frame[11], flow), u32::from_be_bytes(frame[42..46].try_into().unwrap()))
 }
 
-/// A port without VLANs whose breaches are noted.
-pub fn port(fabric: &Fabric, rule: PortRule) -> (PortId, Arc<Mutex<Vec<Breach>>>) {
-    throttled_port(fabric, rule, None)
+/// A port without VLANs whose errors are noted.
+pub fn port(fabric: &Fabric, rule: PortRule) -> (PortId, Arc<Mutex<Vec<QueueError>>>) {
+    coalescing_port(fabric, rule, None)
 }
 
 /// The same, with interrupts that wait.
-pub fn throttled_port(
+pub fn coalescing_port(
     fabric: &Fabric,
     rule: PortRule,
-    throttle: Option<Throttle>,
-) -> (PortId, Arc<Mutex<Vec<Breach>>>) {
-    let breaches: Arc<Mutex<Vec<Breach>>> = Arc::default();
-    let note = Arc::clone(&breaches);
-    let on_break = Arc::new(move |_, breach| note.lock().unwrap().push(breach));
+    coalescing: Option<CoalescingLimits>,
+) -> (PortId, Arc<Mutex<Vec<QueueError>>>) {
+    let errors: Arc<Mutex<Vec<QueueError>>> = Arc::default();
+    let note = Arc::clone(&errors);
+    let on_error = Arc::new(move |_, error| note.lock().unwrap().push(error));
     (
-        fabric.add_port(PortSpec { rule, mtu: None, on_break, throttle, policy: None }).unwrap(),
-        breaches,
+        fabric.add_port(PortSpec { rule, mtu: None, on_error, coalescing, policy: None }).unwrap(),
+        errors,
     )
 }
 
 impl QueuePair for Pair {
-    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
         let mut state = self.peer.state.lock().unwrap();
         if state.breaks {
-            return Err(Breach::Gone);
+            return Err(QueueError::Gone);
         }
         let memory = &self.memory;
         burst.fill(VNET_LEN, |gather, chains, room| {
@@ -236,11 +236,11 @@ impl QueuePair for Pair {
         self.accepts
     }
 
-    fn prepare(&mut self, _: usize) -> Result<(), Breach> {
+    fn prepare(&mut self, _: usize) -> Result<(), QueueError> {
         Ok(())
     }
 
-    fn put(&mut self, packet: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, Breach> {
+    fn put(&mut self, packet: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, QueueError> {
         let mut state = self.peer.state.lock().unwrap();
         if state.received.len() >= state.room {
             return Ok(Put::Full);
@@ -255,27 +255,27 @@ impl QueuePair for Pair {
         Ok(Put::Done)
     }
 
-    fn has_room(&mut self) -> Result<bool, Breach> {
+    fn has_room(&mut self) -> Result<bool, QueueError> {
         let state = self.peer.state.lock().unwrap();
         Ok(state.received.len() < state.room)
     }
 
-    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+    fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
         Ok([Notified::Sent; 2])
     }
 
-    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
-        Ok([Notified::Sent, Notified::Held])
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], QueueError> {
+        Ok([Notified::Sent, Notified::Deferred])
     }
 
-    fn interrupt(&mut self) -> Result<(), Breach> {
+    fn interrupt(&mut self) -> Result<(), QueueError> {
         let mut state = self.peer.state.lock().unwrap();
         let there = state.received.len();
         state.told.push(there);
         Ok(())
     }
 
-    fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
+    fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
         let mut state = self.peer.state.lock().unwrap();
         state.kick = [true, rx];
         Ok(state.sending.len() > state.fetched

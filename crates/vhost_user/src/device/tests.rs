@@ -48,7 +48,7 @@ impl Lab {
         &self,
         name: &str,
         mode: Mode,
-        throttle: Option<Throttle>,
+        coalescing: Option<CoalescingLimits>,
     ) -> Result<Device, StartError> {
         let (name, socket, rule) = (name.to_owned(), self.path(name), PortRule::default());
         let config = DeviceConfig {
@@ -58,7 +58,7 @@ impl Lab {
             queues: 2,
             mtu: Some(1500),
             rule,
-            throttle,
+            coalescing,
             policy: None,
         };
         Device::start(Arc::clone(&self.fabric), config)
@@ -153,8 +153,13 @@ fn two_guests_talk_whatever_their_rings() {
 fn a_driver_that_sleeps_is_interrupted_in_the_end() {
     let lab = Lab::new();
     let _a = lab.device("a");
-    let _b =
-        lab.start_with("b", Mode::Server, Throttle::new(Some(1000), Throttle::LONGEST)).unwrap();
+    let _b = lab
+        .start_with(
+            "b",
+            Mode::Server,
+            CoalescingLimits::new(Some(1000), CoalescingLimits::MAX_TIME),
+        )
+        .unwrap();
     let (mut a, mut b) = (guest(&lab, "a"), guest(&lab, "b"));
     for round in 0..5 {
         assert!(!b.driver.rx.ring.arm());
@@ -376,7 +381,7 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
         queues,
         mtu: None,
         rule,
-        throttle: None,
+        coalescing: None,
         policy: None,
     };
     let start = |config| Device::start(Arc::clone(&lab.fabric), config);
@@ -398,7 +403,7 @@ fn sixteen_queue_pairs_are_served() {
         queues: 16,
         mtu: None,
         rule,
-        throttle: None,
+        coalescing: None,
         policy: None,
     };
     let device = Device::start(Arc::clone(&lab.fabric), config).unwrap();

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use network::burst::Burst;
 use network::count::DropReason as Reason;
-use network::flowcache::Fate;
+use network::flowcache::Action;
 use proptest::prelude::*;
 use ring::RingConfig;
 use ring::driver::{Direction, DriverRing, Piece, Used};
@@ -178,12 +178,12 @@ impl Bench {
     }
 
     /// Fetches from pair 0 and completes all: what was to become of the frames.
-    fn fetch(&mut self) -> Vec<Fate> {
+    fn fetch(&mut self) -> Vec<Action> {
         self.yard.with(0, |pair| {
             let mut burst = Burst::new();
             burst.reset(64);
             pair.fetch(&mut burst).unwrap();
-            let fates: Vec<_> = burst.frames().iter().map(|frame| frame.fate.clone()).collect();
+            let fates: Vec<_> = burst.frames().iter().map(|frame| frame.action.clone()).collect();
             pair.complete(fates.len());
             pair.flush().unwrap();
             fates
@@ -281,7 +281,10 @@ fn frames_come_out_of_a_started_ring() {
     let call = bench.call(1);
     signals(&call);
     transmit(&mut driver, 3);
-    assert!(matches!(bench.fetch()[..], [Fate::Undecided, Fate::Undecided, Fate::Undecided]));
+    assert!(matches!(
+        bench.fetch()[..],
+        [Action::Unclassified, Action::Unclassified, Action::Unclassified]
+    ));
     assert_eq!(driver.collect(&mut [Used::default(); 8]), Ok(3));
     assert_eq!(signals(&call), 1);
 }
@@ -294,12 +297,12 @@ fn a_disabled_ring_is_drained_and_its_frames_are_discarded() {
     transmit(&mut driver, 2);
     assert!(matches!(
         bench.fetch()[..],
-        [Fate::Drop(Reason::TxDisabled), Fate::Drop(Reason::TxDisabled)]
+        [Action::Drop(Reason::TxDisabled), Action::Drop(Reason::TxDisabled)]
     ));
     assert_eq!(driver.collect(&mut [Used::default(); 8]), Ok(2));
     bench.enable(1, true);
     transmit(&mut driver, 1);
-    assert!(matches!(bench.fetch()[..], [Fate::Undecided]));
+    assert!(matches!(bench.fetch()[..], [Action::Unclassified]));
 }
 
 fn stops_and_goes_on<R: DriverRing>(features: u64, positions: [u32; 2]) {

@@ -176,7 +176,7 @@ fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Device {
         queues: 2,
         mtu: Some(1500),
         rule,
-        throttle: None,
+        coalescing: None,
         policy: None,
     };
     Device::start(Arc::clone(fabric), config).unwrap()

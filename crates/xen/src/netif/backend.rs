@@ -13,7 +13,7 @@ use hypervisor::{Channel, DomId, GrantRef, Granted, Lender, PAGE};
 use network::burst::Burst;
 use network::count::{Counter, DropReason};
 use network::packet::Packet;
-use network::port::{Breach, Notified, QueuePair};
+use network::port::{Notified, QueueError, QueuePair};
 use ring::grant_copy_batch::Room;
 use ring::pages::Seen;
 use ring::xen::BackRing;
@@ -224,7 +224,7 @@ impl Queue {
         gather: &mut Gather,
         chains: &mut Vec<Chain>,
         room: usize,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), QueueError> {
         self.metas.clear();
         self.rests = None;
         if self.vif.takes.extensions.ranges {
@@ -251,7 +251,7 @@ impl Queue {
                 Ok(packet) => packet,
                 // What is good comes first; the next time it is the first that is bad.
                 Err(_) if !chains.is_empty() => break,
-                Err(fault) => return Err(Breach::Device(fault.name())),
+                Err(fault) => return Err(QueueError::Device(fault.name())),
             };
             let len = self.pieces.iter().map(|piece| u32::from(piece.len)).sum();
             let frame = self.frame_of(packet.what);
@@ -356,7 +356,7 @@ impl Queue {
 
     /// Whether there are so many slots for a frame; if not, that is noted.
     #[inline]
-    fn has_slots(&mut self, slots: u32) -> Result<bool, Breach> {
+    fn has_slots(&mut self, slots: u32) -> Result<bool, QueueError> {
         if self.rx.ready(slots)? >= slots {
             return Ok(true);
         }
@@ -377,8 +377,8 @@ impl Queue {
         packet: &Packet<'_>,
         offload: &Offload,
         grant_copies: &mut GrantCopyBatch,
-    ) -> Result<Option<Put>, Breach> {
-        let worth = packet.lend && packet.body.len() >= WORTH;
+    ) -> Result<Option<Put>, QueueError> {
+        let worth = packet.may_pass && packet.body.len() >= WORTH;
         let Some(loans) = self.loans.as_ref().filter(|_| worth) else { return Ok(None) };
         let Some(pieces) = packet.body.passable(&self.vif.engine) else { return Ok(None) };
         let Some(plan) = Plan::of(packet.head.len() as u32, pieces) else { return Ok(None) };
@@ -404,7 +404,7 @@ impl Queue {
         }
         self.write_lent(&slots, packet.head, grant_copies);
         self.gauge.put.add(1);
-        Ok(Some(Put::Lent { token }))
+        Ok(Some(Put::Passed { token }))
     }
 
     /// Answers the next requests with a frame that is lent, and queues the copy of its head.
@@ -456,7 +456,7 @@ impl Queue {
 }
 
 impl QueuePair for Queue {
-    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
         burst.take_granted(|gather, chains, room| self.take(gather, chains, room))?;
         self.pass_over();
         if self.metas.is_empty() {
@@ -472,7 +472,7 @@ impl QueuePair for Queue {
             Some(Err(reason)) => Err(*reason),
             None => Err(DropReason::BadOffload),
         };
-        burst.examine_granted(judge).map_err(Breach::Grant)
+        burst.examine_granted(judge).map_err(QueueError::Grant)
     }
 
     fn complete(&mut self, n: usize) {
@@ -496,7 +496,7 @@ impl QueuePair for Queue {
         }
     }
 
-    fn rests(&self) -> Option<Instant> {
+    fn rate_limited_until(&self) -> Option<Instant> {
         self.rests
     }
 
@@ -504,7 +504,7 @@ impl QueuePair for Queue {
         self.accepts
     }
 
-    fn prepare(&mut self, n: usize) -> Result<(), Breach> {
+    fn prepare(&mut self, n: usize) -> Result<(), QueueError> {
         self.rx_pages = self.mapped();
         self.rx.ready(n as u32)?;
         Ok(())
@@ -514,7 +514,7 @@ impl QueuePair for Queue {
         &mut self,
         packet: &Packet<'_>,
         grant_copies: &mut GrantCopyBatch,
-    ) -> Result<Put, Breach> {
+    ) -> Result<Put, QueueError> {
         if self.is_unwanted(packet.head) {
             return Ok(Put::Unwanted);
         }
@@ -566,16 +566,16 @@ impl QueuePair for Queue {
         }
     }
 
-    fn returned(&mut self) -> Result<usize, Breach> {
+    fn released(&mut self) -> Result<usize, QueueError> {
         let Some(loans) = &mut self.loans else { return Ok(0) };
         Ok(loans.returned(self.rx.posted()?))
     }
 
-    fn recall(&mut self) -> usize {
+    fn revoke(&mut self) -> usize {
         self.loans.as_mut().map_or(0, Loans::recall)
     }
 
-    fn has_room(&mut self) -> Result<bool, Breach> {
+    fn has_room(&mut self) -> Result<bool, QueueError> {
         Ok(self.rx.ready(self.needs)? >= self.needs)
     }
 
@@ -592,16 +592,16 @@ impl QueuePair for Queue {
         self.rx.has_taken(mark)
     }
 
-    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+    fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
         let [tx, rx] = self.flush_quietly()?;
-        if rx != Notified::Held {
+        if rx != Notified::Deferred {
             return Ok([tx, rx]);
         }
         self.interrupt()?;
         Ok([tx, Notified::Sent])
     }
 
-    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], QueueError> {
         if self.shelf.is_some() {
             self.rx_pages = None;
             self.tally();
@@ -612,7 +612,7 @@ impl QueuePair for Queue {
         }
         // Who looks at both rings after one signal needs no other.
         let told = tx == Some(true) && self.rx_channel.is_none();
-        let wanted = if told { Notified::Sent } else { Notified::Held };
+        let wanted = if told { Notified::Sent } else { Notified::Deferred };
         let outcome = |wants, wanted| match wants {
             None => Notified::Nothing,
             Some(true) => wanted,
@@ -621,12 +621,12 @@ impl QueuePair for Queue {
         Ok([outcome(tx, Notified::Sent), outcome(rx, wanted)])
     }
 
-    fn interrupt(&mut self) -> Result<(), Breach> {
+    fn interrupt(&mut self) -> Result<(), QueueError> {
         self.rx_channel.as_ref().unwrap_or(&self.tx_channel).notify();
         Ok(())
     }
 
-    fn arm(&mut self, rx: bool) -> Result<bool, Breach> {
+    fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
         // First the channels, so that a signal that comes while the rings are looked at is not
         // lost.
         self.tx_channel.take();

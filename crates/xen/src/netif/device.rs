@@ -17,7 +17,7 @@ use hypervisor::{
 };
 use network::count::QueueCounters;
 use network::fabric::{Fabric, FabricError, PortSpec};
-use network::port::Breach;
+use network::port::QueueError;
 use network::topology::QueueId;
 use ring::copies::{Copies, OwnPages, Status};
 use ring::grant::Granted;
@@ -151,19 +151,19 @@ pub enum Reason {
     #[error(transparent)]
     Ring(#[from] Violation),
     /// A queue's frontend broke the rules.
-    #[error("queue {queue}: {breach}")]
+    #[error("queue {queue}: {error}")]
     Broken {
         /// Which queue.
         queue: u16,
         /// What it did.
-        breach: Breach,
+        error: QueueError,
     },
     /// The frontend broke the rules in another way.
     #[error("{0}")]
     Fault(#[from] Fault),
     /// Its control ring was misused.
     #[error("control ring: {0}")]
-    Control(Breach),
+    Control(QueueError),
 }
 
 impl Reason {
@@ -243,7 +243,7 @@ pub struct Device {
     port: Option<PortId>,
     connection: Option<Connection>,
     /// What a worker found wrong with a queue.
-    broken: Arc<Mutex<Option<(u16, Breach)>>>,
+    broken: Arc<Mutex<Option<(u16, QueueError)>>>,
     pause: Duration,
     /// No connection before then.
     not_before: Option<Instant>,
@@ -319,10 +319,10 @@ impl Device {
     pub fn look(&mut self, now: Instant) {
         self.not_before = self.not_before.filter(|until| *until > now);
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((queue, breach)) = broken
+        if let Some((queue, error)) = broken
             && self.connection.is_some()
         {
-            self.stop(Reason::Broken { queue, breach }, now);
+            self.stop(Reason::Broken { queue, error }, now);
         }
         match self.follow(now) {
             Ok(()) if std::mem::take(&mut self.in_trouble) => self.status.reason = None,
@@ -639,13 +639,14 @@ impl Device {
         }
         let (broken, changes, key) =
             (Arc::clone(&self.broken), self.host.changes.clone(), self.key);
-        let on_break = Arc::new(move |queue, breach| {
-            broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, breach));
+        let on_error = Arc::new(move |queue, error| {
+            broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, error));
             changes.add(Token::One(key));
         });
-        let PortOptions { throttle, policy, .. } = self.host.options;
+        let PortOptions { coalescing, policy, .. } = self.host.options;
         let (rule, mtu) = (settings.rule.clone(), settings.mtu);
-        let port = self.host.fabric.add_port(PortSpec { rule, mtu, on_break, throttle, policy })?;
+        let port =
+            self.host.fabric.add_port(PortSpec { rule, mtu, on_error, coalescing, policy })?;
         self.port = Some(port);
         Ok(port)
     }
@@ -783,7 +784,7 @@ impl Device {
         match worked {
             Ok(0) => return,
             Ok(_) => {}
-            Err(breach) => return self.stop(Reason::Control(breach), now),
+            Err(error) => return self.stop(Reason::Control(error), now),
         }
         // In force, and kept, before the frontend has its answers.
         let (control, steering) = (mailbox.control(), steering_node(&self.back));
@@ -796,7 +797,7 @@ impl Device {
         match mailbox.answer() {
             Ok(true) => self.host.changes.add(Token::One(self.key)),
             Ok(false) => {}
-            Err(breach) => self.stop(Reason::Control(breach), now),
+            Err(error) => self.stop(Reason::Control(error), now),
         }
     }
 
@@ -837,8 +838,8 @@ fn first_offer_node(back: &str) -> String {
 fn is_departure(reason: &Reason) -> bool {
     matches!(
         reason,
-        Reason::Broken { breach: Breach::Gone | Breach::Grant(Status::BAD_DOMAIN), .. }
-            | Reason::Control(Breach::Gone | Breach::Grant(Status::BAD_DOMAIN))
+        Reason::Broken { error: QueueError::Gone | QueueError::Grant(Status::BAD_DOMAIN), .. }
+            | Reason::Control(QueueError::Gone | QueueError::Grant(Status::BAD_DOMAIN))
     )
 }
 

@@ -29,7 +29,7 @@ use frame::{Accepts, Mac};
 use hypervisor::{Channel, GrantRef, Nodes, RemotePort, StoreError};
 use network::burst::{BURST, Burst};
 use network::packet::Packet;
-use network::port::{Breach, Notified, QueuePair};
+use network::port::{Notified, QueueError, QueuePair};
 use ring::device::Put;
 use ring::xdp::{Descriptor, Losses, Receiver, Socket};
 use ring::xen::BackRing;
@@ -185,7 +185,7 @@ impl Direct {
     }
 
     /// Lends the device all pages that the frontend has posted.
-    fn lend(&mut self) -> Result<(), Breach> {
+    fn lend(&mut self) -> Result<(), QueueError> {
         let receiver = self.lease.receiver_mut();
         while self.rx.ready(1)? > 0 {
             let request = self.rx.request(0);
@@ -193,7 +193,7 @@ impl Direct {
             let page = self.pages.get_mut(usize::from(id));
             let page =
                 page.filter(|page| page.grant.0 == slots::rx_reference(request) && !page.lent);
-            let page = page.ok_or(Breach::Device(Fault::NotDevicePage.name()))?;
+            let page = page.ok_or(QueueError::Device(Fault::NotDevicePage.name()))?;
             // There is room for as many as there are pages.
             if !receiver.fill.push(u64::from(id) * xdp::PAGE)? {
                 break;
@@ -205,7 +205,7 @@ impl Direct {
     }
 
     /// Answers for up to a burst of frames that came.
-    fn collect(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+    fn collect(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
         let frames = &mut self.lease.receiver_mut().frames;
         let (mut count, mut bytes) = (0, 0);
         while count < BURST as u64
@@ -233,7 +233,7 @@ fn answer(pages: &mut [Page], frame: Descriptor) -> Option<RxSlot> {
 }
 
 impl QueuePair for Direct {
-    fn fetch(&mut self, burst: &mut Burst) -> Result<(), Breach> {
+    fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
         self.collect(burst)?;
         self.lend()
     }
@@ -246,29 +246,29 @@ impl QueuePair for Direct {
         Accepts::default()
     }
 
-    fn prepare(&mut self, _: usize) -> Result<(), Breach> {
+    fn prepare(&mut self, _: usize) -> Result<(), QueueError> {
         Ok(())
     }
 
     /// Its ring is the device's alone.
-    fn put(&mut self, _: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, Breach> {
+    fn put(&mut self, _: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, QueueError> {
         Ok(Put::Refused)
     }
 
-    fn has_room(&mut self) -> Result<bool, Breach> {
+    fn has_room(&mut self) -> Result<bool, QueueError> {
         Ok(false)
     }
 
-    fn flush(&mut self) -> Result<[Notified; 2], Breach> {
+    fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
         let [tx, rx] = self.flush_quietly()?;
-        if rx != Notified::Held {
+        if rx != Notified::Deferred {
             return Ok([tx, rx]);
         }
         self.interrupt()?;
         Ok([tx, Notified::Sent])
     }
 
-    fn flush_quietly(&mut self) -> Result<[Notified; 2], Breach> {
+    fn flush_quietly(&mut self) -> Result<[Notified; 2], QueueError> {
         let told = match self.rx.publish() {
             None => Notified::Nothing,
             // It is to post more before anything can come, however few have come.
@@ -276,18 +276,18 @@ impl QueuePair for Direct {
                 self.interrupt()?;
                 Notified::Sent
             }
-            Some(true) => Notified::Held,
+            Some(true) => Notified::Deferred,
             Some(false) => Notified::Suppressed,
         };
         Ok([Notified::Nothing, told])
     }
 
-    fn interrupt(&mut self) -> Result<(), Breach> {
+    fn interrupt(&mut self) -> Result<(), QueueError> {
         self.channel.notify();
         Ok(())
     }
 
-    fn arm(&mut self, _: bool) -> Result<bool, Breach> {
+    fn arm(&mut self, _: bool) -> Result<bool, QueueError> {
         self.channel.take();
         // While the device has most pages, the others may come together; with its next frame there
         // is a look for them, too.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hypervisor::{Channel, DomId, GrantRef, Granted};
-use network::port::Breach;
+use network::port::QueueError;
 use ring::xen::BackRing;
 use ring::{Engine, Memory, Violation};
 
@@ -76,7 +76,7 @@ impl Mailbox {
     ///
     /// # Errors
     /// When the frontend breaks the rules.
-    pub fn work(&mut self, now: Instant) -> Result<u32, Breach> {
+    pub fn work(&mut self, now: Instant) -> Result<u32, QueueError> {
         let signalled = self.channel.take();
         let (mut count, waited) = (self.settle(), self.is_waiting());
         while count < BackRing::<4>::SIZE
@@ -105,7 +105,7 @@ impl Mailbox {
     ///
     /// # Errors
     /// When the frontend breaks the rules.
-    pub fn answer(&mut self) -> Result<bool, Breach> {
+    pub fn answer(&mut self) -> Result<bool, QueueError> {
         if self.ring.publish() == Some(true) {
             self.channel.notify();
         }
@@ -123,10 +123,10 @@ impl Mailbox {
         }
     }
 
-    fn pay(&mut self, now: Instant, messages: u32) -> Result<(), Breach> {
+    fn pay(&mut self, now: Instant, messages: u32) -> Result<(), QueueError> {
         self.paid = self.paid.max(now) + EACH * messages;
         match self.paid > now + EACH * AT_ONCE {
-            true => Err(Breach::Device(Fault::ControlFlood.name())),
+            true => Err(QueueError::Device(Fault::ControlFlood.name())),
             false => Ok(()),
         }
     }

@@ -1,13 +1,13 @@
 //! Ways in which vifs can be served that are a matter of choice. All of them are off by default.
 
+use network::coalescing::CoalescingLimits;
 use network::poll::PollingPolicy;
-use network::throttle::Throttle;
 
 /// What the vifs of a service have switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortOptions {
     /// How long their receive interrupts wait.
-    pub throttle: Option<Throttle>,
+    pub coalescing: Option<CoalescingLimits>,
     /// How workers wait for their frames; `None`: as they do for others.
     pub policy: Option<PollingPolicy>,
     /// How many pages of each may stay mapped, because its frontend says that they come back.

@@ -1,7 +1,7 @@
 //! What is counted: two guests and a worker, on one thread.
 //!
 //! The guests are the generator's, the ports real vhost-user devices, fabric and switch the
-//! daemon's; but the worker is turned by hand, once after each burst, and the time that it sees is
+//! daemon's; but the worker is turned by worker, once after each burst, and the time that it sees is
 //! made. So each run executes the same instructions.
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use network::fabric::{Fabric, Workers};
-use network::hand::Hand;
+use network::manual::ManualWorker;
 use ring::driver::DriverRing;
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
@@ -29,8 +29,8 @@ const FRAME: Duration = Duration::from_nanos(50);
 /// One turn of the worker that is counted: counting begins when this function is entered, and ends
 /// when it is left. Its name is known to [`super::callgrind`].
 #[inline(never)]
-fn counted_turn(hand: &mut Hand, now: Instant) -> bool {
-    std::hint::black_box(hand).turn(now)
+fn counted_turn(worker: &mut ManualWorker, now: Instant) -> bool {
+    std::hint::black_box(worker).run_once(now)
 }
 
 /// Plays `case`. Returns how many frames the counted turns carried.
@@ -49,20 +49,20 @@ pub fn play(case: &Case) -> Result<u64, Error> {
     let args = Args::from_words(line.split_whitespace())
         .map_err(|e| load::Error::Options(e.to_string()))?;
     let workers = Workers { count: 1, ..Workers::default() };
-    let (fabric, hands) =
-        Fabric::by_hand(&workers).map_err(|e| Error::system("make a worker", e))?;
+    let (fabric, workers) =
+        Fabric::manual(&workers).map_err(|e| Error::system("make a worker", e))?;
     let fabric = Arc::new(fabric);
-    let mut hand = hands.into_iter().next().ok_or(Error::Stuck { sent: 0, left: 0 })?;
-    let devices = hand.meanwhile(|| {
+    let mut worker = workers.into_iter().next().ok_or(Error::Stuck { sent: 0, left: 0 })?;
+    let devices = worker.run_while(|| {
         let start = |socket| Device::start(Arc::clone(&fabric), config(socket, args.queues));
         sockets.iter().map(|socket| start(socket)).collect::<Result<Vec<_>, _>>()
     })?;
     let outcome = match args.packed {
-        true => traffic::<PackedDriver>(case, &args, &mut hand, began),
-        false => traffic::<SplitDriver>(case, &args, &mut hand, began),
+        true => traffic::<PackedDriver>(case, &args, &mut worker, began),
+        false => traffic::<SplitDriver>(case, &args, &mut worker, began),
     };
     // Whatever came of it: ports can only be taken down while the worker is turned.
-    hand.meanwhile(|| drop(devices));
+    worker.run_while(|| drop(devices));
     outcome
 }
 
@@ -70,28 +70,28 @@ pub fn play(case: &Case) -> Result<u64, Error> {
 pub(in crate::bench) fn config(socket: &Path, queues: u16) -> DeviceConfig {
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (socket, mode, rule) = (socket.to_path_buf(), Mode::Server, PortRule::default());
-    DeviceConfig { name, socket, mode, queues, mtu: None, rule, throttle: None, policy: None }
+    DeviceConfig { name, socket, mode, queues, mtu: None, rule, coalescing: None, policy: None }
 }
 
 fn traffic<R: DriverRing>(
     case: &Case,
     args: &Args,
-    hand: &mut Hand,
+    worker: &mut ManualWorker,
     began: Instant,
 ) -> Result<u64, Error> {
     let clock = Clock::start();
-    let guests = hand.meanwhile(|| load::meet::<R>(args, clock, &AtomicBool::new(false)))?;
+    let guests = worker.run_while(|| load::meet::<R>(args, clock, &AtomicBool::new(false)))?;
     // The same part of a second in every run, so that what is done once a second is always done at
     // the same place.
     let now =
         began + Duration::from_secs(began.elapsed().as_secs() + 1) + Duration::from_millis(250);
     let mut stage = Stage { guests, clock, now, sleeps: args.interrupts };
     for _ in 0..case.warm {
-        stage.round(|now| hand.turn(now))?;
+        stage.round(|now| worker.run_once(now))?;
     }
     let mut frames = 0;
     for _ in 0..case.counted {
-        frames += stage.round(|now| counted_turn(hand, now))?;
+        frames += stage.round(|now| counted_turn(worker, now))?;
     }
     Ok(frames)
 }

@@ -1,6 +1,6 @@
 //! Receive interrupts that wait until they are worth one.
 //!
-//! An interrupt costs its guest about what several frames do. Where a port has a [`Throttle`],
+//! An interrupt costs its guest about what several frames do. Where a port has a [`CoalescingLimits`],
 //! frames are published as soon as ever, so that a guest that is awake finds them; only the
 //! interrupt waits, until so many frames have come or so much time has passed. It waits only where
 //! others are likely to share it, and nobody waits for an answer: a guest to which fewer than
@@ -9,7 +9,7 @@
 //!
 //! - What one publication found wanted stays wanted until it is sent. A later one need not find it
 //!   again: a peer's event index is passed once.
-//! - Every wait has an end, at most [`Throttle::LONGEST`] away, and the worker sleeps no longer
+//! - Every wait has an end, at most [`CoalescingLimits::MAX_TIME`] away, and the worker sleeps no longer
 //!   than until the first one (see [`crate::held`]).
 //! - A receiver that is full is told at once. It may be asleep, and then posts no buffers before it
 //!   is told.
@@ -21,20 +21,20 @@ use crate::port::Notified;
 
 /// How long a port's receive interrupts wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Throttle {
+pub struct CoalescingLimits {
     frames: Option<u32>,
     time: Duration,
 }
 
-impl Throttle {
+impl CoalescingLimits {
     /// The longest that an interrupt may wait.
-    pub const LONGEST: Duration = Duration::from_millis(10);
+    pub const MAX_TIME: Duration = Duration::from_millis(10);
 
     /// Until `frames` frames have come (`None`: however many), or `time` has passed. `None`: it
-    /// would wait for ever, or longer than [`LONGEST`](Self::LONGEST).
-    pub fn new(frames: Option<u32>, time: Duration) -> Option<Throttle> {
-        let bounded = !time.is_zero() && time <= Self::LONGEST;
-        bounded.then_some(Throttle { frames, time })
+    /// would wait for ever, or longer than [`MAX_TIME`](Self::MAX_TIME).
+    pub fn new(frames: Option<u32>, time: Duration) -> Option<CoalescingLimits> {
+        let bounded = !time.is_zero() && time <= Self::MAX_TIME;
+        bounded.then_some(CoalescingLimits { frames, time })
     }
 
     /// Frames that an interrupt waits for, if their number matters.
@@ -48,7 +48,7 @@ impl Throttle {
     }
 }
 
-/// Frames within the time of a throttle from which on an interrupt is worth waiting for.
+/// Frames within the time of a coalescing from which on an interrupt is worth waiting for.
 const WORTH: u32 = 8;
 
 /// How many frames come.
@@ -70,10 +70,10 @@ struct Waiting {
     until: Instant,
 }
 
-/// One receiver's interrupts under a throttle.
+/// One receiver's interrupts under a coalescing.
 #[derive(Debug)]
-pub struct Restraint {
-    throttle: Throttle,
+pub struct InterruptCoalescer {
+    coalescing: CoalescingLimits,
     /// What there had been when last published.
     seen: Traffic,
     waiting: Option<Waiting>,
@@ -87,7 +87,7 @@ impl Load {
     /// had been before those of `now`, and `to` is with them.
     fn is_high(
         &mut self,
-        Throttle { frames, time }: Throttle,
+        CoalescingLimits { frames, time }: CoalescingLimits,
         (from, to): (Traffic, Traffic),
         now: Instant,
     ) -> bool {
@@ -106,11 +106,11 @@ impl Load {
     }
 }
 
-impl Restraint {
+impl InterruptCoalescer {
     /// A receiver with so much traffic before.
-    pub fn new(throttle: Throttle, seen: Traffic) -> Self {
+    pub fn new(coalescing: CoalescingLimits, seen: Traffic) -> Self {
         let load = Load { since: None, from: seen, before: false };
-        Restraint { throttle, seen, waiting: None, urgent: false, load }
+        InterruptCoalescer { coalescing, seen, waiting: None, urgent: false, load }
     }
 
     /// All frames of the `traffic` up to now are published, and `told` is what became of the
@@ -120,13 +120,13 @@ impl Restraint {
         // A frame that could not be copied in the end is counted out again.
         let received = from.received.max(traffic.received);
         self.seen = Traffic { received, sent: from.sent.max(traffic.sent) };
-        let many = self.load.is_high(self.throttle, (from, self.seen), now);
+        let many = self.load.is_high(self.coalescing, (from, self.seen), now);
         match told {
-            Notified::Held => {
+            Notified::Deferred => {
                 self.urgent |= !many;
                 self.waiting.get_or_insert(Waiting {
                     from: from.received,
-                    until: now + self.throttle.time,
+                    until: now + self.coalescing.time,
                 });
             }
             Notified::Sent => self.waiting = None,
@@ -151,7 +151,7 @@ impl Restraint {
         let frames = self.seen.received.saturating_sub(from);
         self.urgent
             || now >= until
-            || self.throttle.frames.is_some_and(|enough| frames >= enough.into())
+            || self.coalescing.frames.is_some_and(|enough| frames >= enough.into())
     }
 
     /// Takes what waits, to be sent. False: nothing does.

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use front::{Front, Host, Nature, frame, introduce, wait, what};
 use hypervisor::Channel;
-use network::throttle::Throttle;
+use network::coalescing::CoalescingLimits;
 use xen::netif::options::PortOptions;
 
 /// A host whose vifs' interrupts wait, and two of them. Both signal Rx by the channel that `split`
 /// says.
 fn two(frames: u32, split: bool) -> (Host, Front, Front) {
     let host = Host::switched(PortOptions {
-        throttle: Throttle::new(Some(frames), Throttle::LONGEST),
+        coalescing: CoalescingLimits::new(Some(frames), CoalescingLimits::MAX_TIME),
         ..PortOptions::default()
     });
     let nature = Nature { split, ..Nature::default() };
@@ -67,7 +67,7 @@ fn a_guest_that_polls_has_its_frames_before_it_is_told() {
         assert_eq!(what(&b.expect(1)[0].frame), n);
     }
     // And the first ones at once, before there were many.
-    let most = start.elapsed().as_micros() / Throttle::LONGEST.as_micros() + 8;
+    let most = start.elapsed().as_micros() / CoalescingLimits::MAX_TIME.as_micros() + 8;
     let sent = u128::from(interrupts(&host, &b) - before);
     assert!(sent <= most, "{sent} interrupts for 500 frames, {most} at most");
 }

@@ -3,8 +3,9 @@ use super::*;
 const TIME: Duration = Duration::from_micros(100);
 
 /// One to which many frames have come just before `now`: `delivered` of them.
-fn loaded(frames: Option<u32>, delivered: u64, now: Instant) -> Restraint {
-    let mut restraint = Restraint::new(throttle(frames), came(delivered - u64::from(WORTH)));
+fn loaded(frames: Option<u32>, delivered: u64, now: Instant) -> InterruptCoalescer {
+    let mut restraint =
+        InterruptCoalescer::new(coalescing(frames), came(delivered - u64::from(WORTH)));
     restraint.publish(Notified::Suppressed, came(delivered), now);
     restraint
 }
@@ -14,22 +15,25 @@ fn came(received: u64) -> Traffic {
     Traffic { received, sent: 0 }
 }
 
-fn throttle(frames: Option<u32>) -> Throttle {
-    Throttle::new(frames, TIME).unwrap()
+fn coalescing(frames: Option<u32>) -> CoalescingLimits {
+    CoalescingLimits::new(frames, TIME).unwrap()
 }
 
 #[test]
 fn no_wait_is_without_end() {
-    assert_eq!(Throttle::new(Some(64), Duration::ZERO), None);
-    assert_eq!(Throttle::new(None, Throttle::LONGEST + Duration::from_nanos(1)), None);
-    assert!(Throttle::new(None, Throttle::LONGEST).is_some());
+    assert_eq!(CoalescingLimits::new(Some(64), Duration::ZERO), None);
+    assert_eq!(
+        CoalescingLimits::new(None, CoalescingLimits::MAX_TIME + Duration::from_nanos(1)),
+        None
+    );
+    assert!(CoalescingLimits::new(None, CoalescingLimits::MAX_TIME).is_some());
 }
 
 #[test]
 fn frames_or_time_end_a_wait() {
     let start = Instant::now();
     let mut restraint = loaded(Some(6), 100, start);
-    restraint.publish(Notified::Held, came(101), start);
+    restraint.publish(Notified::Deferred, came(101), start);
     assert_eq!((restraint.is_due(start), restraint.until()), (false, Some(start + TIME)));
     // The peer's event index was passed by the first: it is not found again, and not forgotten
     // either.
@@ -43,7 +47,7 @@ fn frames_or_time_end_a_wait() {
     assert!(restraint.is_due(start + TIME / 2), "six frames");
     assert!(restraint.take() && !restraint.take());
     assert_eq!(restraint.until(), None);
-    restraint.publish(Notified::Held, came(112), start);
+    restraint.publish(Notified::Deferred, came(112), start);
     assert!(restraint.is_due(start), "a burst that is long enough does not wait");
 }
 
@@ -53,7 +57,7 @@ fn a_full_receiver_is_told_at_once() {
     let mut restraint = loaded(None, 10, start);
     restraint.full();
     restraint.publish(Notified::Suppressed, came(13), start);
-    restraint.publish(Notified::Held, came(14), start);
+    restraint.publish(Notified::Deferred, came(14), start);
     assert!(!restraint.is_due(start), "it was awake when it was full");
     restraint.full();
     assert!(restraint.is_due(start));
@@ -63,7 +67,7 @@ fn a_full_receiver_is_told_at_once() {
 fn a_signal_for_both_rings_ends_the_wait() {
     let start = Instant::now();
     let mut restraint = loaded(Some(6), 10, start);
-    restraint.publish(Notified::Held, came(11), start);
+    restraint.publish(Notified::Deferred, came(11), start);
     restraint.publish(Notified::Sent, came(12), start);
     assert_eq!((restraint.until(), restraint.is_due(start + TIME)), (None, false));
 }
@@ -71,44 +75,48 @@ fn a_signal_for_both_rings_ends_the_wait() {
 #[test]
 fn a_few_frames_are_told_of_at_once() {
     let start = Instant::now();
-    let mut restraint = Restraint::new(throttle(None), came(0));
+    let mut restraint = InterruptCoalescer::new(coalescing(None), came(0));
     // One at a time, each answered: a quarter of the time apart.
     for n in 1..=20 {
         let now = start + TIME / 4 * n;
-        restraint.publish(Notified::Held, came(n.into()), now);
+        restraint.publish(Notified::Deferred, came(n.into()), now);
         assert!(restraint.is_due(now) && restraint.take(), "frame {n}");
     }
     // Now they come thick and fast, and after a silence one at a time again.
     let now = start + TIME * 10;
     for n in 21..40 {
-        restraint.publish(Notified::Held, came(n), now);
+        restraint.publish(Notified::Deferred, came(n), now);
         let worth = n < 20 + u64::from(WORTH);
         assert_eq!((restraint.is_due(now), worth && restraint.take()), (worth, worth), "frame {n}");
     }
     let grant_copies = now + TIME + TIME / 2;
     assert!(restraint.is_due(grant_copies) && restraint.take());
-    restraint.publish(Notified::Held, came(40), grant_copies);
+    restraint.publish(Notified::Deferred, came(40), grant_copies);
     assert!(!restraint.is_due(grant_copies), "there were many just before");
     assert!(restraint.is_due(grant_copies + TIME) && restraint.take());
     let silence = grant_copies + TIME * 3;
-    restraint.publish(Notified::Held, came(41), silence);
+    restraint.publish(Notified::Deferred, came(41), silence);
     assert!(restraint.is_due(silence));
 }
 
 #[test]
 fn a_guest_that_answers_is_told_at_once() {
     let start = Instant::now();
-    let mut restraint = Restraint::new(throttle(None), came(0));
+    let mut restraint = InterruptCoalescer::new(coalescing(None), came(0));
     for n in 1..200 {
         // As fast as it answers.
         let now = start + TIME / 50 * n as u32;
-        restraint.publish(Notified::Held, Traffic { received: n, sent: n - 1 }, now);
+        restraint.publish(Notified::Deferred, Traffic { received: n, sent: n - 1 }, now);
         assert!(restraint.is_due(now) && restraint.take(), "frame {n}");
     }
     // It acknowledges every third one only.
     let waits = (200..400).any(|n| {
         let now = start + TIME * 10 + TIME / 50 * n as u32;
-        restraint.publish(Notified::Held, Traffic { received: n, sent: 200 + (n - 200) / 3 }, now);
+        restraint.publish(
+            Notified::Deferred,
+            Traffic { received: n, sent: 200 + (n - 200) / 3 },
+            now,
+        );
         let due = restraint.is_due(now);
         assert!(!due || restraint.take());
         !due
@@ -119,10 +127,10 @@ fn a_guest_that_answers_is_told_at_once() {
 #[test]
 fn fewer_frames_that_are_enough_are_many() {
     let start = Instant::now();
-    let mut restraint = Restraint::new(throttle(Some(2)), came(0));
-    restraint.publish(Notified::Held, came(1), start);
+    let mut restraint = InterruptCoalescer::new(coalescing(Some(2)), came(0));
+    restraint.publish(Notified::Deferred, came(1), start);
     assert!(restraint.is_due(start) && restraint.take());
-    restraint.publish(Notified::Held, came(2), start);
+    restraint.publish(Notified::Deferred, came(2), start);
     assert!(!restraint.is_due(start), "one more, and it is worth it");
 }
 
@@ -171,7 +179,7 @@ fn no_peer_sleeps_longer_than_it_may() {
     for seed in 0..200 {
         let mut random = Random(seed);
         let enough = [None, Some(1), Some(6), Some(64)][random.below(4) as usize];
-        let mut restraint = Restraint::new(throttle(enough), came(0));
+        let mut restraint = InterruptCoalescer::new(coalescing(enough), came(0));
         let mut peer = Peer { event: 1, seen: 0, awake: false, woken: 0 };
         let (mut now, mut published, mut oldest, mut worth) = (start, 0u64, start, 0);
         for _ in 0..2000 {
@@ -183,7 +191,7 @@ fn no_peer_sleeps_longer_than_it_may() {
                     let wants = peer.event.wrapping_sub(published + 1) < frames;
                     published += frames;
                     restraint.publish(
-                        if wants { Notified::Held } else { Notified::Suppressed },
+                        if wants { Notified::Deferred } else { Notified::Suppressed },
                         came(published),
                         now,
                     );

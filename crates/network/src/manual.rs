@@ -9,16 +9,16 @@ use std::time::Instant;
 use crate::worker::Worker;
 
 /// A worker that is turned by hand.
-pub struct Hand(Worker);
+pub struct ManualWorker(Worker);
 
-impl Hand {
+impl ManualWorker {
     pub(crate) fn new(worker: Worker) -> Self {
-        Hand(worker)
+        ManualWorker(worker)
     }
 
     /// One turn, as a worker with a thread takes it, at the time `now`, which must not go back.
     /// True when anything moved.
-    pub fn turn(&mut self, now: Instant) -> bool {
+    pub fn run_once(&mut self, now: Instant) -> bool {
         self.0.tick_to(now);
         // First, so that what was signalled before this turn is found in it.
         self.0.glance_again();
@@ -31,11 +31,11 @@ impl Hand {
     ///
     /// # Panics
     /// When `work` does.
-    pub fn meanwhile<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> T {
+    pub fn run_while<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let work = scope.spawn(work);
             while !work.is_finished() {
-                self.turn(Instant::now());
+                self.run_once(Instant::now());
                 thread::yield_now();
             }
             work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -5,12 +5,12 @@ mod peer;
 use std::time::{Duration, Instant};
 
 use frame::Accepts;
+use network::coalescing::CoalescingLimits;
 use network::fabric::{Fabric, Workers};
-use network::throttle::Throttle;
-use peer::{Peer, port, throttled_port, wait};
+use peer::{Peer, coalescing_port, port, wait};
 use switch::{PortId, PortRule};
 
-const TIME: Duration = Throttle::LONGEST;
+const TIME: Duration = CoalescingLimits::MAX_TIME;
 
 fn frame(number: u8) -> Vec<u8> {
     [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 0x88, 0xb5], &[number; 50]].concat()
@@ -19,9 +19,9 @@ fn frame(number: u8) -> Vec<u8> {
 /// A sender, and a receiver whose interrupts wait for so many frames.
 fn pair(workers: usize, frames: u32, room: usize) -> (Fabric, Peer, Peer, PortId) {
     let fabric = Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap();
-    let throttle = Throttle::new(Some(frames), TIME);
+    let coalescing = CoalescingLimits::new(Some(frames), TIME);
     let sender = port(&fabric, PortRule::default()).0;
-    let receiver = throttled_port(&fabric, PortRule::default(), throttle).0;
+    let receiver = coalescing_port(&fabric, PortRule::default(), coalescing).0;
     let a = Peer::attach(&fabric, sender, 0, Accepts::ALL, usize::MAX);
     let b = Peer::attach(&fabric, receiver, 0, Accepts::ALL, room);
     (fabric, a, b, receiver)
@@ -38,7 +38,7 @@ fn a_lonely_frame_is_published_at_once_and_told_of_in_time() {
         }
         assert_eq!((b.told(), b.received().len()), (vec![1, 2, 3], 3));
         let counters = &fabric.counters(port)[0];
-        assert_eq!((counters.rx_held.get(), counters.rx_interrupts.get()), (3, 3));
+        assert_eq!((counters.rx_deferred.get(), counters.rx_interrupts.get()), (3, 3));
     }
 }
 

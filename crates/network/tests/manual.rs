@@ -1,4 +1,4 @@
-//! Workers that are turned by hand.
+//! Workers that are turned by worker.
 
 mod peer;
 
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use frame::Accepts;
 use network::fabric::{Fabric, Workers};
-use network::hand::Hand;
+use network::manual::ManualWorker;
 use peer::{Peer, port};
 use switch::PortRule;
 
 /// A fabric of two workers, and two ports, one on each.
-fn two_workers() -> (Fabric, [Hand; 2], [Peer; 2]) {
-    let (fabric, hands) = Fabric::by_hand(&Workers { count: 2, ..Workers::default() }).unwrap();
-    let [mut one, mut other] = <[Hand; 2]>::try_from(hands).ok().unwrap();
+fn two_workers() -> (Fabric, [ManualWorker; 2], [Peer; 2]) {
+    let (fabric, workers) = Fabric::manual(&Workers { count: 2, ..Workers::default() }).unwrap();
+    let [mut one, mut other] = <[ManualWorker; 2]>::try_from(workers).ok().unwrap();
     let peers = [0, 1].map(|_| {
         let port = port(&fabric, PortRule::default()).0;
-        one.meanwhile(|| {
-            other.meanwhile(|| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX))
+        one.run_while(|| {
+            other.run_while(|| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX))
         })
     });
     (fabric, [one, other], peers)
@@ -40,8 +40,8 @@ fn nothing_moves_but_by_turning() {
     let mut turns = 0;
     while b.received().is_empty() {
         now += Duration::from_micros(10);
-        one.turn(now);
-        other.turn(now);
+        one.run_once(now);
+        other.run_once(now);
         turns += 1;
         assert!(turns < 100, "it crosses from one worker to the other in a few turns");
     }
@@ -54,25 +54,25 @@ fn a_queue_that_was_armed_is_found_again() {
     // Longer than any worker looks at a queue that has nothing.
     for _ in 0..100 {
         now += Duration::from_millis(1);
-        assert!(![one.turn(now), other.turn(now)].contains(&true), "nothing to do");
+        assert!(![one.run_once(now), other.run_once(now)].contains(&true), "nothing to do");
     }
     b.send([frame()]);
     for _ in 0..4 {
         now += Duration::from_millis(1);
-        one.turn(now);
-        other.turn(now);
+        one.run_once(now);
+        other.run_once(now);
     }
     assert_eq!(a.received().len(), 1);
 }
 
 #[test]
 fn a_turn_of_floods_ends_when_their_copies_have_used_it_up() {
-    let (fabric, hands) = Fabric::by_hand(&Workers { count: 1, ..Workers::default() }).unwrap();
-    let mut hand = hands.into_iter().next().unwrap();
+    let (fabric, workers) = Fabric::manual(&Workers { count: 1, ..Workers::default() }).unwrap();
+    let mut worker = workers.into_iter().next().unwrap();
     let peers: Vec<Peer> = (0..40)
         .map(|_| {
             let port = port(&fabric, PortRule::default()).0;
-            hand.meanwhile(|| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX))
+            worker.run_while(|| Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX))
         })
         .collect();
     peers[0].send(vec![frame(); 500]);
@@ -80,7 +80,7 @@ fn a_turn_of_floods_ends_when_their_copies_have_used_it_up() {
     while peers[0].completed() < 500 {
         now += Duration::from_micros(50);
         let before = peers[0].completed();
-        assert!(hand.turn(now), "it goes on at once");
+        assert!(worker.run_once(now), "it goes on at once");
         most = most.max(peers[0].completed() - before);
     }
     // Thirty-nine copies each; alone on its worker, a port may spend as much as 256 frames of 1514
