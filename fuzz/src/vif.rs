@@ -233,7 +233,7 @@ fn turn(
                 && queue.accepts().takes(&burst.frames()[i].offload)
                 && queue.put(&burst.packet(i), grant_copies)? == Put::Full
             {
-                assert!(!queue.has_room()?);
+                assert_eq!(queue.room()?, 0);
                 break;
             }
         }
@@ -244,7 +244,7 @@ fn turn(
         failures
             .iter()
             .filter_map(|failure| failure.frame)
-            .for_each(|(token, _)| queue.spoil(token));
+            .for_each(|(token, _)| queue.invalidate(token));
         queue.flush().map(drop)
     });
     burst.reset(64);

@@ -350,8 +350,8 @@ impl QueuePair for TapQueue {
         self.write(packet, packet.body)
     }
 
-    fn has_room(&mut self) -> Result<bool, QueueError> {
-        Ok(true)
+    fn room(&mut self) -> Result<usize, QueueError> {
+        Ok(usize::MAX)
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], QueueError> {

@@ -74,15 +74,6 @@ impl Frame {
     }
 }
 
-/// Frames that a device put on the Rx ring of the queue that was to be fetched from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Direct {
-    /// How many.
-    pub frames: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
 /// Frames fetched together from one queue, or handed together from one worker to another.
 pub struct Burst {
     /// Where the peer's bytes are; pins the memory they are in.
@@ -97,8 +88,6 @@ pub struct Burst {
     granted: Heads,
     /// Which of them are too short.
     short: Vec<usize>,
-    /// Frames that went past it.
-    direct: Direct,
     /// How long that takes, while somebody profiles.
     pub(crate) heads_watch: Stopwatch,
 }
@@ -121,7 +110,6 @@ impl Burst {
             limit: BURST,
             granted: Heads::new(),
             short: Vec::with_capacity(BURST),
-            direct: Direct::default(),
             heads_watch: Stopwatch::default(),
         }
     }
@@ -132,17 +120,6 @@ impl Burst {
         self.chains.clear();
         self.gather.clear();
         self.limit = limit.min(BURST);
-    }
-
-    /// Notes frames that need not be carried, since they are where they should be.
-    pub fn note_direct(&mut self, frames: u64, bytes: u64) {
-        self.direct.frames += frames;
-        self.direct.bytes += bytes;
-    }
-
-    /// What was noted since the last time.
-    pub fn take_direct(&mut self) -> Direct {
-        std::mem::take(&mut self.direct)
     }
 
     /// How many more frames fit.

@@ -88,7 +88,8 @@ impl Worker {
         slot.wait = slot
             .on
             .pair
-            .rate_limited_until()
+            .rate_limit()
+            .and_then(|limit| limit.limited_until())
             .filter(|until| *until > self.now)
             .map(|until| Wait::Rest { until });
     }
@@ -96,11 +97,12 @@ impl Worker {
     /// Nothing was fetched: perhaps because a device has put frames on the queue's Rx ring itself.
     /// Then they are published.
     fn count_direct(&mut self, src: usize) -> bool {
-        let direct = self.burst.take_direct();
+        let Some(slot) = self.slots.get_mut(src) else { return false };
+        let Some(device) = slot.on.pair.device_queue() else { return false };
+        let direct = device.take_received();
         if direct.frames == 0 {
             return false;
         }
-        let Some(slot) = self.slots.get_mut(src) else { return false };
         slot.on.counters.direct_frames.add(direct.frames);
         slot.on.counters.direct_bytes.add(direct.bytes);
         if self.profiler.is_on() {
@@ -135,10 +137,9 @@ impl Worker {
         else {
             return false;
         };
-        match receiver.on.pair.has_room() {
-            Ok(false) => self.now < until,
-            Ok(true) => {
-                let room = receiver.on.pair.room();
+        match receiver.on.pair.room() {
+            Ok(0) => self.now < until,
+            Ok(room) => {
                 if let Some(sender) = self.slots.get_mut(src) {
                     sender.ration.room = Some(room.clamp(1, BURST));
                 }

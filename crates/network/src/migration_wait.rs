@@ -38,8 +38,10 @@ impl Worker {
             }
             _ => None,
         };
-        let mark = ring.map_or(0, |ring| ring.mark());
-        let has_taken = |mark| ring.is_some_and(|ring| ring.has_taken(mark));
+        let progress = ring.map(|ring| ring.rx_progress());
+        let mark = progress.flatten().map_or(0, |ring| ring.position());
+        let has_taken =
+            |mark| progress.is_some_and(|ring| ring.is_none_or(|ring| ring.has_consumed(mark)));
         spread
             .turn(self.now, (crossing.sent(), has_arrived), (mark, has_taken))
             .unwrap_or(Egress::Turning)

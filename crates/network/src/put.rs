@@ -180,7 +180,7 @@ pub(crate) fn not_taken(slot: &mut Slot, token: u32, len: u32) {
     slot.on.counters.rx_bytes.take_back(len.into());
     slot.on.counters.lose(DropReason::NotGranted, 1);
     if slot.is_healthy() {
-        slot.on.pair.spoil(token);
+        slot.on.pair.invalidate(token);
     }
 }
 

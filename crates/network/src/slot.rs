@@ -13,7 +13,7 @@ use crate::loan::Loans;
 use crate::migration::Migration;
 use crate::parcel::Tickets;
 use crate::poll::PollingPolicy;
-use crate::port::{Notified, QueueError, QueuePair};
+use crate::port::{Coalescing, GrantPassing, Notified, QueueError, QueuePair};
 use crate::topology::QueueId;
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
@@ -181,7 +181,8 @@ impl Slot {
         if !self.is_healthy() || self.goes_home() {
             self.loans.recall();
         } else if !self.loans.is_recalling() {
-            match self.on.pair.released() {
+            let released = self.on.pair.grant_passing().map(GrantPassing::released);
+            match released.unwrap_or(Ok(0)) {
                 Ok(0) => {}
                 Ok(fetched) => return (fetched, true),
                 Err(error) => self.fail(error),
@@ -189,7 +190,8 @@ impl Slot {
         }
         if !self.is_healthy() || self.loans.is_recalled(now) {
             self.loans.recall();
-            return (self.on.pair.revoke(), false);
+            let revoked = self.on.pair.grant_passing().map(GrantPassing::revoke);
+            return (revoked.unwrap_or(0), false);
         }
         (0, true)
     }
@@ -225,7 +227,11 @@ impl Slot {
             return None;
         }
         let pair = &mut *self.on.pair;
-        let told = if self.restraint.is_none() { pair.flush() } else { pair.flush_quietly() };
+        let deferred = match &self.restraint {
+            None => None,
+            Some(_) => pair.coalescing().map(Coalescing::flush_deferred),
+        };
+        let told = deferred.unwrap_or_else(|| pair.flush());
         match told {
             Ok([tx, rx]) => {
                 let count = &self.on.counters;
@@ -260,7 +266,8 @@ impl Slot {
         if !self.restraint.as_mut().is_some_and(InterruptCoalescer::take) {
             return;
         }
-        match self.on.pair.interrupt() {
+        let interrupt = self.on.pair.coalescing().map(Coalescing::interrupt);
+        match interrupt.unwrap_or(Ok(())) {
             Ok(()) => self.on.counters.rx_interrupts.add(1),
             Err(error) => self.fail(error),
         }

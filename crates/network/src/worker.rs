@@ -233,8 +233,11 @@ impl Worker {
         let (queue, port) = (attachment.id, attachment.port);
         let at = self.slots.insert(Slot::new(attachment, self.now));
         let Some(slot) = self.slots.get_mut(at) else { return };
-        let rx =
-            if slot.on.pair.fetches_for_room() { Signal::Tx(queue) } else { Signal::Rx(queue) };
+        let rx = if slot.on.pair.device_queue().is_some() {
+            Signal::Tx(queue)
+        } else {
+            Signal::Rx(queue)
+        };
         for (fd, signal) in slot.on.pair.wakers().into_iter().zip([Signal::Tx(queue), rx]) {
             if let Some(fd) = fd {
                 // Fails for kinds of files that cannot be watched; ports refuse those before they

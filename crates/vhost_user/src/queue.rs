@@ -14,7 +14,7 @@ use network::burst::{AHEAD, Burst};
 use network::count::DropReason;
 use network::flowcache::Action;
 use network::packet::Packet;
-use network::port::{Notified, QueueError, QueuePair};
+use network::port::{Coalescing, Notified, QueueError, QueuePair, RxProgress};
 use ring::{DeviceRing, GrantCopyBatch, Memory, Put, RingConfig, Violation};
 
 use crate::event::Event;
@@ -344,25 +344,16 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         (done, put.map_err(|violation| self.reason(violation)))
     }
 
-    fn spoil(&mut self, token: u32) {
+    fn invalidate(&mut self, token: u32) {
         if let Some(rx) = &mut self.rx {
             rx.ring.spoil(token);
         }
     }
 
-    fn has_room(&mut self) -> Result<bool, QueueError> {
-        match self.rx.as_mut() {
-            Some(rx) => rx.ring.available().map_err(|violation| self.reason(violation)),
-            None => Ok(false),
-        }
-    }
-
-    fn mark(&self) -> u32 {
-        self.rx.as_ref().map_or(0, |rx| rx.ring.mark())
-    }
-
-    fn has_taken(&self, mark: u32) -> bool {
-        self.rx.as_ref().is_none_or(|rx| rx.ring.has_taken(mark))
+    fn room(&mut self) -> Result<usize, QueueError> {
+        let Some(rx) = &mut self.rx else { return Ok(0) };
+        let available = rx.ring.available().map_err(|violation| self.reason(violation))?;
+        Ok(if available { usize::MAX } else { 0 })
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
@@ -371,17 +362,6 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         let told = [publish(&mut self.tx)?, publish(&mut self.rx)?];
         self.whole()?;
         Ok(told)
-    }
-
-    fn flush_quietly(&mut self) -> Result<[Notified; 2], QueueError> {
-        let tx = self.tx.as_mut().map_or(Ok(Notified::Nothing), End::publish)?;
-        let rx = self.rx.as_mut().map_or(Notified::Nothing, End::publish_quietly);
-        self.whole()?;
-        Ok([tx, rx])
-    }
-
-    fn interrupt(&mut self) -> Result<(), QueueError> {
-        Ok(self.rx.as_ref().map_or(Ok(()), End::interrupt)?)
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
@@ -404,5 +384,36 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         let pair: Box<dyn Pair> = self;
         Box::new(pair)
+    }
+
+    fn coalescing(&mut self) -> Option<&mut dyn Coalescing> {
+        Some(self)
+    }
+
+    fn rx_progress(&self) -> Option<&dyn RxProgress> {
+        Some(self)
+    }
+}
+
+impl<R: DeviceRing + 'static> Coalescing for VirtioPair<R> {
+    fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
+        let tx = self.tx.as_mut().map_or(Ok(Notified::Nothing), End::publish)?;
+        let rx = self.rx.as_mut().map_or(Notified::Nothing, End::publish_quietly);
+        self.whole()?;
+        Ok([tx, rx])
+    }
+
+    fn interrupt(&mut self) -> Result<(), QueueError> {
+        Ok(self.rx.as_ref().map_or(Ok(()), End::interrupt)?)
+    }
+}
+
+impl<R: DeviceRing + 'static> RxProgress for VirtioPair<R> {
+    fn position(&self) -> u32 {
+        self.rx.as_ref().map_or(0, |rx| rx.ring.mark())
+    }
+
+    fn has_consumed(&self, position: u32) -> bool {
+        self.rx.as_ref().is_none_or(|rx| rx.ring.has_taken(position))
     }
 }

@@ -14,7 +14,7 @@ use network::burst::Burst;
 use network::coalescing::CoalescingLimits;
 use network::fabric::{Fabric, PortSpec};
 use network::packet::Packet;
-use network::port::{Notified, QueueError, QueuePair};
+use network::port::{Coalescing, Notified, QueueError, QueuePair};
 use network::topology::QueueId;
 use ring::GrantCopyBatch;
 use ring::device::Put;
@@ -255,24 +255,13 @@ impl QueuePair for Pair {
         Ok(Put::Done)
     }
 
-    fn has_room(&mut self) -> Result<bool, QueueError> {
+    fn room(&mut self) -> Result<usize, QueueError> {
         let state = self.peer.state.lock().unwrap();
-        Ok(state.received.len() < state.room)
+        Ok(if state.received.len() < state.room { usize::MAX } else { 0 })
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
         Ok([Notified::Sent; 2])
-    }
-
-    fn flush_quietly(&mut self) -> Result<[Notified; 2], QueueError> {
-        Ok([Notified::Sent, Notified::Deferred])
-    }
-
-    fn interrupt(&mut self) -> Result<(), QueueError> {
-        let mut state = self.peer.state.lock().unwrap();
-        let there = state.received.len();
-        state.told.push(there);
-        Ok(())
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
@@ -293,5 +282,22 @@ impl QueuePair for Pair {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
+    }
+
+    fn coalescing(&mut self) -> Option<&mut dyn Coalescing> {
+        Some(self)
+    }
+}
+
+impl Coalescing for Pair {
+    fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
+        Ok([Notified::Sent, Notified::Deferred])
+    }
+
+    fn interrupt(&mut self) -> Result<(), QueueError> {
+        let mut state = self.peer.state.lock().unwrap();
+        let there = state.received.len();
+        state.told.push(there);
+        Ok(())
     }
 }

@@ -13,7 +13,9 @@ use hypervisor::{Channel, DomId, GrantRef, Granted, Lender, PAGE};
 use network::burst::Burst;
 use network::count::{Counter, DropReason};
 use network::packet::Packet;
-use network::port::{Notified, QueueError, QueuePair};
+use network::port::{
+    Coalescing, GrantPassing, Notified, QueueError, QueuePair, RateLimit, RxProgress,
+};
 use ring::grant_copy_batch::Room;
 use ring::pages::Seen;
 use ring::xen::BackRing;
@@ -496,10 +498,6 @@ impl QueuePair for Queue {
         }
     }
 
-    fn rate_limited_until(&self) -> Option<Instant> {
-        self.rests
-    }
-
     fn accepts(&self) -> Accepts {
         self.accepts
     }
@@ -556,7 +554,7 @@ impl QueuePair for Queue {
         Ok(Put::Done)
     }
 
-    fn spoil(&mut self, token: u32) {
+    fn invalidate(&mut self, token: u32) {
         // Numbers have 32 bits, of which the token has the lower half: enough to find one that is
         // not published.
         let position = self.rx.position();
@@ -566,64 +564,21 @@ impl QueuePair for Queue {
         }
     }
 
-    fn released(&mut self) -> Result<usize, QueueError> {
-        let Some(loans) = &mut self.loans else { return Ok(0) };
-        Ok(loans.returned(self.rx.posted()?))
-    }
-
-    fn revoke(&mut self) -> usize {
-        self.loans.as_mut().map_or(0, Loans::recall)
-    }
-
-    fn has_room(&mut self) -> Result<bool, QueueError> {
-        Ok(self.rx.ready(self.needs)? >= self.needs)
-    }
-
-    fn room(&mut self) -> usize {
+    fn room(&mut self) -> Result<usize, QueueError> {
+        if self.rx.ready(self.needs)? < self.needs {
+            return Ok(0);
+        }
         let ready = self.rx.ready(BackRing::<2>::SIZE).unwrap_or_default();
-        (ready / self.needs.max(1)) as usize
-    }
-
-    fn mark(&self) -> u32 {
-        self.rx.position()
-    }
-
-    fn has_taken(&self, mark: u32) -> bool {
-        self.rx.has_taken(mark)
+        Ok((ready / self.needs.max(1)) as usize)
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
-        let [tx, rx] = self.flush_quietly()?;
+        let [tx, rx] = self.flush_deferred()?;
         if rx != Notified::Deferred {
             return Ok([tx, rx]);
         }
         self.interrupt()?;
         Ok([tx, Notified::Sent])
-    }
-
-    fn flush_quietly(&mut self) -> Result<[Notified; 2], QueueError> {
-        if self.shelf.is_some() {
-            self.rx_pages = None;
-            self.tally();
-        }
-        let (tx, rx) = (self.tx.publish(), self.rx.publish());
-        if tx == Some(true) {
-            self.tx_channel.notify();
-        }
-        // Who looks at both rings after one signal needs no other.
-        let told = tx == Some(true) && self.rx_channel.is_none();
-        let wanted = if told { Notified::Sent } else { Notified::Deferred };
-        let outcome = |wants, wanted| match wants {
-            None => Notified::Nothing,
-            Some(true) => wanted,
-            Some(false) => Notified::Suppressed,
-        };
-        Ok([outcome(tx, Notified::Sent), outcome(rx, wanted)])
-    }
-
-    fn interrupt(&mut self) -> Result<(), QueueError> {
-        self.rx_channel.as_ref().unwrap_or(&self.tx_channel).notify();
-        Ok(())
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
@@ -654,5 +609,75 @@ impl QueuePair for Queue {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
+    }
+
+    fn coalescing(&mut self) -> Option<&mut dyn Coalescing> {
+        Some(self)
+    }
+
+    fn rx_progress(&self) -> Option<&dyn RxProgress> {
+        Some(self)
+    }
+
+    fn rate_limit(&self) -> Option<&dyn RateLimit> {
+        Some(self)
+    }
+
+    fn grant_passing(&mut self) -> Option<&mut dyn GrantPassing> {
+        Some(self)
+    }
+}
+
+impl Coalescing for Queue {
+    fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
+        if self.shelf.is_some() {
+            self.rx_pages = None;
+            self.tally();
+        }
+        let (tx, rx) = (self.tx.publish(), self.rx.publish());
+        if tx == Some(true) {
+            self.tx_channel.notify();
+        }
+        // Who looks at both rings after one signal needs no other.
+        let told = tx == Some(true) && self.rx_channel.is_none();
+        let wanted = if told { Notified::Sent } else { Notified::Deferred };
+        let outcome = |wants, wanted| match wants {
+            None => Notified::Nothing,
+            Some(true) => wanted,
+            Some(false) => Notified::Suppressed,
+        };
+        Ok([outcome(tx, Notified::Sent), outcome(rx, wanted)])
+    }
+
+    fn interrupt(&mut self) -> Result<(), QueueError> {
+        self.rx_channel.as_ref().unwrap_or(&self.tx_channel).notify();
+        Ok(())
+    }
+}
+
+impl RxProgress for Queue {
+    fn position(&self) -> u32 {
+        self.rx.position()
+    }
+
+    fn has_consumed(&self, position: u32) -> bool {
+        self.rx.has_taken(position)
+    }
+}
+
+impl RateLimit for Queue {
+    fn limited_until(&self) -> Option<Instant> {
+        self.rests
+    }
+}
+
+impl GrantPassing for Queue {
+    fn released(&mut self) -> Result<usize, QueueError> {
+        let Some(loans) = &mut self.loans else { return Ok(0) };
+        Ok(loans.returned(self.rx.posted()?))
+    }
+
+    fn revoke(&mut self) -> usize {
+        self.loans.as_mut().map_or(0, Loans::recall)
     }
 }

@@ -29,7 +29,7 @@ use frame::{Accepts, Mac};
 use hypervisor::{Channel, GrantRef, Nodes, RemotePort, StoreError};
 use network::burst::{BURST, Burst};
 use network::packet::Packet;
-use network::port::{Notified, QueueError, QueuePair};
+use network::port::{Coalescing, DeviceFrames, DeviceQueue, Notified, QueueError, QueuePair};
 use ring::device::Put;
 use ring::xdp::{Descriptor, Losses, Receiver, Socket};
 use ring::xen::BackRing;
@@ -154,6 +154,8 @@ pub struct Direct {
     channel: Box<dyn Channel>,
     lease: Box<dyn Lease>,
     pages: Box<[Page]>,
+    /// Frames that came since they were last taken out.
+    received: DeviceFrames,
 }
 
 /// A page to receive into.
@@ -173,7 +175,8 @@ impl Direct {
         let pages = parts.pages.into_iter().map(|grant| Page { grant, lent: false }).collect();
         let rx = BackRing::attach(parts.ring, 0)?;
         parts.channel.notify();
-        Ok(Direct { rx, channel: parts.channel, lease: parts.lease, pages })
+        let received = DeviceFrames::default();
+        Ok(Direct { rx, channel: parts.channel, lease: parts.lease, pages, received })
     }
 
     /// How it stands with it.
@@ -205,7 +208,7 @@ impl Direct {
     }
 
     /// Answers for up to a burst of frames that came.
-    fn collect(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
+    fn collect(&mut self) -> Result<(), QueueError> {
         let frames = &mut self.lease.receiver_mut().frames;
         let (mut count, mut bytes) = (0, 0);
         while count < BURST as u64
@@ -218,7 +221,8 @@ impl Direct {
             }
         }
         frames.release()?;
-        burst.note_direct(count, bytes);
+        self.received.frames += count;
+        self.received.bytes += bytes;
         Ok(())
     }
 }
@@ -233,8 +237,8 @@ fn answer(pages: &mut [Page], frame: Descriptor) -> Option<RxSlot> {
 }
 
 impl QueuePair for Direct {
-    fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
-        self.collect(burst)?;
+    fn fetch(&mut self, _: &mut Burst) -> Result<(), QueueError> {
+        self.collect()?;
         self.lend()
     }
 
@@ -255,12 +259,12 @@ impl QueuePair for Direct {
         Ok(Put::Refused)
     }
 
-    fn has_room(&mut self) -> Result<bool, QueueError> {
-        Ok(false)
+    fn room(&mut self) -> Result<usize, QueueError> {
+        Ok(0)
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
-        let [tx, rx] = self.flush_quietly()?;
+        let [tx, rx] = self.flush_deferred()?;
         if rx != Notified::Deferred {
             return Ok([tx, rx]);
         }
@@ -268,7 +272,43 @@ impl QueuePair for Direct {
         Ok([tx, Notified::Sent])
     }
 
-    fn flush_quietly(&mut self) -> Result<[Notified; 2], QueueError> {
+    fn arm(&mut self, _: bool) -> Result<bool, QueueError> {
+        self.channel.take();
+        // While the device has most pages, the others may come together; with its next frame there
+        // is a look for them, too.
+        let half = (self.pages.len() as u32).div_ceil(2);
+        let wanted = if self.rx.taken() < half { 1 } else { half };
+        let posted = self.rx.arm_for(wanted)? >= wanted;
+        Ok(self.lease.receiver_mut().frames.ready()? > 0 || posted)
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.lease.receiver().waker()), Some(self.channel.waker())]
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+
+    fn coalescing(&mut self) -> Option<&mut dyn Coalescing> {
+        Some(self)
+    }
+
+    fn device_queue(&mut self) -> Option<&mut dyn DeviceQueue> {
+        Some(self)
+    }
+}
+
+impl DeviceQueue for Direct {
+    fn take_received(&mut self) -> DeviceFrames {
+        std::mem::take(&mut self.received)
+    }
+}
+
+impl Coalescing for Direct {
+    fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
         let told = match self.rx.publish() {
             None => Notified::Nothing,
             // It is to post more before anything can come, however few have come.
@@ -285,30 +325,6 @@ impl QueuePair for Direct {
     fn interrupt(&mut self) -> Result<(), QueueError> {
         self.channel.notify();
         Ok(())
-    }
-
-    fn arm(&mut self, _: bool) -> Result<bool, QueueError> {
-        self.channel.take();
-        // While the device has most pages, the others may come together; with its next frame there
-        // is a look for them, too.
-        let half = (self.pages.len() as u32).div_ceil(2);
-        let wanted = if self.rx.taken() < half { 1 } else { half };
-        let posted = self.rx.arm_for(wanted)? >= wanted;
-        Ok(self.lease.receiver_mut().frames.ready()? > 0 || posted)
-    }
-
-    fn disarm(&mut self) {}
-
-    fn fetches_for_room(&self) -> bool {
-        true
-    }
-
-    fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        [Some(self.lease.receiver().waker()), Some(self.channel.waker())]
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
     }
 }
 
