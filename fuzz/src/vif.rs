@@ -11,11 +11,11 @@ use network::flowcache::Action;
 use network::port::{QueueError, QueuePair};
 use ring::GrantCopyBatch;
 use ring::device::Put;
-use xen::netif::backend::{Parts, Queue, Vif};
+use xen::netif::backend::{Parts, Queue, VifShared};
 use xen::netif::cache::{Cache, Entry, Lists};
-use xen::netif::device::Copier;
 use xen::netif::groups::Groups;
 use xen::netif::handshake::Takes;
+use xen::netif::netback::GrantCopyEngine;
 
 use crate::input::Input;
 
@@ -125,10 +125,10 @@ impl Front {
             rx_notify: on(5),
             ..Takes::default()
         };
-        let vif = Vif {
+        let vif = VifShared {
             lender: None,
             domain: self.guest.id(),
-            engine: Arc::new(Copier(Arc::clone(&hypervisor.grants))),
+            engine: Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants))),
             takes,
             rate: None,
             groups: Groups::default(),

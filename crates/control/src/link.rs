@@ -181,7 +181,7 @@ impl Link {
             Link::VhostUser(_) | Link::Tap(_) => Vec::new(),
             Link::Xen(service) => {
                 let vif = |status: VifStatus| Vif {
-                    name: status.key.to_string(),
+                    name: status.id.to_string(),
                     kind: "xen",
                     peer: None,
                     spent: None,
@@ -193,9 +193,9 @@ impl Link {
                 let guest_processes = server.guest_processes();
                 let vif = |status: VifStatus| {
                     // One that has just gone has a number only.
-                    let guest_process = guest_processes.get(&status.key.domain);
+                    let guest_process = guest_processes.get(&status.id.domain);
                     let own = guest_process.map_or_else(
-                        || status.key.to_string(),
+                        || status.id.to_string(),
                         |guest_process| guest_process.name.clone(),
                     );
                     let peer = guest_process.map(|guest_process| guest_process.process);
@@ -219,7 +219,7 @@ impl Link {
             _ => BTreeMap::new(),
         };
         let subject = |Vif { name, kind, status, .. }: Vif| {
-            let guest = said.get(&status.key).copied();
+            let guest = said.get(&status.id).copied();
             Some(Subject { name, kind, port: status.port?, guest })
         };
         self.vifs(name).into_iter().filter_map(subject).collect()
@@ -229,7 +229,7 @@ impl Link {
     pub fn gone(&self) -> Option<MutexGuard<'_, Vec<Arc<QueueCounters>>>> {
         match self {
             Link::VhostUser(_) | Link::Tap(_) => None,
-            Link::Xen(service) | Link::Embedded(_, service) => Some(service.gone()),
+            Link::Xen(service) | Link::Embedded(_, service) => Some(service.removed()),
         }
     }
 

@@ -151,7 +151,7 @@ pub fn vif(
         kind: (*kind).to_owned(),
         socket: None,
         mode: None,
-        device: Some(format!("domain {}", vif.key.domain)),
+        device: Some(format!("domain {}", vif.id.domain)),
         state,
         reason: vif.reason.clone(),
         peer: *peer,
@@ -301,18 +301,19 @@ mod tests {
     use hypervisor::DomId;
     use network::fabric::Workers;
     use switch::PortRule;
-    use xen::netif::device::Key;
     use xen::netif::settings::Settings;
     use xen::netif::status::VifStatus;
+    use xen::xenbus::{DeviceId, DeviceStatus};
 
     use super::*;
 
     #[test]
     fn a_vif_is_a_port_like_others() {
         let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
-        let status = VifStatus::new(Key { domain: DomId(5), handle: 1 });
+        let id = DeviceId { class: "vif", domain: DomId(5), handle: 1 };
+        let status = VifStatus::new(&DeviceStatus::new(id), false);
         let mut one =
-            Vif { name: status.key.to_string(), kind: "xen", peer: None, spent: None, status };
+            Vif { name: status.id.to_string(), kind: "xen", peer: None, spent: None, status };
         let host = PortReport {
             queue_pairs: 4,
             options: [("align".into(), "on".into())].into(),

@@ -11,7 +11,9 @@ use hypervisor::embedded::client::{ConnectError, Line, Wish as Admission, become
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thiserror::Error;
 use tracing::{debug, info, warn};
-use xen::netif::frontend::{Area, Caller, FrontError, Frontend, Kept, Landing, Queue, Wish};
+use xen::netif::frontend::{
+    Caller, FrontError, Frontend, Kept, Landing, PageAllocator, Queue, Wish,
+};
 use xen::xenbus::State;
 
 use crate::lane::Lane;
@@ -111,19 +113,19 @@ impl Interface {
         debug!(domain = %guest.id(), "admitted");
         let mut ready = Some(ready);
         loop {
-            if !frontend.wait(PATIENCE, |state| state == State::InitWait)? {
+            if !frontend.bus().wait(PATIENCE, |state| state == State::InitWait)? {
                 return Err(Lost::Backend("does not wait for us"));
             }
             let wish =
                 Wish { queues: self.taps.len() as u16, split: self.split, ..Wish::default() };
             let others = guest.pages() - self.landing;
             let landing = if self.landing > 0 {
-                frontend.land(Area::new(others, self.landing))?
+                frontend.land(PageAllocator::new(others, self.landing))?
             } else {
                 None
             };
-            let (queues, mut caller) = frontend.connect(&wish, Area::new(0, others))?;
-            if !frontend.wait(PATIENCE, |state| {
+            let (queues, mut caller) = frontend.connect(&wish, PageAllocator::new(0, others))?;
+            if !frontend.bus().wait(PATIENCE, |state| {
                 matches!(state, State::Connected | State::Closing | State::Closed)
             })? {
                 return Err(Lost::Backend("does not connect"));
@@ -141,9 +143,9 @@ impl Interface {
                 return Ok(());
             }
             // The backend has closed: as it wants.
-            frontend.set_state(State::Closed)?;
-            frontend.wait(PATIENCE, |state| state == State::Closed)?;
-            frontend.set_state(State::Initialising)?;
+            frontend.bus().set_state(State::Closed)?;
+            frontend.bus().wait(PATIENCE, |state| state == State::Closed)?;
+            frontend.bus().set_state(State::Initialising)?;
         }
     }
 
@@ -206,7 +208,7 @@ impl Interface {
                 PollFd::new(&self.stop, PollFlags::IN),
                 PollFd::from_borrowed_fd(line.end(), PollFlags::IN),
                 PollFd::new(halt, PollFlags::IN),
-                PollFd::from_borrowed_fd(frontend.changes().waker(), PollFlags::IN),
+                PollFd::from_borrowed_fd(frontend.bus().changes().waker(), PollFlags::IN),
             ];
             let _ = poll(&mut fds, None);
             let [stop, gone, halted, changed] = fds.map(|fd| !fd.revents().is_empty());
@@ -220,8 +222,8 @@ impl Interface {
                 return Ok(false);
             }
             if changed {
-                frontend.changes().take();
-                if frontend.peer()? != State::Connected {
+                frontend.bus().changes().take();
+                if frontend.bus().backend_state()? != State::Connected {
                     return Ok(false);
                 }
                 self.tell_times(frontend, &mut told)?;
@@ -254,7 +256,7 @@ fn arrange(caller: &mut Caller, queues: &[Queue]) -> Result<Kept, FrontError> {
 fn let_go(frontend: &Frontend, caller: Option<Caller>, kept: Kept) -> Result<(), Lost> {
     if let Some(mut caller) = caller
         && !kept.is_empty()
-        && frontend.peer()? == State::Connected
+        && frontend.bus().backend_state()? == State::Connected
     {
         kept.give_back(&mut caller)?;
     }

@@ -1,5 +1,45 @@
-//! What every device on the bus shares (xen/include/public/io/xenbus.h): the state of each end.
+//! What every paravirtual device shares, whatever passes through its rings
+//! (xen/include/public/io/xenbus.h; Linux: drivers/xen/xenbus).
+//!
+//! The two ends of a device are directories of the store. Each end writes its state there, and
+//! watches the other's. From the side of a backend:
+//!
+//! - [`Service`] is one thread that finds the devices of one class as the toolstack makes them;
+//! - [`Backend`] is the state machine of one device: when to offer, connect, disconnect;
+//! - [`Node`] is a device's place on the bus: its directories, grants and event channels;
+//! - [`Driver`] and [`Device`] are what a class of devices implements. The bus knows nothing else
+//!   of it.
+//!
+//! From the side of a frontend, [`Frontend`] is the same for one device of a [`hypervisor::Domain`],
+//! and [`GrantedPages`] the memory that its rings and buffers lie in.
+//!
+//! # What a hostile frontend could try
+//!
+//! - Rewriting its keys as fast as it can: changes that come faster than the thread looks are one
+//!   change, and a look costs one directory.
+//! - Changing the keys of a connection in place: the keys are read once, and another set ends the
+//!   connection.
+//! - Breaking the rules and connecting again at once: pauses between connections double, from
+//!   50 ms to 2 s.
+//! - Naming one page for two rings, or one event channel for two uses: refused
+//!   ([`keys::check_distinct`]).
 
+pub mod backend;
+pub mod driver;
+pub mod frontend;
+pub mod id;
+pub mod keys;
+pub mod node;
+pub mod pages;
+pub mod service;
 pub mod state;
 
+pub use backend::{Backend, Condition, DeviceStatus};
+pub use driver::{Device, DeviceError, Driver};
+pub use frontend::{FrontError, Frontend};
+pub use id::DeviceId;
+pub use keys::{KeyError, Keys};
+pub use node::Node;
+pub use pages::{GrantedPages, PageAllocator};
+pub use service::{Bus, Service, ServiceError};
 pub use state::State;

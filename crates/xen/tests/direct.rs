@@ -16,7 +16,7 @@ use ring::Memory;
 use ring::xdp::{Descriptor, Feeder, HEADROOM, Receiver, Socket, rings};
 use rustix::event::{EventfdFlags, eventfd};
 use xen::netif::direct::{Lease, Standing, Uplink};
-use xen::netif::frontend::{Area, Frame, Frontend, Landing, Queue, Wish};
+use xen::netif::frontend::{Frame, Frontend, Landing, PageAllocator, Queue, Wish};
 use xen::netif::options::PortOptions;
 use xen::netif::service::{Service, ServiceConfig};
 use xen::netif::status::{Condition, VifStatus};
@@ -137,7 +137,7 @@ impl Station {
         host.machine.attach(&device).unwrap();
         let domain: Arc<dyn Domain> = guest.domain().clone();
         let frontend = Frontend::find(domain, 0).unwrap();
-        assert!(frontend.wait(LONG, |state| state == State::InitWait).unwrap());
+        assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
         Station { guest, frontend, queues: Vec::new(), landing: None }
     }
 
@@ -145,16 +145,17 @@ impl Station {
         let mut station = Station::attached(host, id);
         station.land();
         station.connect();
-        assert!(station.frontend.wait(LONG, |state| state == State::Connected).unwrap());
+        assert!(station.frontend.bus().wait(LONG, |state| state == State::Connected).unwrap());
         station
     }
 
     fn land(&mut self) {
-        self.landing = self.frontend.land(Area::new(Frontend::pages(2), Landing::PAGES)).unwrap();
+        self.landing =
+            self.frontend.land(PageAllocator::new(Frontend::pages(2), Landing::PAGES)).unwrap();
     }
 
     fn connect(&mut self) {
-        let area = Area::new(0, Frontend::pages(2));
+        let area = PageAllocator::new(0, Frontend::pages(2));
         let wish = Wish { queues: 2, control: false, ..Wish::default() };
         self.queues = self.frontend.connect(&wish, area).unwrap().0;
     }
@@ -206,7 +207,7 @@ fn vif(host: &Host, id: u16) -> VifStatus {
             .unwrap()
             .vifs()
             .into_iter()
-            .find(|vif| vif.key.domain == DomId(id));
+            .find(|vif| vif.id.domain == DomId(id));
         found.is_some()
     });
     found.unwrap()
@@ -317,8 +318,8 @@ fn pages_are_in_use_until_the_device_has_let_them_go() {
     assert_eq!(revoked(&a), 0);
     wait(|| nic.receive(&frame(9, 1, 64, 1)));
     a.expect(1);
-    a.frontend.set_state(State::Closed).unwrap();
-    assert!(a.frontend.wait(LONG, |state| state == State::Closed).unwrap());
+    a.frontend.bus().set_state(State::Closed).unwrap();
+    assert!(a.frontend.bus().wait(LONG, |state| state == State::Closed).unwrap());
     wait(|| nic.given.lock().unwrap().is_none());
     assert!(nic.mapped.lock().unwrap()[0] >= 256, "let go before the device had");
     assert!(!nic.receive(&frame(9, 1, 64, 2)));
@@ -326,11 +327,11 @@ fn pages_are_in_use_until_the_device_has_let_them_go() {
     assert_eq!(revoked(&a), 256);
     // And once more, from the start.
     (a.landing, a.queues) = (None, Vec::new());
-    a.frontend.set_state(State::Initialising).unwrap();
-    assert!(a.frontend.wait(LONG, |state| state == State::InitWait).unwrap());
+    a.frontend.bus().set_state(State::Initialising).unwrap();
+    assert!(a.frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
     a.land();
     a.connect();
-    assert!(a.frontend.wait(LONG, |state| state == State::Connected).unwrap());
+    assert!(a.frontend.bus().wait(LONG, |state| state == State::Connected).unwrap());
     wait(|| nic.receive(&frame(9, 1, 64, 3)));
     assert_eq!(a.expect(1), [frame(9, 1, 64, 3)]);
 }

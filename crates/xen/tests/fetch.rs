@@ -24,7 +24,7 @@ fn pair(host: &Host) -> (Station, Station) {
 /// Frames dropped on all queues of a vif for that reason.
 fn drops(host: &Host, id: u16, reason: DropReason) -> u64 {
     let vifs = host.service.as_ref().unwrap().vifs();
-    let port = vifs.into_iter().find(|vif| vif.key.domain == DomId(id)).unwrap().port.unwrap();
+    let port = vifs.into_iter().find(|vif| vif.id.domain == DomId(id)).unwrap().port.unwrap();
     host.fabric.counters(port).iter().map(|queue| queue.dropped(reason)).sum()
 }
 

@@ -17,7 +17,7 @@ fn host(design: Design, cache: u16) -> Host {
 /// What was counted of a vif's pages that stay mapped: those, hits, and misses.
 fn cached(host: &Host, id: u16) -> (usize, u64, u64) {
     let vifs = host.service.as_ref().unwrap().vifs();
-    let cached = vifs.iter().find(|vif| vif.key.domain == DomId(id)).unwrap().cache.unwrap();
+    let cached = vifs.iter().find(|vif| vif.id.domain == DomId(id)).unwrap().cache.unwrap();
     (cached.pages, cached.hits, cached.misses)
 }
 
@@ -92,7 +92,7 @@ fn pages_are_kept_and_given_back_while_frames_fly() {
         let station = if round % 2 == 0 { &mut a } else { &mut b };
         assert_eq!(kept.give_back(station.caller.as_mut().unwrap()).unwrap(), 64);
         assert!(
-            host.machine.mapped(station.frontend.domain().id()) <= 3,
+            host.machine.mapped(station.frontend.bus().domain().id()) <= 3,
             "unmapped before it was answered"
         );
         for (_, bytes, _) in b.received() {

@@ -50,7 +50,7 @@ fn frames_go_both_ways_by_ranges() {
             .unwrap()
             .vifs()
             .into_iter()
-            .find(|vif| vif.key.domain == id)
+            .find(|vif| vif.id.domain == id)
             .unwrap()
             .takes
     };
@@ -103,11 +103,11 @@ fn a_frame_that_is_longer_than_its_range() {
     let size = slot(&a) + 10;
     a.guest.memory().write(size, &519u16.to_le_bytes()).unwrap();
     a.queues[0].tx.flush().unwrap();
-    assert!(a.frontend.wait(LONG, |state| state == State::Closing).unwrap());
+    assert!(a.frontend.bus().wait(LONG, |state| state == State::Closing).unwrap());
     reach(&mut b, &mut c, (2, 3));
     let vifs = host.service.as_ref().unwrap().vifs();
     let stopped: Vec<_> =
-        vifs.iter().filter_map(|vif| Some((vif.key.domain, vif.reason.as_deref()?))).collect();
+        vifs.iter().filter_map(|vif| Some((vif.id.domain, vif.reason.as_deref()?))).collect();
     let why = "queue 0: a page is not granted for what it is used for (beyond the page)";
     assert_eq!(stopped, [(DomId(1), why)]);
 }

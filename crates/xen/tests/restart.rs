@@ -15,10 +15,10 @@ use network::port::QueuePair;
 use proptest::prelude::*;
 use ring::device::Put;
 use ring::{Engine, GrantCopyBatch};
-use xen::netif::backend::{Gauge, Parts, Queue, Vif};
-use xen::netif::device::Copier;
+use xen::netif::backend::{Gauge, Parts, Queue, VifShared};
 use xen::netif::groups::Groups;
 use xen::netif::handshake::Takes;
+use xen::netif::netback::GrantCopyEngine;
 
 /// What a worker does with two queues, step by step.
 struct Daemon {
@@ -74,7 +74,7 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
         rx_notify: true,
         ..Takes::default()
     };
-    let vif = Arc::new(Vif {
+    let vif = Arc::new(VifShared {
         domain,
         engine: Arc::clone(engine),
         takes,
@@ -100,7 +100,7 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
 impl Daemon {
     fn new(host: &Host, (a, b): (&Front, &Front), resumed: bool) -> Daemon {
         let hypervisor = host.machine.hypervisor(DomId(0));
-        let engine: Arc<dyn Engine> = Arc::new(Copier(Arc::clone(&hypervisor.grants)));
+        let engine: Arc<dyn Engine> = Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants)));
         let queue = |front| queue(&hypervisor, &engine, front, resumed);
         Daemon {
             a: queue(a),

@@ -131,7 +131,7 @@ fn what_was_counted_on_vifs_that_go_is_found_once() {
     let service = host.service.as_ref().unwrap();
     let mut gone = 0;
     let mut sum = || {
-        let mut held = service.gone();
+        let mut held = service.removed();
         gone +=
             held.drain(..).map(|queue| queue.tx_frames.get() + queue.rx_frames.get()).sum::<u64>();
         let ports = service.vifs().into_iter().filter_map(|vif| vif.port);

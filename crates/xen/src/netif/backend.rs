@@ -35,7 +35,7 @@ const RESERVED: u32 = 8;
 
 /// What the queues of a vif have in common.
 #[derive(Debug)]
-pub struct Vif {
+pub struct VifShared {
     /// Whose it is.
     pub domain: DomId,
     /// Who copies for it.
@@ -84,7 +84,7 @@ pub struct Parts {
     /// The event channel of its Rx ring, if it has one of its own.
     pub rx_channel: Option<Box<dyn Channel>>,
     /// What it has in common with the vif's other queues.
-    pub vif: Arc<Vif>,
+    pub vif: Arc<VifShared>,
     /// Where its receiving is noted.
     pub gauge: Arc<Gauge>,
     /// Pages of it that stay mapped, if any may.
@@ -109,7 +109,7 @@ pub struct Queue {
     rx: BackRing<2>,
     tx_channel: Box<dyn Channel>,
     rx_channel: Option<Box<dyn Channel>>,
-    vif: Arc<Vif>,
+    vif: Arc<VifShared>,
     gauge: Arc<Gauge>,
     accepts: Accepts,
     /// Packets under way, oldest first.

@@ -36,8 +36,8 @@ use ring::xen::BackRing;
 use ring::{GrantCopyBatch, Memory, Violation, xdp};
 
 use crate::netif::fault::Fault;
-use crate::netif::handshake::Refusal;
 use crate::netif::slots::{self, RxSlot};
+use crate::xenbus::{self, KeyError};
 
 /// Most pages to receive into.
 pub const PAGES: u32 = BackRing::<2>::SIZE;
@@ -91,22 +91,19 @@ impl Keys {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(nodes: &dyn Nodes, path: &str) -> Result<Option<Keys>, Refusal> {
-        let number = |key: &str| nodes.number::<u32>(&format!("{path}/device-queue/{key}"));
-        let Some(ring) = number("rx-ring-ref")? else { return Ok(None) };
-        let need = |key: &str| {
-            number(key)?.ok_or_else(|| Refusal::Missing(format!("{path}/device-queue/{key}")))
-                as Result<u32, Refusal>
-        };
-        let pages = need("pages")?;
+    pub fn read(nodes: &dyn Nodes, path: &str) -> Result<Option<Keys>, KeyError> {
+        let path = format!("{path}/device-queue");
+        let keys = xenbus::Keys::new(nodes, &path);
+        let Some(ring) = keys.number("rx-ring-ref")? else { return Ok(None) };
+        let pages = keys.require("pages")?;
         if !(1..=PAGES).contains(&pages) {
-            let (path, value) = (format!("{path}/device-queue/pages"), pages.to_string());
+            let (path, value) = (format!("{path}/pages"), pages.to_string());
             return Err(
                 StoreError::Value { path, value, expected: "a number from 1 to 256" }.into()
             );
         }
-        let (ring, port) = (GrantRef(ring), RemotePort(need("event-channel")?));
-        Ok(Some(Keys { ring, port, list: GrantRef(need("pages-ref")?), pages }))
+        let (ring, port) = (GrantRef(ring), keys.port("event-channel")?);
+        Ok(Some(Keys { ring, port, list: keys.ring("pages-ref")?, pages }))
     }
 }
 

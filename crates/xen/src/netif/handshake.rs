@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::netif::direct;
 use crate::netif::extensions::Extensions;
+use crate::xenbus::keys::{KeyError, Keys, check_distinct};
 
 /// What we offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +49,9 @@ impl Offer {
 /// Why a frontend's keys were not accepted.
 #[derive(Debug, Error)]
 pub enum Refusal {
-    /// A key is missing.
-    #[error("{0} is missing")]
-    Missing(String),
-    /// A key is there that makes no sense, or the store can't be asked.
+    /// A key is missing or not valid, whatever the class of the device.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Keys(#[from] KeyError),
     /// It does not receive by copy, and there is no other way.
     #[error("request-rx-copy is not 1: frames are received by copy only")]
     RxCopy,
@@ -65,12 +63,12 @@ pub enum Refusal {
         /// What was offered.
         offered: u16,
     },
-    /// Two rings in one page.
-    #[error("two rings in the page with grant reference {0}")]
-    SameRing(GrantRef),
-    /// Two uses of one event channel.
-    #[error("event channel {} is named twice", .0.0)]
-    SamePort(RemotePort),
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Refusal::Keys(error.into())
+    }
 }
 
 /// Where one queue is.
@@ -143,7 +141,7 @@ impl Request {
     /// # Errors
     /// What is wrong with it.
     pub fn read(nodes: &dyn Nodes, path: &str, offer: Offer) -> Result<Request, Refusal> {
-        let keys = Keys { nodes, path };
+        let keys = Keys::new(nodes, path);
         if !keys.flag("request-rx-copy")? {
             return Err(Refusal::RxCopy);
         }
@@ -152,8 +150,8 @@ impl Request {
             return Err(Refusal::Queues { asked, offered: offer.queues });
         }
         // A single queue's keys are those of a frontend that knows of no queues.
-        let queue =
-            |n: u32| if asked == 1 { keys.queue("") } else { keys.queue(&format!("queue-{n}/")) };
+        let nth_queue =
+            |n: u32| if asked == 1 { queue(keys, "") } else { queue(keys, &format!("queue-{n}/")) };
         let takes = Takes {
             sg: keys.flag("feature-sg")?,
             gso_v4: keys.flag("feature-gso-tcpv4")?,
@@ -164,17 +162,17 @@ impl Request {
             extensions: offer.extensions.and(Extensions::asked(nodes, path)?),
         };
         let control = match keys.number("ctrl-ring-ref")? {
-            Some(ring) => Some((GrantRef(ring), RemotePort(keys.need("event-channel-ctrl")?))),
+            Some(ring) => Some((GrantRef(ring), keys.port("event-channel-ctrl")?)),
             None => None,
         };
-        let queues = (0..asked).map(queue).collect::<Result<_, _>>()?;
+        let queues = (0..asked).map(nth_queue).collect::<Result<_, _>>()?;
         let request = Request { queues, takes, control, direct: direct::Keys::read(nodes, path)? };
         request.check()?;
         Ok(request)
     }
 
     /// No page and no channel may serve twice.
-    fn check(&self) -> Result<(), Refusal> {
+    fn check(&self) -> Result<(), KeyError> {
         let (ring, port) = self.control.unzip();
         let mut rings: Vec<GrantRef> =
             self.queues.iter().flat_map(|queue| [queue.tx_ring, queue.rx_ring]).collect();
@@ -184,21 +182,8 @@ impl Request {
         ports.extend(self.queues.iter().filter_map(|queue| queue.rx_port));
         ports.extend(port);
         ports.extend(self.direct.map(|keys| keys.port));
-        match (twice(&mut rings), twice(&mut ports)) {
-            (Some(ring), _) => Err(Refusal::SameRing(ring)),
-            (_, Some(port)) => Err(Refusal::SamePort(port)),
-            (None, None) => Ok(()),
-        }
+        check_distinct(rings, ports)
     }
-}
-
-/// The first one that is there twice.
-fn twice<T: Ord + Copy>(all: &mut [T]) -> Option<T> {
-    all.sort_unstable();
-    all.windows(2).find_map(|pair| match pair {
-        [a, b] if a == b => Some(*a),
-        _ => None,
-    })
 }
 
 /// Whether the frontend with directory `path` wants only the groups that it names. This may change
@@ -207,44 +192,25 @@ fn twice<T: Ord + Copy>(all: &mut [T]) -> Option<T> {
 /// # Errors
 /// When the store can't be asked.
 pub fn wants_groups(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
-    match (Keys { nodes, path }).flag("request-multicast-control") {
+    match Keys::new(nodes, path).flag("request-multicast-control") {
         Err(StoreError::Value { .. }) => Ok(false),
         wants => wants,
     }
 }
 
-/// The keys of one directory.
-struct Keys<'a> {
-    nodes: &'a dyn Nodes,
-    path: &'a str,
-}
-
-impl Keys<'_> {
-    fn number(&self, key: &str) -> Result<Option<u32>, StoreError> {
-        self.nodes.number(&format!("{}/{key}", self.path))
-    }
-
-    fn need(&self, key: &str) -> Result<u32, Refusal> {
-        self.number(key)?.ok_or_else(|| Refusal::Missing(format!("{}/{key}", self.path)))
-    }
-
-    fn flag(&self, key: &str) -> Result<bool, StoreError> {
-        Ok(self.number(key)?.is_some_and(|value| value != 0))
-    }
-
-    fn queue(&self, prefix: &str) -> Result<QueueKeys, Refusal> {
-        let key = |name: &str| format!("{prefix}{name}");
-        let (tx_port, rx_port) = match self.number(&key("event-channel-tx"))? {
-            Some(tx) => (tx, Some(RemotePort(self.need(&key("event-channel-rx"))?))),
-            None => (self.need(&key("event-channel"))?, None),
-        };
-        Ok(QueueKeys {
-            tx_ring: GrantRef(self.need(&key("tx-ring-ref"))?),
-            rx_ring: GrantRef(self.need(&key("rx-ring-ref"))?),
-            tx_port: RemotePort(tx_port),
-            rx_port,
-        })
-    }
+/// Where a queue is whose keys begin with `prefix`.
+fn queue(keys: Keys<'_>, prefix: &str) -> Result<QueueKeys, KeyError> {
+    let key = |name: &str| format!("{prefix}{name}");
+    let (tx_port, rx_port) = match keys.number(&key("event-channel-tx"))? {
+        Some(tx) => (RemotePort(tx), Some(keys.port(&key("event-channel-rx"))?)),
+        None => (keys.port(&key("event-channel"))?, None),
+    };
+    Ok(QueueKeys {
+        tx_ring: keys.ring(&key("tx-ring-ref"))?,
+        rx_ring: keys.ring(&key("rx-ring-ref"))?,
+        tx_port,
+        rx_port,
+    })
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use switch::PortId;
 
-use crate::netif::device::Key;
 use crate::netif::direct::Standing;
 use crate::netif::handshake::Takes;
 use crate::netif::settings::Settings;
+use crate::xenbus::{self, DeviceId, DeviceStatus};
 
 /// How it stands with a vif's frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Cached {
 #[derive(Clone, Debug)]
 pub struct VifStatus {
     /// Its name.
-    pub key: Key,
+    pub id: DeviceId,
     /// Its number in the datapath, since it was first connected.
     pub port: Option<PortId>,
     /// How it stands.
@@ -61,18 +61,23 @@ pub struct VifStatus {
 }
 
 impl VifStatus {
-    /// One that was just found.
-    pub fn new(key: Key) -> Self {
+    /// Of a vif without a connection: what the bus knows of it.
+    pub fn new(bus: &DeviceStatus, stalled: bool) -> Self {
         VifStatus {
-            key,
+            id: bus.id,
             port: None,
-            condition: Condition::Waiting,
-            reason: None,
+            condition: match bus.condition {
+                xenbus::Condition::Waiting => Condition::Waiting,
+                xenbus::Condition::Connected if stalled => Condition::Stalled,
+                xenbus::Condition::Connected => Condition::Connected,
+                xenbus::Condition::Stopped => Condition::Stopped,
+            },
+            reason: bus.reason.clone(),
             queues: 0,
             takes: Takes::default(),
             cache: None,
-            connections: 0,
-            violations: 0,
+            connections: bus.connections,
+            violations: bus.violations,
             settings: None,
             direct: None,
         }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use hypervisor::Nodes;
 
-use crate::netif::device::Key;
 use crate::netif::service::Service;
+use crate::xenbus::DeviceId;
 
 /// The key, on both sides.
 pub const KEY: &str = "ringmain/profile";
@@ -80,23 +80,23 @@ impl Service {
     /// Asks all guests for what they have counted up to now, and to go on counting; or with zero,
     /// to stop. What those say who answer within `policy`. A vif that goes meanwhile says
     /// nothing.
-    pub fn ask_guests(&self, number: u64, policy: Duration) -> BTreeMap<Key, Times> {
+    pub fn ask_guests(&self, number: u64, policy: Duration) -> BTreeMap<DeviceId, Times> {
         let until = Instant::now() + policy;
         let nodes = self.nodes();
-        let mut asked: BTreeMap<Key, String> = BTreeMap::new();
+        let mut asked: BTreeMap<DeviceId, String> = BTreeMap::new();
         for vif in self.vifs() {
-            let back = self.back(vif.key);
+            let back = self.backend_path(vif.id);
             let Ok(Some(front)) = nodes.find(&format!("{back}/frontend")) else { continue };
             if answer(nodes, &front).is_some()
                 && nodes.put(&format!("{back}/{KEY}"), number).is_ok()
             {
-                asked.insert(vif.key, front);
+                asked.insert(vif.id, front);
             }
         }
         let mut said = BTreeMap::new();
         while number > 0 && !asked.is_empty() && Instant::now() < until {
-            asked.retain(|key, front| match answer(nodes, front) {
-                Some((answered, times)) if answered == number => said.insert(*key, times).is_some(),
+            asked.retain(|id, front| match answer(nodes, front) {
+                Some((answered, times)) if answered == number => said.insert(*id, times).is_some(),
                 _ => true,
             });
             std::thread::sleep(GLANCE);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hypervisor::Domain;
-use xen::netif::frontend::{Area, Frame, Frontend, Queue, Wish};
+use xen::netif::frontend::{Frame, Frontend, PageAllocator, Queue, Wish};
 use xen::netif::slots::Meta;
 use xen::xenbus::State;
 
@@ -63,7 +63,7 @@ impl Fair {
         assert!((nature.sg == nature.gso) && (nature.gso == nature.csum), "all or none");
         let domain: Arc<dyn Domain> = self.guest.domain().clone();
         let frontend = Frontend::find(domain, self.handle).unwrap();
-        assert!(frontend.wait(LONG, |state| state == State::InitWait).unwrap());
+        assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
         nature.keys.iter().for_each(|(key, value)| self.put(key, value));
         let wish = Wish {
             queues: nature.queues as u16,
@@ -78,10 +78,10 @@ impl Fair {
     }
 
     /// Pages that no other vif of the domain has.
-    fn area(&self, queues: u16) -> Area {
+    fn area(&self, queues: u16) -> PageAllocator {
         let pages = Frontend::pages(queues);
         let first = (0..pages).map(|_| self.page()).min();
-        Area::new(first.unwrap_or(0), pages)
+        PageAllocator::new(first.unwrap_or(0), pages)
     }
 
     /// Sends a frame on queue 0.

@@ -110,7 +110,7 @@ impl Host {
     pub fn vif(&self, front: &Vif) -> Option<VifStatus> {
         let vifs = self.service.as_ref().unwrap().vifs();
         vifs.into_iter()
-            .find(|vif| vif.key.domain == front.guest.id() && vif.key.handle == front.handle)
+            .find(|vif| vif.id.domain == front.guest.id() && vif.id.handle == front.handle)
     }
 
     /// Waits until the vif is stopped; for what.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hypervisor::test::{Device, Guest, Version};
 use hypervisor::{DomId, Domain};
-use xen::netif::frontend::{Area, Caller, Frame, Frontend, Queue, Sender, Wish};
+use xen::netif::frontend::{Caller, Frame, Frontend, PageAllocator, Queue, Sender, Wish};
 use xen::netif::slots::Meta;
 use xen::xenbus::State;
 
@@ -53,9 +53,10 @@ pub fn attach(host: &Host, id: u16, keys: &[(&str, &str)]) -> (Guest, Frontend) 
 }
 
 pub fn connect(frontend: &Frontend, wish: &Wish) -> (Vec<Queue>, Option<Caller>) {
-    assert!(frontend.wait(LONG, |state| state == State::InitWait).unwrap());
-    let connected = frontend.connect(wish, Area::new(0, frontend.domain().pages())).unwrap();
-    assert!(frontend.wait(LONG, |state| state == State::Connected).unwrap());
+    assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
+    let connected =
+        frontend.connect(wish, PageAllocator::new(0, frontend.bus().domain().pages())).unwrap();
+    assert!(frontend.bus().wait(LONG, |state| state == State::Connected).unwrap());
     connected
 }
 
@@ -82,14 +83,15 @@ impl Station<Arc<dyn Domain>> {
 impl<G> Station<G> {
     /// Closes as Linux' frontend does, and lets go of its rings.
     pub fn close(&mut self) {
-        self.frontend.set_state(State::Closing).unwrap();
+        self.frontend.bus().set_state(State::Closing).unwrap();
         assert!(
             self.frontend
+                .bus()
                 .wait(LONG, |state| matches!(state, State::Closing | State::Closed))
                 .unwrap()
         );
-        self.frontend.set_state(State::Closed).unwrap();
-        assert!(self.frontend.wait(LONG, |state| state == State::Closed).unwrap());
+        self.frontend.bus().set_state(State::Closed).unwrap();
+        assert!(self.frontend.bus().wait(LONG, |state| state == State::Closed).unwrap());
         self.queues.clear();
         self.caller = None;
     }
@@ -97,7 +99,7 @@ impl<G> Station<G> {
     /// Begins anew after it was closed, with so many queues.
     pub fn begin_anew(&mut self, queues: u16) {
         self.wish.queues = queues;
-        self.frontend.set_state(State::Initialising).unwrap();
+        self.frontend.bus().set_state(State::Initialising).unwrap();
         (self.queues, self.caller) = connect(&self.frontend, &self.wish);
     }
 

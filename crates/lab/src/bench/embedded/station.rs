@@ -11,7 +11,7 @@ use hypervisor::Domain;
 use hypervisor::embedded::Version;
 use hypervisor::embedded::client::{Line, Wish as Admission, become_guest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use xen::netif::frontend::{Area, Caller, Frame, FrontError, Frontend, Kept, Queue, Wish};
+use xen::netif::frontend::{Caller, Frame, FrontError, Frontend, Kept, PageAllocator, Queue, Wish};
 use xen::xenbus::State;
 
 use super::frames::Frames;
@@ -82,8 +82,9 @@ impl Station {
         let frontend = Frontend::find(Arc::clone(&guest), 0).map_err(io::Error::other)?;
         await_state(&frontend, State::InitWait)?;
         let wish = Wish { queues, ..Wish::default() };
-        let connected =
-            frontend.connect(&wish, Area::new(0, guest.pages())).map_err(io::Error::other)?;
+        let connected = frontend
+            .connect(&wish, PageAllocator::new(0, guest.pages()))
+            .map_err(io::Error::other)?;
         await_state(&frontend, State::Connected)?;
         let (queues, mut caller) = connected;
         let kept = caller.as_mut().map_or(Ok(Kept::default()), |caller| {
@@ -98,7 +99,7 @@ impl Station {
 }
 
 fn await_state(frontend: &Frontend, wanted: State) -> io::Result<()> {
-    match frontend.wait(PATIENCE, |state| state == wanted).map_err(io::Error::other)? {
+    match frontend.bus().wait(PATIENCE, |state| state == wanted).map_err(io::Error::other)? {
         true => Ok(()),
         false => Err(io::Error::other("the backend takes too long")),
     }

@@ -2,21 +2,18 @@
 //! it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use hypervisor::store::Changes;
-use hypervisor::{Channel, DomId, Domain, Nodes, RemotePort, StoreError, Watch};
+use hypervisor::{Domain, Nodes, RemotePort, StoreError};
 
 use super::FrontError;
 use super::landing::Landing;
 use super::mailbox::Caller;
-use super::pages::Area;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::netif::direct;
 use crate::netif::extensions::Extensions;
 use crate::netif::times;
-use crate::xenbus::State;
+use crate::xenbus::{self, PageAllocator, State};
 
 /// What a frontend wants to be like.
 #[derive(Clone, Debug)]
@@ -57,106 +54,28 @@ pub struct Queue {
     ports: (RemotePort, Option<RemotePort>),
 }
 
-/// An interface.
+/// A network interface, from the side of its frontend (Linux: xen-netfront).
 pub struct Frontend {
-    domain: Arc<dyn Domain>,
-    front: String,
-    back: String,
-    backend: DomId,
-    changes: Changes<()>,
-    _watches: [Watch; 2],
+    bus: xenbus::Frontend,
 }
 
 impl Frontend {
     /// Finds interface number `handle` of a domain.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none, or the store fails.
     pub fn find(domain: Arc<dyn Domain>, handle: u32) -> Result<Self, FrontError> {
-        let front = format!("device/vif/{handle}");
-        let nodes = domain.store().nodes();
-        let back = nodes.text(&format!("{front}/backend"))?;
-        let backend = nodes.number(&format!("{front}/backend-id"))?;
-        let backend =
-            DomId(backend.ok_or_else(|| FrontError::Missing(format!("{front}/backend-id")))?);
-        let changes = Changes::new()?;
-        let watch = |key: &str| changes.watch(domain.store(), &format!("{back}/{key}"), ());
-        let watches = [watch("state")?, watch(times::KEY)?];
-        Ok(Frontend { domain, front, back, backend, changes, _watches: watches })
+        Ok(Frontend { bus: xenbus::Frontend::find(domain, "vif", handle, &[times::KEY])? })
+    }
+
+    /// Its place on the bus: keys, and the state of both ends.
+    pub fn bus(&self) -> &xenbus::Frontend {
+        &self.bus
     }
 
     /// Pages that so many queues and a control ring take.
     pub const fn pages(queues: u16) -> u32 {
         (Sender::PAGES + Receiver::PAGES) * queues as u32 + Caller::PAGES
-    }
-
-    /// Whose interface it is.
-    pub fn domain(&self) -> &Arc<dyn Domain> {
-        &self.domain
-    }
-
-    /// A key of its own, such as `mac`.
-    ///
-    /// # Errors
-    /// When the store can't be asked.
-    pub fn own(&self, key: &str) -> Result<Option<String>, FrontError> {
-        Ok(self.domain.store().nodes().find(&format!("{}/{key}", self.front))?)
-    }
-
-    /// The backend's directory.
-    pub fn back(&self) -> &str {
-        &self.back
-    }
-
-    /// The backend's state. One whose directory is gone, or hidden, is closed.
-    ///
-    /// # Errors
-    /// When the store can't be asked.
-    pub fn peer(&self) -> Result<State, FrontError> {
-        match State::read(self.domain.store().nodes(), &self.back)? {
-            State::Unknown => Ok(State::Closed),
-            state => Ok(state),
-        }
-    }
-
-    /// Its own directory.
-    pub(super) fn front(&self) -> &str {
-        &self.front
-    }
-
-    /// What changes of the backend's state, and of its wish to know times, are known by: readable
-    /// with one.
-    pub fn changes(&self) -> &Changes<()> {
-        &self.changes
-    }
-
-    /// Sets its own state.
-    ///
-    /// # Errors
-    /// When the store can't be asked.
-    pub fn set_state(&self, state: State) -> Result<(), FrontError> {
-        Ok(self.domain.store().nodes().put(&format!("{}/state", self.front), state.number())?)
-    }
-
-    /// Waits until the backend's state is one that `wanted` takes. False when `timeout` passes
-    /// before.
-    ///
-    /// # Errors
-    /// When the store can't be asked.
-    pub fn wait(
-        &self,
-        timeout: Duration,
-        wanted: impl Fn(State) -> bool,
-    ) -> Result<bool, FrontError> {
-        let until = Instant::now() + timeout;
-        while !wanted(self.peer()?) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(false);
-            }
-            self.changes.wait(left);
-        }
-        Ok(true)
     }
 
     /// Makes rings in pages of `area`, and tells the backend, which must be waiting, of them.
@@ -166,25 +85,26 @@ impl Frontend {
     pub fn connect(
         &self,
         wish: &Wish,
-        mut area: Area,
+        mut area: PageAllocator,
     ) -> Result<(Vec<Queue>, Option<Caller>), FrontError> {
-        let nodes = self.domain.store().nodes();
-        let most = self.offered::<u16>(nodes, "multi-queue-max-queues")?.unwrap_or(1).max(1);
-        let split = wish.split && self.has(nodes, "feature-split-event-channels")?;
-        let control = wish.control && self.has(nodes, "feature-ctrl-ring")?;
+        let most = self.bus.backend_number::<u16>("multi-queue-max-queues")?.unwrap_or(1).max(1);
+        let split = wish.split && self.bus.backend_has("feature-split-event-channels")?;
+        let control = wish.control && self.bus.backend_has("feature-ctrl-ring")?;
         let count = wish.queues.clamp(1, most);
         let manner = Manner {
             split,
-            extensions: self.able(wish).and(Extensions::offered(nodes, &self.back)?),
+            extensions: self
+                .able(wish)
+                .and(Extensions::offered(self.bus.nodes(), self.bus.backend_path())?),
         };
         let queues =
             (0..count).map(|_| self.queue(manner, &mut area)).collect::<Result<Vec<_>, _>>()?;
         let control = if control { Some(self.control(&mut area)?) } else { None };
-        hypervisor::transaction(self.domain.store(), |nodes| {
-            manner.extensions.ask(nodes, &self.front)?;
+        hypervisor::transaction(self.bus.domain().store(), |nodes| {
+            manner.extensions.ask(nodes, self.bus.path())?;
             self.write(nodes, wish, &queues, control.as_ref().map(|(caller, port)| (caller, *port)))
         })?;
-        self.set_state(State::Connected)?;
+        self.bus.set_state(State::Connected)?;
         Ok((queues, control.map(|(caller, _)| caller)))
     }
 
@@ -194,12 +114,19 @@ impl Frontend {
     ///
     /// # Errors
     /// When there are no pages, grants or channels left, or the store can't be asked.
-    pub fn land(&self, mut area: Area) -> Result<Option<Landing>, FrontError> {
-        if !self.has(self.domain.store().nodes(), direct::OFFER)? {
+    pub fn land(&self, mut area: PageAllocator) -> Result<Option<Landing>, FrontError> {
+        if !self.bus.backend_has(direct::OFFER)? {
             return Ok(None);
         }
-        let landing = Landing::new(&self.domain, self.backend, &mut area, self.open()?)?;
-        hypervisor::transaction(self.domain.store(), |nodes| landing.write(nodes, &self.front))?;
+        let landing = Landing::new(
+            self.bus.domain(),
+            self.bus.backend(),
+            &mut area,
+            self.bus.open_channel()?,
+        )?;
+        hypervisor::transaction(self.bus.domain().store(), |nodes| {
+            landing.write(nodes, self.bus.path())
+        })?;
         Ok(Some(landing))
     }
 
@@ -208,45 +135,35 @@ impl Frontend {
     /// # Errors
     /// When the store can't be asked.
     pub fn landed(&self) -> Result<Option<String>, FrontError> {
-        Ok(self.domain.store().nodes().find(&format!("{}/{}", self.back, direct::PLACE))?)
-    }
-
-    fn offered<T: std::str::FromStr>(
-        &self,
-        nodes: &dyn Nodes,
-        key: &str,
-    ) -> Result<Option<T>, StoreError> {
-        nodes.number(&format!("{}/{key}", self.back))
-    }
-
-    fn has(&self, nodes: &dyn Nodes, key: &str) -> Result<bool, StoreError> {
-        Ok(self.offered::<u8>(nodes, key)?.is_some_and(|value| value != 0))
+        Ok(self.bus.nodes().find(&format!("{}/{}", self.bus.backend_path(), direct::PLACE))?)
     }
 
     /// What it can and wants to do beyond netif.h.
     fn able(&self, wish: &Wish) -> Extensions {
-        wish.extensions.and(Extensions { ranges: self.domain.has_parts(), guest_copy: true })
+        wish.extensions.and(Extensions { ranges: self.bus.domain().has_parts(), guest_copy: true })
     }
 
-    fn queue(&self, manner: Manner, area: &mut Area) -> Result<Queue, FrontError> {
-        let (tx_port, tx) = self.open()?;
+    fn queue(&self, manner: Manner, area: &mut PageAllocator) -> Result<Queue, FrontError> {
+        let (tx_port, tx) = self.bus.open_channel()?;
         let (rx_port, rx) = match manner.split {
-            true => self.open().map(|(port, channel)| (Some(port), channel))?,
+            true => self.bus.open_channel().map(|(port, channel)| (Some(port), channel))?,
             false => (None, Arc::clone(&tx)),
         };
-        let tx = Sender::new(&self.domain, self.backend, area, tx, manner.extensions.ranges)?;
-        let rx = Receiver::new(&self.domain, self.backend, area, rx, manner.extensions.guest_copy)?;
+        let tx =
+            Sender::new(self.bus.domain(), self.bus.backend(), area, tx, manner.extensions.ranges)?;
+        let rx = Receiver::new(
+            self.bus.domain(),
+            self.bus.backend(),
+            area,
+            rx,
+            manner.extensions.guest_copy,
+        )?;
         Ok(Queue { tx, rx, ports: (tx_port, rx_port) })
     }
 
-    fn control(&self, area: &mut Area) -> Result<(Caller, RemotePort), FrontError> {
-        let (port, channel) = self.open()?;
-        Ok((Caller::new(&self.domain, self.backend, area, channel)?, port))
-    }
-
-    fn open(&self) -> Result<(RemotePort, Arc<dyn Channel>), FrontError> {
-        let (port, channel) = self.domain.open(self.backend)?;
-        Ok((port, channel.into()))
+    fn control(&self, area: &mut PageAllocator) -> Result<(Caller, RemotePort), FrontError> {
+        let (port, channel) = self.bus.open_channel()?;
+        Ok((Caller::new(self.bus.domain(), self.bus.backend(), area, channel)?, port))
     }
 
     fn write(
@@ -256,7 +173,7 @@ impl Frontend {
         queues: &[Queue],
         control: Option<(&Caller, RemotePort)>,
     ) -> Result<(), StoreError> {
-        let put = |key: &str, value: u32| nodes.put(&format!("{}/{key}", self.front), value);
+        let put = |key: &str, value: u32| nodes.put(&format!("{}/{key}", self.bus.path()), value);
         put("request-rx-copy", 1)?;
         put("feature-rx-notify", 1)?;
         for key in

@@ -7,18 +7,18 @@ use hypervisor::{Channel, DomId, Domain, Nodes, PAGE, RemotePort, StoreError};
 use ring::Memory;
 use ring::front::FrontRing;
 
-use super::pages::{Area, Granted};
 use super::{Frame, FrontError};
 use crate::netif::direct;
 use crate::netif::slots::Meta;
+use crate::xenbus::{GrantedPages, PageAllocator};
 
 /// A device queue.
 pub struct Landing {
     ring: FrontRing<2>,
-    ring_page: Granted,
+    ring_page: GrantedPages,
     /// The page that lists the others.
-    list: Granted,
-    pages: Granted,
+    list: GrantedPages,
+    pages: GrantedPages,
     /// Which of them the backend has.
     posted: Box<[bool]>,
     /// Those of frames that were taken, to be posted again.
@@ -35,7 +35,7 @@ impl Landing {
     pub(super) fn new(
         domain: &Arc<dyn Domain>,
         backend: DomId,
-        area: &mut Area,
+        area: &mut PageAllocator,
         (port, channel): (RemotePort, Arc<dyn Channel>),
     ) -> Result<Self, FrontError> {
         let ring_page = area.grant(domain, backend, 1, true)?;
@@ -74,12 +74,12 @@ impl Landing {
     }
 
     /// The pages that it receives into.
-    pub fn pages(&self) -> &Granted {
+    pub fn pages(&self) -> &GrantedPages {
         &self.pages
     }
 
     /// The page that the ring is in.
-    pub fn ring_page(&self) -> &Granted {
+    pub fn ring_page(&self) -> &GrantedPages {
         &self.ring_page
     }
 

@@ -9,9 +9,9 @@ use ring::front::FrontRing;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::FrontError;
-use super::pages::{Area, Granted};
 use crate::netif::control::message;
 use crate::netif::toeplitz::kind;
+use crate::xenbus::{GrantedPages, PageAllocator};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A control ring, and a page for what messages are about.
 pub struct Caller {
     ring: FrontRing<4>,
-    ring_page: Granted,
-    page: Granted,
+    ring_page: GrantedPages,
+    page: GrantedPages,
     memory: Arc<Memory>,
     channel: Arc<dyn Channel>,
 }
@@ -29,7 +29,7 @@ impl Caller {
     pub(super) fn new(
         domain: &Arc<dyn Domain>,
         backend: DomId,
-        area: &mut Area,
+        area: &mut PageAllocator,
         channel: Arc<dyn Channel>,
     ) -> Result<Self, FrontError> {
         let ring_page = area.grant(domain, backend, 1, true)?;
@@ -44,7 +44,7 @@ impl Caller {
     pub const PAGES: u32 = 2;
 
     /// The page that the ring is in.
-    pub fn ring_page(&self) -> &Granted {
+    pub fn ring_page(&self) -> &GrantedPages {
         &self.ring_page
     }
 

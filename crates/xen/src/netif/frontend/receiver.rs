@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use hypervisor::{Channel, DomId, Domain, GrantRef, Granted as Grant, PAGE, Pull, Puller};
+use hypervisor::{Channel, DomId, Domain, GrantRef, Granted, PAGE, Pull, Puller};
 use ring::Memory;
 use ring::copies::Status;
 use ring::front::FrontRing;
 
 use super::FrontError;
-use super::pages::{Area, Granted};
 use crate::netif::slots::{Meta, RxSlot, extra, flag};
+use crate::xenbus::{GrantedPages, PageAllocator};
 
 /// Pages to receive into: one for each slot, always the same.
 const PAGES: u32 = FrontRing::<2>::SIZE;
@@ -30,9 +30,9 @@ const PIECES: usize = 180;
 /// is fetched for all of a batch in one call of the hypervisor.
 pub struct Receiver {
     ring: FrontRing<2>,
-    ring_page: Granted,
+    ring_page: GrantedPages,
     memory: Arc<Memory>,
-    pages: Granted,
+    pages: GrantedPages,
     channel: Arc<dyn Channel>,
     backend: DomId,
     /// How we fetch, if the backend leaves that to us.
@@ -97,7 +97,7 @@ impl Receiver {
     pub(super) fn new(
         domain: &Arc<dyn Domain>,
         backend: DomId,
-        area: &mut Area,
+        area: &mut PageAllocator,
         channel: Arc<dyn Channel>,
         fetches: bool,
     ) -> Result<Self, FrontError> {
@@ -132,12 +132,12 @@ impl Receiver {
     pub const PAGES: u32 = PAGES + 1;
 
     /// The page that the ring is in.
-    pub fn ring_page(&self) -> &Granted {
+    pub fn ring_page(&self) -> &GrantedPages {
         &self.ring_page
     }
 
     /// The pages that it receives into.
-    pub fn pages(&self) -> &Granted {
+    pub fn pages(&self) -> &GrantedPages {
         &self.pages
     }
 
@@ -261,7 +261,7 @@ impl Receiver {
         if missing > 0 {
             let (reference, at) =
                 self.lent.pop().ok_or(FrontError::Backend("does not say where bytes are"))?;
-            let from = Grant { domain: self.backend, reference, offset: at };
+            let from = Granted { domain: self.backend, reference, offset: at };
             self.pulls.push(Pull { from, page: self.pages.page(slot), offset, len: missing });
         }
         Ok(true)

@@ -8,8 +8,8 @@ use ring::Memory;
 use ring::front::FrontRing;
 
 use super::FrontError;
-use super::pages::{Area, Granted};
 use crate::netif::slots::{Meta, extra, flag, rsp};
+use crate::xenbus::{GrantedPages, PageAllocator};
 
 /// Pages to send from: as many as there are slots, and as many again so that the next frame finds
 /// room at their end or at their start.
@@ -28,9 +28,9 @@ const SLOTS: u32 = LONGEST + 1;
 /// `feature-range-grants`, exactly its bytes and as long as it is under way.
 pub struct Sender {
     ring: FrontRing<3>,
-    ring_page: Granted,
+    ring_page: GrantedPages,
     memory: Arc<Memory>,
-    pages: Granted,
+    pages: GrantedPages,
     channel: Arc<dyn Channel>,
     /// Where the next frame goes.
     next: u32,
@@ -57,7 +57,7 @@ impl Sender {
     pub(super) fn new(
         domain: &Arc<dyn Domain>,
         backend: DomId,
-        area: &mut Area,
+        area: &mut PageAllocator,
         channel: Arc<dyn Channel>,
         by_ranges: bool,
     ) -> Result<Self, FrontError> {
@@ -92,12 +92,12 @@ impl Sender {
     pub const LONGEST: usize = u16::MAX as usize;
 
     /// The page that the ring is in.
-    pub fn ring_page(&self) -> &Granted {
+    pub fn ring_page(&self) -> &GrantedPages {
         &self.ring_page
     }
 
     /// The pages that it sends from.
-    pub fn pages(&self) -> &Granted {
+    pub fn pages(&self) -> &GrantedPages {
         &self.pages
     }
 

@@ -10,7 +10,7 @@ impl Frontend {
     /// # Errors
     /// When the store can't be asked.
     pub fn times_wanted(&self) -> Result<u64, FrontError> {
-        let number = self.domain().store().nodes().find(&format!("{}/{KEY}", self.back()))?;
+        let number = self.bus().nodes().find(&format!("{}/{KEY}", self.bus().backend_path()))?;
         Ok(number.and_then(|number| number.parse().ok()).unwrap_or(0))
     }
 
@@ -21,9 +21,8 @@ impl Frontend {
     /// When the store can't be asked.
     pub fn tell_times(&self, number: u64, times: &Times) -> Result<(), FrontError> {
         Ok(self
-            .domain()
-            .store()
+            .bus()
             .nodes()
-            .put(&format!("{}/{KEY}", self.front()), format!("{number} {times}"))?)
+            .put(&format!("{}/{KEY}", self.bus().path()), format!("{number} {times}"))?)
     }
 }

@@ -1,4 +1,7 @@
-//! Pages of a domain that are granted to its backend, as long as they are kept.
+//! Pages of a frontend's domain that are granted to its backend.
+//!
+//! A grant stays until the pages are dropped, whatever is sent through them: a backend that copies
+//! gains nothing by it that it would not have anyway.
 
 use std::fmt;
 use std::io;
@@ -6,22 +9,22 @@ use std::sync::Arc;
 
 use hypervisor::{DomId, Domain, Extent, GrantRef, PAGE};
 
-/// Granted pages, side by side.
-pub struct Granted {
+/// Granted pages that follow each other. Dropped, they are revoked.
+pub struct GrantedPages {
     domain: Arc<dyn Domain>,
     first: u32,
     references: Box<[GrantRef]>,
-    /// Granted part by part, under references that stay.
-    by_parts: bool,
+    /// The references are reserved, and what is granted under them changes frame by frame.
+    reserved: bool,
 }
 
-impl fmt::Debug for Granted {
+impl fmt::Debug for GrantedPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} pages from {} on", self.references.len(), self.first)
     }
 }
 
-impl Granted {
+impl GrantedPages {
     /// How many pages.
     pub fn len(&self) -> u32 {
         self.references.len() as u32
@@ -32,32 +35,32 @@ impl Granted {
         self.references.is_empty()
     }
 
-    /// The address of the `n`th.
+    /// The address of page number `n` of these, in bytes.
     pub fn addr(&self, n: u32) -> u64 {
         (u64::from(self.first) + u64::from(n)) * PAGE as u64
     }
 
-    /// The number of the `n`th.
+    /// The frame number, in its domain, of page number `n` of these.
     pub fn page(&self, n: u32) -> u32 {
         self.first.saturating_add(n)
     }
 
-    /// The references of all, if they are granted whole, as long as they are kept.
+    /// The references of all pages; none if they are reserved and not granted as a whole.
     pub fn references(&self) -> &[GrantRef] {
-        if self.by_parts { &[] } else { &self.references }
+        if self.reserved { &[] } else { &self.references }
     }
 
-    /// The reference of the `n`th.
+    /// The grant reference of page number `n` of these.
     pub fn reference(&self, n: u32) -> GrantRef {
-        // None is granted under a reference that low.
+        // References below 8 are reserved: this one refers to nothing.
         self.references.get(n as usize).copied().unwrap_or(GrantRef(0))
     }
 }
 
-impl Drop for Granted {
+impl Drop for GrantedPages {
     fn drop(&mut self) {
         for reference in &self.references {
-            match self.by_parts {
+            match self.reserved {
                 true => self.domain.release(*reference),
                 // What is still mapped stays granted, and its reference is not used again.
                 false => _ = self.domain.revoke(*reference),
@@ -66,39 +69,39 @@ impl Drop for Granted {
     }
 }
 
-/// Pages of a domain that are given out once each.
+/// Allocates pages of a domain, each once.
 #[derive(Clone, Debug)]
-pub struct Area {
+pub struct PageAllocator {
     next: u32,
     end: u32,
 }
 
-impl Area {
+impl PageAllocator {
     /// `count` pages from page `first` on.
     pub fn new(first: u32, count: u32) -> Self {
-        Area { next: first, end: first.saturating_add(count) }
+        PageAllocator { next: first, end: first.saturating_add(count) }
     }
 
-    /// Takes so many pages and grants them to domain `to`.
+    /// Allocates `count` pages, and grants them to domain `to`.
     ///
     /// # Errors
-    /// When so many are not left, or can't be granted.
+    /// When fewer are left, or the grant table is full.
     pub fn grant(
         &mut self,
         domain: &Arc<dyn Domain>,
         to: DomId,
         count: u32,
         writable: bool,
-    ) -> io::Result<Granted> {
+    ) -> io::Result<GrantedPages> {
         self.take(domain, count, false, |page| domain.grant(to, page, Extent::Whole, writable))
     }
 
-    /// Takes so many pages, of which nothing is granted yet; each has a reference to grant parts of
-    /// it.
+    /// Allocates `count` pages, and reserves a reference for each, under which parts of it can be
+    /// granted. Nothing is granted yet.
     ///
     /// # Errors
-    /// As for [`grant`](Self::grant), and when parts can't be granted.
-    pub fn reserve(&mut self, domain: &Arc<dyn Domain>, count: u32) -> io::Result<Granted> {
+    /// As for [`grant`](Self::grant), and when the grant table is of version 1.
+    pub fn reserve(&mut self, domain: &Arc<dyn Domain>, count: u32) -> io::Result<GrantedPages> {
         self.take(domain, count, true, |_| domain.reserve())
     }
 
@@ -106,9 +109,9 @@ impl Area {
         &mut self,
         domain: &Arc<dyn Domain>,
         count: u32,
-        by_parts: bool,
+        reserved: bool,
         refer: impl Fn(u32) -> io::Result<GrantRef>,
-    ) -> io::Result<Granted> {
+    ) -> io::Result<GrantedPages> {
         let first = self.next;
         let end = first.checked_add(count).filter(|end| *end <= self.end);
         let end = end.ok_or_else(|| {
@@ -116,7 +119,7 @@ impl Area {
         })?;
         // Those that were granted are revoked if one is refused.
         let mut granted =
-            Granted { domain: Arc::clone(domain), first, references: Box::new([]), by_parts };
+            GrantedPages { domain: Arc::clone(domain), first, references: Box::new([]), reserved };
         let mut references = Vec::with_capacity(count as usize);
         for page in first..end {
             match refer(page) {

@@ -1,0 +1,116 @@
+//! The driver of network interfaces: what all vifs of this domain have in common.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hypervisor::{Hypervisor, Lender, Nodes, StoreError};
+use network::count::QueueCounters;
+use network::fabric::Fabric;
+use ring::Engine;
+use ring::copies::{Copies, OwnPages, Status};
+use switch::PortId;
+
+use super::cache::Budget;
+use super::direct::Uplink;
+use super::extensions::Extensions;
+use super::options::PortOptions;
+use super::service::ServiceConfig;
+use super::settings;
+use super::vif::Vif;
+use crate::xenbus::driver::Wake;
+use crate::xenbus::{Driver, Node};
+
+/// How often it is checked, at least, whether frontends take what comes.
+const CHECK_PERIOD: Duration = Duration::from_secs(2);
+
+/// What all vifs have in common.
+pub struct Netback {
+    /// Where their frames go.
+    pub fabric: Arc<Fabric>,
+    /// Copies for them.
+    pub engine: Arc<dyn Engine>,
+    /// Passes grants on to vifs whose frontends copy for themselves, where that is possible.
+    pub lender: Option<Arc<dyn Lender>>,
+    /// Queues that a vif may have.
+    pub queues: u16,
+    /// How long a frontend may go without posting buffers while frames for it come, before it
+    /// counts as stalled.
+    pub stall: Duration,
+    /// How vifs are served, where there is a choice.
+    pub options: PortOptions,
+    /// Pages of all vifs that may stay mapped.
+    pub budget: Arc<Budget>,
+    /// A device that has receive queues to give.
+    pub uplink: Option<Arc<dyn Uplink>>,
+    /// Counters of ports that were removed, until somebody takes them.
+    pub removed: Mutex<Vec<Arc<QueueCounters>>>,
+}
+
+impl Netback {
+    /// A driver whose vifs are ports of `fabric`.
+    pub fn new(
+        fabric: Arc<Fabric>,
+        hypervisor: &Hypervisor,
+        config: ServiceConfig,
+        uplink: Option<Arc<dyn Uplink>>,
+    ) -> Self {
+        let ServiceConfig { queues, stall, options } = config;
+        Netback {
+            fabric,
+            engine: Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants))),
+            lender: hypervisor.grants.lender(),
+            queues: queues.max(1),
+            stall,
+            options,
+            budget: Arc::default(),
+            uplink,
+            removed: Mutex::default(),
+        }
+    }
+
+    /// What it can do beyond netif.h.
+    pub(super) fn extensions(&self) -> Extensions {
+        Extensions { ranges: true, guest_copy: self.lender.is_some() }
+    }
+
+    /// Removes a port, but not what was counted on it.
+    pub(super) fn remove_port(&self, port: PortId) {
+        // An observer that holds this lock finds each counter either with the port or here.
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.extend(self.fabric.counters(port));
+        self.fabric.remove_port(port);
+    }
+}
+
+impl Driver for Netback {
+    const CLASS: &'static str = "vif";
+    type Device = Vif;
+
+    fn is_ours(&self, nodes: &dyn Nodes, backend: &str) -> Result<bool, StoreError> {
+        settings::is_ours(nodes, backend)
+    }
+
+    fn probe(self: &Arc<Self>, node: Arc<Node>, wake: Wake) -> Vif {
+        Vif::new(Arc::clone(self), node, wake)
+    }
+
+    fn check_period(&self) -> Duration {
+        CHECK_PERIOD.min(self.stall / 4)
+    }
+}
+
+/// Grant copies (`GNTTABOP_copy`) as an [`Engine`].
+#[derive(Debug)]
+pub struct GrantCopyEngine(pub Arc<dyn hypervisor::Grants>);
+
+impl Engine for GrantCopyEngine {
+    fn run(&self, copies: &mut Copies) {
+        if self.0.copy(copies).is_err() && copies.is_waiting() {
+            copies.run(|mut batch| batch.fail(Status::REFUSED));
+        }
+    }
+
+    fn own_pages(&self, len: usize) -> Option<OwnPages> {
+        self.0.own_pages(len)
+    }
+}

@@ -1,0 +1,289 @@
+//! One vif, as the bus drives it: what it offers to its frontend, its port in the fabric, and its
+//! connection.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hypervisor::{Nodes, StoreError};
+use network::fabric::{FabricError, PortSpec};
+use network::port::QueueError;
+use switch::PortId;
+use tracing::{info, warn};
+
+mod connection;
+mod error;
+mod stall;
+
+use connection::Connection;
+pub use error::VifError;
+
+use super::direct;
+use super::extensions::Extensions;
+use super::handshake::{Offer, Request, wants_groups};
+use super::netback::Netback;
+use super::options::PortOptions;
+use super::settings::{self, Settings};
+use super::status::VifStatus;
+use crate::xenbus::driver::Wake;
+use crate::xenbus::{Device, DeviceStatus, Node};
+
+/// How long a control message waits for bursts to be over before it is tried again.
+const BURST: Duration = Duration::from_millis(1);
+
+/// A vif.
+pub struct Vif {
+    node: Arc<Node>,
+    driver: Arc<Netback>,
+    wake: Wake,
+    /// Its port in the fabric, since it was first connected.
+    port: Option<PortId>,
+    connection: Option<Connection>,
+    /// What a worker found wrong with a queue: the queue's number, and what.
+    failure: Arc<Mutex<Option<(u16, QueueError)>>>,
+    /// When a control message is to be tried again that waits for bursts to be over.
+    retry: Option<Instant>,
+    settings: Option<Settings>,
+    /// Its frontend posts no buffers for what comes.
+    stalled: bool,
+}
+
+impl Vif {
+    /// One that was just found.
+    pub fn new(driver: Arc<Netback>, node: Arc<Node>, wake: Wake) -> Self {
+        Vif {
+            node,
+            driver,
+            wake,
+            port: None,
+            connection: None,
+            failure: Arc::default(),
+            retry: None,
+            settings: None,
+            stalled: false,
+        }
+    }
+
+    /// How many queues the operator wants it to have.
+    fn queues_wanted(&self) -> Result<u16, StoreError> {
+        let wanted = self.node.nodes().number::<u16>(&self.node.backend_key("ringmain/queues"))?;
+        let most = self.driver.queues;
+        Ok(wanted.filter(|queues| *queues > 0).unwrap_or(most).min(most))
+    }
+
+    /// What was offered to the frontend.
+    fn offered(&self) -> Result<Offer, StoreError> {
+        let number = |node: &str| self.node.nodes().number::<u16>(node);
+        let now = number(&self.node.backend_key("multi-queue-max-queues"))?.unwrap_or(1);
+        let first = number(&first_offer_node(&self.node))?.unwrap_or(0);
+        let extensions = Extensions::offered(self.node.nodes(), self.node.backend())?;
+        Ok(Offer { queues: now.max(first), extensions })
+    }
+
+    /// Its port in the fabric. A port whose settings have changed is made anew.
+    fn port(&mut self, settings: &Settings) -> Result<PortId, FabricError> {
+        let changed = self
+            .settings
+            .as_ref()
+            .is_some_and(|old| (&old.rule, old.mtu) != (&settings.rule, settings.mtu));
+        if let Some(port) = self.port {
+            if !changed {
+                return Ok(port);
+            }
+            self.driver.remove_port(port);
+            self.port = None;
+        }
+        let (failure, wake) = (Arc::clone(&self.failure), Arc::clone(&self.wake));
+        let on_error = Arc::new(move |queue, error| {
+            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, error));
+            wake();
+        });
+        let PortOptions { coalescing, policy, .. } = self.driver.options;
+        let (rule, mtu) = (settings.rule.clone(), settings.mtu);
+        let spec = PortSpec { rule, mtu, on_error, coalescing, policy };
+        let port = self.driver.fabric.add_port(spec)?;
+        self.port = Some(port);
+        Ok(port)
+    }
+}
+
+impl Device for Vif {
+    type Error = VifError;
+    type Status = VifStatus;
+    type Offer = Offer;
+
+    fn status(&self, bus: &DeviceStatus) -> VifStatus {
+        let mut status = VifStatus::new(bus, self.stalled);
+        status.port = self.port;
+        status.settings = self.settings.clone();
+        if let Some(connection) = &self.connection {
+            status.queues = connection.request.queues.len();
+            status.takes = connection.request.takes;
+            status.cache = connection.cached();
+            status.direct = connection.standing.clone();
+        }
+        status
+    }
+
+    fn offer(&self) -> Result<Offer, StoreError> {
+        let wanted = settings::extensions(self.node.nodes(), self.node.backend())?;
+        let extensions = wanted.and(self.driver.extensions());
+        Ok(Offer { queues: self.queues_wanted()?, extensions })
+    }
+
+    fn write_offer(&self, offer: &Offer, nodes: &dyn Nodes) -> Result<(), StoreError> {
+        let place = self.node.backend_key(direct::PLACE);
+        for out_of_date in [steering_node(&self.node), first_offer_node(&self.node), place] {
+            match nodes.remove(&out_of_date) {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        offer.write(nodes, self.node.backend())?;
+        match self.driver.uplink.is_some() {
+            true => nodes.put(&self.node.backend_key(direct::OFFER), 1),
+            false => Ok(()),
+        }
+    }
+
+    /// The hotplug script, which says how many queues the operator wants, runs only when an offer
+    /// stands already. A guest that is just being made reads the offer later; one that runs may
+    /// have read it, so what it asks for after the first offer is not held against it.
+    fn revise_offer(&self) -> Result<(), StoreError> {
+        let (before, queues) = (self.offered()?.queues, self.queues_wanted()?);
+        let (nodes, node) = (self.node.nodes(), first_offer_node(&self.node));
+        if nodes.find(&node)?.is_some() || before == queues {
+            return Ok(());
+        }
+        nodes.put(&node, before)?;
+        nodes.put(&self.node.backend_key("multi-queue-max-queues"), queues)
+    }
+
+    fn connect(&mut self, resumed: bool) -> Result<(), VifError> {
+        let settings = Settings::read(self.node.nodes(), self.node.backend())?;
+        let request = Request::read(self.node.nodes(), self.node.frontend(), self.offered()?)?;
+        let port = self.port(&settings)?;
+        let connection = self.new_connection(request, &settings, port, resumed)?;
+        let queues = connection.ready.len();
+        info!(port = %self.node.id(), queues, resumed, "connected");
+        self.connection = Some(connection);
+        self.settings = Some(settings);
+        self.stalled = false;
+        Ok(())
+    }
+
+    fn follow_keys(&mut self) -> Result<bool, VifError> {
+        let offer = self.offered()?;
+        let Some(connection) = &self.connection else { return Ok(true) };
+        let (nodes, frontend) = (self.node.nodes(), self.node.frontend());
+        // Groups that the frontend named to another daemon are not known: it gets all.
+        connection.shared.groups.set_only(wants_groups(nodes, frontend)? && !connection.resumed);
+        let request = Request::read(nodes, frontend, offer);
+        Ok(request.is_ok_and(|request| request == connection.request))
+    }
+
+    fn disconnect(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if let Some(port) = self.port {
+            self.driver.fabric.set_selector(port, None);
+        }
+        for queue in connection.attached {
+            drop(self.driver.fabric.detach(queue));
+        }
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn attach(&mut self) {
+        let (Some(connection), Some(port)) = (&mut self.connection, self.port) else { return };
+        let fabric = &self.driver.fabric;
+        let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
+        connection.attached.extend((0..).zip(connection.ready.drain(..)).filter_map(attach));
+        if let Some(direct) = connection.direct.take() {
+            // Behind all others. The fabric puts nothing into its ring.
+            let index = connection.request.queues.len() as u16;
+            connection.attached.extend(fabric.attach(port, index, Box::new(direct), false));
+        }
+    }
+
+    fn start(&self) {
+        if let Some(connection) = &self.connection {
+            connection.shared.held.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn take_failure(&mut self) -> Option<VifError> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failure.map(|(queue, error)| VifError::Queue { queue, error })
+    }
+
+    fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.connection.as_ref()?.mailbox.as_ref()?.waker())
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.retry
+    }
+
+    /// Obeys what came through the control ring.
+    fn handle_events(&mut self, now: Instant) -> Result<(), VifError> {
+        self.retry = None;
+        let Some(mailbox) =
+            self.connection.as_mut().and_then(|connection| connection.mailbox.as_mut())
+        else {
+            return Ok(());
+        };
+        let worked = mailbox.work(now);
+        self.retry = mailbox.is_waiting().then(|| now + BURST);
+        if worked.map_err(VifError::Control)? == 0 {
+            return Ok(());
+        }
+        // In force, and saved, before the frontend has its answers.
+        if let Some(port) = self.port {
+            self.driver.fabric.set_selector(port, mailbox.control().steering());
+        }
+        let saved = self.node.nodes().put(&steering_node(&self.node), mailbox.control().save());
+        if let Err(error) = saved {
+            warn!(port = %self.node.id(), %error, "cannot save the hash settings for a later daemon");
+        }
+        if mailbox.answer().map_err(VifError::Control)? {
+            (self.wake)();
+        }
+        Ok(())
+    }
+
+    fn check_progress(&mut self, now: Instant) {
+        let Some(connection) = &mut self.connection else { return };
+        let stalls = connection.stalls.iter_mut().map(|stall| stall.stalled_since(now));
+        // One stalled queue is enough: a flow that is meant for it gets nowhere.
+        let since = stalls.flatten().min();
+        let stalled =
+            since.is_some_and(|since| now.saturating_duration_since(since) >= self.driver.stall);
+        if std::mem::replace(&mut self.stalled, stalled) != stalled {
+            match stalled {
+                true => warn!(port = %self.node.id(), "stalled: it posts no receive buffers"),
+                false => info!(port = %self.node.id(), "no longer stalled"),
+            }
+        }
+    }
+}
+
+impl Drop for Vif {
+    fn drop(&mut self) {
+        if let Some(port) = self.port {
+            self.driver.remove_port(port);
+        }
+    }
+}
+
+/// Where the hash settings are saved that a frontend has made by its control ring: they are in no
+/// ring, and the daemon that serves the frontend next needs them.
+fn steering_node(node: &Node) -> String {
+    node.backend_key("ringmain/steering")
+}
+
+/// Where the number of queues is saved that was offered before the hotplug script ran, if it was
+/// another.
+fn first_offer_node(node: &Node) -> String {
+    node.backend_key("ringmain/first-offer")
+}

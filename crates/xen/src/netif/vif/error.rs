@@ -1,0 +1,72 @@
+//! Why a vif does not connect, or must stop.
+
+use hypervisor::{EventError, GrantError, StoreError};
+use network::fabric::FabricError;
+use network::port::QueueError;
+use ring::Violation;
+use ring::copies::Status;
+use thiserror::Error;
+
+use crate::netif::fault::Fault;
+use crate::netif::handshake::Refusal;
+use crate::xenbus::{DeviceError, KeyError};
+
+/// Why a vif does not connect, or must stop.
+#[derive(Debug, Error)]
+pub enum VifError {
+    /// Its frontend's keys are not accepted.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Its rings can't be mapped.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+    /// Its event channels can't be bound.
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// A setting of the operator's is not valid, or the store fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The fabric refuses its port.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The indices of a ring contradict each other from the start.
+    #[error(transparent)]
+    Ring(#[from] Violation),
+    /// A queue's frontend broke the rules.
+    #[error("queue {queue}: {error}")]
+    Queue {
+        /// The queue's number.
+        queue: u16,
+        /// What it did.
+        error: QueueError,
+    },
+    /// The frontend broke the rules in another way.
+    #[error("{0}")]
+    Fault(#[from] Fault),
+    /// The frontend misused its control ring.
+    #[error("control ring: {0}")]
+    Control(QueueError),
+}
+
+impl DeviceError for VifError {
+    fn keys_changed() -> Self {
+        VifError::Fault(Fault::KeysChanged)
+    }
+
+    fn store_error(&self) -> Option<&StoreError> {
+        match self {
+            VifError::Store(error) | VifError::Refused(Refusal::Keys(KeyError::Store(error))) => {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
+
+    fn is_domain_gone(&self) -> bool {
+        matches!(
+            self,
+            VifError::Queue { error: QueueError::Gone | QueueError::Grant(Status::BAD_DOMAIN), .. }
+                | VifError::Control(QueueError::Gone | QueueError::Grant(Status::BAD_DOMAIN))
+        )
+    }
+}

@@ -1,0 +1,39 @@
+//! Whether a frontend still takes what comes (`rx_stall_timeout_msecs` of Linux' backend).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::netif::backend::Gauge;
+
+/// One queue's receiving, as it is seen every few seconds.
+#[derive(Debug)]
+pub struct StallDetector {
+    gauge: Arc<Gauge>,
+    put: u64,
+    full: u64,
+    since: Option<Instant>,
+}
+
+impl StallDetector {
+    /// For the queue that counts in `gauge`.
+    pub fn new(gauge: Arc<Gauge>) -> Self {
+        StallDetector { gauge, put: 0, full: 0, since: None }
+    }
+
+    /// What the queue counts.
+    pub fn gauge(&self) -> &Gauge {
+        &self.gauge
+    }
+
+    /// Reads the counters again. Returns since when frames found no room and none was put.
+    pub fn stalled_since(&mut self, now: Instant) -> Option<Instant> {
+        let (put, full) = (self.gauge.put.get(), self.gauge.full.get());
+        if put != self.put {
+            self.since = None;
+        } else if full != self.full {
+            self.since.get_or_insert(now);
+        }
+        (self.put, self.full) = (put, full);
+        self.since
+    }
+}

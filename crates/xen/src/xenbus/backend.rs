@@ -1,0 +1,274 @@
+//! The state machine of one device, from the side of its backend.
+//!
+//! The store is read anew whenever anything in it changes, and what is to be done follows from the
+//! two states alone, not from what came before. So a daemon that was restarted needs no rules of
+//! its own: both ends `Connected` and no ring mapped means to map them, whoever wrote those states.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hypervisor::store::Changes;
+use hypervisor::{StoreError, Watch};
+use tracing::{info, warn};
+
+use super::service::{Bus, Change};
+use super::{Device, DeviceError, DeviceId, Driver, Node, State};
+
+/// Shortest pause before a frontend that broke the rules may connect again. It doubles each time.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Longest such pause, and how long a connection must have lasted for the next pause to be the
+/// shortest again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Whether a device is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Not connected.
+    Waiting,
+    /// Connected.
+    Connected,
+    /// Stopped: the frontend broke the rules, and has not begun anew.
+    Stopped,
+}
+
+/// What the bus knows of a device.
+#[derive(Clone, Debug)]
+pub struct DeviceStatus {
+    /// What it is called.
+    pub id: DeviceId,
+    /// Whether it is connected.
+    pub condition: Condition,
+    /// Why it was stopped.
+    pub reason: Option<String>,
+    /// Connections so far.
+    pub connections: u64,
+    /// Connections that ended because the frontend broke the rules, or were refused.
+    pub violations: u64,
+}
+
+impl DeviceStatus {
+    /// Of a device that was just found.
+    pub fn new(id: DeviceId) -> Self {
+        let condition = Condition::Waiting;
+        DeviceStatus { id, condition, reason: None, connections: 0, violations: 0 }
+    }
+}
+
+/// The backend of one device.
+pub struct Backend<D: Device> {
+    node: Arc<Node>,
+    device: D,
+    /// Ended when they are dropped.
+    _watches: [Watch; 2],
+    connected_since: Option<Instant>,
+    /// The next pause.
+    pause: Duration,
+    /// No connection before then.
+    not_before: Option<Instant>,
+    status: DeviceStatus,
+    /// The store failed the last time.
+    store_failed: bool,
+}
+
+impl<D: Device> Backend<D> {
+    /// The device whose backend directory is `path`. From now on its changes are noted.
+    ///
+    /// # Errors
+    /// When the store fails, or the directory is not complete.
+    pub fn probe<R: Driver<Device = D>>(
+        bus: &Bus<R>,
+        id: DeviceId,
+        path: String,
+    ) -> Result<Self, StoreError> {
+        let node = Arc::new(Node::new(bus.hypervisor.clone(), id, path)?);
+        let watch = |path| bus.changes.watch(node.store(), path, Change::Device(id));
+        let watches = [watch(node.backend())?, watch(node.frontend())?];
+        let changes: Changes<Change> = bus.changes.clone();
+        let wake = Arc::new(move || changes.add(Change::Device(id)));
+        info!(port = %id, "found");
+        Ok(Backend {
+            device: bus.driver.probe(Arc::clone(&node), wake),
+            node,
+            _watches: watches,
+            connected_since: None,
+            pause: PAUSE,
+            not_before: None,
+            status: DeviceStatus::new(id),
+            store_failed: false,
+        })
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> D::Status {
+        self.device.status(&self.status)
+    }
+
+    /// When [`update`](Self::update) is to be called even if nothing changes.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.not_before.into_iter().chain(self.device.deadline()).min()
+    }
+
+    /// Whether its frontend is connected.
+    pub fn is_connected(&self) -> bool {
+        self.connected_since.is_some()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The device.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    /// Reads the store, and does what follows from it.
+    pub fn update(&mut self, now: Instant) {
+        self.not_before = self.not_before.filter(|until| *until > now);
+        if let Some(error) = self.device.take_failure()
+            && self.is_connected()
+        {
+            self.stop(&error, now);
+        }
+        match self.follow_states(now) {
+            Ok(()) if std::mem::take(&mut self.store_failed) => self.status.reason = None,
+            Ok(()) => {}
+            Err(error) if error.is_transient() => self.await_store(&error, now),
+            Err(error) => self.stop(&error, now),
+        }
+        self.handle_events(now);
+    }
+
+    /// Handles what came through the device's event source.
+    pub fn handle_events(&mut self, now: Instant) {
+        if let Err(error) = self.device.handle_events(now) {
+            self.stop(&error, now);
+        }
+    }
+
+    /// The store is out of reach: everything stays as it is, traffic goes on, and the store is
+    /// tried again in a while.
+    fn await_store(&mut self, error: &D::Error, now: Instant) {
+        if !std::mem::replace(&mut self.store_failed, true) {
+            warn!(port = %self.node.id(), reason = %error, "the store fails; traffic goes on");
+            self.status.reason = Some(error.to_string());
+        }
+        self.not_before = Some(now + LONGEST_PAUSE);
+    }
+
+    /// What the states of both ends call for.
+    fn follow_states(&mut self, now: Instant) -> Result<(), D::Error> {
+        let (own, other) = self.node.states()?;
+        match (own, other) {
+            // The toolstack has removed it: there is nowhere to write an offer.
+            (State::Unknown, _) => self.disconnect("the backend's directory is gone"),
+            (State::Initialising, _) => {
+                self.disconnect("the toolstack has reset it");
+                self.offer()?;
+            }
+            (_, State::Connected) if self.is_connected() => self.check_keys()?,
+            (State::InitWait | State::Initialised | State::Connected, State::Connected) => {
+                self.connect(own, now)?
+            }
+            (_, State::Initialised | State::Connected) => {}
+            (_, State::Initialising | State::InitWait) => self.frontend_begins(own)?,
+            (_, State::Closing) => {
+                self.disconnect("the frontend closes");
+                self.node
+                    .change_state(own, if own == State::Closed { own } else { State::Closing })?;
+            }
+            (_, State::Closed | State::Unknown) => {
+                self.disconnect("the frontend is closed");
+                self.node.change_state(own, State::Closed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn frontend_begins(&mut self, own: State) -> Result<(), StoreError> {
+        self.disconnect("the frontend begins anew");
+        if own == State::InitWait {
+            self.device.revise_offer()
+        } else if self.node.is_online()? {
+            self.offer()
+        } else {
+            self.node.change_state(own, State::Closed)
+        }
+    }
+
+    /// Writes what is offered, and waits for the frontend.
+    fn offer(&mut self) -> Result<(), StoreError> {
+        let offer = self.device.offer()?;
+        self.node.write_state(State::InitWait, |nodes| self.device.write_offer(&offer, nodes))
+    }
+
+    /// The keys that a connected frontend has connected with have to stay.
+    fn check_keys(&mut self) -> Result<(), D::Error> {
+        let same = self.device.follow_keys()?;
+        // It may have left that state meanwhile.
+        let connected =
+            || State::read(self.node.nodes(), self.node.frontend()).map(|s| s == State::Connected);
+        if !same && connected()? {
+            return Err(D::Error::keys_changed());
+        }
+        Ok(())
+    }
+
+    /// Connects, once the hotplug script is through and no pause is left.
+    fn connect(&mut self, own: State, now: Instant) -> Result<(), D::Error> {
+        if !self.node.is_hotplugged()? || self.not_before.is_some() {
+            return Ok(());
+        }
+        self.device.connect(own == State::Connected)?;
+        self.connected_since = Some(now);
+        self.status.condition = Condition::Connected;
+        self.status.connections += 1;
+        self.status.reason = None;
+        self.node.clear_error();
+        Ok(self.node.change_state(own, State::Connected)?)
+    }
+
+    /// Releases everything of the frontend.
+    fn disconnect(&mut self, reason: &str) {
+        if self.connected_since.take().is_none() {
+            return;
+        }
+        self.device.disconnect();
+        self.status.condition = Condition::Waiting;
+        info!(port = %self.node.id(), reason, "disconnected");
+    }
+
+    /// The device can't go on. The reason goes to the log, the status and the store.
+    fn stop(&mut self, error: &D::Error, now: Instant) {
+        // A domain that is destroyed takes its grants along before its directories.
+        let frontend = || State::read(self.node.nodes(), self.node.frontend()).ok();
+        if error.is_domain_gone() || frontend() == Some(State::Unknown) {
+            self.disconnect("the domain is gone");
+            return;
+        }
+        let lasted = self.connected_since.map(|since| now.saturating_duration_since(since));
+        if lasted.is_some_and(|lasted| lasted > LONGEST_PAUSE) {
+            self.pause = PAUSE;
+        }
+        self.disconnect("stopped");
+        let reason = error.to_string();
+        warn!(port = %self.node.id(), %reason, "stopped");
+        self.not_before = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        let node = self.node.error_node();
+        let written = self.node.write_state(State::Closing, |nodes| nodes.put(&node, &reason));
+        if let Err(error) = written {
+            warn!(port = %self.node.id(), %error, "cannot write the reason into the store");
+        }
+        self.status.condition = Condition::Stopped;
+        self.status.violations += 1;
+        self.status.reason = Some(reason);
+    }
+}
+
+impl<D: Device> Drop for Backend<D> {
+    fn drop(&mut self) {
+        self.disconnect("no longer served");
+    }
+}

@@ -1,0 +1,133 @@
+//! What a class of devices implements, so that the bus can serve it (Linux: `struct
+//! xenbus_driver`).
+
+use std::error::Error;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hypervisor::{Nodes, StoreError};
+
+use super::{DeviceStatus, Node};
+
+/// A class of devices.
+pub trait Driver: Send + Sync + 'static {
+    /// The name of its directory below `backend`.
+    const CLASS: &'static str;
+    /// One device of it.
+    type Device: Device;
+
+    /// Whether the device whose backend directory is `backend` is for this driver.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn is_ours(&self, nodes: &dyn Nodes, backend: &str) -> Result<bool, StoreError>;
+
+    /// The device at `node`, not connected. `wake` has the bus look at it again soon.
+    fn probe(self: &Arc<Self>, node: Arc<Node>, wake: Wake) -> Self::Device;
+
+    /// How often [`Device::check_progress`] is to be called.
+    fn check_period(&self) -> Duration;
+}
+
+/// Has the bus look at one device again soon. To be called from any thread.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// One device. The bus calls it from one thread, and decides when to connect and disconnect;
+/// between the two, the device owns its rings.
+///
+/// What a connected device holds of its frontend (mappings, event channels) is released by
+/// [`disconnect`](Self::disconnect); what it holds beyond connections, when it is dropped.
+pub trait Device: Send {
+    /// Why it does not connect, or must stop.
+    type Error: DeviceError;
+    /// What an observer learns of it.
+    type Status: Clone + Send;
+    /// What is offered to a frontend.
+    type Offer;
+
+    /// How it is doing; `bus` is what the bus knows of it.
+    fn status(&self, bus: &DeviceStatus) -> Self::Status;
+
+    /// What is to be offered to the frontend, as the operator has set it.
+    ///
+    /// # Errors
+    /// When a setting is not valid, or the store fails.
+    fn offer(&self) -> Result<Self::Offer, StoreError>;
+
+    /// Writes an offer. It is seen together with the state `InitWait`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn write_offer(&self, offer: &Self::Offer, nodes: &dyn Nodes) -> Result<(), StoreError>;
+
+    /// Something has changed while the frontend may be reading the offer: brings the offer up to
+    /// date, as far as that is possible without breaking a promise.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn revise_offer(&self) -> Result<(), StoreError>;
+
+    /// Reads the frontend's keys, and maps its rings. `resumed`: the store says that the device
+    /// was connected before this daemon found it, so the rings are in use already.
+    ///
+    /// # Errors
+    /// Why the device does not connect. Nothing stays mapped then.
+    fn connect(&mut self, resumed: bool) -> Result<(), Self::Error>;
+
+    /// Whether the keys of the connected frontend are those that it connected with. Keys that a
+    /// frontend may change at any time are followed here.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn follow_keys(&mut self) -> Result<bool, Self::Error>;
+
+    /// Releases everything of the frontend.
+    fn disconnect(&mut self);
+
+    /// Hands the queues of a new connection to their workers. They only receive until
+    /// [`start`](Self::start).
+    fn attach(&mut self);
+
+    /// Lets the queues send. Called when all devices that were found together are attached: a
+    /// device that was served before may have frames in its rings for another.
+    fn start(&self);
+
+    /// What a worker found wrong with a queue, once.
+    fn take_failure(&mut self) -> Option<Self::Error>;
+
+    /// An event channel that this thread, not a worker, is to wait for.
+    fn event_source(&self) -> Option<BorrowedFd<'_>>;
+
+    /// When [`handle_events`](Self::handle_events) is to be called even without an event.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// Handles what came through the [event source](Self::event_source).
+    ///
+    /// # Errors
+    /// When the frontend breaks the rules.
+    fn handle_events(&mut self, now: Instant) -> Result<(), Self::Error>;
+
+    /// Called every [`Driver::check_period`] while it is connected: finds out whether the frontend
+    /// still takes what comes.
+    fn check_progress(&mut self, now: Instant);
+}
+
+/// Why a device does not connect, or must stop.
+pub trait DeviceError: Error + From<StoreError> {
+    /// The frontend has changed the keys of its connection.
+    fn keys_changed() -> Self;
+
+    /// The store's error, if that is what it is.
+    fn store_error(&self) -> Option<&StoreError>;
+
+    /// Whether it is not a fault of the frontend's, but the end of its domain.
+    fn is_domain_gone(&self) -> bool;
+
+    /// Whether neither the frontend nor the operator is at fault: the store is out of reach, and
+    /// may come back.
+    fn is_transient(&self) -> bool {
+        use StoreError::{Again, Lost, Protocol, Quota};
+        matches!(self.store_error(), Some(Lost(_) | Protocol(_) | Again | Quota { .. }))
+    }
+}

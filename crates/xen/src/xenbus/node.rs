@@ -1,0 +1,145 @@
+//! One device's place on the bus: its two directories in the store, and what its frontend grants.
+
+use std::sync::Arc;
+
+use hypervisor::{
+    Channel, EventError, GrantError, GrantRef, Hypervisor, Nodes, RemotePort, Store, StoreError,
+};
+use ring::Memory;
+
+use super::{DeviceId, State};
+
+/// A device as its backend finds it in the store.
+#[derive(Debug)]
+pub struct Node {
+    id: DeviceId,
+    hypervisor: Hypervisor,
+    backend: String,
+    frontend: String,
+}
+
+impl Node {
+    /// The device whose backend directory is `backend`.
+    ///
+    /// # Errors
+    /// When that directory does not name its frontend's, or the store fails.
+    pub fn new(hypervisor: Hypervisor, id: DeviceId, backend: String) -> Result<Self, StoreError> {
+        let frontend = hypervisor.store.nodes().text(&format!("{backend}/frontend"))?;
+        Ok(Node { id, hypervisor, backend, frontend })
+    }
+
+    /// What the device is called.
+    pub fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    /// The hypervisor that it belongs to.
+    pub fn hypervisor(&self) -> &Hypervisor {
+        &self.hypervisor
+    }
+
+    /// The directory of this end.
+    pub fn backend(&self) -> &str {
+        &self.backend
+    }
+
+    /// The directory of the other end. The frontend writes there what it likes.
+    pub fn frontend(&self) -> &str {
+        &self.frontend
+    }
+
+    /// A key of this end.
+    pub fn backend_key(&self, key: &str) -> String {
+        format!("{}/{key}", self.backend)
+    }
+
+    /// The store.
+    pub fn store(&self) -> &dyn Store {
+        &*self.hypervisor.store
+    }
+
+    /// The nodes of the store.
+    pub fn nodes(&self) -> &dyn Nodes {
+        self.store().nodes()
+    }
+
+    /// The states of this end and of the other.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn states(&self) -> Result<(State, State), StoreError> {
+        let nodes = self.nodes();
+        Ok((State::read(nodes, &self.backend)?, State::read(nodes, &self.frontend)?))
+    }
+
+    /// Maps the page of a ring, readable and writable.
+    ///
+    /// # Errors
+    /// When the frontend has not granted it so.
+    pub fn map_ring(&self, ring: GrantRef) -> Result<Arc<Memory>, GrantError> {
+        self.hypervisor.grants.map(self.id.domain, &[ring])
+    }
+
+    /// Binds an event channel that the frontend has opened.
+    ///
+    /// # Errors
+    /// When there is no such port.
+    pub fn bind(&self, port: RemotePort) -> Result<Box<dyn Channel>, EventError> {
+        self.hypervisor.events.bind(self.id.domain, port)
+    }
+
+    /// Whether the toolstack wants the device to stay when its frontend closes (`online`).
+    pub(super) fn is_online(&self) -> Result<bool, StoreError> {
+        let online = self.nodes().number::<u8>(&self.backend_key("online"))?;
+        Ok(online.is_none_or(|online| online != 0))
+    }
+
+    /// Whether the hotplug script is through with the device (`hotplug-status`).
+    pub(super) fn is_hotplugged(&self) -> Result<bool, StoreError> {
+        is_hotplugged(self.nodes(), &self.backend)
+    }
+
+    /// Writes the state of this end, and `more` with it, in one transaction; nothing if the
+    /// toolstack has removed the directory.
+    pub(super) fn write_state(
+        &self,
+        state: State,
+        mut more: impl FnMut(&dyn Nodes) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let path = self.backend_key("state");
+        hypervisor::transaction(self.store(), |nodes| {
+            if nodes.find(&path)?.is_none() {
+                return Ok(());
+            }
+            more(nodes)?;
+            nodes.put(&path, state.number())
+        })
+    }
+
+    /// Writes the state of this end, unless it is `own` already.
+    pub(super) fn change_state(&self, own: State, state: State) -> Result<(), StoreError> {
+        if own == state { Ok(()) } else { self.write_state(state, |_| Ok(())) }
+    }
+
+    /// Where toolstacks look for what went wrong.
+    pub(super) fn error_node(&self) -> String {
+        let own = format!("/local/domain/{}/", self.hypervisor.domain);
+        let device = self.backend.strip_prefix(&own).unwrap_or(&self.backend);
+        format!("{own}error/{device}/error")
+    }
+
+    pub(super) fn clear_error(&self) {
+        // What can't be removed may stay: it is out of date, no more.
+        if let Some((directory, _)) = self.error_node().rsplit_once('/') {
+            let _ = self.nodes().remove(directory);
+        }
+    }
+}
+
+/// Whether the hotplug script is through with the device whose backend directory is `backend`.
+///
+/// # Errors
+/// When the store fails.
+pub fn is_hotplugged(nodes: &dyn Nodes, backend: &str) -> Result<bool, StoreError> {
+    Ok(nodes.find(&format!("{backend}/hotplug-status"))?.as_deref() == Some("connected"))
+}

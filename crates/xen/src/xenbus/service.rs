@@ -1,0 +1,282 @@
+//! Service for all devices of one class: a thread that finds them in the store as the toolstack
+//! makes them, and serves them until the toolstack removes them.
+//!
+//! One thread serves all: whatever a frontend does costs at most one look at its directory a round,
+//! since changes that come faster are one change.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hypervisor::store::Changes;
+use hypervisor::{DomId, Hypervisor, Nodes, StoreError, Watch};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use thiserror::Error;
+use tracing::warn;
+
+use super::{Backend, Device, DeviceId, Driver};
+
+/// When to look for devices again after the store failed.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What is to be looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Which devices there are.
+    All,
+    /// One of them.
+    Device(DeviceId),
+}
+
+/// What the devices of a class have in common.
+pub struct Bus<D> {
+    /// Where they come from.
+    pub hypervisor: Hypervisor,
+    /// What is to be looked at.
+    pub changes: Changes<Change>,
+    /// What serves them.
+    pub driver: Arc<D>,
+}
+
+/// Why there can be no service.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// The store fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No thread or descriptor is left.
+    #[error("serving Xen devices: {0}")]
+    Os(#[from] io::Error),
+}
+
+type StatusOf<D> = <<D as Driver>::Device as Device>::Status;
+type Statuses<D> = Arc<Mutex<Vec<StatusOf<D>>>>;
+
+/// Service for the devices of one class. When it is dropped, devices disconnect and nothing is
+/// written into the store: whoever serves them next finds them connected, and takes up their rings
+/// where they stand.
+pub struct Service<D: Driver> {
+    bus: Arc<Bus<D>>,
+    statuses: Statuses<D>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<D: Driver> Service<D> {
+    /// Begins to serve.
+    ///
+    /// # Errors
+    /// When the store fails, or no thread or descriptor is left.
+    pub fn start(hypervisor: Hypervisor, driver: Arc<D>) -> Result<Self, ServiceError> {
+        let changes = Changes::new()?;
+        let root = format!("/local/domain/{}/backend/{}", hypervisor.domain, D::CLASS);
+        let watch = changes.watch(&*hypervisor.store, &root, Change::All)?;
+        let bus = Arc::new(Bus { hypervisor, changes, driver });
+        let statuses: Statuses<D> = Arc::default();
+        let stop = Arc::new(
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?,
+        );
+        let event_loop = EventLoop {
+            bus: Arc::clone(&bus),
+            root,
+            _watch: watch,
+            devices: BTreeMap::new(),
+            statuses: Arc::clone(&statuses),
+            stop: Arc::clone(&stop),
+            checked: Instant::now(),
+            retry: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("rm-{}s", D::CLASS))
+            .spawn(|| event_loop.run())?;
+        Ok(Service { bus, statuses, stop, thread: Some(thread) })
+    }
+
+    /// What serves the devices.
+    pub fn driver(&self) -> &Arc<D> {
+        &self.bus.driver
+    }
+
+    /// The nodes of the store.
+    pub fn nodes(&self) -> &dyn Nodes {
+        self.bus.hypervisor.store.nodes()
+    }
+
+    /// The backend directory of a device.
+    pub fn backend_path(&self, DeviceId { class, domain, handle }: DeviceId) -> String {
+        let own = self.bus.hypervisor.domain;
+        format!("/local/domain/{own}/backend/{class}/{domain}/{handle}")
+    }
+
+    /// How all devices are doing that are served, in the order of their names.
+    pub fn statuses(&self) -> Vec<StatusOf<D>> {
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<D: Driver> Drop for Service<D> {
+    fn drop(&mut self) {
+        // The counter is zero, so there is room.
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread runs.
+struct EventLoop<D: Driver> {
+    bus: Arc<Bus<D>>,
+    root: String,
+    _watch: Watch,
+    devices: BTreeMap<DeviceId, Backend<D::Device>>,
+    statuses: Statuses<D>,
+    stop: Arc<OwnedFd>,
+    /// When it was last checked whether frontends take what comes.
+    checked: Instant,
+    /// When to look for devices again, after the store failed.
+    retry: Option<Instant>,
+}
+
+impl<D: Driver> EventLoop<D> {
+    fn run(mut self) {
+        while let Some(signalled) = self.wait() {
+            let now = Instant::now();
+            self.follow_changes(now);
+            for id in signalled {
+                if let Some(device) = self.devices.get_mut(&id) {
+                    device.handle_events(now);
+                }
+            }
+            let due = |device: &Backend<_>| device.deadline().is_some_and(|at| at <= now);
+            for device in self.devices.values_mut().filter(|device| due(device)) {
+                device.update(now);
+            }
+            self.devices.values_mut().for_each(|device| device.device_mut().attach());
+            self.devices.values().for_each(|device| device.device().start());
+            self.check_progress(now);
+            let statuses = self.devices.values().map(Backend::status).collect();
+            *self.statuses.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
+        }
+    }
+
+    fn follow_changes(&mut self, now: Instant) {
+        for change in self.bus.changes.take() {
+            match change {
+                Change::All => self.find_devices(),
+                Change::Device(id) => {
+                    if let Some(device) = self.devices.get_mut(&id) {
+                        device.update(now);
+                    }
+                }
+            }
+        }
+        if self.retry.is_some_and(|at| at <= now) {
+            self.find_devices();
+        }
+    }
+
+    fn check_progress(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.checked) < self.bus.driver.check_period() {
+            return;
+        }
+        self.checked = now;
+        for device in self.devices.values_mut().filter(|device| device.is_connected()) {
+            device.device_mut().check_progress(now);
+        }
+    }
+
+    /// Sleeps until there is something to do. Returns the devices whose event source was
+    /// signalled; `None` when the service ends.
+    fn wait(&self) -> Option<Vec<DeviceId>> {
+        let sources: Vec<_> = self
+            .devices
+            .iter()
+            .filter_map(|(id, device)| Some((*id, device.device().event_source()?)))
+            .collect();
+        let mut fds = vec![
+            PollFd::new(&*self.stop, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.bus.changes.waker(), PollFlags::IN),
+        ];
+        fds.extend(sources.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        // An interrupted wait is one that found nothing.
+        let _ = poll(&mut fds, self.timeout().as_ref());
+        let ready = |fd: Option<&PollFd<'_>>| fd.is_some_and(|fd| !fd.revents().is_empty());
+        if ready(fds.first()) {
+            return None;
+        }
+        let signalled = sources.iter().zip(fds.iter().skip(2)).filter(|(_, fd)| ready(Some(fd)));
+        Some(signalled.map(|((id, _), _)| *id).collect())
+    }
+
+    /// How long to sleep at most; `None`: until something happens.
+    fn timeout(&self) -> Option<Timespec> {
+        let connected = self.devices.values().any(Backend::is_connected);
+        let check = connected.then(|| self.checked + self.bus.driver.check_period());
+        let deadlines = self.devices.values().filter_map(Backend::deadline).chain(self.retry);
+        let until = check.into_iter().chain(deadlines).min()?;
+        Timespec::try_from(until.saturating_duration_since(Instant::now())).ok()
+    }
+
+    /// Finds out which devices there are.
+    fn find_devices(&mut self) {
+        let logged = self.retry.take().is_some();
+        let found = match self.list_devices() {
+            Ok(found) => found,
+            Err(error) => {
+                if !logged {
+                    warn!(class = D::CLASS, %error, "cannot look for devices; trying again");
+                }
+                self.retry = Some(Instant::now() + RETRY);
+                return;
+            }
+        };
+        self.devices.retain(|id, _| found.contains_key(id));
+        for (id, path) in found {
+            if self.devices.contains_key(&id) {
+                continue;
+            }
+            match Backend::probe(&self.bus, id, path) {
+                Ok(mut device) => {
+                    device.update(Instant::now());
+                    self.devices.insert(id, device);
+                }
+                // The toolstack may have removed it meanwhile; then something changes.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => {
+                    warn!(port = %id, %error, "not served yet");
+                    self.retry = Some(Instant::now() + RETRY);
+                }
+            }
+        }
+    }
+
+    /// The devices that are for this driver, with their backend directories.
+    fn list_devices(&self) -> Result<BTreeMap<DeviceId, String>, StoreError> {
+        let nodes = self.bus.hypervisor.store.nodes();
+        let mut devices = BTreeMap::new();
+        for domain in list(nodes, &self.root)? {
+            let Ok(number) = domain.parse() else { continue };
+            for handle in list(nodes, &format!("{}/{domain}", self.root))? {
+                let path = format!("{}/{domain}/{handle}", self.root);
+                let Ok(handle) = handle.parse() else { continue };
+                if self.bus.driver.is_ours(nodes, &path)? {
+                    let id = DeviceId { class: D::CLASS, domain: DomId(number), handle };
+                    devices.insert(id, path);
+                }
+            }
+        }
+        Ok(devices)
+    }
+}
+
+/// The names in a directory that may not be there.
+fn list(nodes: &dyn Nodes, path: &str) -> Result<Vec<String>, StoreError> {
+    match nodes.directory(path) {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        names => names,
+    }
+}
