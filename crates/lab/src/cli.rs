@@ -36,6 +36,8 @@ pub enum Command {
     Experiments(lab::experiment::Command),
     /// Predict throughput for more workers, queues and guests from costs measured here
     Model(lab::model::Args),
+    /// Run a daemon whose embedded hypervisor has one of Xen's older inner designs
+    Serve(lab::serve::Args),
     /// Print the manual page, as roff
     #[command(hide = true)]
     Man,

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use control::api::{Profile, Reply, Request, Stats};
 use control::client::{Client, ClientError};
+use hypervisor::embedded::Design;
 use tempfile::TempDir;
 
 use crate::guest::{Kept, Namespace};
+use crate::serve;
 
 /// How long a start or an orderly end may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -53,7 +55,7 @@ pub enum DaemonError {
 }
 
 impl Daemon {
-    /// Starts `binary` (the `ringmain` command), in a network namespace if one is given, and waits
+    /// Starts the program `ringmain` in the file `binary`, in a network namespace if one is given, and waits
     /// until it listens.
     ///
     /// `config` makes the `[[port]]` tables (and others, except `[control]`) of its configuration,
@@ -64,6 +66,30 @@ impl Daemon {
     /// When it cannot be started, or ends at once.
     pub fn start(
         binary: &Path,
+        config: impl FnOnce(&Path) -> String,
+        namespace: Option<&Namespace>,
+    ) -> Result<Daemon, DaemonError> {
+        Daemon::launch(binary, &[], config, namespace)
+    }
+
+    /// The same with a daemon of this program's own (`ringmain-lab serve`), whose embedded
+    /// hypervisor has this inner design.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    pub fn with_design(
+        design: Design,
+        config: impl FnOnce(&Path) -> String,
+        namespace: Option<&Namespace>,
+    ) -> Result<Daemon, DaemonError> {
+        let failed = |source| DaemonError::Start { what: "find this program", source };
+        let binary = std::env::current_exe().map_err(failed)?;
+        Daemon::launch(&binary, &serve::options(design), config, namespace)
+    }
+
+    fn launch(
+        binary: &Path,
+        options: &[String],
         config: impl FnOnce(&Path) -> String,
         namespace: Option<&Namespace>,
     ) -> Result<Daemon, DaemonError> {
@@ -82,7 +108,12 @@ impl Daemon {
             Some(namespace) => namespace.command(binary),
             None => Kept::command(binary),
         };
-        command.arg("serve").arg("--config").arg(&file).stdin(std::process::Stdio::null());
+        command
+            .arg("serve")
+            .args(options)
+            .arg("--config")
+            .arg(&file)
+            .stdin(std::process::Stdio::null());
         // It would have it listen where the user's own daemon does.
         command.env_remove("RINGMAIN_CONTROL");
         command.stdout(log.try_clone().map_err(failed("write a log"))?).stderr(log);

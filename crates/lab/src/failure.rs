@@ -27,6 +27,9 @@ pub enum Failure {
     /// There is no prediction.
     #[error(transparent)]
     Model(#[from] lab::model::ModelError),
+    /// The daemon does not run.
+    #[error(transparent)]
+    Serve(#[from] lab::serve::ServeError),
     /// Signals cannot be handled.
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
@@ -40,6 +43,7 @@ impl Failure {
     pub fn code(&self) -> ExitCode {
         match self {
             Failure::Load(lab::load::Error::Options(_)) => ExitCode::from(2),
+            Failure::Serve(lab::serve::ServeError::Config(_)) => ExitCode::from(2),
             Failure::Lab(error) if error.is_usage() => ExitCode::from(2),
             // As a shell reports a command that a signal ended.
             Failure::Demo(error) if error.is_interrupt() => ExitCode::from(130),

@@ -18,4 +18,5 @@ pub mod page;
 pub mod plot;
 pub mod program;
 pub mod progress;
+pub mod serve;
 pub mod xen;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use lab::{bench, demo, experiment, load, model};
+use lab::{bench, demo, experiment, load, model, serve};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -39,6 +39,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::BenchInstructions(args) => bench::instructions::run(&args)?,
         Command::Experiments(command) => experiment::command(&command)?,
         Command::Model(args) => model::run(&args)?,
+        Command::Serve(args) => serve::run(&args)?,
         Command::Man => print(&man::page()?)?,
     }
     Ok(())

@@ -425,7 +425,7 @@ fn ten_thousand_ports_that_come_and_go_leave_nothing() {
 fn a_port_shows_how_it_is_served() {
     let daemon = Daemon::start(
         "[[port]]\nname = \"guests\"\nkind = \"embedded\"\nsocket = \"DIR/guests.sock\"\n\
-         interrupt-frames = 64\ninterrupt-microseconds = 100\nlocking = \"table\"\nalign = true\n",
+         interrupt-frames = 64\ninterrupt-microseconds = 100\nalign = true\n",
     );
     let words = |name: &str| -> Vec<Vec<String>> {
         let said = daemon.run(&["port", "show", name]);
@@ -439,10 +439,6 @@ fn a_port_shows_how_it_is_served() {
         ("interrupt-microseconds", "100"),
         ("align", "on"),
         ("cache", "off"),
-        ("locking", "table"),
-        ("maptrack", "stealing"),
-        ("flush", "touched"),
-        ("copying", "keep"),
         ("copy", "backend"),
         ("grants", "page"),
     ] {

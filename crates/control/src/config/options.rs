@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use hypervisor::embedded::{Design, Named};
 use network::coalescing::CoalescingLimits;
 use serde_json::{Value as Json, json};
 use xen::netif::options::PortOptions;
@@ -99,20 +98,10 @@ pub fn keys(kind: &PortKind, options: &PortOptions) -> Vec<(&'static str, Option
         PortKind::Tap { .. } => all.collect(),
         PortKind::VhostUser { .. } => all.chain(interrupts).collect(),
         PortKind::Xen => all.chain(interrupts).chain(vifs).collect(),
-        PortKind::Embedded { design, extensions, .. } => {
-            let names = names(design).into_iter().chain(extensions::words(*extensions));
+        PortKind::Embedded { extensions, .. } => {
+            let names = extensions::words(*extensions).into_iter();
             let names = names.map(|(key, name)| (key, Some(json!(name))));
             all.chain(interrupts).chain(vifs).chain(names).collect()
         }
     }
-}
-
-/// What a hypervisor's inner design is made of.
-fn names(design: &Design) -> [(&'static str, &'static str); 4] {
-    [
-        ("locking", design.locking.name()),
-        ("maptrack", design.maptrack.name()),
-        ("flush", design.flush.name()),
-        ("copying", design.copying.name()),
-    ]
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use frame::Mac;
-use hypervisor::embedded::{Design, Named};
+use hypervisor::embedded::Design;
 use serde_json::{Map, Value as Json, json};
 use switch::{PortRule, Vlan};
 use xen::netif::extensions::Extensions;
@@ -15,6 +15,11 @@ use super::{defaults, extensions, options, socket_path};
 
 /// Most queue pairs that a port may have.
 pub const MAX_QUEUES: u16 = 16;
+
+/// Inner designs of the embedded hypervisor, which only comparisons use.
+const DESIGN: [&str; 4] = ["locking", "maptrack", "flush", "copying"];
+const DESIGN_IS_FOR_THE_LAB: &str =
+    "only the laboratory has older designs (ringmain-lab serve --help); leave it out";
 
 /// Smallest MTU: what IPv4 asks of every link (RFC 791).
 const MIN_MTU: u16 = 68;
@@ -74,7 +79,7 @@ pub enum PortKind {
     Embedded {
         /// Where they come from.
         socket: PathBuf,
-        /// What the hypervisor is like inside.
+        /// What the hypervisor is like inside; configurations have the newest.
         design: Design,
         /// What its guests do beyond Xen's protocol.
         extensions: Extensions,
@@ -309,15 +314,14 @@ fn embedded(
     if let Some(value) = fields.take("mac") {
         return Err(fields.wrong("mac", &value, "each guest has its own; leave it out"));
     }
-    let design = Design {
-        locking: named(fields, "locking")?,
-        maptrack: named(fields, "maptrack")?,
-        flush: named(fields, "flush")?,
-        copying: named(fields, "copying")?,
-    };
+    for key in DESIGN {
+        if let Some(value) = fields.take(key) {
+            return Err(fields.wrong(key, &value, DESIGN_IS_FOR_THE_LAB));
+        }
+    }
     Ok(PortKind::Embedded {
         socket,
-        design,
+        design: Design::NEW,
         extensions: extensions::read(fields)?,
         device_queue: None,
     })
@@ -350,16 +354,6 @@ fn device_queue(
 /// Whether it can be the name of an interface.
 fn is_device(name: &str) -> bool {
     is_plain(name, DEVICE) && name != "." && name != ".."
-}
-
-/// Reads which of several there is to be; without a word about it, the usual one.
-fn named<T: Named + Default>(fields: &mut Fields, key: &'static str) -> Result<T, ConfigError> {
-    let names: Vec<String> = T::ALL.iter().map(|(name, _)| format!("{name:?}")).collect();
-    let right = names.join(" or ");
-    let Some((name, value)) = fields.text(key, &right)? else { return Ok(T::default()) };
-    T::of(&name).ok_or_else(|| {
-        fields.wrong(key, &value, format_args!("{value} is not known; give {right}"))
-    })
 }
 
 /// Refuses a key that belongs to ports of another kind.

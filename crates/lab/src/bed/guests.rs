@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use hypervisor::embedded::Design;
+
 use super::station::{Station, Task, launch_in, listens_in};
 use crate::daemon::{Daemon, DaemonError};
 use crate::guest::{GuestError, Namespace};
@@ -20,6 +22,9 @@ pub struct Wants<'a> {
     pub queues: u16,
     /// Further lines of the guests' port.
     pub keys: &'a str,
+    /// The hypervisor's inner design, for which the laboratory's own daemon serves; `None`:
+    /// `ringmain` serves, with the newest.
+    pub design: Option<Design>,
     /// Further tables of the configuration.
     pub more: &'a str,
     /// Where it runs, if not where we do.
@@ -69,7 +74,11 @@ impl Bed {
         wants: Wants<'_>,
         guests: Vec<Wish>,
     ) -> Result<Bed, E> {
-        let daemon = Daemon::start(binary, |dir| config(dir, wants), wants.namespace)?;
+        let config = |dir: &Path| config(dir, wants);
+        let daemon = match wants.design {
+            Some(design) => Daemon::with_design(design, config, wants.namespace)?,
+            None => Daemon::start(binary, config, wants.namespace)?,
+        };
         let mut members = guests
             .into_iter()
             .map(|wish| admit(binary, &daemon, wish))

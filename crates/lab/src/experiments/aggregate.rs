@@ -3,7 +3,7 @@
 
 use std::io;
 
-use hypervisor::embedded::{Design, Named};
+use hypervisor::embedded::Design;
 
 use crate::bed::{Pairs, Wants};
 use crate::bench::embedded::{Use, use_grants};
@@ -207,16 +207,8 @@ fn design(point: &Point) -> Result<Design, LabError> {
 }
 
 fn streams(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
-    let Design { locking, maptrack, flush, copying } = design(point)?;
-    let keys = [
-        ("locking", locking.name()),
-        ("maptrack", maptrack.name()),
-        ("flush", flush.name()),
-        ("copying", copying.name()),
-    ];
-    let keys: String = keys.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
-    let wants =
-        Wants { workers: Some(point.get("workers")?), queues: 1, keys: &keys, ..Wants::default() };
+    let (workers, design) = (Some(point.get("workers")?), Some(design(point)?));
+    let wants = Wants { workers, queues: 1, design, ..Wants::default() };
     let pairs = Pairs { count: point.get("pairs")?, queues: 1, streams: 1, wants, profiled: false };
     Ok(pairs.measure(setup)?.outcome)
 }

@@ -3,6 +3,8 @@
 
 use control::categories::categories;
 
+use hypervisor::embedded::Design;
+
 use crate::bed::{
     Amount, Batches, Bed, Cable, DEVICE, Flow, Look, UPLINK, Wants, Wire, Wired, Wish, at_rest,
     carry, whole_frames,
@@ -24,14 +26,11 @@ const RATE: u64 = 250_000_000;
 const THROTTLES: [(&str, u32); 2] = [("6 frames an interrupt", 6), ("64 frames an interrupt", 64)];
 /// How far from a published cost, or number of frames, ours may be and be called the same.
 const BAND: f64 = 0.25;
-/// What is added from step to step, the lines of the port with all that was added so far, and
-/// whether the guest has a queue of the device's. Frames that the device delivers are copied by
-/// nobody else.
+/// The lines of the port with all that was added up to each step, and whether the guest has a queue
+/// of the device's. Frames that the device delivers are copied by nobody else. The first step has
+/// the hypervisor's oldest inner design, the others the newest.
 const STEPS: [(&str, bool); 5] = [
-    (
-        "locking = \"table\"\nmaptrack = \"single\"\nflush = \"always\"\ncopying = \"release\"\n",
-        false,
-    ),
+    ("", false),
     ("align = true\n", false),
     ("align = true\ncopy = \"guest\"\n", false),
     ("align = true\n", true),
@@ -158,7 +157,8 @@ impl Experiment for ReceiveCost {
             let steps = STEPS.iter().enumerate().filter(|(x, _)| !tiny || matches!(x, 0 | 3));
             let native = (!tiny).then(|| point(NATIVE).with("native", true));
             let step = |(x, (keys, device)): (usize, &(&str, bool))| {
-                point(x as f64).with("keys", keys).with("device", device)
+                let point = point(x as f64).with("keys", keys).with("device", device);
+                if x == 0 { point.with("design", "old") } else { point }
             };
             steps.map(step).chain(native).collect::<Vec<_>>()
         };
@@ -278,7 +278,9 @@ fn guest(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
         format!("interrupt-frames = {}\ninterrupt-microseconds = 1000\n", point.text("frames"));
     let keys = format!("{throttle}{queue}{}", point.text("keys"));
     let (keys, namespace) = (keys.as_str(), Some(&cable.host));
-    let wants = Wants { workers: Some(1), queues: 1, keys, more: UPLINK, namespace };
+    let design = if point.text("design") == "old" { Design::OLD } else { Design::NEW };
+    let (workers, design) = (Some(1), Some(design));
+    let wants = Wants { workers, queues: 1, keys, design, more: UPLINK, namespace };
     let (name, address) = ("receiver".into(), "10.77.0.2".into());
     let receiver =
         Wish { name, address, queues: 1, vcpus: 1, device_queue: device, ..Wish::default() };

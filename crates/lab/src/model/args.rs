@@ -12,7 +12,6 @@ use super::results::Results;
 use crate::bench::BenchError;
 use crate::interrupt;
 use crate::plot::PlotError;
-use crate::program::Program;
 use crate::progress::Progress;
 
 /// Options of the model.
@@ -51,10 +50,6 @@ pub struct Args {
     /// The file of what was measured
     #[arg(long, value_name = "FILE", default_value = "out/lab/model/inputs.json")]
     pub inputs: PathBuf,
-
-    /// The program that is measured.
-    #[command(flatten)]
-    pub program: Program,
 }
 
 /// Why there is no prediction.
@@ -117,11 +112,7 @@ pub fn run(args: &Args) -> Result<(), ModelError> {
 
 fn measure(args: &Args) -> Result<(), ModelError> {
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
-    let binary = args
-        .program
-        .find()
-        .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
-    let (progress, mut meter) = (Progress::new(), Meter::new(&binary));
+    let (progress, mut meter) = (Progress::new(), Meter::new());
     let inputs = meter.inputs(&progress)?;
     inputs.write(&args.inputs)?;
     let points = check::check(&inputs, &mut meter, &progress)?;

@@ -102,12 +102,7 @@ impl What {
         }
     }
 
-    fn measure(
-        self,
-        meter: &mut Meter<'_>,
-        era: Era,
-        workers: usize,
-    ) -> Result<Measured, BenchError> {
+    fn measure(self, meter: &mut Meter, era: Era, workers: usize) -> Result<Measured, BenchError> {
         match self {
             What::Copies { pieces, len, apart } => {
                 meter.grants(era, workers, Task::Copy { pieces, len, offset: 0 }, apart)
@@ -116,7 +111,7 @@ impl What {
             What::Frames { large } => {
                 let size = if large { Size::Large } else { Size::Small };
                 let carrying = Carrying { era, size, workers: workers as u16 };
-                Ok(Measured::of(meter.repeat(|binary| carrying.rate(binary))?))
+                Ok(Measured::of(meter.repeat(|| carrying.rate())?))
             }
         }
     }
@@ -141,7 +136,7 @@ impl What {
 /// See [`Meter::repeat`].
 pub fn check(
     inputs: &Inputs,
-    meter: &mut Meter<'_>,
+    meter: &mut Meter,
     progress: &Progress,
 ) -> Result<Vec<Point>, BenchError> {
     let stage = progress.stage("checking predictions");

@@ -12,7 +12,7 @@ pub struct Setting {
     pub label: &'static str,
     /// Lines of the port's table in the configuration.
     pub keys: &'static str,
-    /// The hypervisor's inner design, for loads without a daemon; `keys` say the same.
+    /// The hypervisor's inner design.
     pub design: Design,
     /// Where copies go to in a page, for loads without a daemon.
     pub offset: u16,
@@ -42,8 +42,8 @@ const fn keys(label: &'static str, keys: &'static str) -> Setting {
     Setting { label, keys, ..PLAIN }
 }
 
-const fn design(label: &'static str, keys: &'static str, design: Design) -> Setting {
-    Setting { label, keys, design, ..PLAIN }
+const fn design(label: &'static str, design: Design) -> Setting {
+    Setting { label, design, ..PLAIN }
 }
 
 const SMALL: Load = Load::Frames { size: Size::Small, queues: 1 };
@@ -67,18 +67,15 @@ const MAPPING: &[Load] =
 const SIX: Setting = keys("6 frames", "interrupt-frames = 6\ninterrupt-microseconds = 1000");
 const SIXTY_FOUR: Setting =
     keys("64 frames", "interrupt-frames = 64\ninterrupt-microseconds = 1000");
-const ENTRIES: Setting =
-    design("entries", "locking = \"entries\"", Design { locking: Locking::Entries, ..NEWEST });
-const PER_VCPU: Setting =
-    design("per-vcpu", "maptrack = \"per-vcpu\"", Design { maptrack: Maptrack::PerVcpu, ..NEWEST });
-const BATCH: Setting =
-    design("batch", "flush = \"batch\"", Design { flush: Flush::Batch, ..NEWEST });
+const ENTRIES: Setting = design("entries", Design { locking: Locking::Entries, ..NEWEST });
+const PER_VCPU: Setting = design("per-vcpu", Design { maptrack: Maptrack::PerVcpu, ..NEWEST });
+const BATCH: Setting = design("batch", Design { flush: Flush::Batch, ..NEWEST });
 
 /// All there are.
 pub const CASES: &[Case] = &[
     Case {
         name: "locking-entries",
-        off: design("table", "locking = \"table\"", Design { locking: Locking::Table, ..NEWEST }),
+        off: design("table", Design { locking: Locking::Table, ..NEWEST }),
         on: ENTRIES,
         loads: LOCKS,
         why: "uses of different grants wait for each other no more; each takes two locks instead of one",
@@ -86,17 +83,13 @@ pub const CASES: &[Case] = &[
     Case {
         name: "locking-per-cpu",
         off: ENTRIES,
-        on: keys("per-cpu", "locking = \"per-cpu\""),
+        on: design("per-cpu", NEWEST),
         loads: LOCKS,
         why: "readers share no cache line; counts only where several CPUs read at the same moment",
     },
     Case {
         name: "maptrack-per-vcpu",
-        off: design(
-            "single",
-            "maptrack = \"single\"",
-            Design { maptrack: Maptrack::Single, ..NEWEST },
-        ),
+        off: design("single", Design { maptrack: Maptrack::Single, ..NEWEST }),
         on: PER_VCPU,
         loads: MAPPING,
         why: "a handle is taken and given back without a lock",
@@ -104,13 +97,13 @@ pub const CASES: &[Case] = &[
     Case {
         name: "maptrack-stealing",
         off: PER_VCPU,
-        on: keys("stealing", "maptrack = \"stealing\""),
+        on: design("stealing", NEWEST),
         loads: MAPPING,
         why: "no handle lies idle on another's list; costs a lock that is rarely contended",
     },
     Case {
         name: "flush-batch",
-        off: design("always", "flush = \"always\"", Design { flush: Flush::Always, ..NEWEST }),
+        off: design("always", Design { flush: Flush::Always, ..NEWEST }),
         on: BATCH,
         loads: MAPPING,
         why: "one flush of TLBs, and one system call, for all pages that are unmapped together",
@@ -118,18 +111,14 @@ pub const CASES: &[Case] = &[
     Case {
         name: "flush-touched",
         off: BATCH,
-        on: keys("touched", "flush = \"touched\""),
+        on: design("touched", NEWEST),
         loads: MAPPING,
         why: "no flush for pages that nobody touched; those that are touched cost a fault",
     },
     Case {
         name: "copying-keep",
-        off: design(
-            "release",
-            "copying = \"release\"",
-            Design { copying: Copying::Release, ..NEWEST },
-        ),
-        on: keys("keep", "copying = \"keep\""),
+        off: design("release", Design { copying: Copying::Release, ..NEWEST }),
+        on: design("keep", NEWEST),
         loads: &[Load::Copy { threads: 1 }, Load::Copy { threads: 2 }, SMALL, LARGE],
         why: "a page that the next copy uses, too, is looked up once",
     },

@@ -151,9 +151,7 @@ fn once(
     time: Duration,
 ) -> Result<Figure, BenchError> {
     match load {
-        Load::Frames { .. } | Load::Paced | Load::Echo => {
-            site::measure(binary, setting, load, time)
-        }
+        Load::Frames { .. } | Load::Paced | Load::Echo => site::measure(setting, load, time),
         // iperf counts its first second, too.
         Load::Streams => streams::measure(binary, setting, time.max(Duration::from_secs(1))),
         Load::Wire => wire::measure(binary, setting, time.max(Duration::from_secs(1))),

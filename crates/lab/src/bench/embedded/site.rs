@@ -24,8 +24,8 @@ const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 pub(crate) const NAMES: [&str; 2] = ["a", "b"];
 
 /// Starts a daemon whose guests are served like that.
-pub(crate) fn daemon(binary: &Path, setting: &Setting, queues: u16) -> Result<Daemon, BenchError> {
-    Ok(Daemon::start(binary, |dir| config(dir, setting, queues), None)?)
+pub(crate) fn daemon(setting: &Setting, queues: u16) -> Result<Daemon, BenchError> {
+    Ok(Daemon::with_design(setting.design, |dir| config(dir, setting, queues), None)?)
 }
 
 /// The configuration of such a daemon.
@@ -76,12 +76,7 @@ impl Moment {
 ///
 /// # Errors
 /// When something does not start, or a guest finds fault with the backend.
-pub(super) fn measure(
-    binary: &Path,
-    setting: &Setting,
-    load: Load,
-    time: Duration,
-) -> Result<Figure, BenchError> {
+pub(super) fn measure(setting: &Setting, load: Load, time: Duration) -> Result<Figure, BenchError> {
     let (queues, size, roles) = match load {
         Load::Frames { size, queues } => (queues, size, [Role::Send, Role::Receive]),
         Load::Paced => (1, Size::Small, [Role::Pace, Role::Receive]),
@@ -90,7 +85,7 @@ pub(super) fn measure(
             (1, Size::Small, [Role::Receive; 2])
         }
     };
-    let daemon = daemon(binary, setting, queues)?;
+    let daemon = daemon(setting, queues)?;
     let guests = Guests { queues, size, roles, cpu: None };
     guests.during(&daemon, |meters| {
         watch(&daemon, load, &meters[usize::from(load != Load::Echo)], time)

@@ -24,7 +24,7 @@ pub(super) fn measure(
     setting: &Setting,
     time: Duration,
 ) -> Result<Figure, BenchError> {
-    let daemon = site::daemon(binary, setting, 1)?;
+    let daemon = site::daemon(setting, 1)?;
     let socket = daemon.dir().join("guests.sock");
     let start = |n: usize, command: &[&str]| {
         let (name, address) = (NAMES[n], ADDRESSES[n]);

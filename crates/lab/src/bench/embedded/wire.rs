@@ -27,7 +27,7 @@ pub(super) fn measure(
     let cable = Cable::lay()?;
     whole_frames(&cable.far)?;
     let config = |dir: &Path| format!("{}{UPLINK}", site::config(dir, setting, 1));
-    let daemon = Daemon::start(binary, config, Some(&cable.host))?;
+    let daemon = Daemon::with_design(setting.design, config, Some(&cable.host))?;
     cable.plug()?;
     let (socket, dir) = (&daemon.dir().join("guests.sock"), daemon.dir());
     // Where the port names no device, the guest asks in vain, and is served by the switch.

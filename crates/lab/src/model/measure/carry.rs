@@ -40,8 +40,8 @@ impl Carrying {
     ///
     /// # Errors
     /// When something does not start, or a guest finds fault with the backend.
-    pub fn rate(&self, binary: &Path) -> Result<f64, BenchError> {
-        self.during(binary, |_, meters| {
+    pub fn rate(&self) -> Result<f64, BenchError> {
+        self.during(|_, meters| {
             std::thread::sleep(WARM_UP);
             let (then, before) = (Instant::now(), count(&meters[1]));
             std::thread::sleep(TIME);
@@ -53,8 +53,8 @@ impl Carrying {
     ///
     /// # Errors
     /// As before.
-    pub(super) fn profile(&self, binary: &Path) -> Result<Carried, BenchError> {
-        self.during(binary, |daemon, meters| {
+    pub(super) fn profile(&self) -> Result<Carried, BenchError> {
+        self.during(|daemon, meters| {
             std::thread::sleep(WARM_UP);
             let before = [count(&meters[0]), count(&meters[1])];
             let profile = daemon.client().profile(TIME).map_err(DaemonError::from)?;
@@ -78,17 +78,10 @@ impl Carrying {
 
     fn during<T>(
         &self,
-        binary: &Path,
         look: impl FnOnce(&Daemon, &[Vec<Meter>; 2]) -> Result<T, BenchError>,
     ) -> Result<T, BenchError> {
-        let keys = match self.era {
-            Era::Old => {
-                "locking = \"table\"\nmaptrack = \"single\"\nflush = \"always\"\ncopying = \"release\""
-            }
-            Era::New => "",
-        };
-        let setting =
-            Setting { label: self.era.name(), keys, design: super::design(self.era), offset: 0 };
+        let design = super::design(self.era);
+        let setting = Setting { label: self.era.name(), keys: "", design, offset: 0 };
         let alone = self.workers == 1;
         let config = |dir: &Path| {
             let config = site::config(dir, &setting, self.workers);
@@ -98,7 +91,7 @@ impl Carrying {
                 config
             }
         };
-        let daemon = Daemon::start(binary, config, None)?;
+        let daemon = Daemon::with_design(design, config, None)?;
         let cpu = alone.then_some(GUESTS);
         let guests = Guests {
             queues: self.workers,

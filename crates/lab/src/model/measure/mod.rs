@@ -4,7 +4,6 @@
 mod carry;
 pub mod line;
 
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::costs::Era;
@@ -33,8 +32,7 @@ const STEADY: f64 = 1.1;
 const LONG: u16 = 4000;
 
 /// Measures, and keeps an eye on how fast the machine is meanwhile.
-pub struct Meter<'a> {
-    binary: &'a Path,
+pub struct Meter {
     /// The least that a fixed piece of work ever took, in ms.
     best: f64,
     /// The most that it took beside a measurement that counted.
@@ -71,10 +69,11 @@ fn design(era: Era) -> Design {
     }
 }
 
-impl<'a> Meter<'a> {
-    /// One that starts daemons of `binary`.
-    pub fn new(binary: &'a Path) -> Self {
-        Meter { binary, best: line::pace() / 1e6, worst: 0.0, disturbed: 0 }
+impl Meter {
+    /// A meter that has measured nothing yet.
+    #[expect(clippy::new_without_default, reason = "it measures")]
+    pub fn new() -> Self {
+        Meter { best: line::pace() / 1e6, worst: 0.0, disturbed: 0 }
     }
 
     /// Least and most of what a fixed piece of work took beside what counted, in ms.
@@ -90,7 +89,7 @@ impl<'a> Meter<'a> {
     /// When one fails, or the user has had enough.
     pub fn repeat<T>(
         &mut self,
-        mut once: impl FnMut(&Path) -> Result<T, BenchError>,
+        mut once: impl FnMut() -> Result<T, BenchError>,
     ) -> Result<Vec<T>, BenchError> {
         let mut all = Vec::new();
         for _ in 0..MOST_RUNS {
@@ -98,7 +97,7 @@ impl<'a> Meter<'a> {
                 return Err(BenchError::Interrupted);
             }
             let before = line::pace();
-            let seen = once(self.binary)?;
+            let seen = once()?;
             let after = line::pace();
             self.best = self.best.min(before.min(after) / 1e6);
             all.push((before.max(after) / 1e6, seen));
@@ -116,7 +115,7 @@ impl<'a> Meter<'a> {
     /// What nobody else can have made shorter: two threads that lose a CPU to others wait for each
     /// other for long.
     fn least(&mut self, mut once: impl FnMut() -> std::io::Result<f64>) -> Result<f64, BenchError> {
-        let all = self.repeat(|_| once().map_err(failed("measure")))?;
+        let all = self.repeat(|| once().map_err(failed("measure")))?;
         Ok(Measured::of(all).least)
     }
 
@@ -124,7 +123,7 @@ impl<'a> Meter<'a> {
         &mut self,
         mut once: impl FnMut() -> std::io::Result<f64>,
     ) -> Result<f64, BenchError> {
-        let all = self.repeat(|_| once().map_err(failed("measure")))?;
+        let all = self.repeat(|| once().map_err(failed("measure")))?;
         Ok(Measured::of(all).median)
     }
 
@@ -140,8 +139,8 @@ impl<'a> Meter<'a> {
         apart: bool,
     ) -> Result<Measured, BenchError> {
         let plan = Plan { design: design(era), threads, task, apart };
-        let rate = |_: &Path| work(&plan, TIME).map(|(count, seconds)| count as f64 / seconds);
-        Ok(Measured::of(self.repeat(|binary| rate(binary).map_err(failed("use grants")))?))
+        let rate = || work(&plan, TIME).map(|(count, seconds)| count as f64 / seconds);
+        Ok(Measured::of(self.repeat(|| rate().map_err(failed("use grants")))?))
     }
 
     /// The same as [`Meter::grants`], for copies from page to page: nanoseconds for each, of each
@@ -161,7 +160,7 @@ impl<'a> Meter<'a> {
         let plan = Plan { design: design(era), threads: 1, task: Task::Map, apart: false };
         let alone = 1e9 / self.grants(era, 1, Task::Map, false)?.median;
         let undisturbed = self.median(|| line::beside(None, TIME).map(|seen| seen.turns))?;
-        let seen = self.repeat(|_| line::beside(Some(&plan), TIME).map_err(failed("measure")))?;
+        let seen = self.repeat(|| line::beside(Some(&plan), TIME).map_err(failed("measure")))?;
         let beside = Measured::of(seen.iter().map(|seen| 1e9 / seen.pages).collect()).median;
         let lost =
             |seen: &line::Beside| (1.0 - seen.turns / undisturbed).max(0.0) * 1e9 / seen.pages;
@@ -181,7 +180,7 @@ impl<'a> Meter<'a> {
         };
         let maps = self.maps(era)?;
         let mut carried = |size| {
-            let all = self.repeat(|binary| Carrying { era, size, workers: 1 }.profile(binary))?;
+            let all = self.repeat(|| Carrying { era, size, workers: 1 }.profile())?;
             Ok::<_, BenchError>(carry::median(&all))
         };
         let (small, large) = (carried(Size::Small)?, carried(Size::Large)?);
