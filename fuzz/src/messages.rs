@@ -8,8 +8,8 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
 };
-use vhost_user::connection::{Connection, Incoming};
-use vhost_user::message::{HEADER_LEN, Header, MAX_FDS, MAX_PAYLOAD, Request};
+use vhost_user::transport::connection::{Connection, Incoming};
+use vhost_user::transport::message::{HEADER_LEN, Header, MAX_FDS, MAX_PAYLOAD, Request};
 
 use crate::input::Input;
 

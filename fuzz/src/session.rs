@@ -13,9 +13,10 @@ use network::topology::QueueId;
 use ring::{GrantCopyBatch, Put};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use vhost_user::feature::{Features, bit, protocol};
-use vhost_user::message::Header;
-use vhost_user::session::{Dock, Offer, Session};
+use vhost_user::net::device::{NetDevice, Offer, QueueHost};
+use vhost_user::net::feature::{ALL_PROTOCOL, all_offered, bit};
+use vhost_user::transport::message::Header;
+use vhost_user::transport::session::Session;
 
 use crate::input::Input;
 
@@ -26,7 +27,7 @@ const FILE: u64 = 64 << 10;
 const STEPS: usize = 200;
 
 #[derive(Default)]
-struct Docked {
+struct Attached {
     next: u64,
     /// A pair that reported a breach is kept, and not called any more.
     pairs: BTreeMap<QueueId, (Box<dyn QueuePair>, bool)>,
@@ -34,14 +35,14 @@ struct Docked {
 
 /// Where pairs wait to be worked on.
 #[derive(Clone, Default)]
-struct Yard(Rc<RefCell<Docked>>);
+struct TestHost(Rc<RefCell<Attached>>);
 
-impl Dock for Yard {
+impl QueueHost for TestHost {
     fn attach(&self, _: u16, pair: Box<dyn QueuePair>, _: bool) -> Option<QueueId> {
-        let mut docked = self.0.borrow_mut();
-        docked.next += 1;
-        let id = QueueId(docked.next);
-        docked.pairs.insert(id, (pair, true));
+        let mut attached = self.0.borrow_mut();
+        attached.next += 1;
+        let id = QueueId(attached.next);
+        attached.pairs.insert(id, (pair, true));
         Some(id)
     }
 
@@ -57,8 +58,9 @@ impl Dock for Yard {
 /// One front-end's life.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
-    let yard = Yard::default();
-    let mut session = Session::new(yard.clone(), Offer { queues: 2, mtu: Some(1500) });
+    let host = TestHost::default();
+    let mut session =
+        Session::new(NetDevice::new(host.clone(), Offer { queues: 2, mtu: Some(1500) }));
     let front = Front::new();
     let mut burst = Burst::new();
     for _ in 0..STEPS {
@@ -74,13 +76,12 @@ pub fn run(data: &[u8]) {
             8..11 => front.scribble(&mut input),
             11 => front.ready(&mut session),
             12 if input.u8() < 8 => front.truncate(&mut input),
-            _ => work(&yard, &mut burst, &mut input),
+            _ => work(&host, &mut burst, &mut input),
         }
     }
     session.close(input.u8() & 1 == 0);
-    let running = session.running();
-    assert_eq!((running.rx, running.tx), (0, 0));
-    assert!(yard.0.borrow().pairs.is_empty());
+    assert!(session.active_vrings().is_empty());
+    assert!(host.0.borrow().pairs.is_empty());
 }
 
 struct Front {
@@ -102,7 +103,7 @@ impl Front {
     }
 
     /// Sends one message. True: the connection is over.
-    fn speak(&self, input: &mut Input<'_>, session: &mut Session<Yard>) -> bool {
+    fn speak(&self, input: &mut Input<'_>, session: &mut Session<NetDevice<TestHost>>) -> bool {
         let code = input.below(46);
         let mut payload = body(code, input);
         if input.u8() == 0 {
@@ -129,7 +130,7 @@ impl Front {
     }
 
     /// Sends what a good front-end sends, all of it.
-    fn ready(&self, session: &mut Session<Yard>) {
+    fn ready(&self, session: &mut Session<NetDevice<TestHost>>) {
         let mut say = |code: u32, payload: &[&[u8]], fds: Vec<OwnedFd>| {
             let payload = payload.concat();
             session.answer(&Header { code, need_reply: false, size: payload.len() }, &payload, fds);
@@ -177,7 +178,7 @@ fn body(code: u32, input: &mut Input<'_>) -> Vec<u8> {
     let ring = u32::from(input.u8() % 5);
     match code {
         2 => longs(&[features(input)]),
-        16 => longs(&[input.u64() & if input.u8() < 250 { protocol::OFFERED } else { u64::MAX }]),
+        16 => longs(&[input.u64() & if input.u8() < 250 { ALL_PROTOCOL } else { u64::MAX }]),
         5 => [words(&[2, 0]), region(input), region(input)].concat(),
         8 => words(&[ring, [16, 64, 256, 0, 7, input.u32()][input.below(6) as usize]]),
         9 => [words(&[ring, 0]), longs(&[place(input), place(input), place(input), 0])].concat(),
@@ -198,8 +199,7 @@ fn features(input: &mut Input<'_>) -> u64 {
     match input.u8() {
         0..2 => input.u64(),
         choice => {
-            base | (input.u64() & Features::offered().0 & !bit::RING_PACKED)
-                | u64::from(choice & 1) << 34
+            base | (input.u64() & all_offered().0 & !bit::RING_PACKED) | u64::from(choice & 1) << 34
         }
     }
 }
@@ -222,18 +222,18 @@ fn place(input: &mut Input<'_>) -> u64 {
 }
 
 /// What a worker does in one turn: a burst from one pair to another, or to itself.
-fn work(yard: &Yard, burst: &mut Burst, input: &mut Input<'_>) {
-    let ids: Vec<QueueId> = yard.0.borrow().pairs.keys().copied().collect();
+fn work(host: &TestHost, burst: &mut Burst, input: &mut Input<'_>) {
+    let ids: Vec<QueueId> = host.0.borrow().pairs.keys().copied().collect();
     if ids.is_empty() {
         return;
     }
     let (from, to) =
         (ids[usize::from(input.u8()) % ids.len()], ids[usize::from(input.u8()) % ids.len()]);
     burst.reset(64);
-    on(yard, from, |pair| pair.fetch(burst));
+    on(host, from, |pair| pair.fetch(burst));
     let frames = burst.frames().len();
     let finished = frames.min(usize::from(input.u8()));
-    on(yard, to, |pair| {
+    on(host, to, |pair| {
         pair.prepare(finished)?;
         for i in 0..finished {
             let undecided = matches!(burst.frames()[i].action, Action::Unclassified);
@@ -245,7 +245,7 @@ fn work(yard: &Yard, burst: &mut Burst, input: &mut Input<'_>) {
     });
     burst.reset(64);
     let rest = input.u8();
-    on(yard, from, |pair| {
+    on(host, from, |pair| {
         pair.rewind(frames - finished);
         pair.complete(finished);
         pair.flush()?;
@@ -258,12 +258,12 @@ fn work(yard: &Yard, burst: &mut Burst, input: &mut Input<'_>) {
 
 /// Does something with a pair that has not broken the protocol yet.
 fn on(
-    yard: &Yard,
+    host: &TestHost,
     queue: QueueId,
     work: impl FnOnce(&mut dyn QueuePair) -> Result<(), QueueError>,
 ) {
-    let mut docked = yard.0.borrow_mut();
-    if let Some((pair, sound)) = docked.pairs.get_mut(&queue).filter(|(_, sound)| *sound) {
+    let mut attached = host.0.borrow_mut();
+    if let Some((pair, sound)) = attached.pairs.get_mut(&queue).filter(|(_, sound)| *sound) {
         *sound = work(&mut **pair).is_ok();
     }
 }

@@ -15,8 +15,9 @@ use hypervisor::xen::OpenError;
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use switch::{PortId, Vlan};
-use vhost_user::device::{self, DeviceConfig, StartError};
-use vhost_user::status::State;
+use vhost_user::net::{self, PortConfig, StartError};
+use vhost_user::transport::server;
+use vhost_user::transport::status::State;
 use xen::netif::extensions::Extensions;
 use xen::netif::options::PortOptions;
 use xen::netif::service::{Service, ServiceConfig, ServiceError};
@@ -69,7 +70,7 @@ const STALL: Duration = Duration::from_secs(10);
 /// A port in service. Dropping it takes it out of the fabric, and its socket away.
 pub enum Link {
     /// A guest.
-    VhostUser(device::Device),
+    VhostUser(net::Port),
     /// The host.
     Tap(Tap),
     /// All vifs of this domain.
@@ -132,13 +133,13 @@ impl Link {
                 let mode = match mode {
                     Mode::Server => {
                         make_room(socket)?;
-                        device::Mode::Server
+                        server::Mode::Server
                     }
-                    Mode::Client => device::Mode::Client,
+                    Mode::Client => server::Mode::Client,
                 };
                 let (name, socket) = (spec.name.clone(), socket.clone());
                 let (rule, PortOptions { coalescing, policy, .. }) = (spec.rule(), spec.options);
-                let config = DeviceConfig {
+                let config = PortConfig {
                     name,
                     socket,
                     mode,
@@ -148,7 +149,7 @@ impl Link {
                     coalescing,
                     policy,
                 };
-                Ok(Link::VhostUser(device::Device::start(fabric, config)?))
+                Ok(Link::VhostUser(net::Port::start(fabric, config)?))
             }
             PortKind::Tap { device } => {
                 let (device, policy) = (device.clone(), spec.options.policy);
@@ -273,7 +274,7 @@ impl Link {
                 Condition {
                     state,
                     reason: status.reason,
-                    features: status.features.names(),
+                    features: net::feature::names(status.features),
                     peer: status.peer,
                     connections: status.connections,
                     violations: status.violations,

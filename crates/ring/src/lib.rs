@@ -31,7 +31,7 @@ pub mod copies;
 mod copy;
 #[cfg(not(all(test, loom)))]
 pub mod device;
-#[cfg(not(all(test, loom)))]
+#[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
 #[cfg(not(all(test, loom)))]
 mod fault;
@@ -57,7 +57,7 @@ pub mod ticks;
 pub mod violation;
 #[cfg(not(all(test, loom)))]
 mod walk;
-#[cfg(not(all(test, loom)))]
+#[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod wire;
 #[cfg(not(all(test, loom)))]
 pub mod xdp;

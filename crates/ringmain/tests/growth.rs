@@ -10,8 +10,8 @@ use control::api::{Reply, Request};
 use lab::daemon::Daemon;
 use ring::driver::{Direction, DriverRing, Piece, Used};
 use ring::split::driver::SplitDriver;
-use vhost_user::driver::{Driver, FrontEnd, Guest, Wish};
-use vhost_user::feature::bit;
+use vhost_user::net::feature::bit;
+use vhost_user_driver::{Driver, FrontEnd, FrontEndConfig, Guest};
 
 /// A guest with some queue pairs.
 struct Plugged {
@@ -23,12 +23,12 @@ struct Plugged {
 impl Plugged {
     fn new(socket: &Path, pairs: u16) -> Plugged {
         let features = bit::VERSION_1 | bit::MRG_RXBUF | bit::EVENT_IDX | bit::MQ;
-        let wish = Wish {
+        let wish = FrontEndConfig {
             features,
             required: features,
             queue_pairs: pairs,
             mtu: None,
-            protocol: Wish::usual_protocol(),
+            protocol: FrontEndConfig::usual_protocol(),
         };
         let mut front = FrontEnd::negotiate(UnixStream::connect(socket).unwrap(), &wish).unwrap();
         let mut guest = Guest::new(4 << 20, 1).unwrap();

@@ -1,21 +1,11 @@
-//! virtio-net over vhost-user: sessions, devices and the driver side.
+//! Ports over vhost-user: a transport, and the devices that stand on it.
 //!
-//! The backend, from the socket up: [`socket`] and [`connection`] turn bytes into messages,
-//! [`message`] turns messages into meaning, [`session`] keeps the state of one connection and
-//! changes the queue pairs ([`queue`]) that the datapath works on, and [`device`] is the thread
-//! that finds front-ends and serves them. [`driver`] is the other end: it plays a guest and its
-//! front-end.
+//! [`transport`] is what every vhost-user back-end needs: sockets, messages, memory tables, vrings,
+//! and the state machine of a session. [`net`] is a network interface: queue pairs, their features
+//! and their place in the frame pipeline. A device reaches the transport through the trait
+//! [`transport::device::Device`]; the transport imports nothing from a device.
 
 #![forbid(unsafe_code)]
 
-pub mod connection;
-pub mod device;
-pub mod driver;
-pub mod event;
-pub mod feature;
-pub mod message;
-pub mod queue;
-pub mod session;
-pub mod socket;
-pub mod status;
-pub mod vring;
+pub mod net;
+pub mod transport;

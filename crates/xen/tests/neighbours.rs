@@ -19,7 +19,8 @@ use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
 use station::{Station, address};
 use switch::{PortRule, Vlan};
-use vhost_user::device::{Device, DeviceConfig, Mode};
+use vhost_user::net::{Port, PortConfig};
+use vhost_user::transport::server::Mode;
 
 /// What the stations' module waits with.
 fn eventually(what: &str, there: impl FnMut() -> bool) {
@@ -41,7 +42,7 @@ fn a_vif_and_a_guest_on_vhost_user() {
     let host = Host::new();
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("vm.sock");
-    let config = DeviceConfig {
+    let config = PortConfig {
         name: "vm".into(),
         socket: socket.clone(),
         mode: Mode::Server,
@@ -51,12 +52,12 @@ fn a_vif_and_a_guest_on_vhost_user() {
         coalescing: None,
         policy: None,
     };
-    let _device = Device::start(Arc::clone(&host.fabric), config).unwrap();
+    let _device = Port::start(Arc::clone(&host.fabric), config).unwrap();
     let mut split = Station::<SplitDriver>::connect(&socket, 9, 2, 0);
     talk(&host, &mut split, 1);
     drop(split);
     let mut packed =
-        Station::<PackedDriver>::connect(&socket, 9, 2, vhost_user::feature::bit::RING_PACKED);
+        Station::<PackedDriver>::connect(&socket, 9, 2, vhost_user::net::feature::bit::RING_PACKED);
     talk(&host, &mut packed, 2);
     assert_eq!(host.machine.refusals(), []);
 }

@@ -20,10 +20,11 @@ use ring::wire::Wire;
 use ring::{Memory, RingConfig, Violation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
-use vhost_user::connection::{Connection, ConnectionError, Incoming, Message};
-use vhost_user::feature::{bit, protocol};
-use vhost_user::message::{BadMessage, Region, Reply, Request, RingAddress};
-use vhost_user::socket::Listener;
+use vhost_user::net::feature::bit;
+use vhost_user::transport::connection::{Connection, ConnectionError, Incoming, Message};
+use vhost_user::transport::feature::protocol;
+use vhost_user::transport::message::{BadMessage, Region, Reply, Request, RingAddress};
+use vhost_user::transport::socket::Listener;
 
 use super::BenchError;
 use crate::cpu;

@@ -17,7 +17,7 @@ use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
 use ring::split::driver::SplitDriver;
 use tempfile::TempDir;
-use vhost_user::device::Device;
+use vhost_user::net::Port;
 
 use super::instructions::play::config;
 use super::point::Kind;
@@ -112,7 +112,7 @@ fn round(
 /// Two stations over one fabric.
 struct Pair {
     stations: [Station; 2],
-    devices: Vec<Device>,
+    devices: Vec<Port>,
     clock: Clock,
     _dir: TempDir,
 }
@@ -139,7 +139,7 @@ impl Pair {
         let sockets = ["a", "b", "c", "d"].map(|name| dir.path().join(name));
         let clock = Clock::start();
         let connect = || {
-            let start = |socket: &PathBuf| Device::start(Arc::clone(&fabric), config(socket, 1));
+            let start = |socket: &PathBuf| Port::start(Arc::clone(&fabric), config(socket, 1));
             let devices = sockets.iter().map(start).collect::<Result<Vec<_>, _>>();
             let devices =
                 devices.map_err(|error| failed("start a port")(io::Error::other(error)))?;

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use ring::driver::{BadUsed, Direction, DriverRing, Piece, Used, Window};
-use vhost_user::driver::{Driver, FrontEnd, Guest};
+use vhost_user_driver::{Driver, FrontEnd, Guest};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::Error;

@@ -33,7 +33,7 @@ use ring::Violation;
 use ring::driver::{BadUsed, DriverRing};
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
-use vhost_user::driver::DriverError;
+use vhost_user_driver::DriverError;
 
 pub use args::{Args, Directions, HeaderPlace, Layout, Port, Sources, Verify};
 pub use gaps::Spread;

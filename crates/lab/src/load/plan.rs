@@ -1,15 +1,15 @@
 //! What a guest's driver negotiates, and the buffers that follow from it.
 
 use ring::driver::{DriverRing, Tables};
-use vhost_user::driver::Wish;
-use vhost_user::feature::bit;
+use vhost_user::net::feature::bit;
+use vhost_user_driver::FrontEndConfig;
 
 use super::Error;
 use super::args::{Args, HeaderPlace, Layout};
 use super::pool::{Cut, Pool};
 
 /// Feature bits: those that the driver knows, and those among them that it cannot do without.
-pub fn wish(args: &Args) -> Wish {
+pub fn wish(args: &Args) -> FrontEndConfig {
     let when = |condition: bool, bits: u64| if condition { bits } else { 0 };
     let offloads = bit::CSUM | bit::GUEST_CSUM | bit::HOST_TSO4 | bit::GUEST_TSO4;
     let required = when(!args.legacy, bit::VERSION_1)
@@ -24,12 +24,12 @@ pub fn wish(args: &Args) -> Wish {
         | when(!args.no_mergeable, bit::MRG_RXBUF)
         | when(!args.no_event_idx, bit::EVENT_IDX)
         | when(!args.no_indirect, bit::INDIRECT_DESC);
-    Wish {
+    FrontEndConfig {
         features,
         required,
         queue_pairs: args.queues,
         mtu: None,
-        protocol: Wish::usual_protocol(),
+        protocol: FrontEndConfig::usual_protocol(),
     }
 }
 

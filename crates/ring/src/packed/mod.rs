@@ -2,7 +2,7 @@
 
 #[cfg(not(all(test, loom)))]
 pub mod device;
-#[cfg(not(all(test, loom)))]
+#[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
 
 /// The chain goes on with the next descriptor of the ring (virtio 1.2, 2.8.6).

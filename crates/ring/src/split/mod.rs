@@ -1,6 +1,7 @@
 //! The split virtqueue (virtio 1.2, 2.7): a descriptor table, an available ring, a used ring.
 
 pub mod device;
+#[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
 
 /// The chain goes on at `next` (virtio 1.2, 2.7.5).

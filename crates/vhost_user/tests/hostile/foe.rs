@@ -11,7 +11,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use vhost_user::feature::{Features, bit, protocol};
+use vhost_user::net::feature::{all_offered, bit};
+use vhost_user::transport::feature::protocol;
 
 /// Size of the guest's memory.
 pub const MEMORY: u64 = 8 << 20;
@@ -227,7 +228,7 @@ impl Foe {
     /// Waits until everything said so far has been dealt with.
     pub fn settle(&self) {
         self.say(code::GET_FEATURES, &[], &[]);
-        assert_eq!(self.reply(), Some(Features::offered().0));
+        assert_eq!(self.reply(), Some(all_offered().0));
     }
 
     /// Whether the other side has closed the connection.

@@ -18,8 +18,9 @@ use ring::split::driver::SplitDriver;
 use rustix::net::sockopt::set_socket_linger;
 use switch::{PortId, PortRule};
 use tempfile::TempDir;
-use vhost_user::device::{Device, DeviceConfig, Mode};
-use vhost_user::status::{PortStatus, State};
+use vhost_user::net::{Port, PortConfig};
+use vhost_user::transport::server::Mode;
+use vhost_user::transport::status::{PortStatus, State};
 
 use attacks::{Attack, Outcome};
 use foe::{Foe, Kind, code};
@@ -61,7 +62,7 @@ impl Watchdog {
 struct Lab {
     fabric: Arc<Fabric>,
     dir: TempDir,
-    good: Vec<Device>,
+    good: Vec<Port>,
     beacon: Beacon,
     traffic: Traffic,
     /// Frames that came in, less those that went out or were dropped, on ports that are gone.
@@ -86,7 +87,7 @@ impl Lab {
         self.dir.path().join("foe")
     }
 
-    fn device(&self) -> Device {
+    fn device(&self) -> Port {
         start(&self.fabric, self.path(), PortRule::default())
     }
 
@@ -96,7 +97,7 @@ impl Lab {
         kind: Kind,
         started: bool,
         act: impl FnOnce(&mut Foe, &mut Beacon),
-    ) -> (Device, Foe) {
+    ) -> (Port, Foe) {
         let device = self.device();
         let mut foe = Foe::connect(&self.path(), kind);
         if started {
@@ -107,7 +108,7 @@ impl Lab {
     }
 
     /// A good guest takes the port over, and the port goes.
-    fn recover(&mut self, device: Device) {
+    fn recover(&mut self, device: Port) {
         let mut next: Station<SplitDriver> = Station::connect(&self.path(), 4, 1, 0);
         next.reaches(&mut self.beacon, 1);
         self.beacon.reaches(&mut next, 2);
@@ -167,9 +168,9 @@ impl Lab {
     }
 }
 
-fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Device {
+fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Port {
     let name = socket.file_name().unwrap().to_string_lossy().into_owned();
-    let config = DeviceConfig {
+    let config = PortConfig {
         name,
         socket,
         mode: Mode::Server,
@@ -179,11 +180,11 @@ fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Device {
         coalescing: None,
         policy: None,
     };
-    Device::start(Arc::clone(fabric), config).unwrap()
+    Port::start(Arc::clone(fabric), config).unwrap()
 }
 
 /// What was wrong with a front-end that did nothing wrong.
-fn unharmed(device: &Device) -> Option<String> {
+fn unharmed(device: &Port) -> Option<String> {
     let status = device.status();
     (status.violations > 0).then(|| format!("{:?} although all was well", status.reason))
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use ring::driver::{Direction, DriverRing, Piece, Used};
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
-use vhost_user::driver::{Driver, FrontEnd, Guest, Wish};
-use vhost_user::feature::bit;
+use vhost_user::net::feature::bit;
+use vhost_user_driver::{Driver, FrontEnd, FrontEndConfig, Guest};
 
 /// Bytes of a buffer.
 const BUFFER: u64 = 2048;
@@ -49,12 +49,12 @@ impl<R: DriverRing> Station<R> {
     /// Connects to the port at `path`, and starts so many queue pairs.
     pub fn connect(path: &Path, mac: u8, pairs: u16, features: u64) -> Self {
         let features = features | bit::VERSION_1 | bit::MRG_RXBUF | bit::EVENT_IDX;
-        let wish = Wish {
+        let wish = FrontEndConfig {
             features,
             required: features,
             queue_pairs: pairs,
             mtu: None,
-            protocol: Wish::usual_protocol(),
+            protocol: FrontEndConfig::usual_protocol(),
         };
         let stream = UnixStream::connect(path).unwrap();
         let mut front = FrontEnd::negotiate(stream, &wish).unwrap();

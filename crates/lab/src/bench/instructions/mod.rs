@@ -105,7 +105,7 @@ pub enum InstructionsError {
     Load(#[from] load::Error),
     /// A port.
     #[error(transparent)]
-    Port(#[from] vhost_user::device::StartError),
+    Port(#[from] vhost_user::net::StartError),
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {

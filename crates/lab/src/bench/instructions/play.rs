@@ -15,7 +15,8 @@ use ring::driver::DriverRing;
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
 use switch::PortRule;
-use vhost_user::device::{Device, DeviceConfig, Mode};
+use vhost_user::net::{Port, PortConfig};
+use vhost_user::transport::server::Mode;
 
 use super::InstructionsError as Error;
 use super::case::Case;
@@ -54,7 +55,7 @@ pub fn play(case: &Case) -> Result<u64, Error> {
     let fabric = Arc::new(fabric);
     let mut worker = workers.into_iter().next().ok_or(Error::Stuck { sent: 0, left: 0 })?;
     let devices = worker.run_while(|| {
-        let start = |socket| Device::start(Arc::clone(&fabric), config(socket, args.queues));
+        let start = |socket| Port::start(Arc::clone(&fabric), config(socket, args.queues));
         sockets.iter().map(|socket| start(socket)).collect::<Result<Vec<_>, _>>()
     })?;
     let outcome = match args.packed {
@@ -67,10 +68,10 @@ pub fn play(case: &Case) -> Result<u64, Error> {
 }
 
 /// A port whose front-end connects, with nothing set that need not be.
-pub(in crate::bench) fn config(socket: &Path, queues: u16) -> DeviceConfig {
+pub(in crate::bench) fn config(socket: &Path, queues: u16) -> PortConfig {
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (socket, mode, rule) = (socket.to_path_buf(), Mode::Server, PortRule::default());
-    DeviceConfig { name, socket, mode, queues, mtu: None, rule, coalescing: None, policy: None }
+    PortConfig { name, socket, mode, queues, mtu: None, rule, coalescing: None, policy: None }
 }
 
 fn traffic<R: DriverRing>(

@@ -171,7 +171,7 @@ mod tests {
             (&deliver, 100, &[(5, 300)]),
             (&complete, 20, &[(6, 40)]),
             (
-                "<vhost_user::queue::VirtioPair<R> as network::port::QueuePair>::put",
+                "<vhost_user::net::queue_pair::NetQueuePair<R> as network::port::QueuePair>::put",
                 90,
                 &[(7, 210)],
             ),

@@ -1,6 +1,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use network::burst::Burst;
@@ -13,7 +13,9 @@ use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
 
 use super::*;
-use crate::message::{HEADER_LEN, Header};
+use crate::transport::feature::protocol;
+use crate::transport::message::{HEADER_LEN, Header, Reply};
+use crate::transport::session::{Answer, MAX_REGIONS, Session};
 
 const NEED_REPLY: u32 = 1 << 3;
 const SIZE: u64 = 1 << 20;
@@ -21,21 +23,21 @@ const SIZE: u64 = 1 << 20;
 const USER: u64 = 0x7000_0000_0000;
 
 #[derive(Default)]
-struct Docked {
+struct Attached {
     next: u64,
     pairs: BTreeMap<QueueId, (u16, Box<dyn QueuePair>, bool)>,
 }
 
 /// A dock whose pairs the test can work on.
 #[derive(Clone, Default)]
-struct Yard(Rc<RefCell<Docked>>);
+struct TestHost(Rc<RefCell<Attached>>);
 
-impl Dock for Yard {
+impl QueueHost for TestHost {
     fn attach(&self, index: u16, pair: Box<dyn QueuePair>, receives: bool) -> Option<QueueId> {
-        let mut docked = self.0.borrow_mut();
-        docked.next += 1;
-        let id = QueueId(docked.next);
-        docked.pairs.insert(id, (index, pair, receives));
+        let mut attached = self.0.borrow_mut();
+        attached.next += 1;
+        let id = QueueId(attached.next);
+        attached.pairs.insert(id, (index, pair, receives));
         Some(id)
     }
 
@@ -46,32 +48,34 @@ impl Dock for Yard {
     }
 }
 
-impl Yard {
-    /// Indices of the docked pairs, and whether they receive.
+impl TestHost {
+    /// Indices of the attached pairs, and whether they receive.
     fn pairs(&self) -> Vec<(u16, bool)> {
         self.0.borrow().pairs.values().map(|(index, _, receives)| (*index, *receives)).collect()
     }
 
     fn with<T>(&self, index: u16, work: impl FnOnce(&mut dyn QueuePair) -> T) -> T {
-        let mut docked = self.0.borrow_mut();
-        let (_, pair, _) = docked.pairs.values_mut().find(|(i, ..)| *i == index).expect("docked");
+        let mut attached = self.0.borrow_mut();
+        let (_, pair, _) =
+            attached.pairs.values_mut().find(|(i, ..)| *i == index).expect("attached");
         work(&mut **pair)
     }
 }
 
 struct Bench {
-    session: Session<Yard>,
-    yard: Yard,
+    session: Session<NetDevice<TestHost>>,
+    host: TestHost,
     memory: Arc<Memory>,
     file: OwnedFd,
 }
 
 impl Bench {
     fn new() -> Bench {
-        let yard = Yard::default();
+        let host = TestHost::default();
         let (memory, file) = Memory::shared(SIZE as usize).unwrap();
-        let session = Session::new(yard.clone(), Offer { queues: 2, mtu: Some(9000) });
-        Bench { session, yard, memory: Arc::new(memory), file }
+        let session =
+            Session::new(NetDevice::new(host.clone(), Offer { queues: 2, mtu: Some(9000) }));
+        Bench { session, host, memory: Arc::new(memory), file }
     }
 }
 
@@ -93,6 +97,10 @@ fn signals(fd: &OwnedFd) -> u64 {
 }
 
 impl Bench {
+    fn active(&self) -> ActiveVrings {
+        ActiveVrings::count(&self.session.active_vrings())
+    }
+
     fn send(&mut self, code: u32, flags: u32, payload: &[u8], fds: Vec<OwnedFd>) -> Answer {
         let mut header = [0; HEADER_LEN];
         for (at, field) in [code, 1 | flags, payload.len() as u32].into_iter().enumerate() {
@@ -179,7 +187,7 @@ impl Bench {
 
     /// Fetches from pair 0 and completes all: what was to become of the frames.
     fn fetch(&mut self) -> Vec<Action> {
-        self.yard.with(0, |pair| {
+        self.host.with(0, |pair| {
             let mut burst = Burst::new();
             burst.reset(64);
             pair.fetch(&mut burst).unwrap();
@@ -210,8 +218,8 @@ const MODERN: u64 = bit::VERSION_1 | bit::PROTOCOL_FEATURES;
 #[test]
 fn what_is_offered_is_told() {
     let mut bench = Bench::new();
-    assert_eq!(bench.ask(1, &[], vec![]), Ok(Some(Features::offered().0)));
-    assert_eq!(bench.ask(15, &[], vec![]), Ok(Some(protocol::OFFERED)));
+    assert_eq!(bench.ask(1, &[], vec![]), Ok(Some(feature::all_offered().0)));
+    assert_eq!(bench.ask(15, &[], vec![]), Ok(Some(feature::ALL_PROTOCOL)));
     assert_eq!(bench.ask(17, &[], vec![]), Ok(Some(2)));
     assert_eq!(bench.ask(36, &[], vec![]), Ok(Some(MAX_REGIONS as u64)));
 }
@@ -251,12 +259,12 @@ fn a_ring_starts_when_everything_is_known_in_whatever_order() {
     ] {
         let mut bench = Bench::new();
         for (done, step) in order.into_iter().enumerate() {
-            let started = !bench.yard.pairs().is_empty();
+            let started = !bench.host.pairs().is_empty();
             assert!(!started || done == 5, "{order:?} after {done}");
             steps[step](&mut bench);
         }
-        assert_eq!(bench.yard.pairs(), [(0, true)], "{order:?}");
-        assert_eq!(bench.session.running(), Running { tx: 0, rx: 1 });
+        assert_eq!(bench.host.pairs(), [(0, true)], "{order:?}");
+        assert_eq!(bench.active(), ActiveVrings { tx: 0, rx: 1 });
     }
 }
 
@@ -268,9 +276,9 @@ fn rings_start_enabled_only_without_protocol_features() {
         bench.features(features);
         bench.describe(0, 0x1000);
         bench.kick(0);
-        assert_eq!(bench.yard.pairs(), [(0, enabled)]);
+        assert_eq!(bench.host.pairs(), [(0, enabled)]);
         bench.enable(0, !enabled);
-        assert_eq!(bench.yard.pairs(), [(0, !enabled)]);
+        assert_eq!(bench.host.pairs(), [(0, !enabled)]);
     }
 }
 
@@ -312,8 +320,8 @@ fn stops_and_goes_on<R: DriverRing>(features: u64, positions: [u32; 2]) {
     assert_eq!(bench.fetch().len(), 5);
     transmit(&mut driver, 3);
     assert_eq!(bench.ask(11, &state(1, 0), vec![]), Ok(Some(u64::from(positions[0]) << 32 | 1)));
-    assert!(bench.yard.pairs().is_empty());
-    assert_eq!(bench.session.running(), Running::default());
+    assert!(bench.host.pairs().is_empty());
+    assert_eq!(bench.active(), ActiveVrings::default());
     bench.do_it(10, &state(1, positions[0]), vec![]);
     bench.kick(1);
     assert_eq!(bench.fetch().len(), 3);
@@ -354,12 +362,12 @@ fn a_ring_without_kick_is_looked_at_always() {
     bench.features(MODERN);
     bench.describe(1, 0x1000);
     bench.do_it(12, &words(&[0x101]), vec![]);
-    bench.yard.with(0, |pair| {
+    bench.host.with(0, |pair| {
         assert!(pair.wakers().iter().all(Option::is_none));
         assert_eq!(pair.arm(false), Ok(true));
     });
     bench.kick(1);
-    bench.yard.with(0, |pair| {
+    bench.host.with(0, |pair| {
         assert!(pair.wakers()[0].is_some());
         assert_eq!(pair.arm(false), Ok(false));
     });
@@ -398,7 +406,7 @@ fn what_runs_does_not_change_its_ground() {
     // What says the same again, as QEMU does for every queue pair, changes nothing.
     bench.features(MODERN);
     bench.do_it(9, &address(1, 0x1000), vec![]);
-    assert_eq!(bench.yard.pairs(), [(0, false)]);
+    assert_eq!(bench.host.pairs(), [(0, false)]);
 }
 
 #[test]
@@ -473,7 +481,7 @@ fn rings_that_are_not_in_memory_are_refused() {
             true => assert!(refusal.contains("outside the peer's memory"), "{refusal}"),
             false => assert_eq!(refusal, why),
         }
-        assert!(bench.yard.pairs().is_empty());
+        assert!(bench.host.pairs().is_empty());
     }
 }
 
@@ -521,9 +529,9 @@ fn rings_rest_while_their_region_is_gone() {
     transmit(&mut driver, 1);
     let whole = [words(&[0]), words(&[0, SIZE, USER, 0])].concat();
     bench.do_it(38, &whole, vec![]);
-    assert!(bench.yard.pairs().is_empty());
+    assert!(bench.host.pairs().is_empty());
     for part in [[SIZE / 2, SIZE / 2, USER + SIZE / 2, SIZE / 2], [0, SIZE / 2, USER, 0]] {
-        assert!(bench.yard.pairs().is_empty());
+        assert!(bench.host.pairs().is_empty());
         let file = bench.file();
         bench.do_it(37, &[words(&[0]), words(&part)].concat(), vec![file]);
     }
@@ -567,7 +575,7 @@ fn a_front_end_may_tell_of_its_memory_once_for_each_queue_pair() {
         let file = bench.file();
         bench.do_it(37, &whole, vec![file]);
     }
-    assert_eq!(bench.session.regions.len(), 1);
+    assert_eq!(bench.session.region_count(), 1);
     // The same place in another file is something else.
     let (_, file) = Memory::shared(SIZE as usize).unwrap();
     assert!(bench.refusal(37, &whole, vec![file]).contains("overlap"));
@@ -629,11 +637,11 @@ fn a_reset_stops_and_forgets_rings() {
         let mut bench = Bench::new();
         let _driver: SplitDriver = bench.transmitter(MODERN);
         bench.do_it(code, &[], vec![]);
-        assert!(bench.yard.pairs().is_empty());
+        assert!(bench.host.pairs().is_empty());
         bench.features(bit::VERSION_1 | bit::PROTOCOL_FEATURES | bit::EVENT_IDX);
         bench.describe(1, 0x1000);
         bench.kick(1);
-        assert_eq!(bench.session.running(), Running::default());
+        assert_eq!(bench.active(), ActiveVrings::default());
     }
 }
 
@@ -645,12 +653,12 @@ fn an_ended_session_leaves_no_pair_behind_and_tells_of_errors() {
     let copy = err.try_clone().unwrap();
     bench.do_it(14, &words(&[1]), vec![copy]);
     bench.session.close(true);
-    assert!(bench.yard.pairs().is_empty());
+    assert!(bench.host.pairs().is_empty());
     assert_eq!(signals(&err), 1);
     let mut other = Bench::new();
     let _driver: SplitDriver = other.transmitter(MODERN);
     drop(other.session);
-    assert!(other.yard.pairs().is_empty());
+    assert!(other.host.pairs().is_empty());
 }
 
 /// Requests that are sound, if not always sensible, on two pairs and little memory.
@@ -664,7 +672,7 @@ fn request() -> impl Strategy<Value = (u32, Vec<u8>, usize)> {
     prop_oneof![
         Just((1, vec![], 0)),
         Just((34, vec![], 0)),
-        any::<u64>().prop_map(|bits| (2, words(&[bits & Features::offered().0]), 0)),
+        any::<u64>().prop_map(|bits| (2, words(&[bits & feature::all_offered().0]), 0)),
         prop::collection::vec(region.clone(), 1..4).prop_map(|regions| {
             (5, [state(regions.len() as u32, 0), words(&regions.concat())].concat(), regions.len())
         }),
@@ -691,7 +699,7 @@ fn request() -> impl Strategy<Value = (u32, Vec<u8>, usize)> {
 }
 
 proptest! {
-    /// Whatever the order of requests: no panic, and what the session believes to run is what is docked.
+    /// Whatever the order of requests: no panic, and what the session believes to run is what is attached.
     #[test]
     fn any_order_of_requests_is_survived(requests in prop::collection::vec(request(), 0..60)) {
         let mut bench = Bench::new();
@@ -703,14 +711,14 @@ proptest! {
             let events = (12..15).contains(&code);
             let fds = (0..fds).map(|_| if events { eventfd() } else { bench.file() }).collect();
             bench.send(code, NEED_REPLY, &payload, fds);
-            let running: Vec<bool> = bench.session.vrings.iter().map(|ring| ring.running).collect();
+            let running: Vec<bool> = bench.session.running();
             let expected: Vec<u16> = (0..2).filter(|i| running[2 * i] || running[2 * i + 1]).map(|i| i as u16).collect();
-            let mut docked: Vec<u16> = bench.yard.pairs().iter().map(|(index, _)| *index).collect();
-            docked.sort_unstable();
-            prop_assert_eq!(docked, expected);
+            let mut attached: Vec<u16> = bench.host.pairs().iter().map(|(index, _)| *index).collect();
+            attached.sort_unstable();
+            prop_assert_eq!(attached, expected);
             for index in 0..2u16 {
                 if running[2 * index as usize] || running[2 * index as usize + 1] {
-                    bench.yard.with(index, |pair| {
+                    bench.host.with(index, |pair| {
                         let mut burst = Burst::new();
                         burst.reset(64);
                         // Rings in this memory hold nothing, or nonsense; both are fine.

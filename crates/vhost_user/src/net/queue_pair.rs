@@ -17,79 +17,69 @@ use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair, RxProgress};
 use ring::{DeviceRing, GrantCopyBatch, Memory, Put, RingConfig, Violation};
 
-use crate::event::Event;
-use crate::feature::{Features, bit};
+use super::feature::{self, bit};
+use crate::transport::device::VringControl;
+use crate::transport::feature::Features;
 
-/// Which ring of a pair, in the guest's terms.
+/// Which vring of a pair, in the guest's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The guest receives; ring numbers are even (virtio 1.2, 5.1.2).
+pub enum Direction {
+    /// The guest receives; vring numbers are even (virtio 1.2, 5.1.2).
     Rx,
-    /// The guest transmits; ring numbers are odd.
+    /// The guest transmits; vring numbers are odd.
     Tx,
 }
 
-impl Side {
-    /// The side of ring number `ring`.
-    pub fn of(ring: usize) -> Side {
-        if ring.is_multiple_of(2) { Side::Rx } else { Side::Tx }
+impl Direction {
+    /// The direction of vring number `vring`.
+    pub fn of(vring: usize) -> Direction {
+        if vring.is_multiple_of(2) { Direction::Rx } else { Direction::Tx }
     }
 }
 
-/// How a ring's two ends signal each other, and whether it may pass data.
-#[derive(Clone, Debug, Default)]
-pub struct Wires {
-    /// The driver signals through this. `None`: it expects the ring to be polled.
-    pub kick: Option<Arc<Event>>,
-    /// The driver is interrupted through this. `None`: it polls.
-    pub call: Option<Arc<Event>>,
-    /// Disabled rings pass no data: Tx is drained and discarded, Rx is not filled.
-    pub enabled: bool,
-}
-
 /// What a session does to a pair while no worker has it.
-pub trait Pair: QueuePair {
+pub trait VringPair: QueuePair {
     /// Attaches to a ring in the guest's memory, in place of what was there.
     ///
     /// # Errors
     /// When the ring cannot be where it is said to be.
     fn start(
         &mut self,
-        side: Side,
+        direction: Direction,
         memory: Arc<Memory>,
         config: &RingConfig,
-        wires: Wires,
+        control: VringControl,
     ) -> Result<(), Violation>;
 
     /// Lets go of a ring and says where it stands, as `GET_VRING_BASE` answers. `None`: it was not
     /// started.
-    fn stop(&mut self, side: Side) -> Option<u32>;
+    fn stop(&mut self, direction: Direction) -> Option<u32>;
 
     /// Changes how a ring that is started signals and whether it passes data.
-    fn rewire(&mut self, side: Side, wires: Wires);
+    fn control(&mut self, direction: Direction, control: VringControl);
 
     /// Finds the ring anew in a changed memory; one that is not started does not mind.
     ///
     /// # Errors
     /// When the ring is not in the new memory.
-    fn set_memory(&mut self, side: Side, memory: Arc<Memory>) -> Result<(), Violation>;
+    fn set_memory(&mut self, direction: Direction, memory: Arc<Memory>) -> Result<(), Violation>;
 
     /// Whether the ring is started.
-    fn has(&self, side: Side) -> bool;
+    fn has(&self, direction: Direction) -> bool;
 
     /// Whether frames may be put.
     fn receives(&self) -> bool;
 }
 
-/// A ring and its wires.
-struct End<R> {
+/// A ring and its control.
+struct NetVring<R> {
     ring: R,
-    wires: Wires,
+    control: VringControl,
     /// Chains completed or frames put since the last publication.
     unpublished: bool,
 }
 
-impl<R: DeviceRing> End<R> {
+impl<R: DeviceRing> NetVring<R> {
     /// Publishes, and interrupts the driver where it wants that.
     fn publish(&mut self) -> Result<Notified, Violation> {
         match self.publish_quietly() {
@@ -104,15 +94,19 @@ impl<R: DeviceRing> End<R> {
             return Notified::Nothing;
         }
         let wanted = self.ring.publish();
-        if wanted && self.wires.call.is_some() { Notified::Deferred } else { Notified::Suppressed }
+        if wanted && self.control.call.is_some() {
+            Notified::Deferred
+        } else {
+            Notified::Suppressed
+        }
     }
 
     /// The usual case of [`put`](Self::put); false: it is not this one.
     #[inline(always)]
-    fn put_alone(&mut self, taste: Taste, packet: &Packet<'_>) -> bool {
+    fn put_alone(&mut self, format: RxFormat, packet: &Packet<'_>) -> bool {
         let mut offload = *packet.offload;
-        offload.valid &= taste.csum;
-        taste.vnet_len == VNET_LEN
+        offload.valid &= format.csum;
+        format.vnet_len == VNET_LEN
             && self.ring.put_alone(
                 frame::vnet::encode(&offload, packet.headers_len),
                 packet.head,
@@ -123,35 +117,35 @@ impl<R: DeviceRing> End<R> {
     /// Writes one frame into the driver's buffers.
     fn put(
         &mut self,
-        taste: Taste,
+        format: RxFormat,
         packet: &Packet<'_>,
         grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, Violation> {
         let mut offload = *packet.offload;
-        offload.valid &= taste.csum;
+        offload.valid &= format.csum;
         let mut net = frame::vnet::encode(&offload, packet.headers_len);
-        let net = net.get_mut(..taste.vnet_len).unwrap_or_default();
-        self.ring.put(net, packet.head, packet.body, taste.mergeable, grant_copies)
+        let net = net.get_mut(..format.vnet_len).unwrap_or_default();
+        self.ring.put(net, packet.head, packet.body, format.mergeable, grant_copies)
     }
 
     fn interrupt(&self) -> Result<(), Violation> {
-        self.wires.call.as_ref().map_or(Ok(()), |call| call.signal())
+        self.control.call.as_ref().map_or(Ok(()), |call| call.signal())
     }
 
     /// A driver that gave no kick expects its ring to be looked at all the time: there is always
     /// something.
     fn arm(&mut self) -> Result<bool, Violation> {
-        Ok(self.ring.arm()? || self.wires.kick.is_none())
+        Ok(self.ring.arm()? || self.control.kick.is_none())
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
-        self.wires.kick.as_ref().map(|kick| kick.as_fd())
+        self.control.kick.as_ref().map(|kick| kick.as_fd())
     }
 }
 
 /// How the guest wants its frames.
 #[derive(Clone, Copy)]
-struct Taste {
+struct RxFormat {
     /// Bytes of the offload header.
     vnet_len: usize,
     /// A frame may take several buffers.
@@ -161,9 +155,9 @@ struct Taste {
 }
 
 /// A queue pair over virtqueues of one layout.
-pub struct VirtioPair<R> {
-    tx: Option<End<R>>,
-    rx: Option<End<R>>,
+pub struct NetQueuePair<R> {
+    tx: Option<NetVring<R>>,
+    rx: Option<NetVring<R>>,
     /// What the rings are in.
     memory: Option<Arc<Memory>>,
     vnet_len: usize,
@@ -171,34 +165,34 @@ pub struct VirtioPair<R> {
     accepts: Accepts,
 }
 
-impl<R: DeviceRing + 'static> VirtioPair<R> {
+impl<R: DeviceRing + 'static> NetQueuePair<R> {
     /// A pair without rings, for a guest with these features.
     pub fn new(features: Features) -> Self {
-        VirtioPair {
+        NetQueuePair {
             tx: None,
             rx: None,
             memory: None,
-            vnet_len: features.vnet_len(),
+            vnet_len: feature::header_len(features),
             mergeable: features.has(bit::MRG_RXBUF),
-            accepts: features.accepts(),
+            accepts: feature::accepts(features),
         }
     }
 
-    fn end(&mut self, side: Side) -> &mut Option<End<R>> {
-        match side {
-            Side::Rx => &mut self.rx,
-            Side::Tx => &mut self.tx,
+    fn vring(&mut self, direction: Direction) -> &mut Option<NetVring<R>> {
+        match direction {
+            Direction::Rx => &mut self.rx,
+            Direction::Tx => &mut self.tx,
         }
     }
 
     #[inline]
-    fn taste(&self) -> Taste {
-        Taste { vnet_len: self.vnet_len, mergeable: self.mergeable, csum: self.accepts.csum }
+    fn format(&self) -> RxFormat {
+        RxFormat { vnet_len: self.vnet_len, mergeable: self.mergeable, csum: self.accepts.csum }
     }
 
     /// Fails when the guest's memory has a hole. Then what was read were zeros, or soon will be.
     #[inline]
-    fn whole(&self) -> Result<(), Violation> {
+    fn check_memory(&self) -> Result<(), Violation> {
         match self.memory.as_ref().is_some_and(|memory| memory.is_faulted()) {
             true => Err(Violation::MemoryTruncated),
             false => Ok(()),
@@ -207,73 +201,73 @@ impl<R: DeviceRing + 'static> VirtioPair<R> {
 
     /// The reason for a violation: zeros in place of a ring can look like any.
     #[cold]
-    fn reason(&self, violation: Violation) -> QueueError {
-        self.whole().err().unwrap_or(violation).into()
+    fn breach(&self, violation: Violation) -> QueueError {
+        self.check_memory().err().unwrap_or(violation).into()
     }
 }
 
-impl<R: DeviceRing + 'static> Pair for VirtioPair<R> {
+impl<R: DeviceRing + 'static> VringPair for NetQueuePair<R> {
     fn start(
         &mut self,
-        side: Side,
+        direction: Direction,
         memory: Arc<Memory>,
         config: &RingConfig,
-        wires: Wires,
+        control: VringControl,
     ) -> Result<(), Violation> {
         let mut ring = R::new(Arc::clone(&memory), config)?;
         ring.disarm();
         self.memory = Some(memory);
-        *self.end(side) = Some(End { ring, wires, unpublished: false });
+        *self.vring(direction) = Some(NetVring { ring, control, unpublished: false });
         Ok(())
     }
 
-    fn stop(&mut self, side: Side) -> Option<u32> {
-        let mut end = self.end(side).take()?;
+    fn stop(&mut self, direction: Direction) -> Option<u32> {
+        let mut vring = self.vring(direction).take()?;
         // The ring is let go of anyway.
-        let _ = end.publish();
-        Some(end.ring.position())
+        let _ = vring.publish();
+        Some(vring.ring.position())
     }
 
-    fn rewire(&mut self, side: Side, wires: Wires) {
-        if let Some(end) = self.end(side) {
-            end.wires = wires;
+    fn control(&mut self, direction: Direction, control: VringControl) {
+        if let Some(vring) = self.vring(direction) {
+            vring.control = control;
         }
     }
 
-    fn set_memory(&mut self, side: Side, memory: Arc<Memory>) -> Result<(), Violation> {
-        if let Some(end) = self.end(side) {
-            end.ring.set_memory(Arc::clone(&memory))?;
+    fn set_memory(&mut self, direction: Direction, memory: Arc<Memory>) -> Result<(), Violation> {
+        if let Some(vring) = self.vring(direction) {
+            vring.ring.set_memory(Arc::clone(&memory))?;
             self.memory = Some(memory);
         }
         Ok(())
     }
 
-    fn has(&self, side: Side) -> bool {
-        match side {
-            Side::Rx => self.rx.is_some(),
-            Side::Tx => self.tx.is_some(),
+    fn has(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Rx => self.rx.is_some(),
+            Direction::Tx => self.tx.is_some(),
         }
     }
 
     fn receives(&self) -> bool {
-        self.rx.as_ref().is_some_and(|rx| rx.wires.enabled)
+        self.rx.as_ref().is_some_and(|rx| rx.control.enabled)
     }
 }
 
-impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
+impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
         let Some(tx) = &mut self.tx else {
             return Ok(());
         };
         let filled =
             burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max));
-        if !tx.wires.enabled {
+        if !tx.control.enabled {
             for frame in burst.frames_mut() {
                 frame.action = Action::Drop(DropReason::TxDisabled);
             }
         }
-        filled.map_err(|violation| self.reason(violation))?;
-        Ok(self.whole()?)
+        filled.map_err(|violation| self.breach(violation))?;
+        Ok(self.check_memory()?)
     }
 
     fn complete(&mut self, n: usize) {
@@ -294,8 +288,8 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
     }
 
     fn prepare(&mut self, n: usize) -> Result<(), QueueError> {
-        if let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) {
-            rx.ring.prepare(n).map_err(|violation| self.reason(violation))?;
+        if let Some(rx) = self.rx.as_mut().filter(|rx| rx.control.enabled) {
+            rx.ring.prepare(n).map_err(|violation| self.breach(violation))?;
         }
         Ok(())
     }
@@ -305,13 +299,13 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         packet: &Packet<'_>,
         grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, QueueError> {
-        let taste = self.taste();
-        let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
+        let format = self.format();
+        let Some(rx) = self.rx.as_mut().filter(|rx| rx.control.enabled) else {
             return Ok(Put::Full);
         };
-        let put = rx.put(taste, packet, grant_copies);
+        let put = rx.put(format, packet, grant_copies);
         rx.unpublished |= put == Ok(Put::Done);
-        put.map_err(|violation| self.reason(violation))
+        put.map_err(|violation| self.breach(violation))
     }
 
     fn put_run(
@@ -321,19 +315,19 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
         _: bool,
         grant_copies: &mut GrantCopyBatch,
     ) -> (usize, Result<Put, QueueError>) {
-        let taste = self.taste();
-        let Some(rx) = self.rx.as_mut().filter(|rx| rx.wires.enabled) else {
+        let format = self.format();
+        let Some(rx) = self.rx.as_mut().filter(|rx| rx.control.enabled) else {
             return (0, Ok(Put::Full));
         };
         let mut done = 0;
         let mut put = Ok(Put::Done);
         for i in run {
             if let Some(len) = burst.prefetch(i + AHEAD) {
-                rx.ring.ask(AHEAD, taste.vnet_len + len);
+                rx.ring.ask(AHEAD, format.vnet_len + len);
             }
             let packet = burst.packet(i);
-            if !rx.put_alone(taste, &packet) {
-                put = rx.put(taste, &packet, grant_copies);
+            if !rx.put_alone(format, &packet) {
+                put = rx.put(format, &packet, grant_copies);
                 if !matches!(put, Ok(Put::Done)) {
                     break;
                 }
@@ -341,7 +335,7 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
             done += 1;
         }
         rx.unpublished |= done > 0;
-        (done, put.map_err(|violation| self.reason(violation)))
+        (done, put.map_err(|violation| self.breach(violation)))
     }
 
     fn invalidate(&mut self, token: u32) {
@@ -352,37 +346,38 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
 
     fn room(&mut self) -> Result<usize, QueueError> {
         let Some(rx) = &mut self.rx else { return Ok(0) };
-        let available = rx.ring.available().map_err(|violation| self.reason(violation))?;
+        let available = rx.ring.available().map_err(|violation| self.breach(violation))?;
         Ok(if available { usize::MAX } else { 0 })
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
-        let publish =
-            |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(Notified::Nothing), End::publish);
+        let publish = |vring: &mut Option<NetVring<R>>| {
+            vring.as_mut().map_or(Ok(Notified::Nothing), NetVring::publish)
+        };
         let told = [publish(&mut self.tx)?, publish(&mut self.rx)?];
-        self.whole()?;
+        self.check_memory()?;
         Ok(told)
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
-        let arm = |end: &mut Option<End<R>>| end.as_mut().map_or(Ok(false), End::arm);
+        let arm = |vring: &mut Option<NetVring<R>>| vring.as_mut().map_or(Ok(false), NetVring::arm);
         let there = arm(&mut self.tx).and_then(|tx| Ok(tx | (rx && arm(&mut self.rx)?)));
-        there.map_err(|violation| self.reason(violation))
+        there.map_err(|violation| self.breach(violation))
     }
 
     fn disarm(&mut self) {
-        for end in [&mut self.tx, &mut self.rx].into_iter().flatten() {
-            end.ring.disarm();
+        for vring in [&mut self.tx, &mut self.rx].into_iter().flatten() {
+            vring.ring.disarm();
         }
     }
 
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        [&self.tx, &self.rx].map(|end| end.as_ref().and_then(End::kick))
+        [&self.tx, &self.rx].map(|vring| vring.as_ref().and_then(NetVring::kick))
     }
 
-    /// A `Box<dyn Pair>`, whatever the layout.
+    /// A `Box<dyn VringPair>`, whatever the layout.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        let pair: Box<dyn Pair> = self;
+        let pair: Box<dyn VringPair> = self;
         Box::new(pair)
     }
 
@@ -395,20 +390,20 @@ impl<R: DeviceRing + 'static> QueuePair for VirtioPair<R> {
     }
 }
 
-impl<R: DeviceRing + 'static> Coalescing for VirtioPair<R> {
+impl<R: DeviceRing + 'static> Coalescing for NetQueuePair<R> {
     fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
-        let tx = self.tx.as_mut().map_or(Ok(Notified::Nothing), End::publish)?;
-        let rx = self.rx.as_mut().map_or(Notified::Nothing, End::publish_quietly);
-        self.whole()?;
+        let tx = self.tx.as_mut().map_or(Ok(Notified::Nothing), NetVring::publish)?;
+        let rx = self.rx.as_mut().map_or(Notified::Nothing, NetVring::publish_quietly);
+        self.check_memory()?;
         Ok([tx, rx])
     }
 
     fn interrupt(&mut self) -> Result<(), QueueError> {
-        Ok(self.rx.as_ref().map_or(Ok(()), End::interrupt)?)
+        Ok(self.rx.as_ref().map_or(Ok(()), NetVring::interrupt)?)
     }
 }
 
-impl<R: DeviceRing + 'static> RxProgress for VirtioPair<R> {
+impl<R: DeviceRing + 'static> RxProgress for NetQueuePair<R> {
     fn position(&self) -> u32 {
         self.rx.as_ref().map_or(0, |rx| rx.ring.mark())
     }

@@ -1,11 +1,10 @@
-//! How a port is doing, for whoever asks.
+//! How a server is doing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::feature::Features;
-use crate::session::Running;
+use super::feature::Features;
 
-/// What a port is up to.
+/// What a server is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// It waits for a front-end to connect.
@@ -15,40 +14,40 @@ pub enum State {
     Connecting,
     /// A front-end is connected.
     Connected,
-    /// It ended.
+    /// It has ended.
     Removed,
 }
 
-/// A port's state at one moment.
+/// The state of a server at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortStatus {
-    /// What it is up to.
+    /// What it is doing.
     pub state: State,
-    /// Process id of the connected front-end, if the kernel says.
+    /// Process id of the connected front-end, if the kernel reports it.
     pub peer: Option<i32>,
     /// Virtio features in use.
     pub features: Features,
-    /// Rings that pass data.
-    pub rings: Running,
+    /// Numbers of the vrings that pass data.
+    pub active_vrings: Vec<usize>,
     /// Connections so far.
     pub connections: u64,
-    /// Times that a connection was ended because its front-end broke the protocol.
+    /// Connections that were ended because the front-end broke the protocol.
     pub violations: u64,
-    /// Why the last connection was ended by us, or could not be made.
+    /// Why this side ended the last connection, or why none could be made.
     pub reason: Option<String>,
 }
 
-/// A status that the port's thread writes and anyone reads.
+/// A status that the server's thread writes and anyone reads.
 #[derive(Clone, Debug, Default)]
-pub struct Board(Arc<Mutex<PortStatus>>);
+pub struct SharedStatus(Arc<Mutex<PortStatus>>);
 
-impl Board {
-    /// A copy of what is there now.
+impl SharedStatus {
+    /// A copy of the current status.
     pub fn read(&self) -> PortStatus {
         self.lock().clone()
     }
 
-    /// Changes it.
+    /// Changes the status.
     pub fn update(&self, change: impl FnOnce(&mut PortStatus)) {
         change(&mut self.lock());
     }

@@ -16,7 +16,7 @@ use rustix::net::{
 };
 use thiserror::Error;
 
-use crate::message::{BadMessage, HEADER_LEN, Header, MAX_FDS, MAX_PAYLOAD};
+use super::message::{BadMessage, HEADER_LEN, Header, MAX_FDS, MAX_PAYLOAD};
 
 /// Why a connection cannot be read or written any more.
 #[derive(Debug, Error)]

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
 
 use super::*;
-use crate::message::Reply;
+use crate::transport::message::Reply;
 
 fn pair() -> (UnixStream, Connection) {
     let (ours, theirs) = UnixStream::pair().unwrap();

@@ -1,0 +1,167 @@
+//! A vhost-user port of the fabric.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use network::coalescing::CoalescingLimits;
+use network::fabric::{Fabric, FabricError, PortSpec};
+use network::poll::PollingPolicy;
+use network::port::QueuePair;
+use network::topology::QueueId;
+use switch::{PortId, PortRule};
+use thiserror::Error;
+
+use super::device::{NetDevice, Offer, QueueHost};
+use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server};
+use crate::transport::socket::SocketError;
+use crate::transport::status::PortStatus;
+
+/// Most queue pairs of a port: a vring's number has eight bits in the messages that bring
+/// descriptors.
+pub const MAX_QUEUES: u16 = 128;
+
+/// The configuration of a port.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// Its name, for logs.
+    pub name: String,
+    /// Path of its socket.
+    pub socket: PathBuf,
+    /// Which side opens the socket.
+    pub mode: Mode,
+    /// Queue pairs that are offered.
+    pub queues: u16,
+    /// Longest IP packet that the port takes, in bytes, and the most that a front-end may tell its
+    /// guest.
+    pub mtu: Option<u16>,
+    /// VLANs and source lock.
+    pub rule: PortRule,
+    /// How long receive interrupts are delayed; `None`: not at all.
+    pub coalescing: Option<CoalescingLimits>,
+    /// How workers wait for frames of the port; `None`: as for all others.
+    pub policy: Option<PollingPolicy>,
+}
+
+/// Why a port cannot be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// No queue pair, or too many.
+    #[error("{0} queue pairs, 1 to {MAX_QUEUES} are possible")]
+    Queues(u16),
+    /// The socket cannot be had.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The fabric refuses the port.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// No thread or descriptor is left.
+    #[error("starting a port: {0}")]
+    Os(#[from] io::Error),
+}
+
+/// A port that is being served. Dropped, it ends: its queues are taken out of the fabric, and its
+/// socket is removed.
+pub struct Port {
+    server: Server,
+    fabric: FabricPort,
+}
+
+impl Port {
+    /// Adds a port to `fabric` and serves it.
+    ///
+    /// # Errors
+    /// When its socket is taken, its rule impossible, or no thread or descriptor is left. Then
+    /// nothing has changed.
+    pub fn start(fabric: Arc<Fabric>, config: PortConfig) -> Result<Port, StartError> {
+        let PortConfig { name, socket, mode, queues, mtu, rule, coalescing, policy } = config;
+        if !(1..=MAX_QUEUES).contains(&queues) {
+            return Err(StartError::Queues(queues));
+        }
+        let faults = Arc::new(QueueFaults::new()?);
+        let endpoint = Endpoint::open(&socket, mode)?;
+        let report = Arc::clone(&faults);
+        let on_error = Arc::new(move |queue, error| report.report(queue, error));
+        let port = fabric.add_port(PortSpec { rule, mtu, on_error, coalescing, policy })?;
+        let fabric = FabricPort { fabric, port, removed: Arc::default() };
+        let net = NetPort { fabric: fabric.clone(), offer: Offer { queues, mtu } };
+        let server = Server::start(name, endpoint, faults, net).inspect_err(|_| fabric.remove())?;
+        Ok(Port { server, fabric })
+    }
+
+    /// Its number in the fabric.
+    pub fn port(&self) -> PortId {
+        self.fabric.port
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> PortStatus {
+        self.server.status()
+    }
+
+    /// Ends it, and waits until it has ended.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.server.stop();
+        self.fabric.remove();
+    }
+}
+
+/// The port's place in the fabric.
+#[derive(Clone)]
+struct FabricPort {
+    fabric: Arc<Fabric>,
+    port: PortId,
+    /// Set when the port was removed: its number may be another port's then.
+    removed: Arc<Mutex<bool>>,
+}
+
+impl FabricPort {
+    /// Removes the port from the fabric, once.
+    fn remove(&self) {
+        if !std::mem::replace(&mut *self.lock(), true) {
+            self.fabric.remove_port(self.port);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueueHost for FabricPort {
+    fn attach(&self, index: u16, pair: Box<dyn QueuePair>, receives: bool) -> Option<QueueId> {
+        let removed = self.lock();
+        if *removed { None } else { self.fabric.attach(self.port, index, pair, receives) }
+    }
+
+    fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
+        self.fabric.detach(queue)
+    }
+}
+
+/// Serves each connection with a network device.
+struct NetPort {
+    fabric: FabricPort,
+    offer: Offer,
+}
+
+impl server::Port for NetPort {
+    type Device = NetDevice<FabricPort>;
+
+    fn device(&self) -> Self::Device {
+        NetDevice::new(self.fabric.clone(), self.offer)
+    }
+
+    fn remove(&self) {
+        self.fabric.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests;

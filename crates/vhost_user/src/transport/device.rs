@@ -1,0 +1,108 @@
+//! The seam between the transport and a device: what a session needs from either.
+
+use std::sync::Arc;
+
+use ring::{Memory, RingConfig, Violation};
+
+use super::event::Event;
+use super::feature::Features;
+
+/// How the two ends of a vring notify each other, and whether it passes data. All of it may change
+/// while the vring runs.
+#[derive(Clone, Debug, Default)]
+pub struct VringControl {
+    /// The driver kicks through this. `None`: the driver expects the vring to be polled.
+    pub kick: Option<Arc<Event>>,
+    /// The driver is called (interrupted) through this. `None`: the driver polls.
+    pub call: Option<Arc<Event>>,
+    /// A disabled vring makes no requests take effect.
+    pub enabled: bool,
+}
+
+/// A vring that a change of memory has stopped.
+#[derive(Debug)]
+pub struct LostVring {
+    /// Number of the vring.
+    pub vring: usize,
+    /// Its position, as `GET_VRING_BASE` reports it.
+    pub base: Option<u32>,
+    /// Why it is not usable in the new memory.
+    pub violation: Violation,
+}
+
+/// Why a device declines a request that is sound.
+#[derive(Debug)]
+pub enum Declined {
+    /// The device does not offer the request.
+    NotOffered,
+    /// The device does not accept the value.
+    Value(String),
+}
+
+/// A virtio device that is served over vhost-user.
+///
+/// A session calls `start` only for a vring that is stopped, and the other vring methods for any
+/// vring below [`vring_count`](Device::vring_count).
+pub trait Device {
+    /// Device feature bits that are offered (virtio 1.2, 2.2: bits 0 to 23 and 50 to 127).
+    fn features(&self) -> u64;
+
+    /// Names of the device feature bits in `features`, in the order of the bits.
+    fn feature_names(&self, features: Features) -> Vec<&'static str>;
+
+    /// Protocol feature bits that are offered beside those of the transport.
+    fn protocol_features(&self) -> u64 {
+        0
+    }
+
+    /// The answer to `GET_QUEUE_NUM`: queues in the unit of the device.
+    fn queue_num(&self) -> u16;
+
+    /// Number of vrings.
+    fn vring_count(&self) -> usize;
+
+    /// A summary of the vrings that pass data, for the log.
+    fn describe_vrings(&self, active: &[usize]) -> String;
+
+    /// Reads `bytes.len()` bytes of the configuration space from `offset` on. False: the range is
+    /// not within the space.
+    fn read_config(&self, offset: u32, bytes: &mut [u8]) -> bool {
+        let _ = (offset, bytes);
+        false
+    }
+
+    /// `NET_SET_MTU`: the guest will be told an MTU of `mtu` bytes.
+    ///
+    /// # Errors
+    /// When the device declines.
+    fn set_mtu(&mut self, mtu: u64) -> Result<(), Declined> {
+        let _ = mtu;
+        Err(Declined::NotOffered)
+    }
+
+    /// The features that were negotiated. Called only while all vrings are stopped.
+    fn set_features(&mut self, features: Features);
+
+    /// Starts a vring in the guest's memory.
+    ///
+    /// # Errors
+    /// When the vring cannot be where `config` says.
+    fn start(
+        &mut self,
+        vring: usize,
+        memory: &Arc<Memory>,
+        config: &RingConfig,
+        control: VringControl,
+    ) -> Result<(), Violation>;
+
+    /// Stops a vring; returns its position as `GET_VRING_BASE` reports it. `None`: the vring was
+    /// not started.
+    fn stop(&mut self, vring: usize) -> Option<u32>;
+
+    /// Changes how a started vring notifies and whether it passes data.
+    fn control(&mut self, vring: usize, control: VringControl);
+
+    /// Moves all started vrings to changed memory. None of them passes data meanwhile. Those that
+    /// are not usable there are stopped and returned.
+    fn set_memory(&mut self, memory: &Arc<Memory>) -> Vec<LostVring>;
+}

@@ -1,0 +1,91 @@
+//! Why a session cannot meet a request.
+
+use ring::{MapError, Violation};
+use thiserror::Error;
+
+use super::memory_table::MAX_REGIONS;
+use super::message::BadMessage;
+
+/// Why a request cannot be met.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// The message itself is wrong.
+    #[error(transparent)]
+    Message(#[from] BadMessage),
+    /// Virtio features that were not offered.
+    #[error("SET_FEATURES with {0:#x}, which is not offered")]
+    Features(u64),
+    /// Protocol features that were not offered.
+    #[error("SET_PROTOCOL_FEATURES with {0:#x}, which is not offered")]
+    ProtocolFeatures(u64),
+    /// Other virtio features while vrings run under the old ones.
+    #[error("SET_FEATURES changes features while rings are started")]
+    FeaturesWhileStarted,
+    /// A vring beyond those that the device has.
+    #[error("{name} for ring {ring}, the port has {rings}")]
+    NoRing {
+        /// The request.
+        name: &'static str,
+        /// Number of the vring.
+        ring: u8,
+        /// How many there are.
+        rings: usize,
+    },
+    /// Size, addresses or position of a vring that is started.
+    #[error("{name} for ring {ring}, which is started")]
+    Started {
+        /// The request.
+        name: &'static str,
+        /// Number of the vring.
+        ring: u8,
+    },
+    /// A part of a vring that is in no memory region.
+    #[error("ring {ring}: its {part} at user address {addr:#x} is in no memory region")]
+    OutsideMemory {
+        /// Number of the vring.
+        ring: usize,
+        /// The part.
+        part: &'static str,
+        /// Its address in the front-end's address space.
+        addr: u64,
+    },
+    /// A vring that cannot be as described.
+    #[error("ring {ring}: {violation}")]
+    Ring {
+        /// Number of the vring.
+        ring: usize,
+        /// What is wrong with it.
+        violation: Violation,
+    },
+    /// The front-end requests a log of written pages.
+    #[error("SET_VRING_ADDR for ring {0} asks for a log, which is not offered")]
+    Log(u8),
+    /// A kick, call or error descriptor that is no eventfd.
+    #[error("{name} for ring {ring} brings a descriptor that is no eventfd")]
+    NoEvent {
+        /// The request.
+        name: &'static str,
+        /// Number of the vring.
+        ring: u8,
+    },
+    /// Memory that cannot be mapped.
+    #[error("memory table: {0}")]
+    Memory(#[from] MapError),
+    /// More regions than were promised.
+    #[error("ADD_MEM_REG beyond {MAX_REGIONS} regions")]
+    TooManyRegions,
+    /// A value that the device declines.
+    #[error("{0}")]
+    Declined(String),
+}
+
+impl SessionError {
+    /// Whether the request can be declined by an acknowledgement, so that the connection goes on.
+    pub(super) fn is_declinable(&self) -> bool {
+        match self {
+            SessionError::Message(bad) => bad.is_declinable(),
+            SessionError::Declined(_) => true,
+            _ => false,
+        }
+    }
+}

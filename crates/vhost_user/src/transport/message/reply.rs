@@ -1,0 +1,37 @@
+//! Replies to requests.
+
+use super::layout::{HEADER_LEN, REPLY, VERSION};
+use super::payload::ConfigRange;
+
+/// A reply to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A number; as an acknowledgement, 0 for done and 1 for refused.
+    Number(u64),
+    /// A vring and its position.
+    State(u8, u32),
+    /// Bytes of the configuration space; `None`: the range cannot be read.
+    Config(ConfigRange, Option<Vec<u8>>),
+}
+
+impl Reply {
+    /// The bytes of the reply to request number `code`.
+    pub fn encode(self, code: u32) -> Vec<u8> {
+        let payload = match self {
+            Reply::Number(value) => value.to_le_bytes().to_vec(),
+            Reply::State(ring, value) => {
+                (u64::from(ring) | u64::from(value) << 32).to_le_bytes().to_vec()
+            }
+            Reply::Config(_, None) => Vec::new(),
+            Reply::Config(ConfigRange { offset, size, flags }, Some(bytes)) => {
+                [[offset, size, flags].map(u32::to_le_bytes).as_flattened(), &bytes].concat()
+            }
+        };
+        let mut bytes = Vec::with_capacity(HEADER_LEN + payload.len());
+        for field in [code, VERSION | REPLY, payload.len() as u32] {
+            bytes.extend_from_slice(&field.to_le_bytes());
+        }
+        bytes.extend_from_slice(&payload);
+        bytes
+    }
+}

@@ -1,0 +1,121 @@
+//! A thread that finds front-ends, one at a time, and serves them.
+//!
+//! Every port has a server of its own, so that a slow or hostile front-end delays only itself. The
+//! thread sleeps in `poll`, on the socket and on two events: one that ends it, and one that workers
+//! signal when a queue breaks the protocol. It never waits for the front-end in any other way, so it
+//! ends when it is told to.
+
+mod endpoint;
+mod fault;
+mod thread;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::device::Device;
+use super::event::Event;
+use super::status::{PortStatus, SharedStatus};
+
+pub use endpoint::{Endpoint, Mode};
+pub use fault::QueueFaults;
+
+/// How long a server's thread may take to end. It never waits for its front-end, but closing a
+/// descriptor that a front-end has sent can take long: a file behind a network or a process, a
+/// socket that lingers.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Stack of a server's thread, in bytes.
+const STACK: usize = 256 << 10;
+
+/// What a server serves front-ends with.
+pub trait Port: Send + 'static {
+    /// The device of one connection.
+    type Device: Device;
+
+    /// A device for a new connection.
+    fn device(&self) -> Self::Device;
+
+    /// The server serves no more connections.
+    fn remove(&self);
+}
+
+/// A port that is being served. Dropped, it ends, and its socket is removed.
+pub struct Server {
+    name: String,
+    status: SharedStatus,
+    stop: Arc<Event>,
+    thread: Option<JoinHandle<()>>,
+    /// Disconnected when the thread has ended.
+    ended: Receiver<()>,
+}
+
+impl Server {
+    /// Serves `port` to the front-ends of `endpoint`. Queues that break the protocol are reported to
+    /// `faults`. The name is for the log.
+    ///
+    /// # Errors
+    /// When no thread or descriptor is left.
+    pub fn start<P: Port>(
+        name: String,
+        endpoint: Endpoint,
+        faults: Arc<QueueFaults>,
+        port: P,
+    ) -> io::Result<Server> {
+        let stop = Arc::new(Event::new()?);
+        let status = SharedStatus::default();
+        let server = thread::ServerThread::new(
+            name.clone(),
+            endpoint,
+            port,
+            status.clone(),
+            thread::Signals { stop: Arc::clone(&stop), faults },
+        );
+        let thread = std::thread::Builder::new().name(thread_name(&name)).stack_size(STACK);
+        let (ends, ended) = mpsc::channel();
+        let run = move || {
+            server.run();
+            drop::<Sender<()>>(ends);
+        };
+        let thread = thread.spawn(run)?;
+        Ok(Server { name, status, stop, thread: Some(thread), ended })
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> PortStatus {
+        self.status.read()
+    }
+
+    /// Ends it, and waits until it has ended, or for two seconds.
+    pub fn stop(&mut self) {
+        // Nobody else has this event, so it does not block.
+        let _ = self.stop.signal();
+        let Some(thread) = self.thread.take() else { return };
+        match self.ended.recv_timeout(STOP_TIMEOUT) {
+            Err(RecvTimeoutError::Timeout) => {
+                warn!(
+                    port = %self.name,
+                    "the port's thread is abandoned: closing a descriptor of its front-end blocks"
+                );
+            }
+            // A thread that panicked has logged it.
+            Err(RecvTimeoutError::Disconnected) | Ok(()) => drop(thread.join()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A thread's name has at most 15 bytes; the kernel would cut the rest, possibly within a character.
+fn thread_name(port: &str) -> String {
+    let short: String = port.chars().filter(char::is_ascii_graphic).take(12).collect();
+    format!("rm-{short}")
+}

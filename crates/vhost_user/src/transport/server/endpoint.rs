@@ -1,0 +1,35 @@
+//! How front-ends are found.
+
+use std::path::{Path, PathBuf};
+
+use crate::transport::socket::{Listener, SocketError};
+
+/// Which side opens the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// This side listens, front-ends connect.
+    Server,
+    /// This side connects, and keeps trying.
+    Client,
+}
+
+/// Where front-ends are found.
+pub enum Endpoint {
+    /// They connect here.
+    Listener(Listener),
+    /// They listen here.
+    Path(PathBuf),
+}
+
+impl Endpoint {
+    /// Opens the socket at `path`, where this side is to listen.
+    ///
+    /// # Errors
+    /// When the path is taken or impossible.
+    pub fn open(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
+        match mode {
+            Mode::Server => Listener::bind(path).map(Endpoint::Listener),
+            Mode::Client => Ok(Endpoint::Path(path.into())),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Reports of workers about queues that break the protocol.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use crate::transport::event::Event;
+
+/// A queue that broke the protocol.
+#[derive(Debug)]
+pub(super) struct QueueFault {
+    queue: u16,
+    error: Box<dyn Error + Send>,
+}
+
+impl fmt::Display for QueueFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queue {}: {}", self.queue, self.error)
+    }
+}
+
+/// The first fault since the last connection began.
+pub struct QueueFaults {
+    first: Mutex<Option<QueueFault>>,
+    event: Event,
+}
+
+impl QueueFaults {
+    /// No fault yet.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn new() -> io::Result<QueueFaults> {
+        Ok(QueueFaults { first: Mutex::default(), event: Event::new()? })
+    }
+
+    /// Called by a worker: quick, and never waiting for anything slow.
+    pub fn report(&self, queue: u16, error: impl Error + Send + 'static) {
+        let fault = QueueFault { queue, error: Box::new(error) };
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+        // Nobody else has this event, so it does not block.
+        let _ = self.event.signal();
+    }
+
+    /// Takes the report out.
+    pub(super) fn take(&self) -> Option<QueueFault> {
+        self.event.clear();
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Readable after a report.
+    pub(super) fn event(&self) -> &Event {
+        &self.event
+    }
+}

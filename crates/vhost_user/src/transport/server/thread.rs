@@ -1,0 +1,324 @@
+//! The thread of a server: accepts or connects, serves a session, and backs off.
+
+use std::convert::Infallible;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
+use tracing::{info, warn};
+
+use super::Port;
+use super::endpoint::Endpoint;
+use super::fault::{QueueFault, QueueFaults};
+use crate::transport::connection::{Connection, ConnectionError, Incoming, Message};
+use crate::transport::device::Device;
+use crate::transport::error::SessionError;
+use crate::transport::event::Event;
+use crate::transport::feature::Features;
+use crate::transport::session::Session;
+use crate::transport::socket::{Listener, connect_to};
+use crate::transport::status::{PortStatus, SharedStatus, State};
+
+/// Shortest pause before a connection is tried again, or accepted again after a violation.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Once a front-end has been quiet for so long, the vrings that it enabled are logged.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Why a connection ended.
+#[derive(Debug, Error)]
+enum End {
+    #[error("the front-end disconnected")]
+    Disconnected,
+    #[error("the port is removed")]
+    Removed,
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("{0}")]
+    Fault(QueueFault),
+}
+
+impl End {
+    /// Whether the front-end broke the protocol.
+    fn is_violation(&self) -> bool {
+        !matches!(
+            self,
+            End::Disconnected | End::Removed | End::Connection(ConnectionError::Socket(_))
+        )
+    }
+}
+
+/// What ended a wait.
+enum Wakeup {
+    Ready,
+    Timeout,
+    Stop,
+    Fault,
+}
+
+/// The events that interrupt every wait.
+pub(super) struct Signals {
+    pub(super) stop: Arc<Event>,
+    pub(super) faults: Arc<QueueFaults>,
+}
+
+impl Signals {
+    /// Sleeps until `what` is ready, the server is to end, or a worker has reported a fault. What
+    /// ends a connection comes first.
+    fn wait(&self, what: Option<(&impl AsFd, PollFlags)>, timeout: Option<Duration>) -> Wakeup {
+        let mut fds = vec![
+            PollFd::new(&*self.stop, PollFlags::IN),
+            PollFd::new(self.faults.event(), PollFlags::IN),
+        ];
+        fds.extend(what.map(|(fd, flags)| PollFd::new(fd, flags)));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // An interrupted wait is one that found nothing; the caller waits again.
+        let count = poll(&mut fds, timeout.as_ref());
+        let ready = |i: usize| fds.get(i).is_some_and(|fd| !fd.revents().is_empty());
+        match count {
+            Ok(0) => Wakeup::Timeout,
+            Ok(_) if ready(0) => Wakeup::Stop,
+            Ok(_) if ready(1) => Wakeup::Fault,
+            _ => Wakeup::Ready,
+        }
+    }
+}
+
+/// A server's thread.
+pub(super) struct ServerThread<P: Port> {
+    name: String,
+    endpoint: Endpoint,
+    port: P,
+    status: SharedStatus,
+    signals: Signals,
+    pause: Duration,
+}
+
+/// What the log says of a connection so far.
+#[derive(Default)]
+struct Logged {
+    features: Features,
+    active_vrings: Vec<usize>,
+}
+
+impl<P: Port> ServerThread<P> {
+    pub(super) fn new(
+        name: String,
+        endpoint: Endpoint,
+        port: P,
+        status: SharedStatus,
+        signals: Signals,
+    ) -> Self {
+        ServerThread { name, endpoint, port, status, signals, pause: PAUSE }
+    }
+
+    pub(super) fn run(mut self) {
+        if let Endpoint::Listener(listener) = &self.endpoint {
+            info!(port = %self.name, socket = %listener.path().display(), "listening");
+        }
+        while let Some(socket) = self.next() {
+            let began = Instant::now();
+            let end = self.serve(socket);
+            self.record(&end);
+            if matches!(end, End::Removed) || !self.back_off(&end, began) {
+                break;
+            }
+        }
+        self.port.remove();
+        self.status.update(|status| status.state = State::Removed);
+        info!(port = %self.name, "removed");
+    }
+
+    /// The next front-end. `None`: the port is to end.
+    fn next(&mut self) -> Option<OwnedFd> {
+        match &self.endpoint {
+            Endpoint::Listener(_) => self.accept(),
+            Endpoint::Path(_) => self.connect(),
+        }
+    }
+
+    fn accept(&mut self) -> Option<OwnedFd> {
+        self.status.update(|status| status.state = State::Listening);
+        loop {
+            let Endpoint::Listener(listener) = &self.endpoint else { return None };
+            match self.signals.wait(Some((listener, PollFlags::IN)), None) {
+                Wakeup::Stop => return None,
+                Wakeup::Fault | Wakeup::Timeout => continue,
+                Wakeup::Ready => {}
+            }
+            match listener.accept() {
+                Ok(Some(socket)) => return Some(socket),
+                Ok(None) => {}
+                Err(error) => {
+                    warn!(port = %self.name, %error, "cannot accept a front-end");
+                    if !self.sleep(LONGEST_PAUSE) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self) -> Option<OwnedFd> {
+        self.status.update(|status| status.state = State::Connecting);
+        let mut is_logged = false;
+        loop {
+            let Endpoint::Path(path) = &self.endpoint else { return None };
+            match connect_to(path) {
+                Ok(socket) => return Some(socket),
+                Err(error) => {
+                    if !std::mem::replace(&mut is_logged, true) {
+                        info!(port = %self.name, %error, "connecting until it succeeds");
+                    }
+                    self.status.update(|status| status.reason = Some(error.to_string()));
+                }
+            }
+            if !self.sleep(LONGEST_PAUSE) {
+                return None;
+            }
+        }
+    }
+
+    /// Serves one front-end until it goes, breaks the protocol, or the port ends.
+    fn serve(&mut self, socket: OwnedFd) -> End {
+        let mut connection = Connection::new(socket);
+        let peer = connection.peer();
+        info!(port = %self.name, peer, "connected");
+        self.status.update(|status| {
+            status.state = State::Connected;
+            status.peer = peer;
+            status.connections += 1;
+        });
+        // A fault of an earlier connection says nothing about this one.
+        self.signals.faults.take();
+        let mut session = Session::new(self.port.device());
+        let end = match self.converse(&mut connection, &mut session) {
+            Ok(never) => match never {},
+            Err(end) => end,
+        };
+        session.close(matches!(end, End::Fault(_)));
+        end
+    }
+
+    fn converse(
+        &mut self,
+        connection: &mut Connection,
+        session: &mut Session<P::Device>,
+    ) -> Result<Infallible, End> {
+        let mut logged = Logged::default();
+        loop {
+            let wanted = if connection.is_clogged() { PollFlags::OUT } else { PollFlags::IN };
+            let changed = session.active_vrings() != logged.active_vrings;
+            let timeout = changed.then_some(QUIET);
+            match self.signals.wait(Some((&*connection, wanted)), timeout) {
+                Wakeup::Stop => return Err(End::Removed),
+                Wakeup::Fault => match self.signals.faults.take() {
+                    Some(fault) => return Err(End::Fault(fault)),
+                    None => continue,
+                },
+                Wakeup::Timeout => self.log_vrings(session, &mut logged),
+                Wakeup::Ready if connection.is_clogged() => connection.drain()?,
+                Wakeup::Ready => match connection.read()? {
+                    Incoming::Nothing => {}
+                    Incoming::End => return Err(End::Disconnected),
+                    Incoming::Message(message) => {
+                        self.answer(message, connection, session, &mut logged)?
+                    }
+                },
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        message: Message,
+        connection: &mut Connection,
+        session: &mut Session<P::Device>,
+        logged: &mut Logged,
+    ) -> Result<(), End> {
+        let answer = session.answer(&message.header, &message.payload, message.fds);
+        self.log_features(session, logged);
+        self.status.update(|status| {
+            status.features = session.features();
+            status.active_vrings = session.active_vrings();
+        });
+        if let Some(reply) = answer.reply {
+            connection.send(&reply)?;
+        }
+        match answer.error {
+            Some(error) if answer.closes => Err(error.into()),
+            Some(error) => {
+                warn!(port = %self.name, %error, "declined a request");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn log_features(&self, session: &Session<P::Device>, logged: &mut Logged) {
+        let features = session.features();
+        if std::mem::replace(&mut logged.features, features) != features {
+            let names = session.device().feature_names(features).join(" ");
+            info!(port = %self.name, features = names, "features negotiated");
+        }
+    }
+
+    fn log_vrings(&self, session: &Session<P::Device>, logged: &mut Logged) {
+        logged.active_vrings = session.active_vrings();
+        let vrings = session.device().describe_vrings(&logged.active_vrings);
+        info!(port = %self.name, vrings, "vrings enabled");
+    }
+
+    /// Records how a connection ended.
+    fn record(&mut self, end: &End) {
+        self.signals.faults.take();
+        self.status.update(|status| {
+            *status = PortStatus {
+                connections: status.connections,
+                violations: status.violations + u64::from(end.is_violation()),
+                reason: match end.is_violation() {
+                    true => Some(end.to_string()),
+                    false => status.reason.take(),
+                },
+                ..PortStatus::default()
+            };
+        });
+        match end.is_violation() {
+            true => warn!(port = %self.name, reason = %end, "stopped"),
+            false => info!(port = %self.name, reason = %end, "disconnected"),
+        }
+    }
+
+    /// Pauses after a connection: the longer, the more often front-ends have broken the protocol
+    /// lately, and at least so long that front-ends which only connect and disconnect cost little.
+    /// False: the port is to end.
+    fn back_off(&mut self, end: &End, began: Instant) -> bool {
+        if began.elapsed() >= LONGEST_PAUSE {
+            self.pause = PAUSE;
+        }
+        let expected = matches!(self.endpoint, Endpoint::Listener(_)) && !end.is_violation();
+        self.sleep(if expected { PAUSE } else { LONGEST_PAUSE })
+    }
+
+    /// Pauses, each time a little longer, up to `longest`. False: the port is to end.
+    fn sleep(&mut self, longest: Duration) -> bool {
+        let until = Instant::now() + self.pause.min(longest);
+        self.pause = (self.pause * 2).min(longest);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.signals.wait(None::<(&Listener, _)>, Some(left)) {
+                Wakeup::Stop => return false,
+                Wakeup::Timeout => return true,
+                Wakeup::Ready => {}
+                Wakeup::Fault => drop(self.signals.faults.take()),
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The state of one connection: requests in, replies and calls of the device out.
+//!
+//! No socket and no thread: the owner of those reads a message and calls [`Session::answer`].
+//!
+//! The session demands as little order of a front-end as possible. Stock front-ends enable vrings
+//! before they have negotiated features, repeat `SET_FEATURES` for every queue pair while others
+//! already run, and describe vrings in different orders. So a vring starts when everything that it
+//! depends on is known, and only what would change under a running vring is refused.
+
+use std::os::fd::OwnedFd;
+
+use super::device::{Declined, Device};
+use super::error::SessionError;
+use super::feature::{self, Features, protocol};
+use super::memory_table::MemoryTable;
+use super::message::{BadMessage, ConfigRange, Header, Region, Reply, Request};
+use super::vrings::Vrings;
+
+pub use super::memory_table::MAX_REGIONS;
+
+/// The outcome of a message.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Bytes to send back.
+    pub reply: Option<Vec<u8>>,
+    /// Why the request was not met.
+    pub error: Option<SessionError>,
+    /// The connection cannot go on.
+    pub closes: bool,
+}
+
+/// One front-end's connection.
+pub struct Session<D: Device> {
+    vrings: Vrings<D>,
+    protocol: u64,
+    table: MemoryTable,
+}
+
+impl<D: Device> Session<D> {
+    /// A connection on which nothing was said yet.
+    pub fn new(device: D) -> Self {
+        Session { vrings: Vrings::new(device), protocol: 0, table: MemoryTable::default() }
+    }
+
+    /// The virtio features in use.
+    pub fn features(&self) -> Features {
+        self.vrings.features()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.vrings.device
+    }
+
+    /// Numbers of the vrings that are started and enabled.
+    pub fn active_vrings(&self) -> Vec<usize> {
+        self.vrings.active()
+    }
+
+    /// Whether each vring runs.
+    #[cfg(test)]
+    pub(crate) fn running(&self) -> Vec<bool> {
+        self.vrings.running()
+    }
+
+    /// Number of memory regions.
+    #[cfg(test)]
+    pub(crate) fn region_count(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Serves a request, and says what to reply. All of `fds` are used or closed.
+    pub fn answer(&mut self, header: &Header, payload: &[u8], fds: Vec<OwnedFd>) -> Answer {
+        let result = Request::parse(header, payload, fds.len())
+            .map_err(SessionError::from)
+            .and_then(|request| {
+                tracing::trace!(?request, "received");
+                self.handle(request, fds, header.name())
+            });
+        let acknowledges = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
+        let acknowledge = |status| acknowledges.then(|| Reply::Number(status).encode(header.code));
+        match result {
+            Ok(Some(reply)) => {
+                Answer { reply: Some(reply.encode(header.code)), ..Answer::default() }
+            }
+            Ok(None) => Answer { reply: acknowledge(0), ..Answer::default() },
+            Err(error) => {
+                let closes = !(acknowledges && error.is_declinable());
+                Answer { reply: acknowledge(1), error: Some(error), closes }
+            }
+        }
+    }
+
+    /// Stops all vrings. `signal_errors`: the front-end is told through the vrings' error
+    /// descriptors.
+    pub fn close(&mut self, signal_errors: bool) {
+        self.vrings.stop_all();
+        if signal_errors {
+            self.vrings.signal_errors();
+        }
+    }
+
+    fn handle(
+        &mut self,
+        request: Request,
+        mut fds: Vec<OwnedFd>,
+        name: &'static str,
+    ) -> Result<Option<Reply>, SessionError> {
+        let number = |value| Ok(Some(Reply::Number(value)));
+        let vrings = &mut self.vrings;
+        match request {
+            Request::GetFeatures => return number(self.offered()),
+            Request::GetProtocolFeatures => return number(self.offered_protocol()),
+            Request::GetQueueNum => return number(vrings.device.queue_num().into()),
+            Request::GetMaxMemSlots => return number(MAX_REGIONS as u64),
+            Request::GetConfig(range) => return self.read_config(range, name).map(Some),
+            Request::GetVringBase(ring) => {
+                let base = vrings.get_base(ring, name)?;
+                return Ok(Some(Reply::State(ring, base)));
+            }
+            Request::SetOwner => {}
+            Request::SetFeatures(bits) => self.set_features(bits)?,
+            Request::SetProtocolFeatures(bits) => self.set_protocol(bits)?,
+            Request::ResetOwner | Request::ResetDevice => vrings.reset(),
+            Request::SetMemTable(regions) => self.set_table(regions, fds)?,
+            Request::AddMemReg(region) => self.add_region(region, fds.pop())?,
+            Request::RemMemReg(region) => self.remove_region(&region)?,
+            Request::SetVringNum(ring, size) => vrings.set_size(ring, size, name)?,
+            Request::SetVringBase(ring, base) => vrings.set_base(ring, base, name)?,
+            Request::SetVringAddr(ring, address) => vrings.set_address(ring, address, name)?,
+            Request::SetVringKick(ring, has) => vrings.set_kick(ring, has, fds.pop(), name)?,
+            Request::SetVringCall(ring, has) => vrings.set_call(ring, has, fds.pop(), name)?,
+            Request::SetVringErr(ring, has) => vrings.set_err(ring, has, fds.pop(), name)?,
+            Request::SetVringEnable(ring, enable) => vrings.set_enable(ring, enable, name)?,
+            Request::NetSetMtu(mtu) => {
+                vrings.device.set_mtu(mtu).map_err(|declined| refusal(declined, name))?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The virtio features that are offered.
+    fn offered(&self) -> u64 {
+        feature::OFFERED | self.vrings.device.features()
+    }
+
+    /// The protocol features that are offered.
+    fn offered_protocol(&self) -> u64 {
+        protocol::OFFERED | self.vrings.device.protocol_features()
+    }
+
+    fn set_features(&mut self, bits: u64) -> Result<(), SessionError> {
+        let surplus = bits & !self.offered();
+        if surplus != 0 {
+            return Err(SessionError::Features(surplus));
+        }
+        self.vrings.set_features(Features(bits))
+    }
+
+    fn set_protocol(&mut self, bits: u64) -> Result<(), SessionError> {
+        match bits & !self.offered_protocol() {
+            0 => {
+                self.protocol = bits;
+                Ok(())
+            }
+            surplus => Err(SessionError::ProtocolFeatures(surplus)),
+        }
+    }
+
+    /// Reads any range of the configuration space, if the device has offered to serve that.
+    fn read_config(&self, range: ConfigRange, name: &'static str) -> Result<Reply, SessionError> {
+        if self.offered_protocol() & protocol::CONFIG == 0 {
+            return Err(BadMessage::NotOffered(name).into());
+        }
+        let mut bytes = vec![0; range.size as usize];
+        let is_inside = self.vrings.device.read_config(range.offset, &mut bytes);
+        Ok(Reply::Config(range, is_inside.then_some(bytes)))
+    }
+
+    fn set_table(&mut self, regions: Vec<Region>, fds: Vec<OwnedFd>) -> Result<(), SessionError> {
+        self.table.replace(regions, fds);
+        let moved = self.vrings.set_memory(self.table.map()?);
+        moved.and(self.vrings.start_all())
+    }
+
+    /// Adds a region. Adding the same region again changes nothing: QEMU up to version 8 reports
+    /// every change of its memory once for each queue pair.
+    fn add_region(&mut self, region: Region, fd: Option<OwnedFd>) -> Result<(), SessionError> {
+        let Some(fd) = fd else { return Ok(()) };
+        if self.table.has(&region, &fd) {
+            return Ok(());
+        }
+        if !self.table.add(region, fd) {
+            return Err(SessionError::TooManyRegions);
+        }
+        self.remap_partly()
+    }
+
+    /// Removes a region; removing it again changes nothing, for the same reason. A front-end that
+    /// splits or moves a region removes it before it adds the replacement; vrings that lie in it are
+    /// stopped meanwhile.
+    fn remove_region(&mut self, region: &Region) -> Result<(), SessionError> {
+        match self.table.remove(region) {
+            true => self.remap_partly(),
+            false => Ok(()),
+        }
+    }
+
+    /// Maps the table after a change of one region. A vring that is not in memory now is not an
+    /// error: more regions may come.
+    fn remap_partly(&mut self) -> Result<(), SessionError> {
+        let _ = self.vrings.set_memory(self.table.map()?);
+        let _ = self.vrings.start_all();
+        Ok(())
+    }
+}
+
+/// Why a request is declined.
+fn refusal(declined: Declined, name: &'static str) -> SessionError {
+    match declined {
+        Declined::NotOffered => BadMessage::NotOffered(name).into(),
+        Declined::Value(reason) => SessionError::Declined(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests;

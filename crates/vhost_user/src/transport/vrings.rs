@@ -1,0 +1,303 @@
+//! The vrings of a session, and the device that runs them.
+//!
+//! Invariant: a vring is running exactly if the device has started it; the device is called with
+//! numbers of existing vrings only.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ring::Memory;
+
+use super::device::{Device, LostVring};
+use super::error::SessionError;
+use super::event::Event;
+use super::feature::Features;
+use super::message::{HasFd, RingAddress};
+use super::vring::{OutsideMemory, Vring};
+
+/// Bit 0 of a vring's flags (`VHOST_VRING_F_LOG`): the front-end requests a log of the pages that
+/// are written.
+const FLAG_LOG: u32 = 1;
+
+/// All vrings of a session, in the memory that was mapped last.
+pub(super) struct Vrings<D: Device> {
+    pub(super) device: D,
+    features: Features,
+    memory: Option<Arc<Memory>>,
+    vrings: Vec<Vring>,
+}
+
+impl<D: Device> Vrings<D> {
+    /// Vrings of which nothing is known yet.
+    pub(super) fn new(device: D) -> Self {
+        let vrings = (0..device.vring_count()).map(|_| Vring::default()).collect();
+        Vrings { device, features: Features::default(), memory: None, vrings }
+    }
+
+    /// The virtio features in use.
+    pub(super) fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Numbers of the vrings that are started and enabled.
+    pub(super) fn active(&self) -> Vec<usize> {
+        let is_active = |ring: &Vring| ring.running && ring.is_enabled(self.features);
+        (0..).zip(&self.vrings).filter(|(_, ring)| is_active(ring)).map(|(i, _)| i).collect()
+    }
+
+    /// Changes the features, which is possible only while no vring runs.
+    pub(super) fn set_features(&mut self, features: Features) -> Result<(), SessionError> {
+        if features == self.features {
+            return Ok(());
+        }
+        if self.vrings.iter().any(|ring| ring.running) {
+            return Err(SessionError::FeaturesWhileStarted);
+        }
+        self.features = features;
+        self.device.set_features(features);
+        Ok(())
+    }
+
+    /// Signals the error descriptors of all vrings.
+    pub(super) fn signal_errors(&self) {
+        for err in self.vrings.iter().filter_map(|ring| ring.err.as_ref()) {
+            // The connection ends anyway.
+            let _ = err.signal();
+        }
+    }
+
+    /// The number of a vring that exists.
+    fn index(&self, ring: u8, name: &'static str) -> Result<usize, SessionError> {
+        let (index, rings) = (usize::from(ring), self.vrings.len());
+        match index < rings {
+            true => Ok(index),
+            false => Err(SessionError::NoRing { name, ring, rings }),
+        }
+    }
+
+    /// A vring whose number [`index`](Self::index) has checked.
+    fn vring(&mut self, index: usize) -> &mut Vring {
+        &mut self.vrings[index]
+    }
+
+    /// A vring whose size, addresses and position may still change.
+    fn stopped(&mut self, ring: u8, name: &'static str) -> Result<&mut Vring, SessionError> {
+        let index = self.index(ring, name)?;
+        let vring = self.vring(index);
+        match vring.running {
+            true => Err(SessionError::Started { name, ring }),
+            false => Ok(vring),
+        }
+    }
+
+    /// Stops a vring; its position.
+    pub(super) fn get_base(&mut self, ring: u8, name: &'static str) -> Result<u32, SessionError> {
+        let index = self.index(ring, name)?;
+        Ok(self.stop(index))
+    }
+
+    pub(super) fn set_base(
+        &mut self,
+        ring: u8,
+        base: u32,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        self.stopped(ring, name)?.base = Some(base);
+        Ok(())
+    }
+
+    pub(super) fn set_size(
+        &mut self,
+        ring: u8,
+        size: u16,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        self.stopped(ring, name)?.size = Some(size);
+        self.update(ring.into())
+    }
+
+    pub(super) fn set_address(
+        &mut self,
+        ring: u8,
+        address: RingAddress,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        if address.flags & FLAG_LOG != 0 {
+            return Err(SessionError::Log(ring));
+        }
+        let index = self.index(ring, name)?;
+        if self.vring(index).address == Some(address) {
+            return Ok(());
+        }
+        self.stopped(ring, name)?.address = Some(address);
+        self.update(index)
+    }
+
+    pub(super) fn set_kick(
+        &mut self,
+        ring: u8,
+        has: HasFd,
+        fd: Option<OwnedFd>,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        let index = self.index(ring, name)?;
+        let vring = self.vring(index);
+        vring.kick = event(ring, has, fd, name)?;
+        vring.started = true;
+        self.update(index)
+    }
+
+    pub(super) fn set_call(
+        &mut self,
+        ring: u8,
+        has: HasFd,
+        fd: Option<OwnedFd>,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        let index = self.index(ring, name)?;
+        self.vring(index).call = event(ring, has, fd, name)?;
+        self.update(index)?;
+        self.interrupt(index)
+    }
+
+    pub(super) fn set_err(
+        &mut self,
+        ring: u8,
+        has: HasFd,
+        fd: Option<OwnedFd>,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        let err = event(ring, has, fd, name)?;
+        let index = self.index(ring, name)?;
+        self.vring(index).err = err;
+        Ok(())
+    }
+
+    pub(super) fn set_enable(
+        &mut self,
+        ring: u8,
+        enable: bool,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        let index = self.index(ring, name)?;
+        let was = self.vring(index).enable.replace(enable);
+        match was == Some(enable) {
+            true => Ok(()),
+            false => self.update(index),
+        }
+    }
+
+    /// Brings a vring up to date with what was said about it: starts it if it is ready, changes its
+    /// descriptors and whether it is enabled if it runs.
+    fn update(&mut self, index: usize) -> Result<(), SessionError> {
+        let vring = &self.vrings[index];
+        if vring.running {
+            self.device.control(index, vring.control(self.features));
+            return Ok(());
+        }
+        self.start(index)
+    }
+
+    /// Starts a vring if it is ready and there is memory.
+    fn start(&mut self, index: usize) -> Result<(), SessionError> {
+        let (vring, features) = (&mut self.vrings[index], self.features);
+        let Some(memory) = self.memory.as_ref().filter(|_| vring.is_ready()) else {
+            return Ok(());
+        };
+        let outside =
+            |OutsideMemory { part, addr }| SessionError::OutsideMemory { ring: index, part, addr };
+        let config = vring.config(memory, features).map_err(outside)?;
+        self.device
+            .start(index, memory, &config, vring.control(features))
+            .map_err(|violation| SessionError::Ring { ring: index, violation })?;
+        vring.running = true;
+        self.interrupt(index)
+    }
+
+    fn interrupt(&self, index: usize) -> Result<(), SessionError> {
+        self.vrings[index]
+            .interrupt()
+            .map_err(|violation| SessionError::Ring { ring: index, violation })
+    }
+
+    /// Stops a vring; its position.
+    fn stop(&mut self, index: usize) -> u32 {
+        let vring = &mut self.vrings[index];
+        if std::mem::take(&mut vring.running) {
+            vring.base = self.device.stop(index).or(vring.base);
+        }
+        vring.started = false;
+        vring.kick = None;
+        vring.base.unwrap_or(0)
+    }
+
+    pub(super) fn stop_all(&mut self) {
+        for index in 0..self.vrings.len() {
+            self.stop(index);
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.stop_all();
+        for vring in &mut self.vrings {
+            *vring = Vring::default();
+        }
+    }
+
+    /// Moves the vrings that run to other memory.
+    ///
+    /// # Errors
+    /// The first vring that is not usable there. All such vrings are stopped.
+    pub(super) fn set_memory(&mut self, memory: Arc<Memory>) -> Result<(), SessionError> {
+        let mut result = Ok(());
+        for LostVring { vring: ring, base, violation } in self.device.set_memory(&memory) {
+            if let Some(vring) = self.vrings.get_mut(ring) {
+                vring.running = false;
+                vring.base = base.or(vring.base);
+            }
+            result = result.and(Err(SessionError::Ring { ring, violation }));
+        }
+        self.memory = Some(memory);
+        result
+    }
+
+    /// Starts all vrings that were waiting for memory; the first error of any.
+    pub(super) fn start_all(&mut self) -> Result<(), SessionError> {
+        let mut result = Ok(());
+        for index in 0..self.vrings.len() {
+            if !self.vrings[index].running {
+                let started = self.start(index);
+                result = result.and(started);
+            }
+        }
+        result
+    }
+
+    /// Whether each vring runs.
+    #[cfg(test)]
+    pub(super) fn running(&self) -> Vec<bool> {
+        self.vrings.iter().map(|ring| ring.running).collect()
+    }
+}
+
+impl<D: Device> Drop for Vrings<D> {
+    fn drop(&mut self) {
+        self.stop_all();
+    }
+}
+
+/// The event descriptor beside a message, if it has one.
+fn event(
+    ring: u8,
+    has: HasFd,
+    fd: Option<OwnedFd>,
+    name: &'static str,
+) -> Result<Option<Arc<Event>>, SessionError> {
+    match fd.filter(|_| has) {
+        None => Ok(None),
+        Some(fd) => {
+            let event = Event::adopt(fd).ok_or(SessionError::NoEvent { name, ring })?;
+            Ok(Some(Arc::new(event)))
+        }
+    }
+}
