@@ -7,8 +7,8 @@ export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin:/usr/sbin:/sbin"
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# Runs a command that may take long: its name and a running clock on a terminal, its name and the time it took elsewhere.
-# What it prints is shown only when it fails.
+# Runs a command that may take long: its name and a running clock on a terminal, its name and the
+# time it took elsewhere. What it prints is shown only when it fails.
 step() {
   local name=$1 log start=$SECONDS job status=0
   shift
