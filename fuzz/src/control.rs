@@ -1,6 +1,6 @@
 //! Messages of a control ring, with pages that hold anything.
 
-use xen::netif::control::Control;
+use xen::netif::hash_control::HashControl;
 
 use crate::input::Input;
 
@@ -8,7 +8,7 @@ use crate::input::Input;
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let queues = 1 + input.u16() % 17;
-    let mut control = Control::new(queues);
+    let mut control = HashControl::new(queues);
     while !input.is_empty() {
         let kind = input.u8();
         let kind = if kind < 250 { u32::from(kind % 9) } else { u32::from(input.u16()) };
@@ -30,18 +30,18 @@ pub fn run(data: &[u8]) {
         });
         assert!(answer[0] == request[0] && answer[1] <= 3 && answer[3] == 0);
         let saved = control.save();
-        assert_eq!(Control::restore(queues, &saved).map(|control| control.save()), Some(saved));
+        assert_eq!(HashControl::restore(queues, &saved).map(|control| control.save()), Some(saved));
     }
-    if let Some(steering) = control.steering() {
+    if let Some(selector) = control.selector() {
         let mut frame = vec![0; 12];
         frame.extend([8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
         frame.extend([0; 20]);
         if let Some(headers) = frame::parse(&frame) {
-            assert!(steering.queue(&headers, &frame) < queues);
+            assert!(selector.queue(&headers, &frame) < queues);
         }
     }
     let text = String::from_utf8_lossy(data);
-    if let Some(control) = Control::restore(queues, &text) {
-        let _ = control.steering();
+    if let Some(control) = HashControl::restore(queues, &text) {
+        let _ = control.selector();
     }
 }

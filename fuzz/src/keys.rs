@@ -3,7 +3,7 @@
 use hypervisor::DomId;
 use hypervisor::test::Machine;
 use xen::netif::extensions::Extensions;
-use xen::netif::handshake::{Offer, Request, wants_groups};
+use xen::netif::negotiation::{BackendFeatures, FrontendKeys, wants_groups};
 use xen::netif::rate::Rate;
 use xen::netif::settings::{Settings, is_ours, is_plugged};
 use xen::xenbus::State;
@@ -63,9 +63,11 @@ pub fn run(data: &[u8]) {
         let _ = nodes.write(&format!("/vif/{key}"), &value);
     }
     let queues = 1 + u16::from(data.first().copied().unwrap_or(0) % 4);
-    if let Ok(request) =
-        Request::read(nodes, "/vif", Offer { queues, extensions: Extensions::default() })
-    {
+    if let Ok(request) = FrontendKeys::read(
+        nodes,
+        "/vif",
+        BackendFeatures { queues, extensions: Extensions::default() },
+    ) {
         assert!((1..=usize::from(queues)).contains(&request.queues.len()));
     }
     if let Ok(settings) = Settings::read(nodes, "/vif") {

@@ -11,11 +11,11 @@ use network::flowcache::Action;
 use network::port::{QueueError, QueuePair};
 use ring::GrantCopyBatch;
 use ring::device::Put;
-use xen::netif::backend::{Parts, Queue, VifShared};
-use xen::netif::cache::{Cache, Entry, Lists};
 use xen::netif::groups::Groups;
-use xen::netif::handshake::Takes;
+use xen::netif::negotiation::FrontendFeatures;
 use xen::netif::netback::GrantCopyEngine;
+use xen::netif::queue::{Queue, QueueParts, VifShared};
+use xen::netif::static_grants::{GrantedLists, GrefEntry, StaticGrants};
 
 use crate::input::Input;
 
@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
     let machine = Machine::new();
     let hypervisor = machine.hypervisor(DomId(0));
     let fronts = [1, 2].map(|domain| Front::new(&machine, DomId(domain), &mut input));
-    let mut caches = fronts.each_ref().map(|front| front.cache(&hypervisor));
+    let mut caches = fronts.each_ref().map(|front| front.static_grants(&hypervisor));
     let mut queues =
         [0, 1].map(|who: usize| fronts[who].queue(&hypervisor, &caches[who], input.u8()));
     let (mut burst, mut grant_copies) = (Burst::new(), GrantCopyBatch::new());
@@ -74,12 +74,12 @@ impl Front {
         Front { guest, grants, ports }
     }
 
-    fn cache(&self, hypervisor: &Hypervisor) -> Cache {
-        Cache::new(self.guest.id(), Arc::clone(&hypervisor.grants), KEPT, 1, Arc::default())
+    fn static_grants(&self, hypervisor: &Hypervisor) -> StaticGrants {
+        StaticGrants::new(self.guest.id(), Arc::clone(&hypervisor.grants), KEPT, 1, Arc::default())
     }
 
     /// A message about pages that are to be kept, or not any more.
-    fn keep(&self, cache: &mut Cache, input: &mut Input<'_>) {
+    fn keep(&self, static_grants: &mut StaticGrants, input: &mut Input<'_>) {
         let kind = 8 + u32::from(input.u8() % 3);
         let count = if input.u8() < 8 { input.u32() } else { input.below(KEPT + 2) };
         let entry = |_| {
@@ -89,20 +89,22 @@ impl Front {
             } else {
                 self.grants[usize::from(choice) % self.grants.len()]
             };
-            Entry { reference, flags: u16::from(choice) >> 6 & 1, status: 0 }
+            GrefEntry { reference, flags: u16::from(choice) >> 6 & 1, status: 0 }
         };
-        let entries: Vec<Entry> = (0..count.min(64)).map(entry).collect();
+        let entries: Vec<GrefEntry> = (0..count.min(64)).map(entry).collect();
         let list =
-            List { bytes: RefCell::new(Entry::encode_all(&entries)), writable: input.u8() > 8 };
+            List { bytes: RefCell::new(GrefEntry::encode_all(&entries)), writable: input.u8() > 8 };
         let queue = u32::from(input.u8() < 8);
         let request = [7 | kind << 16, queue, u32::from(input.u8() < 8), count];
-        let before = cache.size().0;
-        assert!(cache.is_for(request));
+        let before = static_grants.size().0;
+        assert!(static_grants.is_for(request));
         // No burst is under way, so nothing has to wait.
-        let [head, status, data, end] =
-            cache.answer(request, &list).or_else(|| cache.settle()).expect("an answer");
+        let [head, status, data, end] = static_grants
+            .answer(request, &list)
+            .or_else(|| static_grants.finish_unmap())
+            .expect("an answer");
         assert!(head == request[0] && status <= 3 && end == 0);
-        let after = cache.size().0;
+        let after = static_grants.size().0;
         match kind {
             9 => assert_eq!(after, before + if status == 0 { count as usize } else { 0 }),
             10 => assert_eq!(after + data as usize, before),
@@ -112,37 +114,42 @@ impl Front {
     }
 
     /// The backend's end, or none when the rings are nonsense.
-    fn queue(&self, hypervisor: &Hypervisor, cache: &Cache, kind: u8) -> Option<Queue> {
+    fn queue(
+        &self,
+        hypervisor: &Hypervisor,
+        static_grants: &StaticGrants,
+        kind: u8,
+    ) -> Option<Queue> {
         let map = |page: usize| hypervisor.grants.map(self.guest.id(), &[self.grants[page]]).ok();
         let bind = |port: &Port| hypervisor.events.bind(self.guest.id(), port.number()).ok();
         let on = |bit: u8| kind >> bit & 1 == 1;
-        let takes = Takes {
+        let features = FrontendFeatures {
             sg: on(0),
             gso_v4: on(1),
             gso_v6: on(2),
             csum_v4: on(3),
             csum_v6: on(4),
             rx_notify: on(5),
-            ..Takes::default()
+            ..FrontendFeatures::default()
         };
         let vif = VifShared {
             lender: None,
             domain: self.guest.id(),
             engine: Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants))),
-            takes,
+            features,
             rate: None,
             groups: Groups::default(),
             align: false,
             held: false.into(),
         };
-        Queue::new(Parts {
+        Queue::new(QueueParts {
             tx_ring: map(0)?,
             rx_ring: map(1)?,
             tx_channel: bind(&self.ports[0])?,
             rx_channel: Some(bind(&self.ports[1])?),
             vif: Arc::new(vif),
-            gauge: Arc::default(),
-            shelf: cache.shelf(0).ok().cloned(),
+            stats: Arc::default(),
+            mapped_pages: static_grants.mapped_pages(0).ok().cloned(),
             resumed: on(6),
         })
         .ok()
@@ -199,7 +206,7 @@ struct List {
     writable: bool,
 }
 
-impl Lists for List {
+impl GrantedLists for List {
     fn read(&self, reference: GrantRef, len: usize) -> Option<Vec<u8>> {
         let mut bytes = self.bytes.borrow().clone();
         bytes.resize(len, 0);

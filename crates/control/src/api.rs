@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
+pub use xen::netif::guest_times::GuestTimes;
 
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
@@ -441,25 +442,6 @@ pub struct QueueFlows {
     pub received: usize,
     /// Those that it sent.
     pub sent: usize,
-}
-
-/// What a guest says of its own time.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct GuestTimes {
-    /// Frames that it received.
-    pub frames: u64,
-    /// Bytes of those frames.
-    pub bytes: u64,
-    /// Turns in which it received any.
-    pub turns: u64,
-    /// Taking frames from its rings.
-    pub ring: u64,
-    /// Handing them to its kernel.
-    pub kernel: u64,
-    /// Posting buffers, signalling, asking to be signalled.
-    pub signal: u64,
-    /// Everything for what it sends.
-    pub send: u64,
 }
 
 #[cfg(test)]

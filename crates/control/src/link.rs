@@ -215,7 +215,7 @@ impl Link {
             return vec![Subject { name: name.to_owned(), kind, port, guest: None }];
         }
         let said = match self {
-            Link::Embedded(_, service) => service.ask_guests(number, PATIENCE),
+            Link::Embedded(_, service) => service.request_times(number, PATIENCE),
             // A stock frontend says nothing.
             _ => BTreeMap::new(),
         };
@@ -292,7 +292,7 @@ impl Link {
 }
 
 /// A device whose receive queues guests can have.
-fn uplink(device: &str) -> Result<Arc<dyn xen::netif::direct::Uplink>, XdpError> {
+fn uplink(device: &str) -> Result<Arc<dyn xen::netif::device_queue::Uplink>, XdpError> {
     Ok(Arc::new(Device(Uplink::open(device)?)))
 }
 
@@ -302,7 +302,7 @@ fn embedded(
     spec: &PortSpec,
     socket: &Path,
     (design, extensions): (Design, Extensions),
-    (queues, uplink): (u16, Option<Arc<dyn xen::netif::direct::Uplink>>),
+    (queues, uplink): (u16, Option<Arc<dyn xen::netif::device_queue::Uplink>>),
 ) -> Result<Link, LinkError> {
     make_room(socket)?;
     let machine = Machine::new(design);

@@ -13,16 +13,16 @@ use network::fabric::Fabric;
 use network::stage_profiler::{Step, Ticks};
 use ring::ticks::{self, Ratio};
 use switch::PortId;
-use xen::netif::times::Times;
+use xen::netif::guest_times::GuestTimes;
 
-use crate::api::{GuestTimes, PortProfile, Profile, QueueFlows, WorkerProfile};
+use crate::api::{PortProfile, Profile, QueueFlows, WorkerProfile};
 
 /// How long to wait for guests to say what they have counted.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The present request.
 #[derive(Default)]
-pub struct Lease {
+pub struct UplinkQueue {
     /// Its number; that of the last one, when there is none.
     number: u64,
     /// Until when stamps are taken.
@@ -35,7 +35,7 @@ pub struct Lease {
 pub struct Profiler {
     start: (u64, Instant),
     ratio: OnceLock<Ratio>,
-    lease: Mutex<Lease>,
+    lease: Mutex<UplinkQueue>,
 }
 
 impl Profiler {
@@ -49,7 +49,7 @@ impl Profiler {
     }
 
     /// Held while one request is answered.
-    pub fn lock(&self) -> MutexGuard<'_, Lease> {
+    pub fn lock(&self) -> MutexGuard<'_, UplinkQueue> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,9 +97,7 @@ impl Profiler {
         }
         // Nobody's frames are looked or slept for.
         port.spent = self.named(&spent, &Step::ALL[..Step::Look as usize]);
-        port.guest = guest.map(|Times { frames, bytes, turns, ring, kernel, signal, send }| {
-            GuestTimes { frames, bytes, turns, ring, kernel, signal, send }
-        });
+        port.guest = guest;
         port
     }
 
@@ -114,7 +112,7 @@ impl Profiler {
     }
 }
 
-impl Lease {
+impl UplinkQueue {
     /// Prolongs it; the number of the request.
     pub fn prolong(&mut self, time: Duration) -> u64 {
         let until = Instant::now() + time;
@@ -146,7 +144,7 @@ pub struct Subject {
     /// Its number in the fabric.
     pub port: PortId,
     /// What its guest said.
-    pub guest: Option<Times>,
+    pub guest: Option<GuestTimes>,
 }
 
 impl Profile {
@@ -188,20 +186,6 @@ impl PortProfile {
     }
 }
 
-impl GuestTimes {
-    fn since(&self, then: &GuestTimes) -> GuestTimes {
-        GuestTimes {
-            frames: self.frames.saturating_sub(then.frames),
-            bytes: self.bytes.saturating_sub(then.bytes),
-            turns: self.turns.saturating_sub(then.turns),
-            ring: self.ring.saturating_sub(then.ring),
-            kernel: self.kernel.saturating_sub(then.kernel),
-            signal: self.signal.saturating_sub(then.signal),
-            send: self.send.saturating_sub(then.send),
-        }
-    }
-}
-
 fn less(
     now: &BTreeMap<String, u64>,
     then: Option<&BTreeMap<String, u64>>,
@@ -216,12 +200,12 @@ mod tests {
 
     #[test]
     fn a_lease_ends_once_and_is_only_prolonged() {
-        let mut lease = Lease::default();
+        let mut lease = UplinkQueue::default();
         assert!(!lease.ends());
         assert_eq!((lease.prolong(Duration::from_secs(3600)), lease.since()), (1, 1));
         assert_eq!((lease.prolong(Duration::ZERO), lease.since()), (2, 1));
         assert!(!lease.ends(), "another wants to know for longer");
-        let mut short = Lease::default();
+        let mut short = UplinkQueue::default();
         short.prolong(Duration::ZERO);
         assert!(short.ends() && !short.ends());
         assert_eq!((short.prolong(Duration::ZERO), short.since()), (2, 2), "it begins anew");

@@ -11,9 +11,9 @@ use network::poll::{Decision, State};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
-use xen::netif::direct::Standing;
+use xen::netif::device_queue::DeviceQueueStatus;
 use xen::netif::settings::SCRIPT;
-use xen::netif::status::{Cached, Condition};
+use xen::netif::status::{Condition, MappedPagesStatus};
 
 use crate::api::{
     CacheReport, Counts, MacRow, OwnCopies, PollingReport, PortReport, PortState, QueueReport,
@@ -94,7 +94,7 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
 }
 
 /// How the pages do that stay mapped.
-fn cache(Cached { pages, most, hits, misses }: Cached) -> CacheReport {
+fn cache(MappedPagesStatus { pages, most, hits, misses }: MappedPagesStatus) -> CacheReport {
     CacheReport { pages: pages as u64, most: most as u64, hits, misses }
 }
 
@@ -127,7 +127,7 @@ pub fn vif(
     host: &PortReport,
 ) -> PortReport {
     let mut queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
-    if let Some(Standing::Given { .. }) = vif.direct {
+    if let Some(DeviceQueueStatus::Active { .. }) = vif.device_queue {
         // It comes behind all others.
         queues.iter_mut().skip(vif.queues).for_each(|queue| queue.device = true);
     }
@@ -163,8 +163,8 @@ pub fn vif(
         mtu: settings.and_then(|settings| settings.mtu),
         options: host.options.clone(),
         cache: vif.cache.map(cache),
-        device_queue: vif.direct.as_ref().map(standing),
-        features: vif.takes.names().into_iter().map(str::to_owned).collect(),
+        device_queue: vif.device_queue.as_ref().map(device_queue),
+        features: vif.features.names().into_iter().map(str::to_owned).collect(),
         own_copies: spent.filter(|spent| spent.calls > 0).map(own_copies),
         queue_pairs,
         total,
@@ -176,14 +176,14 @@ fn own_copies(spent: Spent) -> OwnCopies {
     OwnCopies { calls: spent.calls, bytes: spent.bytes, cpu_us: spent.time.as_micros() as u64 }
 }
 
-/// How it stands with a device queue, in words.
-fn standing(standing: &Standing) -> String {
-    match standing {
-        Standing::Refused(why) => format!("none: {why}"),
-        Standing::Given { place, .. } => {
-            let lost = standing.losses();
+/// The state of a device queue in words.
+fn device_queue(status: &DeviceQueueStatus) -> String {
+    match status {
+        DeviceQueueStatus::Refused(why) => format!("none: {why}"),
+        DeviceQueueStatus::Active { queue, .. } => {
+            let lost = status.losses();
             format!(
-                "{place}; {} frames lost for want of buffers, {} for other reasons",
+                "{queue}; {} frames lost for want of buffers, {} for other reasons",
                 lost.no_page, lost.other
             )
         }
@@ -329,7 +329,7 @@ mod tests {
         let mac = "00:16:3e:00:00:01";
         let rule = PortRule { vlan: Vlan::Access(10), mac: Some(mac.parse().unwrap()) };
         one.status.settings = Some(Settings { rule, mtu: Some(9000), queues: Some(2), rate: None });
-        one.status.takes.sg = true;
+        one.status.features.sg = true;
         let states = [
             (Condition::Connected, PortState::Connected),
             (Condition::Stalled, PortState::Stalled),

@@ -7,27 +7,27 @@ use frame::Mac;
 use hostlink::xdp;
 use ring::Memory;
 use ring::xdp::Receiver;
-use xen::netif::direct::{Lease, Uplink};
+use xen::netif::device_queue::{Uplink, UplinkQueue};
 
 /// A device that gives its queues to guests.
 #[derive(Debug)]
 pub struct Device(pub xdp::Uplink);
 
 /// One of its queues.
-struct Queue(xdp::Lease);
+struct Queue(xdp::UplinkQueue);
 
 impl Uplink for Device {
-    fn give(
+    fn add_queue(
         &self,
         mac: Mac,
         pages: Arc<Memory>,
         count: u32,
-    ) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>> {
-        Ok(Box::new(Queue(self.0.give(mac, pages, count)?)))
+    ) -> Result<Box<dyn UplinkQueue>, Box<dyn Error + Send + Sync>> {
+        Ok(Box::new(Queue(self.0.add_queue(mac, pages, count)?)))
     }
 }
 
-impl Lease for Queue {
+impl UplinkQueue for Queue {
     fn receiver(&self) -> &Receiver {
         &self.0.receiver
     }
@@ -36,7 +36,7 @@ impl Lease for Queue {
         &mut self.0.receiver
     }
 
-    fn place(&self) -> &str {
-        &self.0.place
+    fn name(&self) -> &str {
+        &self.0.name
     }
 }

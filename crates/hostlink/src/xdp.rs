@@ -85,7 +85,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// A device whose receive queues are given away.
+/// A device that gives single stations receive queues of its own.
 pub struct Uplink {
     device: Arc<Device>,
 }
@@ -97,12 +97,12 @@ struct Device {
     mac: Mac,
     queues: u32,
     attach: Attach,
-    /// To which socket a frame goes, by address and queue; and the sockets, by queue.
+    /// By address and queue: the socket that a frame goes to. And the sockets, by queue.
     stations: Map<Key, u32>,
     sockets: Map<u32, u32>,
-    /// Queues that were given away, and to whom.
-    taken: Mutex<BTreeMap<u32, Mac>>,
-    /// Keeps the program where it is.
+    /// Reserved queues, and their stations.
+    reserved: Mutex<BTreeMap<u32, Mac>>,
+    /// Keeps the program attached.
     _link: OwnedFd,
 }
 
@@ -113,8 +113,8 @@ impl fmt::Debug for Uplink {
 }
 
 impl Uplink {
-    /// Puts the program to work on a device, in its driver if that can run it, or else in front of
-    /// the kernel's own protocols.
+    /// Attaches the program to a device: in its driver, or as generic XDP where the driver can't run
+    /// it.
     ///
     /// # Errors
     /// When there is no such device, or the kernel refuses.
@@ -131,9 +131,9 @@ impl Uplink {
         let (link, attach) =
             bpf::attach(&program, index).map_err(failed("attaching the program"))?;
         let name = name.to_owned();
-        let taken = Mutex::default();
+        let reserved = Mutex::default();
         let device =
-            Device { name, index, mac, queues, attach, stations, sockets, taken, _link: link };
+            Device { name, index, mac, queues, attach, stations, sockets, reserved, _link: link };
         Ok(Uplink { device: Arc::new(device) })
     }
 
@@ -142,14 +142,19 @@ impl Uplink {
         &self.device.name
     }
 
-    /// Gives a queue to the station with address `mac`: frames for it are written into the first
-    /// `count` of `pages`, which lie at address 0.
+    /// Reserves a queue for the station with address `mac`: frames for it are written into the first
+    /// `count` of `pages`, which begin at address 0.
     ///
     /// # Errors
-    /// When all queues are taken, the address is another's, or the kernel refuses.
-    pub fn give(&self, mac: Mac, pages: Arc<Memory>, count: u32) -> Result<Lease, XdpError> {
-        let seat = Seat::take(&self.device, mac)?;
-        let Seat { device, queue } = &seat;
+    /// When no queue is free, the address is no station's or another's, or the kernel refuses.
+    pub fn add_queue(
+        &self,
+        mac: Mac,
+        pages: Arc<Memory>,
+        count: u32,
+    ) -> Result<UplinkQueue, XdpError> {
+        let reservation = Reservation::new(&self.device, mac)?;
+        let Reservation { device, queue } = &reservation;
         let failed = |error| XdpError::Socket { device: device.name.clone(), queue: *queue, error };
         let receiver = Receiver::open(device.index, *queue, pages, count).map_err(failed)?;
         let failed =
@@ -160,38 +165,38 @@ impl Uplink {
             .map_or(Ok(()), |socket| device.sockets.set_fd(*queue, socket.fd()))
             .map_err(failed)?;
         let station = Station::new(device, mac, *queue).map_err(failed)?;
-        let place = format!("{} queue {queue}, {}", device.name, device.attach);
-        Ok(Lease { _station: station, receiver, _seat: seat, place })
+        let name = format!("{} queue {queue}, {}", device.name, device.attach);
+        Ok(UplinkQueue { _station: station, receiver, _reservation: reservation, name })
     }
 }
 
 impl Device {
-    fn taken(&self) -> MutexGuard<'_, BTreeMap<u32, Mac>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reserved(&self) -> MutexGuard<'_, BTreeMap<u32, Mac>> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A queue that was given to a station. It is given back with this.
-pub struct Lease {
-    // In this order: no frame is directed to a socket that is being closed, and its queue is
-    // nobody else's before it is.
+/// A receive queue that is a station's. The device has it back when this is dropped.
+pub struct UplinkQueue {
+    // Dropped in this order: no frame is directed to a socket that is being closed, and its queue
+    // is free only after that.
     _station: Station,
-    /// What receives.
+    /// Its AF_XDP socket.
     pub receiver: Receiver,
-    _seat: Seat,
-    /// Which queue it is, in words.
-    pub place: String,
+    _reservation: Reservation,
+    /// The device, the queue's number, and how the program is attached.
+    pub name: String,
 }
 
-/// A queue that is taken.
-struct Seat {
+/// A queue that is reserved, until this is dropped.
+struct Reservation {
     device: Arc<Device>,
     queue: u32,
 }
 
-impl Seat {
-    /// Takes the first queue that is free.
-    fn take(device: &Arc<Device>, mac: Mac) -> Result<Seat, XdpError> {
+impl Reservation {
+    /// Reserves the first free queue.
+    fn new(device: &Arc<Device>, mac: Mac) -> Result<Self, XdpError> {
         let address = |why| XdpError::Address { device: device.name.clone(), mac, why };
         if mac.is_multicast() || mac.is_zero() {
             return Err(address("is no station's address"));
@@ -199,23 +204,23 @@ impl Seat {
         if mac == device.mac {
             return Err(address("is the device's own address"));
         }
-        let mut taken = device.taken();
-        if taken.values().any(|other| *other == mac) {
+        let mut reserved = device.reserved();
+        if reserved.values().any(|other| *other == mac) {
             return Err(address("has a queue already"));
         }
-        let queue = (0..device.queues).find(|queue| !taken.contains_key(queue));
+        let queue = (0..device.queues).find(|queue| !reserved.contains_key(queue));
         let queue = queue.ok_or_else(|| XdpError::Taken {
             device: device.name.clone(),
             queues: device.queues,
         })?;
-        taken.insert(queue, mac);
-        Ok(Seat { device: Arc::clone(device), queue })
+        reserved.insert(queue, mac);
+        Ok(Reservation { device: Arc::clone(device), queue })
     }
 }
 
-impl Drop for Seat {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.device.taken().remove(&self.queue);
+        self.device.reserved().remove(&self.queue);
     }
 }
 
@@ -235,16 +240,16 @@ impl Station {
 
 impl Drop for Station {
     fn drop(&mut self) {
-        // What is left of it would lead to a socket that is closed: such frames go on to the
-        // kernel.
+        // An entry that stays would lead to a closed socket: the program passes such frames on to
+        // the kernel.
         let _ = self.device.stations.remove(&self.key);
     }
 }
 
-/// How many receive queues it has. One that can't tell has one.
+/// The number of receive queues; one for a device that does not tell.
 fn queues(name: IfName) -> u32 {
     tun::receive_queues(name).map_or(1, |queues| queues.clamp(1, MAX_QUEUES))
 }
 
-/// Queues that are used of a device: their numbers have 16 bits in the program.
+/// Most receive queues of a device that are used: the program has 16 bits for their numbers.
 const MAX_QUEUES: u32 = 1 << 12;

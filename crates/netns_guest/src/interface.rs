@@ -1,4 +1,5 @@
-//! The guest's interface as long as it lives: connected to a backend, again and again if need be.
+//! The guest's interface: connected to a backend, and connected again when the backend or the
+//! hypervisor has gone and come back.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,158 +13,174 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thiserror::Error;
 use tracing::{debug, info, warn};
 use xen::netif::frontend::{
-    Caller, FrontError, Frontend, Kept, Landing, PageAllocator, Queue, Wish,
+    ControlRing, DeviceQueue, FrontError, Frontend, FrontendConfig, PageAllocator, Queue,
+    StaticGrants,
 };
 use xen::xenbus::State;
 
-use crate::lane::Lane;
 use crate::profiler::Account;
-use crate::vcpu::drive;
+use crate::tap_queue::TapQueue;
+use crate::vcpu::serve;
 
-/// How long a backend may take for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a backend may take for one change of its state.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long to wait before the next attempt.
-const PAUSE: Duration = Duration::from_millis(300);
+/// The pause before the next attempt to connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// What flows are hashed with: the key that Microsoft's description of receive-side scaling has,
-/// and most adapters.
-const KEY: [u8; 40] = [
+/// The hash key: that of Microsoft's "Verifying the RSS hash calculation", which most adapters use.
+const HASH_KEY: [u8; 40] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
     0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
     0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
-/// Why there is no connection, or not any more.
+/// Why a connection could not be made, or has ended.
 #[derive(Debug, Error)]
-pub enum Lost {
-    /// The hypervisor does not take us.
+pub enum ConnectionError {
+    /// The hypervisor does not admit the guest.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The backend, or what is needed for it.
+    /// The frontend can't go on.
     #[error(transparent)]
     Front(#[from] FrontError),
-    /// Nothing left to make threads or descriptors of.
+    /// No threads or descriptors are left.
     #[error(transparent)]
     Os(#[from] io::Error),
-    /// The backend took too long, or closed.
+    /// The backend takes too long.
     #[error("the backend {0}")]
     Backend(&'static str),
-    /// The hypervisor is gone.
+    /// The connection to the hypervisor is lost.
     #[error("the hypervisor is gone")]
-    Gone,
+    HypervisorGone,
 }
 
 /// What an interface is made of.
 pub struct Interface {
-    /// Where the hypervisor is.
+    /// The hypervisor's socket.
     pub socket: PathBuf,
-    /// What it is told about us.
+    /// What the guest asks of it.
     pub admission: Admission,
-    /// Pages, of those that it has, for a device queue; none if it does not ask for one.
-    pub landing: u32,
-    /// Queues of the device inside.
+    /// How many of the guest's pages are for a device queue; zero if it requests none.
+    pub device_queue_pages: u32,
+    /// Queues of the TAP device.
     pub taps: Vec<OwnedFd>,
-    /// Threads that drive them.
+    /// Threads that serve them.
     pub vcpus: usize,
-    /// Whether each direction of a queue has an event channel, where the backend can do that.
+    /// Whether each direction of a queue has an event channel of its own, where the backend supports
+    /// that (`feature-split-event-channels`).
     pub split: bool,
-    /// Readable at the end.
+    /// Becomes readable when the interface is to end.
     pub stop: OwnedFd,
-    /// Where their time goes.
+    /// Where the threads' time goes.
     pub account: Account,
 }
 
 impl Interface {
-    /// Keeps it connected until `stop`. How the first attempt goes is told through `first`; if that
-    /// fails, it is the last.
-    pub fn keep(&self, first: &mpsc::Sender<Result<(), Lost>>) {
-        let mut told = false;
+    /// Keeps the interface connected until `stop` is readable. Sends the outcome of the first attempt
+    /// to `first`; if that attempt fails, there is no other.
+    pub fn run(&self, first: &mpsc::Sender<Result<(), ConnectionError>>) {
+        let mut reported = false;
         while !self.stopped(Duration::ZERO) {
             let ready = || {
-                if !told {
+                if !reported {
                     let _ = first.send(Ok(()));
                 }
-                told = true;
+                reported = true;
             };
-            match self.live(ready) {
+            match self.connect(ready) {
                 Ok(()) => return,
-                Err(lost) if !told => {
-                    let _ = first.send(Err(lost));
+                Err(error) if !reported => {
+                    let _ = first.send(Err(error));
                     return;
                 }
-                Err(lost) => warn!(%lost, "connecting again"),
+                Err(error) => warn!(reason = %error, "disconnected; connecting again"),
             }
-            self.stopped(PAUSE);
+            self.stopped(RETRY_PAUSE);
         }
     }
 
-    /// Whether the end comes within `time`.
+    /// Whether `stop` becomes readable within `time`.
     fn stopped(&self, time: Duration) -> bool {
         let timeout = Timespec::try_from(time).ok();
         poll(&mut [PollFd::new(&self.stop, PollFlags::IN)], timeout.as_ref())
             .is_ok_and(|ready| ready > 0)
     }
 
-    /// One connection from beginning to end. `Ok`: it was to end.
-    fn live(&self, ready: impl FnOnce()) -> Result<(), Lost> {
+    /// Connects to the hypervisor, and serves the interface until `stop` is readable. Calls `ready`
+    /// when the backend is connected for the first time.
+    fn connect(&self, ready: impl FnOnce()) -> Result<(), ConnectionError> {
         let (guest, line) = become_guest(&self.socket, self.admission.clone())?;
         let guest: Arc<dyn Domain> = Arc::new(guest);
         let frontend = Frontend::find(Arc::clone(&guest), 0)?;
         debug!(domain = %guest.id(), "admitted");
         let mut ready = Some(ready);
         loop {
-            if !frontend.bus().wait(PATIENCE, |state| state == State::InitWait)? {
-                return Err(Lost::Backend("does not wait for us"));
+            if !frontend.bus().wait(TIMEOUT, |state| state == State::InitWait)? {
+                return Err(ConnectionError::Backend("does not offer a connection"));
             }
-            let wish =
-                Wish { queues: self.taps.len() as u16, split: self.split, ..Wish::default() };
-            let others = guest.pages() - self.landing;
-            let landing = if self.landing > 0 {
-                frontend.land(PageAllocator::new(others, self.landing))?
+            let config = FrontendConfig {
+                queues: self.taps.len() as u16,
+                split: self.split,
+                ..FrontendConfig::default()
+            };
+            let others = guest.pages() - self.device_queue_pages;
+            let device_queue = if self.device_queue_pages > 0 {
+                let pages = PageAllocator::new(others, self.device_queue_pages);
+                frontend.request_device_queue(pages)?
             } else {
                 None
             };
-            let (queues, mut caller) = frontend.connect(&wish, PageAllocator::new(0, others))?;
-            if !frontend.bus().wait(PATIENCE, |state| {
+            let (queues, mut control_ring) =
+                frontend.connect(&config, PageAllocator::new(0, others))?;
+            if !frontend.bus().wait(TIMEOUT, |state| {
                 matches!(state, State::Connected | State::Closing | State::Closed)
             })? {
-                return Err(Lost::Backend("does not connect"));
+                return Err(ConnectionError::Backend("does not connect"));
             }
-            let kept =
-                caller.as_mut().map_or(Ok(Kept::default()), |caller| arrange(caller, &queues))?;
-            if self.landing > 0 {
-                let landed = frontend.landed()?;
-                info!(device_queue = landed.as_deref().unwrap_or("none: the backend offers none"));
+            let static_grants = match &mut control_ring {
+                Some(control_ring) => configure(control_ring, &queues)?,
+                None => StaticGrants::default(),
+            };
+            if self.device_queue_pages > 0 {
+                let status = frontend.device_queue_status()?;
+                let status = status.as_deref().unwrap_or("none: the backend offers none");
+                info!(device_queue = status, "connected");
             }
             if let Some(ready) = ready.take() {
                 ready();
             }
-            if self.carry(&frontend, &line, (queues, landing), (caller, kept))? {
+            if self.forward(
+                &frontend,
+                &line,
+                (queues, device_queue),
+                (control_ring, static_grants),
+            )? {
                 return Ok(());
             }
-            // The backend has closed: as it wants.
+            // The backend has closed: this end follows.
             frontend.bus().set_state(State::Closed)?;
-            frontend.bus().wait(PATIENCE, |state| state == State::Closed)?;
+            frontend.bus().wait(TIMEOUT, |state| state == State::Closed)?;
             frontend.bus().set_state(State::Initialising)?;
         }
     }
 
-    /// Carries frames as long as both ends are connected. True: it was to end.
-    fn carry(
+    /// Forwards frames while both ends are connected. True when `stop` is readable; false when the
+    /// backend closes.
+    fn forward(
         &self,
         frontend: &Frontend,
         line: &Line,
-        (queues, mut landing): (Vec<Queue>, Option<Landing>),
-        (caller, kept): (Option<Caller>, Kept),
-    ) -> Result<bool, Lost> {
+        (queues, mut device_queue): (Vec<Queue>, Option<DeviceQueue>),
+        (control_ring, static_grants): (Option<ControlRing>, StaticGrants),
+    ) -> Result<bool, ConnectionError> {
         let halt =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let vcpus = self.vcpus.clamp(1, queues.len().max(1));
-        let mut shares: Vec<Vec<Lane<'_>>> = (0..vcpus).map(|_| Vec::new()).collect();
+        let mut shares: Vec<Vec<TapQueue<'_>>> = (0..vcpus).map(|_| Vec::new()).collect();
         for (n, (tap, queue)) in self.taps.iter().zip(queues).enumerate() {
             if let Some(share) = shares.get_mut(n % vcpus) {
-                share.push(Lane::new(tap, queue, landing.take()));
+                share.push(TapQueue::new(tap, queue, device_queue.take()));
             }
         }
         std::thread::scope(|scope| {
@@ -173,8 +190,8 @@ impl Interface {
                 let thread = std::thread::Builder::new().name(format!("vcpu-{n}"));
                 let halt = &halt;
                 let run = move || {
-                    let outcome = drive(share, &self.account, halt);
-                    // One that fails ends the others, too.
+                    let outcome = serve(share, &self.account, halt);
+                    // A thread that fails ends the others, too.
                     let _ = rustix::io::write(halt, &1u64.to_ne_bytes());
                     outcome
                 };
@@ -187,7 +204,8 @@ impl Interface {
                 Ok(()) => self.watch(frontend, line, &halt),
                 Err(error) => Err(error.into()),
             };
-            let outcome = outcome.and_then(|ended| let_go(frontend, caller, kept).map(|()| ended));
+            let outcome = outcome
+                .and_then(|ended| unmap(frontend, control_ring, static_grants).map(|()| ended));
             let _ = rustix::io::write(&halt, &1u64.to_ne_bytes());
             for thread in threads {
                 if let Ok(Err(error)) = thread.join() {
@@ -198,11 +216,17 @@ impl Interface {
         })
     }
 
-    /// Waits until something ends. True: we; false: the backend, or a queue.
-    fn watch(&self, frontend: &Frontend, line: &Line, halt: &OwnedFd) -> Result<bool, Lost> {
-        let mut told = 0;
-        frontend.tell_times(told, &self.account.times())?;
-        self.tell_times(frontend, &mut told)?;
+    /// Waits until something ends. True when `stop` is readable; false when the backend closes, or a
+    /// thread has failed.
+    fn watch(
+        &self,
+        frontend: &Frontend,
+        line: &Line,
+        halt: &OwnedFd,
+    ) -> Result<bool, ConnectionError> {
+        let mut answered = 0;
+        frontend.report_times(answered, &self.account.times())?;
+        self.answer_profile(frontend, &mut answered)?;
         loop {
             let mut fds = [
                 PollFd::new(&self.stop, PollFlags::IN),
@@ -216,7 +240,7 @@ impl Interface {
                 return Ok(true);
             }
             if gone {
-                return Err(Lost::Gone);
+                return Err(ConnectionError::HypervisorGone);
             }
             if halted {
                 return Ok(false);
@@ -226,39 +250,48 @@ impl Interface {
                 if frontend.bus().backend_state()? != State::Connected {
                     return Ok(false);
                 }
-                self.tell_times(frontend, &mut told)?;
+                self.answer_profile(frontend, &mut answered)?;
             }
         }
     }
 
-    /// Tells where time goes, if the backend has asked since.
-    fn tell_times(&self, frontend: &Frontend, told: &mut u64) -> Result<(), Lost> {
-        let number = frontend.times_wanted()?;
-        if std::mem::replace(told, number) != number {
+    /// Reports where time goes, if the backend has requested it since.
+    fn answer_profile(
+        &self,
+        frontend: &Frontend,
+        answered: &mut u64,
+    ) -> Result<(), ConnectionError> {
+        let number = frontend.profile_request()?;
+        if std::mem::replace(answered, number) != number {
             self.account.set(number > 0);
-            frontend.tell_times(number, &self.account.times())?;
+            frontend.report_times(number, &self.account.times())?;
         }
         Ok(())
     }
 }
 
-/// Has the backend keep each flow on one queue, and our pages mapped.
-fn arrange(caller: &mut Caller, queues: &[Queue]) -> Result<Kept, FrontError> {
+/// Has the backend keep each flow on one queue, and the guest's pages mapped.
+fn configure(control_ring: &mut ControlRing, queues: &[Queue]) -> Result<StaticGrants, FrontError> {
     if queues.len() > 1 {
-        caller.spread(queues.len() as u16, &KEY)?;
+        control_ring.set_hash(queues.len() as u16, &HASH_KEY)?;
     }
-    let kept = Kept::all(caller, queues)?;
-    debug!(pages = kept.len(), "kept mapped");
-    Ok(kept)
+    let static_grants = StaticGrants::add_all(control_ring, queues)?;
+    debug!(pages = static_grants.len(), "the backend keeps pages mapped");
+    Ok(static_grants)
 }
 
-/// Has the backend unmap our pages, so that they are ours again. One that has closed has done so.
-fn let_go(frontend: &Frontend, caller: Option<Caller>, kept: Kept) -> Result<(), Lost> {
-    if let Some(mut caller) = caller
-        && !kept.is_empty()
+/// Has the backend unmap the guest's pages, so that their grants can be revoked. A backend that has
+/// closed has done so.
+fn unmap(
+    frontend: &Frontend,
+    control_ring: Option<ControlRing>,
+    static_grants: StaticGrants,
+) -> Result<(), ConnectionError> {
+    if let Some(mut control_ring) = control_ring
+        && !static_grants.is_empty()
         && frontend.bus().backend_state()? == State::Connected
     {
-        kept.give_back(&mut caller)?;
+        static_grants.remove_all(&mut control_ring)?;
     }
     Ok(())
 }

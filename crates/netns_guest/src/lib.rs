@@ -1,18 +1,21 @@
 //! A process as a guest of the embedded hypervisor: unmodified programs in a network namespace of
 //! their own, behind a paravirtual interface.
 //!
-//! Inside is a TAP device of many queues. What the kernel puts into it is read into granted pages,
-//! and goes over Xen rings to the backend; what comes from there is written to the kernel out of
-//! the pages that it came in. The guest's virtual CPUs are threads, each with its share of the
-//! queues.
+//! In the namespace is a TAP device with many queues. Frames that the kernel sends are read into
+//! granted pages and sent over Xen rings; frames that the backend delivers are written to the kernel
+//! out of the pages that they came in. The guest's virtual CPUs are threads, each with its share of
+//! the queues.
+//!
+//! The backend is trusted no more than a guest is: what the rings say is checked by
+//! [`xen::netif::frontend`], and a violation ends the connection.
 
 #![forbid(unsafe_code)]
 
 mod interface;
-mod lane;
 mod profiler;
 mod program;
 mod run;
+mod tap_queue;
 mod vcpu;
 
 pub use run::{GuestConfig, GuestError, run};

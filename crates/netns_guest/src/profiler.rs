@@ -1,26 +1,26 @@
 //! Where a virtual CPU's time goes: time stamps at the borders of its steps, taken only while the
-//! backend wants to know.
+//! backend requests it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use ring::ticks::{self, Ratio};
-use xen::netif::times::Times;
+use xen::netif::guest_times::GuestTimes;
 
-/// What a virtual CPU does.
+/// A step of a virtual CPU's work.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Takes frames from its rings.
+    /// Takes frames from the rings.
     Ring,
-    /// Hands them to the kernel.
+    /// Writes them to the kernel.
     Kernel,
-    /// Posts buffers, signals, and asks to be signalled.
+    /// Posts buffers, signals the backend, and asks for its signals.
     Signal,
-    /// Everything for what it sends.
+    /// Everything for frames that the guest sends.
     Send,
 }
 
-/// What all virtual CPUs of a guest have counted.
+/// What all virtual CPUs of a guest have counted, shared by their threads.
 #[derive(Debug)]
 pub struct Account {
     on: AtomicBool,
@@ -32,7 +32,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Nothing yet, and nobody wants to know.
+    /// Counters at zero, and off.
     pub fn new() -> Self {
         Account {
             on: AtomicBool::new(false),
@@ -44,19 +44,19 @@ impl Account {
         }
     }
 
-    /// Whether to count from now on.
+    /// Turns counting on or off.
     pub fn set(&self, on: bool) {
         self.on.store(on, Relaxed);
     }
 
     /// What was counted so far.
-    pub fn times(&self) -> Times {
+    pub fn times(&self) -> GuestTimes {
         let ratio = Ratio::since(self.start);
         let [ring, kernel, signal, send] =
             self.ticks.each_ref().map(|ticks| ratio.nanoseconds(ticks.load(Relaxed)));
         let [frames, bytes, turns] =
             [&self.frames, &self.bytes, &self.turns].map(|count| count.load(Relaxed));
-        Times { frames, bytes, turns, ring, kernel, signal, send }
+        GuestTimes { frames, bytes, turns, ring, kernel, signal, send }
     }
 }
 
@@ -68,20 +68,20 @@ pub struct StageProfiler<'a> {
 }
 
 impl<'a> StageProfiler<'a> {
-    /// For this account.
+    /// Counts into `account`.
     pub fn new(account: &'a Account) -> Self {
         StageProfiler { account, on: false, last: 0 }
     }
 
-    /// A turn begins; what was before it does not count.
-    pub fn turn(&mut self) {
+    /// A round begins; time before it is not counted.
+    pub fn begin(&mut self) {
         self.on = self.account.on.load(Relaxed);
         if self.on {
             self.last = ticks::now();
         }
     }
 
-    /// What was done since the last stamp was that step.
+    /// The time since the last stamp was spent on `step`.
     pub fn mark(&mut self, step: Step) {
         if self.on {
             let now = ticks::now();
@@ -91,7 +91,7 @@ impl<'a> StageProfiler<'a> {
         }
     }
 
-    /// So many frames and bytes came in this turn.
+    /// A burst of so many frames and bytes was received.
     pub fn received(&mut self, frames: usize, bytes: u64) {
         if self.on && frames > 0 {
             self.account.frames.fetch_add(frames as u64, Relaxed);
@@ -106,11 +106,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_wanted_is_counted() {
+    fn nothing_is_counted_while_profiling_is_off() {
         let account = Account::new();
         let mut profiler = StageProfiler::new(&account);
         let mut work = || {
-            profiler.turn();
+            profiler.begin();
             std::hint::black_box([0; 4096]);
             profiler.mark(Step::Ring);
             profiler.received(3, 300);
@@ -118,7 +118,7 @@ mod tests {
             profiler.mark(Step::Kernel);
         };
         work();
-        assert_eq!(account.times(), Times::default());
+        assert_eq!(account.times(), GuestTimes::default());
         account.set(true);
         work();
         let times = account.times();

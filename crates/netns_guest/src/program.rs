@@ -1,4 +1,4 @@
-//! The guest's program: a command, run to its end.
+//! Runs the guest's command, and passes signals on to it.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,18 +9,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Runs a command from the calling thread, and waits for it. What the terminal sends goes to both;
-/// what others send to us is handed on.
+/// Runs a command from the calling thread, and waits for it. The terminal sends its signals to both
+/// processes; `SIGTERM` and `SIGHUP` of others are passed on.
 pub fn run(command: &[OsString]) -> io::Result<ExitStatus> {
     let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
     let handle = signals.handle();
     let mut command = Command::new(program);
-    // Whatever becomes of us, nobody is left behind in a network that is dead.
+    // When this process dies, the command must not stay behind in a network that is dead.
     end_with_us(command.args(args));
     let mut child = command.spawn()?;
     let pid = pid_of(&child);
-    let hand_on = std::thread::Builder::new().name("signals".into()).spawn(move || {
+    let forwarder = std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in &mut signals {
             // The terminal has sent the first two to the program, too.
             let signal = match signal {
@@ -35,7 +35,7 @@ pub fn run(command: &[OsString]) -> io::Result<ExitStatus> {
     })?;
     let status = child.wait();
     handle.close();
-    let _ = hand_on.join();
+    let _ = forwarder.join();
     status
 }
 

@@ -1,4 +1,4 @@
-//! A guest from beginning to end.
+//! A guest: its namespace, its interface, and the command that runs in it.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,22 +14,22 @@ use hypervisor::embedded::Version;
 use hypervisor::embedded::client::{Wish as Admission, is_name};
 use rustix::event::{EventfdFlags, eventfd};
 use thiserror::Error;
-use xen::netif::frontend::{Frontend, Landing, Sender};
+use xen::netif::frontend::{DeviceQueue, Frontend, Sender};
 
-use crate::interface::{Interface, Lost};
+use crate::interface::{ConnectionError, Interface};
 use crate::profiler::Account;
 use crate::program;
 
-/// What a guest is to be like.
+/// How a guest is made.
 #[derive(Clone, Debug)]
 pub struct GuestConfig {
-    /// Where the hypervisor is.
+    /// The hypervisor's socket.
     pub socket: PathBuf,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Queues of its interface.
     pub queues: u16,
-    /// Threads that drive them.
+    /// Threads that serve them.
     pub vcpus: u16,
     /// The interface's name inside.
     pub interface: String,
@@ -39,41 +39,41 @@ pub struct GuestConfig {
     pub address: Option<(Ipv4Addr, u8)>,
     /// Its MTU, if it is to be set.
     pub mtu: Option<u16>,
-    /// Asks for a receive queue of a device.
+    /// Whether it requests a receive queue of a device.
     pub device_queue: bool,
-    /// Has one event channel for both directions of a queue.
+    /// Whether both directions of a queue share one event channel.
     pub single_channel: bool,
-    /// What runs in it.
+    /// The command that runs in it, with its arguments.
     pub command: Vec<OsString>,
 }
 
-/// Why there is no guest.
+/// Why a guest could not be made, or run.
 #[derive(Debug, Error)]
 pub enum GuestError {
-    /// It can't be called that.
+    /// The name is not valid.
     #[error("a guest can't be called {0:?}: 1 to 32 letters, digits, \"_\", \".\" or \"-\"")]
     Name(String),
-    /// No namespace of its own.
+    /// The kernel refuses a network namespace.
     #[error("no network namespace of its own: {error}{}", hint(.error))]
     Namespace {
         /// What the kernel said.
         error: io::Error,
     },
-    /// No interface.
+    /// The TAP device can't be made.
     #[error(transparent)]
     Tap(#[from] TapError),
-    /// No connection.
+    /// The hypervisor or the backend can't be reached.
     #[error("{0}")]
     Connect(String),
-    /// The program does not start.
+    /// The program can't be started.
     #[error("{program}: {error}")]
     Program {
-        /// Which.
+        /// Its name.
         program: String,
         /// What the kernel said.
         error: io::Error,
     },
-    /// Nothing left to make threads or descriptors of.
+    /// No threads or descriptors are left.
     #[error(transparent)]
     Os(#[from] io::Error),
 }
@@ -81,13 +81,14 @@ pub enum GuestError {
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "; user namespaces are not for ordinary users here: run as root"
+            "; ordinary users may make no user namespaces here: run as root"
         }
         _ => "",
     }
 }
 
-/// Runs a command as a guest. Its exit code, as a shell would tell it.
+/// Runs a command as a guest. Returns its exit code, as a shell does: 128 and the number of the
+/// signal that ended it.
 ///
 /// The process must have no other thread yet, and is in another network namespace afterwards.
 ///
@@ -109,12 +110,12 @@ pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
     };
     let stop =
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
-    let landing = if config.device_queue { Landing::PAGES } else { 0 };
-    let pages = Frontend::pages(config.queues.max(1)) + landing;
+    let device_queue_pages = if config.device_queue { DeviceQueue::PAGES } else { 0 };
+    let pages = Frontend::pages(config.queues.max(1)) + device_queue_pages;
     let interface = Interface {
         socket: config.socket.clone(),
         admission: Admission { pages, version: Version::V1, mac: mac.0, name: config.name.clone() },
-        landing,
+        device_queue_pages,
         taps: inside.open()?,
         vcpus: config.vcpus.into(),
         split: !config.single_channel,
@@ -122,13 +123,13 @@ pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
         account: Account::new(),
     };
     std::thread::scope(|scope| {
-        let (told, first) = mpsc::channel();
-        let keeper = std::thread::Builder::new().name("interface".into());
-        let kept = &interface;
-        keeper.spawn_scoped(scope, move || kept.keep(&told))?;
+        let (report, first) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("interface".into());
+        let running = &interface;
+        thread.spawn_scoped(scope, move || running.run(&report))?;
         let outcome = match first.recv() {
             Ok(Ok(())) => execute(config),
-            Ok(Err(lost)) => Err(GuestError::Connect(described(&config.socket, &lost))),
+            Ok(Err(error)) => Err(GuestError::Connect(described(&config.socket, &error))),
             Err(_) => Err(GuestError::Connect("the interface's thread is gone".into())),
         };
         let _ = rustix::io::write(&interface.stop, &1u64.to_ne_bytes());
@@ -136,10 +137,10 @@ pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
     })
 }
 
-fn described(socket: &std::path::Path, lost: &Lost) -> String {
-    match lost {
-        Lost::Connect(error) => error.to_string(),
-        lost => format!("{}: {lost}", socket.display()),
+fn described(socket: &std::path::Path, error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::Connect(error) => error.to_string(),
+        error => format!("{}: {error}", socket.display()),
     }
 }
 
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_their_names_own() {
+    fn each_name_has_its_own_address() {
         assert_eq!(address_of("a"), address_of("a"));
         assert_ne!(address_of("a"), address_of("b"));
         assert!(!address_of("guest").is_multicast());

@@ -1,42 +1,42 @@
-//! A virtual CPU of the guest: a thread that drives some of its queues.
+//! A virtual CPU of the guest: a thread that serves some of its queues.
 
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use xen::netif::frontend::FrontError;
 
-use crate::lane::Lane;
 use crate::profiler::{Account, StageProfiler, Step};
+use crate::tap_queue::TapQueue;
 
-/// Drives queues until `stop` is readable.
-pub fn drive(
-    mut lanes: Vec<Lane<'_>>,
+/// Serves queues until `stop` is readable.
+pub fn serve(
+    mut queues: Vec<TapQueue<'_>>,
     account: &Account,
     stop: &OwnedFd,
 ) -> Result<(), FrontError> {
     let mut profiler = StageProfiler::new(account);
     loop {
-        profiler.turn();
+        profiler.begin();
         let mut busy = false;
-        for lane in &mut lanes {
-            busy |= lane.send(&mut profiler)?;
-            busy |= lane.receive(&mut profiler)?;
+        for queue in &mut queues {
+            busy |= queue.send(&mut profiler)?;
+            busy |= queue.receive(&mut profiler)?;
         }
         if !busy {
-            for lane in &mut lanes {
-                busy |= lane.arm()?;
+            for queue in &mut queues {
+                busy |= queue.arm()?;
             }
             profiler.mark(Step::Signal);
         }
-        if !busy && !wait(&lanes, stop) {
+        if !busy && !wait(&queues, stop) {
             return Ok(());
         }
     }
 }
 
-/// Sleeps until a queue has something to do. False: the end.
-fn wait(lanes: &[Lane<'_>], stop: &OwnedFd) -> bool {
-    let wakers = lanes.iter().flat_map(Lane::wakers);
+/// Sleeps until a queue has something to do. False when `stop` is readable.
+fn wait(queues: &[TapQueue<'_>], stop: &OwnedFd) -> bool {
+    let wakers = queues.iter().flat_map(TapQueue::wakers);
     let mut fds: Vec<PollFd<'_>> =
         wakers.map(|waker| PollFd::from_borrowed_fd(waker, PollFlags::IN)).collect();
     fds.push(PollFd::new(stop, PollFlags::IN));

@@ -6,25 +6,25 @@
 //! transmits.
 
 pub mod align;
-pub mod backend;
-pub mod cache;
-pub mod control;
-pub mod direct;
+pub mod control_ring;
+pub mod device_queue;
 pub mod extensions;
 pub mod fault;
-pub mod fetch;
 pub mod frontend;
 pub mod groups;
-pub mod handshake;
-mod loans;
-pub mod mailbox;
+pub mod guest_copy;
+pub mod guest_times;
+pub mod hash_control;
+pub mod negotiation;
 pub mod netback;
 pub mod options;
+mod passed_grants;
+pub mod queue;
 pub mod rate;
 pub mod service;
 pub mod settings;
 pub mod slots;
+pub mod static_grants;
 pub mod status;
-pub mod times;
 pub mod toeplitz;
 pub mod vif;

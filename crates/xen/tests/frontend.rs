@@ -7,7 +7,7 @@ use front::{Host, frame, wait};
 use hypervisor::PAGE;
 use hypervisor::embedded::{Copying, Flush, Locking, Maptrack};
 use hypervisor::test::Design;
-use xen::netif::frontend::{Frame, FrontError, Wish};
+use xen::netif::frontend::{Frame, FrameSource, FrontError, FrontendConfig};
 use xen::netif::slots::Meta;
 
 #[test]
@@ -24,9 +24,11 @@ fn frames_go_both_ways_on_every_design() {
     ];
     for design in designs {
         let host = Host::of(design);
-        let wish = Wish::default();
-        let (mut a, mut b) =
-            (station(&host, 1, &wish), station(&host, 2, &Wish { split: false, ..wish.clone() }));
+        let wish = FrontendConfig::default();
+        let (mut a, mut b) = (
+            station(&host, 1, &wish),
+            station(&host, 2, &FrontendConfig { split: false, ..wish.clone() }),
+        );
         talk(&mut a, &mut b);
         assert_eq!(host.machine.refusals(), []);
     }
@@ -35,7 +37,7 @@ fn frames_go_both_ways_on_every_design() {
 #[test]
 fn a_frame_that_fits_a_page_is_one_piece() {
     let host = Host::new();
-    let wish = Wish::default();
+    let wish = FrontendConfig::default();
     let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
     talk(&mut a, &mut b);
     for len in [1500, PAGE - 18] {
@@ -49,7 +51,7 @@ fn a_frame_that_fits_a_page_is_one_piece() {
 #[test]
 fn many_frames_in_order_over_many_queues() {
     let host = Host::new();
-    let wish = Wish { queues: 4, ..Wish::default() };
+    let wish = FrontendConfig { queues: 4, ..FrontendConfig::default() };
     let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
     assert_eq!(a.queues.len(), 4);
     talk(&mut a, &mut b);
@@ -81,7 +83,7 @@ fn many_frames_in_order_over_many_queues() {
 #[test]
 fn offloads_go_along() {
     let host = Host::new();
-    let wish = Wish::default();
+    let wish = FrontendConfig::default();
     let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
     talk(&mut a, &mut b);
     offload((&mut a, 1), (&mut b, 2));
@@ -90,8 +92,8 @@ fn offloads_go_along() {
 #[test]
 fn a_control_ring_spreads_what_comes() {
     let host = Host::new();
-    let wish = Wish { queues: 2, ..Wish::default() };
-    let (mut a, mut b) = (station(&host, 1, &Wish::default()), station(&host, 2, &wish));
+    let wish = FrontendConfig { queues: 2, ..FrontendConfig::default() };
+    let (mut a, mut b) = (station(&host, 1, &FrontendConfig::default()), station(&host, 2, &wish));
     talk(&mut a, &mut b);
     spread(&mut a, &mut b);
 }
@@ -99,7 +101,7 @@ fn a_control_ring_spreads_what_comes() {
 #[test]
 fn it_begins_anew() {
     let host = Host::new();
-    let wish = Wish::default();
+    let wish = FrontendConfig::default();
     let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
     for _ in 0..3 {
         talk(&mut a, &mut b);
@@ -111,19 +113,19 @@ fn it_begins_anew() {
 #[test]
 fn a_backend_that_breaks_the_rules_is_found_out() {
     let host = Host::new();
-    let mut a = station(&host, 1, &Wish::default());
-    let ring = a.queues[0].rx.ring_page().addr(0);
-    a.queues[0].rx.memory().write(ring + 8, &1000u32.to_le_bytes()).unwrap();
+    let mut a = station(&host, 1, &FrontendConfig::default());
+    let ring = a.queues[0].rx.ring().page().addr(0);
+    a.queues[0].rx.ring().memory().write(ring + 8, &1000u32.to_le_bytes()).unwrap();
     assert!(matches!(a.queues[0].rx.next(&mut Frame::default()), Err(FrontError::Ring(_))));
-    let ring = a.queues[0].tx.ring_page().addr(0);
-    a.queues[0].tx.memory().write(ring + 8, &1u32.to_le_bytes()).unwrap();
+    let ring = a.queues[0].tx.ring().page().addr(0);
+    a.queues[0].tx.ring().memory().write(ring + 8, &1u32.to_le_bytes()).unwrap();
     assert!(matches!(a.queues[0].tx.collect(), Err(FrontError::Ring(_))));
 }
 
 #[test]
 fn what_is_too_long_goes_nowhere() {
     let host = Host::new();
-    let mut a = station(&host, 1, &Wish::default());
+    let mut a = station(&host, 1, &FrontendConfig::default());
     let tx = &mut a.queues[0].tx;
     assert!(!tx.send(0, Meta::default()).unwrap());
     assert!(!tx.send(65_536, Meta::default()).unwrap());

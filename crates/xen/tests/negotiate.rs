@@ -96,7 +96,7 @@ fn any_number_of_queues_and_channels() {
             domain += 1;
         }
     }
-    let taken = host.vif(&a).unwrap().takes.names();
+    let taken = host.vif(&a).unwrap().features.names();
     assert_eq!(taken, ["sg", "gso-tcpv4", "gso-tcpv6", "csum", "ipv6-csum", "rx-notify"]);
 }
 

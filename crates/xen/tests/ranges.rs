@@ -7,7 +7,7 @@ use front::{Host, frame, wait};
 use hypervisor::test::{Reason, Refusal};
 use hypervisor::{DomId, GrantRef, Granted};
 use ring::copies::{Copies, Place, Status};
-use xen::netif::frontend::Wish;
+use xen::netif::frontend::FrontendConfig;
 use xen::netif::slots::Meta;
 use xen::xenbus::State;
 
@@ -15,7 +15,7 @@ const RANGES: &[(&str, &str)] = &[("ringmain/grants", "range")];
 
 /// Where the first slot of a Tx ring is.
 fn slot(station: &Station) -> u64 {
-    station.queues[0].tx.ring_page().addr(0) + 64
+    station.queues[0].tx.ring().page().addr(0) + 64
 }
 
 /// What became of a copy by the backend's domain.
@@ -36,7 +36,7 @@ fn reasons(host: &Host) -> Vec<Reason> {
 #[test]
 fn frames_go_both_ways_by_ranges() {
     let host = Host::new();
-    let wish = Wish::default();
+    let wish = FrontendConfig::default();
     let mut a = station_with(&host, 1, &wish, RANGES);
     let mut b = station_with(&host, 2, &wish, RANGES);
     talk(&mut a, &mut b);
@@ -44,7 +44,7 @@ fn frames_go_both_ways_by_ranges() {
     c.send(&frame(3, 1, 900, 7));
     assert_eq!(a.expect(1)[0].1, frame(3, 1, 900, 7), "from one that grants pages");
     assert_eq!(host.machine.refusals(), []);
-    let takes = |id| {
+    let features = |id| {
         host.service
             .as_ref()
             .unwrap()
@@ -52,24 +52,24 @@ fn frames_go_both_ways_by_ranges() {
             .into_iter()
             .find(|vif| vif.id.domain == id)
             .unwrap()
-            .takes
+            .features
     };
-    assert!(takes(DomId(1)).names().contains(&"range-grants"));
-    assert!(!takes(DomId(3)).extensions.ranges);
+    assert!(features(DomId(1)).names().contains(&"range-grants"));
+    assert!(!features(DomId(3)).extensions.ranges);
 }
 
 #[test]
 fn not_one_byte_more_and_no_longer_than_it_takes() {
     let host = Host::new();
-    let wish = Wish::default();
+    let wish = FrontendConfig::default();
     let mut a = station_with(&host, 1, &wish, RANGES);
     let _b = station_with(&host, 2, &wish, RANGES);
     let tx = &mut a.queues[0].tx;
-    tx.memory().write(tx.place().unwrap(), &frame(1, 2, 500, 0)).unwrap();
+    tx.ring().memory().write(tx.place().unwrap(), &frame(1, 2, 500, 0)).unwrap();
     assert!(tx.send(518, Meta::default()).unwrap());
     // Nobody was told of it yet, but it is granted.
     let mut word = [0; 4];
-    tx.memory().read(tx.ring_page().addr(0) + 64, &mut word).unwrap();
+    tx.ring().memory().read(tx.ring().page().addr(0) + 64, &mut word).unwrap();
     let reference = GrantRef(u32::from_le_bytes(word));
     assert_eq!((tried(&host, reference, 0, 518), reasons(&host)), (Status::DONE, vec![]));
     for (offset, len) in [(0, 519), (518, 1), (517, 2), (0, 4096)] {
@@ -92,13 +92,13 @@ fn not_one_byte_more_and_no_longer_than_it_takes() {
 #[test]
 fn a_frame_that_is_longer_than_its_range() {
     let host = Host::new();
-    let wish = Wish::default();
+    let wish = FrontendConfig::default();
     let mut a = station_with(&host, 1, &wish, RANGES);
     let mut b = station_with(&host, 2, &wish, RANGES);
     let mut c = station_with(&host, 3, &wish, RANGES);
     reach(&mut b, &mut c, (2, 3));
     let tx = &mut a.queues[0].tx;
-    tx.memory().write(tx.place().unwrap(), &frame(1, 2, 500, 0)).unwrap();
+    tx.ring().memory().write(tx.place().unwrap(), &frame(1, 2, 500, 0)).unwrap();
     assert!(tx.send(518, Meta::default()).unwrap());
     let size = slot(&a) + 10;
     a.guest.memory().write(size, &519u16.to_le_bytes()).unwrap();

@@ -15,10 +15,10 @@ use network::port::QueuePair;
 use proptest::prelude::*;
 use ring::device::Put;
 use ring::{Engine, GrantCopyBatch};
-use xen::netif::backend::{Gauge, Parts, Queue, VifShared};
 use xen::netif::groups::Groups;
-use xen::netif::handshake::Takes;
+use xen::netif::negotiation::FrontendFeatures;
 use xen::netif::netback::GrantCopyEngine;
+use xen::netif::queue::{Queue, QueueParts, QueueStats, VifShared};
 
 /// What a worker does with two queues, step by step.
 struct Daemon {
@@ -65,33 +65,33 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
     let map = |ring: front::Granted| hypervisor.grants.map(domain, &[ring.1]).unwrap();
     let bind =
         |port: &hypervisor::test::Port| hypervisor.events.bind(domain, port.number()).unwrap();
-    let takes = Takes {
+    let features = FrontendFeatures {
         sg: true,
         gso_v4: true,
         gso_v6: true,
         csum_v4: true,
         csum_v6: true,
         rx_notify: true,
-        ..Takes::default()
+        ..FrontendFeatures::default()
     };
     let vif = Arc::new(VifShared {
         domain,
         engine: Arc::clone(engine),
-        takes,
+        features,
         rate: None,
         groups: Groups::default(),
         align: false,
         lender: None,
         held: false.into(),
     });
-    Queue::new(Parts {
+    Queue::new(QueueParts {
         tx_ring: map(keys.tx_ring),
         rx_ring: map(keys.rx_ring),
         tx_channel: bind(&keys.tx_port),
         rx_channel: keys.rx_port.as_ref().map(bind),
         vif,
-        gauge: Arc::<Gauge>::default(),
-        shelf: None,
+        stats: Arc::<QueueStats>::default(),
+        mapped_pages: None,
         resumed,
     })
     .unwrap()

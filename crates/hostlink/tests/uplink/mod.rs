@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use frame::Mac;
-use hostlink::xdp::{Lease, Uplink, XdpError};
+use hostlink::xdp::{Uplink, UplinkQueue, XdpError};
 use ring::Memory;
 use ring::xdp::{HEADROOM, PAGE};
 
@@ -81,14 +81,14 @@ fn veth(queues: u32) -> Wire {
     Wire::on("far0")
 }
 
-fn give(uplink: &Uplink, mac: Mac) -> Result<(Lease, Arc<Memory>), XdpError> {
+fn add_queue(uplink: &Uplink, mac: Mac) -> Result<(UplinkQueue, Arc<Memory>), XdpError> {
     let pages = Arc::new(Memory::anonymous((u64::from(PAGES) * PAGE) as usize).unwrap());
-    Ok((uplink.give(mac, Arc::clone(&pages), PAGES)?, pages))
+    Ok((uplink.add_queue(mac, Arc::clone(&pages), PAGES)?, pages))
 }
 
-fn post(lease: &mut Lease, pages: impl IntoIterator<Item = u64>) {
-    pages.into_iter().for_each(|page| assert!(lease.receiver.fill.push(page * PAGE).unwrap()));
-    lease.receiver.publish().unwrap();
+fn post(queue: &mut UplinkQueue, pages: impl IntoIterator<Item = u64>) {
+    pages.into_iter().for_each(|page| assert!(queue.receiver.fill.push(page * PAGE).unwrap()));
+    queue.receiver.publish().unwrap();
 }
 
 #[track_caller]
@@ -106,17 +106,17 @@ fn a_stations_frames_come_into_its_pages_and_no_others() {
     let far = veth(1);
     let near = Wire::on("up0");
     let uplink = Uplink::open("up0").unwrap();
-    let (mut lease, pages) = give(&uplink, STATION).unwrap();
-    assert_eq!(lease.place, "up0 queue 0, XDP in the driver");
-    post(&mut lease, 0..8);
+    let (mut queue, pages) = add_queue(&uplink, STATION).unwrap();
+    assert_eq!(queue.name, "up0 queue 0, XDP in the driver");
+    post(&mut queue, 0..8);
     far.send(&frame(Mac([0xff; 6]), 1, 50));
     far.send(&frame(STATION, 2, 50));
     far.send(&frame(Mac([2, 0, 0, 0, 0, 8]), 3, 50));
     far.send(&frame(STATION, 4, 1500));
     far.send(&frame(Mac([1, 0, 0x5e, 0, 0, 1]), 5, 50));
-    wait(|| lease.receiver.frames.ready().unwrap() == 2);
+    wait(|| queue.receiver.frames.ready().unwrap() == 2);
     for (page, what, len) in [(0, 2, 50), (1, 4, 1500)] {
-        let got = lease.receiver.frames.take().unwrap().unwrap();
+        let got = queue.receiver.frames.take().unwrap().unwrap();
         assert_eq!((got.addr, got.len), (page * PAGE + HEADROOM, 14 + len));
         let mut bytes = vec![0; got.len as usize];
         pages.read(got.addr, &mut bytes).unwrap();
@@ -135,26 +135,26 @@ fn a_stations_frames_come_into_its_pages_and_no_others() {
 fn pages_come_back_in_the_order_in_which_they_were_posted() {
     let far = veth(1);
     let uplink = Uplink::open("up0").unwrap();
-    let (mut lease, pages) = give(&uplink, STATION).unwrap();
+    let (mut queue, pages) = add_queue(&uplink, STATION).unwrap();
     let order = [5, 3, 15, 0, 9, 1];
     for round in 0..50u8 {
-        post(&mut lease, order);
+        post(&mut queue, order);
         order.iter().for_each(|_| far.send(&frame(STATION, round, 100)));
-        wait(|| lease.receiver.frames.ready().unwrap() as usize == order.len());
+        wait(|| queue.receiver.frames.ready().unwrap() as usize == order.len());
         for page in order {
-            let got = lease.receiver.frames.take().unwrap().unwrap();
+            let got = queue.receiver.frames.take().unwrap().unwrap();
             assert_eq!(got.addr, page * PAGE + HEADROOM);
             let mut what = [0];
             pages.read(got.addr + 14, &mut what).unwrap();
             assert_eq!(what, [round]);
         }
-        lease.receiver.frames.release().unwrap();
+        queue.receiver.frames.release().unwrap();
     }
-    let socket = lease.receiver.socket();
+    let socket = queue.receiver.socket();
     assert_eq!(socket.upgrade().unwrap().losses().no_page, 0);
     far.send(&frame(STATION, 0, 100));
     wait(|| socket.upgrade().unwrap().losses().no_page == 1);
-    drop(lease);
+    drop(queue);
     assert!(socket.upgrade().is_none(), "asking keeps nothing open");
 }
 
@@ -163,19 +163,19 @@ fn pages_come_back_in_the_order_in_which_they_were_posted() {
 fn a_queue_is_one_stations_until_it_gives_it_back() {
     let far = veth(1);
     let uplink = Uplink::open("up0").unwrap();
-    let (mut lease, pages) = give(&uplink, STATION).unwrap();
-    let refused = |mac: Mac| give(&uplink, mac).map(drop).unwrap_err().to_string();
+    let (mut queue, pages) = add_queue(&uplink, STATION).unwrap();
+    let refused = |mac: Mac| add_queue(&uplink, mac).map(drop).unwrap_err().to_string();
     let other = Mac([2, 0, 0, 0, 0, 8]);
     assert_eq!(refused(other), "up0 has 1 receive queue, and each is a guest's already");
     assert_eq!(refused(STATION), "up0: 02:00:00:00:00:09 has a queue already");
     assert_eq!(refused(Mac([0xff; 6])), "up0: ff:ff:ff:ff:ff:ff is no station's address");
-    post(&mut lease, 0..8);
-    drop(lease);
-    let (mut lease, others) = give(&uplink, other).unwrap();
-    post(&mut lease, 0..8);
+    post(&mut queue, 0..8);
+    drop(queue);
+    let (mut queue, others) = add_queue(&uplink, other).unwrap();
+    post(&mut queue, 0..8);
     far.send(&frame(STATION, 7, 50));
     far.send(&frame(other, 8, 50));
-    wait(|| lease.receiver.frames.ready().unwrap() == 1);
+    wait(|| queue.receiver.frames.ready().unwrap() == 1);
     let mut bytes = [0; 64];
     pages.read(HEADROOM, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 64], "written after it was given back");
@@ -188,12 +188,12 @@ fn a_queue_is_one_stations_until_it_gives_it_back() {
 fn each_queue_has_a_station_of_its_own() {
     let _far = veth(2);
     let uplink = Uplink::open("up0").unwrap();
-    let leases = [7, 8].map(|last| give(&uplink, Mac([2, 0, 0, 0, 0, last])).unwrap().0);
+    let queues = [7, 8].map(|last| add_queue(&uplink, Mac([2, 0, 0, 0, 0, last])).unwrap().0);
     assert_eq!(
-        leases.each_ref().map(|lease| lease.place.as_str()),
+        queues.each_ref().map(|queue| queue.name.as_str()),
         ["up0 queue 0, XDP in the driver", "up0 queue 1, XDP in the driver"]
     );
-    let refused = give(&uplink, STATION).map(drop).unwrap_err().to_string();
+    let refused = add_queue(&uplink, STATION).map(drop).unwrap_err().to_string();
     assert_eq!(refused, "up0 has 2 receive queues, and each is a guest's already");
 }
 
@@ -221,7 +221,7 @@ fn the_program_goes_with_the_uplink() {
     assert!(!has_program("up0"));
     ip("link add plain0 type bridge");
     let uplink = Uplink::open("plain0").unwrap();
-    assert_eq!(give(&uplink, STATION).unwrap().0.place, "plain0 queue 0, generic XDP");
+    assert_eq!(add_queue(&uplink, STATION).unwrap().0.name, "plain0 queue 0, generic XDP");
     let none = Uplink::open("none0").unwrap_err().to_string();
     assert!(none.starts_with("none0: finding the device: "), "{none}");
     ip("link set far0 mtu 9000");

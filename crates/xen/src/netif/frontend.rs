@@ -4,18 +4,43 @@
 //! stays gives it nothing that it would not have anyway. A frame lies at the start of a page, on
 //! both sides, so that it is copied page by page.
 
-mod device;
-mod kept;
-mod landing;
-mod mailbox;
+mod control_ring;
+mod device_queue;
+mod guest_times;
+mod interface;
 mod receiver;
+mod ring;
 mod sender;
-mod times;
+mod static_grants;
+
+use std::sync::Arc;
+
+use ::ring::Memory;
 
 pub use crate::xenbus::{FrontError, GrantedPages, PageAllocator};
-pub use device::{Frontend, Queue, Wish};
-pub use kept::Kept;
-pub use landing::Landing;
-pub use mailbox::Caller;
+pub use control_ring::ControlRing;
+pub use device_queue::DeviceQueue;
+pub use interface::{Frontend, FrontendConfig, Queue};
 pub use receiver::{Frame, Receiver};
+pub use ring::GrantedRing;
 pub use sender::Sender;
+pub use static_grants::StaticGrants;
+
+/// A ring that frames come from.
+pub trait FrameSource {
+    /// Takes the next frame; false when there is none. Its pages are not posted again before
+    /// [`post`](Self::post).
+    ///
+    /// # Errors
+    /// When the backend breaks the rules.
+    fn next(&mut self, frame: &mut Frame) -> Result<bool, FrontError>;
+
+    /// Posts the pages of all frames that were taken.
+    ///
+    /// # Errors
+    /// When the ring is not mapped any more.
+    fn post(&mut self) -> Result<(), FrontError>;
+
+    /// The memory that frames lie in.
+    fn memory(&self) -> &Arc<Memory>;
+}

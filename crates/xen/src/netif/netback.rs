@@ -10,12 +10,12 @@ use ring::Engine;
 use ring::copies::{Copies, OwnPages, Status};
 use switch::PortId;
 
-use super::cache::Budget;
-use super::direct::Uplink;
+use super::device_queue::Uplink;
 use super::extensions::Extensions;
 use super::options::PortOptions;
 use super::service::ServiceConfig;
 use super::settings;
+use super::static_grants::PageBudget;
 use super::vif::Vif;
 use crate::xenbus::driver::Wake;
 use crate::xenbus::{Driver, Node};
@@ -39,7 +39,7 @@ pub struct Netback {
     /// How vifs are served, where there is a choice.
     pub options: PortOptions,
     /// Pages of all vifs that may stay mapped.
-    pub budget: Arc<Budget>,
+    pub budget: Arc<PageBudget>,
     /// A device that has receive queues to give.
     pub uplink: Option<Arc<dyn Uplink>>,
     /// Counters of ports that were removed, until somebody takes them.

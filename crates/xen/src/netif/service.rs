@@ -7,7 +7,7 @@ use hypervisor::{Hypervisor, Nodes};
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 
-use super::direct::Uplink;
+use super::device_queue::Uplink;
 use super::netback::Netback;
 use super::options::PortOptions;
 use super::status::VifStatus;

@@ -47,7 +47,7 @@ pub(crate) mod extra {
     pub const MCAST_ADD: u8 = 2;
     pub const MCAST_DEL: u8 = 3;
     pub const HASH: u8 = 4;
-    /// Not in netif.h, where the last type is 5: see [`fetch`](crate::netif::fetch).
+    /// Not in netif.h, where the last type is 5: see [`fetch`](crate::netif::guest_copy).
     pub const FETCH: u8 = 6;
     /// More extra info follows.
     pub const MORE: u8 = 1;

@@ -2,8 +2,8 @@
 
 use switch::PortId;
 
-use crate::netif::direct::Standing;
-use crate::netif::handshake::Takes;
+use crate::netif::device_queue::DeviceQueueStatus;
+use crate::netif::negotiation::FrontendFeatures;
 use crate::netif::settings::Settings;
 use crate::xenbus::{self, DeviceId, DeviceStatus};
 
@@ -22,7 +22,7 @@ pub enum Condition {
 
 /// How it stands with a frontend's pages that stay mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cached {
+pub struct MappedPagesStatus {
     /// How many they are.
     pub pages: usize,
     /// How many they may be.
@@ -46,10 +46,10 @@ pub struct VifStatus {
     pub reason: Option<String>,
     /// Queues that are connected.
     pub queues: usize,
-    /// What its frontend takes.
-    pub takes: Takes,
+    /// What its frontend supports.
+    pub features: FrontendFeatures,
     /// Its pages that stay mapped, if any may.
-    pub cache: Option<Cached>,
+    pub cache: Option<MappedPagesStatus>,
     /// Connections so far.
     pub connections: u64,
     /// Connections that ended because the frontend broke the rules, or were refused.
@@ -57,7 +57,7 @@ pub struct VifStatus {
     /// What the operator wants of it.
     pub settings: Option<Settings>,
     /// Its device queue, if it asked for one.
-    pub direct: Option<Standing>,
+    pub device_queue: Option<DeviceQueueStatus>,
 }
 
 impl VifStatus {
@@ -74,12 +74,12 @@ impl VifStatus {
             },
             reason: bus.reason.clone(),
             queues: 0,
-            takes: Takes::default(),
+            features: FrontendFeatures::default(),
             cache: None,
             connections: bus.connections,
             violations: bus.violations,
             settings: None,
-            direct: None,
+            device_queue: None,
         }
     }
 }

@@ -19,9 +19,9 @@ mod stall;
 use connection::Connection;
 pub use error::VifError;
 
-use super::direct;
+use super::device_queue;
 use super::extensions::Extensions;
-use super::handshake::{Offer, Request, wants_groups};
+use super::negotiation::{BackendFeatures, FrontendKeys, wants_groups};
 use super::netback::Netback;
 use super::options::PortOptions;
 use super::settings::{self, Settings};
@@ -73,12 +73,12 @@ impl Vif {
     }
 
     /// What was offered to the frontend.
-    fn offered(&self) -> Result<Offer, StoreError> {
+    fn offered(&self) -> Result<BackendFeatures, StoreError> {
         let number = |node: &str| self.node.nodes().number::<u16>(node);
         let now = number(&self.node.backend_key("multi-queue-max-queues"))?.unwrap_or(1);
         let first = number(&first_offer_node(&self.node))?.unwrap_or(0);
         let extensions = Extensions::offered(self.node.nodes(), self.node.backend())?;
-        Ok(Offer { queues: now.max(first), extensions })
+        Ok(BackendFeatures { queues: now.max(first), extensions })
     }
 
     /// Its port in the fabric. A port whose settings have changed is made anew.
@@ -111,7 +111,7 @@ impl Vif {
 impl Device for Vif {
     type Error = VifError;
     type Status = VifStatus;
-    type Offer = Offer;
+    type Offer = BackendFeatures;
 
     fn status(&self, bus: &DeviceStatus) -> VifStatus {
         let mut status = VifStatus::new(bus, self.stalled);
@@ -119,21 +119,21 @@ impl Device for Vif {
         status.settings = self.settings.clone();
         if let Some(connection) = &self.connection {
             status.queues = connection.request.queues.len();
-            status.takes = connection.request.takes;
-            status.cache = connection.cached();
-            status.direct = connection.standing.clone();
+            status.features = connection.request.features;
+            status.cache = connection.mapped_pages_status();
+            status.device_queue = connection.device_queue_status.clone();
         }
         status
     }
 
-    fn offer(&self) -> Result<Offer, StoreError> {
+    fn offer(&self) -> Result<BackendFeatures, StoreError> {
         let wanted = settings::extensions(self.node.nodes(), self.node.backend())?;
         let extensions = wanted.and(self.driver.extensions());
-        Ok(Offer { queues: self.queues_wanted()?, extensions })
+        Ok(BackendFeatures { queues: self.queues_wanted()?, extensions })
     }
 
-    fn write_offer(&self, offer: &Offer, nodes: &dyn Nodes) -> Result<(), StoreError> {
-        let place = self.node.backend_key(direct::PLACE);
+    fn write_offer(&self, offer: &BackendFeatures, nodes: &dyn Nodes) -> Result<(), StoreError> {
+        let place = self.node.backend_key(device_queue::STATUS_KEY);
         for out_of_date in [steering_node(&self.node), first_offer_node(&self.node), place] {
             match nodes.remove(&out_of_date) {
                 Err(error) if !error.is_not_found() => return Err(error),
@@ -142,7 +142,7 @@ impl Device for Vif {
         }
         offer.write(nodes, self.node.backend())?;
         match self.driver.uplink.is_some() {
-            true => nodes.put(&self.node.backend_key(direct::OFFER), 1),
+            true => nodes.put(&self.node.backend_key(device_queue::FEATURE_KEY), 1),
             false => Ok(()),
         }
     }
@@ -162,7 +162,7 @@ impl Device for Vif {
 
     fn connect(&mut self, resumed: bool) -> Result<(), VifError> {
         let settings = Settings::read(self.node.nodes(), self.node.backend())?;
-        let request = Request::read(self.node.nodes(), self.node.frontend(), self.offered()?)?;
+        let request = FrontendKeys::read(self.node.nodes(), self.node.frontend(), self.offered()?)?;
         let port = self.port(&settings)?;
         let connection = self.new_connection(request, &settings, port, resumed)?;
         let queues = connection.ready.len();
@@ -179,7 +179,7 @@ impl Device for Vif {
         let (nodes, frontend) = (self.node.nodes(), self.node.frontend());
         // Groups that the frontend named to another daemon are not known: it gets all.
         connection.shared.groups.set_only(wants_groups(nodes, frontend)? && !connection.resumed);
-        let request = Request::read(nodes, frontend, offer);
+        let request = FrontendKeys::read(nodes, frontend, offer);
         Ok(request.is_ok_and(|request| request == connection.request))
     }
 
@@ -199,10 +199,10 @@ impl Device for Vif {
         let fabric = &self.driver.fabric;
         let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
         connection.attached.extend((0..).zip(connection.ready.drain(..)).filter_map(attach));
-        if let Some(direct) = connection.direct.take() {
+        if let Some(device_queue) = connection.device_queue.take() {
             // Behind all others. The fabric puts nothing into its ring.
             let index = connection.request.queues.len() as u16;
-            connection.attached.extend(fabric.attach(port, index, Box::new(direct), false));
+            connection.attached.extend(fabric.attach(port, index, Box::new(device_queue), false));
         }
     }
 
@@ -218,35 +218,36 @@ impl Device for Vif {
     }
 
     fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.connection.as_ref()?.mailbox.as_ref()?.waker())
+        Some(self.connection.as_ref()?.control_ring.as_ref()?.waker())
     }
 
     fn deadline(&self) -> Option<Instant> {
         self.retry
     }
 
-    /// Obeys what came through the control ring.
+    /// Executes the messages of the control ring.
     fn handle_events(&mut self, now: Instant) -> Result<(), VifError> {
         self.retry = None;
-        let Some(mailbox) =
-            self.connection.as_mut().and_then(|connection| connection.mailbox.as_mut())
+        let Some(control_ring) =
+            self.connection.as_mut().and_then(|connection| connection.control_ring.as_mut())
         else {
             return Ok(());
         };
-        let worked = mailbox.work(now);
-        self.retry = mailbox.is_waiting().then(|| now + BURST);
-        if worked.map_err(VifError::Control)? == 0 {
+        let executed = control_ring.execute(now);
+        self.retry = control_ring.is_waiting().then(|| now + BURST);
+        if executed.map_err(VifError::ControlRing)? == 0 {
             return Ok(());
         }
         // In force, and saved, before the frontend has its answers.
         if let Some(port) = self.port {
-            self.driver.fabric.set_selector(port, mailbox.control().steering());
+            self.driver.fabric.set_selector(port, control_ring.control().selector());
         }
-        let saved = self.node.nodes().put(&steering_node(&self.node), mailbox.control().save());
+        let saved =
+            self.node.nodes().put(&steering_node(&self.node), control_ring.control().save());
         if let Err(error) = saved {
             warn!(port = %self.node.id(), %error, "cannot save the hash settings for a later daemon");
         }
-        if mailbox.answer().map_err(VifError::Control)? {
+        if control_ring.publish().map_err(VifError::ControlRing)? {
             (self.wake)();
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hypervisor::Domain;
-use xen::netif::frontend::{Frame, Frontend, PageAllocator, Queue, Wish};
+use xen::netif::frontend::{Frame, FrameSource, Frontend, FrontendConfig, PageAllocator, Queue};
 use xen::netif::slots::Meta;
 use xen::xenbus::State;
 
@@ -65,12 +65,12 @@ impl Fair {
         let frontend = Frontend::find(domain, self.handle).unwrap();
         assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
         nature.keys.iter().for_each(|(key, value)| self.put(key, value));
-        let wish = Wish {
+        let wish = FrontendConfig {
             queues: nature.queues as u16,
             split: nature.split,
             control: nature.control,
             offloads: nature.sg,
-            ..Wish::default()
+            ..FrontendConfig::default()
         };
         let (queues, _) = frontend.connect(&wish, self.area(wish.queues)).unwrap();
         assert_eq!(queues.len(), nature.queues as usize);
@@ -131,7 +131,7 @@ impl FairQueue {
             tx.collect().unwrap();
             tx.place().is_some()
         });
-        tx.memory().write(tx.place().unwrap(), frame).unwrap();
+        tx.ring().memory().write(tx.place().unwrap(), frame).unwrap();
         assert!(tx.send(frame.len(), Meta { csum_blank: flags & CSUM_BLANK != 0, gso }).unwrap());
     }
 
@@ -155,7 +155,7 @@ impl FairQueue {
     /// Frames that the backend did not take, or not deliver whole.
     pub fn troubles(&self) -> u64 {
         let queue = self.0.borrow();
-        queue.tx.refused() + queue.rx.spoiled()
+        queue.tx.refused() + queue.rx.failed()
     }
 
     /// Takes the frames that came, and posts their pages again.
@@ -166,7 +166,7 @@ impl FairQueue {
             let mut frame = Vec::new();
             for (addr, len) in &got.pieces {
                 let mut bytes = vec![0; *len as usize];
-                rx.memory().read(*addr, &mut bytes).unwrap();
+                rx.ring().memory().read(*addr, &mut bytes).unwrap();
                 frame.extend(bytes);
             }
             let Meta { csum_blank: blank, gso } = got.meta;

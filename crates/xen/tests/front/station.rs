@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use hypervisor::test::{Device, Guest, Version};
 use hypervisor::{DomId, Domain};
-use xen::netif::frontend::{Caller, Frame, Frontend, PageAllocator, Queue, Sender, Wish};
+use xen::netif::frontend::{
+    ControlRing, Frame, FrameSource, Frontend, FrontendConfig, PageAllocator, Queue, Sender,
+};
 use xen::netif::slots::Meta;
 use xen::xenbus::State;
 
@@ -22,8 +24,8 @@ pub struct Station<G = Guest> {
     pub guest: G,
     pub frontend: Frontend,
     pub queues: Vec<Queue>,
-    pub caller: Option<Caller>,
-    pub wish: Wish,
+    pub caller: Option<ControlRing>,
+    pub wish: FrontendConfig,
 }
 
 /// A frame that came: on which queue, its bytes, and where and how it came.
@@ -52,7 +54,7 @@ pub fn attach(host: &Host, id: u16, keys: &[(&str, &str)]) -> (Guest, Frontend) 
     (guest, frontend)
 }
 
-pub fn connect(frontend: &Frontend, wish: &Wish) -> (Vec<Queue>, Option<Caller>) {
+pub fn connect(frontend: &Frontend, wish: &FrontendConfig) -> (Vec<Queue>, Option<ControlRing>) {
     assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
     let connected =
         frontend.connect(wish, PageAllocator::new(0, frontend.bus().domain().pages())).unwrap();
@@ -60,12 +62,12 @@ pub fn connect(frontend: &Frontend, wish: &Wish) -> (Vec<Queue>, Option<Caller>)
     connected
 }
 
-pub fn station(host: &Host, id: u16, wish: &Wish) -> Station {
+pub fn station(host: &Host, id: u16, wish: &FrontendConfig) -> Station {
     station_with(host, id, wish, &[])
 }
 
 /// One with keys in the backend's directory, and a grant table of version 2.
-pub fn station_with(host: &Host, id: u16, wish: &Wish, keys: &[(&str, &str)]) -> Station {
+pub fn station_with(host: &Host, id: u16, wish: &FrontendConfig, keys: &[(&str, &str)]) -> Station {
     let (guest, frontend) = attach(host, id, keys);
     let (queues, caller) = connect(&frontend, wish);
     Station { guest, frontend, queues, caller, wish: wish.clone() }
@@ -73,7 +75,7 @@ pub fn station_with(host: &Host, id: u16, wish: &Wish, keys: &[(&str, &str)]) ->
 
 impl Station<Arc<dyn Domain>> {
     /// Interface `handle` of a domain on any hypervisor.
-    pub fn of(domain: Arc<dyn Domain>, handle: u32, wish: &Wish) -> Self {
+    pub fn of(domain: Arc<dyn Domain>, handle: u32, wish: &FrontendConfig) -> Self {
         let frontend = Frontend::find(Arc::clone(&domain), handle).unwrap();
         let (queues, caller) = connect(&frontend, wish);
         Station { guest: domain, frontend, queues, caller, wish: wish.clone() }
@@ -117,7 +119,7 @@ impl<G> Station<G> {
             tx.collect().unwrap();
             tx.place().is_some()
         });
-        tx.memory().write(tx.place().unwrap(), bytes).unwrap();
+        tx.ring().memory().write(tx.place().unwrap(), bytes).unwrap();
         assert!(tx.send(bytes.len(), meta).unwrap());
     }
 
@@ -134,7 +136,12 @@ impl<G> Station<G> {
                 let mut bytes = vec![0; got.len as usize];
                 let mut at = 0;
                 for (addr, len) in &got.pieces {
-                    queue.rx.memory().read(*addr, &mut bytes[at..at + *len as usize]).unwrap();
+                    queue
+                        .rx
+                        .ring()
+                        .memory()
+                        .read(*addr, &mut bytes[at..at + *len as usize])
+                        .unwrap();
                     at += *len as usize;
                 }
                 all.push((n, bytes, got.clone()));
@@ -162,7 +169,7 @@ impl<G> Station<G> {
                 queue.tx.collect().unwrap();
                 queue.tx.is_idle()
             });
-            assert_eq!((queue.tx.refused(), queue.rx.spoiled()), (0, 0));
+            assert_eq!((queue.tx.refused(), queue.rx.failed()), (0, 0));
         }
     }
 }
@@ -225,8 +232,8 @@ pub fn offload<G, H>((a, x): (&mut Station<G>, u8), (b, y): (&mut Station<H>, u8
 pub fn spread<G, H>(a: &mut Station<G>, b: &mut Station<H>) {
     let key: Vec<u8> = (1..41).collect();
     let caller = b.caller.as_mut().unwrap();
-    caller.spread(2, &key).unwrap();
-    assert_eq!(caller.ask(99, [0; 3]).unwrap(), (1, 0), "not supported");
+    caller.set_hash(2, &key).unwrap();
+    assert_eq!(caller.request(99, [0; 3]).unwrap(), (1, 0), "not supported");
     let mut queues = [0; 2];
     for last in 0..32 {
         let mut bytes = tcp(1, 2, 100);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::xen::netif::frontend::Wish;
+use ::xen::netif::frontend::FrontendConfig;
 use ::xen::netif::options::PortOptions;
 use ::xen::netif::service::{Service, ServiceConfig};
 use ::xen::netif::status::Condition;
@@ -82,9 +82,9 @@ pub fn unplug(host: &Hypervisor, frontend: DomId, handle: u32) {
 /// Everything, between two interfaces that are plugged in and wait.
 pub fn all(host: &Hypervisor, [a, b]: Fronts) {
     let mut daemon = Daemon::start(host);
-    let one = Wish::default();
-    let two = Wish { queues: 2, ..Wish::default() };
-    let mut a = Station::of(a.0, a.1, &Wish { split: false, control: false, ..one });
+    let one = FrontendConfig::default();
+    let two = FrontendConfig { queues: 2, ..FrontendConfig::default() };
+    let mut a = Station::of(a.0, a.1, &FrontendConfig { split: false, control: false, ..one });
     let mut b = Station::of(b.0, b.1, &two);
     daemon.check([1, 2]);
     talk(&mut a, &mut b);

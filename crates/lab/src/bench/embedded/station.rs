@@ -11,7 +11,10 @@ use hypervisor::Domain;
 use hypervisor::embedded::Version;
 use hypervisor::embedded::client::{Line, Wish as Admission, become_guest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use xen::netif::frontend::{Caller, Frame, FrontError, Frontend, Kept, PageAllocator, Queue, Wish};
+use xen::netif::frontend::{
+    ControlRing, Frame, FrameSource, FrontError, Frontend, FrontendConfig, PageAllocator, Queue,
+    StaticGrants,
+};
 use xen::xenbus::State;
 
 use super::frames::Frames;
@@ -62,7 +65,7 @@ pub struct Station {
     pub mac: [u8; 6],
     _frontend: Frontend,
     _line: Arc<Line>,
-    _control: (Option<Caller>, Kept),
+    _control: (Option<ControlRing>, StaticGrants),
 }
 
 impl Station {
@@ -81,17 +84,17 @@ impl Station {
         let guest: Arc<dyn Domain> = Arc::new(guest);
         let frontend = Frontend::find(Arc::clone(&guest), 0).map_err(io::Error::other)?;
         await_state(&frontend, State::InitWait)?;
-        let wish = Wish { queues, ..Wish::default() };
+        let wish = FrontendConfig { queues, ..FrontendConfig::default() };
         let connected = frontend
             .connect(&wish, PageAllocator::new(0, guest.pages()))
             .map_err(io::Error::other)?;
         await_state(&frontend, State::Connected)?;
         let (queues, mut caller) = connected;
-        let kept = caller.as_mut().map_or(Ok(Kept::default()), |caller| {
+        let kept = caller.as_mut().map_or(Ok(StaticGrants::default()), |caller| {
             if queues.len() > 1 {
-                caller.spread(queues.len() as u16, &KEY)?;
+                caller.set_hash(queues.len() as u16, &KEY)?;
             }
-            Kept::all(caller, &queues)
+            StaticGrants::add_all(caller, &queues)
         });
         let kept = kept.map_err(io::Error::other)?;
         Ok(Station { queues, mac, _frontend: frontend, _line: line, _control: (caller, kept) })
@@ -170,7 +173,7 @@ impl<'a> Vcpu<'a> {
                 break;
             };
             let (head, len, meta) = self.frames.next();
-            tx.memory().write(place, head)?;
+            tx.ring().memory().write(place, head)?;
             tx.send(len, meta)?;
             count += 1;
         }
@@ -185,7 +188,7 @@ impl<'a> Vcpu<'a> {
         while count < TURN && rx.next(&mut self.frame)? {
             for (addr, len) in &self.frame.pieces {
                 let into = self.read.get_mut(..*len as usize).unwrap_or_default();
-                rx.memory().read(*addr, into)?;
+                rx.ring().memory().read(*addr, into)?;
             }
             (count, bytes) = (count + 1, bytes + u64::from(self.frame.len));
         }
@@ -201,12 +204,12 @@ impl<'a> Vcpu<'a> {
     /// Sleeps until there is something to do, as a guest does.
     fn rest(&mut self) -> Result<(), FrontError> {
         let Queue { tx, rx, .. } = &mut *self.queue;
-        rx.channel().take();
-        tx.channel().take();
+        rx.ring().channel().take();
+        tx.ring().channel().take();
         if rx.arm()? || self.blocked && tx.arm()? {
             return Ok(());
         }
-        let mut fds = [rx.channel().waker(), tx.channel().waker()]
+        let mut fds = [rx.ring().channel().waker(), tx.ring().channel().waker()]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         // Interrupted, it comes back soon enough.
         let _ = poll(&mut fds, Timespec::try_from(NAP).ok().as_ref());

@@ -1,14 +1,19 @@
 //! A frontend's Rx ring, with the pages that it receives into.
+//!
+//! A backend may write any response: one beyond a page, part of a frame, or one that leaves bytes
+//! to be copied without being asked to is an error. A frame whose bytes could not be copied is
+//! counted and skipped.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use ::ring::Memory;
+use ::ring::copies::Status;
+use ::ring::front::FrontRing;
 use hypervisor::{Channel, DomId, Domain, GrantRef, Granted, PAGE, Pull, Puller};
-use ring::Memory;
-use ring::copies::Status;
-use ring::front::FrontRing;
 
-use super::FrontError;
+use super::ring::GrantedRing;
+use super::{FrameSource, FrontError};
 use crate::netif::slots::{Meta, RxSlot, extra, flag};
 use crate::xenbus::{GrantedPages, PageAllocator};
 
@@ -18,39 +23,36 @@ const PAGES: u32 = FrontRing::<2>::SIZE;
 /// Frames that are taken out of the ring at a time.
 const BATCH: usize = 64;
 
-/// Pieces that are fetched in one call, before those of the last frame.
-const PIECES: usize = 180;
+/// Copies of one hypercall, not counting those of the last frame.
+const COPIES: usize = 180;
 
 /// An Rx ring.
 ///
 /// The page of a slot is the slot's own: a response lies in the slot of its request. So a frame's
 /// pages follow each other, but for the one whose slot holds extra info.
 ///
-/// Frames are taken in batches. What the backend has left for us to fetch ([`fetch`](crate::netif::fetch))
-/// is fetched for all of a batch in one call of the hypervisor.
+/// Frames are taken in batches. The bytes that the backend has left to the frontend to copy
+/// ([`guest_copy`](crate::netif::guest_copy)) are copied for a whole batch in one hypercall.
 pub struct Receiver {
-    ring: FrontRing<2>,
-    ring_page: GrantedPages,
-    memory: Arc<Memory>,
+    ring: GrantedRing<2>,
     pages: GrantedPages,
-    channel: Arc<dyn Channel>,
     backend: DomId,
-    /// How we fetch, if the backend leaves that to us.
+    /// Copies what the backend leaves to the frontend to copy; `None`: it leaves nothing.
     puller: Option<Box<dyn Puller>>,
-    /// What is to be fetched, and what became of it.
-    pulls: Vec<Pull>,
+    /// The copies of the batch, and their outcomes.
+    copies: Vec<Pull>,
     outcomes: Vec<Status>,
-    /// What the frame that is being taken has to be fetched from.
-    lent: Vec<(GrantRef, u16)>,
-    /// Frames that were taken; those before `handed` were handed out.
+    /// Grants that the frame that is being taken is to be copied from, and offsets in them.
+    passed: Vec<(GrantRef, u16)>,
+    /// Frames that were taken out of the ring; those before `returned` were returned.
     batch: Vec<Taken>,
     taken: usize,
-    handed: usize,
-    /// The number behind the last slot of the last frame that was handed out.
+    returned: usize,
+    /// The index after the last slot of the last frame that was returned.
     done: u32,
-    /// Frames that the backend could not deliver whole.
-    spoiled: u64,
-    /// Frames that were not there to be fetched any more.
+    /// Frames with an error response: the backend could not copy them as a whole.
+    failed: u64,
+    /// Frames that could not be copied: their grants were revoked before.
     missed: u64,
 }
 
@@ -59,9 +61,9 @@ pub struct Receiver {
 struct Taken {
     frame: Frame,
     whole: bool,
-    /// Which of the pulls are its own.
-    pulls: Range<usize>,
-    /// The number behind its last slot.
+    /// Which of the copies are its own.
+    copies: Range<usize>,
+    /// The index after its last slot.
     end: u32,
 }
 
@@ -97,31 +99,26 @@ impl Receiver {
     pub(super) fn new(
         domain: &Arc<dyn Domain>,
         backend: DomId,
-        area: &mut PageAllocator,
+        allocator: &mut PageAllocator,
         channel: Arc<dyn Channel>,
         fetches: bool,
     ) -> Result<Self, FrontError> {
-        let ring_page = area.grant(domain, backend, 1, true)?;
-        let pages = area.grant(domain, backend, PAGES, true)?;
-        let memory = Arc::clone(domain.memory());
-        let ring = FrontRing::new(Arc::clone(&memory), ring_page.addr(0))?;
+        let ring = GrantedRing::new(domain, backend, allocator, channel)?;
+        let pages = allocator.grant(domain, backend, PAGES, true)?;
         let puller = if fetches { Some(domain.puller()?) } else { None };
         let mut receiver = Receiver {
             ring,
-            ring_page,
-            memory,
             pages,
-            channel,
             backend,
             puller,
-            pulls: Vec::new(),
+            copies: Vec::new(),
             outcomes: Vec::new(),
-            lent: Vec::new(),
+            passed: Vec::new(),
             batch: (0..BATCH).map(|_| Taken::default()).collect(),
             taken: 0,
-            handed: 0,
+            returned: 0,
             done: 0,
-            spoiled: 0,
+            failed: 0,
             missed: 0,
         };
         receiver.post()?;
@@ -131,9 +128,9 @@ impl Receiver {
     /// Pages that an Rx ring takes.
     pub const PAGES: u32 = PAGES + 1;
 
-    /// The page that the ring is in.
-    pub fn ring_page(&self) -> &GrantedPages {
-        &self.ring_page
+    /// The ring: its page, and its event channel.
+    pub fn ring(&self) -> &GrantedRing<2> {
+        &self.ring
     }
 
     /// The pages that it receives into.
@@ -141,128 +138,93 @@ impl Receiver {
         &self.pages
     }
 
-    /// Its event channel.
-    pub fn channel(&self) -> &Arc<dyn Channel> {
-        &self.channel
+    /// Frames with an error response so far: the backend could not copy them as a whole.
+    pub fn failed(&self) -> u64 {
+        self.failed
     }
 
-    /// The memory that frames are in.
-    pub fn memory(&self) -> &Arc<Memory> {
-        &self.memory
-    }
-
-    /// Frames that the backend could not deliver whole so far.
-    pub fn spoiled(&self) -> u64 {
-        self.spoiled
-    }
-
-    /// Frames that we could not fetch so far: their sender is gone or has thought better of it, or
-    /// we were too late.
+    /// Frames that could not be copied so far: their sender is gone, or the grants were revoked
+    /// before.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// Takes the next frame, if there is one. Its pages are its own until the next
-    /// [`post`](Self::post).
-    ///
-    /// # Errors
-    /// When the backend breaks the rules, or the hypervisor is gone.
-    pub fn next(&mut self, frame: &mut Frame) -> Result<bool, FrontError> {
-        loop {
-            if self.handed == self.taken && !self.fill()? {
-                return Ok(false);
-            }
-            let Some(taken) = self.batch.get_mut(self.handed) else { return Ok(false) };
-            self.handed += 1;
-            self.done = taken.end;
-            let outcomes = self.outcomes.get(taken.pulls.clone());
-            let fetched =
-                outcomes.is_some_and(|outcomes| outcomes.iter().all(|status| status.is_done()));
-            if taken.whole && fetched {
-                std::mem::swap(frame, &mut taken.frame);
-                return Ok(true);
-            }
-            self.missed += u64::from(taken.whole);
-            self.spoiled += u64::from(!taken.whole);
-        }
-    }
-
-    /// Takes frames out of the ring, and fetches what is missing of them. Whether there were any.
+    /// Takes a batch of frames out of the ring, and copies what is missing of them. False when there
+    /// are none.
     fn fill(&mut self) -> Result<bool, FrontError> {
-        (self.taken, self.handed) = (0, 0);
-        self.pulls.clear();
+        (self.taken, self.returned) = (0, 0);
+        self.copies.clear();
         self.outcomes.clear();
-        while self.taken < BATCH && self.pulls.len() < PIECES && self.ring.ready()? > 0 {
+        while self.taken < BATCH && self.copies.len() < COPIES && self.ring.slots.ready()? > 0 {
             let mut taken = self.batch.get_mut(self.taken).map(std::mem::take).unwrap_or_default();
             taken.frame.clear();
-            let first = self.pulls.len();
+            let first = self.copies.len();
             taken.whole = self.take(&mut taken.frame)?;
             if !taken.whole {
-                self.pulls.truncate(first);
+                self.copies.truncate(first);
             }
-            (taken.pulls, taken.end) = (first..self.pulls.len(), self.ring.position());
+            (taken.copies, taken.end) = (first..self.copies.len(), self.ring.slots.position());
             if let Some(place) = self.batch.get_mut(self.taken) {
                 *place = taken;
             }
             self.taken += 1;
         }
-        if !self.pulls.is_empty() {
+        if !self.copies.is_empty() {
             let puller = self
                 .puller
                 .as_mut()
-                .ok_or(FrontError::Backend("leaves frames to be fetched unasked"))?;
-            puller.pull(&self.pulls, &mut self.outcomes)?;
+                .ok_or(FrontError::Backend("leaves frames to be copied without being asked to"))?;
+            puller.pull(&self.copies, &mut self.outcomes)?;
         }
         Ok(self.taken > 0)
     }
 
-    /// Takes a frame; false: one that is not whole.
+    /// Takes a frame. False when it has an error response.
     fn take(&mut self, frame: &mut Frame) -> Result<bool, FrontError> {
         let (slot, words) = self.slot()?;
         let flags = words[1] as u16;
         frame.meta.csum_blank = flags & flag::RX_CSUM_BLANK != 0;
         frame.validated = flags & flag::RX_DATA_VALIDATED != 0;
-        self.lent.clear();
+        self.passed.clear();
         if flags & flag::RX_EXTRA_INFO != 0 {
             self.extras(frame)?;
         }
         // In the order of its slots, from here on.
-        self.lent.reverse();
-        let lent = !self.lent.is_empty();
-        let mut whole = self.piece(frame, slot, words, lent)?;
+        self.passed.reverse();
+        let is_passed = !self.passed.is_empty();
+        let mut whole = self.piece(frame, slot, words, is_passed)?;
         let mut more = flags & flag::RX_MORE_DATA != 0;
         while more {
             let (slot, words) = self.slot()?;
-            whole &= self.piece(frame, slot, words, lent)?;
+            whole &= self.piece(frame, slot, words, is_passed)?;
             more = words[1] as u16 & flag::RX_MORE_DATA != 0;
         }
         Ok(whole)
     }
 
-    /// Adds what a slot holds to a frame of which something may be `lent`; false: it says that
-    /// there is nothing.
+    /// Adds the bytes of a slot to a frame, of which some may be passed. False for an error response.
     fn piece(
         &mut self,
         frame: &mut Frame,
         slot: u32,
         words: RxSlot,
-        lent: bool,
+        is_passed: bool,
     ) -> Result<bool, FrontError> {
         let [place, outcome] = words;
         let Ok(size) = u16::try_from((outcome >> 16) as i16) else { return Ok(false) };
-        // Where the bytes begin; or, if they all begin at the start, how many are there already.
+        // Where the bytes begin; or, in a frame that is passed, how many are there already.
         let offset = (place >> 16) as u16;
-        let start = if lent { 0 } else { offset };
+        let start = if is_passed { 0 } else { offset };
         if usize::from(start) + usize::from(size) > PAGE {
             return Err(FrontError::Backend("wrote beyond a page"));
         }
         frame.add(self.pages.addr(slot) + u64::from(start), size.into());
-        let missing = if lent { size.saturating_sub(offset) } else { 0 };
+        let missing = if is_passed { size.saturating_sub(offset) } else { 0 };
         if missing > 0 {
             let (reference, at) =
-                self.lent.pop().ok_or(FrontError::Backend("does not say where bytes are"))?;
+                self.passed.pop().ok_or(FrontError::Backend("does not say where bytes are"))?;
             let from = Granted { domain: self.backend, reference, offset: at };
-            self.pulls.push(Pull { from, page: self.pages.page(slot), offset, len: missing });
+            self.copies.push(Pull { from, page: self.pages.page(slot), offset, len: missing });
         }
         Ok(true)
     }
@@ -277,7 +239,7 @@ impl Receiver {
                     frame.meta.gso =
                         Some((tail as u8, (head >> 16) as u16)).filter(|(_, size)| *size > 0)
                 }
-                extra::FETCH => self.lent.push((GrantRef(tail), (head >> 16) as u16)),
+                extra::FETCH => self.passed.push((GrantRef(tail), (head >> 16) as u16)),
                 _ => {}
             }
             more = flags & extra::MORE != 0;
@@ -285,36 +247,55 @@ impl Receiver {
         Ok(())
     }
 
-    /// The next slot of a frame that has begun.
+    /// The next slot of a frame: its index in the ring, and its words.
     fn slot(&mut self) -> Result<(u32, RxSlot), FrontError> {
-        if self.ring.ready()? == 0 {
+        if self.ring.slots.ready()? == 0 {
             return Err(FrontError::Backend("published part of a frame"));
         }
-        let (slot, words) = (self.ring.position() % PAGES, self.ring.response(0)?);
-        self.ring.take(1);
+        let (slot, words) = (self.ring.slots.position() % PAGES, self.ring.slots.response(0)?);
+        self.ring.slots.take(1);
         Ok((slot, words))
     }
 
-    /// Posts the pages of all frames that were handed out.
-    ///
-    /// # Errors
-    /// Never, while the ring is there.
-    pub fn post(&mut self) -> Result<(), FrontError> {
-        while self.ring.upcoming().wrapping_sub(self.done) < PAGES {
-            let number = self.ring.upcoming();
-            self.ring.push([number & 0xffff, self.pages.reference(number % PAGES).0])?;
-        }
-        if self.ring.publish()? {
-            self.channel.notify();
-        }
-        Ok(())
-    }
-
-    /// Asks to be told of the next frame, and looks once more: whether there is one now.
+    /// Asks for a signal with the next frame, and looks once more. True when there is one now.
     ///
     /// # Errors
     /// When the backend breaks the rules.
     pub fn arm(&mut self) -> Result<bool, FrontError> {
-        Ok(self.ring.arm(1)? > 0 || self.handed < self.taken)
+        Ok(self.ring.slots.arm(1)? > 0 || self.returned < self.taken)
+    }
+}
+
+impl FrameSource for Receiver {
+    fn next(&mut self, frame: &mut Frame) -> Result<bool, FrontError> {
+        loop {
+            if self.returned == self.taken && !self.fill()? {
+                return Ok(false);
+            }
+            let Some(taken) = self.batch.get_mut(self.returned) else { return Ok(false) };
+            self.returned += 1;
+            self.done = taken.end;
+            let outcomes = self.outcomes.get(taken.copies.clone());
+            let fetched =
+                outcomes.is_some_and(|outcomes| outcomes.iter().all(|status| status.is_done()));
+            if taken.whole && fetched {
+                std::mem::swap(frame, &mut taken.frame);
+                return Ok(true);
+            }
+            self.missed += u64::from(taken.whole);
+            self.failed += u64::from(!taken.whole);
+        }
+    }
+
+    fn post(&mut self) -> Result<(), FrontError> {
+        while self.ring.slots.upcoming().wrapping_sub(self.done) < PAGES {
+            let number = self.ring.slots.upcoming();
+            self.ring.slots.push([number & 0xffff, self.pages.reference(number % PAGES).0])?;
+        }
+        Ok(self.ring.publish()?)
+    }
+
+    fn memory(&self) -> &Arc<Memory> {
+        self.ring.memory()
     }
 }

@@ -12,45 +12,47 @@ use tracing::warn;
 use super::error::VifError;
 use super::stall::StallDetector;
 use super::{Vif, steering_node};
-use crate::netif::backend::{Gauge, Parts, Queue, VifShared};
-use crate::netif::cache::Cache;
-use crate::netif::control::Control;
-use crate::netif::direct::{self, Direct, Lease, Standing};
+use crate::netif::control_ring::ControlRing;
+use crate::netif::device_queue::{
+    self, DeviceQueueKeys, DeviceQueueParts, DeviceQueueStatus, DeviceRxQueue, UplinkQueue,
+};
 use crate::netif::groups::Groups;
-use crate::netif::handshake::{Request, wants_groups};
-use crate::netif::mailbox::Mailbox;
+use crate::netif::hash_control::HashControl;
+use crate::netif::negotiation::{FrontendKeys, wants_groups};
+use crate::netif::queue::{Queue, QueueParts, QueueStats, VifShared};
 use crate::netif::settings::Settings;
-use crate::netif::status::Cached;
+use crate::netif::static_grants::StaticGrants;
+use crate::netif::status::MappedPagesStatus;
 use switch::PortId;
 
 /// A connected frontend. Dropped, it is unmapped; queues that are with workers must be detached
 /// before.
 pub struct Connection {
-    pub request: Request,
+    pub request: FrontendKeys,
     pub shared: Arc<VifShared>,
     /// Queues that are not attached to the fabric yet.
     pub ready: Vec<Queue>,
     /// Queues that are.
     pub attached: Vec<QueueId>,
     /// The device queue, if it is not attached yet.
-    pub direct: Option<Direct>,
-    pub standing: Option<Standing>,
+    pub device_queue: Option<DeviceRxQueue>,
+    pub device_queue_status: Option<DeviceQueueStatus>,
     pub stalls: Vec<StallDetector>,
-    pub mailbox: Option<Mailbox>,
+    pub control_ring: Option<ControlRing>,
     /// Another daemon served the frontend before.
     pub resumed: bool,
 }
 
 impl Connection {
     /// How many of its pages stay mapped, if any may.
-    pub fn cached(&self) -> Option<Cached> {
-        let (pages, most) = self.mailbox.as_ref()?.cache().size();
+    pub fn mapped_pages_status(&self) -> Option<MappedPagesStatus> {
+        let (pages, most) = self.control_ring.as_ref()?.static_grants().size();
         let (mut hits, mut misses) = (0, 0);
         for stall in &self.stalls {
-            hits += stall.gauge().hits.get();
-            misses += stall.gauge().misses.get();
+            hits += stall.stats().hits.get();
+            misses += stall.stats().misses.get();
         }
-        (most > 0).then_some(Cached { pages, most, hits, misses })
+        (most > 0).then_some(MappedPagesStatus { pages, most, hits, misses })
     }
 }
 
@@ -58,26 +60,26 @@ impl Connection {
 impl Vif {
     pub(super) fn new_connection(
         &self,
-        request: Request,
+        request: FrontendKeys,
         settings: &Settings,
         port: PortId,
         resumed: bool,
     ) -> Result<Connection, VifError> {
         let shared = self.shared(&request, settings, resumed)?;
-        let cache = self.cache(&request);
-        let (ready, stalls) = self.queues(&request, &shared, &cache, resumed)?;
-        let mailbox = self.new_mailbox(&request, port, cache, resumed)?;
-        let (direct, standing) = self.direct(&request)?;
+        let static_grants = self.static_grants(&request);
+        let (ready, stalls) = self.queues(&request, &shared, &static_grants, resumed)?;
+        let control_ring = self.new_mailbox(&request, port, static_grants, resumed)?;
+        let (device_queue, device_queue_status) = self.device_queue(&request)?;
         let attached = Vec::new();
         Ok(Connection {
             request,
             shared,
             ready,
             attached,
-            direct,
-            standing,
+            device_queue,
+            device_queue_status,
             stalls,
-            mailbox,
+            control_ring,
             resumed,
         })
     }
@@ -85,7 +87,7 @@ impl Vif {
     /// What all queues of the frontend share.
     fn shared(
         &self,
-        request: &Request,
+        request: &FrontendKeys,
         settings: &Settings,
         resumed: bool,
     ) -> Result<Arc<VifShared>, VifError> {
@@ -93,11 +95,11 @@ impl Vif {
         let shared = VifShared {
             domain: self.node.id().domain,
             engine: Arc::clone(&self.driver.engine),
-            takes: request.takes,
+            features: request.features,
             rate: settings.rate(),
             groups: Groups::default(),
             align: self.driver.options.align,
-            lender: lender.filter(|_| request.takes.extensions.guest_copy),
+            lender: lender.filter(|_| request.features.extensions.guest_copy),
             held: AtomicBool::new(true),
         };
         let only = wants_groups(self.node.nodes(), self.node.frontend())? && !resumed;
@@ -108,26 +110,30 @@ impl Vif {
     /// The queues, over the frontend's rings and channels.
     fn queues(
         &self,
-        request: &Request,
+        request: &FrontendKeys,
         shared: &Arc<VifShared>,
-        cache: &Cache,
+        static_grants: &StaticGrants,
         resumed: bool,
     ) -> Result<(Vec<Queue>, Vec<StallDetector>), VifError> {
         let (mut queues, mut stalls) = (Vec::new(), Vec::new());
         for (n, keys) in (0..).zip(&request.queues) {
-            let gauge = Arc::<Gauge>::default();
-            let parts = Parts {
+            let stats = Arc::<QueueStats>::default();
+            let parts = QueueParts {
                 tx_ring: self.node.map_ring(keys.tx_ring)?,
                 rx_ring: self.node.map_ring(keys.rx_ring)?,
                 tx_channel: self.node.bind(keys.tx_port)?,
                 rx_channel: keys.rx_port.map(|port| self.node.bind(port)).transpose()?,
                 vif: Arc::clone(shared),
-                gauge: Arc::clone(&gauge),
-                shelf: cache.shelf(n).ok().filter(|_| cache.size().1 > 0).cloned(),
+                stats: Arc::clone(&stats),
+                mapped_pages: static_grants
+                    .mapped_pages(n)
+                    .ok()
+                    .filter(|_| static_grants.size().1 > 0)
+                    .cloned(),
                 resumed,
             };
             queues.push(Queue::new(parts)?);
-            stalls.push(StallDetector::new(gauge));
+            stalls.push(StallDetector::new(stats));
         }
         Ok((queues, stalls))
     }
@@ -136,11 +142,11 @@ impl Vif {
     /// go to.
     fn new_mailbox(
         &self,
-        request: &Request,
+        request: &FrontendKeys,
         port: PortId,
-        cache: Cache,
+        static_grants: StaticGrants,
         resumed: bool,
-    ) -> Result<Option<Mailbox>, VifError> {
+    ) -> Result<Option<ControlRing>, VifError> {
         let Some((ring, channel)) = request.control else { return Ok(None) };
         let (page, channel) = (self.node.map_ring(ring)?, self.node.bind(channel)?);
         let queues = request.queues.len() as u16;
@@ -148,51 +154,55 @@ impl Vif {
             true => self.node.nodes().find(&steering_node(&self.node))?,
             false => None,
         };
-        let saved = saved.and_then(|text| Control::restore(queues, &text));
-        let control = saved.unwrap_or_else(|| Control::new(queues));
-        self.driver.fabric.set_selector(port, control.steering());
+        let saved = saved.and_then(|text| HashControl::restore(queues, &text));
+        let control = saved.unwrap_or_else(|| HashControl::new(queues));
+        self.driver.fabric.set_selector(port, control.selector());
         let (domain, engine) = (self.node.id().domain, Arc::clone(&self.driver.engine));
-        Ok(Some(Mailbox::new(page, channel, domain, engine, (control, cache))?))
+        Ok(Some(ControlRing::new(page, channel, domain, engine, control, static_grants)?))
     }
 
     /// Room for pages that stay mapped: none without a control ring, by which the frontend would
     /// name them. Pages that another daemon had mapped are forgotten: copies use their grants.
-    fn cache(&self, request: &Request) -> Cache {
+    fn static_grants(&self, request: &FrontendKeys) -> StaticGrants {
         let most = if request.control.is_some() { self.driver.options.cache.into() } else { 0 };
         let grants = Arc::clone(&self.node.hypervisor().grants);
         let (queues, budget) = (request.queues.len() as u16, Arc::clone(&self.driver.budget));
-        Cache::new(self.node.id().domain, grants, most, queues, budget)
+        StaticGrants::new(self.node.id().domain, grants, most, queues, budget)
     }
 
     /// The device queue, if the frontend requests one, and its status. A vif without one connects
     /// all the same: its frames come through the switch.
-    fn direct(&self, request: &Request) -> Result<(Option<Direct>, Option<Standing>), VifError> {
-        let Some(keys) = &request.direct else { return Ok((None, None)) };
+    fn device_queue(
+        &self,
+        request: &FrontendKeys,
+    ) -> Result<(Option<DeviceRxQueue>, Option<DeviceQueueStatus>), VifError> {
+        let Some(keys) = &request.device_queue else { return Ok((None, None)) };
         let pages = self.listed(keys)?;
         let memory = self.node.hypervisor().grants.map(self.node.id().domain, &pages)?;
-        let (direct, standing) = match self.lease(memory, keys.pages) {
-            Ok(lease) => {
+        let (device_queue, device_queue_status) = match self.uplink_queue(memory, keys.pages) {
+            Ok(uplink_queue) => {
                 let ring = self.node.map_ring(keys.ring)?;
                 let channel = self.node.bind(keys.port)?;
-                let direct = Direct::new(direct::Parts { ring, channel, lease, pages })?;
-                let standing = direct.standing();
-                (Some(direct), standing)
+                let device_queue =
+                    DeviceRxQueue::new(DeviceQueueParts { ring, channel, uplink_queue, pages })?;
+                let device_queue_status = device_queue.status();
+                (Some(device_queue), device_queue_status)
             }
-            Err(error) => (None, Standing::Refused(error.to_string())),
+            Err(error) => (None, DeviceQueueStatus::Refused(error.to_string())),
         };
-        let text = match &standing {
-            Standing::Given { place, .. } => place.clone(),
-            Standing::Refused(reason) => {
+        let text = match &device_queue_status {
+            DeviceQueueStatus::Active { queue, .. } => queue.clone(),
+            DeviceQueueStatus::Refused(reason) => {
                 warn!(port = %self.node.id(), %reason, "no device queue");
                 format!("none: {reason}")
             }
         };
-        self.node.nodes().put(&self.node.backend_key(direct::PLACE), text)?;
-        Ok((direct, Some(standing)))
+        self.node.nodes().put(&self.node.backend_key(device_queue::STATUS_KEY), text)?;
+        Ok((device_queue, Some(device_queue_status)))
     }
 
     /// The grants of the pages that a device is to write into.
-    fn listed(&self, keys: &direct::Keys) -> Result<Vec<GrantRef>, VifError> {
+    fn listed(&self, keys: &DeviceQueueKeys) -> Result<Vec<GrantRef>, VifError> {
         let domain = self.node.id().domain;
         let at = Granted { domain, reference: keys.list, offset: 0 };
         let len = keys.pages as usize * size_of::<u32>();
@@ -203,13 +213,13 @@ impl Vif {
     }
 
     /// A queue of the device, that writes into these pages what is for the vif's address.
-    fn lease(
+    fn uplink_queue(
         &self,
         pages: Arc<Memory>,
         count: u32,
-    ) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>> {
+    ) -> Result<Box<dyn UplinkQueue>, Box<dyn Error + Send + Sync>> {
         let uplink = self.driver.uplink.as_ref().ok_or("no device gives queues")?;
         let mac = self.node.nodes().text(&self.node.backend_key("mac"))?;
-        uplink.give(mac.parse()?, pages, count)
+        uplink.add_queue(mac.parse()?, pages, count)
     }
 }

@@ -8,7 +8,7 @@ use ring::copies::Status;
 use thiserror::Error;
 
 use crate::netif::fault::Fault;
-use crate::netif::handshake::Refusal;
+use crate::netif::negotiation::NegotiationError;
 use crate::xenbus::{DeviceError, KeyError};
 
 /// Why a vif does not connect, or must stop.
@@ -16,7 +16,7 @@ use crate::xenbus::{DeviceError, KeyError};
 pub enum VifError {
     /// Its frontend's keys are not accepted.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] NegotiationError),
     /// Its rings can't be mapped.
     #[error(transparent)]
     Grant(#[from] GrantError),
@@ -45,7 +45,7 @@ pub enum VifError {
     Fault(#[from] Fault),
     /// The frontend misused its control ring.
     #[error("control ring: {0}")]
-    Control(QueueError),
+    ControlRing(QueueError),
 }
 
 impl DeviceError for VifError {
@@ -55,9 +55,8 @@ impl DeviceError for VifError {
 
     fn store_error(&self) -> Option<&StoreError> {
         match self {
-            VifError::Store(error) | VifError::Refused(Refusal::Keys(KeyError::Store(error))) => {
-                Some(error)
-            }
+            VifError::Store(error)
+            | VifError::Refused(NegotiationError::Keys(KeyError::Store(error))) => Some(error),
             _ => None,
         }
     }
@@ -66,7 +65,7 @@ impl DeviceError for VifError {
         matches!(
             self,
             VifError::Queue { error: QueueError::Gone | QueueError::Grant(Status::BAD_DOMAIN), .. }
-                | VifError::Control(QueueError::Gone | QueueError::Grant(Status::BAD_DOMAIN))
+                | VifError::ControlRing(QueueError::Gone | QueueError::Grant(Status::BAD_DOMAIN))
         )
     }
 }

@@ -3,31 +3,31 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::netif::backend::Gauge;
+use crate::netif::queue::QueueStats;
 
 /// One queue's receiving, as it is seen every few seconds.
 #[derive(Debug)]
 pub struct StallDetector {
-    gauge: Arc<Gauge>,
+    stats: Arc<QueueStats>,
     put: u64,
     full: u64,
     since: Option<Instant>,
 }
 
 impl StallDetector {
-    /// For the queue that counts in `gauge`.
-    pub fn new(gauge: Arc<Gauge>) -> Self {
-        StallDetector { gauge, put: 0, full: 0, since: None }
+    /// For the queue that counts in `stats`.
+    pub fn new(stats: Arc<QueueStats>) -> Self {
+        StallDetector { stats, put: 0, full: 0, since: None }
     }
 
     /// What the queue counts.
-    pub fn gauge(&self) -> &Gauge {
-        &self.gauge
+    pub fn stats(&self) -> &QueueStats {
+        &self.stats
     }
 
     /// Reads the counters again. Returns since when frames found no room and none was put.
     pub fn stalled_since(&mut self, now: Instant) -> Option<Instant> {
-        let (put, full) = (self.gauge.put.get(), self.gauge.full.get());
+        let (put, full) = (self.stats.put.get(), self.stats.full.get());
         if put != self.put {
             self.since = None;
         } else if full != self.full {

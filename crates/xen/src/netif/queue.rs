@@ -21,13 +21,13 @@ use ring::pages::Seen;
 use ring::xen::BackRing;
 use ring::{Chain, Engine, Gather, GrantCopyBatch, Memory, Pages, Put, Violation};
 
-use crate::netif::cache::Shelf;
-use crate::netif::fetch::{Plan, Slots};
 use crate::netif::groups::{Groups, View};
-use crate::netif::handshake::Takes;
-use crate::netif::loans::Loans;
+use crate::netif::guest_copy::{FetchPlan, Slots};
+use crate::netif::negotiation::FrontendFeatures;
+use crate::netif::passed_grants::PassedGrants;
 use crate::netif::rate::Rate;
 use crate::netif::slots::{self, Layout, Meta, Piece, Sizes, TxSlot, What};
+use crate::netif::static_grants::MappedPages;
 
 /// Grants below are the hypervisor's own (`GNTTAB_NR_RESERVED_ENTRIES`): those of the console's
 /// ring and the store's.
@@ -40,8 +40,8 @@ pub struct VifShared {
     pub domain: DomId,
     /// Who copies for it.
     pub engine: Arc<dyn Engine>,
-    /// What its frontend takes.
-    pub takes: Takes,
+    /// What its frontend supports.
+    pub features: FrontendFeatures,
     /// How fast it may send.
     pub rate: Option<Rate>,
     /// What groups it wants.
@@ -62,10 +62,10 @@ const HELD: Duration = Duration::from_micros(200);
 
 /// How a queue's receiving goes, for those who watch from elsewhere.
 #[derive(Debug, Default)]
-pub struct Gauge {
+pub struct QueueStats {
     /// Frames put.
     pub put: Counter,
-    /// Times that there was no room for a frame.
+    /// GuestTimes that there was no room for a frame.
     pub full: Counter,
     /// Pages to be copied from or to that were mapped already, while any were.
     pub hits: Counter,
@@ -74,7 +74,7 @@ pub struct Gauge {
 }
 
 /// What a queue is made of.
-pub struct Parts {
+pub struct QueueParts {
     /// The page of its Tx ring.
     pub tx_ring: Arc<Memory>,
     /// The page of its Rx ring.
@@ -86,9 +86,9 @@ pub struct Parts {
     /// What it has in common with the vif's other queues.
     pub vif: Arc<VifShared>,
     /// Where its receiving is noted.
-    pub gauge: Arc<Gauge>,
+    pub stats: Arc<QueueStats>,
     /// Pages of it that stay mapped, if any may.
-    pub shelf: Option<Arc<Shelf>>,
+    pub mapped_pages: Option<Arc<MappedPages>>,
     /// Somebody else served the rings before, and may have been stopped anywhere.
     pub resumed: bool,
 }
@@ -110,7 +110,7 @@ pub struct Queue {
     tx_channel: Box<dyn Channel>,
     rx_channel: Option<Box<dyn Channel>>,
     vif: Arc<VifShared>,
-    gauge: Arc<Gauge>,
+    stats: Arc<QueueStats>,
     accepts: Accepts,
     /// Packets under way, oldest first.
     taken: VecDeque<Taken>,
@@ -124,13 +124,13 @@ pub struct Queue {
     /// Slots that the frame needs which found no room.
     needs: u32,
     view: View,
-    shelf: Option<Arc<Shelf>>,
+    mapped_pages: Option<Arc<MappedPages>>,
     /// What was on it when the burst began that is being put.
     rx_pages: Option<Arc<Pages>>,
     /// Look-ups in it, for each direction.
     seen: [Seen; 2],
     /// Frames that it is to fetch, if it does that.
-    loans: Option<Loans>,
+    passed_grants: Option<PassedGrants>,
 }
 
 impl Queue {
@@ -139,8 +139,8 @@ impl Queue {
     ///
     /// # Errors
     /// When the indices of a ring contradict each other.
-    pub fn new(parts: Parts) -> Result<Self, Violation> {
-        let Takes { sg, gso_v4, gso_v6, csum_v4, csum_v6, .. } = parts.vif.takes;
+    pub fn new(parts: QueueParts) -> Result<Self, Violation> {
+        let FrontendFeatures { sg, gso_v4, gso_v6, csum_v4, csum_v6, .. } = parts.vif.features;
         // Blank checksums are taken for both protocols or not at all: a frame's offload does not
         // say which it is.
         let csum = csum_v4 && csum_v6;
@@ -153,15 +153,16 @@ impl Queue {
             uso6: false,
         };
         // Without references left, it gets copies as others do.
-        let lend = |lender: &Arc<dyn Lender>| Loans::new(Arc::clone(lender), parts.vif.domain).ok();
-        let loans = parts.vif.lender.as_ref().and_then(lend);
+        let lend =
+            |lender: &Arc<dyn Lender>| PassedGrants::new(Arc::clone(lender), parts.vif.domain).ok();
+        let passed_grants = parts.vif.lender.as_ref().and_then(lend);
         let mut queue = Queue {
             tx: BackRing::attach(parts.tx_ring, 0)?,
             rx: BackRing::attach(parts.rx_ring, 0)?,
             tx_channel: parts.tx_channel,
             rx_channel: parts.rx_channel,
             vif: parts.vif,
-            gauge: parts.gauge,
+            stats: parts.stats,
             accepts,
             taken: VecDeque::with_capacity(BackRing::<3>::SIZE as usize),
             metas: Vec::new(),
@@ -170,10 +171,10 @@ impl Queue {
             rests: None,
             needs: 1,
             view: View::default(),
-            shelf: parts.shelf,
+            mapped_pages: parts.mapped_pages,
             rx_pages: None,
             seen: [Seen::default(); 2],
-            loans,
+            passed_grants,
         };
         if parts.resumed {
             queue.publish_left_over()?;
@@ -229,7 +230,7 @@ impl Queue {
     ) -> Result<(), QueueError> {
         self.metas.clear();
         self.rests = None;
-        if self.vif.takes.extensions.ranges {
+        if self.vif.features.extensions.ranges {
             gather.allow_passing();
         }
         if self.vif.held.load(Ordering::Relaxed) {
@@ -322,14 +323,14 @@ impl Queue {
     /// Its pages that are mapped, for a burst.
     #[inline]
     fn mapped(&self) -> Option<Arc<Pages>> {
-        self.shelf.as_ref().and_then(|shelf| shelf.take())
+        self.mapped_pages.as_ref().and_then(|mapped_pages| mapped_pages.take())
     }
 
     /// Counts the look-ups of the bursts that are over.
     fn tally(&mut self) {
         for seen in &mut self.seen {
-            self.gauge.hits.add(std::mem::take(&mut seen.hits));
-            self.gauge.misses.add(std::mem::take(&mut seen.misses));
+            self.stats.hits.add(std::mem::take(&mut seen.hits));
+            self.stats.misses.add(std::mem::take(&mut seen.misses));
         }
     }
 
@@ -363,7 +364,7 @@ impl Queue {
             return Ok(true);
         }
         self.needs = slots;
-        self.gauge.full.add(1);
+        self.stats.full.add(1);
         Ok(false)
     }
 
@@ -381,13 +382,17 @@ impl Queue {
         grant_copies: &mut GrantCopyBatch,
     ) -> Result<Option<Put>, QueueError> {
         let worth = packet.may_pass && packet.body.len() >= WORTH;
-        let Some(loans) = self.loans.as_ref().filter(|_| worth) else { return Ok(None) };
+        let Some(passed_grants) = self.passed_grants.as_ref().filter(|_| worth) else {
+            return Ok(None);
+        };
         let Some(pieces) = packet.body.passable(&self.vif.engine) else { return Ok(None) };
-        let Some(plan) = Plan::of(packet.head.len() as u32, pieces) else { return Ok(None) };
+        let Some(plan) = FetchPlan::of(packet.head.len() as u32, pieces) else { return Ok(None) };
         let Some(layout) = Layout::of(plan.sizes(), offload, || frame::parse(packet.head)) else {
             return Ok(None);
         };
-        if layout.pages() > 1 && !self.vif.takes.sg || !loans.has_room(plan.fetched().count()) {
+        if layout.pages() > 1 && !self.vif.features.sg
+            || !passed_grants.has_room(plan.fetched().count())
+        {
             return Ok(None);
         }
         let slots = Slots::of(&plan, &layout);
@@ -405,25 +410,25 @@ impl Queue {
             return Ok(None);
         }
         self.write_lent(&slots, packet.head, grant_copies);
-        self.gauge.put.add(1);
+        self.stats.put.add(1);
         Ok(Some(Put::Passed { token }))
     }
 
     /// Answers the next requests with a frame that is lent, and queues the copy of its head.
     fn write_lent(&mut self, slots: &Slots<'_>, head: &[u8], grant_copies: &mut GrantCopyBatch) {
         let (rx, domain, count) = (&mut self.rx, self.vif.domain, slots.count());
-        let Some(loans) = &mut self.loans else { return };
+        let Some(passed_grants) = &mut self.passed_grants else { return };
         let reference = GrantRef(slots::rx_reference(rx.request(0)));
         let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
         let page = pages.and_then(|pages| pages.find(reference, true, seen));
         let at = Granted { domain, reference, offset: 0 };
         grant_copies.bytes(head, Room { at, len: head.len().min(PAGE) as u16, page });
         for n in 0..count {
-            rx.note(n, slots.response(n, rx.request(n), |from| loans.lend(from)));
+            rx.note(n, slots.response(n, rx.request(n), |from| passed_grants.lend(from)));
         }
         rx.take(count);
         rx.give(count);
-        loans.close(rx.position());
+        passed_grants.close(rx.position());
     }
 
     /// Queues the copies of a frame to the pages that the next requests name, and answers those.
@@ -530,7 +535,7 @@ impl QueuePair for Queue {
         if self.vif.align {
             layout = layout.aligned(packet.head.len() as u32, packet.body.places());
         }
-        if layout.pages() > 1 && !self.vif.takes.sg || packet.head.len() > PAGE {
+        if layout.pages() > 1 && !self.vif.features.sg || packet.head.len() > PAGE {
             return Ok(Put::TooBig);
         }
         let slots = layout.slots();
@@ -550,7 +555,7 @@ impl QueuePair for Queue {
             return Ok(Put::Refused);
         }
         self.fill(&layout, packet, grant_copies);
-        self.gauge.put.add(1);
+        self.stats.put.add(1);
         Ok(Put::Done)
     }
 
@@ -591,9 +596,9 @@ impl QueuePair for Queue {
         let there = self.tx.arm()? > 0;
         // So that frames come back, if any are lent: half of them at a time.
         let back = self
-            .loans
+            .passed_grants
             .as_ref()
-            .and_then(Loans::half)
+            .and_then(PassedGrants::half)
             .map(|half| half.wrapping_sub(self.rx.upcoming()));
         let needs = back.map_or(self.needs, |back| back.min(self.needs)).max(1);
         Ok(rx && self.rx.arm_for(needs)? >= needs || there)
@@ -630,7 +635,7 @@ impl QueuePair for Queue {
 
 impl Coalescing for Queue {
     fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
-        if self.shelf.is_some() {
+        if self.mapped_pages.is_some() {
             self.rx_pages = None;
             self.tally();
         }
@@ -673,11 +678,11 @@ impl RateLimit for Queue {
 
 impl GrantPassing for Queue {
     fn released(&mut self) -> Result<usize, QueueError> {
-        let Some(loans) = &mut self.loans else { return Ok(0) };
-        Ok(loans.returned(self.rx.posted()?))
+        let Some(passed_grants) = &mut self.passed_grants else { return Ok(0) };
+        Ok(passed_grants.returned(self.rx.posted()?))
     }
 
     fn revoke(&mut self) -> usize {
-        self.loans.as_mut().map_or(0, Loans::recall)
+        self.passed_grants.as_mut().map_or(0, PassedGrants::recall)
     }
 }

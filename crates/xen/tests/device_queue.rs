@@ -15,8 +15,10 @@ use hypervisor::{DomId, Domain, PAGE};
 use ring::Memory;
 use ring::xdp::{Descriptor, Feeder, HEADROOM, Receiver, Socket, rings};
 use rustix::event::{EventfdFlags, eventfd};
-use xen::netif::direct::{Lease, Standing, Uplink};
-use xen::netif::frontend::{Frame, Frontend, Landing, PageAllocator, Queue, Wish};
+use xen::netif::device_queue::{DeviceQueueStatus, Uplink, UplinkQueue};
+use xen::netif::frontend::{
+    DeviceQueue, Frame, FrameSource, Frontend, FrontendConfig, PageAllocator, Queue,
+};
 use xen::netif::options::PortOptions;
 use xen::netif::service::{Service, ServiceConfig};
 use xen::netif::status::{Condition, VifStatus};
@@ -43,12 +45,12 @@ struct Given {
 }
 
 impl Uplink for Nic {
-    fn give(
+    fn add_queue(
         &self,
         mac: frame::Mac,
         pages: Arc<Memory>,
         count: u32,
-    ) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>> {
+    ) -> Result<Box<dyn UplinkQueue>, Box<dyn Error + Send + Sync>> {
         let mut given = self.given.lock().unwrap();
         if given.is_some() {
             return Err("its only queue is given away".into());
@@ -68,7 +70,7 @@ struct Seat {
     receiver: Receiver,
 }
 
-impl Lease for Seat {
+impl UplinkQueue for Seat {
     fn receiver(&self) -> &Receiver {
         &self.receiver
     }
@@ -77,7 +79,7 @@ impl Lease for Seat {
         &mut self.receiver
     }
 
-    fn place(&self) -> &str {
+    fn name(&self) -> &str {
         "nic0 queue 0"
     }
 }
@@ -118,13 +120,13 @@ struct Station {
     guest: Guest,
     frontend: Frontend,
     queues: Vec<Queue>,
-    landing: Option<Landing>,
+    landing: Option<DeviceQueue>,
 }
 
 impl Station {
     /// One with this number, that has not asked for anything yet.
     fn attached(host: &Host, id: u16) -> Station {
-        let guest = host.machine.guest(DomId(id), Frontend::pages(2) + Landing::PAGES).unwrap();
+        let guest = host.machine.guest(DomId(id), Frontend::pages(2) + DeviceQueue::PAGES).unwrap();
         let address = front_address(id);
         let backend_keys = &[
             ("script", "vif-ringmain"),
@@ -143,25 +145,27 @@ impl Station {
 
     fn connected(host: &Host, id: u16) -> Station {
         let mut station = Station::attached(host, id);
-        station.land();
+        station.request_device_queue();
         station.connect();
         assert!(station.frontend.bus().wait(LONG, |state| state == State::Connected).unwrap());
         station
     }
 
-    fn land(&mut self) {
-        self.landing =
-            self.frontend.land(PageAllocator::new(Frontend::pages(2), Landing::PAGES)).unwrap();
+    fn request_device_queue(&mut self) {
+        self.landing = self
+            .frontend
+            .request_device_queue(PageAllocator::new(Frontend::pages(2), DeviceQueue::PAGES))
+            .unwrap();
     }
 
     fn connect(&mut self) {
         let area = PageAllocator::new(0, Frontend::pages(2));
-        let wish = Wish { queues: 2, control: false, ..Wish::default() };
+        let wish = FrontendConfig { queues: 2, control: false, ..FrontendConfig::default() };
         self.queues = self.frontend.connect(&wish, area).unwrap().0;
     }
 
     /// Frames that the device delivered; their pages are posted again.
-    fn landed(&mut self) -> Vec<Vec<u8>> {
+    fn device_queue_status(&mut self) -> Vec<Vec<u8>> {
         let frames = self.peek();
         self.landing.as_mut().unwrap().post().unwrap();
         frames
@@ -174,11 +178,11 @@ impl Station {
         while landing.next(&mut got).unwrap() {
             let mut bytes = vec![0; got.len as usize];
             assert_eq!(got.pieces.len(), 1);
-            landing.memory().read(got.pieces[0].0, &mut bytes).unwrap();
+            landing.ring().memory().read(got.pieces[0].0, &mut bytes).unwrap();
             all.push(bytes);
         }
         // To be told of the next.
-        landing.channel().take();
+        landing.ring().channel().take();
         landing.arm().unwrap();
         all
     }
@@ -186,7 +190,7 @@ impl Station {
     fn expect(&mut self, n: usize) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         wait(|| {
-            all.extend(self.landed());
+            all.extend(self.device_queue_status());
             all.len() >= n
         });
         all
@@ -225,7 +229,7 @@ fn counted(host: &Host, id: u16) -> (u64, u64) {
 fn what_a_device_delivers_is_not_copied() {
     let (host, nic) = host();
     let mut a = Station::connected(&host, 1);
-    assert_eq!(a.frontend.landed().unwrap().as_deref(), Some("nic0 queue 0"));
+    assert_eq!(a.frontend.device_queue_status().unwrap().as_deref(), Some("nic0 queue 0"));
     assert_eq!(nic.given.lock().unwrap().as_ref().unwrap().mac, frame::Mac(mac(1)));
     let before = host.machine.counts();
     let mut bytes = 0;
@@ -244,17 +248,20 @@ fn what_a_device_delivers_is_not_copied() {
 fn stations_of_the_switch_reach_it_through_the_switch() {
     let (host, nic) = host();
     let (mut a, mut b) = (Station::connected(&host, 1), Station::connected(&host, 2));
-    assert_eq!(b.frontend.landed().unwrap().as_deref(), Some("none: its only queue is given away"));
-    wait(
-        || matches!(vif(&host, 2).direct, Some(Standing::Refused(why)) if why == "its only queue is given away"),
+    assert_eq!(
+        b.frontend.device_queue_status().unwrap().as_deref(),
+        Some("none: its only queue is given away")
     );
     wait(
-        || matches!(vif(&host, 1).direct, Some(Standing::Given { place, .. }) if place == "nic0 queue 0"),
+        || matches!(vif(&host, 2).device_queue, Some(DeviceQueueStatus::Refused(why)) if why == "its only queue is given away"),
+    );
+    wait(
+        || matches!(vif(&host, 1).device_queue, Some(DeviceQueueStatus::Active { queue: place, .. }) if place == "nic0 queue 0"),
     );
     let send = |from: &mut Station, bytes: &[u8]| {
         let tx = &mut from.queues[0].tx;
         tx.collect().unwrap();
-        tx.memory().write(tx.place().unwrap(), bytes).unwrap();
+        tx.ring().memory().write(tx.place().unwrap(), bytes).unwrap();
         assert!(tx.send(bytes.len(), Default::default()).unwrap());
         tx.flush().unwrap();
     };
@@ -264,7 +271,7 @@ fn stations_of_the_switch_reach_it_through_the_switch() {
         station.queues.iter_mut().any(|queue| {
             while queue.rx.next(&mut got).unwrap() {
                 if got.len as usize == bytes.len() {
-                    queue.rx.memory().read(got.pieces[0].0, &mut all).unwrap();
+                    queue.rx.ring().memory().read(got.pieces[0].0, &mut all).unwrap();
                 }
             }
             queue.rx.post().unwrap();
@@ -329,7 +336,7 @@ fn pages_are_in_use_until_the_device_has_let_them_go() {
     (a.landing, a.queues) = (None, Vec::new());
     a.frontend.bus().set_state(State::Initialising).unwrap();
     assert!(a.frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
-    a.land();
+    a.request_device_queue();
     a.connect();
     assert!(a.frontend.bus().wait(LONG, |state| state == State::Connected).unwrap());
     wait(|| nic.receive(&frame(9, 1, 64, 3)));
@@ -344,7 +351,7 @@ fn a_domain_that_is_destroyed_under_traffic() {
         for n in 0..300 {
             nic.receive(&frame(9, 1, 64, n));
         }
-        a.landed();
+        a.device_queue_status();
         host.machine.destroy(DomId(1));
         while nic.receive(&frame(9, 1, 64, 0)) {}
         wait(|| nic.given.lock().unwrap().is_none());
@@ -366,8 +373,8 @@ fn a_domain_that_is_destroyed_under_traffic() {
 fn stopped(spoil: impl FnOnce(&mut Station, u64, u64)) -> String {
     let (host, nic) = host();
     let mut a = Station::attached(&host, 1);
-    a.land();
-    let ring = a.landing.as_ref().unwrap().ring_page().addr(0);
+    a.request_device_queue();
+    let ring = a.landing.as_ref().unwrap().ring().page().addr(0);
     spoil(&mut a, ring, ring + PAGE as u64);
     a.connect();
     wait(|| vif(&host, 1).violations > 0);
@@ -455,7 +462,7 @@ fn a_backend_that_answers_nonsense_is_found_out() {
     let answer = |words: [u32; 2]| {
         let (host, _nic) = host();
         let mut a = Station::connected(&host, 1);
-        let ring = a.landing.as_ref().unwrap().ring_page().addr(0);
+        let ring = a.landing.as_ref().unwrap().ring().page().addr(0);
         write(&a, ring + slot(0), &words);
         write(&a, ring + 8, &[1]);
         a.landing.as_mut().unwrap().next(&mut Frame::default()).unwrap_err().to_string()

@@ -1,8 +1,8 @@
-//! The control ring's messages (netif.h, "Control requests"): how a frontend spreads what it
-//! receives.
+//! Messages of the control ring about receive-side hashing (netif.h, "Control requests"): how a
+//! frontend has its frames distributed over its queues.
 //!
-//! Pure but for reading the frontend's pages, which the caller does. What is in them is copied
-//! first, and checked then.
+//! Pure but for reading the frontend's pages, which the caller does. Their content is copied first
+//! and checked then, so that a frontend that rewrites it meanwhile gains nothing (XSA-155, XSA-270).
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::netif::toeplitz::{MAX_KEY, Toeplitz, kind};
 /// Entries of the mapping table at most, as with Linux' backend.
 pub const MAX_MAPPING: u32 = 128;
 
-/// One slot of a control ring.
-pub type Slot = [u32; 4];
+/// One slot of a control ring: `struct xen_netif_ctrl_request` or `_response`.
+pub type CtrlSlot = [u32; 4];
 
 /// Types of messages: `XEN_NETIF_CTRL_TYPE_`.
-pub(crate) mod message {
+pub(crate) mod ctrl_type {
     pub const GET_HASH_FLAGS: u16 = 1;
     pub const SET_HASH_FLAGS: u16 = 2;
     pub const SET_HASH_KEY: u16 = 3;
@@ -26,30 +26,30 @@ pub(crate) mod message {
     pub const SET_HASH_MAPPING_SIZE: u16 = 5;
     pub const SET_HASH_MAPPING: u16 = 6;
     pub const SET_HASH_ALGORITHM: u16 = 7;
-    // Those of `cache`.
+    // Those of `static_grants`.
     pub const GET_GREF_MAPPING_SIZE: u16 = 8;
     pub const ADD_GREF_MAPPING: u16 = 9;
     pub const DEL_GREF_MAPPING: u16 = 10;
 }
 
-/// Why a message was not obeyed: `XEN_NETIF_CTRL_STATUS_`.
+/// Why a message was refused: `XEN_NETIF_CTRL_STATUS_`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Refusal {
-    /// Not a message that is known here, or not now.
+pub enum CtrlError {
+    /// A type that is not known, or not valid in this state.
     NotSupported = 1,
-    /// It makes no sense.
+    /// A parameter is out of range, or a page is not granted.
     InvalidParameter = 2,
-    /// It is more than there is room for.
+    /// More than there is room for.
     BufferOverflow = 3,
 }
 
 const NONE: u32 = 0;
 const TOEPLITZ: u32 = 1;
 
-/// What a frontend has set.
+/// The hash settings of a frontend.
 #[derive(Clone, Debug)]
-pub struct Control {
+pub struct HashControl {
     queues: u16,
     algorithm: u32,
     kinds: u32,
@@ -57,20 +57,21 @@ pub struct Control {
     mapping: Vec<u16>,
 }
 
-impl Control {
-    /// For a vif with so many queues: nothing is set.
+impl HashControl {
+    /// No settings, for a vif with so many queues.
     pub fn new(queues: u16) -> Self {
-        Control { queues, algorithm: NONE, kinds: 0, key: Vec::new(), mapping: Vec::new() }
+        HashControl { queues, algorithm: NONE, kinds: 0, key: Vec::new(), mapping: Vec::new() }
     }
 
-    /// All of it as text, for whoever serves the frontend next.
+    /// All settings as text, for the daemon that serves the frontend next.
     pub fn save(&self) -> String {
         let key: String = self.key.iter().map(|byte| format!("{byte:02x}")).collect();
         let mapping: Vec<String> = self.mapping.iter().map(u16::to_string).collect();
         format!("{} {} key={key} mapping={}", self.algorithm, self.kinds, mapping.join(","))
     }
 
-    /// What was [saved](Self::save) of a vif with so many queues. `None`: that it can't be.
+    /// Settings that were [saved](Self::save) of a vif with so many queues. `None` when the text is
+    /// not valid.
     pub fn restore(queues: u16, text: &str) -> Option<Self> {
         let mut parts = text.split(' ');
         let mut number = || parts.next()?.parse::<u32>().ok();
@@ -89,51 +90,51 @@ impl Control {
             && key.len() <= MAX_KEY
             && mapping.len() <= MAX_MAPPING as usize
             && mapping.iter().all(|queue| *queue < queues);
-        possible.then_some(Control { queues, algorithm, kinds, key, mapping })
+        possible.then_some(HashControl { queues, algorithm, kinds, key, mapping })
     }
 
-    /// Obeys a message, and answers it. `read` copies so many bytes from the start of the page that
-    /// a reference names.
+    /// Executes a message, and returns the response. `read` copies so many bytes from the start of
+    /// the page that a reference names.
     pub fn answer(
         &mut self,
-        request: Slot,
+        request: CtrlSlot,
         read: impl FnOnce(u32, usize) -> Option<Vec<u8>>,
-    ) -> Slot {
+    ) -> CtrlSlot {
         let [head, a, b, c] = request;
-        let (status, data) = match self.obey((head >> 16) as u16, [a, b, c], read) {
+        let (status, data) = match self.execute((head >> 16) as u16, [a, b, c], read) {
             Ok(data) => (0, data),
-            Err(refusal) => (refusal as u32, 0),
+            Err(error) => (error as u32, 0),
         };
         [head, status, data, 0]
     }
 
-    fn obey(
+    fn execute(
         &mut self,
         kind: u16,
         data: [u32; 3],
         read: impl FnOnce(u32, usize) -> Option<Vec<u8>>,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, CtrlError> {
         match kind {
-            message::SET_HASH_ALGORITHM if matches!(data[0], NONE | TOEPLITZ) => {
+            ctrl_type::SET_HASH_ALGORITHM if matches!(data[0], NONE | TOEPLITZ) => {
                 self.algorithm = data[0]
             }
-            message::SET_HASH_ALGORITHM => return Err(Refusal::InvalidParameter),
-            message::GET_HASH_FLAGS | message::SET_HASH_FLAGS if self.algorithm == NONE => {
-                return Err(Refusal::NotSupported);
+            ctrl_type::SET_HASH_ALGORITHM => return Err(CtrlError::InvalidParameter),
+            ctrl_type::GET_HASH_FLAGS | ctrl_type::SET_HASH_FLAGS if self.algorithm == NONE => {
+                return Err(CtrlError::NotSupported);
             }
-            message::GET_HASH_FLAGS => return Ok(kind::ALL),
-            message::SET_HASH_FLAGS if data[0] & !kind::ALL != 0 => {
-                return Err(Refusal::InvalidParameter);
+            ctrl_type::GET_HASH_FLAGS => return Ok(kind::ALL),
+            ctrl_type::SET_HASH_FLAGS if data[0] & !kind::ALL != 0 => {
+                return Err(CtrlError::InvalidParameter);
             }
-            message::SET_HASH_FLAGS => self.kinds = data[0],
-            message::SET_HASH_KEY => self.set_key(data, read)?,
-            message::GET_HASH_MAPPING_SIZE => return Ok(MAX_MAPPING),
-            message::SET_HASH_MAPPING_SIZE if data[0] > MAX_MAPPING => {
-                return Err(Refusal::InvalidParameter);
+            ctrl_type::SET_HASH_FLAGS => self.kinds = data[0],
+            ctrl_type::SET_HASH_KEY => self.set_key(data, read)?,
+            ctrl_type::GET_HASH_MAPPING_SIZE => return Ok(MAX_MAPPING),
+            ctrl_type::SET_HASH_MAPPING_SIZE if data[0] > MAX_MAPPING => {
+                return Err(CtrlError::InvalidParameter);
             }
-            message::SET_HASH_MAPPING_SIZE => self.mapping = vec![0; data[0] as usize],
-            message::SET_HASH_MAPPING => self.set_mapping(data, read)?,
-            _ => return Err(Refusal::NotSupported),
+            ctrl_type::SET_HASH_MAPPING_SIZE => self.mapping = vec![0; data[0] as usize],
+            ctrl_type::SET_HASH_MAPPING => self.set_mapping(data, read)?,
+            _ => return Err(CtrlError::NotSupported),
         }
         Ok(0)
     }
@@ -142,16 +143,16 @@ impl Control {
         &mut self,
         [reference, len, _]: [u32; 3],
         read: impl FnOnce(u32, usize) -> Option<Vec<u8>>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CtrlError> {
         let len = len as usize;
         if len > MAX_KEY {
-            return Err(Refusal::BufferOverflow);
+            return Err(CtrlError::BufferOverflow);
         }
-        // Without a key there is no page either.
+        // An empty key lies in no page.
         self.key = if len == 0 {
             Vec::new()
         } else {
-            read(reference, len).ok_or(Refusal::InvalidParameter)?
+            read(reference, len).ok_or(CtrlError::InvalidParameter)?
         };
         Ok(())
     }
@@ -160,36 +161,36 @@ impl Control {
         &mut self,
         [reference, count, offset]: [u32; 3],
         read: impl FnOnce(u32, usize) -> Option<Vec<u8>>,
-    ) -> Result<(), Refusal> {
-        let end = offset.checked_add(count).ok_or(Refusal::InvalidParameter)?;
+    ) -> Result<(), CtrlError> {
+        let end = offset.checked_add(count).ok_or(CtrlError::InvalidParameter)?;
         if end > MAX_MAPPING {
-            return Err(Refusal::BufferOverflow);
+            return Err(CtrlError::BufferOverflow);
         }
         let Some(part) = self.mapping.get_mut(offset as usize..end as usize) else {
-            return Err(Refusal::InvalidParameter);
+            return Err(CtrlError::InvalidParameter);
         };
         if part.is_empty() {
             return Ok(());
         }
-        let bytes = read(reference, part.len() * 4).ok_or(Refusal::InvalidParameter)?;
-        // Checked are the numbers that were copied, all of them, before the first is used.
+        let bytes = read(reference, part.len() * 4).ok_or(CtrlError::InvalidParameter)?;
+        // The copies are checked, all of them, before the first is used.
         let (entries, _) = bytes.as_chunks::<4>();
         let entries: Vec<u16> =
             entries.iter().filter_map(|entry| u32::from_le_bytes(*entry).try_into().ok()).collect();
         if entries.len() != part.len() || entries.iter().any(|queue| *queue >= self.queues) {
-            return Err(Refusal::InvalidParameter);
+            return Err(CtrlError::InvalidParameter);
         }
         part.copy_from_slice(&entries);
         Ok(())
     }
 
-    /// How frames are to be spread now. `None`: as we like.
-    pub fn steering(&self) -> Option<Arc<dyn QueueSelector>> {
+    /// Which queue each frame is for. `None`: the backend is free to choose.
+    pub fn selector(&self) -> Option<Arc<dyn QueueSelector>> {
         if self.algorithm != TOEPLITZ || self.kinds == 0 {
             return None;
         }
         let (toeplitz, mapping) = (Toeplitz::new(&self.key), self.mapping.clone());
-        Some(Arc::new(Steering {
+        Some(Arc::new(HashSelector {
             toeplitz,
             kinds: self.kinds,
             mapping,
@@ -198,17 +199,17 @@ impl Control {
     }
 }
 
-/// How one frontend's frames are spread.
+/// Chooses queues by one frontend's hash settings.
 #[derive(Debug)]
-struct Steering {
+struct HashSelector {
     toeplitz: Toeplitz,
     kinds: u32,
     mapping: Vec<u16>,
     queues: u16,
 }
 
-impl QueueSelector for Steering {
-    /// What has no hash goes where a hash of zero would, as with Linux' backend.
+impl QueueSelector for HashSelector {
+    /// A frame without a hash goes where a hash of zero would, as with Linux' backend.
     fn queue(&self, headers: &Headers, head: &[u8]) -> u16 {
         let hash = self.toeplitz.of_frame(self.kinds, headers, head).unwrap_or(0);
         let modulo = |n: usize| (u64::from(hash) % n.max(1) as u64) as usize;
@@ -223,15 +224,15 @@ impl QueueSelector for Steering {
 mod tests {
     use super::*;
 
-    fn request(kind: u16, data: [u32; 3]) -> Slot {
+    fn request(kind: u16, data: [u32; 3]) -> CtrlSlot {
         [7 | u32::from(kind) << 16, data[0], data[1], data[2]]
     }
 
-    fn ask(control: &mut Control, kind: u16, data: [u32; 3]) -> (u32, u32) {
+    fn ask(control: &mut HashControl, kind: u16, data: [u32; 3]) -> (u32, u32) {
         ask_with(control, kind, data, &[])
     }
 
-    fn ask_with(control: &mut Control, kind: u16, data: [u32; 3], page: &[u8]) -> (u32, u32) {
+    fn ask_with(control: &mut HashControl, kind: u16, data: [u32; 3], page: &[u8]) -> (u32, u32) {
         let [head, status, value, _] = control.answer(request(kind, data), |reference, len| {
             (reference == 33).then(|| page.get(..len).map(<[u8]>::to_vec)).flatten()
         });
@@ -251,44 +252,44 @@ mod tests {
 
     #[test]
     fn flags_need_an_algorithm() {
-        let mut control = Control::new(4);
-        assert_eq!(ask(&mut control, message::GET_HASH_FLAGS, [0; 3]), (1, 0));
-        assert_eq!(ask(&mut control, message::SET_HASH_FLAGS, [1, 0, 0]), (1, 0));
-        assert_eq!(ask(&mut control, message::SET_HASH_ALGORITHM, [2, 0, 0]), (2, 0));
-        assert_eq!(ask(&mut control, message::SET_HASH_ALGORITHM, [1, 0, 0]), (0, 0));
-        assert_eq!(ask(&mut control, message::GET_HASH_FLAGS, [0; 3]), (0, 15));
-        assert_eq!(ask(&mut control, message::SET_HASH_FLAGS, [16, 0, 0]), (2, 0));
-        assert!(control.steering().is_none(), "nothing is to be hashed");
-        assert_eq!(ask(&mut control, message::SET_HASH_FLAGS, [15, 0, 0]), (0, 0));
-        assert!(control.steering().is_some());
-        assert_eq!(ask(&mut control, message::SET_HASH_ALGORITHM, [0; 3]), (0, 0));
-        assert!(control.steering().is_none());
+        let mut control = HashControl::new(4);
+        assert_eq!(ask(&mut control, ctrl_type::GET_HASH_FLAGS, [0; 3]), (1, 0));
+        assert_eq!(ask(&mut control, ctrl_type::SET_HASH_FLAGS, [1, 0, 0]), (1, 0));
+        assert_eq!(ask(&mut control, ctrl_type::SET_HASH_ALGORITHM, [2, 0, 0]), (2, 0));
+        assert_eq!(ask(&mut control, ctrl_type::SET_HASH_ALGORITHM, [1, 0, 0]), (0, 0));
+        assert_eq!(ask(&mut control, ctrl_type::GET_HASH_FLAGS, [0; 3]), (0, 15));
+        assert_eq!(ask(&mut control, ctrl_type::SET_HASH_FLAGS, [16, 0, 0]), (2, 0));
+        assert!(control.selector().is_none(), "nothing is to be hashed");
+        assert_eq!(ask(&mut control, ctrl_type::SET_HASH_FLAGS, [15, 0, 0]), (0, 0));
+        assert!(control.selector().is_some());
+        assert_eq!(ask(&mut control, ctrl_type::SET_HASH_ALGORITHM, [0; 3]), (0, 0));
+        assert!(control.selector().is_none());
     }
 
     #[test]
     fn keys_are_bounded_and_read() {
-        let mut control = Control::new(4);
+        let mut control = HashControl::new(4);
         let key: Vec<u8> = (0..40).collect();
-        assert_eq!(ask_with(&mut control, message::SET_HASH_KEY, [33, 41, 0], &key), (3, 0));
-        assert_eq!(ask_with(&mut control, message::SET_HASH_KEY, [33, 40, 0], &key), (0, 0));
+        assert_eq!(ask_with(&mut control, ctrl_type::SET_HASH_KEY, [33, 41, 0], &key), (3, 0));
+        assert_eq!(ask_with(&mut control, ctrl_type::SET_HASH_KEY, [33, 40, 0], &key), (0, 0));
         assert_eq!(control.key, key);
         assert_eq!(
-            ask_with(&mut control, message::SET_HASH_KEY, [1, 40, 0], &key),
+            ask_with(&mut control, ctrl_type::SET_HASH_KEY, [1, 40, 0], &key),
             (2, 0),
             "not granted"
         );
         assert_eq!(control.key, key, "and nothing changed");
-        assert_eq!(ask_with(&mut control, message::SET_HASH_KEY, [0; 3], &key), (0, 0));
+        assert_eq!(ask_with(&mut control, ctrl_type::SET_HASH_KEY, [0; 3], &key), (0, 0));
         assert_eq!(control.key, []);
     }
 
     #[test]
     fn mappings_are_checked_as_they_were_copied() {
-        let mut control = Control::new(4);
-        assert_eq!(ask(&mut control, message::GET_HASH_MAPPING_SIZE, [0; 3]), (0, 128));
-        assert_eq!(ask(&mut control, message::SET_HASH_MAPPING_SIZE, [129, 0, 0]), (2, 0));
-        assert_eq!(ask(&mut control, message::SET_HASH_MAPPING_SIZE, [8, 0, 0]), (0, 0));
-        let set = message::SET_HASH_MAPPING;
+        let mut control = HashControl::new(4);
+        assert_eq!(ask(&mut control, ctrl_type::GET_HASH_MAPPING_SIZE, [0; 3]), (0, 128));
+        assert_eq!(ask(&mut control, ctrl_type::SET_HASH_MAPPING_SIZE, [129, 0, 0]), (2, 0));
+        assert_eq!(ask(&mut control, ctrl_type::SET_HASH_MAPPING_SIZE, [8, 0, 0]), (0, 0));
+        let set = ctrl_type::SET_HASH_MAPPING;
         assert_eq!(ask_with(&mut control, set, [33, 4, 2], &words(&[3, 2, 1, 0])), (0, 0));
         assert_eq!(control.mapping, [0, 0, 3, 2, 1, 0, 0, 0]);
         for bad in [4, u32::MAX, 65_536, 65_537] {
@@ -316,20 +317,20 @@ mod tests {
 
     #[test]
     fn what_is_set_can_be_kept() {
-        let mut control = Control::new(4);
-        let same = |control: &Control| {
+        let mut control = HashControl::new(4);
+        let same = |control: &HashControl| {
             let text = control.save();
-            assert_eq!(Control::restore(4, &text).map(|control| control.save()), Some(text));
+            assert_eq!(HashControl::restore(4, &text).map(|control| control.save()), Some(text));
         };
         same(&control);
-        ask(&mut control, message::SET_HASH_ALGORITHM, [1, 0, 0]);
-        ask(&mut control, message::SET_HASH_FLAGS, [15, 0, 0]);
-        ask_with(&mut control, message::SET_HASH_KEY, [33, 3, 0], &[1, 0xab, 0xff]);
-        ask(&mut control, message::SET_HASH_MAPPING_SIZE, [2, 0, 0]);
-        ask_with(&mut control, message::SET_HASH_MAPPING, [33, 2, 0], &words(&[3, 1]));
+        ask(&mut control, ctrl_type::SET_HASH_ALGORITHM, [1, 0, 0]);
+        ask(&mut control, ctrl_type::SET_HASH_FLAGS, [15, 0, 0]);
+        ask_with(&mut control, ctrl_type::SET_HASH_KEY, [33, 3, 0], &[1, 0xab, 0xff]);
+        ask(&mut control, ctrl_type::SET_HASH_MAPPING_SIZE, [2, 0, 0]);
+        ask_with(&mut control, ctrl_type::SET_HASH_MAPPING, [33, 2, 0], &words(&[3, 1]));
         assert_eq!(control.save(), "1 15 key=01abff mapping=3,1");
         same(&control);
-        assert!(Control::restore(3, &control.save()).is_none(), "no such queue");
+        assert!(HashControl::restore(3, &control.save()).is_none(), "no such queue");
         for bad in [
             "",
             "1 15",
@@ -338,13 +339,13 @@ mod tests {
             "1 16 key= mapping=",
             "1 1 key=\u{e9} mapping=",
         ] {
-            assert!(Control::restore(4, bad).is_none(), "{bad}");
+            assert!(HashControl::restore(4, bad).is_none(), "{bad}");
         }
     }
 
     #[test]
     fn unknown_messages_are_not_supported() {
-        let mut control = Control::new(1);
+        let mut control = HashControl::new(1);
         for kind in [0, 8, 9, 10, 11, u16::MAX] {
             assert_eq!(ask(&mut control, kind, [0; 3]), (1, 0));
         }
@@ -352,27 +353,27 @@ mod tests {
 
     #[test]
     fn frames_go_where_the_table_says() {
-        let mut control = Control::new(4);
+        let mut control = HashControl::new(4);
         let key: Vec<u8> = (1..41).collect();
-        ask(&mut control, message::SET_HASH_ALGORITHM, [1, 0, 0]);
-        ask(&mut control, message::SET_HASH_FLAGS, [kind::IPV4, 0, 0]);
-        ask_with(&mut control, message::SET_HASH_KEY, [33, 40, 0], &key);
-        let steering = control.steering().unwrap();
+        ask(&mut control, ctrl_type::SET_HASH_ALGORITHM, [1, 0, 0]);
+        ask(&mut control, ctrl_type::SET_HASH_FLAGS, [kind::IPV4, 0, 0]);
+        ask_with(&mut control, ctrl_type::SET_HASH_KEY, [33, 40, 0], &key);
+        let selector = control.selector().unwrap();
         let toeplitz = Toeplitz::new(&key);
         for last in 0..50 {
             let (headers, bytes) = frame(last);
             let hash = toeplitz.hash(&[10, 0, 0, 1, 10, 0, 0, last]);
-            assert_eq!(u32::from(steering.queue(&headers, &bytes)), hash % 4);
+            assert_eq!(u32::from(selector.queue(&headers, &bytes)), hash % 4);
         }
-        ask(&mut control, message::SET_HASH_MAPPING_SIZE, [5, 0, 0]);
-        ask_with(&mut control, message::SET_HASH_MAPPING, [33, 5, 0], &words(&[3, 1, 0, 2, 2]));
-        let steering = control.steering().unwrap();
+        ask(&mut control, ctrl_type::SET_HASH_MAPPING_SIZE, [5, 0, 0]);
+        ask_with(&mut control, ctrl_type::SET_HASH_MAPPING, [33, 5, 0], &words(&[3, 1, 0, 2, 2]));
+        let selector = control.selector().unwrap();
         for last in 0..50 {
             let (headers, bytes) = frame(last);
             let hash = toeplitz.hash(&[10, 0, 0, 1, 10, 0, 0, last]);
-            assert_eq!(steering.queue(&headers, &bytes), [3, 1, 0, 2, 2][hash as usize % 5]);
+            assert_eq!(selector.queue(&headers, &bytes), [3, 1, 0, 2, 2][hash as usize % 5]);
         }
         let arp = [vec![0; 12], vec![8, 6], vec![0; 30]].concat();
-        assert_eq!(steering.queue(&frame::parse(&arp).unwrap(), &arp), 3, "as a hash of zero");
+        assert_eq!(selector.queue(&frame::parse(&arp).unwrap(), &arp), 3, "as a hash of zero");
     }
 }

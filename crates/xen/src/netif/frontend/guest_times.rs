@@ -1,15 +1,15 @@
 //! A frontend's word on where its time goes.
 
 use super::FrontError;
-use super::device::Frontend;
-use crate::netif::times::{KEY, Times};
+use super::interface::Frontend;
+use crate::netif::guest_times::{GuestTimes, KEY};
 
 impl Frontend {
     /// The number under which the backend wants to know how time is spent; zero: it does not.
     ///
     /// # Errors
     /// When the store can't be asked.
-    pub fn times_wanted(&self) -> Result<u64, FrontError> {
+    pub fn profile_request(&self) -> Result<u64, FrontError> {
         let number = self.bus().nodes().find(&format!("{}/{KEY}", self.bus().backend_path()))?;
         Ok(number.and_then(|number| number.parse().ok()).unwrap_or(0))
     }
@@ -19,7 +19,7 @@ impl Frontend {
     ///
     /// # Errors
     /// When the store can't be asked.
-    pub fn tell_times(&self, number: u64, times: &Times) -> Result<(), FrontError> {
+    pub fn report_times(&self, number: u64, times: &GuestTimes) -> Result<(), FrontError> {
         Ok(self
             .bus()
             .nodes()

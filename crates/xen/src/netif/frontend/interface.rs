@@ -6,18 +6,18 @@ use std::sync::Arc;
 use hypervisor::{Domain, Nodes, RemotePort, StoreError};
 
 use super::FrontError;
-use super::landing::Landing;
-use super::mailbox::Caller;
+use super::control_ring::ControlRing;
+use super::device_queue::DeviceQueue;
 use super::receiver::Receiver;
 use super::sender::Sender;
-use crate::netif::direct;
+use crate::netif::device_queue;
 use crate::netif::extensions::Extensions;
-use crate::netif::times;
+use crate::netif::guest_times;
 use crate::xenbus::{self, PageAllocator, State};
 
 /// What a frontend wants to be like.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct FrontendConfig {
     /// Queues, at least one; fewer if the backend has no more.
     pub queues: u16,
     /// An event channel for each direction of a queue, if the backend can do that.
@@ -30,16 +30,16 @@ pub struct Wish {
     pub extensions: Extensions,
 }
 
-impl Default for Wish {
+impl Default for FrontendConfig {
     fn default() -> Self {
         let extensions = Extensions { ranges: true, guest_copy: true };
-        Wish { queues: 1, split: true, control: true, offloads: true, extensions }
+        FrontendConfig { queues: 1, split: true, control: true, offloads: true, extensions }
     }
 }
 
 /// How queues are made, as both ends have agreed.
 #[derive(Clone, Copy)]
-struct Manner {
+struct Negotiated {
     split: bool,
     extensions: Extensions,
 }
@@ -65,7 +65,7 @@ impl Frontend {
     /// # Errors
     /// When there is none, or the store fails.
     pub fn find(domain: Arc<dyn Domain>, handle: u32) -> Result<Self, FrontError> {
-        Ok(Frontend { bus: xenbus::Frontend::find(domain, "vif", handle, &[times::KEY])? })
+        Ok(Frontend { bus: xenbus::Frontend::find(domain, "vif", handle, &[guest_times::KEY])? })
     }
 
     /// Its place on the bus: keys, and the state of both ends.
@@ -75,103 +75,130 @@ impl Frontend {
 
     /// Pages that so many queues and a control ring take.
     pub const fn pages(queues: u16) -> u32 {
-        (Sender::PAGES + Receiver::PAGES) * queues as u32 + Caller::PAGES
+        (Sender::PAGES + Receiver::PAGES) * queues as u32 + ControlRing::PAGES
     }
 
-    /// Makes rings in pages of `area`, and tells the backend, which must be waiting, of them.
+    /// Makes rings in pages of `allocator`, and tells the backend, which must be waiting, of them.
     ///
     /// # Errors
     /// When there are no pages, grants or channels left, or the store can't be asked.
     pub fn connect(
         &self,
-        wish: &Wish,
-        mut area: PageAllocator,
-    ) -> Result<(Vec<Queue>, Option<Caller>), FrontError> {
+        config: &FrontendConfig,
+        mut allocator: PageAllocator,
+    ) -> Result<(Vec<Queue>, Option<ControlRing>), FrontError> {
         let most = self.bus.backend_number::<u16>("multi-queue-max-queues")?.unwrap_or(1).max(1);
-        let split = wish.split && self.bus.backend_has("feature-split-event-channels")?;
-        let control = wish.control && self.bus.backend_has("feature-ctrl-ring")?;
-        let count = wish.queues.clamp(1, most);
-        let manner = Manner {
+        let split = config.split && self.bus.backend_has("feature-split-event-channels")?;
+        let control = config.control && self.bus.backend_has("feature-ctrl-ring")?;
+        let count = config.queues.clamp(1, most);
+        let negotiated = Negotiated {
             split,
             extensions: self
-                .able(wish)
+                .able(config)
                 .and(Extensions::offered(self.bus.nodes(), self.bus.backend_path())?),
         };
-        let queues =
-            (0..count).map(|_| self.queue(manner, &mut area)).collect::<Result<Vec<_>, _>>()?;
-        let control = if control { Some(self.control(&mut area)?) } else { None };
+        let queues = (0..count)
+            .map(|_| self.queue(negotiated, &mut allocator))
+            .collect::<Result<Vec<_>, _>>()?;
+        let control = if control { Some(self.control(&mut allocator)?) } else { None };
         hypervisor::transaction(self.bus.domain().store(), |nodes| {
-            manner.extensions.ask(nodes, self.bus.path())?;
-            self.write(nodes, wish, &queues, control.as_ref().map(|(caller, port)| (caller, *port)))
+            negotiated.extensions.ask(nodes, self.bus.path())?;
+            self.write(
+                nodes,
+                config,
+                &queues,
+                control.as_ref().map(|(control_ring, port)| (control_ring, *port)),
+            )
         })?;
         self.bus.set_state(State::Connected)?;
-        Ok((queues, control.map(|(caller, _)| caller)))
+        Ok((queues, control.map(|(control_ring, _)| control_ring)))
     }
 
-    /// Makes a device queue in pages of `area`, and asks the backend for it, which must be waiting.
+    /// Makes a device queue in pages of `allocator`, and asks the backend for it, which must be waiting.
     /// `None`: the backend has none. To be called before [`connect`](Self::connect), with pages
     /// of its own.
     ///
     /// # Errors
     /// When there are no pages, grants or channels left, or the store can't be asked.
-    pub fn land(&self, mut area: PageAllocator) -> Result<Option<Landing>, FrontError> {
-        if !self.bus.backend_has(direct::OFFER)? {
+    pub fn request_device_queue(
+        &self,
+        mut allocator: PageAllocator,
+    ) -> Result<Option<DeviceQueue>, FrontError> {
+        if !self.bus.backend_has(device_queue::FEATURE_KEY)? {
             return Ok(None);
         }
-        let landing = Landing::new(
+        let device_queue = DeviceQueue::new(
             self.bus.domain(),
             self.bus.backend(),
-            &mut area,
+            &mut allocator,
             self.bus.open_channel()?,
         )?;
         hypervisor::transaction(self.bus.domain().store(), |nodes| {
-            landing.write(nodes, self.bus.path())
+            device_queue.write(nodes, self.bus.path())
         })?;
-        Ok(Some(landing))
+        Ok(Some(device_queue))
     }
 
     /// What the connected backend says of the device queue: which it is, or why there is none.
     ///
     /// # Errors
     /// When the store can't be asked.
-    pub fn landed(&self) -> Result<Option<String>, FrontError> {
-        Ok(self.bus.nodes().find(&format!("{}/{}", self.bus.backend_path(), direct::PLACE))?)
+    pub fn device_queue_status(&self) -> Result<Option<String>, FrontError> {
+        Ok(self.bus.nodes().find(&format!(
+            "{}/{}",
+            self.bus.backend_path(),
+            device_queue::STATUS_KEY
+        ))?)
     }
 
     /// What it can and wants to do beyond netif.h.
-    fn able(&self, wish: &Wish) -> Extensions {
-        wish.extensions.and(Extensions { ranges: self.bus.domain().has_parts(), guest_copy: true })
+    fn able(&self, config: &FrontendConfig) -> Extensions {
+        config
+            .extensions
+            .and(Extensions { ranges: self.bus.domain().has_parts(), guest_copy: true })
     }
 
-    fn queue(&self, manner: Manner, area: &mut PageAllocator) -> Result<Queue, FrontError> {
+    fn queue(
+        &self,
+        negotiated: Negotiated,
+        allocator: &mut PageAllocator,
+    ) -> Result<Queue, FrontError> {
         let (tx_port, tx) = self.bus.open_channel()?;
-        let (rx_port, rx) = match manner.split {
+        let (rx_port, rx) = match negotiated.split {
             true => self.bus.open_channel().map(|(port, channel)| (Some(port), channel))?,
             false => (None, Arc::clone(&tx)),
         };
-        let tx =
-            Sender::new(self.bus.domain(), self.bus.backend(), area, tx, manner.extensions.ranges)?;
+        let tx = Sender::new(
+            self.bus.domain(),
+            self.bus.backend(),
+            allocator,
+            tx,
+            negotiated.extensions.ranges,
+        )?;
         let rx = Receiver::new(
             self.bus.domain(),
             self.bus.backend(),
-            area,
+            allocator,
             rx,
-            manner.extensions.guest_copy,
+            negotiated.extensions.guest_copy,
         )?;
         Ok(Queue { tx, rx, ports: (tx_port, rx_port) })
     }
 
-    fn control(&self, area: &mut PageAllocator) -> Result<(Caller, RemotePort), FrontError> {
+    fn control(
+        &self,
+        allocator: &mut PageAllocator,
+    ) -> Result<(ControlRing, RemotePort), FrontError> {
         let (port, channel) = self.bus.open_channel()?;
-        Ok((Caller::new(self.bus.domain(), self.bus.backend(), area, channel)?, port))
+        Ok((ControlRing::new(self.bus.domain(), self.bus.backend(), allocator, channel)?, port))
     }
 
     fn write(
         &self,
         nodes: &dyn Nodes,
-        wish: &Wish,
+        config: &FrontendConfig,
         queues: &[Queue],
-        control: Option<(&Caller, RemotePort)>,
+        control: Option<(&ControlRing, RemotePort)>,
     ) -> Result<(), StoreError> {
         let put = |key: &str, value: u32| nodes.put(&format!("{}/{key}", self.bus.path()), value);
         put("request-rx-copy", 1)?;
@@ -179,17 +206,17 @@ impl Frontend {
         for key in
             ["feature-sg", "feature-gso-tcpv4", "feature-gso-tcpv6", "feature-ipv6-csum-offload"]
         {
-            put(key, wish.offloads.into())?;
+            put(key, config.offloads.into())?;
         }
-        put("feature-no-csum-offload", (!wish.offloads).into())?;
+        put("feature-no-csum-offload", (!config.offloads).into())?;
         put("multi-queue-num-queues", queues.len() as u32)?;
         for (n, queue) in queues.iter().enumerate() {
             // A single queue's keys are those of a frontend that knows of no queues.
             let at = |key: &str| {
                 if queues.len() == 1 { key.to_owned() } else { format!("queue-{n}/{key}") }
             };
-            put(&at("tx-ring-ref"), queue.tx.ring_page().reference(0).0)?;
-            put(&at("rx-ring-ref"), queue.rx.ring_page().reference(0).0)?;
+            put(&at("tx-ring-ref"), queue.tx.ring().page().reference(0).0)?;
+            put(&at("rx-ring-ref"), queue.rx.ring().page().reference(0).0)?;
             match queue.ports {
                 (tx, Some(rx)) => {
                     put(&at("event-channel-tx"), tx.0)?;
@@ -198,8 +225,8 @@ impl Frontend {
                 (both, None) => put(&at("event-channel"), both.0)?,
             }
         }
-        if let Some((caller, port)) = control {
-            put("ctrl-ring-ref", caller.ring_page().reference(0).0)?;
+        if let Some((control_ring, port)) = control {
+            put("ctrl-ring-ref", control_ring.ring().page().reference(0).0)?;
             put("event-channel-ctrl", port.0)?;
         }
         Ok(())

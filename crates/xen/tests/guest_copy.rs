@@ -8,7 +8,7 @@ use hypervisor::test::{Device, Reason, Refusal};
 use hypervisor::{DomId, Domain, GrantRef, Granted, Pull};
 use network::count::DropReason;
 use ring::copies::Status;
-use xen::netif::frontend::{Sender, Wish};
+use xen::netif::frontend::{FrontendConfig, Sender};
 use xen::netif::slots::Meta;
 
 const GUEST: &[(&str, &str)] = &[("ringmain/copy", "guest")];
@@ -17,7 +17,7 @@ const RANGES: &[(&str, &str)] = &[("ringmain/grants", "range")];
 
 /// Two that fetch what they send each other.
 fn pair(host: &Host) -> (Station, Station) {
-    let wish = Wish::default();
+    let wish = FrontendConfig::default();
     (station_with(host, 1, &wish, GUEST), station_with(host, 2, &wish, GUEST))
 }
 
@@ -65,7 +65,7 @@ struct Lent {
 
 /// Sends a frame; it is in `b`'s next slots.
 fn lend(a: &mut Station, b: &Station, bytes: &[u8]) -> Lent {
-    let (tx, rx) = (a.queues[0].tx.ring_page().addr(0), b.queues[0].rx.ring_page().addr(0));
+    let (tx, rx) = (a.queues[0].tx.ring().page().addr(0), b.queues[0].rx.ring().page().addr(0));
     let (sent, there) = (word(a, tx, 0), word(b, rx, 8));
     a.send(bytes);
     wait(|| word(b, rx, 8) != there);
@@ -144,7 +144,7 @@ fn frames_go_both_ways_and_no_worker_copies_them() {
 fn many_frames_in_order_over_many_queues() {
     for (theirs, ours) in [(4, 4), (4, 1), (1, 4)] {
         let host = Host::new();
-        let wish = |queues| Wish { queues, ..Wish::default() };
+        let wish = |queues| FrontendConfig { queues, ..FrontendConfig::default() };
         let mut a = station_with(&host, 1, &wish(theirs), GUEST);
         let mut b = station_with(&host, 2, &wish(ours), GUEST);
         introduce(&mut a, &mut b);
@@ -189,8 +189,8 @@ fn many_frames_in_order_over_many_queues() {
 fn what_can_not_be_passed_on_is_copied() {
     let host = Host::new();
     let (mut a, mut b) = pair(&host);
-    let mut plain = station(&host, 3, &Wish::default());
-    let mut ranges = station_with(&host, 4, &Wish::default(), RANGES);
+    let mut plain = station(&host, 3, &FrontendConfig::default());
+    let mut ranges = station_with(&host, 4, &FrontendConfig::default(), RANGES);
     introduce(&mut a, &mut b);
     reach(&mut plain, &mut b, (3, 2));
     reach(&mut ranges, &mut a, (4, 1));
@@ -218,7 +218,7 @@ fn what_can_not_be_passed_on_is_copied() {
 #[test]
 fn tags_come_and_go() {
     let host = Host::new();
-    let wish = Wish::default();
+    let wish = FrontendConfig::default();
     let mut a = station_with(&host, 1, &wish, &[GUEST, &[("ringmain/vlan", "5")]].concat());
     let mut b = station_with(&host, 2, &wish, &[GUEST, &[("ringmain/trunk", "5")]].concat());
     let tagged = |bytes: Vec<u8>| [&bytes[..12], &[0x81, 0, 0, 5], &bytes[12..]].concat();
@@ -236,7 +236,7 @@ fn tags_come_and_go() {
 #[test]
 fn a_receiver_gets_its_frame_and_not_a_byte_more() {
     in_time(|host, a, b| {
-        let third = station_with(host, 3, &Wish::default(), GUEST);
+        let third = station_with(host, 3, &FrontendConfig::default(), GUEST);
         let lent = lend(a, b, &frame(1, 2, 1000, 0));
         assert_eq!(lent.offset, 128);
         host.machine.refusals();
@@ -328,7 +328,7 @@ fn a_sender_that_thinks_better_of_it() {
 fn a_receiver_that_never_fetches_is_waited_for_once() {
     let host = Host::new();
     let (mut a, mut b) = pair(&host);
-    let mut c = station_with(&host, 3, &Wish::default(), GUEST);
+    let mut c = station_with(&host, 3, &FrontendConfig::default(), GUEST);
     introduce(&mut a, &mut b);
     reach(&mut c, &mut a, (3, 1));
     reach(&mut a, &mut c, (1, 3));
@@ -359,10 +359,10 @@ fn a_receiver_that_never_fetches_is_waited_for_once() {
 fn a_receiver_that_posts_its_slots_before_it_has_fetched() {
     in_time(|host, a, b| {
         let lent = lend(a, b, &frame(1, 2, 1000, 0));
-        let rx = b.queues[0].rx.ring_page().addr(0);
+        let rx = b.queues[0].rx.ring().page().addr(0);
         let posted = word(b, rx, 0);
         b.guest.memory().write(rx, &(posted + 2).to_le_bytes()).unwrap();
-        b.queues[0].rx.channel().notify();
+        b.queues[0].rx.ring().channel().notify();
         idle(a);
         assert_eq!(pull(b, lent.passed, 128, 890), Status::REFUSED);
         assert_eq!(drops(host, 2, DropReason::NotFetched), 0, "as it said");
@@ -372,7 +372,7 @@ fn a_receiver_that_posts_its_slots_before_it_has_fetched() {
 #[test]
 fn ends_that_are_destroyed() {
     let host = Host::new();
-    let mut c = station_with(&host, 3, &Wish::default(), GUEST);
+    let mut c = station_with(&host, 3, &FrontendConfig::default(), GUEST);
     // Each takes 128 references of the daemon's table with it, of which there are some 16000.
     for round in 0..150 {
         let (mut a, mut b) = pair(&host);

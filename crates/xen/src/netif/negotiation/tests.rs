@@ -4,16 +4,16 @@ use hypervisor::test::Machine;
 use super::*;
 use crate::xenbus::State;
 
-const OFFER: Offer =
-    Offer { queues: 4, extensions: Extensions { ranges: false, guest_copy: false } };
+const OFFER: BackendFeatures =
+    BackendFeatures { queues: 4, extensions: Extensions { ranges: false, guest_copy: false } };
 
-fn request(keys: &[(&str, &str)]) -> Result<Request, String> {
+fn request(keys: &[(&str, &str)]) -> Result<FrontendKeys, String> {
     let hypervisor = Machine::new().hypervisor(DomId(0));
     let nodes = hypervisor.store.nodes();
     for (key, value) in keys {
         nodes.write(&format!("/vif/{key}"), value.as_bytes()).unwrap();
     }
-    Request::read(nodes, "/vif", OFFER).map_err(|refusal| refusal.to_string())
+    FrontendKeys::read(nodes, "/vif", OFFER).map_err(|refusal| refusal.to_string())
 }
 
 const FLAT: [(&str, &str); 5] = [
@@ -24,7 +24,7 @@ const FLAT: [(&str, &str); 5] = [
     ("event-channel-rx", "21"),
 ];
 
-fn flat_with(more: &[(&'static str, &'static str)]) -> Result<Request, String> {
+fn flat_with(more: &[(&'static str, &'static str)]) -> Result<FrontendKeys, String> {
     request(&[&FLAT, more].concat())
 }
 
@@ -36,8 +36,9 @@ fn a_single_queue_is_flat() {
         tx_port: RemotePort(20),
         rx_port: Some(RemotePort(21)),
     };
-    let takes = Takes { csum_v4: true, ..Takes::default() };
-    let expected = Request { queues: vec![queue], takes, control: None, direct: None };
+    let features = FrontendFeatures { csum_v4: true, ..FrontendFeatures::default() };
+    let expected =
+        FrontendKeys { queues: vec![queue], features, control: None, device_queue: None };
     assert_eq!(request(&FLAT), Ok(expected.clone()));
     assert_eq!(flat_with(&[("multi-queue-num-queues", "1")]), Ok(expected));
 }
@@ -79,17 +80,17 @@ fn features_are_read() {
         ("feature-ipv6-csum-offload", "1"),
         ("feature-rx-notify", "1"),
     ];
-    let takes = flat_with(&more).unwrap().takes;
-    let expected = Takes {
+    let features = flat_with(&more).unwrap().features;
+    let expected = FrontendFeatures {
         sg: true,
         gso_v4: true,
         gso_v6: false,
         csum_v4: false,
         csum_v6: true,
         rx_notify: true,
-        ..Takes::default()
+        ..FrontendFeatures::default()
     };
-    assert_eq!(takes, expected);
+    assert_eq!(features, expected);
 }
 
 #[test]

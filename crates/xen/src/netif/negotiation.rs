@@ -1,30 +1,29 @@
-//! How the two ends of a vif come to terms: keys in the store, and the state of each end (netif.h;
-//! xenbus.h).
+//! What the two ends of a vif agree on by keys in the store (netif.h, "Feature negotiation").
 //!
-//! Everything that the frontend wrote is read once, checked as a whole, and then kept: what it
-//! writes later counts only for the next connection, or against it.
+//! All keys of the frontend are read once and checked as a whole. What it writes later counts only
+//! for its next connection; a change while it is connected ends the connection.
 
 use hypervisor::{GrantRef, Nodes, RemotePort, StoreError};
 use thiserror::Error;
 
-use crate::netif::direct;
+use crate::netif::device_queue::DeviceQueueKeys;
 use crate::netif::extensions::Extensions;
 use crate::xenbus::keys::{KeyError, Keys, check_distinct};
 
-/// What we offer.
+/// What the backend offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct BackendFeatures {
     /// Queues that a frontend may have.
     pub queues: u16,
-    /// What it may do beyond netif.h.
+    /// Extensions of netif.h that it may use.
     pub extensions: Extensions,
 }
 
-impl Offer {
+impl BackendFeatures {
     /// Writes the offer into the backend's directory `path`.
     ///
     /// # Errors
-    /// What the store says.
+    /// When the store fails.
     pub fn write(&self, nodes: &dyn Nodes, path: &str) -> Result<(), StoreError> {
         const OFFERED: [(&str, u8); 10] = [
             ("feature-rx-copy", 1),
@@ -46,32 +45,32 @@ impl Offer {
     }
 }
 
-/// Why a frontend's keys were not accepted.
+/// Why the keys of a frontend are not accepted.
 #[derive(Debug, Error)]
-pub enum Refusal {
+pub enum NegotiationError {
     /// A key is missing or not valid, whatever the class of the device.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// It does not receive by copy, and there is no other way.
+    /// It does not receive by copy. (Page flipping is obsolete.)
     #[error("request-rx-copy is not 1: frames are received by copy only")]
     RxCopy,
-    /// It wants no queue, or more than were offered.
+    /// It requests no queue, or more than were offered.
     #[error("multi-queue-num-queues is {asked}, 1 to {offered} are possible")]
     Queues {
-        /// What it wants.
+        /// Queues requested.
         asked: u32,
-        /// What was offered.
+        /// Queues offered.
         offered: u16,
     },
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for NegotiationError {
     fn from(error: StoreError) -> Self {
-        Refusal::Keys(error.into())
+        NegotiationError::Keys(error.into())
     }
 }
 
-/// Where one queue is.
+/// The keys of one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueKeys {
     /// The page of its Tx ring.
@@ -84,9 +83,9 @@ pub struct QueueKeys {
     pub rx_port: Option<RemotePort>,
 }
 
-/// What a frontend takes.
+/// What a frontend supports. `feature-no-csum-offload` is inverted: without it, `csum_v4` is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Takes {
+pub struct FrontendFeatures {
     /// Frames in several slots.
     pub sg: bool,
     /// TCP over IPv4, to be segmented.
@@ -97,14 +96,14 @@ pub struct Takes {
     pub csum_v4: bool,
     /// Blank checksums over IPv6.
     pub csum_v6: bool,
-    /// It tells when it has posted buffers.
+    /// It signals when it has posted buffers (`feature-rx-notify`).
     pub rx_notify: bool,
-    /// What it does beyond netif.h.
+    /// Extensions of netif.h that it uses.
     pub extensions: Extensions,
 }
 
-impl Takes {
-    /// The names of what it takes, as in the store.
+impl FrontendFeatures {
+    /// The names of the features that are on, as in the store.
     pub fn names(self) -> Vec<&'static str> {
         let all = [
             (self.sg, "sg"),
@@ -115,44 +114,48 @@ impl Takes {
             (self.rx_notify, "rx-notify"),
         ];
         all.into_iter()
-            .filter(|(takes, _)| *takes)
+            .filter(|(on, _)| *on)
             .map(|(_, name)| name)
             .chain(self.extensions.names())
             .collect()
     }
 }
 
-/// What a frontend has asked for.
+/// All keys of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct FrontendKeys {
     /// Its queues, at least one.
     pub queues: Vec<QueueKeys>,
-    /// What it takes.
-    pub takes: Takes,
+    /// What it supports.
+    pub features: FrontendFeatures,
     /// Its control ring: the page, and the event channel.
     pub control: Option<(GrantRef, RemotePort)>,
-    /// A ring for a device to fill.
-    pub direct: Option<direct::Keys>,
+    /// Its device queue, if it requests one.
+    pub device_queue: Option<DeviceQueueKeys>,
 }
 
-impl Request {
-    /// Reads what the frontend with directory `path` asks for.
+impl FrontendKeys {
+    /// Reads and checks the keys of the frontend with directory `path`.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn read(nodes: &dyn Nodes, path: &str, offer: Offer) -> Result<Request, Refusal> {
+    /// The first key that is not accepted.
+    pub fn read(
+        nodes: &dyn Nodes,
+        path: &str,
+        offer: BackendFeatures,
+    ) -> Result<FrontendKeys, NegotiationError> {
         let keys = Keys::new(nodes, path);
         if !keys.flag("request-rx-copy")? {
-            return Err(Refusal::RxCopy);
+            return Err(NegotiationError::RxCopy);
         }
         let asked: u32 = keys.number("multi-queue-num-queues")?.unwrap_or(1);
         if asked == 0 || asked > u32::from(offer.queues) {
-            return Err(Refusal::Queues { asked, offered: offer.queues });
+            return Err(NegotiationError::Queues { asked, offered: offer.queues });
         }
-        // A single queue's keys are those of a frontend that knows of no queues.
+        // The keys of a single queue have no prefix: netif.h forbids `queue-0/` for it.
         let nth_queue =
             |n: u32| if asked == 1 { queue(keys, "") } else { queue(keys, &format!("queue-{n}/")) };
-        let takes = Takes {
+        let features = FrontendFeatures {
             sg: keys.flag("feature-sg")?,
             gso_v4: keys.flag("feature-gso-tcpv4")?,
             gso_v6: keys.flag("feature-gso-tcpv6")?,
@@ -166,31 +169,36 @@ impl Request {
             None => None,
         };
         let queues = (0..asked).map(nth_queue).collect::<Result<_, _>>()?;
-        let request = Request { queues, takes, control, direct: direct::Keys::read(nodes, path)? };
+        let request = FrontendKeys {
+            queues,
+            features,
+            control,
+            device_queue: DeviceQueueKeys::read(nodes, path)?,
+        };
         request.check()?;
         Ok(request)
     }
 
-    /// No page and no channel may serve twice.
+    /// No page and no event channel may serve twice.
     fn check(&self) -> Result<(), KeyError> {
         let (ring, port) = self.control.unzip();
         let mut rings: Vec<GrantRef> =
             self.queues.iter().flat_map(|queue| [queue.tx_ring, queue.rx_ring]).collect();
         rings.extend(ring);
-        rings.extend(self.direct.iter().flat_map(|keys| [keys.ring, keys.list]));
+        rings.extend(self.device_queue.iter().flat_map(|keys| [keys.ring, keys.list]));
         let mut ports: Vec<RemotePort> = self.queues.iter().map(|queue| queue.tx_port).collect();
         ports.extend(self.queues.iter().filter_map(|queue| queue.rx_port));
         ports.extend(port);
-        ports.extend(self.direct.map(|keys| keys.port));
+        ports.extend(self.device_queue.map(|keys| keys.port));
         check_distinct(rings, ports)
     }
 }
 
-/// Whether the frontend with directory `path` wants only the groups that it names. This may change
-/// at any time.
+/// Whether the frontend with directory `path` receives only the multicast groups that it names
+/// (`request-multicast-control`). This may change at any time.
 ///
 /// # Errors
-/// When the store can't be asked.
+/// When the store fails.
 pub fn wants_groups(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
     match Keys::new(nodes, path).flag("request-multicast-control") {
         Err(StoreError::Value { .. }) => Ok(false),
@@ -198,7 +206,7 @@ pub fn wants_groups(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
     }
 }
 
-/// Where a queue is whose keys begin with `prefix`.
+/// Reads the keys of a queue, which begin with `prefix`.
 fn queue(keys: Keys<'_>, prefix: &str) -> Result<QueueKeys, KeyError> {
     let key = |name: &str| format!("{prefix}{name}");
     let (tx_port, rx_port) = match keys.number(&key("event-channel-tx"))? {

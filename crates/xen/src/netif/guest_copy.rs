@@ -32,17 +32,17 @@ struct Page {
 
 /// Which bytes of a frame go to which page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct FetchPlan {
     pages: [Page; PAGES],
     count: usize,
 }
 
-impl Plan {
+impl FetchPlan {
     /// For a frame whose first `head` bytes are copied, and whose others lie in granted pieces.
     /// `None`: in too many.
-    pub fn of(head: u32, pieces: impl Iterator<Item = (Granted, u16)>) -> Option<Plan> {
+    pub fn of(head: u32, pieces: impl Iterator<Item = (Granted, u16)>) -> Option<FetchPlan> {
         let head = u16::try_from(head).ok().filter(|head| usize::from(*head) <= PAGE)?;
-        let mut plan = Plan { pages: [Page::default(); PAGES], count: 1 };
+        let mut plan = FetchPlan { pages: [Page::default(); PAGES], count: 1 };
         plan.pages[0] = Page { size: head, there: head, from: None };
         for (mut at, mut left) in pieces {
             while left > 0 {
@@ -79,7 +79,7 @@ impl Plan {
 /// A frame in its slots: first that with its first bytes, then extra info, then the rest.
 #[derive(Clone, Debug)]
 pub struct Slots<'a> {
-    plan: &'a Plan,
+    plan: &'a FetchPlan,
     layout: &'a Layout,
     /// Slots of what is to be fetched.
     fetched: u32,
@@ -87,7 +87,7 @@ pub struct Slots<'a> {
 
 impl<'a> Slots<'a> {
     /// For a frame of which something is to be fetched, with that layout of the plan's sizes.
-    pub fn of(plan: &'a Plan, layout: &'a Layout) -> Slots<'a> {
+    pub fn of(plan: &'a FetchPlan, layout: &'a Layout) -> Slots<'a> {
         Slots { plan, layout, fetched: plan.fetched().count() as u32 }
     }
 

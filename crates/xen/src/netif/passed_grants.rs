@@ -14,7 +14,7 @@ const REFERENCES: usize = BackRing::<2>::SIZE as usize / 2;
 
 /// A frame that is lent.
 #[derive(Clone, Copy, Debug)]
-struct Loan {
+struct PassedFrame {
     /// The number behind its last slot.
     end: u32,
     references: usize,
@@ -22,32 +22,32 @@ struct Loan {
 
 /// What one queue has lent.
 #[derive(Debug)]
-pub struct Loans {
+pub struct PassedGrants {
     lender: Arc<dyn Lender>,
     to: DomId,
     free: Vec<GrantRef>,
     /// Oldest first.
-    open: VecDeque<Loan>,
+    open: VecDeque<PassedFrame>,
     /// Theirs, in the same order; behind them those of the frame that is being lent.
     used: VecDeque<GrantRef>,
     /// How many of the latter.
     begun: usize,
 }
 
-impl Loans {
+impl PassedGrants {
     /// For a queue of domain `to`.
     ///
     /// # Errors
     /// When no references are left.
-    pub fn new(lender: Arc<dyn Lender>, to: DomId) -> io::Result<Loans> {
+    pub fn new(lender: Arc<dyn Lender>, to: DomId) -> io::Result<PassedGrants> {
         let (open, used) =
             (VecDeque::with_capacity(REFERENCES), VecDeque::with_capacity(REFERENCES));
-        let mut loans =
-            Loans { lender, to, free: Vec::with_capacity(REFERENCES), open, used, begun: 0 };
+        let mut passed_grants =
+            PassedGrants { lender, to, free: Vec::with_capacity(REFERENCES), open, used, begun: 0 };
         for _ in 0..REFERENCES {
-            loans.free.push(loans.lender.reserve()?);
+            passed_grants.free.push(passed_grants.lender.reserve()?);
         }
-        Ok(loans)
+        Ok(passed_grants)
     }
 
     /// Whether so many more pieces can be lent.
@@ -66,14 +66,14 @@ impl Loans {
 
     /// The pieces that were lent last are a frame, whose slots end before number `end`.
     pub fn close(&mut self, end: u32) {
-        self.open.push_back(Loan { end, references: std::mem::take(&mut self.begun) });
+        self.open.push_back(PassedFrame { end, references: std::mem::take(&mut self.begun) });
     }
 
     /// How many frames, oldest first, are back now that requests up to number `posted` are there.
     pub fn returned(&mut self, posted: u32) -> usize {
         // A request lies in a slot again when it is a whole ring further on.
         let size = BackRing::<2>::SIZE;
-        self.settle(|loan| posted.wrapping_sub(loan.end.wrapping_add(size)).cast_signed() >= 0)
+        self.settle(|frame| posted.wrapping_sub(frame.end.wrapping_add(size)).cast_signed() >= 0)
     }
 
     /// Recalls everything; how many frames, oldest first, nobody fetches any more.
@@ -84,19 +84,19 @@ impl Loans {
         self.settle(|_| true)
     }
 
-    fn settle(&mut self, is_over: impl Fn(&Loan) -> bool) -> usize {
+    fn settle(&mut self, is_over: impl Fn(&PassedFrame) -> bool) -> usize {
         let mut count = 0;
-        while let Some(loan) = self.open.front().copied().filter(&is_over) {
+        while let Some(frame) = self.open.front().copied().filter(&is_over) {
             // Somebody may still be fetching it, whatever was said.
             if !self
                 .used
                 .iter()
-                .take(loan.references)
+                .take(frame.references)
                 .all(|reference| self.lender.recall(*reference))
             {
                 break;
             }
-            self.free.extend(self.used.drain(..loan.references));
+            self.free.extend(self.used.drain(..frame.references));
             self.open.pop_front();
             count += 1;
         }
@@ -106,12 +106,12 @@ impl Loans {
     /// The number of the request with which about half of what is lent is back; `None`: nothing is
     /// lent.
     pub fn half(&self) -> Option<u32> {
-        let loan = self.open.get(self.open.len() / 2)?;
-        Some(loan.end.wrapping_add(BackRing::<2>::SIZE))
+        let frame = self.open.get(self.open.len() / 2)?;
+        Some(frame.end.wrapping_add(BackRing::<2>::SIZE))
     }
 }
 
-impl Drop for Loans {
+impl Drop for PassedGrants {
     fn drop(&mut self) {
         for reference in self.free.iter().chain(&self.used) {
             self.lender.release(*reference);

@@ -43,9 +43,9 @@ use crate::xenbus::{self, KeyError};
 pub const PAGES: u32 = BackRing::<2>::SIZE;
 
 /// In the backend's directory: that there is a device which gives queues.
-pub const OFFER: &str = "feature-device-queue";
+pub const FEATURE_KEY: &str = "feature-device-queue";
 /// In the backend's directory: which queue it is; or why there is none.
-pub const PLACE: &str = "device-queue";
+pub const STATUS_KEY: &str = "device-queue";
 
 /// A device that gives receive queues of its own to single stations.
 pub trait Uplink: Debug + Send + Sync {
@@ -54,28 +54,28 @@ pub trait Uplink: Debug + Send + Sync {
     ///
     /// # Errors
     /// Why not, in words.
-    fn give(
+    fn add_queue(
         &self,
         mac: Mac,
         pages: Arc<Memory>,
         count: u32,
-    ) -> Result<Box<dyn Lease>, Box<dyn Error + Send + Sync>>;
+    ) -> Result<Box<dyn UplinkQueue>, Box<dyn Error + Send + Sync>>;
 }
 
 /// A queue that was given. It is given back with this, and nothing is written into any page from
 /// then on.
-pub trait Lease: Send {
+pub trait UplinkQueue: Send {
     /// What receives.
     fn receiver(&self) -> &Receiver;
     /// What receives, to lend it pages and take frames.
     fn receiver_mut(&mut self) -> &mut Receiver;
     /// Which queue it is, in words.
-    fn place(&self) -> &str;
+    fn name(&self) -> &str;
 }
 
 /// What a frontend has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keys {
+pub struct DeviceQueueKeys {
     /// The page of the ring.
     pub ring: GrantRef,
     /// Its event channel.
@@ -86,12 +86,12 @@ pub struct Keys {
     pub pages: u32,
 }
 
-impl Keys {
+impl DeviceQueueKeys {
     /// Reads what the frontend with directory `path` asks for; `None`: nothing.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(nodes: &dyn Nodes, path: &str) -> Result<Option<Keys>, KeyError> {
+    pub fn read(nodes: &dyn Nodes, path: &str) -> Result<Option<DeviceQueueKeys>, KeyError> {
         let path = format!("{path}/device-queue");
         let keys = xenbus::Keys::new(nodes, &path);
         let Some(ring) = keys.number("rx-ring-ref")? else { return Ok(None) };
@@ -103,30 +103,30 @@ impl Keys {
             );
         }
         let (ring, port) = (GrantRef(ring), keys.port("event-channel")?);
-        Ok(Some(Keys { ring, port, list: keys.ring("pages-ref")?, pages }))
+        Ok(Some(DeviceQueueKeys { ring, port, list: keys.ring("pages-ref")?, pages }))
     }
 }
 
 /// How a device queue is doing, for those who ask.
 #[derive(Clone, Debug)]
-pub enum Standing {
+pub enum DeviceQueueStatus {
     /// There is none, for this reason.
     Refused(String),
     /// There is one.
-    Given {
+    Active {
         /// Which, in words.
-        place: String,
+        queue: String,
         /// What its socket knows.
         socket: Weak<Socket>,
     },
 }
 
-impl Standing {
+impl DeviceQueueStatus {
     /// What the device could not deliver.
     pub fn losses(&self) -> Losses {
         match self {
-            Standing::Refused(_) => Losses::default(),
-            Standing::Given { socket, .. } => {
+            DeviceQueueStatus::Refused(_) => Losses::default(),
+            DeviceQueueStatus::Active { socket, .. } => {
                 socket.upgrade().map_or(Losses::default(), |socket| socket.losses())
             }
         }
@@ -134,22 +134,22 @@ impl Standing {
 }
 
 /// What a device queue is made of.
-pub struct Parts {
+pub struct DeviceQueueParts {
     /// The page of its ring.
     pub ring: Arc<Memory>,
     /// Its event channel.
     pub channel: Box<dyn Channel>,
     /// The device's queue, that writes into the pages of these grants.
-    pub lease: Box<dyn Lease>,
+    pub uplink_queue: Box<dyn UplinkQueue>,
     /// The grants.
     pub pages: Vec<GrantRef>,
 }
 
 /// A device queue.
-pub struct Direct {
+pub struct DeviceRxQueue {
     rx: BackRing<2>,
     channel: Box<dyn Channel>,
-    lease: Box<dyn Lease>,
+    uplink_queue: Box<dyn UplinkQueue>,
     pages: Box<[Page]>,
     /// Frames that came since they were last taken out.
     received: DeviceFrames,
@@ -163,30 +163,36 @@ struct Page {
     lent: bool,
 }
 
-impl Direct {
+impl DeviceRxQueue {
     /// Takes up the ring where it stands.
     ///
     /// # Errors
     /// When the indices of the ring contradict each other.
-    pub fn new(parts: Parts) -> Result<Self, Violation> {
+    pub fn new(parts: DeviceQueueParts) -> Result<Self, Violation> {
         let pages = parts.pages.into_iter().map(|grant| Page { grant, lent: false }).collect();
         let rx = BackRing::attach(parts.ring, 0)?;
         parts.channel.notify();
         let received = DeviceFrames::default();
-        Ok(Direct { rx, channel: parts.channel, lease: parts.lease, pages, received })
+        Ok(DeviceRxQueue {
+            rx,
+            channel: parts.channel,
+            uplink_queue: parts.uplink_queue,
+            pages,
+            received,
+        })
     }
 
     /// How it stands with it.
-    pub fn standing(&self) -> Standing {
-        Standing::Given {
-            place: self.lease.place().to_owned(),
-            socket: self.lease.receiver().socket(),
+    pub fn status(&self) -> DeviceQueueStatus {
+        DeviceQueueStatus::Active {
+            queue: self.uplink_queue.name().to_owned(),
+            socket: self.uplink_queue.receiver().socket(),
         }
     }
 
     /// Lends the device all pages that the frontend has posted.
     fn lend(&mut self) -> Result<(), QueueError> {
-        let receiver = self.lease.receiver_mut();
+        let receiver = self.uplink_queue.receiver_mut();
         while self.rx.ready(1)? > 0 {
             let request = self.rx.request(0);
             let id = request[0] as u16;
@@ -206,7 +212,7 @@ impl Direct {
 
     /// Answers for up to a burst of frames that came.
     fn collect(&mut self) -> Result<(), QueueError> {
-        let frames = &mut self.lease.receiver_mut().frames;
+        let frames = &mut self.uplink_queue.receiver_mut().frames;
         let (mut count, mut bytes) = (0, 0);
         while count < BURST as u64
             && let Some(frame) = frames.take()?
@@ -233,7 +239,7 @@ fn answer(pages: &mut [Page], frame: Descriptor) -> Option<RxSlot> {
     fits.then(|| slots::rx_response(id as u16, offset as u16, frame.len as u16))
 }
 
-impl QueuePair for Direct {
+impl QueuePair for DeviceRxQueue {
     fn fetch(&mut self, _: &mut Burst) -> Result<(), QueueError> {
         self.collect()?;
         self.lend()
@@ -276,13 +282,13 @@ impl QueuePair for Direct {
         let half = (self.pages.len() as u32).div_ceil(2);
         let wanted = if self.rx.taken() < half { 1 } else { half };
         let posted = self.rx.arm_for(wanted)? >= wanted;
-        Ok(self.lease.receiver_mut().frames.ready()? > 0 || posted)
+        Ok(self.uplink_queue.receiver_mut().frames.ready()? > 0 || posted)
     }
 
     fn disarm(&mut self) {}
 
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        [Some(self.lease.receiver().waker()), Some(self.channel.waker())]
+        [Some(self.uplink_queue.receiver().waker()), Some(self.channel.waker())]
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
@@ -298,13 +304,13 @@ impl QueuePair for Direct {
     }
 }
 
-impl DeviceQueue for Direct {
+impl DeviceQueue for DeviceRxQueue {
     fn take_received(&mut self) -> DeviceFrames {
         std::mem::take(&mut self.received)
     }
 }
 
-impl Coalescing for Direct {
+impl Coalescing for DeviceRxQueue {
     fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
         let told = match self.rx.publish() {
             None => Notified::Nothing,

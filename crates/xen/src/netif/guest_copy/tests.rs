@@ -42,7 +42,7 @@ fn read(slots: &Slots<'_>) -> Vec<Data> {
 
 #[test]
 fn a_frame_that_fits_a_page_is_in_one() {
-    let plan = Plan::of(128, [(at(9, 128), 1386)].into_iter()).unwrap();
+    let plan = FetchPlan::of(128, [(at(9, 128), 1386)].into_iter()).unwrap();
     let layout = Layout::of(plan.sizes(), &Offload::default(), || None).unwrap();
     let slots = Slots::of(&plan, &layout);
     assert_eq!(slots.count(), 2);
@@ -52,7 +52,7 @@ fn a_frame_that_fits_a_page_is_in_one() {
 #[test]
 fn each_page_has_bytes_of_one_piece() {
     let pieces = [(at(1, 128), 3968), (at(2, 0), 4096), (at(3, 0), 100), (at(4, 50), 4000)];
-    let plan = Plan::of(128, pieces.into_iter()).unwrap();
+    let plan = FetchPlan::of(128, pieces.into_iter()).unwrap();
     let gso = frame::Gso { kind: frame::GsoKind::TcpV4, size: 1448, ecn: false };
     let layout =
         Layout::of(plan.sizes(), &Offload { gso: Some(gso), ..Offload::default() }, || None)
@@ -78,7 +78,7 @@ proptest! {
         let pieces: Vec<(Granted, u16)> = (1..).zip(pieces)
             .map(|(reference, (offset, len))| (at(reference, offset), len.min(4096 - offset)))
             .collect();
-        let Some(plan) = Plan::of(head, pieces.iter().copied()) else { return Ok(()) };
+        let Some(plan) = FetchPlan::of(head, pieces.iter().copied()) else { return Ok(()) };
         let layout = Layout::of(plan.sizes(), &Offload::default(), || None).unwrap();
         let slots = Slots::of(&plan, &layout);
         prop_assert!(slots.count() <= 2 * PAGES as u32);

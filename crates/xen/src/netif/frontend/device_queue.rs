@@ -1,76 +1,60 @@
 //! A frontend's device queue: an Rx ring that a device fills, with the pages that it writes into
-//! (see [`direct`](crate::netif::direct)).
+//! (see [`device_queue`](crate::netif::device_queue)).
 
 use std::sync::Arc;
 
+use ::ring::Memory;
 use hypervisor::{Channel, DomId, Domain, Nodes, PAGE, RemotePort, StoreError};
-use ring::Memory;
-use ring::front::FrontRing;
 
-use super::{Frame, FrontError};
-use crate::netif::direct;
+use super::ring::GrantedRing;
+use super::{Frame, FrameSource, FrontError};
+use crate::netif::device_queue;
 use crate::netif::slots::Meta;
 use crate::xenbus::{GrantedPages, PageAllocator};
 
 /// A device queue.
-pub struct Landing {
-    ring: FrontRing<2>,
-    ring_page: GrantedPages,
+pub struct DeviceQueue {
+    ring: GrantedRing<2>,
     /// The page that lists the others.
     list: GrantedPages,
     pages: GrantedPages,
-    /// Which of them the backend has.
+    /// By index: whether the backend has it.
     posted: Box<[bool]>,
-    /// Those of frames that were taken, to be posted again.
+    /// Indices of pages of frames that were taken, to be posted again.
     taken: Vec<u32>,
-    memory: Arc<Memory>,
-    channel: Arc<dyn Channel>,
     port: RemotePort,
 }
 
-impl Landing {
+impl DeviceQueue {
     /// Pages that it takes.
-    pub const PAGES: u32 = direct::PAGES + 2;
+    pub const PAGES: u32 = device_queue::PAGES + 2;
 
     pub(super) fn new(
         domain: &Arc<dyn Domain>,
         backend: DomId,
-        area: &mut PageAllocator,
+        allocator: &mut PageAllocator,
         (port, channel): (RemotePort, Arc<dyn Channel>),
     ) -> Result<Self, FrontError> {
-        let ring_page = area.grant(domain, backend, 1, true)?;
-        let list = area.grant(domain, backend, 1, false)?;
-        let pages = area.grant(domain, backend, direct::PAGES, true)?;
-        let memory = Arc::clone(domain.memory());
-        let ring = FrontRing::new(Arc::clone(&memory), ring_page.addr(0))?;
+        let ring = GrantedRing::new(domain, backend, allocator, channel)?;
+        let list = allocator.grant(domain, backend, 1, false)?;
+        let pages = allocator.grant(domain, backend, device_queue::PAGES, true)?;
         let references: Vec<u8> =
             (0..pages.len()).flat_map(|n| pages.reference(n).0.to_le_bytes()).collect();
-        memory.write(list.addr(0), &references)?;
+        domain.memory().write(list.addr(0), &references)?;
         let (posted, taken) =
             (vec![false; pages.len() as usize].into(), (0..pages.len()).collect());
-        let mut landing =
-            Landing { ring, ring_page, list, pages, posted, taken, memory, channel, port };
-        landing.post()?;
-        Ok(landing)
+        let mut device_queue = DeviceQueue { ring, list, pages, posted, taken, port };
+        device_queue.post()?;
+        Ok(device_queue)
     }
 
     /// Writes the keys that ask for it into the frontend's directory `path`.
     pub(super) fn write(&self, nodes: &dyn Nodes, path: &str) -> Result<(), StoreError> {
         let put = |key: &str, value: u32| nodes.put(&format!("{path}/device-queue/{key}"), value);
-        put("rx-ring-ref", self.ring_page.reference(0).0)?;
+        put("rx-ring-ref", self.ring.page().reference(0).0)?;
         put("event-channel", self.port.0)?;
         put("pages-ref", self.list.reference(0).0)?;
         put("pages", self.pages.len())
-    }
-
-    /// Its event channel.
-    pub fn channel(&self) -> &Arc<dyn Channel> {
-        &self.channel
-    }
-
-    /// The memory that frames are in.
-    pub fn memory(&self) -> &Arc<Memory> {
-        &self.memory
     }
 
     /// The pages that it receives into.
@@ -78,22 +62,27 @@ impl Landing {
         &self.pages
     }
 
-    /// The page that the ring is in.
-    pub fn ring_page(&self) -> &GrantedPages {
-        &self.ring_page
+    /// The ring: its page, and its event channel.
+    pub fn ring(&self) -> &GrantedRing<2> {
+        &self.ring
     }
 
-    /// Takes the next frame, if there is one. Its page is its own until the next
-    /// [`post`](Self::post).
+    /// Asks for a signal with the next frame, and looks once more. True when there is one now.
     ///
     /// # Errors
     /// When the backend breaks the rules.
-    pub fn next(&mut self, frame: &mut Frame) -> Result<bool, FrontError> {
-        if self.ring.ready()? == 0 {
+    pub fn arm(&mut self) -> Result<bool, FrontError> {
+        Ok(self.ring.slots.arm(1)? > 0)
+    }
+}
+
+impl FrameSource for DeviceQueue {
+    fn next(&mut self, frame: &mut Frame) -> Result<bool, FrontError> {
+        if self.ring.slots.ready()? == 0 {
             return Ok(false);
         }
-        let [place, outcome] = self.ring.response(0)?;
-        self.ring.take(1);
+        let [place, outcome] = self.ring.slots.response(0)?;
+        self.ring.slots.take(1);
         let (id, offset, len) = (place & 0xffff, place >> 16, outcome >> 16);
         match self.posted.get_mut(id as usize) {
             Some(posted) if *posted => *posted = false,
@@ -109,29 +98,18 @@ impl Landing {
         Ok(true)
     }
 
-    /// Posts the pages of all frames that were taken.
-    ///
-    /// # Errors
-    /// Never, while the ring is there.
-    pub fn post(&mut self) -> Result<(), FrontError> {
+    fn post(&mut self) -> Result<(), FrontError> {
         for id in self.taken.drain(..) {
             // There are as many slots as pages.
-            self.ring.push([id, self.pages.reference(id).0])?;
+            self.ring.slots.push([id, self.pages.reference(id).0])?;
             if let Some(posted) = self.posted.get_mut(id as usize) {
                 *posted = true;
             }
         }
-        if self.ring.publish()? {
-            self.channel.notify();
-        }
-        Ok(())
+        Ok(self.ring.publish()?)
     }
 
-    /// Asks to be told of the next frame, and looks once more: whether there is one now.
-    ///
-    /// # Errors
-    /// When the backend breaks the rules.
-    pub fn arm(&mut self) -> Result<bool, FrontError> {
-        Ok(self.ring.arm(1)? > 0)
+    fn memory(&self) -> &Arc<Memory> {
+        self.ring.memory()
     }
 }

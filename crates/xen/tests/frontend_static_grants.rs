@@ -6,7 +6,7 @@ use front::station::{Station, station, talk};
 use front::{Host, frame, wait};
 use hypervisor::DomId;
 use hypervisor::test::Design;
-use xen::netif::frontend::{Kept, Wish};
+use xen::netif::frontend::{FrontendConfig, StaticGrants};
 use xen::netif::options::PortOptions;
 
 /// One that keeps so many pages of a vif.
@@ -22,9 +22,9 @@ fn cached(host: &Host, id: u16) -> (usize, u64, u64) {
 }
 
 /// A station all of whose pages the backend keeps, as far as it does that.
-fn keeping(host: &Host, id: u16, wish: &Wish) -> (Station, Kept) {
+fn keeping(host: &Host, id: u16, wish: &FrontendConfig) -> (Station, StaticGrants) {
     let mut station = station(host, id, wish);
-    let kept = Kept::all(station.caller.as_mut().unwrap(), &station.queues).unwrap();
+    let kept = StaticGrants::add_all(station.caller.as_mut().unwrap(), &station.queues).unwrap();
     (station, kept)
 }
 
@@ -32,7 +32,7 @@ fn keeping(host: &Host, id: u16, wish: &Wish) -> (Station, Kept) {
 fn kept_pages_need_no_grant_operation() {
     for design in [Design::OLD, Design::default()] {
         let host = host(design, 1000);
-        let wish = Wish::default();
+        let wish = FrontendConfig::default();
         let ((mut a, kept_a), (mut b, kept_b)) =
             (keeping(&host, 1, &wish), keeping(&host, 2, &wish));
         assert_eq!((kept_a.len(), kept_b.len()), (768, 768));
@@ -48,7 +48,7 @@ fn kept_pages_need_no_grant_operation() {
             assert_eq!((cached(&host, id).0, cached(&host, id).2), (768, 0), "none was missed");
         }
         // The rings stay mapped, and nothing else.
-        assert_eq!(kept_a.give_back(a.caller.as_mut().unwrap()).unwrap(), 768);
+        assert_eq!(kept_a.remove_all(a.caller.as_mut().unwrap()).unwrap(), 768);
         assert_eq!(host.machine.mapped(DomId(1)), 3);
         let before = host.machine.counts().copies;
         talk(&mut a, &mut b);
@@ -61,15 +61,15 @@ fn kept_pages_need_no_grant_operation() {
 fn kept_pages_and_others_go_together() {
     // Of each queue no more than some of the pages that it receives into.
     let host = host(Design::default(), 100);
-    let wish = Wish { queues: 2, ..Wish::default() };
+    let wish = FrontendConfig { queues: 2, ..FrontendConfig::default() };
     let ((mut a, kept_a), mut b) = (keeping(&host, 1, &wish), station(&host, 2, &wish));
     assert_eq!(kept_a.len(), 100);
     talk(&mut a, &mut b);
     wait(|| cached(&host, 1).1 > 0 && cached(&host, 1).2 > 0);
-    let kept_b = Kept::all(b.caller.as_mut().unwrap(), &b.queues).unwrap();
+    let kept_b = StaticGrants::add_all(b.caller.as_mut().unwrap(), &b.queues).unwrap();
     talk(&mut a, &mut b);
     for (station, kept) in [(&mut a, kept_a), (&mut b, kept_b)] {
-        assert_eq!(kept.give_back(station.caller.as_mut().unwrap()).unwrap(), 100);
+        assert_eq!(kept.remove_all(station.caller.as_mut().unwrap()).unwrap(), 100);
     }
     assert_eq!(host.machine.refusals(), []);
 }
@@ -77,20 +77,21 @@ fn kept_pages_and_others_go_together() {
 #[test]
 fn pages_are_kept_and_given_back_while_frames_fly() {
     let host = host(Design::default(), 64);
-    let wish = Wish { split: false, ..Wish::default() };
+    let wish = FrontendConfig { split: false, ..FrontendConfig::default() };
     let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
     talk(&mut a, &mut b);
     let (mut sent, mut got) = (0, 0);
     for round in 0..60 {
         let station = if round % 2 == 0 { &mut a } else { &mut b };
-        let kept = Kept::all(station.caller.as_mut().unwrap(), &station.queues).unwrap();
+        let kept =
+            StaticGrants::add_all(station.caller.as_mut().unwrap(), &station.queues).unwrap();
         for _ in 0..20 {
             a.send(&frame(1, 2, 40 + sent as usize * 37 % 9000, sent));
             sent += 1;
         }
         // Some are under way.
         let station = if round % 2 == 0 { &mut a } else { &mut b };
-        assert_eq!(kept.give_back(station.caller.as_mut().unwrap()).unwrap(), 64);
+        assert_eq!(kept.remove_all(station.caller.as_mut().unwrap()).unwrap(), 64);
         assert!(
             host.machine.mapped(station.frontend.bus().domain().id()) <= 3,
             "unmapped before it was answered"
@@ -111,14 +112,16 @@ fn pages_are_kept_and_given_back_while_frames_fly() {
 #[test]
 fn a_daemon_that_knows_of_no_pages_copies() {
     let mut host = host(Design::default(), 1000);
-    let ((mut a, kept), mut b) =
-        (keeping(&host, 1, &Wish::default()), station(&host, 2, &Wish::default()));
+    let ((mut a, kept), mut b) = (
+        keeping(&host, 1, &FrontendConfig::default()),
+        station(&host, 2, &FrontendConfig::default()),
+    );
     talk(&mut a, &mut b);
     host.restart();
     talk(&mut a, &mut b);
-    assert_eq!(kept.give_back(a.caller.as_mut().unwrap()).unwrap(), 0);
+    assert_eq!(kept.remove_all(a.caller.as_mut().unwrap()).unwrap(), 0);
     assert_eq!(
-        Kept::all(a.caller.as_mut().unwrap(), &a.queues).unwrap().len(),
+        StaticGrants::add_all(a.caller.as_mut().unwrap(), &a.queues).unwrap().len(),
         768,
         "it may keep them again"
     );
@@ -129,7 +132,7 @@ fn a_daemon_that_knows_of_no_pages_copies() {
 #[test]
 fn a_backend_that_keeps_nothing_is_none_to_complain_of() {
     let host = Host::new();
-    let (mut a, kept) = keeping(&host, 1, &Wish::default());
+    let (mut a, kept) = keeping(&host, 1, &FrontendConfig::default());
     assert!(kept.is_empty());
-    assert_eq!(kept.give_back(a.caller.as_mut().unwrap()).unwrap(), 0);
+    assert_eq!(kept.remove_all(a.caller.as_mut().unwrap()).unwrap(), 0);
 }
