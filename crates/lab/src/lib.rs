@@ -4,7 +4,6 @@ pub mod bed;
 pub mod bench;
 pub mod cpu;
 pub mod daemon;
-pub mod date;
 pub mod demo;
 pub mod experiment;
 pub mod experiments;

@@ -1,11 +1,12 @@
 //! What earlier runs have given: a line of JSON for each, in a file that only grows, and a page
 //! with plots of it.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+use maud::{Markup, PreEscaped, html};
 use serde::{Deserialize, Serialize};
 
 use super::BenchError;
@@ -13,7 +14,6 @@ use super::goal::Goal;
 use super::picture;
 use super::result::Comparison;
 use super::tally::{Beside, Row};
-use crate::date;
 use crate::experiment::digits;
 use crate::page;
 
@@ -144,29 +144,29 @@ impl History {
         Ok(file)
     }
 
-    fn body(&self, shown: &[Entry], svg: &str) -> String {
-        let mut body = String::new();
-        let _ = write!(
-            body,
-            "<p>Each dot is the median of one run of the comparison. Ratios are taken round by round, each with the peer's run next to it in \
-             the same state of the machine; above 1 Ringmain is better. The dashed line is the goal.</p>\n<figure>{svg}</figure>\n"
-        );
-        if let Some(newest) = shown.last() {
-            let _ = write!(body, "<h2>The newest run</h2>\n{}", table(newest));
+    fn body(&self, shown: &[Entry], svg: &str) -> Markup {
+        html! {
+            p {
+                "Each dot is the median of one run of the comparison. Ratios are taken round by round, each with the peer's run \
+                 next to it in the same state of the machine; above 1 Ringmain is better. The dashed line is the goal."
+            }
+            figure { (PreEscaped(svg)) }
+            @if let Some(newest) = shown.last() {
+                h2 { "The newest run" }
+                (table(newest))
+            }
+            h2 { "Runs" }
+            table {
+                tr {
+                    th { "when (UTC)" } th { "commit" } th { "runs" } th { "seconds each" } th { "goals reached" }
+                    th { "machine" }
+                }
+                @for entry in shown.iter().rev() { (run_row(entry)) }
+            }
+            @if self.unread > 0 {
+                p { (self.unread) " lines of the history cannot be read, and are left out." }
+            }
         }
-        body.push_str("<h2>Runs</h2>\n<table>\n<tr><th>when (UTC)</th><th>commit</th><th>runs</th><th>seconds each</th><th>goals reached</th><th>machine</th></tr>\n");
-        for entry in shown.iter().rev() {
-            body.push_str(&run_row(entry));
-        }
-        body.push_str("</table>\n");
-        if self.unread > 0 {
-            let _ = writeln!(
-                body,
-                "<p>{} lines of the history can't be read, and are left out.</p>",
-                self.unread
-            );
-        }
-        body
     }
 }
 
@@ -217,50 +217,57 @@ impl Other {
 }
 
 /// The figures of one run.
-fn table(entry: &Entry) -> String {
-    let mut table = String::from(
-        "<table>\n<tr><th>point</th><th></th><th>Ringmain</th><th>peer</th><th>ratio</th><th>bare copy</th><th>ratio</th><th>goal</th><th></th></tr>\n",
-    );
-    let cell = |value: Option<f64>| value.map_or("-".into(), digits);
-    for row in &entry.figures {
-        let of = |other: &Option<Other>| {
-            let ratio = other.as_ref().and_then(|other| other.ratio);
-            format!(
-                "<td>{}</td><td>{}</td>",
-                cell(other.as_ref().map(|other| other.figure)),
-                cell(ratio)
-            )
-        };
-        let goal = row.goal.map(|goal| goal.show()).unwrap_or_default();
-        let mark = row.reached.map_or("", |reached| if reached { "reached" } else { "missed" });
-        let _ = writeln!(
-            table,
-            "<tr><td>{}</td><td>{}</td><td>{}</td>{}{}<td>{}</td><td>{mark}</td></tr>",
-            page::escape(&row.title),
-            page::escape(&row.unit),
-            digits(row.ringmain),
-            of(&row.peer),
-            of(&row.ceiling),
-            page::escape(&goal),
-        );
+fn table(entry: &Entry) -> Markup {
+    html! {
+        table {
+            tr {
+                th { "point" } th { "unit" } th { "Ringmain" } th { "peer" } th { "ratio" } th { "bare copy" }
+                th { "ratio" } th { "goal" } th { "reached" }
+            }
+            @for row in &entry.figures {
+                tr {
+                    td { (row.title) }
+                    td { (row.unit) }
+                    td { (digits(row.ringmain)) }
+                    (beside(row.peer.as_ref()))
+                    (beside(row.ceiling.as_ref()))
+                    td { @if let Some(goal) = row.goal { (goal.show()) } }
+                    td { @if let Some(reached) = row.reached { @if reached { "yes" } @else { "no" } } }
+                }
+            }
+        }
     }
-    table.push_str("</table>\n");
-    table
+}
+
+/// The figure of a peer, and the ratio to it.
+fn beside(other: Option<&Other>) -> Markup {
+    let cell = |value: Option<f64>| value.map_or("-".into(), digits);
+    html! {
+        td { (cell(other.map(|other| other.figure))) }
+        td { (cell(other.and_then(|other| other.ratio))) }
+    }
 }
 
 /// One run among the others.
-fn run_row(entry: &Entry) -> String {
+fn run_row(entry: &Entry) -> Markup {
     let judged: Vec<bool> = entry.figures.iter().filter_map(|figure| figure.reached).collect();
     let reached = judged.iter().filter(|reached| **reached).count();
-    format!(
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{reached} of {}</td><td>{}</td></tr>\n",
-        date::utc(entry.began),
-        page::escape(entry.label()),
-        entry.runs,
-        entry.seconds,
-        judged.len(),
-        page::escape(&format!("{}, Linux {}", entry.cpu, entry.kernel)),
-    )
+    html! {
+        tr {
+            td { (utc(entry.began)) }
+            td { (entry.label()) }
+            td { (entry.runs) }
+            td { (entry.seconds) }
+            td { (reached) " of " (judged.len()) }
+            td { (entry.cpu) ", Linux " (entry.kernel) }
+        }
+    }
+}
+
+/// A time in seconds since 1970, like `2026-11-22 01:54`.
+fn utc(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|time| Timestamp::from_second(time).ok());
+    time.map_or("?".into(), |time| time.strftime("%Y-%m-%d %H:%M").to_string())
 }
 
 #[cfg(test)]

@@ -2,57 +2,96 @@
 
 use super::{Args, DemoError, Kind, Over, Point, Series, point};
 use crate::guest::Accel;
-use crate::page::{self, escape};
+use crate::page::{facts, page};
 use crate::plot;
 use control::categories::{Category, categories};
+use maud::{Markup, PreEscaped, html};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Writes the report, and gives its path.
+/// Writes the report. Its path.
 pub(super) fn write(args: &Args, kind: Kind, results: &[Series]) -> Result<PathBuf, DemoError> {
     let draw = |error: plot::PlotError| DemoError::Draw(error.to_string());
-    let mut body = String::new();
-    paragraph(&mut body, &summary(args, kind, results));
-    for series in results {
-        let _ = write!(body, "<h2>{}</h2>\n{}", series.over.title(), table(&series.points));
-    }
-    let bars: Vec<plot::Bars> = results.iter().map(throughput).collect();
-    let labels: Vec<String> = super::QUEUES.iter().map(u16::to_string).collect();
-    let chart = plot::bars(
-        "queue pairs in use in both guests",
-        "throughput of all streams, Gb/s",
-        &labels,
-        &bars,
-    );
-    let _ = write!(body, "<h2>Throughput</h2>\n<figure>{}</figure>\n", chart.map_err(draw)?);
-
-    body.push_str("<h2>How the streams spread over the queues</h2>\n");
-    for series in results {
-        let stacks: Vec<plot::Stack> = series.points.iter().flat_map(spread).collect();
-        let chart =
-            plot::stacks(&format!("share of the bytes over {}, %", series.over.title()), &stacks);
-        let _ = writeln!(body, "<figure>{}</figure>", chart.map_err(draw)?);
-    }
-    paragraph(
-        &mut body,
-        "The sending guest's kernel chooses the queue that a stream leaves by; what carries it chooses the queue that it \
-         arrives by. With few streams the shares are uneven by chance: a hash deals them out like dice.",
-    );
-    body.push_str(&times(results));
-    let _ = write!(body, "<h2>How it was measured</h2>\n{}", page::facts(&facts(args, kind)));
-
+    let throughput = draw_throughput(results).map_err(draw)?;
+    let shares = draw_shares(results).map_err(draw)?;
+    let body = html! {
+        @if let Some(caveat) = caveat(kind) { p { strong { (caveat) } } }
+        p { (summary(args, kind, results)) }
+        @for series in results {
+            h2 { (series.over.title()) }
+            (table(&series.points))
+        }
+        @for remark in results.iter().filter_map(|series| more_queues(args, series)) {
+            p { (remark) }
+        }
+        h2 { "Throughput" }
+        figure { (throughput) }
+        h2 { "How the streams are distributed over the queues" }
+        @for figure in &shares { figure { (figure) } }
+        p {
+            "The sending guest's kernel chooses the queue by which a stream leaves; the switch chooses the queue by which it \
+             arrives. With few streams the shares are uneven by chance, because a hash distributes them."
+        }
+        (times(results))
+        h2 { "How it was measured" }
+        (facts(&properties(args, kind)))
+    };
     let path = args.out.join("report.html");
     let file =
         |source| DemoError::File { what: format!("cannot write {}", path.display()), source };
     std::fs::create_dir_all(&args.out).map_err(file)?;
-    std::fs::write(&path, page::page("Ringmain: TCP between two guests", &body)).map_err(file)?;
+    std::fs::write(&path, page("Ringmain: TCP between two guests", &body)).map_err(file)?;
     Ok(path)
 }
 
-fn paragraph(body: &mut String, text: &str) {
-    // Writing to a string does not fail.
-    let _ = writeln!(body, "<p>{}</p>", escape(text));
+/// What must be known before any figure is read.
+fn caveat(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Qemu(Accel::Tcg) => Some(
+            "The guests ran on software emulation, without KVM: every figure is far below that of real hardware, and most of \
+             the time is the emulator's.",
+        ),
+        Kind::Xen => Some(
+            "Xen itself ran on software emulation: every figure is far below that of real hardware, and hypercalls are \
+             especially slow.",
+        ),
+        Kind::Qemu(Accel::Kvm) | Kind::Embedded => None,
+    }
+}
+
+/// Why more queues were slower, if they were.
+fn more_queues(args: &Args, series: &Series) -> Option<String> {
+    let (first, last) = (series.points.first()?, series.points.last()?);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (last.gbps < first.gbps).then(|| {
+        format!(
+            "{}: {} queues carried less than {}. A further queue helps only where there is a CPU for its worker and for the guests \
+             that fill and empty it. This machine has {cpus} CPUs for the daemon's workers and for two guests of {} vCPUs, so more \
+             queues mean more threads that wait for the same CPUs, shorter bursts and more interrupts.",
+            series.over.title(),
+            last.queues,
+            first.queues,
+            args.cpus
+        )
+    })
+}
+
+fn draw_throughput(results: &[Series]) -> Result<Markup, plot::PlotError> {
+    let bars: Vec<plot::Bars> = results.iter().map(throughput).collect();
+    let labels: Vec<String> = super::QUEUES.iter().map(u16::to_string).collect();
+    let (x, y) = ("queue pairs in use in both guests", "throughput of all streams, Gb/s");
+    plot::bars(x, y, &labels, &bars).map(PreEscaped).map(|svg| html! { (svg) })
+}
+
+/// For each of what carried frames, how the queues shared the bytes.
+fn draw_shares(results: &[Series]) -> Result<Vec<Markup>, plot::PlotError> {
+    let one = |series: &Series| {
+        let stacks: Vec<plot::Stack> = series.points.iter().flat_map(shares).collect();
+        let title = format!("share of the bytes over {}, %", series.over.title());
+        plot::stacks(&title, &stacks).map(PreEscaped).map(|svg| html! { (svg) })
+    };
+    results.iter().map(one).collect()
 }
 
 fn summary(args: &Args, kind: Kind, results: &[Series]) -> String {
@@ -65,7 +104,9 @@ fn summary(args: &Args, kind: Kind, results: &[Series]) -> String {
             "stock Linux guests on Xen",
             "The number of queue pairs was changed by binding their network driver anew while both guests ran.",
         ),
-        Kind::Embedded => ("processes as guests", "For each number of queue pairs both came anew."),
+        Kind::Embedded => {
+            ("processes as guests", "For each number of queue pairs both were started anew.")
+        }
     };
     let mut text = format!("Two {what}, {} TCP streams from one to the other. {how}", args.streams);
     for series in results {
@@ -83,59 +124,70 @@ fn summary(args: &Args, kind: Kind, results: &[Series]) -> String {
     text
 }
 
-fn table(points: &[Point]) -> String {
-    let mut rows = String::new();
-    for point in points {
-        let cpu = point.daemon.map_or("–".into(), |cpu| format!("{:.0} %", cpu * 100.0));
-        let frames =
-            point.frames_per_interrupt.map_or("–".into(), |frames| format!("{frames:.1}"));
-        let mark = if point.disturbed() { "*" } else { "" };
-        let _ = writeln!(
-            rows,
-            "<tr><td>{}</td><td>{:.2}{mark}</td><td>{cpu}</td><td>{frames}</td><td>{}</td><td>{}</td><td>{:.0} %</td></tr>",
-            point.queues,
-            point.gbps,
-            point::percent(&point.sender),
-            point::percent(&point.receiver),
-            point.others * 100.0,
-        );
+fn table(points: &[Point]) -> Markup {
+    html! {
+        table {
+            tr {
+                th { "queues" } th { "Gb/s" } th { "daemon CPU" } th { "frames per interrupt" } th { "sender's queues" }
+                th { "receiver's queues" } th { "CPU of others" }
+            }
+            @for point in points { (row(point)) }
+        }
+        @if points.iter().any(Point::disturbed) {
+            p { "* Other processes took more than a tenth of a CPU meanwhile: the figure is too low." }
+        }
     }
-    let note = if points.iter().any(Point::disturbed) {
-        "<p>* Others took more than a tenth of a CPU meanwhile: the figure is too low.</p>\n"
-    } else {
-        ""
-    };
-    format!(
-        "<table>\n<tr><th>queues</th><th>Gb/s</th><th>daemon CPU</th><th>frames per interrupt</th>\
-         <th>sender's queues</th><th>receiver's queues</th><th>CPU of others</th></tr>\n{rows}</table>\n{note}"
-    )
 }
 
-/// Where the time of a received frame went, for each number of queues that it was looked at with.
-fn times(results: &[Series]) -> String {
+fn row(point: &Point) -> Markup {
+    let cpu = point.daemon.map_or("–".into(), |cpu| format!("{:.0} %", cpu * 100.0));
+    let frames = point.frames_per_interrupt.map_or("–".into(), |frames| format!("{frames:.1}"));
+    html! {
+        tr {
+            td { (point.queues) }
+            td { (format!("{:.2}", point.gbps)) @if point.disturbed() { "*" } }
+            td { (cpu) }
+            td { (frames) }
+            td { (point::percent(&point.sender)) }
+            td { (point::percent(&point.receiver)) }
+            td { (format!("{:.0} %", point.others * 100.0)) }
+        }
+    }
+}
+
+/// Where the time of a received frame went, for each number of queues that has a profile.
+fn times(results: &[Series]) -> Markup {
     let points = results.iter().flat_map(|series| &series.points);
     let columns: Vec<(u16, [Category; 6])> = points
         .filter_map(|point| Some((point.queues, categories(point.profile.as_ref()?))))
         .collect();
-    let Some((_, names)) = columns.first() else { return String::new() };
+    let Some((_, names)) = columns.first() else { return html! {} };
     let cell = |category: &Category| {
         category.per_frame().map_or("–".into(), |time| format!("{time:.0}"))
     };
-    let mut text = String::from(
-        "<h2>Where the time of a received frame goes</h2>\n<table>\n<tr><th>nanoseconds a frame</th>",
-    );
-    for (queues, _) in &columns {
-        let _ = write!(text, "<th>{queues} {}</th>", if *queues == 1 { "queue" } else { "queues" });
-    }
-    for (n, category) in names.iter().enumerate() {
-        let _ = write!(text, "</tr>\n<tr><td>{}</td>", escape(category.name));
-        for (_, categories) in &columns {
-            let _ = write!(text, "<td>{}</td>", categories.get(n).map(cell).unwrap_or_default());
+    html! {
+        h2 { "Where the time of a received frame goes" }
+        table {
+            tr {
+                th { "nanoseconds per frame" }
+                @for (queues, _) in &columns {
+                    th { (queues) @if *queues == 1 { " queue" } @else { " queues" } }
+                }
+            }
+            @for (n, category) in names.iter().enumerate() {
+                tr {
+                    td { (category.name) }
+                    @for (_, categories) in &columns {
+                        td { (categories.get(n).map(cell).unwrap_or_default()) }
+                    }
+                }
+            }
+        }
+        p {
+            "By time stamps at the borders of bursts, in the second after the measurement. The time of the receiving program \
+             inside its guest is not included."
         }
     }
-    text.push_str("</tr>\n</table>\n<p>By time stamps at the borders of bursts, in the second after the measurement. ");
-    text.push_str("What the receiving program does inside its guest is not seen.</p>\n");
-    text
 }
 
 fn throughput(series: &Series) -> plot::Bars {
@@ -145,7 +197,7 @@ fn throughput(series: &Series) -> plot::Bars {
     }
 }
 
-fn spread(point: &Point) -> [plot::Stack; 2] {
+fn shares(point: &Point) -> [plot::Stack; 2] {
     let stack = |who: &str, shares: &[f64]| plot::Stack {
         name: format!(
             "{} {}, {who}",
@@ -157,7 +209,7 @@ fn spread(point: &Point) -> [plot::Stack; 2] {
     [stack("sender", &point.sender), stack("receiver", &point.receiver)]
 }
 
-fn facts(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
+fn properties(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
     let first_line = |command: &mut Command| {
         let output = command
             .output()

@@ -1,9 +1,10 @@
 //! The report: one page that needs nothing but itself, and each of its plots as a file beside it.
 //! Every figure in it comes out of a record, whose file it names.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use maud::{Markup, html};
 
 use super::chart::Chart;
 use super::record::{Configuration, Record};
@@ -12,14 +13,14 @@ use super::statistics::{Centre, Summary, digits};
 use super::{About, Experiment, Figure, Finding, LabError, Plot, Size, place};
 use crate::bench::state::State;
 use crate::experiments;
-use crate::page::{escape, facts, page};
+use crate::page::{facts, figure, page};
 
 /// Writes the report of these records into a folder. Its path.
 ///
 /// # Errors
 /// When something cannot be drawn or written, or a record is of an experiment that is not known.
 pub fn write(records: &[Record], out: &Path) -> Result<PathBuf, LabError> {
-    let mut body = format!("<p>{}</p>\n", escape(INTRODUCTION));
+    let mut sections = Vec::new();
     for record in records {
         let name = &record.configuration.experiment;
         let experiment = experiments::find(name).ok_or_else(|| LabError::Unknown(name.clone()))?;
@@ -28,17 +29,22 @@ pub fn write(records: &[Record], out: &Path) -> Result<PathBuf, LabError> {
             1 => key(record).0.to_owned() + "-" + key(record).1,
             _ => record.file().trim_end_matches(".json").to_owned(),
         };
-        body.push_str(&section(experiment, record, &out.join(stem))?);
+        sections.push(section(experiment, record, &out.join(stem))?);
     }
+    let body = html! {
+        p { (INTRODUCTION) }
+        @for section in &sections { (section) }
+    };
     let path = out.join("report.html");
     fs::write(&path, page("Ringmain: the laboratory", &body)).map_err(LabError::file(&path))?;
     Ok(path)
 }
 
-const INTRODUCTION: &str = "Published experiments, run again here. Points are medians of repetitions, bars reach from the least \
-     to the most where nothing else is said, and lines only connect what was measured. A hollow point, or a column that is only an \
-     outline, was disturbed each time it was tried: others took more of the machine than they may. What others published is drawn \
-     in grey, and was measured on other machines: compare shapes, not heights.";
+const INTRODUCTION: &str = "Points are medians of repetitions, bars reach from the least to the most where nothing else is \
+     said, and lines only connect what was measured. Series that share an x stand side by side, a few pixels apart. A hollow \
+     point, or a column that is only an outline, was disturbed each time it was tried: other processes took more of the machine \
+     than allowed. Figures that others published are drawn in grey. They were measured on other machines: compare shapes, not \
+     heights.";
 
 /// What two records have in common that show the same.
 fn key(record: &Record) -> (&str, &'static str) {
@@ -72,122 +78,149 @@ pub fn newest(records: Vec<Record>) -> Vec<Record> {
     best
 }
 
-/// What is said of one record. Its plots are written beside it, as files that begin like `stem`.
-fn section(experiment: &dyn Experiment, record: &Record, stem: &Path) -> Result<String, LabError> {
+/// The section of one record. Its plots are written beside it, as files that begin like `stem`.
+fn section(experiment: &dyn Experiment, record: &Record, stem: &Path) -> Result<Markup, LabError> {
     let (about, results, centre) = (experiment.about(), Results::new(record), experiment.centre());
-    let mut text = format!(
-        "<h2>{}: {}</h2>\n<p>{}",
-        escape(about.name),
-        escape(about.title),
-        escape(about.what)
-    );
-    if let Some(source) = about.source {
-        let _ =
-            write!(text, " After: <cite>{}</cite>, {}.", escape(source.title), escape(source.by));
+    let plots = plots(about, &results, centre, stem)?;
+    Ok(html! {
+        h2 { (about.name) ": " (about.title) }
+        (introduction(about))
+        (plots)
+        (findings(&experiment.findings(&results), results.doubt()))
+        @for paragraph in remarks(experiment, &results).iter().chain(&experiment.notes(&results)) {
+            p { (paragraph) }
+        }
+        (table(about, &results, centre))
+        (facts(&origin(record)))
+    })
+}
+
+/// What is done, who published it, and what of that is drawn.
+fn introduction(about: &About) -> Markup {
+    html! {
+        p {
+            (about.what)
+            @match about.source {
+                Some(source) => {
+                    " After: " cite { (source.title) } ", " (source.by) "."
+                    @if about.published.is_empty() {
+                        " The source shows its figures in pictures without numbers, so none of them is drawn here."
+                    }
+                }
+                None => " An experiment of Ringmain's own: nothing was published before.",
+            }
+        }
     }
-    text.push_str("</p>\n");
-    let points = record.configuration.points.len();
+}
+
+/// All plots that have figures, each written to a file, too.
+fn plots(
+    about: &About,
+    results: &Results,
+    centre: Centre,
+    stem: &Path,
+) -> Result<Markup, LabError> {
+    let points = results.record.configuration.points.len();
     let measured = |plot: &&Plot| {
         plot.figures
             .iter()
             .any(|figure| (0..points).any(|point| results.at(point, figure).is_some()))
     };
+    let bars = if centre == Centre::Mean { ": means and standard deviations" } else { "" };
+    let mut figures = Vec::new();
     for plot in about.plots.iter().filter(measured) {
-        let svg = Chart { about, plot, results: &results, centre }.draw()?;
+        let svg = Chart { about, plot, results, centre }.draw()?;
         let path = PathBuf::from(format!("{}-{}.svg", stem.display(), plot.name));
         fs::write(&path, &svg).map_err(LabError::file(&path))?;
-        let bars = if centre == Centre::Mean { ": means and standard deviations" } else { "" };
-        let caption = escape(&format!("{}{bars}", plot.title));
-        let _ = writeln!(text, "<figure>{svg}<figcaption>{caption}</figcaption></figure>");
+        figures.push(figure(&format!("{}{bars}", plot.title), &svg));
     }
-    text.push_str(&findings(&experiment.findings(&results), results.doubt()));
-    for paragraph in remarks(experiment, &results).into_iter().chain(experiment.notes(&results)) {
-        let _ = writeln!(text, "<p>{}</p>", escape(&paragraph));
-    }
-    text.push_str(&table(about, &results, centre));
-    text.push_str(&facts(&origin(record)));
-    Ok(text)
+    Ok(html! { @for figure in &figures { (figure) } })
 }
 
 /// What the figures show, if they show anything.
 fn remarks(experiment: &dyn Experiment, results: &Results) -> Vec<String> {
     match results.doubt() {
         None => experiment.remarks(results),
-        Some(doubt) => vec![format!("Nothing is said of these figures: {doubt}.")],
+        Some(doubt) => vec![format!("No conclusions are drawn from these figures: {doubt}.")],
     }
 }
 
 /// What was published, beside what was found.
-fn findings(findings: &[Finding], doubt: Option<&'static str>) -> String {
-    if findings.is_empty() {
-        return String::new();
+fn findings(findings: &[Finding], doubt: Option<&'static str>) -> Markup {
+    html! {
+        @if !findings.is_empty() {
+            table {
+                tr { th { "published" } th { "here" } th { "verdict" } }
+                @for Finding { published, here, verdict } in findings {
+                    tr { td { (published) } td { (here) } td { (verdict.said(doubt)) } }
+                }
+            }
+        }
     }
-    let mut text = String::from("<table>\n<tr><th>published</th><th>here</th><th></th></tr>\n");
-    for Finding { published, here, verdict } in findings {
-        let verdict = verdict.said(doubt);
-        let _ = writeln!(
-            text,
-            "<tr><td>{}</td><td>{}</td><td>{verdict}</td></tr>",
-            escape(published),
-            escape(here)
-        );
-    }
-    text + "</table>\n"
 }
 
 /// All points, their figures, and what was published of the same place.
-fn table(about: &About, results: &Results, centre: Centre) -> String {
+fn table(about: &About, results: &Results, centre: Centre) -> Markup {
     let Configuration { points, .. } = &results.record.configuration;
     let measured =
         |figure: &&Figure| (0..points.len()).any(|point| results.at(point, figure.name).is_some());
     let figures: Vec<&Figure> = about.figures.iter().filter(measured).collect();
-    let mut text = format!(
-        "<div class=\"wide\"><table>\n<tr><th>series</th><th>{}</th><th>n</th>",
-        escape(&place::title(about, results))
-    );
-    for figure in &figures {
-        let _ = write!(text, "<th>{}, {}</th>", escape(figure.title), escape(figure.unit));
-    }
-    text.push_str("</tr>\n");
-    for (number, point) in points.iter().enumerate() {
-        let place = place::place(about, results, number);
-        let mark = if results.disturbed(number) { "*" } else { "" };
-        let count = results.counted(number).len();
-        let _ = write!(
-            text,
-            "<tr><td>{}</td><td>{}</td><td>{count}{mark}</td>",
-            escape(&point.series),
-            escape(&place)
-        );
-        for figure in &figures {
-            let _ = write!(text, "<td>{}</td>", cell(about, results, number, (figure, centre)));
+    let disturbed = (0..points.len()).any(|point| results.disturbed(point));
+    html! {
+        div.wide {
+            table {
+                tr {
+                    th { "series" }
+                    th { (place::title(about, results)) }
+                    th { "n" }
+                    @for figure in &figures { th { (figure.title) ", " (figure.unit) } }
+                }
+                @for (number, point) in points.iter().enumerate() {
+                    tr {
+                        td { (point.series) }
+                        td { (place::place(about, results, number)) }
+                        td {
+                            (results.counted(number).len())
+                            @if results.disturbed(number) { "*" }
+                        }
+                        @for figure in &figures { td { (cell(about, results, number, figure, centre)) } }
+                    }
+                }
+            }
         }
-        text.push_str("</tr>\n");
+        p { (legend(centre, disturbed)) }
     }
-    let what = if centre == Centre::Mean {
-        "Means ± standard deviations"
-    } else {
-        "Medians (least-most)"
+}
+
+/// What the columns of the table mean.
+fn legend(centre: Centre, disturbed: bool) -> String {
+    let what = match centre {
+        Centre::Mean => "Means ± standard deviations",
+        Centre::Median => "Medians (least-most)",
     };
-    let _ =
-        writeln!(text, "</table></div>\n<p>{what} of n repetitions; * disturbed each time.</p>");
-    text
+    let mark = if disturbed {
+        " * Every attempt at this point was disturbed. Disturbed attempts are repeated several times, and n counts all of \
+         them here."
+    } else {
+        ""
+    };
+    format!("{what} of n repetitions.{mark}")
 }
 
 fn cell(
     about: &About,
     results: &Results,
     number: usize,
-    (figure, centre): (&Figure, Centre),
-) -> String {
-    let Some(point) = results.record.configuration.points.get(number) else { return String::new() };
-    let mut text =
-        results.at(number, figure.name).map_or("-".into(), |summary| summary.said(centre));
+    figure: &Figure,
+    centre: Centre,
+) -> Markup {
+    let Some(point) = results.record.configuration.points.get(number) else { return html! {} };
+    let value = results.at(number, figure.name).map(|summary| summary.said(centre));
     let same = about.published.iter().filter(|one| one.figure == figure.name && one.x == point.x);
-    for one in same {
-        let _ = write!(text, "<br><small>{}: {}</small>", escape(one.series), digits(one.value));
+    html! {
+        (value.as_deref().unwrap_or("-"))
+        @for one in same { br; small { (one.series) ": " (digits(one.value)) } }
     }
-    text
 }
 
 /// Where the figures come from.
@@ -205,7 +238,7 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
     );
     let checks = || all.iter().flat_map(|one| &one.outcome.checks);
     let versions: Vec<String> =
-        versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+        versions.iter().map(|(name, version)| versioned(name, version)).collect();
     let inside = if machine.virtualised { ", itself a virtual machine" } else { "" };
     let scope = match (size, record.finished) {
         (Size::Tiny, _) => "; a tiny run, which shows that it works and measures nothing",
@@ -257,6 +290,15 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// A program and its version. Most programs begin the line that says their version with their name.
+fn versioned(name: &str, version: &str) -> String {
+    if version.to_lowercase().starts_with(&name.to_lowercase()) {
+        version.into()
+    } else {
+        format!("{name} {version}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::{empty, repetition};
@@ -284,6 +326,12 @@ mod tests {
     }
 
     #[test]
+    fn a_version_has_its_program_s_name_once() {
+        assert_eq!(versioned("iperf", "iperf version 2.1.8"), "iperf version 2.1.8");
+        assert_eq!(versioned("ringmain", "0.1.0"), "ringmain 0.1.0");
+    }
+
+    #[test]
     fn two_of_the_same_have_plots_of_their_own() {
         let dir = tempfile::tempdir().unwrap();
         write(&[record(7, Size::Quick), record(8, Size::Quick)], dir.path()).unwrap();
@@ -308,17 +356,18 @@ mod tests {
             let finding =
                 Finding { published: "more".into(), here: "less".into(), verdict: Verdict::NotSo };
             let results = Results::new(record);
-            findings(&[finding], results.doubt()) + &remarks(experiments::ALL[0], &results).concat()
+            findings(&[finding], results.doubt()).into_string()
+                + &remarks(experiments::ALL[0], &results).concat()
         };
         let certain = shown(&record);
         assert!(
-            certain.contains("not so here") && !certain.contains("Nothing is said"),
+            certain.contains("not so here") && !certain.contains("No conclusions"),
             "{certain}"
         );
         record.repetitions[0].disturbed = true;
         let doubtful = shown(&record);
         assert!(
-            doubtful.contains("too few undisturbed") && doubtful.contains("Nothing is said"),
+            doubtful.contains("too few undisturbed") && doubtful.contains("No conclusions"),
             "{doubtful}"
         );
         assert!(!doubtful.contains("not so here"), "{doubtful}");

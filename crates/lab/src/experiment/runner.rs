@@ -231,16 +231,29 @@ impl Run<'_> {
         all.filter(|(point, round)| !self.settled(*point, *round)).count()
     }
 
-    /// How long what is left takes, if it takes as long as what was done.
+    /// How long what is left takes, if it takes as long as what was done, and as large a part of it
+    /// is disturbed and repeated.
     fn estimate(&self) -> String {
         let done = &self.record.repetitions;
         let left = self.left();
-        if done.is_empty() {
-            let least = self.record.configuration.seconds * left as f64;
-            return format!("at least {} for {left} repetitions", clock(least));
+        let noun = if left == 1 { "repetition" } else { "repetitions" };
+        let total =
+            self.record.configuration.rounds as usize * self.record.configuration.points.len();
+        match total - left {
+            0 if done.is_empty() => {
+                let least = self.record.configuration.seconds * left as f64;
+                format!("at least {} for {left} {noun}", clock(least))
+            }
+            finished => {
+                let each = done.iter().map(|one| one.took).sum::<f64>() / finished.max(1) as f64;
+                let again = done.len().saturating_sub(finished);
+                let again = match again {
+                    0 => String::new(),
+                    again => format!(" ({again} attempts so far did not count)"),
+                };
+                format!("about {} left for {left} {noun}{again}", clock(each * left as f64))
+            }
         }
-        let each = done.iter().map(|one| one.took).sum::<f64>() / done.len() as f64;
-        format!("about {} left for {left} repetitions", clock(each * left as f64))
     }
 
     /// Points and rounds that have nothing but faults, or broke a rule; and the first of those.
@@ -261,10 +274,14 @@ impl Run<'_> {
     }
 }
 
-/// A time as on a clock without hours: `1:05`.
+/// A time like `45 s`, `1:05 min` or `2:10 h`.
 fn clock(seconds: f64) -> String {
     let seconds = seconds.max(0.0).round() as u64;
-    format!("{}:{:02} min", seconds / 60, seconds % 60)
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{}:{:02} min", seconds / 60, seconds % 60),
+        _ => format!("{}:{:02} h", seconds / 3600, seconds % 3600 / 60),
+    }
 }
 
 #[cfg(test)]
@@ -422,6 +439,6 @@ mod tests {
 
     #[test]
     fn times_are_read_at_a_glance() {
-        assert_eq!([0.4, 65.0, 3600.0].map(clock), ["0:00 min", "1:05 min", "60:00 min"]);
+        assert_eq!([0.4, 65.0, 3600.0].map(clock), ["0 s", "1:05 min", "1:00 h"]);
     }
 }

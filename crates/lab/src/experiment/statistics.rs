@@ -61,8 +61,15 @@ impl Summary {
     pub fn shown(&self, centre: Centre) -> (f64, [f64; 2]) {
         match centre {
             Centre::Median => (self.median, [self.least, self.most]),
-            Centre::Mean => (self.mean, [self.mean - self.deviation, self.mean + self.deviation]),
+            Centre::Mean => (self.mean, [self.low(), self.mean + self.deviation]),
         }
+    }
+
+    /// One standard deviation below the mean, but not below 0 where no value is: rates and times
+    /// have no negative values.
+    fn low(&self) -> f64 {
+        let low = self.mean - self.deviation;
+        if self.least >= 0.0 { low.max(0.0) } else { low }
     }
 
     /// The same for people.
@@ -124,6 +131,8 @@ mod tests {
         assert_eq!(three.shown(Centre::Median), (2.0, [1.0, 6.0]));
         let (mean, [low, high]) = three.shown(Centre::Mean);
         assert!(mean == 3.0 && (high - low - 2.0 * 7f64.sqrt()).abs() < 1e-9);
+        let (_, [low, _]) = Summary::of(vec![0.0, 0.0, 9.0]).unwrap().shown(Centre::Mean);
+        assert_eq!(low, 0.0);
         assert_eq!(
             (three.said(Centre::Median), three.said(Centre::Mean)),
             ("2.00 (1.00-6.00)".into(), "3.00 ± 2.65".into())

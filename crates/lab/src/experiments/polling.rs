@@ -12,13 +12,16 @@ use crate::plot::{Axis, Shape};
 const WORDS: [&str; 6] = ["balanced", "eco", "latency", "always", "never", "50us"];
 /// Frames a second.
 const RATES: [u32; 5] = [1_000, 10_000, 80_000, 400_000, 1_600_000];
-/// Where the plot has what goes when nobody waits.
+/// Where the plot shows a sender that never waits.
 const FULL: u32 = 10_000_000;
 /// What counts as idle: guests are connected, and send nothing.
 const IDLE: u32 = 0;
 
-const X: Axis =
-    Axis { title: "frames a second that are offered; 10 M: as many as go", log: true, labels: &[] };
+const X: Axis = Axis {
+    title: "offered load, frames/s; 10 M stands for a sender that never waits",
+    log: true,
+    labels: &[],
+};
 
 const fn over_load(
     name: &'static str,
@@ -33,7 +36,7 @@ const fn over_load(
 const ABOUT: About = About {
     name: "polling",
     title: "ways of waiting, over load from idle to full",
-    what: "Frames of 64 bytes from one guest to another, at rates from none to as many as go, with gaps of mixed lengths: bursts, random \
+    what: "Frames of 64 bytes from one guest to another, at rates from none to the highest that is carried, with gaps of mixed lengths: bursts, random \
            gaps, and silences. One worker, which waits as the configuration's polling says: by what waiting is worth (balanced, eco, \
            latency), always or never, or for a fixed time. Both guests look all the time, so what delays a frame is the worker.",
     source: None,
@@ -121,8 +124,8 @@ impl Experiment for Polling {
 
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
-            "The generator sends and looks for frames by turns on one CPU, which is part of every latency. As many as go: the ring is \
-             full all the time, and a frame's latency is that of a full ring."
+            "The generator sends and looks for frames by turns on one CPU, which is part of every latency. Where the sender never waits, its \
+             ring is full all the time, and the latency of a frame is that of a full ring."
                 .into(),
         ]
     }

@@ -1,9 +1,10 @@
 //! Predictions for more workers, queues and guests as curves, and what was measured beside them, on
 //! a page.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use maud::{Markup, PreEscaped, html};
 
 use super::check::{self, Point, What};
 use super::costs::{Costs, Era};
@@ -11,7 +12,7 @@ use super::inputs::Inputs;
 use super::scene::{Host, Scene};
 use super::sim::run;
 use super::{ASSUMPTIONS, ModelError};
-use crate::page::{escape, facts, page};
+use crate::page::{facts, page};
 use crate::plot::{Axis, Dot, Kind, Line, lines};
 
 /// Numbers of workers.
@@ -45,7 +46,7 @@ const fn axis(title: &'static str) -> Axis {
 /// When something can't be drawn or written.
 pub fn draw(inputs: &Inputs, points: &[Point], file: &Path) -> Result<PathBuf, ModelError> {
     let dir = file.parent().unwrap_or(Path::new("."));
-    let mut body = head(inputs, file);
+    let mut figures = Vec::new();
     for curve in [
         copies(inputs, points),
         maps(inputs, points),
@@ -55,25 +56,25 @@ pub fn draw(inputs: &Inputs, points: &[Point], file: &Path) -> Result<PathBuf, M
     ] {
         let svg = lines(&curve.x, &curve.y, &curve.lines)?;
         write(&dir.join(format!("{}.svg", curve.name)), &svg)?;
-        // Writing to a string does not fail.
-        let _ = write!(
-            body,
-            "<h2>{}</h2>\n<figure>{svg}</figure>\n<p>{}</p>\n",
-            escape(curve.title),
-            escape(curve.text)
-        );
+        figures.push(html! {
+            h2 { (curve.title) }
+            figure { (PreEscaped(&svg)) }
+            p { (curve.text) }
+        });
     }
     let table = if points.is_empty() {
         "Not measured: ringmain-lab model --measure".into()
     } else {
         check::table(points)
     };
-    let _ = write!(
-        body,
-        "<h2>Held against what was measured here</h2>\n<pre>{}</pre>\n",
-        escape(&table)
-    );
-    let _ = write!(body, "<h2>Assumptions</h2>\n<pre>{}</pre>\n", escape(ASSUMPTIONS));
+    let body = html! {
+        (head(inputs, file))
+        @for figure in &figures { (figure) }
+        h2 { "Compared with what was measured here" }
+        pre { (table) }
+        h2 { "Assumptions" }
+        pre { (ASSUMPTIONS) }
+    };
     let path = dir.join("model.html");
     write(&path, &page("Predictions: more workers, queues and guests", &body))?;
     Ok(path)
@@ -84,7 +85,7 @@ fn write(path: &Path, text: &str) -> Result<(), ModelError> {
         .map_err(|source| ModelError::File { path: path.display().to_string(), source })
 }
 
-fn head(inputs: &Inputs, file: &Path) -> String {
+fn head(inputs: &Inputs, file: &Path) -> Markup {
     let [least, most] = inputs.pace;
     let facts = facts(&[
         ("machine", format!("{}, {} CPUs", inputs.cpu, inputs.cpus)),
@@ -93,10 +94,13 @@ fn head(inputs: &Inputs, file: &Path) -> String {
         ("handing over, old design", handovers(inputs.old.handovers)),
         ("handing over, new design", handovers(inputs.new.handovers)),
     ]);
-    format!(
-        "<p>Dashed lines are <strong>predictions</strong>: a simulation, fed with what single things cost on this machine. \
-         Solid lines with markers are measured. Nothing else was measured, whatever a line says.</p>\n{facts}"
-    )
+    html! {
+        p {
+            "Dashed lines are " strong { "predictions" } ": a simulation, fed with what single operations cost on this machine. \
+             Solid lines with markers are measured. Nothing else was measured."
+        }
+        (facts)
+    }
 }
 
 fn handovers(times: super::inputs::Handovers) -> String {

@@ -52,6 +52,8 @@ pub struct Line {
 
 const GREY: RGBColor = RGBColor(0x59, 0x59, 0x59);
 const SIZE: i32 = 5;
+/// Pixels between the first and the last of all lines at one x.
+const ASIDE: i32 = 36;
 /// Markers of different shapes.
 const MARKERS: usize = 6;
 /// Pixels that are drawn of a line, and that are left out: of those measured, whenever all markers
@@ -92,8 +94,26 @@ pub fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String, PlotError> {
             None => Ok(()),
         };
         frame.draw(area, (x, y), &names, &key)?;
-        lines.iter().zip(&looks).try_for_each(|(line, look)| draw(area, &frame, line, look))
+        let offsets = offsets(lines);
+        let drawn = lines.iter().zip(looks.iter().zip(offsets));
+        drawn
+            .into_iter()
+            .try_for_each(|(line, (look, aside))| draw(area, &frame, line, look, aside))
     })
+}
+
+/// How many pixels aside of its x each line is drawn, so that series at one x, with equal figures
+/// even, hide neither each other's markers nor bars. Predictions are curves and stay in place.
+fn offsets(lines: &[Line]) -> Vec<i32> {
+    let aside = |line: &Line| line.kind != Kind::Predicted;
+    let count = lines.iter().filter(|line| aside(line)).count() as i32;
+    let step = if count > 1 { (ASIDE / (count - 1)).clamp(1, 2 * SIZE + 1) } else { 0 };
+    let mut number = -1;
+    let offset = |line: &Line| {
+        number += i32::from(aside(line));
+        if aside(line) { (2 * number - (count - 1)) * step / 2 } else { 0 }
+    };
+    lines.iter().map(offset).collect()
 }
 
 fn looks(lines: &[Line]) -> Vec<Look> {
@@ -125,14 +145,24 @@ fn looks(lines: &[Line]) -> Vec<Look> {
     lines.iter().enumerate().map(look).collect()
 }
 
-fn draw(area: &Area<'_>, frame: &Frame, line: &Line, look: &Look) -> Result<(), PlotError> {
+fn draw(
+    area: &Area<'_>,
+    frame: &Frame,
+    line: &Line,
+    look: &Look,
+    aside: i32,
+) -> Result<(), PlotError> {
+    let at = |x: f64, y: f64| {
+        let (x, y) = frame.at(x, y);
+        (x + aside, y)
+    };
     let drawable = |dot: &&Dot| dot.x.is_finite() && dot.y.is_finite();
     let dots: Vec<&Dot> = line.dots.iter().filter(drawable).collect();
-    let places: Vec<(i32, i32)> = dots.iter().map(|dot| frame.at(dot.x, dot.y)).collect();
+    let places: Vec<(i32, i32)> = dots.iter().map(|dot| at(dot.x, dot.y)).collect();
     stroke(area, look, &places)?;
     for (dot, place) in dots.iter().zip(places) {
         if dot.most > dot.least {
-            let ((x, low), (_, high)) = (frame.at(dot.x, dot.least), frame.at(dot.x, dot.most));
+            let ((x, low), (_, high)) = (at(dot.x, dot.least), at(dot.x, dot.most));
             for ends in [
                 [(x, low), (x, high)],
                 [(x - 4, low), (x + 4, low)],
@@ -234,6 +264,18 @@ mod tests {
         for (at, one) in shapes.iter().enumerate() {
             assert!(!shapes[..at].contains(one), "{at} looks like another: {shapes:?}");
         }
+    }
+
+    #[test]
+    fn lines_at_one_x_stand_side_by_side() {
+        let all = |kinds: &[Kind]| -> Vec<i32> {
+            let lines: Vec<Line> = kinds.iter().map(|kind| line("x", *kind, &[1.0])).collect();
+            offsets(&lines)
+        };
+        assert_eq!(all(&[Kind::Measured]), [0]);
+        assert_eq!(all(&[Kind::Measured, Kind::Predicted, Kind::Published]), [-5, 0, 5]);
+        let many = all(&[Kind::Measured; 8]);
+        assert!(many.windows(2).all(|pair| pair[0] < pair[1]) && many[7] - many[0] <= ASIDE);
     }
 
     #[test]
