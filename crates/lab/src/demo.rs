@@ -13,6 +13,7 @@ mod xen;
 pub(crate) use stay::Stay;
 
 use crate::daemon::DaemonError;
+use crate::folders::folder;
 use crate::guest::{Accel, GuestError, Image};
 use crate::interrupt;
 use crate::ovs::OvsError;
@@ -39,11 +40,11 @@ const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Folder for the report
-    #[arg(long, value_name = "DIR", default_value = "out/demo")]
+    #[arg(long, value_name = "DIR", default_value = "CLONE/out/demo", value_parser = folder)]
     pub out: PathBuf,
 
     /// Folder with what guests boot, filled by scripts/deps
-    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
+    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
     pub cache: PathBuf,
 
     /// Seconds of traffic for each number of queues

@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod demo;
 pub mod experiment;
 pub mod experiments;
+pub mod folders;
 pub mod guest;
 pub mod guest_process;
 pub mod interrupt;

@@ -33,6 +33,7 @@ use serde::Serialize;
 
 use crate::daemon::DaemonError;
 use crate::demo::DemoError;
+use crate::folders::folder;
 use crate::guest::GuestError;
 use crate::interrupt;
 use crate::load;
@@ -86,11 +87,11 @@ pub struct Args {
     pub disturbed_above: f64,
 
     /// Folder for the results
-    #[arg(long, value_name = "DIR", default_value = "out/bench")]
+    #[arg(long, value_name = "DIR", default_value = "CLONE/out/bench", value_parser = folder)]
     pub out: PathBuf,
 
     /// Folder with what QEMU guests boot, filled by scripts/deps
-    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
+    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
     pub cache: PathBuf,
 
     /// The program that is measured.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::runner::{self, Order};
 use super::{Experiment, Ground, LabError, Record, Size, compare, report};
 use crate::experiments;
+use crate::folders::folder;
 use crate::interrupt;
 use crate::program::Program;
 use crate::progress::Progress;
@@ -64,11 +65,11 @@ pub struct Run {
     pub fresh: bool,
 
     /// Folder for the records of runs
-    #[arg(long, value_name = "DIR", default_value = "out/lab")]
+    #[arg(long, value_name = "DIR", default_value = "CLONE/out/lab", value_parser = folder)]
     pub out: PathBuf,
 
     /// Folder with what guests boot, filled by scripts/deps
-    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
+    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
     pub cache: PathBuf,
 
     /// The program that is measured.
@@ -84,7 +85,7 @@ pub struct Report {
     pub records: Vec<PathBuf>,
 
     /// Folder of the records, and for the report
-    #[arg(long, value_name = "DIR", default_value = "out/lab")]
+    #[arg(long, value_name = "DIR", default_value = "CLONE/out/lab", value_parser = folder)]
     pub out: PathBuf,
 }
 

@@ -10,6 +10,7 @@ use super::inputs::{Inputs, InputsError};
 use super::measure::Meter;
 use super::results::Results;
 use crate::bench::BenchError;
+use crate::folders::folder;
 use crate::interrupt;
 use crate::plot::PlotError;
 use crate::progress::Progress;
@@ -17,8 +18,8 @@ use crate::progress::Progress;
 /// Options of the model.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Measure here what single things cost, check predictions where that is possible, and draw
-    /// curves (a minute or two)
+    /// Measure what single operations cost here, check predictions where that is possible, and draw
+    /// curves; this takes five minutes on an idle machine, and up to twenty on one that is in use
     #[arg(long)]
     pub measure: bool,
 
@@ -43,12 +44,16 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Print what predictions take for granted
+    /// Predict even from inputs that failed to measure; the prediction says so
+    #[arg(long)]
+    pub force: bool,
+
+    /// Print the assumptions of predictions
     #[arg(long)]
     pub assumptions: bool,
 
     /// The file of what was measured
-    #[arg(long, value_name = "FILE", default_value = "out/lab/model/inputs.json")]
+    #[arg(long, value_name = "FILE", default_value = "CLONE/out/lab/model/inputs.json", value_parser = folder)]
     pub inputs: PathBuf,
 }
 
@@ -61,6 +66,16 @@ pub enum ModelError {
     /// The file of inputs.
     #[error(transparent)]
     Inputs(#[from] InputsError),
+    /// The measurements failed.
+    #[error(
+        "no prediction from {path}: {why}; measure again when nothing else runs (ringmain-lab model --measure), or use --force"
+    )]
+    Doubtful {
+        /// The file of inputs.
+        path: String,
+        /// Why they cannot be used.
+        why: String,
+    },
     /// A curve could not be drawn.
     #[error("cannot draw a plot: {0}")]
     Plot(#[from] PlotError),
@@ -99,6 +114,12 @@ pub fn run(args: &Args) -> Result<(), ModelError> {
         measure(args)?;
     }
     let inputs = Inputs::read(&args.inputs)?;
+    if let Some(why) = inputs.doubt() {
+        if !args.force {
+            return Err(ModelError::Doubtful { path: args.inputs.display().to_string(), why });
+        }
+        println!("NOT TO BE TRUSTED: {why}.\n");
+    }
     let Some((guests, rate)) = args.guests.zip(args.rate) else { return draw(args, &inputs) };
     let question =
         Question { guests: guests.into(), rate, bytes: args.frame.into(), seed: args.seed };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use maud::{Markup, PreEscaped, html};
 
+use super::advise::{MOST_QUEUES, SCOPE};
 use super::check::{self, Point, What};
 use super::costs::{Costs, Era};
 use super::inputs::Inputs;
@@ -16,7 +17,7 @@ use crate::page::{facts, page};
 use crate::plot::{Axis, Dot, Kind, Line, lines};
 
 /// Numbers of workers.
-const WORKERS: [usize; 10] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
+const WORKERS: [usize; 13] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 32, 48, 64];
 /// Numbers of pairs of guests, and the workers that carry for them.
 const PAIRS: [usize; 4] = [1, 5, 10, 20];
 const SOME: usize = 8;
@@ -99,6 +100,7 @@ fn head(inputs: &Inputs, file: &Path) -> Markup {
             "Dashed lines are " strong { "predictions" } ": a simulation, fed with what single operations cost on this machine. \
              Solid lines with markers are measured. Nothing else was measured."
         }
+        p { (SCOPE) }
         (facts)
     }
 }
@@ -193,12 +195,12 @@ fn workers(inputs: &Inputs) -> Curve {
     Curve {
         name: "workers",
         title: "Twenty pairs of guests",
-        text: "Eight streams from one guest of each pair to the other, as many queues as workers, frames of nearly 64 KiB, guests \
+        text: "Eight streams from one guest of each pair to the other, as many queues as workers but 16 at most, frames of nearly 64 KiB, guests \
                with CPUs of their own. No measured points: that takes more CPUs than are used to measure here.",
         x: axis("workers"),
         y: axis("throughput of all pairs, Gb/s"),
         lines: predicted(inputs, &WORKERS, |costs, workers| {
-            gbps(inputs, costs, (20, workers, workers))
+            gbps(inputs, costs, (20, workers, workers.min(MOST_QUEUES)))
         }),
     }
 }

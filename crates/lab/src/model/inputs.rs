@@ -107,6 +107,9 @@ pub struct Inputs {
     pub new: Generation,
 }
 
+/// How many times longer than at best the same work may take while inputs are measured.
+const STEADIEST: f64 = 1.25;
+
 /// A file of inputs that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InputsError {
@@ -147,6 +150,27 @@ impl Inputs {
         let Machine { cpu, cpus, pace, lines: [touch, line, wake] } = machine;
         let ringmain = env!("CARGO_PKG_VERSION").into();
         Inputs { format: FORMAT, began, cpu, cpus, ringmain, pace, touch, line, wake, old, new }
+    }
+
+    /// Why no prediction can rest on what was measured, if none can.
+    pub fn doubt(&self) -> Option<String> {
+        let [least, most] = self.pace;
+        if most > least * STEADIEST {
+            let percent = (most / least - 1.0) * 100.0;
+            return Some(format!(
+                "the same work took up to {percent:.0} % longer while it was measured, since others used the machine or it was \
+                 throttled"
+            ));
+        }
+        for (design, generation) in [("oldest", &self.old), ("newest", &self.new)] {
+            let Handovers { shared, own } = generation.handovers;
+            if shared <= 0.0 || own <= 0.0 {
+                return Some(format!(
+                    "handing a lock from one CPU to another came out as 0 ns with the {design} design, which cannot be"
+                ));
+            }
+        }
+        None
     }
 
     /// Reads a file.
@@ -255,6 +279,16 @@ pub(super) mod tests {
         let path = dir.path().join("deep/inputs.json");
         some().write(&path).unwrap();
         assert_eq!(Inputs::read(&path).unwrap(), some());
+    }
+
+    #[test]
+    fn inputs_that_failed_to_measure_are_doubted() {
+        assert_eq!(some().doubt(), None);
+        let wandering = Inputs { pace: [2.0, 3.0], ..some() };
+        assert!(wandering.doubt().unwrap().contains("50 % longer"));
+        let mut free = some();
+        free.new.handovers.own = 0.0;
+        assert!(free.doubt().unwrap().contains("0 ns with the newest"));
     }
 
     #[test]

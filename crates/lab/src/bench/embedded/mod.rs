@@ -23,6 +23,7 @@ use clap::builder::PossibleValuesParser;
 use hypervisor::embedded::Design;
 
 use super::{BenchError, write};
+use crate::folders::folder;
 use crate::interrupt;
 use crate::program::Program;
 use crate::progress::Progress;
@@ -51,7 +52,7 @@ pub struct Args {
     pub without_iperf: bool,
 
     /// Folder for the results
-    #[arg(long, value_name = "DIR", default_value = "out/bench-embedded")]
+    #[arg(long, value_name = "DIR", default_value = "CLONE/out/bench-embedded", value_parser = folder)]
     pub out: PathBuf,
 
     /// The program that is measured.

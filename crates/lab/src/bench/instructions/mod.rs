@@ -18,6 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
 
+use crate::folders::folder;
 use crate::load;
 use budget::{Budget, COMPILER};
 use callgrind::Profile;
@@ -53,7 +54,7 @@ pub struct Args {
     pub json: bool,
 
     /// Folder for the results
-    #[arg(long, value_name = "DIR", default_value = "out/bench-instructions")]
+    #[arg(long, value_name = "DIR", default_value = "CLONE/out/bench-instructions", value_parser = folder)]
     pub out: PathBuf,
 
     /// Be what is counted

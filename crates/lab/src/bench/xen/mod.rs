@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{BenchError, iperf, write};
+use crate::folders::folder;
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
 use crate::program::Program;
@@ -49,11 +50,11 @@ pub struct Args {
     pub queues: Vec<u16>,
 
     /// Folder with the Xen host, filled by scripts/deps
-    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = ".cache")]
+    #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
     pub cache: PathBuf,
 
     /// Folder for the results
-    #[arg(long, value_name = "DIR", default_value = "out/bench-xen")]
+    #[arg(long, value_name = "DIR", default_value = "CLONE/out/bench-xen", value_parser = folder)]
     pub out: PathBuf,
 
     /// The program that is measured.
