@@ -140,7 +140,8 @@ impl Burst {
     /// Frame `i` goes to `target`: the first frame behind it that does not.
     #[inline]
     pub fn run(&self, i: usize, target: Target) -> usize {
-        let same = |frame: &&Frame| matches!(&frame.action, Action::To(other) if *other == target);
+        let same =
+            |frame: &&Frame| matches!(&frame.action, Action::Output(other) if *other == target);
         i + 1 + self.frames()[i + 1..].iter().take_while(same).count()
     }
 

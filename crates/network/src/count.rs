@@ -9,34 +9,12 @@
 //! is known counts at the sender's queue; a drop because of a receiver counts at the receiver's
 //! queue.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
+pub use runtime::Counter;
+use runtime::RunCounters;
+use runtime::coalescing::Traffic;
 use switch::DropReason as SwitchReason;
 
-use crate::poll::show::PollCounters;
 use crate::stage_profiler::{Charged, Spent};
-
-/// A counter that one thread writes: an increment is a plain load and store, no locked instruction.
-#[derive(Default, Debug)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `n`. To be called by the owning worker only; concurrent writers would lose counts.
-    #[inline]
-    pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-
-    /// Takes back `n` that were added. To be called by the owning worker only.
-    pub fn take_back(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
-    }
-
-    /// The value now.
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
 
 macro_rules! drops {
     ($($variant:ident $name:literal $meaning:literal,)*) => {
@@ -105,15 +83,6 @@ impl From<SwitchReason> for DropReason {
             SwitchReason::NoReceiver => DropReason::NoReceiver,
         }
     }
-}
-
-/// Frames that came to a receiver, and that it sent, since it is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Delivered to it.
-    pub received: u64,
-    /// Fetched from it.
-    pub sent: u64,
 }
 
 /// Counters of one queue pair. Directions are the guest's: Tx comes in, Rx goes out.
@@ -190,14 +159,8 @@ impl QueueCounters {
 /// Counters of one worker.
 #[derive(Default, Debug)]
 pub struct WorkerCounters {
-    /// Passes over the queues that found something.
-    pub busy_passes: Counter,
-    /// Passes that found nothing.
-    pub idle_passes: Counter,
-    /// Times that the worker slept in the kernel.
-    pub sleeps: Counter,
-    /// How it waited.
-    pub polling: PollCounters,
+    /// How it spent its rounds.
+    pub run: RunCounters,
     /// Flow-cache hits, in frames.
     pub cache_hits: Counter,
     /// Questions put to the switch, in frames.
@@ -208,8 +171,6 @@ pub struct WorkerCounters {
     pub handed_off: Counter,
     /// Times that flows which had hashed badly were pointed to another queue.
     pub rebalanced: Counter,
-    /// Nanoseconds of passes that found something.
-    pub busy: Counter,
     /// Where its time went, while somebody profiled.
     pub spent: Spent,
 }

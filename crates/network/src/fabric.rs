@@ -2,28 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
+use runtime::coalescing::CoalescingLimits;
+use runtime::poll::PollingPolicy;
+use runtime::{Group, QueueId, group};
 use switch::{Limits, PortId, PortRule, Row, RuleError, Switch};
 use thiserror::Error;
 
-use crate::coalescing::CoalescingLimits;
 use crate::count::{QueueCounters, WorkerCounters};
+use crate::handoff::channels;
 use crate::manual::ManualWorker;
-use crate::parcel::lanes;
-use crate::poll::PollingPolicy;
+use crate::pipeline::FramePipeline;
 use crate::port::QueuePair;
 use crate::route::QueueSelector;
-use crate::shared::{Command, Mailbox, Shared};
+use crate::schedule::{Parts, ProfileRequest, seconds};
 use crate::slot::{Attachment, OnError};
-use crate::stage_profiler::Sampling;
-use crate::topology::{PortView, Published, QueueId, QueueLocation, Topology};
-use crate::wake::Doorbell;
-use crate::worker::Worker;
+use crate::topology::{PortView, QueueLocation, Topology};
 
 mod moves;
 
@@ -110,11 +108,14 @@ impl State {
 
 /// The datapath: workers, the switch between them, and all ports. Dropping it ends the workers.
 pub struct Fabric {
-    shared: Arc<Shared>,
+    workers: Group<FramePipeline>,
+    /// Decides where frames go. Workers ask it only when their caches do not know.
+    switch: Arc<Mutex<Switch>>,
     state: Mutex<State>,
-    workers: Vec<Arc<WorkerCounters>>,
-    threads: Vec<JoinHandle<()>>,
+    counters: Vec<Arc<WorkerCounters>>,
     moves: AtomicU64,
+    /// When seconds began to be counted.
+    start: Instant,
 }
 
 impl Fabric {
@@ -123,62 +124,51 @@ impl Fabric {
     /// # Errors
     /// When threads or descriptors can't be had, or a CPU to pin to does not exist.
     pub fn start(config: &Workers) -> io::Result<Self> {
-        let (mut fabric, workers) = Self::with_workers(config)?;
-        for (own, worker) in workers.into_iter().enumerate() {
-            let cpu = config.cpus.get(own % config.cpus.len().max(1)).copied();
-            fabric.threads.push(spawn(own, cpu, config.policy, worker)?);
-        }
+        let (fabric, ()) = Self::with_workers(config, |doorbells, pipelines| {
+            Ok((Group::start(doorbells, pipelines, &config.cpus, config.policy)?, ()))
+        })?;
         Ok(fabric)
     }
 
-    /// A fabric whose workers have no threads: they work when their [`ManualWorker`]s are turned, and
-    /// whoever calls [`attach`](Self::attach) and the like waits until they are
+    /// A fabric whose workers have no threads: they work when their owner drives them, and whoever
+    /// calls [`attach`](Self::attach) and the like waits until they are
     /// ([`ManualWorker::run_while`]).
     ///
     /// # Errors
     /// When descriptors can't be had.
     pub fn manual(config: &Workers) -> io::Result<(Self, Vec<ManualWorker>)> {
-        let (fabric, workers) = Self::with_workers(config)?;
-        Ok((fabric, workers.into_iter().map(ManualWorker::new).collect()))
+        Self::with_workers(config, Group::manual)
     }
 
-    fn with_workers(config: &Workers) -> io::Result<(Self, Vec<Worker>)> {
-        let count = config.count.max(1);
-        let shared = Arc::new(Shared {
-            topology: Published::new(Topology::default()),
-            switch: Mutex::new(Switch::new(config.limits)),
-            mailboxes: (0..count).map(|_| Mailbox::default()).collect(),
-            doorbells: (0..count).map(|_| Doorbell::new()).collect::<io::Result<_>>()?,
-            obeyed: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            sampling: Sampling::default(),
-            sampled: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            start: Instant::now(),
-        });
+    fn with_workers<T>(
+        config: &Workers,
+        group: impl FnOnce(
+            Arc<[runtime::Doorbell]>,
+            Vec<FramePipeline>,
+        ) -> io::Result<(Group<FramePipeline>, T)>,
+    ) -> io::Result<(Self, T)> {
+        let (count, start) = (config.count.max(1), Instant::now());
+        let doorbells = group::doorbells(count)?;
+        let switch = Arc::new(Mutex::new(Switch::new(config.limits)));
         let counters: Vec<_> = (0..count).map(|_| Arc::new(WorkerCounters::default())).collect();
-        let each = counters.iter().cloned().zip(lanes(count)).enumerate();
-        let workers = each
-            .map(|(own, (counters, lanes))| Worker::new(own, Arc::clone(&shared), counters, lanes));
-        let workers = workers.collect::<io::Result<_>>()?;
-        Ok((
-            Fabric {
-                shared,
-                state: Mutex::default(),
-                workers: counters,
-                threads: vec![],
-                moves: AtomicU64::new(0),
-            },
-            workers,
-        ))
+        let each = counters.iter().cloned().zip(channels(count)).enumerate();
+        let pipelines = each.map(|(own, (counters, channels))| {
+            let (switch, doorbells) = (Arc::clone(&switch), Arc::clone(&doorbells));
+            FramePipeline::new(Parts { own, switch, counters, channels, doorbells, start })
+        });
+        let (workers, rest) = group(Arc::clone(&doorbells), pipelines.collect())?;
+        let (state, moves) = (Mutex::default(), AtomicU64::new(0));
+        Ok((Fabric { workers, switch, state, counters, moves, start }, rest))
     }
 
     /// How many workers there are.
     pub fn worker_count(&self) -> usize {
-        self.workers.len()
+        self.counters.len()
     }
 
     /// The workers' counters.
     pub fn worker_counters(&self) -> &[Arc<WorkerCounters>] {
-        &self.workers
+        &self.counters
     }
 
     /// Adds a port without queues.
@@ -242,14 +232,14 @@ impl Fabric {
             counters: Arc::clone(&entry.counters[usize::from(index)]),
             on_error: Arc::clone(&entry.on_error),
             coalescing: entry.coalescing,
-            broken: false,
+            failed: false,
             policy: entry.policy,
         };
         entry.queues.insert(queue, Queue { index, home: worker, worker, moving: false, receives });
-        self.send(worker, Command::Attach(Box::new(attachment)));
+        self.workers.attach(worker, queue, Box::new(attachment));
         let version = self.publish(&state);
         drop(state);
-        self.await_workers(version);
+        self.workers.await_version(version);
         Some(queue)
     }
 
@@ -257,15 +247,14 @@ impl Fabric {
     /// microseconds, or as long as receivers on other workers that are full may be waited for.
     /// `None`: it is not attached.
     pub fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
-        let (reply, pair) = mpsc::channel();
         let mut state = self.lock();
         let port = state.ports.values_mut().find(|port| port.queues.contains_key(&queue))?;
         let worker = port.queues.remove(&queue)?.worker;
         let version = self.publish(&state);
-        self.send(worker, Command::Detach(queue, reply));
+        let attachment = self.workers.detach(worker, queue);
         drop(state);
-        self.await_workers(version);
-        pair.recv().ok()
+        self.workers.await_version(version);
+        attachment.recv().ok().map(|attachment| attachment.pair)
     }
 
     /// From now on `steer` says which of the port's queues a frame goes to. `None`: the workers
@@ -277,7 +266,7 @@ impl Fabric {
         entry.selector = selector;
         let version = self.publish(&state);
         drop(state);
-        self.await_workers(version);
+        self.workers.await_version(version);
     }
 
     /// Counters of a port, by queue index. They outlive detaching.
@@ -294,7 +283,7 @@ impl Fabric {
 
     /// The switch's address table.
     pub fn table(&self) -> Vec<Row> {
-        let now = self.shared.seconds(Instant::now());
+        let now = seconds(self.start, Instant::now());
         let mut switch = self.switch();
         switch.age(now);
         switch.table(now)
@@ -303,14 +292,14 @@ impl Fabric {
     /// Forgets stations that have been silent for too long, and says how many. To be called every
     /// few seconds.
     pub fn age(&self) -> usize {
-        let now = self.shared.seconds(Instant::now());
+        let now = seconds(self.start, Instant::now());
         self.switch().age(now)
     }
 
     /// A port with as many queues as workers has one on each; one with fewer starts where the
     /// fewest queues are.
     fn place(&self, state: &State, port: PortId, index: u16) -> usize {
-        let count = self.workers.len();
+        let count = self.counters.len();
         let first = if index == 0 { None } else { self.first_worker(state, port) };
         let start = first.unwrap_or_else(|| {
             let load = |worker: usize| {
@@ -325,7 +314,7 @@ impl Fabric {
     /// The worker that the port's queue 0 has, judging by any queue of it.
     fn first_worker(&self, state: &State, port: PortId) -> Option<usize> {
         let queue = state.ports.get(&port.0)?.queues.values().next()?;
-        let count = self.workers.len();
+        let count = self.counters.len();
         Some((queue.home + count - usize::from(queue.index) % count) % count)
     }
 
@@ -343,81 +332,28 @@ impl Fabric {
                 PortView { receivers, mtu: port.mtu, selector: port.selector.clone() };
         }
         // A sleeping worker sees it when it wakes; nothing is sent before that.
-        self.shared.topology.set(topology)
-    }
-
-    /// Waits until every worker goes by a topology at least as new as `version`: the length of a
-    /// burst, mostly.
-    fn await_workers(&self, version: u64) {
-        for (doorbell, obeyed) in self.shared.doorbells.iter().zip(&self.shared.obeyed) {
-            doorbell.ring();
-            while obeyed.load(Ordering::Acquire) < version {
-                std::thread::sleep(Duration::from_micros(5));
-            }
-        }
+        self.workers.publish(topology)
     }
 
     /// Has the workers take time stamps from now on, or, with zero, stop that. When it returns, all
     /// time up to now is in their counters, if they took stamps before. Each `number` is to be
     /// another than the one before.
     pub fn sample(&self, number: u64) {
-        // One after the other, so that the answer to each is seen.
+        // One request after the other.
         let _one = self.lock();
-        self.shared.sampling.set(number);
-        for (doorbell, sampled) in self.shared.doorbells.iter().zip(&self.shared.sampled) {
-            doorbell.ring();
-            while sampled.load(Ordering::Acquire) != number {
-                std::thread::sleep(Duration::from_micros(5));
-            }
+        for worker in 0..self.worker_count() {
+            let (done, followed) = mpsc::channel();
+            self.workers.request(worker, ProfileRequest { number, done });
+            // Closed, and never written to.
+            let _ = followed.recv();
         }
-    }
-
-    fn send(&self, worker: usize, command: Command) {
-        self.shared.mailboxes[worker].post(command);
-        self.shared.doorbells[worker].ring();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn switch(&self) -> MutexGuard<'_, Switch> {
-        self.shared.switch.lock().unwrap_or_else(PoisonError::into_inner)
+        self.switch.lock()
     }
-}
-
-impl Drop for Fabric {
-    fn drop(&mut self) {
-        for worker in 0..self.workers.len() {
-            self.send(worker, Command::Stop);
-        }
-        for thread in self.threads.drain(..) {
-            // A worker does not panic; if it did, there is nothing left to do about it here.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn spawn(
-    own: usize,
-    cpu: Option<usize>,
-    policy: PollingPolicy,
-    mut worker: Worker,
-) -> io::Result<JoinHandle<()>> {
-    let (report, pinned) = mpsc::channel();
-    let thread = std::thread::Builder::new().name(format!("rm-worker-{own}")).spawn(move || {
-        // The starter waits for this.
-        let _ = report.send(cpu.map_or(Ok(()), pin));
-        worker.wake_up(policy, cpu.is_some());
-        worker.run();
-    })?;
-    pinned.recv().map_err(io::Error::other)??;
-    Ok(thread)
-}
-
-/// Binds the calling thread to one CPU.
-fn pin(cpu: usize) -> io::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }

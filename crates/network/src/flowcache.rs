@@ -26,7 +26,7 @@ pub enum Action {
     /// Not delivered.
     Drop(DropReason),
     /// To one port.
-    To(Target),
+    Output(Target),
     /// To several.
     Flood(Arc<[Target]>),
 }
@@ -35,7 +35,7 @@ impl From<Decision> for Action {
     fn from(decision: Decision) -> Self {
         match decision {
             Decision::Drop(reason) => Action::Drop(reason.into()),
-            Decision::To(target) => Action::To(target),
+            Decision::To(target) => Action::Output(target),
             Decision::Flood(targets) => Action::Flood(targets),
         }
     }

@@ -9,7 +9,7 @@
 //! it for a whole interval, or when its senders have been made to wait with its next frame until
 //! nothing that was sent before is under way to the old queue, and the guest has taken all that lay
 //! in its ring: for [`REST`] at least, and, where a guest does not show what it has taken, for
-//! [`LONGEST`]. At most one bucket of a port is made to wait at a time. If that does not end soon,
+//! [`MAX_REST`]. At most one bucket of a port is made to wait at a time. If that does not end soon,
 //! or a flood comes, which waits for nothing, it stays with its queue, and is left alone for a
 //! while.
 //!
@@ -19,7 +19,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::drr::CHARGE;
+use crate::cost::CHARGE;
 use crate::route::Egress;
 use crate::topology::QueueId;
 
@@ -32,13 +32,13 @@ pub const REST: Duration = Duration::from_millis(1);
 
 /// How long they wait when it can't be seen whether those before them have been taken: longer than
 /// a guest that gets the processor now and then leaves frames in its ring.
-pub const LONGEST: Duration = Duration::from_millis(10);
+pub const MAX_REST: Duration = Duration::from_millis(10);
 
 /// How often a bucket that is made to wait is looked at.
-pub const GLIMPSE: Duration = Duration::from_micros(50);
+pub const WAIT_INTERVAL: Duration = Duration::from_micros(50);
 
 /// In the table: this bucket is made to wait. No port has so many queues.
-const TURNING: u8 = u8::MAX;
+const REBALANCING: u8 = u8::MAX;
 
 /// Less than this in an interval is not worth spreading.
 const WORTH: u64 = 1000 * CHARGE;
@@ -53,7 +53,7 @@ pub struct RxQueue {
     /// The queue.
     pub queue: QueueId,
     /// The way to it.
-    pub way: Egress,
+    pub egress: Egress,
 }
 
 /// One bucket.
@@ -63,8 +63,8 @@ struct Bucket {
     cost: Cell<u64>,
     before: u64,
     /// How often it has changed queues, and until which interval it stays.
-    turns: u32,
-    stays: u32,
+    moves: u32,
+    stays_until: u32,
 }
 
 /// How far a bucket is that changes queues.
@@ -73,7 +73,7 @@ enum Stage {
     /// No frame of it has come yet.
     Chosen,
     /// Its senders wait since then, and for all that was sent to other workers up to this.
-    Crossing(Instant, u64),
+    Draining(Instant, u64),
     /// That has arrived: since when it rests, and where the old queue's ring stood then.
     Resting(Instant, u32),
 }
@@ -83,14 +83,14 @@ impl Bucket {
         self.cost.get() == 0 && self.before == 0
     }
 
-    fn may_turn(&self, interval: u32) -> bool {
-        self.cost.get() > 0 && self.stays <= interval
+    fn may_move(&self, interval: u32) -> bool {
+        self.cost.get() > 0 && self.stays_until <= interval
     }
 }
 
 /// A bucket that changes queues.
 #[derive(Clone, Copy, Debug)]
-struct Turning {
+struct Rebalance {
     bucket: usize,
     from: u8,
     to: u8,
@@ -105,7 +105,7 @@ pub struct IndirectionTable {
     best: usize,
     table: Box<[u8; BUCKETS]>,
     buckets: Box<[Bucket]>,
-    turning: Option<Turning>,
+    rebalance: Option<Rebalance>,
     interval: u32,
     /// Buckets that turn out to be idle are to be dealt out evenly.
     uneven: bool,
@@ -127,20 +127,20 @@ impl IndirectionTable {
             Some(old) => (old.buckets, old.interval),
             None => (vec![Bucket::default(); BUCKETS].into(), 0),
         };
-        IndirectionTable { queues, best, table, buckets, turning: None, interval, uneven }
+        IndirectionTable { queues, best, table, buckets, rebalance: None, interval, uneven }
     }
 
     /// All flows go to one queue, and any of them may be busy.
     pub fn all_to(queue: RxQueue) -> Self {
-        let spread = IndirectionTable::new(vec![queue], 1, None);
+        let table = IndirectionTable::new(vec![queue], 1, None);
         let busy = Bucket { before: 1, ..Bucket::default() };
-        IndirectionTable { buckets: vec![busy; BUCKETS].into(), ..spread }
+        IndirectionTable { buckets: vec![busy; BUCKETS].into(), ..table }
     }
 
     /// The queue of a bucket that is busy.
     fn busy(&self, bucket: usize) -> Option<QueueId> {
-        let at = match self.turning {
-            Some(turning) if turning.bucket == bucket => turning.from,
+        let at = match self.rebalance {
+            Some(rebalance) if rebalance.bucket == bucket => rebalance.from,
             _ => self.table[bucket],
         };
         let queue = self.queues.get(usize::from(at))?;
@@ -154,80 +154,82 @@ impl IndirectionTable {
 
     /// The way of a frame with this hash, and where what such frames cost is counted.
     #[inline]
-    pub fn way(&self, hash: u32) -> (Egress, &Cell<u64>) {
+    pub fn egress(&self, hash: u32) -> (Egress, &Cell<u64>) {
         let at = (hash >> 24) as usize;
-        let way = match self.queues.get(usize::from(self.table[at])) {
-            Some(queue) => queue.way,
-            None => Egress::Turning,
+        let egress = match self.queues.get(usize::from(self.table[at])) {
+            Some(queue) => queue.egress,
+            None => Egress::Rebalancing,
         };
-        (way, &self.buckets[at].cost)
+        (egress, &self.buckets[at].cost)
     }
 
     /// The bucket that changes queues has a frame, at `now`: its way, if it need not wait any more.
     /// Of the frames under way to the old queue, and of its ring: where they stand, and whether
     /// what was there at some mark is through.
-    pub fn turn(
+    pub fn poll_rebalance(
         &mut self,
         now: Instant,
         (sent, has_arrived): (u64, impl FnOnce(u64) -> bool),
         (mark, has_taken): (u32, impl FnOnce(u32) -> bool),
     ) -> Option<Egress> {
-        let turning = self.turning.as_mut()?;
-        if let Stage::Chosen = turning.stage {
-            turning.stage = Stage::Crossing(now, sent);
+        let rebalance = self.rebalance.as_mut()?;
+        if let Stage::Chosen = rebalance.stage {
+            rebalance.stage = Stage::Draining(now, sent);
         }
-        if let Stage::Crossing(since, sent) = turning.stage {
+        if let Stage::Draining(since, sent) = rebalance.stage {
             if has_arrived(sent) {
-                turning.stage = Stage::Resting(now, mark);
-            } else if now.saturating_duration_since(since) >= LONGEST {
-                return Some(self.stay());
+                rebalance.stage = Stage::Resting(now, mark);
+            } else if now.saturating_duration_since(since) >= MAX_REST {
+                return Some(self.cancel());
             }
         }
-        let (Stage::Resting(since, mark), to) = (turning.stage, turning.to) else { return None };
+        let (Stage::Resting(since, mark), to) = (rebalance.stage, rebalance.to) else {
+            return None;
+        };
         has_rested(now.saturating_duration_since(since), || has_taken(mark))
-            .then(|| self.settle(to))
+            .then(|| self.finish(to))
     }
 
     /// The old way of the bucket that changes queues.
-    pub fn old_way(&self) -> Egress {
-        self.turning.map_or(Egress::Unreachable, |turning| self.way_to(turning.from))
+    pub fn old_egress(&self) -> Egress {
+        self.rebalance.map_or(Egress::Unreachable, |rebalance| self.egress_of(rebalance.from))
     }
 
     /// The bucket that was to change queues has a frame that cannot wait, and so it stays. Its way.
-    pub fn stay(&mut self) -> Egress {
-        self.turning.map_or(Egress::Unreachable, |turning| self.settle(turning.from))
+    pub fn cancel(&mut self) -> Egress {
+        self.rebalance.map_or(Egress::Unreachable, |rebalance| self.finish(rebalance.from))
     }
 
     /// From now on, and for a while, the bucket that was to change queues goes this way.
-    fn settle(&mut self, at: u8) -> Egress {
-        if let Some(Turning { bucket, .. }) = self.turning.take() {
+    fn finish(&mut self, at: u8) -> Egress {
+        if let Some(Rebalance { bucket, .. }) = self.rebalance.take() {
             self.table[bucket] = at;
             let bucket = &mut self.buckets[bucket];
-            bucket.stays = self.interval + (STAY << bucket.turns.min(10));
-            bucket.turns += 1;
+            bucket.stays_until = self.interval + (STAY << bucket.moves.min(10));
+            bucket.moves += 1;
         }
-        self.way_to(at)
+        self.egress_of(at)
     }
 
-    fn way_to(&self, at: u8) -> Egress {
-        self.queues.get(usize::from(at)).map_or(Egress::Unreachable, |queue| queue.way)
+    fn egress_of(&self, at: u8) -> Egress {
+        self.queues.get(usize::from(at)).map_or(Egress::Unreachable, |queue| queue.egress)
     }
 
-    /// An interval, longer than [`LONGEST`], is over. True when a bucket is to change queues from
+    /// An interval, longer than [`MAX_REST`], is over. True when a bucket is to change queues from
     /// now on.
-    pub fn look(&mut self) -> bool {
+    pub fn end_interval(&mut self) -> bool {
         self.interval += 1;
-        if let Some(Turning { bucket, from, to, stage }) = self.turning {
+        if let Some(Rebalance { bucket, from, to, stage }) = self.rebalance {
             // Without a frame for so long it is at rest. Otherwise none has come any more: all are
             // where they were.
             let rested = matches!(stage, Stage::Chosen) && self.buckets[bucket].cost.get() == 0;
-            self.settle(if rested { to } else { from });
+            self.finish(if rested { to } else { from });
         }
         let advice = self.advise();
         if let Some((bucket, to)) = advice {
             let from = self.table[bucket];
-            self.turning = Some(Turning { bucket, from, to, stage: Stage::Chosen });
-            self.table[bucket] = TURNING;
+            self.rebalance = Some(Rebalance { bucket, from, to, stage: Stage::Chosen });
+            self.table[bucket] = REBALANCING;
         }
         if std::mem::take(&mut self.uneven) {
             self.deal_out();
@@ -242,7 +244,7 @@ impl IndirectionTable {
     /// until they are known to be.
     fn deal_out(&mut self) {
         for (at, bucket) in self.buckets.iter().enumerate() {
-            if bucket.is_idle() && self.table[at] != TURNING {
+            if bucket.is_idle() && self.table[at] != REBALANCING {
                 self.table[at] = even(at, self.best);
             }
             self.uneven |= bucket.cost.get() == 0 && bucket.before > 0;
@@ -262,7 +264,7 @@ impl IndirectionTable {
 
     /// The bucket that should change queues, and where to.
     fn advise(&self) -> Option<(usize, u8)> {
-        if self.queues.iter().any(|queue| queue.way == Egress::Moving) {
+        if self.queues.iter().any(|queue| queue.egress == Egress::Moving) {
             // Its frames wait anyway.
             return None;
         }
@@ -274,7 +276,7 @@ impl IndirectionTable {
             let stray = |&bucket: &usize| {
                 let at = usize::from(self.table[bucket]);
                 (self.best..costs.len()).contains(&at)
-                    && self.buckets[bucket].may_turn(self.interval)
+                    && self.buckets[bucket].may_move(self.interval)
             };
             return (0..BUCKETS).find(stray).map(|bucket| (bucket, least as u8));
         }
@@ -287,7 +289,7 @@ impl IndirectionTable {
         // What is left of the gap when the bucket has gone; a quarter less is worth it.
         let left = |bucket: &usize| gap.abs_diff(2 * self.buckets[*bucket].cost.get());
         let may = |&bucket: &usize| {
-            usize::from(self.table[bucket]) == most && self.buckets[bucket].may_turn(self.interval)
+            usize::from(self.table[bucket]) == most && self.buckets[bucket].may_move(self.interval)
         };
         let bucket = (0..BUCKETS).filter(may).min_by_key(left)?;
         (left(&bucket) * 4 <= gap * 3).then_some((bucket, least as u8))
@@ -296,7 +298,7 @@ impl IndirectionTable {
 
 /// Whether it is enough to have waited for `waited`.
 fn has_rested(waited: Duration, has_taken: impl FnOnce() -> bool) -> bool {
-    waited >= LONGEST || waited >= REST && has_taken()
+    waited >= MAX_REST || waited >= REST && has_taken()
 }
 
 /// The queue, out of so many, that a bucket goes to when nothing is known of any.

@@ -1,42 +1,44 @@
-//! Workers that carry bursts of frames between queue pairs.
+//! The frame pipeline: bursts of frames between queue pairs.
 //!
-//! A frame's way is in [`carry`]: fetch, classify, deliver, complete. Ports implement
-//! [`port::QueuePair`]; the control side uses [`fabric::Fabric`].
+//! A frame's way is in [`pipeline`]: fetch, classify, deliver, complete. Ports implement
+//! [`port::QueuePair`]; the control side uses [`fabric::Fabric`]. Threads, scheduling, polling and
+//! sleeping are the [`runtime`]'s, which drives the pipeline through [`schedule`].
+//!
+//! Whatever a peer publishes is copied once before it is looked at, every index and length is
+//! checked after that copy, and every frame is counted: delivered, or dropped under a reason.
 
 #![forbid(unsafe_code)]
 
 mod backpressure;
-pub mod balance;
 pub mod burst;
-mod carry;
-pub mod coalescing;
+mod classifier;
+mod cost;
 pub mod count;
-mod crossing;
-mod cut;
-mod drr;
-mod exchange;
+mod device_queue;
+mod egress;
 pub mod fabric;
 pub mod flowcache;
 pub mod flows;
-mod held;
+mod handoff;
+mod in_flight;
 mod indirection_table;
-mod loan;
 pub mod manual;
-mod migration;
 mod migration_wait;
 pub mod packet;
-mod parcel;
-pub mod poll;
+mod passed_grants;
+pub mod pipeline;
 pub mod port;
+mod profiling;
 mod publish;
-mod put;
-mod rest;
+mod quantum;
+mod rate_limit;
+mod receive;
 pub mod route;
-mod shared;
-mod slab;
+pub mod schedule;
 pub mod slot;
+mod slots;
+mod software_offload;
 pub mod stage_profiler;
 pub mod topology;
-pub mod wake;
-mod watch;
-mod worker;
+
+pub use runtime::{balance, coalescing, poll};

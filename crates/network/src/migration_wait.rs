@@ -1,34 +1,33 @@
-//! Frames that wait for a moment, since where they go is about to change: their flow changes queues
-//! ([`crate::indirection_table`]), or their queue changes workers ([`crate::migration`]).
+//! Frames that wait because where they go is about to change: their flow changes queues
+//! ([`crate::indirection_table`]), or their queue changes workers ([`runtime::migration`]).
 
 use std::ops::Range;
 
 use switch::Target;
 
-use crate::carry::Sent;
-use crate::drr::cost;
+use crate::cost::cost;
 use crate::flowcache::Action;
-use crate::indirection_table::GLIMPSE;
+use crate::indirection_table::WAIT_INTERVAL;
+use crate::pipeline::{Blocked, FramePipeline};
 use crate::route::{Egress, Route};
 use crate::slot::Wait;
-use crate::worker::Worker;
 
-impl Worker {
-    /// The way of a frame whose flow changes queues.
+impl FramePipeline {
+    /// Where a frame goes whose flow changes queues.
     #[cold]
-    pub(crate) fn turn_way(&mut self, i: usize, target: Target) -> Egress {
+    pub(crate) fn poll_rebalance(&mut self, i: usize, target: Target) -> Egress {
         let floods = matches!(self.burst.frames()[i].action, Action::Flood(_));
-        let Some(spread) = self.routes.spread(target.port) else { return Egress::Unreachable };
-        let old = spread.old_way();
+        let Some(table) = self.routes.table(target.port) else { return Egress::Unreachable };
+        let old = table.old_egress();
         if floods {
-            return spread.stay();
+            return table.cancel();
         }
         // Other senders may have flows in the same bucket: what they have sent has to arrive, too.
         // To a queue of this worker nothing is under way: whatever was, when it came here,
         // was waited for then.
-        let crossing = &self.crossing;
+        let handoff = &self.handoff;
         let has_arrived = |sent| match old {
-            Egress::Remote(location) => crossing.has_arrived(location.queue, sent),
+            Egress::Remote(location) => handoff.has_arrived(location.queue, sent),
             _ => true,
         };
         // Of another worker's rings nothing is known.
@@ -42,14 +41,14 @@ impl Worker {
         let mark = progress.flatten().map_or(0, |ring| ring.position());
         let has_taken =
             |mark| progress.is_some_and(|ring| ring.is_none_or(|ring| ring.has_consumed(mark)));
-        spread
-            .turn(self.now, (crossing.sent(), has_arrived), (mark, has_taken))
-            .unwrap_or(Egress::Turning)
+        table
+            .poll_rebalance(self.clock.now, (handoff.sent(), has_arrived), (mark, has_taken))
+            .unwrap_or(Egress::Rebalancing)
     }
 
     /// Whether one of these targets is a queue that is on its way to another worker.
     #[cold]
-    pub(crate) fn meets_a_mover(&self, i: usize, targets: &[Target]) -> bool {
+    pub(crate) fn meets_migration(&self, i: usize, targets: &[Target]) -> bool {
         let way = |route: &Route| self.look_up(route, i).0;
         targets.iter().any(|target| {
             self.routes.to(target.port).is_some_and(|route| way(route) == Egress::Moving)
@@ -71,7 +70,7 @@ impl Worker {
     }
 
     #[cold]
-    pub(crate) fn wait_for_migration(&self, at: usize) -> Sent {
-        Sent::Held { at, wait: Wait::Rest { until: self.now + GLIMPSE } }
+    pub(crate) fn wait_for_migration(&self, at: usize) -> Blocked {
+        Blocked { at, wait: Wait::Until(self.clock.now + WAIT_INTERVAL) }
     }
 }

@@ -23,6 +23,7 @@ use ring::GrantCopyBatch;
 use ring::copies::Status;
 use ring::device::Put;
 use ring::violation::Violation;
+pub use runtime::coalescing::Notified;
 use thiserror::Error;
 
 use crate::burst::{AHEAD, Burst};
@@ -43,19 +44,6 @@ pub enum QueueError {
     /// The device behind the port does not exist any more.
     #[error("the device is gone")]
     Gone,
-}
-
-/// What publishing did about the peer's interrupt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notified {
-    /// Nothing was published.
-    Nothing,
-    /// Entries were published, and the peer was interrupted.
-    Sent,
-    /// Entries were published, and the peer had suppressed interrupts.
-    Suppressed,
-    /// Entries were published, and the interrupt that the peer expects was not sent yet.
-    Deferred,
 }
 
 /// One Tx ring and one Rx ring of a port, as a worker sees them.
@@ -172,6 +160,11 @@ pub trait QueuePair: Send {
     /// none.
     fn grant_passing(&mut self) -> Option<&mut dyn GrantPassing> {
         None
+    }
+
+    /// Whether there is a [`device_queue`](Self::device_queue).
+    fn has_device_queue(&self) -> bool {
+        false
     }
 
     /// The device that fills the Rx ring by itself; `None`: only the worker fills it.

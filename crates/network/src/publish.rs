@@ -1,23 +1,38 @@
-//! The receivers' rings that a burst touches: each is opened once, and published once.
+//! The rings that a burst touches: each is opened once, and published once.
 
+use ring::GrantCopyBatch;
 use ring::grant_copy_batch::Blame;
 
+use crate::passed_grants::Origin;
+use crate::pipeline::FramePipeline;
 use crate::port::QueueError;
-use crate::put::not_taken;
 use crate::slot::Slot;
 use crate::stage_profiler::Step;
-use crate::worker::Worker;
+
+/// What the receivers of the present burst have in common.
+pub struct Receivers {
+    /// Slots whose rings have something to publish.
+    pub dirty: Vec<usize>,
+    /// Copies that are made together before anything is published.
+    pub grant_copies: GrantCopyBatch,
+    /// The burst that is being delivered, as passed frames name it.
+    pub origin: Origin,
+    /// How many of its frames were passed.
+    pub passed: usize,
+    /// Slots that have passed frames outstanding.
+    pub outstanding: Vec<usize>,
+}
 
 impl Slot {
     /// About so many frames follow. True when nothing was put since the last flush: then the ring
-    /// is to be published. `marks`: what it had received before will be asked for.
+    /// is to be published. `mark`: a profiler will ask for what it has received since now.
     #[inline]
-    pub fn open(&mut self, frames: usize, marks: bool) -> bool {
+    pub fn open(&mut self, frames: usize, mark: bool) -> bool {
         if self.dirty || !self.is_healthy() {
             return false;
         }
         self.dirty = true;
-        if marks {
+        if mark {
             self.mark();
         }
         if let Err(error) = self.on.pair.prepare(frames) {
@@ -27,41 +42,49 @@ impl Slot {
     }
 }
 
-impl Worker {
-    /// Makes the copies that were put off, and publishes to all receivers of the burst. Says what
-    /// is wrong with its sender, if its bytes could not be had.
-    pub(crate) fn flush(&mut self) -> Option<QueueError> {
-        self.profiler.mark(Step::Deliver);
-        let guilty = if self.grant_copies.is_empty() { None } else { self.flush_grant_copies() };
-        self.profiler.mark(Step::Copy);
-        for dst in self.dirty.drain(..) {
+impl FramePipeline {
+    /// Makes the copies that were put off, and publishes to all receivers of the burst. Returns
+    /// what is wrong with its sender, if its bytes could not be had.
+    #[inline]
+    pub(crate) fn publish(&mut self) -> Option<QueueError> {
+        let error = match self.receivers.grant_copies.is_empty() {
+            true => None,
+            false => self.step(Step::Copy, Self::flush_grant_copies),
+        };
+        self.charge_receivers();
+        for dst in self.receivers.dirty.drain(..) {
             if let Some(slot) = self.slots.get_mut(dst) {
-                if self.profiler.is_on() {
-                    let (frames, bytes) = slot.since_mark();
-                    self.profiler.received(&slot.on.counters, frames, bytes);
-                }
-                self.held.add(dst, slot.flush(self.now));
+                self.interrupts.add(dst, slot.flush(self.clock.now));
             }
         }
-        guilty
+        error
     }
 
-    /// Makes the copies that were put off. Frames that could not be copied are spoiled, and
+    /// Publishes the ring of one queue.
+    #[inline]
+    pub(crate) fn flush(&mut self, at: usize) {
+        if let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_healthy()) {
+            slot.dirty = true;
+            self.interrupts.add(at, slot.flush(self.clock.now));
+        }
+    }
+
+    /// Makes the copies that were put off. Frames that could not be copied are invalidated, and
     /// receivers that are to blame for it are stopped. Out of line: bursts between mapped
     /// memories never come here, and Xen's always do.
     #[inline(never)]
     fn flush_grant_copies(&mut self) -> Option<QueueError> {
-        let mut guilty = None;
-        for failure in self.grant_copies.flush() {
+        let mut sender = None;
+        for failure in self.receivers.grant_copies.flush() {
             let Some(slot) = self.slots.get_mut(failure.receiver as usize) else { continue };
             if let Some((token, len)) = failure.frame {
-                not_taken(slot, token, len);
+                slot.invalidate(token, len);
             }
             match failure.blame {
-                Blame::Sender => guilty = Some(QueueError::Grant(failure.status)),
+                Blame::Sender => sender = Some(QueueError::Grant(failure.status)),
                 Blame::Receiver => slot.fail(QueueError::Grant(failure.status)),
             }
         }
-        guilty
+        sender
     }
 }

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use frame::{Headers, L3};
 use switch::PortId;
@@ -29,7 +30,7 @@ pub enum Egress {
     Moving,
     /// To a queue that its flow did not go to before: the frame waits until the flow has come to
     /// rest.
-    Turning,
+    Rebalancing,
 }
 
 /// A port's own wish where its frames should go.
@@ -45,7 +46,7 @@ pub struct Route {
     /// The only queue there is to choose.
     only: Option<RxQueue>,
     /// The queues there are to choose.
-    spread: Option<IndirectionTable>,
+    table: Option<IndirectionTable>,
     /// What the port wishes, and the way to each of its queues, by index.
     selector: Option<(Arc<dyn QueueSelector>, Vec<Egress>)>,
     /// Frames have been sent there, and it is not known of which flows.
@@ -58,7 +59,7 @@ impl Route {
     /// Whether all frames take the same way, and may be as long as they like.
     #[inline]
     pub fn is_simple(&self) -> bool {
-        self.selector.is_none() && self.mtu.is_none() && self.spread.is_none()
+        self.selector.is_none() && self.mtu.is_none() && self.table.is_none()
     }
 
     /// The queue for a frame of a flow, and where what its flow costs is counted. That, and `hash`,
@@ -73,14 +74,14 @@ impl Route {
         if let Some((selector, egresses)) = &self.selector {
             match egresses.get(usize::from(selector.queue(headers, head))) {
                 None | Some(Egress::Unreachable) => {}
-                Some(way) => return (*way, None),
+                Some(egress) => return (*egress, None),
             }
         }
-        match (self.only, &self.spread) {
-            (Some(queue), _) => (queue.way, None),
-            (None, Some(spread)) => {
-                let (way, cost) = spread.way(hash());
-                (way, Some(cost))
+        match (self.only, &self.table) {
+            (Some(queue), _) => (queue.egress, None),
+            (None, Some(table)) => {
+                let (egress, cost) = table.egress(hash());
+                (egress, Some(cost))
             }
             (None, None) => (Egress::Unreachable, None),
         }
@@ -89,26 +90,26 @@ impl Route {
     /// The view of a port from a worker. What was known of the port before, `old`, stays as far as
     /// it still holds.
     fn new(port: &PortView, view: &View, old: Option<Route>) -> Self {
-        let old = old.and_then(Route::into_spread);
+        let old = old.and_then(Route::into_table);
         let mut route = Route { mtu: port.mtu, ..Route::default() };
         route.selector = port.selector.clone().map(|selector| (selector, Vec::new()));
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for &location in &port.receivers {
             let own = view.own;
-            let way = match view.slots.get(&location.queue) {
+            let egress = match view.slots.get(&location.queue) {
                 _ if location.moving => Egress::Moving,
                 _ if location.worker != own => Egress::Remote(location),
                 Some(&slot) => Egress::Local(slot),
                 None => continue,
             };
             let side = if location.worker == own { &mut near } else { &mut far };
-            side.push(RxQueue { queue: location.queue, way });
+            side.push(RxQueue { queue: location.queue, egress });
             if let Some((_, egresses)) = &mut route.selector {
                 egresses.resize(
                     egresses.len().max(usize::from(location.index) + 1),
                     Egress::Unreachable,
                 );
-                egresses[usize::from(location.index)] = way;
+                egresses[usize::from(location.index)] = egress;
             }
         }
         if near.is_empty() {
@@ -126,15 +127,15 @@ impl Route {
                 route.used.set(old.is_some());
                 route.only = Some(*one);
             }
-            _ => route.spread = Some(IndirectionTable::new(near, best, old)),
+            _ => route.table = Some(IndirectionTable::new(near, best, old)),
         }
         route
     }
 
     /// What is known of where flows go. Where there was one queue, and anything was sent there,
     /// that is where.
-    fn into_spread(self) -> Option<IndirectionTable> {
-        self.spread.or_else(|| self.only.filter(|_| self.used.get()).map(IndirectionTable::all_to))
+    fn into_table(self) -> Option<IndirectionTable> {
+        self.table.or_else(|| self.only.filter(|_| self.used.get()).map(IndirectionTable::all_to))
     }
 
     /// Whether the frame, or a segment that it stands for, is longer than the port's MTU.
@@ -164,24 +165,44 @@ pub struct View<'a> {
     pub slots: &'a HashMap<QueueId, usize>,
 }
 
+/// How often flows are rebalanced that have hashed badly. Longer than
+/// [`MAX_REST`](crate::indirection_table::MAX_REST).
+const REBALANCE_INTERVAL: Duration = Duration::from_millis(100);
+
 /// All ports, seen from one worker.
-#[derive(Default)]
 pub struct Routes {
-    ports: Vec<Route>,
+    /// The worker.
+    pub own: usize,
+    pub(crate) ports: Vec<Route>,
     /// A queue is on its way from one worker to another.
     pub moving: bool,
+    /// When flows are rebalanced next.
+    pub rebalance_at: Instant,
 }
 
 impl Routes {
-    /// What a worker sees, in place of `old`. Queues that it should own and does not (yet, or any
-    /// more) are left out.
-    pub fn new(topology: &Topology, view: &View, old: Routes) -> Self {
-        let mut old = old.ports.into_iter();
+    /// No routes yet, for this worker.
+    pub fn for_worker(own: usize, now: Instant) -> Self {
+        let rebalance_at = now + REBALANCE_INTERVAL;
+        Routes { own, ports: Vec::new(), moving: false, rebalance_at }
+    }
+
+    /// Follows what a worker sees of a topology, in place of the `old` routes. Queues that it
+    /// should own and does not (yet, or any more) are left out.
+    pub fn follow(&mut self, topology: &Topology, view: &View, old: Vec<Route>) {
+        let mut old = old.into_iter();
         let route = |port: &PortView| Route::new(port, view, old.next());
-        let ports = topology.ports.iter().map(route).collect();
-        let moving =
-            topology.ports.iter().flat_map(|port| &port.receivers).any(|location| location.moving);
-        Routes { ports, moving }
+        self.ports = topology.ports.iter().map(route).collect();
+        let mut receivers = topology.ports.iter().flat_map(|port| &port.receivers);
+        self.moving = receivers.any(|location| location.moving);
+    }
+
+    /// Lets flows that have hashed badly change queues. Returns how many begin to.
+    #[cold]
+    pub fn rebalance(&mut self, now: Instant) -> u64 {
+        self.rebalance_at = now + REBALANCE_INTERVAL;
+        let tables = self.ports.iter_mut().filter_map(|route| route.table.as_mut());
+        tables.map(|table| u64::from(table.end_interval())).sum()
     }
 
     /// The route to `port`.
@@ -191,13 +212,8 @@ impl Routes {
     }
 
     /// The table of `port`, if it has several queues.
-    pub fn spread(&mut self, port: PortId) -> Option<&mut IndirectionTable> {
-        self.ports.get_mut(usize::from(port.0))?.spread.as_mut()
-    }
-
-    /// The tables of all ports that have several queues.
-    pub fn spreads(&mut self) -> impl Iterator<Item = &mut IndirectionTable> {
-        self.ports.iter_mut().filter_map(|route| route.spread.as_mut())
+    pub fn table(&mut self, port: PortId) -> Option<&mut IndirectionTable> {
+        self.ports.get_mut(usize::from(port.0))?.table.as_mut()
     }
 }
 
@@ -211,8 +227,9 @@ mod tests {
     }
 
     fn seen(port: PortView, slots: &HashMap<QueueId, usize>) -> Routes {
-        let view = View { own: 0, slots };
-        Routes::new(&Topology { ports: vec![port] }, &view, Routes::default())
+        let mut routes = Routes::for_worker(0, Instant::now());
+        routes.follow(&Topology { ports: vec![port] }, &View { own: 0, slots }, Vec::new());
+        routes
     }
 
     fn routes(locations: &[QueueLocation], slots: &[(u64, usize)]) -> Routes {
@@ -276,16 +293,18 @@ mod tests {
     }
 
     /// A port's queues, as worker 0 sees them, whose slots 7 and 8 are queues 1 and 2.
-    fn again(locations: &[QueueLocation], old: Routes) -> Routes {
+    fn again(locations: &[QueueLocation], mut routes: Routes) -> Routes {
         let slots = [(QueueId(1), 7), (QueueId(2), 8)].into_iter().collect();
         let ports = vec![PortView { receivers: locations.to_vec(), ..PortView::default() }];
-        Routes::new(&Topology { ports }, &View { own: 0, slots: &slots }, old)
+        let old = std::mem::take(&mut routes.ports);
+        routes.follow(&Topology { ports }, &View { own: 0, slots: &slots }, old);
+        routes
     }
 
     #[test]
     fn flows_of_an_only_queue_stay_there_however_often_routes_change() {
         let away = [location(1, 0), location(2, 1)];
-        let mut routes = again(&away, Routes::default());
+        let mut routes = again(&away, Routes::for_worker(0, Instant::now()));
         // Something is sent there, then nothing more while routes change.
         routes.to(PortId(0)).unwrap().use_it();
         for _ in 0..3 {
@@ -301,9 +320,9 @@ mod tests {
     fn flows_of_an_only_queue_stay_there_though_it_is_another_workers() {
         let (away, nearer) = ([location(3, 1)], [location(3, 1), location(2, 0)]);
         let to = |routes: &Routes| choose(routes.to(PortId(0)).unwrap(), u32::MAX);
-        let unused = again(&nearer, again(&away, Routes::default()));
+        let unused = again(&nearer, again(&away, Routes::for_worker(0, Instant::now())));
         assert_eq!(to(&unused), Egress::Local(8));
-        let used = again(&away, Routes::default());
+        let used = again(&away, Routes::for_worker(0, Instant::now()));
         used.to(PortId(0)).unwrap().use_it();
         assert_eq!(to(&again(&nearer, used)), Egress::Remote(location(3, 1)));
     }

@@ -1,27 +1,29 @@
-//! A queue pair in the hands of its worker.
+//! A queue pair and all that its worker keeps with it.
+//!
+//! Each kind of state belongs to the type that changes it: bursts in flight, the credit of a
+//! receiver, passed grants, the limit of a burst, deferred interrupts.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use runtime::coalescing::{CoalescingLimits, InterruptCoalescer, Notified};
+use runtime::poll::PollingPolicy;
+use runtime::{Blocked, Counter, QueueId, Status};
 use switch::PortId;
 
 use crate::backpressure::BackpressureCredit;
-use crate::burst::BURST;
-use crate::coalescing::{CoalescingLimits, InterruptCoalescer};
-use crate::count::{Counter, QueueCounters};
-use crate::loan::Loans;
-use crate::migration::Migration;
-use crate::parcel::Tickets;
-use crate::poll::PollingPolicy;
-use crate::port::{Coalescing, GrantPassing, Notified, QueueError, QueuePair};
-use crate::topology::QueueId;
+use crate::count::QueueCounters;
+use crate::in_flight::InFlightBursts;
+use crate::passed_grants::PassedGrants;
+use crate::port::{Coalescing, QueueError, QueuePair};
+use crate::quantum::BurstLimit;
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
 pub type OnError = Arc<dyn Fn(u16, QueueError) + Send + Sync>;
 
 /// A pair on its way to a worker.
 pub struct Attachment {
-    /// Its name from now on.
+    /// The queue's name as long as it is attached.
     pub id: QueueId,
     /// Its port.
     pub port: PortId,
@@ -31,195 +33,138 @@ pub struct Attachment {
     pub pair: Box<dyn QueuePair>,
     /// Where its frames are counted.
     pub counters: Arc<QueueCounters>,
-    /// Whom to tell when its peer breaks the protocol.
+    /// What is called when its peer breaks the protocol.
     pub on_error: OnError,
-    /// How long its receive interrupts wait; `None`: not at all.
+    /// How long its receive interrupts are deferred; `None`: not at all.
     pub coalescing: Option<CoalescingLimits>,
-    /// Its peer broke the protocol before it came here: it is not called any more.
-    pub broken: bool,
-    /// How its worker waits for it; `None`: as the worker does.
+    /// Its peer broke the protocol: the pair is not called any more.
+    pub failed: bool,
+    /// How its worker waits for it; `None`: as the worker does for others.
     pub policy: Option<PollingPolicy>,
 }
 
-/// How the worker watches a pair's Tx ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watch {
-    /// By looking at it, in every pass.
-    Polled {
-        /// When something was last found.
-        found: Instant,
-    },
-    /// By the peer's signal.
-    Armed,
-    /// Not at all: the pair is broken or leaving.
-    Off,
-}
-
-/// Why a sender's next frame stays in its ring for the moment.
+/// Why a sender's next frame stays in its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// A receiver of the same worker is full.
     Receiver {
-        /// Its slot.
+        /// The receiver's slot.
         slot: usize,
         /// When to drop rather than wait on.
         until: Instant,
     },
-    /// Too much is under way, to other workers mostly; something coming back ends the wait.
-    Parcels,
+    /// Too much is in flight, to other workers mostly; something that comes back ends the wait.
+    InFlight,
     /// The sender has used up its rate, or where its frame goes is about to change.
-    Rest {
-        /// When it may go on.
-        until: Instant,
-    },
+    Until(Instant),
 }
 
-/// How many frames are fetched at a time: a full burst, unless a receiver was found full lately.
-/// What it has no room for would be fetched in vain, and again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ration {
-    /// Grows with each burst that found room, from one.
-    pub usual: usize,
-    /// For the next burst only: as many as the receiver that was waited for has room for.
-    pub room: Option<usize>,
-}
-
-impl Default for Ration {
-    fn default() -> Self {
-        Ration { usual: BURST, room: None }
-    }
-}
-
-impl Ration {
-    /// A burst was carried, all of it or not.
-    pub fn carried(&mut self, whole: bool) {
-        match (self.room.take(), whole) {
-            (_, false) => self.usual = 1,
-            // It says nothing of more room than that.
-            (Some(_), true) => {}
-            (None, true) => self.usual = (2 * self.usual).min(BURST),
-        }
-    }
+/// How a pair leaves its worker.
+pub enum Leaving {
+    /// Back to its port.
+    Detach,
+    /// To another worker, when so many batches from each worker have been delivered here.
+    Migrate(Vec<u64>),
 }
 
 /// A pair and all that its worker keeps with it.
 pub struct Slot {
     /// What was attached.
     pub on: Attachment,
-    /// How its Tx ring is watched.
-    pub watch: Watch,
-    /// Bursts fetched from it that are not finished.
-    pub tickets: Tickets,
-    /// Its account as a receiver.
+    /// Bursts fetched from it that are not complete.
+    pub in_flight: InFlightBursts,
+    /// As a receiver: how long its senders may wait for it.
     pub backpressure: BackpressureCredit,
-    /// Frames that are lent to it.
-    pub loans: Loans,
+    /// Frames that were passed to it and that it has not fetched yet.
+    pub passed: PassedGrants,
     /// As a sender: what its next frame waits for.
     pub wait: Option<Wait>,
     /// As a sender: how many frames are fetched at a time.
-    pub ration: Ration,
-    /// As a sender: how many frames such as its last ones a turn has room for.
-    pub span: usize,
-    /// Frames and bytes that it had received when it was marked.
+    pub limit: BurstLimit,
+    /// Frames and bytes that it had received when a profiler marked it.
     pub marked: (u64, u64),
-    /// Its receive interrupts, if they have to wait.
-    pub restraint: Option<InterruptCoalescer>,
+    /// Its receive interrupts, if they are deferred.
+    pub coalescer: Option<InterruptCoalescer>,
     /// Something was put or completed since the last flush.
     pub dirty: bool,
-    /// Routes changed while frames were under way: nothing more is fetched until they are
-    /// finished, so that no frame overtakes another on a new way.
-    pub settle: bool,
-    /// It leaves its worker when it can.
-    pub leaving: Option<Migration>,
+    /// Routes changed while frames were in flight: nothing more is fetched until they are
+    /// complete, so that no frame overtakes another on a new route.
+    pub drain: bool,
+    /// It is about to leave its worker.
+    pub leaving: Option<Leaving>,
 }
 
 impl Slot {
-    /// A pair that has just arrived, and is looked at first thing.
-    pub fn new(on: Attachment, now: Instant) -> Self {
-        let restraint = on
-            .coalescing
-            .map(|coalescing| InterruptCoalescer::new(coalescing, on.counters.traffic()));
-        let watch = if on.broken { Watch::Off } else { Watch::Polled { found: now } };
+    /// A pair that has just arrived.
+    pub fn new(on: Attachment) -> Self {
+        let coalescer =
+            on.coalescing.map(|limits| InterruptCoalescer::new(limits, on.counters.traffic()));
         Slot {
             on,
-            watch,
-            tickets: Tickets::default(),
+            in_flight: InFlightBursts::default(),
             backpressure: BackpressureCredit::default(),
-            loans: Loans::default(),
+            passed: PassedGrants::default(),
             wait: None,
-            ration: Ration::default(),
-            span: BURST,
+            limit: BurstLimit::default(),
             marked: (0, 0),
-            restraint,
+            coalescer,
             dirty: false,
-            settle: false,
+            drain: false,
             leaving: None,
         }
     }
 
-    /// Remembers what it has received so far.
-    pub fn mark(&mut self) {
-        self.marked = (self.on.counters.rx_frames.get(), self.on.counters.rx_bytes.get());
-    }
-
-    /// Frames and bytes that it has received since it was marked.
-    pub fn since_mark(&self) -> (u64, u64) {
-        let (frames, bytes) = self.marked;
-        let count = &self.on.counters;
-        (count.rx_frames.get().saturating_sub(frames), count.rx_bytes.get().saturating_sub(bytes))
-    }
-
-    /// Whether it may be lent frames.
-    #[inline]
-    pub fn may_pass(&self) -> bool {
-        self.leaving.is_none() && self.loans.may()
-    }
-
-    /// How many of the frames that it was lent, oldest first, have come back; and whether it has
-    /// fetched them. One that is broken, leaving, or out of time loses them all.
-    pub fn returned(&mut self, now: Instant) -> (usize, bool) {
-        if !self.is_healthy() || self.goes_home() {
-            self.loans.recall();
-        } else if !self.loans.is_recalling() {
-            let released = self.on.pair.grant_passing().map(GrantPassing::released);
-            match released.unwrap_or(Ok(0)) {
-                Ok(0) => {}
-                Ok(fetched) => return (fetched, true),
-                Err(error) => self.fail(error),
-            }
-        }
-        if !self.is_healthy() || self.loans.is_recalled(now) {
-            self.loans.recall();
-            let revoked = self.on.pair.grant_passing().map(GrantPassing::revoke);
-            return (revoked.unwrap_or(0), false);
-        }
-        (0, true)
-    }
-
-    /// Whether nothing more is fetched before something of it that is under way comes back. Its
-    /// ring can't be armed then: a signal for what lies there would be spent before anything
-    /// could be done about it, and another may never come.
-    pub fn is_held_up(&self) -> bool {
-        !self.tickets.is_empty() && (!self.tickets.has_room() || self.on.pair.is_full())
-    }
-
     /// Whether the pair may still be called.
+    #[inline]
     pub fn is_healthy(&self) -> bool {
-        self.watch != Watch::Off
+        !self.on.failed
     }
 
     /// The peer broke the protocol: the pair is not called any more, and its port is told.
+    #[cold]
     pub fn fail(&mut self, error: QueueError) {
         if self.is_healthy() {
-            self.watch = Watch::Off;
+            self.on.failed = true;
             self.dirty = false;
-            self.restraint = None;
+            self.coalescer = None;
             (self.on.on_error)(self.on.index, error);
         }
     }
 
-    /// Publishes what was put and completed, and interrupts the peer where it wants that; or says
-    /// until when its interrupt waits.
+    /// Whether a burst may be fetched now.
+    #[inline]
+    pub fn may_start(&mut self) -> bool {
+        if self.drain && self.in_flight.is_empty() {
+            self.drain = false;
+        }
+        self.is_healthy() && self.leaving.is_none() && !self.drain && self.in_flight.has_room()
+    }
+
+    /// Whether nothing more is fetched before something of it that is in flight comes back. Its
+    /// ring cannot be armed then: a signal for what lies there would be spent before anything
+    /// could be done about it, and another may never come.
+    fn is_held_up(&self) -> bool {
+        !self.in_flight.is_empty() && (!self.in_flight.has_room() || self.on.pair.is_full())
+    }
+
+    /// Why nothing was fetched.
+    pub fn status(&self) -> Status {
+        if !self.is_healthy() {
+            return Status::Failed;
+        }
+        match self.wait {
+            Some(Wait::Receiver { slot, until }) => {
+                Status::Blocked(Blocked { room: Some(slot), until: Some(until) })
+            }
+            Some(Wait::Until(until)) => Status::Blocked(Blocked { room: None, until: Some(until) }),
+            Some(Wait::InFlight) => Status::Blocked(Blocked::default()),
+            None if self.drain || self.is_held_up() => Status::Blocked(Blocked::default()),
+            None => Status::Idle,
+        }
+    }
+
+    /// Publishes what was put and completed, and interrupts the peer where it expects that; or says
+    /// until when its interrupt is deferred.
     #[inline]
     #[must_use]
     pub fn flush(&mut self, now: Instant) -> Option<Instant> {
@@ -227,12 +172,11 @@ impl Slot {
             return None;
         }
         let pair = &mut *self.on.pair;
-        let deferred = match &self.restraint {
+        let deferred = match &self.coalescer {
             None => None,
             Some(_) => pair.coalescing().map(Coalescing::flush_deferred),
         };
-        let told = deferred.unwrap_or_else(|| pair.flush());
-        match told {
+        match deferred.unwrap_or_else(|| pair.flush()) {
             Ok([tx, rx]) => {
                 let count = &self.on.counters;
                 note(tx, [&count.tx_interrupts, &count.tx_suppressed, &count.rx_deferred]);
@@ -240,8 +184,8 @@ impl Slot {
                 if rx != Notified::Nothing {
                     count.rx_bursts.add(1);
                 }
-                self.restraint.as_mut()?.publish(rx, count.traffic(), now);
-                self.tell(now)
+                self.coalescer.as_mut()?.publish(rx, count.traffic(), now);
+                self.fire_due(now)
             }
             Err(error) => {
                 self.fail(error);
@@ -250,20 +194,20 @@ impl Slot {
         }
     }
 
-    /// Sends the receive interrupt that waits, if it has waited long enough; or says until when it
-    /// does.
-    pub fn tell(&mut self, now: Instant) -> Option<Instant> {
-        let restraint = self.restraint.as_ref()?;
-        if !restraint.is_due(now) {
-            return restraint.until();
+    /// Sends the receive interrupt that is deferred, if it is due; or says until when it is
+    /// deferred.
+    pub fn fire_due(&mut self, now: Instant) -> Option<Instant> {
+        let coalescer = self.coalescer.as_ref()?;
+        if !coalescer.is_due(now) {
+            return coalescer.until();
         }
-        self.tell_now();
+        self.fire();
         None
     }
 
-    /// Sends the receive interrupt that waits, if one does.
-    pub fn tell_now(&mut self) {
-        if !self.restraint.as_mut().is_some_and(InterruptCoalescer::take) {
+    /// Sends the receive interrupt that is deferred, if one is.
+    pub fn fire(&mut self) {
+        if !self.coalescer.as_mut().is_some_and(InterruptCoalescer::take) {
             return;
         }
         let interrupt = self.on.pair.coalescing().map(Coalescing::interrupt);
@@ -274,36 +218,11 @@ impl Slot {
     }
 }
 
-fn note(what: Notified, [sent, suppressed, held]: [&Counter; 3]) {
+fn note(what: Notified, [sent, suppressed, deferred]: [&Counter; 3]) {
     match what {
         Notified::Nothing => {}
         Notified::Sent => sent.add(1),
         Notified::Suppressed => suppressed.add(1),
-        Notified::Deferred => held.add(1),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ration_shrinks_at_once_and_grows_again() {
-        let mut ration = Ration::default();
-        ration.carried(true);
-        assert_eq!(ration, Ration { usual: BURST, room: None });
-        ration.carried(false);
-        assert_eq!(ration, Ration { usual: 1, room: None });
-        ration.room = Some(7);
-        ration.carried(true);
-        assert_eq!(
-            ration,
-            Ration { usual: 1, room: None },
-            "what was known to be there says nothing of more"
-        );
-        for usual in [2, 4, 8, 16, 32, 64, 64] {
-            ration.carried(true);
-            assert_eq!(ration, Ration { usual, room: None });
-        }
+        Notified::Deferred => deferred.add(1),
     }
 }

@@ -7,7 +7,6 @@
 //! nobody received, and looking and sleeping, is charged to no queue.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ring::ticks;
 
@@ -97,26 +96,6 @@ pub struct Charged {
     pub sent: Flows,
 }
 
-/// Whether anybody profiles: set by the control side, looked at by every worker once a turn.
-#[derive(Default)]
-pub struct Sampling {
-    /// Zero: nobody. Otherwise the number of the last request.
-    wanted: AtomicU64,
-}
-
-impl Sampling {
-    /// Has workers sample from now on, or, with zero, stop that.
-    pub fn set(&self, number: u64) {
-        self.wanted.store(number, Ordering::Release);
-    }
-
-    /// What was set last.
-    #[inline]
-    pub fn get(&self) -> u64 {
-        self.wanted.load(Ordering::Relaxed)
-    }
-}
-
 /// A stopwatch for one step within another.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stopwatch {
@@ -171,12 +150,6 @@ impl StageProfiler {
         }
     }
 
-    /// The request that it goes by.
-    #[inline]
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Whether stamps are taken.
     #[inline]
     pub fn is_on(&self) -> bool {
@@ -190,7 +163,7 @@ impl StageProfiler {
     }
 
     /// Goes by another request; what was between the last stamp and now was looking.
-    pub fn turn(&mut self, number: u64, heads: &mut Stopwatch) {
+    pub fn set_request(&mut self, number: u64, heads: &mut Stopwatch) {
         self.mark(Step::Look);
         self.forget();
         if !self.is_on() {
@@ -299,10 +272,10 @@ mod tests {
         assert_eq!(heads.during(|| 5), 5);
         profiler.fetched(&mut heads);
         assert_eq!(own.spent.get(), Ticks::default());
-        profiler.turn(1, &mut heads);
-        profiler.turn(2, &mut heads);
+        profiler.set_request(1, &mut heads);
+        profiler.set_request(2, &mut heads);
         assert_eq!(profiler.since(), Some(1), "it goes on");
-        profiler.turn(0, &mut heads);
+        profiler.set_request(0, &mut heads);
         assert_eq!(profiler.since(), None);
         let before = own.spent.get();
         profiler.mark(Step::Fetch);
@@ -313,14 +286,14 @@ mod tests {
     fn steps_add_up_to_the_whole_time() {
         let (mut profiler, own, mut heads) = profiler();
         let outer = ticks::now();
-        profiler.turn(1, &mut heads);
+        profiler.set_request(1, &mut heads);
         let start = ticks::now();
         for step in Step::ALL {
             heads.during(|| std::hint::black_box([0; 64]));
             if step == Step::Fetch { profiler.fetched(&mut heads) } else { profiler.mark(step) }
         }
         let end = ticks::now();
-        profiler.turn(2, &mut heads);
+        profiler.set_request(2, &mut heads);
         let sum: u64 = own.spent.get().iter().sum();
         assert!((end - start..=ticks::now() - outer).contains(&sum), "{sum}");
     }
@@ -328,7 +301,7 @@ mod tests {
     #[test]
     fn receivers_are_charged_by_their_frames() {
         let (mut profiler, own, mut heads) = profiler();
-        profiler.turn(1, &mut heads);
+        profiler.set_request(1, &mut heads);
         let queues = [Arc::new(QueueCounters::default()), Arc::new(QueueCounters::default())];
         profiler.ticks[Step::Copy as usize] = 1000;
         // A quarter goes to another worker.

@@ -78,7 +78,7 @@ fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
     peer.send([udp(mac(1), mac(0), 1, 7, 60)]);
     wait(|| peer.completed() == 1);
     fabric.remove_port(port);
-    let sleeps = || fabric.worker_counters()[0].sleeps.get();
+    let sleeps = || fabric.worker_counters()[0].run.sleeps.get();
     let before = sleeps();
     wait(|| sleeps() > before);
 }

@@ -1,49 +1,46 @@
 //! Queue pairs that change workers.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use runtime::QueueId;
+use runtime::balance::{Balancer, Move, Pair};
+
 use super::{Fabric, Port, Queue};
-use crate::balance::{Balancer, Move, Pair};
-use crate::drr::cost;
-use crate::shared::Command;
-use crate::topology::QueueId;
+use crate::cost::cost;
 
 impl Fabric {
     /// Has an attached queue pair change workers, between two of its bursts: nothing is lost, and
-    /// nothing overtakes (see [`crate::migration`]). Its own frames, and those for it, wait
+    /// nothing overtakes (see [`runtime::migration`]). Its own frames, and those for it, wait
     /// meanwhile in their senders' rings, and so do all other changes of the fabric: ten
-    /// milliseconds mostly, and hardly more than [`migration::MOST`](crate::migration::MOST). False when it
+    /// milliseconds mostly, and hardly more than [`TIMEOUT`](runtime::migration::TIMEOUT). False when it
     /// did not: the pair is not attached, or there already, or there is no such worker, or it
     /// could not leave its own in time.
     pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {
         // Locked all the time: nobody takes the pair away meanwhile.
         let mut state = self.lock();
         let Some(entry) =
-            state.queue(queue).filter(|entry| entry.worker != to && to < self.workers.len())
+            state.queue(queue).filter(|entry| entry.worker != to && to < self.worker_count())
         else {
             return false;
         };
         entry.moving = true;
         let from = entry.worker;
         let version = self.publish(&state);
-        self.await_workers(version);
-        let (carrier, pair) = mpsc::channel();
-        self.send(from, Command::HandOver(queue, carrier));
-        let attachment = pair.recv().ok();
+        self.workers.await_version(version);
+        let attachment = self.workers.migrate(from, queue).recv().ok();
         let arrived = attachment.is_some();
         if let Some(attachment) = attachment {
             state.set_location(queue, to, true);
-            self.send(to, Command::Attach(attachment));
+            self.workers.attach(to, queue, attachment);
             self.moves.fetch_add(1, Ordering::Relaxed);
         }
         // Nobody sends there before it is there.
         let version = self.publish(&state);
-        self.await_workers(version);
+        self.workers.await_version(version);
         state.set_location(queue, if arrived { to } else { from }, false);
         let version = self.publish(&state);
-        self.await_workers(version);
+        self.workers.await_version(version);
         arrived
     }
 
@@ -53,10 +50,13 @@ impl Fabric {
     }
 
     /// The queue pair that should change workers now ([`move_queue`](Self::move_queue)), as
-    /// `balancer` finds. To be asked about every [`INTERVAL`](crate::balance::INTERVAL).
+    /// `balancer` finds. To be asked about every [`INTERVAL`](runtime::balance::INTERVAL).
     pub fn advice(&self, balancer: &mut Balancer) -> Option<Move> {
-        let busy: Vec<_> =
-            self.workers.iter().map(|worker| Duration::from_nanos(worker.busy.get())).collect();
+        let busy: Vec<_> = self
+            .counters
+            .iter()
+            .map(|worker| Duration::from_nanos(worker.run.busy.get()))
+            .collect();
         let pairs = self.pairs();
         balancer.look(Instant::now(), &busy, &pairs)
     }

@@ -6,23 +6,23 @@ const TAKEN: (u32, fn(u32) -> bool) = (0, |_| true);
 const LEFT: (u32, fn(u32) -> bool) = (0, |_| false);
 
 fn queue(queue: u64) -> RxQueue {
-    RxQueue { queue: QueueId(queue), way: Egress::Local(queue as usize) }
+    RxQueue { queue: QueueId(queue), egress: Egress::Local(queue as usize) }
 }
 
-fn spread(queues: u64) -> IndirectionTable {
+fn table(queues: u64) -> IndirectionTable {
     IndirectionTable::new((0..queues).map(queue).collect(), queues as usize, None)
 }
 
 /// The way of a frame whose hash falls into this bucket.
-fn way(spread: &IndirectionTable, bucket: u32) -> Egress {
-    spread.way(bucket << 24 | 0x1234).0
+fn egress_of(table: &IndirectionTable, bucket: u32) -> Egress {
+    table.egress(bucket << 24 | 0x1234).0
 }
 
 /// The same, and it is sent, and costs so much.
-fn send(spread: &IndirectionTable, bucket: u32, cost: u64) -> Egress {
-    let (way, charged) = spread.way(bucket << 24 | 0x1234);
+fn send(table: &IndirectionTable, bucket: u32, cost: u64) -> Egress {
+    let (egress, charged) = table.egress(bucket << 24 | 0x1234);
     charged.set(charged.get() + cost);
-    way
+    egress
 }
 
 /// Of the frames under way to another worker: none, or some.
@@ -30,26 +30,27 @@ const ARRIVED: (u64, fn(u64) -> bool) = (0, |_| true);
 const UNDER_WAY: (u64, fn(u64) -> bool) = (0, |_| false);
 
 /// Streams in these buckets, all as busy, over an interval; those that wait come to rest.
-fn interval(spread: &mut IndirectionTable, streams: &[u32], now: &mut Instant) {
+fn interval(table: &mut IndirectionTable, streams: &[u32], now: &mut Instant) {
     for _ in 0..20 {
         *now += Duration::from_millis(5);
         for &bucket in streams {
-            if way(spread, bucket) != Egress::Turning || spread.turn(*now, ARRIVED, TAKEN).is_some()
+            if egress_of(table, bucket) != Egress::Rebalancing
+                || table.poll_rebalance(*now, ARRIVED, TAKEN).is_some()
             {
-                send(spread, bucket, 1 << 20);
+                send(table, bucket, 1 << 20);
             }
         }
     }
-    spread.look();
+    table.end_interval();
 }
 
 /// How many of the streams each queue has.
-fn streams_of(spread: &IndirectionTable, streams: &[u32], queues: usize) -> Vec<usize> {
+fn streams_of(table: &IndirectionTable, streams: &[u32], queues: usize) -> Vec<usize> {
     let mut counts = vec![0; queues];
     for &bucket in streams {
-        match way(spread, bucket) {
+        match egress_of(table, bucket) {
             Egress::Local(at) => counts[at] += 1,
-            way => panic!("stream {bucket} goes {way:?}"),
+            egress => panic!("stream {bucket} goes {egress:?}"),
         }
     }
     counts
@@ -58,9 +59,9 @@ fn streams_of(spread: &IndirectionTable, streams: &[u32], queues: usize) -> Vec<
 #[test]
 fn all_queues_have_as_many_buckets() {
     for queues in 1..=16 {
-        let spread = spread(queues);
+        let table = table(queues);
         let buckets: Vec<u32> = (0..BUCKETS as u32).collect();
-        let counts = streams_of(&spread, &buckets, queues as usize);
+        let counts = streams_of(&table, &buckets, queues as usize);
         assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
     }
 }
@@ -69,14 +70,14 @@ fn all_queues_have_as_many_buckets() {
 fn eight_streams_over_five_queues_end_up_even() {
     // Six of eight on one queue, none on two.
     let streams = [0, 1, 2, 3, 4, 5, 60, 120];
-    let (mut spread, mut now) = (spread(5), Instant::now());
-    assert_eq!(streams_of(&spread, &streams, 5), [6, 1, 1, 0, 0]);
+    let (mut table, mut now) = (table(5), Instant::now());
+    assert_eq!(streams_of(&table, &streams, 5), [6, 1, 1, 0, 0]);
     for _ in 0..20 {
-        interval(&mut spread, &streams, &mut now);
+        interval(&mut table, &streams, &mut now);
     }
-    spread.look();
-    spread.look();
-    let mut counts = streams_of(&spread, &streams, 5);
+    table.end_interval();
+    table.end_interval();
+    let mut counts = streams_of(&table, &streams, 5);
     counts.sort_unstable();
     assert_eq!(counts, [1, 1, 2, 2, 2]);
 }
@@ -84,169 +85,182 @@ fn eight_streams_over_five_queues_end_up_even() {
 #[test]
 fn even_streams_stay_where_they_are() {
     let streams = [0, 60, 120, 170, 220];
-    let (mut spread, mut now) = (spread(5), Instant::now());
-    let before = spread.table.clone();
+    let (mut table, mut now) = (table(5), Instant::now());
+    let before = table.table.clone();
     for _ in 0..100 {
-        interval(&mut spread, &streams, &mut now);
+        interval(&mut table, &streams, &mut now);
     }
-    assert_eq!(spread.table, before);
+    assert_eq!(table.table, before);
 }
 
 #[test]
 fn one_great_stream_does_not_wander() {
-    let (mut spread, mut now) = (spread(4), Instant::now());
+    let (mut table, mut now) = (table(4), Instant::now());
     for _ in 0..100 {
-        interval(&mut spread, &[7], &mut now);
+        interval(&mut table, &[7], &mut now);
     }
-    assert_eq!(way(&spread, 7), Egress::Local(0));
+    assert_eq!(egress_of(&table, 7), Egress::Local(0));
 }
 
 /// Points the bucket 0 of two queues' streams 0 and 1 to the other queue.
-fn turning() -> (IndirectionTable, u32) {
-    let mut spread = spread(2);
+fn rebalance() -> (IndirectionTable, u32) {
+    let mut table = table(2);
     for bucket in [0, 1] {
-        assert_eq!(send(&spread, bucket, 100 << 20), Egress::Local(0));
+        assert_eq!(send(&table, bucket, 100 << 20), Egress::Local(0));
     }
-    assert!(spread.look());
-    let turning = (0..2).find(|&bucket| way(&spread, bucket) == Egress::Turning);
-    (spread, turning.unwrap())
+    assert!(table.end_interval());
+    let rebalance = (0..2).find(|&bucket| egress_of(&table, bucket) == Egress::Rebalancing);
+    (table, rebalance.unwrap())
 }
 
 #[test]
 fn a_bucket_changes_queues_only_at_rest() {
-    let (mut spread, bucket) = turning();
+    let (mut table, bucket) = rebalance();
     let now = Instant::now();
     assert_eq!(
-        spread.turn(now, ARRIVED, TAKEN),
+        table.poll_rebalance(now, ARRIVED, TAKEN),
         None,
         "the guest may still pass on what it has just taken"
     );
-    assert_eq!(spread.turn(now + REST / 2, ARRIVED, TAKEN), None);
-    assert_eq!(spread.turn(now + REST, ARRIVED, LEFT), None, "its last frame lies there yet");
-    assert_eq!(way(&spread, bucket), Egress::Turning);
-    assert_eq!(spread.old_way(), Egress::Local(0));
-    assert_eq!(spread.turn(now + REST, ARRIVED, TAKEN), Some(Egress::Local(1)));
-    assert_eq!(way(&spread, bucket), Egress::Local(1));
+    assert_eq!(table.poll_rebalance(now + REST / 2, ARRIVED, TAKEN), None);
+    assert_eq!(
+        table.poll_rebalance(now + REST, ARRIVED, LEFT),
+        None,
+        "its last frame lies there yet"
+    );
+    assert_eq!(egress_of(&table, bucket), Egress::Rebalancing);
+    assert_eq!(table.old_egress(), Egress::Local(0));
+    assert_eq!(table.poll_rebalance(now + REST, ARRIVED, TAKEN), Some(Egress::Local(1)));
+    assert_eq!(egress_of(&table, bucket), Egress::Local(1));
 }
 
 #[test]
 fn what_lay_there_first_is_what_has_to_be_taken() {
-    let (mut spread, _) = turning();
+    let (mut table, _) = rebalance();
     let now = Instant::now();
-    assert_eq!(spread.turn(now, ARRIVED, (7, |_| true)), None);
+    assert_eq!(table.poll_rebalance(now, ARRIVED, (7, |_| true)), None);
     // Others send to that queue meanwhile.
-    assert_eq!(spread.turn(now + REST, ARRIVED, (9, |mark| mark != 7)), None);
-    assert_eq!(spread.turn(now + REST, ARRIVED, (9, |mark| mark == 7)), Some(Egress::Local(1)));
+    assert_eq!(table.poll_rebalance(now + REST, ARRIVED, (9, |mark| mark != 7)), None);
+    assert_eq!(
+        table.poll_rebalance(now + REST, ARRIVED, (9, |mark| mark == 7)),
+        Some(Egress::Local(1))
+    );
 }
 
 #[test]
 fn a_guest_that_does_not_show_what_it_takes_is_not_waited_for_for_ever() {
-    let (mut spread, _) = turning();
+    let (mut table, _) = rebalance();
     let now = Instant::now();
-    assert_eq!(spread.turn(now, ARRIVED, LEFT), None);
-    assert_eq!(spread.turn(now + LONGEST - Duration::from_nanos(1), ARRIVED, LEFT), None);
-    assert_eq!(spread.turn(now + LONGEST, ARRIVED, LEFT), Some(Egress::Local(1)));
+    assert_eq!(table.poll_rebalance(now, ARRIVED, LEFT), None);
+    assert_eq!(table.poll_rebalance(now + MAX_REST - Duration::from_nanos(1), ARRIVED, LEFT), None);
+    assert_eq!(table.poll_rebalance(now + MAX_REST, ARRIVED, LEFT), Some(Egress::Local(1)));
 }
 
 #[test]
 fn a_bucket_without_frames_is_at_rest() {
-    let (mut spread, bucket) = turning();
-    spread.look();
-    assert_eq!(way(&spread, bucket), Egress::Local(1));
+    let (mut table, bucket) = rebalance();
+    table.end_interval();
+    assert_eq!(egress_of(&table, bucket), Egress::Local(1));
 }
 
 #[test]
 fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
-    let (mut spread, _) = turning();
-    let (now, late) = (Instant::now(), LONGEST - REST);
-    assert_eq!(spread.turn(now, (7, |_| false), LEFT), None);
+    let (mut table, _) = rebalance();
+    let (now, late) = (Instant::now(), MAX_REST - REST);
+    assert_eq!(table.poll_rebalance(now, (7, |_| false), LEFT), None);
     // Others send meanwhile.
-    assert_eq!(spread.turn(now + REST, (9, |sent| sent != 7), TAKEN), None);
-    assert_eq!(spread.turn(now + late, (9, |sent| sent == 7), TAKEN), None);
-    assert_eq!(spread.turn(now + LONGEST, (9, |_| false), LEFT), None);
-    assert_eq!(spread.turn(now + late + LONGEST, (9, |_| false), LEFT), Some(Egress::Local(1)));
+    assert_eq!(table.poll_rebalance(now + REST, (9, |sent| sent != 7), TAKEN), None);
+    assert_eq!(table.poll_rebalance(now + late, (9, |sent| sent == 7), TAKEN), None);
+    assert_eq!(table.poll_rebalance(now + MAX_REST, (9, |_| false), LEFT), None);
+    assert_eq!(
+        table.poll_rebalance(now + late + MAX_REST, (9, |_| false), LEFT),
+        Some(Egress::Local(1))
+    );
 }
 
-/// The bucket of [`turning`] goes where it went before, and is not chosen again at once, though it
+/// The bucket of [`rebalance`] goes where it went before, and is not chosen again at once, though it
 /// would be the best.
-fn assert_stays(spread: &mut IndirectionTable, bucket: u32) {
+fn assert_stays(table: &mut IndirectionTable, bucket: u32) {
     let mut look = || {
         for (bucket, cost) in [(bucket, 50), (1 - bucket, 200), (255, 100)] {
-            send(spread, bucket, cost << 20);
+            send(table, bucket, cost << 20);
         }
-        spread.look();
-        way(spread, bucket)
+        table.end_interval();
+        egress_of(table, bucket)
     };
     for _ in 1..STAY {
         assert_eq!(look(), Egress::Local(0));
     }
-    assert_eq!(look(), Egress::Turning, "but later");
+    assert_eq!(look(), Egress::Rebalancing, "but later");
 }
 
 #[test]
 fn a_bucket_whose_last_frames_do_not_arrive_stays() {
-    let (mut spread, bucket) = turning();
+    let (mut table, bucket) = rebalance();
     let now = Instant::now();
-    assert_eq!(spread.turn(now, UNDER_WAY, TAKEN), None);
-    assert_eq!(spread.turn(now + LONGEST, UNDER_WAY, TAKEN), Some(Egress::Local(0)));
-    assert_stays(&mut spread, bucket);
+    assert_eq!(table.poll_rebalance(now, UNDER_WAY, TAKEN), None);
+    assert_eq!(table.poll_rebalance(now + MAX_REST, UNDER_WAY, TAKEN), Some(Egress::Local(0)));
+    assert_stays(&mut table, bucket);
 }
 
 #[test]
 fn a_bucket_that_does_not_come_to_rest_stays() {
-    let (mut spread, bucket) = turning();
-    assert_eq!(spread.turn(Instant::now(), ARRIVED, LEFT), None);
-    spread.look();
-    assert_stays(&mut spread, bucket);
+    let (mut table, bucket) = rebalance();
+    assert_eq!(table.poll_rebalance(Instant::now(), ARRIVED, LEFT), None);
+    table.end_interval();
+    assert_stays(&mut table, bucket);
 }
 
 #[test]
 fn a_bucket_with_frames_that_cannot_wait_stays() {
-    let (mut spread, bucket) = turning();
-    assert_eq!(spread.stay(), Egress::Local(0));
-    assert_stays(&mut spread, bucket);
-    let (mut spread, bucket) = turning();
-    send(&spread, bucket, 1);
-    spread.look();
-    assert_eq!(way(&spread, bucket), Egress::Local(0), "whoever sent that did not ask");
+    let (mut table, bucket) = rebalance();
+    assert_eq!(table.cancel(), Egress::Local(0));
+    assert_stays(&mut table, bucket);
+    let (mut table, bucket) = rebalance();
+    send(&table, bucket, 1);
+    table.end_interval();
+    assert_eq!(egress_of(&table, bucket), Egress::Local(0), "whoever sent that did not ask");
 }
 
 #[test]
 fn what_is_busy_stays_when_queues_come_and_what_is_idle_does_not() {
-    let busy = spread(1);
+    let busy = table(1);
     assert_eq!(send(&busy, 200, 60), Egress::Local(0));
     let both = IndirectionTable::new(vec![queue(0), queue(1)], 2, Some(busy));
-    assert_eq!(way(&both, 200), Egress::Local(0));
-    assert_eq!(way(&both, 201), Egress::Local(1));
+    assert_eq!(egress_of(&both, 200), Egress::Local(0));
+    assert_eq!(egress_of(&both, 201), Egress::Local(1));
 }
 
 #[test]
 fn what_is_busy_follows_a_queue_that_has_left_until_it_comes_to_rest() {
-    let old = spread(2);
+    let old = table(2);
     assert_eq!(send(&old, 200, 60), Egress::Local(1));
     assert!(old.uses(QueueId(1)) && !old.uses(QueueId(0)));
-    let left = |way| vec![queue(0), RxQueue { queue: QueueId(1), way }];
+    let left = |egress| vec![queue(0), RxQueue { queue: QueueId(1), egress }];
     let mut new = IndirectionTable::new(left(Egress::Moving), 1, Some(old));
-    assert_eq!(way(&new, 200), Egress::Moving);
-    assert_eq!(way(&new, 201), Egress::Local(0));
+    assert_eq!(egress_of(&new, 200), Egress::Moving);
+    assert_eq!(egress_of(&new, 201), Egress::Local(0));
     send(&new, 200, 60);
-    assert!(!new.look(), "its frames wait anyway");
+    assert!(!new.end_interval(), "its frames wait anyway");
     let location = QueueLocation { queue: QueueId(1), index: 1, worker: 1, moving: false };
     let mut new = IndirectionTable::new(left(Egress::Remote(location)), 1, Some(new));
     send(&new, 200, 60);
-    assert!(new.look());
-    assert_eq!(way(&new, 200), Egress::Turning);
+    assert!(new.end_interval());
+    assert_eq!(egress_of(&new, 200), Egress::Rebalancing);
     let now = Instant::now();
-    assert_eq!(new.turn(now, UNDER_WAY, TAKEN), None);
-    assert_eq!(new.turn(now + LONGEST, UNDER_WAY, TAKEN), Some(Egress::Remote(location)));
+    assert_eq!(new.poll_rebalance(now, UNDER_WAY, TAKEN), None);
+    assert_eq!(
+        new.poll_rebalance(now + MAX_REST, UNDER_WAY, TAKEN),
+        Some(Egress::Remote(location))
+    );
     for _ in 1..STAY {
         send(&new, 200, 60);
-        assert!(!new.look(), "it has just been tried");
+        assert!(!new.end_interval(), "it has just been tried");
     }
     send(&new, 200, 60);
-    assert!(new.look());
-    assert_eq!(new.turn(now, ARRIVED, TAKEN), None);
-    assert_eq!(new.turn(now + REST, ARRIVED, TAKEN), Some(Egress::Local(0)));
+    assert!(new.end_interval());
+    assert_eq!(new.poll_rebalance(now, ARRIVED, TAKEN), None);
+    assert_eq!(new.poll_rebalance(now + REST, ARRIVED, TAKEN), Some(Egress::Local(0)));
 }
 
 #[test]
@@ -254,9 +268,9 @@ fn flows_of_the_only_queue_stay_until_they_are_known_to_be_idle() {
     let old = IndirectionTable::all_to(queue(0));
     let mut both = IndirectionTable::new(vec![queue(0), queue(1)], 2, Some(old));
     assert_eq!(streams_of(&both, &[1, 100, 200], 2), [3, 0]);
-    both.look();
+    both.end_interval();
     both.buckets.iter().for_each(|bucket| bucket.cost.set(0));
     assert_eq!(send(&both, 200, 60), Egress::Local(0), "it was busy a moment ago");
-    both.look();
-    assert_eq!(way(&both, 201), Egress::Local(1), "idle for an interval");
+    both.end_interval();
+    assert_eq!(egress_of(&both, 201), Egress::Local(1), "idle for an interval");
 }

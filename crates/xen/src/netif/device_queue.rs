@@ -299,6 +299,10 @@ impl QueuePair for DeviceRxQueue {
         Some(self)
     }
 
+    fn has_device_queue(&self) -> bool {
+        true
+    }
+
     fn device_queue(&mut self) -> Option<&mut dyn DeviceQueue> {
         Some(self)
     }

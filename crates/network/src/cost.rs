@@ -1,0 +1,25 @@
+//! What frames cost their worker, in the unit that shares are counted in.
+//!
+//! The unit is the time that copying one byte takes. A frame costs its bytes and [`CHARGE`] more,
+//! and [`MISS`] if the flow cache does not know its flow.
+
+use crate::burst::{BURST, MAX_FRAME};
+
+/// What a frame costs besides its bytes, in bytes whose copy takes as long.
+pub const CHARGE: u64 = 2048;
+
+/// What it costs to ask the switch about a frame. So a guest whose frames are each of a flow of
+/// their own pays for it.
+pub const MISS: u64 = 2 * CHARGE;
+
+/// A port's share of a round: a full burst of frames as long as an Ethernet's.
+pub const QUANTUM: u64 = BURST as u64 * (CHARGE + 1514);
+
+// A queue is served from half a quantum on: then it can send at least one frame, however long.
+const _: () = assert!(QUANTUM / 2 > CHARGE + MAX_FRAME as u64);
+
+/// What so many frames of so many bytes cost.
+#[inline]
+pub fn cost(frames: usize, bytes: u64) -> u64 {
+    CHARGE * frames as u64 + bytes
+}

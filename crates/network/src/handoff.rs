@@ -1,0 +1,286 @@
+//! Frames that are handed off from one worker to another.
+//!
+//! A batch carries heads and scatter lists, never payload: the receiving worker makes the one copy,
+//! out of the sender's buffers, and sends the batch back. Only then does the sending worker
+//! complete the frames, so the sender's ring stays in order and its memory stays pinned. Batches
+//! are recycled; a worker has a bounded number of them, and frames that find none wait in their
+//! sender's ring.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use runtime::{Blocked, Doorbell, QueueId, Waits};
+use std::time::{Duration, Instant};
+
+use switch::Target;
+
+use crate::burst::BURST;
+use crate::flowcache::Action;
+use crate::pipeline::FramePipeline;
+use crate::slots::Slots;
+use crate::topology::QueueLocation;
+
+mod batch;
+mod channel;
+mod exchange;
+
+pub use batch::HandoffBatch;
+pub use channel::{WorkerChannel, channels};
+
+/// Batches that one worker may have under way.
+pub const MAX_BATCHES: usize = 32;
+
+/// How soon a worker looks again for room for a batch that is blocked.
+const ROOM_INTERVAL: Duration = Duration::from_micros(50);
+
+/// One worker's side of all hand-offs.
+pub struct Handoff {
+    channels: Vec<Option<WorkerChannel>>,
+    doorbells: Arc<[Doorbell]>,
+    own: OwnBatches,
+    /// A batch of each other worker whose receiver is full. The ones behind it wait, to keep their
+    /// order.
+    blocked: Vec<Option<Box<HandoffBatch>>>,
+    /// Batches of others that are delivered, but for passed frames that are outstanding; with the
+    /// workers that they came from.
+    #[allow(clippy::vec_box)]
+    outstanding: Vec<(usize, Box<HandoffBatch>)>,
+    /// How many batches have come in, and from each worker.
+    received: u64,
+    received_from: Vec<u64>,
+}
+
+/// The batches of one worker.
+#[derive(Default)]
+struct OwnBatches {
+    // Boxed, because a batch moves between threads as a pointer.
+    #[allow(clippy::vec_box)]
+    spare: Vec<Box<HandoffBatch>>,
+    made: usize,
+    /// How many have been sent; the numbers of those that are not back, and the queues that they
+    /// are for.
+    sent: u64,
+    out: Vec<(u64, QueueId)>,
+    /// The batches of the present burst, with the workers that they are for.
+    open: Vec<(usize, Box<HandoffBatch>)>,
+}
+
+impl Handoff {
+    /// Over the channels of one worker.
+    pub fn new(channels: Vec<Option<WorkerChannel>>, doorbells: Arc<[Doorbell]>) -> Self {
+        Handoff {
+            own: OwnBatches::default(),
+            blocked: channels.iter().map(|_| None).collect(),
+            outstanding: Vec::new(),
+            received: 0,
+            received_from: vec![0; channels.len()],
+            channels,
+            doorbells,
+        }
+    }
+
+    /// How many workers there are.
+    #[inline]
+    pub fn workers(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// The batches of the present burst.
+    pub fn open(&mut self) -> impl Iterator<Item = &mut HandoffBatch> {
+        self.own.open.iter_mut().map(|(_, batch)| &mut **batch)
+    }
+
+    /// Sends the batches of the present burst, and tells `sent` how many frames each has. Returns
+    /// how many there were.
+    #[cold]
+    fn send_open(&mut self, mut sent: impl FnMut(usize)) -> usize {
+        let mut count = 0;
+        for (worker, batch) in self.own.open.drain(..) {
+            let frames = batch.burst.frames().len();
+            let channel = self.channels.get_mut(worker).and_then(Option::as_mut);
+            let Some(channel) = channel else { continue };
+            // A channel holds as many batches as a worker has, so there is room.
+            if channel.out.push(batch).is_ok() {
+                sent(frames);
+                self.doorbells[worker].ring();
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The next batch from `worker` to deliver here: first the one that is blocked.
+    #[inline]
+    fn receive(&mut self, worker: usize) -> Option<Box<HandoffBatch>> {
+        if let Some(blocked) = self.blocked[worker].take() {
+            return Some(blocked);
+        }
+        let mut batch = self.channels[worker].as_mut()?.inbox.pop().ok()?;
+        self.received += 1;
+        self.received_from[worker] += 1;
+        (batch.number, batch.passed) = (self.received, 0);
+        Some(batch)
+    }
+
+    /// How many batches will have come in, from each worker, with those that are on their way now.
+    pub fn expected(&self) -> Vec<u64> {
+        let waiting = |channel: &Option<WorkerChannel>| {
+            channel.as_ref().map_or(0, |channel| channel.inbox.slots() as u64)
+        };
+        let all = self.received_from.iter().zip(&self.channels);
+        all.map(|(received, channel)| received + waiting(channel)).collect()
+    }
+
+    /// Whether so many batches have come in, from each worker, and none for `queue` is blocked.
+    pub fn has_delivered(&self, expected: &[u64], queue: QueueId) -> bool {
+        self.received_from.iter().zip(expected).all(|(received, expected)| received >= expected)
+            && !self.blocked.iter().flatten().any(|batch| batch.receiver == queue)
+    }
+
+    /// The number of the newest own batch.
+    pub fn sent(&self) -> u64 {
+        self.own.sent
+    }
+
+    /// Whether all own batches for `queue` up to this one are back, and so have been delivered.
+    pub fn has_arrived(&self, queue: QueueId, sent: u64) -> bool {
+        !self.own.out.iter().any(|&(number, receiver)| receiver == queue && number <= sent)
+    }
+
+    /// A passed frame of batch `number` is released. The batch goes back if it was the last.
+    pub fn released(&mut self, number: u64) {
+        let mut blocked = self.blocked.iter_mut().flatten();
+        if let Some(blocked) = blocked.find(|batch| batch.number == number) {
+            blocked.passed = blocked.passed.saturating_sub(1);
+            return;
+        }
+        let mut all = self.outstanding.iter();
+        let Some(at) = all.position(|(_, batch)| batch.number == number) else { return };
+        let batch = &mut self.outstanding[at].1;
+        batch.passed = batch.passed.saturating_sub(1);
+        if batch.passed == 0 {
+            let (worker, batch) = self.outstanding.swap_remove(at);
+            self.give_back(worker, batch);
+        }
+    }
+
+    /// Gives a batch back to `worker`, which sent it.
+    fn give_back(&mut self, worker: usize, batch: Box<HandoffBatch>) {
+        if let Some(channel) = &mut self.channels[worker] {
+            // The way back has room for all batches of a worker, too.
+            let _ = channel.done.push(batch);
+        }
+        self.doorbells[worker].ring();
+    }
+
+    /// An own batch that has come back from `worker`.
+    #[inline]
+    fn returned(&mut self, worker: usize) -> Option<Box<HandoffBatch>> {
+        self.channels[worker].as_mut()?.back.pop().ok()
+    }
+
+    /// Whether anything lies in a channel for this worker.
+    pub fn has_mail(&self) -> bool {
+        let has_mail =
+            |channel: &WorkerChannel| !channel.inbox.is_empty() || !channel.back.is_empty();
+        self.channels.iter().flatten().any(has_mail)
+    }
+
+    /// What blocked batches wait for.
+    pub fn pending(&self, slots: &Slots, now: Instant, waits: &mut Waits) {
+        for batch in self.blocked.iter().flatten() {
+            let room = slots.find(batch.receiver);
+            waits.add(Blocked { room, until: Some(now + ROOM_INTERVAL) });
+        }
+    }
+}
+
+impl OwnBatches {
+    /// The batch of the present burst for the queue at `location`, with room for one more frame;
+    /// `None` when all batches are under way.
+    fn open(
+        &mut self,
+        location: QueueLocation,
+        sender: QueueId,
+        burst: u64,
+    ) -> Option<&mut HandoffBatch> {
+        let fits = |(_, batch): &(usize, Box<HandoffBatch>)| {
+            batch.receiver == location.queue && batch.burst.room() > 0
+        };
+        if let Some(found) = self.open.iter().position(fits) {
+            return Some(&mut self.open[found].1);
+        }
+        let mut batch = self.blank()?;
+        self.sent += 1;
+        (batch.receiver, batch.sender) = (location.queue, sender);
+        (batch.burst_number, batch.sent, batch.next) = (burst, self.sent, 0);
+        self.out.push((batch.sent, location.queue));
+        self.open.push((location.worker, batch));
+        self.open.last_mut().map(|(_, batch)| &mut **batch)
+    }
+
+    fn blank(&mut self) -> Option<Box<HandoffBatch>> {
+        if let Some(batch) = self.spare.pop() {
+            return Some(batch);
+        }
+        if self.made == MAX_BATCHES {
+            return None;
+        }
+        self.made += 1;
+        Some(Box::new(HandoffBatch::new()))
+    }
+
+    /// Keeps a batch for the next time, and lets go of the memory that it pins.
+    fn recycle(&mut self, mut batch: Box<HandoffBatch>) {
+        self.out.retain(|(number, _)| *number != batch.sent);
+        batch.recycle();
+        self.spare.push(batch);
+    }
+}
+
+impl FramePipeline {
+    /// Adds frames of the present burst to a batch for a queue of another worker. Returns the
+    /// first for which there is no batch.
+    pub(crate) fn hand_off(
+        &mut self,
+        src: usize,
+        frames: Range<usize>,
+        location: QueueLocation,
+        target: Target,
+    ) -> Option<usize> {
+        let slot = self.slots.get(src)?;
+        let (sender, burst) = (slot.on.id, slot.in_flight.next());
+        for at in frames {
+            let action = Action::Output(target);
+            let added = match self.handoff.own.open(location, sender, burst) {
+                Some(batch) => batch.burst.adopt(&self.burst, at, action),
+                None => false,
+            };
+            if !added {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// Sends the batches of the present burst. Returns how many there were.
+    #[inline]
+    pub(crate) fn send_batches(&mut self) -> usize {
+        if self.handoff.own.open.is_empty() {
+            return 0;
+        }
+        let counters = &self.counters;
+        self.handoff.send_open(|frames| {
+            counters.handoff_batches.add(1);
+            counters.handed_off.add(frames as u64);
+        })
+    }
+}
+
+impl HandoffBatch {
+    /// Lets go of all frames, for another burst.
+    fn recycle(&mut self) {
+        self.burst.reset(BURST);
+        (self.lost, self.error, self.spent) = (0, None, Default::default());
+    }
+}

@@ -1,0 +1,53 @@
+//! What goes from one worker to another.
+
+use runtime::QueueId;
+
+use crate::burst::Burst;
+use crate::port::QueueError;
+use crate::stage_profiler::Ticks;
+
+/// Frames for one queue of another worker.
+pub struct HandoffBatch {
+    /// The frames, with the action of each.
+    pub burst: Burst,
+    /// The queue that they are for.
+    pub receiver: QueueId,
+    /// The queue that they came from.
+    pub sender: QueueId,
+    /// The number of the sender's burst that they were part of.
+    pub burst_number: u64,
+    /// The sending worker's number for the batch.
+    pub sent: u64,
+    /// The next frame to deliver.
+    pub next: usize,
+    /// Frames whose receiver was gone; the sender counts them.
+    pub lost: u64,
+    /// What turned out to be wrong with the sender's bytes.
+    pub error: Option<QueueError>,
+    /// The receiving worker's number for the batch.
+    pub number: u64,
+    /// Frames of it that were passed to their receiver and are outstanding: the batch goes back
+    /// when all are released.
+    pub passed: usize,
+    /// What the sending worker spent on these frames, while a profile is taken.
+    pub spent: Ticks,
+}
+
+impl HandoffBatch {
+    /// A batch without frames.
+    pub fn new() -> Self {
+        HandoffBatch {
+            burst: Burst::new(),
+            receiver: QueueId(0),
+            sender: QueueId(0),
+            burst_number: 0,
+            sent: 0,
+            next: 0,
+            lost: 0,
+            error: None,
+            number: 0,
+            passed: 0,
+            spent: Ticks::default(),
+        }
+    }
+}

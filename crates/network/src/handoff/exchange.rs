@@ -1,0 +1,138 @@
+//! Batches that come in, and own batches that come back.
+
+use crate::burst::Burst;
+use crate::cost::{QUANTUM, cost};
+use crate::count::DropReason;
+use crate::flowcache::Action;
+use crate::passed_grants::Origin;
+use crate::pipeline::FramePipeline;
+use crate::receive::Run;
+use crate::slot::Wait;
+
+use super::HandoffBatch;
+
+impl FramePipeline {
+    /// Takes own batches that have come back, and delivers those of other workers.
+    #[inline]
+    pub(crate) fn exchange(&mut self) -> bool {
+        let mut moved = false;
+        for worker in 0..self.handoff.workers() {
+            moved |= self.take_back(worker);
+            moved |= self.deliver_batches(worker);
+        }
+        moved
+    }
+
+    /// Own batches that have come back: their frames are complete.
+    #[inline]
+    fn take_back(&mut self, worker: usize) -> bool {
+        let mut moved = false;
+        while let Some(batch) = self.handoff.returned(worker) {
+            moved = true;
+            if let Some(at) = self.slots.find(batch.sender) {
+                self.batch_returned(at, &batch);
+            }
+            self.handoff.own.recycle(batch);
+        }
+        moved
+    }
+
+    fn batch_returned(&mut self, at: usize, batch: &HandoffBatch) {
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        slot.on.counters.lose(DropReason::PortDown, batch.lost);
+        if let Some(error) = batch.error {
+            slot.fail(error);
+        }
+        self.part_returned(at, batch.burst_number);
+    }
+
+    /// Something that a burst of the queue in slot `at` waited for has come back.
+    pub(crate) fn part_returned(&mut self, at: usize, burst: u64) {
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        if slot.wait == Some(Wait::InFlight) {
+            slot.wait = None;
+        }
+        let complete = slot.in_flight.returned(burst);
+        if slot.is_healthy() && complete > 0 {
+            slot.on.pair.complete(complete);
+            self.flush(at);
+        }
+    }
+
+    /// Delivers what other workers' queues have for queues of this one: in each round, about as
+    /// much as a port of this worker may send.
+    #[inline]
+    fn deliver_batches(&mut self, worker: usize) -> bool {
+        let (mut moved, mut spent) = (false, 0);
+        while spent < QUANTUM
+            && let Some(mut batch) = self.handoff.receive(worker)
+        {
+            let before = batch.next;
+            spent += cost(batch.burst.frames().len(), batch.burst.bytes());
+            let whole = self.profile_batch(&mut batch, Self::deliver_batch);
+            moved |= whole || batch.next > before;
+            if !whole {
+                self.handoff.blocked[worker] = Some(batch);
+                break;
+            }
+            if batch.passed > 0 {
+                self.handoff.outstanding.push((worker, batch));
+            } else {
+                self.handoff.give_back(worker, batch);
+            }
+        }
+        moved
+    }
+
+    /// Delivers a batch's frames, and publishes them. False when their receiver is full, and may
+    /// have a little more time.
+    fn deliver_batch(&mut self, batch: &mut HandoffBatch) -> bool {
+        let whole = self.enqueue_batch(batch);
+        batch.error = self.publish().or(batch.error);
+        whole
+    }
+
+    fn enqueue_batch(&mut self, batch: &mut HandoffBatch) -> bool {
+        let frames = batch.burst.frames().len();
+        let Some(at) = self.slots.find(batch.receiver) else {
+            batch.lost = (frames - batch.next) as u64;
+            batch.next = frames;
+            return true;
+        };
+        let Some(slot) = self.slots.get_mut(at) else { return true };
+        if slot.open(frames - batch.next, self.profiler.is_on()) {
+            self.receivers.dirty.push(at);
+        }
+        self.receivers.grant_copies.set_receiver(at as u32);
+        let (mut whole, before) = (true, slot.passed.total());
+        while let Some((i, end, tag)) = next_run(&batch.burst, batch.next) {
+            let origin = Origin::Batch(batch.number);
+            let run = Run { burst: &batch.burst, i, end, tag, origin, now: self.clock.now };
+            let full = slot.receive(run, &mut self.receivers.grant_copies);
+            batch.next = full.map_or(end, |full| full.at);
+            self.profiler.note_received(slot, &batch.burst, i..batch.next);
+            if full.is_some() {
+                whole = false;
+                break;
+            }
+        }
+        let passed = (slot.passed.total() - before) as usize;
+        if passed > 0 {
+            batch.passed += passed;
+            self.receivers.note_outstanding(at);
+        }
+        if whole {
+            batch.next = frames;
+        }
+        whole
+    }
+}
+
+/// The next frames of a batch, from `next` on, that are treated alike: the first, the one behind
+/// the last, and what happens to their tags.
+fn next_run(burst: &Burst, next: usize) -> Option<(usize, usize, frame::TagEdit)> {
+    let is_output = |i: &usize| matches!(burst.frames()[*i].action, Action::Output(_));
+    let i = (next..burst.frames().len()).find(is_output)?;
+    let Action::Output(target) = burst.frames()[i].action else { return None };
+    Some((i, burst.run(i, target), target.tag))
+}

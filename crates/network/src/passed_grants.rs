@@ -1,0 +1,335 @@
+//! Frames that are passed: their bytes stay with their sender until their receiver has fetched
+//! them itself, by grants that were passed on to it.
+//!
+//! The sender's frames are completed only then, so a receiver that does not fetch holds up its
+//! sender. As with receivers that are full ([`backpressure`](crate::backpressure)), that time has
+//! to be earned. What is fetched promptly costs nothing; a receiver that takes longer uses up its
+//! credit, and when none is left, everything that was passed to it is revoked and lost. From then
+//! on nothing is passed to it, but it gets copies as others do, until it has earned credit with
+//! those.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use runtime::{Blocked, QueueId, Waits};
+
+use crate::count::DropReason;
+use crate::pipeline::FramePipeline;
+use crate::port::GrantPassing;
+use crate::publish::Receivers;
+use crate::slot::{Leaving, Slot};
+
+/// What is fetched within this time is fetched promptly.
+const PROMPT: Duration = Duration::from_millis(1);
+/// The most time that a receiver can have earned: enough for a processor that has much else to do.
+const CAP: Duration = Duration::from_millis(100);
+/// Earned with each frame, and with each 64 bytes.
+const PER_FRAME: Duration = Duration::from_micros(2);
+const PER_64_BYTES: Duration = Duration::from_micros(1);
+
+/// What waits until a passed frame is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A burst of a queue of the same worker.
+    Burst {
+        /// The queue.
+        sender: QueueId,
+        /// The number of the burst.
+        number: u64,
+    },
+    /// A batch from another worker, by its number.
+    Batch(u64),
+}
+
+/// A frame that is passed.
+#[derive(Clone, Copy, Debug)]
+pub struct PassedGrant {
+    /// What waits for its release.
+    pub origin: Origin,
+    /// Its length in bytes.
+    pub len: u32,
+    /// What its receiver's ring calls it.
+    pub token: u32,
+    /// Since when.
+    pub since: Instant,
+    /// It counts as received. One whose head could not be copied does not, any more.
+    pub counts: bool,
+}
+
+/// The passed frames that one receiver has not fetched, oldest first, and its credit.
+#[derive(Debug)]
+pub struct PassedGrants {
+    outstanding: VecDeque<PassedGrant>,
+    /// How many there have been.
+    total: u64,
+    credit: Duration,
+    /// Until when its slowness was charged.
+    charged: Option<Instant>,
+    /// All of them are being revoked.
+    revoked: bool,
+}
+
+impl Default for PassedGrants {
+    fn default() -> Self {
+        PassedGrants {
+            outstanding: VecDeque::new(),
+            total: 0,
+            credit: CAP,
+            charged: None,
+            revoked: false,
+        }
+    }
+}
+
+impl PassedGrants {
+    /// Whether nothing is outstanding.
+    pub fn is_empty(&self) -> bool {
+        self.outstanding.is_empty()
+    }
+
+    /// How many frames were ever passed.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Whether frames may be passed to the receiver: it has some credit.
+    pub fn may_pass(&self) -> bool {
+        !self.revoked && self.credit >= CAP / 2
+    }
+
+    /// A frame was passed.
+    pub fn add(&mut self, grant: PassedGrant) {
+        self.outstanding.push_back(grant);
+        self.total += 1;
+    }
+
+    /// The receiver has taken so many frames of so many bytes, or fetched them.
+    #[inline]
+    pub fn took(&mut self, frames: u32, bytes: u32) {
+        if self.credit < CAP {
+            self.credit = CAP.min(self.credit + PER_FRAME * frames + PER_64_BYTES * (bytes / 64));
+        }
+    }
+
+    /// The oldest passed frame is released.
+    pub fn release(&mut self) -> Option<PassedGrant> {
+        let grant = self.outstanding.pop_front()?;
+        if !self.revoked {
+            self.took(1, grant.len);
+        }
+        self.revoked &= !self.outstanding.is_empty();
+        Some(grant)
+    }
+
+    /// Everything is to be revoked.
+    pub fn revoke(&mut self) {
+        self.revoked = !self.outstanding.is_empty();
+    }
+
+    /// Whether everything is being revoked.
+    pub fn is_revoking(&self) -> bool {
+        self.revoked
+    }
+
+    /// Whether everything is being revoked, or has to be now, because the receiver's credit is
+    /// used up.
+    pub fn must_revoke(&mut self, now: Instant) -> bool {
+        if self.due(now).is_some_and(|due| due <= now) {
+            self.credit = Duration::ZERO;
+            self.revoke();
+        } else if let Some(oldest) = self.outstanding.front() {
+            let from = (oldest.since + PROMPT).max(self.charged.unwrap_or(oldest.since));
+            self.credit = self.credit.saturating_sub(now.saturating_duration_since(from));
+            self.charged = self.charged.max(Some(now));
+        }
+        self.revoked
+    }
+
+    /// When the receiver's credit will be used up, if it fetches nothing.
+    pub fn due(&self, now: Instant) -> Option<Instant> {
+        let oldest = self.outstanding.front()?;
+        let from = (oldest.since + PROMPT).max(self.charged.unwrap_or(oldest.since).min(now));
+        Some(from + self.credit)
+    }
+
+    /// The frame with this token could not be copied: it does not count as received any more.
+    pub fn discount(&mut self, token: u32) {
+        if let Some(grant) = self.outstanding.iter_mut().rev().find(|grant| grant.token == token) {
+            grant.counts = false;
+        }
+    }
+}
+
+impl Slot {
+    /// Whether frames may be passed to it.
+    #[inline]
+    pub fn may_pass(&self) -> bool {
+        self.leaving.is_none() && self.passed.may_pass()
+    }
+
+    /// How many of the passed frames, oldest first, are released; and whether the receiver has
+    /// fetched them. One that has failed, is being detached, or has used up its credit loses them
+    /// all.
+    fn released(&mut self, now: Instant) -> (usize, bool) {
+        if !self.is_healthy() || matches!(self.leaving, Some(Leaving::Detach)) {
+            self.passed.revoke();
+        } else if !self.passed.is_revoking() {
+            let released = self.on.pair.grant_passing().map(GrantPassing::released);
+            match released.unwrap_or(Ok(0)) {
+                Ok(0) => {}
+                Ok(fetched) => return (fetched, true),
+                Err(error) => self.fail(error),
+            }
+        }
+        if !self.is_healthy() || self.passed.must_revoke(now) {
+            self.passed.revoke();
+            let revoked = self.on.pair.grant_passing().map(GrantPassing::revoke);
+            return (revoked.unwrap_or(0), false);
+        }
+        (0, true)
+    }
+}
+
+impl Receivers {
+    /// So many more frames of the present burst were passed to the queue in slot `at`.
+    #[inline]
+    pub fn note_passed(&mut self, at: usize, frames: usize) {
+        if frames > 0 {
+            self.passed += frames;
+            self.note_outstanding(at);
+        }
+    }
+
+    /// Frames that were passed to the queue in slot `at` are outstanding.
+    #[cold]
+    pub fn note_outstanding(&mut self, at: usize) {
+        if !self.outstanding.contains(&at) {
+            self.outstanding.push(at);
+        }
+    }
+}
+
+impl FramePipeline {
+    /// Takes note of passed frames that were released: whatever waited for them goes on. True when
+    /// there were any.
+    pub(crate) fn poll_outstanding(&mut self) -> bool {
+        let (mut moved, mut next) = (false, 0);
+        while let Some(&at) = self.receivers.outstanding.get(next) {
+            moved |= self.poll_released(at);
+            match self.slots.get(at) {
+                Some(slot) if !slot.passed.is_empty() => next += 1,
+                _ => drop(self.receivers.outstanding.swap_remove(next)),
+            }
+        }
+        moved
+    }
+
+    /// Receivers that have passed frames outstanding: what they fetch frees their senders; if they
+    /// fetch nothing, their credit ends.
+    pub(crate) fn outstanding(&self, now: Instant, waits: &mut Waits) {
+        for &at in &self.receivers.outstanding {
+            let due = self.slots.get(at).and_then(|slot| slot.passed.due(now));
+            if let Some(due) = due {
+                waits.add(Blocked { room: Some(at), until: Some(due) });
+            }
+        }
+    }
+
+    #[cold]
+    fn poll_released(&mut self, at: usize) -> bool {
+        let now = self.clock.now;
+        let Some((count, fetched)) = self.slots.get_mut(at).map(|slot| slot.released(now)) else {
+            return false;
+        };
+        for _ in 0..count {
+            let Some(slot) = self.slots.get_mut(at) else { break };
+            let Some(grant) = slot.passed.release() else { break };
+            if !fetched && grant.counts {
+                slot.on.counters.rx_frames.subtract(1);
+                slot.on.counters.rx_bytes.subtract(grant.len.into());
+                slot.on.counters.lose(DropReason::NotFetched, 1);
+            }
+            match grant.origin {
+                Origin::Burst { sender, number } => {
+                    if let Some(sender) = self.slots.find(sender) {
+                        self.part_returned(sender, number);
+                    }
+                }
+                Origin::Batch(number) => self.handoff.released(number),
+            }
+        }
+        count > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(grants: &mut PassedGrants, since: Instant, len: u32) {
+        let origin = Origin::Burst { sender: QueueId(1), number: 0 };
+        grants.add(PassedGrant { origin, len, token: 0, since, counts: true });
+    }
+
+    #[test]
+    fn a_prompt_receiver_keeps_its_credit() {
+        let mut grants = PassedGrants::default();
+        let mut now = Instant::now();
+        for _ in 0..1000 {
+            pass(&mut grants, now, 200);
+            now += PROMPT;
+            assert!(!grants.must_revoke(now));
+            assert!(grants.release().is_some() && grants.may_pass());
+        }
+        assert_eq!(grants.credit, CAP);
+    }
+
+    #[test]
+    fn a_receiver_that_never_fetches_is_waited_for_once() {
+        let mut grants = PassedGrants::default();
+        let mut now = Instant::now();
+        pass(&mut grants, now, 1500);
+        assert_eq!(grants.due(now), Some(now + PROMPT + CAP));
+        let start = now;
+        while !grants.must_revoke(now) {
+            now += PROMPT / 2;
+        }
+        assert!(now - start <= PROMPT + CAP + PROMPT, "{:?}", now - start);
+        assert!(grants.release().is_some() && !grants.may_pass(), "and not again");
+        // Copies that it takes are how it earns time.
+        for _ in 0..3000 {
+            grants.took(1, 1500);
+        }
+        assert!(grants.may_pass());
+    }
+
+    #[test]
+    fn a_slow_receiver_uses_up_its_credit() {
+        let mut grants = PassedGrants::default();
+        let mut now = Instant::now();
+        for _ in 0..20 {
+            pass(&mut grants, now, 64);
+            for _ in 0..4 {
+                now += PROMPT;
+                if grants.must_revoke(now) {
+                    return assert!(!grants.may_pass());
+                }
+            }
+            grants.release();
+            if !grants.may_pass() {
+                return;
+            }
+        }
+        panic!("waited for it again and again");
+    }
+
+    #[test]
+    fn what_must_revoke_earns_nothing() {
+        let mut grants = PassedGrants::default();
+        let now = Instant::now();
+        (0..50).for_each(|_| pass(&mut grants, now, 60_000));
+        assert!(grants.must_revoke(now + CAP * 2));
+        (0..50).for_each(|_| assert!(grants.release().is_some()));
+        assert!(!grants.may_pass() && grants.is_empty() && grants.due(now).is_none());
+    }
+}

@@ -1,0 +1,184 @@
+//! A frame's way through a worker: fetch, classify, deliver, complete.
+//!
+//! [`FramePipeline::carry`] carries one burst of one queue. Each step is a function of its own,
+//! called once a burst and never inlined, so that instructions can be counted step by step. No step
+//! goes back to an earlier one.
+//!
+//! What only some frames need hangs off the steps: [`software_offload`](crate::software_offload)
+//! and floods off deliver, hand-off to another worker ([`handoff`](crate::handoff)) off
+//! [`egress`](crate::egress), passed grants off [`receive`](crate::receive), a device's own queue
+//! and rate limits off fetch, waits for a migration off egress. Profiles are taken by guards around
+//! the steps ([`profiling`](crate::profiling)).
+//!
+//! A hostile sender can publish whatever it likes: a frame's head is copied once and only the copy
+//! is looked at, a burst has at most [`BURST`] frames, and whatever its frames cost is charged to
+//! it ([`quantum`](crate::quantum)).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use runtime::{PendingInterrupts, Served};
+
+use crate::burst::{BURST, Burst};
+use crate::classifier::Classifier;
+use crate::cost::{MISS, cost};
+use crate::count::{DropReason, WorkerCounters};
+use crate::flowcache::Action;
+use crate::handoff::Handoff;
+use crate::passed_grants::Origin;
+use crate::publish::Receivers;
+use crate::quantum::Service;
+use crate::route::Routes;
+use crate::slot::Wait;
+use crate::slots::Slots;
+use crate::stage_profiler::{StageProfiler, Step};
+
+/// The frame pipeline of one worker. Nothing in it is shared with other threads but the switch, the
+/// counters and the channels to other workers.
+pub struct FramePipeline {
+    pub(crate) slots: Slots,
+    /// The present burst.
+    pub(crate) burst: Burst,
+    /// What serving the present queue costs.
+    pub(crate) service: Service,
+    pub(crate) classifier: Classifier,
+    pub(crate) routes: Routes,
+    pub(crate) receivers: Receivers,
+    pub(crate) handoff: Handoff,
+    pub(crate) interrupts: PendingInterrupts,
+    pub(crate) profiler: StageProfiler,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Arc<WorkerCounters>,
+}
+
+/// The time of the present round.
+pub(crate) struct Clock {
+    pub start: Instant,
+    pub now: Instant,
+    /// Whole seconds since the start, from 1.
+    pub seconds: u32,
+}
+
+/// A frame of the present burst that has to wait, and all frames behind it with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocked {
+    pub at: usize,
+    pub wait: Wait,
+}
+
+impl FramePipeline {
+    /// Carries one burst from the queue in slot `src` all the way, at a cost of about `quantum`.
+    #[inline(never)]
+    pub(crate) fn carry(&mut self, src: usize, quantum: u64) -> Served {
+        self.service = Service { quantum, ..Service::default() };
+        if self.step_fetch(|pipeline| pipeline.fetch(src)) == 0 {
+            return self.step(Step::Look, |pipeline| pipeline.fetched_nothing(src));
+        }
+        self.step(Step::Classify, |pipeline| pipeline.classify(src));
+        let finished = self.step_deliver(src, |pipeline| pipeline.deliver(src));
+        self.step_complete(|pipeline| pipeline.complete(src, finished));
+        self.service.served(finished, finished > 0)
+    }
+
+    /// Step 1: the frames that the guest has published, the first bytes of each copied into private
+    /// memory. Returns how many there are.
+    #[inline(never)]
+    fn fetch(&mut self, src: usize) -> usize {
+        if self.must_wait(src) {
+            return 0;
+        }
+        let Some(slot) = self.slots.get_mut(src) else { return 0 };
+        if !slot.may_start() {
+            return 0;
+        }
+        self.burst.reset(slot.limit.next());
+        if let Err(error) = slot.on.pair.fetch(&mut self.burst) {
+            slot.fail(error);
+            return 0;
+        }
+        match self.burst.frames().len() {
+            0 => 0,
+            fetched => self.enforce_quantum(src, fetched),
+        }
+    }
+
+    /// Step 2: the action for each frame, out of the flow cache, or else by asking the switch.
+    #[inline(never)]
+    fn classify(&mut self, src: usize) {
+        let Some(port) = self.slots.get(src).map(|slot| slot.on.port) else { return };
+        let frames = self.burst.frames_mut();
+        let (hits, misses) = self.classifier.classify(port, frames, self.clock.seconds);
+        self.counters.cache_hits.add(hits);
+        self.counters.cache_misses.add(misses);
+        self.service.cost += misses * MISS;
+    }
+
+    /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one
+    /// has to wait.
+    #[inline(never)]
+    fn deliver(&mut self, src: usize) -> usize {
+        let Some(slot) = self.slots.get(src) else { return 0 };
+        let origin = Origin::Burst { sender: slot.on.id, number: slot.in_flight.next() };
+        (self.receivers.origin, self.receivers.passed) = (origin, 0);
+        let mut i = 0;
+        while i < self.burst.frames().len() {
+            let (end, blocked) = match &self.burst.frames()[i].action {
+                Action::Output(target) => {
+                    let (target, end) = (*target, self.burst.run(i, *target));
+                    (end, self.output(src, i..end, target))
+                }
+                Action::Flood(targets) => (i + 1, self.flood(src, i, Arc::clone(targets))),
+                Action::Drop(reason) => (i + 1, self.discard(src, *reason)),
+                Action::Unclassified => (i + 1, self.discard(src, DropReason::NoReceiver)),
+            };
+            if let Some(blocked) = blocked {
+                self.block(src, blocked.wait);
+                return blocked.at;
+            }
+            i = end;
+            if self.is_used_up(src, i) {
+                return i;
+            }
+        }
+        i
+    }
+
+    /// Step 4: receivers and sender learn what happened, once each.
+    #[inline(never)]
+    fn complete(&mut self, src: usize, finished: usize) {
+        let unfinished = self.burst.frames().len() - finished;
+        let batches = self.send_batches();
+        let error = self.publish();
+        if unfinished > 0 {
+            self.burst.truncate(finished);
+            self.service.bytes = self.burst.bytes();
+            self.service.more = false;
+        }
+        let bytes = self.service.bytes;
+        self.service.cost += cost(finished, bytes);
+        // From here on nothing points into the sender's memory any more.
+        self.burst.reset(BURST);
+        let Some(slot) = self.slots.get_mut(src) else { return };
+        if let Some(error) = error {
+            slot.fail(error);
+        }
+        slot.sent(finished, bytes);
+        if !slot.is_healthy() {
+            return;
+        }
+        slot.limit.carried(unfinished == 0);
+        slot.on.pair.rewind(unfinished);
+        let complete = slot.in_flight.push(finished, batches + self.receivers.passed);
+        slot.on.pair.complete(complete);
+        slot.dirty = true;
+        self.interrupts.add(src, slot.flush(self.clock.now));
+    }
+
+    /// Nothing was fetched: perhaps the sender has used up its rate, or a device has put frames on
+    /// the queue's Rx ring itself.
+    fn fetched_nothing(&mut self, src: usize) -> Served {
+        self.poll_rate_limit(src);
+        let moved = self.poll_device(src);
+        self.service.served(0, moved)
+    }
+}

@@ -1,0 +1,159 @@
+//! How many frames are fetched at a time, and bursts that end where their quantum does.
+//!
+//! How long frames are is not known before they are fetched. So a burst that turns out to cost more
+//! than its quantum is shortened, and the next ones are as long as frames such as those allow:
+//! little is fetched in vain, and a sender that makes its frames long all of a sudden gains nothing
+//! by it. A burst of floods ends early, too, when their copies have used up the quantum.
+
+use runtime::Served;
+
+use crate::burst::{BURST, Frame};
+use crate::cost::cost;
+use crate::flowcache::Action;
+use crate::pipeline::FramePipeline;
+
+/// How many frames of a queue are fetched at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BurstLimit {
+    /// A full burst, unless a receiver was found full lately: what that has no room for would be
+    /// fetched in vain, and again. Grows with each burst that found room, from one.
+    pub usual: usize,
+    /// For the next burst only: as many as the receiver that was waited for has room for.
+    pub room: Option<usize>,
+    /// How many frames such as the last ones fit in a quantum.
+    pub estimate: usize,
+}
+
+impl Default for BurstLimit {
+    fn default() -> Self {
+        BurstLimit { usual: BURST, room: None, estimate: BURST }
+    }
+}
+
+impl BurstLimit {
+    /// How many frames the next burst may have.
+    #[inline]
+    pub fn next(&self) -> usize {
+        self.room.unwrap_or(self.usual).min(self.estimate)
+    }
+
+    /// A burst was carried, all of it (`whole`) or not.
+    #[inline]
+    pub fn carried(&mut self, whole: bool) {
+        match (self.room.take(), whole) {
+            (_, false) => self.usual = 1,
+            // It says nothing of more room than that.
+            (Some(_), true) => {}
+            (None, true) => self.usual = (2 * self.usual).min(BURST),
+        }
+    }
+}
+
+/// What serving one queue once costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Service {
+    /// What it may cost.
+    pub quantum: u64,
+    /// Bytes of the frames that were fetched.
+    pub bytes: u64,
+    /// What it has cost.
+    pub cost: u64,
+    /// The queue is likely to have more: its burst was as long as it could be, and all of it is
+    /// done.
+    pub more: bool,
+}
+
+impl Service {
+    /// The result, with so many frames carried; `moved`: or anything else.
+    #[inline]
+    pub fn served(&self, frames: usize, moved: bool) -> Served {
+        Served { cost: self.cost, units: frames as u64, moved, more: self.more }
+    }
+}
+
+impl FramePipeline {
+    /// Gives back what goes beyond the sender's quantum, but for one frame. Returns how many are
+    /// left.
+    #[inline]
+    pub(crate) fn enforce_quantum(&mut self, src: usize, fetched: usize) -> usize {
+        self.service.bytes = self.burst.bytes();
+        let cost = cost(fetched, self.service.bytes);
+        if cost > self.service.quantum {
+            return self.shorten_burst(src, fetched);
+        }
+        if let Some(slot) = self.slots.get_mut(src) {
+            let limit = &mut slot.limit;
+            self.service.more = fetched == limit.estimate;
+            if self.service.more && 2 * cost <= self.service.quantum {
+                limit.estimate = (2 * limit.estimate).min(BURST);
+            }
+        }
+        fetched
+    }
+
+    /// Whether the quantum is used up before frame `i`, not counting the frames themselves. If it
+    /// was used for copies of a flood, which are only known when they are made, the burst ends
+    /// here.
+    #[inline]
+    pub(crate) fn is_used_up(&mut self, src: usize, i: usize) -> bool {
+        self.service.cost >= self.service.quantum && self.end_burst(src, i)
+    }
+
+    #[cold]
+    fn end_burst(&mut self, src: usize, i: usize) -> bool {
+        let frames = self.burst.frames();
+        let rest = frames.len() - i;
+        if rest == 0 || !matches!(frames[i - 1].action, Action::Flood(_)) {
+            return false;
+        }
+        self.burst.truncate(i);
+        self.service.bytes = self.burst.bytes();
+        if let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_healthy()) {
+            slot.on.pair.rewind(rest);
+            slot.limit.estimate = i;
+        }
+        self.service.more = true;
+        true
+    }
+
+    #[cold]
+    fn shorten_burst(&mut self, src: usize, fetched: usize) -> usize {
+        let mut left = self.service.quantum;
+        let fits = |frame: &&Frame| {
+            let rest = left.checked_sub(cost(1, frame.len.into()));
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        let fits = self.burst.frames().iter().take_while(fits).count().max(1);
+        self.burst.truncate(fits);
+        self.service.bytes = self.burst.bytes();
+        if let Some(slot) = self.slots.get_mut(src) {
+            slot.on.pair.rewind(fetched - fits);
+            slot.limit.estimate = fits;
+        }
+        self.service.more = true;
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_shrinks_at_once_and_grows_again() {
+        let limit = |usual, room| BurstLimit { usual, room, estimate: BURST };
+        let mut tested = BurstLimit::default();
+        tested.carried(true);
+        assert_eq!(tested, limit(BURST, None));
+        tested.carried(false);
+        assert_eq!(tested, limit(1, None));
+        tested.room = Some(7);
+        tested.carried(true);
+        assert_eq!(tested, limit(1, None), "what was known to be there says nothing of more");
+        for usual in [2, 4, 8, 16, 32, 64, 64] {
+            tested.carried(true);
+            assert_eq!(tested, limit(usual, None));
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! How the runtime drives the frame pipeline.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use ring::GrantCopyBatch;
+use runtime::pipeline::{Failed, Wakers};
+use runtime::{
+    Attached, ClassId, Departure, Doorbell, PendingInterrupts, Pipeline, RunCounters, Served,
+    Status, Waits,
+};
+use switch::Switch;
+
+use crate::burst::{BURST, Burst};
+use crate::classifier::Classifier;
+use crate::cost::QUANTUM;
+use crate::count::WorkerCounters;
+use crate::handoff::{Handoff, WorkerChannel};
+use crate::passed_grants::Origin;
+use crate::pipeline::{Clock, FramePipeline};
+use crate::publish::Receivers;
+use crate::quantum::Service;
+use crate::route::{Routes, View};
+use crate::slot::{Attachment, Leaving, Slot, Wait};
+use crate::slots::Slots;
+use crate::stage_profiler::{StageProfiler, Step};
+use crate::topology::Topology;
+
+/// What one worker's pipeline needs from outside.
+pub(crate) struct Parts {
+    /// The worker's number.
+    pub own: usize,
+    pub switch: Arc<Mutex<Switch>>,
+    pub counters: Arc<WorkerCounters>,
+    pub channels: Vec<Option<WorkerChannel>>,
+    pub doorbells: Arc<[Doorbell]>,
+    /// When seconds begin to be counted.
+    pub start: Instant,
+}
+
+/// A request to take profiles from now on, or, with number zero, to stop that.
+pub struct ProfileRequest {
+    /// Another number than that of the request before.
+    pub number: u64,
+    /// Closed when the worker goes by it.
+    pub done: Sender<()>,
+}
+
+impl FramePipeline {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { own, switch, counters, channels, doorbells, start } = parts;
+        FramePipeline {
+            slots: Slots::default(),
+            burst: Burst::new(),
+            service: Service::default(),
+            classifier: Classifier::new(switch),
+            routes: Routes::for_worker(own, start),
+            receivers: Receivers {
+                dirty: Vec::with_capacity(BURST),
+                grant_copies: GrantCopyBatch::new(),
+                origin: Origin::Batch(0),
+                passed: 0,
+                outstanding: Vec::new(),
+            },
+            handoff: Handoff::new(channels, doorbells),
+            interrupts: PendingInterrupts::default(),
+            profiler: StageProfiler::new(Arc::clone(&counters)),
+            clock: Clock::new(start),
+            counters,
+        }
+    }
+
+    /// Sends the deferred interrupts that are due.
+    #[inline]
+    fn fire_interrupts(&mut self) {
+        let now = self.clock.now;
+        if self.interrupts.is_due(now) {
+            let slots = &mut self.slots;
+            self.interrupts.fire_due(|at| slots.get_mut(at)?.fire_due(now));
+        }
+    }
+
+    /// The queue in slot `at` has left: whoever waited for it waits no longer.
+    fn forget(&mut self, at: usize) {
+        self.receivers.dirty.retain(|&other| other != at);
+        self.receivers.outstanding.retain(|&other| other != at);
+        for (_, slot) in self.slots.iter_mut() {
+            if matches!(slot.wait, Some(Wait::Receiver { slot, .. }) if slot == at) {
+                slot.wait = None;
+            }
+        }
+    }
+}
+
+impl Pipeline for FramePipeline {
+    type Queue = Box<Attachment>;
+    type Topology = Topology;
+    type Request = ProfileRequest;
+
+    const QUANTUM: u64 = QUANTUM;
+
+    #[inline]
+    fn counters(&self) -> &RunCounters {
+        &self.counters.run
+    }
+
+    #[inline]
+    fn tick(&mut self, now: Instant) {
+        self.clock.tick(now);
+    }
+
+    fn attach(&mut self, queue: Box<Attachment>) -> Attached {
+        let (class, policy) = (ClassId(queue.port.0.into()), queue.policy);
+        let failed = queue.failed;
+        let slot = self.slots.insert(Slot::new(*queue));
+        Attached { slot, class, policy, failed }
+    }
+
+    fn depart(&mut self, slot: usize, how: Departure) {
+        let leaving = match how {
+            Departure::Detach => Leaving::Detach,
+            Departure::Migrate => Leaving::Migrate(self.handoff.expected()),
+        };
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.leaving = Some(leaving);
+        }
+    }
+
+    fn is_drained(&self, slot: usize) -> bool {
+        let Some(slot) = self.slots.get(slot) else { return true };
+        let delivered = match &slot.leaving {
+            Some(Leaving::Migrate(expected)) => self.handoff.has_delivered(expected, slot.on.id),
+            Some(Leaving::Detach) | None => true,
+        };
+        delivered && slot.in_flight.is_empty() && slot.passed.is_empty()
+    }
+
+    fn resume(&mut self, slot: usize) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.leaving = None;
+        }
+    }
+
+    fn detach(&mut self, at: usize) -> Option<Box<Attachment>> {
+        let mut slot = self.slots.remove(at)?;
+        // No later round will publish this, nor send an interrupt for it.
+        let _ = slot.flush(self.clock.now);
+        slot.fire();
+        self.forget(at);
+        Some(Box::new(slot.on))
+    }
+
+    fn follow(&mut self, topology: &Topology) {
+        let old = std::mem::take(&mut self.routes.ports);
+        let view = View { own: self.routes.own, slots: self.slots.by_queue() };
+        self.routes.follow(topology, &view, old);
+        // Queues with frames in flight complete those first.
+        for (_, slot) in self.slots.iter_mut() {
+            slot.drain = !slot.in_flight.is_empty();
+        }
+    }
+
+    fn request(&mut self, ProfileRequest { number, done }: ProfileRequest) {
+        self.profiler.set_request(number, &mut self.burst.heads_watch);
+        drop(done);
+    }
+
+    #[inline]
+    fn begin(&mut self) -> bool {
+        self.fire_interrupts();
+        self.profiler.mark(Step::Look);
+        let moved = self.exchange();
+        moved | self.poll_outstanding()
+    }
+
+    #[inline]
+    fn serve(&mut self, slot: usize, quantum: u64) -> Served {
+        self.carry(slot, quantum)
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        if self.clock.now >= self.routes.rebalance_at {
+            let rebalanced = self.routes.rebalance(self.clock.now);
+            self.counters.rebalanced.add(rebalanced);
+        }
+    }
+
+    fn status(&self, slot: usize) -> Status {
+        self.slots.get(slot).map_or(Status::Failed, Slot::status)
+    }
+
+    fn pending(&self, waits: &mut Waits) {
+        let now = self.clock.now;
+        self.outstanding(now, waits);
+        self.handoff.pending(&self.slots, now, waits);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.interrupts.next()
+    }
+
+    fn has_mail(&self) -> bool {
+        self.handoff.has_mail()
+    }
+
+    fn arm(&mut self, slot: usize, room: bool) -> Result<bool, Failed> {
+        let slot = self.slots.get_mut(slot).filter(|slot| slot.is_healthy()).ok_or(Failed)?;
+        slot.on.pair.arm(room).map_err(|error| {
+            slot.fail(error);
+            Failed
+        })
+    }
+
+    fn disarm(&mut self, slot: usize) {
+        if let Some(slot) = self.slots.get_mut(slot).filter(|slot| slot.is_healthy()) {
+            slot.on.pair.disarm();
+        }
+    }
+
+    fn woken(&mut self, slot: usize) {
+        if let Some(slot) = self.slots.get(slot) {
+            slot.on.counters.kicks.add(1);
+        }
+        self.disarm(slot);
+    }
+
+    fn wakers(&self, slot: usize) -> Wakers<'_> {
+        let Some(slot) = self.slots.get(slot) else { return Wakers::default() };
+        let [work, room] = slot.on.pair.wakers();
+        Wakers { work, room, room_is_work: slot.on.pair.has_device_queue() }
+    }
+
+    fn sleeping(&mut self, begins: bool) {
+        self.profiler.mark(if begins { Step::Look } else { Step::Sleep });
+    }
+}
+
+impl Clock {
+    fn new(start: Instant) -> Self {
+        Clock { start, now: start, seconds: 1 }
+    }
+
+    #[inline]
+    fn tick(&mut self, now: Instant) {
+        self.now = now;
+        self.seconds = seconds(self.start, now);
+    }
+}
+
+/// Whole seconds since the start, from 1.
+#[inline]
+pub(crate) fn seconds(start: Instant, now: Instant) -> u32 {
+    now.saturating_duration_since(start).as_secs() as u32 + 1
+}

@@ -1,0 +1,165 @@
+//! Frames that a receiver cannot take as they are: the tag that its port needs, checksums and
+//! segments that it does not do itself.
+//!
+//! A private copy of the head is edited; the payload is read where its sender left it, once. All
+//! lengths come from headers that were parsed in private memory.
+
+use frame::{Head, Headers, Offload, Segment, Segmenter, Sum};
+use ring::GrantCopyBatch;
+use ring::device::Put;
+use ring::gather::Body;
+
+use crate::count::DropReason;
+use crate::packet::Packet;
+use crate::port::{QueueError, QueuePair};
+use crate::receive::{Outcome, Run, taken};
+use crate::slot::Slot;
+
+/// Puts the first frame of `run`: its head is edited, and offloads that the receiver does not take
+/// are done.
+#[cold]
+pub(crate) fn software_offload(
+    slot: &mut Slot,
+    run: &Run<'_>,
+    grant_copies: &mut GrantCopyBatch,
+) -> Result<Outcome, QueueError> {
+    let Run { burst, i, tag, .. } = *run;
+    let frame = &burst.frames()[i];
+    let (mut head, mut headers, mut offload) = (*burst.head(i), frame.headers, frame.offload);
+    if tag.apply(&mut head, &mut headers, &mut offload).is_err() {
+        return Ok(Outcome::Refused(DropReason::CannotSegment));
+    }
+    let body = burst.body(i);
+    let accepts = slot.on.pair.accepts();
+    if accepts.takes(&offload) {
+        return enqueue(slot, &head, &headers, &offload, (body, run), grant_copies);
+    }
+    if offload.gso.is_some_and(|gso| !accepts.takes(&Offload { gso: Some(gso), ..offload })) {
+        return segment(slot, &head, &headers, &offload, (body, run), grant_copies);
+    }
+    complete_checksum(slot, head, &headers, offload, (body, run), grant_copies)
+}
+
+/// Puts one whole frame.
+fn enqueue(
+    slot: &mut Slot,
+    head: &Head,
+    headers: &Headers,
+    offload: &Offload,
+    (body, run): (Body<'_>, &Run<'_>),
+    grant_copies: &mut GrantCopyBatch,
+) -> Result<Outcome, QueueError> {
+    let may_pass = run.burst.frames()[run.i].may_pass && slot.may_pass();
+    let packet =
+        Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body, may_pass };
+    let put = slot.on.pair.put(&packet, grant_copies)?;
+    Ok(taken(slot, put, packet.len(), run))
+}
+
+/// Completes the checksum that the sender left open.
+fn complete_checksum(
+    slot: &mut Slot,
+    mut head: Head,
+    headers: &Headers,
+    mut offload: Offload,
+    (body, run): (Body<'_>, &Run<'_>),
+    grant_copies: &mut GrantCopyBatch,
+) -> Result<Outcome, QueueError> {
+    if let Some(csum) = offload.csum.take()
+        && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(body)).is_err()
+    {
+        return Ok(Outcome::Refused(DropReason::CannotSegment));
+    }
+    enqueue(slot, &head, headers, &offload, (body, run), grant_copies)
+}
+
+/// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out as far as
+/// there is room.
+fn segment(
+    slot: &mut Slot,
+    head: &Head,
+    headers: &Headers,
+    offload: &Offload,
+    (body, run): (Body<'_>, &Run<'_>),
+    grant_copies: &mut GrantCopyBatch,
+) -> Result<Outcome, QueueError> {
+    let len = head.len() as u32 + body.len();
+    let Some(segments) =
+        offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok())
+    else {
+        return Ok(Outcome::Refused(DropReason::CannotSegment));
+    };
+    let partial = slot.on.pair.accepts().csum;
+    let (mut out, mut made) = (0u32, 0);
+    for segment in segments {
+        made += 1;
+        let put = put_segment(&mut *slot.on.pair, segment, head, body, partial, grant_copies);
+        // The frame itself is then dropped; those that were out are copies of it.
+        match put.inspect_err(|_| slot.on.counters.copies.add(out.into()))? {
+            (put @ (Put::Done | Put::Passed { .. }), len) => {
+                taken(slot, put, len, run);
+                out += 1;
+            }
+            (put, len) if out == 0 => return Ok(taken(slot, put, len, run)),
+            (Put::TooBig, _) => slot.on.counters.lose(DropReason::RxTooSmall, 1),
+            (Put::Refused, _) => slot.on.counters.lose(DropReason::RxRefused, 1),
+            (Put::Unwanted, _) => slot.on.counters.lose(DropReason::Multicast, 1),
+            (Put::Full, _) => slot.on.counters.lose(DropReason::RxFull, 1),
+        }
+    }
+    slot.on.counters.copies.add(made - 1);
+    Ok(Outcome::Out(out))
+}
+
+/// Puts one segment, with a partial checksum if the receiver takes that. Returns its length, too.
+fn put_segment(
+    pair: &mut dyn QueuePair,
+    mut segment: Segment,
+    head: &Head,
+    body: Body<'_>,
+    partial: bool,
+    grant_copies: &mut GrantCopyBatch,
+) -> Result<(Put, u32), QueueError> {
+    let (in_head, rest) = payload(&segment, head, body);
+    let offload = if partial {
+        Offload { csum: Some(segment.leave_partial()), ..Offload::default() }
+    } else {
+        let mut bytes = Sum::of(in_head);
+        bytes.append(sum(rest));
+        segment.finish(bytes);
+        Offload::default()
+    };
+    let headers = segment.header_bytes();
+    let mut bytes = [0; 2 * frame::HEAD_LEN];
+    let len = headers.len() + in_head.len();
+    bytes[..headers.len()].copy_from_slice(headers);
+    bytes[headers.len()..len].copy_from_slice(in_head);
+    let headers_len = u16::from(segment.headers_len);
+    // Segments are small, and many: copies are as good.
+    let packet =
+        Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest, may_pass: false };
+    Ok((pair.put(&packet, grant_copies)?, packet.len()))
+}
+
+/// A segment's payload: what of it is in the private head, and what behind.
+fn payload<'a>(segment: &Segment, head: &'a Head, body: Body<'a>) -> (&'a [u8], Body<'a>) {
+    let head = head.as_slice();
+    let at = |offset: u32| (offset as usize).min(head.len());
+    let in_head = &head[at(segment.from)..at(segment.from + segment.len)];
+    let skip = segment.from.saturating_sub(head.len() as u32);
+    (in_head, body.slice(skip, segment.len - in_head.len() as u32))
+}
+
+/// The checksum of bytes that may be changing: they are read once, piece by piece.
+fn sum(mut body: Body<'_>) -> Sum {
+    let mut sum = Sum::new();
+    let mut piece = [0; 2048];
+    loop {
+        let read = body.read(&mut piece);
+        if read == 0 {
+            return sum;
+        }
+        sum.add(&piece[..read]);
+        body = body.slice(read as u32, body.len());
+    }
+}

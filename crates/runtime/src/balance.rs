@@ -1,0 +1,155 @@
+//! Whether a queue pair should change workers: one is loaded, and another is not.
+//!
+//! Pure: what workers and pairs have done comes in, at most one move goes out. A pair's share of
+//! its worker's time is taken to be its share of the cost of all frames that were sent there. A
+//! move has to be worth it (it makes all workers' loads more even by a quarter at least), a worker
+//! has to be loaded twice in a row before anything leaves it, and a pair that has moved stays, for
+//! twice as long each time: so none goes back and forth.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::id::QueueId;
+
+/// How often to look.
+pub const INTERVAL: Duration = Duration::from_millis(500);
+
+/// A worker that is busy for more than this part of its time is loaded.
+const LOADED: f64 = 0.85;
+
+/// The part of the loads' variance that has to go.
+const GAIN: f64 = 0.25;
+
+/// How many times in a row a worker has to be loaded.
+const TWICE: u32 = 2;
+
+/// How long a pair stays after its first move. It is not known before what a move does to the
+/// loads: the pair's frames may have to cross between workers now.
+const STAY: Duration = Duration::from_secs(8);
+
+/// The longest that it stays.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// A queue pair, and what its frames have cost so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The pair.
+    pub queue: QueueId,
+    /// Its worker.
+    pub worker: usize,
+    /// The cost of all frames that it ever sent, as [`crate::drr`] counts it.
+    pub cost: u64,
+}
+
+/// A pair is to change workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The pair.
+    pub queue: QueueId,
+    /// Its worker from now on.
+    pub to: usize,
+}
+
+/// What is known of a pair.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    cost: u64,
+    moves: u32,
+    stays: Option<Instant>,
+}
+
+/// What is known of the time before.
+#[derive(Debug, Default)]
+pub struct Balancer {
+    then: Option<Instant>,
+    /// Each worker's busy time, how often in a row it was loaded, and its load in the last
+    /// interval.
+    busy: Vec<Duration>,
+    streaks: Vec<u32>,
+    loads: Vec<f64>,
+    pairs: HashMap<QueueId, Known>,
+}
+
+impl Balancer {
+    /// The part of the last interval that each worker was busy, 0 to 1.
+    pub fn loads(&self) -> &[f64] {
+        &self.loads
+    }
+
+    /// Looks at what every worker's busy time and every pair's cost are by `now`. To be called
+    /// about every [`INTERVAL`].
+    pub fn look(&mut self, now: Instant, busy: &[Duration], pairs: &[Pair]) -> Option<Move> {
+        let shares = self.take_note(now, busy, pairs)?;
+        let loaded = |&worker: &usize| self.streaks[worker] >= TWICE;
+        let from = (0..busy.len())
+            .filter(loaded)
+            .max_by(|&a, &b| self.loads[a].total_cmp(&self.loads[b]))?;
+        let to = (0..busy.len()).min_by(|&a, &b| self.loads[a].total_cmp(&self.loads[b]))?;
+        if to == from {
+            return None;
+        }
+        let here = pairs.iter().zip(shares).filter(|(pair, _)| pair.worker == from);
+        let sum: u64 = here.clone().map(|(_, cost)| cost).sum();
+        let free = |queue| {
+            self.pairs.get(&queue).is_none_or(|known| known.stays.is_none_or(|until| until <= now))
+        };
+        let load = |cost: u64| self.loads[from] * cost as f64 / sum.max(1) as f64;
+        let moved = here.filter(|(pair, cost)| *cost > 0 && free(pair.queue));
+        let moved = moved.map(|(pair, cost)| (pair.queue, self.after(from, to, load(cost))));
+        let (queue, variance) = moved.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        (variance <= (1.0 - GAIN) * variance_of(&self.loads)).then(|| self.decide(now, queue, to))
+    }
+
+    /// What each pair's frames have cost since the last time; `None` if there was none.
+    fn take_note(&mut self, now: Instant, busy: &[Duration], pairs: &[Pair]) -> Option<Vec<u64>> {
+        let share = |pair: &Pair| {
+            let known = self.pairs.get(&pair.queue).map_or(pair.cost, |known| known.cost);
+            pair.cost.saturating_sub(known)
+        };
+        let shares = pairs.iter().map(share).collect();
+        let known = |pair: &Pair| {
+            let known = self.pairs.get(&pair.queue);
+            let (moves, stays) = known.map_or((0, None), |known| (known.moves, known.stays));
+            (pair.queue, Known { cost: pair.cost, moves, stays })
+        };
+        self.pairs = pairs.iter().map(known).collect();
+        let then = self.then.replace(now);
+        let before = std::mem::replace(&mut self.busy, busy.to_vec());
+        let time = now.saturating_duration_since(then?).as_secs_f64().max(1e-6);
+        let spent =
+            busy.iter().zip(&before).map(|(now, then)| now.saturating_sub(*then).as_secs_f64());
+        self.loads = spent.map(|spent| (spent / time).min(1.0)).collect();
+        self.streaks.resize(busy.len(), 0);
+        for (streak, load) in self.streaks.iter_mut().zip(&self.loads) {
+            *streak = if *load >= LOADED { streak.saturating_add(1) } else { 0 };
+        }
+        (before.len() == busy.len()).then_some(shares)
+    }
+
+    /// The variance of the loads if `load` went from one worker to another.
+    fn after(&self, from: usize, to: usize, load: f64) -> f64 {
+        let mut loads = self.loads.clone();
+        loads[from] -= load;
+        loads[to] += load;
+        variance_of(&loads)
+    }
+
+    fn decide(&mut self, now: Instant, queue: QueueId, to: usize) -> Move {
+        if let Some(known) = self.pairs.get_mut(&queue) {
+            known.stays = Some(now + (STAY * (1 << known.moves.min(10))).min(LONGEST));
+            known.moves += 1;
+        }
+        // What comes of it has to be seen before anything else moves.
+        self.streaks.fill(0);
+        Move { queue, to }
+    }
+}
+
+fn variance_of(loads: &[f64]) -> f64 {
+    let count = loads.len().max(1) as f64;
+    let mean = loads.iter().sum::<f64>() / count;
+    loads.iter().map(|load| (load - mean).powi(2)).sum::<f64>() / count
+}
+
+#[cfg(test)]
+mod tests;

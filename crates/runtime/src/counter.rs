@@ -1,0 +1,42 @@
+//! Counters: one writer each, readable by anyone at any time.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::poll::show::PollCounters;
+
+/// A counter that one thread writes: an increment is a plain load and store, no locked instruction.
+#[derive(Default, Debug)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. To be called by the owning worker only; concurrent writers would lose counts.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Subtracts `n` that were added. To be called by the owning worker only.
+    pub fn subtract(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
+    }
+
+    /// The value now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// How a worker has spent its rounds.
+#[derive(Default, Debug)]
+pub struct RunCounters {
+    /// Rounds that moved something.
+    pub busy_passes: Counter,
+    /// Rounds that moved nothing.
+    pub idle_passes: Counter,
+    /// Times that the worker slept in the kernel.
+    pub sleeps: Counter,
+    /// Nanoseconds of rounds that moved something.
+    pub busy: Counter,
+    /// How the worker waited.
+    pub polling: PollCounters,
+}

@@ -1,0 +1,171 @@
+//! Which queue is served next: deficit round robin over classes, and over the queues of each class.
+//!
+//! What a pipeline does for a queue is counted in *cost*. In each round every class that has
+//! something gets a *quantum* of it. What is left is kept for the next round while the class has
+//! more to do and forgotten when it has not, and what a class used too much is a debt. So classes
+//! that are backlogged get equal shares of their worker, whatever their units of work cost, and a
+//! class that has little to do waits for less than two quanta of each of the others.
+//!
+//! Shares are a class's, not a queue's: a guest gains nothing by having more queues, or by filling
+//! more of them. Its queues are served one after the other within its share: one goes on, over
+//! rounds, until it has used as much as a quantum or has nothing more, and then comes the next. A
+//! class that is alone on its worker has nobody to share with: each of its queues is served once a
+//! round.
+
+use std::collections::VecDeque;
+
+use crate::id::ClassId;
+use crate::pipeline::Served;
+
+/// What a class that is alone may use in one round, in quanta. Others may come meanwhile.
+const ALONE: u64 = 4;
+
+/// A class and those of its queues that have something.
+struct Class {
+    id: ClassId,
+    /// Their slots; the first is the next to be served.
+    queues: VecDeque<usize>,
+    /// What is left of its share; a debt, if negative.
+    credit: i64,
+    /// What the first queue has used of it.
+    used: u64,
+}
+
+/// Which class is served in a round, and how many of its queues have not been.
+#[derive(Debug)]
+pub struct Round {
+    class: usize,
+    left: usize,
+    alone: bool,
+    /// One of the queues that were served is likely to have more.
+    more: bool,
+    /// A class was passed over because of its debt: there is work though nothing was done.
+    pub owed: bool,
+}
+
+/// The queues that a worker polls, and the order in which they are served.
+pub struct DrrScheduler {
+    classes: Vec<Class>,
+    quantum: u64,
+}
+
+impl DrrScheduler {
+    /// No queues yet; each class gets so much a round.
+    pub fn new(quantum: u64) -> Self {
+        DrrScheduler { classes: Vec::new(), quantum }
+    }
+
+    /// Less than this is not worth a burst: it is kept for the next round.
+    fn least(&self) -> u64 {
+        self.quantum / 2
+    }
+
+    /// Whether there is no queue.
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// The slots of all queues.
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        self.classes.iter().flat_map(|class| class.queues.iter().copied())
+    }
+
+    /// Adds the queue in slot `at`, which is not there yet, behind the others of its class.
+    pub fn push(&mut self, id: ClassId, at: usize) {
+        match self.classes.iter_mut().find(|class| class.id == id) {
+            Some(class) => class.queues.push_back(at),
+            None => {
+                let queues = VecDeque::from([at]);
+                self.classes.push(Class { id, queues, credit: 0, used: 0 });
+            }
+        }
+    }
+
+    /// Takes out the queue in slot `at`, if it is there. Not to be called within a round.
+    pub fn remove(&mut self, at: usize) {
+        for class in &mut self.classes {
+            if class.queues.front() == Some(&at) {
+                class.used = 0;
+            }
+            class.queues.retain(|&other| other != at);
+        }
+        self.classes.retain(|class| !class.queues.is_empty());
+    }
+
+    /// Begins a round.
+    #[inline]
+    pub fn round(&mut self) -> Round {
+        let alone = self.classes.len() == 1;
+        let mut round = Round { class: 0, left: 0, alone, more: false, owed: false };
+        self.enter(&mut round);
+        round
+    }
+
+    /// The slot of the next queue to serve, and what that may cost. `None`: the round is over.
+    /// [`served`](Self::served) has to follow.
+    #[inline]
+    pub fn next(&mut self, round: &mut Round) -> Option<(usize, u64)> {
+        while let Some(class) = self.classes.get(round.class) {
+            if round.left > 0 {
+                if round.alone {
+                    return class.queues.front().map(|&at| (at, ALONE * self.quantum));
+                }
+                if class.credit >= self.least() as i64 {
+                    return class.queues.front().map(|&at| (at, class.credit as u64));
+                }
+                round.owed = true;
+            }
+            round.class += 1;
+            self.enter(round);
+        }
+        None
+    }
+
+    /// The queue that [`next`](Self::next) named was served; it `stays` among those that are
+    /// polled or does not.
+    #[inline]
+    pub fn served(&mut self, round: &mut Round, served: Served, stays: bool) {
+        let Some(class) = self.classes.get_mut(round.class) else { return };
+        class.credit -= served.cost as i64;
+        class.used += served.cost;
+        if stays && served.more && class.used < self.quantum && !round.alone {
+            return;
+        }
+        class.used = 0;
+        if let Some(at) = class.queues.pop_front()
+            && stays
+        {
+            class.queues.push_back(at);
+        }
+        round.more |= served.more;
+        round.left -= 1;
+        if round.left > 0 {
+            return;
+        }
+        if !round.more {
+            // No queue of the class has anything more.
+            class.credit = class.credit.min(0);
+        }
+        self.leave(round);
+    }
+
+    /// Goes on to the next class; one without queues is forgotten.
+    fn leave(&mut self, round: &mut Round) {
+        if self.classes.get(round.class).is_some_and(|class| class.queues.is_empty()) {
+            self.classes.remove(round.class);
+        } else {
+            round.class += 1;
+        }
+        self.enter(round);
+    }
+
+    /// Gives the class that is served next its quantum.
+    fn enter(&mut self, round: &mut Round) {
+        let Some(class) = self.classes.get_mut(round.class) else { return };
+        class.credit = if round.alone { 0 } else { class.credit + self.quantum as i64 };
+        (round.left, round.more) = (class.queues.len(), false);
+    }
+}
+
+#[cfg(test)]
+mod tests;

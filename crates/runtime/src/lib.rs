@@ -1,0 +1,54 @@
+//! Worker threads that serve queues, and know nothing of what lies in them.
+//!
+//! A [`Pipeline`] holds the queues of one worker: it fetches what a peer published and does what
+//! has to be done with it. A [`Worker`] decides everything else: which queue is served next and how
+//! much it may use ([`drr`]), how long to poll ([`poll`]), when queues are armed and how the thread
+//! sleeps and is woken ([`doorbell`], [`watcher`]), and how a queue changes workers. The worker
+//! calls the pipeline; the pipeline never calls the worker. Calls are dispatched statically.
+//!
+//! The control side has a [`Group`]: it starts the threads, sends them commands between bursts,
+//! and publishes a topology that all of them follow.
+//!
+//! Invariants:
+//!
+//! - A queue belongs to one worker at a time. Ownership moves between two calls of
+//!   [`Pipeline::serve`], never within one.
+//! - A worker that has published work or mail does not sleep: whoever leaves something rings the
+//!   worker's doorbell, and whoever sleeps announces it and then looks once more. Loom models of
+//!   both are in [`doorbell`] and [`poll`].
+//! - Nothing that a peer does makes a worker block: descriptors are watched edge-triggered and
+//!   never read, and each wait has an end or a signal.
+
+#![forbid(unsafe_code)]
+
+pub mod balance;
+pub mod coalescing;
+mod control;
+pub mod counter;
+pub mod doorbell;
+pub mod drr;
+pub mod group;
+mod id;
+mod mailbox;
+pub mod manual;
+pub mod migration;
+pub mod pending_interrupts;
+pub mod pipeline;
+pub mod poll;
+pub mod publish;
+mod queues;
+mod sleep;
+pub mod watcher;
+mod worker;
+
+pub use counter::{Counter, RunCounters};
+pub use doorbell::Doorbell;
+pub use group::Group;
+pub use id::{ClassId, QueueId};
+pub use manual::ManualWorker;
+pub use pending_interrupts::PendingInterrupts;
+pub use pipeline::{Attached, Blocked, Departure, Pipeline, Served, Status, Waits};
+pub use worker::Worker;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! A worker without a thread of its own: it works when it is told to, and never sleeps.
+//!
+//! For callers that have to know exactly when a worker works and what that takes: measurements that
+//! have to give the same figure each time, and those where one thread plays the guests, too.
+
+use std::thread;
+use std::time::Instant;
+
+use crate::pipeline::Pipeline;
+use crate::worker::Worker;
+
+/// A worker that is driven by its owner.
+pub struct ManualWorker<P: Pipeline>(Worker<P>);
+
+impl<P: Pipeline> ManualWorker<P> {
+    pub(crate) fn new(worker: Worker<P>) -> Self {
+        ManualWorker(worker)
+    }
+
+    /// One round, as a worker with a thread makes it, at the time `now`, which must not go back.
+    /// True when anything moved.
+    pub fn run_once(&mut self, now: Instant) -> bool {
+        self.0.tick_to(now);
+        // First, so that what was signalled before this round is found in it.
+        self.0.poll_events_again();
+        // Only a group that is being dropped says stop, and nothing can be asked of that any more.
+        self.0.obey() && self.0.round()
+    }
+
+    /// Makes rounds, by the real time, while `work` is done by another thread: what that asks of
+    /// the control side waits for all workers.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn run_while<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let work = scope.spawn(work);
+            while !work.is_finished() {
+                self.run_once(Instant::now());
+                thread::yield_now();
+            }
+            work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! How a queue leaves its worker: back to the control side, or to another worker.
+//!
+//! A queue that migrates loses nothing and reorders nothing. Its senders wait meanwhile, on all
+//! workers (the topology says so), and it fetches nothing itself. It may leave when
+//!
+//! 1. its pipeline has drained it: all that it sent has been completed, and all that was on its
+//!    way to it when the last sender began to wait has been delivered;
+//! 2. it has been at rest for [`SETTLE`] after that, so that its peer, and the peers that it sent
+//!    to, have consumed what lies in their rings. Where its flows go next, and who sends to it, may
+//!    be other queues of the same peers. Some of those rings are other workers', so what has been
+//!    consumed is not looked at.
+//!
+//! All of that has to happen within [`TIMEOUT`]. A peer that consumes as slowly as it may can
+//! prevent it: then the queue stays where it is.
+
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use crate::pipeline::{Departure, Pipeline};
+
+/// How long a queue may take to leave for another worker.
+pub const TIMEOUT: Duration = Duration::from_millis(50);
+
+/// How long a queue that migrates rests before it leaves.
+pub const SETTLE: Duration = Duration::from_millis(10);
+
+/// A queue that is about to leave.
+pub(crate) struct Departing<P: Pipeline> {
+    pub slot: usize,
+    pub how: Departure,
+    /// Takes the queue.
+    owner: Sender<P::Queue>,
+    /// When the migration is called off.
+    until: Instant,
+    rest: Rest,
+}
+
+/// How long a queue that migrates has been at rest.
+enum Rest {
+    /// Something was under way when last looked.
+    Draining,
+    /// Nothing was under way in the round of this time. What came last may have come in that
+    /// round, after its time was taken: rest counts from the next round on.
+    Drained(Instant),
+    /// At rest since then.
+    Since(Instant),
+}
+
+/// What is to be done with a departing queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Wait.
+    Wait,
+    /// Let it go.
+    Leave,
+    /// Keep it: it took too long.
+    Stay,
+}
+
+impl<P: Pipeline> Departing<P> {
+    pub fn new(slot: usize, how: Departure, owner: Sender<P::Queue>, now: Instant) -> Self {
+        Departing { slot, how, owner, until: now + TIMEOUT, rest: Rest::Draining }
+    }
+
+    /// Decides about the queue, of which something is under way or nothing is.
+    pub fn poll(&mut self, drained: bool, now: Instant) -> Next {
+        if self.how == Departure::Detach {
+            return if drained { Next::Leave } else { Next::Wait };
+        }
+        if drained && self.has_settled(now) {
+            return Next::Leave;
+        }
+        if self.until <= now { Next::Stay } else { Next::Wait }
+    }
+
+    fn has_settled(&mut self, now: Instant) -> bool {
+        match self.rest {
+            Rest::Draining => self.rest = Rest::Drained(now),
+            Rest::Drained(round) if now > round => self.rest = Rest::Since(now),
+            Rest::Drained(_) => {}
+            Rest::Since(since) => return now.saturating_duration_since(since) >= SETTLE,
+        }
+        false
+    }
+
+    /// Hands the queue over.
+    pub fn finish(self, queue: Option<P::Queue>) {
+        if let Some(queue) = queue {
+            // Whoever asked may have given up.
+            let _ = self.owner.send(queue);
+        }
+    }
+}

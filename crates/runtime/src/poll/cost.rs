@@ -1,0 +1,205 @@
+//! What sleeping costs on this machine, found out and not assumed: it differs by a hundred between
+//! a bare host and a virtual one.
+//!
+//! A worker tries it out before it starts, and goes on learning from a few of its sleeps. Times are
+//! in nanoseconds.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::watcher::{Signal, Watcher};
+
+/// How often each kind of sleep is tried out.
+const TRIES: usize = 9;
+/// How long those sleeps are: so long that the CPU goes to rest.
+const TRIED: Duration = Duration::from_micros(100);
+/// A signal that takes longer than that tells nothing.
+const LIMIT: Duration = Duration::from_millis(100);
+/// A figure moves by one part of so many towards a new one.
+const SLOWNESS: i64 = 8;
+/// What is believed at all.
+const LEAST: u64 = 200;
+const MOST: u64 = 1_000_000;
+/// Looking for so long is clearer than any sleep.
+const CLEAR: u64 = 5_000;
+
+/// What sleeping costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// CPU time of a sleep that ends with a signal.
+    pub sleep: u64,
+    /// From before the signal is given until the worker runs.
+    pub wake: u64,
+    /// CPU time of a sleep that ends with a timer.
+    pub nap: u64,
+    /// How much longer than it was to be.
+    pub late: u64,
+    /// `wake` and `late` as they were tried out.
+    tried: (u64, u64),
+}
+
+impl Default for Cost {
+    /// Where it can't be tried out: what is usual on a bare host.
+    fn default() -> Self {
+        Cost::new((3_000, 8_000), (3_000, 5_000))
+    }
+}
+
+impl Cost {
+    /// CPU time and delay of a signal, and of a timer.
+    pub(super) fn new((sleep, wake): (u64, u64), (nap, late): (u64, u64)) -> Cost {
+        let [sleep, wake, nap, late] = [sleep, wake, nap, late].map(|time| time.clamp(LEAST, MOST));
+        Cost { sleep, wake, nap, late, tried: (wake, late) }
+    }
+
+    /// Tries it out on the calling thread, which takes some milliseconds.
+    pub fn measured() -> Cost {
+        let (signalled, timed) = (by_signal(), by_timer());
+        let usual = Cost::default();
+        Cost::new(
+            signalled.unwrap_or((usual.sleep, usual.wake)),
+            timed.unwrap_or((usual.nap, usual.late)),
+        )
+    }
+
+    /// A sleep took so much CPU time, until a signal or until a timer.
+    pub fn spent(&mut self, timed: bool, cpu: u64) {
+        move_towards(if timed { &mut self.nap } else { &mut self.sleep }, cpu);
+    }
+
+    /// A sleep ended so long after its time. Nobody tells how long a signal took; it goes the same
+    /// way as a timer's, so both are taken to grow and shrink alike, up to four times.
+    pub fn came_late(&mut self, time: u64) {
+        move_towards(&mut self.late, time);
+        let (wake, late) = self.tried;
+        self.wake = (wake * self.late / late).clamp(wake / 4, wake * 4);
+    }
+
+    /// How long a worker has to look to see what a sleep would have hidden.
+    pub fn hidden(&self) -> u64 {
+        self.wake.max(2 * self.sleep).max(CLEAR)
+    }
+}
+
+/// A single wrong figure, of a thread that lost its CPU in between, must not say much.
+fn move_towards(figure: &mut u64, new: u64) {
+    let new = new.min(figure.saturating_mul(4)).clamp(LEAST, MOST);
+    *figure = figure.saturating_add_signed((new as i64 - *figure as i64) / SLOWNESS);
+}
+
+/// CPU time of the calling thread, in ns. A system call.
+pub fn cpu_time() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// CPU time and length of what `sleep` does, in ns.
+fn timed(sleep: impl FnOnce()) -> (u64, u64) {
+    let (cpu, start) = (cpu_time(), Instant::now());
+    sleep();
+    let length = ns(start.elapsed());
+    (cpu_time().saturating_sub(cpu), length)
+}
+
+/// Sleeps until a timer ends: CPU time, and time beyond.
+fn by_timer() -> io::Result<(u64, u64)> {
+    let watcher = Watcher::new()?;
+    let tries: [_; TRIES] = std::array::from_fn(|_| timed(|| watcher.wait(Some(TRIED), |_| {})));
+    Ok((
+        quartile(tries.map(|(cpu, _)| cpu)),
+        quartile(tries.map(|(_, length)| length.saturating_sub(ns(TRIED)))),
+    ))
+}
+
+/// Sleeps until another thread signals: CPU time, and time from before the signal. Each signal is
+/// given for one sleep: on a busy host, signals that came together would leave later sleeps without
+/// one.
+fn by_signal() -> io::Result<(u64, u64)> {
+    let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let watcher = Watcher::new()?;
+    watcher.add(fd.as_fd(), Signal::Doorbell)?;
+    let (start, asked, given) = (Instant::now(), AtomicUsize::new(0), AtomicU64::new(0));
+    let now = || ns(start.elapsed());
+    let signaller = || {
+        unpin();
+        for n in 1..=TRIES {
+            while asked.load(Ordering::Acquire) < n && now() < ns(LIMIT) * TRIES as u64 {
+                thread::sleep(TRIED / 4);
+            }
+            thread::sleep(TRIED);
+            given.store(now(), Ordering::Release);
+            // A counter of a few cannot be full.
+            let _ = rustix::io::write(&fd, &1u64.to_ne_bytes());
+        }
+    };
+    thread::scope(|scope| {
+        thread::Builder::new().name("rm-signaller".into()).spawn_scoped(scope, signaller)?;
+        let tries: [_; TRIES] = std::array::from_fn(|n| {
+            asked.store(n + 1, Ordering::Release);
+            let (cpu, _) = timed(|| watcher.wait(Some(LIMIT), |_| {}));
+            (cpu, now().saturating_sub(given.load(Ordering::Acquire)))
+        });
+        Ok((quartile(tries.map(|(cpu, _)| cpu)), quartile(tries.map(|(_, wake)| wake))))
+    })
+}
+
+/// A peer's signals come from other CPUs; a new thread would stay on the worker's, if that is
+/// pinned.
+fn unpin() {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    // The kernel takes those that the process may use. If it refuses, the figures are those of one
+    // CPU.
+    let _ = sched_setaffinity(None, &all);
+}
+
+/// What a quarter of the tries do not exceed. A host that is busy just now, as when all of its
+/// guests start, only adds to them.
+fn quartile(mut of: [u64; TRIES]) -> u64 {
+    of.sort_unstable();
+    of[TRIES / 4]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeping_costs_something_here() {
+        let Cost { sleep, wake, nap, late, .. } = Cost::measured();
+        for figure in [sleep, wake, nap, late] {
+            assert!((LEAST..=MOST).contains(&figure), "{figure}");
+        }
+    }
+
+    #[test]
+    fn what_is_learnt_replaces_what_was_believed_and_a_single_figure_does_not() {
+        let mut cost = Cost::default();
+        cost.spent(false, u64::MAX);
+        assert!(cost.sleep < 2 * Cost::default().sleep, "{cost:?}");
+        (0..100).for_each(|_| cost.spent(false, 20_000));
+        (0..100).for_each(|_| cost.spent(true, 0));
+        assert!(cost.sleep.abs_diff(20_000) < 100 && cost.nap < 300, "{cost:?}");
+    }
+
+    #[test]
+    fn signals_are_slow_when_timers_are() {
+        let mut cost = Cost::default();
+        (0..100).for_each(|_| cost.came_late(15_000));
+        assert!(cost.wake.abs_diff(24_000) < 200, "{cost:?}");
+        (0..100).for_each(|_| cost.came_late(0));
+        assert_eq!(cost.wake, 2_000, "there is a limit to what is believed");
+        assert!(cost.hidden() >= CLEAR);
+    }
+}

@@ -1,0 +1,45 @@
+//! What a worker tells of its polling: written by its thread, read by anybody.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::{Decision, State};
+use crate::counter::Counter;
+
+/// Of one worker.
+#[derive(Default, Debug)]
+pub struct PollCounters {
+    /// Time in each state, in ns.
+    times: [Counter; State::ALL.len()],
+    /// Short sleeps with queues that were not armed. They count as sleeps, too.
+    pub naps: Counter,
+    /// Nobody waits for it: a worker that finds it locked leaves it as it was.
+    decision: Mutex<Option<Decision>>,
+}
+
+impl PollCounters {
+    /// So much time has passed in that state.
+    #[inline]
+    pub fn passed(&self, state: State, time: Duration) {
+        self.times[state as usize]
+            .add(time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos()));
+    }
+
+    /// What the worker decides by from now on.
+    pub fn publish(&self, decision: &Decision) {
+        if let Some(mut shown) = self.decision.try_lock() {
+            *shown = Some(*decision);
+        }
+    }
+
+    /// Time spent in a state so far, up to the last change of it, in ns.
+    pub fn time(&self, state: State) -> u64 {
+        self.times[state as usize].get()
+    }
+
+    /// What the worker decides by. `None`: it has just begun.
+    pub fn decision(&self) -> Option<Decision> {
+        *self.decision.lock()
+    }
+}

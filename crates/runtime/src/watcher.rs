@@ -1,0 +1,90 @@
+//! The kernel's side of a worker's sleep: one epoll set.
+//!
+//! All descriptors are watched edge-triggered and never read. A peer holds the other end of most of
+//! them and could empty or fill them at will; so a worker neither reads nor writes where it could
+//! block, and a signal that is left lying in a descriptor does not wake it twice.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+
+use crate::id::QueueId;
+
+/// What a signal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// A queue's peer has published work.
+    Work(QueueId),
+    /// A queue's peer has made room.
+    Room(QueueId),
+    /// Another thread has something for this worker.
+    Doorbell,
+}
+
+const DOORBELL: u64 = u64::MAX;
+
+impl Signal {
+    fn encode(self) -> u64 {
+        match self {
+            Signal::Work(id) => id.0 << 1,
+            Signal::Room(id) => id.0 << 1 | 1,
+            Signal::Doorbell => DOORBELL,
+        }
+    }
+
+    fn decode(data: u64) -> Self {
+        match data {
+            DOORBELL => Signal::Doorbell,
+            work if work & 1 == 0 => Signal::Work(QueueId(work >> 1)),
+            room => Signal::Room(QueueId(room >> 1)),
+        }
+    }
+}
+
+/// Signals taken at a time; more stay where they are until the next time.
+pub const SIGNALS: usize = 64;
+
+/// An epoll set.
+pub struct Watcher(OwnedFd);
+
+impl Watcher {
+    /// An empty set.
+    pub fn new() -> io::Result<Self> {
+        Ok(Watcher(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    /// Watches `fd` until it is removed. Descriptors of work and doorbells become readable; one of
+    /// room may be one that the peer signals through (readable) or one that takes data (writable).
+    pub fn add(&self, fd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+        let flags = match signal {
+            Signal::Room(_) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+            Signal::Work(_) | Signal::Doorbell => epoll::EventFlags::IN,
+        };
+        let data = epoll::EventData::new_u64(signal.encode());
+        epoll::add(&self.0, fd, data, flags | epoll::EventFlags::ET)?;
+        Ok(())
+    }
+
+    /// Stops watching `fd`.
+    pub fn remove(&self, fd: impl AsFd) {
+        // It fails only for a descriptor that is not watched.
+        let _ = epoll::delete(&self.0, fd);
+    }
+
+    /// Sleeps until something is signalled, or `timeout` has passed (`None`: for ever), and tells
+    /// `each` of it.
+    pub fn wait(&self, timeout: Option<Duration>, mut each: impl FnMut(Signal)) {
+        let timeout = timeout
+            .map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
+        let mut events = [MaybeUninit::uninit(); SIGNALS];
+        // An interrupted wait reports nothing, and the worker comes back soon enough.
+        if let Ok((events, _)) = epoll::wait(&self.0, &mut events, timeout.as_ref()) {
+            for event in events {
+                each(Signal::decode(event.data.u64()));
+            }
+        }
+    }
+}

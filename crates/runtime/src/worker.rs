@@ -1,0 +1,247 @@
+//! A worker: one thread that serves the queues of one pipeline.
+//!
+//! The worker serves the queues that had something lately, in the order that deficit round robin
+//! says (see [`crate::drr`]). A queue that had nothing for a while is *armed*: its peer is asked to
+//! signal, and the queue costs nothing until then. When all are armed, the worker sleeps in the
+//! kernel (see [`crate::sleep`]).
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::control::{Command, ControlLink, Shared};
+use crate::drr::DrrScheduler;
+use crate::id::QueueId;
+use crate::migration::{Departing, Next};
+use crate::pipeline::{Departure, Pipeline, Status};
+use crate::queues::{Queues, Watch};
+use crate::sleep::Sleeper;
+use crate::watcher::Signal;
+
+/// One thread's world. It shares nothing with other threads but its end of the control side.
+pub struct Worker<P: Pipeline> {
+    pub(crate) link: ControlLink<P>,
+    pub(crate) pipeline: P,
+    pub(crate) queues: Queues<P>,
+    /// The queues that are polled.
+    pub(crate) active: DrrScheduler,
+    pub(crate) sleeper: Sleeper,
+    pub(crate) now: Instant,
+    /// Queues came or left since the pipeline was told of the topology.
+    stale: bool,
+}
+
+impl<P: Pipeline> Worker<P> {
+    pub(crate) fn new(own: usize, shared: Arc<Shared<P>>, pipeline: P) -> io::Result<Self> {
+        let now = Instant::now();
+        let sleeper = Sleeper::new(&shared.doorbells[own], now)?;
+        Ok(Worker {
+            link: ControlLink::new(own, shared),
+            pipeline,
+            queues: Queues::default(),
+            active: DrrScheduler::new(P::QUANTUM),
+            sleeper,
+            now,
+            stale: true,
+        })
+    }
+
+    /// Works until told to stop.
+    pub(crate) fn run(mut self) {
+        self.tick();
+        // The clock is read once a round: where reading it traps to a hypervisor, it costs as much
+        // as some frames.
+        while self.obey() {
+            let began = self.now;
+            if self.round() {
+                self.poll_events_again();
+                self.tick();
+                self.pipeline.counters().busy.add((self.now - began).as_nanos() as u64);
+            } else {
+                self.idle();
+            }
+        }
+    }
+
+    /// Takes note of a changed topology, and carries out commands. False: the end.
+    #[inline]
+    pub(crate) fn obey(&mut self) -> bool {
+        // In this order: a command is posted before the topology that supposes it is carried out.
+        self.stale |= self.link.refresh();
+        if let Some(commands) = self.link.commands()
+            && !self.carry_out(commands)
+        {
+            return false;
+        }
+        if std::mem::take(&mut self.stale) {
+            self.follow();
+        }
+        true
+    }
+
+    #[cold]
+    fn carry_out(&mut self, commands: Vec<Command<P>>) -> bool {
+        for command in commands {
+            match command {
+                Command::Attach(id, queue) => self.attach(id, queue),
+                Command::Detach(id, owner) => self.depart(id, Departure::Detach, owner),
+                Command::Migrate(id, owner) => self.depart(id, Departure::Migrate, owner),
+                Command::Request(request) => self.pipeline.request(request),
+                Command::Stop => return false,
+            }
+        }
+        true
+    }
+
+    #[cold]
+    fn follow(&mut self) {
+        self.pipeline.follow(self.link.topology());
+        self.choose_policy(Some(self.sleeper.policy()));
+        self.link.acknowledge();
+    }
+
+    /// One round of everything there is to do, after [`obey`](Self::obey). True when anything
+    /// moved.
+    #[inline]
+    pub(crate) fn round(&mut self) -> bool {
+        let (moved, units) = self.serve_all();
+        if !moved {
+            self.pipeline.counters().idle_passes.add(1);
+            return false;
+        }
+        self.pipeline.counters().busy_passes.add(1);
+        self.sleeper.poll.found(self.now, units);
+        self.pipeline.end();
+        true
+    }
+
+    /// Whether anything moved, and how many units of work were done.
+    #[inline]
+    fn serve_all(&mut self) -> (bool, u64) {
+        let mut moved = self.pipeline.begin();
+        if !self.queues.departing.is_empty() {
+            moved |= self.poll_departing();
+        }
+        let mut units = 0;
+        let mut round = self.active.round();
+        while let Some((slot, quantum)) = self.active.next(&mut round) {
+            let served = self.pipeline.serve(slot, quantum);
+            units += served.units;
+            moved |= served.moved;
+            let stays = self.keep_polling(slot, served.moved);
+            self.active.served(&mut round, served, stays);
+        }
+        (moved || round.owed, units)
+    }
+
+    /// After the queue in `slot` was served: whether it stays among those that are polled.
+    #[inline]
+    fn keep_polling(&mut self, slot: usize, moved: bool) -> bool {
+        let Some(queue) = self.queues.get_mut(slot) else { return false };
+        let Watch::Polled { found } = queue.watch else { return false };
+        if moved {
+            queue.watch = Watch::Polled { found: self.now };
+            return true;
+        }
+        match self.pipeline.status(slot) {
+            Status::Blocked(_) => true,
+            Status::Failed => {
+                queue.watch = Watch::Off;
+                false
+            }
+            Status::Idle if !self.sleeper.poll.arms(found, self.now) => true,
+            Status::Idle => match self.pipeline.arm(slot, false) {
+                Ok(true) => {
+                    self.pipeline.disarm(slot);
+                    queue.watch = Watch::Polled { found: self.now };
+                    true
+                }
+                Ok(false) => {
+                    queue.watch = Watch::Armed;
+                    false
+                }
+                Err(_) => {
+                    queue.watch = Watch::Off;
+                    false
+                }
+            },
+        }
+    }
+
+    /// From here on it is `now`.
+    #[inline]
+    pub(crate) fn tick_to(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.now);
+        self.pipeline.counters().polling.passed(self.sleeper.poll.state(), passed);
+        self.now = now;
+        self.pipeline.tick(now);
+    }
+
+    #[inline]
+    pub(crate) fn tick(&mut self) {
+        self.tick_to(Instant::now());
+    }
+
+    fn attach(&mut self, id: QueueId, queue: P::Queue) {
+        let attached = self.pipeline.attach(queue);
+        self.queues.insert(id, attached, self.now);
+        let wakers = self.pipeline.wakers(attached.slot);
+        let room = if wakers.room_is_work { Signal::Work(id) } else { Signal::Room(id) };
+        for (fd, signal) in [(wakers.work, Signal::Work(id)), (wakers.room, room)] {
+            if let Some(fd) = fd {
+                // Fails for kinds of files that cannot be watched; ports refuse those before they
+                // get here.
+                let _ = self.sleeper.watcher.add(fd, signal);
+            }
+        }
+        if !attached.failed {
+            self.active.push(attached.class, attached.slot);
+        }
+        self.stale = true;
+    }
+
+    /// Has a queue leave. One that is not here is reported by dropping its `owner`.
+    fn depart(&mut self, id: QueueId, how: Departure, owner: std::sync::mpsc::Sender<P::Queue>) {
+        let Some(slot) = self.queues.find(id) else { return };
+        self.pipeline.depart(slot, how);
+        self.queues.departing.push(Departing::new(slot, how, owner, self.now));
+        if how == Departure::Detach {
+            self.poll_departing();
+        }
+    }
+
+    /// Lets queues go that may leave. True while one migrates: its senders wait, so the worker
+    /// does not sleep.
+    #[cold]
+    fn poll_departing(&mut self) -> bool {
+        let (mut at, mut migrates) = (0, false);
+        while let Some(departing) = self.queues.departing.get_mut(at) {
+            let slot = departing.slot;
+            migrates |= departing.how == Departure::Migrate;
+            match departing.poll(self.pipeline.is_drained(slot), self.now) {
+                Next::Wait => at += 1,
+                Next::Stay => {
+                    self.pipeline.resume(slot);
+                    self.queues.departing.remove(at);
+                }
+                Next::Leave => {
+                    let departing = self.queues.departing.remove(at);
+                    departing.finish(self.release(slot));
+                }
+            }
+        }
+        migrates
+    }
+
+    /// Forgets the queue in `slot`, and takes it out of the pipeline.
+    fn release(&mut self, slot: usize) -> Option<P::Queue> {
+        let wakers = self.pipeline.wakers(slot);
+        for fd in [wakers.work, wakers.room].into_iter().flatten() {
+            self.sleeper.watcher.remove(fd);
+        }
+        self.active.remove(slot);
+        self.queues.remove(slot);
+        self.stale = true;
+        self.pipeline.detach(slot)
+    }
+}
