@@ -88,9 +88,9 @@ impl Stages {
     }
 }
 
-/// Whether a function is that step of a worker's.
+/// Whether a function is that step of the frame pipeline.
 fn is_step(full: &str, step: &str) -> bool {
-    full.contains("network::worker::Worker") && last(full) == step
+    full.contains("network::pipeline::FramePipeline") && last(full) == step
 }
 
 /// The function's own name: without its path, and without what callgrind, or an older demangler,
@@ -153,7 +153,7 @@ mod tests {
         Profile { functions: functions.iter().map(function).collect(), ..Profile::default() }
     }
 
-    const WORKER: &str = "network::carry::<impl network::worker::Worker>";
+    const WORKER: &str = "network::pipeline::FramePipeline";
 
     #[test]
     fn a_turn_is_divided_without_rest() {
