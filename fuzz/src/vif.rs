@@ -133,7 +133,7 @@ impl Front {
             ..FrontendFeatures::default()
         };
         let vif = VifShared {
-            lender: None,
+            transitive_grants: None,
             domain: self.guest.id(),
             engine: Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants))),
             features,

@@ -10,7 +10,7 @@ use hostlink::tap::{Tap, TapConfig, TapError};
 use hostlink::xdp::{Uplink, XdpError};
 use hypervisor::DomId;
 use hypervisor::embedded::server::{Server, ServerConfig, ServerError};
-use hypervisor::embedded::{Design, Machine, Spent, Version};
+use hypervisor::embedded::{CopyUsage, Design, Machine, Version};
 use hypervisor::xen::OpenError;
 use network::count::QueueCounters;
 use network::fabric::Fabric;
@@ -88,7 +88,7 @@ pub struct Vif {
     /// The process behind it, if that is known.
     pub peer: Option<i32>,
     /// What it has had the hypervisor do, if that is one of ours.
-    pub spent: Option<Spent>,
+    pub spent: Option<CopyUsage>,
     /// How it is doing.
     pub status: VifStatus,
 }
@@ -200,7 +200,7 @@ impl Link {
                         |guest_process| guest_process.name.clone(),
                     );
                     let peer = guest_process.map(|guest_process| guest_process.process);
-                    let spent = guest_process.map(|guest_process| guest_process.spent);
+                    let spent = guest_process.map(|guest_process| guest_process.copy_usage);
                     Vif { name: format!("{name}/{own}"), kind: "embedded", peer, spent, status }
                 };
                 service.vifs().into_iter().map(vif).collect()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use hypervisor::embedded::Spent;
+use hypervisor::embedded::CopyUsage;
 use network::count::{DropReason, QueueCounters};
 use network::fabric::Fabric;
 use network::poll::show::PollCounters;
@@ -172,7 +172,7 @@ pub fn vif(
     }
 }
 
-fn own_copies(spent: Spent) -> OwnCopies {
+fn own_copies(spent: CopyUsage) -> OwnCopies {
     OwnCopies { calls: spent.calls, bytes: spent.bytes, cpu_us: spent.time.as_micros() as u64 }
 }
 

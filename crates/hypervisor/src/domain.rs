@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ring::Memory;
 
-use crate::{Channel, DomId, GrantRef, Puller, RemotePort, Store};
+use crate::{Channel, DomId, GrantRef, Hypercalls, RemotePort, Store};
 
 /// How much of a page is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Extent {
     /// All of it.
     Whole,
     /// Some bytes of it, to be copied only. Needs a grant table of version 2.
-    Part {
+    SubPage {
         /// The first byte.
         offset: u16,
         /// How many.
@@ -44,7 +44,7 @@ pub trait Domain: Debug + Send + Sync {
     ///
     /// # Errors
     /// When the grant table is full, or can't say it.
-    fn pass_on(
+    fn grant_transitive(
         &self,
         to: DomId,
         domain: DomId,
@@ -56,7 +56,7 @@ pub trait Domain: Debug + Send + Sync {
     fn revoke(&self, reference: GrantRef) -> bool;
 
     /// Whether it can grant parts of pages, and pass grants on: its grant table is of version 2.
-    fn has_parts(&self) -> bool;
+    fn has_sub_page_grants(&self) -> bool;
 
     /// A reference to grant under again and again. Nothing is granted under it yet. Needs a grant
     /// table of version 2.
@@ -70,12 +70,12 @@ pub trait Domain: Debug + Send + Sync {
     ///
     /// # Errors
     /// When there is no such page or reference.
-    fn grant_as(&self, reference: GrantRef, to: DomId, page: u32, extent: Extent)
+    fn grant_at(&self, reference: GrantRef, to: DomId, page: u32, extent: Extent)
     -> io::Result<()>;
 
     /// Takes back what is granted under a reserved reference: nobody begins to use it any more.
     /// False as long as somebody still does; until then nothing is to be granted under it.
-    fn withdraw(&self, reference: GrantRef) -> bool;
+    fn end_access(&self, reference: GrantRef) -> bool;
 
     /// Gives back a reserved reference, and what is granted under it.
     fn release(&self, reference: GrantRef);
@@ -90,7 +90,7 @@ pub trait Domain: Debug + Send + Sync {
     ///
     /// # Errors
     /// When there are too many, or it has no such way.
-    fn puller(&self) -> io::Result<Box<dyn Puller>> {
+    fn hypercalls(&self) -> io::Result<Box<dyn Hypercalls>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

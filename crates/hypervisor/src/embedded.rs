@@ -24,22 +24,22 @@ use ring::{MapError, Memory, RegionSpec};
 
 use crate::{DomId, GrantRef, Hypervisor, PAGE, StoreError};
 
-mod caller;
 mod callpage;
 pub mod client;
 mod config;
+mod copy_usage;
 mod device;
+mod dom0_grants;
 mod events;
-mod granter;
 mod grants;
 mod guest;
+mod guest_grants;
 mod layout;
-mod lender;
+mod local_hypercalls;
 mod maptrack;
 mod protocol;
 pub mod server;
 mod signal;
-mod spent;
 mod store;
 mod sync;
 mod table;
@@ -51,18 +51,18 @@ mod window;
 mod xenstored;
 
 pub use config::{Copying, Design, Flush, Locking, Maptrack, Named};
+pub use copy_usage::CopyUsage;
 pub use device::Device;
 pub use events::Port;
 pub use guest::Guest;
 pub use layout::{Reason, Version};
-pub use spent::Spent;
 
-use events::Wiring;
+use dom0_grants::Dom0Grants;
+use events::EventChannelTable;
 use grants::Mapper;
 use layout::Layout;
-use lender::Own;
-use maptrack::Handles;
-use store::Keeper;
+use maptrack::HandleTable;
+use store::SharedStore;
 use sync::{lock, read, write};
 use table::Table;
 use tablelock::Readers;
@@ -87,9 +87,9 @@ pub(crate) struct Host {
     dying: Mutex<BTreeMap<DomId, Weak<Table>>>,
     mappers: Mutex<BTreeMap<DomId, Arc<Mapper>>>,
     /// Domain 0's own grant table, once it was needed.
-    own: Mutex<Option<Arc<Own>>>,
-    wiring: Wiring,
-    store: Keeper,
+    own: Mutex<Option<Arc<Dom0Grants>>>,
+    event_channels: EventChannelTable,
+    store: SharedStore,
     counts: Tallies,
     on_refusal: Option<OnRefusal>,
 }
@@ -122,9 +122,9 @@ pub struct Counts {
     /// Bytes that were copied.
     pub bytes: u64,
     /// Calls by which guests had something copied for themselves; not among the batches.
-    pub pulls: u64,
+    pub guest_copy_calls: u64,
     /// Bytes that they had copied; not among those above.
-    pub pulled: u64,
+    pub guest_copied_bytes: u64,
     /// Pages that were mapped.
     pub maps: u64,
 }
@@ -148,8 +148,8 @@ struct Tallies {
     copies: Tally,
     both_granted: Tally,
     bytes: Tally,
-    pulls: Tally,
-    pulled: Tally,
+    guest_copy_calls: Tally,
+    guest_copied_bytes: Tally,
     maps: Tally,
 }
 
@@ -174,8 +174,8 @@ impl Machine {
             dying: Mutex::default(),
             mappers: Mutex::default(),
             own: Mutex::default(),
-            wiring: Wiring::default(),
-            store: Keeper::new(),
+            event_channels: EventChannelTable::default(),
+            store: SharedStore::new(),
             counts: Tallies::default(),
             on_refusal,
         };
@@ -198,12 +198,12 @@ impl Machine {
         let mapper = self.host.mapper(domain)?;
         Ok(Hypervisor {
             domain,
-            grants: Arc::new(grants::Of {
-                user: grants::User { host: host(), by: domain },
+            grants: Arc::new(grants::DomainGrants {
+                user: grants::GrantUser { host: host(), by: domain },
                 mapper,
             }),
-            events: Arc::new(events::Of { host: host(), by: domain }),
-            store: Arc::new(store::Of::new(self.host.store.clone(), domain)),
+            events: Arc::new(events::DomainEvents { host: host(), by: domain }),
+            store: Arc::new(store::DomainStore::new(self.host.store.clone(), domain)),
         })
     }
 
@@ -243,8 +243,11 @@ impl Machine {
     }
 
     /// What a domain has had the hypervisor do; none for one that is gone.
-    pub fn spent(&self, domain: DomId) -> Spent {
-        read(&self.host.domains).get(&domain).map(|table| table.spent().spent()).unwrap_or_default()
+    pub fn copy_usage(&self, domain: DomId) -> CopyUsage {
+        read(&self.host.domains)
+            .get(&domain)
+            .map(|table| table.copy_usage().copy_usage())
+            .unwrap_or_default()
     }
 
     /// Destroys a domain, as a toolstack does that is in a hurry: all at once, and its directory in
@@ -260,7 +263,7 @@ impl Machine {
                 dying.retain(|_, table| table.upgrade().is_some());
                 dying.insert(domain, Arc::downgrade(&table));
             }
-            self.host.wiring.close_all(domain);
+            self.host.event_channels.close_all(domain);
             lock(&self.host.mappers).remove(&domain);
         }
     }
@@ -270,7 +273,7 @@ impl Machine {
     /// # Errors
     /// What the store says.
     pub fn attach(&self, device: &Device<'_>) -> Result<(), StoreError> {
-        device.attach(&store::Of::new(self.host.store.clone(), DomId(0)))
+        device.attach(&store::DomainStore::new(self.host.store.clone(), DomId(0)))
     }
 
     /// Asks for the end of a device, as a toolstack does: its backend is to close.
@@ -278,7 +281,7 @@ impl Machine {
     /// # Errors
     /// What the store says.
     pub fn detach(&self, device: &Device<'_>) -> Result<(), StoreError> {
-        device.detach(&store::Of::new(self.host.store.clone(), DomId(0)))
+        device.detach(&store::DomainStore::new(self.host.store.clone(), DomId(0)))
     }
 
     /// Removes what is left of a device in the store.
@@ -286,7 +289,7 @@ impl Machine {
     /// # Errors
     /// What the store says.
     pub fn forget(&self, device: &Device<'_>) -> Result<(), StoreError> {
-        device.forget(&store::Of::new(self.host.store.clone(), DomId(0)))
+        device.forget(&store::DomainStore::new(self.host.store.clone(), DomId(0)))
     }
 
     /// How often things were done so far.
@@ -297,8 +300,8 @@ impl Machine {
             copies: counts.copies.get(),
             both_granted: counts.both_granted.get(),
             bytes: counts.bytes.get(),
-            pulls: counts.pulls.get(),
-            pulled: counts.pulled.get(),
+            guest_copy_calls: counts.guest_copy_calls.get(),
+            guest_copied_bytes: counts.guest_copied_bytes.get(),
             maps: counts.maps.get(),
         }
     }
@@ -325,7 +328,7 @@ impl Host {
         let window = Arc::new(Window::new(MAPPINGS as usize, self.design.flush)?);
         let mapper = Arc::new(Mapper {
             window,
-            handles: Handles::new(self.design.maptrack, MAPPINGS, VCPUS),
+            handles: HandleTable::new(self.design.maptrack, MAPPINGS, VCPUS),
         });
         mappers.insert(domain, Arc::clone(&mapper));
         Ok(mapper)
@@ -361,6 +364,6 @@ fn adopt_memory(file: &OwnedFd, layout: Layout) -> Result<Memory, MapError> {
 }
 
 #[cfg(test)]
-mod pulls;
+mod hypercall_tests;
 #[cfg(test)]
 mod tests;

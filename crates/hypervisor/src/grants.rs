@@ -89,14 +89,14 @@ pub trait Grants: Debug + Send + Sync {
     }
 
     /// Who passes on what other domains granted to this one, if that can be done.
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
+    fn transitive_grants(&self) -> Option<Arc<dyn TransitiveGrants>> {
         None
     }
 }
 
 /// Passes on, for copying, what other domains granted to this one: under references of its own,
 /// which are reserved once and used again and again.
-pub trait Lender: Debug + Send + Sync {
+pub trait TransitiveGrants: Debug + Send + Sync {
     /// A reference, under which nothing is granted yet.
     ///
     /// # Errors
@@ -105,11 +105,11 @@ pub trait Lender: Debug + Send + Sync {
 
     /// Lets domain `to` read, under a reserved reference, what `domain` granted to us under
     /// `granted`. Not to be called while the reference is in use.
-    fn lend(&self, reference: GrantRef, to: DomId, domain: DomId, granted: GrantRef);
+    fn grant(&self, reference: GrantRef, to: DomId, domain: DomId, granted: GrantRef);
 
     /// Ends that: nobody begins to use the reference any more. False as long as somebody still
     /// does.
-    fn recall(&self, reference: GrantRef) -> bool;
+    fn end_access(&self, reference: GrantRef) -> bool;
 
     /// Gives a reserved reference back, and what is lent under it.
     fn release(&self, reference: GrantRef);

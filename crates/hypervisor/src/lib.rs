@@ -15,7 +15,7 @@ pub mod events;
 #[cfg(not(all(test, loom)))]
 pub mod grants;
 #[cfg(not(all(test, loom)))]
-pub mod pull;
+pub mod hypercall;
 #[cfg(not(all(test, loom)))]
 pub mod store;
 #[cfg(not(all(test, loom)))]
@@ -35,9 +35,9 @@ pub use domain::{Domain, Extent};
 #[cfg(not(all(test, loom)))]
 pub use events::{Channel, EventError, Events, RemotePort};
 #[cfg(not(all(test, loom)))]
-pub use grants::{GrantError, Grants, Lender};
+pub use grants::{GrantError, Grants, TransitiveGrants};
 #[cfg(not(all(test, loom)))]
-pub use pull::{Pull, Puller};
+pub use hypercall::{CopyOp, Hypercalls};
 #[cfg(not(all(test, loom)))]
 pub use ring::grant::{DomId, GrantRef, Granted, PAGE};
 #[cfg(not(all(test, loom)))]

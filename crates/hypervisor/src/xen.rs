@@ -17,13 +17,14 @@ mod evtchn;
 mod gntalloc;
 mod gntdev;
 mod mapped;
-mod own;
+mod own_domain;
+mod own_pages;
 mod store;
 pub(crate) mod wire;
 
 pub use evtchn::Evtchn;
 pub use gntdev::Gntdev;
-pub use own::OwnDomain;
+pub use own_domain::OwnDomain;
 pub use store::XenStore;
 
 /// Why Xen can't be used.

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use hypervisor::Domain;
-use hypervisor::embedded::client::{ConnectError, Line, Wish as Admission, become_guest};
+use hypervisor::embedded::client::{ConnectError, Connection, GuestRequest, become_guest};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thiserror::Error;
 use tracing::{debug, info, warn};
@@ -60,7 +60,7 @@ pub struct Interface {
     /// The hypervisor's socket.
     pub socket: PathBuf,
     /// What the guest asks of it.
-    pub admission: Admission,
+    pub admission: GuestRequest,
     /// How many of the guest's pages are for a device queue; zero if it requests none.
     pub device_queue_pages: u32,
     /// Queues of the TAP device.
@@ -170,7 +170,7 @@ impl Interface {
     fn forward(
         &self,
         frontend: &Frontend,
-        line: &Line,
+        line: &Connection,
         (queues, mut device_queue): (Vec<Queue>, Option<DeviceQueue>),
         (control_ring, static_grants): (Option<ControlRing>, StaticGrants),
     ) -> Result<bool, ConnectionError> {
@@ -221,7 +221,7 @@ impl Interface {
     fn watch(
         &self,
         frontend: &Frontend,
-        line: &Line,
+        line: &Connection,
         halt: &OwnedFd,
     ) -> Result<bool, ConnectionError> {
         let mut answered = 0;

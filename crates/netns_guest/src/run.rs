@@ -11,7 +11,7 @@ use frame::Mac;
 use hostlink::inside::{Inside, enter_own_namespace};
 use hostlink::tap::TapError;
 use hypervisor::embedded::Version;
-use hypervisor::embedded::client::{Wish as Admission, is_name};
+use hypervisor::embedded::client::{GuestRequest, is_name};
 use rustix::event::{EventfdFlags, eventfd};
 use thiserror::Error;
 use xen::netif::frontend::{DeviceQueue, Frontend, Sender};
@@ -114,7 +114,12 @@ pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
     let pages = Frontend::pages(config.queues.max(1)) + device_queue_pages;
     let interface = Interface {
         socket: config.socket.clone(),
-        admission: Admission { pages, version: Version::V1, mac: mac.0, name: config.name.clone() },
+        admission: GuestRequest {
+            pages,
+            version: Version::V1,
+            mac: mac.0,
+            name: config.name.clone(),
+        },
         device_queue_pages,
         taps: inside.open()?,
         vcpus: config.vcpus.into(),

@@ -5,7 +5,7 @@ mod front;
 use front::station::{Station, introduce, reach, station, station_with, talk};
 use front::{Host, frame, wait, what};
 use hypervisor::test::{Device, Reason, Refusal};
-use hypervisor::{DomId, Domain, GrantRef, Granted, Pull};
+use hypervisor::{CopyOp, DomId, Domain, GrantRef, Granted};
 use network::count::DropReason;
 use ring::copies::Status;
 use xen::netif::frontend::{FrontendConfig, Sender};
@@ -90,9 +90,9 @@ fn pull(by: &Station, reference: GrantRef, offset: u16, len: u16) -> Status {
     let mut outcomes = Vec::new();
     by.guest
         .domain()
-        .puller()
+        .hypercalls()
         .unwrap()
-        .pull(&[Pull { from, page, offset: 0, len }], &mut outcomes)
+        .grant_copy(&[CopyOp { from, page, offset: 0, len }], &mut outcomes)
         .unwrap();
     outcomes[0]
 }
@@ -120,18 +120,18 @@ fn frames_go_both_ways_and_no_worker_copies_them() {
     let host = Host::new();
     let (mut a, mut b) = pair(&host);
     talk(&mut a, &mut b);
-    let before = (host.machine.counts(), host.machine.spent(DomId(2)));
+    let before = (host.machine.counts(), host.machine.copy_usage(DomId(2)));
     let frames = 200;
     for n in 0..frames {
         a.send(&frame(1, 2, 60_000, n));
         assert!(b.expect(1)[0].1 == frame(1, 2, 60_000, n));
     }
-    let after = (host.machine.counts(), host.machine.spent(DomId(2)));
+    let after = (host.machine.counts(), host.machine.copy_usage(DomId(2)));
     // The daemon's workers have read and written the heads, and nothing else.
     assert_eq!(after.0.bytes - before.0.bytes, u64::from(frames) * 2 * 128);
     let fetched = u64::from(frames) * (60_018 - 128);
     assert_eq!(
-        (after.0.pulled - before.0.pulled, after.1.bytes - before.1.bytes),
+        (after.0.guest_copied_bytes - before.0.guest_copied_bytes, after.1.bytes - before.1.bytes),
         (fetched, fetched)
     );
     assert!(after.1.time > before.1.time);
@@ -181,7 +181,7 @@ fn many_frames_in_order_over_many_queues() {
         }
         // One may be counted as lost that was fetched at the last moment.
         wait(|| note(&mut b) as u64 + lost(&host) - before >= 500 * flows as u64);
-        assert!(host.machine.counts().pulled > 1_000_000, "most was fetched");
+        assert!(host.machine.counts().guest_copied_bytes > 1_000_000, "most was fetched");
     }
 }
 
@@ -194,7 +194,7 @@ fn what_can_not_be_passed_on_is_copied() {
     introduce(&mut a, &mut b);
     reach(&mut plain, &mut b, (3, 2));
     reach(&mut ranges, &mut a, (4, 1));
-    let before = host.machine.counts().pulled;
+    let before = host.machine.counts().guest_copied_bytes;
     // Whole pages are granted; the receiver does not fetch; there are many receivers; it is not
     // worth it.
     plain.send(&frame(3, 2, 3000, 1));
@@ -208,10 +208,10 @@ fn what_can_not_be_passed_on_is_copied() {
     }
     a.send(&frame(1, 2, 200, 4));
     gets(&mut b, &frame(1, 2, 200, 4));
-    assert_eq!(host.machine.counts().pulled, before);
+    assert_eq!(host.machine.counts().guest_copied_bytes, before);
     ranges.send(&frame(4, 2, 3000, 5));
     gets(&mut b, &frame(4, 2, 3000, 5));
-    assert_eq!(host.machine.counts().pulled, before + 3018 - 128);
+    assert_eq!(host.machine.counts().guest_copied_bytes, before + 3018 - 128);
 }
 
 /// The head is rewritten on its way, and the rest is fetched behind it.
@@ -229,7 +229,7 @@ fn tags_come_and_go() {
         a.send(&frame(1, 2, 20_000, 8));
         let got = b.expect(1).remove(0).1;
         assert!(got == tagged(frame(1, 2, 20_000, 8)));
-        host.machine.counts().pulled >= 20_018 - 128
+        host.machine.counts().guest_copied_bytes >= 20_018 - 128
     });
 }
 
@@ -282,10 +282,10 @@ fn not_a_byte_before_either() {
     in_time(|host, a, b| {
         let lent = lend(a, b, &frame(1, 2, 1000, 0));
         // The sender says: only its payload.
-        let part = hypervisor::domain::Extent::Part { offset: 128, len: 890 };
+        let part = hypervisor::domain::Extent::SubPage { offset: 128, len: 890 };
         let page = (a.queues[0].tx.place().unwrap() / 4096) as u32 - 1;
-        assert!(a.guest.domain().withdraw(lent.granted));
-        a.guest.domain().grant_as(lent.granted, DomId(0), page, part).unwrap();
+        assert!(a.guest.domain().end_access(lent.granted));
+        a.guest.domain().grant_at(lent.granted, DomId(0), page, part).unwrap();
         host.machine.refusals();
         for (offset, len) in [(127, 1), (127, 891), (0, 128)] {
             assert_eq!(pull(b, lent.passed, offset, len), Status(-10), "{len} bytes from {offset}");
@@ -313,7 +313,7 @@ fn a_sender_that_rewrites_its_headers() {
 fn a_sender_that_thinks_better_of_it() {
     in_time(|host, a, b| {
         let lent = lend(a, b, &frame(1, 2, 1000, 0));
-        assert!(a.guest.domain().withdraw(lent.granted));
+        assert!(a.guest.domain().end_access(lent.granted));
         wait(|| {
             assert!(b.received().is_empty());
             b.queues[0].rx.missed() == 1
@@ -332,7 +332,7 @@ fn a_receiver_that_never_fetches_is_waited_for_once() {
     introduce(&mut a, &mut b);
     reach(&mut c, &mut a, (3, 1));
     reach(&mut a, &mut c, (1, 3));
-    let before = host.machine.counts().pulled;
+    let before = host.machine.counts().guest_copied_bytes;
     (0..10).for_each(|n| a.send(&frame(1, 2, 1000, n)));
     a.send(&frame(1, 3, 1000, 99));
     assert_eq!(c.expect(1)[0].1, frame(1, 3, 1000, 99), "others go on");
@@ -345,13 +345,17 @@ fn a_receiver_that_never_fetches_is_waited_for_once() {
     assert_eq!(got, (10..20).collect::<Vec<_>>());
     assert_eq!(b.queues[0].rx.missed(), 10);
     assert_eq!(drops(&host, 2, DropReason::NotFetched), 10);
-    assert_eq!(host.machine.counts().pulled, before + 1018 - 128, "what the other one fetched");
+    assert_eq!(
+        host.machine.counts().guest_copied_bytes,
+        before + 1018 - 128,
+        "what the other one fetched"
+    );
     // Until it has earned some time.
     for n in 0..200 {
         a.send(&frame(1, 2, 60_000, n));
         assert!(b.expect(1)[0].1 == frame(1, 2, 60_000, n));
     }
-    assert!(host.machine.counts().pulled > before + 1018);
+    assert!(host.machine.counts().guest_copied_bytes > before + 1018);
 }
 
 /// It says that it is through, and is not: what it was lent is gone.
@@ -407,10 +411,10 @@ fn ends_that_are_destroyed() {
     }
     let (mut a, mut b) = pair(&host);
     talk(&mut a, &mut b);
-    let before = host.machine.counts().pulled;
+    let before = host.machine.counts().guest_copied_bytes;
     a.send(&frame(1, 2, 5000, 0));
     b.expect(1);
-    assert!(host.machine.counts().pulled > before, "references were not used up");
+    assert!(host.machine.counts().guest_copied_bytes > before, "references were not used up");
 }
 
 #[test]
@@ -428,10 +432,10 @@ fn a_daemon_that_ends_while_frames_are_lent() {
         assert!(got + b.queues[0].rx.missed() - missed <= 5);
     }
     introduce(&mut a, &mut b);
-    let before = host.machine.counts().pulled;
+    let before = host.machine.counts().guest_copied_bytes;
     wait(|| {
         a.send(&frame(1, 2, Sender::LONGEST - 18, 0));
         b.received();
-        host.machine.counts().pulled > before
+        host.machine.counts().guest_copied_bytes > before
     });
 }

@@ -81,7 +81,7 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
         rate: None,
         groups: Groups::default(),
         align: false,
-        lender: None,
+        transitive_grants: None,
         held: false.into(),
     });
     Queue::new(QueueParts {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ring::Memory;
 use ring::copies::Status;
 
-use super::caller::BATCH;
-use crate::pull::Pull;
+use super::local_hypercalls::BATCH;
+use crate::hypercall::CopyOp;
 use crate::{DomId, GrantRef, Granted, PAGE};
 
 /// Where the words are: calls that were made, calls that were answered, copies of the last.
@@ -51,8 +51,8 @@ impl CallPage {
     }
 
     /// Makes a call: at most [`BATCH`] copies. Its number.
-    pub fn ask(&self, pulls: &[Pull]) -> u32 {
-        for (n, pull) in (0..).zip(pulls) {
+    pub fn ask(&self, copies: &[CopyOp]) -> u32 {
+        for (n, pull) in (0..).zip(copies) {
             let from = u32::from(pull.from.domain.0) | u32::from(pull.from.offset) << 16;
             let words = [
                 pull.from.reference.0,
@@ -64,7 +64,7 @@ impl CallPage {
                 self.set(COPIES + n * COPY + word * 4, value);
             }
         }
-        self.set(COUNT, pulls.len() as u32);
+        self.set(COUNT, copies.len() as u32);
         let number = self.get(ASKED).wrapping_add(1);
         self.set(ASKED, number);
         number
@@ -87,7 +87,7 @@ impl CallPage {
     }
 
     /// The copies of that call, each read once.
-    pub fn pulls(&self) -> impl Iterator<Item = Pull> {
+    pub fn copies(&self) -> impl Iterator<Item = CopyOp> {
         let count = self.get(COUNT).min(BATCH as u32);
         (0..u64::from(count)).map(|n| {
             let [reference, from, page, to] =
@@ -97,7 +97,7 @@ impl CallPage {
                 reference: GrantRef(reference),
                 offset: (from >> 16) as u16,
             };
-            Pull { from, page, offset: to as u16, len: (to >> 16) as u16 }
+            CopyOp { from, page, offset: to as u16, len: (to >> 16) as u16 }
         })
     }
 
@@ -120,13 +120,13 @@ mod tests {
         let (guest, host) = (CallPage::new(&memory, 0), CallPage::new(&memory, 0));
         assert_eq!(host.asked(), None);
         let from = Granted { domain: DomId(7), reference: GrantRef(0x12345678), offset: 0x9abc };
-        let pulls: Vec<Pull> = (0..BATCH as u32)
-            .map(|n| Pull { from, page: n, offset: n as u16, len: 0xfff0 + n as u16 % 10 })
+        let copies: Vec<CopyOp> = (0..BATCH as u32)
+            .map(|n| CopyOp { from, page: n, offset: n as u16, len: 0xfff0 + n as u16 % 10 })
             .collect();
         for round in 1..4 {
-            assert_eq!(guest.ask(&pulls), round);
+            assert_eq!(guest.ask(&copies), round);
             assert_eq!(host.asked(), Some(round));
-            assert_eq!(host.pulls().collect::<Vec<_>>(), pulls);
+            assert_eq!(host.copies().collect::<Vec<_>>(), copies);
             assert!(!guest.is_answered(round));
             let outcomes: Vec<Status> = (0..BATCH as i16).map(|n| Status(-n)).collect();
             host.answer(round, &outcomes);
@@ -135,6 +135,6 @@ mod tests {
         }
         // More than there is room for is not looked at.
         guest.set(COUNT, u32::MAX);
-        assert_eq!(host.pulls().count(), BATCH);
+        assert_eq!(host.copies().count(), BATCH);
     }
 }

@@ -10,19 +10,19 @@ use ring::{MapError, Memory};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use thiserror::Error;
 
-use super::caller::BATCH;
 use super::callpage::CallPage;
-use super::events::{End, Opened, Pair, Port};
-use super::guest::{Calls, Guest, Parts};
+use super::events::{ChannelEnd, ChannelPair, Opened, Port};
+use super::guest::{Calls, Guest, GuestParts};
 use super::layout::Layout;
+use super::local_hypercalls::BATCH;
 use super::protocol::{self, Reply, Request};
 use super::sync::lock;
 use super::vcpus;
 use crate::xen::XenStore;
-use crate::{Channel, DomId, PAGE, Pull, Puller, RemotePort};
+use crate::{Channel, CopyOp, DomId, Hypercalls, PAGE, RemotePort};
 
 /// What a guest wants to be.
-pub use super::protocol::{Hello as Wish, is_name};
+pub use super::protocol::{Hello as GuestRequest, is_name};
 
 /// Why there is no guest.
 #[derive(Debug, Error)]
@@ -50,25 +50,33 @@ pub enum ConnectError {
 ///
 /// # Errors
 /// See [`ConnectError`].
-pub fn become_guest(path: &Path, wish: Wish) -> Result<(Guest, Arc<Line>), ConnectError> {
-    let layout = Layout { pages: wish.pages };
+pub fn become_guest(
+    path: &Path,
+    request: GuestRequest,
+) -> Result<(Guest, Arc<Connection>), ConnectError> {
+    let layout = Layout { pages: request.pages };
     let (memory, file) = Memory::shared(layout.total() * PAGE)?;
     let memory = Arc::new(memory);
-    let line = Arc::new(Line { socket: dial(path)?, asking: Mutex::new(()) });
-    let (reply, mut fds) = line.ask(&Request::Hello(wish), &[file.as_fd()])?;
+    let connection = Arc::new(Connection { socket: connect_to(path)?, exchange: Mutex::new(()) });
+    let (reply, mut fds) = connection.request(&Request::Hello(request), &[file.as_fd()])?;
     let (id, version, store) = match (reply, fds.pop()) {
         (Reply::Welcome(id, version), Some(store)) => (id, version, store),
         (Reply::Refused(why), _) => return Err(ConnectError::Refused(why)),
         _ => return Err(unexpected().into()),
     };
-    let remote = Remote { line: Arc::clone(&line), memory: Arc::clone(&memory), layout };
+    let remote = RemoteHypervisor {
+        connection: Arc::clone(&connection),
+        memory: Arc::clone(&memory),
+        layout,
+    };
     let store = Box::new(XenStore::over(store)?);
-    let guest = Guest::new(Parts { id, memory, layout, version, calls: Box::new(remote), store });
-    Ok((guest, line))
+    let guest =
+        Guest::new(GuestParts { id, memory, layout, version, calls: Box::new(remote), store });
+    Ok((guest, connection))
 }
 
-fn dial(path: &Path) -> Result<OwnedFd, ConnectError> {
-    let dial = || {
+fn connect_to(path: &Path) -> Result<OwnedFd, ConnectError> {
+    let connect_to = || {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -78,7 +86,7 @@ fn dial(path: &Path) -> Result<OwnedFd, ConnectError> {
         path: path.display().to_string(),
         error: error.into(),
     };
-    dial().map_err(failed)
+    connect_to().map_err(failed)
 }
 
 fn unexpected() -> io::Error {
@@ -95,14 +103,18 @@ fn refused(reply: Reply) -> io::Error {
 
 /// The connection to the hypervisor.
 #[derive(Debug)]
-pub struct Line {
+pub struct Connection {
     socket: OwnedFd,
-    asking: Mutex<()>,
+    exchange: Mutex<()>,
 }
 
-impl Line {
-    fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<(Reply, Vec<OwnedFd>)> {
-        let _asking = lock(&self.asking);
+impl Connection {
+    fn request(
+        &self,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let _asking = lock(&self.exchange);
         protocol::send(self.socket.as_fd(), &request.encode(), fds)?;
         let answer =
             protocol::receive(self.socket.as_fd())?.ok_or(io::ErrorKind::ConnectionReset)?;
@@ -118,22 +130,22 @@ impl Line {
 
 /// Calls of a hypervisor that is another process.
 #[derive(Debug)]
-struct Remote {
-    line: Arc<Line>,
+struct RemoteHypervisor {
+    connection: Arc<Connection>,
     memory: Arc<Memory>,
     layout: Layout,
 }
 
-impl Calls for Remote {
+impl Calls for RemoteHypervisor {
     fn grow(&self, frames: u32) -> io::Result<()> {
-        match self.line.ask(&Request::Grow(frames), &[])?.0 {
+        match self.connection.request(&Request::Grow(frames), &[])?.0 {
             Reply::Done => Ok(()),
             reply => Err(refused(reply)),
         }
     }
 
     fn open(&self, to: DomId) -> io::Result<Port> {
-        let (reply, fds) = self.line.ask(&Request::Open(to), &[])?;
+        let (reply, fds) = self.connection.request(&Request::Open(to), &[])?;
         let (number, slot) = match reply {
             Reply::Opened { number, slot } => (number, slot),
             reply => return Err(refused(reply)),
@@ -141,47 +153,47 @@ impl Calls for Remote {
         self.port(number, slot, fds)
     }
 
-    fn puller(&self) -> io::Result<Box<dyn Puller>> {
-        let (reply, fds) = self.line.ask(&Request::Vcpu, &[])?;
+    fn hypercalls(&self) -> io::Result<Box<dyn Hypercalls>> {
+        let (reply, fds) = self.connection.request(&Request::Vcpu, &[])?;
         let (number, slot, page) = match reply {
             Reply::Calling { number, slot, page } => (number, slot, page),
             reply => return Err(refused(reply)),
         };
         let calls = CallPage::new(&self.memory, self.layout.call(page));
-        Ok(Box::new(Calling {
+        Ok(Box::new(CallPageHypercalls {
             calls,
             channel: self.port(number, slot, fds)?,
-            line: Arc::clone(&self.line),
+            connection: Arc::clone(&self.connection),
         }))
     }
 }
 
-impl Remote {
+impl RemoteHypervisor {
     /// The channel of that number, with those words and wakers.
     fn port(&self, number: u32, slot: u32, fds: Vec<OwnedFd>) -> io::Result<Port> {
         let wakers: [OwnedFd; 2] = fds.try_into().map_err(|_| unexpected())?;
-        let pair = Arc::new(Pair::over(wakers, &self.memory, self.layout, slot)?);
-        let end = Closes { line: Arc::clone(&self.line), number };
+        let pair = Arc::new(ChannelPair::over(wakers, &self.memory, self.layout, slot)?);
+        let end = RemotePortEnd { connection: Arc::clone(&self.connection), number };
         Ok(Port::opened(Opened { number: RemotePort(number), slot, pair }, Box::new(end)))
     }
 }
 
 /// A virtual CPU that calls through a page.
 #[derive(Debug)]
-struct Calling {
+struct CallPageHypercalls {
     calls: CallPage,
     channel: Port,
-    line: Arc<Line>,
+    connection: Arc<Connection>,
 }
 
-impl Puller for Calling {
-    fn pull(&mut self, pulls: &[Pull], outcomes: &mut Vec<Status>) -> io::Result<()> {
+impl Hypercalls for CallPageHypercalls {
+    fn grant_copy(&mut self, ops: &[CopyOp], outcomes: &mut Vec<Status>) -> io::Result<()> {
         outcomes.clear();
-        for batch in pulls.chunks(BATCH) {
+        for batch in ops.chunks(BATCH) {
             let number = self.calls.ask(batch);
             self.channel.notify();
             while !self.calls.is_answered(number) {
-                if !vcpus::wait(self.channel.waker(), self.line.end()) {
+                if !vcpus::wait(self.channel.waker(), self.connection.end()) {
                     return Err(io::ErrorKind::ConnectionReset.into());
                 }
                 self.channel.take();
@@ -192,18 +204,18 @@ impl Puller for Calling {
     }
 }
 
-/// Closes a channel.
+/// RemotePortEnd a channel.
 #[derive(Debug)]
-struct Closes {
-    line: Arc<Line>,
+struct RemotePortEnd {
+    connection: Arc<Connection>,
     number: u32,
 }
 
-impl End for Closes {}
+impl ChannelEnd for RemotePortEnd {}
 
-impl Drop for Closes {
+impl Drop for RemotePortEnd {
     fn drop(&mut self) {
         // If it fails, the hypervisor is gone, and the channel with it.
-        let _ = self.line.ask(&Request::Close(self.number), &[]);
+        let _ = self.connection.request(&Request::Close(self.number), &[]);
     }
 }

@@ -46,7 +46,7 @@ impl Side {
 
 /// A channel: what both ends share.
 #[derive(Debug)]
-pub struct Pair {
+pub struct ChannelPair {
     /// Each wakes the side that it is named after.
     wakers: [OwnedFd; 2],
     /// Where the words are.
@@ -57,14 +57,14 @@ pub struct Pair {
     closed: AtomicBool,
 }
 
-impl Pair {
+impl ChannelPair {
     /// A new channel, with words of that number.
     ///
     /// # Errors
     /// When the kernel has no descriptor left.
-    pub fn new(memory: &Arc<Memory>, layout: Layout, slot: u32) -> io::Result<Pair> {
+    pub fn new(memory: &Arc<Memory>, layout: Layout, slot: u32) -> io::Result<ChannelPair> {
         let waker = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        Pair::over([waker()?, waker()?], memory, layout, slot)
+        ChannelPair::over([waker()?, waker()?], memory, layout, slot)
     }
 
     /// The channel that is signalled through `wakers`, as another process made them.
@@ -76,8 +76,8 @@ impl Pair {
         memory: &Arc<Memory>,
         layout: Layout,
         slot: u32,
-    ) -> io::Result<Pair> {
-        let pair = Pair {
+    ) -> io::Result<ChannelPair> {
+        let pair = ChannelPair {
             wakers,
             memory: Arc::clone(memory),
             layout,
@@ -137,7 +137,7 @@ impl Pair {
 
 /// All ports of all domains.
 #[derive(Debug, Default)]
-pub struct Wiring {
+pub struct EventChannelTable {
     ports: Mutex<Ports>,
 }
 
@@ -146,16 +146,16 @@ struct Ports {
     /// The last number that was given away: ports of all domains are numbered together, so that a
     /// mix-up shows.
     last: u32,
-    open: HashMap<(DomId, u32), Open>,
+    open: HashMap<(DomId, u32), PortEntry>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct PortEntry {
     /// For whom.
     with: DomId,
     bound: bool,
     slot: u32,
-    pair: Arc<Pair>,
+    pair: Arc<ChannelPair>,
 }
 
 impl Ports {
@@ -175,10 +175,10 @@ pub struct Opened {
     /// Which words it has.
     pub slot: u32,
     /// The channel.
-    pub pair: Arc<Pair>,
+    pub pair: Arc<ChannelPair>,
 }
 
-impl Wiring {
+impl EventChannelTable {
     /// Opens a port of a domain for domain `with`.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl Wiring {
         let full =
             || io::Error::new(io::ErrorKind::StorageFull, "the domain has too many event channels");
         let slot = ports.slot(owner).ok_or_else(full)?;
-        let pair = Arc::new(Pair::new(table.memory(), table.layout(), slot)?);
+        let pair = Arc::new(ChannelPair::new(table.memory(), table.layout(), slot)?);
         for side in [Side::Opener, Side::Binder] {
             if let Some(word) = pair.word(side) {
                 word.store(0, Ordering::SeqCst);
@@ -197,9 +197,10 @@ impl Wiring {
         }
         ports.last += 1;
         let number = ports.last;
-        ports
-            .open
-            .insert((owner, number), Open { with, bound: false, slot, pair: Arc::clone(&pair) });
+        ports.open.insert(
+            (owner, number),
+            PortEntry { with, bound: false, slot, pair: Arc::clone(&pair) },
+        );
         Ok(Opened { number: RemotePort(number), slot, pair })
     }
 
@@ -222,7 +223,12 @@ impl Wiring {
         ports.open.retain(|(domain, _), _| *domain != owner);
     }
 
-    fn bind(&self, by: DomId, domain: DomId, port: RemotePort) -> Result<Arc<Pair>, EventError> {
+    fn bind(
+        &self,
+        by: DomId,
+        domain: DomId,
+        port: RemotePort,
+    ) -> Result<Arc<ChannelPair>, EventError> {
         let mut ports = lock(&self.ports);
         match ports.open.get_mut(&(domain, port.0)) {
             Some(open) if open.with == by && !open.bound => {
@@ -244,18 +250,18 @@ impl Wiring {
 #[derive(Debug)]
 pub struct Port {
     number: RemotePort,
-    pair: Arc<Pair>,
+    pair: Arc<ChannelPair>,
     side: Side,
     /// Closes it.
-    _end: Box<dyn End>,
+    _end: Box<dyn ChannelEnd>,
 }
 
 /// Closes one side of a channel when it is dropped.
-pub trait End: std::fmt::Debug + Send + Sync {}
+pub trait ChannelEnd: std::fmt::Debug + Send + Sync {}
 
 impl Port {
     /// The side of a domain that opened the channel.
-    pub fn opened(opened: Opened, end: Box<dyn End>) -> Port {
+    pub fn opened(opened: Opened, end: Box<dyn ChannelEnd>) -> Port {
         Port { number: opened.number, pair: opened.pair, side: Side::Opener, _end: end }
     }
 
@@ -289,7 +295,7 @@ impl Channel for Port {
 
 /// An opened port in the list.
 #[derive(Debug)]
-pub struct Listed {
+pub struct OpenPort {
     /// Where.
     pub host: Arc<Host>,
     /// Whose.
@@ -298,43 +304,43 @@ pub struct Listed {
     pub number: RemotePort,
 }
 
-impl End for Listed {}
+impl ChannelEnd for OpenPort {}
 
-impl Drop for Listed {
+impl Drop for OpenPort {
     fn drop(&mut self) {
-        self.host.wiring.close(self.owner, self.number);
+        self.host.event_channels.close(self.owner, self.number);
     }
 }
 
 /// A port that is bound.
 #[derive(Debug)]
-struct Bound {
+struct BoundPort {
     host: Arc<Host>,
     domain: DomId,
     port: RemotePort,
 }
 
-impl End for Bound {}
+impl ChannelEnd for BoundPort {}
 
-impl Drop for Bound {
+impl Drop for BoundPort {
     fn drop(&mut self) {
-        self.host.wiring.unbind(self.domain, self.port);
+        self.host.event_channels.unbind(self.domain, self.port);
     }
 }
 
 /// Event channels as `by` can bind them.
 #[derive(Debug)]
-pub struct Of {
+pub struct DomainEvents {
     /// Where.
     pub host: Arc<Host>,
     /// Who binds.
     pub by: DomId,
 }
 
-impl Events for Of {
+impl Events for DomainEvents {
     fn bind(&self, domain: DomId, port: RemotePort) -> Result<Box<dyn Channel>, EventError> {
-        let pair = self.host.wiring.bind(self.by, domain, port)?;
-        let end = Bound { host: Arc::clone(&self.host), domain, port };
+        let pair = self.host.event_channels.bind(self.by, domain, port)?;
+        let end = BoundPort { host: Arc::clone(&self.host), domain, port };
         pair.raise_anyway(Side::Binder);
         Ok(Box::new(Port { number: port, pair, side: Side::Binder, _end: Box::new(end) }))
     }

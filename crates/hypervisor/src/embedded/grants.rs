@@ -1,4 +1,4 @@
-//! Other domains' grants, as one domain uses them.
+//! Other domains' grants, as one domain mapped them.
 
 use std::sync::Arc;
 
@@ -8,124 +8,127 @@ use ring::region::Keeper;
 use ring::{Memory, Page};
 
 use super::config::Copying;
-use super::layout::{Reason, What};
-use super::maptrack::Handles;
+use super::layout::{GrantKind, Reason};
+use super::maptrack::HandleTable;
 use super::table::{Table, Use};
 use super::vcpu::Vcpu;
 use super::window::Window;
 use super::{Host, Refusal};
-use crate::grants::{GrantError, Grants, Lender, MAX_PAGES};
+use crate::grants::{GrantError, Grants, MAX_PAGES, TransitiveGrants};
 use crate::{DomId, GrantRef, PAGE};
 
 /// `GNTST_bad_copy_arg`: beyond what was granted.
-pub const BEYOND: Status = Status(-10);
+pub const BAD_COPY_ARG: Status = Status(-10);
 
 /// What one domain has mapped of others.
 #[derive(Debug)]
 pub struct Mapper {
     /// Where it is mapped.
     pub window: Arc<Window>,
-    /// Handles of its mappings.
-    pub handles: Handles,
+    /// HandleTable of its mappings.
+    pub handles: HandleTable,
 }
 
 /// A grant that is being used.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct AcquiredGrant {
     table: Arc<Table>,
     reference: GrantRef,
     how: Use,
     /// What it grants; nothing if it is not used any more.
-    what: Option<What>,
+    kind: Option<GrantKind>,
     /// The grant that it passes on.
-    behind: Option<Box<Claim>>,
+    target: Option<Box<AcquiredGrant>>,
 }
 
-impl Drop for Claim {
+impl Drop for AcquiredGrant {
     fn drop(&mut self) {
-        self.end();
+        self.release();
     }
 }
 
-impl Claim {
+impl AcquiredGrant {
     fn new(
         host: &Host,
         by: DomId,
         domain: DomId,
         reference: GrantRef,
         how: Use,
-    ) -> Result<Claim, Reason> {
-        let mut claim = Claim::none(host, domain, how)?;
-        claim.turn_to(host, by, reference, how)?;
-        Ok(claim)
+    ) -> Result<AcquiredGrant, Reason> {
+        let mut grant = AcquiredGrant::unacquired(host, domain, how)?;
+        grant.switch_to(host, by, reference, how)?;
+        Ok(grant)
     }
 
     /// Of a domain's grants, none yet.
-    fn none(host: &Host, domain: DomId, how: Use) -> Result<Claim, Reason> {
-        Ok(Claim {
+    fn unacquired(host: &Host, domain: DomId, how: Use) -> Result<AcquiredGrant, Reason> {
+        Ok(AcquiredGrant {
             table: host.table(domain)?,
             reference: GrantRef(0),
             how,
-            what: None,
-            behind: None,
+            kind: None,
+            target: None,
         })
     }
 
-    /// Uses another grant of the same domain instead. Whose grants they are is not looked up again:
+    /// MappedGrants another grant of the same domain instead. Whose grants they are is not looked up again:
     /// the list of all domains, and the count of those who have a domain's table, are shared by
     /// all workers.
-    fn turn_to(
+    fn switch_to(
         &mut self,
         host: &Host,
         by: DomId,
         reference: GrantRef,
         how: Use,
     ) -> Result<(), Reason> {
-        self.end();
-        if let What::Through { domain, reference } = self.begin(by, reference, how)? {
-            let mut behind = Claim::none(host, domain, how)?;
-            if matches!(behind.begin(self.table.id(), reference, how)?, What::Through { .. }) {
+        self.release();
+        if let GrantKind::Transitive { domain, reference } = self.acquire(by, reference, how)? {
+            let mut target = AcquiredGrant::unacquired(host, domain, how)?;
+            if matches!(
+                target.acquire(self.table.id(), reference, how)?,
+                GrantKind::Transitive { .. }
+            ) {
                 return Err(Reason::NotWhole);
             }
-            self.behind = Some(Box::new(behind));
+            self.target = Some(Box::new(target));
         }
         Ok(())
     }
 
-    fn begin(&mut self, by: DomId, reference: GrantRef, how: Use) -> Result<What, Reason> {
+    fn acquire(&mut self, by: DomId, reference: GrantRef, how: Use) -> Result<GrantKind, Reason> {
         let what = self.table.acquire(by, reference, how)?;
-        (self.reference, self.how, self.what) = (reference, how, Some(what));
+        (self.reference, self.how, self.kind) = (reference, how, Some(what));
         Ok(what)
     }
 
-    fn end(&mut self) {
-        // What lies behind is free first: whoever passes it on says so as soon as its own entry is.
-        self.behind = None;
-        if self.what.take().is_some() {
+    fn release(&mut self) {
+        // What lies target is free first: whoever passes it on says so as soon as its own entry is.
+        self.target = None;
+        if self.kind.take().is_some() {
             self.table.release(self.reference, self.how);
         }
     }
 
     /// The memory, and where in it `len` bytes from `offset` of the granted page on are.
     fn place(&self, offset: u16, len: u16) -> Result<(&Arc<Memory>, u64), Reason> {
-        let claim = self.behind.as_deref().unwrap_or(self);
-        let (page, start, end) = match claim.what {
-            Some(What::Page(page)) => (page, 0, PAGE as u32),
-            Some(What::Part { page, offset, len }) => {
+        let grant = self.target.as_deref().unwrap_or(self);
+        let (page, start, end) = match grant.kind {
+            Some(GrantKind::Page(page)) => (page, 0, PAGE as u32),
+            Some(GrantKind::SubPage { page, offset, len }) => {
                 (page, u32::from(offset), u32::from(offset) + u32::from(len))
             }
-            Some(What::Through { .. }) | None => return Err(Reason::NotWhole),
+            Some(GrantKind::Transitive { .. }) | None => return Err(Reason::NotWhole),
         };
         if u32::from(offset) < start || u32::from(offset) + u32::from(len) > end {
             return Err(Reason::Beyond);
         }
-        Ok((claim.table.memory(), u64::from(page) * PAGE as u64 + u64::from(offset)))
+        Ok((grant.table.memory(), u64::from(page) * PAGE as u64 + u64::from(offset)))
     }
 }
 
-/// Who uses other domains' grants.
+/// Who mapped other domains' grants.
 #[derive(Debug)]
-pub struct User {
+pub struct GrantUser {
     /// Where.
     pub host: Arc<Host>,
     /// Who.
@@ -134,46 +137,46 @@ pub struct User {
 
 /// Other domains' grants as one can use them.
 #[derive(Debug)]
-pub struct Of {
+pub struct DomainGrants {
     /// Who.
-    pub user: User,
+    pub user: GrantUser,
     /// What it has mapped.
     pub mapper: Arc<Mapper>,
 }
 
-impl User {
-    fn claim(&self, domain: DomId, reference: GrantRef, how: Use) -> Result<Claim, Reason> {
-        let claim = Claim::new(&self.host, self.by, domain, reference, how);
-        claim.map_err(|reason| self.refuse(domain, reference, reason))
+impl GrantUser {
+    fn grant(&self, domain: DomId, reference: GrantRef, how: Use) -> Result<AcquiredGrant, Reason> {
+        let grant = AcquiredGrant::new(&self.host, self.by, domain, reference, how);
+        grant.map_err(|reason| self.refuse(domain, reference, reason))
     }
 
-    /// One end of a copy, whose memory is pinned; `held` is the grant that the copy before used for
+    /// One end of a copy, whose memory is pinned; `last` is the grant that the copy before used for
     /// the same end.
     pub(super) fn resolve(
         &self,
         pin: &mut Pin,
-        held: &mut Option<Claim>,
+        last: &mut Option<AcquiredGrant>,
         at: Granted,
         (len, write): (u16, bool),
     ) -> Result<u64, Status> {
         let how = Use { map: false, write };
         let keeps = self.host.design.copying == Copying::Keep;
-        match held.as_mut().filter(|claim| keeps && claim.table.id() == at.domain) {
-            Some(claim) if claim.reference == at.reference => {}
-            Some(claim) => {
-                if let Err(reason) = claim.turn_to(&self.host, self.by, at.reference, how) {
-                    *held = None;
+        match last.as_mut().filter(|grant| keeps && grant.table.id() == at.domain) {
+            Some(grant) if grant.reference == at.reference => {}
+            Some(grant) => {
+                if let Err(reason) = grant.switch_to(&self.host, self.by, at.reference, how) {
+                    *last = None;
                     return Err(status(self.refuse(at.domain, at.reference, reason)));
                 }
             }
             None => {
                 // In this order: what was used is free first.
-                *held = None;
-                *held = Some(self.claim(at.domain, at.reference, how).map_err(status)?);
+                *last = None;
+                *last = Some(self.grant(at.domain, at.reference, how).map_err(status)?);
             }
         }
-        let claim = held.as_ref().ok_or(Status::REFUSED)?;
-        let place = claim.place(at.offset, len);
+        let grant = last.as_ref().ok_or(Status::REFUSED)?;
+        let place = grant.place(at.offset, len);
         let (memory, addr) =
             place.map_err(|reason| status(self.refuse(at.domain, at.reference, reason)))?;
         pin.hold(memory);
@@ -193,12 +196,12 @@ fn status(reason: Reason) -> Status {
         Reason::NoDomain => Status::BAD_DOMAIN,
         Reason::Dying | Reason::NoPage => Status::BAD_PAGE,
         Reason::BeyondTable => Status::BAD_REFERENCE,
-        Reason::Beyond => BEYOND,
+        Reason::Beyond => BAD_COPY_ARG,
         _ => Status::REFUSED,
     }
 }
 
-impl Grants for Of {
+impl Grants for DomainGrants {
     fn map(&self, domain: DomId, references: &[GrantRef]) -> Result<Arc<Memory>, GrantError> {
         let count = references.len();
         if !(1..=MAX_PAGES).contains(&count) {
@@ -206,25 +209,29 @@ impl Grants for Of {
         }
         let os = |error| GrantError::Os { what: "mapping granted pages", error };
         let refused = |_| GrantError::Refused { domain, references: references.into() };
-        let mut uses =
-            Uses { mapper: Arc::clone(&self.mapper), claims: Vec::new(), handles: Vec::new() };
+        let mut mapped = MappedGrants {
+            mapper: Arc::clone(&self.mapper),
+            grants: Vec::new(),
+            handles: Vec::new(),
+        };
         let mut pages = Vec::new();
         for reference in references {
-            let claim = self
+            let grant = self
                 .user
-                .claim(domain, *reference, Use { map: true, write: true })
+                .grant(domain, *reference, Use { map: true, write: true })
                 .map_err(refused)?;
-            if let Some(What::Page(page)) = claim.what {
+            if let Some(GrantKind::Page(page)) = grant.kind {
                 pages.push(page);
             }
-            uses.claims.push(claim);
+            mapped.grants.push(grant);
             let handle = self.mapper.handles.get(Vcpu::enter().number());
-            uses.handles
+            mapped
+                .handles
                 .push(handle.ok_or_else(|| os(std::io::Error::other("no handle is left")))?);
         }
-        let table = uses.claims.first().map(|claim| Arc::clone(&claim.table));
+        let table = mapped.grants.first().map(|grant| Arc::clone(&grant.table));
         let table = table.ok_or(GrantError::Count(0))?;
-        let memory = self.mapper.window.map(&table, &pages, Box::new(uses)).map_err(os)?;
+        let memory = self.mapper.window.map(&table, &pages, Box::new(mapped)).map_err(os)?;
         self.user.host.counts.maps.add(count as u64);
         Ok(Arc::new(memory))
     }
@@ -237,15 +244,19 @@ impl Grants for Of {
     ) -> Result<Page, GrantError> {
         let os = |error| GrantError::Os { what: "mapping a granted page", error };
         let refused = |_| GrantError::Page { domain, reference, write };
-        let claim =
-            self.user.claim(domain, reference, Use { map: true, write }).map_err(refused)?;
-        let Some(What::Page(page)) = claim.what else { return Err(refused(Reason::NotWhole)) };
-        let table = Arc::clone(&claim.table);
-        let mut uses =
-            Uses { mapper: Arc::clone(&self.mapper), claims: vec![claim], handles: Vec::new() };
+        let grant =
+            self.user.grant(domain, reference, Use { map: true, write }).map_err(refused)?;
+        let Some(GrantKind::Page(page)) = grant.kind else { return Err(refused(Reason::NotWhole)) };
+        let table = Arc::clone(&grant.table);
+        let mut mapped = MappedGrants {
+            mapper: Arc::clone(&self.mapper),
+            grants: vec![grant],
+            handles: Vec::new(),
+        };
         let handle = self.mapper.handles.get(Vcpu::enter().number());
-        uses.handles.push(handle.ok_or_else(|| os(std::io::Error::other("no handle is left")))?);
-        let page = self.mapper.window.map_page(&table, page, write, Box::new(uses)).map_err(os)?;
+        mapped.handles.push(handle.ok_or_else(|| os(std::io::Error::other("no handle is left")))?);
+        let page =
+            self.mapper.window.map_page(&table, page, write, Box::new(mapped)).map_err(os)?;
         self.user.host.counts.maps.add(1);
         Ok(page)
     }
@@ -256,11 +267,11 @@ impl Grants for Of {
         }
         let ran =
             copies.segments().iter().filter(|segment| segment.status() == Status::WAITING).count();
-        let mut held = [None, None];
+        let mut last = [None, None];
         copies.emulate(|pin, at, len, write| {
-            self.user.resolve(pin, &mut held[usize::from(write)], at, (len, write))
+            self.user.resolve(pin, &mut last[usize::from(write)], at, (len, write))
         });
-        drop(held);
+        drop(last);
         let (mut done, mut both, mut bytes) = (0, 0, 0);
         for segment in
             copies.segments().iter().rev().take(ran).filter(|segment| segment.status().is_done())
@@ -277,27 +288,27 @@ impl Grants for Of {
         Ok(())
     }
 
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
+    fn transitive_grants(&self) -> Option<Arc<dyn TransitiveGrants>> {
         if self.user.by != DomId(0) {
             return None;
         }
-        Some(self.user.host.own().ok()?)
+        Some(self.user.host.dom0_grants().ok()?)
     }
 }
 
 /// Grants that are mapped.
 #[derive(Debug)]
-struct Uses {
+struct MappedGrants {
     mapper: Arc<Mapper>,
-    claims: Vec<Claim>,
+    grants: Vec<AcquiredGrant>,
     handles: Vec<u32>,
 }
 
-impl Keeper for Uses {}
+impl Keeper for MappedGrants {}
 
-impl Drop for Uses {
+impl Drop for MappedGrants {
     fn drop(&mut self) {
-        self.claims.clear();
+        self.grants.clear();
         self.handles.drain(..).for_each(|handle| self.mapper.handles.put(handle));
     }
 }

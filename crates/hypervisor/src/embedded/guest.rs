@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use ring::Memory;
 
-use super::caller::Caller;
-use super::events::{Listed, Port};
-use super::granter::Granter;
-use super::layout::{Entry, Layout, Version, What};
+use super::events::{OpenPort, Port};
+use super::guest_grants::GuestGrantTable;
+use super::layout::{Entry, GrantKind, Layout, Version};
+use super::local_hypercalls::LocalHypercalls;
 use super::table::Table;
 use super::{Host, store};
 use crate::domain::{Domain, Extent};
-use crate::{Channel, DomId, GrantRef, Puller, RemotePort, Store};
+use crate::{Channel, DomId, GrantRef, Hypercalls, RemotePort, Store};
 
 /// What a domain asks of its hypervisor.
 pub trait Calls: Debug + Send + Sync {
@@ -33,7 +33,7 @@ pub trait Calls: Debug + Send + Sync {
     ///
     /// # Errors
     /// When there are too many.
-    fn puller(&self) -> io::Result<Box<dyn Puller>>;
+    fn hypercalls(&self) -> io::Result<Box<dyn Hypercalls>>;
 }
 
 /// A domain.
@@ -43,13 +43,13 @@ pub struct Guest {
     memory: Arc<Memory>,
     layout: Layout,
     version: Version,
-    granter: Granter,
+    grant_table: GuestGrantTable,
     calls: Box<dyn Calls>,
     store: Box<dyn Store>,
 }
 
 /// What a domain is made of.
-pub struct Parts {
+pub struct GuestParts {
     /// Its number.
     pub id: DomId,
     /// Its memory.
@@ -66,22 +66,22 @@ pub struct Parts {
 
 impl Guest {
     /// The domain that was made of this.
-    pub fn new(parts: Parts) -> Guest {
-        let Parts { id, memory, layout, version, calls, store } = parts;
-        let granter = Granter::new(Arc::clone(&memory), layout, version);
-        Guest { id, memory, layout, version, granter, calls, store }
+    pub fn new(parts: GuestParts) -> Guest {
+        let GuestParts { id, memory, layout, version, calls, store } = parts;
+        let grant_table = GuestGrantTable::new(Arc::clone(&memory), layout, version);
+        Guest { id, memory, layout, version, grant_table, calls, store }
     }
 
     /// One in this process.
     pub(super) fn local(host: &Arc<Host>, table: &Arc<Table>) -> Guest {
         let calls = Local { host: Arc::clone(host), table: Arc::clone(table) };
-        Guest::new(Parts {
+        Guest::new(GuestParts {
             id: table.id(),
             memory: Arc::clone(table.memory()),
             layout: table.layout(),
             version: table.version(),
             calls: Box::new(calls),
-            store: Box::new(store::Of::new(host.store.clone(), table.id())),
+            store: Box::new(store::DomainStore::new(host.store.clone(), table.id())),
         })
     }
 
@@ -94,17 +94,17 @@ impl Guest {
     }
 
     fn enter(&self, entry: Entry) -> io::Result<GrantRef> {
-        self.granter.grant(entry, |frames| self.calls.grow(frames))
+        self.grant_table.grant(entry, |frames| self.calls.grow(frames))
     }
 
-    fn what(&self, page: u32, extent: Extent) -> io::Result<What> {
+    fn what(&self, page: u32, extent: Extent) -> io::Result<GrantKind> {
         if page >= self.layout.pages {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such page"));
         }
         match extent {
-            Extent::Whole => Ok(What::Page(page)),
-            Extent::Part { offset, len } => {
-                self.needs_v2().map(|()| What::Part { page, offset, len })
+            Extent::Whole => Ok(GrantKind::Page(page)),
+            Extent::SubPage { offset, len } => {
+                self.needs_v2().map(|()| GrantKind::SubPage { page, offset, len })
             }
         }
     }
@@ -137,7 +137,7 @@ impl Domain for Guest {
         self.enter(Entry { to, writable, what: self.what(page, extent)? })
     }
 
-    fn pass_on(
+    fn grant_transitive(
         &self,
         to: DomId,
         domain: DomId,
@@ -145,23 +145,23 @@ impl Domain for Guest {
         writable: bool,
     ) -> io::Result<GrantRef> {
         self.needs_v2()?;
-        self.enter(Entry { to, writable, what: What::Through { domain, reference } })
+        self.enter(Entry { to, writable, what: GrantKind::Transitive { domain, reference } })
     }
 
     fn revoke(&self, reference: GrantRef) -> bool {
-        self.granter.revoke(reference)
+        self.grant_table.revoke(reference)
     }
 
-    fn has_parts(&self) -> bool {
+    fn has_sub_page_grants(&self) -> bool {
         self.version == Version::V2
     }
 
     fn reserve(&self) -> io::Result<GrantRef> {
         self.needs_v2()?;
-        self.granter.reserve(|frames| self.calls.grow(frames))
+        self.grant_table.reserve(|frames| self.calls.grow(frames))
     }
 
-    fn grant_as(
+    fn grant_at(
         &self,
         reference: GrantRef,
         to: DomId,
@@ -169,15 +169,16 @@ impl Domain for Guest {
         extent: Extent,
     ) -> io::Result<()> {
         self.needs_v2()?;
-        self.granter.write(reference, Entry { to, writable: false, what: self.what(page, extent)? })
+        self.grant_table
+            .write(reference, Entry { to, writable: false, what: self.what(page, extent)? })
     }
 
-    fn withdraw(&self, reference: GrantRef) -> bool {
-        self.granter.withdraw(reference)
+    fn end_access(&self, reference: GrantRef) -> bool {
+        self.grant_table.end_access(reference)
     }
 
     fn release(&self, reference: GrantRef) {
-        self.granter.release(reference);
+        self.grant_table.release(reference);
     }
 
     fn open(&self, to: DomId) -> io::Result<(RemotePort, Box<dyn Channel>)> {
@@ -185,8 +186,8 @@ impl Domain for Guest {
         Ok((port.number(), Box::new(port)))
     }
 
-    fn puller(&self) -> io::Result<Box<dyn Puller>> {
-        self.calls.puller()
+    fn hypercalls(&self) -> io::Result<Box<dyn Hypercalls>> {
+        self.calls.hypercalls()
     }
 
     fn store(&self) -> &dyn Store {
@@ -208,13 +209,16 @@ impl Calls for Local {
     }
 
     fn open(&self, to: DomId) -> io::Result<Port> {
-        let opened = self.host.wiring.open(&self.table, to)?;
-        let end =
-            Listed { host: Arc::clone(&self.host), owner: self.table.id(), number: opened.number };
+        let opened = self.host.event_channels.open(&self.table, to)?;
+        let end = OpenPort {
+            host: Arc::clone(&self.host),
+            owner: self.table.id(),
+            number: opened.number,
+        };
         Ok(Port::opened(opened, Box::new(end)))
     }
 
-    fn puller(&self) -> io::Result<Box<dyn Puller>> {
-        Ok(Box::new(Caller::new(&self.host, &self.table)?))
+    fn hypercalls(&self) -> io::Result<Box<dyn Hypercalls>> {
+        Ok(Box::new(LocalHypercalls::new(&self.host, &self.table)?))
     }
 }

@@ -124,11 +124,11 @@ impl Layout {
 
 /// What is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum GrantKind {
     /// A page.
     Page(u32),
     /// Bytes of a page.
-    Part {
+    SubPage {
         /// The page.
         page: u32,
         /// The first byte.
@@ -137,7 +137,7 @@ pub enum What {
         len: u16,
     },
     /// What another domain granted to the one whose entry this is.
-    Through {
+    Transitive {
         /// That domain.
         domain: DomId,
         /// Its grant.
@@ -153,7 +153,7 @@ pub struct Entry {
     /// Whether it may be written.
     pub writable: bool,
     /// What.
-    pub what: What,
+    pub what: GrantKind,
 }
 
 /// Why the use of a grant was refused.
@@ -207,13 +207,13 @@ impl Entry {
     pub fn encode(self) -> [u64; 2] {
         let read_only = if self.writable { 0 } else { flag::READ_ONLY };
         let (flags, more, last) = match self.what {
-            What::Page(page) => (flag::PERMIT, 0, page.into()),
-            What::Part { page, offset, len } => (
+            GrantKind::Page(page) => (flag::PERMIT, 0, page.into()),
+            GrantKind::SubPage { page, offset, len } => (
                 flag::PERMIT | flag::SUB_PAGE,
                 u64::from(offset) | u64::from(len) << 16,
                 page.into(),
             ),
-            What::Through { domain, reference } => {
+            GrantKind::Transitive { domain, reference } => {
                 (flag::TRANSITIVE, domain.0.into(), reference.0.into())
             }
         };
@@ -228,7 +228,7 @@ impl Entry {
         let (flags, to) = (word as u16, DomId((word >> 16) as u16));
         match flags & flag::TYPE {
             flag::PERMIT => {
-                let what = What::Page((word >> 32) as u32);
+                let what = GrantKind::Page((word >> 32) as u32);
                 Ok(Entry { to, writable: flags & flag::READ_ONLY == 0, what })
             }
             flag::INVALID if word == 0 => Err(Reason::NeverGranted),
@@ -249,11 +249,11 @@ impl Entry {
                 if usize::from(more) + usize::from(rest) > PAGE {
                     return Err(Reason::NoPage);
                 }
-                What::Part { page: page()?, offset: more, len: rest }
+                GrantKind::SubPage { page: page()?, offset: more, len: rest }
             }
-            flag::PERMIT => What::Page(page()?),
+            flag::PERMIT => GrantKind::Page(page()?),
             flag::TRANSITIVE => {
-                What::Through { domain: DomId(more), reference: GrantRef(last as u32) }
+                GrantKind::Transitive { domain: DomId(more), reference: GrantRef(last as u32) }
             }
             _ if [first, last] == [0, 0] => return Err(Reason::NeverGranted),
             _ => return Err(Reason::Revoked),
@@ -269,17 +269,20 @@ mod tests {
     #[test]
     fn entries_are_as_in_the_header_file() {
         let to = DomId(0x1234);
-        let page = Entry { to, writable: false, what: What::Page(0x89) };
+        let page = Entry { to, writable: false, what: GrantKind::Page(0x89) };
         // struct grant_entry_v1: flags, domid, frame.
         let [first, last] = page.encode();
         assert_eq!((first | last << 32).to_le_bytes(), [5, 0, 0x34, 0x12, 0x89, 0, 0, 0]);
         assert_eq!(Entry::decode_v1(first | last << 32), Ok(page));
         // union grant_entry_v2, sub_page: hdr, page_off, length, frame.
-        let part =
-            Entry { to, writable: true, what: What::Part { page: 7, offset: 0x0102, len: 0x0304 } };
+        let part = Entry {
+            to,
+            writable: true,
+            what: GrantKind::SubPage { page: 7, offset: 0x0102, len: 0x0304 },
+        };
         assert_eq!(part.encode()[0].to_le_bytes(), [1, 1, 0x34, 0x12, 2, 1, 4, 3]);
         // transitive: hdr, trans_domid, pad, gref.
-        let through = What::Through { domain: DomId(9), reference: GrantRef(77) };
+        let through = GrantKind::Transitive { domain: DomId(9), reference: GrantRef(77) };
         let through = Entry { to, writable: true, what: through };
         assert_eq!(
             through.encode().map(u64::to_le_bytes),
@@ -290,8 +293,11 @@ mod tests {
         }
         assert_eq!(Entry::decode_v1(0), Err(Reason::NeverGranted));
         assert_eq!(Entry::decode_v2([0x1234_0000, 7]), Err(Reason::Revoked));
-        let beyond =
-            Entry { to, writable: true, what: What::Part { page: 7, offset: 4000, len: 97 } };
+        let beyond = Entry {
+            to,
+            writable: true,
+            what: GrantKind::SubPage { page: 7, offset: 4000, len: 97 },
+        };
         assert_eq!(Entry::decode_v2(beyond.encode()), Err(Reason::NoPage));
     }
 

@@ -8,7 +8,7 @@
 use super::config::Maptrack;
 use super::sync::{AtomicU32, Mutex, Ordering, lock};
 
-/// Handles by which the table grows.
+/// HandleTable by which the table grows.
 #[cfg(not(all(test, loom)))]
 pub const CHUNK: u32 = 64;
 #[cfg(all(test, loom))]
@@ -19,9 +19,9 @@ const NONE: u32 = u32::MAX;
 
 /// Free handles.
 #[derive(Debug)]
-pub struct Handles {
+pub struct HandleTable {
     entries: Box<[Entry]>,
-    /// Handles that were ever in a list.
+    /// HandleTable that were ever in a list.
     grown: Mutex<u32>,
     lists: Lists,
 }
@@ -57,7 +57,7 @@ struct Stack {
     head: Mutex<u32>,
 }
 
-impl Handles {
+impl HandleTable {
     /// At most `limit` handles, for so many virtual CPUs.
     pub fn new(generation: Maptrack, limit: u32, vcpus: usize) -> Self {
         let entry = |_| Entry { next: AtomicU32::new(NONE), owner: AtomicU32::new(0) };
@@ -69,7 +69,7 @@ impl Handles {
                 Lists::Stealing((0..vcpus).map(|_| Stack { head: Mutex::new(NONE) }).collect())
             }
         };
-        Handles { entries: (0..limit).map(entry).collect(), grown: Mutex::new(0), lists }
+        HandleTable { entries: (0..limit).map(entry).collect(), grown: Mutex::new(0), lists }
     }
 
     /// A free handle for virtual CPU `vcpu`, which the caller has to itself. `None`: there is none,
@@ -114,7 +114,7 @@ impl Handles {
         self.entries.get(handle as usize)
     }
 
-    /// Handles that were never used, if the table can grow.
+    /// HandleTable that were never used, if the table can grow.
     fn grow(&self) -> Option<std::ops::Range<u32>> {
         let mut grown = lock(&self.grown);
         let end = (*grown + CHUNK).min(self.entries.len() as u32);
@@ -210,10 +210,10 @@ mod models {
     /// Two virtual CPUs that take handles at the same time; the second puts back one of the first.
     fn model(
         generation: Maptrack,
-        get: impl Fn(&Handles, usize) -> Option<u32> + Copy + Send + Sync + 'static,
+        get: impl Fn(&HandleTable, usize) -> Option<u32> + Copy + Send + Sync + 'static,
     ) {
         loom::model(move || {
-            let handles = Handles::new(generation, 3, 2);
+            let handles = HandleTable::new(generation, 3, 2);
             let used = Used((0..3).map(|_| AtomicU32::new(0)).collect());
             let first = used.take(handles.get(0)).unwrap();
             let shared = Arc::new((handles, used));
@@ -238,17 +238,17 @@ mod models {
 
     #[test]
     fn loom_single() {
-        model(Maptrack::Single, Handles::get);
+        model(Maptrack::Single, HandleTable::get);
     }
 
     #[test]
     fn loom_per_vcpu() {
-        model(Maptrack::PerVcpu, Handles::get);
+        model(Maptrack::PerVcpu, HandleTable::get);
     }
 
     #[test]
     fn loom_stealing() {
-        model(Maptrack::Stealing, Handles::get);
+        model(Maptrack::Stealing, HandleTable::get);
     }
 
     /// As published with the queues per virtual CPU, and in Xen 4.6 to 4.9 (XSA-228): a thief takes
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn none_is_given_away_twice_and_none_gets_lost() {
         for generation in ALL {
-            let handles = Handles::new(generation, 1000, 4);
+            let handles = HandleTable::new(generation, 1000, 4);
             let mut first = HashSet::new();
             while let Some(handle) = handles.get(1) {
                 assert!(first.insert(handle), "{generation:?}");
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn who_runs_short_steals_where_that_is_possible() {
         for generation in ALL {
-            let handles = Handles::new(generation, 100, 2);
+            let handles = HandleTable::new(generation, 100, 2);
             let mine: Vec<u32> = std::iter::from_fn(|| handles.get(0)).collect();
             assert_eq!(handles.get(1), None);
             mine.iter().for_each(|handle| handles.put(*handle));
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn many_threads() {
         for generation in ALL {
-            let handles = Handles::new(generation, 600, 4);
+            let handles = HandleTable::new(generation, 600, 4);
             let used: Vec<AtomicU32> = (0..600).map(|_| AtomicU32::new(0)).collect();
             std::thread::scope(|scope| {
                 for vcpu in 0..4 {

@@ -24,7 +24,7 @@ use super::protocol::{self, Hello, Reply, Request};
 use super::sync::lock;
 use super::table::Table;
 use super::vcpus::Vcpus;
-use super::{Machine, Spent, adopt_memory, store, xenstored};
+use super::{CopyUsage, Machine, adopt_memory, store, xenstored};
 use crate::{DomId, RemotePort};
 
 /// Guests at a time.
@@ -69,19 +69,19 @@ pub struct GuestProcess {
     /// The process that it said it was, as the kernel saw it.
     pub process: i32,
     /// What it has had the hypervisor do.
-    pub spent: Spent,
+    pub copy_usage: CopyUsage,
 }
 
 /// A socket where guests come from. Dropped, it takes them all along.
 #[derive(Debug)]
 pub struct Server {
-    hall: Arc<Hall>,
+    state: Arc<ServerState>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What all of its threads share.
 #[derive(Debug)]
-struct Hall {
+struct ServerState {
     machine: Machine,
     config: ServerConfig,
     socket: OwnedFd,
@@ -106,19 +106,24 @@ impl Server {
         let socket = take_over(&config.socket)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os)?;
         let path = config.socket.clone();
-        let hall =
-            Arc::new(Hall { machine, config, socket, stop, guest_processes: Mutex::default() });
-        let door = Arc::clone(&hall);
+        let state = Arc::new(ServerState {
+            machine,
+            config,
+            socket,
+            stop,
+            guest_processes: Mutex::default(),
+        });
+        let door = Arc::clone(&state);
         let thread = Builder::new().name("rm-guests".into()).spawn(move || door.welcome());
         let thread = thread.map_err(|error| ServerError::Os(path, error))?;
-        Ok(Server { hall, thread: Some(thread) })
+        Ok(Server { state, thread: Some(thread) })
     }
 
     /// The guests that are here, by domain.
     pub fn guest_processes(&self) -> BTreeMap<DomId, GuestProcess> {
-        let mut here = lock(&self.hall.guest_processes).here.clone();
+        let mut here = lock(&self.state.guest_processes).here.clone();
         for (id, guest_process) in &mut here {
-            guest_process.spent = self.hall.machine.spent(*id);
+            guest_process.copy_usage = self.state.machine.copy_usage(*id);
         }
         here
     }
@@ -126,11 +131,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&self.hall.stop, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.state.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = unlink(&self.hall.config.socket);
+        let _ = unlink(&self.state.config.socket);
     }
 }
 
@@ -156,7 +161,7 @@ fn take_over(path: &Path) -> Result<OwnedFd, ServerError> {
     Ok(socket)
 }
 
-impl Hall {
+impl ServerState {
     /// Waits until `fd` is readable. False: the end.
     fn wait(&self, fd: &OwnedFd) -> bool {
         let mut fds = [PollFd::new(fd, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
@@ -181,8 +186,9 @@ impl Hall {
                 let _ = protocol::send(socket.as_fd(), &refused.encode(), &[]);
                 continue;
             }
-            let hall = Arc::clone(&self);
-            let session = Builder::new().name("rm-guest".into()).spawn(move || hall.serve(&socket));
+            let state = Arc::clone(&self);
+            let session =
+                Builder::new().name("rm-guest".into()).spawn(move || state.serve(&socket));
             sessions.extend(session.ok());
         }
         sessions.into_iter().for_each(|session| drop(session.join()));
@@ -203,7 +209,7 @@ impl Hall {
         let stop = &stop;
         std::thread::scope(|scope| {
             let id = guest.table.id();
-            let store = store::Of::new(self.machine.host.store.clone(), id);
+            let store = store::DomainStore::new(self.machine.host.store.clone(), id);
             let thread = Builder::new().name("rm-guest-store".into());
             let served =
                 thread.spawn_scoped(scope, move || xenstored::serve(ours, &store, stop.as_fd()));
@@ -262,7 +268,7 @@ impl Hall {
         let version = if self.config.version == Version::V2 { Version::V2 } else { hello.version };
         let table = self.machine.create(id, (Arc::new(memory), file), layout, version);
         // From here on, what is left of it goes when this does.
-        let admitted = Admitted { hall: self, table };
+        let admitted = Admitted { state: self, table };
         let mac = hello.mac.map(|byte| format!("{byte:02x}")).join(":");
         let made = self.device(id, &mac, |device| self.machine.attach(device));
         made.map_err(|error| error.to_string())?;
@@ -293,7 +299,7 @@ impl Hall {
         guest_processes.last = number;
         guest_processes.here.insert(
             DomId(number),
-            GuestProcess { name: name.into(), process, spent: Spent::default() },
+            GuestProcess { name: name.into(), process, copy_usage: CopyUsage::default() },
         );
         Ok(DomId(number))
     }
@@ -321,7 +327,7 @@ impl Hall {
         request: Request,
         socket: &OwnedFd,
     ) -> bool {
-        let wiring = &self.machine.host.wiring;
+        let event_channels = &self.machine.host.event_channels;
         let send = |reply: Reply| protocol::send(socket.as_fd(), &reply.encode(), &[]).is_ok();
         match request {
             // Once is enough.
@@ -334,7 +340,7 @@ impl Hall {
                     Reply::Refused("the grant table is full".into())
                 })
             }
-            Request::Open(to) => match wiring.open(table, to) {
+            Request::Open(to) => match event_channels.open(table, to) {
                 Ok(opened) => {
                     let reply = Reply::Opened { number: opened.number.0, slot: opened.slot };
                     hand_over(socket, &reply, &opened)
@@ -350,7 +356,7 @@ impl Hall {
             },
             Request::Close(number) => {
                 vcpus.end(RemotePort(number));
-                wiring.close(table.id(), RemotePort(number));
+                event_channels.close(table.id(), RemotePort(number));
                 send(Reply::Done)
             }
         }
@@ -365,17 +371,17 @@ fn hand_over(socket: &OwnedFd, reply: &Reply, opened: &Opened) -> bool {
 
 /// A guest that was let in. When it goes, nothing of it stays but what others have mapped.
 struct Admitted<'a> {
-    hall: &'a Hall,
+    state: &'a ServerState,
     table: Arc<Table>,
 }
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         let id = self.table.id();
-        self.hall.machine.destroy(id);
+        self.state.machine.destroy(id);
         // What is left is a backend's directory, or not even that.
-        let _ = self.hall.device(id, "", |device| self.hall.machine.forget(device));
-        lock(&self.hall.guest_processes).here.remove(&id);
+        let _ = self.state.device(id, "", |device| self.state.machine.forget(device));
+        lock(&self.state.guest_processes).here.remove(&id);
     }
 }
 

@@ -14,30 +14,30 @@ use crate::store::{
 
 /// Keeps the store. Clones keep the same.
 #[derive(Clone, Debug)]
-pub struct Keeper {
+pub struct SharedStore {
     tree: Arc<Mutex<Tree>>,
     watches: Arc<Mutex<Watches>>,
-    /// Which watch is to be told of which path.
+    /// Which watch is to be queue of which path.
     events: Sender<(u64, String)>,
 }
 
 #[derive(Default)]
 struct Watches {
     last: u64,
-    list: BTreeMap<u64, Watching>,
+    list: BTreeMap<u64, RegisteredWatch>,
 }
 
-struct Watching {
+struct RegisteredWatch {
     by: DomId,
     /// Absolute.
     path: String,
     relative: bool,
     on_change: Arc<OnChange>,
-    /// Paths that it is about to be told of: once is enough, however often they change meanwhile.
+    /// Paths that it is about to be queue of: once is enough, however often they change meanwhile.
     pending: BTreeSet<String>,
 }
 
-/// Most paths that a watch is about to be told of. More of them are told as one change of what it
+/// Most paths that a watch is about to be queue of. More of them are queue as one change of what it
 /// watches.
 const PENDING: usize = 64;
 
@@ -47,40 +47,40 @@ impl std::fmt::Debug for Watches {
     }
 }
 
-impl Watching {
-    /// The path that it is told for `change`: of what changed, or its own where all around it went
+impl RegisteredWatch {
+    /// The path that it is queue for `change`: of what changed, or its own where all around it went
     /// away.
-    fn told(&self, change: &Change) -> Option<String> {
+    fn event_path(&self, change: &Change) -> Option<String> {
         let hit = change.path == self.path || change.path.starts_with(&prefix(&self.path));
         let path = match hit {
             true => &change.path,
             false if change.removed && self.path.starts_with(&prefix(&change.path)) => &self.path,
             false => return None,
         };
-        change.shows_to(self.by).then(|| self.shown(path))
+        change.shows_to(self.by).then(|| self.display_path(path))
     }
 
-    /// Notes that it is about to be told of `path`, or of all it watches if there is too much.
+    /// Notes that it is about to be queue of `path`, or of all it watches if there is too much.
     /// `None`: it is already.
-    fn note(&mut self, path: String) -> Option<String> {
-        let path = if self.pending.len() < PENDING { path } else { self.shown(&self.path) };
+    fn add_pending(&mut self, path: String) -> Option<String> {
+        let path = if self.pending.len() < PENDING { path } else { self.display_path(&self.path) };
         self.pending.insert(path.clone()).then_some(path)
     }
 
     /// Relative, if the watch is.
-    fn shown(&self, path: &str) -> String {
+    fn display_path(&self, path: &str) -> String {
         let relative = path.strip_prefix(&prefix(&home(self.by))).filter(|_| self.relative);
         relative.unwrap_or(path).to_owned()
     }
 }
 
-impl Keeper {
+impl SharedStore {
     pub fn new() -> Self {
-        let (events, told) = mpsc::channel();
+        let (events, queue) = mpsc::channel();
         let watches = Arc::new(Mutex::new(Watches::default()));
-        let for_teller = watches.clone();
+        let delivered = watches.clone();
         // It ends with the last clone of the sender.
-        thread::spawn(move || tell(&told, &for_teller));
+        thread::spawn(move || deliver(&queue, &delivered));
         Self { tree: Arc::new(Mutex::new(Tree::new())), watches, events }
     }
 
@@ -89,7 +89,7 @@ impl Keeper {
         let home = home(domain);
         let permissions = [(DomId(0), Access::None), (domain, Access::Read)];
         let permissions = permissions.map(|(domain, access)| Permission { domain, access });
-        let nodes = View { keeper: self.clone(), by: DomId(0), transaction: None };
+        let nodes = DomainNodes { shared: self.clone(), by: DomId(0), transaction: None };
         let made = nodes
             .write(&format!("{home}/domid"), domain.to_string().as_bytes())
             .and_then(|()| nodes.set_permissions(&home, &permissions))
@@ -100,7 +100,7 @@ impl Keeper {
 
     /// A domain goes.
     pub fn release(&self, domain: DomId) {
-        let nodes = View { keeper: self.clone(), by: DomId(0), transaction: None };
+        let nodes = DomainNodes { shared: self.clone(), by: DomId(0), transaction: None };
         let gone = nodes.remove(&home(domain));
         debug_assert!(gone.is_ok(), "domain 0 may do all");
         self.fire_special("@releaseDomain");
@@ -109,8 +109,10 @@ impl Keeper {
     fn fire(&self, changes: &[Change]) {
         let mut watches = lock(&self.watches);
         for change in changes {
-            for (id, watching) in &mut watches.list {
-                if let Some(path) = watching.told(change).and_then(|path| watching.note(path)) {
+            for (id, watch) in &mut watches.list {
+                if let Some(path) =
+                    watch.event_path(change).and_then(|path| watch.add_pending(path))
+                {
                     // The teller lives as long as there is a sender.
                     let _ = self.events.send((*id, path));
                 }
@@ -120,19 +122,19 @@ impl Keeper {
 
     fn fire_special(&self, name: &str) {
         let watches = lock(&self.watches);
-        for (id, _) in watches.list.iter().filter(|(_, watching)| watching.path == name) {
+        for (id, _) in watches.list.iter().filter(|(_, watch)| watch.path == name) {
             let _ = self.events.send((*id, name.into()));
         }
     }
 }
 
 /// What the store's thread does: tells watches.
-fn tell(told: &Receiver<(u64, String)>, watches: &Mutex<Watches>) {
-    for (id, path) in told {
-        let on_change = lock(watches).list.get_mut(&id).map(|watching| {
-            // Before it is told: what changes from here on is another event.
-            watching.pending.remove(&path);
-            watching.on_change.clone()
+fn deliver(queue: &Receiver<(u64, String)>, watches: &Mutex<Watches>) {
+    for (id, path) in queue {
+        let on_change = lock(watches).list.get_mut(&id).map(|watch| {
+            // Before it is queue: what changes from here on is another event.
+            watch.pending.remove(&path);
+            watch.on_change.clone()
         });
         if let Some(on_change) = on_change {
             on_change(&path);
@@ -142,59 +144,61 @@ fn tell(told: &Receiver<(u64, String)>, watches: &Mutex<Watches>) {
 
 /// A domain's connection.
 #[derive(Debug)]
-pub struct Of {
-    view: View,
+pub struct DomainStore {
+    view: DomainNodes,
 }
 
-impl Of {
-    pub fn new(keeper: Keeper, by: DomId) -> Self {
-        Self { view: View { keeper, by, transaction: None } }
+impl DomainStore {
+    pub fn new(shared: SharedStore, by: DomId) -> Self {
+        Self { view: DomainNodes { shared, by, transaction: None } }
     }
 }
 
-impl Store for Of {
+impl Store for DomainStore {
     fn nodes(&self) -> &dyn Nodes {
         &self.view
     }
 
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError> {
-        let View { keeper, by, .. } = &self.view;
-        let before = lock(&keeper.tree).begin();
-        let pending = Pending { now: before.clone(), before, changes: Vec::new() };
+        let DomainNodes { shared, by, .. } = &self.view;
+        let before = lock(&shared.tree).begin();
+        let pending = PendingTransaction { now: before.clone(), before, changes: Vec::new() };
         let transaction = Some(Mutex::new(pending));
-        Ok(Box::new(Started { view: View { keeper: keeper.clone(), by: *by, transaction } }))
+        Ok(Box::new(StoreTransaction {
+            view: DomainNodes { shared: shared.clone(), by: *by, transaction },
+        }))
     }
 
     fn watch(&self, path: &str, on_change: OnChange) -> Result<Watch, StoreError> {
-        let View { keeper, by, .. } = &self.view;
+        let DomainNodes { shared, by, .. } = &self.view;
         let special = path.starts_with('@');
         let whole = if special { path.to_owned() } else { absolute(*by, path)? };
-        let watching = Watching {
+        let watch = RegisteredWatch {
             by: *by,
             path: whole,
             relative: !special && !path.starts_with('/'),
             on_change: on_change.into(),
             pending: BTreeSet::new(),
         };
-        let mut watches = lock(&keeper.watches);
+        let mut watches = lock(&shared.watches);
         watches.last += 1;
         let id = watches.last;
-        let _ = keeper.events.send((id, path.into()));
-        watches.list.insert(id, watching);
-        Ok(Watch::new(Box::new(Registered { watches: keeper.watches.clone(), id })))
+        let _ = shared.events.send((id, path.into()));
+        watches.list.insert(id, watch);
+        Ok(Watch::new(Box::new(WatchHandle { watches: shared.watches.clone(), id })))
     }
 }
 
 /// A watch in the list.
 #[derive(Debug)]
-struct Registered {
+struct WatchHandle {
     watches: Arc<Mutex<Watches>>,
     id: u64,
 }
 
-impl Ends for Registered {}
+impl Ends for WatchHandle {}
 
-impl Drop for Registered {
+impl Drop for WatchHandle {
     fn drop(&mut self) {
         let gone = lock(&self.watches).list.remove(&self.id);
         // Dropped without the lock: what it holds may be another watch.
@@ -204,7 +208,7 @@ impl Drop for Registered {
 
 /// What a transaction has done so far.
 #[derive(Debug)]
-struct Pending {
+struct PendingTransaction {
     before: Tree,
     now: Tree,
     changes: Vec<Change>,
@@ -212,13 +216,13 @@ struct Pending {
 
 /// The nodes as a domain sees them, as they are or as a transaction has them.
 #[derive(Debug)]
-struct View {
-    keeper: Keeper,
+struct DomainNodes {
+    shared: SharedStore,
     by: DomId,
-    transaction: Option<Mutex<Pending>>,
+    transaction: Option<Mutex<PendingTransaction>>,
 }
 
-impl View {
+impl DomainNodes {
     fn look<T>(
         &self,
         look: impl FnOnce(&mut Tree) -> Result<T, StoreError>,
@@ -236,12 +240,12 @@ impl View {
             pending.changes.extend(changed);
             return Ok(value);
         }
-        let mut tree = lock(&self.keeper.tree);
+        let mut tree = lock(&self.shared.tree);
         let outcome = change(&mut tree);
         tree.forget_seen();
         let (value, changed) = outcome?;
         // With the lock held, so that events come in the order of changes.
-        self.keeper.fire(changed.as_slice());
+        self.shared.fire(changed.as_slice());
         Ok(value)
     }
 
@@ -250,7 +254,7 @@ impl View {
     }
 }
 
-impl Nodes for View {
+impl Nodes for DomainNodes {
     fn read(&self, path: &str) -> Result<Vec<u8>, StoreError> {
         let path = self.path(path)?;
         self.look(|tree| tree.read(self.by, &path))
@@ -291,22 +295,22 @@ impl Nodes for View {
 
 /// A transaction that was started.
 #[derive(Debug)]
-struct Started {
-    view: View,
+struct StoreTransaction {
+    view: DomainNodes,
 }
 
-impl Transaction for Started {
+impl Transaction for StoreTransaction {
     fn nodes(&self) -> &dyn Nodes {
         &self.view
     }
 
     fn commit(self: Box<Self>) -> Result<(), StoreError> {
-        let View { keeper, transaction, .. } = &self.view;
+        let DomainNodes { shared, transaction, .. } = &self.view;
         let Some(pending) = transaction else { return Ok(()) };
         let pending = lock(pending);
-        let mut tree = lock(&keeper.tree);
+        let mut tree = lock(&shared.tree);
         tree.commit(&pending.before, &pending.now)?;
-        keeper.fire(&pending.changes);
+        shared.fire(&pending.changes);
         Ok(())
     }
 }

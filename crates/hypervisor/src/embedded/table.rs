@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use ring::Memory;
 
 use super::config::Locking;
-use super::layout::{Entry, FRAMES, Layout, RESERVED, Reason, Version, What, flag};
-use super::spent::Account;
+use super::copy_usage::CopyAccount;
+use super::layout::{Entry, FRAMES, GrantKind, Layout, RESERVED, Reason, Version, flag};
 use super::sync::lock;
 use super::tablelock::{Readers, TableLock};
 use super::vcpu::Vcpu;
@@ -58,7 +58,7 @@ pub struct Table {
     /// How often pages are mapped.
     mapped: AtomicUsize,
     /// What it has had us do.
-    spent: Account,
+    copy_usage: CopyAccount,
     readers: Arc<Readers>,
     /// Guards what follows: taken for reading to use entries, for writing to change the table.
     lock: TableLock,
@@ -87,7 +87,7 @@ impl Table {
             layout,
             dying: AtomicBool::new(false),
             mapped: AtomicUsize::new(0),
-            spent: Account::default(),
+            copy_usage: CopyAccount::default(),
             readers: Arc::clone(readers),
             lock: TableLock::new(locking, readers),
             version: AtomicU32::new(Version::V1.number()),
@@ -124,8 +124,8 @@ impl Table {
     }
 
     /// What it has had us do.
-    pub fn spent(&self) -> &Account {
-        &self.spent
+    pub fn copy_usage(&self) -> &CopyAccount {
+        &self.copy_usage
     }
 
     /// No page is to be had any more.
@@ -175,7 +175,7 @@ impl Table {
     ///
     /// # Errors
     /// Why that is not allowed.
-    pub fn acquire(&self, by: DomId, reference: GrantRef, how: Use) -> Result<What, Reason> {
+    pub fn acquire(&self, by: DomId, reference: GrantRef, how: Use) -> Result<GrantKind, Reason> {
         let vcpu = Vcpu::enter();
         let _reading = self.lock.read(&self.readers, &vcpu);
         if self.dying.load(Ordering::Relaxed) {
@@ -250,7 +250,9 @@ impl Table {
             Version::V2 => self.mark_v2(by, reference, how, status),
         }?;
         match entry.what {
-            What::Page(page) | What::Part { page, .. } if page >= self.layout.pages => {
+            GrantKind::Page(page) | GrantKind::SubPage { page, .. }
+                if page >= self.layout.pages =>
+            {
                 self.unmark(reference);
                 Err(Reason::NoPage)
             }
@@ -327,7 +329,7 @@ fn check(entry: &Entry, by: DomId, how: Use) -> Result<(), Reason> {
     match entry {
         entry if entry.to != by => Err(Reason::NotToUs),
         entry if how.write && !entry.writable => Err(Reason::ReadOnly),
-        entry if how.map && !matches!(entry.what, What::Page(_)) => Err(Reason::NotWhole),
+        entry if how.map && !matches!(entry.what, GrantKind::Page(_)) => Err(Reason::NotWhole),
         _ => Ok(()),
     }
 }

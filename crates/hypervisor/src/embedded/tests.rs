@@ -55,7 +55,7 @@ fn parts_of_pages_and_not_a_byte_more() {
         let dom0 = machine.hypervisor(DOM0).unwrap();
         let guest = machine.guest(DomId(1), 4, Version::V2).unwrap();
         guest.memory().write(PAGE as u64 + 100, b"frame").unwrap();
-        let part = Extent::Part { offset: 100, len: 5 };
+        let part = Extent::SubPage { offset: 100, len: 5 };
         let reference = guest.grant(DOM0, 1, part, false).unwrap();
         assert_eq!(copy_out(&dom0, DomId(1), reference, 100, 5), Ok(b"frame".to_vec()));
         assert_eq!(copy_out(&dom0, DomId(1), reference, 101, 4), Ok(b"rame".to_vec()));
@@ -82,8 +82,8 @@ fn grants_are_passed_on_as_far_as_they_go() {
     sender.memory().write(8, b"frame").unwrap();
     // The sender lets the driver have some bytes of a page, and the driver passes them on to domain
     // 2.
-    let first = sender.grant(DomId(3), 0, Extent::Part { offset: 8, len: 5 }, false).unwrap();
-    let passed = driver.pass_on(DomId(2), DomId(1), first, false).unwrap();
+    let first = sender.grant(DomId(3), 0, Extent::SubPage { offset: 8, len: 5 }, false).unwrap();
+    let passed = driver.grant_transitive(DomId(2), DomId(1), first, false).unwrap();
     assert_eq!(copy_out(&hypervisors[2], DomId(3), passed, 8, 5), Ok(b"frame".to_vec()));
     assert_eq!(
         copy_out(&hypervisors[2], DomId(3), passed, 7, 5),
@@ -102,19 +102,19 @@ fn grants_are_passed_on_as_far_as_they_go() {
     );
     assert!(hypervisors[2].grants.map(DomId(3), &[passed]).is_err());
     // For writing it goes no further than the first grant does.
-    let greedy = driver.pass_on(DomId(2), DomId(1), first, true).unwrap();
+    let greedy = driver.grant_transitive(DomId(2), DomId(1), first, true).unwrap();
     assert_eq!(copy_in(&hypervisors[2], DomId(3), greedy, 8, b"x"), Status::REFUSED);
     // What was passed on is not passed on further.
     let again = machine.guest(DomId(4), 1, Version::V2).unwrap();
-    let to_fourth = driver.pass_on(DomId(4), DomId(1), first, false).unwrap();
-    let further = again.pass_on(DomId(2), DomId(3), to_fourth, false).unwrap();
+    let to_fourth = driver.grant_transitive(DomId(4), DomId(1), first, false).unwrap();
+    let further = again.grant_transitive(DomId(2), DomId(3), to_fourth, false).unwrap();
     assert_eq!(copy_out(&hypervisors[2], DomId(4), further, 8, 5), Err(Status::REFUSED));
     // It ends where it began.
     assert!(sender.revoke(first), "nothing is left in use by what was refused");
     assert_eq!(copy_out(&hypervisors[2], DomId(3), passed, 8, 5), Err(Status::REFUSED));
     assert!(driver.revoke(passed) && driver.revoke(greedy));
     // Nobody gets round in circles.
-    let circle = driver.pass_on(DomId(3), DomId(3), GrantRef(8), false).unwrap();
+    let circle = driver.grant_transitive(DomId(3), DomId(3), GrantRef(8), false).unwrap();
     let dom3 = machine.hypervisor(DomId(3)).unwrap();
     assert_eq!(copy_out(&dom3, DomId(3), circle, 8, 5), Err(Status::REFUSED));
 }
@@ -133,10 +133,11 @@ fn a_batch_goes_from_grant_to_grant_and_leaves_none_in_use() {
         assert!(first.revoke(gone));
         // The second passes on what the first lets it have: once a page, and once what is itself
         // passed on.
-        let passed = first.grant(DomId(3), 1, Extent::Part { offset: 0, len: 1 }, false).unwrap();
-        let through = second.pass_on(DomId(2), DomId(1), passed, false).unwrap();
-        let far = first.pass_on(DomId(3), DomId(3), through, false).unwrap();
-        let too_far = second.pass_on(DomId(2), DomId(1), far, false).unwrap();
+        let passed =
+            first.grant(DomId(3), 1, Extent::SubPage { offset: 0, len: 1 }, false).unwrap();
+        let through = second.grant_transitive(DomId(2), DomId(1), passed, false).unwrap();
+        let far = first.grant_transitive(DomId(3), DomId(3), through, false).unwrap();
+        let too_far = second.grant_transitive(DomId(2), DomId(1), far, false).unwrap();
 
         let wanted = [
             (1, a),
@@ -244,7 +245,7 @@ fn a_reference_that_is_reserved() {
     let reference = guest.reserve().unwrap();
     assert_eq!(copy_out(&dom0, DomId(1), reference, 0, 1), Err(Status::REFUSED));
     for (offset, len) in [(0, 8), (100, 1), (3000, 96)] {
-        guest.grant_as(reference, DOM0, 1, Extent::Part { offset, len }).unwrap();
+        guest.grant_at(reference, DOM0, 1, Extent::SubPage { offset, len }).unwrap();
         assert!(copy_out(&dom0, DomId(1), reference, offset, len.into()).is_ok());
         assert_eq!(
             copy_out(&dom0, DomId(1), reference, offset, u32::from(len) + 1).unwrap_err(),
@@ -255,15 +256,15 @@ fn a_reference_that_is_reserved() {
             Status::REFUSED,
             "for reading"
         );
-        assert!(guest.withdraw(reference));
+        assert!(guest.end_access(reference));
         assert_eq!(copy_out(&dom0, DomId(1), reference, offset, 1), Err(Status::REFUSED));
     }
-    assert!(guest.grant_as(reference, DOM0, 2, Extent::Whole).is_err(), "no such page");
+    assert!(guest.grant_at(reference, DOM0, 2, Extent::Whole).is_err(), "no such page");
     assert_ne!(guest.grant(DOM0, 0, Extent::Whole, false).unwrap(), reference);
     guest.release(reference);
     assert_eq!(guest.grant(DOM0, 0, Extent::Whole, false).unwrap(), reference, "used again");
     let old = machine.guest(DomId(2), 2, Version::V1).unwrap();
-    assert!(old.reserve().is_err() && !old.has_parts());
+    assert!(old.reserve().is_err() && !old.has_sub_page_grants());
 }
 
 /// One domain grants and revokes as fast as it can, while others use what they find: no use
@@ -407,7 +408,7 @@ fn agree(design: Design, version: Version, steps: Vec<Step>) {
             Step::Grant { to, page, part, writable } => {
                 let part = part.filter(|_| version == Version::V2);
                 let extent =
-                    part.map_or(Extent::Whole, |(offset, len)| Extent::Part { offset, len });
+                    part.map_or(Extent::Whole, |(offset, len)| Extent::SubPage { offset, len });
                 let range =
                     part.map_or(WHOLE, |(offset, len)| (offset.into(), u32::from(offset + len)));
                 let reference = guest.grant(DomId(to), page, extent, writable).unwrap();

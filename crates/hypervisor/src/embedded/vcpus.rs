@@ -11,10 +11,10 @@ use std::thread::{Builder, JoinHandle};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::Host;
-use super::caller::{Caller, processor_time};
 use super::callpage::CallPage;
-use super::events::{Opened, Pair, Side};
+use super::events::{ChannelPair, Opened, Side};
 use super::layout::CALLERS;
+use super::local_hypercalls::{LocalHypercalls, processor_time};
 use super::table::Table;
 use crate::RemotePort;
 
@@ -58,10 +58,10 @@ impl Vcpus {
         let full =
             || io::Error::new(io::ErrorKind::StorageFull, "the domain has too many virtual CPUs");
         let page = (0..CALLERS).find(|page| !taken(page)).ok_or_else(full)?;
-        let mut caller = Caller::new(&self.host, &self.table)?;
+        let mut caller = LocalHypercalls::new(&self.host, &self.table)?;
         let calls = CallPage::new(self.table.memory(), self.table.layout().call(page));
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let opened = self.host.wiring.open(&self.table, self.table.id())?;
+        let opened = self.host.event_channels.open(&self.table, self.table.id())?;
         let (pair, end) = (Arc::clone(&opened.pair), Arc::clone(&stop));
         let run = move || serve(&mut caller, &calls, &pair, &end);
         let thread = Builder::new().name(format!("rm-vcpu-{}", self.table.id())).spawn(run);
@@ -71,7 +71,7 @@ impl Vcpus {
                 Ok((page, opened))
             }
             Err(error) => {
-                self.host.wiring.close(self.table.id(), opened.number);
+                self.host.event_channels.close(self.table.id(), opened.number);
                 Err(error)
             }
         }
@@ -84,7 +84,7 @@ impl Vcpus {
 }
 
 /// Does what the guest asks, until `stop`.
-fn serve(caller: &mut Caller, calls: &CallPage, pair: &Pair, stop: &OwnedFd) {
+fn serve(caller: &mut LocalHypercalls, calls: &CallPage, pair: &ChannelPair, stop: &OwnedFd) {
     let mut charged = processor_time();
     loop {
         let mut fds = [
@@ -98,12 +98,12 @@ fn serve(caller: &mut Caller, calls: &CallPage, pair: &Pair, stop: &OwnedFd) {
         }
         pair.take(Side::Binder);
         if let Some(number) = calls.asked() {
-            let outcomes = caller.run(calls.pulls());
+            let outcomes = caller.run(calls.copies());
             calls.answer(number, outcomes);
             pair.raise(Side::Opener);
         }
         let now = processor_time();
-        caller.table().spent().took(now.saturating_sub(charged));
+        caller.table().copy_usage().took(now.saturating_sub(charged));
         charged = now;
     }
 }

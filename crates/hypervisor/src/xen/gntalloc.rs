@@ -1,58 +1,82 @@
-//! Pages of our own that are granted to ourselves, through `/dev/xen/gntalloc`
-//! (linux/xen/gntalloc.h).
-//!
-//! For each mapped end of a copy `/dev/xen/gntdev` makes the kernel walk our page tables, which
-//! costs a PV domain more than the copy of some hundred bytes does. A granted end it passes on to
-//! Xen as it is.
+//! Requests of `/dev/xen/gntalloc` (linux/include/uapi/xen/gntalloc.h): pages of the kernel's that
+//! this domain grants, to be mapped from the device at the index that a request returns.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
-use std::sync::Arc;
 
 use libc::c_ulong;
-use ring::copies::OwnPages;
 
-use super::{mapped, open_device, request};
-use crate::{DomId, GrantRef, PAGE};
+use super::request;
+use crate::{DomId, GrantRef};
 
+/// `IOCTL_GNTALLOC_ALLOC_GREF`.
 const ALLOC_GREF: c_ulong = request(b'G', 5, 24);
+/// `IOCTL_GNTALLOC_DEALLOC_GREF`.
+const DEALLOC_GREF: c_ulong = request(b'G', 6, 16);
+/// `GNTALLOC_FLAG_WRITABLE`.
 const WRITABLE: u16 = 1;
-/// Most pages at once: as much as any stage has.
-const MAX_PAGES: usize = 16;
+/// Most pages of one request here: as many as any stage of copies has.
+pub const MAX_PAGES: usize = 16;
 
-/// `struct ioctl_gntalloc_alloc_gref`, with room for more references than its one.
+/// `struct ioctl_gntalloc_alloc_gref`, with room for [`MAX_PAGES`] references.
 #[repr(C)]
 struct AllocGref {
     domain: u16,
     flags: u16,
     count: u32,
-    /// Out: where in the device the pages are.
+    /// Out: the offset in the device at which the pages can be mapped, in bytes.
     index: u64,
     /// Out.
     references: [u32; MAX_PAGES],
 }
 
-/// `len` bytes that domain `own`, which is us, has granted to itself. `None` when the device is not
-/// there or gives no more: one can do without.
-pub fn own_pages(own: DomId, len: usize) -> Option<OwnPages> {
-    let count = len.div_ceil(PAGE);
+/// `struct ioctl_gntalloc_dealloc_gref`.
+#[repr(C)]
+struct DeallocGref {
+    index: u64,
+    count: u32,
+}
+
+/// Granted pages that can be mapped from the device.
+pub struct Allocated {
+    /// Their offset in the device, in bytes.
+    pub index: u64,
+    /// The grant of each.
+    pub references: Vec<GrantRef>,
+}
+
+/// Has the kernel allocate `count` pages, of [`MAX_PAGES`] at most, and grant them to domain `to`.
+pub fn alloc(
+    device: BorrowedFd<'_>,
+    to: DomId,
+    count: usize,
+    writable: bool,
+) -> io::Result<Allocated> {
     if !(1..=MAX_PAGES).contains(&count) {
-        return None;
+        return Err(io::ErrorKind::InvalidInput.into());
     }
-    let device = open_device("/dev/xen/gntalloc").ok()?;
-    let (domain, flags) = (own.0, WRITABLE);
-    let mut alloc =
-        AllocGref { domain, flags, count: count as u32, index: 0, references: [0; MAX_PAGES] };
+    let flags = if writable { WRITABLE } else { 0 };
+    let mut alloc = AllocGref {
+        domain: to.0,
+        flags,
+        count: count as u32,
+        index: 0,
+        references: [0; MAX_PAGES],
+    };
     // SAFETY: the request reads the first fields, and writes the index and as many references as
     // `count` says, for which there is room.
     let done = unsafe { libc::ioctl(device.as_raw_fd(), ALLOC_GREF, ptr::from_mut(&mut alloc)) };
     if done < 0 {
-        return None;
+        return Err(io::Error::last_os_error());
     }
-    let bytes = count * PAGE;
-    // The device takes the pages back when it is closed.
-    let keeper = Arc::new(device);
-    let memory = mapped::map(keeper.as_fd(), alloc.index, bytes, Arc::clone(&keeper)).ok()?;
-    let references = alloc.references[..count].iter().copied().map(GrantRef).collect();
-    Some(OwnPages { memory, len: bytes, references })
+    let references = alloc.references.iter().take(count).copied().map(GrantRef).collect();
+    Ok(Allocated { index: alloc.index, references })
+}
+
+/// Gives one page back. The kernel revokes its grant when nobody uses it any more.
+pub fn dealloc(device: BorrowedFd<'_>, index: u64) {
+    let mut dealloc = DeallocGref { index, count: 1 };
+    // SAFETY: the request reads a structure of this size. It fails for what was not allocated.
+    unsafe { libc::ioctl(device.as_raw_fd(), DEALLOC_GREF, ptr::from_mut(&mut dealloc)) };
 }

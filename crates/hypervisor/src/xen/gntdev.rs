@@ -9,7 +9,7 @@ use libc::c_ulong;
 use ring::copies::{Batch, Copies, OwnPages, Segment, Status};
 use ring::{Memory, Page};
 
-use super::{OpenError, gntalloc, mapped, open_device, request};
+use super::{OpenError, mapped, open_device, own_pages, request};
 use crate::grants::{GrantError, Grants, MAX_PAGES};
 use crate::{DomId, GrantRef, PAGE};
 
@@ -111,7 +111,7 @@ impl Grants for Gntdev {
     }
 
     fn own_pages(&self, len: usize) -> Option<OwnPages> {
-        gntalloc::own_pages(self.own, len)
+        own_pages::own_pages(self.own, len)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hypervisor::{Hypervisor, Lender, Nodes, StoreError};
+use hypervisor::{Hypervisor, Nodes, StoreError, TransitiveGrants};
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use ring::Engine;
@@ -30,7 +30,7 @@ pub struct Netback {
     /// Copies for them.
     pub engine: Arc<dyn Engine>,
     /// Passes grants on to vifs whose frontends copy for themselves, where that is possible.
-    pub lender: Option<Arc<dyn Lender>>,
+    pub transitive_grants: Option<Arc<dyn TransitiveGrants>>,
     /// Queues that a vif may have.
     pub queues: u16,
     /// How long a frontend may go without posting buffers while frames for it come, before it
@@ -58,7 +58,7 @@ impl Netback {
         Netback {
             fabric,
             engine: Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants))),
-            lender: hypervisor.grants.lender(),
+            transitive_grants: hypervisor.grants.transitive_grants(),
             queues: queues.max(1),
             stall,
             options,
@@ -70,7 +70,7 @@ impl Netback {
 
     /// What it can do beyond netif.h.
     pub(super) fn extensions(&self) -> Extensions {
-        Extensions { ranges: true, guest_copy: self.lender.is_some() }
+        Extensions { ranges: true, guest_copy: self.transitive_grants.is_some() }
     }
 
     /// Removes a port, but not what was counted on it.

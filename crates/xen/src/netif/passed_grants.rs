@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use hypervisor::{DomId, GrantRef, Granted, Lender};
+use hypervisor::{DomId, GrantRef, Granted, TransitiveGrants};
 use ring::xen::BackRing;
 
 /// References that a queue passes grants on under: as many as a ring can name at a time, since each
@@ -23,7 +23,7 @@ struct PassedFrame {
 /// What one queue has lent.
 #[derive(Debug)]
 pub struct PassedGrants {
-    lender: Arc<dyn Lender>,
+    transitive_grants: Arc<dyn TransitiveGrants>,
     to: DomId,
     free: Vec<GrantRef>,
     /// Oldest first.
@@ -39,13 +39,22 @@ impl PassedGrants {
     ///
     /// # Errors
     /// When no references are left.
-    pub fn new(lender: Arc<dyn Lender>, to: DomId) -> io::Result<PassedGrants> {
+    pub fn new(
+        transitive_grants: Arc<dyn TransitiveGrants>,
+        to: DomId,
+    ) -> io::Result<PassedGrants> {
         let (open, used) =
             (VecDeque::with_capacity(REFERENCES), VecDeque::with_capacity(REFERENCES));
-        let mut passed_grants =
-            PassedGrants { lender, to, free: Vec::with_capacity(REFERENCES), open, used, begun: 0 };
+        let mut passed_grants = PassedGrants {
+            transitive_grants,
+            to,
+            free: Vec::with_capacity(REFERENCES),
+            open,
+            used,
+            begun: 0,
+        };
         for _ in 0..REFERENCES {
-            passed_grants.free.push(passed_grants.lender.reserve()?);
+            passed_grants.free.push(passed_grants.transitive_grants.reserve()?);
         }
         Ok(passed_grants)
     }
@@ -58,7 +67,7 @@ impl PassedGrants {
     /// Lends a piece; the reference for it. There must be room.
     pub fn lend(&mut self, from: Granted) -> GrantRef {
         let Some(reference) = self.free.pop() else { return GrantRef(0) };
-        self.lender.lend(reference, self.to, from.domain, from.reference);
+        self.transitive_grants.grant(reference, self.to, from.domain, from.reference);
         self.used.push_back(reference);
         self.begun += 1;
         reference
@@ -79,7 +88,7 @@ impl PassedGrants {
     /// Recalls everything; how many frames, oldest first, nobody fetches any more.
     pub fn recall(&mut self) -> usize {
         for reference in &self.used {
-            self.lender.recall(*reference);
+            self.transitive_grants.end_access(*reference);
         }
         self.settle(|_| true)
     }
@@ -92,7 +101,7 @@ impl PassedGrants {
                 .used
                 .iter()
                 .take(frame.references)
-                .all(|reference| self.lender.recall(*reference))
+                .all(|reference| self.transitive_grants.end_access(*reference))
             {
                 break;
             }
@@ -114,7 +123,7 @@ impl PassedGrants {
 impl Drop for PassedGrants {
     fn drop(&mut self) {
         for reference in self.free.iter().chain(&self.used) {
-            self.lender.release(*reference);
+            self.transitive_grants.release(*reference);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use frame::{Accepts, Head, Headers, Mac, Offload};
-use hypervisor::{Channel, DomId, GrantRef, Granted, Lender, PAGE};
+use hypervisor::{Channel, DomId, GrantRef, Granted, PAGE, TransitiveGrants};
 use network::burst::Burst;
 use network::count::{Counter, DropReason};
 use network::packet::Packet;
@@ -49,7 +49,7 @@ pub struct VifShared {
     /// Whether what it receives begins where copies are aligned.
     pub align: bool,
     /// Who passes grants on to it, if it fetches frames itself.
-    pub lender: Option<Arc<dyn Lender>>,
+    pub transitive_grants: Option<Arc<dyn TransitiveGrants>>,
     /// What it sends stays where it is for the moment.
     pub held: AtomicBool,
 }
@@ -153,9 +153,10 @@ impl Queue {
             uso6: false,
         };
         // Without references left, it gets copies as others do.
-        let lend =
-            |lender: &Arc<dyn Lender>| PassedGrants::new(Arc::clone(lender), parts.vif.domain).ok();
-        let passed_grants = parts.vif.lender.as_ref().and_then(lend);
+        let lend = |transitive_grants: &Arc<dyn TransitiveGrants>| {
+            PassedGrants::new(Arc::clone(transitive_grants), parts.vif.domain).ok()
+        };
+        let passed_grants = parts.vif.transitive_grants.as_ref().and_then(lend);
         let mut queue = Queue {
             tx: BackRing::attach(parts.tx_ring, 0)?,
             rx: BackRing::attach(parts.rx_ring, 0)?,

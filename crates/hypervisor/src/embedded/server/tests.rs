@@ -74,7 +74,7 @@ fn a_guest_shares_what_it_grants_and_is_heard() {
         GuestProcess {
             name: "a".into(),
             process: std::process::id() as i32,
-            spent: Spent::default()
+            copy_usage: CopyUsage::default()
         }
     );
     guest.memory().write(3 * PAGE as u64, b"frame").unwrap();
@@ -129,7 +129,7 @@ fn a_guest_reaches_nothing_that_it_was_not_granted() {
     // What was granted to another is not passed on, whatever it is made to look like; nor is a page
     // that is not one's own.
     for writable in [false, true] {
-        let stolen = evil.pass_on(DOM0, victim.id(), reference, writable).unwrap();
+        let stolen = evil.grant_transitive(DOM0, victim.id(), reference, writable).unwrap();
         assert_eq!(copy(&dom0, evil.id(), stolen, 6), Err(Status::REFUSED));
         assert!(dom0.grants.map(evil.id(), &[stolen]).is_err());
     }
@@ -284,14 +284,14 @@ fn guests_have_copied_for_them_what_is_passed_on() {
         become_guest(&place.socket, Hello { version: Version::V2, ..wish("a") }).unwrap();
     let (receiver, _line) = become_guest(&place.socket, wish("b")).unwrap();
     let before = place.machine.counts();
-    crate::embedded::pulls::exchange(&place.machine, &sender, &receiver);
-    let spent = place.server.guest_processes()[&receiver.id()].spent;
-    assert!(spent.calls > 0 && spent.bytes > 0 && spent.time > Duration::ZERO, "{spent:?}");
-    assert_eq!(place.server.guest_processes()[&sender.id()].spent.bytes, 0);
+    crate::embedded::hypercall_tests::exchange(&place.machine, &sender, &receiver);
+    let usage = place.server.guest_processes()[&receiver.id()].copy_usage;
+    assert!(usage.calls > 0 && usage.bytes > 0 && usage.time > Duration::ZERO, "{usage:?}");
+    assert_eq!(place.server.guest_processes()[&sender.id()].copy_usage.bytes, 0);
     let after = place.machine.counts();
     assert_eq!(
-        (after.bytes, after.pulled),
-        (before.bytes, spent.bytes),
+        (after.bytes, after.guest_copied_bytes),
+        (before.bytes, usage.bytes),
         "domain 0 has copied nothing"
     );
 }
@@ -300,14 +300,14 @@ fn guests_have_copied_for_them_what_is_passed_on() {
 fn a_bounded_number_of_virtual_cpus() {
     let place = place();
     let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
-    let mut all: Vec<_> = std::iter::from_fn(|| guest.puller().ok()).collect();
+    let mut all: Vec<_> = std::iter::from_fn(|| guest.hypercalls().ok()).collect();
     assert_eq!(all.len(), 16);
     let mut outcomes = Vec::new();
-    for puller in &mut all {
-        puller.pull(&[], &mut outcomes).unwrap();
+    for hypercalls in &mut all {
+        hypercalls.grant_copy(&[], &mut outcomes).unwrap();
     }
     drop(all);
-    assert!(guest.puller().is_ok());
+    assert!(guest.hypercalls().is_ok());
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn the_host_says_what_tables_are_like() {
     let config = ServerConfig { socket: socket.clone(), keys: Vec::new(), version: Version::V2 };
     let _server = Server::start(Machine::new(Design::default()), config).unwrap();
     let (guest, _line) = become_guest(&socket, wish("a")).unwrap();
-    assert!(guest.has_parts());
+    assert!(guest.has_sub_page_grants());
 }
 
 #[test]

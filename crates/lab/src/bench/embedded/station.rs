@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hypervisor::Domain;
 use hypervisor::embedded::Version;
-use hypervisor::embedded::client::{Line, Wish as Admission, become_guest};
+use hypervisor::embedded::client::{Connection, GuestRequest, become_guest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use xen::netif::frontend::{
     ControlRing, Frame, FrameSource, FrontError, Frontend, FrontendConfig, PageAllocator, Queue,
@@ -64,7 +64,7 @@ pub struct Station {
     /// Its address.
     pub mac: [u8; 6],
     _frontend: Frontend,
-    _line: Arc<Line>,
+    _line: Arc<Connection>,
     _control: (Option<ControlRing>, StaticGrants),
 }
 
@@ -74,7 +74,7 @@ impl Station {
     /// # Errors
     /// When it does not take us.
     pub fn connect(socket: &Path, name: &str, mac: [u8; 6], queues: u16) -> io::Result<Station> {
-        let admission = Admission {
+        let admission = GuestRequest {
             pages: Frontend::pages(queues),
             version: Version::V2,
             mac,

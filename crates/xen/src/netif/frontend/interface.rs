@@ -155,7 +155,7 @@ impl Frontend {
     fn able(&self, config: &FrontendConfig) -> Extensions {
         config
             .extensions
-            .and(Extensions { ranges: self.bus.domain().has_parts(), guest_copy: true })
+            .and(Extensions { ranges: self.bus.domain().has_sub_page_grants(), guest_copy: true })
     }
 
     fn queue(

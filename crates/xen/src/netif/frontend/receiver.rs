@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ::ring::Memory;
 use ::ring::copies::Status;
 use ::ring::front::FrontRing;
-use hypervisor::{Channel, DomId, Domain, GrantRef, Granted, PAGE, Pull, Puller};
+use hypervisor::{Channel, CopyOp, DomId, Domain, GrantRef, Granted, Hypercalls, PAGE};
 
 use super::ring::GrantedRing;
 use super::{FrameSource, FrontError};
@@ -38,9 +38,9 @@ pub struct Receiver {
     pages: GrantedPages,
     backend: DomId,
     /// Copies what the backend leaves to the frontend to copy; `None`: it leaves nothing.
-    puller: Option<Box<dyn Puller>>,
+    hypercalls: Option<Box<dyn Hypercalls>>,
     /// The copies of the batch, and their outcomes.
-    copies: Vec<Pull>,
+    copies: Vec<CopyOp>,
     outcomes: Vec<Status>,
     /// Grants that the frame that is being taken is to be copied from, and offsets in them.
     passed: Vec<(GrantRef, u16)>,
@@ -105,12 +105,12 @@ impl Receiver {
     ) -> Result<Self, FrontError> {
         let ring = GrantedRing::new(domain, backend, allocator, channel)?;
         let pages = allocator.grant(domain, backend, PAGES, true)?;
-        let puller = if fetches { Some(domain.puller()?) } else { None };
+        let hypercalls = if fetches { Some(domain.hypercalls()?) } else { None };
         let mut receiver = Receiver {
             ring,
             pages,
             backend,
-            puller,
+            hypercalls,
             copies: Vec::new(),
             outcomes: Vec::new(),
             passed: Vec::new(),
@@ -170,11 +170,11 @@ impl Receiver {
             self.taken += 1;
         }
         if !self.copies.is_empty() {
-            let puller = self
-                .puller
+            let hypercalls = self
+                .hypercalls
                 .as_mut()
                 .ok_or(FrontError::Backend("leaves frames to be copied without being asked to"))?;
-            puller.pull(&self.copies, &mut self.outcomes)?;
+            hypercalls.grant_copy(&self.copies, &mut self.outcomes)?;
         }
         Ok(self.taken > 0)
     }
@@ -224,7 +224,7 @@ impl Receiver {
             let (reference, at) =
                 self.passed.pop().ok_or(FrontError::Backend("does not say where bytes are"))?;
             let from = Granted { domain: self.backend, reference, offset: at };
-            self.copies.push(Pull { from, page: self.pages.page(slot), offset, len: missing });
+            self.copies.push(CopyOp { from, page: self.pages.page(slot), offset, len: missing });
         }
         Ok(true)
     }

@@ -172,13 +172,15 @@ impl Sender {
     /// Grants the first `len` bytes of a page, unless the page stays granted.
     fn grant(&self, page: u32, len: usize) -> Result<(), FrontError> {
         let Some(Ranges { domain, to }) = &self.ranges else { return Ok(()) };
-        let part = Extent::Part { offset: 0, len: len as u16 };
-        Ok(domain.grant_as(self.pages.reference(page), *to, self.pages.page(page), part)?)
+        let part = Extent::SubPage { offset: 0, len: len as u16 };
+        Ok(domain.grant_at(self.pages.reference(page), *to, self.pages.page(page), part)?)
     }
 
     /// Revokes what was granted of a page for a frame. False while it is being copied.
     fn revoke(&self, page: u32) -> bool {
-        self.ranges.as_ref().is_none_or(|ranges| ranges.domain.withdraw(self.pages.reference(page)))
+        self.ranges
+            .as_ref()
+            .is_none_or(|ranges| ranges.domain.end_access(self.pages.reference(page)))
     }
 
     /// Whether the oldest page was answered.

@@ -91,7 +91,7 @@ impl Vif {
         settings: &Settings,
         resumed: bool,
     ) -> Result<Arc<VifShared>, VifError> {
-        let lender = self.driver.lender.clone();
+        let transitive_grants = self.driver.transitive_grants.clone();
         let shared = VifShared {
             domain: self.node.id().domain,
             engine: Arc::clone(&self.driver.engine),
@@ -99,7 +99,7 @@ impl Vif {
             rate: settings.rate(),
             groups: Groups::default(),
             align: self.driver.options.align,
-            lender: lender.filter(|_| request.features.extensions.guest_copy),
+            transitive_grants: transitive_grants.filter(|_| request.features.extensions.guest_copy),
             held: AtomicBool::new(true),
         };
         let only = wants_groups(self.node.nodes(), self.node.frontend())? && !resumed;

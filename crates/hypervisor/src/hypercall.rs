@@ -10,7 +10,7 @@ use crate::Granted;
 
 /// One copy; both ends lie within a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pull {
+pub struct CopyOp {
     /// From where.
     pub from: Granted,
     /// To which page of its own.
@@ -23,11 +23,11 @@ pub struct Pull {
 
 /// A virtual CPU's way into the hypervisor (`GNTTABOP_copy`). The time that it takes is the
 /// domain's.
-pub trait Puller: Debug + Send {
+pub trait Hypercalls: Debug + Send {
     /// Makes copies, in one call if there are not too many; `outcomes` is what became of each. One
     /// that fails does not keep the others from being made.
     ///
     /// # Errors
     /// When the hypervisor is gone.
-    fn pull(&mut self, pulls: &[Pull], outcomes: &mut Vec<Status>) -> io::Result<()>;
+    fn grant_copy(&mut self, ops: &[CopyOp], outcomes: &mut Vec<Status>) -> io::Result<()>;
 }

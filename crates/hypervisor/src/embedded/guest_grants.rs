@@ -13,7 +13,7 @@ use crate::GrantRef;
 
 /// Gives grants.
 #[derive(Debug)]
-pub struct Granter {
+pub struct GuestGrantTable {
     memory: Arc<Memory>,
     layout: Layout,
     version: Version,
@@ -30,11 +30,11 @@ struct References {
     end: u32,
 }
 
-impl Granter {
+impl GuestGrantTable {
     /// Over a new table, of one page.
     pub fn new(memory: Arc<Memory>, layout: Layout, version: Version) -> Self {
         let references = References { free: Vec::new(), next: RESERVED, end: version.per_frame() };
-        Granter { memory, layout, version, references: Mutex::new(references) }
+        GuestGrantTable { memory, layout, version, references: Mutex::new(references) }
     }
 
     /// Grants. References of revoked grants are used again, the last one first, as Linux does.
@@ -111,7 +111,7 @@ impl Granter {
 
     /// Takes back what is granted under a reserved reference of version 2, whoever uses it: nobody
     /// begins to from here on. False as long as somebody still does.
-    pub fn withdraw(&self, reference: GrantRef) -> bool {
+    pub fn end_access(&self, reference: GrantRef) -> bool {
         let word = self.memory.atomic_u64(self.layout.entry(Version::V2, reference));
         let status = self.memory.atomic_u16(self.layout.status(reference));
         let (Version::V2, Ok(word), Ok(status)) = (self.version, word, status) else { return true };
@@ -122,7 +122,7 @@ impl Granter {
 
     /// Gives back a reserved reference. One that is still in use is not used again.
     pub fn release(&self, reference: GrantRef) {
-        if self.withdraw(reference) {
+        if self.end_access(reference) {
             lock(&self.references).free.push(reference.0);
         }
     }

@@ -1,44 +1,21 @@
-//! Our own domain from its own side: pages that we grant, through `/dev/xen/gntalloc`
-//! (linux/xen/gntalloc.h), and event channels that others bind.
+//! The domain that this process runs in, from its own side: pages that it grants through
+//! `/dev/xen/gntalloc`, and event channels that others bind.
 //!
-//! The device gives pages, one for each grant, rather than grant those that are there. So a page of
-//! ours is one of the device's from when it is granted until that is taken back.
+//! The device allocates a page for each grant; it can't grant pages that exist. So a page is mapped
+//! from the device while it is granted, and replaced by an empty one when the grant is revoked.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use libc::c_ulong;
 use ring::Memory;
 use ring::region::Keeper;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{OpenError, XenStore, evtchn, open_device, request};
+use super::gntalloc::{self, Allocated};
+use super::{OpenError, XenStore, evtchn, open_device};
 use crate::{Channel, DomId, Domain, Extent, GrantRef, PAGE, RemotePort, Store};
-
-const ALLOC_GREF: c_ulong = request(b'G', 5, 24);
-const DEALLOC_GREF: c_ulong = request(b'G', 6, 16);
-const WRITABLE: u16 = 1;
-
-/// `struct ioctl_gntalloc_alloc_gref`.
-#[repr(C)]
-struct AllocGref {
-    domain: u16,
-    flags: u16,
-    count: u32,
-    /// Out: where in the device the page is.
-    index: u64,
-    /// Out.
-    reference: u32,
-}
-
-/// `struct ioctl_gntalloc_dealloc_gref`.
-#[repr(C)]
-struct DeallocGref {
-    index: u64,
-    count: u32,
-}
 
 /// A page that is granted.
 #[derive(Clone, Copy, Debug)]
@@ -79,25 +56,6 @@ impl OwnDomain {
             store,
         })
     }
-
-    fn alloc(&self, to: DomId, writable: bool) -> io::Result<(u64, GrantRef)> {
-        let flags = if writable { WRITABLE } else { 0 };
-        let mut alloc = AllocGref { domain: to.0, flags, count: 1, index: 0, reference: 0 };
-        // SAFETY: the request reads and writes a structure of this size, with room for the one
-        // reference that it is for.
-        let done =
-            unsafe { libc::ioctl(self.device.as_raw_fd(), ALLOC_GREF, ptr::from_mut(&mut alloc)) };
-        if done < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok((alloc.index, GrantRef(alloc.reference)))
-    }
-
-    fn dealloc(&self, index: u64) {
-        let mut dealloc = DeallocGref { index, count: 1 };
-        // SAFETY: the request reads a structure of this size. It fails for what was not allocated.
-        unsafe { libc::ioctl(self.device.as_raw_fd(), DEALLOC_GREF, ptr::from_mut(&mut dealloc)) };
-    }
 }
 
 impl Domain for OwnDomain {
@@ -122,13 +80,16 @@ impl Domain for OwnDomain {
         if grants.iter().any(|grant| grant.page == page) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let (index, reference) = self.alloc(to, writable)?;
-        self.pages.put(page, Some((&self.device, index))).inspect_err(|_| self.dealloc(index))?;
+        let device = self.device.as_fd();
+        let Allocated { index, references } = gntalloc::alloc(device, to, 1, writable)?;
+        let reference = *references.first().ok_or(io::ErrorKind::InvalidData)?;
+        let placed = self.pages.put(page, Some((&self.device, index)));
+        placed.inspect_err(|_| gntalloc::dealloc(device, index))?;
         grants.push(Grant { page, index, reference });
         Ok(reference)
     }
 
-    fn pass_on(&self, _: DomId, _: DomId, _: GrantRef, _: bool) -> io::Result<GrantRef> {
+    fn grant_transitive(&self, _: DomId, _: DomId, _: GrantRef, _: bool) -> io::Result<GrantRef> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -141,12 +102,12 @@ impl Domain for OwnDomain {
         };
         let Grant { page, index, .. } = grants.swap_remove(at);
         let taken = self.pages.put(page, None).is_ok();
-        self.dealloc(index);
+        gntalloc::dealloc(self.device.as_fd(), index);
         taken
     }
 
     /// The device grants whole pages only.
-    fn has_parts(&self) -> bool {
+    fn has_sub_page_grants(&self) -> bool {
         false
     }
 
@@ -154,11 +115,11 @@ impl Domain for OwnDomain {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn grant_as(&self, _: GrantRef, _: DomId, _: u32, _: Extent) -> io::Result<()> {
+    fn grant_at(&self, _: GrantRef, _: DomId, _: u32, _: Extent) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn withdraw(&self, reference: GrantRef) -> bool {
+    fn end_access(&self, reference: GrantRef) -> bool {
         self.revoke(reference)
     }
 

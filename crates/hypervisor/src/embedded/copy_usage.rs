@@ -7,7 +7,7 @@ use super::Tally;
 /// Calls of a guest, and what they took. The processor time is the guest's, though it is spent in
 /// this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct CopyUsage {
     /// Calls.
     pub calls: u64,
     /// Copies that they asked for.
@@ -20,14 +20,14 @@ pub struct Spent {
 
 /// An account of it.
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct CopyAccount {
     calls: Tally,
     copies: Tally,
     bytes: Tally,
     nanoseconds: Tally,
 }
 
-impl Account {
+impl CopyAccount {
     /// A call was made.
     pub fn called(&self, copies: u64, bytes: u64) {
         self.calls.add(1);
@@ -41,8 +41,13 @@ impl Account {
     }
 
     /// So far.
-    pub fn spent(&self) -> Spent {
+    pub fn copy_usage(&self) -> CopyUsage {
         let time = Duration::from_nanos(self.nanoseconds.get());
-        Spent { calls: self.calls.get(), copies: self.copies.get(), bytes: self.bytes.get(), time }
+        CopyUsage {
+            calls: self.calls.get(),
+            copies: self.copies.get(),
+            bytes: self.bytes.get(),
+            time,
+        }
     }
 }

@@ -12,9 +12,9 @@ use ring::grant::Granted;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Host;
-use super::grants::{BEYOND, User};
+use super::grants::{BAD_COPY_ARG, GrantUser};
 use super::table::Table;
-use crate::pull::{Pull, Puller};
+use crate::hypercall::{CopyOp, Hypercalls};
 use crate::{DomId, GrantRef, PAGE};
 
 /// Copies in one call.
@@ -22,17 +22,17 @@ pub const BATCH: usize = 201;
 
 /// Makes copies for one virtual CPU.
 #[derive(Debug)]
-pub struct Caller {
-    user: User,
+pub struct LocalHypercalls {
+    user: GrantUser,
     table: Arc<Table>,
-    copies: Box<Waiting>,
+    copies: Box<PendingCopies>,
     statuses: Vec<Status>,
 }
 
 /// Copies that wait; of no interest to those who debug.
-struct Waiting(Copies);
+struct PendingCopies(Copies);
 
-impl std::fmt::Debug for Waiting {
+impl std::fmt::Debug for PendingCopies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("copies")
     }
@@ -44,46 +44,51 @@ pub fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-impl Caller {
+impl LocalHypercalls {
     /// For a virtual CPU of the domain whose table this is.
     ///
     /// # Errors
     /// When there is no memory for it.
-    pub fn new(host: &Arc<Host>, table: &Arc<Table>) -> io::Result<Caller> {
+    pub fn new(host: &Arc<Host>, table: &Arc<Table>) -> io::Result<LocalHypercalls> {
         let copies = Copies::new(BATCH, 1).map_err(io::Error::other)?;
-        let user = User { host: Arc::clone(host), by: table.id() };
+        let user = GrantUser { host: Arc::clone(host), by: table.id() };
         let statuses = Vec::with_capacity(BATCH);
-        Ok(Caller { user, table: Arc::clone(table), copies: Box::new(Waiting(copies)), statuses })
+        Ok(LocalHypercalls {
+            user,
+            table: Arc::clone(table),
+            copies: Box::new(PendingCopies(copies)),
+            statuses,
+        })
     }
 
     /// Makes the copies, at most [`BATCH`]; what became of each.
-    pub fn run(&mut self, pulls: impl IntoIterator<Item = Pull>) -> &[Status] {
+    pub fn run(&mut self, ops: impl IntoIterator<Item = CopyOp>) -> &[Status] {
         let own = self.table.id();
         self.statuses.clear();
         let copies = &mut self.copies.0;
-        for (n, pull) in (0..).zip(pulls.into_iter().take(BATCH)) {
+        for (n, op) in (0..).zip(ops.into_iter().take(BATCH)) {
             // A page of its own is named by its number: nobody else's grant can be a target.
-            let to = Granted { domain: own, reference: GrantRef(pull.page), offset: pull.offset };
-            let pushed = pull.from.domain != DomId::SELF
-                && copies.push_granted(pull.from, to, pull.len, n).is_ok();
-            self.statuses.push(if pushed { Status::WAITING } else { BEYOND });
+            let to = Granted { domain: own, reference: GrantRef(op.page), offset: op.offset };
+            let pushed = op.from.domain != DomId::SELF
+                && copies.push_granted(op.from, to, op.len, n).is_ok();
+            self.statuses.push(if pushed { Status::WAITING } else { BAD_COPY_ARG });
         }
-        let (user, table, mut held) = (&self.user, &self.table, None);
+        let (user, table, mut last) = (&self.user, &self.table, None);
         copies.emulate(|pin, at, len, write| match write {
-            false => user.resolve(pin, &mut held, at, (len, false)),
+            false => user.resolve(pin, &mut last, at, (len, false)),
             true => own_page(table, pin, at),
         });
-        drop(held);
-        let bytes = self.settle();
+        drop(last);
+        let bytes = self.finish();
         let counts = &self.user.host.counts;
-        counts.pulls.add(1);
-        counts.pulled.add(bytes);
-        self.table.spent().called(self.statuses.len() as u64, bytes);
+        counts.guest_copy_calls.add(1);
+        counts.guest_copied_bytes.add(bytes);
+        self.table.copy_usage().called(self.statuses.len() as u64, bytes);
         &self.statuses
     }
 
     /// Notes what became of what was run; how many bytes were copied.
-    fn settle(&mut self) -> u64 {
+    fn finish(&mut self) -> u64 {
         let copies = &mut self.copies.0;
         let ran = self.statuses.iter_mut().filter(|status| **status == Status::WAITING);
         let mut bytes = 0;
@@ -112,14 +117,14 @@ fn own_page(table: &Table, pin: &mut Pin, at: Granted) -> Result<u64, Status> {
 }
 
 /// A guest in this process calls as it is.
-impl Puller for Caller {
-    fn pull(&mut self, pulls: &[Pull], outcomes: &mut Vec<Status>) -> io::Result<()> {
+impl Hypercalls for LocalHypercalls {
+    fn grant_copy(&mut self, ops: &[CopyOp], outcomes: &mut Vec<Status>) -> io::Result<()> {
         let began = processor_time();
         outcomes.clear();
-        for batch in pulls.chunks(BATCH) {
+        for batch in ops.chunks(BATCH) {
             outcomes.extend_from_slice(self.run(batch.iter().copied()));
         }
-        self.table.spent().took(processor_time().saturating_sub(began));
+        self.table.copy_usage().took(processor_time().saturating_sub(began));
         Ok(())
     }
 }
