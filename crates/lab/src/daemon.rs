@@ -4,14 +4,14 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::api::{Profile, Reply, Request, Stats};
 use control::client::{Client, ClientError};
 use hypervisor::embedded::Design;
 use tempfile::TempDir;
 
-use crate::guest::{Kept, Namespace};
+use crate::guest::{Deadline, Kept, Namespace};
 use crate::serve;
 
 /// How long a start or an orderly end may take.
@@ -125,10 +125,10 @@ impl Daemon {
     }
 
     fn wait_until_it_answers(&mut self) -> Result<(), DaemonError> {
-        let until = Instant::now() + PATIENCE;
+        let mut deadline = Deadline::new(PATIENCE);
         loop {
             match self.stats() {
-                Err(DaemonError::Client(error)) if Instant::now() >= until => {
+                Err(DaemonError::Client(error)) if deadline.is_over() => {
                     return Err(self.died(&format!("does not answer ({error})")));
                 }
                 Err(DaemonError::Client(_)) => {}

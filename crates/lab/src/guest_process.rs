@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::guest::{GuestError, Kept};
+use crate::guest::{Deadline, GuestError, Kept};
 use crate::interrupt;
 
 /// What a guest is to be like.
@@ -120,7 +120,7 @@ impl GuestProcess {
         done: impl Fn(&mut Self) -> bool,
         what: &str,
     ) -> Result<(), GuestError> {
-        let until = Instant::now() + limit;
+        let mut deadline = Deadline::new(limit);
         loop {
             // In this order: one that has ended has said all that it will.
             let code = self.process.ended().map(|status| status.code().unwrap_or(-1));
@@ -130,7 +130,7 @@ impl GuestProcess {
             if interrupt::asked() {
                 return Err(GuestError::Interrupted);
             }
-            if code.is_some() || Instant::now() > until {
+            if code.is_some() || deadline.is_over() {
                 let (name, command) = (self.name.clone(), format!("wait for {what:?}"));
                 return Err(GuestError::Failed {
                     name,

@@ -11,7 +11,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use lab::guest::Deadline;
 
 const PART: &str = "RINGMAIN_TEST_PART";
 const LONG: Duration = Duration::from_secs(60);
@@ -55,11 +57,11 @@ fn serve(address: &str) {
 }
 
 fn dial(address: &str) -> TcpStream {
-    let until = Instant::now() + LONG;
+    let mut deadline = Deadline::new(LONG);
     loop {
         match TcpStream::connect((address, 7)) {
             Ok(stream) => return stream,
-            Err(error) => assert!(Instant::now() < until, "{address}: {error}"),
+            Err(error) => assert!(!deadline.is_over(), "{address}: {error}"),
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -276,9 +278,9 @@ impl Site {
 
 #[track_caller]
 fn wait(mut there: impl FnMut() -> bool) {
-    let start = Instant::now();
+    let mut deadline = Deadline::new(LONG);
     while !there() {
-        assert!(start.elapsed() < LONG, "waited in vain");
+        assert!(!deadline.is_over(), "waited in vain");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

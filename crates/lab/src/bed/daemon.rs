@@ -1,12 +1,13 @@
 //! What is seen of a daemon and of the machine while streams run.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::api::{Counts, PortReport, Stats};
 
 use crate::cpu::{Moment, Shares};
 use crate::daemon::{Daemon, DaemonError};
 use crate::experiment::{Outcome, parts};
+use crate::guest::Deadline;
 
 /// How long frames may still be under way when everybody has ended.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -153,10 +154,10 @@ pub fn rest<E>(
     outcome: &mut Outcome,
     mut stats: impl FnMut() -> Result<Stats, E>,
 ) -> Result<(), E> {
-    let until = Instant::now() + PATIENCE;
+    let mut deadline = Deadline::new(PATIENCE);
     loop {
         let (came, went) = balance(&stats()?);
-        if came == went || Instant::now() > until {
+        if came == went || deadline.is_over() {
             let seen = format!("{came} frames fetched and copied, {went} delivered and dropped");
             outcome.check("frames conserved", came == went && came > 0, seen);
             return Ok(());

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::NamedTempFile;
 
-use crate::guest::{GuestError, Job, Kept, Namespace, Output, Shell};
+use crate::guest::{Deadline, GuestError, Job, Kept, Namespace, Output, Shell};
 use crate::interrupt;
 
 /// Longest answer to a question that is asked in passing.
@@ -76,7 +76,7 @@ fn ended(
     said: NamedTempFile,
     limit: Duration,
 ) -> Result<(i32, String), GuestError> {
-    let until = Instant::now() + limit;
+    let mut deadline = Deadline::new(limit);
     let read = || std::fs::read_to_string(said.path()).unwrap_or_default();
     loop {
         if let Some(status) = process.ended() {
@@ -85,7 +85,7 @@ fn ended(
         if interrupt::asked() {
             return Err(GuestError::Interrupted);
         }
-        if Instant::now() > until {
+        if deadline.is_over() {
             let (name, what) = ("a station".into(), "a command".into());
             return Err(GuestError::Late { name, what, limit, console: read() });
         }

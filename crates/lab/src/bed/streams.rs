@@ -8,7 +8,7 @@ use super::guests::Member;
 use super::said;
 use super::station::{Station, Task};
 use crate::experiment::{Outcome, Setup, Size};
-use crate::guest::GuestError;
+use crate::guest::{Deadline, GuestError};
 use crate::interrupt;
 
 /// The first port that is listened on; each flow has its own.
@@ -242,9 +242,9 @@ fn serve(flow: &Flow<'_>, port: u16) -> Result<Task, GuestError> {
 }
 
 fn listening(flow: &Flow<'_>, port: u16) -> Result<(), GuestError> {
-    let until = Instant::now() + PATIENCE;
+    let mut deadline = Deadline::new(PATIENCE);
     while !flow.to.listens(port)? {
-        if Instant::now() > until {
+        if deadline.is_over() {
             return Err(GuestError::Tool {
                 tool: "iperf -s".into(),
                 stderr: "does not listen".into(),

@@ -6,16 +6,20 @@
 //! command's, and what a reset cuts off is an error. `agent.sh` is the other end and describes the
 //! lines.
 
-use super::GuestError;
+use super::transcript::Transcript;
+use super::{Deadline, GuestError, locked};
 use crate::interrupt;
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// How often a waiting call looks whether the user wants to stop.
 const SLICE: Duration = Duration::from_millis(100);
+/// How long a guest may take none of the bytes that are sent to it.
+const SEND_LIMIT: Duration = Duration::from_secs(600);
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +39,7 @@ pub(crate) struct Agent {
     changed: Condvar,
     /// The end of what the guest's console and QEMU printed.
     console: Mutex<Vec<u8>>,
+    transcript: Transcript,
 }
 
 #[derive(Debug, Default)]
@@ -58,10 +63,6 @@ pub struct Job {
     command: String,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Agent {
     /// Starts to listen to the channel, and to the console.
     pub(crate) fn new(
@@ -70,13 +71,14 @@ impl Agent {
         console: impl io::Read + Send + 'static,
     ) -> io::Result<Arc<Agent>> {
         let reader = BufReader::new(stream.try_clone()?);
-        stream.set_write_timeout(Some(Duration::from_secs(60)))?;
+        stream.set_write_timeout(Some(SEND_LIMIT))?;
         let agent = Arc::new(Agent {
             name: name.to_owned(),
             stream: Mutex::new(stream),
             state: Mutex::default(),
             changed: Condvar::new(),
             console: Mutex::default(),
+            transcript: Transcript::new(name),
         });
         let hears = Arc::clone(&agent);
         std::thread::Builder::new()
@@ -113,6 +115,7 @@ impl Agent {
             let boot = state.boot.clone().ok_or_else(|| self.late("boot", Duration::ZERO))?;
             (boot, state.last_id)
         };
+        self.transcript.note(&format!("command {id}: {command}"));
         self.send(&format!("{boot} run {id} {}\n", base64(command.as_bytes())))?;
         Ok(Job { agent: Arc::clone(self), boot, id, command: command.to_owned() })
     }
@@ -136,7 +139,7 @@ impl Agent {
         limit: Duration,
         mut look: impl FnMut(&mut State) -> Option<Result<T, GuestError>>,
     ) -> Result<T, GuestError> {
-        let until = Instant::now() + limit;
+        let mut deadline = Deadline::new(limit);
         let mut state = locked(&self.state);
         loop {
             if let Some(found) = look(&mut state) {
@@ -149,7 +152,7 @@ impl Agent {
                 drop(state);
                 return Err(GuestError::Ended { name: self.name.clone(), console: self.console() });
             }
-            if Instant::now() >= until {
+            if deadline.is_over() {
                 drop(state);
                 return Err(self.late(what, limit));
             }
@@ -173,6 +176,7 @@ impl Agent {
         // speaks on it, too: what is no whole line of ours is only kept for messages.
         while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             if let Some(said) = std::str::from_utf8(&line).ok().and_then(Said::parse) {
+                self.transcript.note(&said.to_string());
                 locked(&self.state).hear(said);
                 self.changed.notify_all();
             } else {
@@ -193,6 +197,7 @@ impl Agent {
 
     fn keep(&self, text: &[u8]) {
         const KEPT: usize = 64 * 1024;
+        self.transcript.console(text);
         let mut kept = locked(&self.console);
         kept.extend_from_slice(text);
         if kept.len() > 2 * KEPT {
@@ -268,6 +273,16 @@ enum Said<'a> {
     /// Nothing will be said any more: from whatever carries the channel, when there is no guest at
     /// its end.
     Gone,
+}
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Said::Hello(_) => f.write_str("the guest is up"),
+            Said::Done { id, output, .. } => write!(f, "command {id}: exit code {}", output.code),
+            Said::Gone => f.write_str("the guest is gone"),
+        }
+    }
 }
 
 impl Said<'_> {

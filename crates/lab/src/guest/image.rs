@@ -1,12 +1,13 @@
 //! What a guest boots: Debian's own kernel, and an initramfs of busybox, iperf, ethtool and the
 //! kernel's modules.
 
-use super::GuestError;
+use super::{GuestError, locked};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 /// The first process of a guest.
 const INIT: &str = include_str!("init.sh");
@@ -35,6 +36,9 @@ impl Image {
     /// # Errors
     /// When something that it is made of is missing, or the cache cannot be written.
     pub fn prepare(cache: &Path) -> Result<Image, GuestError> {
+        // One thread at a time: others must not boot what is half written.
+        static PREPARES: Mutex<()> = Mutex::new(());
+        let _one = locked(&PREPARES);
         let root = cache.join("kernel");
         let version =
             std::fs::read_to_string(root.join("version")).map_err(|_| GuestError::Missing {

@@ -7,15 +7,18 @@
 
 mod accel;
 pub(crate) mod agent;
+mod deadline;
 mod image;
 mod machine;
 mod namespace;
 mod process;
 mod qmp;
 mod shell;
+mod transcript;
 
 pub use accel::Accel;
 pub use agent::{Job, Output};
+pub use deadline::Deadline;
 pub use frame::Mac;
 pub use image::Image;
 pub use machine::{Guest, Link, Nic, Spec};
@@ -25,7 +28,13 @@ pub use shell::Shell;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// Locks, also after a panic of another thread: the values here are whole at any time.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What can go wrong with a guest.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +80,10 @@ pub enum GuestError {
         console: String,
     },
     /// The guest did not come up, or a command did not end, in time.
-    #[error("guest {name}: {what} took longer than {limit:?}; console: {console}")]
+    #[error(
+        "guest {name}: {what} took longer than {limit:?}, without the time that the machine was \
+         busy otherwise; console: {console}"
+    )]
     Late {
         /// The guest.
         name: String,

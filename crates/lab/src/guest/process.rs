@@ -1,10 +1,11 @@
 //! Child processes that do not outlive this one.
 
+use super::Deadline;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A child that is killed when this value goes, and by the kernel when the thread that started it
 /// ends in any other way.
@@ -57,8 +58,8 @@ impl Kept {
         if let Some(pid) = i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
-        let until = Instant::now() + limit;
-        while Instant::now() < until {
+        let mut deadline = Deadline::new(limit);
+        while !deadline.is_over() {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }

@@ -15,7 +15,8 @@ pub(super) struct Qmp {
 impl Qmp {
     /// Wraps our end of the monitor's socket.
     pub(super) fn new(stream: UnixStream) -> io::Result<Qmp> {
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        // Long, since the machine may be busy otherwise; a dead QEMU closes the socket.
+        stream.set_read_timeout(Some(Duration::from_secs(600)))?;
         Ok(Qmp { stream: BufReader::new(stream), negotiated: false })
     }
 
