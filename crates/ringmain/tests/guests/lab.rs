@@ -1,6 +1,6 @@
 //! A daemon, and guests on its ports.
 
-use super::traffic::{LIMIT, address_it};
+use super::traffic::{LIMIT, address_it, eventually};
 use lab::daemon::Daemon;
 use lab::guest::{Accel, Guest, Image, Link, Mac, Namespace, Nic, Spec};
 use std::path::{Path, PathBuf};
@@ -83,17 +83,12 @@ impl Lab {
 
     /// Checks, once nothing moves, that what came in equals what went out plus what was dropped.
     pub fn check_balance(&self) {
-        let mut stats = self.daemon.stats().unwrap();
-        for _ in 0..300 {
+        eventually("the counters to add up", || {
+            let stats = self.daemon.stats().unwrap();
             let mut sum = stats.removed.clone();
             stats.ports.iter().for_each(|port| sum.add(&port.total));
-            if sum.tx_frames > 0 && sum.tx_frames + sum.copies == sum.rx_frames + sum.dropped() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            stats = self.daemon.stats().unwrap();
-        }
-        panic!("frames are missing or too many: {stats:#?}");
+            sum.tx_frames > 0 && sum.tx_frames + sum.copies == sum.rx_frames + sum.dropped()
+        });
     }
 }
 

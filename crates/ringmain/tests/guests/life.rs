@@ -1,43 +1,45 @@
 //! Guests that come and go while others stay.
 
-use super::lab::{Attach, Lab};
+use super::lab::Attach;
+use super::pool::{CLIENT_PORT, FREE_PORT, SharedLab};
 use super::traffic::{LIMIT, address, address_it, ping, ping_both, tcp_both};
 use lab::guest::{GuestError, Shell};
 
 #[test]
 #[ignore = "boots guests"]
 fn a_guest_is_reset_then_killed_and_its_socket_taken_again() {
-    let lab = Lab::new(&["", "", ""]);
-    let [a, b, c] = lab.boot([0, 1, 2].map(|port| (port, Attach::default())));
-    tcp_both((&a, 0), (&b, 1), 2);
+    let lab = SharedLab::new();
+    let [b, c] = lab.guests();
+    let [a] = lab.boot([(FREE_PORT, Attach::default())]);
+    tcp_both((&a, FREE_PORT), (b, 0), 2);
 
     // Two guests talk all the time, and must not notice what happens to the third.
     let bystanders = b
         .spawn(&format!(
             "until [ -e /tmp/stop ]; do ping -c 1 -w 60 {} || exit 1; done",
-            address(2)
+            address(1)
         ))
         .unwrap();
 
     // Reset in the middle of a stream.
-    let stream = b.spawn(&format!("iperf -c {} -t 1000", address(0))).unwrap();
+    let stream = b.spawn(&format!("iperf -c {} -t 1000", address(FREE_PORT))).unwrap();
     let server = a.spawn("iperf -s").unwrap();
     a.reset(LIMIT).unwrap();
     assert!(matches!(server.wait(LIMIT), Err(GuestError::Restarted { .. })));
     stream.stop(LIMIT).unwrap();
-    address_it(&a, "eth0", 0);
-    ping(&a, &address(1));
-    tcp_both((&a, 0), (&b, 1), 2);
+    address_it(&a, "eth0", FREE_PORT);
+    ping(&a, &address(0));
+    tcp_both((&a, FREE_PORT), (b, 0), 2);
 
     // Killed in the middle of a stream.
-    let stream = a.spawn(&format!("iperf -c {} -t 1000", address(2))).unwrap();
+    let stream = a.spawn(&format!("iperf -c {} -t 1000", address(1))).unwrap();
     let server = c.spawn("iperf -s").unwrap();
-    ping(&c, &address(0));
+    ping(c, &address(FREE_PORT));
     drop((stream, a));
     server.stop(LIMIT).unwrap();
-    let [a] = lab.boot([(0, Attach::default())]);
-    ping_both((&a, 0), (&c, 2), 2000);
-    tcp_both((&a, 0), (&c, 2), 2);
+    let [a] = lab.boot([(FREE_PORT, Attach::default())]);
+    ping_both((&a, FREE_PORT), (c, 1), 2000);
+    tcp_both((&a, FREE_PORT), (c, 1), 2);
 
     b.must("touch /tmp/stop", LIMIT).unwrap();
     let bystanders = bystanders.wait(LIMIT).unwrap();
@@ -48,13 +50,14 @@ fn a_guest_is_reset_then_killed_and_its_socket_taken_again() {
 #[test]
 #[ignore = "boots guests"]
 fn a_port_that_connects_to_qemu_takes_one_guest_after_the_other() {
-    let lab = Lab::new(&["mode = \"client\"", ""]);
+    let lab = SharedLab::new();
+    let b = lab.guests()[1];
     let listens = Attach { listens: true, ..Attach::default() };
-    let [a, b] = lab.boot([(0, listens), (1, Attach::default())]);
-    tcp_both((&a, 0), (&b, 1), 2);
+    let [a] = lab.boot([(CLIENT_PORT, listens)]);
+    tcp_both((&a, CLIENT_PORT), (b, 1), 2);
     drop(a);
-    let [a] = lab.boot([(0, listens)]);
+    let [a] = lab.boot([(CLIENT_PORT, listens)]);
     ping(&a, &address(1));
-    tcp_both((&a, 0), (&b, 1), 2);
+    tcp_both((&a, CLIENT_PORT), (b, 1), 2);
     lab.check_balance();
 }

@@ -1,13 +1,14 @@
 //! Stock Linux guests under QEMU, attached to a daemon of the test's own.
 //!
 //! They need root, `scripts/deps guests` and a quarter of a minute each, so plain `cargo test`
-//! leaves them out and `make test` runs them, one after the other. None of them measures: a slow
-//! machine makes them slow, not red.
+//! leaves them out and `make test` runs them, two at a time. None of them measures: a slow machine
+//! makes them slow, not red.
 
 mod lab;
 mod life;
 mod offloads;
 mod pair;
+mod pool;
 mod tap;
 mod traffic;
 mod variants;

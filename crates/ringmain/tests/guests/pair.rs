@@ -1,28 +1,24 @@
 //! Two stock guests with four queue pairs each.
 
 use super::lab::{Attach, Lab};
-use super::traffic::{self, At, LIMIT, address, ping_both, stream, tcp_both, udp};
+use super::pool::SharedLab;
+use super::traffic::{At, LIMIT, address, eventually, ping, ping_both, stream, tcp_both, udp};
 use lab::guest::Shell;
 
 #[test]
 #[ignore = "boots guests"]
 fn ping_tcp_and_udp_go_both_ways() {
-    let lab = Lab::new(&["", ""]);
-    let [a, b] = lab.boot([(0, Attach::default()), (1, Attach::default())]);
-    let (a, b): (At<'_>, At<'_>) = ((&a, 0), (&b, 1));
+    let lab = SharedLab::new();
+    let [a, b] = lab.guests();
+    let (a, b): (At<'_>, At<'_>) = ((a, 0), (b, 1));
     ping_both(a, b, 20_000);
     tcp_both(a, b, 8);
-    udp(a.0, b);
-    udp(b.0, a);
+    udp(&[(a.0, b), (b.0, a)]);
     lab.check_balance();
 
     let stats = lab.daemon.stats().unwrap();
-    let table = stats
-        .ports
-        .iter()
-        .map(|port| (port.name.as_str(), port.total.dropped()))
-        .collect::<Vec<_>>();
-    assert_eq!(stats.ports.len(), 2, "{table:?}");
+    let names: Vec<&str> = stats.ports.iter().map(|port| port.name.as_str()).collect();
+    assert_eq!(names, ["guest-0", "guest-1", "guest-2", "guest-3"]);
 }
 
 #[test]
@@ -40,7 +36,7 @@ fn an_mtu_of_9000_is_told_to_guests_and_carried() {
     // 20 bytes of IP header; the largest ping fills a frame wholly.
     ping_both(a, b, 8980);
     tcp_both(a, b, 8);
-    udp(a.0, b);
+    udp(&[(a.0, b)]);
     let longest = lab.daemon.stats().unwrap();
     let port = &longest.ports[0].total;
     assert!(port.tx_bytes / port.tx_frames.max(1) > 2000, "{longest:#?}");
@@ -50,17 +46,17 @@ fn an_mtu_of_9000_is_told_to_guests_and_carried() {
 #[test]
 #[ignore = "boots guests"]
 fn the_number_of_queues_changes_under_streams_that_do_not_break() {
-    let lab = Lab::new(&["", ""]);
-    let [a, b] = lab.boot([(0, Attach::default()), (1, Attach::default())]);
-    traffic::ping(&a, &address(1));
+    let lab = SharedLab::new();
+    let [a, b] = lab.guests();
+    ping(a, &address(1));
     a.must("head -c 1m /dev/urandom >/tmp/noise", LIMIT).unwrap();
-    let forth = stream(&a, &b, &address(1), "until [ -e /tmp/stop ]; do cat /tmp/noise; done");
+    let forth = stream(a, b, &address(1), "until [ -e /tmp/stop ]; do cat /tmp/noise; done");
     b.must("head -c 1m /dev/urandom >/tmp/noise", LIMIT).unwrap();
-    let back = stream(&b, &a, &address(0), "until [ -e /tmp/stop ]; do cat /tmp/noise; done");
+    let back = stream(b, a, &address(0), "until [ -e /tmp/stop ]; do cat /tmp/noise; done");
 
     for (ours, theirs) in [(4, 1), (1, 4), (3, 3), (2, 4), (4, 2), (1, 1), (4, 4)] {
         let before = lab.daemon.stats().unwrap();
-        for (guest, queues) in [(&a, ours), (&b, theirs)] {
+        for (guest, queues) in [(a, ours), (b, theirs)] {
             // ethtool fails when the number is the current one.
             guest.run(&format!("ethtool -L eth0 combined {queues}"), LIMIT).unwrap();
             let said = guest.must("ethtool -l eth0 | tail -n 1", LIMIT).unwrap();
@@ -70,18 +66,11 @@ fn the_number_of_queues_changes_under_streams_that_do_not_break() {
         let carried = |stats: &control::api::Stats| {
             stats.ports.iter().map(|port| port.total.rx_bytes).sum::<u64>()
         };
-        let mut tries = 0;
-        while carried(&lab.daemon.stats().unwrap()) < carried(&before) + (4 << 20) {
-            assert!(
-                tries < 1800,
-                "no progress with {ours} and {theirs} queues: {:#?}",
-                lab.daemon.stats()
-            );
-            tries += 1;
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
+        eventually(&format!("4 MiB more with {ours} and {theirs} queues"), || {
+            carried(&lab.daemon.stats().unwrap()) >= carried(&before) + (4 << 20)
+        });
     }
-    for guest in [&a, &b] {
+    for guest in [a, b] {
         guest.must("touch /tmp/stop", LIMIT).unwrap();
     }
     forth.finish();

@@ -1,9 +1,9 @@
 //! Traffic between guests that shows damage, not speed.
 
-use lab::guest::{Job, Shell};
+use lab::guest::{Deadline, GuestError, Job, Shell};
 use std::time::Duration;
 
-/// Longest boot and longest command, on a machine that does much else at the same time.
+/// Longest boot and longest command. Time in which the machine was busy otherwise does not count.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// A guest and the number of its port.
@@ -43,12 +43,13 @@ pub fn ping(from: &dyn Shell, address: &str) {
     .unwrap();
 }
 
-/// Pings both ways with packets from small to `largest` bytes (of IP payload), over IPv4 and IPv6.
+/// Pings both ways at the same time with packets from small to `largest` bytes (of IP payload),
+/// over IPv4 and IPv6.
 pub fn ping_both(a: At<'_>, b: At<'_>, largest: u16) {
     // Each command costs an emulated guest more than a ping does: one for all. And each ping asks
     // once: after the first answer, busybox waits no more than a second for the next, which is
     // not long on a busy machine.
-    for (from, to) in [(a.0, b.1), (b.0, a.1)] {
+    let jobs = [(a.0, b.1), (b.0, a.1)].map(|(from, to)| {
         let (v4, v6, largest) = (address(to), address6(to), largest - 8);
         let pings = format!(
             "for address in {v4} {v6}; do
@@ -56,7 +57,11 @@ pub fn ping_both(a: At<'_>, b: At<'_>, largest: u16) {
             for size in 0 0 18 18 1400 1400 {largest} {largest}; do ping -c 1 -W 60 -s $size $address || exit; done
             done"
         );
-        from.must(&pings, LIMIT).unwrap();
+        from.spawn(&pings).unwrap()
+    });
+    for job in jobs {
+        let said = job.wait(LIMIT).unwrap();
+        assert_eq!(said.code, 0, "{}", said.text);
     }
 }
 
@@ -72,20 +77,35 @@ pub fn tcp_both(a: At<'_>, b: At<'_>, megabytes: u32) {
     }
 }
 
-/// Sends datagrams of 1400 bytes, and some that take fragments, so slowly that a receiver that is
-/// not let run for a second has buffers for what comes meanwhile, and a socket with room for all of
-/// it.
-pub fn udp(from: &dyn Shell, to: At<'_>) {
-    to.0.must("echo 16777216 >/proc/sys/net/core/rmem_max", LIMIT).unwrap();
+/// A sender, and the receiver of its frames.
+pub type Flow<'a> = (&'a dyn Shell, At<'a>);
+
+/// Sends datagrams of 1400 bytes, and some that take fragments, over all flows at the same time, so
+/// slowly that a receiver that is not let run for a second has buffers for what comes meanwhile,
+/// and a socket with room for all of it.
+pub fn udp(flows: &[Flow<'_>]) {
+    for (_, to) in flows {
+        to.0.must("echo 16777216 >/proc/sys/net/core/rmem_max", LIMIT).unwrap();
+    }
     for (size, count, per_second) in [(1400, 200, 100), (12_000, 100, 20)] {
-        let server = to.0.spawn("iperf -s -u -w 8M").unwrap();
-        listens(to.0, "netstat -lun", 5001);
+        let servers: Vec<Job> =
+            flows.iter().map(|(_, to)| to.0.spawn("iperf -s -u -w 8M").unwrap()).collect();
+        flows.iter().for_each(|(_, to)| listens(to.0, "netstat -lun", 5001));
         let (bytes, rate) = (count * size, per_second * size * 8);
-        let send = format!("iperf -u -c {} -l {size} -n {bytes} -b {rate}", address(to.1));
-        let sent = from.must(&send, LIMIT).unwrap();
-        server.stop(LIMIT).unwrap();
-        let (lost, total) = loss(&sent).unwrap_or_else(|| panic!("no server report in {sent}"));
-        assert!(total >= count && lost * 10 < total, "{sent}");
+        let send = |(from, to): &Flow<'_>| {
+            let address = address(to.1);
+            from.spawn(&format!("iperf -u -c {address} -l {size} -n {bytes} -b {rate}")).unwrap()
+        };
+        for client in flows.iter().map(send).collect::<Vec<_>>() {
+            let sent = client.wait(LIMIT).unwrap();
+            assert_eq!(sent.code, 0, "{}", sent.text);
+            let report = loss(&sent.text);
+            let (lost, total) = report.unwrap_or_else(|| panic!("no report in {}", sent.text));
+            assert!(total >= count && lost * 10 < total, "{}", sent.text);
+        }
+        for server in servers {
+            server.stop(LIMIT).unwrap();
+        }
     }
 }
 
@@ -119,6 +139,23 @@ pub fn stream(from: &dyn Shell, to: &dyn Shell, address: &str, source: &str) -> 
         ))
         .unwrap();
     Stream { sender, receiver }
+}
+
+/// Ends what a test left running in a guest, and removes its files.
+pub fn clean(guest: &dyn Shell) -> Result<String, GuestError> {
+    guest.must(
+        "killall -q -9 iperf nc ping; rm -f /tmp/stop /tmp/noise /tmp/hold /tmp/copy /tmp/sum",
+        LIMIT,
+    )
+}
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let mut deadline = Deadline::new(LIMIT);
+    while !is_so() {
+        assert!(!deadline.is_over(), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Waits until a guest listens on a port.

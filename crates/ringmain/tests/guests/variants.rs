@@ -1,16 +1,17 @@
 //! Guests whose devices lack what others have, or have what others lack.
 
-use super::lab::{Attach, Lab};
+use super::lab::Attach;
+use super::pool::{FREE_PORT, SharedLab};
 use super::traffic::{At, ping_both, tcp_both, udp};
 
 /// Traffic of all kinds between a guest that is attached in some way and an ordinary one.
 fn talks(attach: Attach<'_>) {
-    let lab = Lab::new(&["", ""]);
-    let [a, b] = lab.boot([(0, attach), (1, Attach::default())]);
-    let (a, b): (At<'_>, At<'_>) = ((&a, 0), (&b, 1));
+    let lab = SharedLab::new();
+    let [a] = lab.boot([(FREE_PORT, attach)]);
+    let (a, b): (At<'_>, At<'_>) = ((&a, FREE_PORT), (lab.guests()[1], 1));
     ping_both(a, b, 4000);
     tcp_both(a, b, 4);
-    udp(b.0, a);
+    udp(&[(b.0, a)]);
     lab.check_balance();
 }
 

@@ -2,17 +2,19 @@
 //! most tests. What a test leaves behind goes with its [`Scene`]; what may be in disorder is made
 //! anew.
 
-use super::traffic::{LIMIT, address_it};
+use super::traffic::{LIMIT, address_it, clean, eventually};
 use control::api::{PortReport, Stats};
 use lab::guest::{GuestError, Shell};
 use lab::xen::{Dom0, Domain, DomainSpec, LOG, Options, Service, Testbed};
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Queues that the guests' frontends ask for, and that a vif may have.
 pub const QUEUES: u16 = 4;
+/// What `xl.cfg` says of a vif that the daemon serves.
+pub const VIF: &str = "script=vif-ringmain";
 const VIFS: &str = "[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = 4\n";
 
 static HOST: Mutex<Option<Host>> = Mutex::new(None);
@@ -52,8 +54,12 @@ impl Host {
         Host { dom0, guests: None }
     }
 
-    fn boot_guests(dom0: &Dom0) -> [Domain; 2] {
-        let spec = |name| DomainSpec { max_queues: Some(QUEUES), ..DomainSpec::new(name) };
+    fn boot_guests(dom0: &Dom0, vifs: &[&str]) -> [Domain; 2] {
+        let spec = |name| DomainSpec {
+            max_queues: Some(QUEUES),
+            vifs: vifs.iter().map(|vif| (*vif).to_owned()).collect(),
+            ..DomainSpec::new(name)
+        };
         let guests = ["a", "b"].map(|name| dom0.create(&spec(name)).unwrap());
         guests
             .iter()
@@ -68,6 +74,17 @@ impl Scene {
         let scene = Scene::without_daemon();
         let config = format!("[workers]\ncount = 2\n{VIFS}{ports}");
         scene.service.replace(Some(scene.dom0.serve(&config).unwrap()));
+        scene
+    }
+
+    /// The same, with two guests that boot with a vif each: new ones, in the place of those that
+    /// were there. They serve the tests that come later, too.
+    pub fn with_new_guests() -> Scene {
+        let mut scene = Scene::new("");
+        for guest in scene.guests.take().into_iter().flatten() {
+            guest.destroy().unwrap();
+        }
+        scene.guests = OnceCell::from(Host::boot_guests(&scene.dom0, &[VIF]));
         scene
     }
 
@@ -99,7 +116,7 @@ impl Scene {
 
     /// The two guests.
     pub fn guests(&self) -> [&Domain; 2] {
-        self.guests.get_or_init(|| Host::boot_guests(&self.dom0)).each_ref()
+        self.guests.get_or_init(|| Host::boot_guests(&self.dom0, &[])).each_ref()
     }
 
     /// Both guests with one vif each, and the addresses of ports 0 and 1. The texts are what `xl`
@@ -191,34 +208,20 @@ impl Drop for Scene {
     }
 }
 
-/// Ends what a test left running in a guest.
-pub fn hush(guest: &Domain) -> Result<String, GuestError> {
-    guest.must(
-        "killall -q iperf nc ping; rm -f /tmp/stop /tmp/noise /tmp/hold /tmp/copy /tmp/sum",
-        LIMIT,
-    )
-}
-
 /// Takes a guest back to where it was without vifs.
 fn unplug(dom0: &Dom0, guest: &Domain) -> Result<String, GuestError> {
-    hush(guest)?;
+    clean(guest)?;
     let id = guest.id();
     let detach = format!(
         "for handle in $(xenstore-list /local/domain/{id}/device/vif); do xl network-detach {id} $handle || exit; done"
     );
     dom0.must(&detach, LIMIT)?;
-    let reload = format!("rmmod xen_netfront; insmod /modules/xen-netfront.ko max_queues={QUEUES}");
-    guest.must(
-        &format!("while ls /sys/class/net | grep -q eth; do usleep 50000; done; {reload}"),
-        LIMIT,
-    )
+    guest.must("while ls /sys/class/net | grep -q eth; do usleep 50000; done", LIMIT)?;
+    load_frontend(guest, QUEUES)
 }
 
-/// Waits until something is so.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LIMIT, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+/// Loads the frontend's module anew, with this many queues at most.
+pub fn load_frontend(guest: &Domain, queues: u16) -> Result<String, GuestError> {
+    let load = format!("insmod /modules/xen-netfront.ko max_queues={queues}");
+    guest.must(&format!("rmmod xen_netfront; {load}"), LIMIT)
 }

@@ -1,7 +1,7 @@
 //! A frontend whose keys make no sense. No stock guest writes such, so dom0 does in its place.
 
-use super::host::{Scene, eventually};
-use super::traffic::{LIMIT, address_it, tcp_both};
+use super::host::Scene;
+use super::traffic::{LIMIT, address_it, eventually, tcp_both};
 use control::api::PortState;
 use lab::guest::Shell;
 

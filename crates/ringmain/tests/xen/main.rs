@@ -4,6 +4,7 @@
 //! minutes, so plain `cargo test` leaves them out and `make test` runs them, one after the other.
 //! None of them measures: a slow machine makes them slow, not red.
 
+mod boot;
 mod host;
 mod keys;
 mod pair;

@@ -1,7 +1,9 @@
 //! Vifs that come and go, by the toolstack's hand and by the guest's.
 
-use super::host::{QUEUES, Scene, eventually};
-use super::traffic::{At, LIMIT, address, address_it, listens, ping, ping_both, stream, tcp_both};
+use super::host::{QUEUES, Scene};
+use super::traffic::{
+    At, LIMIT, address, address_it, eventually, listens, ping, ping_both, stream, tcp_both,
+};
 use control::api::PortState;
 use lab::guest::Shell;
 use lab::xen::DomainSpec;

@@ -1,7 +1,7 @@
 //! A daemon that is killed, and one that takes up what it left.
 
-use super::host::{Scene, eventually};
-use super::traffic::{LIMIT, address, ping, ping_both, stream};
+use super::host::Scene;
+use super::traffic::{LIMIT, address, eventually, ping, ping_both, stream};
 use lab::guest::Shell;
 
 #[test]

@@ -1,9 +1,8 @@
 //! The suite that runs on every hypervisor, on Xen itself: in dom0, in the daemon's place.
 
-use super::host::Scene;
+use super::host::{Scene, load_frontend};
 use super::traffic::LIMIT;
 use lab::guest::Shell;
-use lab::xen::DomainSpec;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -19,25 +18,26 @@ fn the_suite_of_all_hypervisors_passes() {
     // The backend with our own frontend, both in dom0.
     passed(&scene.dom0.must(&run("the_backend_on_xen"), LIMIT).unwrap());
 
-    // It waits for two guests with one queue each, which make themselves heard, and destroys one.
+    // It waits for two vifs with one queue each, whose guests make themselves heard, and destroys
+    // one of these.
+    let guests = scene.guests();
+    guests.iter().for_each(|guest| drop(load_frontend(guest, 1).unwrap()));
     let suite = scene.dom0.spawn(&run("on_xen")).unwrap();
-    let spec = |name| {
-        DomainSpec { max_queues: Some(1), ..DomainSpec::new(name) }.vif("script=vif-ringmain")
-    };
-    let guests = ["first", "second"].map(|name| scene.dom0.create(&spec(name)).unwrap());
-    for guest in &guests {
-        guest.ready(LIMIT).unwrap();
-        guest.must("ip link set eth0 up", LIMIT).unwrap();
+    for guest in guests {
+        let interface = scene.plug(guest, "");
+        guest.must(&format!("ip link set {interface} up"), LIMIT).unwrap();
     }
     passed(&suite.wait(LIMIT).unwrap().text);
     passed(&scene.dom0.must(&run("on_xen_through_the_kernels_store_device"), LIMIT).unwrap());
 }
 
-/// Builds the suite, unless it is built, and says where it is.
+/// Builds the suite, unless it is built, and says where it is. It is built out of the whole
+/// workspace, as `make test` builds it: alone, libraries have other features and are compiled once
+/// more.
 fn executable() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["test", "-p", "xen", "--test", "hosts", "--no-run", "--message-format=json"])
+        .args(["test", "--workspace", "--test", "hosts", "--no-run", "--message-format=json"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&built.stdout);
