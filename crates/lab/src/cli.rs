@@ -52,4 +52,9 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn commands_that_pages_print_exist() {
+        pages::check_commands("ringmain-lab", |words| Cli::try_parse_from(words).map(drop));
+    }
 }

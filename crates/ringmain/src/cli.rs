@@ -284,6 +284,11 @@ mod tests {
     }
 
     #[test]
+    fn commands_that_pages_print_exist() {
+        pages::check_commands("ringmain", |words| Cli::try_parse_from(words).map(drop));
+    }
+
+    #[test]
     fn addresses_are_read() {
         assert_eq!(prefix("10.0.0.1/8"), Ok((Ipv4Addr::new(10, 0, 0, 1), 8)));
         assert_eq!(prefix("10.0.0.1"), Ok((Ipv4Addr::new(10, 0, 0, 1), 24)));

@@ -1,0 +1,82 @@
+//! The commands that the project's pages print, run as they stand there, each page in a network
+//! namespace and a folder of its own. Needs root and `scripts/deps embedded`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use lab::guest::Deadline;
+use pages::{Marker, Page, script};
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Runs a script of bash in namespaces of its own, with an empty `/run`. All processes that it
+/// starts end with it.
+fn run_isolated(folder: &Path, script: &str) -> Output {
+    fs::write(folder.join("script"), script).unwrap();
+    let log = fs::File::create(folder.join("log")).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
+    // `/proc` is the one of the namespace, and the loopback interface is up as on any machine.
+    command.args(["sh", "-ec", "mount -t tmpfs run /run; ip link set lo up; exec bash script"]);
+    let programs = Path::new(env!("CARGO_BIN_EXE_ringmain")).parent().unwrap();
+    // Where the page for a first look has them.
+    fs::create_dir(folder.join("target")).unwrap();
+    std::os::unix::fs::symlink(programs, folder.join("target/release")).unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", programs.display()));
+    command.env_remove("RINGMAIN_CONTROL").current_dir(folder).stdin(Stdio::null());
+    let mut child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    let mut deadline = Deadline::new(LIMIT);
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if deadline.is_over() {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    Output { status, stdout: fs::read(folder.join("log")).unwrap(), stderr: Vec::new() }
+}
+
+fn runs(page: &Page, script: &str) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run_isolated(folder.path(), script);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let status = output.status;
+    if status.success() { Ok(()) } else { Err(format!("{}: {status}\n{said}", page.name)) }
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn commands_that_pages_print_work() {
+    let pages = pages::all();
+    let scripts: Vec<(&Page, String)> =
+        pages.iter().filter_map(|page| Some((page, script(page)?))).collect();
+    assert!(scripts.len() > 1, "pages have commands that are run");
+    let failed: Vec<String> =
+        scripts.iter().filter_map(|(page, script)| runs(page, script).err()).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn configurations_that_pages_print_are_valid() {
+    let mut failed = Vec::new();
+    for page in pages::all() {
+        for block in page.blocks().iter().filter(|block| block.language == "toml") {
+            if matches!(block.marker, Some(Marker::Needs(_))) {
+                continue;
+            }
+            let check = "mkdir /run/ringmain\nringmain serve --check --config page.toml\n";
+            let script =
+                format!("cat >page.toml <<'END OF FILE'\n{}END OF FILE\n{check}", block.text);
+            failed.extend(
+                runs(&page, &script).err().map(|said| format!("line {}: {said}", block.line)),
+            );
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
