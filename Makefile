@@ -62,7 +62,7 @@ test: ## everything that can fail
 lint: ## format and clippy
 	@scripts/deps build lint
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (60), with a nightly compiler
 	@scripts/fuzz
