@@ -176,7 +176,7 @@ impl Buffers {
     /// Brings near, to be written, what lies between the lines that were asked for when the `n`th
     /// buffer was taken and its byte `len`.
     #[inline]
-    pub(crate) fn ask(&self, n: usize, len: usize) {
+    pub(crate) fn prefetch(&self, n: usize, len: usize) {
         if n < self.len() {
             let first = self.buffer(n).first;
             for offset in (ASKED..len.min(first.len as usize)).step_by(CACHE_LINE) {
@@ -218,7 +218,7 @@ impl Buffers {
 
     /// [`fill`](Self::fill) with a body that is granted: it is only copied when `grant_copies` is flushed.
     #[cold]
-    pub(crate) fn fill_later(
+    pub(crate) fn fill_granted(
         &mut self,
         n: usize,
         net: &mut [u8],

@@ -155,11 +155,11 @@ pub trait DeviceRing: Send + Sized {
 
     /// Rx: brings near, to be written, what the first `len` bytes go into of the `n`th buffer that
     /// is ready from now on, as far as [`prepare`](Self::prepare) has not.
-    fn ask(&self, n: usize, len: usize);
+    fn prefetch(&self, n: usize, len: usize);
 
     /// Rx: the frame that `grant_copies` knows by `token` could not be copied: its buffers go back to the
     /// peer with nothing in them. Only before the [`publish`](Self::publish) after it was put.
-    fn spoil(&mut self, token: u32);
+    fn invalidate(&mut self, token: u32);
 
     /// Makes everything that was completed or put since the last time visible to the peer, all at
     /// once. True when the peer wants an interrupt for it.
@@ -187,7 +187,7 @@ pub trait DeviceRing: Send + Sized {
     /// counts, published or not; chains in flight and buffers taken ahead do not.
     fn position(&self) -> u32;
 
-    /// Where the ring stands, for [`has_taken`](Self::has_taken) to be asked soon: before the ring
+    /// Where the ring stands, for [`has_consumed`](Self::has_consumed) to be asked soon: before the ring
     /// has gone round 64 times.
     fn mark(&self) -> u32;
 
@@ -196,7 +196,7 @@ pub trait DeviceRing: Send + Sized {
     /// place of some that it took; or it asked to be told of what comes after the mark. A
     /// driver that does neither has perhaps taken them, too; one that lies about it reorders its
     /// own frames.
-    fn has_taken(&self, mark: u32) -> bool;
+    fn has_consumed(&self, mark: u32) -> bool;
 }
 
 #[cfg(test)]

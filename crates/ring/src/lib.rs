@@ -44,6 +44,8 @@ pub mod grant;
 pub mod grant_copy_batch;
 #[cfg(not(all(test, loom)))]
 pub mod interrupt;
+#[cfg(not(all(test, loom)))]
+mod layout;
 #[cfg(all(test, not(loom)))]
 mod model;
 #[cfg(not(all(test, loom)))]
@@ -55,6 +57,8 @@ pub mod split;
 pub mod ticks;
 #[cfg(not(all(test, loom)))]
 pub mod violation;
+#[cfg(not(all(test, loom)))]
+mod virtqueue;
 #[cfg(not(all(test, loom)))]
 mod walk;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]

@@ -476,7 +476,7 @@ impl Memory {
     /// What to say about a violation: after a truncation, rings read as zeros, and what they seem
     /// to say is not what went wrong.
     #[cold]
-    pub(crate) fn blame(&self, violation: Violation) -> Violation {
+    pub(crate) fn root_cause(&self, violation: Violation) -> Violation {
         if self.is_faulted() { Violation::MemoryTruncated } else { violation }
     }
 

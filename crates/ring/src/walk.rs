@@ -37,7 +37,7 @@ pub(crate) trait Sink {
     const WRITABLE: bool;
     /// Brings the cache line at `at` near, for what will be done with it. Any address will do.
     #[inline(always)]
-    fn ask(at: *const u8) {
+    fn prefetch(at: *const u8) {
         if Self::WRITABLE { prefetch_write(at) } else { prefetch(at) }
     }
 
@@ -112,7 +112,7 @@ impl<'a, S: Sink> Walk<'a, S> {
             let outside = Violation::Outside { addr, len: u64::from(len) };
             let (host, run) = self.mem.run(at, self.hint).ok_or(outside)?;
             let now = run.min(u64::from(left)) as u32;
-            S::ask(host.as_ptr());
+            S::prefetch(host.as_ptr());
             self.push(Span { at: host, len: now })?;
             left -= now;
             if left == 0 {

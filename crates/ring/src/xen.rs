@@ -195,7 +195,7 @@ impl<const WORDS: usize> BackRing<WORDS> {
     /// Whether the front has certainly taken the responses before number `mark`: it has posted as
     /// many requests since as the ring has slots, or asked to be told of a later response. One
     /// that lies about it reorders its own frames.
-    pub fn has_taken(&self, mark: u32) -> bool {
+    pub fn has_consumed(&self, mark: u32) -> bool {
         let since = self.done.wrapping_sub(mark);
         let posted = self.word(REQ_PROD).load(Ordering::Acquire).wrapping_sub(mark);
         // It asks for the one after the last that it took.

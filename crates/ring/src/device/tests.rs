@@ -936,13 +936,13 @@ fn shows_what_was_taken<M: Model>(size: u16, event_idx: bool) {
         assert_eq!(device.fetch(&mut gather, &mut chains, n).unwrap(), n);
         device.complete(n);
         let mark = device.mark();
-        assert!(!device.has_taken(mark), "round {round}: nobody knows of it");
+        assert!(!device.has_consumed(mark), "round {round}: nobody knows of it");
         device.publish();
-        assert!(!device.has_taken(mark), "round {round}: it lies there");
+        assert!(!device.has_consumed(mark), "round {round}: it lies there");
         assert_eq!(model.used().len(), n);
-        assert!(!device.has_taken(mark), "round {round}: nobody shows it");
+        assert!(!device.has_consumed(mark), "round {round}: nobody shows it");
         fill(&mut model);
-        assert!(device.has_taken(mark), "round {round}");
+        assert!(device.has_consumed(mark), "round {round}");
     }
 }
 
@@ -976,14 +976,14 @@ fn a_driver_that_goes_to_sleep_shows_what_it_has_taken() {
     };
     let before = carry(&mut device, 3);
     let mark = carry(&mut device, 2);
-    assert!(!device.has_taken(before) && !device.has_taken(mark));
+    assert!(!device.has_consumed(before) && !device.has_consumed(mark));
     model.used();
     model.interrupts(Interrupts::After(0));
-    assert!(device.has_taken(before) && device.has_taken(mark));
+    assert!(device.has_consumed(before) && device.has_consumed(mark));
     let asleep = device.mark();
-    assert!(device.has_taken(asleep), "nothing has come since it went to sleep");
+    assert!(device.has_consumed(asleep), "nothing has come since it went to sleep");
     let next = carry(&mut device, 1);
-    assert!(!device.has_taken(next));
+    assert!(!device.has_consumed(next));
 }
 
 #[test]
@@ -1011,12 +1011,12 @@ fn a_driver_that_only_wants_no_interrupts_does_not_say_what_it_has_taken() {
         let config = model.config();
         let event = config.driver + 4 + 2 * u64::from(config.size);
         mem.write(event, &[0; 2]).unwrap();
-        assert!(!device.has_taken(mark), "from {origin:#x}");
+        assert!(!device.has_consumed(mark), "from {origin:#x}");
         model.used();
         while model.add(&[Piece { addr: BUFFERS, len: 60, write: false }], Layout::Direct).is_some()
         {
         }
         model.publish();
-        assert!(device.has_taken(mark), "from {origin:#x}: by what it posts");
+        assert!(device.has_consumed(mark), "from {origin:#x}: by what it posts");
     }
 }

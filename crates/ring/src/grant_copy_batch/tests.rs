@@ -518,7 +518,7 @@ fn virtqueue<D: DeviceRing, G: DriverRing>() {
     }
     for failure in grant_copies.flush() {
         assert_eq!((failure.blame, failure.frame.unwrap().1), (Blame::Sender, 604));
-        device.spoil(failure.frame.unwrap().0);
+        device.invalidate(failure.frame.unwrap().0);
     }
     device.publish();
     let mut used = vec![Used::default(); 32];

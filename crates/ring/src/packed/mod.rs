@@ -1,9 +1,15 @@
 //! The packed virtqueue (virtio 1.2, 2.8): one ring of descriptors that both sides write.
 
 #[cfg(not(all(test, loom)))]
+mod areas;
+#[cfg(not(all(test, loom)))]
+mod avail;
+#[cfg(not(all(test, loom)))]
 pub mod device;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
+#[cfg(not(all(test, loom)))]
+mod used;
 
 /// The chain goes on with the next descriptor of the ring (virtio 1.2, 2.8.6).
 pub const DESC_NEXT: u16 = 1;

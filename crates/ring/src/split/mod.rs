@@ -1,8 +1,11 @@
 //! The split virtqueue (virtio 1.2, 2.7): a descriptor table, an available ring, a used ring.
 
+mod areas;
+mod avail;
 pub mod device;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
+mod position;
 
 /// The chain goes on at `next` (virtio 1.2, 2.7.5).
 pub const DESC_NEXT: u16 = 1;

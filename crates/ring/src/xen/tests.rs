@@ -286,9 +286,9 @@ fn what_the_front_has_taken_is_seen_by_what_it_posts_or_asks_for() {
         ring.take(n);
         (0..n).for_each(|_| ring.respond([0; 3]));
         let mark = ring.position();
-        assert!(!ring.has_taken(mark), "nobody knows of them");
+        assert!(!ring.has_consumed(mark), "nobody knows of them");
         ring.publish();
-        assert!(!ring.has_taken(mark), "they lie there");
+        assert!(!ring.has_consumed(mark), "they lie there");
         if round.is_multiple_of(2) {
             for _ in 0..n {
                 front.push([0; 3]);
@@ -296,6 +296,6 @@ fn what_the_front_has_taken_is_seen_by_what_it_posts_or_asks_for() {
         } else {
             front.set(RSP_EVENT, mark.wrapping_add(1));
         }
-        assert!(ring.has_taken(mark), "round {round}");
+        assert!(ring.has_consumed(mark), "round {round}");
     }
 }

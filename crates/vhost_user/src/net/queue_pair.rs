@@ -323,7 +323,7 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
         let mut put = Ok(Put::Done);
         for i in run {
             if let Some(len) = burst.prefetch(i + AHEAD) {
-                rx.ring.ask(AHEAD, format.vnet_len + len);
+                rx.ring.prefetch(AHEAD, format.vnet_len + len);
             }
             let packet = burst.packet(i);
             if !rx.put_alone(format, &packet) {
@@ -340,7 +340,7 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
 
     fn invalidate(&mut self, token: u32) {
         if let Some(rx) = &mut self.rx {
-            rx.ring.spoil(token);
+            rx.ring.invalidate(token);
         }
     }
 
@@ -409,6 +409,6 @@ impl<R: DeviceRing + 'static> RxProgress for NetQueuePair<R> {
     }
 
     fn has_consumed(&self, position: u32) -> bool {
-        self.rx.as_ref().is_none_or(|rx| rx.ring.has_taken(position))
+        self.rx.as_ref().is_none_or(|rx| rx.ring.has_consumed(position))
     }
 }

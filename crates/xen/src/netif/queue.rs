@@ -667,7 +667,7 @@ impl RxProgress for Queue {
     }
 
     fn has_consumed(&self, position: u32) -> bool {
-        self.rx.has_taken(position)
+        self.rx.has_consumed(position)
     }
 }
 

@@ -1,8 +1,8 @@
 //! What only the packed layout can get wrong.
 
 use super::*;
-use crate::grant_copy_batch::GrantCopyBatch;
 use crate::model::{BORDER, BUFFERS, Layout, Model, Packed, Piece, memory, put_desc};
+use crate::{Body, DeviceRing, Gather, GrantCopyBatch, Put};
 
 const AVAILABLE: u16 = 1 << 7;
 

@@ -1,6 +1,5 @@
 //! What only the split layout can get wrong, and rust-vmm's `virtio-queue` as a second opinion.
 
-use crate::grant_copy_batch::GrantCopyBatch;
 use proptest::prelude::*;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -9,6 +8,8 @@ use super::*;
 use crate::model::{
     BORDER, BUFFERS, END, HIGH, Interrupts, Layout, Model, Piece, RING, Split, memory, put_desc,
 };
+use crate::split::used_len;
+use crate::{Body, DeviceRing, Gather, GrantCopyBatch, Put};
 
 /// A ring of `size` whose first available entry is descriptor `head`; `descs` are address, length,
 /// flags, next.

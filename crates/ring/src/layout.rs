@@ -1,0 +1,77 @@
+//! What differs between the layouts of a virtqueue, on the device side.
+//!
+//! A layout takes chains in the order of the ring and gives them back in the same order, so what is
+//! in flight is one stretch of the ring: from the oldest chain that was not given back to the next
+//! one to take.
+
+use std::sync::Arc;
+
+use crate::device::RingConfig;
+use crate::region::Memory;
+use crate::violation::Violation;
+use crate::walk::Sink;
+
+/// The device's view of one ring in the driver's memory.
+pub(crate) trait Layout: Send + Sized {
+    /// Attaches to a ring. Writes nothing to it.
+    fn attach(mem: Arc<Memory>, config: &RingConfig) -> Result<Self, Violation>;
+
+    /// Finds the ring anew in other memory, at the same guest addresses. The newest `untaken` chains
+    /// were not taken.
+    fn set_memory(&mut self, mem: Arc<Memory>, untaken: usize) -> Result<(), Violation>;
+
+    /// The driver's memory.
+    fn memory(&self) -> &Arc<Memory>;
+
+    /// How many chains can be taken, up to `max`: an upper bound, but 0 exactly if there is none.
+    fn ready(&mut self, max: usize) -> Result<usize, Violation>;
+
+    /// As [`ready`](Self::ready), where 0 need not be told from more.
+    #[inline(always)]
+    fn ready_at_most(&mut self, max: usize) -> Result<usize, Violation> {
+        self.ready(max)
+    }
+
+    /// Takes up to `max` chains, no more than are ready, into `sink`: fewer when there are fewer,
+    /// when it is full, or when a broken chain follows, which is an error only when it comes first.
+    fn take<S: Sink>(&mut self, max: usize, sink: &mut S) -> Result<usize, Violation>;
+
+    /// Prefetches what the next batch begins with.
+    #[inline(always)]
+    fn look_ahead(&self) {}
+
+    /// Chains that were taken and not given back.
+    fn outstanding(&self) -> usize;
+
+    /// The newest `n` chains were not taken.
+    fn untake(&mut self, n: usize);
+
+    /// Marks the oldest outstanding chain as used, with `len` bytes written to it. The driver sees
+    /// it after [`publish`](Self::publish).
+    fn give_back(&mut self, len: u32);
+
+    /// The number, in 16 bits, of the next chain that is given back.
+    fn next_used(&self) -> u16;
+
+    /// Rewrites the used elements of `count` chains, from number `first` on, with length 0, as far
+    /// as they are not published.
+    fn invalidate(&mut self, first: u16, count: u16);
+
+    /// See [`DeviceRing::publish`](crate::DeviceRing::publish).
+    fn publish(&mut self) -> bool;
+
+    /// See [`DeviceRing::arm`](crate::DeviceRing::arm).
+    fn arm(&mut self) -> Result<bool, Violation>;
+
+    /// See [`DeviceRing::disarm`](crate::DeviceRing::disarm).
+    fn disarm(&mut self);
+
+    /// See [`DeviceRing::position`](crate::DeviceRing::position).
+    fn position(&self) -> u32;
+
+    /// See [`DeviceRing::mark`](crate::DeviceRing::mark).
+    fn mark(&self) -> u32;
+
+    /// See [`DeviceRing::has_consumed`](crate::DeviceRing::has_consumed).
+    fn has_consumed(&self, mark: u32) -> bool;
+}

@@ -1,0 +1,230 @@
+//! The available ring of a split virtqueue: takes chains (virtio 1.2, 2.7.6).
+//!
+//! Entries are taken in batches, in two passes, so that the cache misses of a burst overlap: first
+//! the heads, prefetching their descriptors; then the descriptors, each copied once, prefetching
+//! what they point to.
+//!
+//! A hostile driver can move the available index by any distance, give heads and links beyond the
+//! table, link descriptors in a cycle, nest indirect tables, and point anywhere. The index is
+//! checked against what is outstanding, heads and links against the table, and the number of
+//! descriptors of a chain is bounded.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::areas::{Areas, desc_of};
+use super::position::Position;
+use super::{DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_WRITE, Desc, USED_ENTRY};
+use crate::copy::{CACHE_LINE, prefetch, prefetch_write};
+use crate::device::MAX_CHAIN;
+use crate::gather::Span;
+use crate::region::Memory;
+use crate::violation::Violation;
+use crate::walk::{Sink, Stop, Walk};
+
+/// Entries that are taken together.
+const BATCH: usize = 64;
+
+/// The driver's half of the ring, as far as it was taken.
+#[derive(Debug)]
+pub(super) struct AvailRing {
+    /// Keeps the areas and all buffers taken ahead mapped.
+    pub(super) mem: Arc<Memory>,
+    pub(super) areas: Areas,
+    /// The region where the last address was found.
+    pub(super) hint: usize,
+    pub(super) size: u16,
+    pub(super) indirect: bool,
+    /// Next entry of the available ring to take.
+    pub(super) next: Position,
+    /// The available index when it was last read: entries before it are ours to take.
+    pub(super) seen: Position,
+    /// The used index as the driver sees it. It can have made no more than `size` entries
+    /// available beyond.
+    pub(super) published: Position,
+    /// Heads of the chains between the used and the available position, by slot.
+    pub(super) heads: Box<[u16]>,
+}
+
+impl AvailRing {
+    /// How many entries can be taken, up to `max`. Reads the available index only when what was
+    /// seen is not enough.
+    #[inline]
+    pub(super) fn ready(&mut self, max: usize) -> Result<usize, Violation> {
+        let known = usize::from(self.seen.get().wrapping_sub(self.next.get()));
+        if known >= max {
+            return Ok(max);
+        }
+        let index = self.areas.avail_index().load(Ordering::Acquire);
+        self.check_index(index)?;
+        Ok(usize::from(index.wrapping_sub(self.next.get())).min(max))
+    }
+
+    /// Believes an available index, if it can be: not before what was taken, nor more than a ring
+    /// beyond what the driver got back.
+    #[inline]
+    pub(super) fn check_index(&mut self, index: u16) -> Result<(), Violation> {
+        let ahead = index.wrapping_sub(self.published.get());
+        if ahead > self.size || ahead < self.next.get().wrapping_sub(self.published.get()) {
+            return Err(self.mem.root_cause(Violation::AvailableJump {
+                index,
+                ahead,
+                size: self.size,
+            }));
+        }
+        self.seen = Position::of(index);
+        Ok(())
+    }
+
+    /// Takes the next `n` entries, which are ready, into `sink`: fewer when it is full, or when a
+    /// broken chain follows, which is an error only when it comes first.
+    #[inline]
+    pub(super) fn take<S: Sink>(&mut self, n: usize, sink: &mut S) -> Result<usize, Violation> {
+        let mut taken = 0;
+        while taken < n {
+            let batch = (n - taken).min(BATCH);
+            match self.take_batch(batch, sink) {
+                Err(violation) if taken == 0 => return Err(self.mem.root_cause(violation)),
+                Ok(got) if got == batch => taken += got,
+                Ok(got) => return Ok(taken + got),
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
+    }
+
+    #[inline]
+    fn take_batch<S: Sink>(&mut self, n: usize, sink: &mut S) -> Result<usize, Violation> {
+        let n = self.copy_heads(n)?;
+        for i in 0..n {
+            let desc = self.areas.desc(self.heads[self.slot(i)]);
+            match self.take_chain(desc, sink) {
+                Ok(()) => continue,
+                Err(Stop::Broken(violation)) if i == 0 => {
+                    sink.cancel();
+                    return Err(violation);
+                }
+                Err(_) => sink.cancel(),
+            }
+            self.next.advance(i);
+            return Ok(i);
+        }
+        self.next.advance(n);
+        Ok(n)
+    }
+
+    /// The slot of the `i`th entry to take, in the available ring and in `heads`.
+    #[inline(always)]
+    pub(super) fn slot(&self, i: usize) -> usize {
+        usize::from(self.next.get().wrapping_add(i as u16) & (self.size - 1))
+    }
+
+    /// Copies the next `n` heads, as many as are good, and brings their descriptors near.
+    #[inline]
+    fn copy_heads(&mut self, n: usize) -> Result<usize, Violation> {
+        for i in 0..n {
+            let slot = self.slot(i);
+            let head = self.areas.head(slot);
+            if head >= self.size {
+                let violation =
+                    Violation::DescriptorIndex { index: head, table: u32::from(self.size) };
+                return if i == 0 { Err(violation) } else { Ok(i) };
+            }
+            prefetch(self.areas.desc_at(head));
+            self.heads[slot] = head;
+        }
+        self.prefetch_used(n);
+        Ok(n)
+    }
+
+    /// Brings the descriptors near that the next batch begins with, as far as it is known to be
+    /// there: it finds them while this one is carried. Drivers use descriptors in their order,
+    /// mostly, so one of each cache line is asked for.
+    #[inline]
+    pub(super) fn look_ahead(&self) {
+        let known = usize::from(self.seen.get().wrapping_sub(self.next.get())).min(BATCH);
+        for i in (0..known).step_by(CACHE_LINE / DESC_SIZE as usize) {
+            let head = self.areas.head(self.slot(i));
+            if head < self.size {
+                prefetch(self.areas.desc_at(head));
+            }
+        }
+    }
+
+    /// Brings the entries of the used ring near that answer the next `n`: the driver has just read
+    /// around there.
+    #[inline]
+    fn prefetch_used(&self, n: usize) {
+        for i in (0..n).step_by(CACHE_LINE / USED_ENTRY as usize) {
+            prefetch_write(self.areas.used_at(self.slot(i)));
+        }
+    }
+
+    #[inline(always)]
+    fn take_chain<S: Sink>(&mut self, desc: Desc, sink: &mut S) -> Result<(), Stop> {
+        let plain = if S::WRITABLE { DESC_WRITE } else { 0 };
+        if desc.flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) == plain
+            && let Some((at, left)) = self.mem.run(desc.addr, &mut self.hint)
+            && left >= u64::from(desc.len)
+        {
+            S::prefetch(at.as_ptr());
+            S::prefetch(at.as_ptr().wrapping_add(CACHE_LINE));
+            if !sink.push(Span { at, len: desc.len }) {
+                return Err(Stop::Full);
+            }
+            sink.close(desc.len);
+            return Ok(());
+        }
+        self.walk_chain(desc, sink)
+    }
+
+    /// Follows a chain that begins with `desc` to its end, in the ring's table and at most one
+    /// indirect table.
+    fn walk_chain<S: Sink>(&mut self, mut desc: Desc, sink: &mut S) -> Result<(), Stop> {
+        let mut walk = Walk::new(&self.mem, &mut self.hint, sink);
+        let bound = u32::from(self.size).min(MAX_CHAIN);
+        for _ in 0..bound {
+            if desc.flags & DESC_INDIRECT != 0 {
+                if !self.indirect {
+                    return Err(Violation::IndirectNotNegotiated.into());
+                }
+                if desc.flags & DESC_NEXT != 0 {
+                    return Err(Violation::IndirectNext.into());
+                }
+                walk_table(&mut walk, &desc)?;
+                return walk.close();
+            }
+            walk.add(desc.addr, desc.len, desc.flags)?;
+            if desc.flags & DESC_NEXT == 0 {
+                return walk.close();
+            }
+            if desc.next >= self.size {
+                return Err(Violation::DescriptorIndex {
+                    index: desc.next,
+                    table: u32::from(self.size),
+                }
+                .into());
+            }
+            desc = self.areas.desc(desc.next);
+        }
+        Err(Violation::ChainTooLong(bound).into())
+    }
+}
+
+/// Follows the links of the indirect table that `desc` names, from its entry 0.
+fn walk_table<S: Sink>(walk: &mut Walk<'_, S>, desc: &Desc) -> Result<(), Stop> {
+    let table = walk.table(desc.addr, desc.len)?;
+    let mut index = 0;
+    for _ in 0..table.entries() {
+        let desc = desc_of(table.entry(index)?);
+        if desc.flags & DESC_INDIRECT != 0 {
+            return Err(Violation::IndirectNested.into());
+        }
+        walk.add(desc.addr, desc.len, desc.flags)?;
+        if desc.flags & DESC_NEXT == 0 {
+            return Ok(());
+        }
+        index = u32::from(desc.next);
+    }
+    Err(Violation::ChainTooLong(table.entries()).into())
+}
