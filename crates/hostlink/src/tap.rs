@@ -288,7 +288,7 @@ impl TapQueue {
         let put = match landing.bring(packet.body) {
             Ok(chain) => self.write(packet, landing.gather.body(chain)),
             Err(status) => {
-                grant_copies.blame_sender(status);
+                grant_copies.fail_sender(status);
                 Ok(Put::Refused)
             }
         };

@@ -10,7 +10,7 @@ use std::ops::Range;
 use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
 use ring::copies::Status;
 use ring::gather::{Body, Chain, Gather};
-use ring::grant_copy_batch::Heads;
+use ring::heads::Heads;
 use switch::Target;
 
 use crate::count::DropReason;

@@ -1,7 +1,7 @@
 //! The rings that a burst touches: each is opened once, and published once.
 
 use ring::GrantCopyBatch;
-use ring::grant_copy_batch::Blame;
+use ring::grant_copy_batch::FaultyEnd;
 
 use crate::passed_grants::Origin;
 use crate::pipeline::FramePipeline;
@@ -70,7 +70,7 @@ impl FramePipeline {
     }
 
     /// Makes the copies that were put off. Frames that could not be copied are invalidated, and
-    /// receivers that are to blame for it are stopped. Out of line: bursts between mapped
+    /// receivers that made copies fail are stopped. Out of line: bursts between mapped
     /// memories never come here, and Xen's always do.
     #[inline(never)]
     fn flush_grant_copies(&mut self) -> Option<QueueError> {
@@ -80,9 +80,9 @@ impl FramePipeline {
             if let Some((token, len)) = failure.frame {
                 slot.invalidate(token, len);
             }
-            match failure.blame {
-                Blame::Sender => sender = Some(QueueError::Grant(failure.status)),
-                Blame::Receiver => slot.fail(QueueError::Grant(failure.status)),
+            match failure.faulty {
+                FaultyEnd::Sender => sender = Some(QueueError::Grant(failure.status)),
+                FaultyEnd::Receiver => slot.fail(QueueError::Grant(failure.status)),
             }
         }
         sender

@@ -8,11 +8,13 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
-use crate::copies::{Local, Place};
+use crate::body::Body;
+use crate::copies::Place;
 use crate::copy::{CACHE_LINE, copy, prefetch_write};
 use crate::device::MAX_SPANS;
-use crate::gather::{Body, Span};
 use crate::grant_copy_batch::GrantCopyBatch;
+use crate::piece::Span;
+use crate::segment::Local;
 use crate::walk::Sink;
 
 /// Most buffers that are taken ahead, and so most that one frame may take: a frame of 64 KiB in

@@ -24,6 +24,8 @@ pub mod packed;
 
 // Under loom, atomics exist only in its models: what uses peer memory is left out there.
 #[cfg(not(all(test, loom)))]
+pub mod body;
+#[cfg(not(all(test, loom)))]
 mod buffers;
 #[cfg(not(all(test, loom)))]
 pub mod copies;
@@ -43,6 +45,10 @@ pub mod grant;
 #[cfg(not(all(test, loom)))]
 pub mod grant_copy_batch;
 #[cfg(not(all(test, loom)))]
+pub mod granted_copy;
+#[cfg(not(all(test, loom)))]
+pub mod heads;
+#[cfg(not(all(test, loom)))]
 pub mod interrupt;
 #[cfg(not(all(test, loom)))]
 mod layout;
@@ -51,7 +57,11 @@ mod model;
 #[cfg(not(all(test, loom)))]
 pub mod pages;
 #[cfg(not(all(test, loom)))]
+mod piece;
+#[cfg(not(all(test, loom)))]
 pub mod region;
+#[cfg(not(all(test, loom)))]
+pub mod segment;
 #[cfg(not(all(test, loom)))]
 pub mod split;
 pub mod ticks;

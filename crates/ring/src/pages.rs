@@ -5,7 +5,7 @@
 //!
 //! - A [`Page`] is mapped as long as it lives, and says whether it may be written: what is mapped
 //!   for reading only is never a target.
-//! - [`Pages`] never change. Whoever looks a page up holds the set, or borrows it ([`Held`]), until
+//! - [`Pages`] never change. Whoever looks a page up holds the set, or borrows it ([`MappedPageRef`]), until
 //!   the bytes are copied; so a page that is taken out of use, by a new set without it, is unmapped
 //!   when the last one lets go of the old sets.
 //! - The bytes are never referred to, only copied through raw pointers: their owner changes them at
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::copy::copy;
 use crate::grant::{GrantRef, PAGE};
-use crate::region::Keeper;
+use crate::region::MappingOwner;
 
 /// A page of another domain, mapped as long as this lives.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Page {
     base: NonNull<u8>,
     writable: bool,
     /// Unmaps it.
-    _keeper: Box<dyn Keeper>,
+    _owner: Box<dyn MappingOwner>,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread. Its bytes are reached through raw
@@ -39,13 +39,13 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// A page that somebody else mapped. `keeper` is dropped with it, and only then.
+    /// A page that somebody else mapped. `owner` is dropped with it, and only then.
     ///
     /// # Safety
-    /// [`PAGE`] bytes at `base` must be mapped readable, and writable if it says so, until `keeper`
+    /// [`PAGE`] bytes at `base` must be mapped readable, and writable if it says so, until `owner`
     /// is dropped; nobody may refer to them, and touching them must raise no signal.
-    pub unsafe fn adopt(base: NonNull<u8>, writable: bool, keeper: Box<dyn Keeper>) -> Page {
-        Page { base, writable, _keeper: keeper }
+    pub unsafe fn adopt(base: NonNull<u8>, writable: bool, owner: Box<dyn MappingOwner>) -> Page {
+        Page { base, writable, _owner: owner }
     }
 
     /// Whether it may be written.
@@ -84,9 +84,9 @@ fn place(base: NonNull<u8>, offset: u16, len: usize) -> Option<*mut u8> {
 
 /// The address of a page that is mapped for as long as whoever has this keeps its [`Pages`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Base(NonNull<u8>);
+pub(crate) struct MappedPage(NonNull<u8>);
 
-impl Base {
+impl MappedPage {
     /// The address `offset` bytes into it, if `len` bytes follow there.
     #[inline(always)]
     pub(crate) fn at(self, offset: u16, len: u16) -> Option<*const u8> {
@@ -96,21 +96,21 @@ impl Base {
 
 /// A page of a set that is borrowed.
 #[derive(Clone, Copy, Debug)]
-pub struct Held<'a> {
+pub struct MappedPageRef<'a> {
     base: NonNull<u8>,
     writable: bool,
     pages: PhantomData<&'a Pages>,
 }
 
 // SAFETY: as for `Page`, which it borrows.
-unsafe impl Send for Held<'_> {}
+unsafe impl Send for MappedPageRef<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Held<'_> {}
+unsafe impl Sync for MappedPageRef<'_> {}
 
-impl Held<'_> {
+impl MappedPageRef<'_> {
     /// Its address, for those who keep the set by themselves.
-    pub(crate) fn base(self) -> Base {
-        Base(self.base)
+    pub(crate) fn page(self) -> MappedPage {
+        MappedPage(self.base)
     }
 
     /// Where `len` bytes can be written, `offset` bytes into it. `None`: that is not all in the
@@ -123,7 +123,7 @@ impl Held<'_> {
 
 /// How look-ups of one user went, and where the next is likely to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct LookupHint {
     next: usize,
     /// Pages that were found.
     pub hits: u64,
@@ -176,7 +176,12 @@ impl Pages {
 
     /// The page that is granted under this reference, to be read or, if `write`, to be written.
     #[inline]
-    pub fn find(&self, reference: GrantRef, write: bool, seen: &mut Seen) -> Option<Held<'_>> {
+    pub fn find(
+        &self,
+        reference: GrantRef,
+        write: bool,
+        seen: &mut LookupHint,
+    ) -> Option<MappedPageRef<'_>> {
         let expected = self.entries.get(seen.next).is_some_and(|(there, _)| *there == reference);
         let found = if expected { Some(seen.next) } else { self.position(reference) };
         let page = found.and_then(|at| {
@@ -187,7 +192,11 @@ impl Pages {
             Some(_) => seen.hits += 1,
             None => seen.misses += 1,
         }
-        page.map(|page| Held { base: page.base, writable: page.writable, pages: PhantomData })
+        page.map(|page| MappedPageRef {
+            base: page.base,
+            writable: page.writable,
+            pages: PhantomData,
+        })
     }
 }
 

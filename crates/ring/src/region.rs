@@ -103,7 +103,7 @@ struct Mapping {
 
 /// Something that has to live as long as a memory: it is dropped when nothing of the memory is used
 /// any more.
-pub trait Keeper: std::fmt::Debug + Send + Sync {}
+pub trait MappingOwner: std::fmt::Debug + Send + Sync {}
 
 impl Mapping {
     fn anonymous(len: usize) -> io::Result<Self> {
@@ -237,7 +237,7 @@ pub struct Memory {
     /// In the order of guest addresses.
     regions: Box<[Region]>,
     /// Dropped after the regions.
-    keeper: Option<Box<dyn Keeper>>,
+    owner: Option<Box<dyn MappingOwner>>,
 }
 
 // SAFETY: the mappings belong to the process, not to a thread. The bytes in them are reached
@@ -257,7 +257,7 @@ impl Memory {
         check(&regions)?;
         let mut regions = regions.iter().map(Region::map).collect::<Result<Vec<_>, _>>()?;
         regions.sort_unstable_by_key(|region| region.guest);
-        Ok(Memory { regions: regions.into(), keeper: None })
+        Ok(Memory { regions: regions.into(), owner: None })
     }
 
     /// Private buffers of `len` bytes at guest address 0.
@@ -267,7 +267,7 @@ impl Memory {
     pub fn anonymous(len: usize) -> Result<Memory, MapError> {
         let mapping = Mapping::anonymous(len)?;
         let region = Region { guest: 0, len: len as u64, user: 0, host: mapping.base, mapping };
-        Ok(Memory { regions: Box::new([region]), keeper: None })
+        Ok(Memory { regions: Box::new([region]), owner: None })
     }
 
     /// Memory to share with somebody else, `len` bytes at guest (and user) address 0: a memfd that
@@ -307,34 +307,34 @@ impl Memory {
     ) -> Result<Memory, MapError> {
         let mapping = Mapping::shared(fd, offset, len)?;
         let region = Region { guest: 0, len: len as u64, user: 0, host: mapping.base, mapping };
-        Ok(Memory { regions: Box::new([region]), keeper: None })
+        Ok(Memory { regions: Box::new([region]), owner: None })
     }
 
-    /// Pages that somebody else mapped, `len` bytes at guest address 0. `keeper` is dropped with
+    /// Pages that somebody else mapped, `len` bytes at guest address 0. `owner` is dropped with
     /// the memory, and only then.
     ///
     /// # Safety
-    /// `len` bytes at `base` must be mapped readable and writable until `keeper` is dropped, must
+    /// `len` bytes at `base` must be mapped readable and writable until `owner` is dropped, must
     /// be used by nobody in this process but through this memory, and touching them must raise
     /// no signal.
-    pub unsafe fn adopt(base: NonNull<u8>, len: usize, keeper: Box<dyn Keeper>) -> Memory {
+    pub unsafe fn adopt(base: NonNull<u8>, len: usize, owner: Box<dyn MappingOwner>) -> Memory {
         let mapping = Mapping { base, len, watch: None, adopted: true };
         let region = Region { guest: 0, len: len as u64, user: 0, host: base, mapping };
-        Memory { regions: Box::new([region]), keeper: Some(keeper) }
+        Memory { regions: Box::new([region]), owner: Some(owner) }
     }
 
     /// This memory with something that has to live as long as it does: pages of another domain,
     /// say, are in use until then.
     #[must_use]
-    pub fn kept_by(mut self, keeper: Box<dyn Keeper>) -> Memory {
-        self.keeper = Some(keeper);
+    pub fn owned_by(mut self, owner: Box<dyn MappingOwner>) -> Memory {
+        self.owner = Some(owner);
         self
     }
 
     /// Whether `len` bytes at host address `at` are mapped in one region of this memory, and can be
     /// handed to the kernel as a buffer. What another domain granted can't.
     pub(crate) fn holds(&self, at: NonNull<u8>, len: u64) -> bool {
-        self.keeper.is_none() && self.covers(at, len)
+        self.owner.is_none() && self.covers(at, len)
     }
 
     /// Whether `len` bytes at host address `at` are mapped in one region of this memory.

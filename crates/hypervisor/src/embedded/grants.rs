@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ring::copies::{Copies, Pin, Status};
 use ring::grant::Granted;
-use ring::region::Keeper;
+use ring::region::MappingOwner;
 use ring::{Memory, Page};
 
 use super::config::Copying;
@@ -304,7 +304,7 @@ struct MappedGrants {
     handles: Vec<u32>,
 }
 
-impl Keeper for MappedGrants {}
+impl MappingOwner for MappedGrants {}
 
 impl Drop for MappedGrants {
     fn drop(&mut self) {

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex};
 
-use ring::region::Keeper;
+use ring::region::MappingOwner;
 use ring::{Memory, Page};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -90,7 +90,7 @@ impl Window {
         self: &Arc<Self>,
         table: &Table,
         pages: &[u32],
-        keeper: Box<dyn Keeper>,
+        keeper: Box<dyn MappingOwner>,
     ) -> io::Result<Memory> {
         let run = self.run(table, pages, true, keeper)?;
         let (base, len) = (run.at(0), pages.len() * PAGE);
@@ -110,7 +110,7 @@ impl Window {
         table: &Table,
         page: u32,
         write: bool,
-        keeper: Box<dyn Keeper>,
+        keeper: Box<dyn MappingOwner>,
     ) -> io::Result<Page> {
         let run = self.run(table, &[page], write, keeper)?;
         // SAFETY: as above, with one page, and for writing only if it says so.
@@ -122,7 +122,7 @@ impl Window {
         table: &Table,
         pages: &[u32],
         write: bool,
-        keeper: Box<dyn Keeper>,
+        keeper: Box<dyn MappingOwner>,
     ) -> io::Result<Run> {
         let first = lock(&self.places).take(pages.len());
         let first = first
@@ -184,7 +184,7 @@ struct Run {
     window: Arc<Window>,
     first: usize,
     count: usize,
-    _keeper: Box<dyn Keeper>,
+    _keeper: Box<dyn MappingOwner>,
 }
 
 impl Run {
@@ -194,7 +194,7 @@ impl Run {
     }
 }
 
-impl Keeper for Run {}
+impl MappingOwner for Run {}
 
 impl Drop for Run {
     fn drop(&mut self) {

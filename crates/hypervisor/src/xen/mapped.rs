@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
-use ring::region::Keeper;
+use ring::region::MappingOwner;
 use ring::{Memory, Page};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -25,7 +25,7 @@ unsafe impl<K: Send> Send for Mapped<K> {}
 // SAFETY: as above.
 unsafe impl<K: Sync> Sync for Mapped<K> {}
 
-impl<K: Send + Sync + std::fmt::Debug> Keeper for Mapped<K> {}
+impl<K: Send + Sync + std::fmt::Debug> MappingOwner for Mapped<K> {}
 
 impl<K> Drop for Mapped<K> {
     fn drop(&mut self) {

@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring::Memory;
-use ring::region::Keeper;
+use ring::region::MappingOwner;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::gntalloc::{self, Allocated};
@@ -161,7 +161,7 @@ unsafe impl Send for Whole {}
 // SAFETY: as for the range.
 unsafe impl Sync for Whole {}
 
-impl Keeper for Whole {}
+impl MappingOwner for Whole {}
 
 impl Drop for Whole {
     fn drop(&mut self) {

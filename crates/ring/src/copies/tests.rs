@@ -4,7 +4,9 @@ use std::os::fd::OwnedFd;
 use proptest::prelude::*;
 
 use super::*;
+use crate::gather::Gather;
 use crate::region::RegionSpec;
+use crate::segment::RawGranted;
 
 fn granted(reference: u32, offset: u16) -> Place {
     Place::Granted(Granted { domain: DomId(3), reference: GrantRef(reference), offset })
@@ -133,10 +135,10 @@ fn only_pinned_memory_is_taken() {
 fn what_a_gather_points_into_is_pinned_with_it() {
     let (mem, _file) = memory(PAGE);
     let (mut gather, mut copies, mut other) = (Gather::new(8), copies(), copies());
-    gather.push_range(&mem, 0, 100).unwrap();
+    let chain = gather.push_range(&mem, 0, 100).unwrap();
     let place = other.place(&mem, 0, 100).unwrap();
     assert_eq!(copies.push(place, granted(0, 0), 100, 0), Err(Refused::NotPinned));
-    copies.pin_all(&gather);
+    copies.pin_all(gather.body(chain).pins());
     copies.push(place, granted(0, 0), 100, 0).unwrap();
 }
 
@@ -230,9 +232,9 @@ fn batches_halve_down_to_one() {
 fn mapped_grants_are_no_local_ends() {
     #[derive(Debug)]
     struct Kept;
-    impl crate::region::Keeper for Kept {}
+    impl crate::region::MappingOwner for Kept {}
     let (mem, _file) = Memory::shared(PAGE).unwrap();
-    let mem = Arc::new(mem.kept_by(Box::new(Kept)));
+    let mem = Arc::new(mem.owned_by(Box::new(Kept)));
     let mut copies = copies();
     let place = copies.place(&mem, 0, 8).unwrap();
     assert_eq!(copies.push(place, granted(0, 0), 8, 0), Err(Refused::NotPinned));

@@ -1,4 +1,7 @@
+use std::io;
+
 use super::*;
+use crate::body::IOV_MAX;
 use proptest::prelude::*;
 use std::io::Read;
 use std::os::fd::AsFd;

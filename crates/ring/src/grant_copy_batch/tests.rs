@@ -4,10 +4,13 @@ use super::*;
 use crate::copies::OwnPages;
 use crate::device::{DeviceRing, Put, RingConfig};
 use crate::driver::{Direction, DriverRing, Piece, Used};
+use crate::gather::Gather;
+use crate::grant::Granted;
 use crate::grant::{DomId, GrantRef, PAGE};
+use crate::heads::Heads;
 use crate::packed::device::PackedDevice;
 use crate::packed::driver::PackedDriver;
-use crate::region::{Keeper, RegionSpec};
+use crate::region::{MappingOwner, RegionSpec};
 use crate::split::device::SplitDevice;
 use crate::split::driver::SplitDriver;
 
@@ -49,8 +52,8 @@ fn at(page: u32, offset: u16) -> Granted {
     Granted { domain: DomId(1), reference: GrantRef(page), offset }
 }
 
-fn room(page: u32, offset: u16, len: u16) -> Room<'static> {
-    Room { at: at(page, offset), len, page: None }
+fn room(page: u32, offset: u16, len: u16) -> Target<'static> {
+    Target { at: at(page, offset), len, page: None }
 }
 
 /// What lies at those places.
@@ -111,7 +114,7 @@ fn mapped(pages: &Pages, numbers: &[u32], writable: bool) -> Arc<crate::Pages> {
 fn bytes_in_mapped_pages_need_no_engine() {
     let (pages, engine, bytes) = pages();
     let set = mapped(&pages, &[1, 2, 5], true);
-    let mut seen = crate::pages::Seen::default();
+    let mut seen = crate::pages::LookupHint::default();
     let mut gather = Gather::new(0);
     let pieces = [(at(1, 100), 150), (at(2, 0), 3000), (at(5, 96), 4000)];
     let chain = gather.push_mapped(&engine, (&set, &mut seen), pieces).unwrap();
@@ -140,14 +143,14 @@ fn bytes_in_mapped_pages_need_no_engine() {
 fn only_copies_between_mapped_pages_are_made_at_once() {
     let (pages, engine, bytes) = pages();
     let (sources, targets) = (mapped(&pages, &[1, 2], false), mapped(&pages, &[8, 9, 1], true));
-    let mut seen = crate::pages::Seen::default();
+    let mut seen = crate::pages::LookupHint::default();
     let mut gather = Gather::new(0);
     let pieces = [(at(1, 0), 1000), (at(3, 7), 1000), (at(2, 1), 1000)];
     let chain = gather.push_mapped(&engine, (&sources, &mut seen), pieces).unwrap();
     let rooms = [(8, 600), (10, 600), (9, 2000)];
     let mut next = rooms.iter().map(|(page, len)| {
         let page_at = targets.find(GrantRef(*page), true, &mut seen);
-        Room { page: page_at, ..room(*page, 10, *len) }
+        Target { page: page_at, ..room(*page, 10, *len) }
     });
     let mut grant_copies = GrantCopyBatch::new();
     let body = gather.body(chain);
@@ -167,13 +170,13 @@ fn only_copies_between_mapped_pages_are_made_at_once() {
 fn a_page_for_reading_is_no_room() {
     let (pages, engine, bytes) = pages();
     let set = mapped(&pages, &[1, 8], false);
-    let mut seen = crate::pages::Seen::default();
+    let mut seen = crate::pages::LookupHint::default();
     let mut gather = Gather::new(0);
     let chain = gather.push_mapped(&engine, (&set, &mut seen), [(at(1, 0), 100)]).unwrap();
     let page = set.find(GrantRef(8), false, &mut seen);
     let mut grant_copies = GrantCopyBatch::new();
     assert!(grant_copies.begin(&engine, gather.body(chain), (1, 100), 3, 0));
-    grant_copies.body(gather.body(chain), Room { page, ..room(8, 0, 100) }, || None);
+    grant_copies.body(gather.body(chain), Target { page, ..room(8, 0, 100) }, || None);
     assert!(pages.runs.lock().unwrap().is_empty(), "not yet");
     assert_eq!(grant_copies.flush().count(), 0);
     let mut got = [0; 100];
@@ -301,7 +304,7 @@ fn without_rooms_it_is_the_receivers_fault() {
         let frame = Some((5, 100));
         assert_eq!(
             failures,
-            [Failure { receiver: 0, frame, blame: Blame::Receiver, status: Status::BAD_PAGE }]
+            [Failure { receiver: 0, frame, faulty: FaultyEnd::Receiver, status: Status::BAD_PAGE }]
         );
     }
     assert_eq!(pages.runs.lock().unwrap().len(), 2);
@@ -311,7 +314,7 @@ fn without_rooms_it_is_the_receivers_fault() {
 #[derive(Debug)]
 struct Elsewhere;
 
-impl Keeper for Elsewhere {}
+impl MappingOwner for Elsewhere {}
 
 /// One who likes bytes of our own best when they are granted, too. Its domain 1 is as that of
 /// `Pages`.
@@ -346,7 +349,7 @@ impl Engine for Picky {
             .map(|page| GrantRef((own.len() * 1000 + page) as u32))
             .collect();
         own.push(Arc::new(Memory::map(vec![same]).unwrap()));
-        Some(OwnPages { memory: memory.kept_by(Box::new(Elsewhere)), len, references })
+        Some(OwnPages { memory: memory.owned_by(Box::new(Elsewhere)), len, references })
     }
 }
 
@@ -399,8 +402,8 @@ fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
     assert_eq!((heads.failure(2), heads.failure(3)), (None, Some(Status::REFUSED)));
     assert!(grant_copies.begin(&engine, gather.body(chains[0]), (7, 1), 1, 1));
     grant_copies.bytes(b"x", room(12, 0, 1));
-    let blamed: Vec<_> = grant_copies.flush().map(|failure| failure.blame).collect();
-    assert_eq!(blamed, [Blame::Receiver]);
+    let blamed: Vec<_> = grant_copies.flush().map(|failure| failure.faulty).collect();
+    assert_eq!(blamed, [FaultyEnd::Receiver]);
 }
 
 #[test]
@@ -436,16 +439,20 @@ fn the_end_that_is_to_blame_is_found_out() {
         assert!(grant_copies.begin(&engine, gather.body(chain), (n as u32, 20), 2, 0));
         grant_copies.body(gather.body(chain), room(to, 0, 20), || None);
     }
-    let failure = |n: u32, blame| Failure {
+    let failure = |n: u32, faulty| Failure {
         receiver: 40 + n,
         frame: Some((n, 20)),
-        blame,
+        faulty,
         status: Status::REFUSED,
     };
     let failures: Vec<_> = grant_copies.flush().collect();
     assert_eq!(
         failures,
-        [failure(1, Blame::Sender), failure(2, Blame::Receiver), failure(3, Blame::Sender)]
+        [
+            failure(1, FaultyEnd::Sender),
+            failure(2, FaultyEnd::Receiver),
+            failure(3, FaultyEnd::Sender)
+        ]
     );
 }
 
@@ -517,7 +524,7 @@ fn virtqueue<D: DeviceRing, G: DriverRing>() {
         );
     }
     for failure in grant_copies.flush() {
-        assert_eq!((failure.blame, failure.frame.unwrap().1), (Blame::Sender, 604));
+        assert_eq!((failure.faulty, failure.frame.unwrap().1), (FaultyEnd::Sender, 604));
         device.invalidate(failure.frame.unwrap().0);
     }
     device.publish();

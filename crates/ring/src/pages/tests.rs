@@ -7,7 +7,7 @@ use crate::region::Memory;
 #[derive(Debug)]
 struct Told(#[expect(dead_code, reason = "kept to be dropped")] Memory, Arc<AtomicUsize>);
 
-impl Keeper for Told {}
+impl MappingOwner for Told {}
 
 impl Drop for Told {
     fn drop(&mut self) {
@@ -18,7 +18,7 @@ impl Drop for Told {
 fn page(writable: bool, gone: &Arc<AtomicUsize>) -> Arc<Page> {
     let memory = Memory::anonymous(PAGE).unwrap();
     let (base, _) = memory.run(0, &mut 0).unwrap();
-    // SAFETY: a page of memory that the keeper keeps.
+    // SAFETY: a page of memory that the owner keeps.
     Arc::new(unsafe { Page::adopt(base, writable, Box::new(Told(memory, Arc::clone(gone)))) })
 }
 
@@ -46,10 +46,10 @@ fn what_is_for_reading_is_not_written() {
     let page = page(false, &Arc::default());
     assert!(!page.write(0, &[1]) && page.read(0, &mut [0; PAGE]));
     let pages = Pages::default().with(vec![(GrantRef(8), page)]).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = LookupHint::default();
     assert!(pages.find(GrantRef(8), true, &mut seen).is_none());
     let held = pages.find(GrantRef(8), false, &mut seen).unwrap();
-    assert!(held.target(0, 1).is_none() && held.base().at(0, 1).is_some());
+    assert!(held.target(0, 1).is_none() && held.page().at(0, 1).is_some());
     assert_eq!((seen.hits, seen.misses), (1, 1));
 }
 
@@ -57,7 +57,7 @@ fn what_is_for_reading_is_not_written() {
 fn each_is_found_in_whatever_order() {
     let references = [9, 10, 11, 500, u32::MAX, 77];
     let pages = pages(&references);
-    let mut seen = Seen::default();
+    let mut seen = LookupHint::default();
     for reference in references.iter().chain(references.iter().rev()).chain(&[77, 77, 9]) {
         assert!(pages.find(GrantRef(*reference), true, &mut seen).is_some(), "{reference}");
     }

@@ -17,7 +17,7 @@ use super::position::Position;
 use super::{DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_WRITE, Desc, USED_ENTRY};
 use crate::copy::{CACHE_LINE, prefetch, prefetch_write};
 use crate::device::MAX_CHAIN;
-use crate::gather::Span;
+use crate::piece::Span;
 use crate::region::Memory;
 use crate::violation::Violation;
 use crate::walk::{Sink, Stop, Walk};

@@ -172,10 +172,10 @@ impl ParameterPages<'_> {
 
 impl GrantedLists for ParameterPages<'_> {
     fn read(&self, reference: GrantRef, len: usize) -> Option<Vec<u8>> {
-        ring::grant_copy_batch::read(self.engine, self.start(reference), len)
+        ring::granted_copy::read(self.engine, self.start(reference), len)
     }
 
     fn write(&self, reference: GrantRef, bytes: &[u8]) -> bool {
-        ring::grant_copy_batch::write(self.engine, self.start(reference), bytes)
+        ring::granted_copy::write(self.engine, self.start(reference), bytes)
     }
 }

@@ -16,8 +16,8 @@ use network::packet::Packet;
 use network::port::{
     Coalescing, GrantPassing, Notified, QueueError, QueuePair, RateLimit, RxProgress,
 };
-use ring::grant_copy_batch::Room;
-use ring::pages::Seen;
+use ring::grant_copy_batch::Target;
+use ring::pages::LookupHint;
 use ring::xen::BackRing;
 use ring::{Chain, Engine, Gather, GrantCopyBatch, Memory, Pages, Put, Violation};
 
@@ -128,7 +128,7 @@ pub struct Queue {
     /// What was on it when the burst began that is being put.
     rx_pages: Option<Arc<Pages>>,
     /// Look-ups in it, for each direction.
-    seen: [Seen; 2],
+    seen: [LookupHint; 2],
     /// Frames that it is to fetch, if it does that.
     passed_grants: Option<PassedGrants>,
 }
@@ -174,7 +174,7 @@ impl Queue {
             view: View::default(),
             mapped_pages: parts.mapped_pages,
             rx_pages: None,
-            seen: [Seen::default(); 2],
+            seen: [LookupHint::default(); 2],
             passed_grants,
         };
         if parts.resumed {
@@ -219,7 +219,7 @@ impl Queue {
     /// Whether there is a granted page of that number.
     fn names_page(&self, reference: u32) -> bool {
         let at = Granted { domain: self.vif.domain, reference: GrantRef(reference), offset: 0 };
-        reference >= RESERVED && ring::grant_copy_batch::read(&*self.vif.engine, at, 1).is_some()
+        reference >= RESERVED && ring::granted_copy::read(&*self.vif.engine, at, 1).is_some()
     }
 
     /// Takes up to `room` frames out of the ring, and what stands between them.
@@ -423,7 +423,7 @@ impl Queue {
         let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
         let page = pages.and_then(|pages| pages.find(reference, true, seen));
         let at = Granted { domain, reference, offset: 0 };
-        grant_copies.bytes(head, Room { at, len: head.len().min(PAGE) as u16, page });
+        grant_copies.bytes(head, Target { at, len: head.len().min(PAGE) as u16, page });
         for n in 0..count {
             rx.note(n, slots.response(n, rx.request(n), |from| passed_grants.lend(from)));
         }
@@ -448,7 +448,7 @@ impl Queue {
                     let (reference, offset) =
                         (GrantRef(slots::rx_reference(request)), slots::rx_offset(response));
                     let page = pages.and_then(|pages| pages.find(reference, true, seen));
-                    return Some(Room { at: Granted { domain, reference, offset }, len, page });
+                    return Some(Target { at: Granted { domain, reference, offset }, len, page });
                 }
             }
             None

@@ -206,7 +206,7 @@ impl Vif {
         let domain = self.node.id().domain;
         let at = Granted { domain, reference: keys.list, offset: 0 };
         let len = keys.pages as usize * size_of::<u32>();
-        let bytes = ring::grant_copy_batch::read(&*self.driver.engine, at, len)
+        let bytes = ring::granted_copy::read(&*self.driver.engine, at, len)
             .ok_or(GrantError::Refused { domain, references: vec![keys.list] })?;
         let (references, _) = bytes.as_chunks::<4>();
         Ok(references.iter().map(|bytes| GrantRef(u32::from_le_bytes(*bytes))).collect())
