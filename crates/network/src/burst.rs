@@ -57,6 +57,14 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Gives the frame, which is unclassified, its action.
+    #[inline(always)]
+    pub(crate) fn classify(&mut self, action: Action) {
+        debug_assert!(matches!(self.action, Action::Unclassified));
+        // What is replaced holds nothing that had to be dropped, which the compiler does not see.
+        std::mem::forget(std::mem::replace(&mut self.action, action));
+    }
+
     /// Takes the place of whatever it was: `chain` is of so many bytes after what its transport
     /// puts before it. What its head says is written where it is, by `read`, field by field.
     #[inline(always)]

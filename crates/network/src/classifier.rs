@@ -36,7 +36,7 @@ impl Classifier {
             let key = FlowKey::new(port, &frame.headers);
             match &last {
                 Some((known, action)) if *known == key => {
-                    frame.action = action.clone();
+                    frame.classify(action.clone());
                     hits += 1;
                     continue;
                 }
@@ -44,12 +44,12 @@ impl Classifier {
             }
             match self.cache.get(key, now) {
                 Some(hit) if !hit.touch => {
-                    frame.action = hit.action.clone();
+                    frame.classify(hit.action.clone());
                     hits += 1;
                 }
                 _ => {
                     let verdict = self.ask(now, port, &frame.headers);
-                    frame.action = verdict.decision.into();
+                    frame.classify(verdict.decision.into());
                     self.cache.insert(key, verdict.stamp, frame.action.clone(), now);
                     misses += 1;
                 }
