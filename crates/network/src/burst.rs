@@ -18,7 +18,7 @@ use crate::flowcache::Action;
 use crate::packet::Packet;
 use crate::stage_profiler::Stopwatch;
 
-/// Frames that one turn of a queue carries at most.
+/// Frames that are fetched from a queue at a time at most.
 pub const BURST: usize = 64;
 
 /// How many frames before its copy a frame's payload is asked for.

@@ -165,9 +165,9 @@ pub struct WorkerCounters {
     pub cache_hits: Counter,
     /// Questions put to the switch, in frames.
     pub cache_misses: Counter,
-    /// Parcels of frames handed to other workers.
+    /// Batches of frames handed off to other workers.
     pub handoff_batches: Counter,
-    /// Frames in those parcels.
+    /// Frames in those batches.
     pub handed_off: Counter,
     /// Times that flows which had hashed badly were pointed to another queue.
     pub rebalanced: Counter,

@@ -82,7 +82,7 @@ struct Queue {
     /// The worker that it was attached to at first.
     home: usize,
     worker: usize,
-    /// It is on its way to another one.
+    /// It is migrating to another one.
     moving: bool,
     receives: bool,
 }
@@ -257,9 +257,9 @@ impl Fabric {
         attachment.recv().ok().map(|attachment| attachment.pair)
     }
 
-    /// From now on `steer` says which of the port's queues a frame goes to. `None`: the workers
+    /// From now on `selector` says which of the port's queues a frame goes to. `None`: the workers
     /// choose. When it returns, all workers know it; frames that are under way arrive before
-    /// those that take a new way.
+    /// those that take a new route.
     pub fn set_selector(&self, port: PortId, selector: Option<Arc<dyn QueueSelector>>) {
         let mut state = self.lock();
         let Some(entry) = state.ports.get_mut(&port.0) else { return };

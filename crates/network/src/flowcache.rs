@@ -94,7 +94,7 @@ pub struct FlowCache {
 pub struct Hit<'a> {
     /// The decision.
     pub action: &'a Action,
-    /// True once a second: the learned source address should be told to be alive.
+    /// True once a second: the switch is to hear that the learned source address is alive.
     pub touch: bool,
 }
 

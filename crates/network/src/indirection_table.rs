@@ -34,7 +34,7 @@ pub const REST: Duration = Duration::from_millis(1);
 /// a guest that gets the processor now and then leaves frames in its ring.
 pub const MAX_REST: Duration = Duration::from_millis(10);
 
-/// How often a bucket that is made to wait is looked at.
+/// How often a bucket that is made to wait is polled.
 pub const WAIT_INTERVAL: Duration = Duration::from_micros(50);
 
 /// In the table: this bucket is made to wait. No port has so many queues.
@@ -52,7 +52,7 @@ const STAY: u32 = 8;
 pub struct RxQueue {
     /// The queue.
     pub queue: QueueId,
-    /// The way to it.
+    /// How frames get there.
     pub egress: Egress,
 }
 
@@ -107,7 +107,7 @@ pub struct IndirectionTable {
     buckets: Box<[Bucket]>,
     rebalance: Option<Rebalance>,
     interval: u32,
-    /// Buckets that turn out to be idle are to be dealt out evenly.
+    /// Buckets that turn out to be idle are to be distributed evenly.
     uneven: bool,
 }
 
@@ -152,7 +152,7 @@ impl IndirectionTable {
         (0..BUCKETS).any(|bucket| self.busy(bucket) == Some(queue))
     }
 
-    /// The way of a frame with this hash, and where what such frames cost is counted.
+    /// Where a frame with this hash goes, and where the cost of such frames is counted.
     #[inline]
     pub fn egress(&self, hash: u32) -> (Egress, &Cell<u64>) {
         let at = (hash >> 24) as usize;
@@ -163,9 +163,9 @@ impl IndirectionTable {
         (egress, &self.buckets[at].cost)
     }
 
-    /// The bucket that changes queues has a frame, at `now`: its way, if it need not wait any more.
-    /// Of the frames under way to the old queue, and of its ring: where they stand, and whether
-    /// what was there at some mark is through.
+    /// The bucket that changes queues has a frame, at `now`. Returns where that goes, if it need not
+    /// wait any more. Of the frames under way to the old queue, and of its ring: the position now,
+    /// and whether everything before some position is through.
     pub fn poll_rebalance(
         &mut self,
         now: Instant,
@@ -190,17 +190,18 @@ impl IndirectionTable {
             .then(|| self.finish(to))
     }
 
-    /// The old way of the bucket that changes queues.
+    /// The old egress of the bucket that changes queues.
     pub fn old_egress(&self) -> Egress {
         self.rebalance.map_or(Egress::Unreachable, |rebalance| self.egress_of(rebalance.from))
     }
 
-    /// The bucket that was to change queues has a frame that cannot wait, and so it stays. Its way.
+    /// The bucket that was to change queues has a frame that cannot wait, and so it stays. Returns its
+    /// egress.
     pub fn cancel(&mut self) -> Egress {
         self.rebalance.map_or(Egress::Unreachable, |rebalance| self.finish(rebalance.from))
     }
 
-    /// From now on, and for a while, the bucket that was to change queues goes this way.
+    /// From now on, and for a while, the bucket that was to change queues goes to this one.
     fn finish(&mut self, at: u8) -> Egress {
         if let Some(Rebalance { bucket, .. }) = self.rebalance.take() {
             self.table[bucket] = at;
@@ -232,7 +233,7 @@ impl IndirectionTable {
             self.table[bucket] = REBALANCING;
         }
         if std::mem::take(&mut self.uneven) {
-            self.deal_out();
+            self.distribute_idle();
         }
         for bucket in &mut self.buckets {
             bucket.before = bucket.cost.take();
@@ -240,9 +241,9 @@ impl IndirectionTable {
         advice.is_some()
     }
 
-    /// Deals buckets out evenly that are idle; those that may have been busy before have to wait
+    /// Distributes idle buckets evenly; those that may have been busy before have to wait
     /// until they are known to be.
-    fn deal_out(&mut self) {
+    fn distribute_idle(&mut self) {
         for (at, bucket) in self.buckets.iter().enumerate() {
             if bucket.is_idle() && self.table[at] != REBALANCING {
                 self.table[at] = even(at, self.best);

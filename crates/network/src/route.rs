@@ -1,8 +1,11 @@
 //! Which of a receiver's queues a frame goes to.
 //!
 //! A flow stays on the worker that fetched it: among the receiver's enabled queues, the worker
-//! chooses by flow hash one that it owns itself ([`crate::indirection_table`]). Only when it owns none does
-//! the frame cross to another worker.
+//! chooses by flow hash one that it owns itself ([`crate::indirection_table`]). Only when it owns
+//! none is the frame handed off to another worker.
+//!
+//! Headers are private copies, but their values are the sender's: a sender can aim all of its
+//! flows at one bucket, and then only its own flows share that bucket's queue.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,12 +31,11 @@ pub enum Egress {
     Unreachable,
     /// To a queue that is on its way from one worker to another: the frame waits.
     Moving,
-    /// To a queue that its flow did not go to before: the frame waits until the flow has come to
-    /// rest.
+    /// To a queue that its flow did not go to before: the frame waits until the flow is at rest.
     Rebalancing,
 }
 
-/// A port's own wish where its frames should go.
+/// A port's own choice of the queue for each frame, instead of the workers'.
 pub trait QueueSelector: Debug + Send + Sync {
     /// The index of the queue for a frame whose first bytes are `head`. Where there is no such
     /// queue that receives, the worker chooses.
@@ -47,7 +49,7 @@ pub struct Route {
     only: Option<RxQueue>,
     /// The queues there are to choose.
     table: Option<IndirectionTable>,
-    /// What the port wishes, and the way to each of its queues, by index.
+    /// The port's own selector, and the egress of each of its queues, by index.
     selector: Option<(Arc<dyn QueueSelector>, Vec<Egress>)>,
     /// Frames have been sent there, and it is not known of which flows.
     used: Cell<bool>,
@@ -56,14 +58,14 @@ pub struct Route {
 }
 
 impl Route {
-    /// Whether all frames take the same way, and may be as long as they like.
+    /// Whether all frames go to the same queue, whatever their length.
     #[inline]
     pub fn is_simple(&self) -> bool {
         self.selector.is_none() && self.mtu.is_none() && self.table.is_none()
     }
 
     /// The queue for a frame of a flow, and where what its flow costs is counted. That, and `hash`,
-    /// is only asked for when there is a choice.
+    /// are only computed when there are several queues.
     #[inline]
     pub fn choose(
         &self,

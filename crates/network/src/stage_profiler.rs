@@ -1,5 +1,4 @@
-//! Where a worker's time goes: time stamps at the borders of its steps, taken only while somebody
-//! profiles.
+//! Where a worker's time goes: time stamps between its steps, taken only while a profile is.
 //!
 //! All time between two stamps belongs to one step, so that the steps add up to the whole time of
 //! the worker. What a burst took is charged to the queues that received its frames, too, to each by
@@ -17,7 +16,7 @@ use crate::flows::Flows;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Step {
-    /// Takes requests from rings, and looks at the frames.
+    /// Takes requests from rings, and parses the frames.
     Fetch,
     /// Finds out where frames go.
     Classify,
@@ -27,7 +26,7 @@ pub enum Step {
     Copy,
     /// Makes both rings' new entries visible, and interrupts.
     Publish,
-    /// Looks at rings that have nothing, and at everything else that could want something.
+    /// Polls rings that have nothing, and does everything else that belongs to no burst.
     Look,
     /// Sleeps in the kernel.
     Sleep,

@@ -16,7 +16,7 @@ pub struct QueueLocation {
     pub index: u16,
     /// Index of the worker that owns it.
     pub worker: usize,
-    /// It is on its way to another: its senders wait.
+    /// It is migrating to another one: its senders wait.
     pub moving: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct PortView {
     pub receivers: Vec<QueueLocation>,
     /// Longest IP packet that the port takes, in bytes.
     pub mtu: Option<u16>,
-    /// Where the port wants its frames.
+    /// The port's own choice of queues.
     pub selector: Option<Arc<dyn QueueSelector>>,
 }
 

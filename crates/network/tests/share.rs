@@ -1,12 +1,16 @@
 //! Guests that send as much as they can beside others: what each gets of the worker.
+//!
+//! The worker is driven by the test, so that all guests have published what they send before it
+//! serves the first of them, however the host schedules threads.
 
 mod peer;
 
-use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use frame::Accepts;
 use network::fabric::{Fabric, Workers};
-use peer::{Peer, port, wait};
+use network::manual::ManualWorker;
+use peer::{Peer, port};
 use switch::{PortId, PortRule};
 
 /// A frame from station `src` to station `dst`.
@@ -16,14 +20,36 @@ fn frame(dst: u8, src: u8, len: usize) -> Vec<u8> {
     frame
 }
 
-fn fabric(ports: Range<u8>) -> (Fabric, Vec<PortId>) {
-    let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
-    let ports = ports.map(|_| port(&fabric, PortRule::default()).0).collect();
-    (fabric, ports)
+/// A worker and some ports.
+struct Host {
+    fabric: Fabric,
+    worker: ManualWorker,
+    ports: Vec<PortId>,
 }
 
-fn queue(fabric: &Fabric, port: PortId, index: u16) -> Peer {
-    Peer::attach(fabric, port, index, Accepts::ALL, usize::MAX)
+impl Host {
+    fn new(ports: usize) -> Host {
+        let workers = Workers { count: 1, ..Workers::default() };
+        let (fabric, workers) = Fabric::manual(&workers).unwrap();
+        let ports = (0..ports).map(|_| port(&fabric, PortRule::default()).0).collect();
+        Host { fabric, worker: workers.into_iter().next().unwrap(), ports }
+    }
+
+    fn queue(&mut self, port: usize, index: u16) -> Peer {
+        let (fabric, port) = (&self.fabric, self.ports[port]);
+        self.worker.run_while(|| Peer::attach(fabric, port, index, Accepts::ALL, usize::MAX))
+    }
+
+    /// Lets the worker work until all guests' frames are with their receivers.
+    fn run(&mut self) {
+        while self.worker.run_once(Instant::now()) || self.worker.run_once(later()) {}
+    }
+}
+
+/// A time at which signals of armed queues are polled again.
+fn later() -> Instant {
+    std::thread::sleep(Duration::from_micros(50));
+    Instant::now()
 }
 
 /// What station 1 got done in the order of arrival at `sink`, from station 2's first frame to its
@@ -37,14 +63,16 @@ fn while_second_sends(received: &[Vec<u8>]) -> [usize; 2] {
 
 #[test]
 fn long_frames_do_not_crowd_out_short_ones() {
-    let (fabric, ports) = fabric(0..3);
-    let [sink, loud, quiet] = [0, 1, 2].map(|at| queue(&fabric, ports[at], 0));
+    let mut host = Host::new(3);
+    let [sink, loud, quiet] = [0, 1, 2].map(|at| host.queue(at, 0));
     sink.send([frame(9, 0, 60)]);
-    wait(|| sink.completed() == 1);
+    host.run();
+    assert_eq!(sink.completed(), 1);
     let long = vec![frame(0, 1, 30_000); 1200];
     let short = vec![frame(0, 2, 60); 4000];
     loud.send(long);
     quiet.send(short);
+    host.run();
     let [long, short] = while_second_sends(&sink.expect(5200));
     // An equal share of the cost would be 263 of them; with equal numbers of frames it would be
     // all.
@@ -54,16 +82,18 @@ fn long_frames_do_not_crowd_out_short_ones() {
 
 #[test]
 fn many_queues_do_not_crowd_out_one() {
-    let (fabric, ports) = fabric(0..3);
-    let sink = queue(&fabric, ports[0], 0);
-    let loud: Vec<Peer> = (0..4).map(|index| queue(&fabric, ports[1], index)).collect();
-    let quiet = queue(&fabric, ports[2], 0);
+    let mut host = Host::new(3);
+    let sink = host.queue(0, 0);
+    let loud: Vec<Peer> = (0..4).map(|index| host.queue(1, index)).collect();
+    let quiet = host.queue(2, 0);
     sink.send([frame(9, 0, 60)]);
-    wait(|| sink.completed() == 1);
+    host.run();
+    assert_eq!(sink.completed(), 1);
     let many = vec![vec![frame(0, 1, 60); 8000]; 4];
     let few = vec![frame(0, 2, 60); 8000];
     loud.iter().zip(many).for_each(|(queue, frames)| queue.send(frames));
     quiet.send(few);
+    host.run();
     let [loud, quiet] = while_second_sends(&sink.expect(40_000));
     assert_eq!(quiet, 8000);
     // Four times as many without shares for ports.
@@ -72,10 +102,11 @@ fn many_queues_do_not_crowd_out_one() {
 
 #[test]
 fn flows_of_one_frame_do_not_crowd_out_one_flow() {
-    let (fabric, ports) = fabric(0..3);
-    let [sink, loud, quiet] = [0, 1, 2].map(|at| queue(&fabric, ports[at], 0));
+    let mut host = Host::new(3);
+    let [sink, loud, quiet] = [0, 1, 2].map(|at| host.queue(at, 0));
     sink.send([frame(9, 0, 60)]);
-    wait(|| sink.completed() == 1);
+    host.run();
+    assert_eq!(sink.completed(), 1);
     let new = |number: u32| {
         let mut frame = frame(0, 1, 60);
         frame[7..11].copy_from_slice(&number.to_be_bytes());
@@ -85,6 +116,7 @@ fn flows_of_one_frame_do_not_crowd_out_one_flow() {
     let one = vec![frame(0, 2, 60); 12_000];
     loud.send(flood);
     quiet.send(one);
+    host.run();
     let [flood, one] = while_second_sends(&sink.expect(24_000));
     // A third of them; all, if asking the switch cost nothing.
     assert_eq!(one, 12_000);

@@ -1,17 +1,17 @@
-//! Whether a queue pair should change workers: one is loaded, and another is not.
+//! Whether a queue should change workers: one worker is loaded, and another is not.
 //!
-//! Pure: what workers and pairs have done comes in, at most one move goes out. A pair's share of
-//! its worker's time is taken to be its share of the cost of all frames that were sent there. A
-//! move has to be worth it (it makes all workers' loads more even by a quarter at least), a worker
-//! has to be loaded twice in a row before anything leaves it, and a pair that has moved stays, for
-//! twice as long each time: so none goes back and forth.
+//! Pure: what workers and queues have done comes in, at most one move goes out. A queue's share of
+//! its worker's time is taken to be its share of the cost of all work there. A move has to make all
+//! workers' loads more even by a quarter at least; a worker has to be loaded twice in a row before
+//! anything leaves it; and a queue that has moved stays, for twice as long each time, so that none
+//! goes back and forth.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::id::QueueId;
 
-/// How often to look.
+/// How often to compare loads.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
 /// A worker that is busy for more than this part of its time is loaded.
@@ -23,34 +23,34 @@ const GAIN: f64 = 0.25;
 /// How many times in a row a worker has to be loaded.
 const TWICE: u32 = 2;
 
-/// How long a pair stays after its first move. It is not known before what a move does to the
-/// loads: the pair's frames may have to cross between workers now.
+/// How long a queue stays after its first move. What a move does to the loads is not known before:
+/// the queue's work may have to be handed off between workers now.
 const STAY: Duration = Duration::from_secs(8);
 
 /// The longest that it stays.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// A queue pair, and what its frames have cost so far.
+/// A queue, and what its work has cost so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
-    /// The pair.
+pub struct QueueLoad {
+    /// The queue.
     pub queue: QueueId,
     /// Its worker.
     pub worker: usize,
-    /// The cost of all frames that it ever sent, as [`crate::drr`] counts it.
+    /// The cost of all its work since it is there, as [`crate::drr`] counts it.
     pub cost: u64,
 }
 
-/// A pair is to change workers.
+/// A queue is to change workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// The pair.
+    /// The queue.
     pub queue: QueueId,
     /// Its worker from now on.
     pub to: usize,
 }
 
-/// What is known of a pair.
+/// What is known of a queue.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     cost: u64,
@@ -67,7 +67,7 @@ pub struct Balancer {
     busy: Vec<Duration>,
     streaks: Vec<u32>,
     loads: Vec<f64>,
-    pairs: HashMap<QueueId, Known>,
+    queues: HashMap<QueueId, Known>,
 }
 
 impl Balancer {
@@ -76,10 +76,15 @@ impl Balancer {
         &self.loads
     }
 
-    /// Looks at what every worker's busy time and every pair's cost are by `now`. To be called
+    /// Compares what every worker's busy time and every queue's cost are by `now`. To be called
     /// about every [`INTERVAL`].
-    pub fn look(&mut self, now: Instant, busy: &[Duration], pairs: &[Pair]) -> Option<Move> {
-        let shares = self.take_note(now, busy, pairs)?;
+    pub fn advise(
+        &mut self,
+        now: Instant,
+        busy: &[Duration],
+        queues: &[QueueLoad],
+    ) -> Option<Move> {
+        let shares = self.measure(now, busy, queues)?;
         let loaded = |&worker: &usize| self.streaks[worker] >= TWICE;
         let from = (0..busy.len())
             .filter(loaded)
@@ -88,31 +93,36 @@ impl Balancer {
         if to == from {
             return None;
         }
-        let here = pairs.iter().zip(shares).filter(|(pair, _)| pair.worker == from);
+        let here = queues.iter().zip(shares).filter(|(queue, _)| queue.worker == from);
         let sum: u64 = here.clone().map(|(_, cost)| cost).sum();
         let free = |queue| {
-            self.pairs.get(&queue).is_none_or(|known| known.stays.is_none_or(|until| until <= now))
+            self.queues.get(&queue).is_none_or(|known| known.stays.is_none_or(|until| until <= now))
         };
         let load = |cost: u64| self.loads[from] * cost as f64 / sum.max(1) as f64;
-        let moved = here.filter(|(pair, cost)| *cost > 0 && free(pair.queue));
-        let moved = moved.map(|(pair, cost)| (pair.queue, self.after(from, to, load(cost))));
+        let moved = here.filter(|(queue, cost)| *cost > 0 && free(queue.queue));
+        let moved = moved.map(|(queue, cost)| (queue.queue, self.after(from, to, load(cost))));
         let (queue, variance) = moved.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
         (variance <= (1.0 - GAIN) * variance_of(&self.loads)).then(|| self.decide(now, queue, to))
     }
 
-    /// What each pair's frames have cost since the last time; `None` if there was none.
-    fn take_note(&mut self, now: Instant, busy: &[Duration], pairs: &[Pair]) -> Option<Vec<u64>> {
-        let share = |pair: &Pair| {
-            let known = self.pairs.get(&pair.queue).map_or(pair.cost, |known| known.cost);
-            pair.cost.saturating_sub(known)
+    /// What each queue's work has cost since the last time; `None` if there was none.
+    fn measure(
+        &mut self,
+        now: Instant,
+        busy: &[Duration],
+        queues: &[QueueLoad],
+    ) -> Option<Vec<u64>> {
+        let share = |queue: &QueueLoad| {
+            let known = self.queues.get(&queue.queue).map_or(queue.cost, |known| known.cost);
+            queue.cost.saturating_sub(known)
         };
-        let shares = pairs.iter().map(share).collect();
-        let known = |pair: &Pair| {
-            let known = self.pairs.get(&pair.queue);
+        let shares = queues.iter().map(share).collect();
+        let known = |queue: &QueueLoad| {
+            let known = self.queues.get(&queue.queue);
             let (moves, stays) = known.map_or((0, None), |known| (known.moves, known.stays));
-            (pair.queue, Known { cost: pair.cost, moves, stays })
+            (queue.queue, Known { cost: queue.cost, moves, stays })
         };
-        self.pairs = pairs.iter().map(known).collect();
+        self.queues = queues.iter().map(known).collect();
         let then = self.then.replace(now);
         let before = std::mem::replace(&mut self.busy, busy.to_vec());
         let time = now.saturating_duration_since(then?).as_secs_f64().max(1e-6);
@@ -135,7 +145,7 @@ impl Balancer {
     }
 
     fn decide(&mut self, now: Instant, queue: QueueId, to: usize) -> Move {
-        if let Some(known) = self.pairs.get_mut(&queue) {
+        if let Some(known) = self.queues.get_mut(&queue) {
             known.stays = Some(now + (STAY * (1 << known.moves.min(10))).min(LONGEST));
             known.moves += 1;
         }

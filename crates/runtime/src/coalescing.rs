@@ -1,18 +1,18 @@
-//! Receive interrupts that wait until they are worth one.
+//! Receive interrupts that are deferred until they are worth one.
 //!
-//! An interrupt costs its guest about what several frames do. Where a port has a [`CoalescingLimits`],
-//! frames are published as soon as ever, so that a guest that is awake finds them; only the
-//! interrupt waits, until so many frames have come or so much time has passed. It waits only where
-//! others are likely to share it, and nobody waits for an answer: a guest to which fewer than
-//! [`WORTH`] frames come in that time, or that sends more than half as many itself, is notified at
-//! once. Three rules keep a guest from being forgotten:
+//! An interrupt costs its guest about as much as several frames do. Where a port has
+//! [`CoalescingLimits`], entries are published at once, so that a guest that is awake finds them;
+//! only the interrupt is deferred, until so many frames have come or so much time has passed. It is
+//! deferred only where others are likely to share it, and where no answer is waited for: a guest to
+//! which fewer than [`WORTH`] frames come in that time, or that sends more than half as many
+//! itself, is interrupted at once. Three rules keep a guest from being forgotten:
 //!
-//! - What one publication found wanted stays wanted until it is sent. A later one need not find it
-//!   again: a peer's event index is passed once.
-//! - Every wait has an end, at most [`CoalescingLimits::MAX_TIME`] away, and the worker sleeps no longer
-//!   than until the first one (see [`crate::pending_interrupts`]).
-//! - A receiver that is full is notified at once. It may be asleep, and then posts no buffers before it
-//!   is notified.
+//! - An interrupt that one publication found expected stays pending until it is sent. A later
+//!   publication need not find it again: a peer's event index is passed once.
+//! - Every deferral has an end, at most [`CoalescingLimits::MAX_TIME`] away, and the worker sleeps
+//!   no longer than until the first one (see [`crate::pending_interrupts`]).
+//! - A receiver that is full is interrupted at once. It may be asleep, and then posts no buffers
+//!   before it is interrupted.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ pub struct Traffic {
     pub sent: u64,
 }
 
-/// How long a port's receive interrupts wait.
+/// How long a port's receive interrupts are deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoalescingLimits {
     frames: Option<u32>,
@@ -46,28 +46,28 @@ pub struct CoalescingLimits {
 }
 
 impl CoalescingLimits {
-    /// The longest that an interrupt may wait.
+    /// The longest that an interrupt may be deferred.
     pub const MAX_TIME: Duration = Duration::from_millis(10);
 
-    /// Until `frames` frames have come (`None`: however many), or `time` has passed. `None`: it
-    /// would wait for ever, or longer than [`MAX_TIME`](Self::MAX_TIME).
+    /// Until `frames` frames have come (`None`: however many), or `time` has passed. `None`: an
+    /// interrupt would be deferred for ever, or longer than [`MAX_TIME`](Self::MAX_TIME).
     pub fn new(frames: Option<u32>, time: Duration) -> Option<CoalescingLimits> {
         let bounded = !time.is_zero() && time <= Self::MAX_TIME;
         bounded.then_some(CoalescingLimits { frames, time })
     }
 
-    /// Frames that an interrupt waits for, if their number matters.
+    /// Frames that end a deferral, if their number matters.
     pub fn frames(self) -> Option<u32> {
         self.frames
     }
 
-    /// How long it waits at most.
+    /// How long an interrupt is deferred at most.
     pub fn time(self) -> Duration {
         self.time
     }
 }
 
-/// Frames within the time of a coalescing from which on an interrupt is worth waiting for.
+/// Frames within the time of the limits from which on deferring an interrupt is worth it.
 const WORTH: u32 = 8;
 
 /// How many frames come.
@@ -80,23 +80,23 @@ struct Load {
     before: bool,
 }
 
-/// An interrupt that waits.
+/// A pending interrupt.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct Pending {
     /// Frames delivered before the first of those that it is for.
     from: u64,
-    /// When it is sent at the latest.
+    /// When it is due at the latest.
     until: Instant,
 }
 
-/// One receiver's interrupts under a coalescing.
+/// One receiver's interrupts under limits.
 #[derive(Debug)]
 pub struct InterruptCoalescer {
-    coalescing: CoalescingLimits,
+    limits: CoalescingLimits,
     /// What there had been when last published.
     seen: Traffic,
-    waiting: Option<Waiting>,
-    /// It is not to wait.
+    pending: Option<Pending>,
+    /// It is due at once.
     urgent: bool,
     load: Load,
 }
@@ -127,56 +127,54 @@ impl Load {
 
 impl InterruptCoalescer {
     /// A receiver with so much traffic before.
-    pub fn new(coalescing: CoalescingLimits, seen: Traffic) -> Self {
+    pub fn new(limits: CoalescingLimits, seen: Traffic) -> Self {
         let load = Load { since: None, from: seen, before: false };
-        InterruptCoalescer { coalescing, seen, waiting: None, urgent: false, load }
+        InterruptCoalescer { limits, seen, pending: None, urgent: false, load }
     }
 
-    /// All frames of the `traffic` up to now are published, and `notified` is what became of the
-    /// interrupt for the last of them.
+    /// All frames of the `traffic` up to now are published, and `notified` is what publishing did
+    /// about the interrupt for the last of them.
     pub fn publish(&mut self, notified: Notified, traffic: Traffic, now: Instant) {
         let from = self.seen;
         // A frame that could not be copied in the end is counted out again.
         let received = from.received.max(traffic.received);
         self.seen = Traffic { received, sent: from.sent.max(traffic.sent) };
-        let many = self.load.is_high(self.coalescing, (from, self.seen), now);
+        let many = self.load.is_high(self.limits, (from, self.seen), now);
         match notified {
             Notified::Deferred => {
                 self.urgent |= !many;
-                self.waiting.get_or_insert(Waiting {
-                    from: from.received,
-                    until: now + self.coalescing.time,
-                });
+                self.pending
+                    .get_or_insert(Pending { from: from.received, until: now + self.limits.time });
             }
-            Notified::Sent => self.waiting = None,
+            Notified::Sent => self.pending = None,
             Notified::Nothing | Notified::Suppressed => {}
         }
-        self.urgent &= self.waiting.is_some();
+        self.urgent &= self.pending.is_some();
     }
 
-    /// The receiver has no room: what waits is due.
+    /// The receiver has no room: a pending interrupt is due.
     pub fn full(&mut self) {
         self.urgent = true;
     }
 
-    /// Until when an interrupt waits.
+    /// When the pending interrupt is due at the latest.
     pub fn until(&self) -> Option<Instant> {
-        self.waiting.map(|waiting| waiting.until)
+        self.pending.map(|pending| pending.until)
     }
 
-    /// Whether an interrupt has waited long enough.
+    /// Whether there is an interrupt that is due.
     pub fn is_due(&self, now: Instant) -> bool {
-        let Some(Waiting { from, until }) = self.waiting else { return false };
+        let Some(Pending { from, until }) = self.pending else { return false };
         let frames = self.seen.received.saturating_sub(from);
         self.urgent
             || now >= until
-            || self.coalescing.frames.is_some_and(|enough| frames >= enough.into())
+            || self.limits.frames.is_some_and(|enough| frames >= enough.into())
     }
 
-    /// Takes what waits, to be sent. False: nothing does.
+    /// Takes the pending interrupt, to be sent. False: there is none.
     pub fn take(&mut self) -> bool {
         self.urgent = false;
-        self.waiting.take().is_some()
+        self.pending.take().is_some()
     }
 }
 

@@ -1,7 +1,7 @@
-//! Waking a worker that sleeps, without a system call when it does not.
+//! Waking a worker that sleeps, without a system call when it is awake.
 //!
-//! The sender writes its message, then looks whether the worker sleeps. The worker says that it
-//! sleeps, then looks for messages. Each has a full barrier between the two steps, so at least one
+//! The sender writes its message, then reads whether the worker sleeps. The worker announces that
+//! it sleeps, then looks for messages. Each has a full barrier between the two steps, so at least one
 //! of them sees the other: either the worker finds the message, or the sender finds it asleep and
 //! signals. (Checked with loom below, as the rings' notifications are in their own crate.)
 

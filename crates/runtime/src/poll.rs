@@ -1,25 +1,26 @@
 //! What a worker does while nothing comes.
 //!
-//! It is in one of four states:
+//! The worker is in one of four states:
 //!
-//! - **busy**: its last turn moved something;
-//! - **spin**: it looks again at once;
+//! - **busy**: its last round moved something;
+//! - **spin**: it polls again at once;
 //! - **nap**: it sleeps for a short while that is bounded by a timer. Its queues are not armed, so
 //!   their peers do not signal;
-//! - **armed**: its peers were asked to signal, their rings were looked at once more, and it sleeps
-//!   until a signal comes.
+//! - **armed**: its peers were asked to signal, their rings were polled once more, and the worker
+//!   sleeps until a signal comes.
 //!
-//! A turn that moved something leads to busy from anywhere. From busy, one that moved nothing leads
-//! where the [`Plan`] says: spin or nap until so much time has passed since something last moved,
-//! then armed. How a worker gets to sleep is in [`rest`](crate::rest); this is what it decides by,
-//! with no clock, no file and no ring in it.
+//! A round that moved something leads to busy from any state. From busy, a round that moved nothing
+//! leads where the [`Plan`] says: spin or nap until so much time has passed since something last
+//! moved, then armed. How a worker gets to sleep is in [`sleep`](crate::sleep); this module has the
+//! decision, with no clock, no file and no ring in it.
 //!
 //! The plan follows from the lengths of recent gaps, from the measured [`Cost`] of sleeping, and
-//! from how much waiting is worth ([`PollingPolicy`]). What is not looked at is not known, so one gap of
-//! every [`EXPLORE`] is looked at for as long as a sleep takes, whatever the plan says; only gaps
-//! that were looked at so long count. And a nap is only worth something if more comes while it
-//! lasts; a peer that waits for its answer sends nothing meanwhile. So naps are counted with what
-//! they found, and given up for a while ([`BAN`]) if that is hardly more than one frame each.
+//! from how much a shorter wait is worth ([`PollingPolicy`]). The length of a gap that was slept
+//! through is not known, so one gap of every [`EXPLORE`] is polled through for as long as a sleep
+//! takes, whatever the plan says; only gaps that were polled through so long count. A nap is only
+//! useful if more than one frame comes while it lasts; a peer that waits for its answer sends
+//! nothing meanwhile. So naps are counted with what they found, and given up for a while ([`BAN`])
+//! if that is hardly more than one frame each.
 
 pub mod cost;
 mod gaps;
@@ -35,36 +36,36 @@ use gaps::Gaps;
 use plan::Plan;
 pub use policy::PollingPolicy;
 
-/// How long a queue is looked at after something was last found there, at least, as long as the
-/// worker is awake for others anyway: that costs little, and saves the peer its signals.
+/// How long a queue is polled at least after something was last found there, as long as the worker
+/// is awake for others anyway: that costs little, and saves the peer its signals.
 pub const BESIDE: Duration = Duration::from_micros(50);
 
-/// One gap of so many is looked at as long as a sleep takes.
+/// One gap of so many is polled through for as long as a sleep takes.
 const EXPLORE: u32 = 32;
 /// As long as fewer are known, all are.
 const KNOWN: u32 = 16;
 /// The plan is made anew after so many gaps that count, and not sooner than so.
 const RENEW: u32 = 8;
 const SETTLED: Duration = Duration::from_micros(100);
-/// Naps that ended with something are judged together, so many of them, and are to have found so
-/// many frames each.
+/// So many naps that ended with something are judged together. They are useful if they found so
+/// many units of work each.
 const JUDGED: u64 = 8;
 const WORTH_NAPPING: u64 = 2;
 /// How long no nap is tried after they were of no use.
 const BAN: Duration = Duration::from_millis(100);
-/// A turn that found so many frames is not followed by a nap: more than half a burst came within
-/// the last one.
+/// A round that did so many units of work is not followed by a nap: more than half a burst came
+/// within the last one.
 const MANY: u64 = 32;
 
 /// What a worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum State {
-    /// Its last turn moved something.
+    /// Its last round moved something.
     Busy,
-    /// It looks.
+    /// It polls.
     Spin,
-    /// It sleeps for a while.
+    /// It sleeps until a timer ends.
     Nap,
     /// It sleeps until it is signalled.
     Armed,
@@ -88,8 +89,8 @@ impl State {
 /// What an idle worker is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Look again.
-    Look,
+    /// Poll again.
+    Poll,
     /// Sleep for so long, with queues that are not armed.
     Nap(Duration),
     /// Arm what is not armed yet, and sleep.
@@ -103,66 +104,81 @@ pub struct Poll {
     cost: Cost,
     gaps: Gaps,
     plan: Plan,
+    age: PlanAge,
     state: State,
     /// Since when nothing has moved.
     moved: Instant,
-    /// The host is short of CPU: nothing is looked at in vain.
-    short: bool,
-    /// Gaps so far; and those that count and that the plan does not know of, and when it was made.
-    gap: u32,
-    fresh: u32,
-    renewed: Instant,
-    /// It was, or what it rests on was, since that was shown last.
-    news: bool,
-    gave_way: u64,
-    /// This gap is looked at whatever the plan says.
-    exploring: bool,
-    /// Frames that the last turn found.
+    /// Units of work that the last round did.
     found: u64,
-    /// Naps that ended with something since they were judged last, and the frames that they found.
+    /// The present gap is polled through whatever the plan says.
+    exploring: bool,
+    naps: Naps,
+    pressure: Pressure,
+}
+
+/// How old a plan is.
+#[derive(Debug)]
+struct PlanAge {
+    /// Gaps so far.
+    gaps: u32,
+    /// Gaps that count and that the plan does not know of.
+    fresh: u32,
+    /// When the plan was made.
+    made: Instant,
+    /// The plan, or what it rests on, has changed since it was shown.
+    news: bool,
+}
+
+/// What naps were good for.
+#[derive(Debug, Default)]
+struct Naps {
+    /// Naps that ended with something since they were judged last.
     finds: u64,
-    frames: u64,
+    /// The units of work that those found.
+    units: u64,
     /// Until when no nap is tried.
     banned: Option<Instant>,
 }
 
+/// Whether the host is short of CPU time: then nothing is polled in vain.
+#[derive(Debug, Default)]
+struct Pressure {
+    here: bool,
+    /// How often that has begun.
+    begun: u64,
+}
+
 impl Poll {
-    /// Of a worker that begins.
+    /// For a worker that begins.
     pub fn new(policy: PollingPolicy, cost: Cost, now: Instant) -> Self {
         let mut poll = Poll {
             policy,
             cost,
             gaps: Gaps::default(),
             plan: Plan::default(),
+            age: PlanAge { gaps: 0, fresh: 0, made: now, news: true },
             state: State::Busy,
             moved: now,
-            short: false,
-            gap: 0,
-            fresh: 0,
-            renewed: now,
-            news: true,
-            gave_way: 0,
-            exploring: false,
             found: 0,
-            finds: 0,
-            frames: 0,
-            banned: None,
+            exploring: false,
+            naps: Naps::default(),
+            pressure: Pressure::default(),
         };
         poll.renew(now);
         poll
     }
 
-    /// A turn that began at `now` moved something: `frames` that were fetched, or anything else.
+    /// A round that began at `now` moved something: so many units of work, or anything else.
     #[inline]
-    pub fn found(&mut self, now: Instant, frames: u64) {
-        self.found = frames;
+    pub fn found(&mut self, now: Instant, units: u64) {
+        self.found = units;
         if self.state != State::Busy {
             self.end_gap(now);
         }
         self.moved = now;
     }
 
-    /// A gap is over. How long it was counts if it was looked at so long that a sleep would not
+    /// A gap is over. Its length counts if it was polled through for so long that a sleep would not
     /// have hidden it.
     fn end_gap(&mut self, now: Instant) {
         let gap = ns(now.saturating_duration_since(self.moved));
@@ -173,56 +189,54 @@ impl Poll {
             State::Spin | State::Busy => self.count(gap),
         }
         self.state = State::Busy;
-        self.gap = self.gap.wrapping_add(1);
-        self.exploring = self.gap.is_multiple_of(EXPLORE) || self.gaps.known() < KNOWN;
-        if self.fresh >= RENEW && now.saturating_duration_since(self.renewed) >= SETTLED {
+        self.age.gaps = self.age.gaps.wrapping_add(1);
+        self.exploring = self.age.gaps.is_multiple_of(EXPLORE) || self.gaps.known() < KNOWN;
+        if self.age.fresh >= RENEW && now.saturating_duration_since(self.age.made) >= SETTLED {
             self.renew(now);
         }
     }
 
     fn count(&mut self, gap: u64) {
         self.gaps.add(gap);
-        self.fresh += 1;
+        self.age.fresh += 1;
     }
 
-    /// Whether the present gap is looked at for as long as a sleep takes, or always would be.
+    /// Whether the present gap is polled through for as long as a sleep takes, or always would be.
     fn is_seen(&self) -> bool {
-        !self.gives_way() && (self.exploring || self.plan.looks() >= self.cost.hidden())
+        !self.yields() && (self.exploring || self.plan.polls() >= self.cost.hidden())
     }
 
-    /// Whether it looks at nothing in vain for the present.
-    fn gives_way(&self) -> bool {
-        self.short && self.policy.is_adaptive()
+    /// Whether the worker polls nothing in vain at present.
+    fn yields(&self) -> bool {
+        self.pressure.here && self.policy.is_adaptive()
     }
 
     /// A nap has ended with something.
     fn judge(&mut self, now: Instant) {
-        self.finds += 1;
-        self.frames += self.found;
-        if self.finds < JUDGED {
+        self.naps.finds += 1;
+        self.naps.units += self.found;
+        if self.naps.finds < JUDGED {
             return;
         }
-        if self.frames < self.finds * WORTH_NAPPING {
-            self.banned = Some(now + BAN);
+        if self.naps.units < self.naps.finds * WORTH_NAPPING {
+            self.naps.banned = Some(now + BAN);
             self.renew(now);
         }
-        (self.finds, self.frames) = (0, 0);
+        (self.naps.finds, self.naps.units) = (0, 0);
     }
 
     /// Makes the plan anew.
     fn renew(&mut self, now: Instant) {
-        (self.fresh, self.renewed, self.news) = (0, now, true);
-        self.banned = self.banned.filter(|end| now < *end);
-        self.plan = plan::best(&self.gaps, &self.cost, self.policy, self.banned.is_none());
+        (self.age.fresh, self.age.made, self.age.news) = (0, now, true);
+        self.naps.banned = self.naps.banned.filter(|end| now < *end);
+        self.plan = plan::best(&self.gaps, &self.cost, self.policy, self.naps.banned.is_none());
     }
 
     /// How long nothing must have moved before the worker arms its queues.
     pub fn window(&self) -> Duration {
         let until = match self.policy.is_adaptive() {
-            _ if self.gives_way() => 0,
-            true if self.exploring => {
-                self.plan.looks().max(self.cost.hidden()).min(plan::LONGEST_LOOK)
-            }
+            _ if self.yields() => 0,
+            true if self.exploring => self.plan.polls().max(self.cost.hidden()).min(plan::MAX_POLL),
             _ => self.plan.until,
         };
         Duration::from_nanos(until)
@@ -240,7 +254,7 @@ impl Poll {
         now.saturating_duration_since(found) >= needed
     }
 
-    /// A turn at `now` moved nothing: what to do next.
+    /// A round at `now` moved nothing: what to do next.
     pub fn idle(&mut self, now: Instant) -> Next {
         self.state = State::Spin;
         if now.saturating_duration_since(self.moved) >= self.window() {
@@ -250,16 +264,16 @@ impl Poll {
             1.. if !self.exploring && self.found < MANY => {
                 Next::Nap(Duration::from_nanos(self.plan.nap))
             }
-            _ => Next::Look,
+            _ => Next::Poll,
         }
     }
 
-    /// It goes to sleep: for a nap, or armed.
+    /// The worker goes to sleep: for a nap, or armed.
     pub fn sleeps(&mut self, state: State) {
         self.state = state;
     }
 
-    /// What it is doing.
+    /// What the worker is doing.
     pub fn state(&self) -> State {
         self.state
     }
@@ -269,7 +283,7 @@ impl Poll {
         self.moved
     }
 
-    /// From now on it goes by this patience.
+    /// From now on this policy counts.
     pub fn set_policy(&mut self, policy: PollingPolicy, now: Instant) {
         if policy != self.policy {
             self.policy = policy;
@@ -278,23 +292,23 @@ impl Poll {
     }
 
     /// Whether the host is short of CPU time from now on.
-    pub fn set_pressure(&mut self, short: bool) {
-        self.gave_way += u64::from(short && !self.short);
-        self.short = short;
+    pub fn set_pressure(&mut self, here: bool) {
+        self.pressure.begun += u64::from(here && !self.pressure.here);
+        self.pressure.here = here;
     }
 
     /// What sleeping costs, to be corrected.
     pub fn cost_mut(&mut self) -> &mut Cost {
-        self.news = true;
+        self.age.news = true;
         &mut self.cost
     }
 
-    /// What it decides by, if the plan was made anew since this was asked last.
+    /// What the worker decides by, if the plan was made anew since this was asked last.
     pub fn news(&mut self) -> Option<Decision> {
-        std::mem::take(&mut self.news).then(|| self.decision())
+        std::mem::take(&mut self.age.news).then(|| self.decision())
     }
 
-    /// What it decides by, for those who want to see it.
+    /// What the worker decides by, to be shown.
     pub fn decision(&self) -> Decision {
         let percentile = |percent| self.gaps.percentile(percent);
         Decision {
@@ -303,8 +317,8 @@ impl Poll {
             window: Duration::from_nanos(self.plan.until),
             cost: self.cost,
             gaps: [50, 90, 99].map(percentile),
-            short: self.short,
-            gave_way: self.gave_way,
+            short: self.pressure.here,
+            gave_way: self.pressure.begun,
         }
     }
 }
@@ -312,11 +326,11 @@ impl Poll {
 /// What a worker decides by at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Of the most impatient of its ports that were busy lately.
+    /// That of the most impatient of its queues that were busy lately.
     pub policy: PollingPolicy,
-    /// How long a nap is; zero: it looks.
+    /// How long a nap is; zero: it polls.
     pub nap: Duration,
-    /// How long it looks or naps before it arms its queues.
+    /// How long it polls or naps before it arms its queues.
     pub window: Duration,
     /// What sleeping costs.
     pub cost: Cost,

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use runtime::QueueId;
-use runtime::balance::{Balancer, Move, Pair};
+use runtime::balance::{Balancer, Move, QueueLoad};
 
 use super::{Fabric, Port, Queue};
 use crate::cost::cost;
@@ -58,11 +58,11 @@ impl Fabric {
             .map(|worker| Duration::from_nanos(worker.run.busy.get()))
             .collect();
         let pairs = self.pairs();
-        balancer.look(Instant::now(), &busy, &pairs)
+        balancer.advise(Instant::now(), &busy, &pairs)
     }
 
     /// All attached pairs.
-    fn pairs(&self) -> Vec<Pair> {
+    fn pairs(&self) -> Vec<QueueLoad> {
         let state = self.lock();
         let queues = state
             .ports
@@ -71,7 +71,7 @@ impl Fabric {
         let pair = |(port, id, queue): (&Port, QueueId, &Queue)| {
             let count = port.counters.get(usize::from(queue.index))?;
             let cost = cost(count.tx_frames.get() as usize, count.tx_bytes.get());
-            Some(Pair { queue: id, worker: queue.worker, cost })
+            Some(QueueLoad { queue: id, worker: queue.worker, cost })
         };
         queues.filter_map(pair).collect()
     }

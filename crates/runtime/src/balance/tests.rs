@@ -46,13 +46,13 @@ impl World {
         }
         let busy: Vec<Duration> =
             self.busy.iter().map(|busy| Duration::from_secs_f64(*busy)).collect();
-        let pair = |(at, pair): (usize, &(usize, f64))| Pair {
+        let pair = |(at, pair): (usize, &(usize, f64))| QueueLoad {
             queue: QueueId(at as u64),
             worker: pair.0,
             cost: self.cost[at] as u64,
         };
-        let pairs: Vec<Pair> = self.pairs.iter().enumerate().map(pair).collect();
-        if let Some(Move { queue, to }) = self.balancer.look(self.now, &busy, &pairs) {
+        let pairs: Vec<QueueLoad> = self.pairs.iter().enumerate().map(pair).collect();
+        if let Some(Move { queue, to }) = self.balancer.advise(self.now, &busy, &pairs) {
             let at = queue.0 as usize;
             assert_ne!(self.pairs[at].0, to, "a move to where it is");
             self.pairs[at].0 = to;
@@ -95,7 +95,7 @@ fn nothing_moves_to_where_it_is() {
         let mut world = World::new(workers, &pairs);
         world.run(10);
         assert_eq!(world.moves, []);
-        assert!(world.balancer.pairs.values().all(|pair| pair.stays.is_none()));
+        assert!(world.balancer.queues.values().all(|pair| pair.stays.is_none()));
     }
 }
 
@@ -136,13 +136,13 @@ fn a_new_pair_owes_nothing_for_the_time_before() {
     let mut balancer = Balancer::default();
     let start = Instant::now();
     let busy = |n: u32| [INTERVAL * n, Duration::ZERO];
-    let old = Pair { queue: QueueId(1), worker: 0, cost: 0 };
-    assert_eq!(balancer.look(start, &busy(0), &[old]), None);
+    let old = QueueLoad { queue: QueueId(1), worker: 0, cost: 0 };
+    assert_eq!(balancer.advise(start, &busy(0), &[old]), None);
     for n in 1..20 {
-        let new = Pair { queue: QueueId(100 + u64::from(n)), worker: 0, cost: u64::MAX / 2 };
-        let old = Pair { cost: u64::from(n) * 1000, ..old };
+        let new = QueueLoad { queue: QueueId(100 + u64::from(n)), worker: 0, cost: u64::MAX / 2 };
+        let old = QueueLoad { cost: u64::from(n) * 1000, ..old };
         assert_eq!(
-            balancer.look(start + INTERVAL * n, &busy(n), &[old, new]),
+            balancer.advise(start + INTERVAL * n, &busy(n), &[old, new]),
             None,
             "only one pair did anything"
         );

@@ -1,7 +1,7 @@
-//! What sleeping costs on this machine, found out and not assumed: it differs by a hundred between
-//! a bare host and a virtual one.
+//! What sleeping costs on this machine, measured and not assumed: it differs by a factor of a
+//! hundred between a bare host and a virtual one.
 //!
-//! A worker tries it out before it starts, and goes on learning from a few of its sleeps. Times are
+//! A worker measures it before it starts, and goes on learning from a few of its sleeps. Times are
 //! in nanoseconds.
 
 use std::io;
@@ -16,18 +16,18 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::watcher::{Signal, Watcher};
 
-/// How often each kind of sleep is tried out.
+/// How often each kind of sleep is measured.
 const TRIES: usize = 9;
-/// How long those sleeps are: so long that the CPU goes to rest.
+/// How long those sleeps are: so long that the CPU becomes idle.
 const TRIED: Duration = Duration::from_micros(100);
-/// A signal that takes longer than that tells nothing.
+/// A signal that takes longer than that says nothing.
 const LIMIT: Duration = Duration::from_millis(100);
 /// A figure moves by one part of so many towards a new one.
 const SLOWNESS: i64 = 8;
-/// What is believed at all.
+/// The range of plausible figures.
 const LEAST: u64 = 200;
 const MOST: u64 = 1_000_000;
-/// Looking for so long is clearer than any sleep.
+/// Polling for so long shows more than any sleep.
 const CLEAR: u64 = 5_000;
 
 /// What sleeping costs.
@@ -39,14 +39,14 @@ pub struct Cost {
     pub wake: u64,
     /// CPU time of a sleep that ends with a timer.
     pub nap: u64,
-    /// How much longer than it was to be.
+    /// How much later than its timer a sleep ends.
     pub late: u64,
-    /// `wake` and `late` as they were tried out.
+    /// `wake` and `late` as they were measured first.
     tried: (u64, u64),
 }
 
 impl Default for Cost {
-    /// Where it can't be tried out: what is usual on a bare host.
+    /// What is usual on a bare host, where it cannot be measured.
     fn default() -> Self {
         Cost::new((3_000, 8_000), (3_000, 5_000))
     }
@@ -59,7 +59,7 @@ impl Cost {
         Cost { sleep, wake, nap, late, tried: (wake, late) }
     }
 
-    /// Tries it out on the calling thread, which takes some milliseconds.
+    /// Measures on the calling thread, which takes some milliseconds.
     pub fn measured() -> Cost {
         let (signalled, timed) = (by_signal(), by_timer());
         let usual = Cost::default();
@@ -74,21 +74,22 @@ impl Cost {
         move_towards(if timed { &mut self.nap } else { &mut self.sleep }, cpu);
     }
 
-    /// A sleep ended so long after its time. Nobody tells how long a signal took; it goes the same
-    /// way as a timer's, so both are taken to grow and shrink alike, up to four times.
+    /// A sleep ended so long after its time. How long a signal took is not known; its delay has
+    /// the same causes as a timer's, so both are taken to grow and shrink alike, up to four
+    /// times.
     pub fn came_late(&mut self, time: u64) {
         move_towards(&mut self.late, time);
         let (wake, late) = self.tried;
         self.wake = (wake * self.late / late).clamp(wake / 4, wake * 4);
     }
 
-    /// How long a worker has to look to see what a sleep would have hidden.
+    /// How long a worker has to poll to see what a sleep would have hidden.
     pub fn hidden(&self) -> u64 {
         self.wake.max(2 * self.sleep).max(CLEAR)
     }
 }
 
-/// A single wrong figure, of a thread that lost its CPU in between, must not say much.
+/// A single wrong figure, of a thread that lost its CPU in between, must not count for much.
 fn move_towards(figure: &mut u64, new: u64) {
     let new = new.min(figure.saturating_mul(4)).clamp(LEAST, MOST);
     *figure = figure.saturating_add_signed((new as i64 - *figure as i64) / SLOWNESS);

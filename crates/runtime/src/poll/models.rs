@@ -1,8 +1,8 @@
 //! Loom models of a worker that goes through its states while a peer publishes and another thread
-//! leaves mail: whatever the interleaving, it does not sleep for good on either without a signal.
+//! leaves mail: in no interleaving does it sleep for good on either without a signal.
 //!
-//! The worker is the real [`Poll`] and the real [`Sleeping`]; its ring is an index and a wish to be
-//! told, with the barriers of the rings' own crate, which has its own models.
+//! The worker is the real [`Poll`] and the real [`Sleeping`]; its ring is an index and a flag that
+//! asks for a signal, with the barriers of the rings' own crate, which has its own models.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU16, Ordering, fence};
@@ -17,7 +17,7 @@ const NAP: u64 = 10_000;
 struct World {
     /// What the peer has published, and whether it is to signal that; whether it did.
     index: AtomicU16,
-    selector: AtomicBool,
+    armed: AtomicBool,
     kicked: AtomicBool,
     /// What another thread has left, whether the worker sleeps, and whether that thread rang.
     mail: AtomicU16,
@@ -29,7 +29,7 @@ impl World {
     fn publish(&self) {
         self.index.store(1, Ordering::Release);
         fence(Ordering::SeqCst);
-        if self.selector.load(Ordering::Relaxed) {
+        if self.armed.load(Ordering::Relaxed) {
             self.kicked.store(true, Ordering::Release);
         }
     }
@@ -43,7 +43,7 @@ impl World {
 
     /// Asks to be signalled. True: something is there already.
     fn arm(&self, taken: u16) -> bool {
-        self.selector.store(true, Ordering::Relaxed);
+        self.armed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.index.load(Ordering::Acquire) != taken
     }
@@ -72,13 +72,13 @@ fn work(world: &World, make: Make) -> (u16, u16) {
         let there = (world.index.load(Ordering::Acquire), world.mail.load(Ordering::Acquire));
         if there != (taken, read) {
             (taken, read) = there;
-            world.selector.store(false, Ordering::Relaxed);
+            world.armed.store(false, Ordering::Relaxed);
             poll.found(now, 1);
             continue;
         }
         let next = poll.idle(now);
         now += Duration::from_nanos(NAP);
-        if next == Next::Look || next == Next::Arm && make.arms && world.arm(taken) {
+        if next == Next::Poll || next == Next::Arm && make.arms && world.arm(taken) {
             continue;
         }
         world.sleeping.announce();

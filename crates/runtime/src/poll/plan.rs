@@ -1,22 +1,21 @@
 //! What an idle worker does, chosen from what it costs on average.
 //!
-//! An idle worker can look, which costs CPU time; sleep for a short while at a time, which costs
+//! An idle worker can poll, which costs CPU time; nap for a short while at a time, which costs
 //! less, and frames wait meanwhile; or arm its queues and sleep, which costs a signal, and the
-//! first frame waits until the worker is awake. The longer nothing has come, the longer it will
-//! last, mostly: so it looks or naps first, up to some point, and arms then. With the lengths of
-//! recent gaps and the measured cost of sleeping, each such plan has an expected cost for each gap:
+//! first frame waits until the worker is awake. The longer nothing has come, the longer the gap
+//! mostly lasts: so a worker first polls or naps, and then arms. With the lengths of recent gaps
+//! and the measured cost of sleeping, each such plan has an expected cost for each gap:
 //!
 //! `CPU time + worth * time that frames wait`
 //!
-//! and the least is taken. That is the bargain of who rents skis until they cost as much as bought
-//! ones, with a forecast.
+//! and the plan with the least cost is taken: the ski-rental problem with a forecast.
 
 use super::cost::Cost;
 use super::gaps::Gaps;
 use super::policy::PollingPolicy;
 
-/// Longest that is looked, in ns.
-pub const LONGEST_LOOK: u64 = 400_000;
+/// The longest that a worker polls before it arms, in ns.
+pub const MAX_POLL: u64 = 400_000;
 
 /// Lengths of a nap that are tried, in ns.
 const NAPS: [u64; 3] = [10_000, 20_000, 40_000];
@@ -26,24 +25,24 @@ const NAPS_IN_VAIN: [u64; 3] = [1, 2, 4];
 /// What an idle worker does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// How long one nap is, in ns; 0: it looks.
+    /// How long one nap is, in ns; 0: the worker polls.
     pub nap: u64,
-    /// How long it looks or naps before it arms its queues, in ns; [`u64::MAX`]: for ever.
+    /// How long the worker polls or naps before it arms its queues, in ns; [`u64::MAX`]: for ever.
     pub until: u64,
 }
 
 impl Plan {
-    /// Looks for so many ns.
-    pub fn look(until: u64) -> Plan {
+    /// Polls for so many ns.
+    pub fn poll(until: u64) -> Plan {
         Plan { nap: 0, until }
     }
 
-    /// How long it looks, in ns.
-    pub fn looks(&self) -> u64 {
+    /// How long the worker polls, in ns.
+    pub fn polls(&self) -> u64 {
         if self.nap == 0 { self.until } else { 0 }
     }
 
-    /// Naps so often, at most. Half a nap less than they take: no further one is begun because a
+    /// Naps so often at most. Half a nap less than they take: no further one is begun because a
     /// timer was early.
     fn naps(nap: u64, times: u64, late: u64) -> Plan {
         Plan { nap, until: (nap + late) * times - nap / 2 }
@@ -53,44 +52,44 @@ impl Plan {
 /// The plan with the least expected cost. `naps`: whether napping has been of use.
 pub fn best(gaps: &Gaps, cost: &Cost, policy: PollingPolicy, naps: bool) -> Plan {
     match policy {
-        PollingPolicy::Never => return Plan::look(0),
-        PollingPolicy::Always => return Plan::look(u64::MAX),
-        PollingPolicy::Fixed(time) => return Plan::look(time.as_nanos() as u64),
+        PollingPolicy::Never => return Plan::poll(0),
+        PollingPolicy::Always => return Plan::poll(u64::MAX),
+        PollingPolicy::Fixed(time) => return Plan::poll(time.as_nanos() as u64),
         PollingPolicy::Eco | PollingPolicy::Balanced | PollingPolicy::Latency => {}
     }
-    let bargain = Bargain { gaps, cost, worth: policy.worth() };
-    let looks = looks(cost.sleep).map(|until| (bargain.look(until), Plan::look(until)));
+    let expected = ExpectedCost { gaps, cost, worth: policy.worth() };
+    let polls = windows(cost.sleep).map(|until| (expected.poll(until), Plan::poll(until)));
     let most = if naps { policy.longest_nap().saturating_sub(cost.late) } else { 0 };
     let naps = NAPS.into_iter().filter(|nap| *nap <= most);
     let naps = naps.flat_map(|nap| NAPS_IN_VAIN.map(|times| Plan::naps(nap, times, cost.late)));
-    let naps = naps.map(|plan| (bargain.nap(plan), plan));
-    let all = looks.chain(naps);
+    let naps = naps.map(|plan| (expected.nap(plan), plan));
+    let all = polls.chain(naps);
     all.min_by(|(one, _), (other, _)| one.total_cmp(other))
         .map_or(Plan::default(), |(_, plan)| plan)
 }
 
 /// Windows that are tried: none, and from half of what a sleep costs, each twice the one before.
-fn looks(sleep: u64) -> impl Iterator<Item = u64> {
+fn windows(sleep: u64) -> impl Iterator<Item = u64> {
     std::iter::once(0)
-        .chain((0..12).map(move |n| (sleep << n) / 2).take_while(|until| *until <= LONGEST_LOOK))
+        .chain((0..12).map(move |n| (sleep << n) / 2).take_while(|until| *until <= MAX_POLL))
 }
 
-struct Bargain<'a> {
+struct ExpectedCost<'a> {
     gaps: &'a Gaps,
     cost: &'a Cost,
     worth: f64,
 }
 
-impl Bargain<'_> {
+impl ExpectedCost<'_> {
     /// Of arming and being woken.
     fn armed(&self) -> f64 {
         self.cost.sleep as f64 + self.worth * self.cost.wake as f64
     }
 
-    /// Of looking, and then arming, for each gap.
-    fn look(&self, until: u64) -> f64 {
-        let (longer, looked) = self.gaps.beyond(until);
-        looked + longer * self.armed()
+    /// Of polling, and then arming, for each gap.
+    fn poll(&self, until: u64) -> f64 {
+        let (longer, polled) = self.gaps.beyond(until);
+        polled + longer * self.armed()
     }
 
     /// Of napping, and then arming, for each gap. Several gaps may end within a nap, and share it.
@@ -122,19 +121,19 @@ mod tests {
         for policy in [PollingPolicy::Eco, PollingPolicy::Balanced, PollingPolicy::Latency] {
             let short = best(&all(300), &cost(), policy, false);
             assert!(short.nap == 0 && short.until >= 300, "{policy}: {short:?}");
-            assert_eq!(best(&all(100_000_000), &cost(), policy, true), Plan::look(0), "{policy}");
-            assert_eq!(best(&Gaps::default(), &cost(), policy, true), Plan::look(0), "{policy}");
+            assert_eq!(best(&all(100_000_000), &cost(), policy, true), Plan::poll(0), "{policy}");
+            assert_eq!(best(&Gaps::default(), &cost(), policy, true), Plan::poll(0), "{policy}");
         }
     }
 
     #[test]
-    fn the_less_patience_the_longer_it_looks() {
+    fn the_more_impatient_the_policy_the_longer_it_polls() {
         // Looking through such a gap costs more than the sleep, and less than waiting is worth to
         // some.
-        let looks = |gap, policy| best(&all(gap), &cost(), policy, false).until >= gap;
-        assert!(!looks(20_000, PollingPolicy::Eco) && !looks(20_000, PollingPolicy::Balanced));
-        assert!(looks(20_000, PollingPolicy::Latency));
-        assert!(looks(4_000, PollingPolicy::Balanced) && !looks(200_000, PollingPolicy::Latency));
+        let polls = |gap, policy| best(&all(gap), &cost(), policy, false).until >= gap;
+        assert!(!polls(20_000, PollingPolicy::Eco) && !polls(20_000, PollingPolicy::Balanced));
+        assert!(polls(20_000, PollingPolicy::Latency));
+        assert!(polls(4_000, PollingPolicy::Balanced) && !polls(200_000, PollingPolicy::Latency));
     }
 
     #[test]
@@ -157,12 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn rules_for_comparison_know_no_bargain() {
+    fn fixed_policies_ignore_costs() {
         for gap in [100, 100_000_000] {
             let plan = |word: &str| best(&all(gap), &cost(), word.parse().unwrap(), true);
-            assert_eq!(plan("never"), Plan::look(0));
-            assert_eq!(plan("always"), Plan::look(u64::MAX));
-            assert_eq!(plan("50us"), Plan::look(50_000));
+            assert_eq!(plan("never"), Plan::poll(0));
+            assert_eq!(plan("always"), Plan::poll(u64::MAX));
+            assert_eq!(plan("50us"), Plan::poll(50_000));
         }
     }
 
@@ -173,10 +172,10 @@ mod tests {
         for exponent in 5..30 {
             let gaps = all(1 << exponent);
             let sleeping = cost();
-            let bargain = Bargain { gaps: &gaps, cost: &sleeping, worth: 0.25 };
-            let least = bargain.gaps.beyond(u64::MAX / 4).1.min(bargain.armed());
+            let expected = ExpectedCost { gaps: &gaps, cost: &sleeping, worth: 0.25 };
+            let least = expected.gaps.beyond(u64::MAX / 4).1.min(expected.armed());
             let plan = best(&gaps, &cost(), PollingPolicy::Balanced, false);
-            let paid = bargain.look(plan.until);
+            let paid = expected.poll(plan.until);
             assert!(paid <= 2.0 * least, "2^{exponent}: {plan:?} costs {paid}, {least} would do");
         }
     }

@@ -1,5 +1,4 @@
-//! How much CPU time a shorter wait is worth: the one thing about polling that somebody has to
-//! choose.
+//! How much CPU time a shorter wait is worth: the one thing about polling that has to be chosen.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,18 +7,17 @@ use std::time::Duration;
 /// Longest window that can be given by hand.
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// What a worker that finds nothing weighs its waiting by. Ordered: the later, the less it likes to
-/// wait.
+/// How a worker weighs waiting against CPU time. Ordered: the later, the less it waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PollingPolicy {
-    /// Never looks in vain: for comparison.
+    /// Never polls in vain: for comparison.
     Never,
     /// CPU time is all that counts.
     Eco,
     /// Four nanoseconds of waiting are worth one of CPU time.
     #[default]
     Balanced,
-    /// Looks for so long, whatever happened before: for comparison.
+    /// Polls for so long, whatever happened before: for comparison.
     Fixed(Duration),
     /// A nanosecond of waiting is worth ten of CPU time.
     Latency,
@@ -27,13 +25,13 @@ pub enum PollingPolicy {
     Always,
 }
 
-/// A word that is no patience.
+/// A word that names no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a way of polling")]
 pub struct Unknown;
 
 impl PollingPolicy {
-    /// What can be written, in words for somebody who wrote something else.
+    /// What can be written, for the message about a word that cannot.
     pub const WORDS: &'static str =
         r#""eco", "balanced" or "latency" (to compare: "never", "always" or a time like "50us")"#;
 
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn who_likes_to_wait_least_is_the_greatest() {
+    fn the_most_impatient_policy_is_the_greatest() {
         let order = ["never", "eco", "balanced", "50us", "60us", "latency", "always"];
         assert!(order.map(|word| word.parse::<PollingPolicy>().unwrap()).is_sorted());
     }

@@ -1,27 +1,28 @@
-//! Whether the host is short of CPU, so that looking in vain takes it from somebody who needs it.
+//! Whether the host is short of CPU time, so that polling in vain takes it from threads that need
+//! it.
 //!
-//! The kernel counts two things that say so: how long the worker itself was ready to run and did
-//! not (its run delay), and how long any thread of the host was (pressure stall information). Both
-//! are files, read ten times a second at most, and never by a worker that has frames to carry.
-//! Where the kernel has neither, the host is taken to have enough.
+//! The kernel counts two things that show this: how long the worker itself was ready to run and did
+//! not (its run delay), and how long any thread of the host was (pressure stall information, PSI).
+//! Both are files, read ten times a second at most, and never by a worker that has work. Where the
+//! kernel has neither, the host is taken to have enough.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// How often it is found out.
+/// How often the files are read.
 const EVERY: Duration = Duration::from_millis(100);
-/// Share of the time that the worker has waited for its CPU, in percent, from which there is too
-/// little.
+/// Share of the time that the worker has waited for its CPU, in percent, from which on the host is
+/// short.
 const DELAY_PERCENT: u64 = 10;
-/// Share of the time that some thread of the host has, likewise. It is only asked by a worker that
-/// is not pinned: on a CPU of its own a worker takes nothing from others.
+/// Share of the time that some thread of the host has, likewise. It only counts for a worker that is
+/// not pinned: on a CPU of its own a worker takes nothing from others.
 const STALL_PERCENT: u64 = 40;
-/// How often in turn it must have been enough, to look again.
+/// How many readings in a row must show enough before the shortage is over.
 const CALM: u32 = 5;
 
-/// What one worker knows of it.
+/// What one worker knows of the shortage.
 pub struct CpuPressure {
     delay: Option<Meter>,
     stall: Option<Meter>,
@@ -32,29 +33,29 @@ pub struct CpuPressure {
 }
 
 impl CpuPressure {
-    /// Of the calling thread, which is `pinned` or not.
+    /// For the calling thread, which is `pinned` or not.
     pub fn of_this_thread(pinned: bool, now: Instant) -> Self {
         let delay = Meter::open("/proc/thread-self/schedstat", run_delay);
         let stall = if pinned { None } else { Meter::open("/proc/pressure/cpu", stalled) };
         CpuPressure { delay, stall, next: now + EVERY, last: now, left: 0 }
     }
 
-    /// Nobody's: there is always enough.
+    /// There is always enough.
     pub fn never(now: Instant) -> Self {
         CpuPressure { delay: None, stall: None, next: now, last: now, left: 0 }
     }
 
-    /// Whether there is a pressure; finds it out if that was not done lately.
+    /// Whether there is a shortage; reads the files if that was not done lately.
     #[inline]
     pub fn is_here(&mut self, now: Instant) -> bool {
         if now >= self.next && (self.delay.is_some() || self.stall.is_some()) {
-            self.find_out(now);
+            self.measure(now);
         }
         self.left > 0
     }
 
     #[cold]
-    fn find_out(&mut self, now: Instant) {
+    fn measure(&mut self, now: Instant) {
         let passed = now - self.last;
         (self.last, self.next) = (now, now + EVERY);
         let above = |meter: &mut Option<Meter>, percent| {
@@ -63,7 +64,7 @@ impl CpuPressure {
                 .and_then(Meter::grown)
                 .is_some_and(|grown| is_above(grown, passed, percent))
         };
-        // Both are read, so that both begin anew.
+        // Both are read, so that both count from now on.
         let short = above(&mut self.delay, DELAY_PERCENT) | above(&mut self.stall, STALL_PERCENT);
         self.left = if short { CALM } else { self.left.saturating_sub(1) };
     }
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pressure_begins_at_once_and_ends_when_it_has_been_calm_for_a_while() {
+    fn a_shortage_begins_at_once_and_ends_after_several_calm_readings() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mut write = |ns: u64| {
             file.as_file().set_len(0).unwrap();

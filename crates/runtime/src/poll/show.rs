@@ -1,4 +1,4 @@
-//! What a worker tells of its polling: written by its thread, read by anybody.
+//! How a worker has polled: written by its thread, readable by all.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 use super::{Decision, State};
 use crate::counter::Counter;
 
-/// Of one worker.
+/// Counters of one worker.
 #[derive(Default, Debug)]
 pub struct PollCounters {
     /// Time in each state, in ns.
     times: [Counter; State::ALL.len()],
     /// Short sleeps with queues that were not armed. They count as sleeps, too.
     pub naps: Counter,
-    /// Nobody waits for it: a worker that finds it locked leaves it as it was.
+    /// A worker never waits for the lock: if it is taken, the value stays as it was.
     decision: Mutex<Option<Decision>>,
 }
 

@@ -60,10 +60,10 @@ impl Played {
                 continue;
             }
             match self.poll.idle(self.time()) {
-                Next::Look if next == frames.len() && self.poll.policy == PollingPolicy::Always => {
+                Next::Poll if next == frames.len() && self.poll.policy == PollingPolicy::Always => {
                     return;
                 }
-                Next::Look => self.pass(TURN, TURN),
+                Next::Poll => self.pass(TURN, TURN),
                 Next::Nap(time) => {
                     self.poll.sleeps(State::Nap);
                     self.naps += 1;
@@ -177,7 +177,7 @@ fn a_guest_that_waits_for_its_answer_is_looked_for() {
                     continue;
                 }
                 match played.poll.idle(played.time()) {
-                    Next::Look => played.pass(TURN, TURN),
+                    Next::Poll => played.pass(TURN, TURN),
                     Next::Nap(time) => {
                         played.poll.sleeps(State::Nap);
                         played.pass(ns(time) + cost().late, cost().nap);
@@ -223,7 +223,7 @@ fn a_host_that_is_short_of_cpu_is_not_looked_on_in_vain() {
     always.set_pressure(true);
     assert_eq!(
         always.idle(now + Duration::from_secs(1)),
-        Next::Look,
+        Next::Poll,
         "one for comparison stays what it is"
     );
 }
@@ -258,7 +258,7 @@ fn the_most_impatient_port_sets_the_pace_at_once() {
     let mut poll = Poll::new(PollingPolicy::Never, cost(), now);
     assert_eq!(poll.idle(now), Next::Arm);
     poll.set_policy(PollingPolicy::Always, now);
-    assert_eq!(poll.idle(now), Next::Look);
+    assert_eq!(poll.idle(now), Next::Poll);
     assert_eq!(poll.decision().policy, PollingPolicy::Always);
 }
 
