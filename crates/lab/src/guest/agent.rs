@@ -7,7 +7,8 @@
 //! lines.
 
 use super::transcript::Transcript;
-use super::{Deadline, GuestError, locked};
+use super::wait_limit::{Clock, WaitLimit};
+use super::{GuestError, locked};
 use crate::interrupt;
 use std::collections::HashMap;
 use std::fmt;
@@ -34,6 +35,8 @@ pub struct Output {
 #[derive(Debug)]
 pub(crate) struct Agent {
     name: String,
+    /// What limits of waits are counted in.
+    clock: Clock,
     stream: Mutex<UnixStream>,
     state: Mutex<State>,
     changed: Condvar,
@@ -69,11 +72,13 @@ impl Agent {
         name: &str,
         stream: UnixStream,
         console: impl io::Read + Send + 'static,
+        clock: Clock,
     ) -> io::Result<Arc<Agent>> {
         let reader = BufReader::new(stream.try_clone()?);
         stream.set_write_timeout(Some(SEND_LIMIT))?;
         let agent = Arc::new(Agent {
             name: name.to_owned(),
+            clock,
             stream: Mutex::new(stream),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -89,6 +94,11 @@ impl Agent {
             .name(format!("console-{name}"))
             .spawn(move || keeps.keep_console(console))?;
         Ok(agent)
+    }
+
+    /// What limits of waits are counted in.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// How often the guest has come up.
@@ -139,7 +149,7 @@ impl Agent {
         limit: Duration,
         mut look: impl FnMut(&mut State) -> Option<Result<T, GuestError>>,
     ) -> Result<T, GuestError> {
-        let mut deadline = Deadline::new(limit);
+        let mut deadline = WaitLimit::after(limit, self.clock);
         let mut state = locked(&self.state);
         loop {
             if let Some(found) = look(&mut state) {
@@ -350,7 +360,7 @@ mod tests {
 
     fn pair() -> (Arc<Agent>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Agent::new("test", ours, io::empty()).unwrap(), theirs)
+        (Agent::new("test", ours, io::empty(), Clock::Wall).unwrap(), theirs)
     }
 
     #[test]

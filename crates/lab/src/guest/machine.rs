@@ -2,6 +2,7 @@
 
 use super::agent::Agent;
 use super::qmp::Qmp;
+use super::wait_limit::Clock;
 use super::{Accel, GuestError, Image, Job, Kept, Namespace, Shell};
 use frame::Mac;
 use serde_json::json;
@@ -145,7 +146,8 @@ impl Guest {
         drop(command);
         Ok(Guest {
             name: spec.name.clone(),
-            agent: Agent::new(&spec.name, channels.agent, channels.console).map_err(failed)?,
+            agent: Agent::new(&spec.name, channels.agent, channels.console, Clock::Wall)
+                .map_err(failed)?,
             qmp: Mutex::new(Qmp::new(channels.qmp).map_err(failed)?),
             process: Mutex::new(process),
         })

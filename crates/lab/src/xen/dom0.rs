@@ -3,6 +3,7 @@
 use super::domain::{Domain, DomainSpec};
 use super::testbed::Testbed;
 use crate::guest::agent::Agent;
+use crate::guest::wait_limit::Clock;
 use crate::guest::{GuestError, Job, Kept, Shell};
 use std::ffi::OsString;
 use std::io;
@@ -82,7 +83,9 @@ impl Dom0 {
         // The command holds QEMU's ends of the channels: while they are open here, a dead QEMU
         // would look alive.
         drop(command);
-        let agent = Agent::new("dom0", ours, console).map_err(failed)?;
+        // QEMU that counts instructions makes progress as fast as it uses CPU time.
+        let clock = if options.counted { Clock::Process(process.id()) } else { Clock::Wall };
+        let agent = Agent::new("dom0", ours, console, clock).map_err(failed)?;
 
         let free = Mutex::new((0..MOST_DOMAINS).rev().collect());
         let dom0 = Dom0(Arc::new(Host { agent, free, process: Mutex::new(process), dir }));
@@ -136,6 +139,11 @@ impl Dom0 {
     /// The end of what Xen's and dom0's console, and QEMU, printed.
     pub fn console(&self) -> String {
         self.0.agent.console()
+    }
+
+    /// What limits of waits on this host and its guests are counted in.
+    pub(super) fn clock(&self) -> Clock {
+        self.0.agent.clock()
     }
 
     /// QEMU's process id.

@@ -117,7 +117,7 @@ impl Domain {
     fn attach(dom0: &Dom0, name: &str, id: u16) -> Result<Domain, GuestError> {
         let (channel, stream) = dom0.channel()?;
         let give_back = || dom0.give_back(channel);
-        let agent = Agent::new(name, stream, std::io::empty())
+        let agent = Agent::new(name, stream, std::io::empty(), dom0.clock())
             .map_err(|source| GuestError::Channel { what: "no channel to the guest", source })
             .inspect_err(|_| give_back())?;
         // The console ends with the domain, and who waits for an answer need not wait any longer.

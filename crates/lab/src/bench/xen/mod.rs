@@ -20,10 +20,10 @@ use crate::progress::{Progress, Stage};
 use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Testbed};
 use result::{Comparison, Figure, Tally};
 
-/// Longest boot and longest command, on a machine that does much else at the same time; counted
-/// time is slow.
+/// Longest boot and longest command, in CPU time of QEMU: what else this machine does makes a run
+/// slow, and does not end it.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// So much of this machine's time a second on the host may take.
+/// CPU time of QEMU that a second of the host's own time may take, in seconds.
 const SLOWNESS: u32 = 60;
 /// Nanoseconds that an instruction takes on the host.
 const INSTRUCTION: f64 = 2.0;
