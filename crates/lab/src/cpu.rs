@@ -59,7 +59,7 @@ fn is_steady(text: &str) -> bool {
 
 /// A moment in the life of some processes and of the host.
 #[derive(Clone, Debug)]
-pub struct Moment {
+pub struct Snapshot {
     at: Instant,
     used: Vec<Duration>,
     host: Host,
@@ -92,15 +92,15 @@ struct Host {
     cpus: u32,
 }
 
-impl Moment {
+impl Snapshot {
     /// Now.
-    pub fn now(pids: &[u32]) -> Moment {
+    pub fn now(pids: &[u32]) -> Snapshot {
         let host = Host::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default());
-        Moment { at: Instant::now(), used: pids.iter().map(|pid| used(*pid)).collect(), host }
+        Snapshot { at: Instant::now(), used: pids.iter().map(|pid| used(*pid)).collect(), host }
     }
 
     /// What happened since an earlier moment that looked at the same processes.
-    pub fn since(&self, earlier: &Moment) -> Shares {
+    pub fn since(&self, earlier: &Snapshot) -> Shares {
         let wall = (self.at - earlier.at).as_secs_f64().max(1e-9);
         let of: Vec<f64> = self
             .used
@@ -146,8 +146,8 @@ mod tests {
     fn what_a_process_does_not_use_others_do() {
         let host = |busy, all| Host { busy, stolen: busy / 2, all, cpus: 4 };
         let at = Instant::now();
-        let then = Moment { at, used: vec![Duration::from_secs(1)], host: host(100, 1000) };
-        let now = Moment {
+        let then = Snapshot { at, used: vec![Duration::from_secs(1)], host: host(100, 1000) };
+        let now = Snapshot {
             at: at + Duration::from_secs(2),
             used: vec![Duration::from_secs(2)],
             host: host(500, 1800),

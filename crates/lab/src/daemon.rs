@@ -11,7 +11,7 @@ use control::client::{Client, ClientError};
 use hypervisor::embedded::Design;
 use tempfile::TempDir;
 
-use crate::guest::{Deadline, Kept, Namespace};
+use crate::guest::{ChildProcess, Deadline, Namespace};
 use crate::serve;
 
 /// How long a start or an orderly end may take.
@@ -23,7 +23,7 @@ const LEASE: u32 = 600;
 #[derive(Debug)]
 pub struct Daemon {
     // In this order: the process goes before the folder that it uses.
-    process: Kept,
+    process: ChildProcess,
     dir: TempDir,
 }
 
@@ -106,7 +106,7 @@ impl Daemon {
         let log = File::create(dir.path().join("log")).map_err(failed("write a log"))?;
         let mut command = match namespace {
             Some(namespace) => namespace.command(binary),
-            None => Kept::command(binary),
+            None => ChildProcess::command(binary),
         };
         command
             .arg("serve")
@@ -117,7 +117,7 @@ impl Daemon {
         // It would have it listen where the user's own daemon does.
         command.env_remove("RINGMAIN_CONTROL");
         command.stdout(log.try_clone().map_err(failed("write a log"))?).stderr(log);
-        let process = Kept::start(&mut command).map_err(failed("start the daemon"))?;
+        let process = ChildProcess::start(&mut command).map_err(failed("start the daemon"))?;
 
         let mut daemon = Daemon { process, dir };
         daemon.wait_until_it_answers()?;

@@ -3,14 +3,14 @@
 
 mod embedded;
 mod fabric;
+mod guest_pair;
 mod point;
 mod qemu;
 mod report;
 mod site;
-mod stay;
 mod xen;
 
-pub(crate) use stay::Stay;
+pub(crate) use guest_pair::GuestPair;
 
 use crate::daemon::DaemonError;
 use crate::folders::folder;
@@ -61,7 +61,7 @@ pub struct Args {
 
     /// Where the guests run
     #[arg(long, value_enum, value_name = "WHERE", default_value = "qemu")]
-    pub guests: Ground,
+    pub guests: Platform,
 
     /// What carries the frames; given twice, one after the other, for comparison
     #[arg(long, value_enum, value_name = "WHAT", default_value = "ringmain")]
@@ -74,7 +74,7 @@ pub struct Args {
 
 /// Where the guests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Ground {
+pub enum Platform {
     /// Under QEMU, with virtio over vhost-user
     Qemu,
     /// On Xen, with Ringmain in its dom0; Xen itself runs under QEMU
@@ -163,9 +163,9 @@ pub fn run(args: &Args) -> Result<(), DemoError> {
     let progress = Progress::new();
 
     let (kind, results) = match args.guests {
-        Ground::Qemu => under_qemu(args, &progress)?,
-        Ground::Xen => on_xen(args, &progress)?,
-        Ground::Embedded => as_processes(args, &progress)?,
+        Platform::Qemu => under_qemu(args, &progress)?,
+        Platform::Xen => on_xen(args, &progress)?,
+        Platform::Embedded => as_processes(args, &progress)?,
     };
     for series in &results {
         println!("\n{}\n{}", series.over.title(), point::table(&series.points));
@@ -260,7 +260,7 @@ impl Streams {
         seconds: u16,
     ) -> Result<Streams, DemoError> {
         let (image, accel) = under(cache)?;
-        let args = Args { seconds, ..Args::of(program, cache, Ground::Qemu, Over::Ringmain) };
+        let args = Args { seconds, ..Args::of(program, cache, Platform::Qemu, Over::Ringmain) };
         Ok(Streams { args, image, accel, queues })
     }
 
@@ -286,7 +286,7 @@ fn under(cache: &Path) -> Result<(Image, Accel), GuestError> {
 
 impl Args {
     /// Guests of two CPUs, eight streams, and no report.
-    fn of(program: &Program, cache: &Path, guests: Ground, over: Over) -> Args {
+    fn of(program: &Program, cache: &Path, guests: Platform, over: Over) -> Args {
         let (out, cache, program) = (PathBuf::new(), cache.into(), program.clone());
         Args { out, cache, seconds: 8, streams: 8, cpus: 2, guests, over: vec![over], program }
     }

@@ -46,7 +46,7 @@ use crate::progress::Progress;
     Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Ground {
+pub enum Platform {
     /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes
     /// seconds
     Embedded,
@@ -56,13 +56,13 @@ pub enum Ground {
     Xen,
 }
 
-impl Ground {
+impl Platform {
     /// As the demonstration calls it.
-    pub(crate) fn of_demo(self) -> crate::demo::Ground {
+    pub(crate) fn of_demo(self) -> crate::demo::Platform {
         match self {
-            Ground::Embedded => crate::demo::Ground::Embedded,
-            Ground::Qemu => crate::demo::Ground::Qemu,
-            Ground::Xen => crate::demo::Ground::Xen,
+            Platform::Embedded => crate::demo::Platform::Embedded,
+            Platform::Qemu => crate::demo::Platform::Qemu,
+            Platform::Xen => crate::demo::Platform::Xen,
         }
     }
 
@@ -71,18 +71,18 @@ impl Ground {
     /// emulated hypervisor more.
     pub(crate) fn least(self) -> (Duration, Duration) {
         match self {
-            Ground::Embedded => (Duration::ZERO, Duration::ZERO),
-            Ground::Qemu => (Duration::from_millis(1500), Duration::from_secs(4)),
-            Ground::Xen => (Duration::from_secs(6), Duration::from_secs(8)),
+            Platform::Embedded => (Duration::ZERO, Duration::ZERO),
+            Platform::Qemu => (Duration::from_millis(1500), Duration::from_secs(4)),
+            Platform::Xen => (Duration::from_secs(6), Duration::from_secs(8)),
         }
     }
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Ground::Embedded => "embedded",
-            Ground::Qemu => "qemu",
-            Ground::Xen => "xen",
+            Platform::Embedded => "embedded",
+            Platform::Qemu => "qemu",
+            Platform::Xen => "xen",
         }
     }
 }
@@ -183,7 +183,7 @@ pub struct About {
     /// Where it comes from, if it was published before.
     pub source: Option<Source>,
     /// Where it can run; the first is the default.
-    pub grounds: &'static [Ground],
+    pub platforms: &'static [Platform],
     /// What each repetition measures.
     pub figures: &'static [Figure],
     /// How that is shown.
@@ -200,7 +200,7 @@ pub struct Setup<'a> {
     /// The folder with what guests boot.
     pub cache: PathBuf,
     /// Where guests run.
-    pub ground: Ground,
+    pub platform: Platform,
     /// How much is measured.
     pub size: Size,
     /// How long each repetition measures.
@@ -234,7 +234,7 @@ pub trait Experiment: Sync {
     fn about(&self) -> &'static About;
 
     /// What is measured, in the order of a round; no two points have both series and x in common.
-    fn points(&self, ground: Ground, size: Size) -> Vec<Point>;
+    fn points(&self, platform: Platform, size: Size) -> Vec<Point>;
 
     /// Makes ready to measure any of the points. What is started here, such as guests that take
     /// long to boot, serves all repetitions; what is started in a repetition is fresh in each.
@@ -265,8 +265,8 @@ pub trait Experiment: Sync {
     }
 
     /// Versions of what takes part in this experiment alone, by name.
-    fn versions(&self, ground: Ground) -> Vec<(&'static str, String)> {
-        let _ = ground;
+    fn versions(&self, platform: Platform) -> Vec<(&'static str, String)> {
+        let _ = platform;
         Vec::new()
     }
 

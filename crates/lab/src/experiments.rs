@@ -37,7 +37,7 @@ pub fn find(name: &str) -> Option<&'static dyn Experiment> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Ground, Size};
+    use crate::experiment::{Platform, Size};
     use std::collections::BTreeSet;
 
     #[test]
@@ -57,7 +57,7 @@ mod tests {
                 about.name
             );
             assert!(about.published.iter().all(|one| known(one.figure)), "{}", about.name);
-            assert!(!about.plots.is_empty() && !about.grounds.is_empty(), "{}", about.name);
+            assert!(!about.plots.is_empty() && !about.platforms.is_empty(), "{}", about.name);
             assert!(
                 about.published.is_empty() || about.source.is_some(),
                 "{}: published by whom?",
@@ -69,14 +69,14 @@ mod tests {
     #[test]
     fn no_two_points_are_in_the_same_place() {
         for experiment in ALL {
-            for ground in experiment.about().grounds {
+            for platform in experiment.about().platforms {
                 for size in [Size::Tiny, Size::Quick, Size::Full] {
-                    let points = experiment.points(*ground, size);
+                    let points = experiment.points(*platform, size);
                     let places: BTreeSet<String> = points.iter().map(ToString::to_string).collect();
                     let name = experiment.about().name;
                     assert!(
                         !points.is_empty() && places.len() == points.len(),
-                        "{name}, {ground:?}, {size:?}"
+                        "{name}, {platform:?}, {size:?}"
                     );
                 }
             }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn grounds_differ_in_name() {
-        let names = [Ground::Embedded, Ground::Qemu, Ground::Xen].map(Ground::name);
+        let names = [Platform::Embedded, Platform::Qemu, Platform::Xen].map(Platform::name);
         assert_eq!(BTreeSet::from(names).len(), 3);
     }
 }

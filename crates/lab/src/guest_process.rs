@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::guest::{Deadline, GuestError, Kept};
+use crate::guest::{ChildProcess, Deadline, GuestError};
 use crate::interrupt;
 
 /// What a guest is to be like.
@@ -36,7 +36,7 @@ pub struct GuestProcessSpec<'a> {
 /// A guest that runs a command.
 #[derive(Debug)]
 pub struct GuestProcess {
-    process: Kept,
+    process: ChildProcess,
     said: PathBuf,
     name: String,
 }
@@ -53,7 +53,7 @@ impl GuestProcess {
         let failed = |what| move |source| GuestError::Channel { what, source };
         let said = spec.dir.join(format!("{}.said", spec.name));
         let out = File::create(&said).map_err(failed("cannot keep what a guest says"))?;
-        let mut guest = Kept::command(spec.binary);
+        let mut guest = ChildProcess::command(spec.binary);
         guest.args([
             "guest",
             "--name",
@@ -72,7 +72,7 @@ impl GuestProcess {
         guest.args(spec.single_channel.then_some("--single-channel"));
         guest.arg("--").args(command).stdin(Stdio::null());
         guest.stderr(out.try_clone().map_err(failed("cannot keep what a guest says"))?).stdout(out);
-        let process = Kept::start(&mut guest).map_err(failed("cannot start a guest"))?;
+        let process = ChildProcess::start(&mut guest).map_err(failed("cannot start a guest"))?;
         Ok(GuestProcess { process, said, name: spec.name.to_owned() })
     }
 

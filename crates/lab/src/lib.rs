@@ -1,12 +1,12 @@
 //! Traffic, guests, measurement and reports.
 
-pub mod bed;
 pub mod bench;
 pub mod cpu;
 pub mod daemon;
 pub mod demo;
 pub mod experiment;
 pub mod experiments;
+pub mod fixture;
 pub mod folders;
 pub mod guest;
 pub mod guest_process;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::guest::{GuestError, Kept, Namespace};
+use crate::guest::{ChildProcess, GuestError, Namespace};
 use pages::HugePages;
 
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
@@ -62,8 +62,8 @@ impl OvsError {
 #[derive(Debug)]
 pub struct Ovs {
     // In this order: the switch goes first, what it uses afterwards.
-    switch: Kept,
-    _database: Kept,
+    switch: ChildProcess,
+    _database: ChildProcess,
     _namespace: Namespace,
     dir: TempDir,
     version: String,
@@ -98,14 +98,14 @@ impl Ovs {
         let at = |name: &str| dir.path().join(name);
         run(Command::new("ovsdb-tool").arg("create").arg(at("conf.db")).arg(SCHEMA))?;
         let log = || File::create(at("log")).map(Stdio::from);
-        let mut command = Kept::command("ovsdb-server");
+        let mut command = ChildProcess::command("ovsdb-server");
         command.arg(at("conf.db")).arg(prefixed("--remote=punix:", &at("db.sock")));
         command
             .arg(prefixed("--unixctl=", &at("db.ctl")))
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         command.stderr(log().map_err(failed("write a log"))?);
-        let database = Kept::start(&mut command).map_err(failed("start ovsdb-server"))?;
+        let database = ChildProcess::start(&mut command).map_err(failed("start ovsdb-server"))?;
         wait_for(&at("db.sock"))?;
 
         let vsctl = Vsctl { database: at("db.sock") };
@@ -121,7 +121,7 @@ impl Ovs {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log().map_err(failed("write a log"))?);
-        let switch = Kept::start(&mut command).map_err(failed("start ovs-vswitchd"))?;
+        let switch = ChildProcess::start(&mut command).map_err(failed("start ovs-vswitchd"))?;
         let mut ovs = Self {
             switch,
             _database: database,

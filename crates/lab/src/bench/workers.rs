@@ -24,7 +24,7 @@ use super::point::Kind;
 use super::state::State;
 use super::tally::{Run, Tally, Who};
 use super::{Args, BenchError};
-use crate::cpu::{self, Moment};
+use crate::cpu::{self, Snapshot};
 use crate::interrupt;
 use crate::load::{self, Clock, Endpoint};
 use crate::progress::Progress;
@@ -86,12 +86,12 @@ fn round(
         if interrupt::asked() {
             return Err(BenchError::Interrupted);
         }
-        let (state, before) = (look()?, Moment::now(&[std::process::id()]));
+        let (state, before) = (look()?, Snapshot::now(&[std::process::id()]));
         let rate = match who {
             Who::Ringmain => pair.together(args.seconds),
             _ => pair.alone(args.seconds),
         };
-        let shares = Moment::now(&[std::process::id()]).since(&before);
+        let shares = Snapshot::now(&[std::process::id()]).since(&before);
         let disturbed = shares.others.max(shares.stolen) * 100.0 > args.disturbed_above
             || !look()?.is_like(&state);
         match rate {
@@ -111,14 +111,14 @@ fn round(
 
 /// Two stations over one fabric.
 struct Pair {
-    stations: [Station; 2],
+    stations: [TestGuest; 2],
     devices: Vec<Port>,
     clock: Clock,
     _dir: TempDir,
 }
 
 /// A worker, the guests that feed it, and the CPU of both.
-struct Station {
+struct TestGuest {
     worker: ManualWorker,
     guests: Vec<Endpoint<SplitDriver>>,
     cpu: usize,
@@ -155,7 +155,7 @@ impl Pair {
         let second = first.split_off(2);
         let places: Vec<_> = devices.iter().map(|device| fabric.placement(device.port())).collect();
         let stations = [(one, first, cpus[0]), (two, second, cpus[1])];
-        let stations = stations.map(|(worker, guests, cpu)| Station { worker, guests, cpu });
+        let stations = stations.map(|(worker, guests, cpu)| TestGuest { worker, guests, cpu });
         let pair = Self { stations, devices, clock, _dir: dir };
         match places == [[(0, 0)], [(0, 0)], [(0, 1)], [(0, 1)]] {
             true => Ok(pair),
@@ -199,11 +199,11 @@ impl Drop for Pair {
 }
 
 /// Lets stations work at the same time, each on its CPU; frames per second of all.
-fn carry(stations: &mut [Station], clock: Clock, seconds: f64) -> Result<f64, BenchError> {
+fn carry(stations: &mut [TestGuest], clock: Clock, seconds: f64) -> Result<f64, BenchError> {
     let gate = Barrier::new(stations.len());
     thread::scope(|scope| {
         let gate = &gate;
-        let start = |station| scope.spawn(move || Station::carry(station, clock, seconds, gate));
+        let start = |station| scope.spawn(move || TestGuest::carry(station, clock, seconds, gate));
         let threads: Vec<_> = stations.iter_mut().map(start).collect();
         let rates = threads.into_iter().map(|thread| match thread.join() {
             Ok(rate) => rate,
@@ -213,7 +213,7 @@ fn carry(stations: &mut [Station], clock: Clock, seconds: f64) -> Result<f64, Be
     })
 }
 
-impl Station {
+impl TestGuest {
     fn carry(&mut self, clock: Clock, seconds: f64, gate: &Barrier) -> Result<f64, BenchError> {
         gate.wait();
         cpu::pin(self.cpu).map_err(|error| load::Error::Cpu { cpu: self.cpu, error })?;

@@ -4,7 +4,7 @@
 use super::point::{self, Point, Sample};
 use super::site::{Counts, queues};
 use super::{ADDRESSES, Args, DemoError, PATIENCE, QUEUES};
-use crate::cpu::Moment;
+use crate::cpu::Snapshot;
 use crate::daemon::{Daemon, DaemonError};
 use crate::guest::GuestError;
 use crate::guest_process::{GuestProcess, GuestProcessSpec};
@@ -91,9 +91,9 @@ fn one(
     sleep_until(point::WARM_UP)?;
     let pids: Vec<u32> =
         std::iter::once(daemon.id()).chain(sender.ids()).chain(receiver.ids()).collect();
-    let (cpu, counts) = (Moment::now(&pids), counts(daemon)?);
+    let (cpu, counts) = (Snapshot::now(&pids), counts(daemon)?);
     sleep_until(total)?;
-    let (cpu, counts) = (Moment::now(&pids).since(&cpu), self::counts(daemon)?.since(&counts));
+    let (cpu, counts) = (Snapshot::now(&pids).since(&cpu), self::counts(daemon)?.since(&counts));
     let profile = profile(daemon)?;
     let said = sender.end(PATIENCE)?;
     let daemon = cpu.of.first().copied();

@@ -2,7 +2,7 @@
 
 use super::site::{Counts, QueueCount, Site};
 use super::{ADDRESSES, Args, DemoError, PATIENCE};
-use crate::cpu::Moment;
+use crate::cpu::Snapshot;
 use crate::experiment::parts;
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
@@ -104,9 +104,9 @@ pub(super) fn measure(
         if interrupt::asked() { Err(GuestError::Interrupted) } else { Ok(()) }
     };
     sleep_until(WARM_UP)?;
-    let (cpu, used, counts) = (Moment::now(&pids), site.daemon()?, site.counts()?);
+    let (cpu, used, counts) = (Snapshot::now(&pids), site.daemon()?, site.counts()?);
     sleep_until(total)?;
-    let shares = Moment::now(&pids).since(&cpu);
+    let shares = Snapshot::now(&pids).since(&cpu);
     let others = shares.others + shares.stolen;
     let daemon = site.daemon()?.zip(used).map(|(now, then)| now.since(then));
     let counts = site.counts()?.since(&counts);

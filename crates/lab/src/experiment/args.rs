@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::runner::{self, Order};
-use super::{Experiment, Ground, LabError, Record, Size, compare, report};
+use super::{Experiment, LabError, Platform, Record, Size, compare, report};
 use crate::experiments;
 use crate::folders::folder;
 use crate::interrupt;
@@ -37,7 +37,7 @@ pub struct Run {
 
     /// Where guests run [default: where the experiment runs soonest]
     #[arg(long, value_enum, value_name = "WHERE")]
-    pub guests: Option<Ground>,
+    pub guests: Option<Platform>,
 
     /// Fewer points, fewer repetitions, shorter ones
     #[arg(long, conflicts_with = "tiny")]
@@ -136,8 +136,8 @@ pub fn command(command: &Command) -> Result<(), LabError> {
 fn list() {
     for experiment in experiments::ALL {
         let about = experiment.about();
-        let grounds: Vec<&str> = about.grounds.iter().map(|ground| ground.name()).collect();
-        println!("{:<14} {} (--guests {})", about.name, about.title, grounds.join(", "));
+        let platforms: Vec<&str> = about.platforms.iter().map(|platform| platform.name()).collect();
+        println!("{:<14} {} (--guests {})", about.name, about.title, platforms.join(", "));
     }
 }
 
@@ -163,7 +163,7 @@ fn run(args: &Run) -> Result<(), LabError> {
 fn chosen(args: &Run) -> Result<Vec<&'static dyn Experiment>, LabError> {
     if args.all {
         let here = |it: &&&dyn Experiment| {
-            args.guests.is_none_or(|ground| it.about().grounds.contains(&ground))
+            args.guests.is_none_or(|platform| it.about().platforms.contains(&platform))
         };
         return Ok(experiments::ALL.iter().filter(here).copied().collect());
     }
@@ -173,14 +173,14 @@ fn chosen(args: &Run) -> Result<Vec<&'static dyn Experiment>, LabError> {
 }
 
 fn order(args: &Run, experiment: &dyn Experiment) -> Order {
-    let first = experiment.about().grounds.first().copied().unwrap_or(Ground::Embedded);
+    let first = experiment.about().platforms.first().copied().unwrap_or(Platform::Embedded);
     let size = match (args.tiny, args.quick) {
         (true, _) => Size::Tiny,
         (_, true) => Size::Quick,
         _ => Size::Full,
     };
     Order {
-        ground: args.guests.unwrap_or(first),
+        platform: args.guests.unwrap_or(first),
         size,
         rounds: args.repetitions,
         time: args.seconds,

@@ -29,7 +29,7 @@ pub enum LabError {
     Draw(#[from] PlotError),
     /// A tool said something unexpected.
     #[error("{tool} said: {text}")]
-    Said {
+    Tool {
         /// The tool.
         tool: String,
         /// What it said.
@@ -63,12 +63,12 @@ pub enum LabError {
     #[error("there is no experiment {0:?}; `ringmain-lab list` names them")]
     Unknown(String),
     /// An experiment can't run there.
-    #[error("{experiment} does not run on --guests {ground}; it does on: {possible}")]
-    Ground {
+    #[error("{experiment} does not run on --guests {platform}; it does on: {possible}")]
+    Platform {
         /// The experiment.
         experiment: &'static str,
         /// Where it was to run.
-        ground: &'static str,
+        platform: &'static str,
         /// Where it can.
         possible: String,
     },
@@ -112,7 +112,7 @@ impl LabError {
 
     /// Whether the command line is to blame.
     pub fn is_usage(&self) -> bool {
-        matches!(self, LabError::Unknown(_) | LabError::Ground { .. } | LabError::Unlike(_))
+        matches!(self, LabError::Unknown(_) | LabError::Platform { .. } | LabError::Unlike(_))
     }
 
     /// For `map_err`: what was being done.

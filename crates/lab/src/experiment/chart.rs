@@ -146,7 +146,7 @@ fn titled<'a>(about: &About, figure: &'a str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::{empty, repetition};
-    use super::super::{Figure, Ground};
+    use super::super::{Figure, Platform};
     use super::*;
     use crate::plot::Axis;
 
@@ -156,7 +156,7 @@ mod tests {
         title: "",
         what: "",
         source: None,
-        grounds: &[Ground::Embedded],
+        platforms: &[Platform::Embedded],
         figures: &[FIGURE, Figure { name: "rest", ..FIGURE }],
         plots: &[],
         published: &[],

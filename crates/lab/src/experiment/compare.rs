@@ -43,10 +43,10 @@ impl Row {
 /// alone makes so much of it (Mann-Whitney, two-sided, exact).
 ///
 /// # Errors
-/// When they are not of the same experiment and ground, or have no point in common.
+/// When they are not of the same experiment and platform, or have no point in common.
 pub fn table(a: &Record, b: &Record, about: &About) -> Result<String, LabError> {
     let of = |record: &Record| {
-        (record.configuration.experiment.clone(), record.configuration.ground.name())
+        (record.configuration.experiment.clone(), record.configuration.platform.name())
     };
     if of(a) != of(b) {
         let ((a, on_a), (b, on_b)) = (of(a), of(b));
@@ -171,7 +171,7 @@ fn footnote(rows: &[Row]) -> String {
 mod tests {
     use super::super::Plot;
     use super::super::record::tests::{empty, repetition};
-    use super::super::{Ground, Size};
+    use super::super::{Platform, Size};
     use super::*;
     use crate::plot::{Axis, Shape};
 
@@ -180,7 +180,7 @@ mod tests {
         title: "",
         what: "",
         source: None,
-        grounds: &[Ground::Embedded],
+        platforms: &[Platform::Embedded],
         figures: &[Figure { name: "throughput", title: "throughput", unit: "Gb/s" }],
         plots: &[Plot {
             name: "",
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn what_is_not_alike_is_refused() {
         let mut other = record(&[1.0]);
-        other.configuration.ground = Ground::Qemu;
+        other.configuration.platform = Platform::Qemu;
         assert!(matches!(table(&record(&[1.0]), &other, &ABOUT), Err(LabError::Unlike(_))));
         assert!(matches!(table(&record(&[]), &record(&[]), &ABOUT), Err(LabError::Unlike(_))));
     }

@@ -23,7 +23,7 @@ pub enum Verdict {
     /// Repetitions scatter by more than what would tell.
     Scatter,
     /// Our figures are not of that, or were not measured.
-    Untold,
+    Unknown,
 }
 
 impl Verdict {
@@ -39,10 +39,10 @@ impl Verdict {
     /// Of two claims at once.
     #[must_use]
     pub fn and(self, other: Verdict) -> Verdict {
-        use Verdict::{NotSo, Scatter, So, Untold};
+        use Verdict::{NotSo, Scatter, So, Unknown};
         match (self, other) {
             (NotSo, _) | (_, NotSo) => NotSo,
-            (Untold, _) | (_, Untold) => Untold,
+            (Unknown, _) | (_, Unknown) => Unknown,
             (Scatter, _) | (_, Scatter) => Scatter,
             (So, So) => So,
         }
@@ -51,7 +51,7 @@ impl Verdict {
     /// In words; `doubt` is why figures bear out no verdict, if they do not.
     pub fn said(self, doubt: Option<&'static str>) -> &'static str {
         match (self, doubt) {
-            (Verdict::Untold, _) => "",
+            (Verdict::Unknown, _) => "",
             (_, Some(doubt)) => doubt,
             (Verdict::So, None) => "so it is here",
             (Verdict::NotSo, None) => "not so here",
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn doubt_leaves_no_verdict() {
-        let all = [Verdict::So, Verdict::NotSo, Verdict::Scatter, Verdict::Untold];
+        let all = [Verdict::So, Verdict::NotSo, Verdict::Scatter, Verdict::Unknown];
         assert_eq!(
             all.map(|one| one.said(None)),
             ["so it is here", "not so here", "within the scatter", ""]
@@ -79,6 +79,6 @@ mod tests {
         assert_eq!(Verdict::So.and(Verdict::So), Verdict::So);
         assert_eq!(Verdict::So.and(Verdict::Scatter), Verdict::Scatter);
         assert_eq!(Verdict::Scatter.and(Verdict::NotSo), Verdict::NotSo);
-        assert_eq!(Verdict::Untold.and(Verdict::So), Verdict::Untold);
+        assert_eq!(Verdict::Unknown.and(Verdict::So), Verdict::Unknown);
     }
 }

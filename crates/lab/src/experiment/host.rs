@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::Ground;
+use super::Platform;
 use crate::bench::cpu_name;
 use crate::bench::state::State;
 use crate::guest::{Accel, Image};
@@ -49,7 +49,7 @@ impl Machine {
 /// Versions of what takes part, by name. `build` is the fingerprint of the command itself: what
 /// another build measures does not belong to the same run. What guests boot is in the folder
 /// `cache`.
-pub fn versions(binary: &Path, ground: Ground, cache: &Path) -> BTreeMap<String, String> {
+pub fn versions(binary: &Path, platform: Platform, cache: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([("ringmain".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     all.insert(
         "build".into(),
@@ -59,20 +59,20 @@ pub fn versions(binary: &Path, ground: Ground, cache: &Path) -> BTreeMap<String,
         version.and_then(|version| all.insert(name.into(), version))
     };
     note("iperf", tool("iperf", "-v"));
-    match ground {
-        Ground::Embedded => {
+    match platform {
+        Platform::Embedded => {
             note(
                 "TCP congestion control",
                 first_line(Path::new("/proc/sys/net/ipv4/tcp_congestion_control")),
             );
         }
-        Ground::Qemu => {
+        Platform::Qemu => {
             note("qemu", tool("qemu-system-x86_64", "--version"));
             note("guest kernel", first_line(&cache.join("kernel/version")));
             let accel = Image::prepare(cache).and_then(|image| Accel::probe(&image, cache));
             note("guests run on", accel.ok().map(|accel| accel.name().into()));
         }
-        Ground::Xen => {
+        Platform::Xen => {
             note("qemu", tool("qemu-system-x86_64", "--version"));
             note("xen", package(cache, "xen-hypervisor-"));
             note("guest kernel", package(cache, "linux-image-"));
@@ -141,7 +141,7 @@ mod tests {
             std::fs::write(cache.path().join("xen/debs").join(name), "").unwrap();
         }
         std::fs::write(cache.path().join("xen/made-of"), "abc  -\n").unwrap();
-        let versions = versions(Path::new("/none"), Ground::Xen, cache.path());
+        let versions = versions(Path::new("/none"), Platform::Xen, cache.path());
         assert_eq!(versions["xen"], "xen-hypervisor-4.17-amd64_4.17.5-1_amd64");
         assert_eq!(
             (versions["dom0 made of"].as_str(), versions.contains_key("guest kernel")),

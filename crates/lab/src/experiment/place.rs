@@ -35,7 +35,7 @@ pub fn title(about: &About, results: &Results) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::{empty, repetition};
-    use super::super::{Ground, Plot};
+    use super::super::{Platform, Plot};
     use super::*;
     use crate::plot::Shape;
 
@@ -61,7 +61,7 @@ mod tests {
             title: "",
             what: "",
             source: None,
-            grounds: &[Ground::Embedded],
+            platforms: &[Platform::Embedded],
             figures: &[],
             plots: &[
                 plot("streams", &["none", "1 stream"], &["throughput"]),

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::host::Machine;
-use super::{Ground, LabError, Outcome, Point, Size};
+use super::{LabError, Outcome, Platform, Point, Size};
 use crate::bench::state::State;
 
 /// The version of what is written here.
@@ -25,7 +25,8 @@ pub struct Configuration {
     /// The experiment.
     pub experiment: String,
     /// Where guests run.
-    pub ground: Ground,
+    #[serde(alias = "ground")]
+    pub platform: Platform,
     /// How much is measured.
     pub size: Size,
     /// Seconds that each repetition measures.
@@ -104,8 +105,8 @@ impl Record {
 
     /// The name of its file.
     pub fn file(&self) -> String {
-        let Configuration { experiment, ground, .. } = &self.configuration;
-        format!("{experiment}-{}-{}.json", ground.name(), self.began)
+        let Configuration { experiment, platform, .. } = &self.configuration;
+        format!("{experiment}-{}-{}.json", platform.name(), self.began)
     }
 
     /// Reads one.
@@ -178,7 +179,7 @@ pub(super) mod tests {
     pub fn empty() -> Record {
         Record::new(Configuration {
             experiment: "queues".into(),
-            ground: Ground::Embedded,
+            platform: Platform::Embedded,
             size: Size::Tiny,
             seconds: 0.1,
             rounds: 2,

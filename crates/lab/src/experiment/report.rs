@@ -48,10 +48,10 @@ const INTRODUCTION: &str = "Points are medians of repetitions, bars reach from t
 
 /// What two records have in common that show the same.
 fn key(record: &Record) -> (&str, &'static str) {
-    (&record.configuration.experiment, record.configuration.ground.name())
+    (&record.configuration.experiment, record.configuration.platform.name())
 }
 
-/// The records that a report is made of: of each experiment and ground the newest that measures
+/// The records that a report is made of: of each experiment and platform the newest that measures
 /// something, or else the newest.
 pub fn newest(records: Vec<Record>) -> Vec<Record> {
     let worth = |record: &Record| {
@@ -70,7 +70,7 @@ pub fn newest(records: Vec<Record>) -> Vec<Record> {
         let name = record.configuration.experiment.as_str();
         (
             experiments::ALL.iter().position(|it| it.about().name == name),
-            record.configuration.ground.name(),
+            record.configuration.platform.name(),
         )
     };
     best.retain(|record| place(record).0.is_some());
@@ -225,8 +225,9 @@ fn cell(
 
 /// Where the figures come from.
 fn origin(record: &Record) -> Vec<(&'static str, String)> {
-    let Configuration { machine, versions, size, seconds, rounds, ground, disturbed_above, .. } =
-        &record.configuration;
+    let Configuration {
+        machine, versions, size, seconds, rounds, platform, disturbed_above, ..
+    } = &record.configuration;
     let all = &record.repetitions;
     let count = |of: fn(&super::Repetition) -> bool| all.iter().filter(|one| of(one)).count();
     let states = |of: fn(&State) -> f64| {
@@ -247,7 +248,7 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
     };
     let mut facts = vec![
         ("Record", record.file()),
-        ("Guests", ground.name().into()),
+        ("Guests", platform.name().into()),
         ("Repetitions", format!("{rounds} of each point, {seconds} s each{scope}")),
         (
             "Machine",
@@ -302,7 +303,7 @@ fn versioned(name: &str, version: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::{empty, repetition};
-    use super::super::{Ground, Repetition, Verdict};
+    use super::super::{Platform, Repetition, Verdict};
     use super::*;
 
     fn record(began: u64, size: Size) -> Record {
@@ -376,7 +377,7 @@ mod tests {
     #[test]
     fn the_newest_that_measures_is_reported() {
         let elsewhere = |mut record: Record| {
-            record.configuration.ground = Ground::Qemu;
+            record.configuration.platform = Platform::Qemu;
             record
         };
         let unknown = |mut record: Record| {

@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::host::{self, Machine};
 use super::record::{Configuration, Record, Repetition, now};
 use super::statistics::digits;
-use super::{Attempt, Experiment, Ground, LabError, Measure, Outcome, Point, Setup, Size};
+use super::{Attempt, Experiment, LabError, Measure, Outcome, Platform, Point, Setup, Size};
 use crate::interrupt;
 use crate::program::Program;
 use crate::progress::Progress;
@@ -24,7 +24,7 @@ const ONCE_MORE: usize = 1;
 #[derive(Clone, Debug)]
 pub struct Order {
     /// Where guests run.
-    pub ground: Ground,
+    pub platform: Platform,
     /// How much is measured.
     pub size: Size,
     /// Repetitions of each point, if not as many as the experiment says.
@@ -56,10 +56,10 @@ pub fn run(
     progress: &Progress,
 ) -> Result<PathBuf, LabError> {
     let about = experiment.about();
-    if !about.grounds.contains(&order.ground) {
-        let possible: Vec<&str> = about.grounds.iter().map(|ground| ground.name()).collect();
-        let (experiment, ground) = (about.name, order.ground.name());
-        return Err(LabError::Ground { experiment, ground, possible: possible.join(", ") });
+    if !about.platforms.contains(&order.platform) {
+        let possible: Vec<&str> = about.platforms.iter().map(|platform| platform.name()).collect();
+        let (experiment, platform) = (about.name, order.platform.name());
+        return Err(LabError::Platform { experiment, platform, possible: possible.join(", ") });
     }
     std::fs::create_dir_all(&order.out).map_err(LabError::file(&order.out))?;
     let _alone = alone(&order.out)?;
@@ -69,7 +69,7 @@ pub fn run(
     let setup = Setup {
         binary,
         cache: order.cache.clone(),
-        ground: order.ground,
+        platform: order.platform,
         size: order.size,
         time: Duration::from_secs_f64(run.record.configuration.seconds),
         progress,
@@ -104,25 +104,25 @@ fn alone(out: &Path) -> Result<File, LabError> {
 }
 
 fn configuration(experiment: &dyn Experiment, order: &Order, binary: &Path) -> Configuration {
-    let mut versions = host::versions(binary, order.ground, &order.cache);
+    let mut versions = host::versions(binary, order.platform, &order.cache);
     versions.extend(
         experiment
-            .versions(order.ground)
+            .versions(order.platform)
             .into_iter()
             .map(|(name, version)| (name.to_owned(), version)),
     );
     let time = order.time.unwrap_or_else(|| experiment.time(order.size));
     // The tiny form goes by bytes.
     let (_, least) =
-        if order.size == Size::Tiny { Default::default() } else { order.ground.least() };
+        if order.size == Size::Tiny { Default::default() } else { order.platform.least() };
     Configuration {
         experiment: experiment.about().name.into(),
-        ground: order.ground,
+        platform: order.platform,
         size: order.size,
         seconds: time.max(least).as_secs_f64(),
         rounds: order.rounds.unwrap_or_else(|| experiment.repetitions(order.size)),
         disturbed_above: order.disturbed_above,
-        points: experiment.points(order.ground, order.size),
+        points: experiment.points(order.platform, order.size),
         machine: Machine::probe(),
         versions,
     }
@@ -295,21 +295,21 @@ mod tests {
         title: "",
         what: "",
         source: None,
-        grounds: &[Ground::Embedded],
+        platforms: &[Platform::Embedded],
         figures: &[],
         plots: &[],
         published: &[],
     };
 
     /// Gives what it is told to, by the number of the attempt.
-    struct Told(fn(u32) -> Result<Outcome, LabError>);
+    struct Scripted(fn(u32) -> Result<Outcome, LabError>);
 
-    impl Experiment for Told {
+    impl Experiment for Scripted {
         fn about(&self) -> &'static About {
             &ABOUT
         }
 
-        fn points(&self, _: Ground, _: Size) -> Vec<Point> {
+        fn points(&self, _: Platform, _: Size) -> Vec<Point> {
             vec![Point::new("a", 1), Point::new("a", 2)]
         }
 
@@ -321,7 +321,7 @@ mod tests {
 
     fn order(out: &Path) -> Order {
         Order {
-            ground: Ground::Embedded,
+            platform: Platform::Embedded,
             size: Size::Tiny,
             rounds: Some(2),
             time: None,
@@ -344,7 +344,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let third =
             |n| Ok(Outcome { others: if n == 2 { 0.5 } else { 0.0 }, ..value(f64::from(n)) });
-        let path = run(&Told(third), &order(dir.path()), &Progress::new()).unwrap();
+        let path = run(&Scripted(third), &order(dir.path()), &Progress::new()).unwrap();
         let record = Record::read(&path).unwrap();
         let made: Vec<_> =
             record.repetitions.iter().map(|one| (one.point, one.round, one.disturbed)).collect();
@@ -361,7 +361,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let always = |n| Ok(Outcome { others: 1.0, ..value(f64::from(n)) });
         let record =
-            Record::read(&run(&Told(always), &order(dir.path()), &Progress::new()).unwrap())
+            Record::read(&run(&Scripted(always), &order(dir.path()), &Progress::new()).unwrap())
                 .unwrap();
         assert_eq!(record.repetitions.len(), 4 * (AGAIN + 1));
         assert!(Results::new(&record).disturbed(0));
@@ -371,12 +371,12 @@ mod tests {
     fn a_run_that_was_left_is_gone_on_with() {
         let dir = tempfile::tempdir().unwrap();
         let order = order(dir.path());
-        let whole = run(&Told(|_| Ok(value(1.0))), &order, &Progress::new()).unwrap();
+        let whole = run(&Scripted(|_| Ok(value(1.0))), &order, &Progress::new()).unwrap();
         let mut record = Record::read(&whole).unwrap();
         record.repetitions.truncate(3);
         record.finished = None;
         record.write(dir.path()).unwrap();
-        assert_eq!(run(&Told(|_| Ok(value(2.0))), &order, &Progress::new()).unwrap(), whole);
+        assert_eq!(run(&Scripted(|_| Ok(value(2.0))), &order, &Progress::new()).unwrap(), whole);
         let values: Vec<f64> = Record::read(&whole)
             .unwrap()
             .repetitions
@@ -385,12 +385,12 @@ mod tests {
             .collect();
         assert_eq!(values, [1.0, 1.0, 1.0, 2.0]);
         // One that is through is not; nor is one that was asked something else.
-        assert_ne!(run(&Told(|_| Ok(value(3.0))), &order, &Progress::new()).unwrap(), whole);
+        assert_ne!(run(&Scripted(|_| Ok(value(3.0))), &order, &Progress::new()).unwrap(), whole);
         record.write(dir.path()).unwrap();
         let longer = Order { time: Some(Duration::from_secs(9)), ..order.clone() };
-        assert_ne!(run(&Told(|_| Ok(value(3.0))), &longer, &Progress::new()).unwrap(), whole);
+        assert_ne!(run(&Scripted(|_| Ok(value(3.0))), &longer, &Progress::new()).unwrap(), whole);
         assert_ne!(
-            run(&Told(|_| Ok(value(3.0))), &Order { fresh: true, ..order }, &Progress::new())
+            run(&Scripted(|_| Ok(value(3.0))), &Order { fresh: true, ..order }, &Progress::new())
                 .unwrap(),
             whole
         );
@@ -400,13 +400,13 @@ mod tests {
     fn failures_and_broken_rules_are_told_at_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let failing = |n| if n == 0 { Err(LabError::Setting("x")) } else { Ok(value(1.0)) };
-        run(&Told(failing), &order(dir.path()), &Progress::new()).unwrap();
+        run(&Scripted(failing), &order(dir.path()), &Progress::new()).unwrap();
         let breaking = |n| {
             let mut outcome = value(1.0);
             outcome.check("frames conserved", n != 1, "7 of 8");
             Ok(outcome)
         };
-        match run(&Told(breaking), &order(dir.path()), &Progress::new()) {
+        match run(&Scripted(breaking), &order(dir.path()), &Progress::new()) {
             Err(LabError::Broken { count: 1, first, .. }) => {
                 assert_eq!(first, "a, 2: frames conserved: 7 of 8")
             }
@@ -414,7 +414,7 @@ mod tests {
         }
         let never = |_| Err(LabError::Setting("x"));
         assert!(matches!(
-            run(&Told(never), &order(dir.path()), &Progress::new()),
+            run(&Scripted(never), &order(dir.path()), &Progress::new()),
             Err(LabError::Broken { count: 8, .. })
         ));
     }
@@ -424,7 +424,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let _held = alone(dir.path()).unwrap();
         assert!(matches!(
-            run(&Told(|_| Ok(value(1.0))), &order(dir.path()), &Progress::new()),
+            run(&Scripted(|_| Ok(value(1.0))), &order(dir.path()), &Progress::new()),
             Err(LabError::Busy(_))
         ));
     }
@@ -432,8 +432,8 @@ mod tests {
     #[test]
     fn an_experiment_runs_only_where_it_can() {
         let dir = tempfile::tempdir().unwrap();
-        let order = Order { ground: Ground::Xen, ..order(dir.path()) };
-        let said = run(&Told(|_| Ok(value(1.0))), &order, &Progress::new()).unwrap_err();
+        let order = Order { platform: Platform::Xen, ..order(dir.path()) };
+        let said = run(&Scripted(|_| Ok(value(1.0))), &order, &Progress::new()).unwrap_err();
         assert!(said.is_usage() && said.to_string().ends_with("embedded"), "{said}");
     }
 

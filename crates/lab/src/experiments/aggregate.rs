@@ -5,13 +5,13 @@ use std::io;
 
 use hypervisor::embedded::Design;
 
-use crate::bed::{Pairs, Wants};
 use crate::bench::embedded::{Use, use_grants};
-use crate::cpu::Moment;
+use crate::cpu::Snapshot;
 use crate::experiment::{
-    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point,
+    About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
     Published, Results, Setup, Size, Source, Verdict, digits,
 };
+use crate::fixture::{DaemonSpec, Pairs};
 use crate::plot::{Axis, Shape};
 
 const DESIGNS: [(&str, Design); 2] = [("old design", Design::OLD), ("new design", Design::NEW)];
@@ -26,7 +26,7 @@ const ABOUT: About = About {
         title: "XenServer 7.0 performance improvements part 4: Aggregate I/O throughput improvements",
         by: "Jonathan Davies, 2016",
     }),
-    grounds: &[Ground::Embedded],
+    platforms: &[Platform::Embedded],
     figures: &[
         Figure { name: "throughput", title: "throughput of all pairs", unit: "Gb/s" },
         Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
@@ -72,7 +72,7 @@ impl Experiment for Aggregate {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, _: Platform, size: Size) -> Vec<Point> {
         let pairs: &[u8] = match size {
             Size::Tiny => &[1, 2],
             Size::Quick => &[1, 10],
@@ -121,7 +121,7 @@ impl Experiment for Aggregate {
                        what: &str,
                        verdict: fn(&Change) -> Verdict| {
             let here = format!("{what}: {}", Change::said(change.as_ref()));
-            let verdict = change.as_ref().map_or(Verdict::Untold, verdict);
+            let verdict = change.as_ref().map_or(Verdict::Unknown, verdict);
             Finding { published: published.into(), here, verdict }
         };
         vec![
@@ -208,8 +208,9 @@ fn design(point: &Point) -> Result<Design, LabError> {
 
 fn streams(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
     let (workers, design) = (Some(point.get("workers")?), Some(design(point)?));
-    let wants = Wants { workers, queues: 1, design, ..Wants::default() };
-    let pairs = Pairs { count: point.get("pairs")?, queues: 1, streams: 1, wants, profiled: false };
+    let daemon_spec = DaemonSpec { workers, queues: 1, design, ..DaemonSpec::default() };
+    let pairs =
+        Pairs { count: point.get("pairs")?, queues: 1, streams: 1, daemon_spec, profiled: false };
     Ok(pairs.measure(setup)?.outcome)
 }
 
@@ -218,10 +219,10 @@ fn grants(setup: &Setup, point: &Point, what: &str) -> Result<Outcome, LabError>
     let threads = point.get("threads")?;
     let how = if what == "maps" { Use::Map { threads } } else { Use::Copy { threads } };
     let own = [std::process::id()];
-    let before = Moment::now(&own);
+    let before = Snapshot::now(&own);
     let rate = use_grants(design(point)?, how, setup.time).map_err(refused)?;
     let mut outcome = Outcome::default();
-    outcome.disturbance(&Moment::now(&own).since(&before));
+    outcome.disturbance(&Snapshot::now(&own).since(&before));
     outcome.figure(what, rate);
     outcome.check("no use of a grant was refused", rate > 0.0, format!("{rate} million a second"));
     Ok(outcome)

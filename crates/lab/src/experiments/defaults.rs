@@ -2,11 +2,11 @@
 
 use control::config::defaults;
 
-use crate::bed::{Pairs, Wants};
 use crate::experiment::{
-    About, Experiment, Figure, Finding, Ground, LabError, Measure, Plot, Point, Results, Setup,
+    About, Experiment, Figure, Finding, LabError, Measure, Platform, Plot, Point, Results, Setup,
     Size, Source, Verdict, digits,
 };
+use crate::fixture::{DaemonSpec, Pairs};
 use crate::plot::{Axis, Shape};
 
 const STREAMS: u16 = 8;
@@ -21,7 +21,7 @@ const ABOUT: About = About {
                 throughput improvements",
         by: "Jonathan Davies, 2016",
     }),
-    grounds: &[Ground::Embedded],
+    platforms: &[Platform::Embedded],
     figures: &[
         Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
         Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
@@ -46,7 +46,7 @@ impl Experiment for Defaults {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, _: Platform, size: Size) -> Vec<Point> {
         let (workers, queues) = rule(cpus());
         let around = |rule: usize| -> Vec<usize> {
             let mut all = match size {
@@ -75,8 +75,12 @@ impl Experiment for Defaults {
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
         Ok(Box::new(|point, _| {
             let queues = point.get("queues")?;
-            let wants = Wants { workers: Some(point.get("workers")?), queues, ..Wants::default() };
-            Ok(Pairs { count: 1, queues, streams: STREAMS, wants, profiled: false }
+            let daemon_spec = DaemonSpec {
+                workers: Some(point.get("workers")?),
+                queues,
+                ..DaemonSpec::default()
+            };
+            Ok(Pairs { count: 1, queues, streams: STREAMS, daemon_spec, profiled: false }
                 .measure(setup)?
                 .outcome)
         }))

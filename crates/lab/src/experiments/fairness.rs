@@ -1,9 +1,11 @@
 //! The host to many guests, and many guests to the host: one worker for all, or a worker each.
 
-use crate::bed::{Amount, Bed, Flow, Look, Station, Wants, Wish, at_rest, carry};
 use crate::experiment::{
-    About, Centre, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot,
+    About, Centre, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot,
     Point, Results, Setup, Size, Source, Summary, Verdict, digits,
+};
+use crate::fixture::{
+    Amount, CounterSnapshot, DaemonSpec, Flow, GuestNetwork, GuestSpec, TrafficEnd, at_rest, carry,
 };
 use crate::guest::Namespace;
 use crate::plot::{Axis, Shape};
@@ -57,7 +59,7 @@ const ABOUT: About = About {
         title: "Xen-netback NAPI + kThread V1 performance testing",
         by: "A. J. Bennieston, Xen wiki, 2013",
     }),
-    grounds: &[Ground::Embedded],
+    platforms: &[Platform::Embedded],
     figures: &[
         throughput("to_1", "host to guests, 1 stream each"),
         throughput("to_2", "host to guests, 2 streams each"),
@@ -131,7 +133,7 @@ impl Experiment for Fairness {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, _: Platform, size: Size) -> Vec<Point> {
         let guests: &[u16] = match size {
             Size::Tiny => &[2],
             Size::Quick => &[1, 4, 8],
@@ -160,7 +162,7 @@ impl Experiment for Fairness {
                 site.measure(setup, To::Guests, *streams, &mut outcome)?;
                 site.measure(setup, To::Host, *streams, &mut outcome)?;
             }
-            at_rest(site.bed.daemon(), &mut outcome)?;
+            at_rest(site.network.daemon(), &mut outcome)?;
             Ok(outcome)
         }))
     }
@@ -169,7 +171,7 @@ impl Experiment for Fairness {
         let finding = |published: &str, figure: &str, verdict: fn(&Change) -> Verdict| {
             let change = results.change_overall(&series(ONE, true), &series(EACH, true), figure);
             let here = format!("{}, in the mean over N", Change::said(change.as_ref()));
-            let verdict = change.as_ref().map_or(Verdict::Untold, verdict);
+            let verdict = change.as_ref().map_or(Verdict::Unknown, verdict);
             Finding { published: published.into(), here, verdict }
         };
         vec![
@@ -272,7 +274,7 @@ fn steadier(results: &Results) -> Finding {
                 of(from)
             )
         }),
-        verdict: change.map_or(Verdict::Untold, |change| change.below(1.0)),
+        verdict: change.map_or(Verdict::Unknown, |change| change.below(1.0)),
     }
 }
 
@@ -286,7 +288,7 @@ enum To {
 /// A host, its daemon and its guests.
 struct Site {
     // In this order: the daemon goes before the namespace that it is in.
-    bed: Bed,
+    network: GuestNetwork,
     host: Namespace,
 }
 
@@ -294,21 +296,26 @@ impl Site {
     fn start(setup: &Setup, point: &Point) -> Result<Site, LabError> {
         let host = Namespace::new()?;
         let workers = Some(point.get("workers")?);
-        let wants =
-            Wants { workers, queues: 1, more: UPLINK, namespace: Some(&host), ..Wants::default() };
+        let daemon_spec = DaemonSpec {
+            workers,
+            queues: 1,
+            more: UPLINK,
+            namespace: Some(&host),
+            ..DaemonSpec::default()
+        };
         let split: bool = point.get("split")?;
-        let guest = |n: u16| Wish {
+        let guest = |n: u16| GuestSpec {
             name: format!("guest-{n}"),
             address: format!("10.77.0.{}", n + 1),
             queues: 1,
             vcpus: 1,
             single_channel: !split,
-            ..Wish::default()
+            ..GuestSpec::default()
         };
         let guests = (0..point.get("guests")?).map(guest).collect();
-        let bed = Bed::start::<LabError>(&setup.binary, wants, guests)?;
+        let network = GuestNetwork::start::<LabError>(&setup.binary, daemon_spec, guests)?;
         host.ip(&format!("addr add {HOST}/24 dev rm-host\nlink set rm-host up"))?;
-        Ok(Site { bed, host })
+        Ok(Site { network, host })
     }
 
     fn measure(
@@ -318,28 +325,32 @@ impl Site {
         streams: u16,
         outcome: &mut Outcome,
     ) -> Result<(), LabError> {
-        let host: &dyn Station = &self.host;
+        let host: &dyn TrafficEnd = &self.host;
         let flow = |member| match to {
             To::Guests => Flow { from: host, ..Flow::between(member, member, streams) },
             To::Host => {
                 Flow { to: host, address: HOST.into(), ..Flow::between(member, member, streams) }
             }
         };
-        let flows: Vec<Flow<'_>> = self.bed.members().iter().map(flow).collect();
-        let (daemon, own) = (self.bed.daemon(), self.bed.ids());
+        let flows: Vec<Flow<'_>> = self.network.members().iter().map(flow).collect();
+        let (daemon, own) = (self.network.daemon(), self.network.ids());
         let carried = carry(&flows, Amount::of(setup), |ids| {
-            Ok::<_, LabError>(Look::now(daemon, &[&own[..], ids].concat())?)
+            Ok::<_, LabError>(CounterSnapshot::now(daemon, &[&own[..], ids].concat())?)
         })?;
         let seen = carried.seen();
         let name = if to == To::Guests { "to" } else { "from" };
         let seconds = carried.time.as_secs_f64();
-        let bytes = |member: &crate::bed::Member| {
+        let bytes = |member: &crate::fixture::NetworkGuest| {
             let total = seen.port(&member.port()).map(|port| &port.total);
             total.map_or(0, |total| if to == To::Guests { total.rx_bytes } else { total.tx_bytes })
                 as f64
         };
-        let each: Vec<f64> =
-            self.bed.members().iter().map(|member| bytes(member) * 8.0 / seconds / 1e9).collect();
+        let each: Vec<f64> = self
+            .network
+            .members()
+            .iter()
+            .map(|member| bytes(member) * 8.0 / seconds / 1e9)
+            .collect();
         let (all, least) =
             (each.iter().sum::<f64>(), each.iter().copied().fold(f64::INFINITY, f64::min));
         outcome.figure(&format!("{name}_{streams}"), all);

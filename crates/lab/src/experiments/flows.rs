@@ -1,11 +1,11 @@
 //! More and more flows, and a flood of flows that have one frame each beside them.
 
-use crate::bed::Rig;
 use crate::daemon::{Daemon, DaemonError};
 use crate::experiment::{
-    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup,
+    About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
     Size, digits,
 };
+use crate::fixture::GeneratorSetup;
 use crate::plot::{Axis, Shape};
 
 const FLOWS: [u32; 4] = [1, 64, 4096, 100_000];
@@ -26,7 +26,7 @@ const ABOUT: About = About {
            with a source address of its own. Then beside a second pair of guests that sends as much as it can: in one flow, or each frame \
            from an address that was never seen.",
     source: None,
-    grounds: &[Ground::Embedded],
+    platforms: &[Platform::Embedded],
     figures: &[
         Figure { name: "frames", title: "frames", unit: "million/s" },
         Figure { name: "rest", title: "frames of the first pair", unit: "million/s" },
@@ -75,7 +75,7 @@ impl Experiment for Flows {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, _: Platform, size: Size) -> Vec<Point> {
         let flows = if size == Size::Tiny { &FLOWS[1..2] } else { &FLOWS };
         let of = |(name, sources, beside): (&str, &str, &str)| {
             let point = |flows: &u32| {
@@ -129,7 +129,7 @@ impl Experiment for Flows {
 fn measure(setup: &Setup, options: &str, beside: &str) -> Result<Outcome, LabError> {
     let second = format!("--size 64 --sources {beside}");
     let lines: &[&str] = if beside.is_empty() { &[options] } else { &[options, &second] };
-    let rig = Rig::start(setup, lines.len() as u16, 1, "")?;
+    let rig = GeneratorSetup::start(setup, lines.len() as u16, 1, "")?;
     let mut outcome = Outcome::default();
     let before = looked_up(rig.daemon())?;
     let reports = rig.play(setup, lines, &mut outcome)?;

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use super::queues::highest;
-use crate::bed::{Amount, Bed, Flow, Look, Member, Station, Wants, Wish, at_rest, carry};
 use crate::experiment::{
-    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point,
+    About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
     Published, Results, Setup, Size, Source, Verdict,
+};
+use crate::fixture::{
+    Amount, CounterSnapshot, DaemonSpec, Flow, GuestNetwork, GuestSpec, NetworkGuest, TrafficEnd,
+    at_rest, carry,
 };
 use crate::guest::GuestError;
 use crate::plot::{Axis, Shape};
@@ -32,7 +35,7 @@ const ABOUT: About = About {
         title: "Tuning Virtualized Network Node: multi-queue virtio-net",
         by: "SWITCH Cloud Blog, 2016",
     }),
-    grounds: &[Ground::Embedded],
+    platforms: &[Platform::Embedded],
     figures: &[
         Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
         Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
@@ -82,7 +85,7 @@ impl Experiment for NetworkNode {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, _: Platform, size: Size) -> Vec<Point> {
         let queues: &[u16] = if size == Size::Tiny { &[1, 2] } else { &[1, 2, 4, 8] };
         queues.iter().map(|queues| Point::new(SERIES, *queues).with("queues", queues)).collect()
     }
@@ -94,7 +97,7 @@ impl Experiment for NetworkNode {
     fn findings(&self, results: &Results) -> Vec<Finding> {
         let finding = |published: &str, queues: f64, wanted: f64| {
             let change = results.change((SERIES, 1.0), (SERIES, queues), "throughput");
-            let verdict = change.as_ref().map_or(Verdict::Untold, |change| change.above(wanted));
+            let verdict = change.as_ref().map_or(Verdict::Unknown, |change| change.above(wanted));
             Finding { published: published.into(), here: Change::said(change.as_ref()), verdict }
         };
         vec![
@@ -119,22 +122,23 @@ impl Experiment for NetworkNode {
 }
 
 fn measure(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
-    let wants = Wants { queues, ..Wants::default() };
-    let bed: Bed = Bed::start::<LabError>(&setup.binary, wants, guests(queues))?;
-    let [node, far, sender, receivers @ ..] = bed.members() else {
+    let daemon_spec = DaemonSpec { queues, ..DaemonSpec::default() };
+    let network: GuestNetwork =
+        GuestNetwork::start::<LabError>(&setup.binary, daemon_spec, guests(queues))?;
+    let [node, far, sender, receivers @ ..] = network.members() else {
         return Err(LabError::Setting("guests"));
     };
     forward(node, far, sender, receivers)?;
-    let own = bed.ids();
+    let own = network.ids();
     let flows: Vec<Flow<'_>> = receivers.iter().map(|to| Flow::between(sender, to, 1)).collect();
     // So that everybody knows where everybody is.
     carry(&flows, Amount::Bytes(GREETING), |_| Ok::<_, LabError>(()))?;
     let carried = carry(&flows, Amount::of(setup), |ids| {
-        Ok::<_, LabError>(Look::now(bed.daemon(), &[&own[..], ids].concat())?)
+        Ok::<_, LabError>(CounterSnapshot::now(network.daemon(), &[&own[..], ids].concat())?)
     })?;
     let seen = carried.seen();
     let mut outcome = Outcome::default();
-    let ports: Vec<String> = receivers.iter().map(Member::port).collect();
+    let ports: Vec<String> = receivers.iter().map(NetworkGuest::port).collect();
     seen.note(&mut outcome, ports.iter().map(String::as_str), carried.time);
     let shares = seen.queues(&node.port(), |counts| counts.rx_bytes);
     outcome.figure("busiest", shares.iter().copied().fold(0.0, f64::max) * 100.0);
@@ -148,19 +152,19 @@ fn measure(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
         out_of > 0 && into as f64 >= out_of as f64 * THROUGH,
         text,
     );
-    at_rest(bed.daemon(), &mut outcome)?;
+    at_rest(network.daemon(), &mut outcome)?;
     Ok(outcome)
 }
 
 /// The forwarding guest, a guest that lends it its interface, the sender, and the receivers.
-fn guests(queues: u16) -> Vec<Wish> {
+fn guests(queues: u16) -> Vec<GuestSpec> {
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u16);
-    let guest = |name: String, address: String, queues: u16| Wish {
+    let guest = |name: String, address: String, queues: u16| GuestSpec {
         name,
         address,
         queues,
         vcpus: queues.min(cpus),
-        ..Wish::default()
+        ..GuestSpec::default()
     };
     let receiver = |n: u8| guest(format!("receiver-{n}"), format!("10.77.2.{}", n + 10), 1);
     let mut all = vec![
@@ -174,10 +178,10 @@ fn guests(queues: u16) -> Vec<Wish> {
 
 /// Moves the interface of `far` to the forwarding guest, and tells everybody the way.
 fn forward(
-    node: &Member,
-    far: &Member,
-    sender: &Member,
-    receivers: &[Member],
+    node: &NetworkGuest,
+    far: &NetworkGuest,
+    sender: &NetworkGuest,
+    receivers: &[NetworkGuest],
 ) -> Result<(), GuestError> {
     run(far, "ip link set eth0 down")?;
     run(far, &format!("ip link set eth0 netns {} name eth1", node.id()))?;
@@ -196,6 +200,6 @@ fn forward(
     Ok(())
 }
 
-fn run(at: &Member, command: &str) -> Result<(), GuestError> {
+fn run(at: &NetworkGuest, command: &str) -> Result<(), GuestError> {
     at.launch(command)?.wait(PATIENCE).map(drop)
 }

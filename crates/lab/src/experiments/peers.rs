@@ -1,10 +1,12 @@
 //! Ringmain, and what else carries frames between guests, with the same traffic.
 
-use crate::bed::{Amount, GENERATOR_CPU, Pairs, Rig, WORKER_CPU, Wants, Wire, generate};
-use crate::demo::{Over, Stay};
+use crate::demo::{GuestPair, Over};
 use crate::experiment::{
-    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup,
+    About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
     Size, digits,
+};
+use crate::fixture::{
+    Amount, DaemonSpec, GENERATOR_CPU, GeneratorSetup, Pairs, WORKER_CPU, Wire, generate,
 };
 use crate::load::Report;
 use crate::ovs::Ovs;
@@ -24,7 +26,7 @@ const ABOUT: About = About {
            QEMU: TCP between two of them, over Ringmain, over a Linux bridge with multi-queue TAP devices and over OVS-DPDK; on Xen, over \
            Ringmain and over the kernel's xen-netback with a Linux bridge. In turn, on the same machine.",
     source: None,
-    grounds: &[Ground::Embedded, Ground::Qemu, Ground::Xen],
+    platforms: &[Platform::Embedded, Platform::Qemu, Platform::Xen],
     figures: &[
         Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
         Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
@@ -59,7 +61,7 @@ impl Experiment for Peers {
         &ABOUT
     }
 
-    fn points(&self, ground: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, platform: Platform, size: Size) -> Vec<Point> {
         let tcp = |who: &str, (place, streams): (u16, u16)| {
             Point::new(who, place).with("who", who).with("streams", streams)
         };
@@ -69,11 +71,11 @@ impl Experiment for Peers {
         // What takes seconds to start, and huge pages, is no part of the tiny form.
         let generator: &[&str] =
             if size == Size::Tiny || !Ovs::installed() { &[RINGMAIN] } else { &[RINGMAIN, OVS] };
-        let generator = if ground == Ground::Embedded { generator } else { &[] };
-        let others: &[&str] = match ground {
-            Ground::Xen => &[NETBACK],
-            Ground::Qemu if size != Size::Tiny && Ovs::installed() => &[BRIDGE, OVS],
-            Ground::Qemu | Ground::Embedded => &[BRIDGE],
+        let generator = if platform == Platform::Embedded { generator } else { &[] };
+        let others: &[&str] = match platform {
+            Platform::Xen => &[NETBACK],
+            Platform::Qemu if size != Size::Tiny && Ovs::installed() => &[BRIDGE, OVS],
+            Platform::Qemu | Platform::Embedded => &[BRIDGE],
         };
         let all = || std::iter::once(RINGMAIN).chain(others.iter().copied());
         let streams = (0..).zip([1, 8]).flat_map(|place| all().map(move |who| tcp(who, place)));
@@ -83,16 +85,16 @@ impl Experiment for Peers {
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
-        if setup.ground != Ground::Embedded {
+        if setup.platform != Platform::Embedded {
             return Ok(Box::new(|point, _| {
                 let over = match point.text("who") {
                     RINGMAIN => Over::Ringmain,
                     OVS => Over::OvsDpdk,
                     _ => Over::Bridge,
                 };
-                let guests = Stay::start(
+                let guests = GuestPair::start(
                     &setup.program(),
-                    setup.ground.of_demo(),
+                    setup.platform.of_demo(),
                     over,
                     &setup.cache,
                     setup.progress,
@@ -106,12 +108,12 @@ impl Experiment for Peers {
                 Ok(Wire::bridged()?.measure(setup, point.get("streams")?, None)?.outcome)
             }
             (RINGMAIN, "") => {
-                let wants = Wants { queues: 2, ..Wants::default() };
+                let daemon_spec = DaemonSpec { queues: 2, ..DaemonSpec::default() };
                 Ok(Pairs {
                     count: 1,
                     queues: 2,
                     streams: point.get("streams")?,
-                    wants,
+                    daemon_spec,
                     profiled: false,
                 }
                 .measure(setup)?
@@ -161,7 +163,7 @@ impl Experiment for Peers {
 
     fn notes(&self, results: &Results) -> Vec<String> {
         let configuration = &results.record.configuration;
-        if configuration.ground == Ground::Xen {
+        if configuration.platform == Platform::Xen {
             return Vec::new();
         }
         let mut all = Vec::new();
@@ -170,7 +172,7 @@ impl Experiment for Peers {
                 "{OVS} takes no part in this run: it was not installed (scripts/deps peers), or the run is a tiny one."
             ));
         }
-        if configuration.ground == Ground::Qemu {
+        if configuration.platform == Platform::Qemu {
             return all;
         }
         all.push(
@@ -186,8 +188,8 @@ impl Experiment for Peers {
         all
     }
 
-    fn versions(&self, ground: Ground) -> Vec<(&'static str, String)> {
-        let ovs = if ground == Ground::Xen { None } else { Ovs::said() };
+    fn versions(&self, platform: Platform) -> Vec<(&'static str, String)> {
+        let ovs = if platform == Platform::Xen { None } else { Ovs::said() };
         ovs.map(|version| ("ovs-dpdk", version)).into_iter().collect()
     }
 
@@ -209,8 +211,11 @@ fn noted(mut outcome: Outcome, reports: &[Report]) -> Outcome {
 /// The generator's frames through a daemon with one worker.
 fn own_frames(setup: &Setup, size: u32) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
-    let reports =
-        Rig::start(setup, 1, 1, "")?.play(setup, &[&format!("--size {size}")], &mut outcome)?;
+    let reports = GeneratorSetup::start(setup, 1, 1, "")?.play(
+        setup,
+        &[&format!("--size {size}")],
+        &mut outcome,
+    )?;
     Ok(noted(outcome, &reports))
 }
 

@@ -1,10 +1,10 @@
 //! How a worker waits, over load from none to all: what it costs, and what it delays.
 
-use crate::bed::Rig;
 use crate::experiment::{
-    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup,
+    About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
     Size, digits,
 };
+use crate::fixture::GeneratorSetup;
 use crate::load::Report;
 use crate::plot::{Axis, Shape};
 
@@ -40,7 +40,7 @@ const ABOUT: About = About {
            gaps, and silences. One worker, which waits as the configuration's polling says: by what waiting is worth (balanced, eco, \
            latency), always or never, or for a fixed time. Both guests look all the time, so what delays a frame is the worker.",
     source: None,
-    grounds: &[Ground::Embedded],
+    platforms: &[Platform::Embedded],
     figures: &[
         Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
         Figure { name: "each", title: "CPU of the daemon for a frame", unit: "us" },
@@ -74,7 +74,7 @@ impl Experiment for Polling {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, _: Platform, size: Size) -> Vec<Point> {
         let rates = match size {
             Size::Tiny => vec![IDLE, RATES[1]],
             Size::Quick | Size::Full => [&[IDLE], &RATES[..], &[FULL]].concat(),
@@ -93,7 +93,12 @@ impl Experiment for Polling {
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
         Ok(Box::new(|point, _| {
-            let rig = Rig::start(setup, 1, 1, &format!("polling = \"{}\"", point.text("polling")))?;
+            let rig = GeneratorSetup::start(
+                setup,
+                1,
+                1,
+                &format!("polling = \"{}\"", point.text("polling")),
+            )?;
             match point.x > 0.0 {
                 true => busy(setup, &rig, point.text("options")),
                 false => idle(setup, &rig, point.text("options")),
@@ -131,7 +136,7 @@ impl Experiment for Polling {
     }
 }
 
-fn busy(setup: &Setup, rig: &Rig, options: &str) -> Result<Outcome, LabError> {
+fn busy(setup: &Setup, rig: &GeneratorSetup, options: &str) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
     let reports = rig.play(setup, &[options], &mut outcome)?;
     let Some((report, to)) =
@@ -149,7 +154,7 @@ fn busy(setup: &Setup, rig: &Rig, options: &str) -> Result<Outcome, LabError> {
 }
 
 /// Guests that are there and send nothing but that they are.
-fn idle(setup: &Setup, rig: &Rig, options: &str) -> Result<Outcome, LabError> {
+fn idle(setup: &Setup, rig: &GeneratorSetup, options: &str) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
     let reports = rig.play(setup, &[options], &mut outcome)?;
     outcome

@@ -1,11 +1,11 @@
 //! One pair of guests, eight streams, more and more queues.
 
-use crate::bed::{Amount, Pairs, Wants, ports};
-use crate::demo::{Over, Stay};
+use crate::demo::{GuestPair, Over};
 use crate::experiment::{
-    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point,
+    About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
     Published, Results, Setup, Size, Source, Verdict, digits,
 };
+use crate::fixture::{Amount, DaemonSpec, Pairs, ports};
 use crate::plot::{Axis, Shape};
 
 const STREAMS: u16 = 8;
@@ -21,7 +21,7 @@ const ABOUT: About = About {
         title: "XenServer 7.0 performance improvements part 2: Parallelised networking datapath",
         by: "Jonathan Davies, 2016",
     }),
-    grounds: &[Ground::Embedded, Ground::Qemu, Ground::Xen],
+    platforms: &[Platform::Embedded, Platform::Qemu, Platform::Xen],
     figures: &[
         Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
         Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
@@ -87,11 +87,11 @@ impl Experiment for Queues {
         &ABOUT
     }
 
-    fn points(&self, ground: Ground, size: Size) -> Vec<Point> {
-        let queues: &[u16] = match (size, ground) {
+    fn points(&self, platform: Platform, size: Size) -> Vec<Point> {
+        let queues: &[u16] = match (size, platform) {
             (Size::Tiny, _) => &[1, 2],
-            (Size::Quick, Ground::Embedded) => &[1, 2, 4, 8],
-            (Size::Full, Ground::Embedded) => &[1, 2, 3, 4, 5, 6, 7, 8],
+            (Size::Quick, Platform::Embedded) => &[1, 2, 4, 8],
+            (Size::Full, Platform::Embedded) => &[1, 2, 3, 4, 5, 6, 7, 8],
             // Their interfaces have no more.
             (Size::Quick, _) => &[1, 2, 4],
             (Size::Full, _) => &[1, 2, 3, 4],
@@ -100,13 +100,13 @@ impl Experiment for Queues {
     }
 
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError> {
-        if setup.ground == Ground::Embedded {
+        if setup.platform == Platform::Embedded {
             return Ok(Box::new(|point, _| embedded(setup, point.get("queues")?)));
         }
         // They take long to boot: the same two serve all repetitions.
-        let guests = Stay::start(
+        let guests = GuestPair::start(
             &setup.program(),
-            setup.ground.of_demo(),
+            setup.platform.of_demo(),
             Over::Ringmain,
             &setup.cache,
             setup.progress,
@@ -121,7 +121,7 @@ impl Experiment for Queues {
             |from: f64, to: f64| results.change((SERIES, from), (SERIES, to), "throughput");
         let more = |published: &str, queues: f64, times: f64| {
             let change = change(1.0, queues);
-            let verdict = change.as_ref().map_or(Verdict::Untold, |change| change.above(times));
+            let verdict = change.as_ref().map_or(Verdict::Unknown, |change| change.above(times));
             Finding { published: published.into(), here: Change::said(change.as_ref()), verdict }
         };
         let blip = change(4.0, 5.0).zip(change(6.0, 5.0));
@@ -139,7 +139,7 @@ impl Experiment for Queues {
                     )
                 }),
                 verdict: blip
-                    .map_or(Verdict::Untold, |(four, six)| four.below(1.0).and(six.below(1.0))),
+                    .map_or(Verdict::Unknown, |(four, six)| four.below(1.0).and(six.below(1.0))),
             },
         ]
     }
@@ -201,9 +201,9 @@ fn dealt(results: &Results, queues: f64) -> Option<String> {
 }
 
 fn embedded(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
-    let wants = Wants { queues, ..Wants::default() };
+    let daemon_spec = DaemonSpec { queues, ..DaemonSpec::default() };
     let paired =
-        Pairs { count: 1, queues, streams: STREAMS, wants, profiled: true }.measure(setup)?;
+        Pairs { count: 1, queues, streams: STREAMS, daemon_spec, profiled: true }.measure(setup)?;
     let [sender, receiver] = ports(0);
     let shares = paired.seen.queues(&receiver, |counts| counts.rx_bytes);
     let sent = paired.streams(&sender, |flows| flows.sent);

@@ -5,14 +5,14 @@ use control::categories::categories;
 
 use hypervisor::embedded::Design;
 
-use crate::bed::{
-    Amount, Batches, Bed, Cable, DEVICE, Flow, Look, UPLINK, Wants, Wire, Wired, Wish, at_rest,
-    carry, whole_frames,
-};
 use crate::cpu::cycles_per_nanosecond;
 use crate::experiment::{
-    About, Change, Experiment, Figure, Finding, Ground, LabError, Measure, Outcome, Plot, Point,
+    About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
     Published, Results, Setup, Size, Source, Verdict, digits,
+};
+use crate::fixture::{
+    Amount, Batches, Cable, CounterSnapshot, DEVICE, DaemonSpec, Flow, GuestNetwork, GuestSpec,
+    UPLINK, Wire, WireOutcome, at_rest, carry, whole_frames,
 };
 use crate::plot::{Axis, Shape};
 
@@ -87,7 +87,7 @@ const ABOUT: About = About {
         title: "Netchannel 2: Optimizing Network Performance",
         by: "J. Renato Santos, G. (John) Janakiraman, Yoshio Turner, Ian Pratt; Xen Summit 2007",
     }),
-    grounds: &[Ground::Embedded],
+    platforms: &[Platform::Embedded],
     figures: &[
         cycles("user", "copy to user"),
         cycles("kernel", "guest kernel"),
@@ -150,7 +150,7 @@ impl Experiment for ReceiveCost {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, _: Platform, size: Size) -> Vec<Point> {
         let tiny = size == Size::Tiny;
         let of = |(series, frames): (&str, u32)| {
             let point = move |x: f64| Point::new(series, x).with("frames", frames);
@@ -180,7 +180,7 @@ impl Experiment for ReceiveCost {
                 format!("{:.0} % over the kernel alone", (change.ratio() - 1.0) * 100.0)
             };
             let most = |by: f64| 1.0 + percent / 100.0 * by;
-            let verdict = change.as_ref().map_or(Verdict::Untold, |change| {
+            let verdict = change.as_ref().map_or(Verdict::Unknown, |change| {
                 change.between(most(1.0 - BAND), most(1.0 + BAND))
             });
             Finding {
@@ -280,22 +280,29 @@ fn guest(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
     let (keys, namespace) = (keys.as_str(), Some(&cable.host));
     let design = if point.text("design") == "old" { Design::OLD } else { Design::NEW };
     let (workers, design) = (Some(1), Some(design));
-    let wants = Wants { workers, queues: 1, keys, design, more: UPLINK, namespace };
+    let daemon_spec = DaemonSpec { workers, queues: 1, keys, design, more: UPLINK, namespace };
     let (name, address) = ("receiver".into(), "10.77.0.2".into());
-    let receiver =
-        Wish { name, address, queues: 1, vcpus: 1, device_queue: device, ..Wish::default() };
-    let bed: Bed = Bed::start::<LabError>(&setup.binary, wants, vec![receiver])?;
-    let [receiver] = bed.members() else { return Err(LabError::Setting("guests")) };
+    let receiver = GuestSpec {
+        name,
+        address,
+        queues: 1,
+        vcpus: 1,
+        device_queue: device,
+        ..GuestSpec::default()
+    };
+    let network: GuestNetwork =
+        GuestNetwork::start::<LabError>(&setup.binary, daemon_spec, vec![receiver])?;
+    let [receiver] = network.members() else { return Err(LabError::Setting("guests")) };
     cable.plug()?;
-    let own = bed.ids();
+    let own = network.ids();
     let flow = Flow {
         from: &cable.far,
         batches: Some(batches(point.get("frames")?)),
         ..Flow::between(receiver, receiver, 1)
     };
     let carried = carry(&[flow], Amount::of(setup), |ids| {
-        let look = Look::now(bed.daemon(), &[&own[..], ids].concat())?;
-        Ok::<_, LabError>((look, bed.daemon().profile()?))
+        let look = CounterSnapshot::now(network.daemon(), &[&own[..], ids].concat())?;
+        Ok::<_, LabError>((look, network.daemon().profile()?))
     })?;
     let [(before, then), (after, now)] = &carried.looks;
     let (seen, spent) = (after.since(before), now.since(then));
@@ -325,7 +332,7 @@ fn guest(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
         text,
     );
     carried.check(&mut outcome);
-    at_rest(bed.daemon(), &mut outcome)?;
+    at_rest(network.daemon(), &mut outcome)?;
     Ok(outcome)
 }
 
@@ -333,7 +340,7 @@ fn guest(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
 fn native(setup: &Setup, frames: u32) -> Result<Outcome, LabError> {
     let wire = Wire::direct()?;
     whole_frames(wire.sender())?;
-    let Wired { mut outcome, frame_ns } = wire.measure(setup, 1, Some(batches(frames)))?;
+    let WireOutcome { mut outcome, frame_ns } = wire.measure(setup, 1, Some(batches(frames)))?;
     note(&mut outcome, MACHINE, frame_ns);
     Ok(outcome)
 }

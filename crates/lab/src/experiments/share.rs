@@ -1,10 +1,10 @@
 //! A quiet guest beside a loud one, on one worker.
 
-use crate::bed::Rig;
 use crate::experiment::{
-    About, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results, Setup,
+    About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
     Size, digits,
 };
+use crate::fixture::GeneratorSetup;
 use crate::plot::{Axis, Shape};
 
 const QUIET: &str = "--size 64 --rate 1000";
@@ -23,7 +23,7 @@ const ABOUT: About = About {
     what: "A guest sends a thousand small frames a second to another through the same worker that carries what a third sends to a fourth: \
            nothing, as many frames of 64 bytes as go, or as many of 64 KB. The worker goes by deficit round robin.",
     source: None,
-    grounds: &[Ground::Embedded],
+    platforms: &[Platform::Embedded],
     figures: &[
         Figure { name: "p50", title: "latency, median", unit: "us" },
         Figure { name: "p99", title: "latency, 99th percentile", unit: "us" },
@@ -59,7 +59,7 @@ impl Experiment for Share {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, _: Size) -> Vec<Point> {
+    fn points(&self, _: Platform, _: Size) -> Vec<Point> {
         let point = |(x, beside): (u16, &str)| Point::new(SERIES, x).with("beside", beside);
         (0..).zip(BESIDE).map(point).collect()
     }
@@ -68,7 +68,7 @@ impl Experiment for Share {
         Ok(Box::new(|point, _| {
             let all = [QUIET, point.text("beside")];
             let lines = if all[1].is_empty() { &all[..1] } else { &all[..] };
-            let rig = Rig::start(setup, lines.len() as u16, 1, "")?;
+            let rig = GeneratorSetup::start(setup, lines.len() as u16, 1, "")?;
             let mut outcome = Outcome::default();
             let reports = rig.play(setup, lines, &mut outcome)?;
             if let Some(to) = reports.first().and_then(|report| report.directions.first()) {

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bed::{Rig, generator_ports};
 use crate::daemon::Daemon;
 use crate::experiment::{
-    About, Attempt, Experiment, Figure, Ground, LabError, Measure, Outcome, Plot, Point, Results,
+    About, Attempt, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results,
     Setup, Size, digits,
 };
+use crate::fixture::{GeneratorSetup, generator_ports};
 use crate::interrupt;
 use crate::plot::{Axis, Shape};
 
@@ -36,7 +36,7 @@ const ABOUT: About = About {
            of the frames at first, when only the hash has chosen, and after four seconds, in which the worker points buckets of the \
            hash to other queues. Each queue of the sender carries the same, so that a stream which has one to itself is a strong one.",
     source: None,
-    grounds: &[Ground::Embedded],
+    platforms: &[Platform::Embedded],
     figures: &[
         Figure { name: "before", title: "busiest queue at first", unit: "% of the frames" },
         Figure { name: "after", title: "busiest queue after that", unit: "% of the frames" },
@@ -62,7 +62,7 @@ impl Experiment for Spread {
         &ABOUT
     }
 
-    fn points(&self, _: Ground, size: Size) -> Vec<Point> {
+    fn points(&self, _: Platform, size: Size) -> Vec<Point> {
         let queues: &[u16] = match size {
             Size::Tiny => &[5],
             Size::Quick => &[2, 4, 5, 8],
@@ -104,19 +104,19 @@ fn first_guest(Attempt { round, earlier }: Attempt) -> u16 {
 fn measure(setup: &Setup, queues: u16, first: u16) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
     let before = at_first(setup, queues, first, &mut outcome)?;
-    let rig = Rig::start(setup, 1, queues, "")?.numbered(first);
+    let rig = GeneratorSetup::start(setup, 1, queues, "")?.numbered(first);
     let settles = if setup.size == Size::Tiny { SOON } else { SETTLES };
     let after = during(&rig, (setup, settles + setup.time), queues, &mut outcome, || {
         sleep(settles)?;
-        let then = Seen::now(rig.daemon())?;
+        let then = CounterDelta::now(rig.daemon())?;
         // The generator stops at about the end of this.
         sleep(setup.time.mul_f64(0.8))?;
-        Ok(Seen::now(rig.daemon())?.since(&then))
+        Ok(CounterDelta::now(rig.daemon())?.since(&then))
     })?;
     outcome.figure("before", busiest(&before));
     outcome.figure("after", busiest(&after));
     outcome.figure("even", 100.0 / f64::from(queues));
-    outcome.figure("turned", Seen::now(rig.daemon())?.turned as f64);
+    outcome.figure("turned", CounterDelta::now(rig.daemon())?.turned as f64);
     outcome.list("queues_before", before);
     outcome.list("queues_after", after);
     outcome.list("guests", vec![f64::from(first), f64::from(first + 1)]);
@@ -131,13 +131,13 @@ fn at_first(
     outcome: &mut Outcome,
 ) -> Result<Vec<f64>, LabError> {
     for _ in 0..TRIES {
-        let rig = Rig::start(setup, 1, queues, "")?.numbered(first);
+        let rig = GeneratorSetup::start(setup, 1, queues, "")?.numbered(first);
         let seen = during(&rig, (setup, SOON * 2), queues, outcome, || untouched(rig.daemon()))?;
         if let Some(frames) = seen {
             return Ok(frames);
         }
     }
-    Err(LabError::Said {
+    Err(LabError::Tool {
         tool: "the worker".into(),
         text: format!("a bucket turned at once, {TRIES} times"),
     })
@@ -145,13 +145,13 @@ fn at_first(
 
 /// What the receiver's queues get while no bucket has turned yet, if that is long enough.
 fn untouched(daemon: &Daemon) -> Result<Option<Vec<f64>>, LabError> {
-    let (began, then) = (Instant::now(), Seen::now(daemon)?);
+    let (began, then) = (Instant::now(), CounterDelta::now(daemon)?);
     let mut untouched = None;
     while began.elapsed() < SOON {
         sleep(STEP)?;
         // Before the counters are read: what is counted lasted at least as long.
         let lasted = began.elapsed();
-        let now = Seen::now(daemon)?;
+        let now = CounterDelta::now(daemon)?;
         if now.turned > 0 {
             break;
         }
@@ -162,7 +162,7 @@ fn untouched(daemon: &Daemon) -> Result<Option<Vec<f64>>, LabError> {
 
 /// Has the generator play for so long, and looks as soon as its frames come.
 fn during<T: Send>(
-    rig: &Rig,
+    rig: &GeneratorSetup,
     (setup, time): (&Setup<'_>, Duration),
     queues: u16,
     outcome: &mut Outcome,
@@ -181,9 +181,9 @@ fn during<T: Send>(
 fn frames_come(daemon: &Daemon) -> Result<(), LabError> {
     let until = Instant::now() + PATIENCE;
     // The greetings are a few.
-    while Seen::now(daemon)?.frames.iter().sum::<u64>() < 1000 {
+    while CounterDelta::now(daemon)?.frames.iter().sum::<u64>() < 1000 {
         if Instant::now() > until {
-            return Err(LabError::Said {
+            return Err(LabError::Tool {
                 tool: "the generator".into(),
                 text: "no frames come".into(),
             });
@@ -194,26 +194,29 @@ fn frames_come(daemon: &Daemon) -> Result<(), LabError> {
 }
 
 /// What was counted up to a moment.
-struct Seen {
+struct CounterDelta {
     /// Frames of each of the receiver's queues.
     frames: Vec<u64>,
     /// Buckets that changed queues.
     turned: u64,
 }
 
-impl Seen {
-    fn now(daemon: &Daemon) -> Result<Seen, LabError> {
+impl CounterDelta {
+    fn now(daemon: &Daemon) -> Result<CounterDelta, LabError> {
         let [_, name] = generator_ports(0);
         let stats = daemon.stats()?;
         let port = stats.ports.iter().find(|port| port.name == name);
         let frames = port.map_or_else(Vec::new, |port| {
             port.queues.iter().map(|it| it.counts.rx_frames).collect()
         });
-        Ok(Seen { frames, turned: stats.workers.iter().map(|worker| worker.rebalanced).sum() })
+        Ok(CounterDelta {
+            frames,
+            turned: stats.workers.iter().map(|worker| worker.rebalanced).sum(),
+        })
     }
 
     /// Frames of each queue since then.
-    fn since(&self, then: &Seen) -> Vec<f64> {
+    fn since(&self, then: &CounterDelta) -> Vec<f64> {
         self.frames
             .iter()
             .zip(&then.frames)

@@ -185,7 +185,7 @@ impl Agent {
         // A reset may cut a line off in the middle, and where the channel is a console, the kernel
         // speaks on it, too: what is no whole line of ours is only kept for messages.
         while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-            if let Some(said) = std::str::from_utf8(&line).ok().and_then(Said::parse) {
+            if let Some(said) = std::str::from_utf8(&line).ok().and_then(AgentMessage::parse) {
                 self.transcript.note(&said.to_string());
                 locked(&self.state).hear(said);
                 self.changed.notify_all();
@@ -218,18 +218,18 @@ impl Agent {
 }
 
 impl State {
-    fn hear(&mut self, said: Said<'_>) {
+    fn hear(&mut self, said: AgentMessage<'_>) {
         match said {
-            Said::Hello(boot) => {
+            AgentMessage::Hello(boot) => {
                 self.boot = Some(boot.to_owned());
                 self.boots += 1;
                 self.done.clear();
             }
-            Said::Done { boot, id, output } if self.boot.as_deref() == Some(boot) => {
+            AgentMessage::Done { boot, id, output } if self.boot.as_deref() == Some(boot) => {
                 self.done.insert(id, output);
             }
-            Said::Done { .. } => {}
-            Said::Gone => self.ended = true,
+            AgentMessage::Done { .. } => {}
+            AgentMessage::Gone => self.ended = true,
         }
     }
 }
@@ -273,7 +273,7 @@ impl Job {
 
 /// A line from the guest.
 #[derive(Debug, PartialEq, Eq)]
-enum Said<'a> {
+enum AgentMessage<'a> {
     Hello(&'a str),
     Done {
         boot: &'a str,
@@ -285,27 +285,29 @@ enum Said<'a> {
     Gone,
 }
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for AgentMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Said::Hello(_) => f.write_str("the guest is up"),
-            Said::Done { id, output, .. } => write!(f, "command {id}: exit code {}", output.code),
-            Said::Gone => f.write_str("the guest is gone"),
+            AgentMessage::Hello(_) => f.write_str("the guest is up"),
+            AgentMessage::Done { id, output, .. } => {
+                write!(f, "command {id}: exit code {}", output.code)
+            }
+            AgentMessage::Gone => f.write_str("the guest is gone"),
         }
     }
 }
 
-impl Said<'_> {
-    fn parse(line: &str) -> Option<Said<'_>> {
+impl AgentMessage<'_> {
+    fn parse(line: &str) -> Option<AgentMessage<'_>> {
         let mut words = line.strip_suffix('\n')?.split(' ');
         match words.next()? {
-            "hello" => Some(Said::Hello(words.next()?)),
-            "gone" => Some(Said::Gone),
+            "hello" => Some(AgentMessage::Hello(words.next()?)),
+            "gone" => Some(AgentMessage::Gone),
             "done" => {
                 let (boot, id, code) =
                     (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
                 let text = unbase64(words.next()?)?;
-                Some(Said::Done {
+                Some(AgentMessage::Done {
                     boot,
                     id,
                     output: Output { code, text: String::from_utf8_lossy(&text).into_owned() },

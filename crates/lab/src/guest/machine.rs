@@ -3,7 +3,7 @@
 use super::agent::Agent;
 use super::qmp::Qmp;
 use super::wait_limit::Clock;
-use super::{Accel, GuestError, Image, Job, Kept, Namespace, Shell};
+use super::{Accel, ChildProcess, GuestError, Image, Job, Namespace, Shell};
 use frame::Mac;
 use serde_json::json;
 use std::ffi::OsString;
@@ -123,7 +123,7 @@ pub struct Guest {
     name: String,
     agent: Arc<Agent>,
     qmp: Mutex<Qmp>,
-    process: Mutex<Kept>,
+    process: Mutex<ChildProcess>,
 }
 
 impl Guest {
@@ -136,11 +136,11 @@ impl Guest {
         let failed = |source| GuestError::Channel { what: "cannot start QEMU", source };
         let mut command = match spec.namespace {
             Some(namespace) => namespace.command("qemu-system-x86_64"),
-            None => Kept::command("qemu-system-x86_64"),
+            None => ChildProcess::command("qemu-system-x86_64"),
         };
         command.args(arguments(image, accel, spec));
         let channels = Channels::connect(&mut command).map_err(failed)?;
-        let process = Kept::start(&mut command).map_err(failed)?;
+        let process = ChildProcess::start(&mut command).map_err(failed)?;
         // The command holds QEMU's ends of the sockets: while they are open here, a dead QEMU would
         // look alive.
         drop(command);

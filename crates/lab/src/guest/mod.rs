@@ -24,7 +24,7 @@ pub use frame::Mac;
 pub use image::Image;
 pub use machine::{Guest, Link, Nic, Spec};
 pub use namespace::Namespace;
-pub use process::Kept;
+pub use process::ChildProcess;
 pub use shell::Shell;
 
 use std::io;

@@ -1,6 +1,6 @@
 //! A network namespace of its own, so that an experiment never touches the host's interfaces.
 
-use super::{GuestError, Kept};
+use super::{ChildProcess, GuestError};
 use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// all interfaces in it, when that process does.
 #[derive(Debug)]
 pub struct Namespace {
-    holder: Kept,
+    holder: ChildProcess,
 }
 
 impl Namespace {
@@ -18,9 +18,9 @@ impl Namespace {
     /// # Errors
     /// When `unshare` or `ip` fails, or is not installed.
     pub fn new() -> Result<Namespace, GuestError> {
-        let mut command = Kept::command("unshare");
+        let mut command = ChildProcess::command("unshare");
         command.args(["--net", "sleep", "infinity"]);
-        let mut holder = Kept::start(&mut command)
+        let mut holder = ChildProcess::start(&mut command)
             .map_err(|source| GuestError::Channel { what: "cannot start unshare", source })?;
         let of = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
         let (ours, id) = (of("self"), holder.id().to_string());
@@ -43,9 +43,9 @@ impl Namespace {
         self.holder.id()
     }
 
-    /// A command line for [`Kept::start`] that runs `program` inside.
+    /// A command line for [`ChildProcess::start`] that runs `program` inside.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Kept::command("nsenter");
+        let mut command = ChildProcess::command("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.holder.id())).arg("--").arg(program);
         command
     }

@@ -12,12 +12,12 @@ use std::time::Duration;
 ///
 /// The kernel's rule is about the thread, not the process: start children from a thread that stays.
 #[derive(Debug)]
-pub struct Kept {
+pub struct ChildProcess {
     child: Child,
 }
 
-impl Kept {
-    /// A command line that [`Kept::start`] can start: `program`, asking the kernel to kill it when
+impl ChildProcess {
+    /// A command line that [`ChildProcess::start`] can start: `program`, asking the kernel to kill it when
     /// its parent dies.
     pub fn command(program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("setpriv");
@@ -25,13 +25,13 @@ impl Kept {
         command
     }
 
-    /// Starts a command made by [`Kept::command`], in a process group of its own: Ctrl-C on a
+    /// Starts a command made by [`ChildProcess::command`], in a process group of its own: Ctrl-C on a
     /// terminal is for us, and we end our children in order.
     ///
     /// # Errors
     /// Those of [`Command::spawn`].
-    pub fn start(command: &mut Command) -> io::Result<Kept> {
-        Ok(Kept { child: command.process_group(0).spawn()? })
+    pub fn start(command: &mut Command) -> io::Result<ChildProcess> {
+        Ok(ChildProcess { child: command.process_group(0).spawn()? })
     }
 
     /// The process id.
@@ -70,7 +70,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         // Errors mean that it is gone already.
         let _ = self.child.kill();
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_child_goes_with_its_value() {
-        let kept = Kept::start(Kept::command("sleep").arg("1000")).unwrap();
+        let kept = ChildProcess::start(ChildProcess::command("sleep").arg("1000")).unwrap();
         let proc = std::path::PathBuf::from(format!("/proc/{}", kept.id()));
         assert!(proc.exists());
         drop(kept);
@@ -97,10 +97,11 @@ mod tests {
     #[test]
     fn a_child_goes_with_the_thread_that_started_it() {
         let start = || {
-            let mut command = Kept::command("sh");
-            let mut kept =
-                Kept::start(command.args(["-c", "echo; exec sleep 1000"]).stdout(Stdio::piped()))
-                    .unwrap();
+            let mut command = ChildProcess::command("sh");
+            let mut kept = ChildProcess::start(
+                command.args(["-c", "echo; exec sleep 1000"]).stdout(Stdio::piped()),
+            )
+            .unwrap();
             // What it prints shows that it has got as far as asking for the signal.
             kept.child().stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             kept
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_child_that_is_asked_to_end_ends() {
-        let kept = Kept::start(Kept::command("sleep").arg("1000")).unwrap();
+        let kept = ChildProcess::start(ChildProcess::command("sleep").arg("1000")).unwrap();
         assert!(!kept.stop(Duration::from_secs(60)).unwrap().success());
     }
 }

@@ -10,7 +10,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::Error;
 use super::args::Args;
-use super::lane::Lane;
+use super::direction_counters::DirectionCounters;
 use super::packet::{self, Fault, Shape, Tag};
 use super::plan::{Buffers, Plan, wish};
 use super::pool::{Cut, Pool};
@@ -28,7 +28,7 @@ pub struct Sender {
     /// Its frames.
     pub shape: Shape,
     /// What it and the receiver know of each other.
-    pub lane: Arc<Lane>,
+    pub counters: Arc<DirectionCounters>,
     /// How fast it goes.
     pub pace: Pace,
     /// Next number of each flow.
@@ -461,7 +461,7 @@ impl<R: DriverRing> Queue<R> {
         clock: Clock,
     ) -> Result<usize, BadUsed> {
         let mut now = if sender.pace.is_open() { 0 } else { clock.now() };
-        let budget = sender.pace.budget(now, &sender.lane).min(burst as u64) as usize;
+        let budget = sender.pace.budget(now, &sender.counters).min(burst as u64) as usize;
         if budget == 0 {
             return Ok(0);
         }
@@ -507,7 +507,7 @@ impl<R: DriverRing> Queue<R> {
             sent += 1;
         }
         if sent > 0 {
-            sender.lane.add_sent(sent as u64);
+            sender.counters.add_sent(sent as u64);
             sender.pace.spend(sent as u64);
             self.driver.tx.publish();
         }

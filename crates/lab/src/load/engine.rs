@@ -119,13 +119,13 @@ impl<R: DriverRing> Engine<R> {
 
     /// Receives what is still under way, unless told to stop at once.
     fn drain(&mut self, patient: bool, stop: &AtomicBool) -> Result<(), Error> {
-        self.endpoints.iter().filter_map(|e| e.sender()).for_each(|s| s.lane.close());
+        self.endpoints.iter().filter_map(|e| e.sender()).for_each(|s| s.counters.close());
         let mut last = self.clock.now();
         loop {
             let (mut work, mut complete) = (0, true);
             for endpoint in &mut self.endpoints {
                 work += endpoint.receive(self.clock)?;
-                complete &= endpoint.receiver().is_none_or(|r| r.lane().is_complete());
+                complete &= endpoint.receiver().is_none_or(|r| r.counters().is_complete());
             }
             let now = self.clock.now();
             let quiet = if patient && !stop.load(Relaxed) { PATIENT_NS } else { QUIET_NS };

@@ -10,10 +10,10 @@
 
 mod args;
 mod connect;
+mod direction_counters;
 mod endpoint;
 mod engine;
 mod gaps;
-mod lane;
 mod order;
 mod packet;
 mod plan;
@@ -39,13 +39,13 @@ pub use args::{Args, Directions, HeaderPlace, Layout, Port, Sources, Verify};
 pub use gaps::Spread;
 pub use report::{Direction, Latency, Report, Shares};
 
-use crate::cpu::{self, Moment};
+use crate::cpu::{self, Snapshot};
 use connect::Door;
+use direction_counters::DirectionCounters;
 pub(crate) use endpoint::Endpoint;
 use endpoint::{Role, Sender};
 use engine::{Engine, Outcome, Phases};
 use gaps::Gaps;
-use lane::Lane;
 use packet::{Ends, Shape};
 use receive::Receiver;
 pub(crate) use time::Clock;
@@ -208,15 +208,16 @@ fn roles(args: &Args) -> Vec<Role> {
         let ends = Ends { from: args.number + from as u16, to: args.number + to as u16 };
         let shape = Shape::new(ends, args.size, args.tso.then_some(args.mss), args.verify, key);
         let shape = shape.with_sources(args.sources);
-        let lane = Arc::new(Lane::default());
+        let counters = Arc::new(DirectionCounters::default());
         let pace = pace(args, from as u64);
-        let receiver = Receiver::new(shape.clone(), lane.clone(), args.flows(), !pace.is_open());
+        let receiver =
+            Receiver::new(shape.clone(), counters.clone(), args.flows(), !pace.is_open());
         let flows = vec![0; args.flows() as usize].into();
         if let Some(role) = roles.get_mut(to) {
             role.receiver = Some(receiver);
         }
         if let Some(role) = roles.get_mut(from) {
-            role.sender = Some(Sender { shape, lane, pace, flows, bursts: 0, full: 0 });
+            role.sender = Some(Sender { shape, counters, pace, flows, bursts: 0, full: 0 });
         }
     }
     roles
@@ -315,9 +316,9 @@ fn run_threads<R: DriverRing>(
         let done = || stop.load(Relaxed) || threads.iter().any(|t| t.is_finished());
         sleep(phases.warm, done);
         let pids: Vec<u32> = [std::process::id()].into_iter().chain(args.backend_pid).collect();
-        let before = Moment::now(&pids);
+        let before = Snapshot::now(&pids);
         sleep(phases.measured, done);
-        let shares = Shares::of(&Moment::now(&pids).since(&before));
+        let shares = Shares::of(&Snapshot::now(&pids).since(&before));
         let mut outcomes = Vec::new();
         for thread in threads {
             outcomes
@@ -358,7 +359,7 @@ fn report(args: &Args, outcomes: Vec<Outcome>, cpu: Shares) -> Report {
         let Some(receiver) = role.receiver else { continue };
         let measured = end.time.saturating_sub(warm.time).max(1) as f64 / 1e9;
         seconds = seconds.max(measured);
-        let (counts, sent) = (receiver.counts(), receiver.lane().sent());
+        let (counts, sent) = (receiver.counts(), receiver.counters().sent());
         let mpps = (end.counts.good - warm.counts.good) as f64 / measured / 1e6;
         let gbps = mpps * f64::from(receiver.frame_len()) * 8.0 / 1e3;
         let (latency, first_fault) = receiver.into_parts();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hdrhistogram::Histogram;
 use ring::driver::{Piece, Window};
 
-use super::lane::Lane;
+use super::direction_counters::DirectionCounters;
 use super::order::{Arrival, Order};
 use super::packet::{Fault, HEAD_MAX, Shape, Tag, VNET_LEN};
 
@@ -28,7 +28,7 @@ pub struct Counts {
 /// The receiving side of one direction.
 pub struct Receiver {
     shape: Shape,
-    lane: Arc<Lane>,
+    counters: Arc<DirectionCounters>,
     flows: Box<[Order]>,
     counts: Counts,
     latency: Histogram<u64>,
@@ -105,10 +105,10 @@ impl<'a> Arrived<'a> {
 impl Receiver {
     /// Expects `flows` flows of frames as `shape` has them; `every` frame's latency is noted, or
     /// that of some.
-    pub fn new(shape: Shape, lane: Arc<Lane>, flows: u32, every: bool) -> Self {
+    pub fn new(shape: Shape, counters: Arc<DirectionCounters>, flows: u32, every: bool) -> Self {
         Self {
             shape,
-            lane,
+            counters,
             flows: vec![Order::default(); flows as usize].into(),
             counts: Counts::default(),
             latency: new_histogram(),
@@ -231,7 +231,7 @@ impl Receiver {
     /// Tells the sender how many frames came.
     #[inline]
     pub fn tell(&self) {
-        self.lane.set_received(self.counts.good);
+        self.counters.set_received(self.counts.good);
     }
 
     /// Forgets the latencies noted so far.
@@ -245,8 +245,8 @@ impl Receiver {
     }
 
     /// What this direction's sender and receiver know of each other.
-    pub fn lane(&self) -> &Lane {
-        &self.lane
+    pub fn counters(&self) -> &DirectionCounters {
+        &self.counters
     }
 
     /// Bytes of a frame.

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use super::direction_counters::DirectionCounters;
 use super::gaps::Gaps;
-use super::lane::Lane;
 
 /// Nanoseconds since the generator started: what tags hold.
 #[derive(Clone, Copy, Debug)]
@@ -65,13 +65,13 @@ pub enum Pace {
 impl Pace {
     /// Frames that may go at `now`.
     #[inline]
-    pub fn budget(&mut self, now: u64, lane: &Lane) -> u64 {
+    pub fn budget(&mut self, now: u64, counters: &DirectionCounters) -> u64 {
         match self {
             Self::Open => u64::MAX,
             Self::Window { frames, progress } => {
-                let left = frames.saturating_sub(lane.under_way());
+                let left = frames.saturating_sub(counters.under_way());
                 if left == 0 {
-                    stalled(progress, now, lane);
+                    stalled(progress, now, counters);
                 }
                 left
             }
@@ -128,12 +128,12 @@ impl Pace {
 }
 
 /// Gives a full window up when nothing has come back for too long.
-fn stalled(progress: &mut (u64, u64), now: u64, lane: &Lane) {
-    let received = lane.received();
+fn stalled(progress: &mut (u64, u64), now: u64, counters: &DirectionCounters) {
+    let received = counters.received();
     if progress.0 != received {
         *progress = (received, now);
     } else if now.saturating_sub(progress.1) > STALL_NS {
-        lane.abandon();
+        counters.abandon();
         progress.1 = now;
     }
 }
@@ -145,54 +145,54 @@ mod tests {
 
     #[test]
     fn a_window_holds_back_and_gives_up_in_the_end() {
-        let lane = Lane::default();
+        let counters = DirectionCounters::default();
         let mut pace = Pace::Window { frames: 4, progress: (0, 0) };
-        assert_eq!(pace.budget(1, &lane), 4);
-        lane.add_sent(4);
-        assert_eq!(pace.budget(2, &lane), 0);
-        lane.set_received(1);
-        assert_eq!(pace.budget(3, &lane), 1);
-        lane.add_sent(1);
-        assert_eq!(pace.budget(4, &lane), 0);
-        assert_eq!(pace.budget(4 + STALL_NS, &lane), 0);
-        assert_eq!(pace.budget(6 + STALL_NS, &lane), 0, "gives up now");
-        assert_eq!(pace.budget(7 + STALL_NS, &lane), 4);
+        assert_eq!(pace.budget(1, &counters), 4);
+        counters.add_sent(4);
+        assert_eq!(pace.budget(2, &counters), 0);
+        counters.set_received(1);
+        assert_eq!(pace.budget(3, &counters), 1);
+        counters.add_sent(1);
+        assert_eq!(pace.budget(4, &counters), 0);
+        assert_eq!(pace.budget(4 + STALL_NS, &counters), 0);
+        assert_eq!(pace.budget(6 + STALL_NS, &counters), 0, "gives up now");
+        assert_eq!(pace.budget(7 + STALL_NS, &counters), 4);
     }
 
     #[test]
     fn a_rate_is_kept_and_lost_time_is_not_made_up() {
-        let lane = Lane::default();
+        let counters = DirectionCounters::default();
         let mut pace = Pace::Rate { pps: 1_000_000, since: 0, spent: 0 };
-        assert_eq!(pace.budget(10_000, &lane), 10);
+        assert_eq!(pace.budget(10_000, &counters), 10);
         pace.spend(10);
-        assert_eq!(pace.budget(10_000, &lane), 0);
+        assert_eq!(pace.budget(10_000, &counters), 0);
         assert_eq!(pace.due_in(10_000), Some(1000));
-        assert_eq!(pace.budget(10_000_000_000, &lane), 1);
-        assert_eq!(pace.budget(10_000_005_000, &lane), 5);
+        assert_eq!(pace.budget(10_000_000_000, &counters), 1);
+        assert_eq!(pace.budget(10_000_005_000, &counters), 5);
     }
 
     #[test]
     fn a_rate_of_nothing_is_never_due() {
         let mut pace = Pace::Rate { pps: 0, since: 0, spent: 0 };
-        assert_eq!(pace.budget(u64::MAX, &Lane::default()), 0);
+        assert_eq!(pace.budget(u64::MAX, &DirectionCounters::default()), 0);
         assert_eq!(pace.due_in(10_000), None);
     }
 
     #[test]
     fn random_gaps_keep_their_rate_and_lost_time_is_not_made_up() {
-        let lane = Lane::default();
+        let counters = DirectionCounters::default();
         let gaps = Gaps::new(Spread::Random, 1000.0, 1).unwrap();
         let mut pace = Pace::Gaps { gaps, next: 0, ready: 0 };
         let mut sent = 0;
         for now in 1..10_000 {
-            let due = pace.budget(now * 1000, &lane);
+            let due = pace.budget(now * 1000, &counters);
             assert!(due == 0 || pace.due_in(now * 1000) == Some(0));
             pace.spend(due);
             sent += due;
         }
         assert!((9_000..11_000).contains(&sent), "{sent}");
         assert!(pace.due_in(10_000_000).is_some_and(|due| due < 100_000));
-        assert_eq!(pace.budget(10_000_000_000, &lane), BACKLOG);
-        assert!(pace.budget(10_000_000_000, &lane) < 10, "the rest is given up");
+        assert_eq!(pace.budget(10_000_000_000, &counters), BACKLOG);
+        assert!(pace.budget(10_000_000_000, &counters) < 10, "the rest is given up");
     }
 }

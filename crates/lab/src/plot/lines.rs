@@ -64,7 +64,7 @@ const PREDICTED: [(f64, f64); 4] = [(8.0, 5.0), (2.0, 4.0), (20.0, 6.0), (4.0, 1
 
 /// How a line is told from the others: by colour, by marker and by dashes.
 #[derive(Clone, Copy)]
-struct Look {
+struct CounterSnapshot {
     colour: RGBColor,
     marker: usize,
     /// Pixels drawn, and pixels left out; a line without gaps if none are.
@@ -116,7 +116,7 @@ fn offsets(lines: &[Line]) -> Vec<i32> {
     lines.iter().map(offset).collect()
 }
 
-fn looks(lines: &[Line]) -> Vec<Look> {
+fn looks(lines: &[Line]) -> Vec<CounterSnapshot> {
     let number = |line: usize, kind: Kind| {
         lines.iter().take(line).filter(|other| other.kind == kind).count()
     };
@@ -126,9 +126,16 @@ fn looks(lines: &[Line]) -> Vec<Look> {
         match line.kind {
             Kind::Measured => {
                 let dash = MEASURED[number / MARKERS % MEASURED.len()];
-                Look { colour, marker: number, dash, line: true, markers: true, hollow: false }
+                CounterSnapshot {
+                    colour,
+                    marker: number,
+                    dash,
+                    line: true,
+                    markers: true,
+                    hollow: false,
+                }
             }
-            Kind::Published => Look {
+            Kind::Published => CounterSnapshot {
                 colour: GREY,
                 marker: number + 2,
                 dash: SOLID,
@@ -138,7 +145,14 @@ fn looks(lines: &[Line]) -> Vec<Look> {
             },
             Kind::Predicted => {
                 let dash = PREDICTED[number % PREDICTED.len()];
-                Look { colour, marker: number, dash, line: true, markers: false, hollow: false }
+                CounterSnapshot {
+                    colour,
+                    marker: number,
+                    dash,
+                    line: true,
+                    markers: false,
+                    hollow: false,
+                }
             }
         }
     };
@@ -149,7 +163,7 @@ fn draw(
     area: &Area<'_>,
     frame: &Frame,
     line: &Line,
-    look: &Look,
+    look: &CounterSnapshot,
     aside: i32,
 ) -> Result<(), PlotError> {
     let at = |x: f64, y: f64| {
@@ -180,7 +194,7 @@ fn draw(
 }
 
 /// A line through places, with gaps if it has any.
-fn stroke(area: &Area<'_>, look: &Look, places: &[(i32, i32)]) -> Result<(), PlotError> {
+fn stroke(area: &Area<'_>, look: &CounterSnapshot, places: &[(i32, i32)]) -> Result<(), PlotError> {
     let style = look.colour.stroke_width(2);
     let (on, off) = look.dash;
     for pair in places.windows(2).filter(|_| look.line) {
@@ -200,7 +214,12 @@ fn stroke(area: &Area<'_>, look: &Look, places: &[(i32, i32)]) -> Result<(), Plo
     Ok(())
 }
 
-fn marker(area: &Area<'_>, look: &Look, (x, y): (i32, i32), hollow: bool) -> Result<(), PlotError> {
+fn marker(
+    area: &Area<'_>,
+    look: &CounterSnapshot,
+    (x, y): (i32, i32),
+    hollow: bool,
+) -> Result<(), PlotError> {
     let s = SIZE;
     let outline: Vec<(i32, i32)> = match look.marker % MARKERS {
         0 => {
@@ -254,7 +273,7 @@ mod tests {
         let kinds =
             [vec![Kind::Measured; 8], vec![Kind::Predicted; 4], vec![Kind::Published; 2]].concat();
         let all: Vec<Line> = kinds.into_iter().map(|kind| line("x", kind, &[1.0])).collect();
-        let shape = |look: &Look| {
+        let shape = |look: &CounterSnapshot| {
             (
                 look.markers.then_some((look.marker % MARKERS, look.hollow)),
                 look.line.then_some(look.dash),

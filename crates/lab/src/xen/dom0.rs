@@ -4,7 +4,7 @@ use super::domain::{Domain, DomainSpec};
 use super::testbed::Testbed;
 use crate::guest::agent::Agent;
 use crate::guest::wait_limit::Clock;
-use crate::guest::{GuestError, Job, Kept, Shell};
+use crate::guest::{ChildProcess, GuestError, Job, Shell};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -51,7 +51,7 @@ struct Host {
     /// Numbers of channels that no domain uses.
     free: Mutex<Vec<u16>>,
     // In this order: QEMU goes before the folder that it uses.
-    process: Mutex<Kept>,
+    process: Mutex<ChildProcess>,
     dir: TempDir,
 }
 
@@ -72,14 +72,14 @@ impl Dom0 {
         let failed = failed("cannot start QEMU");
         let (ours, agent_end) = UnixStream::pair().map_err(failed)?;
         let (console, console_end) = io::pipe().map_err(failed)?;
-        let mut command = Kept::command("qemu-system-x86_64");
+        let mut command = ChildProcess::command("qemu-system-x86_64");
         command.args(arguments(testbed, options, dir.path()));
         // The agent's channel on 0, the console and QEMU's own messages on 2.
         command
             .stdin(Stdio::from(OwnedFd::from(agent_end)))
             .stdout(Stdio::null())
             .stderr(Stdio::from(console_end));
-        let process = Kept::start(&mut command).map_err(failed)?;
+        let process = ChildProcess::start(&mut command).map_err(failed)?;
         // The command holds QEMU's ends of the channels: while they are open here, a dead QEMU
         // would look alive.
         drop(command);

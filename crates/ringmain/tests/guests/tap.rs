@@ -2,7 +2,7 @@
 
 use super::lab::{Attach, Lab, socket};
 use super::traffic::{LIMIT, address, ping};
-use lab::guest::{Kept, Namespace, Shell};
+use lab::guest::{ChildProcess, Namespace, Shell};
 use std::process::Stdio;
 
 const HOST: &str = "10.77.0.100";
@@ -27,7 +27,7 @@ fn guest_and_host_reach_each_other() {
     // Noise from the guest to the host and back again, over TCP: what returns must be what went.
     let mut command = host.command("busybox");
     command.args(["nc", "-ll", "-p", "5000", "-e", "cat"]).stdin(Stdio::null());
-    let echo = Kept::start(&mut command).unwrap();
+    let echo = ChildProcess::start(&mut command).unwrap();
     let compare = format!(
         "head -c 8m /dev/urandom >/tmp/noise
         for try in $(seq 100); do echo ready | nc {HOST} 5000 | grep -q ready && break; sleep 0.1; done

@@ -1,4 +1,4 @@
-//! The frames that a station sends: heads of a few flows in turn; what follows them is whatever
+//! The frames that a guest sends: heads of a few flows in turn; what follows them is whatever
 //! lies there.
 
 use xen::netif::slots::{GSO_TCPV4, Meta};
@@ -13,7 +13,7 @@ const SEGMENTS: usize = 44;
 const TCP_HEAD: usize = 14 + 20 + 32;
 const SMALL: usize = 64;
 
-/// Frames from one station to another.
+/// Frames from one guest to another.
 #[derive(Clone, Debug)]
 pub struct Frames {
     heads: Vec<Vec<u8>>,

@@ -12,8 +12,8 @@ pub mod grants;
 pub(crate) mod load;
 mod result;
 pub(crate) mod site;
-pub(crate) mod station;
 mod streams;
+pub(crate) mod test_guest;
 mod wire;
 
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use super::case::Setting;
 use super::figure::Figure;
 use super::frames::Frames;
 use super::load::{Load, Size};
-use super::station::{Meter, Role, Station, Vcpu};
+use super::test_guest::{Meter, Role, TestGuest, Vcpu};
 use crate::bench::BenchError;
 use crate::cpu;
 use crate::daemon::Daemon;
@@ -36,14 +36,14 @@ pub(crate) fn config(dir: &Path, setting: &Setting, queues: u16) -> String {
 }
 
 /// What the daemon has counted so far.
-pub(super) struct Moment {
+pub(super) struct Snapshot {
     at: Instant,
     used: Duration,
     frames: u64,
     interrupts: u64,
 }
 
-impl Moment {
+impl Snapshot {
     /// Now, as for the guest of that name.
     pub(super) fn now(daemon: &Daemon, name: &str) -> Result<Self, BenchError> {
         let stats = daemon.stats()?;
@@ -51,11 +51,11 @@ impl Moment {
         let received =
             |total: &Counts| (total.rx_frames + total.direct_frames, total.rx_interrupts);
         let (frames, interrupts) = port.map_or((0, 0), |port| received(&port.total));
-        Ok(Moment { at: Instant::now(), used: cpu::used(daemon.id()), frames, interrupts })
+        Ok(Snapshot { at: Instant::now(), used: cpu::used(daemon.id()), frames, interrupts })
     }
 
     /// Seconds since then, and all but the rate and what the guest knows.
-    pub(super) fn since(&self, then: &Moment) -> (f64, Figure) {
+    pub(super) fn since(&self, then: &Snapshot) -> (f64, Figure) {
         let frames = self.frames.saturating_sub(then.frames);
         let per = |what: f64, by: u64| (by > 0).then(|| what / by as f64);
         let backend = self.used.saturating_sub(then.used).as_nanos() as f64;
@@ -116,7 +116,7 @@ impl Guests {
     ) -> Result<T, BenchError> {
         let socket = daemon.dir().join("guests.sock");
         let connect = |n: usize| {
-            Station::connect(&socket, NAMES[n], MACS[n], self.queues)
+            TestGuest::connect(&socket, NAMES[n], MACS[n], self.queues)
                 .map_err(failed("start a guest"))
         };
         let (mut a, mut b) = (connect(0)?, connect(1)?);
@@ -125,9 +125,9 @@ impl Guests {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (n, station) in [&mut a, &mut b].into_iter().enumerate() {
-                let (from, to) = (station.mac, MACS[1 - n]);
-                for ((at, queue), meter) in (0..).zip(&mut station.queues).zip(&meters[n]) {
+            for (n, guest) in [&mut a, &mut b].into_iter().enumerate() {
+                let (from, to) = (guest.mac, MACS[1 - n]);
+                for ((at, queue), meter) in (0..).zip(&mut guest.queues).zip(&meters[n]) {
                     let vcpu = Vcpu::new(
                         queue,
                         self.roles[n],
@@ -167,9 +167,9 @@ fn watch(
     };
     std::thread::sleep(WARM_UP);
     let name = NAMES[usize::from(load != Load::Echo)];
-    let (then, before) = (Moment::now(daemon, name)?, counted());
+    let (then, before) = (Snapshot::now(daemon, name)?, counted());
     std::thread::sleep(time);
-    let (now, after) = (Moment::now(daemon, name)?, counted());
+    let (now, after) = (Snapshot::now(daemon, name)?, counted());
     let (seconds, figure) = now.since(&then);
     let (frames, bytes) = (after.0 - before.0, after.1 - before.1);
     let used = after.2.saturating_sub(before.2);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::case::Setting;
 use super::figure::Figure;
-use super::site::{self, Moment, failed};
+use super::site::{self, Snapshot, failed};
 use crate::bench::BenchError;
 use crate::bench::iperf;
 use crate::guest_process::{GuestProcess, GuestProcessSpec};
@@ -44,12 +44,12 @@ pub(super) fn measure(
     };
     let mut receiver = start(1, &["iperf", "-s"])?;
     receiver.wait_for("Server listening", PATIENCE)?;
-    let then = Moment::now(&daemon, NAMES[1])?;
+    let then = Snapshot::now(&daemon, NAMES[1])?;
     let seconds = format!("{:.1}", time.as_secs_f64());
     let sender =
         start(0, &["iperf", "-c", ADDRESSES[1], "-P", STREAMS, "-t", &seconds, "-f", "k"])?;
     let said = sender.end(PATIENCE + time)?;
-    let (_, figure) = Moment::now(&daemon, NAMES[1])?.since(&then);
+    let (_, figure) = Snapshot::now(&daemon, NAMES[1])?.since(&then);
     let sum = iperf::sum(&said).ok_or_else(|| std::io::Error::other(said));
     let (_, bits_per_second) = sum.map_err(failed("measure with iperf"))?;
     Ok(Figure { rate: bits_per_second / 1e9, ..figure })

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::case::Setting;
 use super::figure::Figure;
-use super::site::{self, Moment, failed};
-use crate::bed::{Cable, UPLINK, whole_frames};
+use super::site::{self, Snapshot, failed};
 use crate::bench::{BenchError, iperf};
 use crate::daemon::Daemon;
+use crate::fixture::{Cable, UPLINK, whole_frames};
 use crate::guest_process::{GuestProcess, GuestProcessSpec};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,10 +44,10 @@ pub(super) fn measure(
     };
     let mut receiver = GuestProcess::start(&spec, &["iperf", "-s"])?;
     receiver.wait_for("Server listening", PATIENCE)?;
-    let then = Moment::now(&daemon, NAME)?;
+    let then = Snapshot::now(&daemon, NAME)?;
     let seconds = format!("{:.1}", time.as_secs_f64());
     let said = cable.far.run("iperf", ["-c", ADDRESS, "-P", "8", "-t", &seconds, "-f", "k"])?;
-    let (_, figure) = Moment::now(&daemon, NAME)?.since(&then);
+    let (_, figure) = Snapshot::now(&daemon, NAME)?.since(&then);
     let sum = iperf::sum(&said).ok_or_else(|| std::io::Error::other(said));
     let (_, bits_per_second) = sum.map_err(failed("measure with iperf"))?;
     Ok(Figure { rate: bits_per_second / 1e9, ..figure })

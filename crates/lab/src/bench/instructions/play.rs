@@ -130,7 +130,7 @@ impl<R: DriverRing> Stage<R> {
             .guests
             .iter()
             .filter_map(|guest| guest.sender())
-            .map(|sender| sender.lane.under_way())
+            .map(|sender| sender.counters.under_way())
             .sum();
         if sent == 0 || left > 0 {
             return Err(Error::Stuck { sent, left });

@@ -11,7 +11,7 @@ use crate::bench::BenchError;
 use crate::bench::embedded::case::Setting;
 use crate::bench::embedded::load::Size;
 use crate::bench::embedded::site::{self, Guests, NAMES, WARM_UP};
-use crate::bench::embedded::station::{Meter, Role};
+use crate::bench::embedded::test_guest::{Meter, Role};
 use crate::daemon::{Daemon, DaemonError};
 use control::categories::time;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 /// back-end.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Lane {
+pub struct DirectionCounters {
     /// Written by the sender.
     sent: AtomicU64,
     /// Frames that the sender gave up waiting for.
@@ -22,7 +22,7 @@ pub struct Lane {
 #[repr(align(128))]
 struct Received(AtomicU64);
 
-impl Lane {
+impl DirectionCounters {
     /// The sender sent `n` more.
     #[inline]
     pub fn add_sent(&self, n: u64) {

@@ -5,47 +5,47 @@ use super::point::reach;
 use super::qemu::Qemu;
 use super::site::{Counts, Site, Used};
 use super::xen::Xen;
-use super::{ADDRESSES, Args, DemoError, Ground, Over, under};
-use crate::bed::{Amount, Flow, Station, carry, rest};
-use crate::cpu::Moment;
+use super::{ADDRESSES, Args, DemoError, Over, Platform, under};
+use crate::cpu::Snapshot;
 use crate::experiment::{LabError, Outcome, parts};
+use crate::fixture::{Amount, Flow, TrafficEnd, carry, rest};
 use crate::program::Program;
 use crate::progress::Progress;
 use std::path::Path;
 
 /// The guests, and what carries their frames.
-pub(crate) struct Stay {
+pub(crate) struct GuestPair {
     site: Box<dyn Site>,
 }
 
 /// What is looked at twice.
-struct Look {
-    moment: Moment,
+struct CounterSnapshot {
+    moment: Snapshot,
     counts: Counts,
     daemon: Option<Used>,
 }
 
-impl Stay {
+impl GuestPair {
     /// Boots them, with two virtual CPUs each.
     ///
     /// # Errors
     /// When something is missing or does not start.
     pub(crate) fn start(
         program: &Program,
-        ground: Ground,
+        platform: Platform,
         over: Over,
         cache: &Path,
         progress: &Progress,
-    ) -> Result<Stay, DemoError> {
-        let args = Args::of(program, cache, ground, over);
-        let site: Box<dyn Site> = match ground {
-            Ground::Xen => Box::new(Xen::start(&args, over, progress)?),
-            Ground::Qemu | Ground::Embedded => {
+    ) -> Result<GuestPair, DemoError> {
+        let args = Args::of(program, cache, platform, over);
+        let site: Box<dyn Site> = match platform {
+            Platform::Xen => Box::new(Xen::start(&args, over, progress)?),
+            Platform::Qemu | Platform::Embedded => {
                 let (image, accel) = under(cache)?;
                 Box::new(Qemu::start(&args, over, &image, accel, progress)?)
             }
         };
-        Ok(Stay { site })
+        Ok(GuestPair { site })
     }
 
     /// Has `streams` run from one to the other over so many queues: `throughput` (Gb/s of frames
@@ -63,7 +63,7 @@ impl Stay {
         self.site.set_queues(queues)?;
         let [sender, receiver] = self.site.guests();
         reach(sender)?;
-        let (from, to): (&dyn Station, &dyn Station) = (&sender, &receiver);
+        let (from, to): (&dyn TrafficEnd, &dyn TrafficEnd) = (&sender, &receiver);
         let flow = Flow { from, to, address: ADDRESSES[1].into(), streams, batches: None };
         let carried = carry(&[flow], amount, |_| self.look())?;
         let [before, after] = &carried.looks;
@@ -88,9 +88,9 @@ impl Stay {
         Ok(outcome)
     }
 
-    fn look(&self) -> Result<Look, LabError> {
-        let moment = Moment::now(&self.site.processes());
-        Ok(Look { moment, counts: self.site.counts()?, daemon: self.site.daemon()? })
+    fn look(&self) -> Result<CounterSnapshot, LabError> {
+        let moment = Snapshot::now(&self.site.processes());
+        Ok(CounterSnapshot { moment, counts: self.site.counts()?, daemon: self.site.daemon()? })
     }
 }
 

@@ -58,7 +58,7 @@ pub struct Meter {
 }
 
 /// A guest.
-pub struct Station {
+pub struct TestGuest {
     /// Its queues.
     pub queues: Vec<Queue>,
     /// Its address.
@@ -68,12 +68,12 @@ pub struct Station {
     _control: (Option<ControlRing>, StaticGrants),
 }
 
-impl Station {
+impl TestGuest {
     /// A guest of the daemon that listens there.
     ///
     /// # Errors
     /// When it does not take us.
-    pub fn connect(socket: &Path, name: &str, mac: [u8; 6], queues: u16) -> io::Result<Station> {
+    pub fn connect(socket: &Path, name: &str, mac: [u8; 6], queues: u16) -> io::Result<TestGuest> {
         let admission = GuestRequest {
             pages: Frontend::pages(queues),
             version: Version::V2,
@@ -97,7 +97,7 @@ impl Station {
             StaticGrants::add_all(caller, &queues)
         });
         let kept = kept.map_err(io::Error::other)?;
-        Ok(Station { queues, mac, _frontend: frontend, _line: line, _control: (caller, kept) })
+        Ok(TestGuest { queues, mac, _frontend: frontend, _line: line, _control: (caller, kept) })
     }
 }
 

@@ -1,0 +1,23 @@
+//! What most experiments start: a daemon with processes as guests, and TCP between guests of any kind,
+//! with the counters of daemon and machine.
+
+mod cable;
+mod daemon;
+mod generator;
+mod guests;
+mod pairs;
+mod streams;
+mod tool_output;
+mod traffic_end;
+mod wire;
+
+pub use cable::{Cable, DEVICE, UPLINK, whole_frames};
+pub use daemon::{CounterDelta, CounterSnapshot, at_rest, rest};
+pub use generator::{
+    GENERATOR_CPU, GeneratorSetup, WORKER_CPU, generate, ports as generator_ports,
+};
+pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest};
+pub use pairs::{Pairs, PairsOutcome, ports};
+pub use streams::{Amount, Batches, Carried, Flow, carry};
+pub use traffic_end::{Task, TrafficEnd};
+pub use wire::{Wire, WireOutcome};
