@@ -112,7 +112,8 @@ impl FramePipeline {
     }
 
     /// A copy of frame `i` to each of several ports. None of them is waited for: one full receiver
-    /// must not hold up the rest.
+    /// must not hold up the rest. Ports without a peer get no copy and are no drop: an idle daemon
+    /// would count drops for each of them otherwise.
     #[cold]
     pub(crate) fn flood(
         &mut self,
@@ -126,14 +127,22 @@ impl FramePipeline {
         if let Some(frame) = self.burst.frames_mut().get_mut(i) {
             frame.may_pass = false;
         }
+        let mut reached: u64 = 0;
         for &target in targets.iter() {
+            if !self.routes.to(target.port).is_some_and(Route::is_reachable) {
+                continue;
+            }
+            reached += 1;
             match self.output(src, i..i + 1, target).map(|blocked| blocked.wait) {
                 Some(Wait::Receiver { slot, .. }) => self.drop_at(slot, DropReason::RxFull, 1),
                 Some(_) => self.drop_at(src, DropReason::HandoffFull, 1),
                 None => {}
             }
         }
-        let copies = targets.len().saturating_sub(1) as u64;
+        if reached == 0 {
+            self.drop_at(src, DropReason::NoReceiver, 1);
+        }
+        let copies = reached.saturating_sub(1);
         if let Some(slot) = self.slots.get(src) {
             slot.on.counters.copies.add(copies);
         }

@@ -64,6 +64,12 @@ impl Route {
         self.selector.is_none() && self.mtu.is_none() && self.table.is_none()
     }
 
+    /// Whether the port has a queue that receives.
+    #[inline]
+    pub fn is_reachable(&self) -> bool {
+        self.only.is_some() || self.table.is_some()
+    }
+
     /// The queue for a frame of a flow, and where what its flow costs is counted. That, and `hash`,
     /// are only computed when there are several queues.
     #[inline]

@@ -63,6 +63,29 @@ fn dropped(fabric: &Fabric, port: PortId, reason: DropReason) -> u64 {
 }
 
 #[test]
+fn a_port_without_a_peer_gets_no_copy_of_a_flooded_frame() {
+    for workers in [1, 2] {
+        let fabric = fabric(workers);
+        let ports = [(); 3].map(|()| port(&fabric, PortRule::default()).0);
+        let sender = Peer::attach(&fabric, ports[0], 0, Accepts::ALL, usize::MAX);
+        let broadcast = || udp(Mac([0xff; 6]), mac(0), 1, 7, 60);
+        sender.send([broadcast()]);
+        wait(|| sender.completed() == 1);
+        assert_eq!(totals(&fabric, &ports), [1, 0, 0, 1], "nobody is connected");
+        assert_eq!(dropped(&fabric, ports[0], DropReason::NoReceiver), 1);
+        let receiver = Peer::attach(&fabric, ports[1], 0, Accepts::ALL, usize::MAX);
+        // The sender's worker may hear of the receiver a little later.
+        wait(|| {
+            sender.send([broadcast()]);
+            !receiver.received().is_empty()
+        });
+        assert_balanced(&fabric, &ports);
+        assert_eq!(totals(&fabric, &ports)[1], 0, "one receives, and there is no second copy");
+        assert_eq!(dropped(&fabric, ports[0], DropReason::PortDown), 0);
+    }
+}
+
+#[test]
 fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
     let fabric = fabric(1);
     let (rule, on_error) = (PortRule::default(), Arc::new(|_, _| {}));
