@@ -31,14 +31,19 @@ pub struct GuestTimes {
     /// Bytes of those frames.
     pub bytes: u64,
     /// Bursts in which they came.
+    #[serde(rename = "bursts")]
     pub turns: u64,
     /// Taking frames from its rings.
+    #[serde(rename = "ring_ns")]
     pub ring: u64,
     /// Handing them to its kernel, with all that the kernel does at once.
+    #[serde(rename = "kernel_ns")]
     pub kernel: u64,
     /// Posting buffers, signalling the backend, asking to be signalled.
+    #[serde(rename = "signal_ns")]
     pub signal: u64,
     /// Everything for what it sends.
+    #[serde(rename = "send_ns")]
     pub send: u64,
 }
 

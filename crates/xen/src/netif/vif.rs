@@ -245,7 +245,7 @@ impl Device for Vif {
         let saved =
             self.node.nodes().put(&steering_node(&self.node), control_ring.control().save());
         if let Err(error) = saved {
-            warn!(port = %self.node.id(), %error, "cannot save the hash settings for a later daemon");
+            warn!(port = %self.node.id(), reason = %error, "cannot save the hash settings for a later daemon");
         }
         if control_ring.publish().map_err(VifError::ControlRing)? {
             (self.wake)();

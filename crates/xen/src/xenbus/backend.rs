@@ -259,7 +259,7 @@ impl<D: Device> Backend<D> {
         let node = self.node.error_node();
         let written = self.node.write_state(State::Closing, |nodes| nodes.put(&node, &reason));
         if let Err(error) = written {
-            warn!(port = %self.node.id(), %error, "cannot write the reason into the store");
+            warn!(port = %self.node.id(), reason = %error, "cannot write the reason into the store");
         }
         self.status.condition = Condition::Stopped;
         self.status.violations += 1;

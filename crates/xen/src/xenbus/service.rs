@@ -228,7 +228,7 @@ impl<D: Driver> EventLoop<D> {
             Ok(found) => found,
             Err(error) => {
                 if !logged {
-                    warn!(class = D::CLASS, %error, "cannot look for devices; trying again");
+                    warn!(class = D::CLASS, reason = %error, "cannot look for devices; trying again");
                 }
                 self.retry = Some(Instant::now() + RETRY);
                 return;
@@ -247,7 +247,7 @@ impl<D: Driver> EventLoop<D> {
                 // The toolstack may have removed it meanwhile; then something changes.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
-                    warn!(port = %id, %error, "not served yet");
+                    warn!(port = %id, reason = %error, "not served yet");
                     self.retry = Some(Instant::now() + RETRY);
                 }
             }

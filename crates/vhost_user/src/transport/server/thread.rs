@@ -157,7 +157,7 @@ impl<P: Port> ServerThread<P> {
                 Ok(Some(socket)) => return Some(socket),
                 Ok(None) => {}
                 Err(error) => {
-                    warn!(port = %self.name, %error, "cannot accept a front-end");
+                    warn!(port = %self.name, reason = %error, "cannot accept a front-end");
                     if !self.sleep(LONGEST_PAUSE) {
                         return None;
                     }
@@ -175,7 +175,7 @@ impl<P: Port> ServerThread<P> {
                 Ok(socket) => return Some(socket),
                 Err(error) => {
                     if !std::mem::replace(&mut is_logged, true) {
-                        info!(port = %self.name, %error, "connecting until it succeeds");
+                        info!(port = %self.name, reason = %error, "connecting until it succeeds");
                     }
                     self.status.update(|status| status.reason = Some(error.to_string()));
                 }
@@ -255,7 +255,7 @@ impl<P: Port> ServerThread<P> {
         match answer.error {
             Some(error) if answer.closes => Err(error.into()),
             Some(error) => {
-                warn!(port = %self.name, %error, "declined a request");
+                warn!(port = %self.name, reason = %error, "declined a request");
                 Ok(())
             }
             None => Ok(()),
