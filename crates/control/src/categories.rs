@@ -1,73 +1,73 @@
-//! The time of a received frame by the categories in which Netchannel 2's authors divided it.
+//! The time of a received frame by the categories of the Netchannel 2 paper.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::api::{GuestTimes, PortProfile};
+use crate::kind::Kind;
 
-/// What a category is, where it can't be seen, and why not.
-const PROGRAM: &str = "not seen: the program's own system calls, inside the guest";
-const INSIDE: &str = "not seen: inside the guest, which says nothing";
-const HOST: &str = "not seen: the host's own network stack";
+const PROGRAM: &str = "not measured: the program's own system calls, inside the guest";
+const INSIDE: &str = "not measured: inside the guest, which reports nothing";
+const HOST: &str = "not measured: the host's own network stack";
 const MAPPED: &str =
     "none: the receiver's memory is mapped, and frames are copied as they are delivered";
 
 /// A category of a received frame's time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Category {
-    /// What it is called.
+    /// The category's name.
     pub name: &'static str,
-    /// Time for all frames; nothing where it can't be seen.
-    pub nanoseconds: Option<u64>,
-    /// Frames for which it was.
+    /// Time for all frames; `None` where it is not measured.
+    pub time_ns: Option<u64>,
+    /// The frames that it was spent for.
     pub frames: u64,
-    /// What was done, or why it can't be seen.
+    /// What was done, or why it is not measured.
     pub what: String,
 }
 
 impl Category {
-    /// Nanoseconds for a frame; nothing where they can't be seen.
+    /// Nanoseconds for a frame; `None` where they are not measured.
     pub fn per_frame(&self) -> Option<f64> {
-        self.nanoseconds.map(|time| time as f64 / self.frames.max(1) as f64)
+        self.time_ns.map(|time| time as f64 / self.frames.max(1) as f64)
     }
 }
 
-/// A port's categories, from the program that a frame is for to those who bring it.
+/// A port's categories, from the receiving program to the backend.
 pub fn categories(port: &PortProfile) -> [Category; 6] {
     let guest = port.guest.as_ref();
-    let inside = if port.kind == "tap" { HOST } else { INSIDE };
+    let inside = if port.kind == Kind::Tap { HOST } else { INSIDE };
     let of_guest = |name, time: fn(&GuestTimes) -> u64, what: &str| Category {
         name,
-        nanoseconds: guest.map(time),
+        time_ns: guest.map(time),
         frames: guest.map_or(0, |guest| guest.frames),
         what: if guest.is_some() { what.to_owned() } else { inside.to_owned() },
     };
     let of_workers = |name, steps: &[&str]| {
         let part =
-            |step: &&str| format!("{step} {}", per_frame(time(&port.spent, step), port.frames));
-        let nanoseconds = Some(steps.iter().map(|step| time(&port.spent, step)).sum());
+            |step: &&str| format!("{step} {}", per_frame(time(&port.steps_ns, step), port.frames));
+        let time_ns = Some(steps.iter().map(|step| time(&port.steps_ns, step)).sum());
         Category {
             name,
-            nanoseconds,
+            time_ns,
             frames: port.frames,
             what: steps.iter().map(part).collect::<Vec<_>>().join(", "),
         }
     };
-    let copied = match port.kind.as_str() {
-        "xen" | "embedded" => Category {
+    let copied = match port.kind {
+        Kind::Xen | Kind::Embedded => Category {
             what: "pages that guests granted".into(),
             ..of_workers("grant copy", &["copy"])
         },
         // Frames of guests with grants are copied out of those, wherever they go.
-        _ if time(&port.spent, "copy") > 0 => Category {
+        _ if time(&port.steps_ns, "copy") > 0 => Category {
             what: "pages that senders granted".into(),
             ..of_workers("grant copy", &["copy"])
         },
-        _ => Category { name: "grant copy", nanoseconds: None, frames: 0, what: MAPPED.into() },
+        _ => Category { name: "grant copy", time_ns: None, frames: 0, what: MAPPED.into() },
     };
     [
-        Category { name: "copy to user", nanoseconds: None, frames: 0, what: PROGRAM.into() },
+        Category { name: "copy to user", time_ns: None, frames: 0, what: PROGRAM.into() },
         of_guest(
             "guest kernel",
             |guest| guest.ring + guest.kernel,
@@ -88,8 +88,8 @@ pub fn categories(port: &PortProfile) -> [Category; 6] {
 }
 
 /// The time that a step took.
-pub fn time(spent: &BTreeMap<String, u64>, step: &str) -> u64 {
-    spent.get(step).copied().unwrap_or(0)
+pub fn time(steps_ns: &BTreeMap<String, u64>, step: &str) -> u64 {
+    steps_ns.get(step).copied().unwrap_or(0)
 }
 
 fn per_frame(time: u64, frames: u64) -> String {
@@ -100,43 +100,43 @@ fn per_frame(time: u64, frames: u64) -> String {
 mod tests {
     use super::*;
 
-    fn port(kind: &str) -> PortProfile {
+    fn port(kind: Kind) -> PortProfile {
         let spent =
             [("fetch", 200), ("classify", 100), ("deliver", 300), ("copy", 1000), ("publish", 400)];
         let spent = spent.map(|(name, time)| (name.to_owned(), time)).into();
         PortProfile {
             name: "a".into(),
-            kind: kind.into(),
+            kind,
             frames: 10,
             bytes: 600,
             bursts: 4,
-            spent,
+            steps_ns: spent,
             ..PortProfile::default()
         }
     }
 
-    fn unseen(port: &PortProfile) -> Vec<&'static str> {
-        let unseen = categories(port).into_iter().filter(|category| category.nanoseconds.is_none());
-        unseen.map(|category| category.name).collect()
+    fn not_measured(port: &PortProfile) -> Vec<&'static str> {
+        let without = categories(port).into_iter().filter(|category| category.time_ns.is_none());
+        without.map(|category| category.name).collect()
     }
 
     #[test]
-    fn what_is_not_seen_is_not_invented() {
+    fn what_is_not_measured_has_no_number() {
         assert_eq!(
-            unseen(&port("xen")),
+            not_measured(&port(Kind::Xen)),
             ["copy to user", "guest kernel", "hypervisor for the guest"]
         );
-        let mut mapped = port("vhost-user");
-        mapped.spent.insert("copy".into(), 0);
+        let mut mapped = port(Kind::VhostUser);
+        mapped.steps_ns.insert("copy".into(), 0);
         let all = ["copy to user", "guest kernel", "hypervisor for the guest", "grant copy"];
-        assert_eq!(unseen(&mapped), all);
-        mapped.kind = "tap".into();
+        assert_eq!(not_measured(&mapped), all);
+        mapped.kind = Kind::Tap;
         assert_eq!(categories(&mapped)[1].what, HOST);
     }
 
     #[test]
     fn each_side_is_divided_by_its_own_frames() {
-        let mut port = port("embedded");
+        let mut port = port(Kind::Embedded);
         port.guest = Some(GuestTimes {
             frames: 5,
             ring: 100,

@@ -1,4 +1,4 @@
-//! Asks a running daemon.
+//! A client of a running daemon.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
@@ -11,29 +11,30 @@ use crate::api::{Answer, Profile, Reply, Request, VERSION};
 use crate::line;
 
 /// How long an answer may take. Removing a port waits for its workers; anything else is at once.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest answer; thousands of ports fit.
-const ANSWER: usize = 64 << 20;
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest answer in bytes; thousands of ports fit.
+const LONGEST_ANSWER: usize = 64 << 20;
 
-/// How much longer than it takes a profile is to be counted, in seconds: asking takes a while, too.
+/// How much longer than the client waits profiling goes on, in seconds: requests take a while,
+/// too.
 const MARGIN: u32 = 2;
 
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// Nothing listens.
     #[error(
-        "no daemon answers at {}: start one with `ringmain serve --config ...` or name its socket with --control",
+        "no daemon answers at {}: start one with `ringmain serve`, or give its socket with --control",
         .0.display()
     )]
     NoDaemon(PathBuf),
-    /// The socket belongs to somebody else.
+    /// The socket belongs to another user.
     #[error("{} may not be used by this user: run this as the user who runs the daemon, usually root", .0.display())]
     Denied(PathBuf),
-    /// The daemon refused the request, and says why.
+    /// The daemon refused the request, with a reason.
     #[error("{0}")]
     Refused(String),
-    /// The daemon speaks otherwise.
+    /// The daemon has another version of the protocol.
     #[error(
         "the daemon speaks version {0} of the control protocol and this command version {VERSION}: \
          use the `ringmain` that the daemon was started from"
@@ -49,8 +50,8 @@ pub enum ClientError {
     },
 }
 
-/// A daemon, by its control socket. Each question is a connection of its own, so that nothing is
-/// lost when the daemon is started anew.
+/// A daemon, by its control socket. Each request has a connection of its own, so that a client
+/// survives a restart of the daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -67,7 +68,7 @@ impl Client {
         &self.socket
     }
 
-    /// Asks, and waits for the reply.
+    /// Sends a request, and waits for the reply.
     ///
     /// # Errors
     /// When no daemon answers, or when it refuses.
@@ -89,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Where time goes for a while.
+    /// Profiles for a while.
     ///
     /// # Errors
     /// As for [`ask`](Self::ask).
@@ -97,10 +98,10 @@ impl Client {
         let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).saturating_add(MARGIN);
         let look = |seconds| match self.ask(&Request::Profile { seconds })? {
             Reply::Profile(profile) => Ok(profile),
-            _ => Err(self.broken(io::Error::new(
-                ErrorKind::InvalidData,
-                "another answer than was asked for",
-            ))),
+            _ => {
+                Err(self
+                    .broken(io::Error::new(ErrorKind::InvalidData, "an answer to another request")))
+            }
         };
         let before = look(seconds)?;
         std::thread::sleep(time);
@@ -108,11 +109,11 @@ impl Client {
     }
 
     fn exchange(&self, stream: &mut UnixStream, request: &Request) -> io::Result<Vec<u8>> {
-        let by = Instant::now() + PATIENCE;
+        let by = Instant::now() + TIMEOUT;
         let mut line = serde_json::to_value(request)?;
         line["version"] = json!(VERSION);
         line::write(stream, format!("{line}\n").as_bytes(), by)?;
-        let answer = line::read(stream, &mut Vec::new(), ANSWER, by)?;
+        let answer = line::read(stream, &mut Vec::new(), LONGEST_ANSWER, by)?;
         answer.ok_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection"))
     }
 

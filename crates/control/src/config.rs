@@ -1,45 +1,39 @@
 //! What the operator wrote: the configuration file, and descriptions of single ports.
 
 pub mod defaults;
-mod document;
-pub mod extensions;
+mod error;
+mod host;
 mod options;
-mod polling;
 mod port;
+mod port_reader;
+mod port_table;
+mod request;
+mod source;
+mod value;
+mod workers;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use document::{Fields, Value};
 use network::poll::PollingPolicy;
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use toml::Spanned;
 
-pub use document::ConfigError;
-pub use options::keys as option_keys;
-pub use port::{MAX_QUEUES, Mode, PortKind, PortSpec};
+use port_reader::{Neighbours, Place};
+use port_table::PortTable;
+use source::{Problems, Source};
+use value::{FromText, Table, TableName, Text};
+use workers::{Workers, WorkersTable};
+
+pub use defaults::MAX_QUEUES;
+pub use error::{ConfigError, ConfigErrors};
+pub use host::Host;
+pub use options::{extension_words, options as port_options};
+pub use port::{Mode, PortKind, PortSpec};
 
 /// Where the control socket is unless the configuration says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/ringmain/control.sock";
-
-/// Most workers that `count` may ask for.
-const MAX_WORKERS: u16 = 64;
-/// Longest path of a UNIX socket in bytes: `sun_path` less its final zero.
-const SOCKET_PATH: usize = 107;
-
-/// What the configuration is checked against.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Host {
-    /// CPUs that this process may use, ascending.
-    pub cpus: Vec<u16>,
-}
-
-impl Host {
-    /// This process, here and now.
-    pub fn probe() -> std::io::Result<Host> {
-        use rustix::thread::{CpuSet, sched_getaffinity};
-        let set = sched_getaffinity(None)?;
-        let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u16);
-        Ok(Host { cpus: cpus.collect() })
-    }
-}
+/// Where the configuration is unless the command says otherwise.
+pub const DEFAULT_FILE: &str = "/etc/ringmain/ringmain.toml";
 
 /// A whole configuration, checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,9 +42,9 @@ pub struct Config {
     pub workers: usize,
     /// The CPU that each worker is pinned to; empty when they are not pinned.
     pub cpus: Vec<u16>,
-    /// How they wait for frames, where a port does not say.
+    /// How workers wait for frames, where a port does not say.
     pub policy: PollingPolicy,
-    /// Queue pairs change workers when one is loaded and another is not.
+    /// Whether queue pairs change workers when one is loaded and another is not.
     pub balance: bool,
     /// Path of the control socket.
     pub socket: PathBuf,
@@ -60,120 +54,106 @@ pub struct Config {
 
 impl Config {
     /// Reads the text of a configuration file. `name` is what errors call the file.
-    pub fn parse(name: &str, text: &str, host: &Host) -> Result<Config, ConfigError> {
-        let mut top = Fields::of_file(name, text)?;
-        let workers = workers(top.table("workers")?, host)?;
-        let mut control = top.table("control")?;
-        let socket = socket(&mut control)?;
-        control.finish()?;
-        let ports = ports(top.tables("port")?, &socket)?;
-        top.finish()?;
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse(name: &str, text: &str, host: &Host) -> Result<Config, ConfigErrors> {
+        let source = Source::file(name, text);
+        let (Table(file), mut problems) = source.read::<Table<File>>();
+        let Table(workers) = file.workers.unwrap_or_default();
+        let workers = workers::read(workers, host, &mut problems);
+        let Table(control) = file.control.unwrap_or_default();
+        let socket = control.socket.map_or_else(|| DEFAULT_SOCKET.into(), |Text(path)| path.0);
+        let Ports(tables) = file.port.unwrap_or_default();
+        let ports = ports(tables, &socket, &mut problems);
         let Workers { count, cpus, policy, balance } = workers;
-        Ok(Config { workers: count, cpus, policy, balance, socket, ports })
+        problems.finish(Some(Config { workers: count, cpus, policy, balance, socket, ports }))
     }
 }
 
-/// What is said of the workers.
-struct Workers {
-    count: usize,
-    cpus: Vec<u16>,
-    policy: PollingPolicy,
-    balance: bool,
+/// The whole file as it is written.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    workers: Option<Table<WorkersTable>>,
+    control: Option<Table<ControlTable>>,
+    port: Option<Ports>,
 }
 
-fn workers(mut fields: Fields, host: &Host) -> Result<Workers, ConfigError> {
-    let right = format!("1 to {MAX_WORKERS} or \"auto\"");
-    let count = match fields.take("count") {
-        None => None,
-        Some(value) if value.as_text() == Some("auto") => None,
-        Some(value) => {
-            Some(usize::from(fields.as_number("count", &value, 1..=MAX_WORKERS, &right)?))
-        }
-    };
-    let cpus = cpus(&mut fields, host, count)?;
-    let policy = polling::read(&mut fields)?.unwrap_or_default();
-    let balance = fields.switch("balance")?.unwrap_or(true);
-    fields.finish()?;
-    let auto = if cpus.is_empty() { defaults::workers(host.cpus.len()) } else { cpus.len() };
-    Ok(Workers { count: count.unwrap_or(auto), cpus, policy, balance })
+impl TableName for File {
+    const EXPECTED: &'static str = "a table";
 }
 
-fn cpus(fields: &mut Fields, host: &Host, workers: Option<usize>) -> Result<Vec<u16>, ConfigError> {
-    let right = format!("one CPU for each worker, out of {}", ranges(&host.cpus));
-    let Some((list, whole)) = fields.numbers("cpus", 0..=u16::MAX, &right)? else {
-        return Ok(Vec::new());
-    };
-    let mut cpus = Vec::new();
-    for (cpu, value) in list {
-        let wrong = |problem: &str| {
-            fields.wrong("cpus", &value, format_args!("CPU {cpu} {problem}; give {right}"))
-        };
-        if !host.cpus.contains(&cpu) {
-            return Err(wrong("is not available to this process"));
-        }
-        if cpus.contains(&cpu) {
-            return Err(wrong("is listed twice"));
-        }
-        cpus.push(cpu);
+/// The `[control]` table.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ControlTable {
+    socket: Option<Text<ControlSocket>>,
+}
+
+impl TableName for ControlTable {
+    const EXPECTED: &'static str = "a table; write [control]";
+}
+
+/// The path of the control socket.
+#[derive(Clone, Debug)]
+struct ControlSocket(PathBuf);
+
+impl FromText for ControlSocket {
+    fn right() -> String {
+        format!("the path of a socket, like {DEFAULT_SOCKET:?}")
     }
-    match workers {
-        Some(workers) if workers != cpus.len() => {
-            let problem = format!("{} CPUs for {workers} workers; give {right}", cpus.len());
-            Err(fields.wrong("cpus", &whole, problem))
-        }
-        None if cpus.len() > usize::from(MAX_WORKERS) => Err(fields.wrong(
-            "cpus",
-            &whole,
-            format_args!("{} CPUs; give at most {MAX_WORKERS}", cpus.len()),
-        )),
-        _ => Ok(cpus),
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        port_table::socket_path(text).map(ControlSocket)
     }
 }
 
-fn socket(control: &mut Fields) -> Result<PathBuf, ConfigError> {
-    let right = format!("the path of a socket, like {DEFAULT_SOCKET:?}");
-    match control.text("socket", &right)? {
-        Some((text, value)) => socket_path(control, &text, &value),
-        None => Ok(PathBuf::from(DEFAULT_SOCKET)),
+/// The `[[port]]` tables.
+#[derive(Clone, Debug, Default)]
+struct Ports(Vec<Spanned<Table<PortTable>>>);
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(PortsVisitor)
     }
 }
 
-/// Checks that a text can be the path of a UNIX socket.
-fn socket_path(fields: &Fields, text: &str, value: &Value) -> Result<PathBuf, ConfigError> {
-    let problem = if text.is_empty() || text.contains('\0') || text.ends_with('/') {
-        format!("{value} is not the path of a socket; give one of 1 to {SOCKET_PATH} bytes")
-    } else if text.len() > SOCKET_PATH {
-        format!("the path is {} bytes long; give one of at most {SOCKET_PATH}", text.len())
-    } else {
-        return Ok(PathBuf::from(text));
-    };
-    Err(fields.wrong("socket", value, problem))
+struct PortsVisitor;
+
+impl<'de> Visitor<'de> for PortsVisitor {
+    type Value = Ports;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(PortTable::EXPECTED)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Ports, A::Error> {
+        let mut tables = Vec::new();
+        while let Some(table) = seq.next_element()? {
+            tables.push(table);
+        }
+        Ok(Ports(tables))
+    }
 }
 
-fn ports(tables: Vec<Fields>, control: &Path) -> Result<Vec<PortSpec>, ConfigError> {
+fn ports(
+    tables: Vec<Spanned<Table<PortTable>>>,
+    control: &std::path::Path,
+    problems: &mut Problems<'_>,
+) -> Vec<PortSpec> {
     let mut ports: Vec<(PortSpec, String)> = Vec::new();
-    for table in tables {
-        let path = table.path().to_owned();
-        let known = ports.iter().map(|(port, path)| (port, path.as_str()));
-        let port = port::read(table, known, control)?;
-        ports.push((port, path));
-    }
-    Ok(ports.into_iter().map(|(port, _)| port).collect())
-}
-
-/// A list of numbers as people write it: `0-3, 8`.
-fn ranges(numbers: &[u16]) -> String {
-    let mut runs: Vec<(u16, u16)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*number) => *last = *number,
-            _ => runs.push((*number, *number)),
+    for (index, table) in tables.into_iter().enumerate() {
+        let path = format!("port[{index}]");
+        let place = Place { path: &path, at: table.span().start };
+        let others = ports.iter().map(|(port, path)| (port, path.clone())).collect();
+        let neighbours = Neighbours { control, ports: others };
+        let Table(table) = table.into_inner();
+        if let Some(port) = port_reader::read(table, place, &neighbours, problems) {
+            ports.push((port, path));
         }
     }
-    let run = |(first, last): &(u16, u16)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    runs.iter().map(run).collect::<Vec<_>>().join(", ")
+    ports.into_iter().map(|(port, _)| port).collect()
 }
 
 #[cfg(test)]

@@ -1,15 +1,22 @@
-//! The running daemon: configuration, ports, control socket.
+//! The running daemon: configuration, ports, control socket, and the client of that socket.
 
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod backend;
 pub mod categories;
 pub mod client;
 pub mod config;
 pub mod daemon;
+pub mod kind;
 mod line;
-mod link;
+mod natural;
+mod periodic;
+mod ports;
+pub mod preflight;
 mod profile;
 mod report;
 pub mod server;
+mod state;
 mod uplink;
+mod vif;

@@ -1,7 +1,7 @@
 //! Lines over a UNIX stream, read and written against a deadline.
 //!
-//! A peer that sends a byte now and then, or never reads, holds a thread no longer than the
-//! deadline; one that sends without end is cut off at the limit.
+//! A peer that sends a byte now and then, or never reads, keeps a thread no longer than the
+//! deadline. A peer that sends without end is cut off at the limit.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -56,7 +56,7 @@ pub fn write(stream: &mut UnixStream, mut bytes: &[u8], by: Instant) -> io::Resu
     Ok(())
 }
 
-/// Time until the deadline; never zero, which the socket would take for "no time-out".
+/// Time until the deadline; never zero, which means no time-out to the socket.
 fn remaining(by: Instant) -> io::Result<Duration> {
     let left = by.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -66,7 +66,7 @@ fn remaining(by: Instant) -> io::Result<Duration> {
     }
 }
 
-/// A time-out of the socket is looked at again by [`remaining`].
+/// Whether to try again. After a time-out of the socket, [`remaining`] checks the deadline.
 fn retry_or(error: io::Error) -> io::Result<()> {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(()),
@@ -82,21 +82,21 @@ mod tests {
         Instant::now() + Duration::from_millis(50)
     }
 
-    fn grant_copies() -> Instant {
+    fn later() -> Instant {
         Instant::now() + Duration::from_secs(60)
     }
 
     #[test]
-    fn lines_are_told_apart() {
+    fn a_stream_is_split_into_lines() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         there.write_all(b"one\ntwo\nthr").unwrap();
         let mut rest = Vec::new();
-        assert_eq!(read(&mut here, &mut rest, 10, grant_copies()).unwrap().unwrap(), b"one");
-        assert_eq!(read(&mut here, &mut rest, 10, grant_copies()).unwrap().unwrap(), b"two");
+        assert_eq!(read(&mut here, &mut rest, 10, later()).unwrap().unwrap(), b"one");
+        assert_eq!(read(&mut here, &mut rest, 10, later()).unwrap().unwrap(), b"two");
         there.write_all(b"ee\n").unwrap();
-        assert_eq!(read(&mut here, &mut rest, 10, grant_copies()).unwrap().unwrap(), b"three");
+        assert_eq!(read(&mut here, &mut rest, 10, later()).unwrap().unwrap(), b"three");
         drop(there);
-        assert!(read(&mut here, &mut rest, 10, grant_copies()).unwrap().is_none());
+        assert!(read(&mut here, &mut rest, 10, later()).unwrap().is_none());
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let writer = std::thread::spawn(move || while there.write_all(&[b'x'; 4096]).is_ok() {});
         let mut rest = Vec::new();
-        let error = read(&mut here, &mut rest, 10_000, grant_copies()).unwrap_err();
+        let error = read(&mut here, &mut rest, 10_000, later()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
         assert!(rest.len() <= 10_000 + 4096);
         drop(here);

@@ -1,45 +1,47 @@
-//! Who wants to know where time goes, and until when; and what they are told.
+//! Profiling on request.
 //!
-//! A request has the workers, and the guests that can, take time stamps from then on, for as long
-//! as it says; the reply is what they have counted so far. Two replies make a profile
-//! ([`Profile::since`]). If the asker goes away, the stamps end by themselves.
+//! A request makes the workers, and guests that support it, take time stamps for as long as the
+//! request says; the reply holds what they have counted so far. The difference of two replies is a
+//! profile ([`Profile::since`]). If the client goes away, the stamps end with its lease.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use network::stage_profiler::{Step, Ticks};
+use parking_lot::{Mutex, MutexGuard};
 use ring::ticks::{self, Ratio};
 use switch::PortId;
 use xen::netif::guest_times::GuestTimes;
 
 use crate::api::{PortProfile, Profile, QueueFlows, WorkerProfile};
+use crate::kind::Kind;
 
-/// How long to wait for guests to say what they have counted.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How long guests may take to report what they have counted.
+pub const GUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The present request.
+/// How long time stamps are still taken.
 #[derive(Default)]
-pub struct UplinkQueue {
-    /// Its number; that of the last one, when there is none.
+pub struct Lease {
+    /// The number of the last request.
     number: u64,
-    /// Until when stamps are taken.
+    /// When it ends; `None` when no stamps are taken.
     until: Option<Instant>,
     /// The request with which stamps began to be taken.
     since: u64,
 }
 
-/// Who wants to know, and how long a tick is.
+/// The lease, and the length of a tick.
 pub struct Profiler {
     start: (u64, Instant),
     ratio: OnceLock<Ratio>,
-    lease: Mutex<UplinkQueue>,
+    lease: Mutex<Lease>,
 }
 
 impl Profiler {
-    /// Nobody yet.
+    /// No stamps are taken yet.
     pub fn new() -> Self {
         Profiler {
             start: (ticks::now(), Instant::now()),
@@ -48,17 +50,17 @@ impl Profiler {
         }
     }
 
-    /// Held while one request is answered.
-    pub fn lock(&self) -> MutexGuard<'_, UplinkQueue> {
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The lease, locked while a request is answered.
+    pub fn lock(&self) -> MutexGuard<'_, Lease> {
+        self.lease.lock()
     }
 
-    /// The same for all replies, so that they can be compared.
+    /// Nanoseconds in a tick: the same for all replies, so that they can be compared.
     fn ratio(&self) -> Ratio {
         *self.ratio.get_or_init(|| Ratio::since(self.start))
     }
 
-    /// Moment of a reply, in nanoseconds since some other.
+    /// The moment of a reply, in nanoseconds since the daemon started.
     pub fn moment(&self) -> u64 {
         self.start.1.elapsed().as_nanos() as u64
     }
@@ -69,13 +71,12 @@ impl Profiler {
         counters
             .map(|(index, worker)| WorkerProfile {
                 index,
-                spent: self.named(&worker.spent.get(), &Step::ALL),
+                steps_ns: self.named(&worker.spent.get(), &Step::ALL),
             })
             .collect()
     }
 
-    /// What was counted for the frames that a port received, and since request `since` of its
-    /// flows.
+    /// What was counted for the frames that a port received, and its flows since request `since`.
     pub fn port(
         &self,
         subject: Subject,
@@ -83,7 +84,7 @@ impl Profiler {
         since: u64,
     ) -> PortProfile {
         let Subject { name, kind, guest, .. } = subject;
-        let mut port = PortProfile { name, kind: kind.to_owned(), ..PortProfile::default() };
+        let mut port = PortProfile { name, kind, ..PortProfile::default() };
         let mut spent = Ticks::default();
         for charged in queues.iter().map(|queue| &queue.as_ref().charged) {
             port.frames += charged.frames.get();
@@ -95,8 +96,8 @@ impl Profiler {
                 sent: charged.sent.count(since),
             });
         }
-        // Nobody's frames are looked or slept for.
-        port.spent = self.named(&spent, &Step::ALL[..Step::Look as usize]);
+        // Looking at empty rings and sleeping are not charged to frames.
+        port.steps_ns = self.named(&spent, &Step::ALL[..Step::Look as usize]);
         port.guest = guest;
         port
     }
@@ -112,8 +113,8 @@ impl Profiler {
     }
 }
 
-impl UplinkQueue {
-    /// Prolongs it; the number of the request.
+impl Lease {
+    /// Prolongs it. Returns the number of the request.
     pub fn prolong(&mut self, time: Duration) -> u64 {
         let until = Instant::now() + time;
         self.number += 1;
@@ -129,36 +130,37 @@ impl UplinkQueue {
         self.since
     }
 
-    /// Whether it has come to its end, once.
+    /// Whether it has ended; true once.
     pub fn ends(&mut self) -> bool {
         self.until.take_if(|until| *until <= Instant::now()).is_some()
     }
 }
 
-/// Where to find what is charged to a port, and what its guest said.
+/// A port to profile.
 pub struct Subject {
     /// Its name.
     pub name: String,
     /// Its kind.
-    pub kind: &'static str,
+    pub kind: Kind,
     /// Its number in the fabric.
     pub port: PortId,
-    /// What its guest said.
+    /// What its guest reported.
     pub guest: Option<GuestTimes>,
 }
 
 impl Profile {
-    /// What was counted since `then`. Ports that came meanwhile are counted from zero; those that
-    /// went are not there.
+    /// What was counted since `then`. Ports that were added since are counted from zero; those that
+    /// were removed are left out.
     pub fn since(&self, then: &Profile) -> Profile {
         let worker = |now: &WorkerProfile| {
             let old = then.workers.iter().find(|old| old.index == now.index);
-            WorkerProfile { index: now.index, spent: less(&now.spent, old.map(|old| &old.spent)) }
+            let steps_ns = less(&now.steps_ns, old.map(|old| &old.steps_ns));
+            WorkerProfile { index: now.index, steps_ns }
         };
         let port =
             |now: &PortProfile| now.since(then.ports.iter().find(|old| old.name == now.name));
         Profile {
-            nanoseconds: self.nanoseconds.saturating_sub(then.nanoseconds),
+            duration_ns: self.duration_ns.saturating_sub(then.duration_ns),
             workers: self.workers.iter().map(worker).collect(),
             ports: self.ports.iter().map(port).collect(),
         }
@@ -167,15 +169,15 @@ impl Profile {
 
 impl PortProfile {
     fn since(&self, then: Option<&PortProfile>) -> PortProfile {
-        // One of the same name that has begun anew meanwhile has less than there was.
+        // Counters that fell belong to another port of the same name.
         let then = then.filter(|then| then.frames <= self.frames && then.bursts <= self.bursts);
         let Some(then) = then else { return self.clone() };
         PortProfile {
             frames: self.frames - then.frames,
             bytes: self.bytes.saturating_sub(then.bytes),
             bursts: self.bursts - then.bursts,
-            spent: less(&self.spent, Some(&then.spent)),
-            // One that has not said where it began says nothing.
+            steps_ns: less(&self.steps_ns, Some(&then.steps_ns)),
+            // A guest that did not report at the start has no difference.
             guest: self
                 .guest
                 .as_ref()
@@ -199,33 +201,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_ends_once_and_is_only_prolonged() {
-        let mut lease = UplinkQueue::default();
+    fn a_lease_ends_once_and_is_never_shortened() {
+        let mut lease = Lease::default();
         assert!(!lease.ends());
         assert_eq!((lease.prolong(Duration::from_secs(3600)), lease.since()), (1, 1));
         assert_eq!((lease.prolong(Duration::ZERO), lease.since()), (2, 1));
-        assert!(!lease.ends(), "another wants to know for longer");
-        let mut short = UplinkQueue::default();
+        assert!(!lease.ends(), "a shorter request shortens nothing");
+        let mut short = Lease::default();
         short.prolong(Duration::ZERO);
         assert!(short.ends() && !short.ends());
-        assert_eq!((short.prolong(Duration::ZERO), short.since()), (2, 2), "it begins anew");
+        assert_eq!(
+            (short.prolong(Duration::ZERO), short.since()),
+            (2, 2),
+            "profiling starts again"
+        );
     }
 
     #[test]
-    fn a_profile_is_what_lies_between_two_replies() {
+    fn a_profile_is_the_difference_of_two_replies() {
         let spent = |time: u64| BTreeMap::from([("fetch".to_owned(), time)]);
         let guest = |frames, kernel| Some(GuestTimes { frames, kernel, ..GuestTimes::default() });
         let port = |name: &str, frames, time, guest| PortProfile {
             name: name.into(),
             frames,
             bursts: frames,
-            spent: spent(time),
+            steps_ns: spent(time),
             guest,
             ..PortProfile::default()
         };
-        let reply = |nanoseconds, ports: Vec<PortProfile>| {
-            let workers = vec![WorkerProfile { index: 0, spent: spent(nanoseconds / 2) }];
-            Profile { nanoseconds, workers, ports }
+        let reply = |duration_ns, ports: Vec<PortProfile>| {
+            let workers = vec![WorkerProfile { index: 0, steps_ns: spent(duration_ns / 2) }];
+            Profile { duration_ns, workers, ports }
         };
         let then =
             [port("a", 5, 50, guest(4, 40)), port("late", 5, 50, None), port("anew", 9, 90, None)];

@@ -1,4 +1,4 @@
-//! Turns what the datapath counts into what the control socket tells.
+//! Turns the counters of the fabric into the reports of the control socket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use hypervisor::embedded::CopyUsage;
 use network::count::{DropReason, QueueCounters};
 use network::fabric::Fabric;
 use network::poll::show::PollCounters;
-use network::poll::{Decision, State};
+use network::poll::{Decision, PollingPolicy, State};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
@@ -16,17 +16,29 @@ use xen::netif::settings::SCRIPT;
 use xen::netif::status::{Condition, MappedPagesStatus};
 
 use crate::api::{
-    CacheReport, Counts, MacRow, OwnCopies, PollingReport, PortReport, PortState, QueueReport,
+    CacheReport, Counts, GuestCopies, MacRow, PollingReport, PortReport, PortState, QueueReport,
     Stats, WorkerReport,
 };
-use crate::config::{PortKind, PortSpec, option_keys};
-use crate::link::{Link, Vif};
+use crate::backend::{Backend, BackendError, Condition as BackendCondition};
+use crate::config::{PortKind, PortSpec, port_options};
+use crate::vif::Vif;
+
+/// Gaps from here on are not told apart, in nanoseconds.
+const LONGEST_GAP_NS: u64 = 1 << 31;
+/// How long a worker that has not changed its state is still taken to be short of CPU time. A
+/// worker that sleeps does not find out that the shortage is over.
+const SHORTAGE: Duration = Duration::from_secs(1);
+
+/// No frames, and none dropped for any reason.
+pub fn no_counts() -> Counts {
+    let drops = DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), 0)).collect();
+    Counts { drops, ..Counts::default() }
+}
 
 /// The counters of a queue pair at this moment.
 pub fn counts(queue: &QueueCounters) -> Counts {
     let dropped = |reason: &DropReason| (reason.name().to_owned(), queue.dropped(*reason));
-    let drops: BTreeMap<String, u64> =
-        DropReason::ALL.iter().map(dropped).filter(|(_, frames)| *frames > 0).collect();
+    let drops = DropReason::ALL.iter().map(dropped).collect();
     Counts {
         tx_frames: queue.tx_frames.get(),
         tx_bytes: queue.tx_bytes.get(),
@@ -48,28 +60,43 @@ pub fn counts(queue: &QueueCounters) -> Counts {
     }
 }
 
-/// Everything about a port.
-pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> PortReport {
-    let queues = link.id().map(|id| queues(fabric, id)).unwrap_or_default();
-    let mut total = Counts::default();
-    for queue in &queues {
-        total.add(&queue.counts);
-    }
-    let (socket, mode, device) = match &spec.kind {
-        PortKind::VhostUser { socket, mode } => (Some(socket), Some(mode.name().to_owned()), None),
-        PortKind::Tap { device } => (None, None, Some(device.clone())),
-        PortKind::Xen => (None, None, Some(SCRIPT.to_owned())),
-        PortKind::Embedded { socket, .. } => (Some(socket), None, None),
+/// What all ports have in common.
+pub struct Context<'a> {
+    /// The fabric.
+    pub fabric: &'a Fabric,
+    /// How many workers it has.
+    pub workers: usize,
+    /// The polling policy of ports without one of their own.
+    pub policy: PollingPolicy,
+}
+
+/// Everything about a port of the configuration, and its backend or why there is none.
+pub fn port(
+    context: &Context<'_>,
+    spec: &PortSpec,
+    backend: Result<&Backend, &BackendError>,
+) -> PortReport {
+    let id = backend.ok().and_then(Backend::id);
+    let queues = id.map(|id| queues(context.fabric, id)).unwrap_or_default();
+    let condition = match backend {
+        Ok(backend) => backend.condition(),
+        Err(error) => BackendCondition::new(PortState::Stopped, Some(error.to_string())),
     };
-    let socket = socket.map(|socket| socket.display().to_string());
     let (vlan, trunk) = vlans(&spec.vlan);
-    let condition = link.condition();
+    let mode = match &spec.kind {
+        PortKind::VhostUser { mode, .. } => Some(mode.name().to_owned()),
+        _ => None,
+    };
+    let device = match &spec.kind {
+        PortKind::Xen => Some(SCRIPT),
+        kind => kind.device(),
+    };
     PortReport {
         name: spec.name.clone(),
-        kind: spec.kind.name().to_owned(),
-        socket,
+        kind: spec.kind.kind(),
+        socket: spec.kind.socket().map(|socket| socket.display().to_string()),
         mode,
-        device,
+        device: device.map(str::to_owned),
         state: condition.state,
         reason: condition.reason,
         peer: condition.peer,
@@ -79,35 +106,35 @@ pub fn port(fabric: &Fabric, spec: &PortSpec, link: &Link, workers: usize) -> Po
         trunk,
         mac: spec.mac.map(|mac| mac.to_string()),
         mtu: spec.mtu,
-        options: options(spec),
+        options: options(spec, context.policy),
         cache: None,
-        device_queue: match &spec.kind {
-            PortKind::Embedded { device_queue, .. } => device_queue.clone(),
-            _ => None,
-        },
+        device_queue: spec.kind.device_queue().map(str::to_owned),
         features: condition.features.into_iter().map(str::to_owned).collect(),
-        own_copies: None,
-        queue_pairs: spec.queue_pairs(workers),
-        total,
+        guest_copies: None,
+        queue_pairs: spec.queue_pairs(context.workers),
+        total: total(&queues),
         queues,
     }
 }
 
-/// How the pages do that stay mapped.
-fn cache(MappedPagesStatus { pages, most, hits, misses }: MappedPagesStatus) -> CacheReport {
-    CacheReport { pages: pages as u64, most: most as u64, hits, misses }
+fn total(queues: &[QueueReport]) -> Counts {
+    let mut total = no_counts();
+    queues.iter().for_each(|queue| total.add(&queue.counts));
+    total
 }
 
-/// How the port is served where there is a choice; what is off is said to be.
-fn options(spec: &PortSpec) -> BTreeMap<String, String> {
-    let said = |value: Option<Json>| match value {
-        None => "off".to_owned(),
-        Some(Json::Bool(true)) => "on".to_owned(),
-        Some(Json::String(text)) => text,
-        Some(value) => value.to_string(),
+fn cache(MappedPagesStatus { pages, most, hits, misses }: MappedPagesStatus) -> CacheReport {
+    CacheReport { pages: pages as u64, limit: most as u64, hits, misses }
+}
+
+/// How the port is served where there is a choice. Its polling policy is the one in force.
+fn options(spec: &PortSpec, policy: PollingPolicy) -> BTreeMap<String, Json> {
+    let in_force = |key: &str, value: Json| match key {
+        "polling" if value.is_null() => Json::from(policy.to_string()),
+        _ => value,
     };
-    let keys = option_keys(&spec.kind, &spec.options).into_iter();
-    keys.map(|(key, value)| (key.to_owned(), said(value))).collect()
+    let options = port_options(&spec.kind, &spec.options).into_iter();
+    options.map(|(key, value)| (key.replace('-', "_"), in_force(key, value))).collect()
 }
 
 /// VLAN of an untagged port, VLANs of a tagged one.
@@ -119,21 +146,17 @@ fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
     }
 }
 
-/// Everything about a vif, which is a port by itself and served as the port `host` says. It may
+/// Everything about a vif, which is a port by itself, with the options of the port `host`. It may
 /// have as many queue pairs as that, or fewer.
 pub fn vif(
     fabric: &Fabric,
-    Vif { name, kind, peer, spent, status: vif }: &Vif,
+    Vif { name, kind, peer, copy_usage, status: vif }: &Vif,
     host: &PortReport,
 ) -> PortReport {
     let mut queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
     if let Some(DeviceQueueStatus::Active { .. }) = vif.device_queue {
-        // It comes behind all others.
+        // The device queue comes after all others.
         queues.iter_mut().skip(vif.queues).for_each(|queue| queue.device = true);
-    }
-    let mut total = Counts::default();
-    for queue in &queues {
-        total.add(&queue.counts);
     }
     let state = match vif.condition {
         Condition::Waiting => PortState::Listening,
@@ -148,7 +171,7 @@ pub fn vif(
         .map_or(host.queue_pairs, |own| own.min(host.queue_pairs));
     PortReport {
         name: name.clone(),
-        kind: (*kind).to_owned(),
+        kind: *kind,
         socket: None,
         mode: None,
         device: Some(format!("domain {}", vif.id.domain)),
@@ -165,18 +188,18 @@ pub fn vif(
         cache: vif.cache.map(cache),
         device_queue: vif.device_queue.as_ref().map(device_queue),
         features: vif.features.names().into_iter().map(str::to_owned).collect(),
-        own_copies: spent.filter(|spent| spent.calls > 0).map(own_copies),
+        guest_copies: copy_usage.filter(|usage| usage.calls > 0).map(guest_copies),
         queue_pairs,
-        total,
+        total: total(&queues),
         queues,
     }
 }
 
-fn own_copies(spent: CopyUsage) -> OwnCopies {
-    OwnCopies { calls: spent.calls, bytes: spent.bytes, cpu_us: spent.time.as_micros() as u64 }
+fn guest_copies(usage: CopyUsage) -> GuestCopies {
+    GuestCopies { calls: usage.calls, bytes: usage.bytes, cpu_us: usage.time.as_micros() as u64 }
 }
 
-/// The state of a device queue in words.
+/// The state of a device queue, in words.
 fn device_queue(status: &DeviceQueueStatus) -> String {
     match status {
         DeviceQueueStatus::Refused(why) => format!("none: {why}"),
@@ -202,13 +225,13 @@ fn queues(fabric: &Fabric, id: PortId) -> Vec<QueueReport> {
     queues.collect()
 }
 
-/// What the datapath does not know of itself.
+/// What the fabric does not know of itself.
 pub struct Basics<'a> {
     /// The CPU of each worker, where they are pinned.
     pub cpus: &'a [u16],
     /// The load of each worker, 0 to 1, where they are balanced.
     pub loads: &'a [f64],
-    /// When it all began.
+    /// When the daemon started.
     pub started: Instant,
 }
 
@@ -240,36 +263,36 @@ pub fn stats(
         uptime_seconds: started.elapsed().as_secs_f64(),
         cpu_seconds: cpu_time().as_secs_f64(),
         workers: workers.collect(),
-        moves: fabric.moves(),
+        queue_migrations: fabric.moves(),
         ports,
         removed,
     }
 }
 
-/// How a worker has waited since `uptime` ago. One that sleeps says so when it wakes, so what is
-/// left is sleep.
+/// How a worker has waited since `uptime` ago. A worker that sleeps counts that when it wakes, so
+/// the rest of the time is sleep.
 fn polling(counters: &PollCounters, uptime: Duration) -> Option<PollingReport> {
     let Decision { policy, nap, window, cost, gaps, short, gave_way } = counters.decision()?;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let mut nanoseconds: BTreeMap<_, _> = State::ALL
+    let mut state_ns: BTreeMap<_, _> = State::ALL
         .into_iter()
         .map(|state| (state.name().to_owned(), counters.time(state)))
         .collect();
-    let left = ns(uptime).saturating_sub(nanoseconds.values().sum());
-    *nanoseconds.entry(State::Armed.name().to_owned()).or_default() += left;
+    let rest = ns(uptime).saturating_sub(state_ns.values().sum());
+    *state_ns.entry(State::Armed.name().to_owned()).or_default() += rest;
     Some(PollingReport {
         policy: policy.to_string(),
-        nanoseconds,
+        state_ns,
         naps: counters.naps.get(),
-        window: Some(ns(window)).filter(|window| *window != u64::MAX),
-        nap: ns(nap),
-        gaps,
-        sleep_cost: cost.sleep,
-        wake: cost.wake,
-        nap_cost: cost.nap,
-        late: cost.late,
-        gave_way,
-        gives_way: short,
+        window_ns: Some(ns(window)).filter(|window| *window != u64::MAX),
+        nap_ns: ns(nap),
+        gaps_ns: gaps.map(|gap| Some(gap).filter(|gap| *gap < LONGEST_GAP_NS)),
+        sleep_cost_ns: cost.sleep,
+        wake_latency_ns: cost.wake,
+        nap_cost_ns: cost.nap,
+        timer_lateness_ns: cost.late,
+        suspensions: gave_way,
+        suspended: short && rest < ns(SHORTAGE),
     })
 }
 
@@ -282,7 +305,7 @@ fn cpu_time() -> Duration {
 /// The address table, with the names of ports.
 pub fn macs(rows: &[Row], names: &HashMap<PortId, String>) -> Vec<MacRow> {
     let named = |row: &Row| {
-        // A port that is just being removed has no name any more.
+        // A port that is being removed has no name any more.
         let port = names.get(&row.port)?.clone();
         let station = row.station;
         Some(MacRow {
@@ -306,24 +329,30 @@ mod tests {
     use xen::xenbus::{DeviceId, DeviceStatus};
 
     use super::*;
+    use crate::kind::Kind;
 
     #[test]
-    fn a_vif_is_a_port_like_others() {
+    fn a_vif_is_reported_like_other_ports() {
         let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
         let id = DeviceId { class: "vif", domain: DomId(5), handle: 1 };
         let status = VifStatus::new(&DeviceStatus::new(id), false);
-        let mut one =
-            Vif { name: status.id.to_string(), kind: "xen", peer: None, spent: None, status };
+        let mut one = Vif {
+            name: status.id.to_string(),
+            kind: Kind::Xen,
+            peer: None,
+            copy_usage: None,
+            status,
+        };
         let host = PortReport {
             queue_pairs: 4,
-            options: [("align".into(), "on".into())].into(),
+            options: [("align".into(), true.into())].into(),
             ..PortReport::default()
         };
         let report = vif(&fabric, &one, &host);
         assert_eq!(report.options, host.options);
         assert_eq!(
-            (report.name.as_str(), report.kind.as_str(), report.state),
-            ("vif5.1", "xen", PortState::Listening)
+            (report.name.as_str(), report.kind, report.state),
+            ("vif5.1", Kind::Xen, PortState::Listening)
         );
         assert_eq!((report.device.as_deref(), report.queue_pairs), (Some("domain 5"), 4));
         let mac = "00:16:3e:00:00:01";

@@ -1,8 +1,8 @@
 //! The control socket: accepts connections and answers their lines.
 //!
 //! The socket can be used by the daemon's own user only. Still, a client that hangs, sends without
-//! end or opens connections without end cannot hold up the daemon: lines have a length, connections
-//! a deadline and a limit in number.
+//! end or opens connections without end cannot block the daemon: the length of lines, the time of
+//! requests and the number of connections are limited.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -26,21 +26,21 @@ use crate::api::{Answer, Reply, Request, VERSION};
 use crate::line;
 
 /// Longest request in bytes.
-const REQUEST: usize = 64 << 10;
-/// How long a connection may take for one request, and again for taking the answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LONGEST_REQUEST: usize = 64 << 10;
+/// How long a client may take for one request, and again for reading the answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Most connections at a time.
-const CONNECTIONS: usize = 32;
-/// Stack of a connection's thread.
+const MAX_CONNECTIONS: usize = 32;
+/// Stack of a connection's thread, in bytes.
 const STACK: usize = 256 << 10;
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Another daemon has it.
+    /// Another daemon listens there.
     #[error("another daemon is listening at {}: stop it first, or give control.socket another path", .0.display())]
     Taken(PathBuf),
-    /// Something else is there.
+    /// The path is not a socket.
     #[error("{} exists and is not a socket: remove it, or give control.socket another path", .0.display())]
     NotASocket(PathBuf),
     /// The system refused.
@@ -53,13 +53,13 @@ pub enum ServerError {
     },
 }
 
-/// Who knows the answers.
-pub trait Answers: Send + Sync + 'static {
-    /// Answers one request, or says in one line why not.
+/// Carries out requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Carries out one request.
     ///
     /// # Errors
-    /// A line for people.
-    fn answer(&self, request: Request) -> Result<Reply, String>;
+    /// What is wrong, in lines for people.
+    fn handle(&self, request: Request) -> Result<Reply, String>;
 }
 
 /// A control socket that is being served. Dropping it closes all connections and removes the
@@ -74,11 +74,11 @@ pub struct Server {
 
 impl Server {
     /// Creates the socket (mode 0600, and the directories above it) and serves it from a thread of
-    /// its own. What a dead daemon left behind is replaced.
+    /// its own. The socket of a daemon that crashed is replaced.
     ///
     /// # Errors
     /// When another daemon listens there, or the system refuses.
-    pub fn start(path: &Path, answers: Arc<dyn Answers>) -> Result<Server, ServerError> {
+    pub fn start(path: &Path, handler: Arc<dyn Handler>) -> Result<Server, ServerError> {
         let failed = |error: io::Error| ServerError::Io { path: path.to_owned(), error };
         let listener = take_over(path)?;
         let stop = Arc::new(
@@ -86,9 +86,12 @@ impl Server {
                 .map_err(io::Error::from)
                 .map_err(failed)?,
         );
-        let ear = Ear { listener, stop: Arc::clone(&stop), answers, connections: Vec::new() };
-        let thread =
-            Builder::new().name("rm-control".into()).spawn(move || ear.run()).map_err(failed)?;
+        let acceptor =
+            Acceptor { listener, stop: Arc::clone(&stop), handler, connections: Vec::new() };
+        let thread = Builder::new()
+            .name("rm-control".into())
+            .spawn(move || acceptor.run())
+            .map_err(failed)?;
         Ok(Server { path: path.to_owned(), identity: identity(path), stop, thread: Some(thread) })
     }
 }
@@ -110,7 +113,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Listens at `path`, after removing the socket of a daemon that is gone.
+/// Listens at `path`, after removing the socket of a daemon that crashed.
 fn take_over(path: &Path) -> Result<UnixListener, ServerError> {
     let failed = |error: io::Error| ServerError::Io { path: path.to_owned(), error };
     let directory = match path.parent() {
@@ -118,7 +121,7 @@ fn take_over(path: &Path) -> Result<UnixListener, ServerError> {
         _ => Path::new("."),
     };
     fs::create_dir_all(directory).map_err(failed)?;
-    // Two daemons that start at once must not both find the socket stale. The lock goes with the
+    // Two daemons that start at once must not both find the socket stale. The lock ends with the
     // descriptor.
     let guard = fs::File::open(directory).map_err(failed)?;
     flock(&guard, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
@@ -138,8 +141,7 @@ fn take_over(path: &Path) -> Result<UnixListener, ServerError> {
     listen_at(path).map_err(failed)
 }
 
-/// Binds a socket that is private from its first moment: the file takes over the mode of the
-/// socket.
+/// Binds a socket that is private from its first moment: the file takes the mode of the descriptor.
 fn listen_at(path: &Path) -> io::Result<UnixListener> {
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -149,19 +151,19 @@ fn listen_at(path: &Path) -> io::Result<UnixListener> {
     )?;
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    listen(&socket, CONNECTIONS as i32)?;
+    listen(&socket, MAX_CONNECTIONS as i32)?;
     Ok(UnixListener::from(socket))
 }
 
 /// The thread that accepts connections.
-struct Ear {
+struct Acceptor {
     listener: UnixListener,
     stop: Arc<OwnedFd>,
-    answers: Arc<dyn Answers>,
+    handler: Arc<dyn Handler>,
     connections: Vec<(UnixStream, JoinHandle<()>)>,
 }
 
-impl Ear {
+impl Acceptor {
     fn run(mut self) {
         while self.wait() {
             match self.listener.accept() {
@@ -169,43 +171,43 @@ impl Ear {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(error) => {
-                    // Out of descriptors, most likely: nothing to do but wait for better times.
-                    tracing::warn!(%error, "the control socket cannot accept a connection");
+                    // Out of descriptors, most likely: that may pass.
+                    tracing::warn!(reason = %error, "the control socket cannot accept a connection");
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
         }
         for (stream, thread) in self.connections.drain(..) {
-            // Ends its reads and writes. It fails if the peer was faster.
+            // Ends its reads and writes. This fails if the client has closed it.
             let _ = stream.shutdown(Shutdown::Both);
             let _ = thread.join();
         }
     }
 
-    /// Waits for a connection. False: the end.
+    /// Waits for a connection. False when the server is to end.
     fn wait(&self) -> bool {
         let mut fds =
             [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop, PollFlags::IN)];
-        // An interrupted wait is a wait that found nothing.
+        // A wait that a signal interrupts has found nothing.
         let _ = poll(&mut fds, None);
         fds.get(1).is_some_and(|stop| stop.revents().is_empty())
     }
 
     fn admit(&mut self, mut stream: UnixStream) {
         self.connections.retain(|(_, thread)| !thread.is_finished());
-        if self.connections.len() >= CONNECTIONS {
+        if self.connections.len() >= MAX_CONNECTIONS {
             let answer = refusal(format!(
-                "{CONNECTIONS} control connections are open already: try again later"
+                "{MAX_CONNECTIONS} control connections are open already: try again later"
             ));
             let _ = line::write(&mut stream, &answer, Instant::now() + Duration::from_millis(10));
             return;
         }
-        let answers = Arc::clone(&self.answers);
+        let handler = Arc::clone(&self.handler);
         let Ok(own) = stream.try_clone() else { return };
         let thread =
             Builder::new().name("rm-control-peer".into()).stack_size(STACK).spawn(move || {
-                // However the connection ends, there is nobody to tell.
-                let _ = serve(&mut stream, &*answers);
+                // A client that is gone cannot be told of an error.
+                let _ = serve(&mut stream, &*handler);
                 let _ = stream.shutdown(Shutdown::Both);
             });
         if let Ok(thread) = thread {
@@ -215,34 +217,36 @@ impl Ear {
 }
 
 /// Answers lines until the peer closes, is too slow, or sends one that is too long.
-fn serve(stream: &mut UnixStream, answers: &dyn Answers) -> io::Result<()> {
+fn serve(stream: &mut UnixStream, handler: &dyn Handler) -> io::Result<()> {
     let mut rest = Vec::new();
     loop {
-        let line = match line::read(stream, &mut rest, REQUEST, Instant::now() + PATIENCE) {
+        let line = match line::read(stream, &mut rest, LONGEST_REQUEST, Instant::now() + TIMEOUT) {
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
-                let answer = refusal(format!("the request is longer than {REQUEST} bytes"));
-                return line::write(stream, &answer, Instant::now() + PATIENCE);
+                let answer = refusal(format!("the request is longer than {LONGEST_REQUEST} bytes"));
+                return line::write(stream, &answer, Instant::now() + TIMEOUT);
             }
             Err(error) => return Err(error),
         };
-        let answer = match understand(&line).and_then(|request| answers.answer(request)) {
+        let answer = match parse(&line).and_then(|request| handler.handle(request)) {
             Ok(reply) => encoded(&Answer { version: VERSION, ok: Some(reply), error: None }),
             Err(error) => refusal(error),
         };
-        line::write(stream, &answer, Instant::now() + PATIENCE)?;
+        line::write(stream, &answer, Instant::now() + TIMEOUT)?;
     }
 }
 
-fn understand(line: &[u8]) -> Result<Request, String> {
+fn parse(line: &[u8]) -> Result<Request, String> {
     let mut json: Json = serde_json::from_slice(line)
         .map_err(|error| format!("the request is not JSON: {error}"))?;
     let object = json.as_object_mut().ok_or("the request is not a JSON object")?;
     match object.remove("version").as_ref().and_then(Json::as_u64) {
         Some(version) if version == u64::from(VERSION) => {}
         Some(version) => {
-            return Err(format!("version {version} is not spoken here, only version {VERSION}"));
+            return Err(format!(
+                "version {version} of the protocol is not supported, only version {VERSION}"
+            ));
         }
         None => return Err(format!("the request has no version; give \"version\": {VERSION}")),
     }

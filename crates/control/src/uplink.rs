@@ -1,4 +1,5 @@
-//! Receive queues of a host's device, for vifs.
+//! Receive queues of a host's device, which guests can have: joins what `hostlink` opens to what
+//! `xen` expects.
 
 use std::error::Error;
 use std::sync::Arc;

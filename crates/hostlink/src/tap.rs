@@ -99,6 +99,7 @@ pub struct TapConfig {
 
 /// A TAP device in service.
 pub struct Tap {
+    name: tun::IfName,
     fabric: Arc<Fabric>,
     port: PortId,
     queues: Vec<QueueId>,
@@ -111,7 +112,9 @@ impl Tap {
     /// # Errors
     /// When the kernel or the fabric refuse.
     pub fn start(fabric: Arc<Fabric>, config: TapConfig) -> Result<Self, TapError> {
-        let queues = open(&config)?;
+        let name =
+            tun::if_name(&config.device).ok_or_else(|| TapError::Name(config.device.clone()))?;
+        let queues = open(name, &config)?;
         let stopped: Arc<Mutex<Option<QueueError>>> = Arc::default();
         let note = Arc::clone(&stopped);
         let on_error = Arc::new(move |_, error| {
@@ -121,12 +124,20 @@ impl Tap {
         let port = fabric.add_port(PortSpec { rule, mtu, on_error, coalescing: None, policy })?;
         let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
         let queues = (0..).zip(queues).filter_map(attach).collect();
-        Ok(Tap { fabric, port, queues, stopped })
+        Ok(Tap { name, fabric, port, queues, stopped })
     }
 
     /// The port's number.
     pub fn port(&self) -> PortId {
         self.port
+    }
+
+    /// Whether the interface is up.
+    ///
+    /// # Errors
+    /// When this network namespace has no interface of that name any more.
+    pub fn is_up(&self) -> io::Result<bool> {
+        tun::is_up(self.name)
     }
 
     /// Why the device is out of service, if it is.
@@ -144,8 +155,7 @@ impl Drop for Tap {
     }
 }
 
-fn open(config: &TapConfig) -> Result<Vec<TapQueue>, TapError> {
-    let name = tun::if_name(&config.device).ok_or_else(|| TapError::Name(config.device.clone()))?;
+fn open(name: tun::IfName, config: &TapConfig) -> Result<Vec<TapQueue>, TapError> {
     let failed = |error| TapError::Open { name: config.device.clone(), error };
     let unset = |what| move |error| TapError::Set { name: config.device.clone(), what, error };
     let created = !tun::exists(name).map_err(failed)?;

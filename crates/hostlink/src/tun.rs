@@ -120,6 +120,15 @@ pub fn exists(name: IfName) -> io::Result<bool> {
     }
 }
 
+/// Whether the interface is up.
+pub fn is_up(name: IfName) -> io::Result<bool> {
+    let value = interface(name, libc::SIOCGIFFLAGS, IfValue { all: [0; 24] })?;
+    // SAFETY: SIOCGIFFLAGS has just filled in this field of the union; all of it was initialised
+    // before.
+    let flags = unsafe { value.flags };
+    Ok(flags & libc::IFF_UP as i16 != 0)
+}
+
 /// Sets the interface up.
 pub fn set_up(name: IfName) -> io::Result<()> {
     let mut value = interface(name, libc::SIOCGIFFLAGS, IfValue { all: [0; 24] })?;

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use control::config::{Config, ConfigError, Host, PortKind};
+use control::config::{Config, ConfigErrors, Host, PortKind};
 use control::daemon::{Daemon, DaemonError};
 use hypervisor::embedded::{Copying, Design, Flush, Locking, Maptrack, Named};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -39,7 +39,7 @@ pub struct Args {
 pub enum ServeError {
     /// The configuration is refused.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] ConfigErrors),
     /// The daemon does not start.
     #[error(transparent)]
     Daemon(#[from] DaemonError),

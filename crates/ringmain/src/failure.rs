@@ -1,11 +1,11 @@
-//! What can go wrong with a command, and the exit code that tells it.
+//! What can go wrong with a command, and its exit code.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use control::client::ClientError;
-use control::config::ConfigError;
+use control::config::ConfigErrors;
 use control::daemon::DaemonError;
 
 /// Why a command failed: what, and what to do about it.
@@ -13,9 +13,23 @@ use control::daemon::DaemonError;
 pub enum Failure {
     /// A configuration that is refused, or flags that are.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] ConfigErrors),
+    /// What a configuration names is not there, or cannot be used.
+    #[error("{}", .0.join("\n"))]
+    Host(Vec<String>),
+    /// A configuration that is not text.
+    #[error("{}:{line}: not UTF-8; save the file as UTF-8 text", .path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// The line with the first wrong byte.
+        line: usize,
+    },
+    /// A configuration that says nothing.
+    #[error("{}: the file has no keys; write a [[port]] table for each port", .0.display())]
+    Empty(PathBuf),
     /// A configuration that cannot be read.
-    #[error("cannot read {}: {error}; name the configuration with --config", .path.display())]
+    #[error("cannot read {}: {error}; give the configuration with --config", .path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -25,14 +39,14 @@ pub enum Failure {
     /// The daemon could not start.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// The daemon could not be asked, or refused.
+    /// The daemon did not answer, or refused.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The daemon answered something else than was asked; another version, most likely.
+    /// The daemon sent the answer to another request.
     #[error(
-        "the daemon's answer does not fit the question: use the `ringmain` that it was started from"
+        "the daemon's answer does not fit the request: use the `ringmain` that it was started from"
     )]
-    Surprised,
+    Mismatch,
     /// There is no such port.
     #[error("there is no port {0:?}; `ringmain port list` shows those that are there")]
     NoPort(String),
@@ -62,7 +76,11 @@ impl Failure {
     /// cannot be started, and 1 for every other failure.
     pub fn code(&self) -> ExitCode {
         match self {
-            Failure::Config(_) | Failure::Unreadable { .. } => ExitCode::from(2),
+            Failure::Config(_)
+            | Failure::Host(_)
+            | Failure::NotText { .. }
+            | Failure::Empty(_)
+            | Failure::Unreadable { .. } => ExitCode::from(2),
             // As a shell says it of a command that it can't start.
             Failure::Guest(netns_guest::GuestError::Program { .. }) => ExitCode::from(127),
             _ => ExitCode::from(1),

@@ -1,20 +1,22 @@
-//! A command as a guest.
+//! `ringmain guest`: a command as a guest.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use control::api::{Reply, Request};
 use control::client::Client;
+use control::kind::Kind;
 use netns_guest::GuestConfig;
 
 use crate::cli::Guest;
 use crate::failure::Failure;
+use crate::units;
 
-/// `ringmain guest`. The exit code of the command.
+/// Runs the command. Returns its exit code.
 pub fn run(control: &Path, guest: Guest) -> Result<u8, Failure> {
     let socket = match guest.socket {
         Some(socket) => socket,
-        None => find(control)?,
+        None => find(control, &guest)?,
     };
     let shell = || std::env::var_os("SHELL").unwrap_or_else(|| OsString::from("/bin/sh"));
     let command = if guest.command.is_empty() { vec![shell()] } else { guest.command };
@@ -34,11 +36,23 @@ pub fn run(control: &Path, guest: Guest) -> Result<u8, Failure> {
     Ok(netns_guest::run(&config)?)
 }
 
-/// Where the daemon takes guests.
-fn find(control: &Path) -> Result<PathBuf, Failure> {
+/// The socket where the daemon's guests connect.
+fn find(control: &Path, guest: &Guest) -> Result<PathBuf, Failure> {
     let Reply::Ports(ports) = Client::new(control).ask(&Request::PortList)? else {
-        return Err(Failure::Surprised);
+        return Err(Failure::Mismatch);
     };
-    let port = ports.into_iter().find(|port| port.kind == "embedded" && port.socket.is_some());
-    port.and_then(|port| port.socket).map(PathBuf::from).ok_or(Failure::NoGuests)
+    // Guests are ports of this kind, too, but without a socket.
+    let port = ports.into_iter().find(|port| port.kind == Kind::Embedded && port.socket.is_some());
+    let port = port.ok_or(Failure::NoGuests)?;
+    if guest.queues > port.queue_pairs {
+        eprintln!(
+            "ringmain: port {:?} allows {} for a guest, so {:?} does not get {}; change `queues` of \
+             the port",
+            port.name,
+            units::count(port.queue_pairs.into(), "queue pair"),
+            guest.name,
+            guest.queues,
+        );
+    }
+    port.socket.map(PathBuf::from).ok_or(Failure::NoGuests)
 }

@@ -6,28 +6,37 @@ mod ask;
 mod cli;
 mod failure;
 mod guest;
+mod json;
+mod log;
 mod man;
+mod notify;
+mod output;
 mod profile;
 mod rates;
 mod serve;
 mod show;
 mod table;
+mod units;
+mod wait;
 mod waiting;
+mod watch;
 
-use std::io::{self, ErrorKind, Write};
+use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
 use failure::Failure;
+use output::print;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("ringmain: {failure}");
+            // A configuration can have several mistakes, a line each.
+            failure.to_string().lines().for_each(|line| eprintln!("ringmain: {line}"));
             failure.code()
         }
     }
@@ -37,22 +46,21 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let socket = cli.socket();
     match cli.command {
         Command::Guest(guest) => return Ok(ExitCode::from(guest::run(&socket, guest)?)),
-        Command::Serve(args) => serve::run(cli.control, &args),
+        Command::Serve(ref args) => serve::run(cli.control(), args),
+        Command::Wait(args) => wait::run(&socket, &args),
         Command::Port(port) => ask::port(&socket, port),
         Command::Stats(args) => ask::stats(&socket, &args),
         Command::Profile(args) => ask::profile(&socket, &args),
         Command::Mac(args) => ask::mac(&socket, &args),
+        Command::Completions { shell } => print(&completions(shell)?),
         Command::Man => print(&man::page()?),
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes to standard output. A reader that has gone away, as `head` does, is no failure.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        Err(error) => Err(Failure::Output(error)),
-        Ok(()) => Ok(()),
-    }
+/// A script that completes this command line in a shell.
+fn completions(shell: clap_complete::Shell) -> io::Result<String> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "ringmain", &mut script);
+    String::from_utf8(script).map_err(io::Error::other)
 }

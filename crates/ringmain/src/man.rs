@@ -24,7 +24,7 @@ mod tests {
         let there = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             there == page().unwrap(),
-            "write it anew: cargo run -p ringmain -- man > docs/ringmain.1"
+            "out of date: cargo run -p ringmain -- man > docs/ringmain.1"
         );
     }
 

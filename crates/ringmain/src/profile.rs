@@ -16,24 +16,28 @@ pub struct Split<'a> {
 
 /// A profile, with time by category.
 #[derive(Debug, Serialize)]
-pub struct Whole<'a> {
+pub struct SplitProfile<'a> {
     /// Its length.
-    pub nanoseconds: u64,
+    pub duration_ns: u64,
     workers: &'a [WorkerProfile],
     ports: Vec<Split<'a>>,
 }
 
 /// Splits up all ports.
-pub fn split(profile: &Profile) -> Whole<'_> {
+pub fn split(profile: &Profile) -> SplitProfile<'_> {
     let ports = profile.ports.iter().map(|port| Split { port, categories: categories(port) });
-    Whole { nanoseconds: profile.nanoseconds, workers: &profile.workers, ports: ports.collect() }
+    SplitProfile {
+        duration_ns: profile.duration_ns,
+        workers: &profile.workers,
+        ports: ports.collect(),
+    }
 }
 
 /// For people.
 pub fn text(profile: &Profile) -> String {
     let mut text = String::new();
     for port in profile.ports.iter().filter(|port| port.frames > 0) {
-        text.push_str(&of_port(port, profile.nanoseconds));
+        text.push_str(&of_port(port, profile.duration_ns));
         text.push('\n');
     }
     if text.is_empty() {
@@ -54,7 +58,7 @@ fn of_port(port: &PortProfile, length: u64) -> String {
         table.row([category.name.to_owned(), number(1.0), part, category.what.clone()]);
     }
     table.row([
-        "all that is seen".to_owned(),
+        "all that is measured".to_owned(),
         format!("{sum:.1}"),
         "100.0".to_owned(),
         String::new(),
@@ -95,8 +99,9 @@ fn of_workers(profile: &Profile) -> String {
         std::iter::once("WORKER").chain(headings.iter().map(String::as_str)).collect();
     let mut table = Table::new(&headings);
     for worker in &profile.workers {
-        let whole = worker.spent.values().sum::<u64>().max(1) as f64;
-        let part = |step: &str| format!("{:.1}", time(&worker.spent, step) as f64 * 100.0 / whole);
+        let whole = worker.steps_ns.values().sum::<u64>().max(1) as f64;
+        let part =
+            |step: &str| format!("{:.1}", time(&worker.steps_ns, step) as f64 * 100.0 / whole);
         table.row(std::iter::once(worker.index.to_string()).chain(steps.map(part)));
     }
     table.render()
@@ -105,20 +110,21 @@ fn of_workers(profile: &Profile) -> String {
 #[cfg(test)]
 mod tests {
     use control::api::GuestTimes;
+    use control::kind::Kind;
 
     use super::*;
 
-    fn port(kind: &str, guest: Option<GuestTimes>) -> PortProfile {
+    fn port(kind: Kind, guest: Option<GuestTimes>) -> PortProfile {
         let spent =
             [("fetch", 200), ("classify", 100), ("deliver", 300), ("copy", 1000), ("publish", 400)];
         let spent = spent.map(|(name, time)| (name.to_owned(), time)).into();
         PortProfile {
             name: "a".into(),
-            kind: kind.into(),
+            kind,
             frames: 10,
             bytes: 600,
             bursts: 4,
-            spent,
+            steps_ns: spent,
             guest,
             flows: Vec::new(),
         }
@@ -127,29 +133,29 @@ mod tests {
     fn worker() -> WorkerProfile {
         let spent = [("fetch", 250), ("look", 250), ("sleep", 500)]
             .map(|(name, time)| (name.to_owned(), time));
-        WorkerProfile { index: 0, spent: spent.into() }
+        WorkerProfile { index: 0, steps_ns: spent.into() }
     }
 
     #[test]
-    fn a_guest_that_tells() {
+    fn a_guest_that_reports_its_time() {
         let guest =
             GuestTimes { frames: 5, ring: 100, kernel: 400, signal: 200, ..GuestTimes::default() };
         let flows = [(2, 0), (1, 5)].map(|(received, sent)| QueueFlows { received, sent }).into();
-        let port = PortProfile { flows, ..port("embedded", Some(guest)) };
+        let port = PortProfile { flows, ..port(Kind::Embedded, Some(guest)) };
         let ports = vec![port, PortProfile { name: "idle".into(), ..PortProfile::default() }];
-        let profile = Profile { nanoseconds: 1_500_000_000, workers: vec![worker()], ports };
+        let profile = Profile { duration_ns: 1_500_000_000, workers: vec![worker()], ports };
         let want = "\
 port a: 10 frames and 600 bytes received in 1.5 s, 2.5 frames a burst
 flows by queue: 2 1 received, 0 5 sent
 
 CATEGORY                    NS/FRAME      %  WHAT
-copy to user                       -      -  not seen: the program's own system calls, inside the guest
+copy to user                       -      -  not measured: the program's own system calls, inside the guest
 guest kernel                   100.0   29.4  rings, and the kernel behind the TAP device
 hypervisor for the guest        40.0   11.8  buffers posted, signals sent and asked for
 grant copy                     100.0   29.4  pages that guests granted
 backend kernel                  60.0   17.6  fetch 20.0, classify 10.0, deliver 30.0
 hypervisor for the backend      40.0   11.8  rings published, interrupts sent
-all that is seen               340.0  100.0  -
+all that is measured           340.0  100.0  -
 
 WORKER  FETCH %  CLASSIFY %  DELIVER %  COPY %  PUBLISH %  LOOK %  SLEEP %
 0          25.0         0.0        0.0     0.0        0.0    25.0     50.0

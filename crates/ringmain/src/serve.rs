@@ -1,95 +1,119 @@
 //! `ringmain serve`: the daemon, in the foreground.
 
 use std::fs;
-use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use control::config::{Config, Host};
 use control::daemon::Daemon;
+use control::preflight;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
+use signal_hook::low_level::signal_name;
+use tracing::{info, warn};
 
 use crate::cli::Serve;
 use crate::failure::Failure;
-use crate::print;
+use crate::notify::notify;
+use crate::output::print;
+use crate::{log, units};
 
-/// Runs the daemon until it is told to end. Its control socket is `control`, if that is given, and
-/// otherwise the configuration's.
+/// Runs the daemon until it is told to end. `control` overrides the control socket of the
+/// configuration.
 pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
-    let mut config = read(args)?;
+    let text = read(&args.config)?;
+    let mut config = parse(&args.config, &text)?;
     if let Some(socket) = control {
         config.socket = socket;
     }
     if args.check {
-        return print(&format!(
-            "{}: {} workers, {} ports\n",
-            args.config.display(),
-            config.workers,
-            config.ports.len()
-        ));
+        return check(&args.config, &text, &config);
     }
-    log(&args.log)?;
+    log::start(&args.log, args.log_format)?;
     // Before anything is created that a signal should not leave behind.
-    let mut signals = Signals::new([SIGINT, SIGTERM])
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::System { what: "catch signals", error })?;
-    allow_descriptors();
+    raise_descriptor_limit();
     let daemon = Daemon::start(&config)?;
-    let signal = signals.forever().next();
-    tracing::info!(signal = %signal.and_then(signal_hook::low_level::signal_name).unwrap_or("none"), "stopping");
-    insist().map_err(|error| Failure::System { what: "catch signals", error })?;
+    notify("READY=1");
+    wait_for_the_end(&mut signals);
+    notify("STOPPING=1");
+    end_at_the_next_signal().map_err(|error| Failure::System { what: "catch signals", error })?;
     drop(daemon);
-    tracing::info!("stopped");
+    info!("stopped");
     Ok(())
 }
 
-fn read(args: &Serve) -> Result<Config, Failure> {
-    let path = &args.config;
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::Unreadable { path: path.clone(), error })?;
+fn read(path: &Path) -> Result<String, Failure> {
+    let bytes =
+        fs::read(path).map_err(|error| Failure::Unreadable { path: path.to_owned(), error })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + text.iter().filter(|byte| **byte == b'\n').count();
+        Failure::NotText { path: path.to_owned(), line }
+    })
+}
+
+fn parse(path: &Path, text: &str) -> Result<Config, Failure> {
     let host = Host::probe()
         .map_err(|error| Failure::System { what: "find out which CPUs there are", error })?;
-    Ok(Config::parse(&path.display().to_string(), &text, &host)?)
+    Ok(Config::parse(&path.display().to_string(), text, &host)?)
+}
+
+/// `ringmain serve --check`.
+fn check(path: &Path, text: &str, config: &Config) -> Result<(), Failure> {
+    let says_something =
+        |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    if !text.lines().any(says_something) {
+        return Err(Failure::Empty(path.to_owned()));
+    }
+    let problems = preflight::check(config);
+    if !problems.is_empty() {
+        let place = |problem: String| format!("{}: {problem}", path.display());
+        return Err(Failure::Host(problems.into_iter().map(place).collect()));
+    }
+    print(&format!(
+        "{}: {}, {}\n",
+        path.display(),
+        units::count(config.workers as u64, "worker"),
+        units::count(config.ports.len() as u64, "port")
+    ))
+}
+
+/// Returns at the first signal that ends the daemon.
+fn wait_for_the_end(signals: &mut Signals) {
+    for signal in signals.forever() {
+        let name = signal_name(signal).unwrap_or("unknown");
+        if signal != SIGHUP {
+            info!(signal = name, "stopping");
+            return;
+        }
+        warn!(
+            signal = name,
+            "ignored: the configuration is not reloaded; use `ringmain port add` and `ringmain \
+             port remove`, or restart the daemon"
+        );
+    }
 }
 
 /// Raises the limit of open descriptors as far as it may be raised: every ring of every port has
-/// some, and the usual 1024 are used up by a few dozen ports. Without it, ports that come too late
-/// are refused.
-fn allow_descriptors() {
+/// some, and the usual 1024 are used up by a few dozen ports. Further ports would be refused.
+fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::warn!(%error, "the limit of open descriptors stays as it is");
+        warn!(reason = %error, "cannot raise the limit of open descriptors");
     }
 }
 
 /// From now on, a further signal ends the process at once.
-fn insist() -> io::Result<()> {
+fn end_at_the_next_signal() -> io::Result<()> {
     let always = Arc::new(AtomicBool::new(true));
     for signal in [SIGINT, SIGTERM] {
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&always))?;
-    }
-    Ok(())
-}
-
-/// One line an event, to standard error. The journal has its own clock.
-fn log(filter: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| Failure::System {
-        what: "understand --log",
-        error: io::Error::other(error.to_string()),
-    })?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false);
-    if std::env::var_os("JOURNAL_STREAM").is_some() {
-        subscriber.without_time().init();
-    } else {
-        subscriber.init();
     }
     Ok(())
 }

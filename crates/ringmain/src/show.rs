@@ -1,8 +1,10 @@
 //! Reports of the daemon, for people.
 
 use control::api::{CacheReport, Counts, MacRow, PortReport, Stats};
+use serde_json::Value as Json;
 
 use crate::table::Table;
+use crate::units::{self, duration};
 use crate::waiting::waiting;
 
 /// `ringmain port list`.
@@ -23,7 +25,7 @@ pub fn ports(ports: &[PortReport]) -> String {
     for port in ports {
         table.row([
             port.name.clone(),
-            port.kind.clone(),
+            port.kind.to_string(),
             port.state.name().to_owned(),
             format!("{}/{}", in_use(port), port.queue_pairs),
             vlan(port),
@@ -39,7 +41,7 @@ pub fn ports(ports: &[PortReport]) -> String {
 pub fn port(port: &PortReport) -> String {
     let mut lines = vec![
         ("port", port.name.clone()),
-        ("kind", port.kind.clone()),
+        ("kind", port.kind.to_string()),
         (if port.device.is_some() { "device" } else { "socket" }, endpoint(port)),
         ("state", port.state.name().to_owned()),
     ];
@@ -63,12 +65,12 @@ pub fn port(port: &PortReport) -> String {
         lines.push(("features", port.features.join(" ")));
     }
     if let Some(cache) = &port.cache {
-        lines.push(("kept mapped", kept(cache)));
+        lines.push(("mapped pages", mapped_pages(cache)));
     }
-    if let Some(own) = &port.own_copies {
+    if let Some(own) = &port.guest_copies {
         let (bytes, calls, seconds) = (own.bytes, own.calls, own.cpu_us as f64 / 1e6);
         lines.push((
-            "own copies",
+            "guest copies",
             format!("{bytes} bytes in {calls} calls, {seconds:.1} s of CPU time"),
         ));
     }
@@ -83,16 +85,21 @@ pub fn port(port: &PortReport) -> String {
 }
 
 /// A guest's pages that stay mapped, and how often that saved a grant operation.
-fn kept(CacheReport { pages, most, hits, misses }: &CacheReport) -> String {
+fn mapped_pages(CacheReport { pages, limit, hits, misses }: &CacheReport) -> String {
     let rate = if hits + misses == 0 { 0.0 } else { 100.0 * *hits as f64 / (hits + misses) as f64 };
-    format!("{pages} of {most} pages, {hits} hits, {misses} misses ({rate:.1} %)")
+    format!("{pages} of {limit} pages, {hits} hits, {misses} misses ({rate:.1} %)")
 }
 
-/// How a port is served where there is a choice; nothing where there is none.
+/// The options of a port, by the keys of the configuration; nothing if the port has none.
 fn options(port: &PortReport) -> String {
-    let mut table = Table::new(&["SWITCH", "SET TO"]);
+    let mut table = Table::new(&["OPTION", "VALUE"]);
     for (key, value) in &port.options {
-        table.row([key.clone(), value.clone()]);
+        let value = match value {
+            Json::Null => String::new(),
+            Json::String(text) => text.clone(),
+            value => value.to_string(),
+        };
+        table.row([key.replace('_', "-"), value]);
     }
     if table.is_empty() { String::new() } else { format!("\n{}", table.render()) }
 }
@@ -116,14 +123,14 @@ pub fn stats(stats: &Stats) -> String {
 /// `ringmain mac`.
 pub fn macs(rows: &[MacRow]) -> String {
     if rows.is_empty() {
-        return "no station has been heard yet\n".to_owned();
+        return "no address has been learned yet\n".to_owned();
     }
-    let mut table = Table::new(&[">VLAN", "ADDRESS", "PORT", ">HEARD"]);
+    let mut table = Table::new(&[">VLAN", "ADDRESS", "PORT", ">LAST FRAME"]);
     for row in rows {
-        let heard = row
+        let last = row
             .idle_seconds
             .map_or_else(|| "locked".to_owned(), |seconds| format!("{seconds} s ago"));
-        table.row([optional(row.vlan), row.mac.clone(), row.port.clone(), heard]);
+        table.row([optional(row.vlan), row.mac.clone(), row.port.clone(), last]);
     }
     table.render()
 }
@@ -155,15 +162,16 @@ fn workers(stats: &Stats) -> String {
             worker.rebalanced.to_string(),
         ]);
     }
-    let moves = if stats.moves > 0 {
-        format!("{} moves of queues between workers\n", stats.moves)
+    let migrations = if stats.queue_migrations > 0 {
+        let number = units::count(stats.queue_migrations, "migration");
+        format!("{number} of queues between workers\n")
     } else {
         String::new()
     };
-    table.render() + &moves
+    table.render() + &migrations
 }
 
-/// One line a queue, and a sum for ports with several.
+/// A line for each queue, and a sum for ports with several.
 fn queues(ports: &[PortReport]) -> String {
     let mut table = Table::new(&[
         "PORT",
@@ -206,19 +214,19 @@ fn counts(counts: &Counts) -> [String; 7] {
     ]
 }
 
-/// Drops by reason; nothing when there are none.
+/// Drops by reason; nothing if there are none.
 fn drops(ports: &[PortReport]) -> String {
-    let mut table = Table::new(&["PORT", "DROPPED BECAUSE", ">FRAMES"]);
+    let mut table = Table::new(&["PORT", "DROP REASON", ">FRAMES"]);
     for port in ports {
-        for (reason, frames) in &port.total.drops {
+        for (reason, frames) in port.total.drops.iter().filter(|(_, frames)| **frames > 0) {
             table.row([port.name.clone(), reason.clone(), frames.to_string()]);
         }
     }
     if table.is_empty() { String::new() } else { format!("\n{}", table.render()) }
 }
 
-/// A ratio with one decimal; empty when there is nothing to divide by.
-pub fn per(what: u64, by: u64) -> String {
+/// A ratio with one decimal; empty if there is nothing to divide by.
+fn per(what: u64, by: u64) -> String {
     if by == 0 { String::new() } else { format!("{:.1}", what as f64 / by as f64) }
 }
 
@@ -246,25 +254,15 @@ fn optional(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-fn duration(seconds: f64) -> String {
-    let seconds = seconds as u64;
-    let (days, hours, minutes) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
-        (0, ..) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
-}
-
 #[cfg(test)]
 pub mod tests {
     use super::*;
     use control::api::{PortState, QueueReport, WorkerReport};
+    use control::kind::Kind;
 
     /// A port with two queues; the second is switched off.
     pub fn sample() -> PortReport {
-        let drops = [("rx_full".to_owned(), 3)].into();
+        let drops = [("runt".to_owned(), 0), ("rx_full".to_owned(), 3)].into();
         let counts = Counts {
             tx_frames: 100,
             tx_bytes: 6400,
@@ -279,7 +277,7 @@ pub mod tests {
         ];
         PortReport {
             name: "vm-a".into(),
-            kind: "vhost-user".into(),
+            kind: Kind::VhostUser,
             socket: Some("/run/a.sock".into()),
             mode: Some("server".into()),
             device: None,
@@ -292,11 +290,17 @@ pub mod tests {
             trunk: vec![10, 20],
             mac: None,
             mtu: Some(1500),
-            options: [("interrupt-frames".into(), "64".into())].into(),
-            cache: Some(CacheReport { pages: 768, most: 1024, hits: 995, misses: 5 }),
+            options: [
+                ("align".into(), false.into()),
+                ("interrupt_frames".into(), 64.into()),
+                ("interrupt_microseconds".into(), Json::Null),
+                ("polling".into(), "eco".into()),
+            ]
+            .into(),
+            cache: Some(CacheReport { pages: 768, limit: 1024, hits: 995, misses: 5 }),
             device_queue: None,
             features: vec!["csum".into(), "mq".into()],
-            own_copies: None,
+            guest_copies: None,
             queue_pairs: 4,
             total: counts,
             queues,
@@ -304,7 +308,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_list() {
+    fn ports_are_listed_in_a_table() {
         let want = "\
 PORT  KIND        STATE      QUEUES  VLAN          LOCKED TO   MTU  SOCKET OR DEVICE
 vm-a  vhost-user  connected     1/4  tagged 10,20  -          1500  /run/a.sock
@@ -314,7 +318,7 @@ vm-a  vhost-user  connected     1/4  tagged 10,20  -          1500  /run/a.sock
     }
 
     #[test]
-    fn one_port() {
+    fn a_port_is_shown_in_detail() {
         let want = "\
 port         vm-a
 kind         vhost-user
@@ -326,24 +330,27 @@ vlan         tagged 10,20
 locked to    no address
 mtu          1500
 features     csum mq
-kept mapped  768 of 1024 pages, 995 hits, 5 misses (99.5 %)
+mapped pages 768 of 1024 pages, 995 hits, 5 misses (99.5 %)
 
-SWITCH            SET TO
-interrupt-frames  64
+OPTION                  VALUE
+align                   false
+interrupt-frames        64
+interrupt-microseconds  -
+polling                 eco
 
 PORT  QUEUE  WORKER  TX FRAMES  TX BYTES  RX FRAMES  RX BYTES  INTERRUPTS  FRAMES/INT  DROPS
 vm-a      0       1        100      6400         50         0           4        37.5      3
 vm-a      1       -          0         0          0         0           0           -      0
 vm-a    all       -        100      6400         50         0           4        37.5      3
 
-PORT  DROPPED BECAUSE  FRAMES
-vm-a  rx_full               3
+PORT  DROP REASON  FRAMES
+vm-a  rx_full           3
 ";
         assert_eq!(port(&sample()), want);
     }
 
     #[test]
-    fn all_counters() {
+    fn counters_are_shown_in_tables() {
         let stats = Stats {
             pid: 7,
             release: "0.1.0".into(),
@@ -357,7 +364,7 @@ vm-a  rx_full               3
                 rebalanced: 2,
                 ..WorkerReport::default()
             }],
-            moves: 1,
+            queue_migrations: 1,
             ports: vec![],
             removed: Counts::default(),
         };
@@ -366,7 +373,7 @@ ringmain 0.1.0, process 7, up 1 min 1 s, 1.2 s of CPU time
 
 WORKER  CPU  LOAD  BUSY PASSES  IDLE PASSES  SLEEPS  CACHE HITS  MISSES  HANDED OFF  REBALANCED
 0         3  87 %            0            0       9           0       0           0           2
-1 moves of queues between workers
+1 migration of queues between workers
 
 no ports
 ";
@@ -374,7 +381,7 @@ no ports
     }
 
     #[test]
-    fn the_address_table() {
+    fn addresses_are_shown_in_a_table() {
         let row = |vlan, mac: &str, idle_seconds: Option<u32>| MacRow {
             vlan,
             mac: mac.into(),
@@ -383,9 +390,9 @@ no ports
             idle_seconds,
         };
         let want = "\
-VLAN  ADDRESS            PORT     HEARD
-   -  52:54:00:00:00:01  vm-a    locked
-  10  52:54:00:00:00:02  vm-a  12 s ago
+VLAN  ADDRESS            PORT  LAST FRAME
+   -  52:54:00:00:00:01  vm-a      locked
+  10  52:54:00:00:00:02  vm-a    12 s ago
 ";
         assert_eq!(
             macs(&[
@@ -394,14 +401,5 @@ VLAN  ADDRESS            PORT     HEARD
             ]),
             want
         );
-    }
-
-    #[test]
-    fn durations() {
-        let cases =
-            [(5.9, "5 s"), (61.0, "1 min 1 s"), (7260.0, "2 h 1 min"), (200_000.0, "2 d 7 h")];
-        for (seconds, want) in cases {
-            assert_eq!(duration(seconds), want);
-        }
     }
 }

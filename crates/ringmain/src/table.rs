@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         let mut table = Table::new(&["NAME", ">FRAMES", "STATE"]);
         assert!(table.is_empty());
         table.row(["vm-a", "7", ""].map(str::to_owned));

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
 
 use control::api::Request;
 use control::client::Client;
@@ -36,7 +37,11 @@ struct Daemon {
 impl Daemon {
     /// Starts one and waits until it answers.
     fn start(config: &str) -> Daemon {
-        let dir = tempfile::tempdir().unwrap();
+        Daemon::start_in(tempfile::tempdir().unwrap(), config)
+    }
+
+    /// The same in a folder with something in it.
+    fn start_in(dir: TempDir, config: &str) -> Daemon {
         let file = configure(&dir, config);
         let child =
             ringmain().arg("serve").arg("--config").arg(file).stderr(log(&dir)).spawn().unwrap();
@@ -154,13 +159,13 @@ fn the_sample_configuration_is_right() {
 fn without_a_daemon_commands_say_what_to_do() {
     let output = ringmain().args(["--control", "/nowhere/control.sock", "stats"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let want = "ringmain: no daemon answers at /nowhere/control.sock: start one with `ringmain serve --config ...` \
-                or name its socket with --control\n";
+    let want = "ringmain: no daemon answers at /nowhere/control.sock: start one with `ringmain serve`, \
+                or give its socket with --control\n";
     assert_eq!(err(&output), want);
 }
 
 #[test]
-fn ports_come_and_go() {
+fn ports_are_added_and_removed() {
     let mut daemon = Daemon::start(PORTS);
     let socket = daemon.path("new/vm-c.sock");
     let add = [
@@ -177,8 +182,13 @@ fn ports_come_and_go() {
     daemon.ask(&add);
     assert!(socket.exists());
     let list = daemon.json(&["port", "list", "--json"]);
-    let names: Vec<&str> =
-        list.as_array().unwrap().iter().map(|port| port["name"].as_str().unwrap()).collect();
+    assert_eq!(list["version"], 2);
+    let names: Vec<&str> = list["ports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|port| port["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["vm-a", "vm-b", "vm-c"]);
 
     let port = daemon.json(&["port", "show", "vm-c", "--json"]);
@@ -186,7 +196,11 @@ fn ports_come_and_go() {
         (&port["state"], &port["vlan"], &port["queue_pairs"]),
         (&"listening".into(), &7.into(), &2.into())
     );
-    assert!(daemon.ask(&["mac"]).contains("7  52:54:00:00:00:03  vm-c  locked"));
+    assert_eq!((&port["version"], &port["kind"]), (&2.into(), &"vhost_user".into()));
+    assert_eq!(port["total"]["drops"]["rx_full"], 0, "reasons without frames are there, too");
+    assert!(port["mtu"].is_null() && port.as_object().unwrap().contains_key("mtu"));
+    assert_eq!(port["options"]["polling"], "balanced", "the policy in force");
+    assert!(daemon.ask(&["mac"]).contains("7  52:54:00:00:00:03  vm-c      locked"));
 
     assert_eq!(
         daemon.refuse(1, &add),
@@ -207,36 +221,40 @@ fn ports_come_and_go() {
     assert!(daemon.end().success());
 }
 
-/// One line says why, and what to do; what is there already goes on.
+/// One line gives the reason, and what to do. Other ports are served.
 #[test]
 fn without_xen_there_are_no_vifs() {
     if std::path::Path::new("/dev/xen/gntdev").exists() {
         return;
     }
-    let reason = |line: String| {
-        assert!(line.starts_with("ringmain: ") && line.lines().count() == 1, "{line}");
+    let is_reason = |text: &str| {
+        assert!(text.contains("Xen can't be used: /dev/xen/evtchn: No such file"), "{text}");
         assert!(
-            line.contains("port \"vifs\": Xen can't be used: /dev/xen/evtchn: No such file"),
-            "{line}"
-        );
-        assert!(
-            line.contains("; this is no domain of a Xen host")
-                || line.contains("; try modprobe xen-evtchn"),
-            "{line}"
+            text.contains("; this is no domain of a Xen host")
+                || text.contains("; try modprobe xen-evtchn"),
+            "{text}"
         );
     };
+    let xen = "[[port]]\nname = \"vifs\"\nkind = \"xen\"\n";
     let dir = tempfile::tempdir().unwrap();
-    let file = configure(&dir, "[[port]]\nname = \"vifs\"\nkind = \"xen\"\n");
-    let output = ringmain().args(["serve", "--config"]).arg(&file).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    reason(err(&output));
-    assert!(!dir.path().join("control.sock").exists());
+    let file = configure(&dir, xen);
+    let output = ringmain().args(["serve", "--check", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).starts_with(&format!("ringmain: {}: port \"vifs\": ", file.display())));
+    is_reason(&err(&output));
 
-    let daemon = Daemon::start(PORTS);
-    reason(daemon.refuse(1, &["port", "add", "vifs", "--kind", "xen"]));
+    let daemon = Daemon::start(&format!("{PORTS}{xen}"));
+    let port = daemon.json(&["port", "show", "vifs", "--json"]);
+    assert_eq!(port["state"], "stopped");
+    is_reason(port["reason"].as_str().unwrap());
+    is_reason(&daemon.log());
+    daemon.ask(&["port", "remove", "vifs"]);
+    let refused = daemon.refuse(1, &["port", "add", "vifs", "--kind", "xen"]);
+    assert!(refused.starts_with("ringmain: port \"vifs\": ") && refused.lines().count() == 1);
+    is_reason(&refused);
     let flag = daemon.refuse(2, &["port", "add", "vifs", "--kind", "xen", "--mtu", "1500"]);
     assert!(flag.starts_with("ringmain: --mtu: each vif has its own"), "{flag}");
-    assert_eq!(daemon.json(&["port", "list", "--json"]).as_array().unwrap().len(), 2);
+    assert_eq!(daemon.json(&["port", "list", "--json"])["ports"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -283,12 +301,12 @@ fn a_second_daemon_disturbs_nothing() {
         ringmain().args(["serve", "--config"]).arg(daemon.path("ringmain.toml")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("another daemon is listening"), "{}", err(&output));
-    assert_eq!(daemon.json(&["port", "list", "--json"]).as_array().unwrap().len(), 2);
+    assert_eq!(daemon.json(&["port", "list", "--json"])["ports"].as_array().unwrap().len(), 2);
     assert!(daemon.path("vm-a.sock").exists());
 }
 
 #[test]
-fn the_end_is_orderly_and_so_is_a_new_start_after_a_crash() {
+fn a_daemon_removes_its_sockets_and_starts_again_after_a_crash() {
     let mut daemon = Daemon::start(PORTS);
     assert!(daemon.end().success());
     for socket in ["control.sock", "vm-a.sock", "vm-b.sock"] {
@@ -316,19 +334,170 @@ fn the_end_is_orderly_and_so_is_a_new_start_after_a_crash() {
     while !daemon.run(&["port", "list"]).status.success() {
         assert!(daemon.child.try_wait().unwrap().is_none(), "{}", daemon.log());
     }
-    assert_eq!(daemon.json(&["port", "list", "--json"]).as_array().unwrap().len(), 2);
+    assert_eq!(daemon.json(&["port", "list", "--json"])["ports"].as_array().unwrap().len(), 2);
+}
+
+/// The port is tried again until it is in service.
+#[test]
+fn a_port_that_cannot_start_is_stopped_and_the_others_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("vm-b.sock"), "not a socket").unwrap();
+    let mut daemon = Daemon::start_in(dir, PORTS);
+    let port = |daemon: &Daemon, name| daemon.json(&["port", "show", name, "--json"]);
+    assert_eq!(port(&daemon, "vm-a")["state"], "listening");
+    let stopped = port(&daemon, "vm-b");
+    assert_eq!(stopped["state"], "stopped");
+    assert!(stopped["reason"].as_str().unwrap().contains("vm-b.sock"), "{stopped}");
+    assert!(daemon.log().contains("port=vm-b reason="), "{}", daemon.log());
+    fs::remove_file(daemon.path("vm-b.sock")).unwrap();
+    while port(&daemon, "vm-b")["state"] != "listening" {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(daemon.end().success());
+}
+
+/// What the host lacks is found out without a daemon.
+#[test]
+fn a_check_looks_at_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |config: &str| {
+        let file = configure(&dir, config);
+        let output = ringmain().args(["serve", "--check", "--config"]).arg(file).output().unwrap();
+        (output.status.code(), err(&output))
+    };
+    fs::write(dir.path().join("file"), "").unwrap();
+    let two = "[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"DIR/file\"\n\
+               [[port]]\nname = \"b\"\nkind = \"vhost-user\"\nsocket = \"DIR/file/b.sock\"\n";
+    let (code, said) = check(two);
+    assert_eq!((code, said.lines().count()), (Some(2), 2), "{said}");
+    assert!(said.contains("port \"a\": ") && said.contains("is not a socket"), "{said}");
+    assert!(said.contains("port \"b\": ") && said.contains("is not a directory"), "{said}");
+    let (code, said) = check("[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"lo\"\n");
+    assert_eq!(code, Some(2), "{said}");
+
+    let empty = dir.path().join("empty.toml");
+    fs::write(&empty, "# nothing\n\n").unwrap();
+    let output = ringmain().args(["serve", "--check", "--config"]).arg(&empty).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("the file has no keys"), "{}", err(&output));
+    let latin = dir.path().join("latin.toml");
+    fs::write(&latin, b"[workers]\n# gr\xfcn\n").unwrap();
+    let output = ringmain().args(["serve", "--check", "--config"]).arg(&latin).output().unwrap();
+    let want = format!("{}:2: not UTF-8; save the file as UTF-8 text\n", latin.display());
+    assert_eq!(err(&output), format!("ringmain: {want}"));
 }
 
 #[test]
-fn a_port_that_cannot_be_had_ends_the_start_and_leaves_nothing() {
+fn all_mistakes_are_printed_a_line_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = configure(&dir, "[workers]\ncount = 0\nthreads = 1\n");
+    let output = ringmain().args(["serve", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let lines: Vec<String> = err(&output).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines.iter().all(|line| line.starts_with(&format!("ringmain: {}:", file.display()))));
+}
+
+#[test]
+fn a_hang_up_signal_is_logged_and_ignored() {
+    let mut daemon = Daemon::start(PORTS);
+    kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
+    while !daemon.log().contains("signal=SIGHUP") {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    daemon.ask(&["port", "list"]);
+    assert!(daemon.end().success());
+}
+
+#[test]
+fn waiting_ends_with_the_answer_or_the_time() {
+    let daemon = Daemon::start(PORTS);
+    daemon.ask(&["wait"]);
+    let wait = ["--control", "/nowhere/control.sock", "wait", "--timeout", "0"];
+    let output = ringmain().args(wait).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).starts_with("ringmain: no daemon answers at /nowhere/control.sock"));
+}
+
+#[test]
+fn the_service_manager_is_told_of_the_start_and_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let file = configure(&dir, PORTS);
+    let mut command = ringmain();
+    command.args(["serve", "--log-format", "journal", "--config"]).arg(file);
+    let child = command.env("NOTIFY_SOCKET", &socket).stderr(log(&dir)).spawn().unwrap();
+    let mut daemon = Daemon { child, dir };
+    let received = || {
+        let mut message = [0; 64];
+        let length = manager.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    assert_eq!(received(), "READY=1");
+    daemon.ask(&["port", "list"]);
+    assert!(daemon.end().success());
+    assert_eq!(received(), "STOPPING=1");
+    assert!(daemon.log().lines().all(|line| line.starts_with("<6>")), "{}", daemon.log());
+}
+
+#[test]
+fn a_json_log_has_an_object_a_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = configure(&dir, PORTS);
-    fs::write(dir.path().join("vm-b.sock"), "not a socket").unwrap();
-    let output = ringmain().args(["serve", "--config"]).arg(&file).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(err(&output).contains("port \"vm-b\": "), "{}", err(&output));
-    assert!(!dir.path().join("vm-a.sock").exists());
-    assert!(!dir.path().join("control.sock").exists());
+    let mut command = ringmain();
+    command.args(["serve", "--log-format", "json", "--config"]).arg(file);
+    let child = command.stderr(log(&dir)).spawn().unwrap();
+    let mut daemon = Daemon { child, dir };
+    daemon.ask(&["wait"]);
+    assert!(daemon.end().success());
+    let log = daemon.log();
+    let lines: Vec<Json> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["message"] == "added" && line["port"] == "vm-a"), "{log}");
+}
+
+#[test]
+fn completions_are_printed_for_each_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = ringmain().args(["completions", shell]).output().unwrap();
+        assert!(output.status.success(), "{}", err(&output));
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.contains("interrupt-frames"), "{shell}");
+    }
+}
+
+#[test]
+fn the_environment_does_not_show_in_usage_errors() {
+    let mut command = ringmain();
+    let output = command.env("RINGMAIN_CONTROL", "/x").args(["port", "remove"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!err(&output).contains("--control"), "{}", err(&output));
+}
+
+/// Rates of a daemon that is stopped and started again, for somebody who watches.
+#[test]
+fn watching_survives_a_restart_of_the_daemon() {
+    let mut daemon = Daemon::start(PORTS);
+    let out = daemon.path("out");
+    let mut watch = ringmain();
+    watch.arg("--control").arg(daemon.path("control.sock")).args(["stats", "--watch"]);
+    let mut watch = watch.stdout(fs::File::create(&out).unwrap()).spawn().unwrap();
+    let mut shown = |text: &str| {
+        while !fs::read_to_string(&out).unwrap().contains(text) {
+            assert!(watch.try_wait().unwrap().is_none(), "it ended before it showed {text:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    shown("total");
+    assert!(daemon.end().success());
+    shown("waiting for it");
+    let mut command = ringmain();
+    command.arg("serve").arg("--config").arg(daemon.path("ringmain.toml"));
+    daemon.child = command.stderr(log(&daemon.dir)).spawn().unwrap();
+    shown("the daemon was restarted");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
 }
 
 /// Sum of a counter over all ports.
@@ -342,7 +511,7 @@ fn drops(counts: &Json) -> u64 {
 }
 
 #[test]
-fn what_goes_in_comes_out_or_is_dropped_for_a_reason() {
+fn every_frame_is_delivered_or_dropped_for_a_reason() {
     let daemon = Daemon::start(PORTS);
     let sockets =
         format!("{},{}", daemon.path("vm-a.sock").display(), daemon.path("vm-b.sock").display());
@@ -380,7 +549,7 @@ fn footprint(daemon: &Daemon) -> (u64, u64, usize) {
 }
 
 #[test]
-fn ten_thousand_ports_that_come_and_go_leave_nothing() {
+fn adding_and_removing_ports_leaks_nothing() {
     let daemon = Daemon::start(PORTS);
     let client = Client::new(daemon.path("control.sock"));
     let socket = daemon.path("x.sock");
@@ -399,7 +568,7 @@ fn ten_thousand_ports_that_come_and_go_leave_nothing() {
     let settled = || {
         let mut last = footprint(&daemon);
         loop {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
             let now = footprint(&daemon);
             if (now.1, now.2) == (last.1, last.2) {
                 return now;
@@ -422,7 +591,7 @@ fn ten_thousand_ports_that_come_and_go_leave_nothing() {
 
 /// As it is configured, and as a port is added that says nothing.
 #[test]
-fn a_port_shows_how_it_is_served() {
+fn a_port_shows_its_options() {
     let daemon = Daemon::start(
         "[[port]]\nname = \"guests\"\nkind = \"embedded\"\nsocket = \"DIR/guests.sock\"\n\
          interrupt-frames = 64\ninterrupt-microseconds = 100\nalign = true\n",
@@ -437,8 +606,8 @@ fn a_port_shows_how_it_is_served() {
     for (key, value) in [
         ("interrupt-frames", "64"),
         ("interrupt-microseconds", "100"),
-        ("align", "on"),
-        ("cache", "off"),
+        ("align", "true"),
+        ("cache", "0"),
         ("copy", "backend"),
         ("grants", "page"),
     ] {

@@ -483,22 +483,22 @@ fn where_the_time_goes_is_told() {
     );
     let number =
         |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {told}"));
-    let (frames, length) = (number(&port["frames"]), number(&told["nanoseconds"]));
+    let (frames, length) = (number(&port["frames"]), number(&told["duration_ns"]));
     assert!(frames > 100 && number(&port["bursts"]) <= frames, "{told}");
     // It saw the same frames, but for those that were under way at the beginning and at the end.
     assert!(number(&port["guest"]["frames"]).abs_diff(frames) < frames / 2 + 1000, "{told}");
     for category in port["categories"].as_array().unwrap() {
         match category["name"].as_str().unwrap() {
-            "copy to user" => assert!(category["nanoseconds"].is_null(), "{told}"),
+            "copy to user" => assert!(category["time_ns"].is_null(), "{told}"),
             // Two workers, two virtual CPUs.
             _ => assert!(
-                (1..=2 * length).contains(&number(&category["nanoseconds"])),
+                (1..=2 * length).contains(&number(&category["time_ns"])),
                 "{category} in {told}"
             ),
         }
     }
     for worker in told["workers"].as_array().unwrap() {
-        let sum: u64 = worker["spent"].as_object().unwrap().values().map(number).sum();
+        let sum: u64 = worker["steps_ns"].as_object().unwrap().values().map(number).sum();
         assert!(sum.abs_diff(length) < length / 2, "its steps are all of its time: {told}");
     }
     let shown = site.ask(&["profile", "--seconds", "1"]).unwrap();

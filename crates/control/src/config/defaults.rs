@@ -1,7 +1,8 @@
-//! What is chosen where the configuration names no number: one rule, which docs/configuration.md
-//! tells and tests hold it to.
+//! The numbers of workers and queues where the configuration gives none. A test compares the rule
+//! with the table in docs/configuration.md.
 
-use super::MAX_QUEUES;
+/// Most queue pairs that a port may have.
+pub const MAX_QUEUES: u16 = 16;
 
 /// Most workers that are started by default.
 const MOST_WORKERS: usize = 16;
@@ -16,8 +17,8 @@ pub fn offered(workers: usize) -> u16 {
     u16::try_from(workers).unwrap_or(MAX_QUEUES).clamp(1, MAX_QUEUES)
 }
 
-/// Queue pairs that a guest with so many vCPUs uses of those that it is offered. It is the guest's
-/// driver that chooses so: virtio_net and xen-netfront both do.
+/// Queue pairs that a guest with so many vCPUs uses of those that it is offered. The guest's driver
+/// chooses this number: virtio_net and xen-netfront follow the same rule.
 pub fn used(vcpus: u16, offered: u16) -> u16 {
     vcpus.clamp(1, offered.max(1))
 }

@@ -1,9 +1,12 @@
+use std::path::Path;
 use std::time::Duration;
 
+use super::workers::ranges;
 use super::*;
 use frame::Mac;
 use network::coalescing::CoalescingLimits;
 use network::poll::PollingPolicy;
+use serde_json::{Value as Json, json};
 use switch::Vlan;
 use xen::netif::options::PortOptions;
 
@@ -42,7 +45,7 @@ mtu = 1500
 name = "uplink"
 kind = "tap"
 device = "rm0"
-trunk = [20, 10, 20]
+trunk = [20, 10]
 "#;
 
 #[test]
@@ -114,7 +117,7 @@ fn refused(text: &str, want: &str) {
 }
 
 #[test]
-fn workers_that_cannot_be() {
+fn impossible_workers_are_refused() {
     let cases = [
         ("workers = 3", r#"1: workers: 3 is not a table; write [workers]"#),
         (
@@ -157,9 +160,10 @@ fn workers_that_cannot_be() {
             "[workers]\ncpus = [0, -1]",
             "2: workers.cpus: -1 is out of range; give one CPU for each worker, out of 0-3, 8",
         ),
+        ("[workers]\nbalance = 1", "2: workers.balance: 1 is not a boolean; give true or false"),
         (
-            "[workers]\nbalance = 1",
-            "2: workers.balance: 1 is neither true nor false; give one of them",
+            "[workers]\ncount = 3\ncpus = [0]",
+            "3: workers.cpus: 1 CPU for 3 workers; give one CPU for each worker, out of 0-3, 8",
         ),
         ("[workers]\ncuont = 3", r#"2: workers.cuont: unknown key; did you mean "count"?"#),
         (
@@ -173,7 +177,7 @@ fn workers_that_cannot_be() {
 }
 
 #[test]
-fn files_that_cannot_be() {
+fn impossible_files_are_refused() {
     let long = format!("[control]\nsocket = \"/{}\"", "x".repeat(107));
     let cases = [
         ("[worker]\ncount = 1", r#"1: worker: unknown key; did you mean "workers"?"#),
@@ -196,7 +200,7 @@ fn files_that_cannot_be() {
 }
 
 #[test]
-fn broken_toml_has_a_line_too() {
+fn a_syntax_error_has_a_line_too() {
     let error = parse("[workers]\ncount = \n").unwrap_err();
     assert!(error.starts_with("ringmain.toml:2: ") && !error.contains('\n'), "{error}");
     let twice = parse("[workers]\ncount = 1\ncount = 2\n").unwrap_err();
@@ -209,14 +213,14 @@ fn guest(extra: &str) -> String {
 }
 
 #[test]
-fn ports_that_cannot_be() {
+fn impossible_ports_are_refused() {
     let cases = [
         ("queues = \"four\"", r#"queues: "four" is not a number; give 1 to 16"#),
         ("queues = 0", "queues: 0 is out of range; give 1 to 16"),
         ("queues = 17", "queues: 17 is out of range; give 1 to 16"),
         (
             "queues = 99999999999999999999",
-            "queues: 9223372036854775807 is out of range; give 1 to 16",
+            "queues: 99999999999999999999 is out of range; give 1 to 16",
         ),
         ("queues = true", "queues: true is not a number; give 1 to 16"),
         ("mtu = 67", "mtu: 67 is out of range; give 68 to 65535"),
@@ -238,6 +242,10 @@ fn ports_that_cannot_be() {
         (
             "trunk = [\"x\"]",
             r#"trunk: "x" is not a number; give a list of VLANs from 1 to 4094, like [10, 20]"#,
+        ),
+        (
+            "trunk = [20, 10, 20]",
+            "trunk: VLAN 20 is listed twice; give a list of VLANs from 1 to 4094, like [10, 20]",
         ),
         (
             "trunk = [1]\nvlan = 2",
@@ -262,7 +270,7 @@ fn ports_that_cannot_be() {
         ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
         (
             "colour = 4",
-            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds, polling",
+            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds, polling, copy, grants",
         ),
     ];
     for (extra, want) in cases {
@@ -271,11 +279,11 @@ fn ports_that_cannot_be() {
 }
 
 #[test]
-fn ports_that_lack_something() {
+fn missing_and_malformed_keys_are_refused() {
     let port = |body: &str| format!("\n\n[[port]]\n{body}");
     let cases = [
         (
-            "kind = \"tap\"",
+            "kind = \"tap\"\ndevice = \"rm0\"",
             r#"3: port[0].name: missing; give 1 to 32 letters, digits, "_", "." or "-""#,
         ),
         (
@@ -291,11 +299,11 @@ fn ports_that_lack_something() {
             r#"3: port[0].device: missing; give the name of an interface, 1 to 15 letters, digits, "_", "." or "-""#,
         ),
         (
-            "name = \"a b\"\nkind = \"tap\"",
+            "name = \"a b\"\nkind = \"tap\"\ndevice = \"rm0\"",
             r#"4: port[0].name: "a b" cannot be a name; give 1 to 32 letters, digits, "_", "." or "-""#,
         ),
         (
-            "name = \"-a\"",
+            "name = \"-a\"\nkind = \"tap\"\ndevice = \"rm0\"",
             r#"4: port[0].name: "-a" cannot be a name; give 1 to 32 letters, digits, "_", "." or "-""#,
         ),
         (
@@ -308,7 +316,7 @@ fn ports_that_lack_something() {
         ),
         (
             "name = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"\nsocket = \"/a\"",
-            r#"7: port[0].socket: only a port of kind "vhost-user" has one; leave it out"#,
+            r#"7: port[0].socket: only a port of kind "vhost-user" or "embedded" has one; leave it out"#,
         ),
         (
             "name = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"\nmtu = 65522",
@@ -321,7 +329,7 @@ fn ports_that_lack_something() {
 }
 
 #[test]
-fn ports_that_do_not_get_along() {
+fn conflicting_ports_are_refused() {
     let other = |name: &str, rest: &str| {
         let first = guest("mac = \"52:54:00:00:00:01\"\nvlan = 5\n");
         format!("{first}[[port]]\nname = \"{name}\"\n{rest}\n")
@@ -356,27 +364,26 @@ fn ports_that_do_not_get_along() {
     );
 }
 
-fn flags(list: &[(&'static str, &str)]) -> Result<PortSpec, String> {
-    let flags =
-        list.iter().map(|(flag, value)| (*flag, value.split(',').map(str::to_owned).collect()));
-    PortSpec::from_flags(flags).map_err(|error| error.to_string())
+fn flags(list: &[(&str, Json)]) -> Result<PortSpec, String> {
+    let flags = list.iter().map(|(flag, value)| ((*flag).to_owned(), value.clone())).collect();
+    PortSpec::from_flags(&flags).map_err(|error| error.to_string())
 }
 
 #[test]
 fn flags_are_read_like_the_file_and_errors_name_the_flag() {
-    let base = [("name", "a"), ("kind", "vhost-user"), ("socket", "/a")];
+    let base = [("name", json!("a")), ("kind", json!("vhost-user")), ("socket", json!("/a"))];
     let with = |flag, value| flags(&[&base[..], &[(flag, value)]].concat());
-    assert_eq!(with("queues", "4").unwrap().queues, Some(4));
-    assert_eq!(with("trunk", "20,10").unwrap().vlan, Vlan::Trunk(vec![10, 20]));
+    assert_eq!(with("queues", json!(4)).unwrap().queues, Some(4));
+    assert_eq!(with("trunk", json!([20, 10])).unwrap().vlan, Vlan::Trunk(vec![10, 20]));
     let cases = [
-        ("queues", "four", r#"--queues: "four" is not a number; give 1 to 16"#),
-        ("queues", "40", "--queues: 40 is out of range; give 1 to 16"),
+        ("queues", json!("four"), r#"--queues: "four" is not a number; give 1 to 16"#),
+        ("queues", json!(40), "--queues: 40 is out of range; give 1 to 16"),
         (
             "trunk",
-            "10,x",
+            json!([10, "x"]),
             r#"--trunk: "x" is not a number; give a list of VLANs from 1 to 4094, like [10, 20]"#,
         ),
-        ("device", "rm0", r#"--device: only a port of kind "tap" has one; leave it out"#),
+        ("device", json!("rm0"), r#"--device: only a port of kind "tap" has one; leave it out"#),
     ];
     for (flag, value, want) in cases {
         assert_eq!(with(flag, value).unwrap_err(), want);
@@ -386,7 +393,7 @@ fn flags_are_read_like_the_file_and_errors_name_the_flag() {
 }
 
 #[test]
-fn a_request_says_all_that_the_file_does() {
+fn a_request_has_all_keys_of_the_file() {
     for port in parse(WHOLE).unwrap().ports {
         let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), "/c".as_ref());
         assert_eq!(again, Ok(port));
@@ -402,7 +409,8 @@ fn requests_are_checked_against_what_is_there() {
     };
     assert_eq!(
         ask(r#"{"name":"vm-a","kind":"tap"}"#),
-        r#"name: "vm-a" belongs to port "vm-a" already; give another name"#
+        "device: missing; give the name of an interface, 1 to 15 letters, digits, \"_\", \".\" or \"-\"\n\
+         name: \"vm-a\" belongs to port \"vm-a\" already; give another name"
     );
     assert_eq!(
         ask(r#"{"name":"x","kind":"vhost-user","socket":"/c"}"#),
@@ -413,8 +421,13 @@ fn requests_are_checked_against_what_is_there() {
         r#"queues: "4" is not a number; give 1 to 16"#
     );
     assert_eq!(
-        ask(r#"{"name":null,"kind":"tap"}"#),
-        r#"name: null is not a string; give 1 to 32 letters, digits, "_", "." or "-""#
+        ask(r#"{"name":null,"kind":"xen"}"#),
+        r#"name: missing; give 1 to 32 letters, digits, "_", "." or "-""#,
+        "null is a value that is not set, as in replies"
+    );
+    assert_eq!(
+        ask(r#"{"name":"x","kind":"xen","interrupt_frames":5}"#),
+        "interrupt_frames: the last frames would wait for ever; give interrupt-microseconds, too"
     );
     assert!(
         ask(r#"{"name":"x","kind":"tap","device":"y","a\nb":1}"#).starts_with("a b: unknown key;"),
@@ -423,18 +436,18 @@ fn requests_are_checked_against_what_is_there() {
 }
 
 #[test]
-fn cpu_lists_are_short() {
+fn lists_of_cpus_are_written_as_ranges() {
     assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
     assert_eq!(ranges(&[]), "");
 }
 
 #[test]
-fn the_vifs_of_a_domain_are_one_entry() {
+fn one_xen_port_stands_for_all_vifs() {
     let xen = |more: &str| {
         Config::parse("f", &format!("[[port]]\nname = \"vifs\"\nkind = \"xen\"\n{more}"), &host())
     };
     let port = xen("queues = 4").unwrap().ports.remove(0);
-    assert_eq!((port.kind, port.queues), (PortKind::Xen, Some(4)));
+    assert_eq!((&port.kind, port.queues), (&PortKind::Xen, Some(4)));
     let wrong = |more: &str| xen(more).unwrap_err().to_string();
     assert_eq!(
         wrong("device = \"rm0\""),
@@ -446,8 +459,10 @@ fn the_vifs_of_a_domain_are_one_entry() {
     {
         assert_eq!(wrong(&format!("{key} = {value}")), format!("f:4: port[0].{key}: {own}"));
     }
-    for (key, value) in [("socket", "/x"), ("mode", "server")] {
-        let reason = "only a port of kind \"vhost-user\" has one; leave it out";
+    for (key, value, kinds) in
+        [("socket", "/x", r#""vhost-user" or "embedded""#), ("mode", "server", r#""vhost-user""#)]
+    {
+        let reason = format!("only a port of kind {kinds} has one; leave it out");
         assert_eq!(wrong(&format!("{key} = \"{value}\"")), format!("f:4: port[0].{key}: {reason}"));
     }
     assert_eq!(wrong("queues = 17"), "f:4: port[0].queues: 17 is out of range; give 1 to 16");
@@ -460,15 +475,14 @@ fn the_vifs_of_a_domain_are_one_entry() {
 
 /// By flags and by request it is the same entry, with the same rules.
 #[test]
-fn the_vifs_of_a_domain_can_be_added_to_a_daemon() {
-    let flags = |more: &[(&'static str, &str)]| {
-        let all = [&[("name", "vifs"), ("kind", "xen")], more].concat();
-        PortSpec::from_flags(all.into_iter().map(|(key, value)| (key, vec![value.to_owned()])))
+fn a_xen_port_can_be_added_by_flags_and_by_request() {
+    let flags = |more: &[(&str, Json)]| {
+        flags(&[&[("name", json!("vifs")), ("kind", json!("xen"))], more].concat())
     };
-    let port = flags(&[("queues", "4")]).unwrap();
+    let port = flags(&[("queues", json!(4))]).unwrap();
     assert_eq!((&port.kind, port.queues), (&PortKind::Xen, Some(4)));
     let own = "each vif has its own, in the keys of its hotplug script; leave it out";
-    assert_eq!(flags(&[("vlan", "10")]).unwrap_err().to_string(), format!("--vlan: {own}"));
+    assert_eq!(flags(&[("vlan", json!(10))]).unwrap_err(), format!("--vlan: {own}"));
     let request = port.to_request();
     let again =
         |there: &[PortSpec]| PortSpec::from_request(&request, there.iter(), Path::new("/c"));
@@ -481,7 +495,7 @@ fn the_vifs_of_a_domain_can_be_added_to_a_daemon() {
 }
 
 #[test]
-fn processes_as_guests_have_one_port_for_all() {
+fn an_embedded_port_is_parsed() {
     use hypervisor::embedded::Design;
     use xen::netif::extensions::Extensions;
     let parse = |more: &str| {
@@ -531,7 +545,7 @@ fn processes_as_guests_have_one_port_for_all() {
 }
 
 #[test]
-fn vifs_can_be_served_in_several_ways() {
+fn alignment_is_an_option_of_ports_with_grants() {
     let parse = |kind: &str, more: &str| {
         let text = format!("[[port]]\nname = \"a\"\nkind = {kind}\n{more}");
         Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
@@ -545,18 +559,18 @@ fn vifs_can_be_served_in_several_ways() {
         );
         let wrong = parse(kind, "align = 64").unwrap_err().to_string();
         assert!(
-            wrong.ends_with("port[0].align: 64 is neither true nor false; give one of them"),
+            wrong.ends_with("port[0].align: 64 is not a boolean; give true or false"),
             "{wrong}"
         );
     }
     let wrong = parse("\"tap\"\ndevice = \"rm0\"", "align = true").unwrap_err().to_string();
     assert_eq!(wrong, "f:5: port[0].align: a port of kind \"tap\" has no grants; leave it out");
-    let flags = [("name", "a"), ("kind", "xen"), ("align", "true")];
+    let flags = [("name", json!("a")), ("kind", json!("xen")), ("align", json!(true))];
     assert!(self::flags(&flags).unwrap().options.align);
 }
 
 #[test]
-fn device_queues_are_of_one_device_and_know_no_vlans() {
+fn a_device_queue_excludes_vlans_and_other_ports() {
     let parse = |more: &str| {
         let text = format!("[[port]]\nname = \"a\"\nkind = \"embedded\"\nsocket = \"/a\"\n{more}");
         Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
@@ -574,7 +588,7 @@ fn device_queues_are_of_one_device_and_know_no_vlans() {
     );
     assert_eq!(
         wrong("device-queue = \"eth1\"\nvlan = 5"),
-        "f:5: port[0].device-queue: frames come past the switch and its VLANs; leave out vlan and trunk, or this"
+        "f:5: port[0].device-queue: its frames bypass the switch and its VLANs; leave out vlan and trunk, or this"
     );
     let second = "device-queue = \"eth1\"\n[[port]]\nname = \"b\"\nkind = \"embedded\"\nsocket = \"/b\"\ndevice-queue = \"eth1\"";
     assert!(
@@ -590,7 +604,7 @@ fn device_queues_are_of_one_device_and_know_no_vlans() {
 }
 
 #[test]
-fn polling_is_one_of_its_words() {
+fn polling_policies_are_parsed() {
     let parse = |word: &str| {
         let port = "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"rm0\"";
         let text = format!("[workers]\npolling = {word}\n{port}\npolling = {word}");
@@ -615,7 +629,7 @@ fn polling_is_one_of_its_words() {
 }
 
 #[test]
-fn interrupts_wait_if_the_wait_has_an_end() {
+fn coalescing_needs_a_time_limit() {
     let parse = |kind: &str, more: &str| {
         let text = format!("[[port]]\nname = \"a\"\n{kind}\n{more}");
         Config::parse("f", &text, &host())
@@ -650,7 +664,7 @@ fn interrupts_wait_if_the_wait_has_an_end() {
 }
 
 #[test]
-fn pages_are_kept_where_there_are_grants() {
+fn the_page_cache_is_an_option_of_ports_with_grants() {
     let parse = |kind: &str, more: &str| {
         let text = format!("[[port]]\nname = \"a\"\n{kind}\n{more}");
         Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
@@ -676,4 +690,44 @@ fn pages_are_kept_where_there_are_grants() {
             format!("f:5: port[0].cache: a port of kind {name:?} has no grants; leave it out")
         );
     }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
+    let text = "[worker]\ncount = 1\n[workers]\ncount = 0\ncpus = [0, 0, 9]\n\
+                [[port]]\nname = \"a\"\nkind = \"tap\"\nqueues = 17\nvlna = 5\nmode = \"server\"\n\
+                [[port]]\nname = \"b\"\nkind = \"vhost-user\"\nsocket = 5\n\
+                [[port]]\nname = \"a\"\nkind = \"xen\"\n[[port]]\nkind = \"xen\"\nname = \"c\"\n";
+    let want = r#"
+ringmain.toml:1: worker: unknown key; did you mean "workers"?
+ringmain.toml:4: workers.count: 0 is out of range; give 1 to 64 or "auto"
+ringmain.toml:5: workers.cpus: CPU 0 is listed twice; give one CPU for each worker, out of 0-3, 8
+ringmain.toml:5: workers.cpus: CPU 9 is not available to this process; give one CPU for each worker, out of 0-3, 8
+ringmain.toml:6: port[0].device: missing; give the name of an interface, 1 to 15 letters, digits, "_", "." or "-"
+ringmain.toml:9: port[0].queues: 17 is out of range; give 1 to 16
+ringmain.toml:10: port[0].vlna: unknown key; did you mean "vlan"?
+ringmain.toml:11: port[0].mode: only a port of kind "vhost-user" has one; leave it out
+ringmain.toml:15: port[1].socket: 5 is not a string; give the path of a socket, like "/run/ringmain/vm.sock"
+ringmain.toml:20: port[3].kind: port[2] serves all vifs already"#;
+    refused(text, want.trim_start());
+}
+
+#[test]
+fn mistakes_of_syntax_are_reported_together_too() {
+    let error = parse("[workers]\ncount = \n[control]\nsocket = /tmp/x\n").unwrap_err();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines.len(), 2, "{error}");
+    assert!(lines[0].starts_with("ringmain.toml:2: ") && lines[1].starts_with("ringmain.toml:4: "));
+}
+
+#[test]
+fn the_number_of_reported_mistakes_is_bounded() {
+    let keys: String = (0..1000).map(|n| format!("key-{n} = 1\n")).collect();
+    assert!(parse(&keys).unwrap_err().lines().count() <= 21);
+}
+
+#[test]
+fn lists_are_not_tables() {
+    refused("workers = [2]", "ringmain.toml:1: workers: [2] is not a table; write [workers]");
+    refused("port = [[1]]", "ringmain.toml:1: port: [1] is not a list of tables; write [[port]]");
 }

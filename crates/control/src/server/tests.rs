@@ -4,11 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::client::{Client, ClientError};
 
-/// Knows one port.
+/// Has one port.
 struct One;
 
-impl Answers for One {
-    fn answer(&self, request: Request) -> Result<Reply, String> {
+impl Handler for One {
+    fn handle(&self, request: Request) -> Result<Reply, String> {
         match request {
             Request::PortRemove { name } if name == "one" => Ok(Reply::Done),
             Request::PortRemove { name } => Err(format!("there is no port {name:?}")),
@@ -48,7 +48,7 @@ fn raw(place: &Place, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn asks_and_answers() {
+fn a_client_gets_replies_and_errors() {
     let place = place();
     let server = start(&place);
     let client = Client::new(&place.path);
@@ -72,7 +72,7 @@ fn the_socket_is_private() {
 }
 
 #[test]
-fn a_dead_daemons_socket_is_taken_over_and_a_live_ones_is_not() {
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let place = place();
     fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     drop(UnixListener::bind(&place.path).unwrap());
@@ -97,7 +97,7 @@ fn only_sockets_are_removed() {
 }
 
 #[test]
-fn anothers_socket_outlives_us() {
+fn the_socket_of_another_daemon_is_not_removed() {
     let place = place();
     let server = start(&place);
     fs::remove_file(&place.path).unwrap();
@@ -110,23 +110,26 @@ fn anothers_socket_outlives_us() {
 fn several_lines_on_one_connection() {
     let place = place();
     let _server = start(&place);
-    let line = r#"{"version":1,"do":"port.remove","name":"one"}"#;
+    let line = r#"{"version":2,"do":"port.remove","name":"one"}"#;
     let answers = raw(&place, format!("{line}\n{line}\n").as_bytes());
-    assert_eq!(answers, "{\"version\":1,\"ok\":\"done\"}\n".repeat(2));
+    assert_eq!(answers, "{\"version\":2,\"ok\":\"done\"}\n".repeat(2));
 }
 
 #[test]
-fn nonsense_is_answered_with_what_is_wrong() {
+fn a_malformed_request_is_answered_with_what_is_wrong() {
     let place = place();
     let _server = start(&place);
     let cases: [(&[u8], &str); 7] = [
         (b"hello\n", "the request is not JSON"),
         (b"[]\n", "the request is not a JSON object"),
         (b"{\"do\":\"mac\"}\n", "the request has no version"),
-        (b"{\"version\":2,\"do\":\"mac\"}\n", "version 2 is not spoken here, only version 1"),
-        (b"{\"version\":1,\"do\":\"fly\"}\n", "the request is not understood"),
         (
-            b"{\"version\":1,\"do\":\"port.show\",\"name\":\"a\",\"x\":1}\n",
+            b"{\"version\":1,\"do\":\"mac\"}\n",
+            "version 1 of the protocol is not supported, only version 2",
+        ),
+        (b"{\"version\":2,\"do\":\"fly\"}\n", "the request is not understood"),
+        (
+            b"{\"version\":2,\"do\":\"port.show\",\"name\":\"a\",\"x\":1}\n",
             "the request is not understood",
         ),
         (b"\xff\xfe\n", "the request is not JSON"),
@@ -152,11 +155,11 @@ fn a_request_without_end_is_cut_off() {
 }
 
 #[test]
-fn silent_connections_are_limited_and_do_not_hold_up_the_end() {
+fn silent_connections_are_limited_and_do_not_delay_the_end() {
     let place = place();
     let server = start(&place);
     let silent: Vec<UnixStream> =
-        (0..CONNECTIONS).map(|_| UnixStream::connect(&place.path).unwrap()).collect();
+        (0..MAX_CONNECTIONS).map(|_| UnixStream::connect(&place.path).unwrap()).collect();
     let client = Client::new(&place.path);
     let error = client.ask(&Request::Mac).unwrap_err();
     assert!(!matches!(error, ClientError::NoDaemon(_)), "{error}");

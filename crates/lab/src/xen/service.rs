@@ -3,6 +3,7 @@
 use super::dom0::{Dom0, PATIENCE};
 use crate::guest::{GuestError, Job, Shell};
 use control::api::{PortReport, Stats};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
@@ -98,7 +99,12 @@ impl Service {
     /// # Errors
     /// When it does not answer.
     pub fn ports(&self) -> Result<Vec<PortReport>, GuestError> {
-        self.ask("ringmain port list --json")
+        /// What the command prints.
+        #[derive(Deserialize)]
+        struct List {
+            ports: Vec<PortReport>,
+        }
+        self.ask("ringmain port list --json").map(|List { ports }| ports)
     }
 
     /// What it logged so far, the daemons before it included.

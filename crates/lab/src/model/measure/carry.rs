@@ -64,7 +64,7 @@ impl Carrying {
             let name = format!("guests/{}", NAMES[1]);
             let port =
                 profile.ports.iter().find(|port| port.name == name).ok_or(DaemonError::Answer)?;
-            let step = |name| time(&port.spent, name) as f64 / port.frames.max(1) as f64;
+            let step = |name| time(&port.steps_ns, name) as f64 / port.frames.max(1) as f64;
             Ok(Carried {
                 bytes: port.bytes as f64 / port.frames.max(1) as f64,
                 frames_per_burst: port.frames as f64 / port.bursts.max(1) as f64,

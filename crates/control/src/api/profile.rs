@@ -1,0 +1,59 @@
+//! Where time went while it was profiled.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use xen::netif::guest_times::GuestTimes;
+
+use crate::kind::Kind;
+
+/// Where time went, while it was counted.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Profile {
+    /// The moment of the reply in nanoseconds; the length of a profile between two replies.
+    pub duration_ns: u64,
+    /// All that the workers did.
+    pub workers: Vec<WorkerProfile>,
+    /// What was done for the frames that each port received, sorted by name.
+    pub ports: Vec<PortProfile>,
+}
+
+/// Where a worker's time went.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WorkerProfile {
+    /// The worker's number.
+    pub index: usize,
+    /// Nanoseconds by step: those of a port, and `look` (at empty rings) and `sleep`.
+    pub steps_ns: BTreeMap<String, u64>,
+}
+
+/// Where the time went that the frames took which a port received.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PortProfile {
+    /// The port's name.
+    pub name: String,
+    /// The port's kind.
+    pub kind: Kind,
+    /// Frames that the port received.
+    pub frames: u64,
+    /// Bytes of those frames.
+    pub bytes: u64,
+    /// Bursts that they came in.
+    pub bursts: u64,
+    /// Nanoseconds of workers by step: `fetch`, `classify`, `deliver`, `copy`, `publish`.
+    pub steps_ns: BTreeMap<String, u64>,
+    /// The flows of each of its queues, by index.
+    pub flows: Vec<QueueFlows>,
+    /// The guest's own times; null if the guest does not report them.
+    pub guest: Option<GuestTimes>,
+}
+
+/// Flows of TCP and UDP that a queue carried since profiling began: 64 are told apart in each
+/// direction, and no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct QueueFlows {
+    /// Those that the guest received.
+    pub received: usize,
+    /// Those that the guest sent.
+    pub sent: usize,
+}

@@ -1,0 +1,296 @@
+//! Makes the description of a port out of its table: what is required, what goes together, and what
+//! other ports have already.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use frame::Mac;
+use hypervisor::embedded::Design;
+use network::coalescing::CoalescingLimits;
+use switch::Vlan;
+use toml::Spanned;
+use xen::netif::extensions::Extensions;
+use xen::netif::options::PortOptions;
+
+use super::port::{Mode, PortKind, PortSpec};
+use super::port_table::{CopySide, Grants, Interface, Mtu, Name, PortTable, Socket, Trunk};
+use super::source::{Problems, VALUE};
+use super::value::{FromText, Limits, List, Number, Text};
+use crate::kind::Kind;
+
+/// Largest MTU of a TAP: the kernel takes 65535 less the Ethernet header.
+const MAX_TAP_MTU: u16 = 65521;
+
+/// What a port must get along with.
+pub(super) struct Neighbours<'a> {
+    /// The control socket.
+    pub control: &'a Path,
+    /// Other ports, each with what errors call it.
+    pub ports: Vec<(&'a PortSpec, String)>,
+}
+
+impl Neighbours<'_> {
+    /// What errors call the first port that has something.
+    fn find(&self, has: impl Fn(&PortSpec) -> bool) -> Option<&str> {
+        self.ports.iter().find(|(port, _)| has(port)).map(|(_, place)| place.as_str())
+    }
+}
+
+/// Where a table stands.
+pub(super) struct Place<'a> {
+    /// The path, as in `port[1]`.
+    pub path: &'a str,
+    /// Byte offset.
+    pub at: usize,
+}
+
+/// Makes a description of `table`. All that is wrong with it is added to the problems; `None` if it
+/// lacks what every description has.
+pub(super) fn read(
+    table: PortTable,
+    place: Place<'_>,
+    neighbours: &Neighbours<'_>,
+    problems: &mut Problems<'_>,
+) -> Option<PortSpec> {
+    Reader { place, neighbours, problems }.read(table)
+}
+
+struct Reader<'a, 'b> {
+    place: Place<'a>,
+    neighbours: &'a Neighbours<'a>,
+    problems: &'a mut Problems<'b>,
+}
+
+type Given<T> = Option<Spanned<T>>;
+
+/// The value alone.
+fn value<T>(given: Given<Text<T>>) -> Option<T> {
+    given.map(|given| given.into_inner().0)
+}
+
+/// The number alone.
+fn number<L>(given: Given<Number<L>>) -> Option<u16> {
+    given.map(|given| given.into_inner().0)
+}
+
+impl Reader<'_, '_> {
+    fn read(&mut self, mut table: PortTable) -> Option<PortSpec> {
+        let name = self.name(table.name.take());
+        let kind = self.required("kind", table.kind.take());
+        if let Some(kind) = &kind {
+            self.refuse_misplaced(*kind.get_ref(), &table);
+        }
+        let vlan = self.vlan(number(table.vlan.take()), table.trunk.take());
+        let mac = self.mac(table.mac.take(), &vlan);
+        let options = self.options(&mut table);
+        let kind = kind?;
+        let mtu = self.mtu(table.mtu.take(), *kind.get_ref());
+        let queues = number(table.queues.take());
+        let kind = self.kind(kind, table, &vlan);
+        Some(PortSpec { name: name?, kind: kind?, queues, mac, vlan, mtu, options })
+    }
+
+    fn add(&mut self, key: &str, span: &Range<usize>, problem: impl ToString) {
+        self.problems.add(self.place.path, key, span, problem);
+    }
+
+    /// A value that must be there.
+    fn required<T: FromText>(&mut self, key: &str, given: Given<Text<T>>) -> Option<Spanned<T>> {
+        let Some(given) = given else {
+            self.problems.add_missing(self.place.path, key, self.place.at, &T::right());
+            return None;
+        };
+        let span = given.span();
+        Some(Spanned::new(span, given.into_inner().0))
+    }
+
+    /// Adds that another port has the same.
+    fn refuse_taken(
+        &mut self,
+        key: &str,
+        span: &Range<usize>,
+        what: &str,
+        has: impl Fn(&PortSpec) -> bool,
+    ) {
+        if let Some(place) = self.neighbours.find(has) {
+            let problem = format!("{VALUE} belongs to {place} already; give another {what}");
+            self.add(key, span, problem);
+        }
+    }
+
+    /// Refuses keys that ports of this kind do not have.
+    fn refuse_misplaced(&mut self, kind: Kind, table: &PortTable) {
+        for (key, span) in table.given() {
+            if let Some(problem) = misplaced(key, kind) {
+                self.add(key, &span, format_args!("{problem}; leave it out"));
+            }
+        }
+    }
+
+    fn name(&mut self, given: Given<Text<Name>>) -> Option<String> {
+        let name = self.required("name", given)?;
+        let span = name.span();
+        let Name(name) = name.into_inner();
+        self.refuse_taken("name", &span, "name", |port| port.name == name);
+        Some(name)
+    }
+
+    fn kind(&mut self, kind: Spanned<Kind>, mut table: PortTable, vlan: &Vlan) -> Option<PortKind> {
+        match kind.get_ref() {
+            Kind::VhostUser => {
+                let socket = self.socket(table.socket.take());
+                let mode = value(table.mode.take()).unwrap_or(Mode::Server);
+                Some(PortKind::VhostUser { socket: socket?, mode })
+            }
+            Kind::Tap => {
+                let device = self.required("device", table.device.take())?;
+                let span = device.span();
+                let Interface(device) = device.into_inner();
+                let same = |port: &PortSpec| port.kind.device() == Some(device.as_str());
+                self.refuse_taken("device", &span, "interface", same);
+                Some(PortKind::Tap { device })
+            }
+            Kind::Xen => {
+                if let Some(place) = self.neighbours.find(|port| port.kind == PortKind::Xen) {
+                    let problem = format!("{place} serves all vifs already");
+                    self.add("kind", &kind.span(), problem);
+                }
+                Some(PortKind::Xen)
+            }
+            Kind::Embedded => self.embedded(table, vlan),
+        }
+    }
+
+    fn embedded(&mut self, mut table: PortTable, vlan: &Vlan) -> Option<PortKind> {
+        let socket = self.socket(table.socket.take());
+        let device_queue = self.device_queue(table.device_queue.take(), vlan);
+        let extensions = self.extensions(value(table.copy.take()), table.grants.take());
+        Some(PortKind::Embedded { socket: socket?, design: Design::NEW, extensions, device_queue })
+    }
+
+    /// A socket that nobody else has.
+    fn socket(&mut self, given: Given<Text<Socket>>) -> Option<PathBuf> {
+        let socket = self.required("socket", given)?;
+        let span = socket.span();
+        let Socket(socket) = socket.into_inner();
+        if socket == self.neighbours.control {
+            let problem = format!("{VALUE} belongs to control.socket already; give another path");
+            self.add("socket", &span, problem);
+        } else {
+            self.refuse_taken("socket", &span, "path", |port| port.kind.socket() == Some(&socket));
+        }
+        Some(socket)
+    }
+
+    /// The device whose receive queues guests can have. Such frames bypass the switch, so there can
+    /// be no VLANs.
+    fn device_queue(&mut self, given: Given<Text<Interface>>, vlan: &Vlan) -> Option<String> {
+        let given = given?;
+        let span = given.span();
+        let Text(Interface(device)) = given.into_inner();
+        if *vlan != Vlan::None {
+            let problem = "its frames bypass the switch and its VLANs; leave out vlan and trunk, \
+                           or this";
+            self.add("device-queue", &span, problem);
+        }
+        let same = |port: &PortSpec| port.kind.device_queue() == Some(device.as_str());
+        self.refuse_taken("device-queue", &span, "interface", same);
+        Some(device)
+    }
+
+    /// What guests do beyond Xen's protocol. Guests that copy for themselves reach all that is
+    /// granted of a page, so ranges must be granted then.
+    fn extensions(&mut self, copy: Option<CopySide>, grants: Given<Text<Grants>>) -> Extensions {
+        let guest_copy = copy == Some(CopySide::Guest);
+        let ranges = match &grants {
+            None => guest_copy,
+            Some(grants) => grants.get_ref().0 == Grants::Range,
+        };
+        if let Some(grants) = grants.filter(|_| guest_copy && !ranges) {
+            let problem =
+                "guests that copy for themselves would reach whole pages of others; leave it out";
+            self.add("grants", &grants.span(), problem);
+        }
+        Extensions { ranges, guest_copy }
+    }
+
+    fn mtu(&mut self, given: Given<Number<Mtu>>, kind: Kind) -> Option<u16> {
+        let given = given?;
+        let mtu = given.get_ref().0;
+        if kind == Kind::Tap && mtu > MAX_TAP_MTU {
+            let least = Mtu::RANGE.start();
+            let problem = format!("{mtu} is out of range; give {least} to {MAX_TAP_MTU}");
+            self.add("mtu", &given.span(), problem);
+        }
+        Some(mtu)
+    }
+
+    fn vlan(&mut self, access: Option<u16>, trunk: Given<List<Trunk>>) -> Vlan {
+        let Some(trunk) = trunk else { return access.map_or(Vlan::None, Vlan::Access) };
+        if access.is_some() {
+            let problem = "a port has either one VLAN or a trunk; give vlan or trunk, not both";
+            self.add("trunk", &trunk.span(), problem);
+        }
+        let mut vids: Vec<u16> = Vec::new();
+        for item in &trunk.get_ref().0 {
+            let vid = item.get_ref().0;
+            if vids.contains(&vid) {
+                let problem = format!("VLAN {vid} is listed twice; give {}", Trunk::right());
+                self.add("trunk", &item.span(), problem);
+            }
+            vids.push(vid);
+        }
+        vids.sort_unstable();
+        Vlan::Trunk(vids)
+    }
+
+    fn mac(&mut self, given: Given<Text<Mac>>, vlan: &Vlan) -> Option<Mac> {
+        let given = given?;
+        let mac = given.get_ref().0;
+        let same = |port: &PortSpec| port.mac == Some(mac) && port.vlan.meets(vlan);
+        self.refuse_taken("mac", &given.span(), "address", same);
+        Some(mac)
+    }
+
+    fn options(&mut self, table: &mut PortTable) -> PortOptions {
+        let time = number(table.interrupt_microseconds.take());
+        if let (Some(frames), None) = (&table.interrupt_frames, time)
+            && !self.problems.concern(self.place.path, "interrupt-microseconds")
+        {
+            let problem = "the last frames would wait for ever; give interrupt-microseconds, too";
+            self.problems.add(self.place.path, "interrupt-frames", &frames.span(), problem);
+        }
+        let frames = number(table.interrupt_frames.take()).map(u32::from);
+        let coalescing =
+            time.and_then(|time| CoalescingLimits::new(frames, Duration::from_micros(time.into())));
+        PortOptions {
+            coalescing,
+            policy: value(table.polling.take()),
+            cache: number(table.cache.take()).unwrap_or(0),
+            align: table.align.take().is_some_and(Spanned::into_inner),
+        }
+    }
+}
+
+/// Why a port of this kind does not have this key.
+fn misplaced(key: &str, kind: Kind) -> Option<String> {
+    let only = |kinds: &str| Some(format!("only a port of kind {kinds} has one"));
+    let lacks = |what: &str| Some(format!("a port of kind {:?} has no {what}", kind.name()));
+    match (key, kind) {
+        ("socket", Kind::Tap | Kind::Xen) => only(r#""vhost-user" or "embedded""#),
+        ("mode", Kind::Tap | Kind::Xen | Kind::Embedded) => only(r#""vhost-user""#),
+        ("device", Kind::VhostUser | Kind::Xen | Kind::Embedded) => only(r#""tap""#),
+        ("mtu" | "vlan" | "trunk" | "mac", Kind::Xen) => {
+            Some("each vif has its own, in the keys of its hotplug script".to_owned())
+        }
+        ("mac", Kind::Embedded) => Some("each guest has its own".to_owned()),
+        // The host's kernel looks after its own interrupts.
+        ("interrupt-frames" | "interrupt-microseconds", Kind::Tap) => lacks("interrupts"),
+        ("cache" | "align", kind) if !kind.has_grants() => lacks("grants"),
+        ("device-queue" | "copy" | "grants", Kind::VhostUser | Kind::Tap | Kind::Xen) => {
+            only(r#""embedded""#)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,293 @@
+//! A `[[port]]` table as it is written, and the types of its values.
+
+use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
+
+use frame::Mac;
+use network::coalescing::CoalescingLimits;
+use network::poll::PollingPolicy;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::defaults::MAX_QUEUES;
+use super::port::Mode;
+use super::source::VALUE;
+use super::value::{FromText, Limits, List, Number, TableName, Text};
+use crate::kind::Kind;
+
+/// Longest path of a UNIX socket in bytes: `sun_path` less its final zero.
+const LONGEST_SOCKET: usize = 107;
+/// Longest name of a network interface in bytes (IFNAMSIZ less its final zero).
+const LONGEST_INTERFACE: usize = 15;
+/// Longest name of a port in bytes.
+const LONGEST_NAME: usize = 32;
+
+macro_rules! port_table {
+    ($($key:literal $field:ident: $type:ty,)*) => {
+        /// A `[[port]]` table. Every key is optional here: which are required depends on the kind.
+        #[derive(Clone, Debug, Default, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub(in crate::config) struct PortTable {
+            $(#[serde(rename = $key)] pub $field: Option<Spanned<$type>>,)*
+        }
+
+        impl PortTable {
+            /// The keys that were given, and where their values stand.
+            pub fn given(&self) -> Vec<(&'static str, Range<usize>)> {
+                let all = [$(($key, self.$field.as_ref().map(Spanned::span)),)*];
+                all.into_iter().filter_map(|(key, span)| Some((key, span?))).collect()
+            }
+        }
+    };
+}
+
+port_table! {
+    "name" name: Text<Name>,
+    "kind" kind: Text<Kind>,
+    "socket" socket: Text<Socket>,
+    "mode" mode: Text<Mode>,
+    "device" device: Text<Interface>,
+    "queues" queues: Number<Queues>,
+    "mtu" mtu: Number<Mtu>,
+    "vlan" vlan: Number<Vid>,
+    "trunk" trunk: List<Trunk>,
+    "device-queue" device_queue: Text<Interface>,
+    "mac" mac: Text<Mac>,
+    "cache" cache: Number<CachePages>,
+    "align" align: bool,
+    "interrupt-frames" interrupt_frames: Number<InterruptFrames>,
+    "interrupt-microseconds" interrupt_microseconds: Number<InterruptMicroseconds>,
+    "polling" polling: Text<PollingPolicy>,
+    "copy" copy: Text<CopySide>,
+    "grants" grants: Text<Grants>,
+}
+
+impl TableName for PortTable {
+    const EXPECTED: &'static str = "a list of tables; write [[port]]";
+}
+
+fn is_plain(text: &str, longest: usize) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    (1..=longest).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// The name of a port.
+#[derive(Clone, Debug)]
+pub(super) struct Name(pub String);
+
+impl FromText for Name {
+    fn right() -> String {
+        r#"1 to 32 letters, digits, "_", "." or "-""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        // A leading dash would look like a flag on the command line.
+        if is_plain(text, LONGEST_NAME) && !text.starts_with('-') {
+            return Ok(Name(text.to_owned()));
+        }
+        Err(format!("{VALUE} cannot be a name; give {}", Self::right()))
+    }
+}
+
+impl FromText for Kind {
+    fn right() -> String {
+        r#""vhost-user", "tap", "xen" or "embedded""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let known = Kind::ALL.into_iter().find(|kind| kind.name() == text.replace('_', "-"));
+        known.ok_or_else(|| format!("{VALUE} is not a kind of port; give {}", Self::right()))
+    }
+}
+
+impl FromText for Mode {
+    fn right() -> String {
+        r#""server" or "client""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let known = [Mode::Server, Mode::Client].into_iter().find(|mode| mode.name() == text);
+        known.ok_or_else(|| format!("{VALUE} is not a mode; give {}", Self::right()))
+    }
+}
+
+/// The path of a guest's socket.
+#[derive(Clone, Debug)]
+pub(super) struct Socket(pub PathBuf);
+
+impl FromText for Socket {
+    fn right() -> String {
+        r#"the path of a socket, like "/run/ringmain/vm.sock""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        socket_path(text).map(Socket)
+    }
+}
+
+/// Checks that a text can be the path of a UNIX socket.
+pub(super) fn socket_path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() || text.contains('\0') || text.ends_with('/') {
+        let right = format!("one of 1 to {LONGEST_SOCKET} bytes");
+        return Err(format!("{VALUE} is not the path of a socket; give {right}"));
+    }
+    if text.len() > LONGEST_SOCKET {
+        let length = text.len();
+        return Err(format!(
+            "the path is {length} bytes long; give one of at most {LONGEST_SOCKET}"
+        ));
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// The name of an interface of the host.
+#[derive(Clone, Debug)]
+pub(super) struct Interface(pub String);
+
+impl FromText for Interface {
+    fn right() -> String {
+        r#"the name of an interface, 1 to 15 letters, digits, "_", "." or "-""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        if is_plain(text, LONGEST_INTERFACE) && text != "." && text != ".." {
+            return Ok(Interface(text.to_owned()));
+        }
+        Err(format!("{VALUE} cannot be an interface; give {}", Self::right()))
+    }
+}
+
+impl FromText for Mac {
+    fn right() -> String {
+        r#"the address of one station, like "52:54:00:00:00:01""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let wrong = |problem| format!("{VALUE} is {problem}; give {}", Self::right());
+        let mac: Mac = text.parse().map_err(|_| wrong("not a MAC address"))?;
+        if mac.is_multicast() {
+            return Err(wrong("a group address"));
+        }
+        if mac.is_zero() {
+            return Err(wrong("nobody's address"));
+        }
+        Ok(mac)
+    }
+}
+
+impl FromText for PollingPolicy {
+    fn right() -> String {
+        PollingPolicy::WORDS.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| format!("{VALUE} is not known; give {}", Self::right()))
+    }
+}
+
+/// Who copies what a guest receives.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum CopySide {
+    /// The backend, by grant copies.
+    Backend,
+    /// The guest.
+    Guest,
+}
+
+impl FromText for CopySide {
+    fn right() -> String {
+        r#""backend" or "guest""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "backend" => Ok(CopySide::Backend),
+            "guest" => Ok(CopySide::Guest),
+            _ => Err(format!("{VALUE} is not known; give {}", Self::right())),
+        }
+    }
+}
+
+/// What guests grant of what they send.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Grants {
+    /// Whole pages.
+    Page,
+    /// The bytes of a frame.
+    Range,
+}
+
+impl FromText for Grants {
+    fn right() -> String {
+        r#""page" or "range""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "page" => Ok(Grants::Page),
+            "range" => Ok(Grants::Range),
+            _ => Err(format!("{VALUE} is not known; give {}", Self::right())),
+        }
+    }
+}
+
+/// Queue pairs of a port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queues;
+
+impl Limits for Queues {
+    const RANGE: RangeInclusive<u16> = 1..=MAX_QUEUES;
+}
+
+/// Longest IP packet in bytes. The least is what IPv4 requires of every link (RFC 791).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mtu;
+
+impl Limits for Mtu {
+    const RANGE: RangeInclusive<u16> = 68..=u16::MAX;
+}
+
+/// The number of a VLAN.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vid;
+
+impl Limits for Vid {
+    const RANGE: RangeInclusive<u16> = 1..=4094;
+}
+
+/// The numbers of several VLANs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trunk;
+
+impl Limits for Trunk {
+    const RANGE: RangeInclusive<u16> = Vid::RANGE;
+
+    fn right() -> String {
+        "a list of VLANs from 1 to 4094, like [10, 20]".to_owned()
+    }
+}
+
+/// Pages of a guest that may stay mapped: those of 16 queues of this project's own frontend, and
+/// some more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CachePages;
+
+impl Limits for CachePages {
+    const RANGE: RangeInclusive<u16> = 0..=16384;
+}
+
+/// Frames that an interrupt can wait for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InterruptFrames;
+
+impl Limits for InterruptFrames {
+    const RANGE: RangeInclusive<u16> = 1..=1024;
+}
+
+/// Microseconds that an interrupt can wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InterruptMicroseconds;
+
+impl Limits for InterruptMicroseconds {
+    const RANGE: RangeInclusive<u16> = 1..=CoalescingLimits::MAX_TIME.as_micros() as u16;
+}

@@ -1,0 +1,75 @@
+//! Descriptions of single ports: as flags of a command, and as requests on the control socket.
+
+use std::path::Path;
+
+use serde_json::{Map, Value as Json, json};
+use switch::Vlan;
+
+use super::error::ConfigErrors;
+use super::options::options;
+use super::port::{PortKind, PortSpec};
+use super::port_reader::{self, Neighbours, Place};
+use super::port_table::PortTable;
+use super::source::Source;
+use super::value::Table;
+
+impl PortSpec {
+    /// Reads the flags of `ringmain port add`, by long names without dashes. Their values have the
+    /// types of the configuration file where they can be read as such, and are texts otherwise.
+    ///
+    /// # Errors
+    /// All that is wrong with them.
+    pub fn from_flags(flags: &Map<String, Json>) -> Result<PortSpec, ConfigErrors> {
+        read(&Source::flags(flags), &Neighbours { control: Path::new(""), ports: Vec::new() })
+    }
+
+    /// Reads the object of a `port.add` request: the keys and values of a `[[port]]` table, in
+    /// snake case. The port must get along with those that are `there`, and with the control
+    /// socket.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn from_request<'a>(
+        object: &Map<String, Json>,
+        there: impl Iterator<Item = &'a PortSpec>,
+        control: &Path,
+    ) -> Result<PortSpec, ConfigErrors> {
+        let ports = there.map(|port| (port, format!("port {:?}", port.name))).collect();
+        read(&Source::request(object), &Neighbours { control, ports })
+    }
+
+    /// The object of a `port.add` request for this port.
+    pub fn to_request(&self) -> Map<String, Json> {
+        let mut object = Map::new();
+        let mut put = |key: &str, value: Json| {
+            if !value.is_null() {
+                object.insert(key.replace('-', "_"), value);
+            }
+        };
+        put("name", json!(self.name));
+        put("kind", json!(self.kind.kind()));
+        put("socket", json!(self.kind.socket()));
+        put("device", json!(self.kind.device()));
+        put("device-queue", json!(self.kind.device_queue()));
+        if let PortKind::VhostUser { mode, .. } = &self.kind {
+            put("mode", json!(mode.name()));
+        }
+        match &self.vlan {
+            Vlan::None => {}
+            Vlan::Access(vid) => put("vlan", json!(vid)),
+            Vlan::Trunk(list) => put("trunk", json!(list)),
+        }
+        put("queues", json!(self.queues));
+        put("mac", json!(self.mac.map(|mac| mac.to_string())));
+        put("mtu", json!(self.mtu));
+        options(&self.kind, &self.options).into_iter().for_each(|(key, value)| put(key, value));
+        object
+    }
+}
+
+fn read(source: &Source, neighbours: &Neighbours<'_>) -> Result<PortSpec, ConfigErrors> {
+    let (Table(table), mut problems) = source.read::<Table<PortTable>>();
+    let place = Place { path: "", at: 0 };
+    let port = port_reader::read(table, place, neighbours, &mut problems);
+    problems.finish(port)
+}

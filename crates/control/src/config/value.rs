@@ -1,0 +1,153 @@
+//! The types of single values: texts and numbers with a meaning, and lists of numbers. Each says in
+//! its error what would be right.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor,
+};
+use toml::Spanned;
+
+use super::source::VALUE;
+
+/// Something that is written as a string.
+pub(super) trait FromText: Sized {
+    /// What would be right, for errors.
+    fn right() -> String;
+
+    /// Reads it, or says what is wrong; [`VALUE`] stands for the value there.
+    fn from_text(text: &str) -> Result<Self, String>;
+}
+
+/// A value that is written as a string.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Text<T>(pub T);
+
+impl<'de, T: FromText> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<T: FromText> Visitor<'_> for TextVisitor<T> {
+    type Value = Text<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a string; give {}", T::right())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Text<T>, E> {
+        T::from_text(text).map(Text).map_err(E::custom)
+    }
+}
+
+/// What a number may be.
+pub(super) trait Limits {
+    /// The numbers that are allowed.
+    const RANGE: RangeInclusive<u16>;
+
+    /// What would be right, for errors.
+    fn right() -> String {
+        format!("{} to {}", Self::RANGE.start(), Self::RANGE.end())
+    }
+}
+
+/// A whole number within limits.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Number<L>(pub u16, PhantomData<L>);
+
+impl<'de, L: Limits> Deserialize<'de> for Number<L> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberVisitor(PhantomData))
+    }
+}
+
+struct NumberVisitor<L>(PhantomData<L>);
+
+impl<L: Limits> Visitor<'_> for NumberVisitor<L> {
+    type Value = Number<L>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a number; give {}", L::right())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Number<L>, E> {
+        self.visit_i128(number.into())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Number<L>, E> {
+        self.visit_i128(number.into())
+    }
+
+    fn visit_i128<E: Error>(self, number: i128) -> Result<Number<L>, E> {
+        match u16::try_from(number) {
+            Ok(number) if L::RANGE.contains(&number) => Ok(Number(number, PhantomData)),
+            _ => Err(E::custom(format_args!("{VALUE} is out of range; give {}", L::right()))),
+        }
+    }
+}
+
+/// A list of at least one number, each with its place.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct List<L>(pub Vec<Spanned<Number<L>>>);
+
+impl<'de, L: Limits> Deserialize<'de> for List<L> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
+
+struct ListVisitor<L>(PhantomData<L>);
+
+impl<'de, L: Limits> Visitor<'de> for ListVisitor<L> {
+    type Value = List<L>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list; give {}", L::right())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<L>, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        if items.is_empty() {
+            return Err(A::Error::custom(format_args!("the list is empty; give {}", L::right())));
+        }
+        Ok(List(items))
+    }
+}
+
+/// What a table is called in errors.
+pub(super) trait TableName {
+    /// A table, and how to write one.
+    const EXPECTED: &'static str;
+}
+
+/// A table: serde by itself would take a list of values for one, too.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Table<T>(pub T);
+
+impl<'de, T: DeserializeOwned + TableName> Deserialize<'de> for Table<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TableVisitor(PhantomData))
+    }
+}
+
+struct TableVisitor<T>(PhantomData<T>);
+
+impl<'de, T: DeserializeOwned + TableName> Visitor<'de> for TableVisitor<T> {
+    type Value = Table<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Table<T>, A::Error> {
+        T::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Table)
+    }
+}

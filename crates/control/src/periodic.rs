@@ -1,0 +1,41 @@
+//! Threads that do something again and again.
+
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// A thread that does something again and again, until this value is dropped.
+pub struct PeriodicTask {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PeriodicTask {
+    /// Starts a thread of this name that calls `work` after each interval.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn start(
+        name: &str,
+        interval: Duration,
+        work: impl Fn() + Send + 'static,
+    ) -> io::Result<PeriodicTask> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = Builder::new().name(name.into()).spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
+                work();
+            }
+        })?;
+        Ok(PeriodicTask { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for PeriodicTask {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The ports of the daemon, by name, and what was counted on those that are gone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use network::fabric::Fabric;
+use network::poll::PollingPolicy;
+use switch::PortId;
+use tracing::{info, warn};
+
+use crate::api::{Counts, PortReport};
+use crate::backend::{Backend, BackendError};
+use crate::config::{PortKind, PortSpec};
+use crate::kind::Kind;
+use crate::natural;
+use crate::profile::Subject;
+use crate::report;
+use crate::vif::Vif;
+
+/// The ports of a daemon.
+pub struct Ports {
+    fabric: Arc<Fabric>,
+    workers: usize,
+    /// The policy of ports that have none of their own.
+    policy: PollingPolicy,
+    ports: BTreeMap<String, Port>,
+    /// What was counted on ports that are gone.
+    removed: Counts,
+}
+
+/// A port of the configuration.
+struct Port {
+    spec: PortSpec,
+    /// Its backend, or why it has none. A missing one is tried again.
+    backend: Result<Backend, BackendError>,
+    /// Whether it was logged that the backend has stopped.
+    stop_logged: bool,
+}
+
+impl Ports {
+    /// No ports, in a daemon with so many workers.
+    pub fn new(fabric: Arc<Fabric>, workers: usize, policy: PollingPolicy) -> Ports {
+        let removed = report::no_counts();
+        Ports { fabric, workers, policy, ports: BTreeMap::new(), removed }
+    }
+
+    /// The descriptions of all ports.
+    pub fn specs(&self) -> impl Iterator<Item = &PortSpec> {
+        self.ports.values().map(|port| &port.spec)
+    }
+
+    /// Adds a port.
+    ///
+    /// # Errors
+    /// When it cannot be put into service. Then it is not there.
+    pub fn add(&mut self, spec: PortSpec) -> Result<(), BackendError> {
+        let backend = self.start(&spec)?;
+        self.insert(spec, Ok(backend));
+        Ok(())
+    }
+
+    /// Adds a port of the configuration. If it cannot be put into service, it is stopped, and
+    /// [`Ports::maintain`] tries again.
+    pub fn add_configured(&mut self, spec: PortSpec) {
+        let backend = self.start(&spec);
+        if let Err(error) = &backend {
+            warn!(port = %spec.name, reason = %error, "not in service; trying again until it is");
+        }
+        self.insert(spec, backend);
+    }
+
+    fn start(&self, spec: &PortSpec) -> Result<Backend, BackendError> {
+        let backend = Backend::start(&self.fabric, spec, self.workers)?;
+        let queues = spec.queue_pairs(self.workers);
+        info!(port = %spec.name, kind = %spec.kind.kind(), queues, "added");
+        Ok(backend)
+    }
+
+    fn insert(&mut self, spec: PortSpec, backend: Result<Backend, BackendError>) {
+        self.ports.insert(spec.name.clone(), Port { spec, backend, stop_logged: false });
+    }
+
+    /// Removes a port.
+    ///
+    /// # Errors
+    /// A line for people, when there is none of this name, or it goes by itself.
+    pub fn remove(&mut self, name: &str) -> Result<(), String> {
+        let Some(port) = self.ports.remove(name) else { return Err(self.not_removable(name)) };
+        let Ok(backend) = port.backend else {
+            info!(port = %name, "removed");
+            return Ok(());
+        };
+        for queue in backend.end(&self.fabric) {
+            self.removed.add(&report::counts(&queue));
+        }
+        if !matches!(port.spec.kind, PortKind::VhostUser { .. }) {
+            // A vhost-user port logs it itself.
+            info!(port = %name, "removed");
+        }
+        Ok(())
+    }
+
+    fn not_removable(&self, name: &str) -> String {
+        match self.vifs().into_iter().find(|vif| vif.name == name) {
+            Some(Vif { kind: Kind::Xen, .. }) => {
+                format!("{name} goes when the toolstack takes it away (xl network-detach)")
+            }
+            Some(_) => format!("{name} goes when its guest does"),
+            None => unknown(name),
+        }
+    }
+
+    fn in_service(&self) -> impl Iterator<Item = (&String, &Port, &Backend)> {
+        let all = self.ports.iter();
+        all.filter_map(|(name, port)| Some((name, port, port.backend.as_ref().ok()?)))
+    }
+
+    fn vifs(&self) -> Vec<Vif> {
+        self.in_service().flat_map(|(name, _, backend)| backend.vifs(name)).collect()
+    }
+
+    /// All ports, by name, and what was counted on those that are gone.
+    pub fn report(&mut self) -> (Vec<PortReport>, Counts) {
+        let (mut reports, removed) = self.without_removal(|ports, removed| {
+            let reports: Vec<_> = ports.ports.values().flat_map(|port| ports.of(port)).collect();
+            (reports, removed.clone())
+        });
+        reports.sort_by(|a, b| natural::compare(&a.name, &b.name));
+        (reports, removed)
+    }
+
+    /// Adds what was counted on vifs that are gone to the sum, and does `work` with all ports and
+    /// that sum before another vif can go. So nothing is counted twice, or not at all.
+    fn without_removal<T>(&mut self, work: impl FnOnce(&Ports, &Counts) -> T) -> T {
+        let mut removed = std::mem::take(&mut self.removed);
+        let mut locked: Vec<_> =
+            self.in_service().filter_map(|(.., backend)| backend.removed_counters()).collect();
+        for queue in locked.iter_mut().flat_map(|counters| counters.drain(..)) {
+            removed.add(&report::counts(&queue));
+        }
+        let done = work(self, &removed);
+        drop(locked);
+        self.removed = removed;
+        done
+    }
+
+    /// A port, and the vifs that it stands for.
+    fn of(&self, port: &Port) -> Vec<PortReport> {
+        let context =
+            report::Context { fabric: &self.fabric, workers: self.workers, policy: self.policy };
+        let own = report::port(&context, &port.spec, port.backend.as_ref());
+        let vifs = match &port.backend {
+            Ok(backend) => backend.vifs(&port.spec.name),
+            Err(_) => Vec::new(),
+        };
+        let vifs: Vec<PortReport> =
+            vifs.iter().map(|vif| report::vif(&self.fabric, vif, &own)).collect();
+        std::iter::once(own).chain(vifs).collect()
+    }
+
+    /// The names of all ports in the fabric.
+    pub fn names(&self) -> HashMap<PortId, String> {
+        let own =
+            self.in_service().filter_map(|(name, _, backend)| Some((backend.id()?, name.clone())));
+        let vifs = self.vifs().into_iter().filter_map(|vif| Some((vif.status.port?, vif.name)));
+        own.chain(vifs).collect()
+    }
+
+    /// All ports that may receive frames, and what their guests report when they are asked under
+    /// this number.
+    pub fn subjects(&self, number: u64) -> Vec<Subject> {
+        self.in_service()
+            .flat_map(|(name, port, backend)| backend.subjects(name, port.spec.kind.kind(), number))
+            .collect()
+    }
+
+    /// What has to be done now and then: tries again to start what is not in service, logs what has
+    /// stopped, and sums up what was counted on vifs that are gone, so that they do not become many.
+    pub fn maintain(&mut self) {
+        self.without_removal(|_, _| ());
+        for (name, port) in &mut self.ports {
+            match &port.backend {
+                Ok(backend) => {
+                    if let Some(reason) = backend.failure()
+                        && !std::mem::replace(&mut port.stop_logged, true)
+                    {
+                        warn!(port = %name, %reason, "stopped");
+                    }
+                }
+                Err(before) => {
+                    let backend = Backend::start(&self.fabric, &port.spec, self.workers);
+                    match &backend {
+                        Ok(_) => info!(port = %name, "in service now"),
+                        Err(error) if error.to_string() != before.to_string() => {
+                            warn!(port = %name, reason = %error, "not in service yet");
+                        }
+                        Err(_) => {}
+                    }
+                    port.backend = backend;
+                }
+            }
+        }
+    }
+}
+
+/// What is said of a name that no port has.
+pub fn unknown(name: &str) -> String {
+    format!("there is no port {name:?}; `ringmain port list` shows those that are there")
+}

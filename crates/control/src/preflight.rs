@@ -1,0 +1,113 @@
+//! Whether this host has what a configuration names, as far as that can be found out without
+//! putting a port into service.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use crate::config::{Config, Mode, PortKind};
+
+/// What the kernel tells of network interfaces.
+const INTERFACES: &str = "/sys/class/net";
+/// The tun driver's device.
+const TUN: &str = "/dev/net/tun";
+/// `IFF_TAP` of `<linux/if_tun.h>`.
+const IFF_TAP: u32 = 0x0002;
+/// `IFF_MULTI_QUEUE`.
+const IFF_MULTI_QUEUE: u32 = 0x0100;
+
+/// What is missing or cannot be used: a line for each problem.
+pub fn check(config: &Config) -> Vec<String> {
+    let control = socket(&config.socket).map(|problem| format!("control.socket: {problem}"));
+    let ports = config.ports.iter().filter_map(|port| {
+        let problem = match &port.kind {
+            // A client only connects.
+            PortKind::VhostUser { mode: Mode::Client, .. } => None,
+            PortKind::VhostUser { socket: path, .. } => socket(path),
+            PortKind::Tap { device } => tap(device),
+            PortKind::Xen => {
+                hypervisor::xen::open().err().map(|e| format!("Xen can't be used: {e}"))
+            }
+            PortKind::Embedded { socket: path, device_queue, .. } => {
+                socket(path).or_else(|| device_queue.as_deref().and_then(uplink))
+            }
+        };
+        Some(format!("port {:?}: {}", port.name, problem?))
+    });
+    control.into_iter().chain(ports).collect()
+}
+
+/// Why no socket can be created at `path`. Directories above it are created when they are missing.
+fn socket(path: &Path) -> Option<String> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => {
+            return Some(format!("{} exists and is not a socket: remove it", path.display()));
+        }
+        _ => {}
+    }
+    let parents = path.ancestors().skip(1).map(|parent| match parent.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => parent,
+    });
+    let directory = parents.into_iter().find(|parent| fs::symlink_metadata(parent).is_ok())?;
+    if !directory.is_dir() {
+        return Some(format!("{} is not a directory", directory.display()));
+    }
+    let error = access(directory, Access::WRITE_OK | Access::EXEC_OK).err()?;
+    let error = std::io::Error::from(error);
+    Some(format!("cannot create {} in {}: {error}", path.display(), directory.display()))
+}
+
+/// Why an interface cannot be a multi-queue TAP.
+fn tap(device: &str) -> Option<String> {
+    if let Err(error) = access(TUN, Access::READ_OK | Access::WRITE_OK) {
+        let error = std::io::Error::from(error);
+        return Some(format!("{TUN}: {error}; load the tun module, or run this as root"));
+    }
+    let interface = Path::new(INTERFACES).join(device);
+    if !interface.exists() {
+        return None;
+    }
+    let flags = fs::read_to_string(interface.join("tun_flags")).ok();
+    let flags =
+        flags.and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok());
+    match flags {
+        Some(flags) if flags & IFF_TAP != 0 && flags & IFF_MULTI_QUEUE != 0 => None,
+        _ => Some(format!(
+            "{device:?} is an interface that is no multi-queue TAP; give another name: the daemon \
+             creates the interface"
+        )),
+    }
+}
+
+/// Why an interface has no receive queues for guests.
+fn uplink(device: &str) -> Option<String> {
+    let exists = Path::new(INTERFACES).join(device).exists();
+    (!exists).then(|| format!("device-queue: there is no interface {device:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_needs_a_directory_or_room_for_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert_eq!(socket(&directory.path().join("new/a.sock")), None);
+        assert!(socket(&file).unwrap().ends_with("exists and is not a socket: remove it"));
+        assert!(socket(&file.join("a.sock")).unwrap().ends_with("is not a directory"));
+    }
+
+    #[test]
+    fn only_a_tap_is_a_tap() {
+        if access(TUN, Access::READ_OK | Access::WRITE_OK).is_ok() {
+            assert!(tap("lo").unwrap().starts_with("\"lo\" is an interface"));
+            assert_eq!(tap("rm-nowhere"), None);
+        }
+        assert!(uplink("rm-nowhere").is_some() && uplink("lo").is_none());
+    }
+}

@@ -1,0 +1,172 @@
+//! What the threads of the daemon share, and the answers to requests.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use network::balance::{self, Balancer};
+use network::fabric::{Fabric, Workers};
+use parking_lot::{Mutex, MutexGuard};
+use serde_json::{Map, Value as Json};
+use switch::Limits;
+use tracing::info;
+
+use crate::api::{Profile, Reply, Request};
+use crate::config::{Config, PortSpec};
+use crate::natural;
+use crate::periodic::PeriodicTask;
+use crate::ports::{Ports, unknown};
+use crate::profile::{Profiler, Subject};
+use crate::report;
+use crate::server::Handler;
+
+/// How often the ports and the address table are maintained.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(2);
+/// Longest profile, in seconds.
+const LONGEST_PROFILE: u32 = 3600;
+
+/// What the threads of the daemon share.
+pub struct DaemonState {
+    config: Config,
+    fabric: Arc<Fabric>,
+    ports: Mutex<Ports>,
+    profiler: Profiler,
+    balancer: Mutex<Balancer>,
+    started: Instant,
+}
+
+impl DaemonState {
+    /// Starts the workers. There are no ports yet.
+    ///
+    /// # Errors
+    /// When threads or descriptors are missing, or a CPU cannot be used.
+    pub fn new(config: &Config) -> io::Result<DaemonState> {
+        let workers = Workers {
+            count: config.workers,
+            cpus: config.cpus.iter().map(|cpu| usize::from(*cpu)).collect(),
+            limits: Limits::default(),
+            policy: config.policy,
+        };
+        let fabric = Arc::new(Fabric::start(&workers)?);
+        Ok(DaemonState {
+            ports: Mutex::new(Ports::new(Arc::clone(&fabric), config.workers, config.policy)),
+            fabric,
+            config: config.clone(),
+            profiler: Profiler::new(),
+            balancer: Mutex::default(),
+            started: Instant::now(),
+        })
+    }
+
+    /// The ports. Requests wait while they are locked.
+    pub fn lock(&self) -> MutexGuard<'_, Ports> {
+        self.ports.lock()
+    }
+
+    /// Starts the threads for what is done now and then.
+    ///
+    /// # Errors
+    /// When there are no threads to be had.
+    pub fn start_tasks(self: &Arc<Self>) -> io::Result<Vec<PeriodicTask>> {
+        let state = Arc::clone(self);
+        let maintain = move || state.maintain();
+        let mut tasks = vec![PeriodicTask::start("rm-maintain", MAINTENANCE_INTERVAL, maintain)?];
+        if self.config.balance && self.config.workers > 1 {
+            let state = Arc::clone(self);
+            let balance = move || state.balance();
+            tasks.push(PeriodicTask::start("rm-balance", balance::INTERVAL, balance)?);
+        }
+        Ok(tasks)
+    }
+
+    /// Moves a queue pair to another worker, if that is worth it.
+    fn balance(&self) {
+        // The balancer is not locked while the queue moves: requests for counters would wait.
+        let advice = self.fabric.advice(&mut self.balancer.lock());
+        if let Some(advice) =
+            advice.filter(|advice| self.fabric.move_queue(advice.queue, advice.to))
+        {
+            info!(worker = advice.to, "a queue pair has moved to a worker that is less busy");
+        }
+    }
+
+    fn maintain(&self) {
+        self.fabric.age();
+        self.end_profile();
+        self.lock().maintain();
+    }
+
+    fn add(&self, object: &Map<String, Json>) -> Result<Reply, String> {
+        let mut ports = self.lock();
+        let spec = PortSpec::from_request(object, ports.specs(), &self.config.socket)
+            .map_err(|errors| errors.to_string())?;
+        let name = spec.name.clone();
+        ports.add(spec).map_err(|error| format!("port {name:?}: {error}"))?;
+        Ok(Reply::Done)
+    }
+
+    fn show(&self, name: &str) -> Result<Reply, String> {
+        let (ports, _) = self.lock().report();
+        let port = ports.into_iter().find(|port| port.name == name);
+        port.map(|port| Reply::Port(Box::new(port))).ok_or_else(|| unknown(name))
+    }
+
+    fn stats(&self) -> Reply {
+        let (ports, removed) = self.lock().report();
+        let loads = self.balancer.lock().loads().to_vec();
+        let basics =
+            report::Basics { cpus: &self.config.cpus, loads: &loads, started: self.started };
+        Reply::Stats(Box::new(report::stats(&self.fabric, basics, ports, removed)))
+    }
+
+    fn macs(&self) -> Reply {
+        let names = self.lock().names();
+        Reply::Macs(report::macs(&self.fabric.table(), &names))
+    }
+
+    /// What was counted so far. Profiling goes on for another while.
+    fn profile(&self, time: Duration) -> Reply {
+        let (number, since) = {
+            // Concurrent requests have a number each, and the last one counts.
+            let mut lease = self.profiler.lock();
+            let number = lease.prolong(time);
+            self.fabric.sample(number);
+            (number, lease.since())
+        };
+        let duration_ns = self.profiler.moment();
+        let workers = self.profiler.workers(&self.fabric);
+        let report = |subject: Subject| {
+            let queues = self.fabric.counters(subject.port);
+            self.profiler.port(subject, &queues, since)
+        };
+        let subjects = self.lock().subjects(number);
+        let mut ports: Vec<_> = subjects.into_iter().map(report).collect();
+        ports.sort_by(|a, b| natural::compare(&a.name, &b.name));
+        Reply::Profile(Box::new(Profile { duration_ns, workers, ports }))
+    }
+
+    /// Ends profiling that no client prolonged.
+    fn end_profile(&self) {
+        let mut lease = self.profiler.lock();
+        if lease.ends() {
+            self.fabric.sample(0);
+            self.lock().subjects(0);
+        }
+    }
+}
+
+impl Handler for DaemonState {
+    fn handle(&self, request: Request) -> Result<Reply, String> {
+        match request {
+            Request::PortAdd { port } => self.add(&port),
+            Request::PortRemove { name } => self.lock().remove(&name).map(|()| Reply::Done),
+            Request::PortList => Ok(Reply::Ports(self.lock().report().0)),
+            Request::PortShow { name } => self.show(&name),
+            Request::Stats => Ok(self.stats()),
+            Request::Mac => Ok(self.macs()),
+            Request::Profile { seconds } => {
+                Ok(self.profile(Duration::from_secs(seconds.min(LONGEST_PROFILE).into())))
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Ports that another stands for: vifs of a Xen domain, and processes as guests.
+
+use hypervisor::embedded::CopyUsage;
+use xen::netif::status::VifStatus;
+
+use crate::kind::Kind;
+
+/// A port that another stands for.
+pub struct Vif {
+    /// Its name.
+    pub name: String,
+    /// The kind of the port that stands for it.
+    pub kind: Kind,
+    /// The process behind it, if that is known.
+    pub peer: Option<i32>,
+    /// What its hypervisor copied for it, if that is the embedded one.
+    pub copy_usage: Option<CopyUsage>,
+    /// Its status.
+    pub status: VifStatus,
+}

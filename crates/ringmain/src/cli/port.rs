@@ -1,0 +1,175 @@
+//! `ringmain port ...`.
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value};
+
+use super::Json;
+
+/// `ringmain port ...`.
+#[derive(Debug, Subcommand)]
+pub enum Port {
+    /// Add a port; the other ports do not notice
+    Add(Box<Add>),
+    /// Remove a port; the other ports do not notice
+    Remove {
+        /// Name of the port
+        name: String,
+    },
+    /// Show all ports
+    List(Json),
+    /// Show one port: state, negotiated features, counters of each queue, drops by reason
+    Show {
+        /// Name of the port
+        name: String,
+        #[command(flatten)]
+        json: Json,
+    },
+}
+
+/// `ringmain port add`: the keys of a `[[port]]` table. Values are checked by the code that reads
+/// the configuration file.
+#[derive(Debug, Args)]
+pub struct Add {
+    /// Name of the port
+    pub name: String,
+    /// vhost-user (a guest), tap (the host), xen (all vifs) or embedded (processes as guests)
+    /// [default: tap with --device, else vhost-user]
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// vhost-user, embedded: path of the socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<String>,
+    /// vhost-user: server (Ringmain listens; the default) or client (Ringmain connects, and keeps
+    /// trying)
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// tap: the interface, created when absent
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Queue pairs, 1 to 16 [default: number of workers]
+    #[arg(long, value_name = "N")]
+    pub queues: Option<String>,
+    /// The only source address that is let in
+    #[arg(long, value_name = "ADDRESS")]
+    pub mac: Option<String>,
+    /// VLAN of an untagged port
+    #[arg(long, value_name = "VLAN")]
+    pub vlan: Option<String>,
+    /// VLANs of a tagged port
+    #[arg(long, value_name = "VLAN,...", value_delimiter = ',')]
+    pub trunk: Vec<String>,
+    /// Longest IP packet, in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub mtu: Option<String>,
+    /// Interrupt the guest for received frames only when so many have come, or the time is over
+    #[arg(long, value_name = "N")]
+    pub interrupt_frames: Option<String>,
+    /// Interrupt the guest for received frames at the latest so long after the first [default: at
+    /// once]
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub interrupt_microseconds: Option<String>,
+    /// How workers wait for its frames: eco, balanced or latency (to compare: never, always or a
+    /// time like 50us) [default: as for other ports]
+    #[arg(long, value_name = "WORD")]
+    pub polling: Option<String>,
+    /// xen, embedded: whether frames begin where copies into the receiver's pages are aligned
+    /// [default: false]
+    #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true")]
+    pub align: Option<String>,
+    /// xen, embedded: how many pages of a guest stay mapped at most, of those that it announces as
+    /// static [default: 0]
+    #[arg(long, value_name = "PAGES")]
+    pub cache: Option<String>,
+    /// embedded: an interface whose receive queues guests can have
+    #[arg(long, value_name = "NAME")]
+    pub device_queue: Option<String>,
+    /// embedded: who copies what its guests receive, backend or guest [default: backend]
+    #[arg(long, value_name = "SIDE")]
+    pub copy: Option<String>,
+    /// embedded: what its guests grant of what they send, page or range [default: page; with --copy
+    /// guest, range]
+    #[arg(long, value_name = "EXTENT")]
+    pub grants: Option<String>,
+}
+
+impl Add {
+    /// The flags that were given, by the keys of a `[[port]]` table.
+    pub fn flags(self) -> Map<String, Value> {
+        let by_device = if self.device.is_some() { "tap" } else { "vhost-user" };
+        let kind = self.kind.unwrap_or_else(|| by_device.to_owned());
+        let trunk = (!self.trunk.is_empty())
+            .then(|| self.trunk.into_iter().map(number).collect::<Vec<Value>>());
+        let flags = [
+            ("name", Some(self.name.into())),
+            ("kind", Some(kind.into())),
+            ("socket", self.socket.map(Value::from)),
+            ("mode", self.mode.map(Value::from)),
+            ("device", self.device.map(Value::from)),
+            ("queues", self.queues.map(number)),
+            ("mac", self.mac.map(Value::from)),
+            ("vlan", self.vlan.map(number)),
+            ("trunk", trunk.map(Value::from)),
+            ("mtu", self.mtu.map(number)),
+            ("interrupt-frames", self.interrupt_frames.map(number)),
+            ("interrupt-microseconds", self.interrupt_microseconds.map(number)),
+            ("polling", self.polling.map(Value::from)),
+            ("align", self.align.map(boolean)),
+            ("cache", self.cache.map(number)),
+            ("device-queue", self.device_queue.map(Value::from)),
+            ("copy", self.copy.map(Value::from)),
+            ("grants", self.grants.map(Value::from)),
+        ];
+        let given = flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        given.collect()
+    }
+}
+
+/// A number, or the text if it is none: then the reader says so.
+fn number(text: String) -> Value {
+    text.trim().parse::<i64>().map_or_else(|_| Value::from(text), Value::from)
+}
+
+/// A boolean, or the text if it is none.
+fn boolean(text: String) -> Value {
+    text.parse::<bool>().map_or_else(|_| Value::from(text), Value::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use control::config::PortSpec;
+    use serde_json::json;
+
+    use super::super::{Cli, Command};
+    use super::*;
+
+    fn add(args: &[&str]) -> Map<String, Value> {
+        match Cli::parse_from([&["ringmain", "port", "add", "x"], args].concat()).command {
+            Command::Port(Port::Add(add)) => add.flags(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_device_makes_a_tap() {
+        assert_eq!(add(&["--device", "rm0"])["kind"], "tap");
+        assert_eq!(add(&["--socket", "/x"])["kind"], "vhost-user");
+        assert_eq!(add(&["--device", "rm0", "--trunk", "1,2"])["trunk"], json!([1, 2]));
+        assert_eq!(add(&["--device", "rm0", "--vlan", "x"])["vlan"], "x");
+    }
+
+    /// The flags are all the keys of a `[[port]]` table, as the error about an unknown key lists
+    /// them.
+    #[test]
+    fn every_key_of_the_file_has_a_flag() {
+        let unknown = json!({ "quite-unknown": 1 });
+        let error = PortSpec::from_flags(unknown.as_object().unwrap()).unwrap_err().to_string();
+        let (_, keys) = error.lines().next().unwrap().split_once("known here: ").unwrap();
+        let mut keys: Vec<&str> = keys.split(", ").collect();
+        let flags: Vec<String> =
+            keys.iter().filter(|key| **key != "name").map(|key| format!("--{key}=1")).collect();
+        let given = add(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+        keys.sort_unstable();
+        assert_eq!(given.keys().map(String::as_str).collect::<Vec<_>>(), keys);
+    }
+}
