@@ -8,8 +8,8 @@
 //! next ones come to the new one. So a bucket changes queues only at rest: when nothing was sent to
 //! it for a whole interval, or when its senders have been made to wait with its next frame until
 //! nothing that was sent before is under way to the old queue, and the guest has taken all that lay
-//! in its ring: for [`REST`] at least, and, where a guest does not show what it has taken, for
-//! [`MAX_REST`]. At most one bucket of a port is made to wait at a time. If that does not end soon,
+//! in its ring: for [`MIN_QUIET`] at least, and, where a guest does not show what it has taken, for
+//! [`MAX_QUIET`]. At most one bucket of a port is made to wait at a time. If that does not end soon,
 //! or a flood comes, which waits for nothing, it stays with its queue, and is left alone for a
 //! while.
 //!
@@ -28,11 +28,11 @@ const BUCKETS: usize = 256;
 
 /// How long a flow's frames wait at least before it changes queues: a guest may still be passing on
 /// what it has taken.
-pub const REST: Duration = Duration::from_millis(1);
+pub const MIN_QUIET: Duration = Duration::from_millis(1);
 
 /// How long they wait when it can't be seen whether those before them have been taken: longer than
 /// a guest that gets the processor now and then leaves frames in its ring.
-pub const MAX_REST: Duration = Duration::from_millis(10);
+pub const MAX_QUIET: Duration = Duration::from_millis(10);
 
 /// How often a bucket that is made to wait is polled.
 pub const WAIT_INTERVAL: Duration = Duration::from_micros(50);
@@ -74,8 +74,8 @@ enum Stage {
     Chosen,
     /// Its senders wait since then, and for all that was sent to other workers up to this.
     Draining(Instant, u64),
-    /// That has arrived: since when it rests, and where the old queue's ring stood then.
-    Resting(Instant, u32),
+    /// That has arrived: since when it is quiet, and where the old queue's ring stood then.
+    Quiet(Instant, u32),
 }
 
 impl Bucket {
@@ -178,15 +178,15 @@ impl IndirectionTable {
         }
         if let Stage::Draining(since, sent) = rebalance.stage {
             if has_arrived(sent) {
-                rebalance.stage = Stage::Resting(now, mark);
-            } else if now.saturating_duration_since(since) >= MAX_REST {
+                rebalance.stage = Stage::Quiet(now, mark);
+            } else if now.saturating_duration_since(since) >= MAX_QUIET {
                 return Some(self.cancel());
             }
         }
-        let (Stage::Resting(since, mark), to) = (rebalance.stage, rebalance.to) else {
+        let (Stage::Quiet(since, mark), to) = (rebalance.stage, rebalance.to) else {
             return None;
         };
-        has_rested(now.saturating_duration_since(since), || has_taken(mark))
+        is_quiet_enough(now.saturating_duration_since(since), || has_taken(mark))
             .then(|| self.finish(to))
     }
 
@@ -216,15 +216,15 @@ impl IndirectionTable {
         self.queues.get(usize::from(at)).map_or(Egress::Unreachable, |queue| queue.egress)
     }
 
-    /// An interval, longer than [`MAX_REST`], is over. True when a bucket is to change queues from
+    /// An interval, longer than [`MAX_QUIET`], is over. True when a bucket is to change queues from
     /// now on.
     pub fn end_interval(&mut self) -> bool {
         self.interval += 1;
         if let Some(Rebalance { bucket, from, to, stage }) = self.rebalance {
             // Without a frame for so long it is at rest. Otherwise none has come any more: all are
             // where they were.
-            let rested = matches!(stage, Stage::Chosen) && self.buckets[bucket].cost.get() == 0;
-            self.finish(if rested { to } else { from });
+            let quiet = matches!(stage, Stage::Chosen) && self.buckets[bucket].cost.get() == 0;
+            self.finish(if quiet { to } else { from });
         }
         let advice = self.advise();
         if let Some((bucket, to)) = advice {
@@ -298,8 +298,8 @@ impl IndirectionTable {
 }
 
 /// Whether it is enough to have waited for `waited`.
-fn has_rested(waited: Duration, has_taken: impl FnOnce() -> bool) -> bool {
-    waited >= MAX_REST || waited >= REST && has_taken()
+fn is_quiet_enough(waited: Duration, has_taken: impl FnOnce() -> bool) -> bool {
+    waited >= MAX_QUIET || waited >= MIN_QUIET && has_taken()
 }
 
 /// The queue, out of so many, that a bucket goes to when nothing is known of any.

@@ -174,7 +174,7 @@ pub struct View<'a> {
 }
 
 /// How often flows are rebalanced that have hashed badly. Longer than
-/// [`MAX_REST`](crate::indirection_table::MAX_REST).
+/// [`MAX_QUIET`](crate::indirection_table::MAX_QUIET).
 const REBALANCE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// All ports, seen from one worker.

@@ -1,5 +1,5 @@
-//! Flows and the queues that they go to, on workers that are turned by hand: what is measured is
-//! their time.
+//! Flows and the queues that they go to, on workers that the test drives: what is measured is their
+//! time.
 
 mod peer;
 
@@ -14,13 +14,13 @@ use network::topology::QueueId;
 use peer::{Peer, flow_and_number, port, udp};
 use switch::{PortId, PortRule};
 
-/// From turn to turn.
+/// From round to round.
 const STEP: Duration = Duration::from_micros(50);
 
-/// How often workers look at how flows are spread.
+/// How often workers rebalance flows.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// So many equal flows of one queue are worth being spread over two: each is more than an eighth.
+/// So many equal flows of one queue are worth being distributed to two: each is more than an eighth.
 const FEW: usize = 7;
 
 /// A station that nobody knows: frames for it are flooded.
@@ -28,54 +28,53 @@ const NOBODY: u8 = 200;
 
 struct Net {
     fabric: Fabric,
-    hands: Vec<ManualWorker>,
+    workers: Vec<ManualWorker>,
     now: Instant,
     ports: Vec<PortId>,
 }
 
 impl Net {
-    fn new(workers: usize) -> Self {
-        let (fabric, hands) =
-            Fabric::manual(&Workers { count: workers, ..Workers::default() }).unwrap();
-        Net { fabric, hands, now: Instant::now(), ports: Vec::new() }
+    fn new(count: usize) -> Self {
+        let (fabric, workers) = Fabric::manual(&Workers { count, ..Workers::default() }).unwrap();
+        Net { fabric, workers, now: Instant::now(), ports: Vec::new() }
     }
 
-    /// All workers have a turn.
-    fn turn(&mut self) {
+    /// All workers make a round.
+    fn round(&mut self) {
         self.now += STEP;
-        for hand in &mut self.hands {
-            hand.run_once(self.now);
+        for worker in &mut self.workers {
+            worker.run_once(self.now);
         }
     }
 
     fn pass(&mut self, time: Duration) {
-        (0..time.as_micros() / STEP.as_micros()).for_each(|_| self.turn());
+        (0..time.as_micros() / STEP.as_micros()).for_each(|_| self.round());
     }
 
-    /// Turns until something has come about, which takes `most` at most. Returns how long it took.
+    /// Makes rounds until something is so, which takes `most` at most. Returns how long it took.
     fn until(&mut self, most: Duration, mut there: impl FnMut() -> bool) -> Duration {
         let start = self.now;
         while !there() {
             assert!(self.now - start < most, "not within {most:?}");
-            self.turn();
+            self.round();
         }
         self.now - start
     }
 
-    /// Asks something of the fabric, and turns meanwhile; `before` each turn.
+    /// Asks something of the fabric, and makes rounds meanwhile; `before` each round.
     fn ask<T: Send>(
         &mut self,
         ask: impl FnOnce(&Fabric) -> T + Send,
         mut before: impl FnMut(),
     ) -> T {
-        let Net { fabric, hands, now, .. } = self;
+        let Net { fabric, workers, now, .. } = self;
         thread::scope(|scope| {
             let asked = scope.spawn(|| ask(fabric));
             while !asked.is_finished() {
                 before();
                 *now += STEP;
-                for hand in hands.iter_mut() {
-                    hand.run_once(*now);
+                for worker in workers.iter_mut() {
+                    worker.run_once(*now);
                 }
                 thread::sleep(Duration::from_micros(20));
             }
@@ -137,7 +136,7 @@ fn a_flow_that_changes_queues_waits_for_nothing_that_was_sent_later() {
     // More than the first queue's share. And the other guest has something under way to that queue
     // at any time.
     for _ in 0..600 {
-        // It has its turn first.
+        // It is served first.
         other.send([udp(2, 0, beside, 0, 60)]);
         one.send((0..64).map(|at| udp(2, 1, flows[at % flows.len()], 0, 60)));
         sent += 64;
@@ -152,8 +151,8 @@ fn a_flow_that_changes_queues_waits_for_nothing_that_was_sent_later() {
     let arrived = |peer: &Peer| {
         peer.received().iter().map(|frame| flow_and_number(frame).0).collect::<HashSet<_>>()
     };
-    let spread = arrived(&to[1]).iter().filter(|(station, _)| *station == 1).count();
-    assert!(spread >= 3, "{spread} have changed queues");
+    let moved = arrived(&to[1]).iter().filter(|(station, _)| *station == 1).count();
+    assert!(moved >= 3, "{moved} have changed queues");
 }
 
 /// Where its frames go afterwards may be another queue of the same guest, and of that one's ring
@@ -186,10 +185,10 @@ fn a_pair_that_cannot_leave_in_time_stays() {
     from.send((0..64).map(|number| udp(1, 0, 0, number, 60_000)));
     net.pass(STEP * 10);
     // As slowly as it may: none of them is dropped.
-    let mut turns = 0u32;
+    let mut rounds = 0u32;
     let mut take = || {
-        turns += 1;
-        to.post(usize::from(turns.is_multiple_of(20)));
+        rounds += 1;
+        to.post(usize::from(rounds.is_multiple_of(20)));
     };
     assert!(!net.ask(|fabric| fabric.move_queue(from.id, 1), &mut take));
     net.until(INTERVAL, || {
@@ -229,10 +228,10 @@ fn waiting_is_no_load() {
     let flows = [0u8, 1]
         .map(|station| net.flows_to_the_first(&from[usize::from(station)], &to, [station, 2])[0]);
     // One frame of each waits until their queue has moved, and is looked at again and again.
-    let (first, mut turns) = (to[0].id, 0);
+    let (first, mut rounds) = (to[0].id, 0);
     let send = || {
-        turns += 1;
-        if turns == 50 {
+        rounds += 1;
+        if rounds == 50 {
             (0..)
                 .zip(&from)
                 .for_each(|(at, from)| from.send([udp(2, at, flows[usize::from(at)], 0, 60_000)]));

@@ -1,4 +1,4 @@
-//! Workers that are turned by worker.
+//! Workers that their owner drives.
 
 mod peer;
 
@@ -31,19 +31,19 @@ fn frame() -> Vec<u8> {
 }
 
 #[test]
-fn nothing_moves_but_by_turning() {
+fn nothing_moves_unless_a_worker_is_driven() {
     let (_fabric, [mut one, mut other], [a, b]) = two_workers();
     let mut now = Instant::now();
     a.send([frame()]);
     std::thread::sleep(Duration::from_millis(5));
-    assert_eq!(b.received().len(), 0, "nobody turned");
-    let mut turns = 0;
+    assert_eq!(b.received().len(), 0, "no worker was driven");
+    let mut rounds = 0;
     while b.received().is_empty() {
         now += Duration::from_micros(10);
         one.run_once(now);
         other.run_once(now);
-        turns += 1;
-        assert!(turns < 100, "it crosses from one worker to the other in a few turns");
+        rounds += 1;
+        assert!(rounds < 100, "it is handed off from one worker to the other in a few rounds");
     }
 }
 
@@ -66,7 +66,7 @@ fn a_queue_that_was_armed_is_found_again() {
 }
 
 #[test]
-fn a_turn_of_floods_ends_when_their_copies_have_used_it_up() {
+fn a_burst_of_floods_ends_when_their_copies_have_used_it_up() {
     let (fabric, workers) = Fabric::manual(&Workers { count: 1, ..Workers::default() }).unwrap();
     let mut worker = workers.into_iter().next().unwrap();
     let peers: Vec<Peer> = (0..40)
@@ -85,6 +85,6 @@ fn a_turn_of_floods_ends_when_their_copies_have_used_it_up() {
     }
     // Thirty-nine copies each; alone on its worker, a port may spend as much as 256 frames of 1514
     // bytes cost.
-    assert!((8..16).contains(&most), "{most} floods in one turn");
+    assert!((8..16).contains(&most), "{most} floods in one round");
     peers[1..].iter().for_each(|peer| assert_eq!(peer.received().len(), 500));
 }

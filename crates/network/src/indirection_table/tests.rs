@@ -122,15 +122,15 @@ fn a_bucket_changes_queues_only_at_rest() {
         None,
         "the guest may still pass on what it has just taken"
     );
-    assert_eq!(table.poll_rebalance(now + REST / 2, ARRIVED, TAKEN), None);
+    assert_eq!(table.poll_rebalance(now + MIN_QUIET / 2, ARRIVED, TAKEN), None);
     assert_eq!(
-        table.poll_rebalance(now + REST, ARRIVED, LEFT),
+        table.poll_rebalance(now + MIN_QUIET, ARRIVED, LEFT),
         None,
         "its last frame lies there yet"
     );
     assert_eq!(egress_of(&table, bucket), Egress::Rebalancing);
     assert_eq!(table.old_egress(), Egress::Local(0));
-    assert_eq!(table.poll_rebalance(now + REST, ARRIVED, TAKEN), Some(Egress::Local(1)));
+    assert_eq!(table.poll_rebalance(now + MIN_QUIET, ARRIVED, TAKEN), Some(Egress::Local(1)));
     assert_eq!(egress_of(&table, bucket), Egress::Local(1));
 }
 
@@ -140,9 +140,9 @@ fn what_lay_there_first_is_what_has_to_be_taken() {
     let now = Instant::now();
     assert_eq!(table.poll_rebalance(now, ARRIVED, (7, |_| true)), None);
     // Others send to that queue meanwhile.
-    assert_eq!(table.poll_rebalance(now + REST, ARRIVED, (9, |mark| mark != 7)), None);
+    assert_eq!(table.poll_rebalance(now + MIN_QUIET, ARRIVED, (9, |mark| mark != 7)), None);
     assert_eq!(
-        table.poll_rebalance(now + REST, ARRIVED, (9, |mark| mark == 7)),
+        table.poll_rebalance(now + MIN_QUIET, ARRIVED, (9, |mark| mark == 7)),
         Some(Egress::Local(1))
     );
 }
@@ -152,8 +152,11 @@ fn a_guest_that_does_not_show_what_it_takes_is_not_waited_for_for_ever() {
     let (mut table, _) = rebalance();
     let now = Instant::now();
     assert_eq!(table.poll_rebalance(now, ARRIVED, LEFT), None);
-    assert_eq!(table.poll_rebalance(now + MAX_REST - Duration::from_nanos(1), ARRIVED, LEFT), None);
-    assert_eq!(table.poll_rebalance(now + MAX_REST, ARRIVED, LEFT), Some(Egress::Local(1)));
+    assert_eq!(
+        table.poll_rebalance(now + MAX_QUIET - Duration::from_nanos(1), ARRIVED, LEFT),
+        None
+    );
+    assert_eq!(table.poll_rebalance(now + MAX_QUIET, ARRIVED, LEFT), Some(Egress::Local(1)));
 }
 
 #[test]
@@ -166,14 +169,14 @@ fn a_bucket_without_frames_is_at_rest() {
 #[test]
 fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
     let (mut table, _) = rebalance();
-    let (now, late) = (Instant::now(), MAX_REST - REST);
+    let (now, late) = (Instant::now(), MAX_QUIET - MIN_QUIET);
     assert_eq!(table.poll_rebalance(now, (7, |_| false), LEFT), None);
     // Others send meanwhile.
-    assert_eq!(table.poll_rebalance(now + REST, (9, |sent| sent != 7), TAKEN), None);
+    assert_eq!(table.poll_rebalance(now + MIN_QUIET, (9, |sent| sent != 7), TAKEN), None);
     assert_eq!(table.poll_rebalance(now + late, (9, |sent| sent == 7), TAKEN), None);
-    assert_eq!(table.poll_rebalance(now + MAX_REST, (9, |_| false), LEFT), None);
+    assert_eq!(table.poll_rebalance(now + MAX_QUIET, (9, |_| false), LEFT), None);
     assert_eq!(
-        table.poll_rebalance(now + late + MAX_REST, (9, |_| false), LEFT),
+        table.poll_rebalance(now + late + MAX_QUIET, (9, |_| false), LEFT),
         Some(Egress::Local(1))
     );
 }
@@ -199,7 +202,7 @@ fn a_bucket_whose_last_frames_do_not_arrive_stays() {
     let (mut table, bucket) = rebalance();
     let now = Instant::now();
     assert_eq!(table.poll_rebalance(now, UNDER_WAY, TAKEN), None);
-    assert_eq!(table.poll_rebalance(now + MAX_REST, UNDER_WAY, TAKEN), Some(Egress::Local(0)));
+    assert_eq!(table.poll_rebalance(now + MAX_QUIET, UNDER_WAY, TAKEN), Some(Egress::Local(0)));
     assert_stays(&mut table, bucket);
 }
 
@@ -250,7 +253,7 @@ fn what_is_busy_follows_a_queue_that_has_left_until_it_comes_to_rest() {
     let now = Instant::now();
     assert_eq!(new.poll_rebalance(now, UNDER_WAY, TAKEN), None);
     assert_eq!(
-        new.poll_rebalance(now + MAX_REST, UNDER_WAY, TAKEN),
+        new.poll_rebalance(now + MAX_QUIET, UNDER_WAY, TAKEN),
         Some(Egress::Remote(location))
     );
     for _ in 1..STAY {
@@ -260,7 +263,7 @@ fn what_is_busy_follows_a_queue_that_has_left_until_it_comes_to_rest() {
     send(&new, 200, 60);
     assert!(new.end_interval());
     assert_eq!(new.poll_rebalance(now, ARRIVED, TAKEN), None);
-    assert_eq!(new.poll_rebalance(now + REST, ARRIVED, TAKEN), Some(Egress::Local(0)));
+    assert_eq!(new.poll_rebalance(now + MIN_QUIET, ARRIVED, TAKEN), Some(Egress::Local(0)));
 }
 
 #[test]
