@@ -87,9 +87,9 @@ pub struct Burst {
     /// Where the peer's bytes are; pins the memory they are in.
     pub gather: Gather,
     /// Always [`BURST`] of them; the first `count` mean something.
-    frames: Box<[Frame]>,
+    frames: Box<[Frame; BURST]>,
     count: usize,
-    heads: Box<[Head]>,
+    heads: Box<[Head; BURST]>,
     chains: Vec<Chain>,
     limit: usize,
     /// Heads of granted frames on their way here.
@@ -111,9 +111,9 @@ impl Burst {
     pub fn new() -> Self {
         Burst {
             gather: Gather::new(SPANS),
-            frames: vec![Frame::default(); BURST].into_boxed_slice(),
+            frames: Box::new(std::array::from_fn(|_| Frame::default())),
             count: 0,
-            heads: vec![Head::new(); BURST].into_boxed_slice(),
+            heads: Box::new([Head::new(); BURST]),
             chains: Vec::with_capacity(BURST),
             limit: BURST,
             granted: Heads::new(),

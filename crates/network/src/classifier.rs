@@ -28,19 +28,16 @@ impl Classifier {
     pub fn classify(&mut self, port: PortId, frames: &mut [Frame], now: u32) -> (u64, u64) {
         let (mut hits, mut misses) = (0, 0);
         // Most frames go where the one before them went.
-        let mut last: Option<(FlowKey, Action)> = None;
+        let (mut last_key, mut last) = (FlowKey::NONE, Action::Unclassified);
         for frame in frames {
             if !matches!(frame.action, Action::Unclassified) {
                 continue;
             }
             let key = FlowKey::new(port, &frame.headers);
-            match &last {
-                Some((known, action)) if *known == key => {
-                    frame.classify(action.clone());
-                    hits += 1;
-                    continue;
-                }
-                _ => {}
+            if key == last_key {
+                frame.classify(last.clone());
+                hits += 1;
+                continue;
             }
             match self.cache.get(key, now) {
                 Some(hit) if !hit.touch => {
@@ -54,7 +51,7 @@ impl Classifier {
                     misses += 1;
                 }
             }
-            last = Some((key, frame.action.clone()));
+            (last_key, last) = (key, frame.action.clone());
         }
         (hits, misses)
     }

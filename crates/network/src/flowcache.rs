@@ -46,6 +46,9 @@ impl From<Decision> for Action {
 pub struct FlowKey(u128);
 
 impl FlowKey {
+    /// The key of no frame: no port has such a number.
+    pub const NONE: FlowKey = FlowKey(u128::MAX);
+
     /// The key of a frame that came in on `ingress`.
     #[inline]
     pub fn new(ingress: PortId, headers: &Headers) -> Self {

@@ -49,9 +49,9 @@ impl FramePipeline {
     /// Whether one of these targets is a queue that is on its way to another worker.
     #[cold]
     pub(crate) fn meets_migration(&self, i: usize, targets: &[Target]) -> bool {
-        let way = |route: &Route| self.look_up(route, i).0;
+        let egress = |route: &Route| self.look_up(route, i).0;
         targets.iter().any(|target| {
-            self.routes.to(target.port).is_some_and(|route| way(route) == Egress::Moving)
+            self.routes.to(target.port).is_some_and(|route| egress(route) == Egress::Moving)
         })
     }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use frame::TagEdit;
 use ring::GrantCopyBatch;
 use ring::device::Put;
+use ring::gather::Body;
 use runtime::coalescing::InterruptCoalescer;
 
 use crate::burst::Burst;
@@ -53,7 +54,12 @@ pub(crate) struct Full {
     pub until: Instant,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// The bytes of the first frame that are still with its sender.
+    pub fn body(&self) -> Body<'a> {
+        self.burst.body(self.i)
+    }
+
     /// Length of the first frame in bytes.
     fn len(&self) -> u32 {
         self.burst.frames()[self.i].len

@@ -29,15 +29,14 @@ pub(crate) fn software_offload(
     if tag.apply(&mut head, &mut headers, &mut offload).is_err() {
         return Ok(Outcome::Refused(DropReason::CannotSegment));
     }
-    let body = burst.body(i);
     let accepts = slot.on.pair.accepts();
     if accepts.takes(&offload) {
-        return enqueue(slot, &head, &headers, &offload, (body, run), grant_copies);
+        return enqueue(slot, &head, &headers, &offload, run, grant_copies);
     }
     if offload.gso.is_some_and(|gso| !accepts.takes(&Offload { gso: Some(gso), ..offload })) {
-        return segment(slot, &head, &headers, &offload, (body, run), grant_copies);
+        return segment(slot, &head, &headers, &offload, run, grant_copies);
     }
-    complete_checksum(slot, head, &headers, offload, (body, run), grant_copies)
+    complete_checksum(slot, head, &headers, offload, run, grant_copies)
 }
 
 /// Puts one whole frame.
@@ -46,12 +45,12 @@ fn enqueue(
     head: &Head,
     headers: &Headers,
     offload: &Offload,
-    (body, run): (Body<'_>, &Run<'_>),
+    run: &Run<'_>,
     grant_copies: &mut GrantCopyBatch,
 ) -> Result<Outcome, QueueError> {
     let may_pass = run.burst.frames()[run.i].may_pass && slot.may_pass();
-    let packet =
-        Packet { offload, headers_len: headers.end.into(), head: head.as_slice(), body, may_pass };
+    let (headers_len, head, body) = (headers.end.into(), head.as_slice(), run.body());
+    let packet = Packet { offload, headers_len, head, body, may_pass };
     let put = slot.on.pair.put(&packet, grant_copies)?;
     Ok(taken(slot, put, packet.len(), run))
 }
@@ -62,15 +61,15 @@ fn complete_checksum(
     mut head: Head,
     headers: &Headers,
     mut offload: Offload,
-    (body, run): (Body<'_>, &Run<'_>),
+    run: &Run<'_>,
     grant_copies: &mut GrantCopyBatch,
 ) -> Result<Outcome, QueueError> {
     if let Some(csum) = offload.csum.take()
-        && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(body)).is_err()
+        && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(run.body())).is_err()
     {
         return Ok(Outcome::Refused(DropReason::CannotSegment));
     }
-    enqueue(slot, &head, headers, &offload, (body, run), grant_copies)
+    enqueue(slot, &head, headers, &offload, run, grant_copies)
 }
 
 /// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out as far as
@@ -80,9 +79,10 @@ fn segment(
     head: &Head,
     headers: &Headers,
     offload: &Offload,
-    (body, run): (Body<'_>, &Run<'_>),
+    run: &Run<'_>,
     grant_copies: &mut GrantCopyBatch,
 ) -> Result<Outcome, QueueError> {
+    let body = run.body();
     let len = head.len() as u32 + body.len();
     let Some(segments) =
         offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok())
