@@ -140,7 +140,7 @@ impl Front {
             rate: None,
             groups: Groups::default(),
             align: false,
-            held: false.into(),
+            paused: false.into(),
         };
         Queue::new(QueueParts {
             tx_ring: map(0)?,

@@ -13,7 +13,7 @@ use crate::{Channel, DomId, GrantRef, Hypercalls, RemotePort, Store};
 pub enum Extent {
     /// All of it.
     Whole,
-    /// Some bytes of it, to be copied only. Needs a grant table of version 2.
+    /// Some bytes of it (`GTF_sub_page`), to be copied only. Needs a grant table of version 2.
     SubPage {
         /// The first byte.
         offset: u16,
@@ -39,8 +39,8 @@ pub trait Domain: Debug + Send + Sync {
     /// When the grant table is full, or can't say it.
     fn grant(&self, to: DomId, page: u32, extent: Extent, writable: bool) -> io::Result<GrantRef>;
 
-    /// Passes on to domain `to` what `domain` granted to this one, to be copied only. Needs a grant
-    /// table of version 2.
+    /// Passes on to domain `to` what `domain` granted to this one (`GTF_transitive`), to be copied
+    /// only. Needs a grant table of version 2.
     ///
     /// # Errors
     /// When the grant table is full, or can't say it.
@@ -52,14 +52,15 @@ pub trait Domain: Debug + Send + Sync {
         writable: bool,
     ) -> io::Result<GrantRef>;
 
-    /// Takes a grant back. False when it is in use: then it stays.
+    /// Revokes a grant. False when it is in use: then it stays.
     fn revoke(&self, reference: GrantRef) -> bool;
 
-    /// Whether it can grant parts of pages, and pass grants on: its grant table is of version 2.
+    /// Whether it can grant parts of pages, and pass grants on: whether its grant table is of version
+    /// 2.
     fn has_sub_page_grants(&self) -> bool;
 
-    /// A reference to grant under again and again. Nothing is granted under it yet. Needs a grant
-    /// table of version 2.
+    /// Reserves a reference, under which pages can be granted again and again. Nothing is granted
+    /// under it yet. Needs a grant table of version 2.
     ///
     /// # Errors
     /// When the grant table is full, or of version 1.
@@ -73,11 +74,12 @@ pub trait Domain: Debug + Send + Sync {
     fn grant_at(&self, reference: GrantRef, to: DomId, page: u32, extent: Extent)
     -> io::Result<()>;
 
-    /// Takes back what is granted under a reserved reference: nobody begins to use it any more.
-    /// False as long as somebody still does; until then nothing is to be granted under it.
+    /// Revokes what is granted under a reserved reference (Linux:
+    /// `gnttab_end_foreign_access_ref`): no use of it begins any more. False while one is in
+    /// progress; until that ends nothing may be granted under the reference.
     fn end_access(&self, reference: GrantRef) -> bool;
 
-    /// Gives back a reserved reference, and what is granted under it.
+    /// Releases a reserved reference, and revokes what is granted under it.
     fn release(&self, reference: GrantRef);
 
     /// Opens an event channel for domain `to` to bind.
@@ -86,10 +88,10 @@ pub trait Domain: Debug + Send + Sync {
     /// When there are too many.
     fn open(&self, to: DomId) -> io::Result<(RemotePort, Box<dyn Channel>)>;
 
-    /// A virtual CPU's way to have the hypervisor copy what the domain was granted.
+    /// Another virtual CPU, to make hypercalls.
     ///
     /// # Errors
-    /// When there are too many, or it has no such way.
+    /// When there are too many, or the hypervisor has none for this domain.
     fn hypercalls(&self) -> io::Result<Box<dyn Hypercalls>> {
         Err(io::ErrorKind::Unsupported.into())
     }

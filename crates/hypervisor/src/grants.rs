@@ -88,16 +88,16 @@ pub trait Grants: Debug + Send + Sync {
         None
     }
 
-    /// Who passes on what other domains granted to this one, if that can be done.
+    /// Passes on what other domains granted to this one, where the hypervisor can do that.
     fn transitive_grants(&self) -> Option<Arc<dyn TransitiveGrants>> {
         None
     }
 }
 
-/// Passes on, for copying, what other domains granted to this one: under references of its own,
-/// which are reserved once and used again and again.
+/// Transitive grants (`GTF_transitive`): passes on, to be copied only, what other domains granted to
+/// this one. Its references are reserved once and used again and again.
 pub trait TransitiveGrants: Debug + Send + Sync {
-    /// A reference, under which nothing is granted yet.
+    /// Reserves a reference, under which nothing is granted yet.
     ///
     /// # Errors
     /// When the grant table is full.
@@ -107,10 +107,9 @@ pub trait TransitiveGrants: Debug + Send + Sync {
     /// `granted`. Not to be called while the reference is in use.
     fn grant(&self, reference: GrantRef, to: DomId, domain: DomId, granted: GrantRef);
 
-    /// Ends that: nobody begins to use the reference any more. False as long as somebody still
-    /// does.
+    /// Revokes that: no use of the reference begins any more. False while one is in progress.
     fn end_access(&self, reference: GrantRef) -> bool;
 
-    /// Gives a reserved reference back, and what is lent under it.
+    /// Releases a reserved reference, and revokes what is granted under it.
     fn release(&self, reference: GrantRef);
 }

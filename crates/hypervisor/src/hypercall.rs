@@ -1,5 +1,4 @@
-//! Copies that a domain has its hypervisor make on its own account: out of what it was granted,
-//! into pages of its own.
+//! Hypercalls of a domain's virtual CPUs: grant copies into pages of its own.
 
 use std::fmt::Debug;
 use std::io;
@@ -8,26 +7,25 @@ use ring::copies::Status;
 
 use crate::Granted;
 
-/// One copy; both ends lie within a page.
+/// One copy (`struct gnttab_copy`); both ends lie within a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyOp {
-    /// From where.
+    /// The granted source.
     pub from: Granted,
-    /// To which page of its own.
+    /// The target: the frame number of a page of its own.
     pub page: u32,
-    /// To where in that.
+    /// The first byte in that page.
     pub offset: u16,
-    /// How many bytes.
+    /// The number of bytes.
     pub len: u16,
 }
 
-/// A virtual CPU's way into the hypervisor (`GNTTABOP_copy`). The time that it takes is the
-/// domain's.
+/// The hypercalls of one virtual CPU. Their processor time is charged to the domain.
 pub trait Hypercalls: Debug + Send {
-    /// Makes copies, in one call if there are not too many; `outcomes` is what became of each. One
-    /// that fails does not keep the others from being made.
+    /// Makes copies (`GNTTABOP_copy`), in one call if there are not too many. `outcomes` is replaced
+    /// by the status of each; a copy that fails does not end the batch.
     ///
     /// # Errors
-    /// When the hypervisor is gone.
+    /// When the hypervisor can't be reached.
     fn grant_copy(&mut self, ops: &[CopyOp], outcomes: &mut Vec<Status>) -> io::Result<()>;
 }

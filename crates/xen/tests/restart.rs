@@ -82,7 +82,7 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
         groups: Groups::default(),
         align: false,
         transitive_grants: None,
-        held: false.into(),
+        paused: false.into(),
     });
     Queue::new(QueueParts {
         tx_ring: map(keys.tx_ring),

@@ -1,16 +1,16 @@
-//! What a guest has had its hypervisor do.
+//! What the grant copies of a guest cost.
 
 use std::time::Duration;
 
 use super::Tally;
 
-/// Calls of a guest, and what they took. The processor time is the guest's, though it is spent in
-/// this process.
+/// The copy hypercalls of a guest, and their cost. The processor time is charged to the guest, though
+/// this process spends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyUsage {
     /// Calls.
     pub calls: u64,
-    /// Copies that they asked for.
+    /// Copies requested.
     pub copies: u64,
     /// Bytes that were copied.
     pub bytes: u64,
@@ -18,7 +18,7 @@ pub struct CopyUsage {
     pub time: Duration,
 }
 
-/// An account of it.
+/// The counters of one guest.
 #[derive(Debug, Default)]
 pub struct CopyAccount {
     calls: Tally,
@@ -28,19 +28,19 @@ pub struct CopyAccount {
 }
 
 impl CopyAccount {
-    /// A call was made.
+    /// Counts a call.
     pub fn called(&self, copies: u64, bytes: u64) {
         self.calls.add(1);
         self.copies.add(copies);
         self.bytes.add(bytes);
     }
 
-    /// Time was spent.
+    /// Counts processor time.
     pub fn took(&self, time: Duration) {
         self.nanoseconds.add(time.as_nanos() as u64);
     }
 
-    /// So far.
+    /// The counts so far.
     pub fn copy_usage(&self) -> CopyUsage {
         let time = Duration::from_nanos(self.nanoseconds.get());
         CopyUsage {

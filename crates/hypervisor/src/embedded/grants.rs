@@ -29,15 +29,15 @@ pub struct Mapper {
     pub handles: HandleTable,
 }
 
-/// A grant that is being used.
+/// A grant that is in use (Xen: `acquire_grant_for_copy`). Released when this is dropped.
 #[derive(Debug)]
 pub(super) struct AcquiredGrant {
     table: Arc<Table>,
     reference: GrantRef,
     how: Use,
-    /// What it grants; nothing if it is not used any more.
+    /// What it grants; `None` when it is not in use.
     kind: Option<GrantKind>,
-    /// The grant that it passes on.
+    /// The grant that a transitive one refers to.
     target: Option<Box<AcquiredGrant>>,
 }
 
@@ -60,7 +60,7 @@ impl AcquiredGrant {
         Ok(grant)
     }
 
-    /// Of a domain's grants, none yet.
+    /// None of a domain's grants yet.
     fn unacquired(host: &Host, domain: DomId, how: Use) -> Result<AcquiredGrant, Reason> {
         Ok(AcquiredGrant {
             table: host.table(domain)?,
@@ -71,7 +71,7 @@ impl AcquiredGrant {
         })
     }
 
-    /// MappedGrants another grant of the same domain instead. Whose grants they are is not looked up again:
+    /// Acquires another grant of the same domain instead. The domain is not looked up again:
     /// the list of all domains, and the count of those who have a domain's table, are shared by
     /// all workers.
     fn switch_to(
@@ -102,7 +102,7 @@ impl AcquiredGrant {
     }
 
     fn release(&mut self) {
-        // What lies target is free first: whoever passes it on says so as soon as its own entry is.
+        // The target is released first: its entry is free before the transitive one says so.
         self.target = None;
         if self.kind.take().is_some() {
             self.table.release(self.reference, self.how);
@@ -129,16 +129,16 @@ impl AcquiredGrant {
 /// Who mapped other domains' grants.
 #[derive(Debug)]
 pub struct GrantUser {
-    /// Where.
+    /// The host.
     pub host: Arc<Host>,
-    /// Who.
+    /// The domain.
     pub by: DomId,
 }
 
-/// Other domains' grants as one can use them.
+/// Other domains' grants, as one domain uses them.
 #[derive(Debug)]
 pub struct DomainGrants {
-    /// Who.
+    /// That domain.
     pub user: GrantUser,
     /// What it has mapped.
     pub mapper: Arc<Mapper>,
@@ -183,14 +183,14 @@ impl GrantUser {
         Ok(addr)
     }
 
-    /// Tells of a use that is refused, and why.
+    /// Reports a use that is refused, and why.
     fn refuse(&self, domain: DomId, reference: GrantRef, reason: Reason) -> Reason {
         self.host.refuse(Refusal { by: self.by, domain, reference, reason });
         reason
     }
 }
 
-/// What Xen says of it.
+/// Xen's status for it (`GNTST_`).
 fn status(reason: Reason) -> Status {
     match reason {
         Reason::NoDomain => Status::BAD_DOMAIN,

@@ -1,5 +1,8 @@
-//! Frames that lie with their sender until the frontend has fetched them: what is passed on to it,
-//! and since which slots.
+//! Frames whose bytes stay with their sender until the frontend has copied them: the transitive
+//! grants (`GTF_transitive`) that they are passed on by, and the slots that name those.
+//!
+//! A frontend could keep frames for ever: the caller revokes them all after a time. Until the
+//! hypervisor says that a grant is not in use, its reference is not used again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,19 +11,18 @@ use std::sync::Arc;
 use hypervisor::{DomId, GrantRef, Granted, TransitiveGrants};
 use ring::xen::BackRing;
 
-/// References that a queue passes grants on under: as many as a ring can name at a time, since each
-/// takes two slots.
+/// References of a queue: as many as a ring can name at a time, since each takes two slots.
 const REFERENCES: usize = BackRing::<2>::SIZE as usize / 2;
 
-/// A frame that is lent.
+/// A frame that is outstanding.
 #[derive(Clone, Copy, Debug)]
 struct PassedFrame {
-    /// The number behind its last slot.
+    /// The index after its last slot.
     end: u32,
     references: usize,
 }
 
-/// What one queue has lent.
+/// The grants that one queue has passed on.
 #[derive(Debug)]
 pub struct PassedGrants {
     transitive_grants: Arc<dyn TransitiveGrants>,
@@ -28,9 +30,9 @@ pub struct PassedGrants {
     free: Vec<GrantRef>,
     /// Oldest first.
     open: VecDeque<PassedFrame>,
-    /// Theirs, in the same order; behind them those of the frame that is being lent.
+    /// Their references, in the same order; after them those of the frame that is being passed.
     used: VecDeque<GrantRef>,
-    /// How many of the latter.
+    /// The number of the latter.
     begun: usize,
 }
 
@@ -38,7 +40,7 @@ impl PassedGrants {
     /// For a queue of domain `to`.
     ///
     /// # Errors
-    /// When no references are left.
+    /// When the grant table is full.
     pub fn new(
         transitive_grants: Arc<dyn TransitiveGrants>,
         to: DomId,
@@ -59,13 +61,13 @@ impl PassedGrants {
         Ok(passed_grants)
     }
 
-    /// Whether so many more pieces can be lent.
+    /// Whether so many more pieces can be passed.
     pub fn has_room(&self, pieces: usize) -> bool {
         self.free.len() >= pieces
     }
 
-    /// Lends a piece; the reference for it. There must be room.
-    pub fn lend(&mut self, from: Granted) -> GrantRef {
+    /// Passes a piece on, and returns the reference for it. There must be room.
+    pub fn pass(&mut self, from: Granted) -> GrantRef {
         let Some(reference) = self.free.pop() else { return GrantRef(0) };
         self.transitive_grants.grant(reference, self.to, from.domain, from.reference);
         self.used.push_back(reference);
@@ -73,30 +75,33 @@ impl PassedGrants {
         reference
     }
 
-    /// The pieces that were lent last are a frame, whose slots end before number `end`.
+    /// The pieces that were passed last are a frame, whose slots end before index `end`.
     pub fn close(&mut self, end: u32) {
         self.open.push_back(PassedFrame { end, references: std::mem::take(&mut self.begun) });
     }
 
-    /// How many frames, oldest first, are back now that requests up to number `posted` are there.
-    pub fn returned(&mut self, posted: u32) -> usize {
+    /// Releases the frames whose slots hold requests again, now that requests up to index `posted` are
+    /// there. Returns how many, oldest first.
+    pub fn released(&mut self, posted: u32) -> usize {
         // A request lies in a slot again when it is a whole ring further on.
         let size = BackRing::<2>::SIZE;
-        self.settle(|frame| posted.wrapping_sub(frame.end.wrapping_add(size)).cast_signed() >= 0)
+        self.release_while(|frame| {
+            posted.wrapping_sub(frame.end.wrapping_add(size)).cast_signed() >= 0
+        })
     }
 
-    /// Recalls everything; how many frames, oldest first, nobody fetches any more.
-    pub fn recall(&mut self) -> usize {
+    /// Revokes all grants. Returns how many frames, oldest first, are not in use any more.
+    pub fn revoke(&mut self) -> usize {
         for reference in &self.used {
             self.transitive_grants.end_access(*reference);
         }
-        self.settle(|_| true)
+        self.release_while(|_| true)
     }
 
-    fn settle(&mut self, is_over: impl Fn(&PassedFrame) -> bool) -> usize {
+    fn release_while(&mut self, is_over: impl Fn(&PassedFrame) -> bool) -> usize {
         let mut count = 0;
         while let Some(frame) = self.open.front().copied().filter(&is_over) {
-            // Somebody may still be fetching it, whatever was said.
+            // It may still be being copied, whatever the ring says.
             if !self
                 .used
                 .iter()
@@ -112,8 +117,8 @@ impl PassedGrants {
         count
     }
 
-    /// The number of the request with which about half of what is lent is back; `None`: nothing is
-    /// lent.
+    /// The index of the request with which about half of the outstanding frames are released; `None`
+    /// when none is outstanding.
     pub fn half(&self) -> Option<u32> {
         let frame = self.open.get(self.open.len() / 2)?;
         Some(frame.end.wrapping_add(BackRing::<2>::SIZE))

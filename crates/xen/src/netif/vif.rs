@@ -208,7 +208,7 @@ impl Device for Vif {
 
     fn start(&self) {
         if let Some(connection) = &self.connection {
-            connection.shared.held.store(false, Ordering::Relaxed);
+            connection.shared.paused.store(false, Ordering::Relaxed);
         }
     }
 

@@ -839,6 +839,21 @@ pub fn introduce((a, x): (&impl Peer, u8), (b, y): (&impl Peer, u8)) {
     greet((b, y), (a, x));
 }
 
+/// [`introduce`], with greetings that are sent again until one arrives in each direction.
+#[track_caller]
+pub fn introduce_repeatedly((a, x): (&impl Peer, u8), (b, y): (&impl Peer, u8)) {
+    let (mut there, mut back) = (false, false);
+    wait(|| {
+        a.greet(&frame(x, y, 40, GREETING));
+        b.greet(&frame(y, x, 40, GREETING));
+        let greets =
+            |got: &Received, from| is_greeting(&got.frame) && got.frame[6..12] == mac(from);
+        there |= b.heard().iter().any(|got| greets(got, x));
+        back |= a.heard().iter().any(|got| greets(got, y));
+        there && back
+    });
+}
+
 #[track_caller]
 fn greet((from, x): (&impl Peer, u8), (to, y): (&impl Peer, u8)) {
     from.greet(&frame(x, y, 40, GREETING));

@@ -1,6 +1,13 @@
 use proptest::prelude::*;
 
+use frame::{BadOffload, Gso, GsoKind, Head, Mac, Offload, PartialCsum, Sum};
+use ring::grant::PAGE;
+
+use super::layout::PULLED;
+use super::offload::pseudo_sum;
+use super::tx::{EXTRAS, response, response_status};
 use super::*;
+use crate::netif::fault::Fault;
 
 const MORE: u16 = flag::TX_MORE_DATA;
 const EXTRA: u16 = flag::TX_EXTRA_INFO;

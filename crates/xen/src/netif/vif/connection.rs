@@ -100,7 +100,7 @@ impl Vif {
             groups: Groups::default(),
             align: self.driver.options.align,
             transitive_grants: transitive_grants.filter(|_| request.features.extensions.guest_copy),
-            held: AtomicBool::new(true),
+            paused: AtomicBool::new(true),
         };
         let only = wants_groups(self.node.nodes(), self.node.frontend())? && !resumed;
         shared.groups.set_only(only);

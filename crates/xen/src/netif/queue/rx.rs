@@ -1,0 +1,191 @@
+//! The Rx ring: frames become responses to the buffers that the frontend has posted.
+
+use frame::{Mac, Offload};
+use hypervisor::{GrantRef, Granted, PAGE};
+use network::packet::Packet;
+use network::port::QueueError;
+use ring::grant_copy_batch::Target;
+use ring::{GrantCopyBatch, Put};
+
+use super::Queue;
+use crate::netif::guest_copy::{FetchPlan, Slots};
+use crate::netif::slots::{self, Layout, Sizes};
+
+/// Frames with fewer bytes behind their head are copied: passing on a grant costs more.
+const MIN_PASSED_LEN: u32 = 256;
+
+impl Queue {
+    /// Answers the next requests with a frame, and queues its copies.
+    #[inline]
+    pub(super) fn put_frame(
+        &mut self,
+        packet: &Packet<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Result<Put, QueueError> {
+        if self.is_unwanted(packet.head) {
+            return Ok(Put::Unwanted);
+        }
+        let len = packet.len();
+        let mut offload = *packet.offload;
+        offload.valid &= self.accepts.csum;
+        if let Some(put) = self.pass(packet, &offload, grant_copies)? {
+            return Ok(put);
+        }
+        let pieces = || packet.body.granted_lens();
+        let sizes = Sizes::of(packet.head.len() as u32, len, pieces);
+        let Some(mut layout) = Layout::of(sizes, &offload, || frame::parse(packet.head)) else {
+            return Ok(Put::Refused);
+        };
+        if self.vif.align {
+            layout = layout.aligned(packet.head.len() as u32, packet.body.places());
+        }
+        if layout.pages() > 1 && !self.vif.features.sg || packet.head.len() > PAGE {
+            return Ok(Put::TooBig);
+        }
+        let slots = layout.slots();
+        if !self.has_slots(slots)? {
+            return Ok(Put::Full);
+        }
+        let token = self.token(slots);
+        let pieces = packet.body.fragments() + layout.pages() as usize + 1;
+        let begun = grant_copies.begin(
+            &self.vif.engine,
+            packet.body,
+            (token, len),
+            pieces,
+            packet.head.len(),
+        );
+        if !begun {
+            return Ok(Put::Refused);
+        }
+        self.fill(&layout, packet, grant_copies);
+        self.stats.put.add(1);
+        Ok(Put::Done)
+    }
+
+    /// Whether the frame is for a multicast group that the frontend does not receive.
+    #[inline]
+    pub(super) fn is_unwanted(&mut self, head: &[u8]) -> bool {
+        match head.first_chunk() {
+            Some(dst) if dst[0] & 1 != 0 => !self.vif.groups.wants(&mut self.view, Mac(*dst)),
+            _ => false,
+        }
+    }
+
+    /// Whether so many requests are posted; if not, counts that, and notes the number.
+    #[inline]
+    pub(super) fn has_slots(&mut self, slots: u32) -> Result<bool, QueueError> {
+        if self.rx.ready(slots)? >= slots {
+            return Ok(true);
+        }
+        self.slots_needed = slots;
+        self.stats.full.add(1);
+        Ok(false)
+    }
+
+    /// The token of a frame that takes the next `slots` slots.
+    #[inline]
+    pub(super) fn token(&self, slots: u32) -> u32 {
+        self.rx.position() & 0xffff | slots << 16
+    }
+
+    /// Passes a frame on, if it can be: its head is copied, and grants of the rest are passed to the
+    /// frontend. `None` when it is to be copied.
+    #[inline]
+    pub(super) fn pass(
+        &mut self,
+        packet: &Packet<'_>,
+        offload: &Offload,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Result<Option<Put>, QueueError> {
+        let worth = packet.may_pass && packet.body.len() >= MIN_PASSED_LEN;
+        let Some(passed_grants) = self.passed_grants.as_ref().filter(|_| worth) else {
+            return Ok(None);
+        };
+        let Some(pieces) = packet.body.passable(&self.vif.engine) else { return Ok(None) };
+        let Some(plan) = FetchPlan::of(packet.head.len() as u32, pieces) else { return Ok(None) };
+        let Some(layout) = Layout::of(plan.sizes(), offload, || frame::parse(packet.head)) else {
+            return Ok(None);
+        };
+        if layout.pages() > 1 && !self.vif.features.sg
+            || !passed_grants.has_room(plan.fetched().count())
+        {
+            return Ok(None);
+        }
+        let slots = Slots::of(&plan, &layout);
+        if !self.has_slots(slots.count())? {
+            return Ok(Some(Put::Full));
+        }
+        let token = self.token(slots.count());
+        if !grant_copies.begin(
+            &self.vif.engine,
+            packet.body,
+            (token, packet.len()),
+            1,
+            packet.head.len(),
+        ) {
+            return Ok(None);
+        }
+        self.write_passed(&slots, packet.head, grant_copies);
+        self.stats.put.add(1);
+        Ok(Some(Put::Passed { token }))
+    }
+
+    /// Answers the next requests with a frame that is passed on, and queues the copy of its head.
+    pub(super) fn write_passed(
+        &mut self,
+        slots: &Slots<'_>,
+        head: &[u8],
+        grant_copies: &mut GrantCopyBatch,
+    ) {
+        let (rx, domain, count) = (&mut self.rx, self.vif.domain, slots.count());
+        let Some(passed_grants) = &mut self.passed_grants else { return };
+        let reference = GrantRef(slots::rx_reference(rx.request(0)));
+        let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
+        let page = pages.and_then(|pages| pages.find(reference, true, seen));
+        let at = Granted { domain, reference, offset: 0 };
+        grant_copies.bytes(head, Target { at, len: head.len().min(PAGE) as u16, page });
+        for n in 0..count {
+            rx.note(n, slots.response(n, rx.request(n), |from| passed_grants.pass(from)));
+        }
+        rx.take(count);
+        rx.give(count);
+        passed_grants.close(rx.position());
+    }
+
+    /// Queues the copies of a frame to the pages that the next requests name, and answers those.
+    #[inline]
+    pub(super) fn fill(
+        &mut self,
+        layout: &Layout,
+        packet: &Packet<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) {
+        let (rx, domain) = (&mut self.rx, self.vif.domain);
+        let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
+        let slots = layout.slots();
+        let mut n = 0;
+        let mut next = || {
+            while n < slots {
+                let request = rx.request(n);
+                let (response, size) = layout.answer(n, request);
+                rx.note(n, response);
+                n += 1;
+                if let Some(len) = size {
+                    let (reference, offset) =
+                        (GrantRef(slots::rx_reference(request)), slots::rx_offset(response));
+                    let page = pages.and_then(|pages| pages.find(reference, true, seen));
+                    return Some(Target { at: Granted { domain, reference, offset }, len, page });
+                }
+            }
+            None
+        };
+        let Some(room) = next() else { return };
+        let room = grant_copies.bytes(packet.head, room);
+        grant_copies.body(packet.body, room, &mut next);
+        // The remaining slots hold no bytes.
+        while next().is_some() {}
+        self.rx.take(slots);
+        self.rx.give(slots);
+    }
+}

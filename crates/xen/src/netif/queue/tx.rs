@@ -1,0 +1,189 @@
+//! The Tx ring: packets become frames of a burst, and are answered in their order.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hypervisor::{GrantRef, Granted};
+use network::count::DropReason;
+use network::port::QueueError;
+use ring::{Chain, Gather, Pages, Violation};
+
+use super::{InFlight, Queue};
+use crate::netif::slots::{self, Meta, Piece, What};
+
+/// References below are reserved (`GNTTAB_NR_RESERVED_ENTRIES`): for the rings of the console and
+/// the store.
+const RESERVED_REFERENCES: u32 = 8;
+
+/// How long until a vif whose sending is paused is served again.
+const PAUSE: Duration = Duration::from_micros(200);
+
+impl Queue {
+    /// Publishes what another daemon left: it may have been stopped after it wrote responses and
+    /// before it published them. They lie in the oldest slots, in the place of requests, and differ
+    /// from those: responses to packets have a mark, responses to buffers name no granted page.
+    /// Buffers are returned as empty.
+    pub(super) fn publish_left_over(&mut self) -> Result<(), Violation> {
+        loop {
+            let ready = self.tx.ready(1)?;
+            let read = |n| self.tx.request(n);
+            match slots::next_packet(ready, read, &mut self.pieces, &mut self.answers) {
+                Ok(packet) if ready > 0 && slots::is_answered(read(0)) => {
+                    self.tx.take(packet.slots)
+                }
+                // A violation is found again when this packet is fetched.
+                _ => break,
+            }
+            self.answers.iter().for_each(|answer| self.tx.respond(*answer));
+        }
+        while self.rx.ready(1)? > 0 && !self.names_page(slots::rx_reference(self.rx.request(0))) {
+            let [number, _] = self.rx.request(0);
+            let mut response = [number & 0xffff, 0];
+            slots::spoil(&mut response);
+            self.rx.take(1);
+            self.rx.respond(response);
+        }
+        self.tx.publish();
+        self.rx.publish();
+        Ok(())
+    }
+
+    /// Whether a page is granted under that reference.
+    pub(super) fn names_page(&self, reference: u32) -> bool {
+        let at = Granted { domain: self.vif.domain, reference: GrantRef(reference), offset: 0 };
+        reference >= RESERVED_REFERENCES
+            && ring::granted_copy::read(&*self.vif.engine, at, 1).is_some()
+    }
+
+    /// Takes up to `room` frames out of the ring, with the requests between them that are no frames.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        gather: &mut Gather,
+        chains: &mut Vec<Chain>,
+        room: usize,
+    ) -> Result<(), QueueError> {
+        self.metas.clear();
+        self.rate_limited_until = None;
+        if self.vif.features.extensions.ranges {
+            gather.allow_passing();
+        }
+        if self.vif.paused.load(Ordering::Relaxed) {
+            self.rate_limited_until = Some(Instant::now() + PAUSE);
+            return Ok(());
+        }
+        let pages = self.mapped();
+        let mut now = None;
+        while chains.len() < room {
+            let ready = self.tx.ready(1)?;
+            if ready == 0 {
+                break;
+            }
+            let tx = &self.tx;
+            let packet = match slots::next_packet(
+                ready,
+                |n| tx.request(n),
+                &mut self.pieces,
+                &mut self.answers,
+            ) {
+                Ok(packet) => packet,
+                // Valid packets first: the next fetch begins with the violation.
+                Err(_) if !chains.is_empty() => break,
+                Err(fault) => return Err(QueueError::Device(fault.name())),
+            };
+            let len = self.pieces.iter().map(|piece| u32::from(piece.len)).sum();
+            let frame = self.frame_of(packet.what);
+            if let Some(meta) = frame {
+                if let Some(rate) = &self.vif.rate
+                    && let Err(until) = rate.send(*now.get_or_insert_with(Instant::now), len)
+                {
+                    self.rate_limited_until = Some(until);
+                    break;
+                }
+                let Some(chain) = self.gather(gather, pages.as_ref(), meta.is_ok()) else {
+                    self.vif.rate.iter().for_each(|rate| rate.refund(len));
+                    break;
+                };
+                chains.push(chain);
+                self.metas.push(meta);
+            }
+            for (n, answer) in (0..).zip(&self.answers) {
+                self.tx.note(n, *answer);
+            }
+            self.tx.take(packet.slots);
+            self.in_flight.push_back(InFlight { slots: packet.slots, frame: frame.is_some(), len });
+        }
+        Ok(())
+    }
+
+    /// The offloads of a frame, or the reason to drop it. `None` for a request that is no frame; it
+    /// has been executed.
+    #[inline]
+    pub(super) fn frame_of(&mut self, what: What) -> Option<Result<Meta, DropReason>> {
+        match what {
+            What::Frame(meta) => Some(Ok(meta)),
+            What::TooLong => Some(Err(DropReason::TooManySlots)),
+            What::Overflown => Some(Err(DropReason::Oversized)),
+            What::Group { join, group } => {
+                if !self.vif.groups.set(group, join) {
+                    slots::refuse(&mut self.answers);
+                }
+                None
+            }
+        }
+    }
+
+    /// A scatter list of the packet that is being read; an empty one for a packet to be dropped.
+    /// `None` when there is no room for it.
+    #[inline]
+    pub(super) fn gather(
+        &mut self,
+        gather: &mut Gather,
+        pages: Option<&Arc<Pages>>,
+        wanted: bool,
+    ) -> Option<Chain> {
+        let domain = self.vif.domain;
+        let granted = |piece: &Piece| {
+            let reference = GrantRef(piece.reference);
+            (Granted { domain, reference, offset: piece.offset }, piece.len)
+        };
+        let pieces = if wanted { self.pieces.as_slice() } else { &[] };
+        let (engine, pieces) = (&self.vif.engine, pieces.iter().map(granted));
+        match pages {
+            None => gather.push_granted(engine, pieces),
+            Some(pages) => gather.push_mapped(engine, (pages, &mut self.seen[0]), pieces),
+        }
+    }
+
+    /// The pages that stay mapped, for a burst.
+    #[inline]
+    pub(super) fn mapped(&self) -> Option<Arc<Pages>> {
+        self.mapped_pages.as_ref().and_then(|mapped_pages| mapped_pages.take())
+    }
+
+    /// Counts the look-ups of the bursts that are over.
+    #[inline]
+    pub(super) fn tally(&mut self) {
+        for seen in &mut self.seen {
+            self.stats.hits.add(std::mem::take(&mut seen.hits));
+            self.stats.misses.add(std::mem::take(&mut seen.misses));
+        }
+    }
+
+    /// Answers the oldest packets, as long as they are no frames.
+    #[inline]
+    pub(super) fn pass_over(&mut self) {
+        while self.in_flight.front().is_some_and(|packet| !packet.frame) {
+            self.respond();
+        }
+    }
+
+    /// Answers the oldest packet.
+    #[inline]
+    pub(super) fn respond(&mut self) {
+        if let Some(InFlight { slots, .. }) = self.in_flight.pop_front() {
+            self.tx.give(slots);
+        }
+    }
+}
