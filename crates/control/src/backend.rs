@@ -9,12 +9,13 @@ use std::time::Duration;
 use hostlink::tap::{Tap, TapConfig, TapError};
 use hostlink::xdp::{Uplink, XdpError};
 use hypervisor::DomId;
-use hypervisor::embedded::server::{Server, ServerConfig, ServerError};
+use hypervisor::embedded::server::{Server, ServerConfig};
 use hypervisor::embedded::{Machine, Version};
 use hypervisor::xen::OpenError;
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use switch::{PortId, Vlan};
+use unix_socket::SocketError;
 use vhost_user::net::{self, PortConfig, StartError};
 use vhost_user::transport::server;
 use vhost_user::transport::status::State;
@@ -56,7 +57,7 @@ pub enum BackendError {
     Vifs(#[from] ServiceError),
     /// Guests cannot connect.
     #[error(transparent)]
-    Guests(#[from] ServerError),
+    Guests(#[from] SocketError),
     /// A device gives no queues.
     #[error(transparent)]
     Uplink(#[from] XdpError),

@@ -4,18 +4,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::{FileType, Mode, fchmod, lstat, unlink};
+use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with, socketpair, sockopt,
-};
-use thiserror::Error;
+use rustix::net::{AddressFamily, SocketFlags, socketpair, sockopt};
+use unix_socket::{Listener, Options, SocketError, SocketType};
 
 use super::device::Device;
 use super::events::{Opened, Side};
@@ -35,20 +32,6 @@ const PAGES: u32 = 4 << 20;
 
 /// Domains have numbers below (`DOMID_FIRST_RESERVED`).
 const RESERVED: u16 = 0x7ff0;
-
-/// Why guests can't come.
-#[derive(Debug, Error)]
-pub enum ServerError {
-    /// Somebody else listens there.
-    #[error("{}: another process listens on this socket", .0.display())]
-    InUse(PathBuf),
-    /// There is something that is not a socket.
-    #[error("{}: exists and is not a socket; remove it or choose another path", .0.display())]
-    NotASocket(PathBuf),
-    /// Whatever the kernel says.
-    #[error("{}: {}", .0.display(), .1)]
-    Os(PathBuf, io::Error),
-}
 
 /// What guests get.
 #[derive(Clone, Debug)]
@@ -84,7 +67,7 @@ pub struct Server {
 struct ServerState {
     machine: Machine,
     config: ServerConfig,
-    socket: OwnedFd,
+    listener: Listener,
     stop: OwnedFd,
     guest_processes: Mutex<GuestProcesses>,
 }
@@ -100,22 +83,24 @@ impl Server {
     /// Lets guests of `machine` come.
     ///
     /// # Errors
-    /// See [`ServerError`].
-    pub fn start(machine: Machine, config: ServerConfig) -> Result<Server, ServerError> {
-        let os = |error: Errno| ServerError::Os(config.socket.clone(), error.into());
-        let socket = take_over(&config.socket)?;
+    /// When the socket cannot be opened.
+    pub fn start(machine: Machine, config: ServerConfig) -> Result<Server, SocketError> {
+        let os = |error: Errno| SocketError::Os(config.socket.clone(), error.into());
+        let mode = Some(Mode::RUSR | Mode::WUSR);
+        let options = Options { kind: SocketType::SEQPACKET, backlog: 64, mode };
+        let listener = Listener::bind(&config.socket, options)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os)?;
         let path = config.socket.clone();
         let state = Arc::new(ServerState {
             machine,
             config,
-            socket,
+            listener,
             stop,
             guest_processes: Mutex::default(),
         });
         let door = Arc::clone(&state);
         let thread = Builder::new().name("rm-guests".into()).spawn(move || door.welcome());
-        let thread = thread.map_err(|error| ServerError::Os(path, error))?;
+        let thread = thread.map_err(|error| SocketError::Os(path, error))?;
         Ok(Server { state, thread: Some(thread) })
     }
 
@@ -135,35 +120,12 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = unlink(&self.state.config.socket);
     }
-}
-
-/// Listens at `path`, after removing the socket of one that is gone. It is the owner's alone.
-fn take_over(path: &Path) -> Result<OwnedFd, ServerError> {
-    let os = |error: Errno| ServerError::Os(path.into(), error.into());
-    let new =
-        || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let address = SocketAddrUnix::new(path).map_err(os)?;
-    if let Ok(stat) = lstat(path) {
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-            return Err(ServerError::NotASocket(path.into()));
-        }
-        match connect(&new().map_err(os)?, &address) {
-            Err(Errno::CONNREFUSED) => unlink(path).map_err(os)?,
-            _ => return Err(ServerError::InUse(path.into())),
-        }
-    }
-    let socket = new().map_err(os)?;
-    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(os)?;
-    bind(&socket, &address).map_err(os)?;
-    listen(&socket, 64).map_err(os)?;
-    Ok(socket)
 }
 
 impl ServerState {
     /// Waits until `fd` is readable. False: the end.
-    fn wait(&self, fd: &OwnedFd) -> bool {
+    fn wait(&self, fd: &impl AsFd) -> bool {
         let mut fds = [PollFd::new(fd, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
         // An interrupted wait is one that found nothing.
         let _ = poll(&mut fds, None);
@@ -172,11 +134,9 @@ impl ServerState {
 
     fn welcome(self: Arc<Self>) {
         let mut sessions: Vec<JoinHandle<()>> = Vec::new();
-        while self.wait(&self.socket) {
+        while self.wait(&self.listener) {
             sessions.retain(|session| !session.is_finished());
-            let Ok(socket) =
-                accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-            else {
+            let Ok(Some(socket)) = self.listener.accept() else {
                 // Out of descriptors, perhaps: not to be tried again at once.
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 continue;

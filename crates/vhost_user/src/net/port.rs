@@ -11,10 +11,10 @@ use network::port::QueuePair;
 use network::topology::QueueId;
 use switch::{PortId, PortRule};
 use thiserror::Error;
+use unix_socket::SocketError;
 
 use super::device::{NetDevice, Offer, QueueHost};
 use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server};
-use crate::transport::socket::SocketError;
 use crate::transport::status::PortStatus;
 
 /// Most queue pairs of a port: a vring's number has eight bits in the messages that bring

@@ -1,6 +1,6 @@
 //! The back-end of the vhost-user protocol, for any device.
 //!
-//! From the socket up: [`socket`] and [`connection`] turn bytes into messages, [`message`] parses
+//! From the socket up: [`connection`] turns bytes into messages, [`message`] parses
 //! them, [`session`] keeps the state of one connection and drives a [`device`], and [`server`] is
 //! the thread that accepts front-ends and serves them one at a time.
 //!
@@ -24,7 +24,6 @@ mod memory_table;
 pub mod message;
 pub mod server;
 pub mod session;
-pub mod socket;
 pub mod status;
 mod vring;
 mod vrings;

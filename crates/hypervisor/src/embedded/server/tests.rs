@@ -6,6 +6,8 @@ use ring::copies::{Copies, Place, Status};
 use ring::grant::Granted;
 
 use super::super::client::{ConnectError, become_guest};
+use rustix::net::{SocketAddrUnix, connect, socket_with};
+
 use super::*;
 use crate::embedded::{Design, Version};
 use crate::{Domain, Extent, GrantRef, Hypervisor, PAGE, StoreError};
@@ -201,7 +203,7 @@ fn two_do_not_listen_at_one_place() {
     let place = place();
     let config =
         ServerConfig { socket: place.socket.clone(), keys: Vec::new(), version: Version::V1 };
-    assert!(matches!(Server::start(place.machine.clone(), config), Err(ServerError::InUse(_))));
+    assert!(matches!(Server::start(place.machine.clone(), config), Err(SocketError::InUse(_))));
 }
 
 /// Says something as its first words; the answer, if there is one.

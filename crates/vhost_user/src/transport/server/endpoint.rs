@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::transport::socket::{Listener, SocketError};
+use unix_socket::{Listener, Options, SocketError, SocketType};
+
+/// How the socket of a port is opened. Four front-ends may wait while another is connected.
+pub const LISTENER: Options = Options { kind: SocketType::STREAM, backlog: 4, mode: None };
 
 /// Which side opens the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +31,7 @@ impl Endpoint {
     /// When the path is taken or impossible.
     pub fn open(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
         match mode {
-            Mode::Server => Listener::bind(path).map(Endpoint::Listener),
+            Mode::Server => Listener::bind(path, LISTENER).map(Endpoint::Listener),
             Mode::Client => Ok(Endpoint::Path(path.into())),
         }
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
+use unix_socket::{Listener, SocketType, connect_to};
 
 use super::Port;
 use super::endpoint::Endpoint;
@@ -18,7 +19,6 @@ use crate::transport::error::SessionError;
 use crate::transport::event::Event;
 use crate::transport::feature::Features;
 use crate::transport::session::Session;
-use crate::transport::socket::{Listener, connect_to};
 use crate::transport::status::{PortStatus, SharedStatus, State};
 
 /// Shortest pause before a connection is tried again, or accepted again after a violation.
@@ -171,7 +171,7 @@ impl<P: Port> ServerThread<P> {
         let mut is_logged = false;
         loop {
             let Endpoint::Path(path) = &self.endpoint else { return None };
-            match connect_to(path) {
+            match connect_to(path, SocketType::STREAM) {
                 Ok(socket) => return Some(socket),
                 Err(error) => {
                     if !std::mem::replace(&mut is_logged, true) {

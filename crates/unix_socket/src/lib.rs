@@ -1,33 +1,36 @@
-//! Where front-ends and ports find each other: a path in the file system.
+//! Unix sockets where guests and front-ends find a port: paths in the file system.
+//!
+//! A listener replaces the socket of a process that is gone, never one that somebody listens on, and
+//! never a file that is no socket. Dropped, it removes its own file only.
+
+#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Stat, lstat, unlink};
+use rustix::fs::{FileType, Mode, Stat, fchmod, lstat, unlink};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, accept_with, bind, connect, listen, socket_with,
 };
 use thiserror::Error;
 
-/// Front-ends that may wait while another is connected.
-const BACKLOG: i32 = 4;
+pub use rustix::net::SocketType;
 
-/// Why a socket cannot be had.
+/// Why a socket cannot be opened.
 #[derive(Debug, Error)]
 pub enum SocketError {
     /// The path does not fit into a socket address.
     #[error("{}: a socket's path may have at most 107 bytes", .0.display())]
     TooLong(PathBuf),
-    /// Somebody else listens there.
+    /// Another process listens there.
     #[error("{}: another process listens on this socket", .0.display())]
     InUse(PathBuf),
-    /// There is something that is not a socket.
+    /// The path is not a socket's.
     #[error("{}: exists and is not a socket; remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
-    /// Whatever the kernel says.
+    /// The kernel refused.
     #[error("{}: {}", .0.display(), .1)]
     Os(PathBuf, io::Error),
 }
@@ -36,27 +39,37 @@ fn address(path: &Path) -> Result<SocketAddrUnix, SocketError> {
     SocketAddrUnix::new(path).map_err(|_| SocketError::TooLong(path.into()))
 }
 
-fn stream(path: &Path) -> Result<OwnedFd, SocketError> {
+fn open(path: &Path, kind: SocketType) -> Result<OwnedFd, SocketError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|e| os(path, e))
+    socket_with(AddressFamily::UNIX, kind, flags, None).map_err(|e| os(path, e))
 }
 
 fn os(path: &Path, errno: Errno) -> SocketError {
     SocketError::Os(path.into(), errno.into())
 }
 
-/// Connects to whoever listens at `path`.
+/// Connects to the process that listens at `path`.
 ///
 /// # Errors
-/// When nobody does, or its queue is full.
-pub fn connect_to(path: &Path) -> Result<OwnedFd, SocketError> {
-    let socket = stream(path)?;
+/// When there is none, or its queue is full.
+pub fn connect_to(path: &Path, kind: SocketType) -> Result<OwnedFd, SocketError> {
+    let socket = open(path, kind)?;
     connect(&socket, &address(path)?).map_err(|e| os(path, e))?;
     Ok(socket)
 }
 
-/// A listening socket. Dropped, it takes its file with it, unless somebody else has put another in
-/// its place.
+/// How a listener is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes or messages.
+    pub kind: SocketType,
+    /// Connections that may wait to be accepted.
+    pub backlog: i32,
+    /// Permissions of the file from its first moment; `None`: as the process' mask has it.
+    pub mode: Option<Mode>,
+}
+
+/// A listening socket. Dropped, it removes its file, unless another file has taken the place.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -70,12 +83,16 @@ impl Listener {
     ///
     /// # Errors
     /// When the path is taken or impossible.
-    pub fn bind(path: &Path) -> Result<Listener, SocketError> {
+    pub fn bind(path: &Path, options: Options) -> Result<Listener, SocketError> {
         let address = address(path)?;
-        let socket = stream(path)?;
+        let socket = open(path, options.kind)?;
+        if let Some(mode) = options.mode {
+            // The file takes over the mode that the socket has when it is bound.
+            fchmod(&socket, mode).map_err(|e| os(path, e))?;
+        }
         let bound = match bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
-                remove_stale(path)?;
+                remove_stale(path, options.kind)?;
                 bind(&socket, &address)
             }
             other => other,
@@ -85,19 +102,19 @@ impl Listener {
         })?;
         let file = identity(&lstat(path).map_err(|e| os(path, e))?);
         let listener = Listener { socket, path: path.into(), file };
-        listen(&listener.socket, BACKLOG).map_err(|e| os(path, e))?;
+        listen(&listener.socket, options.backlog).map_err(|e| os(path, e))?;
         Ok(listener)
     }
 
-    /// Where it listens.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next front-end, if one waits.
+    /// The next connection, if one waits.
     ///
     /// # Errors
-    /// Whatever the kernel says.
+    /// When the kernel refuses.
     pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => Ok(Some(socket)),
@@ -126,18 +143,20 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Removes a socket that nobody listens on.
-fn remove_stale(path: &Path) -> Result<(), SocketError> {
+/// Removes a socket on which no process listens. One of another kind has a listener.
+fn remove_stale(path: &Path, kind: SocketType) -> Result<(), SocketError> {
     match lstat(path) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Socket => {}
         Ok(_) => return Err(SocketError::NotASocket(path.into())),
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(os(path, errno)),
     }
-    match connect(stream(path)?, &address(path)?) {
+    match connect(open(path, kind)?, &address(path)?) {
         Err(Errno::CONNREFUSED) => {}
         Err(Errno::NOENT) => return Ok(()),
-        Ok(()) | Err(Errno::AGAIN) => return Err(SocketError::InUse(path.into())),
+        Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => {
+            return Err(SocketError::InUse(path.into()));
+        }
         Err(errno) => return Err(os(path, errno)),
     }
     match unlink(path) {
@@ -152,12 +171,17 @@ mod tests {
 
     use super::*;
 
+    fn bind(path: &Path) -> Result<Listener, SocketError> {
+        let mode = Some(Mode::RUSR | Mode::WUSR);
+        Listener::bind(path, Options { kind: SocketType::STREAM, backlog: 4, mode })
+    }
+
     #[test]
     fn a_stale_socket_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port.sock");
         drop(UnixListener::bind(&path).unwrap());
-        let listener = Listener::bind(&path).unwrap();
+        let listener = bind(&path).unwrap();
         let _front = UnixStream::connect(&path).unwrap();
         assert!(listener.accept().unwrap().is_some());
         assert!(listener.accept().unwrap().is_none());
@@ -168,8 +192,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port.sock");
         let _live = UnixListener::bind(&path).unwrap();
-        assert!(matches!(Listener::bind(&path), Err(SocketError::InUse(_))));
+        assert!(matches!(bind(&path), Err(SocketError::InUse(_))));
         assert!(path.exists());
+    }
+
+    #[test]
+    fn the_file_has_the_mode_that_was_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        let _listener = bind(&path).unwrap();
+        assert_eq!(lstat(&path).unwrap().st_mode & 0o777, 0o600);
+        let other = Options { kind: SocketType::SEQPACKET, backlog: 4, mode: None };
+        assert!(matches!(Listener::bind(&path, other), Err(SocketError::InUse(_))));
     }
 
     #[test]
@@ -177,7 +211,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port.sock");
         std::fs::write(&path, "precious").unwrap();
-        assert!(matches!(Listener::bind(&path), Err(SocketError::NotASocket(_))));
+        assert!(matches!(bind(&path), Err(SocketError::NotASocket(_))));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 
@@ -185,9 +219,9 @@ mod tests {
     fn the_file_goes_with_the_listener_unless_it_is_another_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port.sock");
-        drop(Listener::bind(&path).unwrap());
+        drop(bind(&path).unwrap());
         assert!(!path.exists());
-        let ours = Listener::bind(&path).unwrap();
+        let ours = bind(&path).unwrap();
         // Made before the old one goes, so that it cannot have the same inode number.
         let other = dir.path().join("other.sock");
         let _theirs = UnixListener::bind(&other).unwrap();
@@ -199,10 +233,10 @@ mod tests {
     #[test]
     fn impossible_paths_are_named() {
         let long = PathBuf::from(format!("/tmp/{}", "x".repeat(200)));
-        assert!(matches!(Listener::bind(&long), Err(SocketError::TooLong(_))));
+        assert!(matches!(bind(&long), Err(SocketError::TooLong(_))));
         let nowhere = Path::new("/nonexistent/port.sock");
-        let error = Listener::bind(nowhere).unwrap_err().to_string();
+        let error = bind(nowhere).unwrap_err().to_string();
         assert!(error.starts_with("/nonexistent/port.sock: "), "{error}");
-        assert!(connect_to(nowhere).is_err());
+        assert!(connect_to(nowhere, SocketType::STREAM).is_err());
     }
 }
