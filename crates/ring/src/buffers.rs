@@ -21,8 +21,8 @@ use crate::walk::Sink;
 /// buffers of 256 bytes.
 pub(crate) const MOST: usize = 256;
 
-/// Bytes of a buffer that a ring asks for when it takes it.
-pub(crate) const ASKED: usize = 2 * CACHE_LINE;
+/// Bytes of a buffer that are prefetched when a ring takes it.
+const PREFETCHED: usize = 2 * CACHE_LINE;
 
 /// Buffers that are taken together when one is needed.
 const BATCH: usize = 64;
@@ -170,18 +170,18 @@ impl Buffers {
             add(head.as_ptr(), head.len());
         }
         body.pieces(body.len(), add);
+        // It had no further spans, so the buffer that had no room for its own has none now either.
         self.oldest = self.oldest.wrapping_add(1);
-        self.crowded = false;
         Some(total as u32)
     }
 
-    /// Brings near, to be written, what lies between the lines that were asked for when the `n`th
-    /// buffer was taken and its byte `len`.
-    #[inline]
+    /// Prefetches for writing what lies between the lines that were prefetched when the `n`th buffer
+    /// was taken, and its byte `len`. Most frames end before.
+    #[inline(always)]
     pub(crate) fn prefetch(&self, n: usize, len: usize) {
-        if n < self.len() {
+        if len > PREFETCHED && n < self.len() {
             let first = self.buffer(n).first;
-            for offset in (ASKED..len.min(first.len as usize)).step_by(CACHE_LINE) {
+            for offset in (PREFETCHED..len.min(first.len as usize)).step_by(CACHE_LINE) {
                 prefetch_write(first.at.as_ptr().wrapping_add(offset));
             }
         }
