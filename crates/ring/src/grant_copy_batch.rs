@@ -1,11 +1,14 @@
-//! Copies that a burst puts off, so that they can be made together.
+//! Copies of granted bytes that a burst defers, so that they are made together.
 //!
 //! A frame from or to granted memory is put like any other: its buffers are chosen, its header is
-//! written, its place in the ring is taken. Only its payload has to wait for the hypervisor, who
-//! makes copies by the hundred. So a ring queues them here ([`GrantCopyBatch`]), under a *token* by which it
-//! finds the frame again, and whoever owns the burst makes them ([`GrantCopyBatch::flush`]) before any ring
-//! is published. A frame whose copy failed is then *spoiled* by its ring, and the end that was to
-//! blame is known.
+//! written, its place in the ring is taken. Only its payload is copied later, by the hypervisor,
+//! whose copies are expensive one by one and cheap by the hundred. So a ring queues them in a
+//! [`GrantCopyBatch`], under a *token* by which it finds the frame again, and the owner of the burst
+//! flushes the batch ([`GrantCopyBatch::flush`]) before any ring is published. A frame whose copy
+//! failed is then invalidated by its ring, and each failure names the end that made it fail.
+//!
+//! A hostile peer can withdraw grants at any time, or name pages that it never granted. The frame is
+//! lost then, and the port whose grant failed is known; no other frame of the batch is affected.
 
 mod failure;
 mod target;

@@ -306,7 +306,7 @@ pub struct Packed {
     ids: Vec<u16>,
     /// Descriptors that each id in flight occupies.
     counts: HashMap<u16, u16>,
-    /// Next descriptor to fill, counted on and on; laps decide about the wrap counter.
+    /// Next descriptor to fill, free-running: each pass over the ring flips the wrap counter.
     filled: u64,
     published: u64,
     taken: u64,
@@ -323,7 +323,7 @@ impl Packed {
         self.desc(0) + 16 * u64::from(self.size)
     }
 
-    /// The wrap counter on the lap of descriptor `number`: 1 on the first.
+    /// The wrap counter when descriptor `number` is written: 1 in the first pass over the ring.
     fn wrap(&self, number: u64) -> bool {
         (number / u64::from(self.size)).is_multiple_of(2)
     }
@@ -358,13 +358,13 @@ impl Model for Packed {
             held_back: Vec::new(),
         };
         for i in 0..u64::from(size) {
-            // All used: in the lap before for those still to come.
-            let lap = model.wrap(if i < number % u64::from(size) {
+            // All used: in the pass before for those still to come.
+            let wrap = model.wrap(if i < number % u64::from(size) {
                 number
             } else {
                 number + u64::from(size)
             });
-            put16(&model.mem, model.desc(i) + 14, if lap { 0x8080 } else { 0 });
+            put16(&model.mem, model.desc(i) + 14, if wrap { 0x8080 } else { 0 });
         }
         model
     }

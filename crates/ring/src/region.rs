@@ -5,231 +5,28 @@
 //! within a mapping, with so many bytes left in it, or nowhere. The file may still change its
 //! length under us; `fault` sees to that.
 
+mod mapping;
+mod table;
+
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-use rustix::fs::{self, FileType};
-use rustix::mm::{MapFlags, ProtFlags};
-use thiserror::Error;
+use rustix::fs;
 
 use crate::copy::copy;
-use crate::fault::{self, Watch, WatchError};
+use crate::fault::{self, Watch};
 use crate::violation::Violation;
 
-/// One region of a peer's memory, as vhost-user's memory table describes it.
-#[derive(Debug)]
-pub struct RegionSpec {
-    /// Guest physical address of the region.
-    pub guest_addr: u64,
-    /// Where the peer itself (QEMU) has it mapped: the addresses of rings come in these terms.
-    pub user_addr: u64,
-    /// Its length in bytes.
-    pub len: u64,
-    /// Where in the file it begins.
-    pub offset: u64,
-    /// The file.
-    pub fd: OwnedFd,
-}
+use mapping::{Mapping, Region};
+use table::check;
 
-/// Why a memory table could not be mapped.
-#[derive(Debug, Error)]
-pub enum MapError {
-    /// More regions than are allowed.
-    #[error("{0} memory regions, at most {MAX_REGIONS} are allowed")]
-    TooMany(usize),
-    /// A region without a byte in it.
-    #[error("memory region at {0:#x} is empty")]
-    Empty(u64),
-    /// A region whose end, in guest, user or file terms, is beyond 2^64.
-    #[error("memory region at {0:#x} wraps around")]
-    Wraps(u64),
-    /// Two regions share guest addresses or user addresses.
-    #[error("memory regions overlap at {0:#x}")]
-    Overlap(u64),
-    /// The file ends before the region does.
-    #[error("memory region at {addr:#x} needs a file of {needed} bytes, it has {size}")]
-    ShortFile {
-        /// Guest address of the region.
-        addr: u64,
-        /// Bytes that the file must have.
-        needed: u64,
-        /// Bytes that it has.
-        size: u64,
-    },
-    /// All regions together are more than one peer may have.
-    #[error("memory regions of {0:#x} bytes in all, at most {MAX_BYTES:#x} are allowed")]
-    TooBig(u64),
-    /// The file's pages may come from somewhere that keeps us waiting.
-    #[error(
-        "memory region at {0:#x} is in no memory file: only memfd, tmpfs and hugetlbfs files are mapped"
-    )]
-    NotMemory(u64),
-    /// The kernel refused.
-    #[error("mapping memory: {0}")]
-    Os(#[from] io::Error),
-    /// This process has mapped as much peer memory as it can watch over.
-    #[error("too many memory regions are mapped in this process")]
-    Exhausted,
-}
-
-impl From<WatchError> for MapError {
-    fn from(error: WatchError) -> Self {
-        match error {
-            WatchError::Exhausted => Self::Exhausted,
-            WatchError::Os(error) => Self::Os(error),
-        }
-    }
-}
-
-/// Most regions of one memory: what QEMU's and Linux' vhost allow at most.
-pub const MAX_REGIONS: usize = 509;
-
-/// Most bytes of one memory, 1 TiB. A sparse file costs its owner nothing whatever its length, but
-/// there are only 128 TiB of addresses in this process, for all peers.
-pub const MAX_BYTES: u64 = 1 << 40;
-
-/// Pages mapped into this process, unmapped on drop.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-    /// Present where a peer can truncate the file.
-    watch: Option<Watch>,
-    /// Whether somebody else mapped the pages, and unmaps them.
-    adopted: bool,
-}
+pub use table::{MAX_BYTES, MAX_REGIONS, MapError, RegionSpec};
 
 /// Something that has to live as long as a memory: it is dropped when nothing of the memory is used
 /// any more.
 pub trait MappingOwner: std::fmt::Debug + Send + Sync {}
-
-impl Mapping {
-    fn anonymous(len: usize) -> io::Result<Self> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
-        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, PROT, flags)? };
-        Ok(Self { base: not_null(base)?, len, watch: None, adopted: false })
-    }
-
-    fn shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, MapError> {
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: as above. That the file's bytes change at any time is what the whole crate is
-        // prepared for.
-        let base = unsafe {
-            rustix::mm::mmap(ptr::null_mut(), len, PROT, flags, fd, offset)
-                .map_err(io::Error::from)?
-        };
-        let mut mapping = Self { base: not_null(base)?, len, watch: None, adopted: false };
-        mapping.watch = Some(Watch::new(base as usize, len)?);
-        Ok(mapping)
-    }
-}
-
-const PROT: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-
-fn not_null(base: *mut libc::c_void) -> io::Result<NonNull<u8>> {
-    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // First the watch: once the pages are gone, others may take the addresses.
-        self.watch = None;
-        if self.adopted {
-            return;
-        }
-        // SAFETY: exactly the pages that were mapped, and nobody uses them: a `Memory` owns its
-        // mappings, and all pointers into it are held beside an `Arc` of it.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "unmapping a whole mapping");
-    }
-}
-
-/// A range of guest addresses, and where it is mapped.
-#[derive(Debug)]
-struct Region {
-    guest: u64,
-    len: u64,
-    user: u64,
-    /// Host address of the first byte; `len` bytes are mapped from there.
-    host: NonNull<u8>,
-    mapping: Mapping,
-}
-
-impl Region {
-    fn map(spec: &RegionSpec) -> Result<Self, MapError> {
-        let page = page_size(spec.fd.as_fd())?.ok_or(MapError::NotMemory(spec.guest_addr))?;
-        let needed = spec.offset.saturating_add(spec.len);
-        let size = fs::fstat(&spec.fd).map_err(io::Error::from)?.st_size as u64;
-        if size < needed {
-            return Err(MapError::ShortFile { addr: spec.guest_addr, needed, size });
-        }
-        // Offsets of mappings are multiples of the page, and so must lengths be for huge pages.
-        let lead = spec.offset % page;
-        let len = (lead + spec.len)
-            .checked_next_multiple_of(page)
-            .and_then(|len| usize::try_from(len).ok());
-        let len = len.ok_or(MapError::Wraps(spec.guest_addr))?;
-        let mapping = Mapping::shared(spec.fd.as_fd(), spec.offset - lead, len)?;
-        // SAFETY: `lead` is less than the mapping's length.
-        let host = unsafe { mapping.base.add(lead as usize) };
-        Ok(Self { guest: spec.guest_addr, len: spec.len, user: spec.user_addr, host, mapping })
-    }
-}
-
-/// The page size of the file behind `fd`, if its pages are the kernel's own. Those of any other
-/// file come from a disk, a network or, with FUSE, from a process that may be the peer itself:
-/// touching one could take for ever.
-fn page_size(fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
-    const TMPFS_MAGIC: u64 = 0x0102_1994;
-    const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
-    // Devices lie in a tmpfs, too.
-    if FileType::from_raw_mode(fs::fstat(fd)?.st_mode) != FileType::RegularFile {
-        return Ok(None);
-    }
-    let stat = fs::fstatfs(fd)?;
-    Ok(match stat.f_type as u64 & 0xffff_ffff {
-        TMPFS_MAGIC => Some(rustix::param::page_size() as u64),
-        HUGETLBFS_MAGIC => Some(stat.f_bsize as u64),
-        _ => None,
-    })
-}
-
-/// Refuses what cannot be a memory table, before anything is mapped.
-fn check(regions: &[RegionSpec]) -> Result<(), MapError> {
-    if regions.len() > MAX_REGIONS {
-        return Err(MapError::TooMany(regions.len()));
-    }
-    for region in regions {
-        if region.len == 0 {
-            return Err(MapError::Empty(region.guest_addr));
-        }
-        if [region.guest_addr, region.user_addr, region.offset]
-            .iter()
-            .any(|at| at.checked_add(region.len).is_none())
-        {
-            return Err(MapError::Wraps(region.guest_addr));
-        }
-    }
-    let bytes = regions.iter().fold(0u64, |sum, region| sum.saturating_add(region.len));
-    if bytes > MAX_BYTES {
-        return Err(MapError::TooBig(bytes));
-    }
-    let mut ranges: Vec<(u64, u64)> = regions.iter().map(|r| (r.guest_addr, r.len)).collect();
-    no_overlap(&mut ranges)?;
-    ranges = regions.iter().map(|r| (r.user_addr, r.len)).collect();
-    no_overlap(&mut ranges)
-}
-
-fn no_overlap(ranges: &mut [(u64, u64)]) -> Result<(), MapError> {
-    ranges.sort_unstable();
-    match ranges.windows(2).find(|pair| matches!(pair, [(a, len), (b, _)] if a + len > *b)) {
-        Some(pair) => Err(MapError::Overlap(pair.last().map_or(0, |(addr, _)| *addr))),
-        None => Ok(()),
-    }
-}
 
 /// A peer's memory: shared with it, mapped as long as this lives.
 #[derive(Debug)]
@@ -362,10 +159,10 @@ impl Memory {
         self.runs(addr, buf.len() as u64, |_, _| ())?;
         let mut to = buf;
         self.runs(addr, to.len() as u64, |from, len| {
-            let (now, grant_copies) = std::mem::take(&mut to).split_at_mut(len as usize);
+            let (now, rest) = std::mem::take(&mut to).split_at_mut(len as usize);
             // SAFETY: `len` bytes are mapped at `from`, and `now` is as long.
             unsafe { copy(from.as_ptr(), now.as_mut_ptr(), now.len()) };
-            to = grant_copies;
+            to = rest;
         })
     }
 
@@ -377,10 +174,10 @@ impl Memory {
         self.runs(addr, buf.len() as u64, |_, _| ())?;
         let mut from = buf;
         self.runs(addr, from.len() as u64, |to, len| {
-            let (now, grant_copies) = from.split_at(len as usize);
+            let (now, rest) = from.split_at(len as usize);
             // SAFETY: `len` bytes are mapped at `to`, and `now` is as long.
             unsafe { copy(now.as_ptr(), to.as_ptr(), now.len()) };
-            from = grant_copies;
+            from = rest;
         })
     }
 

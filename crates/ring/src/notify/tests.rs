@@ -15,8 +15,8 @@ fn an_index_passes_an_event_once() {
 
 /// Descriptor number `number`, counted on and on, as a place in a ring of `size`.
 fn place(number: u32, size: u16) -> Place {
-    let (lap, index) = (number / u32::from(size), number % u32::from(size));
-    Place { index: index as u16, wrap: lap.is_multiple_of(2) }
+    let (pass, index) = (number / u32::from(size), number % u32::from(size));
+    Place { index: index as u16, wrap: pass.is_multiple_of(2) }
 }
 
 proptest! {
@@ -33,12 +33,12 @@ proptest! {
     #[test]
     fn descriptor_events_count_once(size in 1u16..300, from in 0u32..2000, n in 1u16..300, event in 0u32..600) {
         let n = (n - 1) % size + 1;
-        // Anywhere from one lap before to one lap after what is published.
+        // Anywhere from one pass over the ring before to one after what is published.
         let event = (from + event % (2 * u32::from(size))).saturating_sub(u32::from(size));
         let next = place(from + u32::from(n), size);
         let suppression = u32::from(place(event, size).to_word()) | 2 << 16;
         let among = (from..from + u32::from(n)).contains(&event);
-        // Two laps on, the same word names another descriptor.
+        // Two passes on, the same word names another descriptor.
         prop_assert_eq!(wants_packed(suppression, next, n, size, true), among);
         prop_assert!(wants_packed(suppression, next, n, size, false));
         prop_assert!(!wants_packed(1 << 16, next, n, size, true));

@@ -1,3 +1,9 @@
+use std::os::fd::AsFd;
+use std::ptr;
+
+use rustix::mm::MapFlags;
+
+use super::mapping::PROT;
 use super::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 

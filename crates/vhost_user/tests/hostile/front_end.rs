@@ -87,7 +87,7 @@ impl Kind {
 }
 
 /// A front-end that is connected, its rings running, and that will do something bad.
-pub struct Foe {
+pub struct HostileFrontEnd {
     pub stream: UnixStream,
     pub kind: Kind,
     /// Holds the first region, with the rings.
@@ -101,7 +101,7 @@ pub struct Foe {
 
 /// A file of memory.
 pub fn memory(len: u64) -> OwnedFd {
-    let fd = memfd_create(c"foe", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let fd = memfd_create(c"hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&fd, len).unwrap();
     fd
 }
@@ -123,13 +123,13 @@ pub fn region(guest: u64, len: u64, user: u64, offset: u64) -> Vec<u8> {
     longs(&[guest, len, user, offset])
 }
 
-impl Foe {
+impl HostileFrontEnd {
     /// Connects, without having said anything.
-    pub fn connect(path: &Path, kind: Kind) -> Foe {
+    pub fn connect(path: &Path, kind: Kind) -> HostileFrontEnd {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(crate::WATCHDOG)).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-        Foe {
+        HostileFrontEnd {
             stream,
             kind,
             rings: memory(SECOND),

@@ -1,9 +1,9 @@
 //! What hostile guests and front-ends do, one after the other, to a real datapath that carries the
-//! frames of two good guests all the time: each misdeed ends in its own port's stop, under its own
+//! frames of two good guests all the time: each attack ends in its own port's stop, under its own
 //! name, and nobody else notices.
 
 mod attacks;
-mod foe;
+mod front_end;
 mod random;
 mod station;
 
@@ -23,7 +23,7 @@ use vhost_user::transport::server::Mode;
 use vhost_user::transport::status::{PortStatus, State};
 
 use attacks::{Attack, Outcome};
-use foe::{Foe, Kind, code};
+use front_end::{HostileFrontEnd, Kind, code};
 use random::Random;
 use station::{Station, Traffic, address};
 
@@ -84,27 +84,27 @@ impl Lab {
     }
 
     fn path(&self) -> PathBuf {
-        self.dir.path().join("foe")
+        self.dir.path().join("hostile")
     }
 
     fn device(&self) -> Port {
         start(&self.fabric, self.path(), PortRule::default())
     }
 
-    /// Lets a foe do its worst on a port of its own; what then became of the port.
+    /// Lets a hostile do its worst on a port of its own; what then became of the port.
     fn suffer(
         &mut self,
         kind: Kind,
         started: bool,
-        act: impl FnOnce(&mut Foe, &mut Beacon),
-    ) -> (Port, Foe) {
+        act: impl FnOnce(&mut HostileFrontEnd, &mut Beacon),
+    ) -> (Port, HostileFrontEnd) {
         let device = self.device();
-        let mut foe = Foe::connect(&self.path(), kind);
+        let mut hostile = HostileFrontEnd::connect(&self.path(), kind);
         if started {
-            foe.start();
+            hostile.start();
         }
-        act(&mut foe, &mut self.beacon);
-        (device, foe)
+        act(&mut hostile, &mut self.beacon);
+        (device, hostile)
     }
 
     /// A good guest takes the port over, and the port goes.
@@ -121,11 +121,11 @@ impl Lab {
 
     /// Makes an attack, and says what came of it instead of what should have.
     fn attack(&mut self, attack: &Attack) -> Option<String> {
-        let (device, foe) =
-            self.suffer(attack.kind, attack.started, |foe, beacon| (attack.act)(foe, beacon));
+        let (device, hostile) = self
+            .suffer(attack.kind, attack.started, |hostile, beacon| (attack.act)(hostile, beacon));
         let wrong = match attack.outcome {
             Outcome::Stops(reason) => {
-                eventually("the connection ends", || foe.is_hung_up());
+                eventually("the connection ends", || hostile.is_hung_up());
                 let ended = |status: &PortStatus| {
                     status.connections == 1 && status.state == State::Listening
                 };
@@ -136,7 +136,7 @@ impl Lab {
                 (!right).then(|| format!("{told:?} instead of {reason:?}"))
             }
             Outcome::GoesOn => {
-                foe.settle();
+                hostile.settle();
                 unharmed(&device)
             }
             Outcome::Waits => {
@@ -144,7 +144,7 @@ impl Lab {
                 unharmed(&device)
             }
         };
-        drop(foe);
+        drop(hostile);
         self.recover(device);
         wrong.map(|wrong| format!("{}: {wrong}", attack.name))
     }
@@ -217,13 +217,13 @@ fn attacks_made_up_at_random_harm_nobody_else() {
     for round in 0..40 {
         let kind = random.kind();
         eprintln!("round {round}");
-        let (device, foe) = lab.suffer(kind, random.below(8) > 0, |foe, beacon| {
+        let (device, hostile) = lab.suffer(kind, random.below(8) > 0, |hostile, beacon| {
             for _ in 0..random.below(30) {
-                random.misdeed(foe, beacon);
+                random.attack(hostile, beacon);
             }
         });
         lab.traffic.goes_on();
-        drop(foe);
+        drop(hostile);
         lab.recover(device);
     }
     lab.finish();
@@ -239,8 +239,8 @@ fn a_port_goes_whatever_its_front_end_left_behind() {
     lingers.set_nonblocking(true).unwrap();
     while std::io::Write::write(&mut &lingers, &[0; 1 << 16]).is_ok() {}
     set_socket_linger(&lingers, Some(Duration::from_secs(3600))).unwrap();
-    let (device, foe) = lab.suffer(Kind::SPLIT, true, |foe, _| {
-        foe.say(code::SET_OWNER, &[], &[std::os::fd::AsFd::as_fd(&lingers)]);
+    let (device, hostile) = lab.suffer(Kind::SPLIT, true, |hostile, _| {
+        hostile.say(code::SET_OWNER, &[], &[std::os::fd::AsFd::as_fd(&lingers)]);
         // Ours should not be the last copy any more. Where the port was quicker, it is ours that
         // lingers.
         std::thread::spawn(|| drop(lingers));
@@ -254,6 +254,6 @@ fn a_port_goes_whatever_its_front_end_left_behind() {
     assert_eq!(other.port(), port);
     let mut next: Station<SplitDriver> = Station::connect(&lab.dir.path().join("other"), 4, 1, 0);
     next.reaches(&mut lab.beacon, 1);
-    drop((foe, listener, next));
+    drop((hostile, listener, next));
     lab.traffic.goes_on();
 }

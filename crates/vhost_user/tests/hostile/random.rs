@@ -7,7 +7,7 @@ use rustix::fs::{OFlags, fcntl_setfl, ftruncate};
 
 use crate::Beacon;
 use crate::attacks::{shout, transmit};
-use crate::foe::*;
+use crate::front_end::*;
 
 /// Numbers without a pattern, the same ones for the same seed.
 pub struct Random(u64);
@@ -80,43 +80,50 @@ impl Random {
     }
 
     /// Does something.
-    pub fn misdeed(&mut self, foe: &mut Foe, beacon: &mut Beacon) {
+    pub fn attack(&mut self, hostile: &mut HostileFrontEnd, beacon: &mut Beacon) {
         match self.below(24) {
-            0..5 => self.scribble(foe),
-            5..9 => self.describe(foe),
-            9..12 => foe.publish(self.below(2), self.edgy() as u16),
+            0..5 => self.scribble(hostile),
+            5..9 => self.describe(hostile),
+            9..12 => hostile.publish(self.below(2), self.edgy() as u16),
             12..14 => shout(beacon),
-            14..16 => transmit(foe, self.below(65) as u16),
-            16..19 => self.message(foe),
-            19 => foe.send(&self.bytes(100), &[]),
-            20 => self.truncate(foe),
-            21 => self.event(foe),
+            14..16 => transmit(hostile, self.below(65) as u16),
+            16..19 => self.message(hostile),
+            19 => hostile.send(&self.bytes(100), &[]),
+            20 => self.truncate(hostile),
+            21 => self.event(hostile),
             22 => std::thread::sleep(Duration::from_micros(self.below(2000))),
-            _ => foe.kick(self.below(2) as usize),
+            _ => hostile.kick(self.below(2) as usize),
         }
         beacon.receive(|_| ());
     }
 
     /// Any bytes anywhere in a ring.
-    fn scribble(&mut self, foe: &Foe) {
+    fn scribble(&mut self, hostile: &HostileFrontEnd) {
         let ring = self.below(2);
         let area = self.one_of(&[desc(ring), driver(ring), device(ring), TABLE]);
         let at = area + self.below(160);
         let bytes = self.bytes(40);
-        foe.write(at, &bytes);
+        hostile.write(at, &bytes);
     }
 
     /// A descriptor that looks like one.
-    fn describe(&mut self, foe: &Foe) {
+    fn describe(&mut self, hostile: &HostileFrontEnd) {
         let (ring, at) = (self.below(2), self.below(8) as u16);
         let inside = GUEST + self.one_of(&[BUFFER, TABLE, desc(1), SECOND - 8]);
         let addr = if self.below(3) > 0 { inside } else { self.edgy() };
         let len = if self.below(3) > 0 { 16 * self.below(100) } else { self.edgy() };
-        foe.describe_any(ring, at, addr, len as u32, self.below(8) as u16, self.below(70) as u16);
+        hostile.describe_any(
+            ring,
+            at,
+            addr,
+            len as u32,
+            self.below(8) as u16,
+            self.below(70) as u16,
+        );
     }
 
     /// A message that looks like one, mostly.
-    fn message(&mut self, foe: &Foe) {
+    fn message(&mut self, hostile: &HostileFrontEnd) {
         let mut body = match self.below(4) {
             0 => self.bytes(80),
             1 => words(&[self.below(5) as u32, self.edgy() as u32]),
@@ -127,31 +134,39 @@ impl Random {
             body.truncate(self.below(body.len() as u64 + 1) as usize);
         }
         let spare = event();
-        let all = [&foe.rings, &foe.buffers, &foe.calls[0], &foe.kicks[1], &spare];
+        let all = [&hostile.rings, &hostile.buffers, &hostile.calls[0], &hostile.kicks[1], &spare];
         let fds: Vec<BorrowedFd<'_>> =
             (0..self.one_of(&[0, 0, 1, 1, 2, 8, 9])).map(|_| self.pick(&all)).collect();
-        foe.say(self.below(46) as u32, &body, &fds);
+        hostile.say(self.below(46) as u32, &body, &fds);
     }
 
     fn pick<'a>(&mut self, all: &[&'a OwnedFd]) -> BorrowedFd<'a> {
         self.one_of(all).as_fd()
     }
 
-    fn truncate(&mut self, foe: &Foe) {
-        let (file, len) =
-            if self.below(2) == 0 { (&foe.rings, SECOND) } else { (&foe.buffers, MEMORY - SECOND) };
+    fn truncate(&mut self, hostile: &HostileFrontEnd) {
+        let (file, len) = if self.below(2) == 0 {
+            (&hostile.rings, SECOND)
+        } else {
+            (&hostile.buffers, MEMORY - SECOND)
+        };
         let len = self.below(len);
         ftruncate(file, len).unwrap();
     }
 
     /// Fills an event, and perhaps makes it block.
-    fn event(&mut self, foe: &Foe) {
-        let event = self.one_of(&[&foe.calls[0], &foe.calls[1], &foe.kicks[0], &foe.kicks[1]]);
+    fn event(&mut self, hostile: &HostileFrontEnd) {
+        let event = self.one_of(&[
+            &hostile.calls[0],
+            &hostile.calls[1],
+            &hostile.kicks[0],
+            &hostile.kicks[1],
+        ]);
         fcntl_setfl(event, OFlags::NONBLOCK).unwrap();
         let _ = rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes());
         if self.below(2) == 0 {
             // From here on a kick of ours could block, too: only interrupts are left like that.
-            let event = &foe.calls[self.below(2) as usize];
+            let event = &hostile.calls[self.below(2) as usize];
             fcntl_setfl(event, OFlags::empty()).unwrap();
         }
     }

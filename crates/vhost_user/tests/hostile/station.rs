@@ -29,7 +29,7 @@ const LONGEST: usize = 1514;
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
 /// One queue pair, and where its buffers are.
-struct Lane<R> {
+struct QueuePair<R> {
     driver: Driver<R>,
     /// Address of the buffer that a chain stands for, by the chain's id.
     rx: Vec<u64>,
@@ -41,7 +41,7 @@ struct Lane<R> {
 pub struct Station<R> {
     front: FrontEnd,
     guest: Guest,
-    lanes: Vec<Lane<R>>,
+    queue_pairs: Vec<QueuePair<R>>,
     mac: [u8; 6],
 }
 
@@ -60,15 +60,16 @@ impl<R: DriverRing> Station<R> {
         let mut front = FrontEnd::negotiate(stream, &wish).unwrap();
         let mut guest = Guest::new(4 << 20, 2).unwrap();
         front.share(&guest).unwrap();
-        let lanes = (0..pairs).map(|pair| Lane::start(&mut front, &mut guest, pair)).collect();
-        Station { front, guest, lanes, mac: address(mac) }
+        let queue_pairs =
+            (0..pairs).map(|pair| QueuePair::start(&mut front, &mut guest, pair)).collect();
+        Station { front, guest, queue_pairs, mac: address(mac) }
     }
 
     /// Sends one frame of `len` bytes: `stream` and `number` say what it is, the rest follows from
     /// them. False: no room.
-    pub fn send(&mut self, lane: usize, to: [u8; 6], stream: u8, number: u64, len: usize) -> bool {
+    pub fn send(&mut self, pair: usize, to: [u8; 6], stream: u8, number: u64, len: usize) -> bool {
         let offload = vec![0; self.front.header_len()];
-        self.send_with(lane, &offload, &frame(to, self.mac, stream, number, len))
+        self.send_with(pair, &offload, &frame(to, self.mac, stream, number, len))
     }
 
     /// Broadcasts ten TCP segments as one frame.
@@ -83,16 +84,16 @@ impl<R: DriverRing> Station<R> {
         self.send_with(0, &[1, 1, 54, 0, 100, 0, 34, 0, 16, 0, 0, 0], &big)
     }
 
-    fn send_with(&mut self, lane: usize, offload: &[u8], frame: &[u8]) -> bool {
-        let Some(lane) = self.lanes.get_mut(lane) else { return false };
-        lane.reap();
-        let Some(at) = lane.free.pop() else { return false };
+    fn send_with(&mut self, pair: usize, offload: &[u8], frame: &[u8]) -> bool {
+        let Some(pair) = self.queue_pairs.get_mut(pair) else { return false };
+        pair.reap();
+        let Some(at) = pair.free.pop() else { return false };
         let bytes = [offload, frame].concat();
         self.guest.memory().write(at, &bytes).unwrap();
         let piece = Piece { addr: at, len: bytes.len() as u32 };
-        let id = lane.driver.tx.ring.add(&[piece], Direction::Out).unwrap();
-        lane.tx[usize::from(id)] = at;
-        lane.driver.tx.publish();
+        let id = pair.driver.tx.ring.add(&[piece], Direction::Out).unwrap();
+        pair.tx[usize::from(id)] = at;
+        pair.driver.tx.publish();
         true
     }
 
@@ -100,18 +101,18 @@ impl<R: DriverRing> Station<R> {
     pub fn receive(&mut self, mut each: impl FnMut(&[u8])) -> bool {
         let vnet = self.front.header_len();
         let mut any = false;
-        for lane in &mut self.lanes {
+        for pair in &mut self.queue_pairs {
             let mut used = [Used::default(); 64];
-            let count = lane.driver.rx.ring.collect(&mut used).unwrap();
+            let count = pair.driver.rx.ring.collect(&mut used).unwrap();
             for used in &used[..count] {
-                let at = lane.rx[usize::from(used.id)];
+                let at = pair.rx[usize::from(used.id)];
                 let mut bytes = vec![0; used.len as usize];
                 self.guest.memory().read(at, &mut bytes).unwrap();
                 each(&bytes[vnet..]);
-                lane.post(at);
+                pair.post(at);
             }
             if count > 0 {
-                lane.driver.rx.publish();
+                pair.driver.rx.publish();
                 any = true;
             }
         }
@@ -131,18 +132,18 @@ impl<R: DriverRing> Station<R> {
     }
 }
 
-impl<R: DriverRing> Lane<R> {
+impl<R: DriverRing> QueuePair<R> {
     fn start(front: &mut FrontEnd, guest: &mut Guest, pair: u16) -> Self {
         let driver: Driver<R> = front.driver(guest, pair, (BUFFERS, BUFFERS), 0).unwrap();
         let ids = vec![0; usize::from(BUFFERS)];
-        let mut lane = Lane { driver, rx: ids.clone(), tx: ids, free: vec![] };
+        let mut pair = QueuePair { driver, rx: ids.clone(), tx: ids, free: vec![] };
         for _ in 0..BUFFERS {
             let at = guest.alloc(BUFFER, 64).unwrap();
-            lane.post(at);
+            pair.post(at);
         }
-        lane.driver.rx.publish();
-        lane.free = (0..2 * WINDOW).map(|_| guest.alloc(BUFFER, 64).unwrap()).collect();
-        lane
+        pair.driver.rx.publish();
+        pair.free = (0..2 * WINDOW).map(|_| guest.alloc(BUFFER, 64).unwrap()).collect();
+        pair
     }
 
     fn post(&mut self, at: u64) {
@@ -243,14 +244,14 @@ impl Pair {
     }
 
     fn send(&mut self) {
-        for lane in 0..2 {
+        for pair in 0..2 {
             for direction in 0..2 {
-                let (sent, got) = (&mut self.sent[direction][lane], self.got[direction][lane]);
+                let (sent, got) = (&mut self.sent[direction][pair], self.got[direction][pair]);
                 while *sent - got < WINDOW {
-                    let (stream, len) = (stream(direction, lane), length(*sent));
+                    let (stream, len) = (stream(direction, pair), length(*sent));
                     let gone = match direction {
-                        0 => self.a.send(lane, address(2), stream, *sent, len),
-                        _ => self.b.send(lane, address(1), stream, *sent, len),
+                        0 => self.a.send(pair, address(2), stream, *sent, len),
+                        _ => self.b.send(pair, address(1), stream, *sent, len),
                     };
                     if !gone {
                         break;
@@ -269,25 +270,25 @@ impl Pair {
             if bytes.len() < 23 || bytes[6..12] != address(3 - to) {
                 return;
             }
-            let lane = usize::from(bytes[14] & 1);
-            let number = got[direction][lane];
+            let pair = usize::from(bytes[14] & 1);
+            let number = got[direction][pair];
             let expected = frame(
                 address(to),
                 address(3 - to),
-                stream(direction, lane),
+                stream(direction, pair),
                 number,
                 length(number),
             );
-            assert_eq!(bytes, expected, "frame {number} to guest {to}, queue pair {lane}");
-            got[direction][lane] += 1;
+            assert_eq!(bytes, expected, "frame {number} to guest {to}, queue pair {pair}");
+            got[direction][pair] += 1;
             frames.fetch_add(1, Ordering::Relaxed);
         };
         self.b.receive(|bytes| check(0, bytes)) | self.a.receive(|bytes| check(1, bytes))
     }
 }
 
-fn stream(direction: usize, lane: usize) -> u8 {
-    (0x10 + 2 * direction + lane) as u8
+fn stream(direction: usize, pair: usize) -> u8 {
+    (0x10 + 2 * direction + pair) as u8
 }
 
 fn length(number: u64) -> usize {

@@ -6,7 +6,7 @@ use crate::{Body, DeviceRing, Gather, GrantCopyBatch, Put};
 
 const AVAILABLE: u16 = 1 << 7;
 
-/// A ring of `size` on its first lap whose first descriptors are these: address, length, flags.
+/// A ring of `size` in its first pass whose first descriptors are these: address, length, flags.
 fn broken(size: u16, descs: &[(u64, u32, u16)]) -> Option<Violation> {
     let mem = memory();
     let model = Packed::new(mem.clone(), size, Packed::origin());
@@ -32,7 +32,7 @@ fn broken_chains_are_refused() {
         broken(8, &[(BUFFERS, 8, next), (BUFFERS, 8, AVAILABLE | 1 << 15)]),
         Some(Violation::ChainTorn)
     );
-    // All the way around: the wrap counter flips, and the first is in the lap before.
+    // All the way around: the wrap counter flips, and the first descriptor belongs to the pass before.
     assert_eq!(broken(4, &[(BUFFERS, 8, next); 4]), Some(Violation::ChainTorn));
     assert_eq!(broken(2048, &[(BUFFERS, 8, next); 1100]), Some(Violation::ChainTooLong(1024)));
 }
@@ -69,9 +69,9 @@ fn a_chain_may_not_run_into_what_is_in_flight() {
     }
     model.publish();
     assert_eq!(device.fetch(&mut gather, &mut chains, 9), Ok(3));
-    // A chain of two in the one descriptor that is left; the second is ours.
-    let next_lap = 1 << 15;
-    put_desc(&mem, model.desc(0), BUFFERS, 8, [0, next_lap]);
+    // A chain of two in the one descriptor that is left; the second is still the device's.
+    let next_pass = 1 << 15;
+    put_desc(&mem, model.desc(0), BUFFERS, 8, [0, next_pass]);
     put_desc(&mem, model.desc(3), BUFFERS, 8, [0, AVAILABLE | 1]);
     assert_eq!(device.fetch(&mut gather, &mut chains, 9), Err(Violation::Overrun));
     // Alone it is fine; but then no descriptor is left to be taken, whatever the driver writes.
@@ -83,7 +83,7 @@ fn a_chain_may_not_run_into_what_is_in_flight() {
     device.complete(4);
     assert_eq!(device.available(), Ok(false));
     device.publish();
-    put_desc(&mem, model.desc(0), BUFFERS, 8, [0, next_lap]);
+    put_desc(&mem, model.desc(0), BUFFERS, 8, [0, next_pass]);
     assert_eq!(device.available(), Ok(true));
 }
 

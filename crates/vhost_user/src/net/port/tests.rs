@@ -252,14 +252,14 @@ fn a_disabled_transmitter_is_drained() {
 }
 
 /// What a front-end can do wrong, and what is said of it.
-type Misdeed = (&'static str, fn(&mut Plugged<SplitDriver>));
+type ViolationCase = (&'static str, fn(&mut Plugged<SplitDriver>));
 
 fn raw(at: &mut Plugged<SplitDriver>, code: u32, body: &[u8], fds: usize) {
     let file = at.guest.file();
     at.front.send_raw(code, 1, body, &vec![file; fds]).unwrap();
 }
 
-static MISDEEDS: [Misdeed; 16] = [
+static VIOLATIONS: [ViolationCase; 16] = [
     ("ended in the middle of a message", |at| {
         at.front.stream().write_all(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1]).unwrap();
         at.front.stream().shutdown(std::net::Shutdown::Both).unwrap();
@@ -292,16 +292,16 @@ static MISDEEDS: [Misdeed; 16] = [
 ];
 
 #[test]
-fn every_misdeed_has_a_name_and_the_next_front_end_is_served() {
+fn every_violation_has_a_name_and_the_next_front_end_is_served() {
     let lab = Lab::new();
     let _witness = lab.device("witness");
     let mut witness = guest(&lab, "witness");
-    for (number, (reason, misdeed)) in MISDEEDS.iter().enumerate() {
+    for (number, (reason, violation)) in VIOLATIONS.iter().enumerate() {
         let name = format!("port{number}");
         let device = lab.device(&name);
         let mut hostile = guest(&lab, &name);
         hostile.reaches(&mut witness, 1);
-        misdeed(&mut hostile);
+        violation(&mut hostile);
         eventually(reason, || device.status().violations == 1);
         let status = device.status();
         assert!(
