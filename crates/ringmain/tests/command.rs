@@ -202,10 +202,17 @@ fn ports_are_added_and_removed() {
     assert_eq!(port["options"]["polling"], "balanced", "the policy in force");
     assert!(daemon.ask(&["mac"]).contains("7  52:54:00:00:00:03  vm-c      locked"));
 
-    assert_eq!(
-        daemon.refuse(1, &add),
-        "ringmain: name: \"vm-c\" belongs to port \"vm-c\" already; give another name\n"
-    );
+    let refused = daemon.refuse(1, &add);
+    let taken = |key: &str, value: &str, noun: &str| {
+        let problem = format!("\"{value}\" belongs to port \"vm-c\" already; give another {noun}");
+        format!("ringmain: {key}: {problem}\n")
+    };
+    let expected = [
+        taken("mac", "52:54:00:00:00:03", "address"),
+        taken("name", "vm-c", "name"),
+        taken("socket", socket.to_str().unwrap(), "path"),
+    ];
+    assert_eq!(refused, expected.concat());
     let flag = daemon.refuse(2, &["port", "add", "x", "--socket", "/x", "--queues", "no"]);
     assert_eq!(flag, "ringmain: --queues: \"no\" is not a number; give 1 to 16\n");
     let name = daemon.refuse(2, &["port", "add", "a/b", "--socket", "/x"]);
