@@ -190,7 +190,7 @@ struct TapQueue {
     /// at a time.
     free: Vec<u16>,
     /// Made when first needed.
-    landing: Option<Box<Landing>>,
+    staging: Option<Box<Staging>>,
 }
 
 /// A frame that was read.
@@ -212,7 +212,7 @@ impl TapQueue {
             frames: VecDeque::with_capacity(BUFFERS.into()),
             fetched: 0,
             free: (0..BUFFERS).rev().collect(),
-            landing: None,
+            staging: None,
         })
     }
 
@@ -260,16 +260,16 @@ fn place(buffer: u16) -> u64 {
 
 /// A private place for frames whose bytes lie in pages that are not mapped here: the kernel takes
 /// only bytes that are.
-struct Landing {
+struct Staging {
     memory: Arc<Memory>,
     copies: Copies,
     gather: Gather,
 }
 
-impl Landing {
+impl Staging {
     fn new() -> Result<Self, MapError> {
         let memory = Arc::new(Memory::anonymous(BUFFER as usize)?);
-        Ok(Landing { memory, copies: Copies::new(PIECES, 1)?, gather: Gather::new(0) })
+        Ok(Staging { memory, copies: Copies::new(PIECES, 1)?, gather: Gather::new(0) })
     }
 
     /// Brings `body` here.
@@ -288,21 +288,21 @@ impl TapQueue {
         packet: &Packet<'_>,
         grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, QueueError> {
-        let mut landing = match self.landing.take() {
-            Some(landing) => landing,
-            None => match Landing::new() {
-                Ok(landing) => Box::new(landing),
+        let mut staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => match Staging::new() {
+                Ok(staging) => Box::new(staging),
                 Err(_) => return Ok(Put::Refused),
             },
         };
-        let put = match landing.bring(packet.body) {
-            Ok(chain) => self.write(packet, landing.gather.body(chain)),
+        let put = match staging.bring(packet.body) {
+            Ok(chain) => self.write(packet, staging.gather.body(chain)),
             Err(status) => {
                 grant_copies.fail_sender(status);
                 Ok(Put::Refused)
             }
         };
-        self.landing = Some(landing);
+        self.staging = Some(staging);
         put
     }
 

@@ -153,7 +153,7 @@ fn what_came_while_everything_was_under_way_is_not_left_lying() {
         now += Duration::from_millis(1);
         now
     };
-    // Long enough for any worker to lose patience. More is sent than the kernel keeps.
+    // Long enough for any worker to stop polling. More is sent than the kernel keeps.
     for _ in 0..100 {
         send(30);
         one.run_once(tick());

@@ -25,7 +25,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &polling::Polling,
     &flows::Flows,
     &share::Share,
-    &spread::Spread,
+    &spread::FlowDistribution,
     &peers::Peers,
 ];
 

@@ -175,7 +175,7 @@ pub const fn wants_packed(
         return true;
     }
     let event = Place::from_word(word);
-    // Counted in the lap of `next`, an event of the lap before is `size` earlier.
+    // Counted in the pass of `next`, an event of the pass before is `size` earlier.
     let event_index =
         if event.wrap == next.wrap { event.index } else { event.index.wrapping_sub(size) };
     passes(event_index, next.index, next.index.wrapping_sub(count))

@@ -1,7 +1,7 @@
 //! A wire between two split rings: what is left when a switch does nothing.
 //!
 //! Each chain's buffer is copied to the next buffer of the other ring, as it lies there: no header
-//! is looked at, no address looked up, nothing counted, prefetched or checked. Switches are
+//! is looked at, no address looked up, nothing counted, prefetched or checked. Other paths are
 //! measured against it; no port is served by it. What it keeps is what keeps this process whole:
 //! indices are masked, and a buffer has to lie in one region of its guest's memory. A guest
 //! that breaks other rules gets nonsense, and only the first descriptor of a chain is followed.

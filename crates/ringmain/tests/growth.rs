@@ -23,14 +23,14 @@ struct Plugged {
 impl Plugged {
     fn new(socket: &Path, pairs: u16) -> Plugged {
         let features = bit::VERSION_1 | bit::MRG_RXBUF | bit::EVENT_IDX | bit::MQ;
-        let wish = FrontEndConfig {
+        let config = FrontEndConfig {
             features,
             required: features,
             queue_pairs: pairs,
             mtu: None,
             protocol: FrontEndConfig::usual_protocol(),
         };
-        let mut front = FrontEnd::negotiate(UnixStream::connect(socket).unwrap(), &wish).unwrap();
+        let mut front = FrontEnd::negotiate(UnixStream::connect(socket).unwrap(), &config).unwrap();
         let mut guest = Guest::new(4 << 20, 1).unwrap();
         front.share(&guest).unwrap();
         let mut drivers = Vec::new();

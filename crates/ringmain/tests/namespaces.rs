@@ -155,9 +155,9 @@ fn flood(address: &str) {
 }
 
 /// A process that is killed when it goes.
-struct Kept(Child);
+struct ChildGuard(Child);
 
-impl Drop for Kept {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -166,7 +166,7 @@ impl Drop for Kept {
 
 struct Site {
     dir: tempfile::TempDir,
-    daemon: Option<Kept>,
+    daemon: Option<ChildGuard>,
     /// As whom everything runs, if not as we do.
     user: Option<u32>,
 }
@@ -228,7 +228,7 @@ impl Site {
         let log = std::fs::File::create(self.path("log")).unwrap();
         let mut daemon = self.ringmain();
         daemon.arg("serve").arg("--config").arg(self.path("ringmain.toml")).stderr(log);
-        self.daemon = Some(Kept(daemon.spawn().unwrap()));
+        self.daemon = Some(ChildGuard(daemon.spawn().unwrap()));
         wait(|| self.ask(&["port", "list"]).is_some());
     }
 
@@ -250,7 +250,7 @@ impl Site {
             .any(|line| line.starts_with(&format!("guests/{name} ")) && line.contains("connected"))
     }
 
-    fn guest(&self, name: &str, address: &str, queues: u32, part: &str) -> Kept {
+    fn guest(&self, name: &str, address: &str, queues: u32, part: &str) -> ChildGuard {
         let mut guest = self.command(name, address, queues);
         guest.arg("--");
         self.launch(guest, part)
@@ -269,10 +269,10 @@ impl Site {
         guest
     }
 
-    fn launch(&self, mut guest: Command, part: &str) -> Kept {
+    fn launch(&self, mut guest: Command, part: &str) -> ChildGuard {
         let own = self.user.map_or_else(|| std::env::current_exe().unwrap(), |_| self.path("part"));
         guest.arg(own).args(["--exact", "part", "--nocapture"]);
-        Kept(guest.env(PART, part).stdout(Stdio::piped()).spawn().unwrap())
+        ChildGuard(guest.env(PART, part).stdout(Stdio::piped()).spawn().unwrap())
     }
 }
 
@@ -286,7 +286,7 @@ fn wait(mut there: impl FnMut() -> bool) {
 }
 
 /// Waits until a guest's part has said that it is ready.
-fn ready(guest: &mut Kept) {
+fn ready(guest: &mut ChildGuard) {
     let out = guest.0.stdout.as_mut().unwrap();
     let (mut said, mut byte) = (String::new(), [0]);
     while !said.contains("ready\n") {
@@ -295,7 +295,7 @@ fn ready(guest: &mut Kept) {
     }
 }
 
-fn succeeds(mut guest: Kept) {
+fn succeeds(mut guest: ChildGuard) {
     assert!(guest.0.wait().unwrap().success());
 }
 
@@ -408,7 +408,7 @@ fn forty_guests_at_once() {
     let site = Site::start();
     let mut server = site.guest("server", "10.9.0.1", 4, "serve 10.9.0.1");
     ready(&mut server);
-    let guests: Vec<Kept> = (1..=40)
+    let guests: Vec<ChildGuard> = (1..=40)
         .map(|n| site.guest(&format!("g{n}"), &format!("10.9.1.{n}"), 1, "send 10.9.0.1 1 16"))
         .collect();
     guests.into_iter().for_each(succeeds);

@@ -52,7 +52,7 @@ pub(crate) enum Next {
     /// Wait.
     Wait,
     /// Let it go.
-    Leave,
+    Detach,
     /// Keep it: it took too long.
     Stay,
 }
@@ -65,10 +65,10 @@ impl<P: Pipeline> Departing<P> {
     /// Decides about the queue, of which something is under way or nothing is.
     pub fn poll(&mut self, drained: bool, now: Instant) -> Next {
         if self.how == Departure::Detach {
-            return if drained { Next::Leave } else { Next::Wait };
+            return if drained { Next::Detach } else { Next::Wait };
         }
         if drained && self.has_settled(now) {
-            return Next::Leave;
+            return Next::Detach;
         }
         if self.until <= now { Next::Stay } else { Next::Wait }
     }

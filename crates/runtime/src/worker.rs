@@ -224,7 +224,7 @@ impl<P: Pipeline> Worker<P> {
                     self.pipeline.resume(slot);
                     self.queues.departing.remove(at);
                 }
-                Next::Leave => {
+                Next::Detach => {
                     let departing = self.queues.departing.remove(at);
                     departing.finish(self.release(slot));
                 }

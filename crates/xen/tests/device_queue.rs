@@ -61,16 +61,19 @@ impl Uplink for Nic {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let socket = Socket::stand_in(bell.try_clone()?, Arc::clone(&pages));
         *given = Some(Given { mac, feeder, pages, bell });
-        Ok(Box::new(Seat { nic: self.clone(), receiver: Receiver::over(fill, frames, socket) }))
+        Ok(Box::new(TestUplinkQueue {
+            nic: self.clone(),
+            receiver: Receiver::over(fill, frames, socket),
+        }))
     }
 }
 
-struct Seat {
+struct TestUplinkQueue {
     nic: Nic,
     receiver: Receiver,
 }
 
-impl UplinkQueue for Seat {
+impl UplinkQueue for TestUplinkQueue {
     fn receiver(&self) -> &Receiver {
         &self.receiver
     }
@@ -84,7 +87,7 @@ impl UplinkQueue for Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for TestUplinkQueue {
     fn drop(&mut self) {
         self.nic.mapped.lock().unwrap().push(self.nic.machine.mapped(DomId(1)));
         *self.nic.given.lock().unwrap() = None;
@@ -120,7 +123,7 @@ struct Station {
     guest: Guest,
     frontend: Frontend,
     queues: Vec<Queue>,
-    landing: Option<DeviceQueue>,
+    staging: Option<DeviceQueue>,
 }
 
 impl Station {
@@ -140,7 +143,7 @@ impl Station {
         let domain: Arc<dyn Domain> = guest.domain().clone();
         let frontend = Frontend::find(domain, 0).unwrap();
         assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
-        Station { guest, frontend, queues: Vec::new(), landing: None }
+        Station { guest, frontend, queues: Vec::new(), staging: None }
     }
 
     fn connected(host: &Host, id: u16) -> Station {
@@ -152,7 +155,7 @@ impl Station {
     }
 
     fn request_device_queue(&mut self) {
-        self.landing = self
+        self.staging = self
             .frontend
             .request_device_queue(PageAllocator::new(Frontend::pages(2), DeviceQueue::PAGES))
             .unwrap();
@@ -160,30 +163,30 @@ impl Station {
 
     fn connect(&mut self) {
         let area = PageAllocator::new(0, Frontend::pages(2));
-        let wish = FrontendConfig { queues: 2, control: false, ..FrontendConfig::default() };
-        self.queues = self.frontend.connect(&wish, area).unwrap().0;
+        let config = FrontendConfig { queues: 2, control: false, ..FrontendConfig::default() };
+        self.queues = self.frontend.connect(&config, area).unwrap().0;
     }
 
     /// Frames that the device delivered; their pages are posted again.
     fn device_queue_status(&mut self) -> Vec<Vec<u8>> {
         let frames = self.peek();
-        self.landing.as_mut().unwrap().post().unwrap();
+        self.staging.as_mut().unwrap().post().unwrap();
         frames
     }
 
     /// As before, but their pages stay here.
     fn peek(&mut self) -> Vec<Vec<u8>> {
-        let landing = self.landing.as_mut().unwrap();
+        let staging = self.staging.as_mut().unwrap();
         let (mut all, mut got) = (Vec::new(), Frame::default());
-        while landing.next(&mut got).unwrap() {
+        while staging.next(&mut got).unwrap() {
             let mut bytes = vec![0; got.len as usize];
             assert_eq!(got.pieces.len(), 1);
-            landing.ring().memory().read(got.pieces[0].0, &mut bytes).unwrap();
+            staging.ring().memory().read(got.pieces[0].0, &mut bytes).unwrap();
             all.push(bytes);
         }
         // To be told of the next.
-        landing.ring().channel().take();
-        landing.arm().unwrap();
+        staging.ring().channel().take();
+        staging.arm().unwrap();
         all
     }
 
@@ -309,7 +312,7 @@ fn a_station_that_posts_nothing_for_a_while_goes_on_later() {
         assert_eq!(numbers, (0..256).map(|n| round << 16 | n).collect::<Vec<_>>(), "in order");
         assert!(!nic.receive(&frame(9, 1, 64, 0)), "all pages are the station's");
         std::thread::sleep(Duration::from_millis(u64::from(round % 3)));
-        a.landing.as_mut().unwrap().post().unwrap();
+        a.staging.as_mut().unwrap().post().unwrap();
     }
 }
 
@@ -318,7 +321,7 @@ fn pages_are_in_use_until_the_device_has_let_them_go() {
     let (host, nic) = host();
     let mut a = Station::connected(&host, 1);
     let references: Vec<_> =
-        (0..256).map(|n| a.landing.as_ref().unwrap().pages().reference(n)).collect();
+        (0..256).map(|n| a.staging.as_ref().unwrap().pages().reference(n)).collect();
     let revoked = |a: &Station| {
         references.iter().filter(|reference| a.guest.domain().revoke(**reference)).count()
     };
@@ -333,7 +336,7 @@ fn pages_are_in_use_until_the_device_has_let_them_go() {
     wait(|| a.guest.mapped() == 0);
     assert_eq!(revoked(&a), 256);
     // And once more, from the start.
-    (a.landing, a.queues) = (None, Vec::new());
+    (a.staging, a.queues) = (None, Vec::new());
     a.frontend.bus().set_state(State::Initialising).unwrap();
     assert!(a.frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
     a.request_device_queue();
@@ -374,7 +377,7 @@ fn stopped(spoil: impl FnOnce(&mut Station, u64, u64)) -> String {
     let (host, nic) = host();
     let mut a = Station::attached(&host, 1);
     a.request_device_queue();
-    let ring = a.landing.as_ref().unwrap().ring().page().addr(0);
+    let ring = a.staging.as_ref().unwrap().ring().page().addr(0);
     spoil(&mut a, ring, ring + PAGE as u64);
     a.connect();
     wait(|| vif(&host, 1).violations > 0);
@@ -395,7 +398,7 @@ fn write(station: &Station, at: u64, words: &[u32]) {
 }
 
 fn reference(station: &Station, n: u32) -> u32 {
-    station.landing.as_ref().unwrap().pages().reference(n).0
+    station.staging.as_ref().unwrap().pages().reference(n).0
 }
 
 #[test]
@@ -462,10 +465,10 @@ fn a_backend_that_answers_nonsense_is_found_out() {
     let answer = |words: [u32; 2]| {
         let (host, _nic) = host();
         let mut a = Station::connected(&host, 1);
-        let ring = a.landing.as_ref().unwrap().ring().page().addr(0);
+        let ring = a.staging.as_ref().unwrap().ring().page().addr(0);
         write(&a, ring + slot(0), &words);
         write(&a, ring + 8, &[1]);
-        a.landing.as_mut().unwrap().next(&mut Frame::default()).unwrap_err().to_string()
+        a.staging.as_mut().unwrap().next(&mut Frame::default()).unwrap_err().to_string()
     };
     assert_eq!(answer([256, 60 << 16]), "the backend used a page that it does not have");
     assert_eq!(answer([5 | 256 << 16, 3841 << 16]), "the backend wrote beyond a page");

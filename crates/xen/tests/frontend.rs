@@ -24,10 +24,10 @@ fn frames_go_both_ways_on_every_design() {
     ];
     for design in designs {
         let host = Host::of(design);
-        let wish = FrontendConfig::default();
+        let config = FrontendConfig::default();
         let (mut a, mut b) = (
-            station(&host, 1, &wish),
-            station(&host, 2, &FrontendConfig { split: false, ..wish.clone() }),
+            station(&host, 1, &config),
+            station(&host, 2, &FrontendConfig { split: false, ..config.clone() }),
         );
         talk(&mut a, &mut b);
         assert_eq!(host.machine.refusals(), []);
@@ -37,8 +37,8 @@ fn frames_go_both_ways_on_every_design() {
 #[test]
 fn a_frame_that_fits_a_page_is_one_piece() {
     let host = Host::new();
-    let wish = FrontendConfig::default();
-    let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
+    let config = FrontendConfig::default();
+    let (mut a, mut b) = (station(&host, 1, &config), station(&host, 2, &config));
     talk(&mut a, &mut b);
     for len in [1500, PAGE - 18] {
         a.send(&frame(1, 2, len, 0));
@@ -51,8 +51,8 @@ fn a_frame_that_fits_a_page_is_one_piece() {
 #[test]
 fn many_frames_in_order_over_many_queues() {
     let host = Host::new();
-    let wish = FrontendConfig { queues: 4, ..FrontendConfig::default() };
-    let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
+    let config = FrontendConfig { queues: 4, ..FrontendConfig::default() };
+    let (mut a, mut b) = (station(&host, 1, &config), station(&host, 2, &config));
     assert_eq!(a.queues.len(), 4);
     talk(&mut a, &mut b);
     let mut last = [None; 4];
@@ -83,8 +83,8 @@ fn many_frames_in_order_over_many_queues() {
 #[test]
 fn offloads_go_along() {
     let host = Host::new();
-    let wish = FrontendConfig::default();
-    let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
+    let config = FrontendConfig::default();
+    let (mut a, mut b) = (station(&host, 1, &config), station(&host, 2, &config));
     talk(&mut a, &mut b);
     offload((&mut a, 1), (&mut b, 2));
 }
@@ -92,8 +92,9 @@ fn offloads_go_along() {
 #[test]
 fn a_control_ring_spreads_what_comes() {
     let host = Host::new();
-    let wish = FrontendConfig { queues: 2, ..FrontendConfig::default() };
-    let (mut a, mut b) = (station(&host, 1, &FrontendConfig::default()), station(&host, 2, &wish));
+    let config = FrontendConfig { queues: 2, ..FrontendConfig::default() };
+    let (mut a, mut b) =
+        (station(&host, 1, &FrontendConfig::default()), station(&host, 2, &config));
     talk(&mut a, &mut b);
     spread(&mut a, &mut b);
 }
@@ -101,8 +102,8 @@ fn a_control_ring_spreads_what_comes() {
 #[test]
 fn it_begins_anew() {
     let host = Host::new();
-    let wish = FrontendConfig::default();
-    let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
+    let config = FrontendConfig::default();
+    let (mut a, mut b) = (station(&host, 1, &config), station(&host, 2, &config));
     for _ in 0..3 {
         talk(&mut a, &mut b);
         a.close();

@@ -22,8 +22,8 @@ fn cached(host: &Host, id: u16) -> (usize, u64, u64) {
 }
 
 /// A station all of whose pages the backend keeps, as far as it does that.
-fn keeping(host: &Host, id: u16, wish: &FrontendConfig) -> (Station, StaticGrants) {
-    let mut station = station(host, id, wish);
+fn keeping(host: &Host, id: u16, config: &FrontendConfig) -> (Station, StaticGrants) {
+    let mut station = station(host, id, config);
     let kept = StaticGrants::add_all(station.caller.as_mut().unwrap(), &station.queues).unwrap();
     (station, kept)
 }
@@ -32,9 +32,9 @@ fn keeping(host: &Host, id: u16, wish: &FrontendConfig) -> (Station, StaticGrant
 fn kept_pages_need_no_grant_operation() {
     for design in [Design::OLD, Design::default()] {
         let host = host(design, 1000);
-        let wish = FrontendConfig::default();
+        let config = FrontendConfig::default();
         let ((mut a, kept_a), (mut b, kept_b)) =
-            (keeping(&host, 1, &wish), keeping(&host, 2, &wish));
+            (keeping(&host, 1, &config), keeping(&host, 2, &config));
         assert_eq!((kept_a.len(), kept_b.len()), (768, 768));
         let before = host.machine.counts();
         talk(&mut a, &mut b);
@@ -61,8 +61,8 @@ fn kept_pages_need_no_grant_operation() {
 fn kept_pages_and_others_go_together() {
     // Of each queue no more than some of the pages that it receives into.
     let host = host(Design::default(), 100);
-    let wish = FrontendConfig { queues: 2, ..FrontendConfig::default() };
-    let ((mut a, kept_a), mut b) = (keeping(&host, 1, &wish), station(&host, 2, &wish));
+    let config = FrontendConfig { queues: 2, ..FrontendConfig::default() };
+    let ((mut a, kept_a), mut b) = (keeping(&host, 1, &config), station(&host, 2, &config));
     assert_eq!(kept_a.len(), 100);
     talk(&mut a, &mut b);
     wait(|| cached(&host, 1).1 > 0 && cached(&host, 1).2 > 0);
@@ -77,8 +77,8 @@ fn kept_pages_and_others_go_together() {
 #[test]
 fn pages_are_kept_and_given_back_while_frames_fly() {
     let host = host(Design::default(), 64);
-    let wish = FrontendConfig { split: false, ..FrontendConfig::default() };
-    let (mut a, mut b) = (station(&host, 1, &wish), station(&host, 2, &wish));
+    let config = FrontendConfig { split: false, ..FrontendConfig::default() };
+    let (mut a, mut b) = (station(&host, 1, &config), station(&host, 2, &config));
     talk(&mut a, &mut b);
     let (mut sent, mut got) = (0, 0);
     for round in 0..60 {

@@ -17,8 +17,8 @@ const RANGES: &[(&str, &str)] = &[("ringmain/grants", "range")];
 
 /// Two that fetch what they send each other.
 fn pair(host: &Host) -> (Station, Station) {
-    let wish = FrontendConfig::default();
-    (station_with(host, 1, &wish, GUEST), station_with(host, 2, &wish, GUEST))
+    let config = FrontendConfig::default();
+    (station_with(host, 1, &config, GUEST), station_with(host, 2, &config, GUEST))
 }
 
 /// Frames dropped on all queues of a vif for that reason.
@@ -55,7 +55,7 @@ fn idle(station: &mut Station) {
 }
 
 /// A frame that lies with `a`, and that `b` has been told of but has not looked at.
-struct Lent {
+struct PassedFrame {
     /// Under what `a` has granted it.
     granted: GrantRef,
     /// Under what it is passed on to `b`, and from where on.
@@ -64,7 +64,7 @@ struct Lent {
 }
 
 /// Sends a frame; it is in `b`'s next slots.
-fn lend(a: &mut Station, b: &Station, bytes: &[u8]) -> Lent {
+fn pass_frame(a: &mut Station, b: &Station, bytes: &[u8]) -> PassedFrame {
     let (tx, rx) = (a.queues[0].tx.ring().page().addr(0), b.queues[0].rx.ring().page().addr(0));
     let (sent, there) = (word(a, tx, 0), word(b, rx, 8));
     a.send(bytes);
@@ -76,7 +76,7 @@ fn lend(a: &mut Station, b: &Station, bytes: &[u8]) -> Lent {
         (6, 2),
         "one slot with data, one that says where the rest is"
     );
-    Lent {
+    PassedFrame {
         granted: GrantRef(word(a, tx, 64 + u64::from(sent % 256) * 12)),
         passed: GrantRef(word(b, rx, slot(there + 1) + 4)),
         offset: (extra >> 16) as u16,
@@ -144,9 +144,9 @@ fn frames_go_both_ways_and_no_worker_copies_them() {
 fn many_frames_in_order_over_many_queues() {
     for (theirs, ours) in [(4, 4), (4, 1), (1, 4)] {
         let host = Host::new();
-        let wish = |queues| FrontendConfig { queues, ..FrontendConfig::default() };
-        let mut a = station_with(&host, 1, &wish(theirs), GUEST);
-        let mut b = station_with(&host, 2, &wish(ours), GUEST);
+        let config = |queues| FrontendConfig { queues, ..FrontendConfig::default() };
+        let mut a = station_with(&host, 1, &config(theirs), GUEST);
+        let mut b = station_with(&host, 2, &config(ours), GUEST);
         introduce(&mut a, &mut b);
         let before = lost(&host);
         let mut next = [0; 4];
@@ -218,9 +218,9 @@ fn what_can_not_be_passed_on_is_copied() {
 #[test]
 fn tags_come_and_go() {
     let host = Host::new();
-    let wish = FrontendConfig::default();
-    let mut a = station_with(&host, 1, &wish, &[GUEST, &[("ringmain/vlan", "5")]].concat());
-    let mut b = station_with(&host, 2, &wish, &[GUEST, &[("ringmain/trunk", "5")]].concat());
+    let config = FrontendConfig::default();
+    let mut a = station_with(&host, 1, &config, &[GUEST, &[("ringmain/vlan", "5")]].concat());
+    let mut b = station_with(&host, 2, &config, &[GUEST, &[("ringmain/trunk", "5")]].concat());
     let tagged = |bytes: Vec<u8>| [&bytes[..12], &[0x81, 0, 0, 5], &bytes[12..]].concat();
     // What is for somebody who was never heard of goes to all, as copies.
     b.send(&tagged(frame(2, 1, 3000, 7)));
@@ -237,11 +237,11 @@ fn tags_come_and_go() {
 fn a_receiver_gets_its_frame_and_not_a_byte_more() {
     in_time(|host, a, b| {
         let third = station_with(host, 3, &FrontendConfig::default(), GUEST);
-        let lent = lend(a, b, &frame(1, 2, 1000, 0));
-        assert_eq!(lent.offset, 128);
+        let passed_frame = pass_frame(a, b, &frame(1, 2, 1000, 0));
+        assert_eq!(passed_frame.offset, 128);
         host.machine.refusals();
         let refused = |by: &Station, offset, len| {
-            let status = pull(by, lent.passed, offset, len);
+            let status = pull(by, passed_frame.passed, offset, len);
             (
                 status,
                 host.machine
@@ -264,8 +264,10 @@ fn a_receiver_gets_its_frame_and_not_a_byte_more() {
         }
         assert_eq!(refused(&third, 128, 10), (Status::REFUSED, vec![Reason::NotToUs]));
         assert_eq!(refused(a, 128, 10), (Status::REFUSED, vec![Reason::NotToUs]));
-        for other in
-            [0, 7, 9000, u32::MAX].map(GrantRef).into_iter().filter(|other| *other != lent.passed)
+        for other in [0, 7, 9000, u32::MAX]
+            .map(GrantRef)
+            .into_iter()
+            .filter(|other| *other != passed_frame.passed)
         {
             assert_ne!(pull(b, other, 0, 10), Status::DONE);
         }
@@ -280,15 +282,19 @@ fn a_receiver_gets_its_frame_and_not_a_byte_more() {
 #[test]
 fn not_a_byte_before_either() {
     in_time(|host, a, b| {
-        let lent = lend(a, b, &frame(1, 2, 1000, 0));
+        let passed_frame = pass_frame(a, b, &frame(1, 2, 1000, 0));
         // The sender says: only its payload.
         let part = hypervisor::domain::Extent::SubPage { offset: 128, len: 890 };
         let page = (a.queues[0].tx.place().unwrap() / 4096) as u32 - 1;
-        assert!(a.guest.domain().end_access(lent.granted));
-        a.guest.domain().grant_at(lent.granted, DomId(0), page, part).unwrap();
+        assert!(a.guest.domain().end_access(passed_frame.granted));
+        a.guest.domain().grant_at(passed_frame.granted, DomId(0), page, part).unwrap();
         host.machine.refusals();
         for (offset, len) in [(127, 1), (127, 891), (0, 128)] {
-            assert_eq!(pull(b, lent.passed, offset, len), Status(-10), "{len} bytes from {offset}");
+            assert_eq!(
+                pull(b, passed_frame.passed, offset, len),
+                Status(-10),
+                "{len} bytes from {offset}"
+            );
             assert_eq!(host.machine.refusals().pop().unwrap().reason, Reason::Beyond);
         }
         assert!(b.expect(1)[0].1 == frame(1, 2, 1000, 0));
@@ -300,7 +306,7 @@ fn not_a_byte_before_either() {
 fn a_sender_that_rewrites_its_headers() {
     in_time(|_, a, b| {
         let at = a.queues[0].tx.place().unwrap();
-        lend(a, b, &frame(1, 2, 1000, 0));
+        pass_frame(a, b, &frame(1, 2, 1000, 0));
         a.guest.memory().write(at, &[0xee; 300]).unwrap();
         let got = b.expect(1).remove(0).1;
         let sent = frame(1, 2, 1000, 0);
@@ -312,8 +318,8 @@ fn a_sender_that_rewrites_its_headers() {
 #[test]
 fn a_sender_that_thinks_better_of_it() {
     in_time(|host, a, b| {
-        let lent = lend(a, b, &frame(1, 2, 1000, 0));
-        assert!(a.guest.domain().end_access(lent.granted));
+        let passed_frame = pass_frame(a, b, &frame(1, 2, 1000, 0));
+        assert!(a.guest.domain().end_access(passed_frame.granted));
         wait(|| {
             assert!(b.received().is_empty());
             b.queues[0].rx.missed() == 1
@@ -358,17 +364,17 @@ fn a_receiver_that_never_fetches_is_waited_for_once() {
     assert!(host.machine.counts().guest_copied_bytes > before + 1018);
 }
 
-/// It says that it is through, and is not: what it was lent is gone.
+/// It says that it is through, and is not: what was passed to it is gone.
 #[test]
 fn a_receiver_that_posts_its_slots_before_it_has_fetched() {
     in_time(|host, a, b| {
-        let lent = lend(a, b, &frame(1, 2, 1000, 0));
+        let passed_frame = pass_frame(a, b, &frame(1, 2, 1000, 0));
         let rx = b.queues[0].rx.ring().page().addr(0);
         let posted = word(b, rx, 0);
         b.guest.memory().write(rx, &(posted + 2).to_le_bytes()).unwrap();
         b.queues[0].rx.ring().channel().notify();
         idle(a);
-        assert_eq!(pull(b, lent.passed, 128, 890), Status::REFUSED);
+        assert_eq!(pull(b, passed_frame.passed, 128, 890), Status::REFUSED);
         assert_eq!(drops(host, 2, DropReason::NotFetched), 0, "as it said");
     });
 }

@@ -36,11 +36,11 @@ fn reasons(host: &Host) -> Vec<Reason> {
 #[test]
 fn frames_go_both_ways_by_ranges() {
     let host = Host::new();
-    let wish = FrontendConfig::default();
-    let mut a = station_with(&host, 1, &wish, RANGES);
-    let mut b = station_with(&host, 2, &wish, RANGES);
+    let config = FrontendConfig::default();
+    let mut a = station_with(&host, 1, &config, RANGES);
+    let mut b = station_with(&host, 2, &config, RANGES);
     talk(&mut a, &mut b);
-    let mut c = station(&host, 3, &wish);
+    let mut c = station(&host, 3, &config);
     c.send(&frame(3, 1, 900, 7));
     assert_eq!(a.expect(1)[0].1, frame(3, 1, 900, 7), "from one that grants pages");
     assert_eq!(host.machine.refusals(), []);
@@ -61,9 +61,9 @@ fn frames_go_both_ways_by_ranges() {
 #[test]
 fn not_one_byte_more_and_no_longer_than_it_takes() {
     let host = Host::new();
-    let wish = FrontendConfig::default();
-    let mut a = station_with(&host, 1, &wish, RANGES);
-    let _b = station_with(&host, 2, &wish, RANGES);
+    let config = FrontendConfig::default();
+    let mut a = station_with(&host, 1, &config, RANGES);
+    let _b = station_with(&host, 2, &config, RANGES);
     let tx = &mut a.queues[0].tx;
     tx.ring().memory().write(tx.place().unwrap(), &frame(1, 2, 500, 0)).unwrap();
     assert!(tx.send(518, Meta::default()).unwrap());
@@ -92,10 +92,10 @@ fn not_one_byte_more_and_no_longer_than_it_takes() {
 #[test]
 fn a_frame_that_is_longer_than_its_range() {
     let host = Host::new();
-    let wish = FrontendConfig::default();
-    let mut a = station_with(&host, 1, &wish, RANGES);
-    let mut b = station_with(&host, 2, &wish, RANGES);
-    let mut c = station_with(&host, 3, &wish, RANGES);
+    let config = FrontendConfig::default();
+    let mut a = station_with(&host, 1, &config, RANGES);
+    let mut b = station_with(&host, 2, &config, RANGES);
+    let mut c = station_with(&host, 3, &config, RANGES);
     reach(&mut b, &mut c, (2, 3));
     let tx = &mut a.queues[0].tx;
     tx.ring().memory().write(tx.place().unwrap(), &frame(1, 2, 500, 0)).unwrap();

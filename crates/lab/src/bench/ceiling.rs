@@ -173,7 +173,7 @@ fn rest(doors: &[Listener; 2], guests: &[Option<Guest>; 2]) {
     let _ = poll(&mut ready, Some(&nap));
 }
 
-/// Wires between all rings that are there, in both directions.
+/// Links between all rings that are there, in both directions.
 fn between(a: &Guest, b: &Guest) -> Result<Vec<Wire>, End> {
     let mut wires = Vec::new();
     for (from, to) in [(a, b), (b, a)] {

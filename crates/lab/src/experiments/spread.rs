@@ -55,9 +55,9 @@ const ABOUT: About = About {
 };
 
 /// See [`ABOUT`].
-pub(super) struct Spread;
+pub(super) struct FlowDistribution;
 
-impl Experiment for Spread {
+impl Experiment for FlowDistribution {
     fn about(&self) -> &'static About {
         &ABOUT
     }

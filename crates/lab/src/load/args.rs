@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use super::Error;
-use super::gaps::Spread;
+use super::gaps::GapDistribution;
 
 const ABOUT: &str = "\
 Ports are taken in pairs, and each port sends to the other of its pair; a single port sends to itself. Frames are \
@@ -85,8 +85,8 @@ pub struct Args {
     pub rate: Option<u64>,
 
     /// With --rate: how the frames are spread over time
-    #[arg(long, value_enum, default_value_t = Spread::Even, requires = "rate")]
-    pub gaps: Spread,
+    #[arg(long, value_enum, default_value_t = GapDistribution::Even, requires = "rate")]
+    pub gaps: GapDistribution,
 
     /// Cold buffers: cycle each guest's Tx and Rx buffers through this many bytes each (100M, 64K)
     /// [default: hot, no more than the ring holds]

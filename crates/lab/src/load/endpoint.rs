@@ -12,7 +12,7 @@ use super::Error;
 use super::args::Args;
 use super::direction_counters::DirectionCounters;
 use super::packet::{self, Fault, Shape, Tag};
-use super::plan::{Buffers, Plan, wish};
+use super::plan::{Buffers, Plan, front_end_config};
 use super::pool::{Cut, Pool};
 use super::receive::{Arrived, Receiver};
 use super::time::{Clock, Pace};
@@ -101,7 +101,7 @@ impl<R: DriverRing> Endpoint<R> {
     /// # Errors
     /// When the back-end cannot do what the options ask for, or memory is short.
     pub fn new(args: &Args, role: Role, stream: UnixStream) -> Result<Self, Error> {
-        let mut front = FrontEnd::negotiate(stream, &wish(args))?;
+        let mut front = FrontEnd::negotiate(stream, &front_end_config(args))?;
         let header_len = front.header_len();
         let plan = Plan::new(args, front.features(), header_len as u32)?;
         let mut guest = Guest::new(plan.bytes::<R>(args), args.regions)?;

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 /// How the frames of a rate are spread over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Spread {
+pub enum GapDistribution {
     /// All gaps alike.
     Even,
     /// Each gap independent of the others (exponential).
@@ -37,11 +37,11 @@ pub struct Gaps {
 
 impl Gaps {
     /// Gaps of `mean` ns on average. `None`: even ones, that need no chance.
-    pub fn new(spread: Spread, mean: f64, seed: u64) -> Option<Self> {
+    pub fn new(spread: GapDistribution, mean: f64, seed: u64) -> Option<Self> {
         let mixed = match spread {
-            Spread::Even => return None,
-            Spread::Random => false,
-            Spread::Mixed => true,
+            GapDistribution::Even => return None,
+            GapDistribution::Random => false,
+            GapDistribution::Mixed => true,
         };
         // Xorshift never leaves zero.
         Some(Self { mean, mixed, burst: 0, random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 })
@@ -89,14 +89,14 @@ mod tests {
 
     const MEAN: f64 = 10_000.0;
 
-    fn gaps(spread: Spread) -> Vec<u64> {
+    fn gaps(spread: GapDistribution) -> Vec<u64> {
         let mut gaps = Gaps::new(spread, MEAN, 7).unwrap();
         (0..400_000).map(|_| gaps.next()).collect()
     }
 
     #[test]
     fn the_mean_is_kept() {
-        for spread in [Spread::Random, Spread::Mixed] {
+        for spread in [GapDistribution::Random, GapDistribution::Mixed] {
             let all = gaps(spread);
             let mean = all.iter().sum::<u64>() as f64 / all.len() as f64;
             assert!((mean / MEAN - 1.0).abs() < 0.05, "{spread:?}: {mean}");
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn mixed_gaps_have_bursts_and_silences() {
-        let all = gaps(Spread::Mixed);
+        let all = gaps(GapDistribution::Mixed);
         let share = |what: fn(&u64) -> bool| {
             all.iter().filter(|gap| what(gap)).count() as f64 / all.len() as f64
         };
@@ -118,6 +118,6 @@ mod tests {
 
     #[test]
     fn even_gaps_need_no_chance() {
-        assert!(Gaps::new(Spread::Even, MEAN, 7).is_none());
+        assert!(Gaps::new(GapDistribution::Even, MEAN, 7).is_none());
     }
 }

@@ -36,7 +36,7 @@ use ring::split::driver::SplitDriver;
 use vhost_user_driver::DriverError;
 
 pub use args::{Args, Directions, HeaderPlace, Layout, Port, Sources, Verify};
-pub use gaps::Spread;
+pub use gaps::GapDistribution;
 pub use report::{Direction, Latency, Report, Shares};
 
 use crate::cpu::{self, Snapshot};
@@ -257,7 +257,7 @@ fn greet<R: DriverRing>(
     loop {
         let (now, silent) = (clock.now(), endpoints.iter().position(|e| !e.is_greeted()));
         if silent.is_none() && now >= enough {
-            return settle(endpoints, clock);
+            return wait_until_idle(endpoints, clock);
         }
         if stop.load(Relaxed) {
             return Err(Error::Interrupted);
@@ -277,7 +277,10 @@ fn greet<R: DriverRing>(
 }
 
 /// Announcements that are still in the rings must be gone before their buffers are used for frames.
-fn settle<R: DriverRing>(endpoints: &mut [Endpoint<R>], clock: Clock) -> Result<(), Error> {
+fn wait_until_idle<R: DriverRing>(
+    endpoints: &mut [Endpoint<R>],
+    clock: Clock,
+) -> Result<(), Error> {
     let end = clock.now() + 20_000_000;
     while clock.now() < end || endpoints.iter().any(|e| e.is_sending()) {
         for endpoint in endpoints.iter_mut() {

@@ -9,7 +9,7 @@ use super::args::{Args, HeaderPlace, Layout};
 use super::pool::{Cut, Pool};
 
 /// Feature bits: those that the driver knows, and those among them that it cannot do without.
-pub fn wish(args: &Args) -> FrontEndConfig {
+pub fn front_end_config(args: &Args) -> FrontEndConfig {
     let when = |condition: bool, bits: u64| if condition { bits } else { 0 };
     let offloads = bit::CSUM | bit::GUEST_CSUM | bit::HOST_TSO4 | bit::GUEST_TSO4;
     let required = when(!args.legacy, bit::VERSION_1)

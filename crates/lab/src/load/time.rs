@@ -141,7 +141,7 @@ fn stalled(progress: &mut (u64, u64), now: u64, counters: &DirectionCounters) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::gaps::Spread;
+    use crate::load::gaps::GapDistribution;
 
     #[test]
     fn a_window_holds_back_and_gives_up_in_the_end() {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn random_gaps_keep_their_rate_and_lost_time_is_not_made_up() {
         let counters = DirectionCounters::default();
-        let gaps = Gaps::new(Spread::Random, 1000.0, 1).unwrap();
+        let gaps = Gaps::new(GapDistribution::Random, 1000.0, 1).unwrap();
         let mut pace = Pace::Gaps { gaps, next: 0, ready: 0 };
         let mut sent = 0;
         for now in 1..10_000 {

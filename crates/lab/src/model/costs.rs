@@ -96,7 +96,7 @@ impl<'a> Costs<'a> {
         let rest = (all - held).max(0.0) / holds.len().max(1) as f64;
         let parts = holds
             .into_iter()
-            .flat_map(|(which, time)| [Part::Work(ns(rest)), Part::Hold(which, ns(time))]);
+            .flat_map(|(which, time)| [Part::Work(ns(rest)), Part::Locked(which, ns(time))]);
         parts.collect()
     }
 
@@ -143,8 +143,8 @@ impl<'a> Costs<'a> {
         // The kernel changes the address space for one thread at a time, and has others flush
         // meanwhile.
         let mut parts: Vec<Part> =
-            holds.into_iter().map(|(which, time)| Part::Hold(which, ns(time))).collect();
-        parts.push(Part::Hold(Which::AddressSpace, ns(alone - held)));
+            holds.into_iter().map(|(which, time)| Part::Locked(which, ns(time))).collect();
+        parts.push(Part::Locked(Which::AddressSpace, ns(alone - held)));
         parts.extend((self.era == Era::Old).then_some(Part::Flush));
         threads_alone(threads, false, self.work(parts))
     }

@@ -18,7 +18,7 @@ pub fn workers(ports: usize, queues: usize, workers: usize) -> Vec<Vec<usize>> {
 pub enum Flows {
     /// By hash, as they do.
     Hashed,
-    /// Round and round, as one would wish.
+    /// In turn, one after another.
     Even,
 }
 

@@ -27,7 +27,7 @@ pub enum Part {
     /// Works by itself.
     Work(Time),
     /// Works and holds a lock.
-    Hold(Which, Time),
+    Locked(Which, Time),
     /// Has the TLBs of all other workers that run flushed.
     Flush,
 }

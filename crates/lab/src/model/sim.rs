@@ -176,7 +176,7 @@ impl<'a> Sim<'a> {
                 Part::Work(work) => time += work,
                 // What comes before has to be over first.
                 _ if time > 0 => break,
-                Part::Hold(which, hold) => {
+                Part::Locked(which, hold) => {
                     self.stage.actors[who].at += 1;
                     return self.hold(who, self.lock(which, frame), hold);
                 }

@@ -231,10 +231,10 @@ fn batches_halve_down_to_one() {
 #[test]
 fn mapped_grants_are_no_local_ends() {
     #[derive(Debug)]
-    struct Kept;
-    impl crate::region::MappingOwner for Kept {}
+    struct Owner;
+    impl crate::region::MappingOwner for Owner {}
     let (mem, _file) = Memory::shared(PAGE).unwrap();
-    let mem = Arc::new(mem.owned_by(Box::new(Kept)));
+    let mem = Arc::new(mem.owned_by(Box::new(Owner)));
     let mut copies = copies();
     let place = copies.place(&mem, 0, 8).unwrap();
     assert_eq!(copies.push(place, granted(0, 0), 8, 0), Err(Refused::NotPinned));

@@ -216,13 +216,13 @@ fn doorbells_ring_when_they_are_wanted() {
 }
 
 /// A device that writes whatever it is told to a split driver's used ring.
-struct Liar {
+struct FaultyDevice {
     mem: Arc<Memory>,
     used: u64,
     index: u16,
 }
 
-impl Liar {
+impl FaultyDevice {
     fn write(&mut self, entries: &[(u32, u32)]) {
         for (id, len) in entries {
             let entry = [id.to_le_bytes(), len.to_le_bytes()].concat();
@@ -234,12 +234,12 @@ impl Liar {
 }
 
 /// A split driver with chains of 1, 2 and 3 receive buffers in flight.
-fn split_in_flight() -> (SplitDriver, Vec<u16>, Liar) {
+fn split_in_flight() -> (SplitDriver, Vec<u16>, FaultyDevice) {
     let (mem, config, mut driver) = setup::<SplitDriver>(false, false, 0);
     let add = |n| driver.add(&pieces(&mem, n as u64, n, 0), Direction::In).unwrap();
     let ids = (1..4).map(add).collect();
     driver.publish();
-    (driver, ids, Liar { mem, used: config.device, index: 0 })
+    (driver, ids, FaultyDevice { mem, used: config.device, index: 0 })
 }
 
 #[test]

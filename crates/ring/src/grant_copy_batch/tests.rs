@@ -319,13 +319,13 @@ impl MappingOwner for Elsewhere {}
 /// One who likes bytes of our own best when they are granted, too. Its domain 1 is as that of
 /// `Pages`.
 #[derive(Debug)]
-struct Picky {
+struct SelectiveEngine {
     pages: Arc<Pages>,
     own: Mutex<Vec<Arc<Memory>>>,
     seen: Mutex<Vec<[Option<Granted>; 2]>>,
 }
 
-impl Engine for Picky {
+impl Engine for SelectiveEngine {
     fn run(&self, copies: &mut Copies) {
         let ends = copies.segments().iter().map(|copy| [copy.source(), copy.target()]);
         self.seen.lock().unwrap().extend(ends);
@@ -356,12 +356,12 @@ impl Engine for Picky {
 #[test]
 fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
     let (pages, _, bytes) = pages();
-    let picky = Arc::new(Picky {
+    let selective = Arc::new(SelectiveEngine {
         pages: Arc::clone(&pages),
         own: Mutex::default(),
         seen: Mutex::default(),
     });
-    let engine: Arc<dyn Engine> = Arc::clone(&picky) as _;
+    let engine: Arc<dyn Engine> = Arc::clone(&selective) as _;
     let mut gather = Gather::new(0);
     // More than one page of heads: none reaches into the next.
     let frames: Vec<_> = (0..60).map(|n| [(at(n % 8, 5), 100 + n as u16)]).collect();
@@ -391,7 +391,7 @@ fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
         assert_eq!(got, [n as u8; 110]);
     }
     // To those who ask for whose pages they are, they are nobody's.
-    let seen = picky.seen.lock().unwrap();
+    let seen = selective.seen.lock().unwrap();
     assert_eq!(seen.len(), 100);
     assert!(seen.iter().all(|ends| ends.iter().flatten().count() == 1
         && ends.iter().flatten().all(|at| at.domain == DomId(1))));

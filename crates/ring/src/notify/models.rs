@@ -13,19 +13,19 @@ use loom::thread;
 use super::*;
 use crate::packed::{DESC_AVAIL, DESC_USED, available_flags, used_flags};
 
-/// What both sides share: a publisher's index or descriptors, a consumer's wish, and the eventfd
+/// What both sides share: a publisher's index or descriptors, a consumer's event_index, and the eventfd
 /// between them.
 struct Split {
     index: AtomicU16,
     /// Flags or event index.
-    wish: AtomicU16,
+    event_index: AtomicU16,
     eventfd: AtomicBool,
 }
 
 /// Runs publisher and consumer; `publish(shared, new, old)` says whether to notify, `arm(shared,
 /// next)` gives the index.
 fn split(
-    wish: u16,
+    event_index: u16,
     publish: impl Fn(&Split, u16, u16) -> bool + Copy + Send + Sync + 'static,
     arm: impl Fn(&Split, u16) -> u16 + Copy + Send + Sync + 'static,
 ) {
@@ -36,18 +36,21 @@ fn split(
             }
         }
     };
-    split_by(wish, publisher, arm);
+    split_by(event_index, publisher, arm);
 }
 
 fn split_by(
-    wish: u16,
+    event_index: u16,
     publisher: impl Fn(&Split) + Copy + Send + Sync + 'static,
     arm: impl Fn(&Split, u16) -> u16 + Copy + Send + Sync + 'static,
 ) {
     loom::model(move || {
         let index = AtomicU16::new(0);
-        let shared =
-            Arc::new(Split { index, wish: AtomicU16::new(wish), eventfd: AtomicBool::new(false) });
+        let shared = Arc::new(Split {
+            index,
+            event_index: AtomicU16::new(event_index),
+            eventfd: AtomicBool::new(false),
+        });
         let publisher = {
             let shared = shared.clone();
             thread::spawn(move || publisher(&shared))
@@ -70,8 +73,8 @@ fn split_by(
 fn loom_split_flags() {
     split(
         1,
-        |s, new, _| publish_with_flags(&s.index, new, &s.wish),
-        |s, _| arm_flags(&s.wish, &s.index),
+        |s, new, _| publish_with_flags(&s.index, new, &s.event_index),
+        |s, _| arm_flags(&s.event_index, &s.index),
     );
 }
 
@@ -79,8 +82,8 @@ fn loom_split_flags() {
 fn loom_split_event() {
     split(
         0xff00,
-        |s, new, old| publish_with_event(&s.index, new, old, &s.wish),
-        |s, next| arm_event(&s.wish, next, &s.index),
+        |s, new, old| publish_with_event(&s.index, new, old, &s.event_index),
+        |s, next| arm_event(&s.event_index, next, &s.index),
     );
 }
 
@@ -89,31 +92,31 @@ fn loom_split_event() {
 fn loom_split_publisher_needs_the_barrier() {
     let publish = |s: &Split, new, _| {
         s.index.store(new, Ordering::Release);
-        s.wish.load(Ordering::Relaxed) & NO_NOTIFY == 0
+        s.event_index.load(Ordering::Relaxed) & NO_NOTIFY == 0
     };
-    split(1, publish, |s, _| arm_flags(&s.wish, &s.index));
+    split(1, publish, |s, _| arm_flags(&s.event_index, &s.index));
 }
 
 #[test]
 #[should_panic(expected = "sleeps on published work")]
 fn loom_split_consumer_needs_the_barrier() {
     let arm = |s: &Split, next| {
-        s.wish.store(next, Ordering::Relaxed);
+        s.event_index.store(next, Ordering::Relaxed);
         s.index.load(Ordering::Acquire)
     };
-    split(0xff00, |s, new, old| publish_with_event(&s.index, new, old, &s.wish), arm);
+    split(0xff00, |s, new, old| publish_with_event(&s.index, new, old, &s.event_index), arm);
 }
 
 /// A publisher that holds its notifications back: one is sent after both publications, if `wanted`
 /// makes one of what they said.
 fn held(wanted: impl Fn(bool, bool) -> bool + Copy + Send + Sync + 'static) {
     let publisher = move |shared: &Split| {
-        let said = [0, 1].map(|n| publish_with_event(&shared.index, n + 1, n, &shared.wish));
+        let said = [0, 1].map(|n| publish_with_event(&shared.index, n + 1, n, &shared.event_index));
         if wanted(said[0], said[1]) {
             shared.eventfd.store(true, Ordering::Release);
         }
     };
-    split_by(0xff00, publisher, |s, next| arm_event(&s.wish, next, &s.index));
+    split_by(0xff00, publisher, |s, next| arm_event(&s.event_index, next, &s.index));
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn loom_held_notifications_are_not_found_again() {
 /// A ring of two descriptors.
 struct Packed {
     flags: [AtomicU16; 2],
-    wish: AtomicU32,
+    event_index: AtomicU32,
     eventfd: AtomicBool,
 }
 
@@ -162,8 +165,8 @@ fn packed(
     };
     loom::model(move || {
         let flags = [(); 2].map(|()| AtomicU16::new(direction.initial));
-        let wish = AtomicU32::new(u32::from(EVENT_DISABLE) << 16);
-        let shared = Arc::new(Packed { flags, wish, eventfd: AtomicBool::new(false) });
+        let event_index = AtomicU32::new(u32::from(EVENT_DISABLE) << 16);
+        let shared = Arc::new(Packed { flags, event_index, eventfd: AtomicBool::new(false) });
         let publisher = {
             let shared = shared.clone();
             thread::spawn(move || {
@@ -177,7 +180,15 @@ fn packed(
                     }
                     next = first.forward(count, SIZE);
                     let first = &shared.flags[first.index as usize];
-                    if publish_packed(first, flags, &shared.wish, next, count, SIZE, event_idx) {
+                    if publish_packed(
+                        first,
+                        flags,
+                        &shared.event_index,
+                        next,
+                        count,
+                        SIZE,
+                        event_idx,
+                    ) {
                         shared.eventfd.store(true, Ordering::Release);
                     }
                 }
@@ -206,7 +217,7 @@ fn loom_packed() {
         for bursts in [&[1, 1][..], &[2]] {
             for event_idx in [false, true] {
                 let arm = move |p: &Packed, next: Place| {
-                    arm_packed(&p.wish, next, event_idx, &p.flags[next.index as usize])
+                    arm_packed(&p.event_index, next, event_idx, &p.flags[next.index as usize])
                 };
                 packed(direction, bursts, event_idx, arm);
             }
@@ -218,7 +229,7 @@ fn loom_packed() {
 #[should_panic(expected = "sleeps on published work")]
 fn loom_packed_consumer_needs_the_barrier() {
     let arm = |p: &Packed, next: Place| {
-        p.wish.store(0, Ordering::Relaxed);
+        p.event_index.store(0, Ordering::Relaxed);
         p.flags[next.index as usize].load(Ordering::Acquire)
     };
     packed(KICKS, &[1, 1], false, arm);

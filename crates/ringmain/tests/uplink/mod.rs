@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 use serde_json::Value;
 
-use super::{Kept, PART, Site, ready, succeeds, wait};
+use super::{ChildGuard, PART, Site, ready, succeeds, wait};
 
 /// Moves the calling thread, and what it starts, into a network namespace of its own.
 fn leave_host() {
@@ -24,15 +24,15 @@ fn run(line: &str) {
 }
 
 /// A part of this program, where the calling thread is.
-fn part(part: &str) -> Kept {
+fn part(part: &str) -> ChildGuard {
     let mut part_of = Command::new(std::env::current_exe().unwrap());
     part_of.args(["--exact", "part", "--nocapture"]).env(PART, part).stdout(Stdio::piped());
-    Kept(part_of.spawn().unwrap())
+    ChildGuard(part_of.spawn().unwrap())
 }
 
 /// The host at the other end of the wire: runs one part after another.
 struct Far {
-    parts: Option<mpsc::Sender<(String, mpsc::Sender<Kept>)>>,
+    parts: Option<mpsc::Sender<(String, mpsc::Sender<ChildGuard>)>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,7 +44,7 @@ impl Far {
         run("ip link add br0 type bridge");
         run("ip link set up0 master br0 up");
         run("ip link set br0 up");
-        let (parts, jobs) = mpsc::channel::<(String, mpsc::Sender<Kept>)>();
+        let (parts, jobs) = mpsc::channel::<(String, mpsc::Sender<ChildGuard>)>();
         let (tell, told) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             leave_host();
@@ -63,7 +63,7 @@ impl Far {
         Far { parts: Some(parts), thread: Some(thread) }
     }
 
-    fn start(&self, part: &str) -> Kept {
+    fn start(&self, part: &str) -> ChildGuard {
         let (started, kept) = mpsc::channel();
         self.parts.as_ref().unwrap().send((part.to_owned(), started)).unwrap();
         kept.recv().unwrap()
@@ -91,7 +91,7 @@ fn plug() {
     run("ip link set rm-up master br0 up");
 }
 
-fn guest(site: &Site, name: &str, address: &str, part: &str) -> Kept {
+fn guest(site: &Site, name: &str, address: &str, part: &str) -> ChildGuard {
     let mut guest = site.command(name, address, 1);
     guest.args(["--device-queue", "--"]);
     site.launch(guest, part)

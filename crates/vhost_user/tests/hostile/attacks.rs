@@ -567,7 +567,7 @@ fn events() -> Vec<Attack> {
         running("kick that is full, and blocks", Kind::SPLIT, GoesOn, |hostile, beacon| {
             trap(&hostile.kicks[1]);
             hostile.say(code::SET_VRING_KICK, &longs(&[1]), &[hostile.kicks[1].as_fd()]);
-            hostile.settle();
+            hostile.wait_until_idle();
             hostile.kicks[1] = event();
             transmit(hostile, 8);
             hostile.say(code::SET_VRING_KICK, &longs(&[1]), &[hostile.kicks[1].as_fd()]);

@@ -155,7 +155,7 @@ impl HostileFrontEnd {
             self.wire(index);
         }
         self.post_all();
-        self.settle();
+        self.wait_until_idle();
     }
 
     /// Shows the memory.
@@ -226,7 +226,7 @@ impl HostileFrontEnd {
     }
 
     /// Waits until everything said so far has been dealt with.
-    pub fn settle(&self) {
+    pub fn wait_until_idle(&self) {
         self.say(code::GET_FEATURES, &[], &[]);
         assert_eq!(self.reply(), Some(all_offered().0));
     }
@@ -255,7 +255,7 @@ impl HostileFrontEnd {
     }
 
     /// Writes descriptor `at` of ring `ring`: split with the link to the next one, packed with
-    /// buffer id `at` and flags that make it available in the first lap.
+    /// buffer id `at` and flags that make it available in the first pass.
     pub fn describe_buffer(&self, ring: u64, at: u16, addr: u64, len: u32, flags: u16) {
         self.describe_any(ring, at, GUEST.wrapping_add(addr), len, flags, at + 1);
     }

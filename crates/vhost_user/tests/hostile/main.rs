@@ -136,7 +136,7 @@ impl Lab {
                 (!right).then(|| format!("{told:?} instead of {reason:?}"))
             }
             Outcome::GoesOn => {
-                hostile.settle();
+                hostile.wait_until_idle();
                 unharmed(&device)
             }
             Outcome::Waits => {

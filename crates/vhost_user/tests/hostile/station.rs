@@ -49,7 +49,7 @@ impl<R: DriverRing> Station<R> {
     /// Connects to the port at `path`, and starts so many queue pairs.
     pub fn connect(path: &Path, mac: u8, pairs: u16, features: u64) -> Self {
         let features = features | bit::VERSION_1 | bit::MRG_RXBUF | bit::EVENT_IDX;
-        let wish = FrontEndConfig {
+        let config = FrontEndConfig {
             features,
             required: features,
             queue_pairs: pairs,
@@ -57,7 +57,7 @@ impl<R: DriverRing> Station<R> {
             protocol: FrontEndConfig::usual_protocol(),
         };
         let stream = UnixStream::connect(path).unwrap();
-        let mut front = FrontEnd::negotiate(stream, &wish).unwrap();
+        let mut front = FrontEnd::negotiate(stream, &config).unwrap();
         let mut guest = Guest::new(4 << 20, 2).unwrap();
         front.share(&guest).unwrap();
         let queue_pairs =

@@ -14,7 +14,7 @@
 //! All these pages are mapped as long as the device may write into them: so each is one that was
 //! granted to us for writing, and a frontend that takes a grant back finds it in use until then. A
 //! request names a page twice, by its place in the list (`id`) and by its grant, and lends it to
-//! the device; one that names no page of the list, or one that is lent already, breaks the rules.
+//! the device; one that names no page of the list, or one that is posted already, breaks the rules.
 //! Responses come in the order in which frames do, not in that of requests: the page is the one
 //! that `id` says, and `offset` where in it the frame begins. Checksums are as they came off the
 //! wire, and nothing is known of them.
@@ -50,7 +50,7 @@ pub const STATUS_KEY: &str = "device-queue";
 /// A device that gives receive queues of its own to single stations.
 pub trait Uplink: Debug + Send + Sync {
     /// Gives a queue to the station with address `mac`: frames for it are written into the first
-    /// `count` of `pages`, which lie at address 0, as they are lent.
+    /// `count` of `pages`, which lie at address 0, as they are posted.
     ///
     /// # Errors
     /// Why not, in words.
@@ -67,7 +67,7 @@ pub trait Uplink: Debug + Send + Sync {
 pub trait UplinkQueue: Send {
     /// What receives.
     fn receiver(&self) -> &Receiver;
-    /// What receives, to lend it pages and take frames.
+    /// What receives, to post pages to it and take frames.
     fn receiver_mut(&mut self) -> &mut Receiver;
     /// Which queue it is, in words.
     fn name(&self) -> &str;
@@ -160,7 +160,7 @@ pub struct DeviceRxQueue {
 struct Page {
     grant: GrantRef,
     /// The device has it.
-    lent: bool,
+    posted: bool,
 }
 
 impl DeviceRxQueue {
@@ -169,7 +169,7 @@ impl DeviceRxQueue {
     /// # Errors
     /// When the indices of the ring contradict each other.
     pub fn new(parts: DeviceQueueParts) -> Result<Self, Violation> {
-        let pages = parts.pages.into_iter().map(|grant| Page { grant, lent: false }).collect();
+        let pages = parts.pages.into_iter().map(|grant| Page { grant, posted: false }).collect();
         let rx = BackRing::attach(parts.ring, 0)?;
         parts.channel.notify();
         let received = DeviceFrames::default();
@@ -191,20 +191,20 @@ impl DeviceRxQueue {
     }
 
     /// Lends the device all pages that the frontend has posted.
-    fn lend(&mut self) -> Result<(), QueueError> {
+    fn post_pages(&mut self) -> Result<(), QueueError> {
         let receiver = self.uplink_queue.receiver_mut();
         while self.rx.ready(1)? > 0 {
             let request = self.rx.request(0);
             let id = request[0] as u16;
             let page = self.pages.get_mut(usize::from(id));
             let page =
-                page.filter(|page| page.grant.0 == slots::rx_reference(request) && !page.lent);
+                page.filter(|page| page.grant.0 == slots::rx_reference(request) && !page.posted);
             let page = page.ok_or(QueueError::Device(Fault::NotDevicePage.name()))?;
             // There is room for as many as there are pages.
             if !receiver.fill.push(u64::from(id) * xdp::PAGE)? {
                 break;
             }
-            page.lent = true;
+            page.posted = true;
             self.rx.take(1);
         }
         Ok(receiver.publish()?)
@@ -230,19 +230,19 @@ impl DeviceRxQueue {
     }
 }
 
-/// The response that says where a frame is. `None`: it is in no page that was lent.
+/// The response that says where a frame is. `None`: it is in no page that was posted.
 fn answer(pages: &mut [Page], frame: Descriptor) -> Option<RxSlot> {
     let (id, offset) = (frame.addr / xdp::PAGE, frame.addr % xdp::PAGE);
     let page = pages.get_mut(usize::try_from(id).ok()?)?;
-    let fits = page.lent && offset + u64::from(frame.len) <= xdp::PAGE;
-    page.lent &= !fits;
+    let fits = page.posted && offset + u64::from(frame.len) <= xdp::PAGE;
+    page.posted &= !fits;
     fits.then(|| slots::rx_response(id as u16, offset as u16, frame.len as u16))
 }
 
 impl QueuePair for DeviceRxQueue {
     fn fetch(&mut self, _: &mut Burst) -> Result<(), QueueError> {
         self.collect()?;
-        self.lend()
+        self.post_pages()
     }
 
     fn complete(&mut self, _: usize) {}
@@ -341,10 +341,10 @@ mod tests {
 
     #[test]
     fn frames_are_in_pages_that_were_lent() {
-        let page = |lent| Page { grant: GrantRef(9), lent };
+        let page = |posted| Page { grant: GrantRef(9), posted };
         let mut pages = [page(false), page(true), page(true)];
         let mut say = |addr, len| answer(&mut pages, Descriptor { addr, len });
-        assert_eq!(say(256, 60), None, "not lent");
+        assert_eq!(say(256, 60), None, "not posted");
         assert_eq!(say(3 * 4096, 60), None, "no such page");
         assert_eq!(say(u64::MAX, 60), None);
         assert_eq!(say(4096 + 256, 3841), None, "beyond the page");

@@ -96,13 +96,13 @@ impl<'a> Slots<'a> {
         self.layout.slots() + self.fetched
     }
 
-    /// The response in slot number `n`, whose request was `request`. `lend` says under which
+    /// The response in slot number `n`, whose request was `request`. `pass` says under which
     /// reference a grant is passed on; it is asked once for each.
     pub fn response(
         &self,
         n: u32,
         request: RxSlot,
-        lend: impl FnOnce(Granted) -> GrantRef,
+        pass: impl FnOnce(Granted) -> GrantRef,
     ) -> RxSlot {
         // Before those to be fetched come the first slot and what else there is of extra info.
         let before = self.layout.slots() - self.layout.pages() + 1;
@@ -111,7 +111,7 @@ impl<'a> Slots<'a> {
             let Some(from) = self.plan.fetched().nth(k as usize) else { return [0; 2] };
             let head =
                 u32::from(extra::FETCH) | u32::from(more) << 8 | u32::from(from.offset) << 16;
-            return [head, lend(from).0];
+            return [head, pass(from).0];
         }
         let mut response =
             self.layout.response(if n < before { n } else { n - self.fetched }, request);

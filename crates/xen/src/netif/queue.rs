@@ -274,7 +274,7 @@ impl QueuePair for Queue {
             channel.take();
         }
         let there = self.tx.arm()? > 0;
-        // So that frames come back, if any are lent: half of them at a time.
+        // So that frames come back, if any are passed: half of them at a time.
         let back = self
             .passed_grants
             .as_ref()

@@ -65,14 +65,14 @@ impl Fair {
         let frontend = Frontend::find(domain, self.handle).unwrap();
         assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
         nature.keys.iter().for_each(|(key, value)| self.put(key, value));
-        let wish = FrontendConfig {
+        let config = FrontendConfig {
             queues: nature.queues as u16,
             split: nature.split,
             control: nature.control,
             offloads: nature.sg,
             ..FrontendConfig::default()
         };
-        let (queues, _) = frontend.connect(&wish, self.area(wish.queues)).unwrap();
+        let (queues, _) = frontend.connect(&config, self.area(config.queues)).unwrap();
         assert_eq!(queues.len(), nature.queues as usize);
         self.queues = queues.into_iter().map(|queue| FairQueue(RefCell::new(queue))).collect();
     }

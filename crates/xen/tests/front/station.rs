@@ -25,7 +25,7 @@ pub struct Station<G = Guest> {
     pub frontend: Frontend,
     pub queues: Vec<Queue>,
     pub caller: Option<ControlRing>,
-    pub wish: FrontendConfig,
+    pub config: FrontendConfig,
 }
 
 /// A frame that came: on which queue, its bytes, and where and how it came.
@@ -54,31 +54,36 @@ pub fn attach(host: &Host, id: u16, keys: &[(&str, &str)]) -> (Guest, Frontend) 
     (guest, frontend)
 }
 
-pub fn connect(frontend: &Frontend, wish: &FrontendConfig) -> (Vec<Queue>, Option<ControlRing>) {
+pub fn connect(frontend: &Frontend, config: &FrontendConfig) -> (Vec<Queue>, Option<ControlRing>) {
     assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
     let connected =
-        frontend.connect(wish, PageAllocator::new(0, frontend.bus().domain().pages())).unwrap();
+        frontend.connect(config, PageAllocator::new(0, frontend.bus().domain().pages())).unwrap();
     assert!(frontend.bus().wait(LONG, |state| state == State::Connected).unwrap());
     connected
 }
 
-pub fn station(host: &Host, id: u16, wish: &FrontendConfig) -> Station {
-    station_with(host, id, wish, &[])
+pub fn station(host: &Host, id: u16, config: &FrontendConfig) -> Station {
+    station_with(host, id, config, &[])
 }
 
 /// One with keys in the backend's directory, and a grant table of version 2.
-pub fn station_with(host: &Host, id: u16, wish: &FrontendConfig, keys: &[(&str, &str)]) -> Station {
+pub fn station_with(
+    host: &Host,
+    id: u16,
+    config: &FrontendConfig,
+    keys: &[(&str, &str)],
+) -> Station {
     let (guest, frontend) = attach(host, id, keys);
-    let (queues, caller) = connect(&frontend, wish);
-    Station { guest, frontend, queues, caller, wish: wish.clone() }
+    let (queues, caller) = connect(&frontend, config);
+    Station { guest, frontend, queues, caller, config: config.clone() }
 }
 
 impl Station<Arc<dyn Domain>> {
     /// Interface `handle` of a domain on any hypervisor.
-    pub fn of(domain: Arc<dyn Domain>, handle: u32, wish: &FrontendConfig) -> Self {
+    pub fn of(domain: Arc<dyn Domain>, handle: u32, config: &FrontendConfig) -> Self {
         let frontend = Frontend::find(Arc::clone(&domain), handle).unwrap();
-        let (queues, caller) = connect(&frontend, wish);
-        Station { guest: domain, frontend, queues, caller, wish: wish.clone() }
+        let (queues, caller) = connect(&frontend, config);
+        Station { guest: domain, frontend, queues, caller, config: config.clone() }
     }
 }
 
@@ -100,9 +105,9 @@ impl<G> Station<G> {
 
     /// Begins anew after it was closed, with so many queues.
     pub fn begin_anew(&mut self, queues: u16) {
-        self.wish.queues = queues;
+        self.config.queues = queues;
         self.frontend.bus().set_state(State::Initialising).unwrap();
-        (self.queues, self.caller) = connect(&self.frontend, &self.wish);
+        (self.queues, self.caller) = connect(&self.frontend, &self.config);
     }
 
     #[track_caller]
@@ -163,7 +168,7 @@ impl<G> Station<G> {
 
     /// Waits until everything that was sent was answered, and well.
     #[track_caller]
-    pub fn settle(&mut self) {
+    pub fn wait_until_idle(&mut self) {
         for queue in &mut self.queues {
             wait(|| {
                 queue.tx.collect().unwrap();
@@ -209,8 +214,8 @@ pub fn talk<G, H>(a: &mut Station<G>, b: &mut Station<H>) {
             assert_eq!(a.expect(1)[0].1, back, "{len} bytes");
         }
     }
-    a.settle();
-    b.settle();
+    a.wait_until_idle();
+    b.wait_until_idle();
 }
 
 /// Frames to be segmented, and such whose checksum is left to be done, from `a` to `b`. With the
@@ -225,7 +230,7 @@ pub fn offload<G, H>((a, x): (&mut Station<G>, u8), (b, y): (&mut Station<H>, u8
     assert!(got.pieces.len() >= 2, "{:?}", got.pieces);
     a.send_on(0, &tcp(x, y, 1000), Meta { csum_blank: true, gso: None });
     assert!(b.expect(1)[0].2.meta.csum_blank);
-    a.settle();
+    a.wait_until_idle();
 }
 
 /// Has what comes to `b`, which has two queues and a control ring, spread over both.

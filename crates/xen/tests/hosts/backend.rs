@@ -141,6 +141,6 @@ fn many<G>(a: &mut Station<G>, b: &mut Station<G>) {
         numbers.len() >= COUNT as usize
     });
     assert_eq!(numbers, (0..COUNT).collect::<Vec<_>>());
-    a.settle();
+    a.wait_until_idle();
     println!("suite: many frames, in order");
 }

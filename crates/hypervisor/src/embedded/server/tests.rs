@@ -32,7 +32,7 @@ fn place() -> Site {
     Site { machine, server, socket, _dir: dir }
 }
 
-fn wish(name: &str) -> Hello {
+fn hello_of(name: &str) -> Hello {
     Hello { pages: 16, version: Version::V1, mac: [2, 0, 0, 0, 0, 1], name: name.into() }
 }
 
@@ -69,7 +69,7 @@ fn copy(
 fn a_guest_shares_what_it_grants_and_is_heard() {
     let place = place();
     let dom0 = place.machine.hypervisor(DOM0).unwrap();
-    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let (guest, _line) = become_guest(&place.socket, hello_of("a")).unwrap();
     let id = guest.id();
     assert_eq!(
         place.server.guest_processes()[&id],
@@ -109,7 +109,7 @@ fn a_guest_shares_what_it_grants_and_is_heard() {
 #[test]
 fn a_guest_finds_its_interface_in_the_store() {
     let place = place();
-    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let (guest, _line) = become_guest(&place.socket, hello_of("a")).unwrap();
     let nodes = guest.store().nodes();
     let back = nodes.text("device/vif/0/backend").unwrap();
     assert_eq!(nodes.text("device/vif/0/mac").unwrap(), "02:00:00:00:00:01");
@@ -123,7 +123,7 @@ fn a_guest_finds_its_interface_in_the_store() {
 fn a_guest_reaches_nothing_that_it_was_not_granted() {
     let place = place();
     let dom0 = place.machine.hypervisor(DOM0).unwrap();
-    let able = |name: &str| Hello { version: Version::V2, ..wish(name) };
+    let able = |name: &str| Hello { version: Version::V2, ..hello_of(name) };
     let (victim, _one) = become_guest(&place.socket, able("victim")).unwrap();
     let (evil, _other) = become_guest(&place.socket, able("evil")).unwrap();
     victim.memory().write(3 * PAGE as u64, b"secret").unwrap();
@@ -158,12 +158,12 @@ fn a_guest_reaches_nothing_that_it_was_not_granted() {
 fn nothing_of_a_guest_stays_when_it_goes() {
     let place = place();
     let dom0 = place.machine.hypervisor(DOM0).unwrap();
-    let (guest, line) = become_guest(&place.socket, wish("a")).unwrap();
+    let (guest, line) = become_guest(&place.socket, hello_of("a")).unwrap();
     let id = guest.id();
     let reference = guest.grant(DOM0, 3, Extent::Whole, true).unwrap();
     let mapped = dom0.grants.map(id, &[reference]).unwrap();
     assert!(
-        matches!(become_guest(&place.socket, wish("a")), Err(ConnectError::Refused(_))),
+        matches!(become_guest(&place.socket, hello_of("a")), Err(ConnectError::Refused(_))),
         "a name of its own"
     );
     drop((guest, line));
@@ -182,14 +182,14 @@ fn nothing_of_a_guest_stays_when_it_goes() {
             .unwrap()
             .is_empty()
     );
-    let (next, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let (next, _line) = become_guest(&place.socket, hello_of("a")).unwrap();
     assert_ne!(next.id(), id);
 }
 
 #[test]
 fn guests_notice_that_their_host_is_gone() {
     let place = place();
-    let (guest, line) = become_guest(&place.socket, wish("a")).unwrap();
+    let (guest, line) = become_guest(&place.socket, hello_of("a")).unwrap();
     drop(place.server);
     assert!(!place.socket.exists());
     let mut fds = [PollFd::from_borrowed_fd(line.end(), PollFlags::IN)];
@@ -239,24 +239,24 @@ fn what_makes_no_sense_is_refused() {
     let refused = |bytes: &[u8], fds: &[BorrowedFd<'_>]| {
         matches!(say(&place, bytes, fds), Some(Reply::Refused(_)))
     };
-    assert!(refused(&hello(wish("a")), &[]), "no memory");
-    assert!(refused(&hello(wish("a")), &[short.as_fd()]), "too short");
-    assert!(refused(&hello(wish("a")), &[soft.as_fd()]), "can be cut off");
+    assert!(refused(&hello(hello_of("a")), &[]), "no memory");
+    assert!(refused(&hello(hello_of("a")), &[short.as_fd()]), "too short");
+    assert!(refused(&hello(hello_of("a")), &[soft.as_fd()]), "can be cut off");
     if let Some(huge) = huge() {
-        assert!(refused(&hello(wish("a")), &[huge.as_fd()]), "huge pages");
+        assert!(refused(&hello(hello_of("a")), &[huge.as_fd()]), "huge pages");
     }
-    assert!(refused(&hello(Hello { pages: 0, ..wish("a") }), &[good.as_fd()]));
-    assert!(refused(&hello(Hello { pages: u32::MAX, ..wish("a") }), &[good.as_fd()]));
-    assert!(refused(&hello(Hello { mac: [1; 6], ..wish("a") }), &[good.as_fd()]), "a group");
+    assert!(refused(&hello(Hello { pages: 0, ..hello_of("a") }), &[good.as_fd()]));
+    assert!(refused(&hello(Hello { pages: u32::MAX, ..hello_of("a") }), &[good.as_fd()]));
+    assert!(refused(&hello(Hello { mac: [1; 6], ..hello_of("a") }), &[good.as_fd()]), "a group");
     assert_eq!(say(&place, b"what?", &[good.as_fd()]), None);
     assert_eq!(say(&place, &Request::Open(DOM0).encode(), &[]), None, "who is it?");
     assert_eq!(
-        say(&place, &hello(Hello { name: "a b".into(), ..wish("a") }), &[good.as_fd()]),
+        say(&place, &hello(Hello { name: "a b".into(), ..hello_of("a") }), &[good.as_fd()]),
         None
     );
     assert!(place.server.guest_processes().is_empty());
     assert!(matches!(
-        say(&place, &hello(wish("a")), &[good.as_fd()]),
+        say(&place, &hello(hello_of("a")), &[good.as_fd()]),
         Some(Reply::Welcome(_, Version::V1))
     ));
     eventually(|| place.server.guest_processes().is_empty());
@@ -268,7 +268,7 @@ fn what_makes_no_sense_is_refused() {
 fn a_guest_that_makes_its_waker_block() {
     let place = place();
     let dom0 = place.machine.hypervisor(DOM0).unwrap();
-    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let (guest, _line) = become_guest(&place.socket, hello_of("a")).unwrap();
     let (number, port) = guest.open(DOM0).unwrap();
     let channel = dom0.events.bind(guest.id(), number).unwrap();
     rustix::io::write(port.waker(), &(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -283,8 +283,8 @@ fn a_guest_that_makes_its_waker_block() {
 fn guests_have_copied_for_them_what_is_passed_on() {
     let place = place();
     let (sender, _line) =
-        become_guest(&place.socket, Hello { version: Version::V2, ..wish("a") }).unwrap();
-    let (receiver, _line) = become_guest(&place.socket, wish("b")).unwrap();
+        become_guest(&place.socket, Hello { version: Version::V2, ..hello_of("a") }).unwrap();
+    let (receiver, _line) = become_guest(&place.socket, hello_of("b")).unwrap();
     let before = place.machine.counts();
     crate::embedded::hypercall_tests::exchange(&place.machine, &sender, &receiver);
     let usage = place.server.guest_processes()[&receiver.id()].copy_usage;
@@ -301,7 +301,7 @@ fn guests_have_copied_for_them_what_is_passed_on() {
 #[test]
 fn a_bounded_number_of_virtual_cpus() {
     let place = place();
-    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let (guest, _line) = become_guest(&place.socket, hello_of("a")).unwrap();
     let mut all: Vec<_> = std::iter::from_fn(|| guest.hypercalls().ok()).collect();
     assert_eq!(all.len(), 16);
     let mut outcomes = Vec::new();
@@ -318,14 +318,14 @@ fn the_host_says_what_tables_are_like() {
     let socket = dir.path().join("guests.sock");
     let config = ServerConfig { socket: socket.clone(), keys: Vec::new(), version: Version::V2 };
     let _server = Server::start(Machine::new(Design::default()), config).unwrap();
-    let (guest, _line) = become_guest(&socket, wish("a")).unwrap();
+    let (guest, _line) = become_guest(&socket, hello_of("a")).unwrap();
     assert!(guest.has_sub_page_grants());
 }
 
 #[test]
 fn a_bounded_number_of_channels() {
     let place = place();
-    let (guest, _line) = become_guest(&place.socket, wish("a")).unwrap();
+    let (guest, _line) = become_guest(&place.socket, hello_of("a")).unwrap();
     let all: Vec<_> = std::iter::from_fn(|| guest.open(DOM0).ok()).collect();
     assert_eq!(all.len(), 128);
     drop(all);

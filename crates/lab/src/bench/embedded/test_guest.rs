@@ -84,9 +84,9 @@ impl TestGuest {
         let guest: Arc<dyn Domain> = Arc::new(guest);
         let frontend = Frontend::find(Arc::clone(&guest), 0).map_err(io::Error::other)?;
         await_state(&frontend, State::InitWait)?;
-        let wish = FrontendConfig { queues, ..FrontendConfig::default() };
+        let config = FrontendConfig { queues, ..FrontendConfig::default() };
         let connected = frontend
-            .connect(&wish, PageAllocator::new(0, guest.pages()))
+            .connect(&config, PageAllocator::new(0, guest.pages()))
             .map_err(io::Error::other)?;
         await_state(&frontend, State::Connected)?;
         let (queues, mut caller) = connected;

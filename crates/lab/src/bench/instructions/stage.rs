@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_turn_is_divided_without_rest() {
         let step = |name: &str| format!("{WORKER}::{name}");
-        let [fetch, classify, deliver, complete, settle] =
+        let [fetch, classify, deliver, complete, flush] =
             ["fetch", "classify", "deliver", "complete", "flush_grant_copies"].map(step);
         let functions = profile(&[
             (
@@ -175,7 +175,7 @@ mod tests {
                 90,
                 &[(7, 210)],
             ),
-            (&settle, 40, &[]),
+            (&flush, 40, &[]),
             ("__memmove_sse2_unaligned", 210, &[]),
         ]);
         let stages = Stages::of(&functions, 10.0).unwrap();

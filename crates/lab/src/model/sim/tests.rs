@@ -55,7 +55,7 @@ fn workers_without_locks_do_not_notice_each_other() {
 #[test]
 fn one_lock_for_all_is_held_once_at_a_time() {
     // 100 ns for each frame, 25 of them under the lock: four workers are as many as it feeds.
-    let parts = vec![Part::Work(ns(75.0)), Part::Hold(Which::Target, ns(25.0))];
+    let parts = vec![Part::Work(ns(75.0)), Part::Locked(Which::Target, ns(25.0))];
     for workers in [1, 2, 4, 5, 8, 16] {
         let outcome = run(&scene(workers, work(parts.clone())));
         near(outcome.rate(), 1e7 * workers.min(4) as f64, 0.02);
@@ -65,7 +65,7 @@ fn one_lock_for_all_is_held_once_at_a_time() {
 
 #[test]
 fn a_lock_that_goes_from_cpu_to_cpu_is_slower_than_with_one() {
-    let parts = vec![Part::Hold(Which::Target, ns(100.0))];
+    let parts = vec![Part::Locked(Which::Target, ns(100.0))];
     let slow =
         |workers| run(&scene(workers, Work { handover: ns(100.0), ..work(parts.clone()) })).rate();
     near(slow(1), 1e7, 0.02);
@@ -74,7 +74,7 @@ fn a_lock_that_goes_from_cpu_to_cpu_is_slower_than_with_one() {
 
 #[test]
 fn a_table_for_each_guest_is_a_lock_for_each_guest() {
-    let work = work(vec![Part::Hold(Which::Source, ns(100.0))]);
+    let work = work(vec![Part::Locked(Which::Source, ns(100.0))]);
     let scene = Scene { work, flows: Flows::Even, frames: 40_000, ..Scene::pairs(4, 4, 1, 4) };
     // Ports come to workers one by one: each link's two are on different ones, and so are the
     // senders'.
@@ -171,7 +171,7 @@ fn it_ends_whatever_it_is_asked() {
 
 /// Scenes in which everything happens that can.
 fn mixed() -> Vec<Scene> {
-    let hold = |which| Part::Hold(which, ns(20.0));
+    let hold = |which| Part::Locked(which, ns(20.0));
     let parts = vec![
         hold(Which::Source),
         hold(Which::Target),

@@ -88,14 +88,14 @@ const FEATURES: u64 = bit::VERSION_1 | bit::EVENT_IDX | bit::MRG_RXBUF;
 
 impl<R: DriverRing> Plugged<R> {
     fn on(stream: UnixStream, features: u64) -> Plugged<R> {
-        let wish = FrontEndConfig {
+        let config = FrontEndConfig {
             features,
             required: features,
             queue_pairs: 1,
             mtu: Some(1500),
             protocol: FrontEndConfig::usual_protocol(),
         };
-        let mut front = FrontEnd::negotiate(stream, &wish).unwrap();
+        let mut front = FrontEnd::negotiate(stream, &config).unwrap();
         let mut guest = Guest::new(1 << 20, 2).unwrap();
         front.share(&guest).unwrap();
         let mut driver: Driver<R> = front.driver(&mut guest, 0, (64, 64), 0).unwrap();
@@ -415,14 +415,14 @@ fn sixteen_queue_pairs_are_served() {
         policy: None,
     };
     let device = Port::start(Arc::clone(&lab.fabric), config).unwrap();
-    let wish = FrontEndConfig {
+    let config = FrontEndConfig {
         features: FEATURES | bit::MQ,
         required: FEATURES | bit::MQ,
         queue_pairs: 16,
         mtu: None,
         protocol: FrontEndConfig::usual_protocol(),
     };
-    let mut front = FrontEnd::negotiate(lab.connect("wide"), &wish).unwrap();
+    let mut front = FrontEnd::negotiate(lab.connect("wide"), &config).unwrap();
     let mut guest = Guest::new(4 << 20, 1).unwrap();
     front.share(&guest).unwrap();
     let drivers: Vec<Driver<SplitDriver>> =
