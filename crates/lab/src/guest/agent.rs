@@ -11,7 +11,7 @@ use super::wait_limit::{Clock, WaitLimit};
 use super::{GuestError, locked};
 use crate::interrupt;
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -126,7 +126,7 @@ impl Agent {
             (boot, state.last_id)
         };
         self.transcript.note(&format!("command {id}: {command}"));
-        self.send(&format!("{boot} run {id} {}\n", base64(command.as_bytes())))?;
+        self.send(&format!("{boot} run {id} {}\n", escaped(command)))?;
         Ok(Job { agent: Arc::clone(self), boot, id, command: command.to_owned() })
     }
 
@@ -318,9 +318,24 @@ impl AgentMessage<'_> {
     }
 }
 
+/// A command for the `printf %b` of a shell.
+fn escaped(command: &str) -> String {
+    let mut text = String::with_capacity(command.len() * 2);
+    for byte in command.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            text.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\\0{byte:03o}");
+        }
+    }
+    text
+}
+
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// RFC 4648, section 4.
+#[cfg(test)]
 fn base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
@@ -380,6 +395,16 @@ mod tests {
     }
 
     #[test]
+    fn a_shell_reads_commands_as_they_were_written() {
+        let command = "echo 'a\\b'\t\"$x\"\n#100%% \u{e4}\\c";
+        let printf = |shell: &str| {
+            let script = format!("printf %b '{}'", escaped(command));
+            std::process::Command::new(shell).args(["-c", &script]).output().unwrap().stdout
+        };
+        assert_eq!(String::from_utf8(printf("sh")).unwrap(), command);
+    }
+
+    #[test]
     fn nobody_waits_for_a_guest_that_is_gone() {
         let (agent, mut guest) = pair();
         guest.write_all(b"hello b1\n").unwrap();
@@ -406,7 +431,7 @@ mod tests {
         let mut sent = BufReader::new(guest);
         let mut line = String::new();
         sent.read_line(&mut line).unwrap();
-        assert_eq!(line, format!("b1 run 1 {}\n", base64(b"one")));
+        assert_eq!(line, "b1 run 1 one\n");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 #!/bin/sh
 # Runs what the host sends over the channel $port: sourced at the end of the first process of a lab guest.
 #
-# From the host, one line each:      <boot> run <id> <base64 of a shell command>     <boot> stop <id>
-# To the host, one line each:        hello <boot>     done <boot> <id> <exit code> <base64 of the output>
+# From the host, one line each:   <boot> run <id> <command>     <boot> stop <id>
+# To the host, one line each:     hello <boot>     done <boot> <id> <exit code> <base64 of the output>
+# A command is written for printf %b: every character that is no letter or digit is \0 and octal
+# digits. Programs are costly to start on an emulated processor, so the shell does what it can itself.
 # What waits here waits with usleep: a sleep that is seen is a job's.
 # <boot> names this boot, so that nothing said before a reset is taken for something said after it.
 boot=$(cat /proc/sys/kernel/random/boot_id)
@@ -10,22 +12,22 @@ exec 3<>"$port"
 printf '\nhello %s\n' "$boot" >&3
 
 run() {
-  base64 -d >"/tmp/run.$1" <<END
-$2
-END
+  printf %b "$2" >"/tmp/run.$1"
   setsid sh "/tmp/run.$1" >"/tmp/out.$1" 2>&1 </dev/null 3>&- &
   echo $! >"/tmp/pid.$1"
   wait $!
   code=$?
-  # One answer at a time: a long one takes several writes.
-  until mkdir /tmp/answering 2>/dev/null; do usleep 10000; done
+  # One answer at a time, as a long one takes several writes. Without overwriting (-C), only one
+  # process can create the file.
+  set -C
+  until true >/tmp/answering; do usleep 10000; done 2>/dev/null
+  set +C
   {
     printf 'done %s %s %s ' "$boot" "$1" "$code"
-    tail -c 1000000 "/tmp/out.$1" | base64 -w 0
+    [ ! -s "/tmp/out.$1" ] || tail -c 1000000 "/tmp/out.$1" | base64 -w 0
     echo
   } >&3
-  rmdir /tmp/answering
-  rm -f "/tmp/run.$1" "/tmp/out.$1" "/tmp/pid.$1"
+  rm -f /tmp/answering "/tmp/run.$1" "/tmp/out.$1" "/tmp/pid.$1"
 }
 
 # Again and again, because the job may be so new that it has no process group yet.

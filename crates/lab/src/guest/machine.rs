@@ -3,7 +3,7 @@
 use super::agent::Agent;
 use super::qmp::Qmp;
 use super::wait_limit::Clock;
-use super::{Accel, ChildProcess, GuestError, Image, Job, Namespace, Shell};
+use super::{Accel, ChildProcess, GuestError, Image, Job, Namespace, Shell, tsc};
 use frame::Mac;
 use serde_json::json;
 use std::ffi::OsString;
@@ -217,11 +217,7 @@ impl Shell for Guest {
 }
 
 fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
-    // The translator's time stamp counter is steady, but Linux would not believe it and read a slow
-    // timer instead.
-    // Without the check of the timer interrupt: where other programs leave the guest little time, the
-    // kernel misses interrupts during the check, takes the timer for broken, and panics.
-    let kernel = "console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc=reliable no_timer_check";
+    let kernel = kernel_arguments(accel);
     let memory = spec.memory;
     let mut args: Vec<OsString> = Vec::new();
     args.extend(accel.args().map(OsString::from));
@@ -242,7 +238,7 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
             "-numa",
             "node,memdev=memory",
             "-append",
-            kernel,
+            &kernel,
             // The channels of `Channels`: agent on 0, monitor on 1, console and QEMU's own
             // messages on 2.
             "-chardev",
@@ -270,6 +266,20 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
         args.extend(nic.args(index, accel).into_iter().map(OsString::from));
     }
     args
+}
+
+fn kernel_arguments(accel: Accel) -> String {
+    // The translator's time stamp counter is steady, but Linux would not believe it and read a slow
+    // timer instead.
+    let mut text = String::from("console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc=reliable");
+    // Where other programs leave the guest little time, the kernel misses timer interrupts as it
+    // boots. It then takes the timer for broken, and panics; or it takes the counter for several
+    // times slower than it is, and its clock is fast.
+    text.push_str(" no_timer_check");
+    if let Some(rate) = tsc::kilohertz().filter(|_| accel == Accel::Tcg) {
+        text.push_str(&format!(" tsc_early_khz={rate}"));
+    }
+    text
 }
 
 /// Our ends of a guest's channels. QEMU gets its ends as its standard input, output and error: no

@@ -15,6 +15,7 @@ mod process;
 mod qmp;
 mod shell;
 mod transcript;
+mod tsc;
 pub(crate) mod wait_limit;
 
 pub use accel::Accel;

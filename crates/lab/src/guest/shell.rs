@@ -27,15 +27,20 @@ pub trait Shell {
     /// # Errors
     /// See [`Job::wait`]; and when the command's exit code is not 0.
     fn must(&self, command: &str, limit: Duration) -> Result<String, GuestError> {
-        let Output { code, text } = self.run(command, limit)?;
+        self.run(command, limit)?.succeeded(self.name(), command)
+    }
+}
+
+impl Output {
+    /// What a command printed that had to succeed.
+    ///
+    /// # Errors
+    /// When its exit code is not 0.
+    pub fn succeeded(self, guest: &str, command: &str) -> Result<String, GuestError> {
+        let Output { code, text } = self;
         if code == 0 {
             return Ok(text);
         }
-        Err(GuestError::Failed {
-            name: self.name().to_owned(),
-            command: command.into(),
-            code,
-            text,
-        })
+        Err(GuestError::Failed { name: guest.to_owned(), command: command.into(), code, text })
     }
 }

@@ -100,11 +100,11 @@ impl Domain {
         let name = &spec.name;
         let config = format!("/tmp/{name}.cfg");
         dom0.write(&config, &spec.config())?;
-        dom0.must(&format!("xl create -q {config}"), PATIENCE)?;
-        let id = dom0.must(&format!("xl domid {name}"), PATIENCE)?;
+        let create = format!("xl create -q {config} && xl domid {name}");
+        let id = dom0.must(&create, PATIENCE)?;
         let id = id.trim().parse().map_err(|_| GuestError::Failed {
             name: "dom0".into(),
-            command: "xl domid".into(),
+            command: create,
             code: 0,
             text: id.clone(),
         })?;

@@ -6,6 +6,7 @@ use control::api::{PortReport, Stats};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The project's hotplug script, where the toolstack looks for it.
 const SCRIPT: &str = include_str!("../../../../xen/vif-ringmain");
@@ -22,8 +23,9 @@ impl Dom0 {
     pub fn install(&self, binary: &Path) -> Result<(), GuestError> {
         self.copy(binary, "/usr/local/bin/ringmain")?;
         self.write("/etc/xen/scripts/vif-ringmain", SCRIPT)?;
-        self.must("chmod 755 /etc/xen/scripts/vif-ringmain /usr/local/bin/ringmain", PATIENCE)?;
-        let said = self.run("ringmain --version", PATIENCE)?;
+        let check =
+            "chmod 755 /etc/xen/scripts/vif-ringmain /usr/local/bin/ringmain && ringmain --version";
+        let said = self.run(check, PATIENCE)?;
         if said.text.contains("GLIBC") {
             return Err(GuestError::Tool {
                 tool: "ringmain in dom0".into(),
@@ -33,7 +35,7 @@ impl Dom0 {
                 ),
             });
         }
-        self.must("ringmain --version", PATIENCE).map(drop)
+        said.succeeded("dom0", check).map(drop)
     }
 
     /// Starts the daemon with this configuration, and waits until it listens.
@@ -50,14 +52,16 @@ impl Dom0 {
     /// # Errors
     /// When it ends at once, or does not answer.
     pub fn go_on(&self) -> Result<Service, GuestError> {
+        // Each start has a file of its own, so that none need be removed before.
+        static STARTS: AtomicU32 = AtomicU32::new(0);
+        let pid = format!("/run/ringmain.{}.pid", STARTS.fetch_add(1, Ordering::Relaxed));
         let command = format!(
-            "echo $$ >/run/ringmain.pid; exec ringmain serve --config {CONFIGURATION} --log info >>{LOG} 2>&1"
+            "echo $$ >{pid}; exec ringmain serve --config {CONFIGURATION} --log info >>{LOG} 2>&1"
         );
-        self.must("rm -f /run/ringmain.pid /run/ringmain/control.sock", PATIENCE)?;
         let service = Service { dom0: self.clone(), job: Some(self.spawn(&command)?) };
         let listens = format!(
             "until ringmain port list >/dev/null 2>&1; do\n\
-             if [ -e /run/ringmain.pid ] && ! [ -d /proc/$(cat /run/ringmain.pid) ]; then tail -n 5 {LOG}; exit 1; fi\n\
+             if [ -s {pid} ] && read -r id <{pid} && ! [ -d /proc/$id ]; then tail -n 5 {LOG}; exit 1; fi\n\
              usleep 50000; done"
         );
         self.must(&listens, PATIENCE)?;

@@ -9,7 +9,6 @@ use lab::xen::{Dom0, Domain, DomainSpec, LOG, Options, Service, Testbed};
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
 
 /// Queues that the guests' frontends ask for, and that a vif may have.
 pub const QUEUES: u16 = 4;
@@ -91,25 +90,14 @@ impl Scene {
     /// Nobody serves vifs.
     pub fn without_daemon() -> Scene {
         let mut host = HOST.lock().unwrap_or_else(PoisonError::into_inner);
-        if host.as_ref().is_none_or(|host| host.dom0.run("true", Duration::from_secs(60)).is_err())
-        {
+        let with_guests = host.as_ref().is_some_and(|host| host.guests.is_some());
+        let clean = |host: &Host| host.dom0.must(&leftovers(with_guests), LIMIT);
+        if host.as_ref().is_none_or(|host| clean(host).is_err()) {
             *host = None;
             *host = Some(Host::boot());
         }
         let Host { dom0, guests } = host.as_mut().unwrap();
         let (dom0, guests) = (dom0.clone(), guests.take());
-        // What a test that failed left behind.
-        if guests.is_none() {
-            let others =
-                "for id in $(xl list | awk 'NR > 2 { print $2 }'); do xl destroy $id; done";
-            dom0.must(&format!("{others}; xenstore-rm /local/domain/0/backend/vif; true"), LIMIT)
-                .unwrap();
-        }
-        dom0.must(
-            &format!("xenstore-rm /local/domain/0/error; rm -f {LOG} /etc/xen/vif-ringmain.conf"),
-            LIMIT,
-        )
-        .unwrap();
         let guests = guests.map_or_else(OnceCell::new, OnceCell::from);
         Scene { dom0, service: RefCell::default(), guests, host }
     }
@@ -181,6 +169,15 @@ impl Scene {
             sum.tx_frames > 0 && sum.tx_frames + sum.copies == sum.rx_frames + sum.dropped()
         });
     }
+}
+
+/// Removes what other tests left behind in dom0, and after one that failed, all guests.
+fn leftovers(with_guests: bool) -> String {
+    let destroy = "for id in $(xl list | awk 'NR > 2 { print $2 }'); do xl destroy $id; done; \
+                   xenstore-rm /local/domain/0/backend/vif; ";
+    let destroy = if with_guests { "" } else { destroy };
+    let files = format!("{LOG} /etc/xen/vif-ringmain.conf");
+    format!("{destroy}xenstore-rm /local/domain/0/error; rm -f {files}")
 }
 
 impl Drop for Scene {
