@@ -330,7 +330,7 @@ fn streams_between_guests_that_copy_for_themselves() {
         let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
         let copied = shown
             .lines()
-            .find_map(|line| line.strip_prefix("own copies")?.split_whitespace().next());
+            .find_map(|line| line.strip_prefix("guest copies")?.split_whitespace().next());
         assert!(
             copied.is_some_and(|bytes| bytes.parse::<u64>().unwrap() > 8 * 32 * BLOCK as u64),
             "{shown}"
@@ -340,11 +340,11 @@ fn streams_between_guests_that_copy_for_themselves() {
     }
 }
 
-/// The number before `word` in what `port show` says of pages that are kept.
-fn kept(shown: &str, word: &str) -> u64 {
+/// The number before `word` in what `port show` says of mapped pages.
+fn mapped_pages(shown: &str, word: &str) -> u64 {
     let line = shown
         .lines()
-        .find_map(|line| line.strip_prefix("kept mapped"))
+        .find_map(|line| line.strip_prefix("mapped pages"))
         .unwrap_or_else(|| panic!("{shown}"));
     let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
     let at =
@@ -354,18 +354,18 @@ fn kept(shown: &str, word: &str) -> u64 {
 
 #[test]
 #[ignore = "needs namespaces"]
-fn streams_between_guests_whose_pages_are_kept() {
+fn streams_between_guests_whose_pages_stay_mapped() {
     let site = Site::with("cache = 4096");
     for queues in [1, 2, 4] {
         let mut server = site.guest("server", "10.9.0.1", queues, "serve 10.9.0.1");
         ready(&mut server);
         let shown = || site.ask(&["port", "show", "guests/server"]).unwrap();
         // What is shown is up to date every other second.
-        wait(|| kept(&shown(), "of") == u64::from(queues) * 768);
+        wait(|| mapped_pages(&shown(), "of") == u64::from(queues) * 768);
         succeeds(site.guest("client", "10.9.0.2", queues, "send 10.9.0.1 8 64"));
-        wait(|| kept(&shown(), "hits") > 100);
+        wait(|| mapped_pages(&shown(), "hits") > 100);
         println!("{}", shown());
-        assert_eq!(kept(&shown(), "misses"), 0);
+        assert_eq!(mapped_pages(&shown(), "misses"), 0);
         drop(server);
         wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
     }

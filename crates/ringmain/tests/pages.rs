@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use lab::guest::Deadline;
-use pages::{Marker, Page, script};
+use pages::{Marker, Page, Part, script};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -18,8 +18,12 @@ fn run_isolated(folder: &Path, script: &str) -> Output {
     let log = fs::File::create(folder.join("log")).unwrap();
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
-    // `/proc` is the one of the namespace, and the loopback interface is up as on any machine.
-    command.args(["sh", "-ec", "mount -t tmpfs run /run; ip link set lo up; exec bash script"]);
+    // `/proc` and `/sys` are those of the namespace, and the loopback interface is up as on any machine.
+    command.args([
+        "sh",
+        "-ec",
+        "mount -t tmpfs run /run; mount -t sysfs sys /sys; ip link set lo up; exec bash script",
+    ]);
     let programs = Path::new(env!("CARGO_BIN_EXE_ringmain")).parent().unwrap();
     // Where the page for a first look has them.
     fs::create_dir(folder.join("target")).unwrap();
@@ -61,18 +65,32 @@ fn commands_that_pages_print_work() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+/// The commands of a page that make the interfaces that its configurations name.
+fn interfaces(page: &Page) -> String {
+    let mut commands = String::new();
+    for part in page.parts() {
+        let Part::Before(lines) = part else { continue };
+        for line in lines.lines().filter(|line| line.starts_with("ip link add")) {
+            commands.push_str(line);
+            commands.push('\n');
+        }
+    }
+    commands
+}
+
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn configurations_that_pages_print_are_valid() {
     let mut failed = Vec::new();
     for page in pages::all() {
+        let interfaces = interfaces(&page);
         for block in page.blocks().iter().filter(|block| block.language == "toml") {
             if matches!(block.marker, Some(Marker::Needs(_))) {
                 continue;
             }
             let check = "mkdir /run/ringmain\nringmain serve --check --config page.toml\n";
-            let script =
-                format!("cat >page.toml <<'END OF FILE'\n{}END OF FILE\n{check}", block.text);
+            let file = format!("cat >page.toml <<'END OF FILE'\n{}END OF FILE\n", block.text);
+            let script = format!("set -e\n{interfaces}{file}{check}");
             failed.extend(
                 runs(&page, &script).err().map(|said| format!("line {}: {said}", block.line)),
             );

@@ -102,11 +102,9 @@ impl Domain {
         dom0.write(&config, &spec.config())?;
         let create = format!("xl create -q {config} && xl domid {name}");
         let id = dom0.must(&create, PATIENCE)?;
-        let id = id.trim().parse().map_err(|_| GuestError::Failed {
-            name: "dom0".into(),
-            command: create,
-            code: 0,
-            text: id.clone(),
+        // Warnings of xl come before.
+        let id = id.lines().last().unwrap_or_default().trim().parse().map_err(|_| {
+            GuestError::Failed { name: "dom0".into(), command: create, code: 0, text: id.clone() }
         })?;
         Self::attach(dom0, name, id).inspect_err(|_| {
             // What went wrong first is what is told.

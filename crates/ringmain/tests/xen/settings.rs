@@ -3,7 +3,7 @@
 use super::host::{QUEUES, Scene};
 use super::traffic::{LIMIT, address, eventually, listens, ping};
 use lab::guest::Shell;
-use lab::xen::Domain;
+use lab::xen::{Domain, DomainSpec};
 
 /// Pings that must not arrive.
 fn unreachable(from: &Domain, address: &str) {
@@ -44,11 +44,14 @@ fn guests_in_different_vlans_do_not_see_each_other() {
 #[ignore = "boots Xen"]
 fn the_scripts_own_file_says_mtu_queues_and_source_lock() {
     let scene = Scene::new("");
-    let file = "case $name in\n  a) queues=2 lock_mac=1 ;;\n  b) mtu=1300 ;;\nesac\n";
+    let file = "case $name in\n  few) queues=2 ;;\n  a) lock_mac=1 ;;\n  b) mtu=1300 ;;\nesac\n";
     scene.dom0.write("/etc/xen/vif-ringmain.conf", file).unwrap();
+    let spec = DomainSpec { max_queues: Some(QUEUES), ..DomainSpec::new("few") };
+    let few = scene.dom0.create(&spec.vif("script=vif-ringmain")).unwrap();
     let [a, b] = scene.plugged(["", ""]);
-    let rings = a.must("ls -d /sys/class/net/eth0/queues/tx-* | wc -l", LIMIT).unwrap();
-    assert_eq!((rings.trim(), scene.port(a, 0).unwrap().queues.len()), ("2", 2));
+    few.ready(LIMIT).unwrap();
+    let rings = few.must("ls -d /sys/class/net/eth0/queues/tx-* | wc -l", LIMIT).unwrap();
+    assert_eq!((rings.trim(), scene.port(&few, 0).unwrap().queues.len()), ("2", 2));
     assert_eq!(scene.port(b, 0).unwrap().queues.len(), usize::from(QUEUES));
 
     // Longer packets towards the vif are dropped, and the guest is told.
