@@ -1,6 +1,7 @@
 //! What an operator sets for a vif, in `xl.cfg` and in the script's own file.
 
 use super::host::{QUEUES, Scene};
+use super::pair::many_streams;
 use super::traffic::{LIMIT, address, eventually, listens, ping};
 use lab::guest::Shell;
 use lab::xen::{Domain, DomainSpec};
@@ -94,24 +95,21 @@ fn a_rate_is_that_of_the_whole_vif() {
         let uptime = scene.dom0.must("cut -d' ' -f1 /proc/uptime", LIMIT).unwrap();
         (scene.port(a, 0).unwrap(), uptime.trim().parse::<f64>().unwrap())
     };
+    // The guest's hash decides which queues the 16 connections use. Two queues are enough to tell
+    // one limit for all of them from one limit for each.
     let busy = |port: &control::api::PortReport| {
-        port.queues.iter().filter(|queue| queue.counts.tx_bytes > 20_000).count()
-            == usize::from(QUEUES)
+        port.queues.iter().filter(|queue| queue.counts.tx_bytes > 20_000).count() >= 2
     };
-    eventually("all queues", || busy(&look().0));
+    eventually("two busy queues", || busy(&look().0));
     let (before, began) = look();
     eventually("a few seconds", || look().1 > began + 4.0);
     let (after, ended) = look();
     let sent = (after.total.tx_bytes - before.total.tx_bytes) as f64 / (ended - began);
-    // Were it each queue's, it would be four times as much.
+    // A limit for each queue would let at least twice the rate through.
     assert!(sent > RATE / 20.0 && sent < RATE * 1.6, "{sent:.0} bytes a second");
     streams.stop(LIMIT).unwrap();
     server.stop(LIMIT).unwrap();
 
-    // The other way there is none.
-    let server = a.spawn("iperf -s").unwrap();
-    listens(a, "netstat -ltn", 5001);
-    let said = b.must(&format!("iperf -c {} -P 4 -n 1M", address(0)), LIMIT).unwrap();
-    assert!(said.contains("[SUM]"), "{said}");
-    server.stop(LIMIT).unwrap();
+    // The other direction has no limit.
+    many_streams(b, a, &address(0));
 }
