@@ -1,0 +1,114 @@
+//! Filters for system calls, by kind of thread.
+//!
+//! The filter of the whole process is installed by its first thread, and inherited by all others.
+//! Kinds of threads that need less add a filter of their own. A thread can add filters and never
+//! remove one: what an inner filter forbids stays forbidden.
+//!
+//! What a thread needs for each burst is allowed whatever its arguments are: the kernel remembers
+//! such calls, and does not run the filters for them.
+
+mod calls;
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter,
+};
+
+use crate::layer::LayerState;
+use crate::violation;
+
+/// A kind of thread that needs less than the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Serves rings.
+    Worker,
+    /// Waits, counts and signals threads and descriptors that it has already.
+    Helper,
+}
+
+/// What control threads may do beyond what every configuration needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extras {
+    /// Configure network interfaces.
+    pub interfaces: bool,
+    /// Load programs into network cards' drivers, and open AF_XDP sockets.
+    pub device_queues: bool,
+}
+
+/// The filters of kinds of threads, once the process is filtered.
+static FILTERS: OnceLock<RoleFilters> = OnceLock::new();
+
+struct RoleFilters {
+    worker: BpfProgram,
+    helper: BpfProgram,
+}
+
+/// Allows the calling thread only what its kind needs, from now on. Does nothing where the process
+/// is not filtered.
+pub fn enter_thread(role: Role) {
+    let Some(filters) = FILTERS.get() else { return };
+    let filter = match role {
+        Role::Worker => &filters.worker,
+        Role::Helper => &filters.helper,
+    };
+    if let Err(error) = apply_filter(filter) {
+        // The kernel has taken a filter before. A thread must not run with more than it should.
+        eprintln!("ringmain: cannot filter the system calls of a thread: {error}");
+        std::process::abort();
+    }
+}
+
+/// Filters the system calls of this thread and of all that it will start.
+pub(crate) fn enter(extras: Extras) -> LayerState {
+    let installed = install(extras);
+    LayerState::of(installed.map(|()| "a call that is not allowed ends the process".to_owned()))
+}
+
+fn install(extras: Extras) -> Result<(), Box<dyn std::error::Error>> {
+    let control = compile(calls::control(extras)?)?;
+    let worker = compile(calls::worker()?)?;
+    let helper = compile(calls::helper()?)?;
+    let fallback = without_clone3()?;
+    violation::report_before_the_end()?;
+    // The one that fails softly comes first: the other one may not allow installing it.
+    apply_filter(&fallback)?;
+    apply_filter(&control)?;
+    let _ = FILTERS.set(RoleFilters { worker, helper });
+    Ok(())
+}
+
+/// System calls that are allowed, by number: always, or where one of the rules holds.
+type Calls = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn compile(calls: Calls) -> Result<BpfProgram, seccompiler::BackendError> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(calls, SeccompAction::Trap, SeccompAction::Allow, arch)?.try_into()
+}
+
+/// Makes the C library start threads by `clone`, whose flags a filter can see.
+fn without_clone3() -> Result<BpfProgram, seccompiler::BackendError> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    let calls = Calls::from([(libc::SYS_clone3, Vec::new())]);
+    let refuse = SeccompAction::Errno(libc::ENOSYS as u32);
+    SeccompFilter::new(calls, SeccompAction::Allow, refuse, arch)?.try_into()
+}
+
+type Rule = Result<SeccompRule, seccompiler::BackendError>;
+
+/// Holds where the lower half of an argument is this value.
+fn equals(argument: u8, value: u64) -> Rule {
+    condition(argument, SeccompCmpOp::Eq, value)
+}
+
+/// Holds where these bits of the lower half of an argument have this value.
+fn masked(argument: u8, mask: u64, value: u64) -> Rule {
+    condition(argument, SeccompCmpOp::MaskedEq(mask), value)
+}
+
+fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> Rule {
+    let length = SeccompCmpArgLen::Dword;
+    SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
+}

@@ -1,0 +1,238 @@
+//! Which system calls each kind of thread may make.
+//!
+//! No thread may execute a program, start a process, trace, mount, change users, load modules, or
+//! map memory that can be executed.
+
+use libc::{PROT_EXEC, c_long};
+
+use super::{Calls, Extras, Rule, equals, masked};
+
+type Result<T> = std::result::Result<T, seccompiler::BackendError>;
+
+/// What workers do for bursts, or while they wait for some.
+const SERVE: &[c_long] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_ioctl,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_timerfd_settime,
+    libc::SYS_ppoll,
+    libc::SYS_futex,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_sched_yield,
+    libc::SYS_restart_syscall,
+];
+
+/// The same under names that only older architectures have.
+#[cfg(target_arch = "x86_64")]
+const SERVE_LEGACY: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_time];
+#[cfg(not(target_arch = "x86_64"))]
+const SERVE_LEGACY: &[c_long] = &[];
+
+/// What every thread does for its memory, for signals, and when it ends.
+const LIVE: &[c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_set_robust_list,
+];
+
+/// What control threads do with files, descriptors and sockets.
+const FILES: &[c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_close_range,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_getcwd,
+    libc::SYS_lseek,
+    libc::SYS_getdents64,
+    libc::SYS_unlinkat,
+    libc::SYS_mkdirat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_flock,
+    libc::SYS_fcntl,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fsync,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_pipe2,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_memfd_create,
+    libc::SYS_eventfd2,
+    libc::SYS_epoll_create1,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_pselect6,
+    libc::SYS_socketpair,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+];
+
+#[cfg(target_arch = "x86_64")]
+const FILES_LEGACY: &[c_long] = &[
+    libc::SYS_open,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_readlink,
+    libc::SYS_access,
+    libc::SYS_unlink,
+    libc::SYS_mkdir,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_dup2,
+    libc::SYS_pipe,
+    libc::SYS_select,
+    libc::SYS_accept,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const FILES_LEGACY: &[c_long] = &[];
+
+/// What control threads do with threads, and what they ask about the process.
+const PROCESS: &[c_long] = &[
+    // Refused softly, so that `clone` is called.
+    libc::SYS_clone3,
+    libc::SYS_set_tid_address,
+    libc::SYS_rseq,
+    libc::SYS_membarrier,
+    libc::SYS_getcpu,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getppid,
+    libc::SYS_getrusage,
+    libc::SYS_prlimit64,
+    libc::SYS_getrlimit,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    libc::SYS_times,
+    libc::SYS_gettimeofday,
+    libc::SYS_clock_getres,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_umask,
+    // Further filters.
+    libc::SYS_prctl,
+    libc::SYS_seccomp,
+];
+
+/// What all threads but workers and helpers may do.
+pub fn control(extras: Extras) -> Result<Calls> {
+    let mut calls = worker()?;
+    for list in [FILES, FILES_LEGACY, PROCESS] {
+        allow(&mut calls, list);
+    }
+    let thread = libc::CLONE_THREAD as u64;
+    calls.insert(libc::SYS_clone, vec![masked(0, thread, thread)?]);
+    let mut families = vec![libc::AF_UNIX];
+    if extras.interfaces || extras.device_queues {
+        families.extend([libc::AF_INET, libc::AF_NETLINK]);
+    }
+    if extras.device_queues {
+        families.push(libc::AF_XDP);
+        allow(&mut calls, &[libc::SYS_bpf]);
+    }
+    let family = |family: libc::c_int| equals(0, family as u64);
+    calls.insert(libc::SYS_socket, families.into_iter().map(family).collect::<Result<_>>()?);
+    Ok(calls)
+}
+
+/// What workers may do.
+pub fn worker() -> Result<Calls> {
+    let mut calls = Calls::new();
+    for list in [SERVE, SERVE_LEGACY, LIVE] {
+        allow(&mut calls, list);
+    }
+    restrict(&mut calls)?;
+    Ok(calls)
+}
+
+/// What helpers may do.
+pub fn helper() -> Result<Calls> {
+    let serve = [
+        libc::SYS_read,
+        libc::SYS_write,
+        libc::SYS_futex,
+        libc::SYS_clock_gettime,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_nanosleep,
+        libc::SYS_ppoll,
+        libc::SYS_sched_yield,
+        libc::SYS_restart_syscall,
+    ];
+    let mut calls = Calls::new();
+    for list in [&serve, SERVE_LEGACY, LIVE] {
+        allow(&mut calls, list);
+    }
+    // Signals that end the daemon may be taken by any thread, which passes them on.
+    allow(&mut calls, &[libc::SYS_sendto]);
+    restrict(&mut calls)?;
+    Ok(calls)
+}
+
+fn allow(calls: &mut Calls, list: &[c_long]) {
+    calls.extend(list.iter().map(|call| (*call, Vec::new())));
+}
+
+/// Adds calls whose arguments matter.
+fn restrict(calls: &mut Calls) -> Result<()> {
+    let not_executable: fn() -> Rule = || masked(2, PROT_EXEC as u64, 0);
+    calls.insert(libc::SYS_mmap, vec![not_executable()?]);
+    calls.insert(libc::SYS_mprotect, vec![not_executable()?]);
+    // Threads of this process only. A worker that panics signals itself.
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    calls.insert(libc::SYS_tgkill, vec![equals(0, own as u64)?]);
+    // The name for a report, and names of memory, which the C library gives.
+    let name = equals(0, libc::PR_GET_NAME as u64)?;
+    let memory = equals(0, libc::PR_SET_VMA as u64)?;
+    calls.insert(libc::SYS_prctl, vec![name, memory]);
+    // A fault that is nobody's goes back to the handler that was there before.
+    let fault = equals(0, libc::SIGBUS as u64)?;
+    calls.insert(libc::SYS_rt_sigaction, vec![fault]);
+    Ok(())
+}
