@@ -15,10 +15,12 @@
 
 mod bytes;
 pub mod checksum;
+pub mod claim;
 pub mod flow;
 pub mod head;
 pub mod mac;
 pub mod offload;
+pub mod prefix;
 #[cfg(test)]
 mod sample;
 pub mod segment;
@@ -27,10 +29,12 @@ pub mod vlan;
 pub mod vnet;
 
 pub use checksum::{Sum, complete_csum};
+pub use claim::{Claim, Unverifiable, claim};
 pub use flow::flow_hash;
 pub use head::{HEAD_LEN, HEADROOM, Head};
 pub use mac::Mac;
 pub use offload::{Accepts, BadOffload, Gso, GsoKind, Offload, PartialCsum};
+pub use prefix::{BadPrefix, Prefix};
 pub use segment::{Segment, Segmenter};
 pub use view::{Headers, L3, L4, parse, parse_into};
 pub use vlan::{NoHeadroom, TagEdit};

@@ -9,9 +9,10 @@ use crate::bytes::chunk;
 use crate::head::HEAD_LEN;
 use crate::mac::Mac;
 
-/// EtherTypes that the parser knows.
-mod ethertype {
+/// EtherTypes that mean something here.
+pub(crate) mod ethertype {
     pub const IPV4: u16 = 0x0800;
+    pub const ARP: u16 = 0x0806;
     pub const IPV6: u16 = 0x86dd;
     pub const DOT1Q: u16 = 0x8100;
     pub const DOT1AD: u16 = 0x88a8;
@@ -25,11 +26,12 @@ pub mod proto {
     pub const UDP: u8 = 17;
     /// Stream Control Transmission Protocol; its checksum is a CRC32c.
     pub const SCTP: u8 = 132;
-    pub(super) const HOP_BY_HOP: u8 = 0;
-    pub(super) const ROUTING: u8 = 43;
-    pub(super) const FRAGMENT: u8 = 44;
-    pub(super) const AUTHENTICATION: u8 = 51;
-    pub(super) const DESTINATION: u8 = 60;
+    pub(crate) const HOP_BY_HOP: u8 = 0;
+    pub(crate) const ROUTING: u8 = 43;
+    pub(crate) const FRAGMENT: u8 = 44;
+    pub(crate) const AUTHENTICATION: u8 = 51;
+    pub(crate) const ICMPV6: u8 = 58;
+    pub(crate) const DESTINATION: u8 = 60;
 }
 
 /// The network protocol of a frame.

@@ -49,6 +49,13 @@ drops! {
     BadSource "bad_source" "The source address is a group address or zero.",
     SourceLocked "source_locked" "The port is locked to another source address.",
     SourceTaken "source_taken" "The source address is locked to another port.",
+    IpSpoofed "ip_spoofed" "The IP source address is not one of the port's addresses.",
+    ArpSpoofed "arp_spoofed" "An ARP message claims another address than the port's.",
+    NdSpoofed "nd_spoofed" "Neighbour discovery claims another address than the port's.",
+    DhcpServer "dhcp_server" "A message of a DHCP server, from a port with a list of addresses.",
+    RouterAdvertisement "router_advertisement" "A router advertisement or a redirect, from a port with a list of addresses.",
+    Unverifiable "unverifiable" "Headers that hide what the frame claims, from a port with a list of addresses.",
+    OtherProtocol "other_protocol" "Neither IPv4 nor IPv6 nor ARP, from a port with a list of addresses.",
     LinkLocal "link_local" "The destination is reserved for the link itself (01:80:c2:00:00:0x).",
     TaggedOnAccess "tagged_on_access" "A tagged frame on an access port.",
     UntaggedOnTrunk "untagged_on_trunk" "An untagged frame on a trunk port.",
@@ -57,6 +64,7 @@ drops! {
     NoReceiver "no_receiver" "No other port is in the frame's network.",
     PortDown "port_down" "The receiver is not connected, or none of its queues is enabled.",
     RxFull "rx_full" "The receiver posted no buffers in time.",
+    RxRate "rx_rate" "The receiver's port, or its budget, had used up its rate of receiving.",
     RxTooSmall "rx_too_small" "The receiver's buffer is too small, and it did not offer to merge several.",
     RxRefused "rx_refused" "The host's kernel refused the frame, or the receiver can't be given it as it is.",
     Multicast "multicast" "A group that the receiver has not asked for.",
@@ -75,6 +83,13 @@ impl From<SwitchReason> for DropReason {
             SwitchReason::BadSource => DropReason::BadSource,
             SwitchReason::SourceLocked => DropReason::SourceLocked,
             SwitchReason::SourceTaken => DropReason::SourceTaken,
+            SwitchReason::IpSpoofed => DropReason::IpSpoofed,
+            SwitchReason::ArpSpoofed => DropReason::ArpSpoofed,
+            SwitchReason::NdSpoofed => DropReason::NdSpoofed,
+            SwitchReason::DhcpServer => DropReason::DhcpServer,
+            SwitchReason::RouterAdvertisement => DropReason::RouterAdvertisement,
+            SwitchReason::Unverifiable => DropReason::Unverifiable,
+            SwitchReason::OtherProtocol => DropReason::OtherProtocol,
             SwitchReason::LinkLocal => DropReason::LinkLocal,
             SwitchReason::TaggedOnAccess => DropReason::TaggedOnAccess,
             SwitchReason::UntaggedOnTrunk => DropReason::UntaggedOnTrunk,
@@ -127,7 +142,17 @@ pub struct QueueCounters {
     pub kicks: Counter,
     /// What was spent on frames that it received, while somebody profiled.
     pub charged: Charged,
-    drops: [Counter; DropReason::ALL.len()],
+    drops: Drops,
+}
+
+/// A counter for each reason.
+#[derive(Debug)]
+struct Drops([Counter; DropReason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Drops(std::array::from_fn(|_| Counter::default()))
+    }
 }
 
 impl QueueCounters {
@@ -142,17 +167,17 @@ impl QueueCounters {
     /// Counts `n` frames dropped for `reason`.
     #[inline]
     pub fn lose(&self, reason: DropReason, n: u64) {
-        self.drops[reason as usize].add(n);
+        self.drops.0[reason as usize].add(n);
     }
 
     /// Frames dropped for `reason` so far.
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops[reason as usize].get()
+        self.drops.0[reason as usize].get()
     }
 
     /// Frames dropped so far, for whatever reason.
     pub fn dropped_total(&self) -> u64 {
-        self.drops.iter().map(Counter::get).sum()
+        self.drops.0.iter().map(Counter::get).sum()
     }
 }
 

@@ -12,6 +12,7 @@
 //! a keyed hash, and only a change of the table moves them).
 
 mod generation;
+pub mod guard;
 mod mac;
 mod reason;
 mod switch;
@@ -19,6 +20,7 @@ mod vlan;
 
 pub use frame::TagEdit;
 pub use generation::{Generations, Stamp};
+pub use guard::SourceGuard;
 pub use mac::{Limits, Station};
 pub use reason::DropReason;
 pub use switch::{Decision, PortId, PortRule, Row, RuleError, Switch, Target, Verdict};

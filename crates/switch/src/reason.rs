@@ -41,6 +41,20 @@ reasons! {
     SourceLocked = "source_locked", "the port is locked to another source address";
     /// The source address is locked to another port of the network.
     SourceTaken = "source_taken", "the source address is locked to another port";
+    /// The source address of an IP packet is not in the port's list.
+    IpSpoofed = "ip_spoofed", "an IP source address that the port may not use";
+    /// An ARP message claims an address that is not in the port's list, or another MAC address.
+    ArpSpoofed = "arp_spoofed", "an ARP message that claims what the port may not";
+    /// Neighbour discovery claims an address that is not in the port's list, or another MAC address.
+    NdSpoofed = "nd_spoofed", "neighbour discovery that claims what the port may not";
+    /// A message of a DHCP or DHCPv6 server, from a port with a list of addresses.
+    DhcpServer = "dhcp_server", "a message of a DHCP server";
+    /// A router advertisement or a redirect, from a port with a list of addresses.
+    RouterAdvertisement = "router_advertisement", "a router advertisement or a redirect";
+    /// What the frame claims cannot be found in its headers, on a port with a list of addresses.
+    Unverifiable = "unverifiable", "headers that hide what the frame claims";
+    /// Neither IPv4 nor IPv6 nor ARP, from a port with a list of addresses.
+    OtherProtocol = "other_protocol", "a protocol other than IPv4, IPv6 and ARP";
     /// The destination is one of 01:80:c2:00:00:00-0f, which no bridge forwards (IEEE 802.1Q, 8.6.3).
     LinkLocal = "link_local", "the destination is reserved to the link";
     /// A frame with a VLAN tag came in on an access port.
