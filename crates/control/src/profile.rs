@@ -96,8 +96,8 @@ impl Profiler {
                 sent: charged.sent.count(since),
             });
         }
-        // Looking at empty rings and sleeping are not charged to frames.
-        port.steps_ns = self.named(&spent, &Step::ALL[..Step::Look as usize]);
+        // Polling empty rings and sleeping are not charged to frames.
+        port.steps_ns = self.named(&spent, &Step::ALL[..Step::Poll as usize]);
         port.guest = guest;
         port
     }

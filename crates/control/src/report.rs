@@ -40,19 +40,19 @@ pub fn counts(queue: &QueueCounters) -> Counts {
     let dropped = |reason: &DropReason| (reason.name().to_owned(), queue.dropped(*reason));
     let drops = DropReason::ALL.iter().map(dropped).collect();
     Counts {
-        tx_frames: queue.tx_frames.get(),
-        tx_bytes: queue.tx_bytes.get(),
-        tx_bursts: queue.tx_bursts.get(),
-        tx_interrupts: queue.tx_interrupts.get(),
-        tx_suppressed: queue.tx_suppressed.get(),
-        rx_frames: queue.rx_frames.get(),
-        rx_bytes: queue.rx_bytes.get(),
-        rx_bursts: queue.rx_bursts.get(),
-        rx_interrupts: queue.rx_interrupts.get(),
-        rx_suppressed: queue.rx_suppressed.get(),
-        rx_deferred: queue.rx_deferred.get(),
-        direct_frames: queue.direct_frames.get(),
-        direct_bytes: queue.direct_bytes.get(),
+        tx_frames: queue.tx.frames.get(),
+        tx_bytes: queue.tx.bytes.get(),
+        tx_bursts: queue.tx.bursts.get(),
+        tx_interrupts: queue.tx.interrupts.get(),
+        tx_suppressed: queue.tx.suppressed.get(),
+        rx_frames: queue.rx.frames.get(),
+        rx_bytes: queue.rx.bytes.get(),
+        rx_bursts: queue.rx.bursts.get(),
+        rx_interrupts: queue.rx.interrupts.get(),
+        rx_suppressed: queue.rx.suppressed.get(),
+        rx_deferred: queue.rx.deferred.get(),
+        direct_frames: queue.direct.frames.get(),
+        direct_bytes: queue.direct.bytes.get(),
         copies: queue.copies.get(),
         blocked: queue.blocked.get(),
         kicks: queue.kicks.get(),
@@ -272,7 +272,7 @@ pub fn stats(
 /// How a worker has waited since `uptime` ago. A worker that sleeps counts that when it wakes, so
 /// the rest of the time is sleep.
 fn polling(counters: &PollCounters, uptime: Duration) -> Option<PollingReport> {
-    let Decision { policy, nap, window, cost, gaps, short, gave_way } = counters.decision()?;
+    let Decision { policy, nap, window, cost, gaps, short, suspensions } = counters.decision()?;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let mut state_ns: BTreeMap<_, _> = State::ALL
         .into_iter()
@@ -291,7 +291,7 @@ fn polling(counters: &PollCounters, uptime: Duration) -> Option<PollingReport> {
         wake_latency_ns: cost.wake,
         nap_cost_ns: cost.nap,
         timer_lateness_ns: cost.late,
-        suspensions: gave_way,
+        suspensions,
         suspended: short && rest < ns(SHORTAGE),
     })
 }

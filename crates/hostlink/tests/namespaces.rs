@@ -122,11 +122,11 @@ fn the_kernels_tcp_goes_through_unharmed() {
         server.join().unwrap();
         assert!(near.stopped().is_none() && far.stopped().is_none());
         let bytes = |tap: &Tap| {
-            fabric.counters(tap.port()).iter().map(|queue| queue.tx_bytes.get()).sum::<u64>()
+            fabric.counters(tap.port()).iter().map(|queue| queue.tx.bytes.get()).sum::<u64>()
         };
         assert!(bytes(&near) > 20_000_000 && bytes(&far) > 20_000_000);
         let frames: u64 =
-            fabric.counters(near.port()).iter().map(|queue| queue.tx_frames.get()).sum();
+            fabric.counters(near.port()).iter().map(|queue| queue.tx.frames.get()).sum();
         assert!(bytes(&near) / frames > u64::from(mtu), "segments were not sent as one frame");
     }
 }
@@ -159,7 +159,7 @@ fn what_came_while_everything_was_under_way_is_not_left_lying() {
         one.run_once(tick());
     }
     let received =
-        || fabric.counters(far.port()).iter().map(|queue| queue.rx_frames.get()).sum::<u64>();
+        || fabric.counters(far.port()).iter().map(|queue| queue.rx.frames.get()).sum::<u64>();
     let before = received();
     for _ in 0..1000 {
         one.run_once(tick());

@@ -198,14 +198,14 @@ impl Burst {
     }
 
     /// Fetches the heads of the granted chains that were taken, all at once, and parses them.
-    /// `judge` says what the sender left to be done to the frame that was taken as number so
+    /// `check` says what the sender left to be done to the frame that was taken as number so
     /// many, and may finish its head; or why it is dropped.
     ///
     /// # Errors
     /// What became of the first head that could not be had.
     pub fn examine_granted(
         &mut self,
-        mut judge: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, DropReason>,
+        mut check: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, DropReason>,
     ) -> Result<(), Status> {
         self.chains.truncate(self.room());
         self.fetch_heads();
@@ -229,7 +229,7 @@ impl Burst {
                 if !whole {
                     frame.headers = Headers::default();
                 }
-                frame.offload = judge(i, head, &frame.headers, len)?;
+                frame.offload = check(i, head, &frame.headers, len)?;
                 frame.skip = head.len() as u32;
                 if len > 0 { Ok(()) } else { Err(DropReason::Runt) }
             });

@@ -11,7 +11,7 @@
 
 pub use runtime::Counter;
 use runtime::RunCounters;
-use runtime::coalescing::Traffic;
+use runtime::coalescing::{Notified, Traffic};
 use switch::DropReason as SwitchReason;
 
 use crate::stage_profiler::{Charged, Spent};
@@ -100,38 +100,55 @@ impl From<SwitchReason> for DropReason {
     }
 }
 
+/// Counters of one ring of a queue pair.
+#[derive(Default, Debug)]
+pub struct RingCounters {
+    /// Frames fetched from a Tx ring, or put on an Rx ring.
+    pub frames: Counter,
+    /// Bytes of those frames, offload headers not counted.
+    pub bytes: Counter,
+    /// Bursts with at least one such frame.
+    pub bursts: Counter,
+    /// Interrupts sent for the ring.
+    pub interrupts: Counter,
+    /// Times that entries were published without an interrupt, since the peer wanted none.
+    pub suppressed: Counter,
+    /// Times that entries of an Rx ring were published, and the interrupt for them was deferred.
+    pub deferred: Counter,
+}
+
+impl RingCounters {
+    /// Counts the outcome of a publication.
+    #[inline]
+    pub(crate) fn note(&self, notified: Notified) {
+        match notified {
+            Notified::Nothing => {}
+            Notified::Sent => self.interrupts.add(1),
+            Notified::Suppressed => self.suppressed.add(1),
+            Notified::Deferred => self.deferred.add(1),
+        }
+    }
+}
+
+/// Frames that a device wrote into a guest's buffers by itself: neither fetched nor delivered by
+/// the worker, and no part of its sum.
+#[derive(Default, Debug)]
+pub struct DirectCounters {
+    /// How many.
+    pub frames: Counter,
+    /// Their bytes.
+    pub bytes: Counter,
+}
+
 /// Counters of one queue pair. Directions are the guest's: Tx comes in, Rx goes out.
 #[derive(Default, Debug)]
 pub struct QueueCounters {
-    /// Frames fetched from the Tx ring.
-    pub tx_frames: Counter,
-    /// Bytes of those frames, offload headers not counted.
-    pub tx_bytes: Counter,
-    /// Bursts in which at least one frame was fetched.
-    pub tx_bursts: Counter,
-    /// Interrupts sent for the Tx ring.
-    pub tx_interrupts: Counter,
-    /// Times that completed Tx entries were published without an interrupt, since the peer wanted
-    /// none.
-    pub tx_suppressed: Counter,
-    /// Frames put on the Rx ring.
-    pub rx_frames: Counter,
-    /// Bytes of those frames.
-    pub rx_bytes: Counter,
-    /// Bursts in which at least one frame was put.
-    pub rx_bursts: Counter,
-    /// Interrupts sent for the Rx ring.
-    pub rx_interrupts: Counter,
-    /// Times that Rx entries were published without an interrupt, since the peer wanted none.
-    pub rx_suppressed: Counter,
-    /// Times that Rx entries were published, and the interrupt for them had to wait until it was
-    /// worth it.
-    pub rx_deferred: Counter,
-    /// Frames that a device wrote into the guest's buffers by itself: neither fetched nor
-    /// delivered here, and no part of that sum.
-    pub direct_frames: Counter,
-    /// Bytes of those frames.
-    pub direct_bytes: Counter,
+    /// The ring that the guest transmits on.
+    pub tx: RingCounters,
+    /// The ring that the guest receives on.
+    pub rx: RingCounters,
+    /// Frames that a device put on the Rx ring.
+    pub direct: DirectCounters,
     /// Frames that were added to those fetched: by flooding (counted at the sender's queue), and
     /// by segmentation (counted at the receiver's).
     pub copies: Counter,
@@ -159,8 +176,8 @@ impl QueueCounters {
     /// Frames that are on the Rx ring, whoever put them there, and frames that were sent.
     pub fn traffic(&self) -> Traffic {
         Traffic {
-            received: self.rx_frames.get() + self.direct_frames.get(),
-            sent: self.tx_frames.get(),
+            received: self.rx.frames.get() + self.direct.frames.get(),
+            sent: self.tx.frames.get(),
         }
     }
 

@@ -14,8 +14,8 @@ impl FramePipeline {
             return false;
         }
         slot.wait = None;
-        slot.on.counters.direct_frames.add(received.frames);
-        slot.on.counters.direct_bytes.add(received.bytes);
+        slot.on.counters.direct.frames.add(received.frames);
+        slot.on.counters.direct.bytes.add(received.bytes);
         self.profile_device(at, received, |pipeline| pipeline.flush(at));
         true
     }

@@ -97,6 +97,15 @@ struct Rebalance {
     stage: Stage,
 }
 
+/// How far something has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<P, F> {
+    /// The position up to which frames were added.
+    pub position: P,
+    /// Whether everything before a position is through.
+    pub is_past: F,
+}
+
 /// The table of one port with several queues.
 #[derive(Clone, Debug)]
 pub struct IndirectionTable {
@@ -164,21 +173,20 @@ impl IndirectionTable {
     }
 
     /// The bucket that changes queues has a frame, at `now`. Returns where that goes, if it need not
-    /// wait any more. Of the frames under way to the old queue, and of its ring: the position now,
-    /// and whether everything before some position is through.
+    /// wait any more. `handoff` is of frames under way to the old queue, `ring` of its ring.
     pub fn poll_rebalance(
         &mut self,
         now: Instant,
-        (sent, has_arrived): (u64, impl FnOnce(u64) -> bool),
-        (mark, has_taken): (u32, impl FnOnce(u32) -> bool),
+        handoff: Progress<u64, impl FnOnce(u64) -> bool>,
+        ring: Progress<u32, impl FnOnce(u32) -> bool>,
     ) -> Option<Egress> {
         let rebalance = self.rebalance.as_mut()?;
         if let Stage::Chosen = rebalance.stage {
-            rebalance.stage = Stage::Draining(now, sent);
+            rebalance.stage = Stage::Draining(now, handoff.position);
         }
         if let Stage::Draining(since, sent) = rebalance.stage {
-            if has_arrived(sent) {
-                rebalance.stage = Stage::Quiet(now, mark);
+            if (handoff.is_past)(sent) {
+                rebalance.stage = Stage::Quiet(now, ring.position);
             } else if now.saturating_duration_since(since) >= MAX_QUIET {
                 return Some(self.cancel());
             }
@@ -186,7 +194,7 @@ impl IndirectionTable {
         let (Stage::Quiet(since, mark), to) = (rebalance.stage, rebalance.to) else {
             return None;
         };
-        is_quiet_enough(now.saturating_duration_since(since), || has_taken(mark))
+        is_quiet_enough(now.saturating_duration_since(since), || (ring.is_past)(mark))
             .then(|| self.finish(to))
     }
 

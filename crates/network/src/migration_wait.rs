@@ -7,10 +7,10 @@ use switch::Target;
 
 use crate::cost::cost;
 use crate::flowcache::Action;
-use crate::indirection_table::WAIT_INTERVAL;
+use crate::indirection_table::{Progress, WAIT_INTERVAL};
 use crate::pipeline::{Blocked, FramePipeline};
 use crate::route::{Egress, Route};
-use crate::slot::Wait;
+use crate::wait::Wait;
 
 impl FramePipeline {
     /// Where a frame goes whose flow changes queues.
@@ -42,7 +42,11 @@ impl FramePipeline {
         let has_taken =
             |mark| progress.is_some_and(|ring| ring.is_none_or(|ring| ring.has_consumed(mark)));
         table
-            .poll_rebalance(self.clock.now, (handoff.sent(), has_arrived), (mark, has_taken))
+            .poll_rebalance(
+                self.clock.now,
+                Progress { position: handoff.sent(), is_past: has_arrived },
+                Progress { position: mark, is_past: has_taken },
+            )
             .unwrap_or(Egress::Rebalancing)
     }
 

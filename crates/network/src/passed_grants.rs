@@ -245,8 +245,8 @@ impl FramePipeline {
             let Some(slot) = self.slots.get_mut(at) else { break };
             let Some(grant) = slot.passed.release() else { break };
             if !fetched && grant.counts {
-                slot.on.counters.rx_frames.subtract(1);
-                slot.on.counters.rx_bytes.subtract(grant.len.into());
+                slot.on.counters.rx.frames.subtract(1);
+                slot.on.counters.rx.bytes.subtract(grant.len.into());
                 slot.on.counters.lose(DropReason::NotFetched, 1);
             }
             match grant.origin {

@@ -4,11 +4,10 @@
 //! called once a burst and never inlined, so that instructions can be counted step by step. No step
 //! goes back to an earlier one.
 //!
-//! What only some frames need hangs off the steps: [`software_offload`](crate::software_offload)
-//! and floods off deliver, hand-off to another worker ([`handoff`](crate::handoff)) off
-//! [`egress`](crate::egress), passed grants off [`receive`](crate::receive), a device's own queue
-//! and rate limits off fetch, waits for a migration off egress. Profiles are taken by guards around
-//! the steps ([`profiling`](crate::profiling)).
+//! What only some frames need hangs off the steps: [`software_offload`](crate::software_offload),
+//! floods, passed grants, hand-off to another worker ([`handoff`](crate::handoff)) and waits for a
+//! migration off [`deliver`](crate::deliver), a device's own queue and rate limits off fetch.
+//! Profiles are taken by guards around the steps ([`profiling`](crate::profiling)).
 //!
 //! A hostile sender can publish whatever it likes: a frame's head is copied once and only the copy
 //! is looked at, a burst has at most [`BURST`] frames, and whatever its frames cost is charged to
@@ -29,9 +28,9 @@ use crate::passed_grants::Origin;
 use crate::publish::Receivers;
 use crate::quantum::Service;
 use crate::route::Routes;
-use crate::slot::Wait;
 use crate::slots::Slots;
 use crate::stage_profiler::{StageProfiler, Step};
+use crate::wait::Wait;
 
 /// The frame pipeline of one worker. Nothing in it is shared with other threads but the switch, the
 /// counters and the channels to other workers.
@@ -72,7 +71,7 @@ impl FramePipeline {
     pub(crate) fn carry(&mut self, src: usize, quantum: u64) -> Served {
         self.service = Service { quantum, ..Service::default() };
         if self.step_fetch(|pipeline| pipeline.fetch(src)) == 0 {
-            return self.step(Step::Look, |pipeline| pipeline.fetched_nothing(src));
+            return self.step(Step::Poll, |pipeline| pipeline.fetched_nothing(src));
         }
         self.step(Step::Classify, |pipeline| pipeline.classify(src));
         let finished = self.step_deliver(src, |pipeline| pipeline.deliver(src));

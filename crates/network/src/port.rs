@@ -182,6 +182,16 @@ pub trait Coalescing {
     /// Sends an interrupt for the Rx ring that was deferred. The peer may have seen the entries
     /// meanwhile.
     fn interrupt(&mut self) -> Result<(), QueueError>;
+
+    /// [`flush`](QueuePair::flush) in these terms: publishes, and interrupts at once.
+    fn flush_now(&mut self) -> Result<[Notified; 2], QueueError> {
+        let [tx, rx] = self.flush_deferred()?;
+        if rx != Notified::Deferred {
+            return Ok([tx, rx]);
+        }
+        self.interrupt()?;
+        Ok([tx, Notified::Sent])
+    }
 }
 
 /// A pair that can tell how far its peer has consumed the Rx ring.

@@ -76,7 +76,7 @@ impl FramePipeline {
         batch: &mut HandoffBatch,
         deliver: impl FnOnce(&mut Self, &mut HandoffBatch) -> bool,
     ) -> bool {
-        self.profiler.mark(Step::Look);
+        self.profiler.mark(Step::Poll);
         self.profiler.forget();
         let whole = deliver(self, batch);
         if self.profiler.is_on() {
@@ -129,13 +129,13 @@ impl StageProfiler {
 impl Slot {
     /// Remembers what it has received so far.
     pub fn mark(&mut self) {
-        self.marked = (self.on.counters.rx_frames.get(), self.on.counters.rx_bytes.get());
+        self.marked = (self.on.counters.rx.frames.get(), self.on.counters.rx.bytes.get());
     }
 
     /// Frames and bytes that it has received since it was marked.
     fn since_mark(&self) -> (u64, u64) {
         let (frames, bytes) = self.marked;
         let count = &self.on.counters;
-        (count.rx_frames.get().saturating_sub(frames), count.rx_bytes.get().saturating_sub(bytes))
+        (count.rx.frames.get().saturating_sub(frames), count.rx.bytes.get().saturating_sub(bytes))
     }
 }

@@ -1,7 +1,7 @@
 //! Senders that have used up their rate: they wait in their rings.
 
 use crate::pipeline::FramePipeline;
-use crate::slot::Wait;
+use crate::wait::Wait;
 
 impl FramePipeline {
     /// Nothing was fetched from the queue in slot `src`: perhaps because it has used up its rate.

@@ -267,7 +267,7 @@ mod tests {
         route.choose(&Headers::default(), &[], || hash).0
     }
 
-    /// Wishes for the queue that the first byte says.
+    /// Selects the queue that the first byte names.
     #[derive(Debug)]
     struct First;
 
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_has_a_wish_is_given_it_where_it_can_be() {
+    fn a_selector_is_followed_where_its_queue_receives() {
         let receivers = vec![location(0, 0), location(1, 1), location(2, 0)];
         let port = PortView { receivers, selector: Some(Arc::new(First)), ..PortView::default() };
         let slots =

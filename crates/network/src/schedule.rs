@@ -23,10 +23,11 @@ use crate::pipeline::{Clock, FramePipeline};
 use crate::publish::Receivers;
 use crate::quantum::Service;
 use crate::route::{Routes, View};
-use crate::slot::{Attachment, Leaving, Slot, Wait};
+use crate::slot::{Attachment, Leaving, Slot};
 use crate::slots::Slots;
 use crate::stage_profiler::{StageProfiler, Step};
 use crate::topology::Topology;
+use crate::wait::Wait;
 
 /// What one worker's pipeline needs from outside.
 pub(crate) struct Parts {
@@ -170,7 +171,7 @@ impl Pipeline for FramePipeline {
     #[inline]
     fn begin(&mut self) -> bool {
         self.fire_interrupts();
-        self.profiler.mark(Step::Look);
+        self.profiler.mark(Step::Poll);
         let moved = self.exchange();
         moved | self.poll_outstanding()
     }
@@ -234,7 +235,7 @@ impl Pipeline for FramePipeline {
     }
 
     fn sleeping(&mut self, begins: bool) {
-        self.profiler.mark(if begins { Step::Look } else { Step::Sleep });
+        self.profiler.mark(if begins { Step::Poll } else { Step::Sleep });
     }
 }
 

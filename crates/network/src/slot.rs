@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use runtime::coalescing::{CoalescingLimits, InterruptCoalescer, Notified};
 use runtime::poll::PollingPolicy;
-use runtime::{Blocked, Counter, QueueId, Status};
+use runtime::{Blocked, QueueId, Status};
 use switch::PortId;
 
 use crate::backpressure::BackpressureCredit;
@@ -17,6 +17,7 @@ use crate::in_flight::InFlightBursts;
 use crate::passed_grants::PassedGrants;
 use crate::port::{Coalescing, QueueError, QueuePair};
 use crate::quantum::BurstLimit;
+use crate::wait::Wait;
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
 pub type OnError = Arc<dyn Fn(u16, QueueError) + Send + Sync>;
@@ -41,22 +42,6 @@ pub struct Attachment {
     pub failed: bool,
     /// How its worker waits for it; `None`: as the worker does for others.
     pub policy: Option<PollingPolicy>,
-}
-
-/// Why a sender's next frame stays in its ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// A receiver of the same worker is full.
-    Receiver {
-        /// The receiver's slot.
-        slot: usize,
-        /// When to drop rather than wait on.
-        until: Instant,
-    },
-    /// Too much is in flight, to other workers mostly; something that comes back ends the wait.
-    InFlight,
-    /// The sender has used up its rate, or where its frame goes is about to change.
-    Until(Instant),
 }
 
 /// How a pair leaves its worker.
@@ -147,6 +132,17 @@ impl Slot {
         !self.in_flight.is_empty() && (!self.in_flight.has_room() || self.on.pair.is_full())
     }
 
+    /// Counts a burst that it sent: so many frames of it are finished.
+    #[inline]
+    pub(crate) fn sent(&mut self, finished: usize, bytes: u64) {
+        if finished > 0 {
+            self.wait = None;
+            self.on.counters.tx.frames.add(finished as u64);
+            self.on.counters.tx.bytes.add(bytes);
+            self.on.counters.tx.bursts.add(1);
+        }
+    }
+
     /// Why nothing was fetched.
     pub fn status(&self) -> Status {
         if !self.is_healthy() {
@@ -179,10 +175,10 @@ impl Slot {
         match deferred.unwrap_or_else(|| pair.flush()) {
             Ok([tx, rx]) => {
                 let count = &self.on.counters;
-                note(tx, [&count.tx_interrupts, &count.tx_suppressed, &count.rx_deferred]);
-                note(rx, [&count.rx_interrupts, &count.rx_suppressed, &count.rx_deferred]);
+                count.tx.note(tx);
+                count.rx.note(rx);
                 if rx != Notified::Nothing {
-                    count.rx_bursts.add(1);
+                    count.rx.bursts.add(1);
                 }
                 self.coalescer.as_mut()?.publish(rx, count.traffic(), now);
                 self.fire_due(now)
@@ -212,17 +208,8 @@ impl Slot {
         }
         let interrupt = self.on.pair.coalescing().map(Coalescing::interrupt);
         match interrupt.unwrap_or(Ok(())) {
-            Ok(()) => self.on.counters.rx_interrupts.add(1),
+            Ok(()) => self.on.counters.rx.interrupts.add(1),
             Err(error) => self.fail(error),
         }
-    }
-}
-
-fn note(what: Notified, [sent, suppressed, deferred]: [&Counter; 3]) {
-    match what {
-        Notified::Nothing => {}
-        Notified::Sent => sent.add(1),
-        Notified::Suppressed => suppressed.add(1),
-        Notified::Deferred => deferred.add(1),
     }
 }

@@ -10,9 +10,9 @@ use ring::device::Put;
 use ring::gather::Body;
 
 use crate::count::DropReason;
+use crate::deliver::{Outcome, Run, taken};
 use crate::packet::Packet;
 use crate::port::{QueueError, QueuePair};
-use crate::receive::{Outcome, Run, taken};
 use crate::slot::Slot;
 
 /// Puts the first frame of `run`: its head is edited, and offloads that the receiver does not take

@@ -3,7 +3,7 @@
 //! All time between two stamps belongs to one step, so that the steps add up to the whole time of
 //! the worker. What a burst took is charged to the queues that received its frames, too, to each by
 //! how many it got. For frames that go to another worker, what was done here goes with them. What
-//! nobody received, and looking and sleeping, is charged to no queue.
+//! nobody received, and polling and sleeping, is charged to no queue.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub enum Step {
     /// Makes both rings' new entries visible, and interrupts.
     Publish,
     /// Polls rings that have nothing, and does everything else that belongs to no burst.
-    Look,
+    Poll,
     /// Sleeps in the kernel.
     Sleep,
 }
@@ -40,7 +40,7 @@ impl Step {
         Step::Deliver,
         Step::Copy,
         Step::Publish,
-        Step::Look,
+        Step::Poll,
         Step::Sleep,
     ];
 
@@ -52,7 +52,7 @@ impl Step {
             Step::Deliver => "deliver",
             Step::Copy => "copy",
             Step::Publish => "publish",
-            Step::Look => "look",
+            Step::Poll => "poll",
             Step::Sleep => "sleep",
         }
     }
@@ -161,9 +161,9 @@ impl StageProfiler {
         self.is_on().then_some(self.since)
     }
 
-    /// Goes by another request; what was between the last stamp and now was looking.
+    /// Goes by another request; what was between the last stamp and now was polling.
     pub fn set_request(&mut self, number: u64, heads: &mut Stopwatch) {
-        self.mark(Step::Look);
+        self.mark(Step::Poll);
         self.forget();
         if !self.is_on() {
             (self.last, self.since) = (ticks::now(), number);

@@ -43,9 +43,9 @@ fn number(frame: &[u8]) -> u32 {
 fn totals(fabric: &Fabric, ports: &[PortId]) -> [u64; 4] {
     let mut sum = [0; 4];
     for queue in ports.iter().flat_map(|&port| fabric.counters(port)) {
-        sum[0] += queue.tx_frames.get();
+        sum[0] += queue.tx.frames.get();
         sum[1] += queue.copies.get();
-        sum[2] += queue.rx_frames.get();
+        sum[2] += queue.rx.frames.get();
         sum[3] += queue.dropped_total();
     }
     sum

@@ -55,8 +55,8 @@ impl Net {
 
     fn is_balanced(&self) -> bool {
         let sum = self.counters().fold([0; 2], |[come, gone], queue| {
-            let came = queue.tx_frames.get() + queue.copies.get();
-            [come + came, gone + queue.rx_frames.get() + queue.dropped_total()]
+            let came = queue.tx.frames.get() + queue.copies.get();
+            [come + came, gone + queue.rx.frames.get() + queue.dropped_total()]
         });
         sum[0] == sum[1]
     }

@@ -55,7 +55,7 @@ fn each_frame_is_charged_to_its_receiver_on_whatever_worker() {
             assert!(ticks[step as usize] > 0, "{workers} workers: {step:?} in {ticks:?}");
         }
         assert_eq!(
-            (ticks[Step::Look as usize], ticks[Step::Sleep as usize]),
+            (ticks[Step::Poll as usize], ticks[Step::Sleep as usize]),
             (0, 0),
             "nobody's frames"
         );

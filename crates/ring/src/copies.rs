@@ -16,13 +16,15 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::copy::copy;
-use crate::grant::{DomId, GrantRef, Granted, PAGE};
+use crate::grant::{Granted, PAGE};
 use crate::piece::Piece;
 use crate::region::{MapError, Memory};
 use crate::segment::{End, Local, SOURCE_GRANTED, TARGET_GRANTED};
 use crate::violation::Violation;
 
 pub use crate::segment::{Batch, Pin, Place, Segment, Status};
+use crate::staging::Staging;
+pub use crate::staging::{OwnPages, Stage};
 
 /// Whoever makes copies with granted ends.
 pub trait Engine: Debug + Send + Sync {
@@ -49,32 +51,6 @@ pub(crate) fn run(engine: &dyn Engine, copies: &mut Copies) {
     if copies.is_waiting() {
         copies.run(|mut batch| batch.fail(Status::REFUSED));
     }
-}
-
-/// Private bytes of a [`Copies`], to be filled by a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stage {
-    at: u32,
-    len: u32,
-}
-
-impl Stage {
-    /// How many bytes.
-    pub(crate) fn len(self) -> usize {
-        self.len as usize
-    }
-}
-
-/// Memory of our own that is granted to ourselves, page by page. A kernel that has to look up each
-/// mapped end of a copy leaves such a page to the hypervisor, who knows it already.
-#[derive(Debug)]
-pub struct OwnPages {
-    /// The pages, at address 0.
-    pub memory: Memory,
-    /// How many bytes.
-    pub len: usize,
-    /// One for each page.
-    pub references: Vec<GrantRef>,
 }
 
 /// Why a copy was not queued.
@@ -105,11 +81,7 @@ pub struct Copies {
     /// How many of the segments have been run.
     ran: usize,
     pins: Vec<Arc<Memory>>,
-    stage: Memory,
-    stage_len: usize,
-    /// What the stage's pages are granted to ourselves as, if they are.
-    stage_grants: Vec<GrantRef>,
-    staged: usize,
+    staging: Staging,
 }
 
 // SAFETY: all addresses in the segments lie in memory that is pinned or owned, mapped for the whole
@@ -133,17 +105,13 @@ impl Copies {
 
     /// Room for `max` copies, and for as many private bytes as `stage` has.
     pub fn staged_in(max: usize, stage: OwnPages) -> Self {
-        let OwnPages { memory, len, references } = stage;
         Self {
             segments: Vec::with_capacity(max),
             tags: Vec::with_capacity(max),
             max,
             ran: 0,
             pins: Vec::with_capacity(16),
-            stage: memory,
-            stage_len: len,
-            stage_grants: references,
-            staged: 0,
+            staging: Staging::new(stage),
         }
     }
 
@@ -152,7 +120,8 @@ impl Copies {
         self.segments.clear();
         self.tags.clear();
         self.pins.clear();
-        (self.ran, self.staged) = (0, 0);
+        self.staging.clear();
+        self.ran = 0;
     }
 
     /// How many copies are queued, run or not.
@@ -210,67 +179,28 @@ impl Copies {
     /// Private room for `len` bytes, to be copied to. `None` when there is none before the next
     /// [`clear`](Self::clear). What it holds until then is arbitrary.
     pub fn reserve(&mut self, len: usize) -> Option<(Stage, Place)> {
-        let at = self.next_stage(len);
-        let end = at.checked_add(len).filter(|end| *end <= self.stage_len)?;
-        let (place, _) = self.stage.run(at.min(self.stage_len - 1) as u64, &mut 0)?;
-        self.staged = end;
-        Some((Stage { at: at as u32, len: len as u32 }, Place::Local(Local::new(place))))
+        self.staging.reserve(len)
     }
 
     /// The place `offset` bytes into `stage`. `None`: that is not in it.
     pub fn place_in(&self, stage: Stage, offset: u32) -> Option<Place> {
-        let at = stage.at.checked_add(offset).filter(|_| offset < stage.len)?;
-        let (place, _) = self.stage.run(at.into(), &mut 0)?;
-        Some(Place::Local(Local::new(place)))
-    }
-
-    /// Where the next `len` private bytes begin: those of a granted page do not reach into the next
-    /// one.
-    #[inline]
-    fn next_stage(&self, len: usize) -> usize {
-        let left = PAGE - self.staged % PAGE;
-        if self.stage_grants.is_empty() || len <= left || len > PAGE {
-            self.staged
-        } else {
-            self.staged + left
-        }
+        self.staging.place_in(stage, offset)
     }
 
     /// Whether there is room for `len` more private bytes before the next [`clear`](Self::clear).
     #[inline]
     pub fn has_staging(&self, len: usize) -> bool {
-        self.next_stage(len) + len <= self.stage_len
-    }
-
-    /// What bytes of the stage are called by grants, if they are granted, and all in one page.
-    fn own_grant(&self, place: Place, len: u32) -> Option<Granted> {
-        let Place::Local(Local(at)) = place else { return None };
-        if self.stage_grants.is_empty() || !self.stage.covers(at, len.into()) {
-            return None;
-        }
-        let (base, _) = self.stage.run(0, &mut 0)?;
-        let at = at.addr().get().checked_sub(base.addr().get())?;
-        let reference = *self.stage_grants.get(at / PAGE)?;
-        let offset = at % PAGE;
-        (offset + len as usize <= PAGE).then_some(Granted {
-            domain: DomId::SELF,
-            reference,
-            offset: offset as u16,
-        })
+        self.staging.has_room(len)
     }
 
     /// A private copy of `bytes`, to be copied from.
     pub fn stage(&mut self, bytes: &[u8]) -> Option<Place> {
-        let (stage, place) = self.reserve(bytes.len())?;
-        self.stage.write(u64::from(stage.at), bytes).ok()?;
-        Some(place)
+        self.staging.add(bytes)
     }
 
     /// Reads what was copied to `stage`, from `offset` on; returns how many bytes there were.
     pub fn read(&self, stage: Stage, offset: usize, buf: &mut [u8]) -> usize {
-        let len = (stage.len as usize).saturating_sub(offset).min(buf.len());
-        let buf = &mut buf[..len];
-        if self.stage.read(u64::from(stage.at) + offset as u64, buf).is_ok() { len } else { 0 }
+        self.staging.read(stage, offset, buf)
     }
 
     /// Queues a copy between two granted pages, as [`push`](Self::push) does: most copies are such.
@@ -324,8 +254,8 @@ impl Copies {
         if self.room() == 0 {
             return Err(Refused::Full);
         }
-        let [source, target] =
-            [source, target].map(|end| self.own_grant(end, len).map_or(end, Place::Granted));
+        let [source, target] = [source, target]
+            .map(|end| self.staging.own_grant(end, len).map_or(end, Place::Granted));
         let is_granted = |end: Place| u16::from(matches!(end, Place::Granted(_)));
         let flags = is_granted(source) * SOURCE_GRANTED + is_granted(target) * TARGET_GRANTED;
         let (source, target) = (End::new(source), End::new(target));
@@ -376,7 +306,8 @@ impl Copies {
             Place::Local(Local(at)) => {
                 // A stage that is granted is known to the hypervisor by that only.
                 let holds = |mem: &Memory| mem.holds(at, u64::from(len));
-                let staged = holds(&self.stage) || self.own_grant(place, len).is_some();
+                let staged =
+                    holds(self.staging.memory()) || self.staging.own_grant(place, len).is_some();
                 if staged || self.pins.iter().any(|pin| holds(pin)) {
                     Ok(())
                 } else {

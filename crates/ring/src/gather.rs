@@ -206,7 +206,8 @@ impl Gather {
     pub fn push_mapped(
         &mut self,
         engine: &Arc<dyn Engine>,
-        (pages, seen): (&Arc<Pages>, &mut LookupHint),
+        pages: &Arc<Pages>,
+        seen: &mut LookupHint,
         pieces: impl IntoIterator<Item = (Granted, u16)>,
     ) -> Option<Chain> {
         self.keep(pages);

@@ -73,7 +73,8 @@ impl GrantCopyBatch {
         &mut self,
         engine: &Arc<dyn Engine>,
         body: Body<'_>,
-        (token, len): (u32, u32),
+        token: u32,
+        len: u32,
         pieces: usize,
         staged: usize,
     ) -> bool {

@@ -36,6 +36,8 @@ pub mod device;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
 #[cfg(not(all(test, loom)))]
+mod driver_memory;
+#[cfg(not(all(test, loom)))]
 mod fault;
 #[cfg(not(all(test, loom)))]
 pub mod front;
@@ -64,6 +66,8 @@ pub mod region;
 pub mod segment;
 #[cfg(not(all(test, loom)))]
 pub mod split;
+#[cfg(not(all(test, loom)))]
+mod staging;
 pub mod ticks;
 #[cfg(not(all(test, loom)))]
 pub mod violation;

@@ -64,7 +64,7 @@ impl<L: Layout> Virtqueue<L> {
         let len = head.len() as u32 + body.len();
         let has_begun = body
             .engine()
-            .is_some_and(|engine| grant_copies.begin(engine, body, (token, len), pieces, 0));
+            .is_some_and(|engine| grant_copies.begin(engine, body, token, len, pieces, 0));
         if !has_begun {
             return Put::Refused;
         }

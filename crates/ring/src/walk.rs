@@ -98,10 +98,25 @@ impl<'a, S: Sink> Walk<'a, S> {
         Self { mem, hint, sink, len: 0, spans: 0 }
     }
 
-    /// Adds the buffer of one descriptor, in as many spans as it takes; an empty one as an empty
-    /// span, so that what a chain costs is what it takes in the sink.
-    #[inline]
+    /// Adds the buffer of one descriptor.
+    #[inline(always)]
     pub(crate) fn add(&mut self, addr: u64, len: u32, flags: u16) -> Result<(), Stop> {
+        if (flags & WRITE != 0) == S::WRITABLE
+            && len > 0
+            && let Some((at, left)) = self.mem.run(addr, self.hint)
+            && left >= u64::from(len)
+        {
+            S::prefetch(at.as_ptr());
+            self.len += u64::from(len);
+            return self.push(Span { at, len });
+        }
+        self.add_scattered(addr, len, flags)
+    }
+
+    /// Adds a buffer in as many spans as it takes; an empty one as an empty span, so that what a
+    /// chain costs is what it takes in the sink.
+    #[cold]
+    fn add_scattered(&mut self, addr: u64, len: u32, flags: u16) -> Result<(), Stop> {
         if (flags & WRITE != 0) != S::WRITABLE {
             return Err(wrong_way::<S>().into());
         }
@@ -124,6 +139,7 @@ impl<'a, S: Sink> Walk<'a, S> {
         }
     }
 
+    #[inline(always)]
     fn push(&mut self, span: Span) -> Result<(), Stop> {
         self.spans += 1;
         if self.spans > MAX_SPANS {

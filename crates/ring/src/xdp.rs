@@ -1,5 +1,5 @@
 //! Rings of an AF_XDP socket (linux/if_xdp.h): through them the kernel learns where frames are to
-//! be written, and tells where it wrote them.
+//! be written, and reports where it wrote them.
 //!
 //! Two rings matter to who only receives: the *fill* ring, into which we put the addresses of empty
 //! pages, and the *Rx* ring, from which we take descriptors of frames. Addresses are offsets into
@@ -207,19 +207,19 @@ impl Frames {
 }
 
 /// The kernel's part, for devices that are software: it takes empty pages out of a fill ring, and
-/// tells of frames in an Rx ring. Tests have such.
+/// publishes frames in an Rx ring. For tests.
 #[derive(Debug)]
 pub struct Feeder {
     fill: Ring,
     frames: Ring,
     taken: u32,
-    told: u32,
+    published: u32,
 }
 
 impl Feeder {
     /// The other side of these two rings, which are new.
     pub fn new(fill: Ring, frames: Ring) -> Self {
-        Feeder { fill, frames, taken: 0, told: 0 }
+        Feeder { fill, frames, taken: 0, published: 0 }
     }
 
     /// The address of an empty page, if there is one.
@@ -238,24 +238,24 @@ impl Feeder {
         Ok(Some(addr))
     }
 
-    /// Tells of a frame. False: there is no room.
+    /// Publishes a frame. False: there is no room.
     ///
     /// # Errors
     /// When the index of the side that takes frames can't be.
-    pub fn tell(&mut self, frame: Descriptor) -> Result<bool, Violation> {
+    pub fn publish(&mut self, frame: Descriptor) -> Result<bool, Violation> {
         let index = self.frames.consumer()?.load(Ordering::Acquire);
-        let pending = self.told.wrapping_sub(index);
+        let pending = self.published.wrapping_sub(index);
         if pending > self.frames.size {
             return Err(Violation::ResponseJump { index, ahead: pending, size: self.frames.size });
         }
         if pending == self.frames.size {
             return Ok(false);
         }
-        let at = self.frames.entry(self.told, DESCRIPTOR);
+        let at = self.frames.entry(self.published, DESCRIPTOR);
         self.frames.memory.atomic_u64(at)?.store(frame.addr, Ordering::Relaxed);
         self.frames.memory.atomic_u32(at + 8)?.store(frame.len, Ordering::Relaxed);
-        self.told = self.told.wrapping_add(1);
-        self.frames.producer()?.store(self.told, Ordering::Release);
+        self.published = self.published.wrapping_add(1);
+        self.frames.producer()?.store(self.published, Ordering::Release);
         Ok(true)
     }
 

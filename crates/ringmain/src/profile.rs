@@ -93,7 +93,7 @@ fn flows(port: &PortProfile) -> String {
 
 /// All that workers did, in percent.
 fn of_workers(profile: &Profile) -> String {
-    let steps = ["fetch", "classify", "deliver", "copy", "publish", "look", "sleep"];
+    let steps = ["fetch", "classify", "deliver", "copy", "publish", "poll", "sleep"];
     let headings = steps.map(|step| format!(">{} %", step.to_uppercase()));
     let headings: Vec<&str> =
         std::iter::once("WORKER").chain(headings.iter().map(String::as_str)).collect();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn worker() -> WorkerProfile {
-        let spent = [("fetch", 250), ("look", 250), ("sleep", 500)]
+        let spent = [("fetch", 250), ("poll", 250), ("sleep", 500)]
             .map(|(name, time)| (name.to_owned(), time));
         WorkerProfile { index: 0, steps_ns: spent.into() }
     }
@@ -157,7 +157,7 @@ backend kernel                  60.0   17.6  fetch 20.0, classify 10.0, deliver 
 hypervisor for the backend      40.0   11.8  rings published, interrupts sent
 all that is measured           340.0  100.0  -
 
-WORKER  FETCH %  CLASSIFY %  DELIVER %  COPY %  PUBLISH %  LOOK %  SLEEP %
+WORKER  FETCH %  CLASSIFY %  DELIVER %  COPY %  PUBLISH %  POLL %  SLEEP %
 0          25.0         0.0        0.0     0.0        0.0    25.0     50.0
 ";
         assert_eq!(text(&profile), want);

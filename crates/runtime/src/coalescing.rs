@@ -107,7 +107,8 @@ impl Load {
     fn is_high(
         &mut self,
         CoalescingLimits { frames, time }: CoalescingLimits,
-        (from, to): (Traffic, Traffic),
+        from: Traffic,
+        to: Traffic,
         now: Instant,
     ) -> bool {
         let worth = u64::from(frames.map_or(WORTH, |frames| frames.min(WORTH)));
@@ -139,7 +140,7 @@ impl InterruptCoalescer {
         // A frame that could not be copied in the end is counted out again.
         let received = from.received.max(traffic.received);
         self.seen = Traffic { received, sent: from.sent.max(traffic.sent) };
-        let many = self.load.is_high(self.limits, (from, self.seen), now);
+        let many = self.load.is_high(self.limits, from, self.seen, now);
         match notified {
             Notified::Deferred => {
                 self.urgent |= !many;

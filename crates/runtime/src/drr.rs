@@ -40,7 +40,7 @@ pub struct Round {
     /// One of the queues that were served is likely to have more.
     more: bool,
     /// A class was passed over because of its debt: there is work though nothing was done.
-    pub owed: bool,
+    pub in_debt: bool,
 }
 
 /// The queues that a worker polls, and the order in which they are served.
@@ -96,7 +96,7 @@ impl DrrScheduler {
     #[inline]
     pub fn round(&mut self) -> Round {
         let alone = self.classes.len() == 1;
-        let mut round = Round { class: 0, left: 0, alone, more: false, owed: false };
+        let mut round = Round { class: 0, left: 0, alone, more: false, in_debt: false };
         self.enter(&mut round);
         round
     }
@@ -113,7 +113,7 @@ impl DrrScheduler {
                 if class.credit >= self.least() as i64 {
                     return class.queues.front().map(|&at| (at, class.credit as u64));
                 }
-                round.owed = true;
+                round.in_debt = true;
             }
             round.class += 1;
             self.enter(round);

@@ -318,7 +318,7 @@ impl Poll {
             cost: self.cost,
             gaps: [50, 90, 99].map(percentile),
             short: self.pressure.here,
-            gave_way: self.pressure.begun,
+            suspensions: self.pressure.begun,
         }
     }
 }
@@ -339,7 +339,7 @@ pub struct Decision {
     /// The host is short of CPU.
     pub short: bool,
     /// How often that has begun.
-    pub gave_way: u64,
+    pub suspensions: u64,
 }
 
 fn ns(time: Duration) -> u64 {

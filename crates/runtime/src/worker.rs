@@ -131,7 +131,7 @@ impl<P: Pipeline> Worker<P> {
             let stays = self.keep_polling(slot, served.moved);
             self.active.served(&mut round, served, stays);
         }
-        (moved || round.owed, units)
+        (moved || round.in_debt, units)
     }
 
     /// After the queue in `slot` was served: whether it stays among those that are polled.

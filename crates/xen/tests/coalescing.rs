@@ -24,7 +24,7 @@ fn two(frames: u32, split: bool) -> (Host, Front, Front) {
 
 fn interrupts(host: &Host, front: &Front) -> u64 {
     let port = host.vif(front).unwrap().port.unwrap();
-    host.fabric.counters(port)[0].rx_interrupts.get()
+    host.fabric.counters(port)[0].rx.interrupts.get()
 }
 
 /// Sleeps as a guest does that has asked for its next frame: until the channel of its Rx ring is

@@ -102,7 +102,7 @@ impl Nic {
         let Some(page) = feeder.page().unwrap() else { return false };
         let addr = page + HEADROOM;
         pages.write(addr, bytes).unwrap();
-        assert!(feeder.tell(Descriptor { addr, len: bytes.len() as u32 }).unwrap());
+        assert!(feeder.publish(Descriptor { addr, len: bytes.len() as u32 }).unwrap());
         rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
         true
     }
@@ -224,7 +224,7 @@ fn vif(host: &Host, id: u16) -> VifStatus {
 fn counted(host: &Host, id: u16) -> (u64, u64) {
     let counters = host.fabric.counters(vif(host, id).port.unwrap());
     counters.iter().fold((0, 0), |(frames, bytes), queue| {
-        (frames + queue.direct_frames.get(), bytes + queue.direct_bytes.get())
+        (frames + queue.direct.frames.get(), bytes + queue.direct.bytes.get())
     })
 }
 

@@ -285,7 +285,7 @@ fn a_frame_that_could_not_be_copied_does_not_arrive() {
     let port = host.vif(&a).unwrap().port.unwrap();
     let counters = host.fabric.counters(port);
     assert_eq!(counters[0].dropped(network::count::DropReason::NotGranted), 1);
-    assert_eq!(counters[0].rx_frames.get(), 2, "that one, and the greeting");
+    assert_eq!(counters[0].rx.frames.get(), 2, "that one, and the greeting");
 }
 
 #[test]

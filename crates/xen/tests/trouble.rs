@@ -133,10 +133,10 @@ fn what_was_counted_on_vifs_that_go_is_found_once() {
     let mut sum = || {
         let mut held = service.removed();
         gone +=
-            held.drain(..).map(|queue| queue.tx_frames.get() + queue.rx_frames.get()).sum::<u64>();
+            held.drain(..).map(|queue| queue.tx.frames.get() + queue.rx.frames.get()).sum::<u64>();
         let ports = service.vifs().into_iter().filter_map(|vif| vif.port);
         let there = ports.flat_map(|port| host.fabric.counters(port));
-        gone + there.map(|queue| queue.tx_frames.get() + queue.rx_frames.get()).sum::<u64>()
+        gone + there.map(|queue| queue.tx.frames.get() + queue.rx.frames.get()).sum::<u64>()
     };
     let mut last = 0;
     for round in 0..10u16 {

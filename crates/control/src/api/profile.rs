@@ -23,7 +23,7 @@ pub struct Profile {
 pub struct WorkerProfile {
     /// The worker's number.
     pub index: usize,
-    /// Nanoseconds by step: those of a port, and `look` (at empty rings) and `sleep`.
+    /// Nanoseconds by step: those of a port, and `poll` (of empty rings) and `sleep`.
     pub steps_ns: BTreeMap<String, u64>,
 }
 

@@ -70,7 +70,7 @@ impl Fabric {
             .flat_map(|port| port.queues.iter().map(move |(&id, queue)| (port, id, queue)));
         let pair = |(port, id, queue): (&Port, QueueId, &Queue)| {
             let count = port.counters.get(usize::from(queue.index))?;
-            let cost = cost(count.tx_frames.get() as usize, count.tx_bytes.get());
+            let cost = cost(count.tx.frames.get() as usize, count.tx.bytes.get());
             Some(QueueLoad { queue: id, worker: queue.worker, cost })
         };
         queues.filter_map(pair).collect()

@@ -3,11 +3,11 @@
 use crate::burst::Burst;
 use crate::cost::{QUANTUM, cost};
 use crate::count::DropReason;
+use crate::deliver::Run;
 use crate::flowcache::Action;
 use crate::passed_grants::Origin;
 use crate::pipeline::FramePipeline;
-use crate::receive::Run;
-use crate::slot::Wait;
+use crate::wait::Wait;
 
 use super::HandoffBatch;
 

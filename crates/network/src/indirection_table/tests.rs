@@ -2,8 +2,8 @@ use super::*;
 use crate::topology::QueueLocation;
 
 /// Of the old queue's ring: all is taken, or nothing.
-const TAKEN: (u32, fn(u32) -> bool) = (0, |_| true);
-const LEFT: (u32, fn(u32) -> bool) = (0, |_| false);
+const TAKEN: Progress<u32, fn(u32) -> bool> = Progress { position: 0, is_past: |_| true };
+const LEFT: Progress<u32, fn(u32) -> bool> = Progress { position: 0, is_past: |_| false };
 
 fn queue(queue: u64) -> RxQueue {
     RxQueue { queue: QueueId(queue), egress: Egress::Local(queue as usize) }
@@ -26,8 +26,8 @@ fn send(table: &IndirectionTable, bucket: u32, cost: u64) -> Egress {
 }
 
 /// Of the frames under way to another worker: none, or some.
-const ARRIVED: (u64, fn(u64) -> bool) = (0, |_| true);
-const UNDER_WAY: (u64, fn(u64) -> bool) = (0, |_| false);
+const ARRIVED: Progress<u64, fn(u64) -> bool> = Progress { position: 0, is_past: |_| true };
+const UNDER_WAY: Progress<u64, fn(u64) -> bool> = Progress { position: 0, is_past: |_| false };
 
 /// Streams in these buckets, all as busy, over an interval; those that wait come to rest.
 fn interval(table: &mut IndirectionTable, streams: &[u32], now: &mut Instant) {
@@ -138,11 +138,25 @@ fn a_bucket_changes_queues_only_at_rest() {
 fn what_lay_there_first_is_what_has_to_be_taken() {
     let (mut table, _) = rebalance();
     let now = Instant::now();
-    assert_eq!(table.poll_rebalance(now, ARRIVED, (7, |_| true)), None);
-    // Others send to that queue meanwhile.
-    assert_eq!(table.poll_rebalance(now + MIN_QUIET, ARRIVED, (9, |mark| mark != 7)), None);
     assert_eq!(
-        table.poll_rebalance(now + MIN_QUIET, ARRIVED, (9, |mark| mark == 7)),
+        table.poll_rebalance(now, ARRIVED, Progress { position: 7, is_past: |_| true }),
+        None
+    );
+    // Others send to that queue meanwhile.
+    assert_eq!(
+        table.poll_rebalance(
+            now + MIN_QUIET,
+            ARRIVED,
+            Progress { position: 9, is_past: |mark| mark != 7 }
+        ),
+        None
+    );
+    assert_eq!(
+        table.poll_rebalance(
+            now + MIN_QUIET,
+            ARRIVED,
+            Progress { position: 9, is_past: |mark| mark == 7 }
+        ),
         Some(Egress::Local(1))
     );
 }
@@ -170,13 +184,34 @@ fn a_bucket_without_frames_is_at_rest() {
 fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
     let (mut table, _) = rebalance();
     let (now, late) = (Instant::now(), MAX_QUIET - MIN_QUIET);
-    assert_eq!(table.poll_rebalance(now, (7, |_| false), LEFT), None);
+    assert_eq!(table.poll_rebalance(now, Progress { position: 7, is_past: |_| false }, LEFT), None);
     // Others send meanwhile.
-    assert_eq!(table.poll_rebalance(now + MIN_QUIET, (9, |sent| sent != 7), TAKEN), None);
-    assert_eq!(table.poll_rebalance(now + late, (9, |sent| sent == 7), TAKEN), None);
-    assert_eq!(table.poll_rebalance(now + MAX_QUIET, (9, |_| false), LEFT), None);
     assert_eq!(
-        table.poll_rebalance(now + late + MAX_QUIET, (9, |_| false), LEFT),
+        table.poll_rebalance(
+            now + MIN_QUIET,
+            Progress { position: 9, is_past: |sent| sent != 7 },
+            TAKEN
+        ),
+        None
+    );
+    assert_eq!(
+        table.poll_rebalance(
+            now + late,
+            Progress { position: 9, is_past: |sent| sent == 7 },
+            TAKEN
+        ),
+        None
+    );
+    assert_eq!(
+        table.poll_rebalance(now + MAX_QUIET, Progress { position: 9, is_past: |_| false }, LEFT),
+        None
+    );
+    assert_eq!(
+        table.poll_rebalance(
+            now + late + MAX_QUIET,
+            Progress { position: 9, is_past: |_| false },
+            LEFT
+        ),
         Some(Egress::Local(1))
     );
 }

@@ -1,3 +1,4 @@
+use crate::grant::{DomId, GrantRef};
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 

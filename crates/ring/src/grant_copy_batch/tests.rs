@@ -117,7 +117,7 @@ fn bytes_in_mapped_pages_need_no_engine() {
     let mut seen = crate::pages::LookupHint::default();
     let mut gather = Gather::new(0);
     let pieces = [(at(1, 100), 150), (at(2, 0), 3000), (at(5, 96), 4000)];
-    let chain = gather.push_mapped(&engine, (&set, &mut seen), pieces).unwrap();
+    let chain = gather.push_mapped(&engine, &set, &mut seen, pieces).unwrap();
     // It goes with the bytes wherever they go, and as long as they are there.
     let mut other = Gather::new(0);
     let chain = other.append_from(&gather, chain).unwrap();
@@ -146,7 +146,7 @@ fn only_copies_between_mapped_pages_are_made_at_once() {
     let mut seen = crate::pages::LookupHint::default();
     let mut gather = Gather::new(0);
     let pieces = [(at(1, 0), 1000), (at(3, 7), 1000), (at(2, 1), 1000)];
-    let chain = gather.push_mapped(&engine, (&sources, &mut seen), pieces).unwrap();
+    let chain = gather.push_mapped(&engine, &sources, &mut seen, pieces).unwrap();
     let rooms = [(8, 600), (10, 600), (9, 2000)];
     let mut next = rooms.iter().map(|(page, len)| {
         let page_at = targets.find(GrantRef(*page), true, &mut seen);
@@ -154,7 +154,7 @@ fn only_copies_between_mapped_pages_are_made_at_once() {
     });
     let mut grant_copies = GrantCopyBatch::new();
     let body = gather.body(chain);
-    assert!(grant_copies.begin(&engine, body, (1, 3200), 9, 200));
+    assert!(grant_copies.begin(&engine, body, 1, 3200, 9, 200));
     let first = grant_copies.bytes(&[7; 200], next.next().unwrap());
     grant_copies.body(body, first, || next.next());
     assert_eq!(grant_copies.flush().count(), 0);
@@ -172,10 +172,10 @@ fn a_page_for_reading_is_no_room() {
     let set = mapped(&pages, &[1, 8], false);
     let mut seen = crate::pages::LookupHint::default();
     let mut gather = Gather::new(0);
-    let chain = gather.push_mapped(&engine, (&set, &mut seen), [(at(1, 0), 100)]).unwrap();
+    let chain = gather.push_mapped(&engine, &set, &mut seen, [(at(1, 0), 100)]).unwrap();
     let page = set.find(GrantRef(8), false, &mut seen);
     let mut grant_copies = GrantCopyBatch::new();
-    assert!(grant_copies.begin(&engine, gather.body(chain), (1, 100), 3, 0));
+    assert!(grant_copies.begin(&engine, gather.body(chain), 1, 100, 3, 0));
     grant_copies.body(gather.body(chain), Target { page, ..room(8, 0, 100) }, || None);
     assert!(pages.runs.lock().unwrap().is_empty(), "not yet");
     assert_eq!(grant_copies.flush().count(), 0);
@@ -274,7 +274,7 @@ fn pieces_and_rooms_of_any_lengths_meet() {
     ] {
         let mut grant_copies = GrantCopyBatch::new();
         let body = gather.body(chain).slice(skip, u32::MAX);
-        assert!(grant_copies.begin(&engine, body, (0, 0), body.fragments() + rooms.len(), 0));
+        assert!(grant_copies.begin(&engine, body, 0, 0, body.fragments() + rooms.len(), 0));
         let mut rooms = rooms.into_iter().zip(8..).map(|(len, page)| room(page, 0, len));
         let (first, second) = (rooms.next().unwrap(), rooms.clone());
         grant_copies.body(body, first, || rooms.next());
@@ -298,7 +298,7 @@ fn without_rooms_it_is_the_receivers_fault() {
     let mapped_chain = mapped.push_range(&source, 0, 100).unwrap();
     for body in [granted.body(granted_chain), mapped.body(mapped_chain)] {
         let mut grant_copies = GrantCopyBatch::new();
-        assert!(grant_copies.begin(&engine, body, (5, 100), 2, 0));
+        assert!(grant_copies.begin(&engine, body, 5, 100, 2, 0));
         grant_copies.body(body, room(1, 0, 60), || None);
         let failures: Vec<_> = grant_copies.flush().collect();
         let frame = Some((5, 100));
@@ -378,7 +378,7 @@ fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
     let mut grant_copies = GrantCopyBatch::new();
     for n in 0..40 {
         let body = gather.body(chains[0]);
-        assert!(grant_copies.begin(&engine, body, (n, 110), 1, 110));
+        assert!(grant_copies.begin(&engine, body, n, 110, 1, 110));
         grant_copies.bytes(&[n as u8; 110], room(8 + n / 20, (n % 20 * 200) as u16, 110));
     }
     assert_eq!(grant_copies.flush().count(), 0);
@@ -400,7 +400,7 @@ fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
     pages.withheld.lock().unwrap().extend([3, 12]);
     heads.fetch(&gather, &chains, 128, 128);
     assert_eq!((heads.failure(2), heads.failure(3)), (None, Some(Status::REFUSED)));
-    assert!(grant_copies.begin(&engine, gather.body(chains[0]), (7, 1), 1, 1));
+    assert!(grant_copies.begin(&engine, gather.body(chains[0]), 7, 1, 1, 1));
     grant_copies.bytes(b"x", room(12, 0, 1));
     let blamed: Vec<_> = grant_copies.flush().map(|failure| failure.faulty).collect();
     assert_eq!(blamed, [FaultyEnd::Receiver]);
@@ -415,7 +415,7 @@ fn mapped_bytes_go_to_granted_pages_when_it_is_settled() {
     let chain = gather.push_range(&source, 100, 1000).unwrap();
     let mut grant_copies = GrantCopyBatch::new();
     let body = gather.body(chain);
-    assert!(grant_copies.begin(&engine, body, (0, 1004), 3, 4));
+    assert!(grant_copies.begin(&engine, body, 0, 1004, 3, 4));
     let left = grant_copies.bytes(b"head", room(3, 0, 500));
     let mut more = [room(3, 500, 504)].into_iter();
     grant_copies.body(body, left, || more.next());
@@ -436,7 +436,7 @@ fn the_end_that_is_to_blame_is_found_out() {
     for (n, (from, to)) in [(1, 2), (5, 2), (1, 6), (5, 6)].into_iter().enumerate() {
         let chain = gather.push_granted(&engine, [(at(from, 0), 10), (at(from, 10), 10)]).unwrap();
         grant_copies.set_receiver(40 + n as u32);
-        assert!(grant_copies.begin(&engine, gather.body(chain), (n as u32, 20), 2, 0));
+        assert!(grant_copies.begin(&engine, gather.body(chain), n as u32, 20, 2, 0));
         grant_copies.body(gather.body(chain), room(to, 0, 20), || None);
     }
     let failure = |n: u32, faulty| Failure {
@@ -463,7 +463,7 @@ fn what_does_not_fit_into_one_batch_makes_two() {
     let chain = gather.push_granted(&engine, [(at(0, 0), 4096)]).unwrap();
     let mut grant_copies = GrantCopyBatch::new();
     for n in 0..COPIES as u32 + 10 {
-        assert!(grant_copies.begin(&engine, gather.body(chain), (n, 1), 1, 0));
+        assert!(grant_copies.begin(&engine, gather.body(chain), n, 1, 1, 0));
         grant_copies.body(
             gather.body(chain).slice(n % 4096, 1),
             room(9, (n % 4096) as u16, 1),
@@ -475,8 +475,8 @@ fn what_does_not_fit_into_one_batch_makes_two() {
     let mut page = vec![0; COPIES];
     pages.memory.read(9 * PAGE as u64, &mut page).unwrap();
     assert_eq!(page, bytes[..COPIES]);
-    assert!(!grant_copies.begin(&engine, gather.body(chain), (0, 1), COPIES + 1, 0));
-    assert!(!grant_copies.begin(&engine, gather.body(chain), (0, 1), 1, STAGE + 1));
+    assert!(!grant_copies.begin(&engine, gather.body(chain), 0, 1, COPIES + 1, 0));
+    assert!(!grant_copies.begin(&engine, gather.body(chain), 0, 1, 1, STAGE + 1));
 }
 
 fn ring<D: DeviceRing, G: DriverRing>() -> (Arc<Memory>, D, G) {

@@ -13,6 +13,7 @@ use super::areas::Areas;
 use super::{DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, DESC_WRITE, Desc, available_flags};
 use crate::copy::{CACHE_LINE, prefetch_write};
 use crate::device::{MAX_CHAIN, RingConfig};
+use crate::driver_memory::DriverMemory;
 use crate::notify::Place;
 use crate::piece::Span;
 use crate::region::Memory;
@@ -48,13 +49,7 @@ pub(super) struct Taken {
 /// The driver's half of the ring, as far as it was taken.
 #[derive(Debug)]
 pub(super) struct DescRing {
-    /// Keeps the areas and all buffers taken ahead mapped.
-    pub(super) mem: Arc<Memory>,
-    pub(super) areas: Areas,
-    /// The region where the last address was found.
-    pub(super) hint: usize,
-    pub(super) size: u16,
-    pub(super) indirect: bool,
+    pub(super) driver: DriverMemory<Areas>,
     /// The next descriptor to take.
     pub(super) next: Place,
     /// Descriptors that were taken, and that the driver has not got back: never more than the ring
@@ -73,11 +68,13 @@ impl DescRing {
     pub(super) fn new(mem: Arc<Memory>, areas: Areas, config: &RingConfig, start: Place) -> Self {
         let slots = usize::from(config.size).next_power_of_two();
         Self {
-            mem,
-            areas,
-            hint: 0,
-            size: config.size,
-            indirect: config.indirect,
+            driver: DriverMemory {
+                mem,
+                areas,
+                hint: 0,
+                size: config.size,
+                indirect: config.indirect,
+            },
             next: start,
             outstanding: 0,
             taken: vec![Taken::default(); slots].into(),
@@ -89,12 +86,12 @@ impl DescRing {
     /// Whether flags of the descriptor at `next` make it available (virtio 1.2, 2.8.1).
     #[inline(always)]
     pub(super) fn is_ready(&self, flags: u16) -> bool {
-        is_available(flags, self.next.wrap) && self.outstanding < self.size
+        is_available(flags, self.next.wrap) && self.outstanding < self.driver.size
     }
 
     #[inline(always)]
     pub(super) fn ready(&self) -> bool {
-        self.is_ready(self.areas.flags(self.next.index).load(Ordering::Acquire))
+        self.is_ready(self.driver.areas.flags(self.next.index).load(Ordering::Acquire))
     }
 
     #[inline(always)]
@@ -107,7 +104,7 @@ impl DescRing {
         for _ in 0..n {
             self.next_chain = self.next_chain.wrapping_sub(1);
             let count = self.taken_at(self.next_chain).count;
-            self.next = self.next.back(count, self.size);
+            self.next = self.next.back(count, self.driver.size);
             self.outstanding -= count;
         }
     }
@@ -124,7 +121,7 @@ impl DescRing {
                     Ok(chain) => self.took(chain),
                     Err(Stop::Broken(violation)) if taken == 0 => {
                         sink.cancel();
-                        return Err(self.mem.root_cause(violation));
+                        return Err(self.driver.mem.root_cause(violation));
                     }
                     Err(_) => {
                         sink.cancel();
@@ -145,19 +142,21 @@ impl DescRing {
     /// longer one is the last.
     #[inline]
     fn copy_heads<S: Sink>(&mut self, max: usize) -> usize {
-        let most = max.min(usize::from(self.size - self.outstanding));
+        let most = max.min(usize::from(self.driver.size - self.outstanding));
         let mut place = self.next;
         for i in 0..most {
-            let flags = self.areas.flags(place.index).load(Ordering::Acquire);
+            let flags = self.driver.areas.flags(place.index).load(Ordering::Acquire);
             if !is_available(flags, place.wrap) {
                 return i;
             }
             // The used descriptor is going to be written there, too.
             prefetch_write(
-                self.areas.desc_at(place.forward(AHEAD.min(self.size), self.size).index),
+                self.driver
+                    .areas
+                    .desc_at(place.forward(AHEAD.min(self.driver.size), self.driver.size).index),
             );
-            let desc = self.areas.desc(place.index, flags);
-            let at = self.mem.run(desc.addr, &mut self.hint);
+            let desc = self.driver.areas.desc(place.index, flags);
+            let at = self.driver.mem.run(desc.addr, &mut self.driver.hint);
             if let Some((host, _)) = at {
                 S::prefetch(host.as_ptr());
                 S::prefetch(host.as_ptr().wrapping_add(CACHE_LINE));
@@ -166,7 +165,7 @@ impl DescRing {
             if flags & DESC_NEXT != 0 {
                 return i + 1;
             }
-            place = place.forward(1, self.size);
+            place = place.forward(1, self.driver.size);
         }
         most
     }
@@ -176,7 +175,7 @@ impl DescRing {
         let slot = self.next_chain as usize & (self.taken.len() - 1);
         self.taken[slot] = chain;
         self.next_chain = self.next_chain.wrapping_add(1);
-        self.next = self.next.forward(chain.count, self.size);
+        self.next = self.next.forward(chain.count, self.driver.size);
         self.outstanding += chain.count;
     }
 
@@ -200,16 +199,17 @@ impl DescRing {
     /// Follows a chain that begins with `desc` at `next` to its end: the following descriptors of
     /// the ring, and at most one indirect table. The buffer id is that of the last descriptor
     /// (virtio 1.2, 2.8.6).
+    #[inline(never)]
     fn walk_chain<S: Sink>(&mut self, mut desc: Desc, sink: &mut S) -> Result<Taken, Stop> {
-        let bound = u32::from(self.size).min(MAX_CHAIN) as u16;
+        let bound = u32::from(self.driver.size).min(MAX_CHAIN) as u16;
         let mut place = self.next;
-        let mut walk = Walk::new(&self.mem, &mut self.hint, sink);
+        let mut walk = Walk::new(&self.driver.mem, &mut self.driver.hint, sink);
         for count in 1..=bound {
-            if count > self.size - self.outstanding {
+            if count > self.driver.size - self.outstanding {
                 return Err(Violation::Overrun.into());
             }
             if desc.flags & DESC_INDIRECT != 0 {
-                if !self.indirect {
+                if !self.driver.indirect {
                     return Err(Violation::IndirectNotNegotiated.into());
                 }
                 if desc.flags & DESC_NEXT != 0 {
@@ -224,12 +224,12 @@ impl DescRing {
                 walk.close()?;
                 return Ok(Taken { id: desc.id, count });
             }
-            place = place.forward(1, self.size);
-            let flags = self.areas.flags(place.index).load(Ordering::Relaxed);
+            place = place.forward(1, self.driver.size);
+            let flags = self.driver.areas.flags(place.index).load(Ordering::Relaxed);
             if !is_available(flags, place.wrap) {
                 return Err(Violation::ChainTorn.into());
             }
-            desc = self.areas.desc(place.index, flags);
+            desc = self.driver.areas.desc(place.index, flags);
         }
         Err(Violation::ChainTooLong(u32::from(bound)).into())
     }

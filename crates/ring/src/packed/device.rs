@@ -48,14 +48,14 @@ impl Layout for PackedLayout {
     fn set_memory(&mut self, mem: Arc<Memory>, untaken: usize) -> Result<(), Violation> {
         let areas = Areas::find(&mem, &self.config)?;
         self.ring.untake(untaken);
-        self.ring.areas = areas;
-        self.ring.mem = mem;
+        self.ring.driver.areas = areas;
+        self.ring.driver.mem = mem;
         Ok(())
     }
 
     #[inline(always)]
     fn memory(&self) -> &Arc<Memory> {
-        &self.ring.mem
+        &self.ring.driver.mem
     }
 
     #[inline(always)]
@@ -102,34 +102,35 @@ impl Layout for PackedLayout {
             return false;
         };
         self.ring.outstanding -= count;
-        let (first, suppression) = (self.ring.areas.flags(at), self.ring.areas.driver_event());
+        let (first, suppression) =
+            (self.ring.driver.areas.flags(at), self.ring.driver.areas.driver_event());
         notify::publish_packed(
             first,
             flags,
             suppression,
             self.used.next,
             count,
-            self.ring.size,
+            self.ring.driver.size,
             self.config.event_idx,
         )
     }
 
     fn arm(&mut self) -> Result<bool, Violation> {
-        let (next, areas) = (self.ring.next, &self.ring.areas);
+        let (next, areas) = (self.ring.next, &self.ring.driver.areas);
         let flags = notify::arm_packed(
             areas.device_event(),
             next,
             self.config.event_idx,
             areas.flags(next.index),
         );
-        if self.ring.mem.is_faulted() {
+        if self.ring.driver.mem.is_faulted() {
             return Err(Violation::MemoryTruncated);
         }
         Ok(self.ring.is_ready(flags))
     }
 
     fn disarm(&mut self) {
-        notify::disarm_packed(self.ring.areas.device_event());
+        notify::disarm_packed(self.ring.driver.areas.device_event());
     }
 
     fn position(&self) -> u32 {
@@ -151,7 +152,7 @@ impl Layout for PackedLayout {
         } else {
             Place { index: (mark.index - 1).min(size - 1), ..mark }
         };
-        let flags = self.ring.areas.flags(last.index).load(Ordering::Acquire);
+        let flags = self.ring.driver.areas.flags(last.index).load(Ordering::Acquire);
         (flags & DESC_AVAIL != 0) != last.wrap
     }
 }

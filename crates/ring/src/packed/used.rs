@@ -38,15 +38,15 @@ impl UsedDescs {
     pub(super) fn give_back(&mut self, ring: &DescRing, len: u32) {
         let Taken { id, count } = ring.taken_at(self.chain);
         let flags = used_flags(self.next.wrap) | if len > 0 { DESC_WRITE } else { 0 };
-        ring.areas.write_used(self.next.index, id, len);
+        ring.driver.areas.write_used(self.next.index, id, len);
         match &mut self.unpublished {
             None => self.unpublished = Some(Unpublished { at: self.next.index, flags, count }),
             Some(unpublished) => {
                 unpublished.count += count;
-                ring.areas.flags(self.next.index).store(flags, Ordering::Relaxed);
+                ring.driver.areas.flags(self.next.index).store(flags, Ordering::Relaxed);
             }
         }
-        self.next = self.next.forward(count, ring.size);
+        self.next = self.next.forward(count, ring.driver.size);
         self.chain = self.chain.wrapping_add(1);
     }
 
@@ -59,10 +59,10 @@ impl UsedDescs {
         while left > 0 {
             chain = chain.wrapping_sub(1);
             let Taken { id, count: descriptors } = ring.taken_at(chain);
-            at = at.back(descriptors, ring.size);
+            at = at.back(descriptors, ring.driver.size);
             left = left.saturating_sub(descriptors.max(1));
             if (chain as u16).wrapping_sub(first) < count {
-                ring.areas.write_used(at.index, id, 0);
+                ring.driver.areas.write_used(at.index, id, 0);
             }
         }
     }

@@ -9,7 +9,6 @@
 //! checked against what is outstanding, heads and links against the table, and the number of
 //! descriptors of a chain is bounded.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::areas::{Areas, desc_of};
@@ -17,8 +16,8 @@ use super::position::Position;
 use super::{DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_WRITE, Desc, USED_ENTRY};
 use crate::copy::{CACHE_LINE, prefetch, prefetch_write};
 use crate::device::MAX_CHAIN;
+use crate::driver_memory::DriverMemory;
 use crate::piece::Span;
-use crate::region::Memory;
 use crate::violation::Violation;
 use crate::walk::{Sink, Stop, Walk};
 
@@ -28,13 +27,7 @@ const BATCH: usize = 64;
 /// The driver's half of the ring, as far as it was taken.
 #[derive(Debug)]
 pub(super) struct AvailRing {
-    /// Keeps the areas and all buffers taken ahead mapped.
-    pub(super) mem: Arc<Memory>,
-    pub(super) areas: Areas,
-    /// The region where the last address was found.
-    pub(super) hint: usize,
-    pub(super) size: u16,
-    pub(super) indirect: bool,
+    pub(super) driver: DriverMemory<Areas>,
     /// Next entry of the available ring to take.
     pub(super) next: Position,
     /// The available index when it was last read: entries before it are ours to take.
@@ -55,7 +48,7 @@ impl AvailRing {
         if known >= max {
             return Ok(max);
         }
-        let index = self.areas.avail_index().load(Ordering::Acquire);
+        let index = self.driver.areas.avail_index().load(Ordering::Acquire);
         self.check_index(index)?;
         Ok(usize::from(index.wrapping_sub(self.next.get())).min(max))
     }
@@ -65,11 +58,11 @@ impl AvailRing {
     #[inline]
     pub(super) fn check_index(&mut self, index: u16) -> Result<(), Violation> {
         let ahead = index.wrapping_sub(self.published.get());
-        if ahead > self.size || ahead < self.next.get().wrapping_sub(self.published.get()) {
-            return Err(self.mem.root_cause(Violation::AvailableJump {
+        if ahead > self.driver.size || ahead < self.next.get().wrapping_sub(self.published.get()) {
+            return Err(self.driver.mem.root_cause(Violation::AvailableJump {
                 index,
                 ahead,
-                size: self.size,
+                size: self.driver.size,
             }));
         }
         self.seen = Position::of(index);
@@ -84,7 +77,7 @@ impl AvailRing {
         while taken < n {
             let batch = (n - taken).min(BATCH);
             match self.take_batch(batch, sink) {
-                Err(violation) if taken == 0 => return Err(self.mem.root_cause(violation)),
+                Err(violation) if taken == 0 => return Err(self.driver.mem.root_cause(violation)),
                 Ok(got) if got == batch => taken += got,
                 Ok(got) => return Ok(taken + got),
                 Err(_) => break,
@@ -97,7 +90,7 @@ impl AvailRing {
     fn take_batch<S: Sink>(&mut self, n: usize, sink: &mut S) -> Result<usize, Violation> {
         let n = self.copy_heads(n)?;
         for i in 0..n {
-            let desc = self.areas.desc(self.heads[self.slot(i)]);
+            let desc = self.driver.areas.desc(self.heads[self.slot(i)]);
             match self.take_chain(desc, sink) {
                 Ok(()) => continue,
                 Err(Stop::Broken(violation)) if i == 0 => {
@@ -116,7 +109,7 @@ impl AvailRing {
     /// The slot of the `i`th entry to take, in the available ring and in `heads`.
     #[inline(always)]
     pub(super) fn slot(&self, i: usize) -> usize {
-        usize::from(self.next.get().wrapping_add(i as u16) & (self.size - 1))
+        usize::from(self.next.get().wrapping_add(i as u16) & (self.driver.size - 1))
     }
 
     /// Copies the next `n` heads, as many as are good, and brings their descriptors near.
@@ -124,13 +117,13 @@ impl AvailRing {
     fn copy_heads(&mut self, n: usize) -> Result<usize, Violation> {
         for i in 0..n {
             let slot = self.slot(i);
-            let head = self.areas.head(slot);
-            if head >= self.size {
+            let head = self.driver.areas.head(slot);
+            if head >= self.driver.size {
                 let violation =
-                    Violation::DescriptorIndex { index: head, table: u32::from(self.size) };
+                    Violation::DescriptorIndex { index: head, table: u32::from(self.driver.size) };
                 return if i == 0 { Err(violation) } else { Ok(i) };
             }
-            prefetch(self.areas.desc_at(head));
+            prefetch(self.driver.areas.desc_at(head));
             self.heads[slot] = head;
         }
         self.prefetch_used(n);
@@ -144,9 +137,9 @@ impl AvailRing {
     pub(super) fn look_ahead(&self) {
         let known = usize::from(self.seen.get().wrapping_sub(self.next.get())).min(BATCH);
         for i in (0..known).step_by(CACHE_LINE / DESC_SIZE as usize) {
-            let head = self.areas.head(self.slot(i));
-            if head < self.size {
-                prefetch(self.areas.desc_at(head));
+            let head = self.driver.areas.head(self.slot(i));
+            if head < self.driver.size {
+                prefetch(self.driver.areas.desc_at(head));
             }
         }
     }
@@ -156,7 +149,7 @@ impl AvailRing {
     #[inline]
     fn prefetch_used(&self, n: usize) {
         for i in (0..n).step_by(CACHE_LINE / USED_ENTRY as usize) {
-            prefetch_write(self.areas.used_at(self.slot(i)));
+            prefetch_write(self.driver.areas.used_at(self.slot(i)));
         }
     }
 
@@ -164,7 +157,7 @@ impl AvailRing {
     fn take_chain<S: Sink>(&mut self, desc: Desc, sink: &mut S) -> Result<(), Stop> {
         let plain = if S::WRITABLE { DESC_WRITE } else { 0 };
         if desc.flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) == plain
-            && let Some((at, left)) = self.mem.run(desc.addr, &mut self.hint)
+            && let Some((at, left)) = self.driver.mem.run(desc.addr, &mut self.driver.hint)
             && left >= u64::from(desc.len)
         {
             S::prefetch(at.as_ptr());
@@ -180,12 +173,13 @@ impl AvailRing {
 
     /// Follows a chain that begins with `desc` to its end, in the ring's table and at most one
     /// indirect table.
+    #[inline(never)]
     fn walk_chain<S: Sink>(&mut self, mut desc: Desc, sink: &mut S) -> Result<(), Stop> {
-        let mut walk = Walk::new(&self.mem, &mut self.hint, sink);
-        let bound = u32::from(self.size).min(MAX_CHAIN);
+        let mut walk = Walk::new(&self.driver.mem, &mut self.driver.hint, sink);
+        let bound = u32::from(self.driver.size).min(MAX_CHAIN);
         for _ in 0..bound {
             if desc.flags & DESC_INDIRECT != 0 {
-                if !self.indirect {
+                if !self.driver.indirect {
                     return Err(Violation::IndirectNotNegotiated.into());
                 }
                 if desc.flags & DESC_NEXT != 0 {
@@ -198,14 +192,14 @@ impl AvailRing {
             if desc.flags & DESC_NEXT == 0 {
                 return walk.close();
             }
-            if desc.next >= self.size {
+            if desc.next >= self.driver.size {
                 return Err(Violation::DescriptorIndex {
                     index: desc.next,
-                    table: u32::from(self.size),
+                    table: u32::from(self.driver.size),
                 }
                 .into());
             }
-            desc = self.areas.desc(desc.next);
+            desc = self.driver.areas.desc(desc.next);
         }
         Err(Violation::ChainTooLong(bound).into())
     }

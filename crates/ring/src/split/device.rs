@@ -11,6 +11,7 @@ use super::areas::Areas;
 use super::avail::AvailRing;
 use super::position::Position;
 use crate::device::RingConfig;
+use crate::driver_memory::DriverMemory;
 use crate::layout::Layout;
 use crate::notify;
 use crate::region::Memory;
@@ -46,11 +47,13 @@ impl Layout for SplitLayout {
         let start = Position::of(start);
         let areas = Areas::find(&mem, config)?;
         let avail = AvailRing {
-            mem,
-            areas,
-            hint: 0,
-            size: config.size,
-            indirect: config.indirect,
+            driver: DriverMemory {
+                mem,
+                areas,
+                hint: 0,
+                size: config.size,
+                indirect: config.indirect,
+            },
             next: start,
             seen: start,
             published: start,
@@ -62,14 +65,14 @@ impl Layout for SplitLayout {
     fn set_memory(&mut self, mem: Arc<Memory>, untaken: usize) -> Result<(), Violation> {
         let areas = Areas::find(&mem, &self.config)?;
         self.untake(untaken);
-        self.avail.areas = areas;
-        self.avail.mem = mem;
+        self.avail.driver.areas = areas;
+        self.avail.driver.mem = mem;
         Ok(())
     }
 
     #[inline(always)]
     fn memory(&self) -> &Arc<Memory> {
-        &self.avail.mem
+        &self.avail.driver.mem
     }
 
     #[inline(always)]
@@ -118,7 +121,8 @@ impl Layout for SplitLayout {
 
     #[inline]
     fn publish(&mut self) -> bool {
-        let (old, done, areas) = (self.avail.published.get(), self.done.get(), &self.avail.areas);
+        let (old, done, areas) =
+            (self.avail.published.get(), self.done.get(), &self.avail.driver.areas);
         if old == done {
             return false;
         }
@@ -133,14 +137,14 @@ impl Layout for SplitLayout {
     }
 
     fn arm(&mut self) -> Result<bool, Violation> {
-        let (next, areas) = (self.avail.next.get(), &self.avail.areas);
+        let (next, areas) = (self.avail.next.get(), &self.avail.driver.areas);
         let index = if self.config.event_idx {
             notify::arm_event(areas.avail_event(), next, areas.avail_index())
         } else {
             notify::arm_flags(areas.used_flags(), areas.avail_index())
         };
         self.avail.check_index(index)?;
-        if self.avail.mem.is_faulted() {
+        if self.avail.driver.mem.is_faulted() {
             return Err(Violation::MemoryTruncated);
         }
         Ok(index != next)
@@ -148,7 +152,7 @@ impl Layout for SplitLayout {
 
     fn disarm(&mut self) {
         if !self.config.event_idx {
-            notify::disarm_flags(self.avail.areas.used_flags());
+            notify::disarm_flags(self.avail.driver.areas.used_flags());
         }
     }
 
@@ -158,13 +162,13 @@ impl Layout for SplitLayout {
 
     /// The used index in the lower half, the driver's used event in the upper one.
     fn mark(&self) -> u32 {
-        let event = self.avail.areas.used_event().load(Ordering::Acquire);
+        let event = self.avail.driver.areas.used_event().load(Ordering::Acquire);
         u32::from(self.done.get()) | u32::from(event) << 16
     }
 
     fn has_consumed(&self, mark: u32) -> bool {
         let (mark, before) = (mark as u16, (mark >> 16) as u16);
-        let areas = &self.avail.areas;
+        let areas = &self.avail.driver.areas;
         let posted = areas.avail_index().load(Ordering::Acquire).wrapping_sub(mark);
         if posted >= self.config.size {
             return true;
@@ -184,8 +188,8 @@ impl SplitLayout {
     /// Writes used element number `number`: it answers the available entry of that number.
     #[inline(always)]
     fn write_used(&mut self, number: u16, len: u32) {
-        let slot = usize::from(number & (self.avail.size - 1));
-        self.avail.areas.write_used(slot, self.avail.heads[slot], len);
+        let slot = usize::from(number & (self.avail.driver.size - 1));
+        self.avail.driver.areas.write_used(slot, self.avail.heads[slot], len);
     }
 }
 

@@ -22,10 +22,10 @@ fn pages_go_and_frames_come() {
         for n in 0..4 {
             let addr = feeder.page().unwrap().unwrap();
             assert_eq!(addr, (round * 4 + n) * PAGE);
-            assert!(feeder.tell(Descriptor { addr: addr + HEADROOM, len: n as u32 }).unwrap());
+            assert!(feeder.publish(Descriptor { addr: addr + HEADROOM, len: n as u32 }).unwrap());
         }
         assert_eq!(
-            (feeder.page().unwrap(), feeder.tell(Descriptor { addr: 0, len: 0 }).unwrap()),
+            (feeder.page().unwrap(), feeder.publish(Descriptor { addr: 0, len: 0 }).unwrap()),
             (None, false)
         );
         assert_eq!(frames.ready().unwrap(), 4);
@@ -34,7 +34,10 @@ fn pages_go_and_frames_come() {
             assert_eq!(frames.take().unwrap(), Some(want));
         }
         assert_eq!(frames.take().unwrap(), None);
-        assert!(!feeder.tell(Descriptor { addr: 0, len: 0 }).unwrap(), "places are not given back");
+        assert!(
+            !feeder.publish(Descriptor { addr: 0, len: 0 }).unwrap(),
+            "places are not given back"
+        );
         frames.release().unwrap();
     }
 }
@@ -89,7 +92,7 @@ proptest! {
     fn rings_are_queues(steps in prop::collection::vec(step(), 0..400), log in 0..4u32) {
         let size = 1 << log;
         let (mut fill, mut frames, mut feeder) = ends(size);
-        let (mut hidden, mut empty, mut told) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        let (mut hidden, mut empty, mut published) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let (mut next, mut held) = (0, 0);
         for step in steps {
             match step {
@@ -105,18 +108,18 @@ proptest! {
                     prop_assert_eq!(fill.publish(), Ok(false));
                     empty.append(&mut hidden);
                 }
-                Step::Deliver if told.len() + held < size as usize => {
+                Step::Deliver if published.len() + held < size as usize => {
                     let page = feeder.page().unwrap();
                     prop_assert_eq!(page, empty.pop_front());
                     if let Some(addr) = page {
                         let frame = Descriptor { addr, len: 60 };
-                        prop_assert_eq!(feeder.tell(frame), Ok(true));
-                        told.push_back(addr);
+                        prop_assert_eq!(feeder.publish(frame), Ok(true));
+                        published.push_back(addr);
                     }
                 }
-                Step::Deliver => prop_assert_eq!(feeder.tell(Descriptor { addr: 0, len: 0 }), Ok(false)),
+                Step::Deliver => prop_assert_eq!(feeder.publish(Descriptor { addr: 0, len: 0 }), Ok(false)),
                 Step::Take => {
-                    let want = told.pop_front();
+                    let want = published.pop_front();
                     held += usize::from(want.is_some());
                     prop_assert_eq!(frames.take().unwrap().map(|frame| frame.addr), want);
                 }

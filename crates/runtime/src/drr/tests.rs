@@ -181,7 +181,7 @@ fn whoever_owes_sits_out_and_nothing_else_is_forgotten() {
     for _ in 0..2 {
         let mut round = drr.round();
         assert_eq!(drr.next(&mut round).map(|(at, _)| at), Some(1), "slot 0 has nothing left");
-        assert!(round.owed);
+        assert!(round.in_debt);
         drr.served(&mut round, Served::default(), true);
     }
     let mut round = drr.round();

@@ -42,21 +42,32 @@ pub struct Cost {
     /// How much later than its timer a sleep ends.
     pub late: u64,
     /// `wake` and `late` as they were measured first.
-    tried: (u64, u64),
+    first_wake: u64,
+    first_late: u64,
+}
+
+/// What one kind of sleep costs, in ns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SleepCost {
+    /// CPU time.
+    pub cpu: u64,
+    /// From the signal, or the end of the timer, until the thread runs.
+    pub delay: u64,
 }
 
 impl Default for Cost {
     /// What is usual on a bare host, where it cannot be measured.
     fn default() -> Self {
-        Cost::new((3_000, 8_000), (3_000, 5_000))
+        Cost::new(SleepCost { cpu: 3_000, delay: 8_000 }, SleepCost { cpu: 3_000, delay: 5_000 })
     }
 }
 
 impl Cost {
-    /// CPU time and delay of a signal, and of a timer.
-    pub(super) fn new((sleep, wake): (u64, u64), (nap, late): (u64, u64)) -> Cost {
-        let [sleep, wake, nap, late] = [sleep, wake, nap, late].map(|time| time.clamp(LEAST, MOST));
-        Cost { sleep, wake, nap, late, tried: (wake, late) }
+    /// Of sleeps that end with a signal, and with a timer.
+    pub(super) fn new(signalled: SleepCost, timed: SleepCost) -> Cost {
+        let [sleep, wake, nap, late] = [signalled.cpu, signalled.delay, timed.cpu, timed.delay]
+            .map(|time| time.clamp(LEAST, MOST));
+        Cost { sleep, wake, nap, late, first_wake: wake, first_late: late }
     }
 
     /// Measures on the calling thread, which takes some milliseconds.
@@ -64,8 +75,8 @@ impl Cost {
         let (signalled, timed) = (by_signal(), by_timer());
         let usual = Cost::default();
         Cost::new(
-            signalled.unwrap_or((usual.sleep, usual.wake)),
-            timed.unwrap_or((usual.nap, usual.late)),
+            signalled.unwrap_or(SleepCost { cpu: usual.sleep, delay: usual.wake }),
+            timed.unwrap_or(SleepCost { cpu: usual.nap, delay: usual.late }),
         )
     }
 
@@ -79,7 +90,7 @@ impl Cost {
     /// times.
     pub fn came_late(&mut self, time: u64) {
         move_towards(&mut self.late, time);
-        let (wake, late) = self.tried;
+        let (wake, late) = (self.first_wake, self.first_late);
         self.wake = (wake * self.late / late).clamp(wake / 4, wake * 4);
     }
 
@@ -114,19 +125,19 @@ fn timed(sleep: impl FnOnce()) -> (u64, u64) {
 }
 
 /// Sleeps until a timer ends: CPU time, and time beyond.
-fn by_timer() -> io::Result<(u64, u64)> {
+fn by_timer() -> io::Result<SleepCost> {
     let watcher = Watcher::new()?;
     let tries: [_; TRIES] = std::array::from_fn(|_| timed(|| watcher.wait(Some(TRIED), |_| {})));
-    Ok((
-        quartile(tries.map(|(cpu, _)| cpu)),
-        quartile(tries.map(|(_, length)| length.saturating_sub(ns(TRIED)))),
-    ))
+    Ok(SleepCost {
+        cpu: quartile(tries.map(|(cpu, _)| cpu)),
+        delay: quartile(tries.map(|(_, length)| length.saturating_sub(ns(TRIED)))),
+    })
 }
 
 /// Sleeps until another thread signals: CPU time, and time from before the signal. Each signal is
 /// given for one sleep: on a busy host, signals that came together would leave later sleeps without
 /// one.
-fn by_signal() -> io::Result<(u64, u64)> {
+fn by_signal() -> io::Result<SleepCost> {
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let watcher = Watcher::new()?;
     watcher.add(fd.as_fd(), Signal::Doorbell)?;
@@ -151,7 +162,10 @@ fn by_signal() -> io::Result<(u64, u64)> {
             let (cpu, _) = timed(|| watcher.wait(Some(LIMIT), |_| {}));
             (cpu, now().saturating_sub(given.load(Ordering::Acquire)))
         });
-        Ok((quartile(tries.map(|(cpu, _)| cpu)), quartile(tries.map(|(_, wake)| wake))))
+        Ok(SleepCost {
+            cpu: quartile(tries.map(|(cpu, _)| cpu)),
+            delay: quartile(tries.map(|(_, wake)| wake)),
+        })
     })
 }
 

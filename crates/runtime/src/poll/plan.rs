@@ -104,10 +104,11 @@ impl ExpectedCost<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cost::SleepCost;
     use super::*;
 
     fn cost() -> Cost {
-        Cost::new((4_000, 10_000), (3_000, 5_000))
+        Cost::new(SleepCost { cpu: 4_000, delay: 10_000 }, SleepCost { cpu: 3_000, delay: 5_000 })
     }
 
     fn all(gap: u64) -> Gaps {
@@ -142,7 +143,10 @@ mod tests {
         assert_eq!((eco(3_000, true), eco(3_000, false)), (40_000, 0));
         assert_eq!(eco(5_000_000, true), 0);
         assert_eq!(best(&all(3_000), &cost(), PollingPolicy::Latency, true).nap, 0);
-        let slow = Cost::new((4_000, 10_000), (3_000, 100_000));
+        let slow = Cost::new(
+            SleepCost { cpu: 4_000, delay: 10_000 },
+            SleepCost { cpu: 3_000, delay: 100_000 },
+        );
         assert_eq!(
             best(&all(3_000), &slow, PollingPolicy::Eco, true).nap,
             0,

@@ -3,11 +3,12 @@
 
 use proptest::prelude::*;
 
+use super::cost::SleepCost;
 use super::*;
 
 /// What sleeping costs: a signal takes 10 us, a timer is 5 us late.
 fn cost() -> Cost {
-    Cost::new((4_000, 10_000), (3_000, 5_000))
+    Cost::new(SleepCost { cpu: 4_000, delay: 10_000 }, SleepCost { cpu: 3_000, delay: 5_000 })
 }
 
 /// What a turn takes, and a frame, in ns.
@@ -216,7 +217,7 @@ fn a_host_that_is_short_of_cpu_is_not_looked_on_in_vain() {
     let now = start + Duration::from_micros(500);
     assert!(poll.window() > Duration::from_micros(1));
     poll.set_pressure(true);
-    assert_eq!((poll.idle(now), poll.decision().gave_way), (Next::Arm, 1));
+    assert_eq!((poll.idle(now), poll.decision().suspensions), (Next::Arm, 1));
     poll.set_pressure(false);
     assert!(poll.window() > Duration::from_micros(1));
     let mut always = Poll::new(PollingPolicy::Always, cost(), now);

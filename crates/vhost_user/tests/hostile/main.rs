@@ -192,8 +192,8 @@ fn unharmed(device: &Port) -> Option<String> {
 /// In and copies, less out and drops.
 fn balance(fabric: &Fabric, port: PortId) -> i64 {
     let queue = |queue: &Arc<network::count::QueueCounters>| {
-        let into = queue.tx_frames.get() + queue.copies.get();
-        into as i64 - (queue.rx_frames.get() + queue.dropped_total()) as i64
+        let into = queue.tx.frames.get() + queue.copies.get();
+        into as i64 - (queue.rx.frames.get() + queue.dropped_total()) as i64
     };
     fabric.counters(port).iter().map(queue).sum()
 }

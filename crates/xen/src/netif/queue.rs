@@ -258,12 +258,7 @@ impl QueuePair for Queue {
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
-        let [tx, rx] = self.flush_deferred()?;
-        if rx != Notified::Deferred {
-            return Ok([tx, rx]);
-        }
-        self.interrupt()?;
-        Ok([tx, Notified::Sent])
+        self.flush_now()
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {

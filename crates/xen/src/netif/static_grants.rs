@@ -236,7 +236,7 @@ impl StaticGrants {
                 .and_then(|list| self.add(queue, &list))
                 .map(|()| 0),
             ctrl_type::DEL_GREF_MAPPING => {
-                let removed = self.remove((queue, GrantRef(list), count), lists);
+                let removed = self.remove(queue, GrantRef(list), count, lists);
                 if let Ok(pages) = removed {
                     let response = [head, 0, pages.len() as u32, 0];
                     self.pending = Some(PendingUnmap { pages, response });
@@ -307,7 +307,9 @@ impl StaticGrants {
     /// them. From now on no burst finds them.
     fn remove(
         &self,
-        (queue, at, count): (u32, GrantRef, u32),
+        queue: u32,
+        at: GrantRef,
+        count: u32,
         lists: &dyn GrantedLists,
     ) -> Result<Vec<Arc<Page>>, CtrlError> {
         let mapped_pages = self.mapped_pages(queue)?;

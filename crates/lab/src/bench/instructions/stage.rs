@@ -21,20 +21,20 @@ pub struct Stages {
     /// Makes new entries visible, and interrupts.
     pub publish: f64,
     /// Everything else: commands, queues that have nothing, the loop itself.
-    pub look: f64,
+    pub poll: f64,
 }
 
 impl Stages {
     /// Each with its name, in a frame's order.
     pub fn each(&self) -> [(&'static str, f64); 6] {
-        let Stages { fetch, classify, deliver, copy, publish, look } = *self;
+        let Stages { fetch, classify, deliver, copy, publish, poll } = *self;
         [
             ("fetch", fetch),
             ("classify", classify),
             ("deliver", deliver),
             ("copy", copy),
             ("publish", publish),
-            ("look", look),
+            ("poll", poll),
         ]
     }
 
@@ -57,7 +57,7 @@ impl Stages {
             deliver: round(self.deliver),
             copy: round(self.copy),
             publish: round(self.publish),
-            look: round(self.look),
+            poll: round(self.poll),
         }
     }
 
@@ -73,7 +73,7 @@ impl Stages {
         if [turns, fetch, classify, deliver, complete].contains(&0.0) {
             return None;
         }
-        let settled = step("flush_grant_copies");
+        let flushed = step("flush_grant_copies");
         let mut copies = Copies { profile, known: HashMap::new() };
         let copied: f64 =
             profile.find(|full| is_step(full, "deliver")).map(|at| copies.within(at)).sum();
@@ -81,9 +81,9 @@ impl Stages {
             fetch: fetch / frames,
             classify: classify / frames,
             deliver: (deliver - copied) / frames,
-            copy: (copied + settled) / frames,
-            publish: (complete - settled) / frames,
-            look: (turns - fetch - classify - deliver - complete) / frames,
+            copy: (copied + flushed) / frames,
+            publish: (complete - flushed) / frames,
+            poll: (turns - fetch - classify - deliver - complete) / frames,
         })
     }
 }
@@ -185,7 +185,7 @@ mod tests {
             deliver: 19.0,
             copy: 25.0,
             publish: 2.0,
-            look: 1.0,
+            poll: 1.0,
         };
         assert_eq!(stages, expected);
         assert_eq!((stages.total(), stages.own()), (62.0, 37.0));

@@ -51,7 +51,8 @@ impl Queue {
         let begun = grant_copies.begin(
             &self.vif.engine,
             packet.body,
-            (token, len),
+            token,
+            len,
             pieces,
             packet.head.len(),
         );
@@ -120,7 +121,8 @@ impl Queue {
         if !grant_copies.begin(
             &self.vif.engine,
             packet.body,
-            (token, packet.len()),
+            token,
+            packet.len(),
             1,
             packet.head.len(),
         ) {

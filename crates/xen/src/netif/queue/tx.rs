@@ -152,7 +152,7 @@ impl Queue {
         let (engine, pieces) = (&self.vif.engine, pieces.iter().map(granted));
         match pages {
             None => gather.push_granted(engine, pieces),
-            Some(pages) => gather.push_mapped(engine, (pages, &mut self.seen[0]), pieces),
+            Some(pages) => gather.push_mapped(engine, pages, &mut self.seen[0], pieces),
         }
     }
 

@@ -1,0 +1,385 @@
+//! Step 3 of a burst: frames into their receivers' rings.
+//!
+//! [`FramePipeline::output`] finds out which of a receiver's queues each frame goes to, and
+//! [`FramePipeline::enqueue`] puts those for one queue of this worker on its ring. What cannot go
+//! on now is [`Blocked`]: the frame and all behind it stay in their sender's ring.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use frame::TagEdit;
+use ring::GrantCopyBatch;
+use ring::device::Put;
+use ring::gather::Body;
+use runtime::coalescing::InterruptCoalescer;
+use switch::Target;
+
+use crate::burst::{Burst, Frame};
+use crate::cost::cost;
+use crate::count::DropReason;
+use crate::passed_grants::{Origin, PassedGrant};
+use crate::pipeline::{Blocked, FramePipeline};
+use crate::port::QueueError;
+use crate::route::{Egress, Route};
+use crate::slot::Slot;
+use crate::software_offload::software_offload;
+use crate::wait::Wait;
+
+/// Where a frame goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NextHop {
+    egress: Egress,
+    /// The frame is too long for the port.
+    over_mtu: bool,
+}
+
+/// What became of one frame at one receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It went out as so many frames; some more may have been dropped, and are counted.
+    Out(u32),
+    /// The receiver has no room at the moment; nothing was taken.
+    Full,
+    /// It cannot be delivered there.
+    Refused(DropReason),
+}
+
+/// Frames of a burst that go to one receiver.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
+    /// The burst.
+    pub burst: &'a Burst,
+    /// The first of them.
+    pub i: usize,
+    /// The one behind the last.
+    pub end: usize,
+    /// What happens to their tags.
+    pub tag: TagEdit,
+    /// What waits for their end, if they are passed.
+    pub origin: Origin,
+    /// When they are delivered.
+    pub now: Instant,
+}
+
+/// A frame whose receiver is full; it waits, and all frames behind it with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// Which one of its burst.
+    pub at: usize,
+    /// When to drop it rather than wait on.
+    pub until: Instant,
+}
+
+impl<'a> Run<'a> {
+    /// The bytes of the first frame that are still with its sender.
+    pub fn body(&self) -> Body<'a> {
+        self.burst.body(self.i)
+    }
+
+    /// Length of the first frame in bytes.
+    fn len(&self) -> u32 {
+        self.burst.frames()[self.i].len
+    }
+}
+
+impl FramePipeline {
+    /// Sends frames for one port, those together that go to the same of its queues.
+    #[inline]
+    pub(crate) fn output(
+        &mut self,
+        src: usize,
+        frames: Range<usize>,
+        target: Target,
+    ) -> Option<Blocked> {
+        let (mut i, mut known) = (frames.start, None);
+        while i < frames.end {
+            let Some(route) = self.routes.to(target.port) else {
+                self.drop_at(src, DropReason::PortDown, frames.end - i);
+                return None;
+            };
+            route.use_it();
+            let hop = known.take().unwrap_or_else(|| self.next_hop(route, i));
+            let mut end = if route.is_simple() { frames.end } else { i + 1 };
+            while end < frames.end {
+                // Each frame is looked up once: then its flow is charged for it, too.
+                let other = self.next_hop(route, end);
+                if other != hop {
+                    known = Some(other);
+                    break;
+                }
+                end += 1;
+            }
+            let blocked = match hop {
+                NextHop { egress: Egress::Local(slot), over_mtu: false } => {
+                    self.enqueue(slot, i..end, target.tag)
+                }
+                other => self.output_elsewhere(src, i..end, target, other),
+            };
+            if let Some(Blocked { at, .. }) = blocked {
+                self.refund(at..end + usize::from(known.is_some()), target);
+                return blocked;
+            }
+            i = end;
+        }
+        None
+    }
+
+    /// Sends frames that do not go to a queue of this worker, or not yet, or are too long.
+    fn output_elsewhere(
+        &mut self,
+        src: usize,
+        frames: Range<usize>,
+        target: Target,
+        hop: NextHop,
+    ) -> Option<Blocked> {
+        let egress = match hop.egress {
+            Egress::Rebalancing => self.poll_rebalance(frames.start, target),
+            known => known,
+        };
+        match egress {
+            Egress::Local(slot) if hop.over_mtu => {
+                self.drop_at(slot, DropReason::OverMtu, frames.len());
+                None
+            }
+            Egress::Remote(_) if hop.over_mtu => {
+                self.drop_at(src, DropReason::OverMtu, frames.len());
+                None
+            }
+            Egress::Local(slot) => self.enqueue(slot, frames, target.tag),
+            Egress::Remote(location) => self
+                .hand_off(src, frames, location, target)
+                .map(|at| Blocked { at, wait: Wait::InFlight }),
+            Egress::Unreachable => {
+                self.drop_at(src, DropReason::PortDown, frames.len());
+                None
+            }
+            Egress::Moving | Egress::Rebalancing => Some(self.wait_for_migration(frames.start)),
+        }
+    }
+
+    /// Where frame `i` goes on a route. Its flow is charged for it.
+    #[inline]
+    fn next_hop(&self, route: &Route, i: usize) -> NextHop {
+        let frame = &self.burst.frames()[i];
+        let (egress, charged) = self.look_up(route, i);
+        if let Some(charged) = charged {
+            charged.set(charged.get() + cost(1, frame.len.into()));
+        }
+        NextHop { egress, over_mtu: route.over_mtu(frame) }
+    }
+
+    /// Where frame `i` goes on a route, and where what its flow costs is counted.
+    #[inline]
+    pub(crate) fn look_up<'a>(
+        &self,
+        route: &'a Route,
+        i: usize,
+    ) -> (Egress, Option<&'a Cell<u64>>) {
+        let (frame, head) = (&self.burst.frames()[i], self.burst.head(i).as_slice());
+        route.choose(&frame.headers, head, || frame::flow_hash(&frame.headers, head))
+    }
+
+    /// Puts frames of the burst on the ring in slot `dst`, or drops and counts them there, up to
+    /// one that has to wait.
+    #[inline(always)]
+    pub(crate) fn enqueue(
+        &mut self,
+        dst: usize,
+        frames: Range<usize>,
+        tag: TagEdit,
+    ) -> Option<Blocked> {
+        let left = self.burst.frames().len() - frames.start;
+        let slot = self.slots.get_mut(dst)?;
+        if slot.open(left, self.profiler.is_on()) {
+            self.receivers.dirty.push(dst);
+        }
+        self.receivers.grant_copies.set_receiver(dst as u32);
+        let before = slot.passed.total();
+        let run = Run {
+            burst: &self.burst,
+            i: frames.start,
+            end: frames.end,
+            tag,
+            origin: self.receivers.origin,
+            now: self.clock.now,
+        };
+        let full = slot.receive(run, &mut self.receivers.grant_copies);
+        let end = full.map_or(frames.end, |full| full.at);
+        self.profiler.note_received(slot, &self.burst, frames.start..end);
+        self.receivers.note_passed(dst, (slot.passed.total() - before) as usize);
+        full.map(|Full { at, until }| Blocked { at, wait: Wait::Receiver { slot: dst, until } })
+    }
+
+    /// A copy of frame `i` to each of several ports. None of them is waited for: one full receiver
+    /// must not hold up the rest. Ports without a peer get no copy and are no drop: an idle daemon
+    /// would count drops for each of them otherwise.
+    #[cold]
+    pub(crate) fn flood(
+        &mut self,
+        src: usize,
+        i: usize,
+        targets: Arc<[Target]>,
+    ) -> Option<Blocked> {
+        if self.routes.moving && self.meets_migration(i, &targets) {
+            return Some(self.wait_for_migration(i));
+        }
+        if let Some(frame) = self.burst.frames_mut().get_mut(i) {
+            frame.may_pass = false;
+        }
+        let mut reached: u64 = 0;
+        for &target in targets.iter() {
+            if !self.routes.to(target.port).is_some_and(Route::is_reachable) {
+                continue;
+            }
+            reached += 1;
+            match self.output(src, i..i + 1, target).map(|blocked| blocked.wait) {
+                Some(Wait::Receiver { slot, .. }) => self.drop_at(slot, DropReason::RxFull, 1),
+                Some(_) => self.drop_at(src, DropReason::HandoffFull, 1),
+                None => {}
+            }
+        }
+        if reached == 0 {
+            self.drop_at(src, DropReason::NoReceiver, 1);
+        }
+        let copies = reached.saturating_sub(1);
+        if let Some(slot) = self.slots.get(src) {
+            slot.on.counters.copies.add(copies);
+        }
+        let len = self.burst.frames().get(i).map_or(0, |frame| frame.len);
+        self.service.cost += copies * cost(1, len.into());
+        None
+    }
+
+    /// Drops a frame for which there is no receiver.
+    #[cold]
+    pub(crate) fn discard(&mut self, src: usize, reason: DropReason) -> Option<Blocked> {
+        self.drop_at(src, reason, 1);
+        None
+    }
+
+    /// Counts frames as dropped at the queue in `slot`.
+    pub(crate) fn drop_at(&mut self, slot: usize, reason: DropReason, frames: usize) {
+        if let Some(slot) = self.slots.get(slot) {
+            slot.on.counters.lose(reason, frames as u64);
+        }
+    }
+}
+
+impl Slot {
+    /// Puts frames on the ring, or drops and counts them, up to one that has to wait.
+    pub(crate) fn receive(
+        &mut self,
+        mut run: Run<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Option<Full> {
+        while run.i < run.end {
+            if !self.is_healthy() {
+                self.on.counters.lose(DropReason::PortDown, (run.end - run.i) as u64);
+                return None;
+            }
+            let outcome = match self.passthrough(&run) {
+                0 => software_offload(self, &run, grant_copies),
+                frames => {
+                    let (whole, may_pass) = (run.i..run.i + frames, self.may_pass());
+                    let (done, put) =
+                        self.on.pair.put_run(run.burst, whole, may_pass, grant_copies);
+                    self.count_run(&run.burst.frames()[run.i..run.i + done]);
+                    run.i += done;
+                    if put == Ok(Put::Done) {
+                        continue;
+                    }
+                    put.map(|put| taken(self, put, run.len(), &run))
+                }
+            };
+            if let Some(until) = self.account(outcome, run.now) {
+                return Some(Full { at: run.i, until });
+            }
+            run.i += 1;
+        }
+        None
+    }
+
+    /// How many frames, from the first on, can go to the receiver as they are.
+    fn passthrough(&self, run: &Run<'_>) -> usize {
+        if run.tag != TagEdit::Keep {
+            return 0;
+        }
+        let accepts = self.on.pair.accepts();
+        let frames = &run.burst.frames()[run.i..run.end];
+        frames.iter().take_while(|frame| accepts.takes(&frame.offload)).count()
+    }
+
+    /// Counts the outcome of one frame; or says until when it may wait.
+    fn account(&mut self, outcome: Result<Outcome, QueueError>, now: Instant) -> Option<Instant> {
+        match outcome {
+            Ok(Outcome::Out(_)) => {}
+            Ok(Outcome::Refused(reason)) => self.on.counters.lose(reason, 1),
+            Ok(Outcome::Full) => {
+                self.coalescer.iter_mut().for_each(InterruptCoalescer::full);
+                let until = self.backpressure.full(now);
+                if until.is_none() {
+                    self.on.counters.lose(DropReason::RxFull, 1);
+                }
+                return until;
+            }
+            Err(error) => {
+                self.on.counters.lose(DropReason::PortDown, 1);
+                self.fail(error);
+            }
+        }
+        None
+    }
+
+    /// The receiver took frames as they are.
+    #[inline]
+    fn count_run(&mut self, frames: &[Frame]) {
+        if !frames.is_empty() {
+            let bytes: u64 = frames.iter().map(|frame| u64::from(frame.len)).sum();
+            self.passed.took(frames.len() as u32, bytes as u32);
+            self.count_received(frames.len() as u32, bytes as u32);
+        }
+    }
+
+    /// The receiver took frames of `bytes` bytes in all.
+    #[inline]
+    fn count_received(&mut self, frames: u32, bytes: u32) -> Outcome {
+        self.backpressure.took(frames, bytes);
+        self.on.counters.rx.frames.add(frames.into());
+        self.on.counters.rx.bytes.add(bytes.into());
+        Outcome::Out(frames)
+    }
+
+    /// A frame of `len` bytes that the receiver took could not be copied: it is invalidated, and
+    /// counted as lost.
+    pub(crate) fn invalidate(&mut self, token: u32, len: u32) {
+        self.passed.discount(token);
+        self.on.counters.rx.frames.subtract(1);
+        self.on.counters.rx.bytes.subtract(len.into());
+        self.on.counters.lose(DropReason::NotGranted, 1);
+        if self.is_healthy() {
+            self.on.pair.invalidate(token);
+        }
+    }
+}
+
+/// What a receiver's answer to a whole frame of `len` bytes means.
+#[inline]
+pub(crate) fn taken(slot: &mut Slot, put: Put, len: u32, run: &Run<'_>) -> Outcome {
+    match put {
+        Put::Done => {
+            slot.passed.took(1, len);
+            slot.count_received(1, len)
+        }
+        Put::Passed { token } => {
+            let (origin, since) = (run.origin, run.now);
+            slot.passed.add(PassedGrant { origin, len, token, since, counts: true });
+            slot.count_received(1, len)
+        }
+        Put::Full => Outcome::Full,
+        Put::TooBig => Outcome::Refused(DropReason::RxTooSmall),
+        Put::Refused => Outcome::Refused(DropReason::RxRefused),
+        Put::Unwanted => Outcome::Refused(DropReason::Multicast),
+    }
+}

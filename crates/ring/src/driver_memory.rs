@@ -1,0 +1,20 @@
+//! Where a ring lies in its driver's memory.
+
+use std::sync::Arc;
+
+use crate::region::Memory;
+
+/// What both layouts of a virtqueue need to take chains. `A` is where the areas of the ring are
+/// mapped.
+#[derive(Debug)]
+pub(crate) struct DriverMemory<A> {
+    /// Keeps the areas and all buffers taken ahead mapped.
+    pub(crate) mem: Arc<Memory>,
+    pub(crate) areas: A,
+    /// The region where the last address was found.
+    pub(crate) hint: usize,
+    /// Descriptors of the ring.
+    pub(crate) size: u16,
+    /// The driver may use indirect tables.
+    pub(crate) indirect: bool,
+}

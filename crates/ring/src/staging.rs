@@ -1,0 +1,123 @@
+//! Private bytes that copies are made to and from.
+
+use crate::grant::{DomId, GrantRef, Granted, PAGE};
+use crate::region::Memory;
+use crate::segment::{Local, Place};
+
+/// Private bytes of a [`Copies`], to be filled by a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage {
+    at: u32,
+    len: u32,
+}
+
+impl Stage {
+    /// How many bytes.
+    pub(crate) fn len(self) -> usize {
+        self.len as usize
+    }
+}
+
+/// Memory of our own that is granted to ourselves, page by page. A kernel that has to look up each
+/// mapped end of a copy leaves such a page to the hypervisor, who knows it already.
+#[derive(Debug)]
+pub struct OwnPages {
+    /// The pages, at address 0.
+    pub memory: Memory,
+    /// How many bytes.
+    pub len: usize,
+    /// One for each page.
+    pub references: Vec<GrantRef>,
+}
+
+/// Room for the private bytes of one batch of copies.
+pub(crate) struct Staging {
+    memory: Memory,
+    len: usize,
+    /// What its pages are granted to ourselves as, if they are.
+    references: Vec<GrantRef>,
+    used: usize,
+}
+
+impl Staging {
+    /// In these pages.
+    pub(crate) fn new(OwnPages { memory, len, references }: OwnPages) -> Self {
+        Self { memory, len, references, used: 0 }
+    }
+
+    /// Forgets all staged bytes.
+    pub(crate) fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// What the bytes lie in.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Private room for `len` bytes, to be copied to. `None` when there is none before the next
+    /// [`clear`](Self::clear). What it holds until then is arbitrary.
+    pub(crate) fn reserve(&mut self, len: usize) -> Option<(Stage, Place)> {
+        let at = self.next_stage(len);
+        let end = at.checked_add(len).filter(|end| *end <= self.len)?;
+        let (place, _) = self.memory.run(at.min(self.len - 1) as u64, &mut 0)?;
+        self.used = end;
+        Some((Stage { at: at as u32, len: len as u32 }, Place::Local(Local::new(place))))
+    }
+
+    /// The place `offset` bytes into `stage`. `None`: that is not in it.
+    pub(crate) fn place_in(&self, stage: Stage, offset: u32) -> Option<Place> {
+        let at = stage.at.checked_add(offset).filter(|_| offset < stage.len)?;
+        let (place, _) = self.memory.run(at.into(), &mut 0)?;
+        Some(Place::Local(Local::new(place)))
+    }
+
+    /// Where the next `len` private bytes begin: those of a granted page do not reach into the next
+    /// one.
+    #[inline]
+    fn next_stage(&self, len: usize) -> usize {
+        let left = PAGE - self.used % PAGE;
+        if self.references.is_empty() || len <= left || len > PAGE {
+            self.used
+        } else {
+            self.used + left
+        }
+    }
+
+    /// Whether there is room for `len` more private bytes before the next [`clear`](Self::clear).
+    #[inline]
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        self.next_stage(len) + len <= self.len
+    }
+
+    /// What staged bytes are called by grants, if they are granted, and all in one page.
+    pub(crate) fn own_grant(&self, place: Place, len: u32) -> Option<Granted> {
+        let Place::Local(Local(at)) = place else { return None };
+        if self.references.is_empty() || !self.memory.covers(at, len.into()) {
+            return None;
+        }
+        let (base, _) = self.memory.run(0, &mut 0)?;
+        let at = at.addr().get().checked_sub(base.addr().get())?;
+        let reference = *self.references.get(at / PAGE)?;
+        let offset = at % PAGE;
+        (offset + len as usize <= PAGE).then_some(Granted {
+            domain: DomId::SELF,
+            reference,
+            offset: offset as u16,
+        })
+    }
+
+    /// A private copy of `bytes`, to be copied from.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Option<Place> {
+        let (stage, place) = self.reserve(bytes.len())?;
+        self.memory.write(u64::from(stage.at), bytes).ok()?;
+        Some(place)
+    }
+
+    /// Reads what was copied to `stage`, from `offset` on; returns how many bytes there were.
+    pub(crate) fn read(&self, stage: Stage, offset: usize, buf: &mut [u8]) -> usize {
+        let len = (stage.len as usize).saturating_sub(offset).min(buf.len());
+        let buf = &mut buf[..len];
+        if self.memory.read(u64::from(stage.at) + offset as u64, buf).is_ok() { len } else { 0 }
+    }
+}
