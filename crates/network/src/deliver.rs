@@ -162,9 +162,8 @@ impl FramePipeline {
     /// Where frame `i` goes on a route. Its flow is charged for it.
     #[inline]
     fn next_hop(&self, route: &Route, i: usize) -> NextHop {
-        let (frame, head) = (&self.burst.frames()[i], self.burst.head(i).as_slice());
-        let (egress, charged) =
-            route.choose(&frame.headers, head, || frame::flow_hash(&frame.headers, head));
+        let frame = &self.burst.frames()[i];
+        let (egress, charged) = self.look_up(route, i);
         if let Some(charged) = charged {
             charged.set(charged.get() + cost(1, frame.len.into()));
         }
