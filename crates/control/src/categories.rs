@@ -36,7 +36,10 @@ impl Category {
 /// A port's categories, from the receiving program to the backend.
 pub fn categories(port: &PortProfile) -> [Category; 6] {
     let guest = port.guest.as_ref();
-    let inside = if port.kind == Kind::Tap { HOST } else { INSIDE };
+    let inside = match port.kind {
+        Kind::Tap => HOST,
+        Kind::VhostUser | Kind::Xen | Kind::Embedded => INSIDE,
+    };
     let of_guest = |name, time: fn(&GuestTimes) -> u64, what: &str| Category {
         name,
         time_ns: guest.map(time),
@@ -55,7 +58,7 @@ pub fn categories(port: &PortProfile) -> [Category; 6] {
         }
     };
     let copied = match port.kind {
-        Kind::Xen | Kind::Embedded => Category {
+        kind if kind.has_grants() => Category {
             what: "pages that guests granted".into(),
             ..of_workers("grant copy", &["copy"])
         },

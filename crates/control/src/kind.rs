@@ -1,4 +1,6 @@
-//! The kinds of ports.
+//! The kinds of ports: their names, and which keys of the configuration each has.
+//!
+//! `docs/newcomers.md` lists what else a kind consists of.
 
 use std::fmt;
 
@@ -33,9 +35,55 @@ impl Kind {
         }
     }
 
+    /// The keys of a `[[port]]` table that this kind has, apart from those that every kind has
+    /// (`name`, `kind`, `queues` and `polling`). All others are refused.
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Kind::VhostUser => &[
+                "socket",
+                "mode",
+                "mac",
+                "vlan",
+                "trunk",
+                "mtu",
+                "interrupt-frames",
+                "interrupt-microseconds",
+            ],
+            Kind::Tap => &["device", "mac", "vlan", "trunk", "mtu"],
+            Kind::Xen => &["interrupt-frames", "interrupt-microseconds", "cache", "align"],
+            Kind::Embedded => &[
+                "socket",
+                "vlan",
+                "trunk",
+                "mtu",
+                "interrupt-frames",
+                "interrupt-microseconds",
+                "cache",
+                "align",
+                "device-queue",
+                "copy",
+                "grants",
+            ],
+        }
+    }
+
+    /// Whether ports of this kind have a key.
+    pub fn has_key(self, key: &str) -> bool {
+        matches!(key, "name" | "kind" | "queues" | "polling") || self.keys().contains(&key)
+    }
+
     /// Whether frames are copied by grants there.
     pub fn has_grants(self) -> bool {
-        matches!(self, Kind::Xen | Kind::Embedded)
+        self.has_key("cache")
+    }
+
+    /// The names of some kinds, as one quotes a choice: `"tap" or "xen"`.
+    pub fn choice(kinds: impl Iterator<Item = Kind>) -> String {
+        let mut names: Vec<String> = kinds.map(|kind| format!("{:?}", kind.name())).collect();
+        match names.pop() {
+            Some(last) if !names.is_empty() => format!("{} or {last}", names.join(", ")),
+            last => last.unwrap_or_default(),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use switch::PortId;
 use tracing::{info, warn};
 
 use crate::api::{Counts, PortReport};
-use crate::backend::{Backend, BackendError};
+use crate::backend::{self, Backend, BackendError};
 use crate::config::{PortKind, PortSpec};
 use crate::kind::Kind;
 use crate::natural;
@@ -32,7 +32,7 @@ pub struct Ports {
 struct Port {
     spec: PortSpec,
     /// Its backend, or why it has none. A missing one is tried again.
-    backend: Result<Backend, BackendError>,
+    backend: Result<Box<dyn Backend>, BackendError>,
     /// Whether it was logged that the backend has stopped.
     stop_logged: bool,
 }
@@ -69,14 +69,14 @@ impl Ports {
         self.insert(spec, backend);
     }
 
-    fn start(&self, spec: &PortSpec) -> Result<Backend, BackendError> {
-        let backend = Backend::start(&self.fabric, spec, self.workers)?;
+    fn start(&self, spec: &PortSpec) -> Result<Box<dyn Backend>, BackendError> {
+        let backend = backend::start(&self.fabric, spec, self.workers)?;
         let queues = spec.queue_pairs(self.workers);
         info!(port = %spec.name, kind = %spec.kind.kind(), queues, "added");
         Ok(backend)
     }
 
-    fn insert(&mut self, spec: PortSpec, backend: Result<Backend, BackendError>) {
+    fn insert(&mut self, spec: PortSpec, backend: Result<Box<dyn Backend>, BackendError>) {
         self.ports.insert(spec.name.clone(), Port { spec, backend, stop_logged: false });
     }
 
@@ -110,9 +110,9 @@ impl Ports {
         }
     }
 
-    fn in_service(&self) -> impl Iterator<Item = (&String, &Port, &Backend)> {
+    fn in_service(&self) -> impl Iterator<Item = (&String, &Port, &dyn Backend)> {
         let all = self.ports.iter();
-        all.filter_map(|(name, port)| Some((name, port, port.backend.as_ref().ok()?)))
+        all.filter_map(|(name, port)| Some((name, port, port.backend.as_deref().ok()?)))
     }
 
     fn vifs(&self) -> Vec<Vif> {
@@ -148,7 +148,7 @@ impl Ports {
     fn of(&self, port: &Port) -> Vec<PortReport> {
         let context =
             report::Context { fabric: &self.fabric, workers: self.workers, policy: self.policy };
-        let own = report::port(&context, &port.spec, port.backend.as_ref());
+        let own = report::port(&context, &port.spec, port.backend.as_deref());
         let vifs = match &port.backend {
             Ok(backend) => backend.vifs(&port.spec.name),
             Err(_) => Vec::new(),
@@ -170,7 +170,9 @@ impl Ports {
     /// this number.
     pub fn subjects(&self, number: u64) -> Vec<Subject> {
         self.in_service()
-            .flat_map(|(name, port, backend)| backend.subjects(name, port.spec.kind.kind(), number))
+            .flat_map(|(name, port, backend)| {
+                backend::subjects(backend, name, port.spec.kind.kind(), number)
+            })
             .collect()
     }
 
@@ -188,7 +190,7 @@ impl Ports {
                     }
                 }
                 Err(before) => {
-                    let backend = Backend::start(&self.fabric, &port.spec, self.workers);
+                    let backend = backend::start(&self.fabric, &port.spec, self.workers);
                     match &backend {
                         Ok(_) => info!(port = %name, "in service now"),
                         Err(error) if error.to_string() != before.to_string() => {

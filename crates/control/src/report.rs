@@ -74,19 +74,15 @@ pub struct Context<'a> {
 pub fn port(
     context: &Context<'_>,
     spec: &PortSpec,
-    backend: Result<&Backend, &BackendError>,
+    backend: Result<&dyn Backend, &BackendError>,
 ) -> PortReport {
-    let id = backend.ok().and_then(Backend::id);
+    let id = backend.ok().and_then(|backend| backend.id());
     let queues = id.map(|id| queues(context.fabric, id)).unwrap_or_default();
     let condition = match backend {
         Ok(backend) => backend.condition(),
         Err(error) => BackendCondition::new(PortState::Stopped, Some(error.to_string())),
     };
     let (vlan, trunk) = vlans(&spec.vlan);
-    let mode = match &spec.kind {
-        PortKind::VhostUser { mode, .. } => Some(mode.name().to_owned()),
-        _ => None,
-    };
     let device = match &spec.kind {
         PortKind::Xen => Some(SCRIPT),
         kind => kind.device(),
@@ -95,7 +91,7 @@ pub fn port(
         name: spec.name.clone(),
         kind: spec.kind.kind(),
         socket: spec.kind.socket().map(|socket| socket.display().to_string()),
-        mode,
+        mode: spec.kind.mode().map(|mode| mode.name().to_owned()),
         device: device.map(str::to_owned),
         state: condition.state,
         reason: condition.reason,

@@ -1,5 +1,5 @@
 //! Links to the host, and to processes that are guests: TAP, and receive queues of devices by
-//! AF_XDP.
+//! AF_XDP. Ports whose other end is the host's kernel, or nobody, have their modules here.
 
 pub mod inside;
 pub mod tap;

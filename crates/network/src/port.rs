@@ -9,6 +9,10 @@
 //! the pair has an accessor for it: [`Coalescing`], [`RxProgress`], [`RateLimit`],
 //! [`GrantPassing`], [`DeviceQueue`]. None of the accessors is called for each frame.
 //!
+//! A pair comes into service in two calls of the [fabric](crate::fabric): `add_port`, then `attach`.
+//! The smallest pairs are those of TAPs (`hostlink::tap`), and the guests made of lists that tests
+//! have (`network/tests/peer`). `docs/newcomers.md` lists what else a kind of port consists of.
+//!
 //! Everything behind these traits is written by the peer. An implementation checks each index and
 //! length after it was copied, bounds each loop over what the peer published, and answers a breach
 //! of the protocol with a [`QueueError`].
@@ -80,6 +84,11 @@ pub trait QueuePair: Send {
     /// Copies one frame into the peer's next buffers, or adds the copy to `grant_copies`, which is
     /// flushed before the next [`flush`](Self::flush). A packet may only be passed if it says so.
     /// On [`Put::Full`] and [`Put::TooBig`] nothing was taken.
+    ///
+    /// The pipeline counts the outcome at this pair: [`Put::Done`] and [`Put::Passed`] as received,
+    /// whatever the peer does with the frame then; after [`Put::Full`] the frame waits with its
+    /// sender, and may drop as `rx_full`; [`Put::TooBig`] drops it as `rx_too_small`,
+    /// [`Put::Refused`] as `rx_refused`, [`Put::Unwanted`] as `multicast`.
     fn put(
         &mut self,
         packet: &Packet<'_>,
@@ -135,7 +144,8 @@ pub trait QueuePair: Send {
 
     /// Descriptors that the peer signals through: Tx, then Rx. They are watched edge-triggered and
     /// never read here, so that a peer that holds the other end cannot make a worker block on
-    /// them.
+    /// them. `None`: nothing signals for this ring, and an armed pair is not looked at for its
+    /// sake.
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2];
 
     /// The pair as what it is, when its port takes it from the pipeline.

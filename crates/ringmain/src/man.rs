@@ -16,6 +16,8 @@ pub fn page() -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use control::kind::Kind;
+
     use super::*;
 
     #[test]
@@ -42,6 +44,35 @@ mod tests {
             let part = CONFIGURATION.split_once(&heading).map_or("", |(_, behind)| behind);
             let part = part.split("\n.S").next().unwrap_or_default();
             assert!(part.contains(&format!(".TP\n\\fB{key}\\fR = ")), "{table}.{key}");
+        }
+    }
+
+    /// Kinds of ports are words in several texts.
+    #[test]
+    fn every_kind_of_port_is_named_where_kinds_are_listed() {
+        let doc = |name: &str| {
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
+            std::fs::read_to_string(format!("{path}{name}")).unwrap()
+        };
+        let line = |text: &str, start: &str| {
+            let found = text.lines().find(|line| line.starts_with(start));
+            found.unwrap_or_else(|| panic!("no line starts with {start}")).to_owned()
+        };
+        let command = Cli::command();
+        let port = command.find_subcommand("port").unwrap();
+        let add = port.find_subcommand("add").unwrap();
+        let kind = add.get_arguments().find(|argument| argument.get_id() == "kind").unwrap();
+        let help = kind.get_help().unwrap().to_string();
+        let roff = line(CONFIGURATION, "\\fBkind\\fR = ");
+        let key = line(&doc("configuration.md"), "| `port.kind` |");
+        let field = line(&doc("json.md"), "| `kind` |");
+        for kind in Kind::ALL {
+            let name = kind.name();
+            assert!(help.contains(name), "the help of --kind lacks {name}");
+            assert!(roff.contains(&format!("{name:?}")), "configuration.roff lacks {name}");
+            assert!(key.contains(&format!("`{name:?}`")), "configuration.md lacks {name}");
+            let json = format!("`{}`", name.replace('-', "_"));
+            assert!(field.contains(&json), "json.md lacks {json}");
         }
     }
 

@@ -11,22 +11,18 @@ use super::port::PortKind;
 /// set.
 pub fn options(kind: &PortKind, options: &PortOptions) -> Vec<(&'static str, Json)> {
     let coalescing = options.coalescing;
-    let policy = [("polling", json!(options.policy.map(|policy| policy.to_string())))];
-    let interrupts = [
+    let mut all = vec![
+        ("polling", json!(options.policy.map(|policy| policy.to_string()))),
         ("interrupt-frames", json!(coalescing.and_then(CoalescingLimits::frames))),
         ("interrupt-microseconds", json!(coalescing.map(|wait| wait.time().as_micros() as u64))),
+        ("cache", json!(options.cache)),
+        ("align", json!(options.align)),
     ];
-    let grants = [("cache", json!(options.cache)), ("align", json!(options.align))];
-    let all = policy.into_iter();
-    match kind {
-        PortKind::Tap { .. } => all.collect(),
-        PortKind::VhostUser { .. } => all.chain(interrupts).collect(),
-        PortKind::Xen => all.chain(interrupts).chain(grants).collect(),
-        PortKind::Embedded { extensions, .. } => {
-            let words = extension_words(*extensions).map(|(key, word)| (key, json!(word)));
-            all.chain(interrupts).chain(grants).chain(words).collect()
-        }
+    if let PortKind::Embedded { extensions, .. } = kind {
+        all.extend(extension_words(*extensions).map(|(key, word)| (key, json!(word))));
     }
+    all.retain(|(key, _)| kind.kind().has_key(key));
+    all
 }
 
 /// What guests do beyond Xen's protocol, by the keys of the configuration.

@@ -80,6 +80,15 @@ impl Mode {
     }
 }
 
+/// What ports of a kind attach to. Two ports can't attach to the same.
+#[derive(Default)]
+struct Attachment<'a> {
+    socket: Option<&'a PathBuf>,
+    mode: Option<Mode>,
+    device: Option<&'a str>,
+    device_queue: Option<&'a str>,
+}
+
 impl PortKind {
     /// The kind alone.
     pub fn kind(&self) -> Kind {
@@ -91,25 +100,42 @@ impl PortKind {
         }
     }
 
+    /// What it attaches to, by the keys of the configuration.
+    fn attachment(&self) -> Attachment<'_> {
+        match self {
+            PortKind::VhostUser { socket, mode } => {
+                Attachment { socket: Some(socket), mode: Some(*mode), ..Attachment::default() }
+            }
+            PortKind::Tap { device } => {
+                Attachment { device: Some(device), ..Attachment::default() }
+            }
+            PortKind::Xen => Attachment::default(),
+            PortKind::Embedded { socket, device_queue, .. } => Attachment {
+                socket: Some(socket),
+                device_queue: device_queue.as_deref(),
+                ..Attachment::default()
+            },
+        }
+    }
+
     /// The path of its socket.
     pub fn socket(&self) -> Option<&PathBuf> {
-        match self {
-            PortKind::VhostUser { socket, .. } | PortKind::Embedded { socket, .. } => Some(socket),
-            PortKind::Tap { .. } | PortKind::Xen => None,
-        }
+        self.attachment().socket
+    }
+
+    /// Who listens on its socket, where that is a choice.
+    pub fn mode(&self) -> Option<Mode> {
+        self.attachment().mode
     }
 
     /// The interface of the host that it is.
     pub fn device(&self) -> Option<&str> {
-        if let PortKind::Tap { device } = self { Some(device) } else { None }
+        self.attachment().device
     }
 
     /// The device whose receive queues its guests can have.
     pub fn device_queue(&self) -> Option<&str> {
-        match self {
-            PortKind::Embedded { device_queue, .. } => device_queue.as_deref(),
-            PortKind::VhostUser { .. } | PortKind::Tap { .. } | PortKind::Xen => None,
-        }
+        self.attachment().device_queue
     }
 }
 

@@ -275,22 +275,21 @@ impl Reader<'_, '_> {
 
 /// Why a port of this kind does not have this key.
 fn misplaced(key: &str, kind: Kind) -> Option<String> {
-    let only = |kinds: &str| Some(format!("only a port of kind {kinds} has one"));
-    let lacks = |what: &str| Some(format!("a port of kind {:?} has no {what}", kind.name()));
-    match (key, kind) {
-        ("socket", Kind::Tap | Kind::Xen) => only(r#""vhost-user" or "embedded""#),
-        ("mode", Kind::Tap | Kind::Xen | Kind::Embedded) => only(r#""vhost-user""#),
-        ("device", Kind::VhostUser | Kind::Xen | Kind::Embedded) => only(r#""tap""#),
-        ("mtu" | "vlan" | "trunk" | "mac", Kind::Xen) => {
-            Some("each vif has its own, in the keys of its hotplug script".to_owned())
-        }
-        ("mac", Kind::Embedded) => Some("each guest has its own".to_owned()),
-        // The host's kernel looks after its own interrupts.
-        ("interrupt-frames" | "interrupt-microseconds", Kind::Tap) => lacks("interrupts"),
-        ("cache" | "align", kind) if !kind.has_grants() => lacks("grants"),
-        ("device-queue" | "copy" | "grants", Kind::VhostUser | Kind::Tap | Kind::Xen) => {
-            only(r#""embedded""#)
-        }
-        _ => None,
+    if kind.has_key(key) {
+        return None;
     }
+    let lacks = |what: &str| format!("a port of kind {:?} has no {what}", kind.name());
+    Some(match (key, kind) {
+        ("mtu" | "vlan" | "trunk" | "mac", Kind::Xen) => {
+            "each vif has its own, in the keys of its hotplug script".to_owned()
+        }
+        ("mac", Kind::Embedded) => "each guest has its own".to_owned(),
+        // The host's kernel looks after its own interrupts.
+        ("interrupt-frames" | "interrupt-microseconds", _) => lacks("interrupts"),
+        ("cache" | "align", _) => lacks("grants"),
+        _ => {
+            let kinds = Kind::choice(Kind::ALL.into_iter().filter(|kind| kind.has_key(key)));
+            format!("only a port of kind {kinds} has one")
+        }
+    })
 }

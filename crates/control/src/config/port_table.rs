@@ -91,7 +91,7 @@ impl FromText for Name {
 
 impl FromText for Kind {
     fn right() -> String {
-        r#""vhost-user", "tap", "xen" or "embedded""#.to_owned()
+        Kind::choice(Kind::ALL.into_iter())
     }
 
     fn from_text(text: &str) -> Result<Self, String> {

@@ -7,7 +7,7 @@ use switch::Vlan;
 
 use super::error::ConfigErrors;
 use super::options::options;
-use super::port::{PortKind, PortSpec};
+use super::port::{Mode, PortSpec};
 use super::port_reader::{self, Neighbours, Place};
 use super::port_table::PortTable;
 use super::source::Source;
@@ -51,9 +51,7 @@ impl PortSpec {
         put("socket", json!(self.kind.socket()));
         put("device", json!(self.kind.device()));
         put("device-queue", json!(self.kind.device_queue()));
-        if let PortKind::VhostUser { mode, .. } = &self.kind {
-            put("mode", json!(mode.name()));
-        }
+        put("mode", json!(self.kind.mode().map(Mode::name)));
         match &self.vlan {
             Vlan::None => {}
             Vlan::Access(vid) => put("vlan", json!(vid)),

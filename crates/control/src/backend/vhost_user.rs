@@ -1,0 +1,67 @@
+//! Ports of kind `vhost-user`: a guest each.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ::vhost_user::net::{self, Port, PortConfig};
+use ::vhost_user::transport::server;
+use ::vhost_user::transport::status::State;
+use network::fabric::Fabric;
+use switch::PortId;
+use xen::netif::options::PortOptions;
+
+use super::{Backend, BackendError, Condition, create_directory};
+use crate::api::PortState;
+use crate::config::{Mode, PortSpec};
+
+/// Puts a port into service.
+pub(super) fn start(
+    fabric: &Arc<Fabric>,
+    spec: &PortSpec,
+    socket: &Path,
+    mode: Mode,
+    queues: u16,
+) -> Result<Box<dyn Backend>, BackendError> {
+    let mode = match mode {
+        Mode::Server => {
+            create_directory(socket)?;
+            server::Mode::Server
+        }
+        Mode::Client => server::Mode::Client,
+    };
+    let PortOptions { coalescing, policy, .. } = spec.options;
+    let config = PortConfig {
+        name: spec.name.clone(),
+        socket: socket.to_owned(),
+        mode,
+        queues,
+        mtu: spec.mtu,
+        rule: spec.rule(),
+        coalescing,
+        policy,
+    };
+    Ok(Box::new(Port::start(Arc::clone(fabric), config)?))
+}
+
+impl Backend for Port {
+    fn id(&self) -> Option<PortId> {
+        Some(self.port())
+    }
+
+    fn condition(&self) -> Condition {
+        let status = self.status();
+        let state = match status.state {
+            State::Listening => PortState::Listening,
+            State::Connecting => PortState::Connecting,
+            State::Connected => PortState::Connected,
+            State::Removed => PortState::Stopped,
+        };
+        Condition {
+            features: net::feature::names(status.features),
+            peer: status.peer,
+            connections: status.connections,
+            violations: status.violations,
+            ..Condition::new(state, status.reason)
+        }
+    }
+}
