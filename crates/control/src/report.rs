@@ -55,6 +55,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
         direct_bytes: queue.direct.bytes.get(),
         copies: queue.copies.get(),
         blocked: queue.blocked.get(),
+        waited_ns: queue.waited_ns.get(),
         kicks: queue.kicks.get(),
         drops,
     }

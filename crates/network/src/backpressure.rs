@@ -1,94 +1,269 @@
 //! How long a sender's frames may wait for a receiver that is full.
 //!
-//! A frame for a full receiver can stay in the sender's own ring and be fetched again a moment
-//! later: two well-behaved guests then lose nothing, and no queue grows anywhere. But the frames
-//! behind it wait too (head-of-line blocking), so a receiver has a credit of time: it earns credit
-//! by taking frames, and uses it up while it is full. A receiver that takes nothing, or a trickle,
-//! has none left at once, and frames for it are dropped.
+//! A frame for a full receiver can stay in its sender's ring and be fetched again a moment later:
+//! two well-behaved guests then lose nothing, and no queue grows anywhere. But the frames behind it
+//! wait too (head-of-line blocking). So a wait takes time out of an account of the receiver's port,
+//! and which account depends on who waits ([`Waiting`]):
+//!
+//! - **Sole.** All that the sender has sent lately, and all that lies in its ring as far as the
+//!   worker sees, goes to this port. Nobody else's frames wait, and the port earns 100 us with each
+//!   frame that it takes, and 1 us with each 64 bytes: a receiver that takes ten in a millisecond is
+//!   waited for without end, and a ring of 256 frames is empty in some 50 ms whatever the receiver
+//!   does, should frames for others lie at its end.
+//! - **Shared.** Frames for others wait behind. The port earns a tenth of the time that a worker
+//!   needs to deliver what it takes, so a receiver that is slow, or that takes a trickle, holds up
+//!   others for a tenth of what serving it costs, and no more.
+//!
+//! A port without credit is not waited for: frames for it are dropped at once. All time from the
+//! moment when a receiver was found full until it takes a frame is charged, whatever ended the wait.
+//! Accounts belong to ports: a port gains nothing by more queues, nor by taking a queue away and
+//! adding it again.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The most credit that a receiver can have: as long as a guest's vCPU may have to wait for a CPU
+use crate::cost::cost;
+use crate::count::{DropReason, QueueCounters};
+
+/// The most credit that an account can have: as long as a guest's vCPU may have to wait for a CPU
 /// on a host that has fewer of them.
 const CAP: Duration = Duration::from_millis(20);
-/// Earned with each frame, and with each 64 bytes.
-const PER_FRAME: Duration = Duration::from_micros(2);
-const PER_64_BYTES: Duration = Duration::from_micros(1);
+const CAP_NS: i64 = CAP.as_nanos() as i64;
+/// Earned with each frame, and with each 64 bytes, for waits of a sole sender, in ns.
+const PER_FRAME: i64 = 100_000;
+const PER_64_BYTES: i64 = 1_000;
+/// What a worker does in a nanosecond, in units of cost: 64 bytes take about 140 ns.
+const COST_PER_NS: i64 = 16;
+/// For waits at the expense of others: one part in so many of the time that serving takes.
+const SHARE: i64 = 10;
 
-/// One receiver's credit.
-#[derive(Debug)]
-pub struct BackpressureCredit {
-    credit: Duration,
-    full_since: Option<Instant>,
+/// Who waits with a frame for a full receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Waiting {
+    /// Only frames for the same port.
+    Sole,
+    /// Frames for other ports, too.
+    Shared,
 }
 
-impl Default for BackpressureCredit {
-    fn default() -> Self {
-        BackpressureCredit { credit: CAP, full_since: None }
+impl Waiting {
+    /// Why a frame is dropped whose receiver is not waited for.
+    pub fn drop_reason(self) -> DropReason {
+        match self {
+            Waiting::Sole => DropReason::RxFull,
+            Waiting::Shared => DropReason::HeadOfLine,
+        }
     }
 }
 
-impl BackpressureCredit {
-    /// The receiver took `frames` frames of `bytes` bytes in all.
-    #[inline]
-    pub fn took(&mut self, frames: u32, bytes: u32) {
-        self.full_since = None;
-        if self.credit < CAP {
-            self.credit = CAP.min(self.credit + PER_FRAME * frames + PER_64_BYTES * (bytes / 64));
+/// The accounts of one port, for all of its queues on all workers.
+#[derive(Debug)]
+pub struct WaitCredit([AtomicI64; 2]);
+
+impl Default for WaitCredit {
+    fn default() -> Self {
+        WaitCredit([const { AtomicI64::new(CAP_NS) }; 2])
+    }
+}
+
+impl WaitCredit {
+    fn get(&self, who: Waiting) -> i64 {
+        self.0[who as usize].load(Ordering::Relaxed)
+    }
+
+    fn is_full(&self) -> bool {
+        self.get(Waiting::Sole) >= CAP_NS && self.get(Waiting::Shared) >= CAP_NS
+    }
+
+    /// Several workers may add at a time: the cap is exceeded by what they add at most.
+    fn earn(&self, who: Waiting, ns: i64) {
+        if self.get(who) < CAP_NS {
+            self.0[who as usize].fetch_add(ns, Ordering::Relaxed);
         }
     }
 
-    /// The receiver was full at `now`. Until when a frame may be held for it; `None`: drop it.
-    pub fn full(&mut self, now: Instant) -> Option<Instant> {
-        let since = *self.full_since.get_or_insert(now);
-        self.credit = self.credit.saturating_sub(now.saturating_duration_since(since));
-        self.full_since = Some(now);
-        (!self.credit.is_zero()).then(|| now + self.credit)
+    fn spend(&self, who: Waiting, ns: i64) {
+        let account = &self.0[who as usize];
+        account.fetch_sub(ns, Ordering::Relaxed);
+        account.fetch_max(-CAP_NS, Ordering::Relaxed);
+    }
+}
+
+/// One receiving queue, as those see it who wait for it.
+#[derive(Debug, Default)]
+pub struct Backpressure {
+    credit: Arc<WaitCredit>,
+    counters: Arc<QueueCounters>,
+    /// Since when it is full and waited for, by who waits.
+    since: [Option<Instant>; 2],
+}
+
+impl Backpressure {
+    /// A queue of the port that has these accounts.
+    pub fn new(credit: Arc<WaitCredit>, counters: Arc<QueueCounters>) -> Self {
+        Backpressure { credit, counters, since: [None; 2] }
+    }
+
+    /// The receiver took `frames` frames of `bytes` bytes in all.
+    #[inline]
+    pub fn took(&mut self, frames: u32, bytes: u32, now: Instant) {
+        if self.since != [None; 2] || !self.credit.is_full() {
+            self.earn(frames, bytes, now);
+        }
+    }
+
+    #[cold]
+    fn earn(&mut self, frames: u32, bytes: u32, now: Instant) {
+        [Waiting::Sole, Waiting::Shared].map(|who| self.charge(who, now));
+        let service = cost(frames as usize, bytes.into()) as i64 / COST_PER_NS;
+        self.credit.earn(Waiting::Shared, service / SHARE);
+        let sole = PER_FRAME * i64::from(frames) + PER_64_BYTES * i64::from(bytes / 64);
+        self.credit.earn(Waiting::Sole, sole);
+    }
+
+    /// The receiver was full at `now`. Until when a frame may wait for it; `None`: drop it.
+    pub fn full(&mut self, who: Waiting, now: Instant) -> Option<Instant> {
+        self.charge(who, now);
+        let left = u64::try_from(self.credit.get(who)).ok().filter(|left| *left > 0)?;
+        self.since[who as usize] = Some(now);
+        Some(now + Duration::from_nanos(left))
+    }
+
+    /// Charges the wait that ends, or goes on, at `now`.
+    fn charge(&mut self, who: Waiting, now: Instant) {
+        let Some(since) = self.since[who as usize].take() else { return };
+        // Whoever waited does not wait for longer than it may.
+        let waited = now.saturating_duration_since(since).min(CAP);
+        self.credit.spend(who, waited.as_nanos() as i64);
+        self.counters.waited_ns.add(waited.as_nanos() as u64);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use Waiting::{Shared, Sole};
+
+    const MS: Duration = Duration::from_millis(1);
+    const US: Duration = Duration::from_micros(1);
 
     #[test]
     fn a_receiver_that_takes_nothing_runs_out_and_stays_out() {
-        let mut credit = BackpressureCredit::default();
-        let start = Instant::now();
-        assert_eq!(credit.full(start), Some(start + CAP));
-        assert_eq!(credit.full(start + CAP / 2), Some(start + CAP));
-        assert_eq!(credit.full(start + CAP), None);
-        assert_eq!(credit.full(start + CAP * 100), None);
+        for who in [Sole, Shared] {
+            let mut queue = Backpressure::default();
+            let start = Instant::now();
+            assert_eq!(queue.full(who, start), Some(start + CAP));
+            assert_eq!(queue.full(who, start + CAP / 2), Some(start + CAP));
+            assert_eq!(queue.full(who, start + CAP), None);
+            assert_eq!(queue.full(who, start + CAP * 100), None);
+        }
     }
 
     #[test]
-    fn a_trickle_buys_microseconds_only() {
-        let mut credit = BackpressureCredit::default();
+    fn a_wait_that_ends_with_a_frame_is_charged() {
+        for who in [Sole, Shared] {
+            let mut queue = Backpressure::default();
+            let mut now = Instant::now();
+            let mut waited = Duration::ZERO;
+            // One buffer each 19 ms.
+            for _ in 0..100 {
+                if queue.full(who, now).is_some() {
+                    waited += 19 * MS;
+                }
+                now += 19 * MS;
+                queue.took(1, 1514, now);
+            }
+            assert!(waited <= 3 * CAP, "{who:?}: waited for {waited:?}");
+        }
+    }
+
+    #[test]
+    fn a_trickle_buys_little() {
+        let mut queue = Backpressure::default();
         let mut now = Instant::now();
-        credit.full(now);
+        queue.full(Sole, now);
         now += CAP;
-        assert_eq!(credit.full(now), None);
-        credit.took(1, 64);
-        assert_eq!(credit.full(now), Some(now + PER_FRAME + PER_64_BYTES));
-        assert_eq!(credit.full(now + PER_FRAME + PER_64_BYTES), None);
+        assert_eq!(queue.full(Sole, now), None);
+        queue.took(1, 64, now);
+        assert_eq!(queue.full(Sole, now), Some(now + 101 * US));
+        assert_eq!(queue.full(Sole, now + 101 * US), None);
+    }
+
+    #[test]
+    fn others_wait_for_a_tenth_of_the_service_at_most() {
+        let mut queue = Backpressure::default();
+        let mut now = Instant::now();
+        queue.full(Shared, now);
+        now += CAP;
+        assert_eq!(queue.full(Shared, now), None);
+        // 820 frames at once take about 180 us to deliver.
+        queue.took(820, 820 * 1514, now);
+        let until = queue.full(Shared, now).unwrap();
+        assert!((15 * US..20 * US).contains(&(until - now)), "{:?}", until - now);
     }
 
     #[test]
     fn credit_is_capped_however_much_was_taken() {
-        let mut credit = BackpressureCredit::default();
-        for _ in 0..1000 {
-            credit.took(64, 64 * 65_536);
-        }
+        let mut queue = Backpressure::default();
         let now = Instant::now();
-        assert_eq!(credit.full(now), Some(now + CAP));
+        for _ in 0..1000 {
+            queue.took(64, 64 * 65_536, now);
+        }
+        for who in [Sole, Shared] {
+            assert_eq!(queue.full(who, now), Some(now + CAP));
+        }
     }
 
     #[test]
-    fn time_spent_empty_is_not_charged() {
-        let mut credit = BackpressureCredit::default();
+    fn time_in_which_nobody_waits_is_not_charged() {
+        let mut queue = Backpressure::default();
         let start = Instant::now();
-        credit.full(start);
-        credit.took(1, 1514);
-        assert_eq!(credit.full(start + CAP * 10), Some(start + CAP * 10 + CAP));
+        queue.full(Sole, start);
+        queue.took(1, 1514, start);
+        assert_eq!(queue.full(Sole, start + CAP * 10), Some(start + CAP * 10 + CAP));
+    }
+
+    #[test]
+    fn neither_more_queues_nor_new_ones_have_more_credit() {
+        let credit = Arc::new(WaitCredit::default());
+        let start = Instant::now();
+        let mut first = Backpressure::new(Arc::clone(&credit), Arc::default());
+        first.full(Shared, start);
+        assert_eq!(first.full(Shared, start + CAP), None);
+        drop(first);
+        let mut again = Backpressure::new(credit, Arc::default());
+        assert_eq!(again.full(Shared, start + CAP), None);
+    }
+
+    proptest! {
+        /// Whatever a receiver does, others wait for it for a tenth of its service and the cap.
+        #[test]
+        fn waits_of_others_are_bounded(
+            steps in proptest::collection::vec((any::<bool>(), 1u32..64, 0u64..30_000), 1..400),
+        ) {
+            let mut queue = Backpressure::default();
+            let mut now = Instant::now();
+            let (mut waited, mut service) = (0, 0);
+            let mut until = None;
+            for (takes, frames, us) in steps {
+                let later = now + Duration::from_micros(us);
+                if let Some(until) = until {
+                    waited += (later.min(until) - now).as_nanos() as i64;
+                }
+                now = later;
+                if takes {
+                    queue.took(frames, frames * 1514, now);
+                    service += cost(frames as usize, u64::from(frames) * 1514) as i64 / COST_PER_NS;
+                    until = None;
+                } else {
+                    until = queue.full(Shared, now);
+                }
+            }
+            prop_assert!(waited <= CAP_NS + service / SHARE, "{waited} ns for {service} ns");
+        }
     }
 }

@@ -65,6 +65,7 @@ drops! {
     PortDown "port_down" "The receiver is not connected, or none of its queues is enabled.",
     RxFull "rx_full" "The receiver posted no buffers in time.",
     RxRate "rx_rate" "The receiver's port, or its budget, had used up its rate of receiving.",
+    HeadOfLine "head_of_line" "The receiver was full, and frames for others would have waited behind the frame.",
     RxTooSmall "rx_too_small" "The receiver's buffer is too small, and it did not offer to merge several.",
     RxRefused "rx_refused" "The host's kernel refused the frame, or the receiver can't be given it as it is.",
     Multicast "multicast" "A group that the receiver has not asked for.",
@@ -155,6 +156,8 @@ pub struct QueueCounters {
     /// Frames held back for a moment because a receiver was full (they are fetched again, and
     /// counted then).
     pub blocked: Counter,
+    /// Time that senders waited for the queue's buffers, in nanoseconds.
+    pub waited_ns: Counter,
     /// Wake-ups by the peer while the worker did not poll this queue.
     pub kicks: Counter,
     /// What was spent on frames that it received, while somebody profiled.

@@ -63,15 +63,6 @@ pub(crate) struct Run<'a> {
     pub now: Instant,
 }
 
-/// A frame whose receiver is full; it waits, and all frames behind it with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full {
-    /// Which one of its burst.
-    pub at: usize,
-    /// When to drop it rather than wait on.
-    pub until: Instant,
-}
-
 impl<'a> Run<'a> {
     /// The bytes of the first frame that are still with its sender.
     pub fn body(&self) -> Body<'a> {
@@ -113,7 +104,7 @@ impl FramePipeline {
             }
             let blocked = match hop {
                 NextHop { egress: Egress::Local(slot), over_mtu: false } => {
-                    self.enqueue(slot, i..end, target.tag)
+                    self.enqueue(src, slot, i..end, target.tag)
                 }
                 other => self.output_elsewhere(src, i..end, target, other),
             };
@@ -147,7 +138,7 @@ impl FramePipeline {
                 self.drop_at(src, DropReason::OverMtu, frames.len());
                 None
             }
-            Egress::Local(slot) => self.enqueue(slot, frames, target.tag),
+            Egress::Local(slot) => self.enqueue(src, slot, frames, target.tag),
             Egress::Remote(location) => self
                 .hand_off(src, frames, location, target)
                 .map(|at| Blocked { at, wait: Wait::InFlight }),
@@ -186,10 +177,25 @@ impl FramePipeline {
     #[inline(always)]
     pub(crate) fn enqueue(
         &mut self,
+        src: usize,
         dst: usize,
         frames: Range<usize>,
         tag: TagEdit,
     ) -> Option<Blocked> {
+        let mut i = frames.start;
+        loop {
+            let full = self.put(dst, i..frames.end, tag)?;
+            if let Some(until) = self.wait_for_room(src, dst, full) {
+                return Some(Blocked { at: full, wait: Wait::Receiver { slot: dst, until } });
+            }
+            i = full + 1;
+        }
+    }
+
+    /// Puts frames on the ring in slot `dst`, or drops and counts them there, up to one for which
+    /// there is no room.
+    #[inline(always)]
+    fn put(&mut self, dst: usize, frames: Range<usize>, tag: TagEdit) -> Option<usize> {
         let left = self.burst.frames().len() - frames.start;
         let slot = self.slots.get_mut(dst)?;
         if slot.open(left, self.profiler.is_on()) {
@@ -206,10 +212,10 @@ impl FramePipeline {
             now: self.clock.now,
         };
         let full = slot.receive(run, &mut self.receivers.grant_copies);
-        let end = full.map_or(frames.end, |full| full.at);
+        let end = full.unwrap_or(frames.end);
         self.profiler.note_received(slot, &self.burst, frames.start..end);
         self.receivers.note_passed(dst, (slot.passed.total() - before) as usize);
-        full.map(|Full { at, until }| Blocked { at, wait: Wait::Receiver { slot: dst, until } })
+        full
     }
 
     /// A copy of frame `i` to each of several ports. None of them is waited for: one full receiver
@@ -234,10 +240,8 @@ impl FramePipeline {
                 continue;
             }
             reached += 1;
-            match self.output(src, i..i + 1, target).map(|blocked| blocked.wait) {
-                Some(Wait::Receiver { slot, .. }) => self.drop_at(slot, DropReason::RxFull, 1),
-                Some(_) => self.drop_at(src, DropReason::HandoffFull, 1),
-                None => {}
+            if self.output(src, i..i + 1, target).is_some() {
+                self.drop_at(src, DropReason::HandoffFull, 1);
             }
         }
         if reached == 0 {
@@ -268,12 +272,12 @@ impl FramePipeline {
 }
 
 impl Slot {
-    /// Puts frames on the ring, or drops and counts them, up to one that has to wait.
+    /// Puts frames on the ring, or drops and counts them, up to one for which there is no room.
     pub(crate) fn receive(
         &mut self,
         mut run: Run<'_>,
         grant_copies: &mut GrantCopyBatch,
-    ) -> Option<Full> {
+    ) -> Option<usize> {
         while run.i < run.end {
             if !self.is_healthy() {
                 self.on.counters.lose(DropReason::PortDown, (run.end - run.i) as u64);
@@ -285,7 +289,7 @@ impl Slot {
                     let (whole, may_pass) = (run.i..run.i + frames, self.may_pass());
                     let (done, put) =
                         self.on.pair.put_run(run.burst, whole, may_pass, grant_copies);
-                    self.count_run(&run.burst.frames()[run.i..run.i + done]);
+                    self.count_run(&run.burst.frames()[run.i..run.i + done], run.now);
                     run.i += done;
                     if put == Ok(Put::Done) {
                         continue;
@@ -293,8 +297,8 @@ impl Slot {
                     put.map(|put| taken(self, put, run.len(), &run))
                 }
             };
-            if let Some(until) = self.account(outcome, run.now) {
-                return Some(Full { at: run.i, until });
+            if self.account(outcome) {
+                return Some(run.i);
             }
             run.i += 1;
         }
@@ -311,41 +315,37 @@ impl Slot {
         frames.iter().take_while(|frame| accepts.takes(&frame.offload)).count()
     }
 
-    /// Counts the outcome of one frame; or says until when it may wait.
-    fn account(&mut self, outcome: Result<Outcome, QueueError>, now: Instant) -> Option<Instant> {
+    /// Counts the outcome of one frame. True: there is no room for it.
+    fn account(&mut self, outcome: Result<Outcome, QueueError>) -> bool {
         match outcome {
             Ok(Outcome::Out(_)) => {}
             Ok(Outcome::Refused(reason)) => self.on.counters.lose(reason, 1),
             Ok(Outcome::Full) => {
                 self.coalescer.iter_mut().for_each(InterruptCoalescer::full);
-                let until = self.backpressure.full(now);
-                if until.is_none() {
-                    self.on.counters.lose(DropReason::RxFull, 1);
-                }
-                return until;
+                return true;
             }
             Err(error) => {
                 self.on.counters.lose(DropReason::PortDown, 1);
                 self.fail(error);
             }
         }
-        None
+        false
     }
 
     /// The receiver took frames as they are.
     #[inline]
-    fn count_run(&mut self, frames: &[Frame]) {
+    fn count_run(&mut self, frames: &[Frame], now: Instant) {
         if !frames.is_empty() {
             let bytes: u64 = frames.iter().map(|frame| u64::from(frame.len)).sum();
             self.passed.took(frames.len() as u32, bytes as u32);
-            self.count_received(frames.len() as u32, bytes as u32);
+            self.count_received(frames.len() as u32, bytes as u32, now);
         }
     }
 
     /// The receiver took frames of `bytes` bytes in all.
     #[inline]
-    fn count_received(&mut self, frames: u32, bytes: u32) -> Outcome {
-        self.backpressure.took(frames, bytes);
+    fn count_received(&mut self, frames: u32, bytes: u32, now: Instant) -> Outcome {
+        self.backpressure.took(frames, bytes, now);
         self.on.counters.rx.frames.add(frames.into());
         self.on.counters.rx.bytes.add(bytes.into());
         Outcome::Out(frames)
@@ -370,12 +370,12 @@ pub(crate) fn taken(slot: &mut Slot, put: Put, len: u32, run: &Run<'_>) -> Outco
     match put {
         Put::Done => {
             slot.passed.took(1, len);
-            slot.count_received(1, len)
+            slot.count_received(1, len, run.now)
         }
         Put::Passed { token } => {
             let (origin, since) = (run.origin, run.now);
             slot.passed.add(PassedGrant { origin, len, token, since, counts: true });
-            slot.count_received(1, len)
+            slot.count_received(1, len, run.now)
         }
         Put::Full => Outcome::Full,
         Put::TooBig => Outcome::Refused(DropReason::RxTooSmall),

@@ -17,6 +17,7 @@ use runtime::{Group, QueueId, group};
 use switch::{Limits, PortId, PortRule, Row, RuleError, Switch};
 use thiserror::Error;
 
+use crate::backpressure::WaitCredit;
 use crate::count::{QueueCounters, WorkerCounters};
 use crate::handoff::channels;
 use crate::manual::ManualWorker;
@@ -78,6 +79,7 @@ struct Port {
     coalescing: Option<CoalescingLimits>,
     policy: Option<PollingPolicy>,
     counters: Vec<Arc<QueueCounters>>,
+    wait_credit: Arc<WaitCredit>,
     queues: BTreeMap<QueueId, Queue>,
 }
 
@@ -185,8 +187,16 @@ impl Fabric {
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
         self.switch().add_port(id, spec.rule)?;
         let PortSpec { mtu, on_error, coalescing, policy, .. } = spec;
-        let (counters, queues) = (vec![], BTreeMap::new());
-        let port = Port { mtu, selector: None, on_error, coalescing, policy, counters, queues };
+        let port = Port {
+            mtu,
+            selector: None,
+            on_error,
+            coalescing,
+            policy,
+            counters: Vec::new(),
+            wait_credit: Arc::default(),
+            queues: BTreeMap::new(),
+        };
         state.ports.insert(id.0, port);
         self.publish(&state);
         Ok(id)
@@ -237,6 +247,7 @@ impl Fabric {
             on_error: Arc::clone(&entry.on_error),
             coalescing: entry.coalescing,
             failed: false,
+            wait_credit: Arc::clone(&entry.wait_credit),
             policy: entry.policy,
         };
         entry.queues.insert(queue, Queue { index, home: worker, worker, moving: false, receives });

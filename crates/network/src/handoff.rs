@@ -12,8 +12,9 @@ use std::sync::Arc;
 use runtime::{Blocked, Doorbell, QueueId, Waits};
 use std::time::{Duration, Instant};
 
-use switch::Target;
+use switch::{PortId, Target};
 
+use crate::backpressure::Waiting;
 use crate::burst::BURST;
 use crate::flowcache::Action;
 use crate::pipeline::FramePipeline;
@@ -57,12 +58,22 @@ struct OwnBatches {
     #[allow(clippy::vec_box)]
     spare: Vec<Box<HandoffBatch>>,
     made: usize,
-    /// How many have been sent; the numbers of those that are not back, and the queues that they
-    /// are for.
+    /// How many have been sent.
     sent: u64,
-    out: Vec<(u64, QueueId)>,
+    /// Those that are not back.
+    out: Vec<OutBatch>,
     /// The batches of the present burst, with the workers that they are for.
     open: Vec<(usize, Box<HandoffBatch>)>,
+}
+
+/// An own batch that is not back.
+struct OutBatch {
+    /// Its number.
+    number: u64,
+    /// The queue that it is for.
+    receiver: QueueId,
+    /// The port that its frames came from.
+    sender: PortId,
 }
 
 impl Handoff {
@@ -122,6 +133,20 @@ impl Handoff {
         Some(batch)
     }
 
+    /// Who waits while a batch from `worker` waits for its receiver: only batches of the same
+    /// queues, or others behind it, too.
+    fn waiting(&mut self, worker: usize, batch: &HandoffBatch) -> Waiting {
+        let Some(channel) = self.channels[worker].as_mut() else { return Waiting::Shared };
+        let Ok(behind) = channel.inbox.read_chunk(channel.inbox.slots()) else {
+            return Waiting::Shared;
+        };
+        let (first, second) = behind.as_slices();
+        let same = |other: &Box<HandoffBatch>| {
+            (other.sender, other.receiver) == (batch.sender, batch.receiver)
+        };
+        if first.iter().chain(second).all(same) { Waiting::Sole } else { Waiting::Shared }
+    }
+
     /// How many batches will have come in, from each worker, with those that are on their way now.
     pub fn expected(&self) -> Vec<u64> {
         let waiting = |channel: &Option<WorkerChannel>| {
@@ -144,7 +169,7 @@ impl Handoff {
 
     /// Whether all own batches for `queue` up to this one are back, and so have been delivered.
     pub fn has_arrived(&self, queue: QueueId, sent: u64) -> bool {
-        !self.own.out.iter().any(|&(number, receiver)| receiver == queue && number <= sent)
+        !self.own.out.iter().any(|batch| batch.receiver == queue && batch.number <= sent)
     }
 
     /// A passed frame of batch `number` is released. The batch goes back if it was the last.
@@ -197,10 +222,11 @@ impl Handoff {
 
 impl OwnBatches {
     /// The batch of the present burst for the queue at `location`, with room for one more frame;
-    /// `None` when all batches are under way.
+    /// `None` when the port `port` of the sender has its share of batches under way.
     fn open(
         &mut self,
         location: QueueLocation,
+        port: PortId,
         sender: QueueId,
         burst: u64,
     ) -> Option<&mut HandoffBatch> {
@@ -210,13 +236,24 @@ impl OwnBatches {
         if let Some(found) = self.open.iter().position(fits) {
             return Some(&mut self.open[found].1);
         }
+        if !self.has_share(port) {
+            return None;
+        }
         let mut batch = self.blank()?;
         self.sent += 1;
         (batch.receiver, batch.sender) = (location.queue, sender);
         (batch.burst_number, batch.sent, batch.next) = (burst, self.sent, 0);
-        self.out.push((batch.sent, location.queue));
+        let number = batch.sent;
+        self.out.push(OutBatch { number, receiver: location.queue, sender: port });
         self.open.push((location.worker, batch));
         self.open.last_mut().map(|(_, batch)| &mut **batch)
+    }
+
+    /// Whether `port` may have one more batch under way: no more than are left for others then, so
+    /// that none can take all of them.
+    fn has_share(&self, port: PortId) -> bool {
+        let own = self.out.iter().filter(|batch| batch.sender == port).count();
+        own < MAX_BATCHES - self.out.len()
     }
 
     fn blank(&mut self) -> Option<Box<HandoffBatch>> {
@@ -232,7 +269,7 @@ impl OwnBatches {
 
     /// Keeps a batch for the next time, and lets go of the memory that it pins.
     fn recycle(&mut self, mut batch: Box<HandoffBatch>) {
-        self.out.retain(|(number, _)| *number != batch.sent);
+        self.out.retain(|out| out.number != batch.sent);
         batch.recycle();
         self.spare.push(batch);
     }
@@ -249,10 +286,10 @@ impl FramePipeline {
         target: Target,
     ) -> Option<usize> {
         let slot = self.slots.get(src)?;
-        let (sender, burst) = (slot.on.id, slot.in_flight.next());
+        let (port, sender, burst) = (slot.on.port, slot.on.id, slot.in_flight.next());
         for at in frames {
             let action = Action::Output(target);
-            let added = match self.handoff.own.open(location, sender, burst) {
+            let added = match self.handoff.own.open(location, port, sender, burst) {
                 Some(batch) => batch.burst.adopt(&self.burst, at, action),
                 None => false,
             };

@@ -118,12 +118,16 @@ impl FramePipeline {
     fn deliver(&mut self, src: usize) -> usize {
         let Some(slot) = self.slots.get(src) else { return 0 };
         let origin = Origin::Burst { sender: slot.on.id, number: slot.in_flight.next() };
+        let mut last = slot.destinations.last;
         (self.receivers.origin, self.receivers.passed) = (origin, 0);
         let mut i = 0;
         while i < self.burst.frames().len() {
             let (end, blocked) = match &self.burst.frames()[i].action {
                 Action::Output(target) => {
                     let (target, end) = (*target, self.burst.run(i, *target));
+                    if last != Some(target.port) {
+                        last = self.change_destination(src, target.port);
+                    }
                     (end, self.output(src, i..end, target))
                 }
                 Action::Flood(targets) => (i + 1, self.flood(src, i, Arc::clone(targets))),

@@ -11,13 +11,13 @@ use runtime::poll::PollingPolicy;
 use runtime::{Blocked, QueueId, Status};
 use switch::PortId;
 
-use crate::backpressure::BackpressureCredit;
+use crate::backpressure::{Backpressure, WaitCredit};
 use crate::count::QueueCounters;
 use crate::in_flight::InFlightBursts;
 use crate::passed_grants::PassedGrants;
 use crate::port::{Coalescing, QueueError, QueuePair};
 use crate::quantum::BurstLimit;
-use crate::wait::Wait;
+use crate::wait::{Destinations, Wait};
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
 pub type OnError = Arc<dyn Fn(u16, QueueError) + Send + Sync>;
@@ -40,6 +40,8 @@ pub struct Attachment {
     pub coalescing: Option<CoalescingLimits>,
     /// Its peer broke the protocol: the pair is not called any more.
     pub failed: bool,
+    /// How long its port may be waited for.
+    pub wait_credit: Arc<WaitCredit>,
     /// How its worker waits for it; `None`: as the worker does for others.
     pub policy: Option<PollingPolicy>,
 }
@@ -59,9 +61,11 @@ pub struct Slot {
     /// Bursts fetched from it that are not complete.
     pub in_flight: InFlightBursts,
     /// As a receiver: how long its senders may wait for it.
-    pub backpressure: BackpressureCredit,
+    pub backpressure: Backpressure,
     /// Frames that were passed to it and that it has not fetched yet.
     pub passed: PassedGrants,
+    /// As a sender: the ports that it sends to.
+    pub destinations: Destinations,
     /// As a sender: what its next frame waits for.
     pub wait: Option<Wait>,
     /// As a sender: how many frames are fetched at a time.
@@ -84,11 +88,13 @@ impl Slot {
     pub fn new(on: Attachment) -> Self {
         let coalescer =
             on.coalescing.map(|limits| InterruptCoalescer::new(limits, on.counters.traffic()));
+        let backpressure = Backpressure::new(Arc::clone(&on.wait_credit), Arc::clone(&on.counters));
         Slot {
             on,
             in_flight: InFlightBursts::default(),
-            backpressure: BackpressureCredit::default(),
+            backpressure,
             passed: PassedGrants::default(),
+            destinations: Destinations::default(),
             wait: None,
             limit: BurstLimit::default(),
             marked: (0, 0),

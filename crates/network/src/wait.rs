@@ -1,9 +1,23 @@
 //! Frames that wait in their sender's ring.
+//!
+//! Whether a frame for a full receiver waits is decided here, and for how long in
+//! [`backpressure`](crate::backpressure). A hostile receiver could be full most of the time, and a
+//! hostile sender could mix frames for such a receiver with others: neither may hold up a third
+//! party, so a sender counts as one with several receivers for [`SOLE_AFTER`] after it sent to
+//! another port.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use switch::PortId;
+
+use crate::backpressure::Waiting;
 use crate::burst::BURST;
+use crate::count::DropReason;
+use crate::flowcache::Action;
 use crate::pipeline::FramePipeline;
+
+/// A sender has a sole receiver when it has sent to nobody else for so long.
+pub const SOLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a sender's next frame stays in its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +35,61 @@ pub enum Wait {
     Until(Instant),
 }
 
+/// The ports that one sender sends to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Destinations {
+    /// The port that it sent to last.
+    pub last: Option<PortId>,
+    /// When it last sent to another port than before.
+    changed: Option<Instant>,
+}
+
+impl Destinations {
+    /// The sender sends to `port`, and did not before.
+    pub fn change(&mut self, port: PortId, now: Instant) {
+        if self.last.replace(port).is_some() {
+            self.changed = Some(now);
+        }
+    }
+
+    /// Whether the sender has sent to nobody but its last receiver for a while.
+    fn is_sole(&self, now: Instant) -> bool {
+        self.changed.is_none_or(|at| now.saturating_duration_since(at) >= SOLE_AFTER)
+    }
+}
+
 impl FramePipeline {
+    /// The receiver in slot `dst` is full for frame `at` of the burst of slot `src`. Returns until
+    /// when the frame may wait; `None`: it was dropped, and counted.
+    #[cold]
+    pub(crate) fn wait_for_room(&mut self, src: usize, dst: usize, at: usize) -> Option<Instant> {
+        let now = self.clock.now;
+        let port = self.slots.get(dst)?.on.port;
+        let rest = &self.burst.frames()[at..];
+        let same = rest
+            .iter()
+            .all(|frame| matches!(&frame.action, Action::Output(target) if target.port == port));
+        let sole =
+            same && self.slots.get(src).is_some_and(|sender| sender.destinations.is_sole(now));
+        let floods = matches!(rest.first()?.action, Action::Flood(_));
+        let slot = self.slots.get_mut(dst)?;
+        let who = if sole { Waiting::Sole } else { Waiting::Shared };
+        let until = if floods { None } else { slot.backpressure.full(who, now) };
+        if until.is_none() {
+            let reason = if floods { DropReason::RxFull } else { who.drop_reason() };
+            slot.on.counters.lose(reason, 1);
+        }
+        until
+    }
+
+    /// The queue in slot `src` sends to `port`, and did not before.
+    #[cold]
+    pub(crate) fn change_destination(&mut self, src: usize, port: PortId) -> Option<PortId> {
+        let now = self.clock.now;
+        self.slots.get_mut(src)?.destinations.change(port, now);
+        Some(port)
+    }
+
     /// The next frame of the queue in slot `src` waits.
     #[cold]
     pub(crate) fn block(&mut self, src: usize, wait: Wait) {

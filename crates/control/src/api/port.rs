@@ -189,6 +189,8 @@ counts! {
     copies,
     /// Times that a frame was held back because a receiver was full.
     blocked,
+    /// Nanoseconds for which senders waited for room.
+    waited_ns,
     /// Wake-ups by the guest.
     kicks,
 }

@@ -69,7 +69,8 @@ impl FramePipeline {
         {
             let before = batch.next;
             spent += cost(batch.burst.frames().len(), batch.burst.bytes());
-            let whole = self.profile_batch(&mut batch, Self::deliver_batch);
+            let whole = self
+                .profile_batch(&mut batch, |pipeline, batch| pipeline.deliver_batch(worker, batch));
             moved |= whole || batch.next > before;
             if !whole {
                 self.handoff.blocked[worker] = Some(batch);
@@ -86,19 +87,20 @@ impl FramePipeline {
 
     /// Delivers a batch's frames, and publishes them. False when their receiver is full, and may
     /// have a little more time.
-    fn deliver_batch(&mut self, batch: &mut HandoffBatch) -> bool {
-        let whole = self.enqueue_batch(batch);
+    fn deliver_batch(&mut self, worker: usize, batch: &mut HandoffBatch) -> bool {
+        let whole = self.enqueue_batch(worker, batch);
         batch.error = self.publish().or(batch.error);
         whole
     }
 
-    fn enqueue_batch(&mut self, batch: &mut HandoffBatch) -> bool {
+    fn enqueue_batch(&mut self, worker: usize, batch: &mut HandoffBatch) -> bool {
         let frames = batch.burst.frames().len();
         let Some(at) = self.slots.find(batch.receiver) else {
             batch.lost = (frames - batch.next) as u64;
             batch.next = frames;
             return true;
         };
+        let who = self.handoff.waiting(worker, batch);
         let Some(slot) = self.slots.get_mut(at) else { return true };
         if slot.open(frames - batch.next, self.profiler.is_on()) {
             self.receivers.dirty.push(at);
@@ -109,11 +111,15 @@ impl FramePipeline {
             let origin = Origin::Batch(batch.number);
             let run = Run { burst: &batch.burst, i, end, tag, origin, now: self.clock.now };
             let full = slot.receive(run, &mut self.receivers.grant_copies);
-            batch.next = full.map_or(end, |full| full.at);
+            batch.next = full.unwrap_or(end);
             self.profiler.note_received(slot, &batch.burst, i..batch.next);
             if full.is_some() {
-                whole = false;
-                break;
+                if slot.backpressure.full(who, self.clock.now).is_some() {
+                    whole = false;
+                    break;
+                }
+                slot.on.counters.lose(who.drop_reason(), 1);
+                batch.next += 1;
             }
         }
         let passed = (slot.passed.total() - before) as usize;

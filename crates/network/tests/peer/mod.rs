@@ -106,6 +106,11 @@ impl Peer {
         self.kick(&mut state, 1);
     }
 
+    /// Has room for `room` frames from now on, with those received so far.
+    pub fn limit(&self, room: usize) {
+        self.state.lock().unwrap().room = room;
+    }
+
     /// Breaks the protocol at the next fetch.
     pub fn misbehave(&self) {
         let mut state = self.state.lock().unwrap();
