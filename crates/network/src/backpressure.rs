@@ -116,7 +116,8 @@ impl Backpressure {
 
     #[cold]
     fn earn(&mut self, frames: u32, bytes: u32, now: Instant) {
-        [Waiting::Sole, Waiting::Shared].map(|who| self.charge(who, now));
+        self.charge(Waiting::Sole, now);
+        self.charge(Waiting::Shared, now);
         let service = cost(frames as usize, bytes.into()) as i64 / COST_PER_NS;
         self.credit.earn(Waiting::Shared, service / SHARE);
         let sole = PER_FRAME * i64::from(frames) + PER_64_BYTES * i64::from(bytes / 64);

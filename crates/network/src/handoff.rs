@@ -141,10 +141,13 @@ impl Handoff {
             return Waiting::Shared;
         };
         let (first, second) = behind.as_slices();
-        let same = |other: &Box<HandoffBatch>| {
-            (other.sender, other.receiver) == (batch.sender, batch.receiver)
-        };
-        if first.iter().chain(second).all(same) { Waiting::Sole } else { Waiting::Shared }
+        let same =
+            |other: &HandoffBatch| (other.sender, other.receiver) == (batch.sender, batch.receiver);
+        if first.iter().chain(second).all(|other| same(other)) {
+            Waiting::Sole
+        } else {
+            Waiting::Shared
+        }
     }
 
     /// How many batches will have come in, from each worker, with those that are on their way now.
