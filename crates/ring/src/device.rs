@@ -54,6 +54,23 @@ pub struct RingConfig {
     pub start: u32,
 }
 
+/// Where a ring stands, as the ring itself shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// At the position of the configuration.
+    AsTold,
+    /// At another one: a back-end that served the ring before ended without reporting its position.
+    Moved {
+        /// The position of the configuration, in its lower half.
+        told: u32,
+        /// Where the ring goes on, in the same terms.
+        found: u32,
+    },
+    /// The ring does not show it, and goes on at the position of the configuration, which may be
+    /// wrong.
+    Unclear,
+}
+
 /// What became of a frame that was put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
@@ -87,6 +104,12 @@ pub trait DeviceRing: Send + Sized {
     /// # Errors
     /// When size, alignment, place or start position are not allowed.
     fn new(mem: Arc<Memory>, config: &RingConfig) -> Result<Self, Violation>;
+
+    /// Goes on where the ring itself shows that a back-end before this one, which may have been
+    /// killed at any moment, has left off. Only before anything else is done with the ring. Chains
+    /// that were in flight are taken again; none is lost, and none that the driver got back is
+    /// given back twice.
+    fn recover(&mut self) -> Recovery;
 
     /// The peer's memory table changed: finds the ring anew, at the same guest addresses. Positions
     /// stay; buffers that were taken ahead are given back first. Chains fetched before stay

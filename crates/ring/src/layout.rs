@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::device::RingConfig;
+use crate::device::{Recovery, RingConfig};
 use crate::region::Memory;
 use crate::violation::Violation;
 use crate::walk::Sink;
@@ -15,6 +15,9 @@ use crate::walk::Sink;
 pub(crate) trait Layout: Send + Sized {
     /// Attaches to a ring. Writes nothing to it.
     fn attach(mem: Arc<Memory>, config: &RingConfig) -> Result<Self, Violation>;
+
+    /// See [`DeviceRing::recover`](crate::DeviceRing::recover).
+    fn recover(&mut self) -> Recovery;
 
     /// Finds the ring anew in other memory, at the same guest addresses. The newest `untaken` chains
     /// were not taken.

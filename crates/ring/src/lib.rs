@@ -84,7 +84,7 @@ pub mod xen;
 
 #[cfg(not(all(test, loom)))]
 pub use {
-    device::{DeviceRing, Put, RingConfig},
+    device::{DeviceRing, Put, Recovery, RingConfig},
     gather::{Body, Chain, Engine, Gather},
     grant_copy_batch::GrantCopyBatch,
     packed::device::PackedDevice,

@@ -139,20 +139,19 @@ impl Place {
     }
 }
 
-/// Packed: publishes by writing `flags` of the first descriptor of `count` that end before `next`;
-/// whether the consumer's `suppression` asks for a notification. Without `event_idx` a descriptor
-/// event counts as always.
+/// Packed: publishes by `store`, which writes the flags of the first descriptor of `count` that end
+/// before `next`, after all stores before; whether the consumer's `suppression` asks for a
+/// notification. Without `event_idx` a descriptor event counts as always.
 #[inline]
 pub fn publish_packed(
-    first: &AtomicU16,
-    flags: u16,
+    store: impl FnOnce(),
     suppression: &AtomicU32,
     next: Place,
     count: u16,
     size: u16,
     event_idx: bool,
 ) -> bool {
-    first.store(flags, Ordering::Release);
+    store();
     fence(Ordering::SeqCst);
     wants_packed(suppression.load(Ordering::Relaxed), next, count, size, event_idx)
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::buffers::{Buffers, Fit};
-use crate::device::{DeviceRing, Put, RingConfig};
+use crate::device::{DeviceRing, Put, Recovery, RingConfig};
 use crate::gather::{Body, Chain, Gather};
 use crate::grant_copy_batch::GrantCopyBatch;
 use crate::layout::Layout;
@@ -78,6 +78,10 @@ impl<L: Layout> Virtqueue<L> {
 impl<L: Layout> DeviceRing for Virtqueue<L> {
     fn new(mem: Arc<Memory>, config: &RingConfig) -> Result<Self, Violation> {
         Ok(Self { layout: L::attach(mem, config)?, buffers: Buffers::new() })
+    }
+
+    fn recover(&mut self) -> Recovery {
+        self.layout.recover()
     }
 
     fn set_memory(&mut self, mem: Arc<Memory>) -> Result<(), Violation> {

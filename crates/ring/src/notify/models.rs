@@ -181,8 +181,7 @@ fn packed(
                     next = first.forward(count, SIZE);
                     let first = &shared.flags[first.index as usize];
                     if publish_packed(
-                        first,
-                        flags,
+                        || first.store(flags, Ordering::Release),
                         &shared.event_index,
                         next,
                         count,

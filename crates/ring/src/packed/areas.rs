@@ -5,7 +5,7 @@
 //! is read through an atomic or a volatile load, once.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::{DESC_ALIGN, DESC_SIZE, Desc, EVENT_ALIGN, EVENT_SIZE, desc_len};
 use crate::device::RingConfig;
@@ -77,14 +77,48 @@ impl Areas {
         }
     }
 
-    /// Writes a used descriptor, but for its flags.
+    /// Writes the flags of descriptor `index`, which is below the size, after all stores before.
     #[inline(always)]
-    pub(super) fn write_used(&self, index: u16, id: u16, len: u32) {
-        let at = self.desc_at(index);
-        // SAFETY: as in `desc`.
-        unsafe {
-            at.add(8).cast::<u32>().write_volatile(len);
-            at.add(12).cast::<u16>().write_volatile(id);
+    pub(super) fn store_flags(&self, index: u16, flags: u16) {
+        #[cfg(test)]
+        if !kill::survives() {
+            return;
         }
+        self.flags(index).store(flags, Ordering::Release);
+    }
+
+    /// Writes length, buffer id and flags of descriptor `index`, which is below the size, after all
+    /// stores before: its last eight bytes, see [`used_word`](super::used_word).
+    #[inline(always)]
+    pub(super) fn store_word(&self, index: u16, word: u64) {
+        #[cfg(test)]
+        if !kill::survives() {
+            return;
+        }
+        // SAFETY: within the descriptor, which is aligned to 16.
+        let at = unsafe { AtomicU64::from_ptr(self.desc_at(index).add(8).cast()) };
+        at.store(word, Ordering::Release);
+    }
+}
+
+/// A kill of the process, as the other side of the memory sees it: no store takes effect any more.
+#[cfg(test)]
+pub(super) mod kill {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STORES_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+    }
+
+    /// Lets this thread's devices live for so many stores.
+    pub(in crate::packed) fn after(stores: u64) {
+        STORES_LEFT.set(stores);
+    }
+
+    /// Whether the device lives for one more store.
+    pub(super) fn survives() -> bool {
+        let left = STORES_LEFT.get();
+        STORES_LEFT.set(left.saturating_sub(1));
+        left > 0
     }
 }

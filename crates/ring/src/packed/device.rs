@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use super::areas::Areas;
 use super::avail::DescRing;
 use super::used::{Unpublished, UsedDescs};
-use super::{DESC_AVAIL, MAX_SIZE};
-use crate::device::RingConfig;
+use super::{DESC_AVAIL, MAX_SIZE, recovery};
+use crate::device::{Recovery, RingConfig};
 use crate::layout::Layout;
 use crate::notify::{self, Place};
 use crate::region::Memory;
@@ -58,6 +58,20 @@ impl Layout for PackedLayout {
         &self.ring.driver.mem
     }
 
+    fn recover(&mut self) -> Recovery {
+        let Some(place) =
+            recovery::recover(&self.ring.driver.areas, self.ring.driver.size, self.used.next)
+        else {
+            return Recovery::Unclear;
+        };
+        let told = std::mem::replace(&mut self.used.next, place);
+        self.ring.next = place;
+        match told == place {
+            true => Recovery::AsTold,
+            false => Recovery::Moved { told: told.to_word().into(), found: place.to_word().into() },
+        }
+    }
+
     #[inline(always)]
     fn ready(&mut self, max: usize) -> Result<usize, Violation> {
         Ok(if self.ring.ready() { max } else { 0 })
@@ -98,16 +112,14 @@ impl Layout for PackedLayout {
 
     #[inline]
     fn publish(&mut self) -> bool {
-        let Some(Unpublished { at, flags, count }) = self.used.unpublished.take() else {
+        let Some(Unpublished { at, word, count }) = self.used.unpublished.take() else {
             return false;
         };
         self.ring.outstanding -= count;
-        let (first, suppression) =
-            (self.ring.driver.areas.flags(at), self.ring.driver.areas.driver_event());
+        let areas = &self.ring.driver.areas;
         notify::publish_packed(
-            first,
-            flags,
-            suppression,
+            || areas.store_word(at, word),
+            areas.driver_event(),
             self.used.next,
             count,
             self.ring.driver.size,

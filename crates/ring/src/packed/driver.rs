@@ -220,8 +220,7 @@ impl DriverRing for PackedDriver {
         let flags_at = self.desc.u16(first.offset() + 14);
         let (next, size) = (self.next.place(), self.size as u16);
         publish_packed(
-            flags_at,
-            flags,
+            || flags_at.store(flags, Release),
             self.device_event.u32(0),
             next,
             added as u16,

@@ -9,6 +9,8 @@ pub mod device;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
 #[cfg(not(all(test, loom)))]
+mod recovery;
+#[cfg(not(all(test, loom)))]
 mod used;
 
 /// The chain goes on with the next descriptor of the ring (virtio 1.2, 2.8.6).
@@ -77,4 +79,27 @@ pub const fn available_flags(wrap: bool) -> u16 {
 #[inline]
 pub const fn used_flags(wrap: bool) -> u16 {
     if wrap { DESC_AVAIL | DESC_USED } else { 0 }
+}
+
+/// The last eight bytes of a used descriptor: le32 length, le16 buffer id, le16 flags. One store
+/// writes them, so a used descriptor is never half there, even if this process is killed.
+#[cfg(not(all(test, loom)))]
+#[inline]
+const fn used_word(len: u32, id: u16, wrap: bool) -> u64 {
+    let flags = used_flags(wrap) | if len > 0 { DESC_WRITE } else { 0 };
+    len as u64 | (id as u64) << 32 | (flags as u64) << 48
+}
+
+/// `flags` of a descriptor, as they are when the device has marked it used.
+#[cfg(not(all(test, loom)))]
+#[inline]
+const fn marked_used(flags: u16, wrap: bool) -> u16 {
+    flags & !(DESC_AVAIL | DESC_USED) | used_flags(wrap)
+}
+
+/// `flags` of a descriptor, as they are when the driver has made it available.
+#[cfg(not(all(test, loom)))]
+#[inline]
+const fn marked_available(flags: u16, wrap: bool) -> u16 {
+    flags & !(DESC_AVAIL | DESC_USED) | available_flags(wrap)
 }

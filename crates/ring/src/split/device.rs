@@ -10,7 +10,7 @@ use super::MAX_SIZE;
 use super::areas::Areas;
 use super::avail::AvailRing;
 use super::position::Position;
-use crate::device::RingConfig;
+use crate::device::{Recovery, RingConfig};
 use crate::driver_memory::DriverMemory;
 use crate::layout::Layout;
 use crate::notify;
@@ -73,6 +73,23 @@ impl Layout for SplitLayout {
     #[inline(always)]
     fn memory(&self) -> &Arc<Memory> {
         &self.avail.driver.mem
+    }
+
+    /// The used index is in the ring. Entries between it and a position that lies ahead of it were
+    /// in flight when the last back-end ended: they are taken again.
+    fn recover(&mut self) -> Recovery {
+        let told = self.done.get();
+        let used = self.avail.driver.areas.used_index().load(Ordering::Acquire);
+        let added =
+            self.avail.driver.areas.avail_index().load(Ordering::Acquire).wrapping_sub(used);
+        let skipped = told.wrapping_sub(used);
+        if skipped == 0 || added > self.avail.driver.size || skipped > added {
+            return Recovery::AsTold;
+        }
+        let start = Position::of(used);
+        (self.avail.next, self.avail.seen, self.avail.published) = (start, start, start);
+        self.done = start;
+        Recovery::Moved { told: told.into(), found: used.into() }
     }
 
     #[inline(always)]

@@ -1,0 +1,151 @@
+//! Where a packed ring stands, read from its descriptors.
+//!
+//! A packed ring has no used index, and a front-end that lost its back-end may not know where that
+//! left off (QEMU then names the ring's start). The descriptors show it, since each carries the wrap
+//! counters of those who wrote it last:
+//!
+//! - Going through the ring, the driver sets AVAIL to its wrap counter, and the device leaves AVAIL
+//!   alone. Below the driver's position all AVAIL bits have one value, from there on the other.
+//! - A descriptor whose USED differs from AVAIL is available; one whose bits are equal is used, or
+//!   was never available. The device marks all descriptors of a chain used (see
+//!   [`used`](super::used)).
+//!
+//! From the driver's position on, once around, there are therefore: used descriptors; then, in the
+//! order in which they were made available, all that the driver has not got back. Of the latter, the
+//! chains of an unpublished burst are used except for its first chain, which the driver looks at
+//! next.
+//!
+//! Such a burst is published: its frames were carried. On a receive ring its buffers go back empty,
+//! because payloads may be missing that were to be copied before the publication. Writing that is
+//! idempotent, so this process may be killed here, too.
+//!
+//! The driver runs meanwhile. It only writes descriptors from its position on, which makes a
+//! snapshot inconsistent at worst; then another one is taken. A hostile driver can show any flags at
+//! all: it gets any position within its own ring, and descriptors of its own are written.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::areas::Areas;
+use super::{
+    DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, marked_available, marked_used, used_word,
+};
+use crate::notify::Place;
+
+/// Snapshots that are taken until one is consistent.
+const ATTEMPTS: usize = 100;
+
+/// Pause between them, while the driver goes on: 0.1 s in all.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Finds the position of a ring that is said to stand at `told`, and completes what another
+/// back-end left half done. `None`: the descriptors contradict each other.
+pub(super) fn recover(areas: &Areas, size: u16, told: Place) -> Option<Place> {
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        let flags: Vec<_> = (0..size).map(|i| areas.flags(i).load(Ordering::Acquire)).collect();
+        if flags.iter().all(|flags| *flags == 0) {
+            // A ring that was never used: nothing contradicts any position.
+            return Some(told);
+        }
+        let snapshot = Snapshot { flags: &flags };
+        if let Some(found) = snapshot.survey() {
+            return Some(found.complete(areas, size));
+        }
+    }
+    None
+}
+
+/// What a snapshot shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Survey {
+    /// The oldest descriptor that the driver has not got back.
+    first: Place,
+    /// Descriptors of the burst from there on that was not published.
+    unpublished: u16,
+    /// Of these, those of its first chain.
+    first_chain: u16,
+    /// Descriptors behind the burst among which some are marked used, because their chain was about
+    /// to be given back.
+    marked: u16,
+}
+
+/// The flags of all descriptors.
+struct Snapshot<'a> {
+    flags: &'a [u16],
+}
+
+impl Snapshot<'_> {
+    /// The driver's position. `None`: the driver was writing.
+    fn driver(&self) -> Option<Place> {
+        let avail = |flags: &u16| flags & DESC_AVAIL != 0;
+        let first = self.flags.first().map(avail)?;
+        let index = self.flags.iter().position(|flags| avail(flags) != first);
+        let Some(index) = index else { return Some(Place { index: 0, wrap: !first }) };
+        let is_consistent = self.flags[index..].iter().all(|flags| avail(flags) != first);
+        is_consistent.then_some(Place { index: index as u16, wrap: first })
+    }
+
+    /// Whether the descriptor at `place` is available.
+    fn is_available(&self, place: Place) -> bool {
+        let flags = self.flags[usize::from(place.index)];
+        (flags & DESC_AVAIL != 0) != (flags & DESC_USED != 0)
+    }
+
+    /// Descriptors of the chain at `head`, at most `most`.
+    fn chain(&self, head: Place, most: u16) -> u16 {
+        let size = self.flags.len() as u16;
+        let is_last = |i: &u16| {
+            let flags = self.flags[usize::from(head.forward(*i, size).index)];
+            flags & DESC_NEXT == 0 || flags & DESC_INDIRECT != 0
+        };
+        (0..most).find(is_last).map_or(most, |i| i + 1)
+    }
+
+    fn survey(&self) -> Option<Survey> {
+        let size = self.flags.len() as u16;
+        let driver = self.driver()?;
+        let back = driver.back(size, size);
+        let free = (0..size).find(|i| self.is_available(back.forward(*i, size))).unwrap_or(size);
+        let (first, outstanding) = (back.forward(free, size), size - free);
+        let first_chain = self.chain(first, outstanding);
+        let is_used = |i: u16| !self.is_available(first.forward(i, size));
+        let end = (first_chain..outstanding).find(|i| !is_used(*i)).unwrap_or(outstanding);
+        let unpublished = if end == first_chain { 0 } else { end };
+        // The first descriptor of a burst is written last, so without any used one behind it, the
+        // second chain may be the one that is marked.
+        let whole = if unpublished == 0 { first_chain } else { unpublished };
+        let next = self.chain(first.forward(whole, size), outstanding - whole);
+        let marked = whole + next - unpublished;
+        let is_consistent = !(whole + next..outstanding).any(is_used);
+        is_consistent.then_some(Survey { first, unpublished, first_chain, marked })
+    }
+}
+
+impl Survey {
+    /// Publishes the burst, and takes back the marks behind it. Returns where the ring goes on.
+    fn complete(self, areas: &Areas, size: u16) -> Place {
+        let place = |i| self.first.forward(i, size);
+        let id = |i| areas.desc(place(i).index, 0).id;
+        let mark = |i, marked: fn(u16, bool) -> u16| {
+            let flags = areas.flags(place(i).index);
+            areas.store_flags(place(i).index, marked(flags.load(Ordering::Relaxed), place(i).wrap));
+        };
+        let used = |i, id| {
+            let word = used_word(0, id, place(i).wrap);
+            areas.store_word(place(i).index, word);
+        };
+        if self.unpublished > 0 {
+            (self.first_chain..self.unpublished).for_each(|i| used(i, id(i)));
+            (1..self.first_chain).for_each(|i| mark(i, marked_used));
+            used(0, id(self.first_chain - 1));
+        }
+        (0..self.marked).for_each(|i| mark(self.unpublished + i, marked_available));
+        place(self.unpublished)
+    }
+}
+
+#[cfg(test)]
+mod tests;
