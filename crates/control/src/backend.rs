@@ -153,13 +153,26 @@ pub struct Condition {
     pub connections: u64,
     /// Connections that ended because the peer broke the protocol.
     pub violations: u64,
+    /// Rings that went on where they stood, not where the front-end said.
+    pub recovered_rings: u64,
+    /// Rings that did not show where they stand.
+    pub unclear_rings: u64,
 }
 
 impl Condition {
     /// A state, and a reason for it.
     pub fn new(state: PortState, reason: Option<String>) -> Condition {
         let features = Vec::new();
-        Condition { state, reason, features, peer: None, connections: 0, violations: 0 }
+        Condition {
+            state,
+            reason,
+            features,
+            peer: None,
+            connections: 0,
+            violations: 0,
+            recovered_rings: 0,
+            unclear_rings: 0,
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use control::api::{Profile, Reply, Request, Stats};
@@ -24,6 +25,7 @@ const LEASE: u32 = 600;
 pub struct Daemon {
     // In this order: the process goes before the folder that it uses.
     process: ChildProcess,
+    command: Command,
     dir: TempDir,
 }
 
@@ -108,20 +110,27 @@ impl Daemon {
             Some(namespace) => namespace.command(binary),
             None => ChildProcess::command(binary),
         };
-        command
-            .arg("serve")
-            .args(options)
-            .arg("--config")
-            .arg(&file)
-            .stdin(std::process::Stdio::null());
+        command.arg("serve").args(options).arg("--config").arg(&file).stdin(Stdio::null());
         // It would have it listen where the user's own daemon does.
         command.env_remove("RINGMAIN_CONTROL");
         command.stdout(log.try_clone().map_err(failed("write a log"))?).stderr(log);
         let process = ChildProcess::start(&mut command).map_err(failed("start the daemon"))?;
 
-        let mut daemon = Daemon { process, dir };
+        let mut daemon = Daemon { process, command, dir };
         daemon.wait_until_it_answers()?;
         Ok(daemon)
+    }
+
+    /// Kills it (SIGKILL), starts it again with the same configuration, and waits until it listens.
+    ///
+    /// # Errors
+    /// When it cannot be started, or ends at once.
+    pub fn kill_and_start(&mut self) -> Result<(), DaemonError> {
+        let failed = |source| DaemonError::Start { what: "start the daemon again", source };
+        self.process.child().kill().map_err(failed)?;
+        self.process.child().wait().map_err(failed)?;
+        self.process = ChildProcess::start(&mut self.command).map_err(failed)?;
+        self.wait_until_it_answers()
     }
 
     fn wait_until_it_answers(&mut self) -> Result<(), DaemonError> {

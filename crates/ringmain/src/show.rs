@@ -54,6 +54,9 @@ pub fn port(port: &PortReport) -> String {
     if port.violations > 0 {
         lines.push(("violations", port.violations.to_string()));
     }
+    if port.recovered_rings > 0 {
+        lines.push(("recovered", format!("{} rings", port.recovered_rings)));
+    }
     lines.push(("queue pairs", format!("{} in use, {} at most", in_use(port), port.queue_pairs)));
     lines.push(("vlan", if vlan(port).is_empty() { "none".to_owned() } else { vlan(port) }));
     lines.push(("locked to", port.mac.clone().unwrap_or_else(|| "no address".to_owned())));
@@ -286,6 +289,8 @@ pub mod tests {
             peer: Some(4242),
             connections: 2,
             violations: 0,
+            recovered_rings: 0,
+            unclear_rings: 0,
             vlan: None,
             trunk: vec![10, 20],
             mac: None,

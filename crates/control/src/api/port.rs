@@ -63,6 +63,14 @@ pub struct PortReport {
     pub connections: u64,
     /// Connections that were ended because the peer broke the protocol.
     pub violations: u64,
+    /// Rings of a vhost-user port that went on where they stood, although the front-end named
+    /// another position: a daemon before this one was killed.
+    #[serde(default)]
+    pub recovered_rings: u64,
+    /// Rings of a vhost-user port that did not show where they stand, although the front-end may
+    /// not know either.
+    #[serde(default)]
+    pub unclear_rings: u64,
     /// Access VLAN.
     pub vlan: Option<u16>,
     /// VLANs of a tagged port.

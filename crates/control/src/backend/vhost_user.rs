@@ -61,7 +61,9 @@ impl Backend for Port {
             peer: status.peer,
             connections: status.connections,
             violations: status.violations,
-            ..Condition::new(state, status.reason)
+            recovered_rings: status.recovered,
+            unclear_rings: status.unclear,
+            ..Condition::new(state, status.complaint())
         }
     }
 }

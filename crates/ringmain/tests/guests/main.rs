@@ -9,6 +9,7 @@ mod life;
 mod offloads;
 mod pair;
 mod pool;
+mod restart;
 mod tap;
 mod traffic;
 mod variants;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use network::port::QueuePair;
 use network::topology::QueueId;
-use ring::{Memory, PackedDevice, RingConfig, SplitDevice, Violation};
+use ring::{Memory, PackedDevice, Recovery, RingConfig, SplitDevice, Violation};
 
 use super::feature::{self, bit};
 use super::queue_pair::{Direction, NetQueuePair, VringPair};
@@ -151,7 +151,7 @@ impl<H: QueueHost> Device for NetDevice<H> {
         memory: &Arc<Memory>,
         config: &RingConfig,
         control: VringControl,
-    ) -> Result<(), Violation> {
+    ) -> Result<Recovery, Violation> {
         self.with_pair(vring, |pair, direction| {
             pair.start(direction, Arc::clone(memory), config, control)
         })

@@ -15,7 +15,7 @@ use network::count::DropReason;
 use network::flowcache::Action;
 use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair, RxProgress};
-use ring::{DeviceRing, GrantCopyBatch, Memory, Put, RingConfig, Violation};
+use ring::{DeviceRing, GrantCopyBatch, Memory, Put, Recovery, RingConfig, Violation};
 
 use super::feature::{self, bit};
 use crate::transport::device::VringControl;
@@ -39,7 +39,8 @@ impl Direction {
 
 /// What a session does to a pair while no worker has it.
 pub trait VringPair: QueuePair {
-    /// Attaches to a ring in the guest's memory, in place of what was there.
+    /// Attaches to a ring in the guest's memory, in place of what was there, and goes on where the
+    /// ring shows that it stands.
     ///
     /// # Errors
     /// When the ring cannot be where it is said to be.
@@ -49,7 +50,7 @@ pub trait VringPair: QueuePair {
         memory: Arc<Memory>,
         config: &RingConfig,
         control: VringControl,
-    ) -> Result<(), Violation>;
+    ) -> Result<Recovery, Violation>;
 
     /// Lets go of a ring and says where it stands, as `GET_VRING_BASE` answers. `None`: it was not
     /// started.
@@ -224,12 +225,13 @@ impl<R: DeviceRing + 'static> VringPair for NetQueuePair<R> {
         memory: Arc<Memory>,
         config: &RingConfig,
         control: VringControl,
-    ) -> Result<(), Violation> {
+    ) -> Result<Recovery, Violation> {
         let mut ring = R::new(Arc::clone(&memory), config)?;
+        let recovery = ring.recover();
         ring.disarm();
         self.memory = Some(memory);
         *self.vring(direction) = Some(NetVring { ring, control, unpublished: false });
-        Ok(())
+        Ok(recovery)
     }
 
     fn stop(&mut self, direction: Direction) -> Option<u32> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ring::{Memory, RingConfig, Violation};
+use ring::{Memory, Recovery, RingConfig, Violation};
 
 use super::event::Event;
 use super::feature::Features;
@@ -83,7 +83,8 @@ pub trait Device {
     /// The features that were negotiated. Called only while all vrings are stopped.
     fn set_features(&mut self, features: Features);
 
-    /// Starts a vring in the guest's memory.
+    /// Starts a vring in the guest's memory, where the ring itself shows that it stands, and
+    /// returns what it shows.
     ///
     /// # Errors
     /// When the vring cannot be where `config` says.
@@ -93,7 +94,7 @@ pub trait Device {
         memory: &Arc<Memory>,
         config: &RingConfig,
         control: VringControl,
-    ) -> Result<(), Violation>;
+    ) -> Result<Recovery, Violation>;
 
     /// Stops a vring; returns its position as `GET_VRING_BASE` reports it. `None`: the vring was
     /// not started.

@@ -9,6 +9,8 @@
 
 use std::os::fd::OwnedFd;
 
+use ring::Recovery;
+
 use super::device::{Declined, Device};
 use super::error::SessionError;
 use super::feature::{self, Features, protocol};
@@ -55,6 +57,17 @@ impl<D: Device> Session<D> {
     /// Numbers of the vrings that are started and enabled.
     pub fn active_vrings(&self) -> Vec<usize> {
         self.vrings.active()
+    }
+
+    /// Numbers of the vrings that may have been started in the wrong place.
+    pub fn unclear_vrings(&self) -> Vec<usize> {
+        self.vrings.unclear()
+    }
+
+    /// Vrings that were started elsewhere than the front-end said, or perhaps should have been,
+    /// since the last call.
+    pub fn take_recovered(&mut self) -> Vec<(usize, Recovery)> {
+        self.vrings.take_recovered()
     }
 
     /// Whether each vring runs.

@@ -35,6 +35,32 @@ pub struct PortStatus {
     pub violations: u64,
     /// Why this side ended the last connection, or why none could be made.
     pub reason: Option<String>,
+    /// Numbers of the vrings that may have been started in the wrong place.
+    pub unclear_vrings: Vec<usize>,
+    /// Vrings so far that did not show where they stand.
+    pub unclear: u64,
+    /// Vrings so far that went on where they showed to stand, not where the front-end said.
+    pub recovered: u64,
+}
+
+impl PortStatus {
+    /// What is wrong with the port: with its vrings now, or with its last connection.
+    pub fn complaint(&self) -> Option<String> {
+        match self.unclear_vrings.as_slice() {
+            [] => self.reason.clone(),
+            vrings => Some(unclear_reason(vrings)),
+        }
+    }
+}
+
+/// Why no frame may pass these vrings, and what helps.
+pub(super) fn unclear_reason(vrings: &[usize]) -> String {
+    let list: Vec<_> = vrings.iter().map(usize::to_string).collect();
+    format!(
+        "ring {}: an earlier back-end was lost, and the descriptors do not show where it left off; \
+         if the guest gets no frames, unbind and bind its virtio-net driver, or reset it",
+        list.join(", ")
+    )
 }
 
 /// A status that the server's thread writes and anyone reads.

@@ -38,6 +38,8 @@ pub struct Vring {
     pub err: Option<Arc<Event>>,
     /// The device has started it.
     pub running: bool,
+    /// The ring did not show where it stands when it was started.
+    pub unclear: bool,
 }
 
 /// A part of a vring that is in no region of the front-end's memory.

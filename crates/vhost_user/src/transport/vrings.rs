@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ring::Memory;
+use ring::{Memory, Recovery};
 
 use super::device::{Device, LostVring};
 use super::error::SessionError;
@@ -25,13 +25,21 @@ pub(super) struct Vrings<D: Device> {
     features: Features,
     memory: Option<Arc<Memory>>,
     vrings: Vec<Vring>,
+    /// Vrings that were started elsewhere than the front-end said, or perhaps should have been.
+    recovered: Vec<(usize, Recovery)>,
 }
 
 impl<D: Device> Vrings<D> {
     /// Vrings of which nothing is known yet.
     pub(super) fn new(device: D) -> Self {
         let vrings = (0..device.vring_count()).map(|_| Vring::default()).collect();
-        Vrings { device, features: Features::default(), memory: None, vrings }
+        Vrings {
+            device,
+            features: Features::default(),
+            memory: None,
+            vrings,
+            recovered: Vec::new(),
+        }
     }
 
     /// The virtio features in use.
@@ -43,6 +51,17 @@ impl<D: Device> Vrings<D> {
     pub(super) fn active(&self) -> Vec<usize> {
         let is_active = |ring: &Vring| ring.running && ring.is_enabled(self.features);
         (0..).zip(&self.vrings).filter(|(_, ring)| is_active(ring)).map(|(i, _)| i).collect()
+    }
+
+    /// Numbers of the vrings that may have been started in the wrong place.
+    pub(super) fn unclear(&self) -> Vec<usize> {
+        (0..).zip(&self.vrings).filter(|(_, ring)| ring.unclear).map(|(i, _)| i).collect()
+    }
+
+    /// Vrings that were started elsewhere than the front-end said, or perhaps should have been,
+    /// since the last call.
+    pub(super) fn take_recovered(&mut self) -> Vec<(usize, Recovery)> {
+        std::mem::take(&mut self.recovered)
     }
 
     /// Changes the features, which is possible only while no vring runs.
@@ -207,10 +226,15 @@ impl<D: Device> Vrings<D> {
         let outside =
             |OutsideMemory { part, addr }| SessionError::OutsideMemory { ring: index, part, addr };
         let config = vring.config(memory, features).map_err(outside)?;
-        self.device
+        let recovery = self
+            .device
             .start(index, memory, &config, vring.control(features))
             .map_err(|violation| SessionError::Ring { ring: index, violation })?;
         vring.running = true;
+        vring.unclear = recovery == Recovery::Unclear;
+        if recovery != Recovery::AsTold {
+            self.recovered.push((index, recovery));
+        }
         self.interrupt(index)
     }
 
@@ -227,6 +251,7 @@ impl<D: Device> Vrings<D> {
             vring.base = self.device.stop(index).or(vring.base);
         }
         vring.started = false;
+        vring.unclear = false;
         vring.kick = None;
         vring.base.unwrap_or(0)
     }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ring::Recovery;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
@@ -19,7 +20,7 @@ use crate::transport::error::SessionError;
 use crate::transport::event::Event;
 use crate::transport::feature::Features;
 use crate::transport::session::Session;
-use crate::transport::status::{PortStatus, SharedStatus, State};
+use crate::transport::status::{PortStatus, SharedStatus, State, unclear_reason};
 
 /// Shortest pause before a connection is tried again, or accepted again after a violation.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -245,9 +246,11 @@ impl<P: Port> ServerThread<P> {
     ) -> Result<(), End> {
         let answer = session.answer(&message.header, &message.payload, message.fds);
         self.log_features(session, logged);
+        self.record_recovered(session);
         self.status.update(|status| {
             status.features = session.features();
             status.active_vrings = session.active_vrings();
+            status.unclear_vrings = session.unclear_vrings();
         });
         if let Some(reply) = answer.reply {
             connection.send(&reply)?;
@@ -270,6 +273,23 @@ impl<P: Port> ServerThread<P> {
         }
     }
 
+    /// Records vrings that were not started where the front-end said.
+    fn record_recovered(&self, session: &mut Session<P::Device>) {
+        for (vring, recovery) in session.take_recovered() {
+            match recovery {
+                Recovery::AsTold => {}
+                Recovery::Moved { told, found } => {
+                    info!(port = %self.name, vring, told, found, "the ring goes on where it stood");
+                    self.status.update(|status| status.recovered += 1);
+                }
+                Recovery::Unclear => {
+                    warn!(port = %self.name, reason = unclear_reason(&[vring]), "position unknown");
+                    self.status.update(|status| status.unclear += 1);
+                }
+            }
+        }
+    }
+
     fn log_vrings(&self, session: &Session<P::Device>, logged: &mut Logged) {
         logged.active_vrings = session.active_vrings();
         let vrings = session.device().describe_vrings(&logged.active_vrings);
@@ -282,6 +302,8 @@ impl<P: Port> ServerThread<P> {
         self.status.update(|status| {
             *status = PortStatus {
                 connections: status.connections,
+                unclear: status.unclear,
+                recovered: status.recovered,
                 violations: status.violations + u64::from(end.is_violation()),
                 reason: match end.is_violation() {
                     true => Some(end.to_string()),

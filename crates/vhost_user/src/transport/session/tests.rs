@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ring::{Memory, RingConfig, Violation};
+use ring::{Memory, Recovery, RingConfig, Violation};
 
 use super::*;
 use crate::transport::device::{LostVring, VringControl};
@@ -57,9 +57,9 @@ impl Device for Disk {
         _: &Arc<Memory>,
         _: &RingConfig,
         _: VringControl,
-    ) -> Result<(), Violation> {
+    ) -> Result<Recovery, Violation> {
         self.calls.push(("start", vring));
-        Ok(())
+        Ok(Recovery::AsTold)
     }
 
     fn stop(&mut self, vring: usize) -> Option<u32> {
