@@ -25,7 +25,7 @@ const LEASE: u32 = 600;
 pub struct Daemon {
     // In this order: the process goes before the folder that it uses.
     process: ChildProcess,
-    command: Command,
+    command: Box<Command>,
     dir: TempDir,
 }
 
@@ -116,7 +116,7 @@ impl Daemon {
         command.stdout(log.try_clone().map_err(failed("write a log"))?).stderr(log);
         let process = ChildProcess::start(&mut command).map_err(failed("start the daemon"))?;
 
-        let mut daemon = Daemon { process, command, dir };
+        let mut daemon = Daemon { process, command: Box::new(command), dir };
         daemon.wait_until_it_answers()?;
         Ok(daemon)
     }
