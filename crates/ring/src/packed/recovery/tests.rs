@@ -140,7 +140,7 @@ fn runs(size: u16, start: u32, receives: bool, again: u64, ops: Vec<Op>) {
 }
 
 fn start_of(word: u16, size: u16) -> u32 {
-    let word = u32::from(word % size | word & 0x8000);
+    let word = u32::from((word % size) | word & 0x8000);
     word | word << 16
 }
 
@@ -198,7 +198,7 @@ fn every_kill_of_every_small_burst_is_survived() {
         .flat_map(|start| (0..27u16).map(move |shape| (start, shape)))
         .flat_map(|(start, shape)| [(start, shape, false), (start, shape, true)])
     {
-        let word = start % SIZE | if start < SIZE { 0x8000 } else { 0 };
+        let word = (start % SIZE) | if start < SIZE { 0x8000 } else { 0 };
         for stores in 0..8 {
             let mut station = Station::new(SIZE, start_of(word, SIZE), receives);
             for chain in [shape / 9, shape / 3 % 3, shape % 3] {
