@@ -30,7 +30,9 @@ pub struct Ports {
 
 /// A port of the configuration.
 struct Port {
-    spec: PortSpec,
+    /// Shared with the thread that starts the port, and never shared by two ports: a pointer to the
+    /// description identifies the port, even after another one was added under the same name.
+    spec: Arc<PortSpec>,
     /// Its backend, or why it has none. A missing one is tried again.
     backend: Result<Box<dyn Backend>, BackendError>,
     /// Whether it was logged that the backend has stopped.
@@ -46,7 +48,7 @@ impl Ports {
 
     /// The descriptions of all ports.
     pub fn specs(&self) -> impl Iterator<Item = &PortSpec> {
-        self.ports.values().map(|port| &port.spec)
+        self.ports.values().map(|port| &*port.spec)
     }
 
     /// Adds a port.
@@ -59,8 +61,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Adds a port of the configuration. If it cannot be put into service, it is stopped, and
-    /// [`Ports::maintain`] tries again.
+    /// Adds a port of the configuration. If it cannot be put into service, it is stopped, and is one
+    /// of [`Ports::not_in_service`].
     pub fn add_configured(&mut self, spec: PortSpec) {
         let backend = self.start(&spec);
         if let Err(error) = &backend {
@@ -77,7 +79,8 @@ impl Ports {
     }
 
     fn insert(&mut self, spec: PortSpec, backend: Result<Box<dyn Backend>, BackendError>) {
-        self.ports.insert(spec.name.clone(), Port { spec, backend, stop_logged: false });
+        let (name, spec) = (spec.name.clone(), Arc::new(spec));
+        self.ports.insert(name, Port { spec, backend, stop_logged: false });
     }
 
     /// Removes a port.
@@ -90,14 +93,19 @@ impl Ports {
             info!(port = %name, "removed");
             return Ok(());
         };
-        for queue in backend.end(&self.fabric) {
-            self.removed.add(&report::counts(&queue));
-        }
+        self.end(backend);
         if !matches!(port.spec.kind, PortKind::VhostUser { .. }) {
             // A vhost-user port logs it itself.
             info!(port = %name, "removed");
         }
         Ok(())
+    }
+
+    /// Takes a backend out of service, and keeps what was counted on its queues.
+    fn end(&mut self, backend: Box<dyn Backend>) {
+        for queue in backend.end(&self.fabric) {
+            self.removed.add(&report::counts(&queue));
+        }
     }
 
     fn not_removable(&self, name: &str) -> String {
@@ -176,32 +184,49 @@ impl Ports {
             .collect()
     }
 
-    /// What has to be done now and then: tries again to start what is not in service, logs what has
-    /// stopped, and sums up what was counted on vifs that are gone, so that they do not become many.
+    /// What has to be done now and then: logs which ports have stopped, and sums up what was counted
+    /// on vifs that are gone, so that they do not become many.
     pub fn maintain(&mut self) {
         self.without_removal(|_, _| ());
         for (name, port) in &mut self.ports {
-            match &port.backend {
-                Ok(backend) => {
-                    if let Some(reason) = backend.failure()
-                        && !std::mem::replace(&mut port.stop_logged, true)
-                    {
-                        warn!(port = %name, %reason, "stopped");
-                    }
-                }
-                Err(before) => {
-                    let backend = backend::start(&self.fabric, &port.spec, self.workers);
-                    match &backend {
-                        Ok(_) => info!(port = %name, "in service now"),
-                        Err(error) if error.to_string() != before.to_string() => {
-                            warn!(port = %name, reason = %error, "not in service yet");
-                        }
-                        Err(_) => {}
-                    }
-                    port.backend = backend;
-                }
+            let Ok(backend) = &port.backend else { continue };
+            if let Some(reason) = backend.failure()
+                && !std::mem::replace(&mut port.stop_logged, true)
+            {
+                warn!(port = %name, %reason, "stopped");
             }
         }
+    }
+
+    /// The descriptions of the ports that could not be started. Starting a port may block, so the
+    /// caller starts each of them ([`backend::start`]) while the ports are not locked, and passes
+    /// the outcome to [`Ports::started`].
+    pub fn not_in_service(&self) -> Vec<Arc<PortSpec>> {
+        let missing = self.ports.values().filter(|port| port.backend.is_err());
+        missing.map(|port| Arc::clone(&port.spec)).collect()
+    }
+
+    /// Takes over the outcome of another attempt to start a port of [`Ports::not_in_service`]. If
+    /// the port was removed meanwhile, its backend is taken out of service again.
+    pub fn started(
+        &mut self,
+        spec: &Arc<PortSpec>,
+        backend: Result<Box<dyn Backend>, BackendError>,
+    ) {
+        let name = &spec.name;
+        let port = self.ports.get_mut(name).filter(|port| Arc::ptr_eq(&port.spec, spec));
+        let Some(port) = port else {
+            backend.into_iter().for_each(|backend| self.end(backend));
+            return;
+        };
+        match (&port.backend, &backend) {
+            (_, Ok(_)) => info!(port = %name, "in service now"),
+            (Err(before), Err(error)) if error.to_string() != before.to_string() => {
+                warn!(port = %name, reason = %error, "not in service yet");
+            }
+            _ => {}
+        }
+        port.backend = backend;
     }
 }
 
@@ -209,3 +234,6 @@ impl Ports {
 pub fn unknown(name: &str) -> String {
     format!("there is no port {name:?}; `ringmain port list` shows those that are there")
 }
+
+#[cfg(test)]
+mod tests;

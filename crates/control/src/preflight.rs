@@ -5,18 +5,13 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use hostlink::route_socket::{LinkKind, link_kind};
 use rustix::fs::{Access, access};
 
 use crate::config::{Config, Mode, PortKind};
 
-/// What the kernel tells of network interfaces.
-const INTERFACES: &str = "/sys/class/net";
 /// The tun driver's device.
 const TUN: &str = "/dev/net/tun";
-/// `IFF_TAP` of `<linux/if_tun.h>`.
-const IFF_TAP: u32 = 0x0002;
-/// `IFF_MULTI_QUEUE`.
-const IFF_MULTI_QUEUE: u32 = 0x0100;
 
 /// What is missing or cannot be used: a line for each problem.
 pub fn check(config: &Config) -> Vec<String> {
@@ -66,26 +61,25 @@ fn tap(device: &str) -> Option<String> {
         let error = std::io::Error::from(error);
         return Some(format!("{TUN}: {error}; load the tun module, or run this as root"));
     }
-    let interface = Path::new(INTERFACES).join(device);
-    if !interface.exists() {
-        return None;
-    }
-    let flags = fs::read_to_string(interface.join("tun_flags")).ok();
-    let flags =
-        flags.and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok());
-    match flags {
-        Some(flags) if flags & IFF_TAP != 0 && flags & IFF_MULTI_QUEUE != 0 => None,
-        _ => Some(format!(
+    match link_kind(device) {
+        Ok(None | Some(LinkKind::MultiQueueTap)) => None,
+        Ok(Some(LinkKind::Other)) => Some(format!(
             "{device:?} is an interface that is no multi-queue TAP; give another name: the daemon \
              creates the interface"
         )),
+        Err(error) => Some(format!("cannot look up the interface {device:?}: {error}")),
     }
 }
 
 /// Why an interface has no receive queues for guests.
 fn uplink(device: &str) -> Option<String> {
-    let exists = Path::new(INTERFACES).join(device).exists();
-    (!exists).then(|| format!("device-queue: there is no interface {device:?}"))
+    match link_kind(device) {
+        Ok(Some(_)) => None,
+        Ok(None) => Some(format!("device-queue: there is no interface {device:?}")),
+        Err(error) => {
+            Some(format!("device-queue: cannot look up the interface {device:?}: {error}"))
+        }
+    }
 }
 
 #[cfg(test)]

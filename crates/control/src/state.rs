@@ -12,6 +12,7 @@ use switch::Limits;
 use tracing::info;
 
 use crate::api::{Profile, Reply, Request};
+use crate::backend;
 use crate::config::{Config, PortSpec};
 use crate::natural;
 use crate::periodic::PeriodicTask;
@@ -94,6 +95,17 @@ impl DaemonState {
         self.fabric.age();
         self.end_profile();
         self.lock().maintain();
+        self.start_missing();
+    }
+
+    /// Tries again to start the ports that are not in service. The ports are not locked meanwhile,
+    /// so that requests do not wait for a start that blocks.
+    fn start_missing(&self) {
+        let missing = self.lock().not_in_service();
+        for spec in missing {
+            let backend = backend::start(&self.fabric, &spec, self.config.workers);
+            self.lock().started(&spec, backend);
+        }
     }
 
     fn add(&self, object: &Map<String, Json>) -> Result<Reply, String> {

@@ -11,7 +11,7 @@ use frame::Mac;
 use rustix::process::{Signal, getegid, geteuid, set_parent_process_death_signal};
 
 use crate::tap::TapError;
-use crate::tun;
+use crate::{route_socket, tun};
 
 /// What an interface is to be like.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Inside {
             queues.push(queue);
         }
         tun::set_mac(name, self.mac).map_err(unset("the address"))?;
-        tun::set_longest(name, self.longest).map_err(unset("the longest segment"))?;
+        route_socket::set_longest(name, self.longest).map_err(unset("the longest segment"))?;
         if let Some(mtu) = self.mtu {
             tun::set_mtu(name, mtu).map_err(unset("the MTU"))?;
         }

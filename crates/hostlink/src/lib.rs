@@ -2,6 +2,7 @@
 //! AF_XDP. Ports whose other end is the host's kernel, or nobody, have their modules here.
 
 pub mod inside;
+pub mod route_socket;
 pub mod tap;
 mod tun;
 pub mod xdp;

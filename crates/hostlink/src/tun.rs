@@ -197,45 +197,6 @@ pub fn receive_queues(name: IfName) -> io::Result<u32> {
     Ok(receiving.saturating_add(both))
 }
 
-/// Sets how long a frame may be that others are to segment, in bytes: a message to the kernel's
-/// routing socket, since there is no ioctl for it.
-pub fn set_longest(name: IfName, bytes: u32) -> io::Result<()> {
-    const GSO_MAX_SIZE: u16 = 41;
-    let index = index(name)?;
-    let attribute =
-        [&8u16.to_ne_bytes()[..], &GSO_MAX_SIZE.to_ne_bytes(), &bytes.to_ne_bytes()].concat();
-    // `struct ifinfomsg`: family and type, index, flags, and which of them to change.
-    let message = [[0; 4], index.to_ne_bytes(), [0; 4], [0; 4]].concat();
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
-    let len = 16 + (message.len() + attribute.len()) as u32;
-    let header =
-        [&len.to_ne_bytes()[..], &libc::RTM_NEWLINK.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]]
-            .concat();
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::NETLINK,
-        rustix::net::SocketType::RAW,
-        None,
-    )?;
-    rustix::net::send(
-        &socket,
-        &[header, message, attribute].concat(),
-        rustix::net::SendFlags::empty(),
-    )?;
-    let mut answer = [0; 64];
-    let got = rustix::io::read(&socket, &mut answer)?;
-    // `struct nlmsgerr` behind its header: 0, or an error below that.
-    match answer
-        .get(16..20)
-        .filter(|_| got >= 20)
-        .and_then(|error| error.try_into().ok())
-        .map(i32::from_ne_bytes)
-    {
-        Some(0) => Ok(()),
-        Some(error) => Err(io::Error::from_raw_os_error(-error)),
-        None => Err(io::Error::other("the kernel's answer is too short")),
-    }
-}
-
 /// Moves the calling thread into new namespaces.
 pub fn unshare(namespaces: c_int) -> io::Result<()> {
     // SAFETY: takes numbers and touches no memory; of what threads share, only namespaces are meant

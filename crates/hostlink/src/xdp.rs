@@ -126,7 +126,7 @@ impl Uplink {
         let queues = queues(at);
         let stations = Map::hash(queues).map_err(failed("making a map"))?;
         let sockets = Map::sockets(queues).map_err(failed("making a map"))?;
-        let program = bpf::load(&program::redirect(&stations, &sockets))
+        let program = bpf::load(&program::redirect(stations.fd(), sockets.fd()))
             .map_err(failed("loading the program"))?;
         let (link, attach) =
             bpf::attach(&program, index).map_err(failed("attaching the program"))?;

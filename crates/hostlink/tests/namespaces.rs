@@ -12,6 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hostlink::route_socket::{LinkKind, link_kind};
 use hostlink::tap::{Tap, TapConfig, TapError};
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
@@ -192,6 +193,21 @@ fn a_device_that_is_deleted_stops_its_port_only() {
         thread::sleep(Duration::from_millis(1));
     }
     assert!(stays.stopped().is_none());
+}
+
+/// The system's `/sys/class/net` is that of the host, not of the namespace.
+#[test]
+#[ignore = "needs root"]
+fn interfaces_are_looked_up_in_the_threads_own_namespace() {
+    leave_host();
+    let fabric = Arc::new(Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap());
+    assert_eq!(link_kind("rm-own").unwrap(), None);
+    let _tap = tap(&fabric, "rm-own", 1, 1500).unwrap();
+    assert_eq!(link_kind("rm-own").unwrap(), Some(LinkKind::MultiQueueTap));
+    ip("tuntap add mode tap name rm-single");
+    assert_eq!(link_kind("rm-single").unwrap(), Some(LinkKind::Other));
+    ip("tuntap add mode tun multi_queue name rm-tun");
+    assert_eq!(link_kind("rm-tun").unwrap(), Some(LinkKind::Other));
 }
 
 #[test]

@@ -3,17 +3,16 @@
 //!
 //! - A [`Machine`] is a host. Its domain 0 is this process; its guests are other processes
 //!   ([`server`], [`client`]), or, for tests, parts of this one.
-//! - A guest's memory is a memory file that can't shrink. What it grants of it, it writes into the
-//!   grant table that lies in that memory; each use is checked against the entry, as it is then,
-//!   and counted in an active entry that is ours ([`table`](self), versions 1 and 2: whole pages,
-//!   parts of pages, pages for reading, grants passed on).
-//! - What is mapped is mapped: pages of the guest's file at addresses of this process, so that
-//!   unmapping flushes real TLBs. What is copied is copied between the guests' memory files, within
-//!   what is granted.
+//! - A guest's memory is a memory file that cannot shrink. The guest grants pages by writing entries
+//!   into its grant table, which lies in that memory. Each use of a grant is checked against the
+//!   entry as it is at that moment, and is counted in an active entry outside of the guest's memory
+//!   ([`table`](self), versions 1 and 2: whole pages, parts of pages, pages for reading, grants
+//!   passed on).
+//! - Mapped pages are pages of the guest's file at addresses of this process, so unmapping flushes
+//!   real TLBs. Copies run between the guests' memory files, within the bytes that are granted.
 //! - Event channels are eventfds, and the store has permissions, watches and transactions.
 //!
-//! Xen's inner design has changed in the course of time; [`Design`] chooses between the
-//! generations.
+//! Xen's inner design has changed over time. [`Design`] selects a generation.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -83,10 +82,10 @@ pub(crate) struct Host {
     design: Design,
     readers: Arc<Readers>,
     domains: RwLock<BTreeMap<DomId, Arc<Table>>>,
-    /// Destroyed domains: as long as pages of them are mapped, they are not quite gone.
+    /// Destroyed domains of which pages are still mapped.
     dying: Mutex<BTreeMap<DomId, Weak<Table>>>,
     mappers: Mutex<BTreeMap<DomId, Arc<Mapper>>>,
-    /// Domain 0's own grant table, once it was needed.
+    /// Domain 0's own grant table, created when it is first needed.
     own: Mutex<Option<Arc<Dom0Grants>>>,
     event_channels: EventChannelTable,
     store: SharedStore,
@@ -94,36 +93,36 @@ pub(crate) struct Host {
     on_refusal: Option<OnRefusal>,
 }
 
-/// Is told of each use of a grant that was refused.
+/// Called with each use of a grant that was refused.
 pub type OnRefusal = Box<dyn Fn(Refusal) + Send + Sync>;
 
 /// One use of a grant that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Who tried.
+    /// The domain that tried to use the grant.
     pub by: DomId,
-    /// Whose grant.
+    /// The domain that the grant is said to be of.
     pub domain: DomId,
-    /// Which.
+    /// The grant's reference.
     pub reference: GrantRef,
     /// Why it was refused.
     pub reason: Reason,
 }
 
-/// How often things were done on a host.
+/// Counters of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Batches of copies.
     pub batches: u64,
     /// Copies in them.
     pub copies: u64,
-    /// Of those, with both ends granted.
+    /// Copies of which both ends are granted pages.
     pub both_granted: u64,
     /// Bytes that were copied.
     pub bytes: u64,
-    /// Calls by which guests had something copied for themselves; not among the batches.
+    /// Copy calls of guests. They do not count as batches.
     pub guest_copy_calls: u64,
-    /// Bytes that they had copied; not among those above.
+    /// Bytes copied in calls of guests. They are not part of `bytes`.
     pub guest_copied_bytes: u64,
     /// Pages that were mapped.
     pub maps: u64,
@@ -160,12 +159,12 @@ impl std::fmt::Debug for Host {
 }
 
 impl Machine {
-    /// A host with nothing but domain 0.
+    /// A host that has only domain 0.
     pub fn new(design: Design) -> Self {
         Self::watched(design, None)
     }
 
-    /// A host that tells of each use of a grant that it refuses.
+    /// A host that reports each use of a grant that it refuses.
     pub fn watched(design: Design, on_refusal: Option<OnRefusal>) -> Self {
         let host = Host {
             design,
@@ -192,7 +191,7 @@ impl Machine {
     /// The hypervisor as `domain` sees it.
     ///
     /// # Errors
-    /// When there are no addresses left to map pages at.
+    /// When no address range is left for mapped pages.
     pub fn hypervisor(&self, domain: DomId) -> std::io::Result<Hypervisor> {
         let host = || Arc::clone(&self.host);
         let mapper = self.host.mapper(domain)?;
@@ -207,8 +206,8 @@ impl Machine {
         })
     }
 
-    /// A new domain in this process, with `pages` pages of memory. One of that number that is there
-    /// already is destroyed.
+    /// Creates a domain in this process, with `pages` pages of memory. An existing domain of the same
+    /// number is destroyed.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -219,7 +218,7 @@ impl Machine {
         Ok(Guest::local(&self.host, &table))
     }
 
-    /// A new domain with this memory, of so many pages and what is shared.
+    /// Creates a domain with this memory: its own pages, and the pages shared with the hypervisor.
     fn create(
         &self,
         domain: DomId,
@@ -237,12 +236,12 @@ impl Machine {
         table
     }
 
-    /// How often pages of a domain are mapped by others; none for one that is gone.
+    /// How many mappings of its pages other domains hold; zero for a domain that is gone.
     pub fn mapped(&self, domain: DomId) -> usize {
         read(&self.host.domains).get(&domain).map_or(0, |table| table.mapped())
     }
 
-    /// What a domain has had the hypervisor do; none for one that is gone.
+    /// The cost of a domain's copy calls; zero for a domain that is gone.
     pub fn copy_usage(&self, domain: DomId) -> CopyUsage {
         read(&self.host.domains)
             .get(&domain)
@@ -250,8 +249,8 @@ impl Machine {
             .unwrap_or_default()
     }
 
-    /// Destroys a domain, as a toolstack does that is in a hurry: all at once, and its directory in
-    /// the store vanishes first. What others have mapped of it stays with them.
+    /// Destroys a domain at once, as `xl destroy` does. Its directory in the store is removed first.
+    /// Pages that other domains have mapped stay mapped there.
     pub fn destroy(&self, domain: DomId) {
         let known = read(&self.host.domains).contains_key(&domain);
         if known {
@@ -276,7 +275,7 @@ impl Machine {
         device.attach(&store::DomainStore::new(self.host.store.clone(), DomId(0)))
     }
 
-    /// Asks for the end of a device, as a toolstack does: its backend is to close.
+    /// Requests that the backend of a device closes, as a toolstack does before it removes a device.
     ///
     /// # Errors
     /// What the store says.
@@ -292,7 +291,7 @@ impl Machine {
         device.forget(&store::DomainStore::new(self.host.store.clone(), DomId(0)))
     }
 
-    /// How often things were done so far.
+    /// The counters of the host so far.
     pub fn counts(&self) -> Counts {
         let counts = &self.host.counts;
         Counts {
@@ -344,9 +343,9 @@ impl Host {
 /// Maps the memory of a guest that is another process.
 ///
 /// # Errors
-/// When the file is shorter than it should be, or could be shortened; or has huge pages: one of
-/// those, mapped where a page is to be, would take the place of its neighbours, which may be other
-/// guests'.
+/// When the file is too short, is not sealed against shrinking, or has huge pages. A huge page that
+/// was mapped in the place of one page would also replace the neighbouring pages, which may belong to
+/// other guests.
 fn adopt_memory(file: &OwnedFd, layout: Layout) -> Result<Memory, MapError> {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     if rustix::fs::fstatfs(file).map_err(std::io::Error::from)?.f_type as u64 & 0xffff_ffff

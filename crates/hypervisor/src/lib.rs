@@ -1,10 +1,10 @@
 //! What a paravirtual backend needs of a hypervisor: pages that other domains granted, event
 //! channels, and the store in which both ends of a device find each other.
 //!
-//! The three traits here are all that a backend knows of it. [`xen`] implements them over the
-//! devices that Linux has for that, without any of Xen's libraries; [`embedded`] is a hypervisor of
-//! our own, whose guests are processes, and [`test`] makes it one for tests. What a frontend needs
-//! is a [`Domain`], which an embedded host's guests are.
+//! A backend uses only the three traits here. [`xen`] implements them over Linux's device files,
+//! without any of Xen's libraries. [`embedded`] is a hypervisor within this process, whose guests are
+//! processes; [`test`] wraps it for tests. A frontend needs a [`Domain`]; guests of an embedded host
+//! are such domains.
 
 #[cfg(not(all(test, loom)))]
 pub mod domain;

@@ -1,8 +1,8 @@
 //! The store: a small tree of text that all domains of a host share (docs/misc/xenstore.txt).
 //!
 //! Paths are absolute (`/local/domain/1/name`), or relative to our own domain's directory (`name`).
-//! Watch events may come when nothing changed, and once for several changes: they say where to look
-//! again, no more.
+//! A watch event may come when nothing has changed, and once for several changes: it only says which
+//! path to read again.
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -31,7 +31,7 @@ pub enum StoreError {
         /// The node.
         path: String,
     },
-    /// Something else changed what a transaction has used: it has to be made again.
+    /// Another change conflicts with the transaction, which has to be repeated.
     #[error("a transaction was overtaken")]
     Again,
     /// A path, a value or a list is longer than the store takes.
@@ -40,13 +40,13 @@ pub enum StoreError {
         /// The node.
         path: String,
     },
-    /// One domain has no more room in the store: nodes, watches or transactions.
+    /// The domain's quota in the store is used up: nodes, watches or transactions.
     #[error("{path}: quota used up")]
     Quota {
         /// The node.
         path: String,
     },
-    /// What was asked for makes no sense to the store.
+    /// The store refused the request as invalid.
     #[error("{path}: refused as {name}")]
     Refused {
         /// The node.
@@ -64,7 +64,7 @@ pub enum StoreError {
         /// What was expected.
         expected: &'static str,
     },
-    /// The answer was not one to the question.
+    /// The answer does not belong to the request.
     #[error("the store does not speak its protocol: {0}")]
     Protocol(&'static str),
     /// The connection is lost.
@@ -113,8 +113,8 @@ impl Access {
     }
 }
 
-/// One entry of a node's permissions. The first entry names the owner, who may do all; its access
-/// is that of all domains which no other entry names.
+/// One entry of a node's permissions. The first entry names the owner, who has full access; its
+/// `access` applies to all domains that no other entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Permission {
     /// Which domain.
@@ -160,7 +160,7 @@ pub trait Nodes: Debug + Send + Sync {
     /// Makes a node without a value, and all above it. One that exists stays as it is.
     fn make(&self, path: &str) -> Result<(), StoreError>;
 
-    /// Removes a node and all below it. One that is not there, in a directory that is, is fine.
+    /// Removes a node and all below it. A missing node in an existing directory is no error.
     fn remove(&self, path: &str) -> Result<(), StoreError>;
 
     /// The names of the nodes right below one.
@@ -211,9 +211,9 @@ fn bad_value(path: &str, value: &str, expected: &'static str) -> StoreError {
     StoreError::Value { path: path.into(), value: value.chars().take(QUOTED).collect(), expected }
 }
 
-/// Is told of a change, with the path of the node that changed. It runs on a thread of the store's:
-/// it must neither block nor use the store. A domain can make changes as fast as it likes, so it
-/// should not collect them either: see [`Changes`].
+/// Called with the path of a node that changed, on a thread of the store. The function must neither
+/// block nor use the store. A domain can make changes as fast as it likes, so the function must not
+/// collect them without a bound: see [`Changes`].
 pub type OnChange = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The store as it is.
@@ -221,8 +221,8 @@ pub trait Store: Debug + Send + Sync {
     /// The nodes as they are.
     fn nodes(&self) -> &dyn Nodes;
 
-    /// Starts a transaction: what is done in it is seen by others all at once, or not at all.
-    /// Dropped, it is given up.
+    /// Starts a transaction: its changes become visible all at once, or not at all. Dropping the
+    /// transaction aborts it.
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError>;
 
     /// Calls `on_change` whenever the node or one below it changes, and once now, until the watch
@@ -235,10 +235,10 @@ pub trait Transaction: Debug {
     /// The nodes as it has them.
     fn nodes(&self) -> &dyn Nodes;
 
-    /// Makes all of it happen.
+    /// Commits the transaction.
     ///
     /// # Errors
-    /// [`StoreError::Again`] when somebody else changed what it used: then nothing happened.
+    /// [`StoreError::Again`] when another change conflicts: then nothing was changed.
     fn commit(self: Box<Self>) -> Result<(), StoreError>;
 }
 
@@ -258,14 +258,14 @@ impl Watch {
     }
 }
 
-/// How often a transaction is tried. Each time somebody else got something done, so this is not a
-/// matter of luck: one that is overtaken this often is being kept from it.
+/// How often a transaction is tried. Each failure means that another transaction was committed; one
+/// that fails this often is being prevented on purpose.
 const TRIES: usize = 100;
 
-/// Runs `body` in a transaction and commits it; again if it was overtaken.
+/// Runs `body` in a transaction and commits it. If another change conflicts, all is repeated.
 ///
 /// # Errors
-/// What `body` says; [`StoreError::Again`] when it was overtaken a hundred times.
+/// The error of `body`; [`StoreError::Again`] after a hundred conflicts.
 pub fn transaction<T>(
     store: &dyn Store,
     mut body: impl FnMut(&dyn Nodes) -> Result<T, StoreError>,

@@ -1,5 +1,5 @@
-//! A hypervisor for tests: the embedded one ([`crate::embedded`]) with guests in this process,
-//! which tells what it refused, and panics where a test has asked for what can't be.
+//! A hypervisor for tests: the embedded one ([`crate::embedded`]) with guests in this process. It
+//! records the uses of grants that it refused, and panics when a test requests the impossible.
 
 use std::io;
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use crate::{DomId, GrantRef, Hypervisor, Store, embedded};
 
 pub use embedded::{Counts, Design, Device, Port, Reason, Refusal, Version};
 
-/// How long a page may be in use by a copy that is under way.
+/// How long a copy that is under way may use a page.
 const COPYING: Duration = Duration::from_secs(10);
 
 /// A host. Clones are the same host.
@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A host with nothing but domain 0.
+    /// A host that has only domain 0.
     pub fn new() -> Self {
         Self::of(Design::default())
     }
@@ -45,7 +45,7 @@ impl Machine {
         self.machine.hypervisor(domain).expect("addresses to map pages at")
     }
 
-    /// A new domain with `pages` pages of memory. One of that number that is there already is
+    /// Creates a domain with `pages` pages of memory. An existing domain of the same number is
     /// destroyed.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Machine {
         })
     }
 
-    /// Takes the list of uses of grants that were refused, oldest first.
+    /// Takes the list of refused uses of grants, oldest first.
     pub fn refusals(&self) -> Vec<Refusal> {
         std::mem::take(&mut *self.refusals.lock().unwrap_or_else(PoisonError::into_inner))
     }

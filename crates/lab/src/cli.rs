@@ -46,15 +46,9 @@ pub enum Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn commands_that_pages_print_exist() {
-        pages::check_commands("ringmain-lab", |words| Cli::try_parse_from(words).map(drop));
+    fn the_command_line_is_as_pages_print_it() {
+        pages::check_command_line::<Cli>("ringmain-lab");
     }
 }

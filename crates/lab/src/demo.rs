@@ -13,6 +13,7 @@ mod xen;
 pub(crate) use guest_pair::GuestPair;
 
 use crate::daemon::DaemonError;
+use crate::experiment;
 use crate::folders::folder;
 use crate::guest::{Accel, GuestError, Image};
 use crate::interrupt;
@@ -82,6 +83,16 @@ pub enum Platform {
     /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes
     /// seconds
     Embedded,
+}
+
+impl From<experiment::Platform> for Platform {
+    fn from(platform: experiment::Platform) -> Platform {
+        match platform {
+            experiment::Platform::Embedded => Platform::Embedded,
+            experiment::Platform::Qemu => Platform::Qemu,
+            experiment::Platform::Xen => Platform::Xen,
+        }
+    }
 }
 
 /// How they are virtualised, for the report.

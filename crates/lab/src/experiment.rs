@@ -20,26 +20,26 @@ mod record;
 pub mod report;
 mod results;
 pub mod runner;
+mod side;
 mod significance;
-mod statistics;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use args::{Command, command};
 pub use broken::LabError;
-pub use change::{Change, Side};
+pub use change::Change;
 pub use finding::{Finding, Verdict};
-pub use host::tool;
 pub use outcome::{Check, Outcome};
 pub use point::Point;
 pub use record::{Record, Repetition};
 pub use results::Results;
-pub use statistics::{Centre, Summary, digits, parts};
+pub use side::Side;
 
 use crate::plot::{Axis, Shape};
 use crate::program::Program;
 use crate::progress::Progress;
+use crate::statistics::Centre;
 
 /// Where guests run.
 #[derive(
@@ -57,15 +57,6 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// As the demonstration calls it.
-    pub(crate) fn of_demo(self) -> crate::demo::Platform {
-        match self {
-            Platform::Embedded => crate::demo::Platform::Embedded,
-            Platform::Qemu => crate::demo::Platform::Qemu,
-            Platform::Xen => crate::demo::Platform::Xen,
-        }
-    }
-
     /// How long streams run at least before they are measured, and how long that takes at least:
     /// where guests are emulated their programs take seconds to start, those of guests on an
     /// emulated hypervisor more.

@@ -15,9 +15,7 @@ use crate::interrupt;
 pub struct GuestProcessSpec<'a> {
     /// The `ringmain` command.
     pub binary: &'a Path,
-    /// Where guests come from.
-    pub socket: &'a Path,
-    /// A folder for what it prints.
+    /// The daemon's folder: guests connect at `guests.sock` there, and what they print is kept there.
     pub dir: &'a Path,
     /// Its name.
     pub name: &'a str,
@@ -31,6 +29,14 @@ pub struct GuestProcessSpec<'a> {
     pub device_queue: bool,
     /// Whether a queue has one event channel for both directions.
     pub single_channel: bool,
+}
+
+impl<'a> GuestProcessSpec<'a> {
+    /// A guest with one queue and one thread, and without any extras.
+    pub fn new(binary: &'a Path, dir: &'a Path, name: &'a str, address: &'a str) -> Self {
+        let (queues, vcpus, device_queue, single_channel) = (1, 1, false, false);
+        GuestProcessSpec { binary, dir, name, address, queues, vcpus, device_queue, single_channel }
+    }
 }
 
 /// A guest that runs a command.
@@ -62,7 +68,7 @@ impl GuestProcess {
             &format!("{}/24", spec.address),
             "--socket",
         ]);
-        guest.arg(spec.socket).args([
+        guest.arg(spec.dir.join("guests.sock")).args([
             "--queues",
             &spec.queues.to_string(),
             "--vcpus",

@@ -19,4 +19,6 @@ pub mod plot;
 pub mod program;
 pub mod progress;
 pub mod serve;
+pub mod statistics;
+pub mod tool;
 pub mod xen;

@@ -78,7 +78,7 @@ impl Ovs {
 
     /// What it says of its version, if it is there.
     pub fn said() -> Option<String> {
-        crate::experiment::tool(SWITCH, "--version")
+        crate::tool::version(SWITCH, "--version")
     }
 
     /// Starts it, with its polling thread on CPU `poll_cpu` and the rest on `other_cpu`.

@@ -43,6 +43,13 @@ pub struct Axis {
     pub labels: &'static [&'static str],
 }
 
+impl Axis {
+    /// An axis of numbers, on which equal distances are equal differences.
+    pub const fn linear(title: &'static str) -> Axis {
+        Axis { title, log: false, labels: &[] }
+    }
+}
+
 /// How figures are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {

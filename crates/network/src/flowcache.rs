@@ -161,14 +161,17 @@ mod tests {
         FlowKey::new(PortId(1), &Headers { dst: Mac([2, 0, a, b, c, d]), ..Headers::default() })
     }
 
-    /// A cache, and the stamp of a decision that holds.
+    /// A cache whose secret is fixed, so that keys fall into the same sets in every run, and the
+    /// stamp of a decision that holds.
     fn cache() -> (FlowCache, Stamp) {
         let mut switch = Switch::new(Limits::default());
         switch.add_port(PortId(1), PortRule::default()).unwrap();
         let stamp = switch
             .decide(0, PortId(1), &Headers { src: Mac([2, 0, 0, 0, 0, 9]), ..Headers::default() })
             .stamp;
-        (FlowCache::new(Arc::clone(switch.generations())), stamp)
+        let mut cache = FlowCache::new(Arc::clone(switch.generations()));
+        cache.secret = 0x0123_4567_89ab_cdef;
+        (cache, stamp)
     }
 
     fn keep(cache: &mut FlowCache, number: u32, stamp: Stamp) {

@@ -2,7 +2,10 @@
 
 mod peer;
 
+use std::sync::Arc;
+
 use frame::Accepts;
+use network::count::WorkerCounters;
 use network::fabric::{Fabric, Workers};
 use network::stage_profiler::{Step, Ticks};
 use peer::{Peer, port, wait};
@@ -74,11 +77,14 @@ fn a_workers_steps_are_its_whole_time() {
     let (_, [a, b]) = pair(&fabric);
     let outer = ring::ticks::now();
     fabric.sample(1);
+    // Those that sleep now are woken by the frames.
+    let sleeps = |worker: &Arc<WorkerCounters>| worker.run.sleeps.get();
+    let before: Vec<u64> = fabric.worker_counters().iter().map(sleeps).collect();
     let inner = ring::ticks::now();
     a.send((0..COUNT).map(|_| frame(1, 0)));
     b.expect(COUNT);
-    // Both sleep after a while, and are woken for the last stamp.
-    std::thread::sleep(std::time::Duration::from_millis(30));
+    // Both fall asleep after a while, and are woken for the last stamp.
+    wait(|| fabric.worker_counters().iter().map(sleeps).zip(&before).all(|(now, old)| now > *old));
     let inner = ring::ticks::now() - inner;
     fabric.sample(2);
     let outer = ring::ticks::now() - outer;

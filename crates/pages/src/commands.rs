@@ -1,5 +1,6 @@
 //! The invocations of a program in blocks of shell commands and in running text.
 
+use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::{Page, all};
@@ -7,13 +8,23 @@ use crate::{Page, all};
 /// Words of the shell that stand before a command.
 const BEFORE: [&str; 9] = ["if", "then", "while", "until", "do", "!", "exec", "sudo", "time"];
 
+/// Checks a program's command line: whether it is consistent, and whether its parser takes what the
+/// pages print.
+///
+/// # Panics
+/// When it is not, or does not.
+pub fn check_command_line<C: Parser>(program: &str) {
+    C::command().debug_assert();
+    check_commands(program, |words| C::try_parse_from(words).map(drop));
+}
+
 /// Checks all invocations of a program, in all pages, with the parser of its command line.
 ///
 /// Invocations in running text may lack arguments, and have names in the place of values.
 ///
 /// # Panics
 /// When the parser refuses one.
-pub fn check_commands(program: &str, parse: impl Fn(&[String]) -> Result<(), clap::Error>) {
+fn check_commands(program: &str, parse: impl Fn(&[String]) -> Result<(), clap::Error>) {
     let mut refused = Vec::new();
     let mut count = 0;
     for page in all() {

@@ -22,7 +22,7 @@ mod script;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use commands::check_commands;
+pub use commands::check_command_line;
 pub use script::script;
 
 /// A page.

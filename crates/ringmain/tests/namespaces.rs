@@ -29,7 +29,7 @@ fn part() {
         ["send", address, streams, blocks] => {
             send(address, streams.parse().unwrap(), blocks.parse().unwrap())
         }
-        ["drip", address, blocks] => drip(address, blocks.parse().unwrap()),
+        ["drip", address] => drip(address),
         ["flood", address] => flood(address),
         ["pry", ref ids @ ..] => ids.iter().for_each(|id| pry(id)),
         ["wait"] => std::thread::sleep(LONG),
@@ -97,22 +97,25 @@ fn send(address: &str, streams: u64, blocks: u64) {
     println!("sent");
 }
 
-/// Sends so many blocks over one stream, one every few milliseconds, and compares sums.
-fn drip(address: &str, blocks: usize) {
+/// Sends blocks over one stream, one every few milliseconds, until its standard input is closed,
+/// and compares sums.
+fn drip(address: &str) {
     let mut to = dial(address);
     println!("ready");
-    let mut sum = 0u64;
-    for n in 0..blocks {
-        let block = [n as u8; 4096];
+    let last = std::thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()).unwrap());
+    let (mut sum, mut count) = (0u64, 0usize);
+    while !last.is_finished() {
+        let block = [count as u8; 4096];
         sum =
             block.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
         to.write_all(&block).unwrap();
+        count += 1;
         std::thread::sleep(Duration::from_millis(5));
     }
     to.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = String::new();
     to.read_to_string(&mut answer).unwrap();
-    assert_eq!(answer, format!("{} {sum}", blocks * 4096));
+    assert_eq!(answer, format!("{} {sum}", count * 4096));
 }
 
 /// Tries to get at what another process has: its memory, and its descriptors, which may be others'
@@ -272,7 +275,8 @@ impl Site {
     fn launch(&self, mut guest: Command, part: &str) -> ChildGuard {
         let own = self.user.map_or_else(|| std::env::current_exe().unwrap(), |_| self.path("part"));
         guest.arg(own).args(["--exact", "part", "--nocapture"]);
-        ChildGuard(guest.env(PART, part).stdout(Stdio::piped()).spawn().unwrap())
+        guest.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped());
+        ChildGuard(guest.spawn().unwrap())
     }
 }
 
@@ -436,7 +440,7 @@ fn a_stream_outlives_the_daemon() {
     let mut site = Site::start();
     let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
     ready(&mut server);
-    let mut client = site.guest("client", "10.9.0.2", 1, "drip 10.9.0.1 400");
+    let mut client = site.guest("client", "10.9.0.2", 1, "drip 10.9.0.1");
     ready(&mut client);
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(300));

@@ -16,7 +16,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::mac::Station;
+use crate::station::Station;
 
 /// Number of station buckets; a power of two.
 const BUCKETS: usize = 4096;

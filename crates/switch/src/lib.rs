@@ -14,14 +14,18 @@
 mod generation;
 pub mod guard;
 mod mac;
+mod port_id;
 mod reason;
+mod station;
 mod switch;
 mod vlan;
 
 pub use frame::TagEdit;
 pub use generation::{Generations, Stamp};
 pub use guard::SourceGuard;
-pub use mac::{Limits, Station};
+pub use mac::Limits;
+pub use port_id::PortId;
 pub use reason::DropReason;
-pub use switch::{Decision, PortId, PortRule, Row, RuleError, Switch, Target, Verdict};
+pub use station::Station;
+pub use switch::{Decision, PortRule, Row, RuleError, Switch, Target, Verdict};
 pub use vlan::{Network, Vlan};

@@ -13,20 +13,9 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use frame::Mac;
-
 use crate::generation::Generations;
-use crate::switch::PortId;
-use crate::vlan::Network;
-
-/// An address in a network: what the table is keyed by.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Station {
-    /// The broadcast domain.
-    pub network: Network,
-    /// The address in it.
-    pub mac: Mac,
-}
+use crate::port_id::PortId;
+use crate::station::Station;
 
 /// Bounds of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,7 +145,10 @@ impl MacTable {
 
 #[cfg(test)]
 mod tests {
+    use frame::Mac;
+
     use super::*;
+    use crate::vlan::Network;
 
     fn station(n: u32) -> Station {
         let [a, b, c, d] = n.to_be_bytes();

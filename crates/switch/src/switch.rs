@@ -1,30 +1,20 @@
 //! The switch: one question per flow, one verdict.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::Arc;
 
 use frame::{Headers, Mac, TagEdit};
 
 use crate::generation::{Generations, Stamp};
-use crate::mac::{Limits, MacTable, Station};
+use crate::mac::{Limits, MacTable};
+use crate::port_id::PortId;
 use crate::reason::DropReason;
+use crate::station::Station;
 use crate::vlan::{Form, Network, Vlan};
 
 /// Flood lists kept at most. Beyond that they are made anew, so a guest that sends into all VLANs
 /// of a wide trunk costs time, not memory.
 const FLOOD_LISTS: usize = 4096;
-
-/// Names a port of the switch. Ids are given out by the caller and may be used again after a port
-/// is removed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PortId(pub u16);
-
-impl fmt::Display for PortId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// What the configuration says about a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -8,6 +8,7 @@
 pub mod align;
 pub mod control_ring;
 pub mod device_queue;
+mod driver;
 pub mod extensions;
 pub mod fault;
 pub mod frontend;

@@ -185,6 +185,19 @@ impl FromText for PollingPolicy {
     }
 }
 
+/// The words that a value can be, and what each means.
+type Words<T> = [(&'static str, T); 2];
+
+fn either<T>([(one, _), (other, _)]: &Words<T>) -> String {
+    format!("{one:?} or {other:?}")
+}
+
+fn find<T: Copy>(words: &Words<T>, text: &str) -> Result<T, String> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    let unknown = || format!("{VALUE} is not known; give {}", either(words));
+    found.map(|(_, value)| *value).ok_or_else(unknown)
+}
+
 /// Who copies what a guest receives.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum CopySide {
@@ -194,17 +207,17 @@ pub(super) enum CopySide {
     Guest,
 }
 
+impl CopySide {
+    const WORDS: Words<CopySide> = [("backend", CopySide::Backend), ("guest", CopySide::Guest)];
+}
+
 impl FromText for CopySide {
     fn right() -> String {
-        r#""backend" or "guest""#.to_owned()
+        either(&Self::WORDS)
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
-        match text {
-            "backend" => Ok(CopySide::Backend),
-            "guest" => Ok(CopySide::Guest),
-            _ => Err(format!("{VALUE} is not known; give {}", Self::right())),
-        }
+        find(&Self::WORDS, text)
     }
 }
 
@@ -217,17 +230,17 @@ pub(super) enum Grants {
     Range,
 }
 
+impl Grants {
+    const WORDS: Words<Grants> = [("page", Grants::Page), ("range", Grants::Range)];
+}
+
 impl FromText for Grants {
     fn right() -> String {
-        r#""page" or "range""#.to_owned()
+        either(&Self::WORDS)
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
-        match text {
-            "page" => Ok(Grants::Page),
-            "range" => Ok(Grants::Range),
-            _ => Err(format!("{VALUE} is not known; give {}", Self::right())),
-        }
+        find(&Self::WORDS, text)
     }
 }
 

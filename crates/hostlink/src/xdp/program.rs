@@ -5,8 +5,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use frame::Mac;
 
-use super::bpf::Map;
-
 /// An address and a queue, as the program puts them side by side on its stack: six bytes, and two.
 pub type Key = [u8; 8];
 
@@ -111,11 +109,11 @@ fn map(to: u8, map: BorrowedFd<'_>) -> [Instruction; 2] {
 /// The end of the stack.
 const STACK: u8 = 10;
 
-/// The program: `stations` says by address and queue whether a frame is one station's, and which of
-/// `sockets` it goes to.
-pub fn redirect(stations: &Map<Key, u32>, sockets: &Map<u32, u32>) -> Vec<Instruction> {
-    let [stations_low, stations_high] = map(1, stations.fd());
-    let [sockets_low, sockets_high] = map(1, sockets.fd());
+/// The program: the map `stations`, from [`Key`] to a number, says whether a frame is one station's,
+/// and which socket of the map `sockets` the frame goes to.
+pub fn redirect(stations: BorrowedFd<'_>, sockets: BorrowedFd<'_>) -> Vec<Instruction> {
+    let [stations_low, stations_high] = map(1, stations);
+    let [sockets_low, sockets_high] = map(1, sockets);
     vec![
         // A frame without a header is nobody's.
         load4(2, 1, DATA),

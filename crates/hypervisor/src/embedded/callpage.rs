@@ -1,7 +1,7 @@
-//! How a guest that is another process calls the hypervisor: through a page that both share, and an
-//! event channel. The guest writes what is to be copied and counts up its word; the hypervisor
-//! reads each number once, does it, and counts up its own. All in 32-bit numbers of the machine's
-//! byte order.
+//! Hypercalls of a guest that is another process: through a shared page and an event channel. The
+//! guest writes a list of copies and increments the number of calls made. The hypervisor reads each
+//! number once, runs the copies, and increments the number of calls answered. All fields are 32-bit
+//! numbers in the machine's byte order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,17 +13,17 @@ use super::local_hypercalls::BATCH;
 use crate::hypercall::CopyOp;
 use crate::{DomId, GrantRef, Granted, PAGE};
 
-/// Where the words are: calls that were made, calls that were answered, copies of the last.
+/// Offsets of the words: calls made, calls answered, number of copies in the last call.
 const ASKED: u64 = 0;
 const ANSWERED: u64 = 4;
 const COUNT: u64 = 8;
-/// Where the copies begin, and how long each is: four words, and one for what became of it.
+/// Offset of the first copy, and bytes of each: four words, and one for its status.
 const COPIES: u64 = 64;
 const COPY: u64 = 20;
 
 const _: () = assert!(COPIES as usize + BATCH * COPY as usize <= PAGE);
 
-/// A page to call through.
+/// A page through which a guest makes calls.
 #[derive(Debug)]
 pub struct CallPage {
     memory: Arc<Memory>,
@@ -50,7 +50,7 @@ impl CallPage {
         }
     }
 
-    /// Makes a call: at most [`BATCH`] copies. Its number.
+    /// Makes a call of at most [`BATCH`] copies, and returns the call's number.
     pub fn ask(&self, copies: &[CopyOp]) -> u32 {
         for (n, pull) in (0..).zip(copies) {
             let from = u32::from(pull.from.domain.0) | u32::from(pull.from.offset) << 16;
@@ -75,7 +75,7 @@ impl CallPage {
         self.get(ANSWERED) == number
     }
 
-    /// What became of the `n`th copy of a call that was answered.
+    /// The status of the `n`th copy of a call that was answered.
     pub fn outcome(&self, n: usize) -> Status {
         Status(self.get(COPIES + n as u64 * COPY + 16) as i16)
     }
@@ -133,7 +133,7 @@ mod tests {
             assert!(guest.is_answered(round) && host.asked().is_none());
             assert!((0..BATCH).all(|n| guest.outcome(n) == outcomes[n]));
         }
-        // More than there is room for is not looked at.
+        // Copies beyond the end of the page do not exist.
         guest.set(COUNT, u32::MAX);
         assert_eq!(host.copies().count(), BATCH);
     }

@@ -21,13 +21,13 @@ use super::vcpus;
 use crate::xen::XenStore;
 use crate::{Channel, CopyOp, DomId, Hypercalls, PAGE, RemotePort};
 
-/// What a guest wants to be.
+/// Properties of a new guest.
 pub use super::protocol::{Hello as GuestRequest, is_name};
 
-/// Why there is no guest.
+/// Why a guest could not be created.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// Nobody is there, or not for us.
+    /// No hypervisor listens at the socket, or this process may not connect.
     #[error("{path}: {error}")]
     Socket {
         /// The socket.
@@ -35,18 +35,19 @@ pub enum ConnectError {
         /// What the kernel said.
         error: io::Error,
     },
-    /// No memory for it.
+    /// The guest's memory could not be allocated.
     #[error(transparent)]
     Memory(#[from] MapError),
-    /// The hypervisor does not want it.
+    /// The hypervisor refused the guest.
     #[error("refused: {0}")]
     Refused(String),
-    /// The connection is lost, or speaks something else.
+    /// The connection was lost, or the other end uses another protocol.
     #[error("talking to the hypervisor: {0}")]
     Lost(#[from] io::Error),
 }
 
-/// Becomes a guest of the host that listens at `path`. It is gone when what is returned is.
+/// Registers a guest with the host that listens at `path`. The guest exists until the returned value
+/// is dropped.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -93,7 +94,7 @@ fn unexpected() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "an answer to another question")
 }
 
-/// Why there is no other answer than this.
+/// The error for an answer that does not fit the request.
 fn refused(reply: Reply) -> io::Error {
     match reply {
         Reply::Refused(why) => io::Error::other(why),
@@ -122,7 +123,7 @@ impl Connection {
         Ok((reply, answer.1))
     }
 
-    /// Becomes readable, while nobody asks anything, when the hypervisor is gone.
+    /// While no request is under way, this becomes readable when the hypervisor is gone.
     pub fn end(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -204,7 +205,7 @@ impl Hypercalls for CallPageHypercalls {
     }
 }
 
-/// RemotePortEnd a channel.
+/// Closes a channel when it is dropped.
 #[derive(Debug)]
 struct RemotePortEnd {
     connection: Arc<Connection>,

@@ -1,7 +1,7 @@
-//! Which generation of its inner design a host uses.
+//! The generation of a host's inner design.
 //!
-//! Each choice is one that Xen has made at some time, oldest first; the newest is the default. They
-//! differ in nothing but speed, so the same tests are run on all of them.
+//! Xen has used each of these designs at some time. They are listed oldest first, and the newest is
+//! the default. They differ only in speed, so the same tests run on all of them.
 
 /// How a grant table is kept consistent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -10,20 +10,20 @@ pub enum Locking {
     Table,
     /// A read-write lock for each table, held for reading, and a lock for each entry (Xen 4.6).
     Entries,
-    /// As before, but readers note what they read in a place that belongs to their CPU, so that
-    /// they share no cache line with each other (Xen 4.7).
+    /// As before, but each CPU has its own record of the table that it reads, so readers share no
+    /// cache line (Xen 4.7).
     #[default]
     PerCpu,
 }
 
-/// Where the handles of mappings come from.
+/// How handles of mappings are allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Maptrack {
     /// One list of free handles for each domain (Xen 4.5 and before).
     Single,
-    /// A list for each virtual CPU, which pops from its own without a lock. When that is used up
-    /// and the table can't grow, there is no handle, even if other lists have some (Xen 4.6,
-    /// but for its way of stealing, which was a race).
+    /// A list for each virtual CPU, which pops from its own list without a lock. When the list is
+    /// empty and the table cannot grow, no handle is available, even if other lists have some
+    /// (Xen 4.6, without its racy stealing from other lists).
     PerVcpu,
     /// A list for each virtual CPU with a lock that is rarely contended, so that others can steal
     /// from it (since XSA-228).
@@ -33,27 +33,27 @@ pub enum Maptrack {
 
 /// When TLBs are flushed after unmapping.
 ///
-/// Here as there it is the processor's TLB: pages are unmapped from this process, and the kernel
-/// interrupts all CPUs that run threads of it, once for each call that takes present pages away.
+/// As in Xen, this is the processor's TLB: pages are unmapped from this process, and the kernel
+/// interrupts all CPUs that run threads of the process, once for each call that removes present pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Flush {
     /// For every page that is unmapped.
     Always,
     /// Once for up to 32 pages that are unmapped together (`GNTTAB_UNMAP_BATCH_SIZE`).
     Batch,
-    /// As before, and not at all if none of the pages was touched while it was mapped. Pages are
-    /// then mapped without being made present, and the kernel, which finds none present, has
-    /// nothing to flush (XenServer's patch reads the accessed bit instead).
+    /// As before, and not at all if none of the pages was accessed while it was mapped. Pages are
+    /// mapped without being made present. If none became present, the kernel has nothing to flush
+    /// (XenServer's patch reads the accessed bit instead).
     #[default]
     Touched,
 }
 
-/// How long a batch of copies holds on to a granted page.
+/// How long a batch of copies keeps a granted page in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Copying {
     /// For one copy (Xen 4.5 and before).
     Release,
-    /// As long as the next copy of the batch uses the same page in the same way.
+    /// For all consecutive copies of the batch that use the same page in the same way.
     #[default]
     Keep,
 }
@@ -63,7 +63,7 @@ pub enum Copying {
 pub struct Design {
     /// How grant tables are locked.
     pub locking: Locking,
-    /// Where handles come from.
+    /// How handles are allocated.
     pub maptrack: Maptrack,
     /// When TLBs are flushed.
     pub flush: Flush,
@@ -109,9 +109,9 @@ impl Design {
     }
 }
 
-/// What has a name in configurations.
+/// A value that has a name in configurations.
 pub trait Named: Sized + Copy + PartialEq + 'static {
-    /// All there are, with their names.
+    /// All values, with their names.
     const ALL: &'static [(&'static str, Self)];
 
     /// Its name.
@@ -119,7 +119,7 @@ pub trait Named: Sized + Copy + PartialEq + 'static {
         Self::ALL.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name)
     }
 
-    /// The one of that name.
+    /// The value of that name.
     fn of(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(own, _)| *own == name).map(|(_, one)| *one)
     }

@@ -1,4 +1,4 @@
-//! What the grant copies of a guest cost.
+//! The cost of a guest's grant copies.
 
 use std::time::Duration;
 

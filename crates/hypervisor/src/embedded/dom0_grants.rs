@@ -1,5 +1,5 @@
-//! Domain 0's own grant table. It has no memory of its own to grant; all that it grants is what it
-//! passes on.
+//! Domain 0's own grant table. Domain 0 has no memory of its own to grant. All of its entries are
+//! transitive: they pass on grants of other domains.
 
 use std::io;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! Event channels between the domains of a host: eventfds, and a word for each end that says
-//! whether a signal waits there.
+//! Event channels between the domains of a host: eventfds, and for each end a word that says whether
+//! a signal is pending.
 //!
-//! The words lie in the memory of the domain that opened the channel. What it makes of them harms
-//! only what it signals and what is signalled to it. It also holds both eventfds, if it is another
-//! process: so ours is read without waiting, and its own is written through [`ring::interrupt`],
-//! which finds out one that blocks.
+//! The words lie in the memory of the domain that opened the channel. A domain that changes them
+//! disturbs only its own signals. A domain that is another process also holds both eventfds.
+//! Therefore the hypervisor's eventfd is read without blocking, and the domain's is written through
+//! [`ring::interrupt`], which detects an eventfd that blocks.
 
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
@@ -29,9 +29,9 @@ use crate::events::{Channel, EventError, Events, RemotePort};
 /// The two ends of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one who opened it.
+    /// The domain that opened the channel.
     Opener = 0,
-    /// The one who bound it.
+    /// The domain that bound the channel.
     Binder = 1,
 }
 
@@ -44,16 +44,16 @@ impl Side {
     }
 }
 
-/// A channel: what both ends share.
+/// A channel: the state that both ends share.
 #[derive(Debug)]
 pub struct ChannelPair {
-    /// Each wakes the side that it is named after.
+    /// The eventfds; each wakes the side that it is named after.
     wakers: [OwnedFd; 2],
     /// Where the words are.
     memory: Arc<Memory>,
     layout: Layout,
     slot: u32,
-    /// Nobody signals any more: a domain is gone, or has made its waker block.
+    /// The channel is dead: a domain is gone, or has made its eventfd block.
     closed: AtomicBool,
 }
 
@@ -113,11 +113,11 @@ impl ChannelPair {
         self.wake(side);
     }
 
-    /// Takes what was signalled to a side.
+    /// Takes the pending signal of a side.
     pub fn take(&self, side: Side) -> bool {
         let empty = || {
             let mut count = [0; 8];
-            // Not by what the open file says, which another process may have changed.
+            // Explicitly non-blocking: another process may have changed the flags of the open file.
             let bytes = &mut [IoSliceMut::new(&mut count)];
             let _ = rustix::io::preadv2(self.waker(side), bytes, u64::MAX, ReadWriteFlags::NOWAIT);
         };
@@ -143,8 +143,8 @@ pub struct EventChannelTable {
 
 #[derive(Debug, Default)]
 struct Ports {
-    /// The last number that was given away: ports of all domains are numbered together, so that a
-    /// mix-up shows.
+    /// The number of the newest port. Ports of all domains are numbered together, so that a port of
+    /// one domain is never valid in another.
     last: u32,
     open: HashMap<(DomId, u32), PortEntry>,
 }
@@ -170,7 +170,7 @@ impl Ports {
 
 /// A port that was opened: its number, that of its words, and the channel.
 pub struct Opened {
-    /// What the other end has to bind.
+    /// The port number that the other end binds.
     pub number: RemotePort,
     /// Which words it has.
     pub slot: u32,
@@ -265,7 +265,7 @@ impl Port {
         Port { number: opened.number, pair: opened.pair, side: Side::Opener, _end: end }
     }
 
-    /// What the other end has to bind.
+    /// The port number that the other end binds.
     pub fn number(&self) -> RemotePort {
         self.number
     }

@@ -1,4 +1,4 @@
-//! Other domains' grants, as one domain mapped them.
+//! Grants of other domains, as one domain uses them: copies and mappings.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use crate::{DomId, GrantRef, PAGE};
 /// `GNTST_bad_copy_arg`: beyond what was granted.
 pub const BAD_COPY_ARG: Status = Status(-10);
 
-/// What one domain has mapped of others.
+/// Pages of other domains that one domain has mapped.
 #[derive(Debug)]
 pub struct Mapper {
-    /// Where it is mapped.
+    /// The addresses of its mappings.
     pub window: Arc<Window>,
-    /// HandleTable of its mappings.
+    /// Handles of its mappings.
     pub handles: HandleTable,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct AcquiredGrant {
     table: Arc<Table>,
     reference: GrantRef,
     how: Use,
-    /// What it grants; `None` when it is not in use.
+    /// The granted pages or bytes; `None` when the grant is not in use.
     kind: Option<GrantKind>,
     /// The grant that a transitive one refers to.
     target: Option<Box<AcquiredGrant>>,
@@ -71,9 +71,9 @@ impl AcquiredGrant {
         })
     }
 
-    /// Acquires another grant of the same domain instead. The domain is not looked up again:
-    /// the list of all domains, and the count of those who have a domain's table, are shared by
-    /// all workers.
+    /// Releases this grant and acquires another grant of the same domain. The domain is not looked up
+    /// again, because the list of domains and the reference counts of their tables are shared by all
+    /// workers.
     fn switch_to(
         &mut self,
         host: &Host,
@@ -109,7 +109,7 @@ impl AcquiredGrant {
         }
     }
 
-    /// The memory, and where in it `len` bytes from `offset` of the granted page on are.
+    /// The memory, and the position there of the `len` bytes from `offset` of the granted page.
     fn place(&self, offset: u16, len: u16) -> Result<(&Arc<Memory>, u64), Reason> {
         let grant = self.target.as_deref().unwrap_or(self);
         let (page, start, end) = match grant.kind {
@@ -126,7 +126,7 @@ impl AcquiredGrant {
     }
 }
 
-/// Who mapped other domains' grants.
+/// The domain that has mapped a grant.
 #[derive(Debug)]
 pub struct GrantUser {
     /// The host.
@@ -150,8 +150,8 @@ impl GrantUser {
         grant.map_err(|reason| self.refuse(domain, reference, reason))
     }
 
-    /// One end of a copy, whose memory is pinned; `last` is the grant that the copy before used for
-    /// the same end.
+    /// Acquires one end of a copy, whose memory is then pinned. `last` is the grant that the previous
+    /// copy used for the same end.
     pub(super) fn resolve(
         &self,
         pin: &mut Pin,
@@ -170,7 +170,7 @@ impl GrantUser {
                 }
             }
             None => {
-                // In this order: what was used is free first.
+                // In this order: the old grant is released first.
                 *last = None;
                 *last = Some(self.grant(at.domain, at.reference, how).map_err(status)?);
             }

@@ -1,4 +1,5 @@
-//! A domain of an embedded host, from its own side: in this process, or as a process of its own.
+//! A domain of an embedded host as the domain sees itself: in this process, or as a process of its
+//! own.
 
 use std::fmt::Debug;
 use std::io;
@@ -15,9 +16,9 @@ use super::{Host, store};
 use crate::domain::{Domain, Extent};
 use crate::{Channel, DomId, GrantRef, Hypercalls, RemotePort, Store};
 
-/// What a domain asks of its hypervisor.
+/// The hypercalls of a domain, except copies.
 pub trait Calls: Debug + Send + Sync {
-    /// Has the grant table grow to so many pages.
+    /// Grows the grant table to so many pages.
     ///
     /// # Errors
     /// When it does not.
@@ -29,7 +30,7 @@ pub trait Calls: Debug + Send + Sync {
     /// When there are too many.
     fn open(&self, to: DomId) -> io::Result<Port>;
 
-    /// A virtual CPU's way to have something copied.
+    /// A virtual CPU that can make grant copies.
     ///
     /// # Errors
     /// When there are too many.
@@ -48,24 +49,24 @@ pub struct Guest {
     store: Box<dyn Store>,
 }
 
-/// What a domain is made of.
+/// The parts of a domain.
 pub struct GuestParts {
     /// Its number.
     pub id: DomId,
     /// Its memory.
     pub memory: Arc<Memory>,
-    /// How that is laid out.
+    /// The layout of the memory.
     pub layout: Layout,
-    /// What its grant entries are like.
+    /// The version of its grant table.
     pub version: Version,
-    /// How it reaches its hypervisor.
+    /// The connection to its hypervisor.
     pub calls: Box<dyn Calls>,
-    /// How it reaches the store.
+    /// The connection to the store.
     pub store: Box<dyn Store>,
 }
 
 impl Guest {
-    /// The domain that was made of this.
+    /// The domain that consists of these parts.
     pub fn new(parts: GuestParts) -> Guest {
         let GuestParts { id, memory, layout, version, calls, store } = parts;
         let grant_table = GuestGrantTable::new(Arc::clone(&memory), layout, version);

@@ -1,9 +1,8 @@
-//! What lies where in a domain's memory, and how grant entries look
-//! (xen/include/public/grant_table.h).
+//! The layout of a domain's memory, and of grant entries (xen/include/public/grant_table.h).
 //!
-//! The domain's own pages come first, so that page n is at address 4096 n. Behind them lie the
-//! pages that it shares with the hypervisor by their nature: one of event channels' words, the
-//! grant table with its status words, and those that calls are made through.
+//! The domain's own pages come first, so that page n is at address 4096 n. The pages that are shared
+//! with the hypervisor follow: one page with the words of event channels, the grant table with its
+//! status words, and the pages through which calls are made.
 
 use std::fmt;
 
@@ -24,8 +23,7 @@ const STATUS_FRAMES: u32 = (FRAMES * Version::V2.per_frame()).div_ceil(STATUSES)
 /// Event channels that a domain can have open: 16 queues need 33. Each has its words in a page.
 pub const CHANNELS: u32 = 128;
 
-/// Virtual CPUs that can call the hypervisor to have something copied: 16 queues have one each.
-/// Each has a page for it.
+/// Virtual CPUs that can make grant copies: 16 queues have one each. Each has a page for its calls.
 pub const CALLERS: u32 = 16;
 
 /// The layout of grant entries.
@@ -83,7 +81,7 @@ pub mod flag {
     pub const SUB_PAGE: u16 = 1 << 8;
 }
 
-/// Where things are in the memory of a domain with so many pages of its own.
+/// The layout of the memory of a domain with so many pages of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Pages of its own.
@@ -136,7 +134,7 @@ pub enum GrantKind {
         /// How many.
         len: u16,
     },
-    /// What another domain granted to the one whose entry this is.
+    /// A grant of another domain to the owner of this entry (a transitive grant).
     Transitive {
         /// That domain.
         domain: DomId,
@@ -148,20 +146,20 @@ pub enum GrantKind {
 /// A grant entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// To whom.
+    /// The domain that may use the grant.
     pub to: DomId,
     /// Whether it may be written.
     pub writable: bool,
-    /// What.
+    /// The granted pages or bytes.
     pub what: GrantKind,
 }
 
 /// Why the use of a grant was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// There is no such domain, or no more.
+    /// There is no such domain.
     NoDomain,
-    /// The domain has been destroyed; it is still there because pages of it are mapped.
+    /// The domain has been destroyed, and exists only because pages of it are still mapped.
     Dying,
     /// The reference is beyond the end of the grant table.
     BeyondTable,
@@ -171,15 +169,16 @@ pub enum Reason {
     Revoked,
     /// It is granted to another domain.
     NotToUs,
-    /// It is granted for reading, and was to be written.
+    /// The page is granted for reading only, and the use would write it.
     ReadOnly,
     /// The domain has no such page.
     NoPage,
-    /// The entry changed each time that it was looked at.
+    /// The entry changed in every attempt to mark it as used.
     Unstable,
-    /// Only a whole page of the domain itself can be mapped, and only such a grant be passed on.
+    /// The grant is a part of a page or transitive, but only whole pages of the domain itself can be
+    /// mapped or passed on.
     NotWhole,
-    /// The bytes are not all among those that are granted.
+    /// Some of the bytes are outside of the granted range.
     Beyond,
 }
 

@@ -1,7 +1,7 @@
-//! A virtual CPU of a guest, as it calls the hypervisor to have bytes copied to pages of its own.
+//! Grant copies that a guest's virtual CPU requests, into pages of the guest's own.
 //!
-//! Both generations of grant locks, and of batches, apply to it as to everybody. What it takes is
-//! counted as the guest's.
+//! The host's design of grant locks and batches applies to these copies, too. Their cost is charged
+//! to the guest.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct LocalHypercalls {
     statuses: Vec<Status>,
 }
 
-/// Copies that wait; of no interest to those who debug.
+/// Copies that have not run yet; left out of debug output.
 struct PendingCopies(Copies);
 
 impl std::fmt::Debug for PendingCopies {
@@ -61,13 +61,13 @@ impl LocalHypercalls {
         })
     }
 
-    /// Makes the copies, at most [`BATCH`]; what became of each.
+    /// Runs the copies, at most [`BATCH`], and returns the status of each.
     pub fn run(&mut self, ops: impl IntoIterator<Item = CopyOp>) -> &[Status] {
         let own = self.table.id();
         self.statuses.clear();
         let copies = &mut self.copies.0;
         for (n, op) in (0..).zip(ops.into_iter().take(BATCH)) {
-            // A page of its own is named by its number: nobody else's grant can be a target.
+            // The target is given as a page number of the guest, so it cannot be another domain's page.
             let to = Granted { domain: own, reference: GrantRef(op.page), offset: op.offset };
             let pushed = op.from.domain != DomId::SELF
                 && copies.push_granted(op.from, to, op.len, n).is_ok();
@@ -87,7 +87,7 @@ impl LocalHypercalls {
         &self.statuses
     }
 
-    /// Notes what became of what was run; how many bytes were copied.
+    /// Records the status of the copies that ran, and returns how many bytes they copied.
     fn finish(&mut self) -> u64 {
         let copies = &mut self.copies.0;
         let ran = self.statuses.iter_mut().filter(|status| **status == Status::WAITING);
@@ -100,7 +100,7 @@ impl LocalHypercalls {
         bytes
     }
 
-    /// Whose time it is.
+    /// The domain to which the time is charged.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }

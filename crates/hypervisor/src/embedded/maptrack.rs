@@ -1,14 +1,13 @@
-//! Where the handles of mappings come from: lists of free handles, in three generations
-//! ([`Maptrack`]).
+//! Allocation of handles of mappings: lists of free handles, in three generations ([`Maptrack`]).
 //!
 //! A handle is an index into a table that grows by [`CHUNK`] handles at a time, up to a limit.
-//! Links between free handles are kept in the table, as in Xen. A handle belongs to a virtual CPU:
-//! it goes back to that one's list, whoever puts it back.
+//! Links between free handles are kept in the table, as in Xen. A handle belongs to a virtual CPU
+//! and returns to the list of that virtual CPU, whichever virtual CPU frees it.
 
 use super::config::Maptrack;
 use super::sync::{AtomicU32, Mutex, Ordering, lock};
 
-/// HandleTable by which the table grows.
+/// Handles by which the table grows.
 #[cfg(not(all(test, loom)))]
 pub const CHUNK: u32 = 64;
 #[cfg(all(test, loom))]
@@ -21,7 +20,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct HandleTable {
     entries: Box<[Entry]>,
-    /// HandleTable that were ever in a list.
+    /// Handles that were ever in a list.
     grown: Mutex<u32>,
     lists: Lists,
 }
@@ -30,7 +29,7 @@ pub struct HandleTable {
 struct Entry {
     /// The next free one.
     next: AtomicU32,
-    /// To whose list it goes back.
+    /// The virtual CPU to whose list the handle returns.
     owner: AtomicU32,
 }
 
@@ -41,8 +40,8 @@ enum Lists {
     Stealing(Box<[Stack]>),
 }
 
-/// A queue that its own virtual CPU takes from, and all put into. It always keeps one entry:
-/// whoever puts one in links it to the last, which must therefore stay.
+/// A queue into which all virtual CPUs put handles, and from which only its own virtual CPU takes
+/// them. The queue always keeps one entry, because a new entry is linked to the last one.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Queue {
@@ -72,8 +71,8 @@ impl HandleTable {
         HandleTable { entries: (0..limit).map(entry).collect(), grown: Mutex::new(0), lists }
     }
 
-    /// A free handle for virtual CPU `vcpu`, which the caller has to itself. `None`: there is none,
-    /// or none that it may have.
+    /// Allocates a handle for virtual CPU `vcpu`, which only the caller uses at this time. `None`: no
+    /// handle is free, or none that this virtual CPU may take.
     pub fn get(&self, vcpu: usize) -> Option<u32> {
         match &self.lists {
             Lists::Single(head) => self.pop(head).or_else(|| self.grow_into(head, 0)),
@@ -114,7 +113,7 @@ impl HandleTable {
         self.entries.get(handle as usize)
     }
 
-    /// HandleTable that were never used, if the table can grow.
+    /// Handles that were never used, if the table can grow.
     fn grow(&self) -> Option<std::ops::Range<u32>> {
         let mut grown = lock(&self.grown);
         let end = (*grown + CHUNK).min(self.entries.len() as u32);
@@ -150,8 +149,8 @@ impl HandleTable {
         }
     }
 
-    /// Takes one of another's, which is ours from then on: whoever runs short once does so again,
-    /// and need not steal the next time.
+    /// Steals a handle of another virtual CPU. The handle changes its owner for good, so that a
+    /// virtual CPU that often needs more handles does not have to steal each time.
     fn steal(&self, stacks: &[Stack], vcpu: usize) -> Option<u32> {
         let others = (1..stacks.len()).map(|n| (vcpu + n) % stacks.len());
         let stolen = others.filter_map(|other| self.pop(&stacks.get(other)?.head)).next()?;
@@ -159,7 +158,7 @@ impl HandleTable {
         Some(stolen)
     }
 
-    /// Takes the first of our own queue, unless it is the last.
+    /// Takes the first handle of the virtual CPU's own queue, unless it is the last one there.
     fn dequeue(&self, queue: &Queue) -> Option<u32> {
         let first = queue.head.load(Ordering::Acquire);
         let next = self.entry(first)?.next.load(Ordering::Acquire);

@@ -1,8 +1,9 @@
-//! What a guest that is a process of its own and its hypervisor say to each other: single messages
-//! over a socket that keeps them apart, each an array of 32-bit numbers in the machine's byte
-//! order, some with descriptors.
+//! The protocol between a guest that is a process of its own and its hypervisor: messages over a
+//! `SOCK_SEQPACKET` socket. Each is an array of 32-bit numbers in the machine's byte order. Some carry
+//! descriptors.
 //!
-//! The guest asks, one thing at a time, and gets one answer. The store has a socket of its own.
+//! The guest sends one request at a time and gets one answer to each. The store has a socket of its
+//! own.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,7 +17,7 @@ use rustix::net::{
 use super::layout::Version;
 use crate::DomId;
 
-/// Which version of this protocol it is. Both ends come from one release: nothing else is
+/// The version of this protocol. Both ends must be of the same release: no other version is
 /// understood.
 const PROTOCOL: u32 = 0x524d_0002;
 
@@ -29,7 +30,7 @@ const DESCRIPTORS: usize = 2;
 /// Longest name of a guest, in bytes.
 pub const NAME: usize = 32;
 
-/// What a guest says first; the file with its memory comes along.
+/// The first message of a guest. The file with the guest's memory comes with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Pages of its own.
@@ -38,40 +39,41 @@ pub struct Hello {
     pub version: Version,
     /// The address of its interface.
     pub mac: [u8; 6],
-    /// What it is called: letters, digits, `_`, `.` and `-`.
+    /// The guest's name: letters, digits, `_`, `.` and `-`.
     pub name: String,
 }
 
-/// What a guest asks.
+/// A request of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// To be a domain.
+    /// Create a domain.
     Hello(Hello),
-    /// That its grant table grows to so many pages.
+    /// Grow the grant table to so many pages.
     Grow(u32),
-    /// For an event channel that this domain can bind.
+    /// Open an event channel that this domain can bind.
     Open(DomId),
-    /// For a virtual CPU that has something copied.
+    /// Add a virtual CPU that can make grant copies.
     Vcpu,
-    /// That a channel is closed, and the virtual CPU that it belongs to is no more.
+    /// Close a channel, and remove the virtual CPU that it belongs to.
     Close(u32),
 }
 
-/// What it is told.
+/// An answer to a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It is this domain, with a grant table of this version. The socket to the store comes along.
+    /// The guest is this domain, with a grant table of this version. The socket to the store comes
+    /// with the message.
     Welcome(DomId, Version),
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// A channel of this number, and that of its words. Both wakers come along: its own first.
+    /// A channel was opened. Both of its eventfds come with the message, the guest's own first.
     Opened {
         /// What the other end binds.
         number: u32,
         /// Which words it has.
         slot: u32,
     },
-    /// A virtual CPU that is called through this page and channel. Both wakers come along: its own
+    /// A virtual CPU was added. Both eventfds of its channel come with the message, the guest's own
     /// first.
     Calling {
         /// What closes it.
@@ -81,7 +83,7 @@ pub enum Reply {
         /// Which page.
         page: u32,
     },
-    /// It is not done; why.
+    /// The request was refused, for this reason.
     Refused(String),
 }
 
@@ -98,7 +100,7 @@ mod kind {
     pub const CALLING: u32 = 105;
 }
 
-/// Whether a guest can be called that.
+/// Whether this can be the name of a guest.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     (1..=NAME).contains(&name.len()) && name.bytes().all(plain)
@@ -205,8 +207,8 @@ impl Reply {
 /// Sends a message.
 ///
 /// # Errors
-/// What the kernel says; one that would block is an error, too: an answer is always waited for
-/// before the next question.
+/// When the kernel refuses. A message that would block is an error, too, because each side waits for
+/// an answer before it sends the next message.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

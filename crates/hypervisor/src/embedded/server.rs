@@ -1,5 +1,5 @@
-//! Where guests that are processes of their own come from: a socket in the file system. Each that
-//! connects there becomes a domain with one network interface, as long as the connection lasts.
+//! The socket to which guests that are processes of their own connect. Each connection becomes a
+//! domain with one network interface, which exists as long as the connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,45 +24,45 @@ use super::vcpus::Vcpus;
 use super::{CopyUsage, Machine, adopt_memory, store, xenstored};
 use crate::{DomId, RemotePort};
 
-/// Guests at a time.
+/// Most guests at a time.
 const GUESTS: usize = 250;
 
-/// Most pages that a guest may have: 16 GiB. What it does not touch costs nothing.
+/// Most pages that a guest may have: 16 GiB. Pages that the guest never touches cost nothing.
 const PAGES: u32 = 4 << 20;
 
-/// Domains have numbers below (`DOMID_FIRST_RESERVED`).
+/// The first number that no domain can have (`DOMID_FIRST_RESERVED`).
 const RESERVED: u16 = 0x7ff0;
 
-/// What guests get.
+/// How guests are served.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where they connect.
+    /// The path of the socket.
     pub socket: PathBuf,
     /// Keys in the backend's directory of each interface, beside its address.
     pub keys: Vec<(String, String)>,
-    /// What their grant tables are like, at least.
+    /// The lowest version of their grant tables.
     pub version: Version,
 }
 
-/// A guest that is there.
+/// A guest that is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestProcess {
-    /// What it is called.
+    /// The guest's name.
     pub name: String,
-    /// The process that it said it was, as the kernel saw it.
+    /// The process at the other end, as the kernel reports it.
     pub process: i32,
-    /// What it has had the hypervisor do.
+    /// The cost of its copy calls.
     pub copy_usage: CopyUsage,
 }
 
-/// A socket where guests come from. Dropped, it takes them all along.
+/// A socket to which guests connect. Dropping it ends all guests.
 #[derive(Debug)]
 pub struct Server {
     state: Arc<ServerState>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What all of its threads share.
+/// State that all of its threads share.
 #[derive(Debug)]
 struct ServerState {
     machine: Machine,
@@ -74,13 +74,13 @@ struct ServerState {
 
 #[derive(Debug, Default)]
 struct GuestProcesses {
-    /// The number of the last that came.
+    /// The number of the newest guest.
     last: u16,
     here: BTreeMap<DomId, GuestProcess>,
 }
 
 impl Server {
-    /// Lets guests of `machine` come.
+    /// Starts to accept guests of `machine`.
     ///
     /// # Errors
     /// When the socket cannot be opened.
@@ -104,7 +104,7 @@ impl Server {
         Ok(Server { state, thread: Some(thread) })
     }
 
-    /// The guests that are here, by domain.
+    /// The guests that are connected, by domain.
     pub fn guest_processes(&self) -> BTreeMap<DomId, GuestProcess> {
         let mut here = lock(&self.state.guest_processes).here.clone();
         for (id, guest_process) in &mut here {
@@ -124,7 +124,7 @@ impl Drop for Server {
 }
 
 impl ServerState {
-    /// Waits until `fd` is readable. False: the end.
+    /// Waits until `fd` is readable. False when the server is to end.
     fn wait(&self, fd: &impl AsFd) -> bool {
         let mut fds = [PollFd::new(fd, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
         // An interrupted wait is one that found nothing.
@@ -137,7 +137,7 @@ impl ServerState {
         while self.wait(&self.listener) {
             sessions.retain(|session| !session.is_finished());
             let Ok(Some(socket)) = self.listener.accept() else {
-                // Out of descriptors, perhaps: not to be tried again at once.
+                // Probably no descriptor is left: the next attempt waits a moment.
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 continue;
             };
@@ -154,7 +154,7 @@ impl ServerState {
         sessions.into_iter().for_each(|session| drop(session.join()));
     }
 
-    /// Serves one guest, as long as it is there.
+    /// Serves one guest until its connection ends.
     fn serve(&self, socket: &OwnedFd) {
         let Some((Request::Hello(hello), mut fds)) = self.receive(socket) else { return };
         let guest = match self.admit(hello, fds.pop(), socket) {
@@ -194,7 +194,7 @@ impl ServerState {
         Ok((ours, theirs, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// The next question. `None`: the guest is gone, or makes no sense.
+    /// The next request. `None`: the guest is gone, or sent something that is no request.
     fn receive(&self, socket: &OwnedFd) -> Option<(Request, Vec<OwnedFd>)> {
         while self.wait(socket) {
             match protocol::receive(socket.as_fd()) {
@@ -206,7 +206,7 @@ impl ServerState {
         None
     }
 
-    /// Makes a domain of whoever said hello.
+    /// Creates a domain for the guest that sent this first message.
     fn admit(
         &self,
         hello: Hello,
@@ -227,7 +227,7 @@ impl ServerState {
         let id = self.reserve(&hello.name, process)?;
         let version = if self.config.version == Version::V2 { Version::V2 } else { hello.version };
         let table = self.machine.create(id, (Arc::new(memory), file), layout, version);
-        // From here on, what is left of it goes when this does.
+        // From here on, dropping this value removes the domain.
         let admitted = Admitted { state: self, table };
         let mac = hello.mac.map(|byte| format!("{byte:02x}")).join(":");
         let made = self.device(id, &mac, |device| self.machine.attach(device));
@@ -279,7 +279,7 @@ impl ServerState {
         })
     }
 
-    /// Does what a guest asks. False: it is not to be served any more.
+    /// Carries out a guest's request. False when the guest is not to be served any longer.
     fn answer(
         &self,
         table: &Arc<Table>,
@@ -290,7 +290,7 @@ impl ServerState {
         let event_channels = &self.machine.host.event_channels;
         let send = |reply: Reply| protocol::send(socket.as_fd(), &reply.encode(), &[]).is_ok();
         match request {
-            // Once is enough.
+            // A guest has one domain.
             Request::Hello(_) => false,
             Request::Grow(frames) => {
                 let grown = table.grow(frames) >= frames;
@@ -323,13 +323,14 @@ impl ServerState {
     }
 }
 
-/// Sends an answer, with the wakers of a channel. False: it can't be sent.
+/// Sends an answer, with the eventfds of a channel. False when it cannot be sent.
 fn hand_over(socket: &OwnedFd, reply: &Reply, opened: &Opened) -> bool {
     let wakers = [opened.pair.waker(Side::Opener), opened.pair.waker(Side::Binder)];
     protocol::send(socket.as_fd(), &reply.encode(), &wakers).is_ok()
 }
 
-/// A guest that was let in. When it goes, nothing of it stays but what others have mapped.
+/// A guest that was admitted. When this value is dropped, the domain is destroyed; only pages that
+/// other domains have mapped remain.
 struct Admitted<'a> {
     state: &'a ServerState,
     table: Arc<Table>,
@@ -339,7 +340,7 @@ impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         let id = self.table.id();
         self.state.machine.destroy(id);
-        // What is left is a backend's directory, or not even that.
+        // At most the backend's directory is left behind.
         let _ = self.state.device(id, "", |device| self.state.machine.forget(device));
         lock(&self.state.guest_processes).here.remove(&id);
     }

@@ -12,12 +12,12 @@ use crate::store::{
     Access, Ends, Nodes, OnChange, Permission, Store, StoreError, Transaction, Watch,
 };
 
-/// Keeps the store. Clones keep the same.
+/// The store. Clones are the same store.
 #[derive(Clone, Debug)]
 pub struct SharedStore {
     tree: Arc<Mutex<Tree>>,
     watches: Arc<Mutex<Watches>>,
-    /// Which watch is to be queue of which path.
+    /// Events to be delivered: the watch's number, and the path.
     events: Sender<(u64, String)>,
 }
 
@@ -33,12 +33,13 @@ struct RegisteredWatch {
     path: String,
     relative: bool,
     on_change: Arc<OnChange>,
-    /// Paths that it is about to be queue of: once is enough, however often they change meanwhile.
+    /// Paths of events that were not delivered yet. Each is queued once, however often the path
+    /// changes meanwhile.
     pending: BTreeSet<String>,
 }
 
-/// Most paths that a watch is about to be queue of. More of them are queue as one change of what it
-/// watches.
+/// Most paths that wait for delivery to one watch. Further changes are reported as one change of the
+/// watched path.
 const PENDING: usize = 64;
 
 impl std::fmt::Debug for Watches {
@@ -48,8 +49,8 @@ impl std::fmt::Debug for Watches {
 }
 
 impl RegisteredWatch {
-    /// The path that it is queue for `change`: of what changed, or its own where all around it went
-    /// away.
+    /// The path of the event for `change`: the path that changed, or the watched path if a directory
+    /// above it was removed.
     fn event_path(&self, change: &Change) -> Option<String> {
         let hit = change.path == self.path || change.path.starts_with(&prefix(&self.path));
         let path = match hit {
@@ -60,8 +61,8 @@ impl RegisteredWatch {
         change.shows_to(self.by).then(|| self.display_path(path))
     }
 
-    /// Notes that it is about to be queue of `path`, or of all it watches if there is too much.
-    /// `None`: it is already.
+    /// Queues an event for `path`, or for the watched path if too many wait. `None`: such an event
+    /// waits already.
     fn add_pending(&mut self, path: String) -> Option<String> {
         let path = if self.pending.len() < PENDING { path } else { self.display_path(&self.path) };
         self.pending.insert(path.clone()).then_some(path)
@@ -113,7 +114,7 @@ impl SharedStore {
                 if let Some(path) =
                     watch.event_path(change).and_then(|path| watch.add_pending(path))
                 {
-                    // The teller lives as long as there is a sender.
+                    // The receiving thread lives as long as there is a sender.
                     let _ = self.events.send((*id, path));
                 }
             }
@@ -128,11 +129,11 @@ impl SharedStore {
     }
 }
 
-/// What the store's thread does: tells watches.
+/// The store's thread: delivers events to watches.
 fn deliver(queue: &Receiver<(u64, String)>, watches: &Mutex<Watches>) {
     for (id, path) in queue {
         let on_change = lock(watches).list.get_mut(&id).map(|watch| {
-            // Before it is queue: what changes from here on is another event.
+            // Before the callback runs: a change from here on is another event.
             watch.pending.remove(&path);
             watch.on_change.clone()
         });
@@ -201,12 +202,12 @@ impl Ends for WatchHandle {}
 impl Drop for WatchHandle {
     fn drop(&mut self) {
         let gone = lock(&self.watches).list.remove(&self.id);
-        // Dropped without the lock: what it holds may be another watch.
+        // Dropped without the lock: the callback may own another watch.
         drop(gone);
     }
 }
 
-/// What a transaction has done so far.
+/// The state of a transaction.
 #[derive(Debug)]
 struct PendingTransaction {
     before: Tree,
@@ -214,7 +215,7 @@ struct PendingTransaction {
     changes: Vec<Change>,
 }
 
-/// The nodes as a domain sees them, as they are or as a transaction has them.
+/// The nodes as a domain sees them: the current ones, or those of a transaction.
 #[derive(Debug)]
 struct DomainNodes {
     shared: SharedStore,

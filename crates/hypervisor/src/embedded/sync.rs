@@ -1,5 +1,4 @@
-//! What locks and counters here are made of: the standard library's, or loom's where their
-//! interleavings are tried.
+//! Locks and atomics: the standard library's, or loom's in the tests that try all interleavings.
 
 #[cfg(all(test, loom))]
 pub use loom::sync::{
@@ -14,7 +13,7 @@ pub use std::sync::{
 
 use std::sync::PoisonError;
 
-/// Takes a mutex. Nothing that is kept under one here is left half done by a panic.
+/// Locks a mutex. A poisoned one is locked, too: no panic leaves the data here half changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,11 @@
 //! A domain's grant table, from the hypervisor's side.
 //!
-//! The entries lie in the domain's own memory, and it writes them as it likes. What we rely on is
-//! kept here, in the *active entry* beside each: who uses the page, and what was granted when the
-//! first of them came. A domain is told of uses in the entry's status bits, and revokes by clearing
-//! an entry whose bits are clear, in one atomic step against ours. One that clears it nevertheless
-//! takes nothing away from those who use it, and keeps everybody else from doing so: so its uses
-//! come to an end.
+//! The entries lie in the domain's own memory, and the domain writes them as it likes. The state
+//! that the hypervisor relies on is the *active entry* beside each: the users of the page, and what
+//! was granted when the first of them came. The entry's status bits show uses to the domain. The
+//! domain revokes a grant by clearing an entry whose status bits are clear; that step and the marking
+//! of an entry are atomic against each other. A domain that clears an entry in use takes nothing away
+//! from its present users, but prevents new uses, so the uses come to an end.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
@@ -24,10 +24,10 @@ use crate::{DomId, GrantRef};
 /// Active entries that are made at once.
 const CHUNK: u32 = 512;
 
-/// How often an entry that changes is looked at.
+/// How often marking an entry that keeps changing is tried.
 const LOOKS: u32 = 5;
 
-/// For what a page is used.
+/// The kind of use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     /// Whether it is mapped, rather than copied.
@@ -36,7 +36,7 @@ pub struct Use {
     pub write: bool,
 }
 
-/// Who uses a page, and what was granted.
+/// The users of a page, and what was granted.
 #[derive(Debug, Default)]
 struct Active {
     uses: u32,
@@ -128,7 +128,7 @@ impl Table {
         &self.copy_usage
     }
 
-    /// No page is to be had any more.
+    /// From now on no page can be used.
     pub fn kill(&self) {
         let _alone = self.lock.write(&self.readers);
         self.dying.store(true, Ordering::Relaxed);
@@ -293,8 +293,8 @@ impl Table {
         Err(Reason::Unstable)
     }
 
-    /// Status bits are apart: they are set first, and the entry is looked at once more, as the
-    /// domain clears the entry first, and then looks at the bits.
+    /// Status bits lie apart from the entry. They are set first, and the entry is checked once more:
+    /// a domain that revokes clears the entry first and checks the bits afterwards.
     fn mark_v2(
         &self,
         by: DomId,

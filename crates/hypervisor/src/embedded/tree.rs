@@ -1,5 +1,5 @@
-//! The store's tree, with the rules of xenstored: permissions, inheritance, and what a transaction
-//! depends on.
+//! The store's tree, with the rules of xenstored: permissions, their inheritance, and conflicts of
+//! transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ const BYTES: usize = 2048;
 struct Node {
     value: Vec<u8>,
     permissions: Vec<Permission>,
-    /// Of its last change, which includes that a node right below comes or goes.
+    /// The generation of its last change. Adding or removing a child changes a node, too.
     generation: u64,
 }
 
@@ -67,7 +67,7 @@ impl Change {
 pub struct Tree {
     nodes: BTreeMap<String, Node>,
     generation: u64,
-    /// What was looked at, in a transaction.
+    /// The paths that a transaction has read.
     seen: BTreeSet<String>,
 }
 
@@ -83,7 +83,7 @@ impl Tree {
         self.nodes.get(path)
     }
 
-    /// The node, if it is there and `by` may do with it what `allows` says.
+    /// The node, if it exists and `allows` says that `by` may access it.
     fn node(
         &mut self,
         by: DomId,
@@ -91,7 +91,7 @@ impl Tree {
         allows: fn(Access) -> bool,
     ) -> Result<&Node, StoreError> {
         if self.look(path).is_none() {
-            // Whether there is a node is told only to those who may read what is above it.
+            // Only a domain that may read the directory learns whether a node exists.
             let above = above(path).find(|path| self.look(path).is_some());
             let open = above
                 .and_then(|path| self.nodes.get(path))
@@ -136,7 +136,7 @@ impl Tree {
         self.change(path, |node| node.value = value.into())
     }
 
-    /// `None` when it was there already.
+    /// `None` when the node exists already.
     pub fn make(&mut self, by: DomId, path: &str) -> Result<Option<Change>, StoreError> {
         match self.node(by, path, Access::writes) {
             Err(StoreError::NotFound { .. }) => self.create(by, path)?,
@@ -145,7 +145,7 @@ impl Tree {
         self.change(path, |_| ()).map(Some)
     }
 
-    /// `None` when it was not there.
+    /// `None` when there is no such node.
     pub fn remove(&mut self, by: DomId, path: &str) -> Result<Option<Change>, StoreError> {
         let parent = above(path).next().ok_or_else(|| invalid(path))?.to_owned();
         let permissions = match self
@@ -179,7 +179,7 @@ impl Tree {
         self.change(path, |node| node.permissions = permissions.into())
     }
 
-    /// Makes a node that is not there, and all above it, with the permissions of the first that is.
+    /// Creates a node and all missing ones above it, with the permissions of the nearest that exists.
     fn create(&mut self, by: DomId, path: &str) -> Result<(), StoreError> {
         let missing = || StoreError::NotFound { path: path.into() };
         let parent = above(path).next().ok_or_else(missing)?.to_owned();
@@ -210,15 +210,15 @@ impl Tree {
         Ok(Change { path: path.into(), removed: false, permissions: node.permissions.clone() })
     }
 
-    /// Forgets what was looked at: from here on it is a transaction's.
+    /// Begins a transaction: no node has been read yet.
     pub fn begin(&self) -> Tree {
         Tree { seen: BTreeSet::new(), ..self.clone() }
     }
 
-    /// Takes over what `changed`, which began as `before` was, has changed.
+    /// Commits the transaction `changed`, which began with the tree `before`.
     ///
     /// # Errors
-    /// [`StoreError::Again`] when something that it looked at is not any more as it was then.
+    /// [`StoreError::Again`] when a node that the transaction has read was changed since.
     pub fn commit(&mut self, before: &Tree, changed: &Tree) -> Result<(), StoreError> {
         let generation =
             |tree: &Tree, path: &String| tree.nodes.get(path).map(|node| node.generation);
@@ -241,13 +241,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Outside of transactions nobody asks what was looked at.
+    /// Outside of transactions no reads are recorded.
     pub fn forget_seen(&mut self) {
         self.seen.clear();
     }
 }
 
-/// What every path below `path` begins with.
+/// The prefix of every path below `path`.
 pub fn prefix(path: &str) -> String {
     if path == "/" { "/".into() } else { format!("{path}/") }
 }

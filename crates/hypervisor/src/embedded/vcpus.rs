@@ -1,6 +1,5 @@
-//! The virtual CPUs of a guest that is another process, as far as they call the hypervisor: a
-//! thread for each, which does nothing but the guest's own work. No worker of ours takes part in
-//! it.
+//! The virtual CPUs of a guest that is another process: for each, a thread that carries out the
+//! guest's copy calls. The daemon's workers take no part in that work.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +17,7 @@ use super::local_hypercalls::{LocalHypercalls, processor_time};
 use super::table::Table;
 use crate::RemotePort;
 
-/// Those of one guest, by the numbers of their event channels.
+/// The virtual CPUs of one guest, by the numbers of their event channels.
 #[derive(Debug)]
 pub struct Vcpus {
     host: Arc<Host>,
@@ -26,7 +25,7 @@ pub struct Vcpus {
     here: BTreeMap<u32, Thread>,
 }
 
-/// A thread that is ended when it is dropped.
+/// A thread that ends when this value is dropped.
 #[derive(Debug)]
 struct Thread {
     page: u32,
@@ -49,7 +48,7 @@ impl Vcpus {
         Vcpus { host: Arc::clone(host), table: Arc::clone(table), here: BTreeMap::new() }
     }
 
-    /// One more: which page it calls through, and the channel.
+    /// Adds a virtual CPU. Returns its page for calls, and its channel.
     ///
     /// # Errors
     /// When there are too many, or the kernel has nothing left to make one of.
@@ -77,13 +76,13 @@ impl Vcpus {
         }
     }
 
-    /// Ends the one with that channel, if there is one.
+    /// Ends the virtual CPU with that channel, if there is one.
     pub fn end(&mut self, channel: RemotePort) {
         self.here.remove(&channel.0);
     }
 }
 
-/// Does what the guest asks, until `stop`.
+/// Carries out the guest's calls until `stop`.
 fn serve(caller: &mut LocalHypercalls, calls: &CallPage, pair: &ChannelPair, stop: &OwnedFd) {
     let mut charged = processor_time();
     loop {
@@ -108,8 +107,8 @@ fn serve(caller: &mut LocalHypercalls, calls: &CallPage, pair: &ChannelPair, sto
     }
 }
 
-/// What the guest waits for: an answer, or the end of the hypervisor, of which `line` tells. False:
-/// that is it.
+/// Waits, on the guest's side, for an answer, or for the end of the hypervisor, when `line` becomes
+/// readable. False in the latter case.
 pub fn wait(waker: impl AsFd, line: impl AsFd) -> bool {
     let mut fds = [
         PollFd::from_borrowed_fd(waker.as_fd(), PollFlags::IN),

@@ -1,9 +1,8 @@
-//! Where other domains' pages are mapped: a range of addresses of this process, of which pages are
-//! taken and given back.
+//! The address range of this process in which pages of other domains are mapped.
 //!
-//! What is not mapped can't be touched there, and stays reserved, so that nothing else gets in
-//! between. Here, and nowhere else in `embedded`, is `unsafe` used: for mapping, and for handing
-//! out what was mapped.
+//! Addresses without a page stay reserved and inaccessible, so that no other mapping can take their
+//! place. This is the only module of `embedded` with `unsafe`: for mapping, and for access to what
+//! was mapped.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -33,12 +32,12 @@ pub struct Window {
 #[derive(Debug)]
 struct Places {
     taken: Vec<bool>,
-    /// Where to look next.
+    /// Where the search for free places begins.
     next: usize,
 }
 
 impl Places {
-    /// `count` places side by side.
+    /// Takes `count` adjacent places.
     fn take(&mut self, count: usize) -> Option<usize> {
         let end = self.taken.len();
         let mut run = 0;
@@ -63,10 +62,10 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// A range for so many pages.
+    /// Reserves a range for so many pages.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the kernel has no such range.
     pub fn new(pages: usize, flush: Flush) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
@@ -177,8 +176,8 @@ impl Drop for Window {
     }
 }
 
-/// Pages that are mapped. They are unmapped first, and then given back, and only then is the grant
-/// not in use any more.
+/// Mapped pages. On drop they are unmapped, then their addresses are freed, and only then is the use
+/// of the grant ended.
 #[derive(Debug)]
 struct Run {
     window: Arc<Window>,

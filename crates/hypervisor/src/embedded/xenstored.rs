@@ -1,8 +1,8 @@
 //! One domain's connection to the store, over a socket: the server's half of the protocol that
 //! [`crate::xen`] speaks.
 //!
-//! The domain may be hostile: what it asks for is bounded, and what it does not read is bounded,
-//! too.
+//! The domain may be hostile: the number of its watches and transactions is bounded, and so is the
+//! amount of data that it has not read.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -21,7 +21,7 @@ use crate::xen::wire::{self, Header, Kind, PAYLOAD, Stream};
 const WATCHES: usize = 128;
 const TRANSACTIONS: usize = 8;
 
-/// Most events that wait to be sent. A domain that lets more come together does not look any more.
+/// Most events that wait to be sent. The connection of a domain that lets more accumulate is closed.
 const EVENTS: usize = 1024;
 
 /// Events that wait to be sent.
@@ -31,26 +31,26 @@ struct Outbox {
     waker: OwnedFd,
 }
 
-/// Each is a path and a token, with a NUL after it.
+/// Each is a path and a token, each followed by a NUL.
 #[derive(Debug, Default)]
 struct Events {
     /// In the order in which they came.
     queue: VecDeque<Vec<u8>>,
-    /// The same once more, to be found.
+    /// The same events as a set, for the lookup.
     known: HashSet<Vec<u8>>,
 }
 
 impl Outbox {
     fn add(&self, event: Vec<u8>) {
         let mut events = lock(&self.events);
-        // One that waits already says the same.
+        // The same event waits already.
         if events.queue.len() <= EVENTS && events.known.insert(event.clone()) {
             events.queue.push_back(event);
             let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
         }
     }
 
-    /// What waits. `None`: too much.
+    /// The waiting events. `None`: there are too many.
     fn take(&self) -> Option<VecDeque<Vec<u8>>> {
         let _ = rustix::io::read(&self.waker, &mut [0; 8]);
         let Events { queue, .. } = std::mem::take(&mut *lock(&self.events));
@@ -119,7 +119,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Sends a message. Who does not read makes nobody wait but this thread.
+    /// Sends a message. A domain that does not read blocks only this thread.
     fn send(&self, kind: u32, request: u32, payload: &[u8]) -> io::Result<()> {
         let header = Header { kind, request, transaction: 0, len: payload.len() as u32 };
         let message = [&header.encode(), payload].concat();
@@ -190,7 +190,7 @@ impl Connection<'_> {
         if self.transactions.len() >= TRANSACTIONS {
             return Err(StoreError::Quota { path: "a transaction".into() });
         }
-        // Never 0, and never one that is under way.
+        // Never 0, and never the number of an open transaction.
         let under_way = |number: &u32| *number == 0 || self.transactions.contains_key(number);
         let mut number = self.last.wrapping_add(1);
         while under_way(&number) {
@@ -237,12 +237,12 @@ fn about_nodes(nodes: &dyn Nodes, kind: u32, payload: &[u8]) -> Result<Vec<u8>, 
     }
 }
 
-/// The names in a directory, each with a NUL.
+/// The names in a directory, each followed by a NUL.
 fn names(nodes: &dyn Nodes, path: &str) -> Result<Vec<u8>, StoreError> {
     Ok(nodes.directory(path)?.iter().flat_map(|name| format!("{name}\0").into_bytes()).collect())
 }
 
-/// A piece of a list, after something that changes when the list does.
+/// A part of a list, behind a generation that changes whenever the list does.
 fn directory_part(list: &[u8], offset: &[u8]) -> Result<Vec<u8>, StoreError> {
     let offset = wire::split(offset).next().and_then(|offset| offset.parse::<usize>().ok());
     let left = offset.and_then(|offset| list.get(offset..)).ok_or_else(|| invalid("EINVAL"))?;
@@ -267,7 +267,7 @@ fn invalid(name: &str) -> StoreError {
     StoreError::Refused { path: String::new(), name: name.into() }
 }
 
-/// What an error is called on the wire.
+/// The name of an error on the wire.
 fn name(error: &StoreError) -> Vec<u8> {
     let name = match error {
         StoreError::NotFound { .. } => "ENOENT",
@@ -282,125 +282,4 @@ fn name(error: &StoreError) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-    use std::thread;
-
-    use super::*;
-    use crate::DomId;
-    use crate::embedded::{Design, Machine};
-    use crate::xen::XenStore;
-
-    /// A connection of domain 1 and one of domain 0 over a socket, as long as `with` runs.
-    fn connected(with: impl FnOnce(UnixStream, &Machine)) {
-        let machine = Machine::new(Design::default());
-        let _guest = machine.guest(DomId(1), 1, crate::embedded::Version::V1).unwrap();
-        let store = machine.hypervisor(DomId(1)).unwrap().store;
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        thread::scope(|scope| {
-            scope.spawn(|| serve(theirs.into(), &*store, stop.as_fd()));
-            with(ours, &machine);
-            rustix::io::write(&stop, &1u64.to_ne_bytes()).unwrap();
-        });
-    }
-
-    /// Makes the directory `data` of domain 1 its own; domain 0's store.
-    fn give_data(machine: &Machine) -> Arc<dyn Store> {
-        let dom0 = machine.hypervisor(DomId(0)).unwrap().store;
-        dom0.nodes().make("/local/domain/1/data").unwrap();
-        let own = Permission { domain: DomId(1), access: crate::store::Access::None };
-        dom0.nodes().set_permissions("/local/domain/1/data", &[own]).unwrap();
-        dom0
-    }
-
-    #[test]
-    fn a_client_gets_what_its_domain_may() {
-        connected(|end, machine| {
-            give_data(machine);
-            let store = XenStore::over(end.into()).unwrap();
-            let nodes = Store::nodes(&store);
-            nodes.put("data/x", 5).unwrap();
-            assert_eq!(nodes.number("data/x").unwrap(), Some(5));
-            assert!(matches!(nodes.put("/other", 5), Err(StoreError::Denied { .. })));
-            for n in 0..900 {
-                nodes.put(&format!("data/a-rather-long-name-{n}"), n).unwrap();
-            }
-            assert_eq!(nodes.directory("data").unwrap().len(), 901, "in several pieces");
-            assert!((0..200).any(|n| matches!(
-                nodes.put(&format!("data/{n}"), n),
-                Err(StoreError::Quota { .. })
-            )));
-            let begun: Vec<_> = (0..20).map_while(|_| store.begin().ok()).collect();
-            assert_eq!(begun.len(), TRANSACTIONS);
-            drop(begun);
-            let watches: Vec<_> = (0..500)
-                .map_while(|n| store.watch(&format!("data/{n}"), Box::new(|_| ())).ok())
-                .collect();
-            assert_eq!(watches.len(), WATCHES);
-        });
-    }
-
-    /// A guest with as many watches as it may have on what it writes all the time: it may be cut
-    /// off, where its connection's thread does not keep up, but nobody else's events wait for
-    /// long.
-    #[test]
-    fn a_storm_of_events_is_bounded() {
-        connected(|end, machine| {
-            let dom0 = give_data(machine);
-            let store = XenStore::over(end.into()).unwrap();
-            let _watches: Vec<_> =
-                (0..WATCHES).map(|_| store.watch("data", Box::new(|_| ())).unwrap()).collect();
-            let nodes = Store::nodes(&store);
-            let written = (0..2000)
-                .take_while(|n| nodes.put(&format!("data/{}", n % 500), *n).is_ok())
-                .count();
-            assert!(written > 0);
-            let (sender, told) = std::sync::mpsc::channel();
-            let _watch = dom0
-                .watch("/other", Box::new(move |path| _ = sender.send(path.to_owned())))
-                .unwrap();
-            dom0.nodes().put("/other", 1).unwrap();
-            for _ in 0..2 {
-                told.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
-            }
-        });
-    }
-
-    #[test]
-    fn who_breaks_the_protocol_is_cut_off() {
-        connected(|mut end, _| {
-            let header = Header { kind: 2, request: 1, transaction: 0, len: 5000 };
-            end.write_all(&header.encode()).unwrap();
-            let mut rest = Vec::new();
-            assert_eq!(end.read_to_end(&mut rest).unwrap_or(0), 0);
-        });
-    }
-
-    #[test]
-    fn nonsense_is_answered_with_errors() {
-        connected(|mut end, _| {
-            for (kind, payload) in [
-                (99, &b"x\0"[..]),
-                (4, b"only-a-path\0"),
-                (5, b"x\0y\0"),
-                (7, b"T\0"),
-                (2, b"\xff\0"),
-            ] {
-                end.write_all(&wire_message(kind, payload)).unwrap();
-                let mut header = [0; wire::HEADER];
-                end.read_exact(&mut header).unwrap();
-                let header = Header::decode(&header);
-                assert_eq!(header.kind, Kind::Error as u32, "{kind}");
-                end.read_exact(&mut vec![0; header.len as usize]).unwrap();
-            }
-        });
-    }
-
-    fn wire_message(kind: u32, payload: &[u8]) -> Vec<u8> {
-        let header = Header { kind, request: 1, transaction: 0, len: payload.len() as u32 };
-        [&header.encode(), payload].concat()
-    }
-}
+mod tests;

@@ -1,21 +1,23 @@
 //! The store, over xenstored's socket or the kernel's `/dev/xen/xenbus`.
 //!
 //! One request is under way at a time: the kernel's device does not repeat a request's number in
-//! all of its answers. A thread reads answers, hands them to whoever waits, and tells watches of
+//! all of its answers. A thread reads answers, hands them to whoever waits, and calls watches for
 //! their events.
 
-use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use link::Link;
+use rustix::event::{EventfdFlags, eventfd};
 
-use super::wire::{self, Header, Kind, Stream};
+use super::wire::{self, Kind};
 use super::{OpenError, open_device};
 use crate::store::{Ends, Nodes, OnChange, Permission, Store, StoreError, Transaction, Watch};
+
+mod link;
 
 const SOCKET: &str = "/run/xenstored/socket";
 const DEVICE: &str = "/dev/xen/xenbus";
@@ -58,13 +60,7 @@ impl XenStore {
     pub fn over(end: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&end, true)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let link = Arc::new(Link {
-            end,
-            asking: Mutex::new(0),
-            answer: Mutex::new(Answer::None),
-            answered: Condvar::new(),
-            watches: Mutex::new(Watches::default()),
-        });
+        let link = Arc::new(Link::new(end));
         let (for_reader, stopped) = (link.clone(), stop.clone());
         let reader =
             thread::Builder::new().name("store".into()).spawn(move || for_reader.read(&stopped))?;
@@ -82,175 +78,6 @@ impl Drop for XenStore {
             let _ = reader.join();
         }
     }
-}
-
-/// Both directions of the connection.
-#[derive(Debug)]
-struct Link {
-    end: OwnedFd,
-    /// Held by the one who asks: the number of the last request.
-    asking: Mutex<u32>,
-    answer: Mutex<Answer>,
-    answered: Condvar,
-    watches: Mutex<Watches>,
-}
-
-/// What the one who asks waits for.
-#[derive(Debug)]
-enum Answer {
-    /// Nobody waits.
-    None,
-    /// The answer to this request.
-    Awaited(Kind, u32),
-    /// Here it is: an error's name or what was asked for.
-    Here(Result<Vec<u8>, Vec<u8>>),
-    /// None will come any more.
-    Lost(&'static str),
-}
-
-#[derive(Default)]
-struct Watches {
-    /// The number that the next watch gets.
-    next: u64,
-    /// By token.
-    told: HashMap<String, Arc<OnChange>>,
-}
-
-impl std::fmt::Debug for Watches {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.told.keys()).finish()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Link {
-    /// Asks one thing, and waits for the answer.
-    fn ask(
-        &self,
-        kind: Kind,
-        transaction: u32,
-        path: &str,
-        payload: &[u8],
-    ) -> Result<Vec<u8>, StoreError> {
-        let mut last = lock(&self.asking);
-        // Never 0, which the kernel's device gives to what has no number.
-        *last = last.checked_add(1).unwrap_or(1);
-        let too_long = || StoreError::TooLong { path: path.into() };
-        let message = wire::message(kind, *last, transaction, payload).ok_or_else(too_long)?;
-        {
-            let mut answer = lock(&self.answer);
-            if let Answer::Lost(why) = *answer {
-                return Err(lost(why));
-            }
-            *answer = Answer::Awaited(kind, *last);
-        }
-        self.send(&message).inspect_err(|_| {
-            // Half a message may be on its way: nothing that follows would be understood.
-            *lock(&self.answer) = Answer::Lost("a request could not be sent");
-        })?;
-        let waiting = |answer: &mut Answer| matches!(answer, Answer::Awaited(..));
-        let answered = self.answered.wait_while(lock(&self.answer), waiting);
-        let mut answer = answered.unwrap_or_else(PoisonError::into_inner);
-        if let Answer::Lost(why) = *answer {
-            return Err(lost(why));
-        }
-        match std::mem::replace(&mut *answer, Answer::None) {
-            Answer::Here(outcome) => outcome.map_err(|name| wire::error(&name, path)),
-            _ => Err(StoreError::Protocol("no answer")),
-        }
-    }
-
-    fn send(&self, mut message: &[u8]) -> Result<(), StoreError> {
-        while !message.is_empty() {
-            match rustix::io::write(&self.end, message) {
-                Ok(sent) => message = message.get(sent..).unwrap_or_default(),
-                Err(rustix::io::Errno::AGAIN) => {
-                    let _ = poll(&mut [PollFd::new(&self.end, PollFlags::OUT)], None);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(StoreError::Lost(error.into())),
-            }
-        }
-        Ok(())
-    }
-
-    /// What the reader's thread does.
-    fn read(&self, stop: &OwnedFd) {
-        let why = match self.read_all(stop) {
-            Ok(()) => "the connection was closed",
-            Err(StoreError::Protocol(what)) => what,
-            Err(_) => "the connection failed",
-        };
-        *lock(&self.answer) = Answer::Lost(why);
-        self.answered.notify_all();
-    }
-
-    fn read_all(&self, stop: &OwnedFd) -> Result<(), StoreError> {
-        let mut stream = Stream::default();
-        let mut bytes = [0; 4096];
-        loop {
-            let mut fds = [
-                PollFd::new(&self.end, PollFlags::IN),
-                PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
-            ];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(StoreError::Lost(error.into())),
-            }
-            if !fds[1].revents().is_empty() {
-                return Ok(());
-            }
-            match rustix::io::read(&self.end, &mut bytes) {
-                Ok(0) => return Ok(()),
-                Ok(got) => stream.extend(bytes.get(..got).unwrap_or_default()),
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(StoreError::Lost(error.into())),
-            }
-            while let Some((header, payload)) = stream.next()? {
-                self.take(header, payload)?;
-            }
-        }
-    }
-
-    fn take(&self, header: Header, payload: Vec<u8>) -> Result<(), StoreError> {
-        if header.kind == Kind::Event as u32 {
-            self.tell(&payload);
-            return Ok(());
-        }
-        let mut answer = lock(&self.answer);
-        let Answer::Awaited(kind, request) = *answer else {
-            return Err(StoreError::Protocol("an answer that nobody asked for"));
-        };
-        // For watches, the kernel's device does not repeat the number.
-        let numbered = !matches!(kind, Kind::Watch | Kind::Unwatch);
-        if header.request != request && (numbered || header.request != 0) {
-            return Err(StoreError::Protocol("an answer to another request"));
-        }
-        *answer = match header.kind {
-            is if is == Kind::Error as u32 => Answer::Here(Err(payload)),
-            is if is == kind as u32 => Answer::Here(Ok(payload)),
-            _ => return Err(StoreError::Protocol("an answer of another kind")),
-        };
-        self.answered.notify_all();
-        Ok(())
-    }
-
-    /// Tells a watch of an event: path and token. One that is just ending gets no more.
-    fn tell(&self, payload: &[u8]) {
-        let mut parts = wire::split(payload);
-        let (Some(path), Some(token)) = (parts.next(), parts.next()) else { return };
-        let told = lock(&self.watches).told.get(&token).cloned();
-        if let Some(on_change) = told {
-            on_change(&path);
-        }
-    }
-}
-
-fn lost(why: &'static str) -> StoreError {
-    StoreError::Lost(io::Error::new(io::ErrorKind::NotConnected, why))
 }
 
 fn refused(path: &str) -> StoreError {
@@ -347,14 +174,8 @@ impl Store for XenStore {
     }
 
     fn watch(&self, path: &str, on_change: OnChange) -> Result<Watch, StoreError> {
-        let token = {
-            let mut watches = lock(&self.view.link.watches);
-            watches.next += 1;
-            let token = watches.next.to_string();
-            // Before it is asked for: its first event may come before the answer.
-            watches.told.insert(token.clone(), Arc::new(on_change));
-            token
-        };
+        // Before it is asked for: its first event may come before the answer.
+        let token = self.view.link.add_watch(on_change);
         let watching = Watching { link: self.view.link.clone(), path: path.into(), token };
         // Refused, it is dropped, and forgotten again.
         watching.ask(Kind::Watch)?;
@@ -420,7 +241,7 @@ impl Ends for Watching {}
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        lock(&self.link.watches).told.remove(&self.token);
+        self.link.remove_watch(&self.token);
         // It fails for a watch that the store did not take, and when the store is lost.
         let _ = self.ask(Kind::Unwatch);
     }

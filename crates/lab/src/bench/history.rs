@@ -7,74 +7,23 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
-use serde::{Deserialize, Serialize};
 
 use super::BenchError;
-use super::goal::Goal;
 use super::picture;
 use super::result::Comparison;
 use super::tally::{Beside, Row};
-use crate::experiment::digits;
 use crate::page;
+use crate::statistics::digits;
+
+pub mod entry;
+
+pub use entry::{Entry, Figure, Other};
 
 /// The file, in the folder of results.
 const FILE: &str = "history.jsonl";
 
 /// Runs that are drawn: the newest.
 const DRAWN: usize = 60;
-
-/// One run of the comparison.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Seconds since 1970 when it began.
-    pub began: u64,
-    /// The commit, with a `+` if something was changed since.
-    pub commit: Option<String>,
-    /// CPU of the machine.
-    pub cpu: String,
-    /// Version of its kernel.
-    pub kernel: String,
-    /// Runs of each point and peer.
-    pub runs: u32,
-    /// Seconds measured in each.
-    pub seconds: f64,
-    /// One for each point and unit.
-    pub figures: Vec<Figure>,
-}
-
-/// A median, and what it is compared with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
-    /// Name of the point.
-    pub point: String,
-    /// What kind of traffic that is.
-    pub title: String,
-    /// What was measured.
-    pub unit: String,
-    /// Ringmain's median.
-    pub ringmain: f64,
-    /// The peer's.
-    pub peer: Option<Other>,
-    /// The bare copy's.
-    pub ceiling: Option<Other>,
-    /// What it should reach.
-    pub goal: Option<Goal>,
-    /// Whether it did.
-    pub reached: Option<bool>,
-}
-
-/// What somebody else reached.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Other {
-    /// Who.
-    pub name: String,
-    /// The median.
-    pub figure: f64,
-    /// The median of how much better Ringmain is.
-    pub ratio: Option<f64>,
-    /// The range of that.
-    pub range: Option<[f64; 2]>,
-}
 
 /// All runs, oldest first.
 #[derive(Clone, Debug, Default)]
@@ -273,6 +222,7 @@ fn utc(seconds: u64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::bench::goal::Goal;
 
     /// A run of two points, made up of a number.
     pub fn entry(number: u32) -> Entry {

@@ -18,6 +18,7 @@ pub(crate) mod peers;
 mod picture;
 mod point;
 mod result;
+mod series;
 pub(crate) mod state;
 mod tally;
 mod workers;
@@ -31,6 +32,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
+use crate::cpu::cpu_name;
 use crate::daemon::DaemonError;
 use crate::demo::DemoError;
 use crate::folders::folder;
@@ -112,14 +114,6 @@ pub enum BenchError {
         what: &'static str,
         /// Why it failed.
         source: io::Error,
-    },
-    /// A tool of a peer failed.
-    #[error("{tool}: {said}")]
-    Tool {
-        /// The command.
-        tool: String,
-        /// What it said.
-        said: String,
     },
     /// The daemon.
     #[error(transparent)]
@@ -237,12 +231,6 @@ fn write(dir: &Path, began: u64, comparison: &impl Serialize) -> Result<PathBuf,
     let text = serde_json::to_string_pretty(comparison).map_err(|e| failed(e.into()))?;
     std::fs::write(&file, text + "\n").map_err(failed)?;
     Ok(file)
-}
-
-pub(crate) fn cpu_name() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = text.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
-    name.trim_start_matches([' ', '\t', ':']).into()
 }
 
 /// The commit that is checked out where this runs, with a `+` if something was changed since;

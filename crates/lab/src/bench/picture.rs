@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::goal::Goal;
-use super::history::{Entry, Figure, Other};
+use super::history::entry::{Entry, Figure, Other};
 use crate::plot::{COLOURS, PlotError, failed};
 
 /// Plots side by side, and the pixels of each.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::goal::Goal;
 use super::point::{Point, Unit};
-use super::result::{Series, ratio};
+use super::series::{Series, ratio};
 use super::state::State;
 
 /// Who carried the frames.

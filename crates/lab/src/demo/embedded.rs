@@ -1,18 +1,16 @@
 //! The demonstration without virtual machines: both guests are processes, in network namespaces of
 //! their own, behind paravirtual interfaces of the daemon's embedded hypervisor.
 
-use super::point::{self, Point, Sample};
+use super::point::{self, Countdown, Point, Sample};
 use super::site::{Counts, queues};
 use super::{ADDRESSES, Args, DemoError, PATIENCE, QUEUES};
 use crate::cpu::Snapshot;
 use crate::daemon::{Daemon, DaemonError};
-use crate::guest::GuestError;
 use crate::guest_process::{GuestProcess, GuestProcessSpec};
-use crate::interrupt;
 use crate::progress::Progress;
 use control::api::PortProfile;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long it is looked where the time goes: shorter than the streams run on after they were
 /// counted.
@@ -47,25 +45,10 @@ fn one(
 ) -> Result<Point, DemoError> {
     let plural = if queues == 1 { "queue" } else { "queues" };
     let stage = progress.stage(format!("{} streams over {queues} {plural}", args.streams));
-    let socket = daemon.dir().join("guests.sock");
     let start = |n: usize, command: &[&str]| {
-        let (name, address) = (NAMES[n], ADDRESSES[n]);
-        let vcpus = args.cpus.min(queues);
-        let (socket, dir, device_queue, single_channel) = (&socket, daemon.dir(), false, false);
-        GuestProcess::start(
-            &GuestProcessSpec {
-                binary,
-                socket,
-                dir,
-                name,
-                address,
-                queues,
-                vcpus,
-                device_queue,
-                single_channel,
-            },
-            command,
-        )
+        let plain = GuestProcessSpec::new(binary, daemon.dir(), NAMES[n], ADDRESSES[n]);
+        let spec = GuestProcessSpec { queues, vcpus: args.cpus.min(queues), ..plain };
+        GuestProcess::start(&spec, command)
     };
     let mut receiver = start(1, &["iperf", "-s"])?;
     receiver.wait_for("Server listening", PATIENCE)?;
@@ -76,23 +59,12 @@ fn one(
         start(0, &["iperf", "-c", ADDRESSES[1], "-P", &streams, "-t", &time, "-f", "m"])?;
     sender.wait_for("Client connecting", PATIENCE)?;
 
-    let began = Instant::now();
-    let sleep_until = |goal: Duration| {
-        while began.elapsed() < goal && !interrupt::asked() {
-            stage.at(format!(
-                "{:.0} of {:.0} s",
-                began.elapsed().as_secs_f64(),
-                total.as_secs_f64()
-            ));
-            std::thread::sleep(Duration::from_millis(50).min(goal.saturating_sub(began.elapsed())));
-        }
-        if interrupt::asked() { Err(GuestError::Interrupted) } else { Ok(()) }
-    };
-    sleep_until(point::WARM_UP)?;
+    let countdown = Countdown::new(total, &stage);
+    countdown.sleep_until(point::WARM_UP)?;
     let pids: Vec<u32> =
         std::iter::once(daemon.id()).chain(sender.ids()).chain(receiver.ids()).collect();
     let (cpu, counts) = (Snapshot::now(&pids), counts(daemon)?);
-    sleep_until(total)?;
+    countdown.sleep_until(total)?;
     let (cpu, counts) = (Snapshot::now(&pids).since(&cpu), self::counts(daemon)?.since(&counts));
     let profile = profile(daemon)?;
     let said = sender.end(PATIENCE)?;

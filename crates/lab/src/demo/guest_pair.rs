@@ -7,10 +7,11 @@ use super::site::{Counts, Site, Used};
 use super::xen::Xen;
 use super::{ADDRESSES, Args, DemoError, Over, Platform, under};
 use crate::cpu::Snapshot;
-use crate::experiment::{LabError, Outcome, parts};
+use crate::experiment::{LabError, Outcome};
 use crate::fixture::{Amount, Flow, TrafficEnd, carry, rest};
 use crate::program::Program;
 use crate::progress::Progress;
+use crate::statistics::parts;
 use std::path::Path;
 
 /// The guests, and what carries their frames.

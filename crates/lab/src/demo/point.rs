@@ -3,10 +3,11 @@
 use super::site::{Counts, QueueCount, Site};
 use super::{ADDRESSES, Args, DemoError, PATIENCE};
 use crate::cpu::Snapshot;
-use crate::experiment::parts;
+
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
-use crate::progress::Progress;
+use crate::progress::{Progress, Stage};
+use crate::statistics::parts;
 use control::api::PortProfile;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -91,21 +92,10 @@ pub(super) fn measure(
         args.streams,
         (total + WARM_UP).as_secs_f64()
     ))?;
-    let began = Instant::now();
-    let sleep_until = |goal: Duration| {
-        while began.elapsed() < goal && !interrupt::asked() {
-            stage.at(format!(
-                "{:.0} of {:.0} s",
-                began.elapsed().as_secs_f64(),
-                total.as_secs_f64()
-            ));
-            std::thread::sleep(Duration::from_millis(50).min(goal.saturating_sub(began.elapsed())));
-        }
-        if interrupt::asked() { Err(GuestError::Interrupted) } else { Ok(()) }
-    };
-    sleep_until(WARM_UP)?;
+    let countdown = Countdown::new(total, &stage);
+    countdown.sleep_until(WARM_UP)?;
     let (cpu, used, counts) = (Snapshot::now(&pids), site.daemon()?, site.counts()?);
-    sleep_until(total)?;
+    countdown.sleep_until(total)?;
     let shares = Snapshot::now(&pids).since(&cpu);
     let others = shares.others + shares.stolen;
     let daemon = site.daemon()?.zip(used).map(|(now, then)| now.since(then));
@@ -114,6 +104,30 @@ pub(super) fn measure(
     let point = Point::new(queues, said, &Sample { daemon, others, counts })?;
     stage.done(&format!("{:.2} Gb/s", point.gbps));
     Ok(point)
+}
+
+/// The time since the streams began, as the stage shows it.
+pub(super) struct Countdown<'a> {
+    began: Instant,
+    total: Duration,
+    stage: &'a Stage,
+}
+
+impl<'a> Countdown<'a> {
+    /// Begins now; `total` is how long the whole takes.
+    pub(super) fn new(total: Duration, stage: &'a Stage) -> Self {
+        Countdown { began: Instant::now(), total, stage }
+    }
+
+    /// Sleeps until so much time is over, or the user interrupts.
+    pub(super) fn sleep_until(&self, goal: Duration) -> Result<(), GuestError> {
+        while self.began.elapsed() < goal && !interrupt::asked() {
+            let (elapsed, total) = (self.began.elapsed(), self.total.as_secs_f64());
+            self.stage.at(format!("{:.0} of {total:.0} s", elapsed.as_secs_f64()));
+            std::thread::sleep(Duration::from_millis(50).min(goal.saturating_sub(elapsed)));
+        }
+        if interrupt::asked() { Err(GuestError::Interrupted) } else { Ok(()) }
+    }
 }
 
 /// Waits until the sender reaches the receiver. Interfaces may take a moment to come up.

@@ -2,22 +2,12 @@
 //! repetitions scatter.
 
 use super::finding::Verdict;
+use super::side::Side;
 use super::significance::{SIGNIFICANT, two_sided};
-use super::statistics::Summary;
+use crate::statistics::Summary;
 
 /// Repetitions of each that a difference takes, at least: of fewer nobody knows how they scatter.
 pub const FEW: usize = 3;
-
-/// On which side of others repetitions lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Below, by more than both scatter.
-    Below,
-    /// Among them, or too few to say.
-    Within,
-    /// Above, by more than both scatter.
-    Above,
-}
 
 /// Where `of` lies against `than`: beside all of it, or beside it by more than chance explains.
 fn side(of: &Summary, than: &Summary) -> Side {

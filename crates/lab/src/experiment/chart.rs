@@ -1,9 +1,9 @@
 //! A plot of an experiment, drawn from its results.
 
 use super::results::Results;
-use super::statistics::Centre;
 use super::{About, Plot};
 use crate::plot::{self, Column, Dot, Kind, Line, PlotError, Shape};
+use crate::statistics::Centre;
 
 /// What is drawn of what.
 #[derive(Clone, Copy)]

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::place::place;
 use super::results::Results;
 use super::significance::{SIGNIFICANT, least, two_sided};
-use super::statistics::{Centre, Summary};
 use super::{About, Figure, LabError, Point, Record};
+use crate::statistics::{Centre, Summary};
 
 /// One figure of one point in both.
 #[derive(Clone, Debug)]
@@ -187,7 +187,7 @@ mod tests {
             title: "",
             shape: Shape::Columns,
             x: Axis { title: "", log: false, labels: &["none", "1 stream"] },
-            y: Axis { title: "", log: false, labels: &[] },
+            y: Axis::linear(""),
             figures: &["throughput"],
         }],
         published: &[],

@@ -1,6 +1,6 @@
 //! What was published, held against what was found.
 
-use super::change::Side;
+use super::side::Side;
 
 /// Something that was published, beside what was found here.
 #[derive(Clone, Debug, PartialEq, Eq)]

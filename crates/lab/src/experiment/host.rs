@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
 use super::Platform;
-use crate::bench::cpu_name;
 use crate::bench::state::State;
+use crate::cpu::cpu_name;
 use crate::guest::{Accel, Image};
+use crate::tool;
 
 /// What the figures of a run belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub fn versions(binary: &Path, platform: Platform, cache: &Path) -> BTreeMap<Str
     let mut note = |name: &str, version: Option<String>| {
         version.and_then(|version| all.insert(name.into(), version))
     };
-    note("iperf", tool("iperf", "-v"));
+    note("iperf", tool::version("iperf", "-v"));
     match platform {
         Platform::Embedded => {
             note(
@@ -67,27 +67,19 @@ pub fn versions(binary: &Path, platform: Platform, cache: &Path) -> BTreeMap<Str
             );
         }
         Platform::Qemu => {
-            note("qemu", tool("qemu-system-x86_64", "--version"));
+            note("qemu", tool::version("qemu-system-x86_64", "--version"));
             note("guest kernel", first_line(&cache.join("kernel/version")));
             let accel = Image::prepare(cache).and_then(|image| Accel::probe(&image, cache));
             note("guests run on", accel.ok().map(|accel| accel.name().into()));
         }
         Platform::Xen => {
-            note("qemu", tool("qemu-system-x86_64", "--version"));
+            note("qemu", tool::version("qemu-system-x86_64", "--version"));
             note("xen", package(cache, "xen-hypervisor-"));
             note("guest kernel", package(cache, "linux-image-"));
             note("dom0 made of", first_line(&cache.join("xen/made-of")));
         }
     }
     all
-}
-
-/// The first line of what a program says of itself.
-pub fn tool(program: &str, arg: &str) -> Option<String> {
-    let output = Command::new(program).arg(arg).output().ok()?;
-    // iperf says it on standard error, as some versions do.
-    let text = [output.stdout, output.stderr].concat();
-    String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
 }
 
 fn first_line(path: &Path) -> Option<String> {

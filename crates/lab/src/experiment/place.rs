@@ -47,14 +47,7 @@ mod tests {
             figures: &'static [&'static str],
         ) -> Plot {
             let x = Axis { title, log: false, labels };
-            Plot {
-                name: "",
-                title: "",
-                shape: Shape::Columns,
-                x,
-                y: Axis { title: "", log: false, labels: &[] },
-                figures,
-            }
+            Plot { name: "", title: "", shape: Shape::Columns, x, y: Axis::linear(""), figures }
         }
         const ABOUT: About = About {
             name: "test",

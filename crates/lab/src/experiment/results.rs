@@ -2,8 +2,8 @@
 
 use super::change::{Change, FEW};
 use super::record::{Configuration, Record, Repetition};
-use super::statistics::Summary;
 use super::{Point, Size};
+use crate::statistics::Summary;
 
 /// What a record shows: only repetitions that are whole, and of those that others disturbed only
 /// where there is none else.

@@ -9,10 +9,11 @@ use crate::bench::embedded::{Use, use_grants};
 use crate::cpu::Snapshot;
 use crate::experiment::{
     About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
-    Published, Results, Setup, Size, Source, Verdict, digits,
+    Published, Results, Setup, Size, Source, Verdict,
 };
 use crate::fixture::{DaemonSpec, Pairs};
 use crate::plot::{Axis, Shape};
+use crate::statistics::digits;
 
 const DESIGNS: [(&str, Design); 2] = [("old design", Design::OLD), ("new design", Design::NEW)];
 
@@ -39,24 +40,24 @@ const ABOUT: About = About {
             name: "throughput",
             title: "Throughput of all pairs",
             shape: Shape::Lines,
-            x: Axis { title: "backend CPUs (workers)", log: false, labels: &[] },
-            y: Axis { title: "throughput, Gb/s", log: false, labels: &[] },
+            x: Axis::linear("backend CPUs (workers)"),
+            y: Axis::linear("throughput, Gb/s"),
             figures: &["throughput"],
         },
         Plot {
             name: "copies",
             title: "Granted pages copied, by threads that do nothing else",
             shape: Shape::Lines,
-            x: Axis { title: "threads", log: false, labels: &[] },
-            y: Axis { title: "copies, million a second", log: false, labels: &[] },
+            x: Axis::linear("threads"),
+            y: Axis::linear("copies, million a second"),
             figures: &["copies"],
         },
         Plot {
             name: "maps",
             title: "Granted pages mapped and unmapped, by threads that do nothing else",
             shape: Shape::Lines,
-            x: Axis { title: "threads", log: false, labels: &[] },
-            y: Axis { title: "pages, million a second", log: false, labels: &[] },
+            x: Axis::linear("threads"),
+            y: Axis::linear("pages, million a second"),
             figures: &["maps"],
         },
     ],

@@ -4,10 +4,11 @@ use control::config::defaults;
 
 use crate::experiment::{
     About, Experiment, Figure, Finding, LabError, Measure, Platform, Plot, Point, Results, Setup,
-    Size, Source, Verdict, digits,
+    Size, Source, Verdict,
 };
 use crate::fixture::{DaemonSpec, Pairs};
 use crate::plot::{Axis, Shape};
+use crate::statistics::digits;
 
 const STREAMS: u16 = 8;
 
@@ -31,8 +32,8 @@ const ABOUT: About = About {
         name: "throughput",
         title: "Throughput by workers and queue pairs",
         shape: Shape::Lines,
-        x: Axis { title: "queue pairs of each guest", log: false, labels: &[] },
-        y: Axis { title: "throughput of 8 streams, Gb/s", log: false, labels: &[] },
+        x: Axis::linear("queue pairs of each guest"),
+        y: Axis::linear("throughput of 8 streams, Gb/s"),
         figures: &["throughput"],
     }],
     published: &[],

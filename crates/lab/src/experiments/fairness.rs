@@ -1,14 +1,15 @@
 //! The host to many guests, and many guests to the host: one worker for all, or a worker each.
 
 use crate::experiment::{
-    About, Centre, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot,
-    Point, Results, Setup, Size, Source, Summary, Verdict, digits,
+    About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
+    Results, Setup, Size, Source, Verdict,
 };
 use crate::fixture::{
     Amount, CounterSnapshot, DaemonSpec, Flow, GuestNetwork, GuestSpec, TrafficEnd, at_rest, carry,
 };
 use crate::guest::Namespace;
 use crate::plot::{Axis, Shape};
+use crate::statistics::{Centre, Summary, digits};
 
 const HOST: &str = "10.77.0.254";
 const UPLINK: &str =
@@ -34,15 +35,8 @@ const fn plot(
     y: &'static str,
     figures: &'static [&'static str],
 ) -> Plot {
-    let x = Axis { title: "guests", log: false, labels: &[] };
-    Plot {
-        name,
-        title,
-        shape: Shape::Lines,
-        x,
-        y: Axis { title: y, log: false, labels: &[] },
-        figures,
-    }
+    let x = Axis::linear("guests");
+    Plot { name, title, shape: Shape::Lines, x, y: Axis::linear(y), figures }
 }
 
 const GBPS: &str = "throughput of all guests, Gb/s";

@@ -3,10 +3,11 @@
 use crate::daemon::{Daemon, DaemonError};
 use crate::experiment::{
     About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
-    Size, digits,
+    Size,
 };
 use crate::fixture::GeneratorSetup;
 use crate::plot::{Axis, Shape};
+use crate::statistics::digits;
 
 const FLOWS: [u32; 4] = [1, 64, 4096, 100_000];
 /// The series: what it is called, the sender's option, and that of the second pair's sender if
@@ -44,7 +45,7 @@ const ABOUT: About = About {
             title: "Alone",
             shape: Shape::Lines,
             x: X,
-            y: Axis { title: "frames, million a second", log: false, labels: &[] },
+            y: Axis::linear("frames, million a second"),
             figures: &["frames"],
         },
         Plot {
@@ -52,7 +53,7 @@ const ABOUT: About = About {
             title: "Beside a second pair",
             shape: Shape::Lines,
             x: X,
-            y: Axis { title: "frames of the first pair, million/s", log: false, labels: &[] },
+            y: Axis::linear("frames of the first pair, million/s"),
             figures: &["rest"],
         },
         Plot {
@@ -60,7 +61,7 @@ const ABOUT: About = About {
             title: "Found in the worker's flow cache, over all pairs",
             shape: Shape::Lines,
             x: X,
-            y: Axis { title: "frames found, %", log: false, labels: &[] },
+            y: Axis::linear("frames found, %"),
             figures: &["hits"],
         },
     ],

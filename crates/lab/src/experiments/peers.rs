@@ -3,7 +3,7 @@
 use crate::demo::{GuestPair, Over};
 use crate::experiment::{
     About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
-    Size, digits,
+    Size,
 };
 use crate::fixture::{
     Amount, DaemonSpec, GENERATOR_CPU, GeneratorSetup, Pairs, WORKER_CPU, Wire, generate,
@@ -11,6 +11,7 @@ use crate::fixture::{
 use crate::load::Report;
 use crate::ovs::Ovs;
 use crate::plot::{Axis, Shape};
+use crate::statistics::digits;
 
 const RINGMAIN: &str = "Ringmain";
 const BRIDGE: &str = "Linux bridge";
@@ -38,7 +39,7 @@ const ABOUT: About = About {
             title: "TCP between two guests",
             shape: Shape::Columns,
             x: Axis { title: "streams", log: false, labels: &["1 stream", "8 streams"] },
-            y: Axis { title: "throughput, Gb/s", log: false, labels: &[] },
+            y: Axis::linear("throughput, Gb/s"),
             figures: &["throughput"],
         },
         Plot {
@@ -46,7 +47,7 @@ const ABOUT: About = About {
             title: "Frames through vhost-user",
             shape: Shape::Columns,
             x: Axis { title: "size of frames", log: false, labels: &["64 bytes", "1514 bytes"] },
-            y: Axis { title: "frames, million a second", log: false, labels: &[] },
+            y: Axis::linear("frames, million a second"),
             figures: &["frames"],
         },
     ],
@@ -94,7 +95,7 @@ impl Experiment for Peers {
                 };
                 let guests = GuestPair::start(
                     &setup.program(),
-                    setup.platform.of_demo(),
+                    setup.platform.into(),
                     over,
                     &setup.cache,
                     setup.progress,

@@ -2,11 +2,12 @@
 
 use crate::experiment::{
     About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
-    Size, digits,
+    Size,
 };
 use crate::fixture::GeneratorSetup;
 use crate::load::Report;
 use crate::plot::{Axis, Shape};
+use crate::statistics::digits;
 
 /// What is compared: words of the configuration's `polling`.
 const WORDS: [&str; 6] = ["balanced", "eco", "latency", "always", "never", "50us"];
@@ -59,7 +60,7 @@ const ABOUT: About = About {
             title: "CPU of the daemon when nothing comes",
             shape: Shape::Columns,
             x: Axis { title: "two guests, connected", log: false, labels: &["idle"] },
-            y: Axis { title: "CPU, % of one", log: false, labels: &[] },
+            y: Axis::linear("CPU, % of one"),
             figures: &["idle"],
         },
     ],

@@ -3,14 +3,15 @@
 use crate::demo::{GuestPair, Over};
 use crate::experiment::{
     About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
-    Published, Results, Setup, Size, Source, Verdict, digits,
+    Published, Results, Setup, Size, Source, Verdict,
 };
 use crate::fixture::{Amount, DaemonSpec, Pairs, ports};
 use crate::plot::{Axis, Shape};
+use crate::statistics::digits;
 
 const STREAMS: u16 = 8;
 const SERIES: &str = "Ringmain";
-const X: Axis = Axis { title: "queue pairs of each guest", log: false, labels: &[] };
+const X: Axis = Axis::linear("queue pairs of each guest");
 const PUBLISHED: &str = "XenServer 6.5 and 7.0 (published)";
 
 const ABOUT: About = About {
@@ -45,7 +46,7 @@ const ABOUT: About = About {
             title: "Throughput",
             shape: Shape::Lines,
             x: X,
-            y: Axis { title: "throughput of 8 streams, Gb/s", log: false, labels: &[] },
+            y: Axis::linear("throughput of 8 streams, Gb/s"),
             figures: &["throughput"],
         },
         Plot {
@@ -53,7 +54,7 @@ const ABOUT: About = About {
             title: "CPU",
             shape: Shape::Lines,
             x: X,
-            y: Axis { title: "CPU, % of one", log: false, labels: &[] },
+            y: Axis::linear("CPU, % of one"),
             figures: &["daemon", "busy"],
         },
         Plot {
@@ -61,7 +62,7 @@ const ABOUT: About = About {
             title: "How evenly queues were used",
             shape: Shape::Lines,
             x: X,
-            y: Axis { title: "receiver's busiest queue, % of the bytes", log: false, labels: &[] },
+            y: Axis::linear("receiver's busiest queue, % of the bytes"),
             figures: &["busiest"],
         },
         Plot {
@@ -69,7 +70,7 @@ const ABOUT: About = About {
             title: "Streams on one queue",
             shape: Shape::Lines,
             x: X,
-            y: Axis { title: "streams on the queue that has most", log: false, labels: &[] },
+            y: Axis::linear("streams on the queue that has most"),
             figures: &["sender_streams", "receiver_streams"],
         },
     ],
@@ -106,7 +107,7 @@ impl Experiment for Queues {
         // They take long to boot: the same two serve all repetitions.
         let guests = GuestPair::start(
             &setup.program(),
-            setup.platform.of_demo(),
+            setup.platform.into(),
             Over::Ringmain,
             &setup.cache,
             setup.progress,

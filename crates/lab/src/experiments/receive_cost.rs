@@ -8,13 +8,14 @@ use hypervisor::embedded::Design;
 use crate::cpu::cycles_per_nanosecond;
 use crate::experiment::{
     About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
-    Published, Results, Setup, Size, Source, Verdict, digits,
+    Published, Results, Setup, Size, Source, Verdict,
 };
 use crate::fixture::{
     Amount, Batches, Cable, CounterSnapshot, DEVICE, DaemonSpec, Flow, GuestNetwork, GuestSpec,
     UPLINK, Wire, WireOutcome, at_rest, carry, whole_frames,
 };
 use crate::plot::{Axis, Shape};
+use crate::statistics::digits;
 
 /// Payload of a frame as long as the MTU.
 const SEGMENT: u32 = 1448;
@@ -71,7 +72,7 @@ const fn plot(
     y: &'static str,
     figures: &'static [&'static str],
 ) -> Plot {
-    Plot { name, title, shape, x: X, y: Axis { title: y, log: false, labels: &[] }, figures }
+    Plot { name, title, shape, x: X, y: Axis::linear(y), figures }
 }
 
 const X: Axis = Axis { title: "what was added", log: false, labels: LABELS };

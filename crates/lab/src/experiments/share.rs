@@ -2,10 +2,11 @@
 
 use crate::experiment::{
     About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
-    Size, digits,
+    Size,
 };
 use crate::fixture::GeneratorSetup;
 use crate::plot::{Axis, Shape};
+use crate::statistics::digits;
 
 const QUIET: &str = "--size 64 --rate 1000";
 const SERIES: &str = "the quiet guest";
@@ -36,7 +37,7 @@ const ABOUT: About = About {
             title: "Latency of the quiet guest's frames",
             shape: Shape::Columns,
             x: X,
-            y: Axis { title: "latency, us", log: false, labels: &[] },
+            y: Axis::linear("latency, us"),
             figures: &["p50", "p99"],
         },
         Plot {
@@ -44,7 +45,7 @@ const ABOUT: About = About {
             title: "The quiet guest's frames that arrived",
             shape: Shape::Columns,
             x: X,
-            y: Axis { title: "frames that arrived, %", log: false, labels: &[] },
+            y: Axis::linear("frames that arrived, %"),
             figures: &["arrived"],
         },
     ],

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use crate::daemon::Daemon;
 use crate::experiment::{
     About, Attempt, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results,
-    Setup, Size, digits,
+    Setup, Size,
 };
 use crate::fixture::{GeneratorSetup, generator_ports};
 use crate::interrupt;
 use crate::plot::{Axis, Shape};
+use crate::statistics::digits;
 
 const STREAMS: u32 = 8;
 const SERIES: &str = "Ringmain";
@@ -47,8 +48,8 @@ const ABOUT: About = About {
         name: "busiest",
         title: "The busiest queue's share",
         shape: Shape::Lines,
-        x: Axis { title: "queues", log: false, labels: &[] },
-        y: Axis { title: "frames through the busiest queue, %", log: false, labels: &[] },
+        x: Axis::linear("queues"),
+        y: Axis::linear("frames through the busiest queue, %"),
         figures: &["before", "after", "even"],
     }],
     published: &[],

@@ -2,65 +2,30 @@
 //! receives.
 
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 
-use ring::driver::{BadUsed, Direction, DriverRing, Piece, Used, Window};
-use vhost_user_driver::{Driver, FrontEnd, Guest};
+use ring::driver::{DriverRing, Piece, Used, Window};
+use vhost_user_driver::{FrontEnd, Guest};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::Error;
 use super::args::Args;
-use super::direction_counters::DirectionCounters;
-use super::packet::{self, Fault, Shape, Tag};
-use super::plan::{Buffers, Plan, front_end_config};
-use super::pool::{Cut, Pool};
+use super::packet;
+use super::plan::{Plan, front_end_config};
 use super::receive::{Arrived, Receiver};
-use super::time::{Clock, Pace};
+use super::time::Clock;
+use queue::Queue;
+use role::{blame, deliver, torn};
+
+mod queue;
+mod role;
+
+pub use role::{Doorbells, Role, Sender};
 
 /// Most frames that are sent or taken at a time.
 const BURST_MAX: usize = 64;
 
 /// Most buffers that one frame comes in.
 const GROUP_MAX: usize = 1024;
-
-/// What a guest sends.
-pub struct Sender {
-    /// Its frames.
-    pub shape: Shape,
-    /// What it and the receiver know of each other.
-    pub counters: Arc<DirectionCounters>,
-    /// How fast it goes.
-    pub pace: Pace,
-    /// Next number of each flow.
-    pub flows: Box<[u32]>,
-    /// Times that there was something to send, and room in the ring.
-    pub bursts: u64,
-    /// Times that there was something to send, and no room.
-    pub full: u64,
-}
-
-/// Who a guest is, and what it does.
-pub struct Role {
-    /// Its own number, which gives its addresses.
-    pub number: u16,
-    /// The other one's.
-    pub peer: u16,
-    /// What it sends.
-    pub sender: Option<Sender>,
-    /// What it receives.
-    pub receiver: Option<Receiver>,
-}
-
-/// What there is besides checked frames.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Doorbells {
-    /// Kicks given.
-    pub kicks: u64,
-    /// Interrupts taken.
-    pub interrupts: u64,
-    /// Unicast frames that came to a guest which nobody sends to.
-    pub strays: u64,
-}
 
 /// A guest.
 pub struct Endpoint<R> {
@@ -74,24 +39,6 @@ pub struct Endpoint<R> {
     /// Whether the peer's announcement came through.
     greeted: bool,
     doorbells: Doorbells,
-}
-
-/// One queue pair and its buffers.
-struct Queue<R> {
-    driver: Driver<R>,
-    tx: Pool,
-    rx: Pool,
-    cut: Cut,
-    mergeable: bool,
-    /// The flow whose turn it is; those of this queue are a number of queues apart.
-    flow: u32,
-    /// Scratch.
-    pieces: Vec<Piece>,
-    /// Frames that are worth a publication, if there is no room for a burst.
-    worth: usize,
-    /// Buffers so far of a frame that has more of them, and their numbers.
-    group: Vec<Piece>,
-    held: Vec<u32>,
 }
 
 impl<R: DriverRing> Endpoint<R> {
@@ -302,232 +249,4 @@ impl<R: DriverRing> Endpoint<R> {
         let kicks = self.queues.iter().map(|q| q.driver.tx.kicks() + q.driver.rx.kicks()).sum();
         (self.role, Doorbells { kicks, ..self.doorbells })
     }
-}
-
-impl Role {
-    fn blame(&self, ring: &'static str, error: BadUsed) -> Error {
-        blame(self.number, ring, error)
-    }
-}
-
-#[cold]
-fn blame(number: u16, ring: &'static str, error: BadUsed) -> Error {
-    Error::Used { guest: number, ring, error }
-}
-
-/// A frame that is not one of the peer's numbered ones; true if it is the peer's announcement.
-#[cold]
-fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
-    let mut head = [0; 12];
-    arrived.read_frame(&mut head);
-    if packet::is_multicast(&head) {
-        return head[6..] == packet::mac(role.peer);
-    }
-    if role.receiver.is_none() {
-        doorbells.strays += 1;
-    }
-    false
-}
-
-/// Not as many buffers are there as the header announces, although the back-end published all that
-/// it has.
-#[cold]
-fn torn(role: &mut Role, arrived: &Arrived) {
-    let fault = Fault::Torn { got: arrived.buffers(), announced: arrived.announced() };
-    if let Some(receiver) = &mut role.receiver {
-        receiver.corrupt(fault, arrived);
-    }
-}
-
-/// Has a frame checked; true if it was the peer's announcement.
-#[inline]
-fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, now: u64) -> bool {
-    let ours = role.receiver.as_mut().is_some_and(|receiver| receiver.receive(arrived, now));
-    !ours && odd(role, doorbells, arrived)
-}
-
-impl<R: DriverRing> Queue<R> {
-    fn new(
-        args: &Args,
-        plan: &Plan,
-        guest: &mut Guest,
-        front: &mut FrontEnd,
-        pair: u16,
-    ) -> Result<Self, Error> {
-        let driver = front.driver(guest, pair, (args.rx_ring(), args.ring), plan.entries)?;
-        let mut pool = |buffers: Buffers, ring| -> Result<Pool, Error> {
-            let base = guest.alloc(Pool::stride(buffers.len) * u64::from(buffers.count), 4096)?;
-            Ok(Pool::new(base, buffers.len, buffers.count, ring))
-        };
-        Ok(Self {
-            driver,
-            tx: pool(plan.tx, args.ring)?,
-            rx: pool(plan.rx, args.rx_ring())?,
-            cut: plan.cut,
-            mergeable: plan.mergeable,
-            flow: u32::from(pair),
-            pieces: Vec::with_capacity(64),
-            worth: (plan.tx_held as usize).div_ceil(4),
-            group: Vec::with_capacity(64),
-            held: Vec::with_capacity(64),
-        })
-    }
-
-    /// Brings every page of the buffers into being.
-    fn touch(&self, memory: &Window) {
-        for pool in [&self.tx, &self.rx] {
-            for page in (pool.addr(0)..pool.addr(pool.count())).step_by(4096) {
-                memory.write(page, &[0; 8]);
-            }
-        }
-    }
-
-    /// Gives the device every free receive buffer that the ring has room for.
-    #[inline]
-    fn refill(&mut self) {
-        let len = self.rx.buffer_len();
-        while let Some(buffer) = self.rx.next() {
-            let addr = self.rx.addr(buffer);
-            let Some(id) = add(
-                &mut self.driver.rx.ring,
-                self.cut,
-                &mut self.pieces,
-                (addr, len),
-                Direction::In,
-            ) else {
-                break;
-            };
-            self.rx.take(id);
-        }
-        self.driver.rx.publish();
-    }
-
-    /// The buffers of a frame that was looked at are free.
-    #[inline]
-    fn release(&mut self) {
-        for buffer in &self.held {
-            self.rx.put(*buffer);
-        }
-        self.held.clear();
-        self.group.clear();
-    }
-
-    /// Takes sent buffers back.
-    fn reclaim(&mut self) -> Result<(), BadUsed> {
-        while self.driver.tx.ring.pending() {
-            let mut used = [Used::default(); BURST_MAX];
-            let count = self.driver.tx.ring.collect(&mut used)?;
-            for used in &used[..count] {
-                self.tx.put(self.tx.of_chain(used.id));
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds a frame whose bytes `write` puts to the address that it is given; false if there is no
-    /// room.
-    #[inline]
-    fn send(&mut self, len: u32, write: impl FnOnce(u64)) -> bool {
-        let Some(buffer) = self.tx.next() else { return false };
-        let addr = self.tx.addr(buffer);
-        let Some(id) =
-            add(&mut self.driver.tx.ring, self.cut, &mut self.pieces, (addr, len), Direction::Out)
-        else {
-            return false;
-        };
-        self.tx.take(id);
-        // The device does not look before the burst is published.
-        write(addr);
-        true
-    }
-
-    /// Frames that the Tx ring has room for.
-    fn room(&self) -> usize {
-        self.tx.free().min(self.driver.tx.ring.room(self.cut.count(self.tx.buffer_len())))
-    }
-
-    fn is_full(&self) -> bool {
-        self.room() == 0
-    }
-
-    #[inline]
-    fn transmit(
-        &mut self,
-        sender: &mut Sender,
-        memory: &Window,
-        header_len: usize,
-        burst: usize,
-        queues: u32,
-        clock: Clock,
-    ) -> Result<usize, BadUsed> {
-        let mut now = if sender.pace.is_open() { 0 } else { clock.now() };
-        let budget = sender.pace.budget(now, &sender.counters).min(burst as u64) as usize;
-        if budget == 0 {
-            return Ok(0);
-        }
-        if self.room() < budget {
-            self.reclaim()?;
-        }
-        let room = self.room();
-        if room < budget.min(self.worth) {
-            sender.full += 1;
-            return Ok(0);
-        }
-        sender.bursts += 1;
-        let len = self.tx.buffer_len();
-        let flows = sender.flows.len() as u32;
-        let mut sent = 0;
-        if sender.pace.is_open() {
-            now = clock.now();
-        }
-        while sent < budget.min(room) {
-            let flow = self.flow;
-            let Some(seq) = sender.flows.get_mut(flow as usize) else { break };
-            let (shape, tag) = (&sender.shape, Tag { flow, seq: *seq, time: now });
-            let write = |addr: u64| {
-                let frame = addr + header_len as u64;
-                let base = shape.stamp(tag, |at, bytes| memory.write(frame + at as u64, bytes));
-                for (at, len) in shape.words() {
-                    let word = shape.word(base, at);
-                    match len {
-                        8 => memory.write_word(frame + at as u64, word),
-                        _ => memory.write(frame + at as u64, &word.to_le_bytes()[..len]),
-                    }
-                }
-            };
-            if !self.send(len, write) {
-                break;
-            }
-            let Some(seq) = sender.flows.get_mut(flow as usize) else { break };
-            *seq = seq.wrapping_add(1);
-            self.flow += queues;
-            if self.flow >= flows {
-                self.flow %= queues;
-            }
-            sent += 1;
-        }
-        if sent > 0 {
-            sender.counters.add_sent(sent as u64);
-            sender.pace.spend(sent as u64);
-            self.driver.tx.publish();
-        }
-        Ok(sent)
-    }
-}
-
-/// Adds a buffer to a ring, in one piece or cut; `pieces` is scratch.
-#[inline]
-fn add<R: DriverRing>(
-    ring: &mut R,
-    cut: Cut,
-    pieces: &mut Vec<Piece>,
-    (addr, len): (u64, u32),
-    direction: Direction,
-) -> Option<u16> {
-    if let Some(piece) = cut.whole(addr, len) {
-        return ring.add(&[piece], direction);
-    }
-    pieces.clear();
-    cut.pieces(addr, len, pieces);
-    ring.add(pieces, direction)
 }

@@ -15,9 +15,16 @@
 
 use std::ops::Range;
 
-use frame::checksum::Sum;
-
 use super::args::{Sources, Verify};
+use headers::{ARP, headers, ports, pseudo_sum, vnet};
+
+mod fault;
+mod headers;
+mod words;
+
+pub use fault::Fault;
+pub use headers::{Ends, announcement, is_multicast, mac};
+pub use words::Words;
 
 /// Length of Ethernet and IPv4 headers.
 const L4_AT: usize = 34;
@@ -28,49 +35,11 @@ pub const HEAD_MAX: usize = L4_AT + 20 + TAG_LEN;
 /// A `virtio_net_hdr` with `num_buffers`.
 pub const VNET_LEN: usize = 12;
 
-const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
-const GSO_TCPV4: u8 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ARP: [u8; 2] = [0x08, 0x06];
 /// Where the source address stands.
 const SOURCE: Range<usize> = 6..12;
 /// Where TCP's checksum stands.
 const CSUM_AT: usize = L4_AT + 16;
-
-/// What is wrong with a frame that came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// It is not as long as what was sent.
-    #[error("{got} bytes instead of {sent}")]
-    Length {
-        /// Bytes that came, without the virtio-net header.
-        got: u32,
-        /// Bytes that every frame has.
-        sent: u32,
-    },
-    /// Its virtio-net header does not describe it.
-    #[error("virtio-net header differs at byte {0}")]
-    Vnet(usize),
-    /// Buffers that its header announces did not come with it.
-    #[error("{got} buffers instead of {announced}")]
-    Torn {
-        /// Buffers that came at once.
-        got: usize,
-        /// What `num_buffers` says.
-        announced: usize,
-    },
-    /// Headers are not those of its flow.
-    #[error("headers differ at byte {0}")]
-    Headers(usize),
-    /// Number, flow, time or check were changed, or the frame is of another run.
-    #[error("the tag does not check")]
-    Tag,
-    /// The payload is not this frame's.
-    #[error("payload differs at byte {0}")]
-    Payload(usize),
-}
 
 /// What a tag says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,26 +67,6 @@ pub struct Shape {
     key: u64,
     vnet: [u8; VNET_LEN],
     sources: Sources,
-}
-
-/// Who sends to whom, as far as frames are concerned.
-#[derive(Clone, Copy, Debug)]
-pub struct Ends {
-    /// The sender's number.
-    pub from: u16,
-    /// The receiver's number.
-    pub to: u16,
-}
-
-/// The MAC address of guest `number`.
-pub fn mac(number: u16) -> [u8; 6] {
-    let [high, low] = number.to_be_bytes();
-    [0x52, 0x54, 0x00, 0x4c, high, low]
-}
-
-fn ip(number: u16) -> [u8; 4] {
-    let [high, low] = number.wrapping_add(1).to_be_bytes();
-    [10, 76, high, low]
 }
 
 impl Shape {
@@ -352,31 +301,6 @@ impl Shape {
     }
 }
 
-/// Places and lengths of payload words, in ascending order.
-#[derive(Clone, Debug)]
-pub struct Words {
-    at: usize,
-    /// Where the last one stands, unless the end has been reached.
-    last: usize,
-    end: usize,
-    step: usize,
-}
-
-impl Iterator for Words {
-    type Item = (usize, usize);
-
-    #[inline]
-    fn next(&mut self) -> Option<(usize, usize)> {
-        let at = self.at;
-        if at < self.last {
-            self.at = (at + self.step).min(self.last);
-            return Some((at, 8));
-        }
-        self.at = self.end;
-        (at < self.end).then_some((at, self.end - at))
-    }
-}
-
 /// The first two words of a tag.
 #[inline]
 fn words_at(tag: &[u8]) -> [u64; 2] {
@@ -390,89 +314,6 @@ fn last_word(tag: &[u8]) -> u64 {
     tag.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-fn vnet(tcp: bool, gso: Option<u16>) -> [u8; VNET_LEN] {
-    let mut vnet = [0; VNET_LEN];
-    if tcp {
-        vnet[0] = NEEDS_CSUM;
-        vnet[6..8].copy_from_slice(&(L4_AT as u16).to_le_bytes());
-        vnet[8..10].copy_from_slice(&16u16.to_le_bytes());
-    }
-    if let Some(size) = gso {
-        vnet[1] = GSO_TCPV4;
-        vnet[2..4].copy_from_slice(&(L4_AT as u16 + 20).to_le_bytes());
-        vnet[4..6].copy_from_slice(&size.to_le_bytes());
-    }
-    vnet
-}
-
-/// Source and destination port of a flow.
-#[inline]
-fn ports(flow: u32) -> [u8; 4] {
-    let [a, b] = (1024 + (flow & 0x3fff) as u16).to_be_bytes();
-    let [c, d] = (5001 + (flow >> 14) as u16).to_be_bytes();
-    [a, b, c, d]
-}
-
-fn headers(ends: Ends, len: u32, tcp: bool) -> [u8; HEAD_MAX] {
-    let mut bytes = [0; HEAD_MAX];
-    bytes[..6].copy_from_slice(&mac(ends.to));
-    bytes[6..12].copy_from_slice(&mac(ends.from));
-    bytes[12..14].copy_from_slice(&[0x08, 0x00]);
-    let ip_len = len - 14;
-    let (proto, (src, dst)) = (if tcp { TCP } else { UDP }, (ip(ends.from), ip(ends.to)));
-    bytes[14..24].copy_from_slice(&[
-        0x45,
-        0,
-        (ip_len >> 8) as u8,
-        ip_len as u8,
-        0,
-        0,
-        0x40,
-        0,
-        64,
-        proto,
-    ]);
-    bytes[26..30].copy_from_slice(&src);
-    bytes[30..34].copy_from_slice(&dst);
-    let checksum = Sum::of(&bytes[14..34]).checksum();
-    bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
-    let l4_len = ip_len - 20;
-    if tcp {
-        // Data offset 5, ACK; the partial checksum's field holds the pseudo header's sum.
-        bytes[46..50].copy_from_slice(&[0x50, 0x10, 0xff, 0xff]);
-        bytes[CSUM_AT..CSUM_AT + 2].copy_from_slice(&pseudo_sum([&src, &dst], l4_len));
-    } else {
-        bytes[38..40].copy_from_slice(&(l4_len as u16).to_be_bytes());
-    }
-    bytes
-}
-
-/// What a partial TCP checksum's field holds.
-fn pseudo_sum([src, dst]: [&[u8]; 2], len: u32) -> [u8; 2] {
-    let mut sum = Sum::of(src);
-    sum.add(dst);
-    sum.add(&[0, TCP]);
-    sum.add(&len.to_be_bytes());
-    sum.fold().to_be_bytes()
-}
-
-/// A gratuitous ARP of guest `number`: switches learn where it is.
-pub fn announcement(number: u16) -> [u8; 60] {
-    let mut bytes = [0; 60];
-    bytes[..6].fill(0xff);
-    bytes[6..12].copy_from_slice(&mac(number));
-    bytes[12..22].copy_from_slice(&[ARP[0], ARP[1], 0, 1, 0x08, 0x00, 6, 4, 0, 1]);
-    bytes[22..28].copy_from_slice(&mac(number));
-    bytes[28..32].copy_from_slice(&ip(number));
-    bytes[38..42].copy_from_slice(&ip(number));
-    bytes
-}
-
-/// Whether these are the first bytes of somebody's multicast: not ours, and not checked.
-pub fn is_multicast(head: &[u8]) -> bool {
-    head.first().is_some_and(|byte| byte & 1 != 0)
-}
-
 /// Spreads every input bit over all output bits.
 #[inline]
 fn mix(mut x: u64) -> u64 {
@@ -482,153 +323,4 @@ fn mix(mut x: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shape(len: u32, mss: Option<u16>, verify: Verify) -> Shape {
-        Shape::new(Ends { from: 0, to: 1 }, len, mss, verify, 99)
-    }
-
-    /// The frame as the generator writes it, and its base.
-    fn build(shape: &Shape, tag: Tag) -> (Vec<u8>, u64) {
-        let mut bytes = vec![0; shape.len() as usize];
-        bytes[..shape.headers().len()].copy_from_slice(shape.headers());
-        let base = shape.stamp(tag, |at, piece| bytes[at..at + piece.len()].copy_from_slice(piece));
-        for (at, len) in shape.words() {
-            bytes[at..at + len].copy_from_slice(&shape.word(base, at).to_le_bytes()[..len]);
-        }
-        (bytes, base)
-    }
-
-    fn check(shape: &Shape, bytes: &[u8]) -> Result<Tag, Fault> {
-        let mut head = [0; HEAD_MAX];
-        head[..shape.head_len()].copy_from_slice(&bytes[..shape.head_len()]);
-        let (tag, base) = shape.open(&head)?;
-        for (at, len) in shape.words() {
-            if bytes[at..at + len] != shape.word(base, at).to_le_bytes()[..len] {
-                return Err(Fault::Payload(at));
-            }
-        }
-        Ok(tag)
-    }
-
-    const TAG: Tag = Tag { flow: 7, seq: 1234, time: 0x1_2345_6789 };
-
-    #[test]
-    fn a_frame_opens_to_what_was_stamped() {
-        for (len, mss) in [
-            (64, None),
-            (65, None),
-            (1514, None),
-            (76, Some(1448)),
-            (65536, Some(1448)),
-            (65549, Some(536)),
-        ] {
-            for verify in [Verify::Sampled, Verify::Full] {
-                let shape = shape(len, mss, verify);
-                let (bytes, _) = build(&shape, TAG);
-                assert_eq!(check(&shape, &bytes), Ok(TAG), "{len} {verify:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_byte_of_a_fully_verified_frame_matters() {
-        for (len, mss) in [(64, None), (71, None), (200, None), (90, Some(1448))] {
-            let shape = shape(len, mss, Verify::Full);
-            let (bytes, _) = build(&shape, TAG);
-            for at in 0..len as usize {
-                let mut changed = bytes.clone();
-                changed[at] ^= 0x10;
-                assert!(check(&shape, &changed).is_err(), "byte {at} of {len}");
-            }
-        }
-    }
-
-    #[test]
-    fn sources_follow_flows_or_frames_and_are_checked() {
-        let next = Tag { seq: TAG.seq + 1, ..TAG };
-        let other = Tag { flow: TAG.flow + 1, ..TAG };
-        for (sources, frames, flows) in [
-            (Sources::Own, false, false),
-            (Sources::Flow, false, true),
-            (Sources::Frame, true, true),
-        ] {
-            let shape = shape(64, None, Verify::Full).with_sources(sources);
-            let source = |tag| build(&shape, tag).0[SOURCE].to_vec();
-            assert_eq!(
-                (source(TAG) != source(next), source(TAG) != source(other)),
-                (frames, flows),
-                "{sources:?}"
-            );
-            let (mut bytes, _) = build(&shape, TAG);
-            assert_eq!(check(&shape, &bytes), Ok(TAG));
-            assert!(!is_multicast(&source(TAG)));
-            bytes[9] ^= 1;
-            assert_eq!(check(&shape, &bytes), Err(Fault::Headers(9)));
-        }
-    }
-
-    #[test]
-    fn other_lengths_runs_and_directions_do_not_pass() {
-        let sent = shape(128, None, Verify::Sampled);
-        let (bytes, _) = build(&sent, TAG);
-        let other_run = Shape::new(Ends { from: 0, to: 1 }, 128, None, Verify::Sampled, 98);
-        assert_eq!(check(&other_run, &bytes), Err(Fault::Tag));
-        let back = Shape::new(Ends { from: 1, to: 0 }, 128, None, Verify::Sampled, 99);
-        assert!(check(&back, &bytes).is_err());
-        let shorter = shape(127, None, Verify::Sampled);
-        assert!(check(&shorter, &bytes[..127]).is_err());
-    }
-
-    #[test]
-    fn stale_payload_does_not_pass() {
-        let shape = shape(4096, Some(1448), Verify::Sampled);
-        let (old, _) = build(&shape, Tag { seq: 1233, ..TAG });
-        let (new, _) = build(&shape, TAG);
-        for cut in [100, 1000, 3000, 4095] {
-            let torn: Vec<u8> = [&new[..cut], &old[cut..]].concat();
-            assert!(matches!(check(&shape, &torn), Err(Fault::Payload(_))), "{cut}");
-        }
-    }
-
-    #[test]
-    fn the_frame_crate_reads_the_headers_alike() {
-        let shape = shape(65536, Some(1448), Verify::Sampled);
-        let (bytes, _) = build(&shape, TAG);
-        let headers = frame::view::parse(&bytes[..128]).unwrap();
-        let offload = frame::vnet::decode(shape.vnet(), &headers, shape.len()).unwrap();
-        assert_eq!(offload.gso.map(|gso| gso.size), Some(1448));
-        assert_eq!(offload.csum.map(|csum| (csum.start, csum.offset)), Some((34, 16)));
-        assert_eq!(Sum::of(&bytes[14..34]).checksum(), 0, "the IPv4 header checks");
-    }
-
-    #[test]
-    fn a_pseudo_header_may_lack_its_length_where_it_is_segmented() {
-        for (len, passes) in [(65536, true), (1000, false)] {
-            let shape = shape(len, Some(1448), Verify::Sampled);
-            let (mut bytes, _) = build(&shape, TAG);
-            let sum = pseudo_sum([&ip(0), &ip(1)], 0);
-            assert_ne!(bytes[50..52], sum);
-            bytes[50..52].copy_from_slice(&sum);
-            assert_eq!(check(&shape, &bytes).is_ok(), passes, "{len}");
-            bytes[51] ^= 1;
-            assert_eq!(check(&shape, &bytes), Err(Fault::Headers(if passes { 51 } else { 50 })));
-        }
-    }
-
-    #[test]
-    fn vnet_headers_must_say_what_was_sent() {
-        let plain = shape(64, None, Verify::Sampled);
-        assert_eq!(plain.check_vnet(&[0; 12]), Ok(()));
-        assert_eq!(plain.check_vnet(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]), Ok(()));
-        assert_eq!(plain.check_vnet(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0]), Err(Fault::Vnet(1)));
-        let tso = shape(65536, Some(1448), Verify::Sampled);
-        let mut vnet = *tso.vnet();
-        vnet[2] = 200;
-        assert_eq!(tso.check_vnet(&vnet), Ok(()), "the header length is a hint");
-        vnet[4] ^= 1;
-        assert_eq!(tso.check_vnet(&vnet), Err(Fault::Vnet(4)));
-        assert_eq!(tso.check_vnet(&[0; 12]), Err(Fault::Vnet(0)));
-    }
-}
+mod tests;

@@ -82,7 +82,7 @@ fn draw(area: &Area<'_>, frame: &Frame, column: &Column, width: usize) -> Result
     }
     let (x, y) = frame.at(middle, top);
     let above = SMALL.into_font().into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
-    area.draw(&Text::new(crate::experiment::digits(column.whole), (x, y - 3), above))
+    area.draw(&Text::new(crate::statistics::digits(column.whole), (x, y - 3), above))
         .map_err(failed)
 }
 

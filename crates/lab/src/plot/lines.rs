@@ -243,8 +243,8 @@ fn marker(
 mod tests {
     use super::*;
 
-    const X: Axis = Axis { title: "queues", log: false, labels: &[] };
-    const Y: Axis = Axis { title: "throughput, Gb/s", log: false, labels: &[] };
+    const X: Axis = Axis::linear("queues");
+    const Y: Axis = Axis::linear("throughput, Gb/s");
 
     fn line(name: &str, kind: Kind, ys: &[f64]) -> Line {
         let dots = (1..).zip(ys).map(|(x, y)| Dot {

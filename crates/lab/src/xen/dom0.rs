@@ -1,6 +1,5 @@
 //! The host: QEMU's command line, its life, and dom0's shell.
 
-use super::domain::{Domain, DomainSpec};
 use super::testbed::Testbed;
 use crate::guest::agent::Agent;
 use crate::guest::wait_limit::Clock;
@@ -126,14 +125,6 @@ impl Dom0 {
             PATIENCE,
         )?;
         Ok(())
-    }
-
-    /// Creates a stock guest. It boots meanwhile; [`Domain::ready`] waits for the end of that.
-    ///
-    /// # Errors
-    /// When `xl create` fails: nobody serves the vifs, say.
-    pub fn create(&self, spec: &DomainSpec) -> Result<Domain, GuestError> {
-        Domain::create(self, spec)
     }
 
     /// The end of what Xen's and dom0's console, and QEMU, printed.

@@ -82,6 +82,16 @@ impl DomainSpec {
     }
 }
 
+impl Dom0 {
+    /// Creates a stock guest. It boots meanwhile; [`Domain::ready`] waits for the end of that.
+    ///
+    /// # Errors
+    /// When `xl create` fails: nobody serves the vifs, say.
+    pub fn create(&self, spec: &DomainSpec) -> Result<Domain, GuestError> {
+        Domain::create(self, spec)
+    }
+}
+
 /// A guest that was created. It is destroyed when this value goes.
 #[derive(Debug)]
 pub struct Domain {

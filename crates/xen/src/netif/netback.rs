@@ -1,9 +1,9 @@
-//! The driver of network interfaces: what all vifs of this domain have in common.
+//! What all vifs of this domain have in common.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hypervisor::{Hypervisor, Nodes, StoreError, TransitiveGrants};
+use hypervisor::{Hypervisor, TransitiveGrants};
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use ring::Engine;
@@ -12,16 +12,8 @@ use switch::PortId;
 
 use super::device_queue::Uplink;
 use super::extensions::Extensions;
-use super::options::PortOptions;
-use super::service::ServiceConfig;
-use super::settings;
+use super::options::{PortOptions, ServiceConfig};
 use super::static_grants::PageBudget;
-use super::vif::Vif;
-use crate::xenbus::driver::Wake;
-use crate::xenbus::{Driver, Node};
-
-/// How often it is checked, at least, whether frontends take what comes.
-const CHECK_PERIOD: Duration = Duration::from_secs(2);
 
 /// What all vifs have in common.
 pub struct Netback {
@@ -79,23 +71,6 @@ impl Netback {
         let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
         removed.extend(self.fabric.counters(port));
         self.fabric.remove_port(port);
-    }
-}
-
-impl Driver for Netback {
-    const CLASS: &'static str = "vif";
-    type Device = Vif;
-
-    fn is_ours(&self, nodes: &dyn Nodes, backend: &str) -> Result<bool, StoreError> {
-        settings::is_ours(nodes, backend)
-    }
-
-    fn probe(self: &Arc<Self>, node: Arc<Node>, wake: Wake) -> Vif {
-        Vif::new(Arc::clone(self), node, wake)
-    }
-
-    fn check_period(&self) -> Duration {
-        CHECK_PERIOD.min(self.stall / 4)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Ways in which vifs can be served that are a matter of choice. All of them are off by default.
 
+use std::time::Duration;
+
 use network::coalescing::CoalescingLimits;
 use network::poll::PollingPolicy;
 
@@ -14,4 +16,16 @@ pub struct PortOptions {
     pub cache: u16,
     /// Whether frames begin where copies into the receiver's pages are aligned.
     pub align: bool,
+}
+
+/// How vifs are to be served.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceConfig {
+    /// Queues that a vif may have.
+    pub queues: u16,
+    /// How long a frontend may go without posting buffers while frames for it come, before it
+    /// counts as stalled.
+    pub stall: Duration,
+    /// How vifs are served, where there is a choice.
+    pub options: PortOptions,
 }

@@ -1,7 +1,6 @@
 //! Service for all vifs of this domain.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use hypervisor::{Hypervisor, Nodes};
 use network::count::QueueCounters;
@@ -9,22 +8,10 @@ use network::fabric::Fabric;
 
 use super::device_queue::Uplink;
 use super::netback::Netback;
-use super::options::PortOptions;
+pub use super::options::ServiceConfig;
 use super::status::VifStatus;
 pub use crate::xenbus::ServiceError;
 use crate::xenbus::{self, DeviceId};
-
-/// How vifs are to be served.
-#[derive(Clone, Copy, Debug)]
-pub struct ServiceConfig {
-    /// Queues that a vif may have.
-    pub queues: u16,
-    /// How long a frontend may go without posting buffers while frames for it come, before it
-    /// counts as stalled.
-    pub stall: Duration,
-    /// How vifs are served, where there is a choice.
-    pub options: PortOptions,
-}
 
 /// Service for vifs. When it is dropped, queues are detached and nothing is written into the store:
 /// whoever serves the vifs next finds them connected, and takes up their rings where they stand.

@@ -2,7 +2,6 @@
 //! hand.
 
 use std::cell::RefCell;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,60 +10,34 @@ use xen::netif::frontend::{Frame, FrameSource, Frontend, FrontendConfig, PageAll
 use xen::netif::slots::Meta;
 use xen::xenbus::State;
 
-use super::{CSUM_BLANK, Host, Nature, Peer, Received, Vif, is_greeting, wait};
+use super::interface::{Interface, InterfaceQueue};
+use super::{CSUM_BLANK, Received, wait};
 
 /// How long anything may take.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A vif with our own frontend. Of its nature count queues, split channels, control ring, and
 /// whether it takes offloads, all of them or none.
-pub struct Fair {
-    vif: Vif,
-    pub queues: Vec<FairQueue>,
-}
-
-impl Deref for Fair {
-    type Target = Vif;
-
-    fn deref(&self) -> &Vif {
-        &self.vif
-    }
-}
-
-impl DerefMut for Fair {
-    fn deref_mut(&mut self) -> &mut Vif {
-        &mut self.vif
-    }
-}
+pub type Fair = Interface<FairQueue>;
 
 impl Fair {
-    /// A domain with one vif that is connected.
-    pub fn connected(host: &Host, domain: u16, nature: Nature) -> Fair {
-        let mut fair = Fair::attached(host, domain, nature);
-        fair.connect();
-        wait(|| host.connected(&fair));
-        fair
+    /// Pages that no other vif of the domain has.
+    fn area(&self, queues: u16) -> PageAllocator {
+        let pages = Frontend::pages(queues);
+        let first = (0..pages).map(|_| self.page()).min();
+        PageAllocator::new(first.unwrap_or(0), pages)
     }
+}
 
-    /// A domain with one vif that waits.
-    pub fn attached(host: &Host, domain: u16, nature: Nature) -> Fair {
-        Fair { vif: Vif::attached(host, domain, nature), queues: vec![] }
-    }
-
-    /// Another vif of the same domain.
-    pub fn sibling(&self, handle: u32, nature: Nature) -> Fair {
-        Fair { vif: self.vif.sibling(handle, nature), queues: vec![] }
-    }
-
-    /// Waits for the backend, and connects. What it had before is let go of.
-    pub fn connect(&mut self) {
-        self.queues.clear();
-        let nature = self.nature.clone();
+impl InterfaceQueue for FairQueue {
+    fn connect(fair: &mut Fair) {
+        fair.queues.clear();
+        let nature = fair.nature.clone();
         assert!((nature.sg == nature.gso) && (nature.gso == nature.csum), "all or none");
-        let domain: Arc<dyn Domain> = self.guest.domain().clone();
-        let frontend = Frontend::find(domain, self.handle).unwrap();
+        let domain: Arc<dyn Domain> = fair.guest.domain().clone();
+        let frontend = Frontend::find(domain, fair.handle).unwrap();
         assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
-        nature.keys.iter().for_each(|(key, value)| self.put(key, value));
+        nature.keys.iter().for_each(|(key, value)| fair.put(key, value));
         let config = FrontendConfig {
             queues: nature.queues as u16,
             split: nature.split,
@@ -72,50 +45,18 @@ impl Fair {
             offloads: nature.sg,
             ..FrontendConfig::default()
         };
-        let (queues, _) = frontend.connect(&config, self.area(config.queues)).unwrap();
+        let (queues, _) = frontend.connect(&config, fair.area(config.queues)).unwrap();
         assert_eq!(queues.len(), nature.queues as usize);
-        self.queues = queues.into_iter().map(|queue| FairQueue(RefCell::new(queue))).collect();
+        fair.queues = queues.into_iter().map(|queue| FairQueue(RefCell::new(queue))).collect();
     }
 
-    /// Pages that no other vif of the domain has.
-    fn area(&self, queues: u16) -> PageAllocator {
-        let pages = Frontend::pages(queues);
-        let first = (0..pages).map(|_| self.page()).min();
-        PageAllocator::new(first.unwrap_or(0), pages)
-    }
-
-    /// Sends a frame on queue 0.
     #[track_caller]
-    pub fn send(&self, frame: &[u8]) {
-        self.queues[0].send(frame, 0, None);
+    fn send(&self, frame: &[u8]) {
+        FairQueue::send(self, frame, 0, None);
     }
 
-    /// All frames that came, on whatever queue, but for greetings.
-    pub fn received(&self) -> Vec<Received> {
-        let mut all = self.heard();
-        all.retain(|got| !is_greeting(&got.frame));
-        all
-    }
-
-    /// Waits for `n` frames.
-    #[track_caller]
-    pub fn expect(&self, n: usize) -> Vec<Received> {
-        let mut all = Vec::new();
-        wait(|| {
-            all.extend(self.received());
-            all.len() >= n
-        });
-        all
-    }
-}
-
-impl Peer for Fair {
-    fn greet(&self, frame: &[u8]) {
-        self.send(frame);
-    }
-
-    fn heard(&self) -> Vec<Received> {
-        self.queues.iter().flat_map(FairQueue::received).collect()
+    fn received(&self) -> Vec<Received> {
+        FairQueue::received(self)
     }
 }
 

@@ -8,6 +8,7 @@ use std::thread;
 
 use super::*;
 use crate::xen::wire::HEADER;
+use crate::xen::wire::Header;
 
 /// A store whose other end is `serve`, on a thread.
 fn against(serve: impl FnOnce(UnixStream) + Send + 'static) -> (XenStore, JoinHandle<()>) {
@@ -110,7 +111,7 @@ fn a_refused_watch_is_forgotten() {
     });
     let refused = store.watch("//", Box::new(|_| ()));
     assert!(matches!(refused, Err(StoreError::Refused { name, .. }) if name == "EINVAL"));
-    assert!(lock(&store.view.link.watches).told.is_empty());
+    assert!(store.view.link.has_no_watches());
     server.join().unwrap();
 }
 

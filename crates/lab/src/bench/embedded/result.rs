@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::case::Case;
 use super::figure::Figure;
 use super::load::Load;
-use crate::bench::cpu_name;
-use crate::bench::result::Series;
+use crate::bench::series::Series;
+use crate::cpu::cpu_name;
 
 /// From which ratio on a switch counts as gaining or losing something: less is within what runs
 /// differ by.

@@ -25,21 +25,8 @@ pub(super) fn measure(
     time: Duration,
 ) -> Result<Figure, BenchError> {
     let daemon = site::daemon(setting, 1)?;
-    let socket = daemon.dir().join("guests.sock");
     let start = |n: usize, command: &[&str]| {
-        let (name, address) = (NAMES[n], ADDRESSES[n]);
-        let (socket, dir) = (&socket, daemon.dir());
-        let spec = GuestProcessSpec {
-            binary,
-            socket,
-            dir,
-            name,
-            address,
-            queues: 1,
-            vcpus: 1,
-            device_queue: false,
-            single_channel: false,
-        };
+        let spec = GuestProcessSpec::new(binary, daemon.dir(), NAMES[n], ADDRESSES[n]);
         GuestProcess::start(&spec, command)
     };
     let mut receiver = start(1, &["iperf", "-s"])?;

@@ -29,19 +29,9 @@ pub(super) fn measure(
     let config = |dir: &Path| format!("{}{UPLINK}", site::config(dir, setting, 1));
     let daemon = Daemon::with_design(setting.design, config, Some(&cable.host))?;
     cable.plug()?;
-    let (socket, dir) = (&daemon.dir().join("guests.sock"), daemon.dir());
     // Where the port names no device, the guest asks in vain, and is served by the switch.
-    let spec = GuestProcessSpec {
-        binary,
-        socket,
-        dir,
-        name: NAME,
-        address: ADDRESS,
-        queues: 1,
-        vcpus: 1,
-        device_queue: true,
-        single_channel: false,
-    };
+    let plain = GuestProcessSpec::new(binary, daemon.dir(), NAME, ADDRESS);
+    let spec = GuestProcessSpec { device_queue: true, ..plain };
     let mut receiver = GuestProcess::start(&spec, &["iperf", "-s"])?;
     receiver.wait_for("Server listening", PATIENCE)?;
     let then = Snapshot::now(&daemon, NAME)?;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::bench::cpu_name;
-use crate::bench::result::Series;
+use crate::bench::series::Series;
+use crate::cpu::cpu_name;
 
 /// What one run of a point has given.
 #[derive(Clone, Copy, Debug)]

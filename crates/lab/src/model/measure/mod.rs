@@ -9,13 +9,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::costs::Era;
 use super::fit::fit;
 use super::inputs::{Copies, Generation, Handovers, Inputs, Machine, Maps};
+use crate::bench::BenchError;
 use crate::bench::embedded::grants::{Plan, Task, work};
 use crate::bench::embedded::load::Size;
 use crate::bench::embedded::site::failed;
-use crate::bench::{BenchError, cpu_name};
-use crate::experiment::Summary;
+use crate::cpu::cpu_name;
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::statistics::Summary;
 pub use carry::Carrying;
 use hypervisor::embedded::Design;
 

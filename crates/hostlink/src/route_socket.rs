@@ -1,0 +1,175 @@
+//! The kernel's routing socket (rtnetlink), for what no ioctl does: what kind of interface an
+//! interface is, and how long the frames may be that it hands over to be segmented
+//! (linux/rtnetlink.h, linux/if_link.h).
+
+use std::io;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket};
+
+use crate::tun::{self, IfName};
+
+/// `struct nlmsghdr`, in bytes.
+const HEADER: usize = 16;
+/// `struct ifinfomsg`, in bytes.
+const LINK_HEADER: usize = 16;
+/// More than the kernel says of one interface without its virtual functions.
+const LONGEST_REPLY: usize = 32 << 10;
+
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_TUN_TYPE: u16 = 3;
+const IFLA_TUN_MULTI_QUEUE: u16 = 7;
+/// Flags in the type of an attribute.
+const TYPE_MASK: u16 = 0x3fff;
+
+/// What an interface is, to somebody who needs a TAP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// A TAP device that can have several queues.
+    MultiQueueTap,
+    /// Something else.
+    Other,
+}
+
+/// What the interface `name` is, in the network namespace of the calling thread. `None`: there is
+/// no such interface.
+///
+/// # Errors
+/// When the kernel refuses to say.
+pub fn link_kind(name: &str) -> io::Result<Option<LinkKind>> {
+    let Some(name) = tun::if_name(name) else { return Ok(None) };
+    let index = match tun::index(name) {
+        Ok(index) => index,
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let reply = request(libc::RTM_GETLINK, libc::NLM_F_REQUEST, &link_header(index))?;
+    Ok(Some(kind(reply.get(LINK_HEADER..).unwrap_or_default())))
+}
+
+/// Sets how long a frame may be that others are to segment, in bytes.
+pub(crate) fn set_longest(name: IfName, bytes: u32) -> io::Result<()> {
+    let attribute =
+        [&8u16.to_ne_bytes()[..], &IFLA_GSO_MAX_SIZE.to_ne_bytes(), &bytes.to_ne_bytes()].concat();
+    let body = [link_header(tun::index(name)?).to_vec(), attribute].concat();
+    request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &body).map(drop)
+}
+
+/// `struct ifinfomsg`: family and type, index, flags, and which of them to change.
+fn link_header(index: u32) -> [u8; LINK_HEADER] {
+    let mut header = [0; LINK_HEADER];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header
+}
+
+/// Sends one message, and returns what the kernel answers behind the message's header; nothing, if
+/// the kernel only acknowledges.
+fn request(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<u8>> {
+    let len = (HEADER + body.len()) as u32;
+    let header = [
+        &len.to_ne_bytes()[..],
+        &kind.to_ne_bytes(),
+        &(flags as u16).to_ne_bytes(),
+        // Sequence number and port: one message is under way at a time, on a socket of its own.
+        &[0; 8],
+    ];
+    let socket = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
+    send(&socket, &[header.concat(), body.to_vec()].concat(), SendFlags::empty())?;
+    let mut reply = vec![0; LONGEST_REPLY];
+    let (got, _) = recv(&socket, &mut reply[..], RecvFlags::empty())?;
+    reply.truncate(got);
+    let short = || io::Error::other("the kernel's answer is too short");
+    if reply.len() < HEADER {
+        return Err(short());
+    }
+    let body = reply.split_off(HEADER);
+    if u16::from_ne_bytes([reply[4], reply[5]]) != libc::NLMSG_ERROR as u16 {
+        return Ok(body);
+    }
+    // `struct nlmsgerr`: 0, or an error below that.
+    match body.first_chunk().map(|error| i32::from_ne_bytes(*error)) {
+        Some(0) => Ok(Vec::new()),
+        Some(error) => Err(io::Error::from_raw_os_error(error.saturating_neg())),
+        None => Err(short()),
+    }
+}
+
+/// What attributes say about an interface.
+fn kind(attributes: &[u8]) -> LinkKind {
+    let info = attribute(attributes, IFLA_LINKINFO).unwrap_or_default();
+    let driver = attribute(info, IFLA_INFO_KIND).unwrap_or_default();
+    let data = attribute(info, IFLA_INFO_DATA).unwrap_or_default();
+    let byte = |wanted| attribute(data, wanted).and_then(|value| value.first().copied());
+    let tap = driver.strip_suffix(&[0]).unwrap_or(driver) == b"tun"
+        && byte(IFLA_TUN_TYPE) == Some(libc::IFF_TAP as u8);
+    match byte(IFLA_TUN_MULTI_QUEUE) {
+        Some(1..) if tap => LinkKind::MultiQueueTap,
+        _ => LinkKind::Other,
+    }
+}
+
+/// The value of the first attribute of that type.
+fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    while let Some(&[a, b, c, d]) = attributes.first_chunk() {
+        let len = usize::from(u16::from_ne_bytes([a, b]));
+        let value = attributes.get(4..len)?;
+        if u16::from_ne_bytes([c, d]) & TYPE_MASK == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(len.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An attribute with padding behind it.
+    fn encoded(kind: u16, value: &[u8]) -> Vec<u8> {
+        let len = 4 + value.len() as u16;
+        let mut bytes = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn link(driver: &[u8], data: &[(u16, u8)]) -> Vec<u8> {
+        let data: Vec<u8> =
+            data.iter().flat_map(|(kind, value)| encoded(*kind, &[*value])).collect();
+        let info =
+            [encoded(IFLA_INFO_KIND, driver), encoded(IFLA_INFO_DATA | 0x8000, &data)].concat();
+        [encoded(3, b"rm0\0"), encoded(IFLA_LINKINFO, &info)].concat()
+    }
+
+    #[test]
+    fn a_tap_of_several_queues_is_recognised() {
+        let tap = (IFLA_TUN_TYPE, libc::IFF_TAP as u8);
+        let tun = (IFLA_TUN_TYPE, libc::IFF_TUN as u8);
+        let [one, many] = [0, 1].map(|value| (IFLA_TUN_MULTI_QUEUE, value));
+        assert_eq!(kind(&link(b"tun\0", &[tap, many])), LinkKind::MultiQueueTap);
+        assert_eq!(kind(&link(b"tun\0", &[tap, one])), LinkKind::Other);
+        assert_eq!(kind(&link(b"tun\0", &[tun, many])), LinkKind::Other);
+        assert_eq!(kind(&link(b"veth\0", &[tap, many])), LinkKind::Other);
+        assert_eq!(kind(&link(b"tun\0", &[])), LinkKind::Other);
+        assert_eq!(kind(&[]), LinkKind::Other);
+    }
+
+    #[test]
+    fn attributes_that_are_cut_off_are_no_attributes() {
+        let whole = link(b"tun\0", &[(IFLA_TUN_TYPE, 2), (IFLA_TUN_MULTI_QUEUE, 1)]);
+        for len in 0..whole.len() {
+            let _ = kind(&whole[..len]);
+        }
+        assert_eq!(attribute(&[0, 0, 1, 0, 9], 1), None);
+        assert_eq!(attribute(&[3, 0, 1, 0], 1), None);
+    }
+
+    #[test]
+    fn the_loopback_interface_is_no_tap() {
+        assert_eq!(link_kind("lo").unwrap(), Some(LinkKind::Other));
+        assert_eq!(link_kind("rm-nowhere").unwrap(), None);
+        assert_eq!(link_kind("a name that is too long").unwrap(), None);
+    }
+}

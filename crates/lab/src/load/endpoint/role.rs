@@ -1,0 +1,93 @@
+//! Who a guest is, and what it does with frames.
+
+use std::sync::Arc;
+
+use ring::driver::BadUsed;
+
+use crate::load::Error;
+use crate::load::direction_counters::DirectionCounters;
+use crate::load::packet::{self, Fault, Shape};
+use crate::load::receive::{Arrived, Receiver};
+use crate::load::time::Pace;
+
+/// What a guest sends.
+pub struct Sender {
+    /// Its frames.
+    pub shape: Shape,
+    /// What it and the receiver know of each other.
+    pub counters: Arc<DirectionCounters>,
+    /// How fast it goes.
+    pub pace: Pace,
+    /// Next number of each flow.
+    pub flows: Box<[u32]>,
+    /// Times that there was something to send, and room in the ring.
+    pub bursts: u64,
+    /// Times that there was something to send, and no room.
+    pub full: u64,
+}
+
+/// Who a guest is, and what it does.
+pub struct Role {
+    /// Its own number, which gives its addresses.
+    pub number: u16,
+    /// The other one's.
+    pub peer: u16,
+    /// What it sends.
+    pub sender: Option<Sender>,
+    /// What it receives.
+    pub receiver: Option<Receiver>,
+}
+
+/// What there is besides checked frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Doorbells {
+    /// Kicks given.
+    pub kicks: u64,
+    /// Interrupts taken.
+    pub interrupts: u64,
+    /// Unicast frames that came to a guest which nobody sends to.
+    pub strays: u64,
+}
+
+impl Role {
+    /// The error of a back-end that broke the protocol on a ring.
+    pub fn blame(&self, ring: &'static str, error: BadUsed) -> Error {
+        blame(self.number, ring, error)
+    }
+}
+
+#[cold]
+pub fn blame(number: u16, ring: &'static str, error: BadUsed) -> Error {
+    Error::Used { guest: number, ring, error }
+}
+
+/// A frame that is not one of the peer's numbered ones; true if it is the peer's announcement.
+#[cold]
+fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
+    let mut head = [0; 12];
+    arrived.read_frame(&mut head);
+    if packet::is_multicast(&head) {
+        return head[6..] == packet::mac(role.peer);
+    }
+    if role.receiver.is_none() {
+        doorbells.strays += 1;
+    }
+    false
+}
+
+/// Not as many buffers are there as the header announces, although the back-end published all that
+/// it has.
+#[cold]
+pub fn torn(role: &mut Role, arrived: &Arrived) {
+    let fault = Fault::Torn { got: arrived.buffers(), announced: arrived.announced() };
+    if let Some(receiver) = &mut role.receiver {
+        receiver.corrupt(fault, arrived);
+    }
+}
+
+/// Has a frame checked; true if it was the peer's announcement.
+#[inline]
+pub fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, now: u64) -> bool {
+    let ours = role.receiver.as_mut().is_some_and(|receiver| receiver.receive(arrived, now));
+    !ours && odd(role, doorbells, arrived)
+}

@@ -1,0 +1,34 @@
+//! What is wrong with a frame.
+
+/// What is wrong with a frame that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It is not as long as what was sent.
+    #[error("{got} bytes instead of {sent}")]
+    Length {
+        /// Bytes that came, without the virtio-net header.
+        got: u32,
+        /// Bytes that every frame has.
+        sent: u32,
+    },
+    /// Its virtio-net header does not describe it.
+    #[error("virtio-net header differs at byte {0}")]
+    Vnet(usize),
+    /// Buffers that its header announces did not come with it.
+    #[error("{got} buffers instead of {announced}")]
+    Torn {
+        /// Buffers that came at once.
+        got: usize,
+        /// What `num_buffers` says.
+        announced: usize,
+    },
+    /// Headers are not those of its flow.
+    #[error("headers differ at byte {0}")]
+    Headers(usize),
+    /// Number, flow, time or check were changed, or the frame is of another run.
+    #[error("the tag does not check")]
+    Tag,
+    /// The payload is not this frame's.
+    #[error("payload differs at byte {0}")]
+    Payload(usize),
+}

@@ -1,0 +1,14 @@
+//! A station: an address in a network.
+
+use frame::Mac;
+
+use crate::vlan::Network;
+
+/// An address in a network: what the table is keyed by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Station {
+    /// The broadcast domain.
+    pub network: Network,
+    /// The address in it.
+    pub mac: Mac,
+}
