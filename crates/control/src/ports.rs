@@ -61,8 +61,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Adds a port of the configuration. If it cannot be put into service, it is stopped, and is one
-    /// of [`Ports::not_in_service`].
+    /// Adds a port of the configuration. If it cannot be put into service, it is stopped, and is
+    /// one of [`Ports::not_in_service`].
     pub fn add_configured(&mut self, spec: PortSpec) {
         let backend = self.start(&spec);
         if let Err(error) = &backend {
@@ -184,8 +184,8 @@ impl Ports {
             .collect()
     }
 
-    /// What has to be done now and then: logs which ports have stopped, and sums up what was counted
-    /// on vifs that are gone, so that they do not become many.
+    /// What has to be done now and then: logs which ports have stopped, and sums up what was
+    /// counted on vifs that are gone, so that they do not become many.
     pub fn maintain(&mut self) {
         self.without_removal(|_, _| ());
         for (name, port) in &mut self.ports {

@@ -18,7 +18,7 @@ pub(crate) fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
     chunk(bytes, at).copied().map(u32::from_be_bytes)
 }
 
-/// Writes `value` over the bytes at `at`; outside of `bytes`, nothing happens and the answer is
+/// Writes `value` over the bytes at `at`. If they are not all there, writes nothing and returns
 /// `None`.
 #[inline(always)]
 pub(crate) fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) -> Option<()> {

@@ -1,7 +1,8 @@
 //! The flow hash: one number per flow, to pick queues and cache slots with.
 //!
-//! It is fixed and not keyed: a peer can find frames that collide. All that this gains is that its
-//! own flows share a queue or a cache slot, so nothing may take equal hashes for equal flows.
+//! The hash is fixed and not keyed, so a peer can find frames that collide. The only effect is that
+//! the peer's own flows share a queue or a cache slot. Equal hashes must therefore never be taken
+//! for equal flows.
 
 use crate::bytes::chunk;
 use crate::view::{Headers, L3};

@@ -1,8 +1,9 @@
-//! What a frame still has to have done to it, in words that no transport owns.
+//! Offload metadata of a frame, independent of any transport: unfinished checksums and
+//! segmentation.
 //!
-//! A guest may hand over a frame whose checksum is not finished, or one big frame that stands for
-//! many. The receiver may take it exactly so ([`Accepts::takes`]), and then nobody ever does that
-//! work; or it does not, and the switch does it ([`crate::segment`], [`crate::checksum`]).
+//! A guest may send a frame whose checksum is not finished, or one big frame that stands for many.
+//! A receiver that accepts such a frame ([`Accepts::takes`]) gets it unchanged. For other receivers
+//! the switch finishes checksums and segments frames ([`crate::checksum`], [`crate::segment`]).
 
 /// The offload metadata of one frame. The default is a plain, finished frame of unknown checksum.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -89,7 +90,7 @@ impl Accepts {
     }
 }
 
-/// Why a frame's offload metadata is refused. Such a frame is dropped; its port lives on.
+/// Why a frame's offload metadata is refused. Such a frame is dropped; its port stays in service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
 pub enum BadOffload {
     /// The checksum field or its start lies outside of the frame, its first [`crate::HEAD_LEN`]
@@ -117,7 +118,7 @@ pub enum BadOffload {
     /// Segments of zero bytes, or of more than an IP packet can hold.
     #[error("impossible segment size")]
     GsoSize,
-    /// More segments than a sane sender asks for.
+    /// More segments than [`crate::segment`] makes of a frame.
     #[error("too many segments")]
     GsoCount,
     /// The frame is shorter than its own headers say, or they do not fit into the private head.

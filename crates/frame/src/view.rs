@@ -1,4 +1,4 @@
-//! What a frame's first bytes say: one pass, no copies, nothing believed that is not there.
+//! The headers in a frame's first bytes, parsed in one pass and without copies.
 //!
 //! A hostile peer may write any lengths, any chain of extension headers, any number of tags. The
 //! parser looks at no more than [`HEAD_LEN`] bytes and every step moves forward, so it is bounded;
@@ -218,7 +218,7 @@ fn ipv6(head: &[u8], h: &mut Headers) {
 /// Steps over IPv6 extension headers (RFC 8200, 4). False when the chain leaves the head before it
 /// ends.
 ///
-/// Every turn moves forward by at least 8 bytes, so a peer cannot make it go on.
+/// Every step moves forward by at least 8 bytes, so the loop is bounded.
 fn extensions(head: &[u8], h: &mut Headers) -> bool {
     loop {
         let at = h.l4_at as usize;

@@ -1,5 +1,5 @@
-//! A guest's interface, where the guest is a process in a network namespace of its own: a TAP
-//! device whose frames somebody else carries, and what is needed of the namespace.
+//! The interface of a guest that is a process in a network namespace of its own: a TAP device, and
+//! the namespace itself. The caller carries the frames.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ use rustix::process::{Signal, getegid, geteuid, set_parent_process_death_signal}
 use crate::tap::TapError;
 use crate::{route_socket, tun};
 
-/// What an interface is to be like.
+/// Properties of an interface.
 #[derive(Clone, Debug)]
 pub struct Inside {
     /// Its name.
@@ -22,17 +22,17 @@ pub struct Inside {
     pub queues: u16,
     /// Its address.
     pub mac: Mac,
-    /// Its MTU, if it is to be set.
+    /// Its MTU in bytes; `None`: not set.
     pub mtu: Option<u16>,
-    /// Longest frame that is to be segmented by others, in bytes.
+    /// Longest frame that the kernel leaves to others to segment, in bytes.
     pub longest: u32,
-    /// An IPv4 address, and how many of its bits are the network's.
+    /// An IPv4 address, and the number of bits of its network.
     pub address: Option<(Ipv4Addr, u8)>,
 }
 
 impl Inside {
-    /// Makes the interface, in the network namespace of the calling thread, and sets it up. Its
-    /// queues: each read gives a frame behind a virtio-net header, and takes one.
+    /// Creates the interface in the network namespace of the calling thread, and sets it up.
+    /// Returns its queues: each read or write transfers one frame behind a virtio-net header.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -59,19 +59,19 @@ impl Inside {
     }
 }
 
-/// Moves the process into a network namespace of its own, whose loopback interface is up; an
-/// ordinary user becomes its own root for that, in a user namespace. The process must have no other
-/// thread.
+/// Moves the process into a network namespace of its own, and sets the loopback interface up there.
+/// An unprivileged process also enters a user namespace, in which it is root. The process must have
+/// no other thread.
 ///
 /// # Errors
-/// When the kernel refuses: most often because user namespaces are not for everybody.
+/// When the kernel refuses, most often because unprivileged user namespaces are disabled.
 pub fn enter_own_namespace() -> io::Result<()> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     if user == 0 {
         tun::unshare(libc::CLONE_NEWNET)?;
     } else {
         tun::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET)?;
-        // The kernel wants it so before an ordinary user may map groups.
+        // The kernel requires this before an unprivileged process may map groups.
         std::fs::write("/proc/self/setgroups", "deny")?;
         std::fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
         std::fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
@@ -82,9 +82,9 @@ pub fn enter_own_namespace() -> io::Result<()> {
     }
 }
 
-/// Has what `command` starts killed when the calling thread ends, however that comes about.
+/// Makes the kernel kill the process that `command` starts when the calling thread ends.
 pub fn end_with_us(command: &mut Command) {
     let ask = || set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from);
-    // SAFETY: what runs between fork and exec is one system call.
+    // SAFETY: the closure, which runs between fork and exec, makes one system call and no more.
     unsafe { command.pre_exec(ask) };
 }

@@ -1,6 +1,6 @@
-//! The kernel's routing socket (rtnetlink), for what no ioctl does: what kind of interface an
-//! interface is, and how long the frames may be that it hands over to be segmented
-//! (linux/rtnetlink.h, linux/if_link.h).
+//! The kernel's routing socket (rtnetlink), for requests without an ioctl: the kind of an
+//! interface, and the longest frame that it leaves to others to segment (linux/rtnetlink.h,
+//! linux/if_link.h).
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::tun::{self, IfName};
 const HEADER: usize = 16;
 /// `struct ifinfomsg`, in bytes.
 const LINK_HEADER: usize = 16;
-/// More than the kernel says of one interface without its virtual functions.
+/// Longer than the kernel's description of an interface without its virtual functions, in bytes.
 const LONGEST_REPLY: usize = 32 << 10;
 
 const IFLA_LINKINFO: u16 = 18;
@@ -21,10 +21,10 @@ const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_MULTI_QUEUE: u16 = 7;
-/// Flags in the type of an attribute.
+/// The type of an attribute without its flags.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// What an interface is, to somebody who needs a TAP.
+/// The kind of an interface, as far as TAP ports distinguish kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
     /// A TAP device that can have several queues.
@@ -33,8 +33,8 @@ pub enum LinkKind {
     Other,
 }
 
-/// What the interface `name` is, in the network namespace of the calling thread. `None`: there is
-/// no such interface.
+/// The kind of the interface `name` in the network namespace of the calling thread. `None`: there
+/// is no such interface.
 ///
 /// # Errors
 /// When the kernel refuses to say.
@@ -49,7 +49,7 @@ pub fn link_kind(name: &str) -> io::Result<Option<LinkKind>> {
     Ok(Some(kind(reply.get(LINK_HEADER..).unwrap_or_default())))
 }
 
-/// Sets how long a frame may be that others are to segment, in bytes.
+/// Sets the length of the longest frame that the kernel leaves to others to segment, in bytes.
 pub(crate) fn set_longest(name: IfName, bytes: u32) -> io::Result<()> {
     let attribute =
         [&8u16.to_ne_bytes()[..], &IFLA_GSO_MAX_SIZE.to_ne_bytes(), &bytes.to_ne_bytes()].concat();
@@ -64,8 +64,8 @@ fn link_header(index: u32) -> [u8; LINK_HEADER] {
     header
 }
 
-/// Sends one message, and returns what the kernel answers behind the message's header; nothing, if
-/// the kernel only acknowledges.
+/// Sends one message, and returns the body of the kernel's answer, which is empty for an
+/// acknowledgement.
 fn request(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<u8>> {
     let len = (HEADER + body.len()) as u32;
     let header = [
@@ -96,7 +96,7 @@ fn request(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What attributes say about an interface.
+/// The kind of the interface that has these attributes.
 fn kind(attributes: &[u8]) -> LinkKind {
     let info = attribute(attributes, IFLA_LINKINFO).unwrap_or_default();
     let driver = attribute(info, IFLA_INFO_KIND).unwrap_or_default();

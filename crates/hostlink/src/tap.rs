@@ -1,9 +1,9 @@
-//! A TAP device as a port: the way to the host and, through its bridge or routes, to the wire.
+//! A TAP device as a port: the link to the host and, through its bridge or routes, to the wire.
 //!
-//! One descriptor a queue. Frames carry a virtio-net header, so segmentation and checksums pass
-//! through undone. What the kernel has for us is read into a few private buffers (the destination
-//! is not known before the frame is), and copied to its receiver from there; what it gets from us
-//! is written straight from the sender's memory.
+//! Each queue is a descriptor. Frames carry a virtio-net header, so unfinished checksums and
+//! unsegmented frames pass through. Frames from the kernel are read into a few private buffers,
+//! because the receiver is only known once the frame was read, and are copied to the receiver from
+//! there. Frames to the kernel are written straight from the sender's memory.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -28,21 +28,21 @@ use thiserror::Error;
 
 use crate::tun;
 
-/// Frames that a queue may have read and not yet delivered: as many as may have to wait for another
-/// worker to get a CPU, where there are more workers than CPUs.
+/// Most frames that a queue has read and not yet delivered. Where there are more workers than CPUs,
+/// so many frames may wait until another worker gets a CPU.
 const BUFFERS: u16 = 256;
 /// Pieces that a frame in granted pages may have.
 const PIECES: usize = 1024;
 /// Bytes of each buffer: the longest frame and its header, in whole pages.
 const BUFFER: u64 = (MAX_FRAME as u64 + VNET_LEN as u64).next_multiple_of(4096);
 
-/// Why a TAP device can't be a port.
+/// Why a TAP device cannot be a port.
 #[derive(Debug, Error)]
 pub enum TapError {
     /// Not a name that an interface can have.
     #[error("`{0}` can't be an interface's name: 1 to 15 bytes without spaces, `/`, `:` and `%`")]
     Name(String),
-    /// The process may not, or the tun driver is not there.
+    /// The device cannot be opened: the process lacks the right, or the tun driver is missing.
     #[error("can't open TAP device `{name}`: {error}{}", hint(.error))]
     Open {
         /// The device.
@@ -50,7 +50,7 @@ pub enum TapError {
         /// What the kernel said.
         error: io::Error,
     },
-    /// The device is there, and can't be set as configured.
+    /// The device exists, but cannot be configured.
     #[error("can't set {what} of `{name}`: {error}")]
     Set {
         /// The device.
@@ -85,7 +85,7 @@ fn hint(error: &io::Error) -> &'static str {
 /// What a TAP port is made from.
 #[derive(Clone, Debug)]
 pub struct TapConfig {
-    /// The device's name; created when absent, and then gone with the port.
+    /// The device's name. A missing device is created, and removed together with the port.
     pub device: String,
     /// Queues, at least one.
     pub queues: u16,
@@ -176,18 +176,18 @@ fn open(name: tun::IfName, config: &TapConfig) -> Result<Vec<TapQueue>, TapError
 
 /// One queue of a TAP device.
 ///
-/// Of the frames that were read, oldest first, `fetched` are under way; those behind them came
-/// back, and are fetched again.
+/// Of the frames that were read, oldest first, the first `fetched` are under way. The others were
+/// rewound and will be fetched again.
 struct TapQueue {
     fd: OwnedFd,
-    /// The same queue once more, to watch for room apart from frames.
+    /// A duplicate of the descriptor, to be watched for room independently of frames.
     room: Option<OwnedFd>,
     accepts: Accepts,
     memory: Arc<Memory>,
     frames: VecDeque<Landed>,
     fetched: usize,
-    /// Buffers without a frame. The one used last comes first: no more are touched than are needed
-    /// at a time.
+    /// Buffers without a frame. The buffer that was used last is used first, so that no more memory
+    /// is touched than is needed at a time.
     free: Vec<u16>,
     /// Made when first needed.
     staging: Option<Box<Staging>>,
@@ -216,13 +216,13 @@ impl TapQueue {
         })
     }
 
-    /// Whether a frame came back, and is to be fetched again.
+    /// Whether a frame was rewound and has to be fetched again.
     fn has_rewound(&self) -> bool {
         self.fetched < self.frames.len()
     }
 
-    /// Fills `chains` with up to `room` frames: first those that came back, then what the kernel
-    /// has.
+    /// Fills `chains` with up to `room` frames: first those that were rewound, then frames that the
+    /// kernel has.
     fn take(
         &mut self,
         gather: &mut Gather,
@@ -237,7 +237,7 @@ impl TapQueue {
         Ok(chains.len())
     }
 
-    /// Reads one frame into a free buffer. False: there is none, or no buffer.
+    /// Reads one frame into a free buffer. False when there is no frame or no free buffer.
     fn read_one(&mut self) -> Result<bool, QueueError> {
         let Some(&buffer) = self.free.last() else { return Ok(false) };
         match self.memory.read_from_fd(self.fd.as_fd(), place(buffer), BUFFER as usize) {
@@ -258,8 +258,8 @@ fn place(buffer: u16) -> u64 {
     u64::from(buffer) * BUFFER
 }
 
-/// A private place for frames whose bytes lie in pages that are not mapped here: the kernel takes
-/// only bytes that are.
+/// Private memory for frames whose bytes lie in granted pages. The kernel can only read mapped
+/// memory.
 struct Staging {
     memory: Arc<Memory>,
     copies: Copies,
@@ -272,7 +272,7 @@ impl Staging {
         Ok(Staging { memory, copies: Copies::new(PIECES, 1)?, gather: Gather::new(0) })
     }
 
-    /// Brings `body` here.
+    /// Copies `body` to the private memory.
     fn bring(&mut self, body: Body<'_>) -> Result<Chain, Status> {
         body.bring(&mut self.copies, &self.memory, 0)?;
         self.gather.clear();
@@ -317,7 +317,7 @@ impl TapQueue {
     }
 }
 
-/// Whether the device was deleted under us.
+/// Whether the error means that the device was deleted.
 fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBADFD)
 }
@@ -370,8 +370,8 @@ impl QueuePair for TapQueue {
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
-        // The descriptor was empty when last read, and signals what comes after that: but not what
-        // the kernel drops because its own queue is full, so it has to be read until it is
+        // The descriptor was empty when it was read last, and signals later frames. It does not
+        // signal while the kernel's own queue is full and drops frames, so it has to be read until
         // empty.
         let _ = rx;
         Ok(self.has_rewound() || self.read_one()?)

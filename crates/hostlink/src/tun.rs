@@ -25,8 +25,8 @@ const TUN_F_USO6: u32 = 0x40;
 /// A name that the kernel takes for an interface: 1 to 15 bytes.
 pub type IfName = [u8; libc::IFNAMSIZ];
 
-/// `name` as the kernel wants it. `None`: too long, empty, or with a byte that no interface name
-/// has.
+/// `name` in the kernel's form. `None`: the name is empty, too long, or has a byte that is not
+/// allowed.
 pub fn if_name(name: &str) -> Option<IfName> {
     let odd = |b: u8| b == b'/' || b == b':' || b <= b' ' || b == 0x7f || b == b'%';
     if name.is_empty()
@@ -60,10 +60,9 @@ union IfValue {
 
 /// One ioctl whose argument is a pointer.
 fn ioctl<T>(fd: &OwnedFd, request: c_ulong, arg: &mut T) -> io::Result<()> {
-    // SAFETY: the descriptor is open, and every request that this module makes reads and writes at
-    // most the type that its caller passes: `IfReq` (40 bytes, as the kernel's) or a c_int. One
-    // of them goes on from there to what the request points to, which is as long as it has to
-    // be, and outlives the call.
+    // SAFETY: the descriptor is open. Every request of this module reads and writes at most the
+    // type that its caller passes: `IfReq` (40 bytes, as the kernel's) or a c_int. SIOCETHTOOL
+    // follows the pointer in its request; the array there is long enough and outlives the call.
     let done =
         unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(arg).cast::<c_void>()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -87,8 +86,8 @@ pub fn open_queue(name: IfName) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Lets the kernel hand us frames with work left to be done, as much of it as it knows. Returns
-/// what it may send and takes itself.
+/// Enables all offloads that the kernel knows: it may send frames with unfinished checksums, and
+/// unsegmented ones. Returns the offloads that it may use, and accepts itself.
 pub fn set_offloads(fd: &OwnedFd) -> io::Result<Accepts> {
     let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
     let tso = Accepts { csum: true, tso4: true, tso6: true, ecn: true, uso4: false, uso6: false };
@@ -99,7 +98,7 @@ pub fn set_offloads(fd: &OwnedFd) -> io::Result<Accepts> {
     set_offload(fd, tcp).map(|()| tso)
 }
 
-/// Lets the kernel hand us what a Xen ring can say: blank checksums, and TCP to be segmented, but
+/// Enables the offloads that a Xen ring can express: blank checksums, and segmentation of TCP
 /// without ECN.
 pub fn set_plain_offloads(fd: &OwnedFd) -> io::Result<()> {
     set_offload(fd, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6)
@@ -154,7 +153,7 @@ pub fn set_mac(name: IfName, mac: Mac) -> io::Result<()> {
     interface(name, libc::SIOCSIFHWADDR, IfValue { all }).map(drop)
 }
 
-/// Gives the interface an IPv4 address, so many bits of which are the network's.
+/// Sets the interface's IPv4 address; its network has `bits` bits.
 pub fn set_address(name: IfName, address: Ipv4Addr, bits: u8) -> io::Result<()> {
     let mask = u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0);
     let values = [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, Ipv4Addr::from_bits(mask))];
@@ -199,8 +198,8 @@ pub fn receive_queues(name: IfName) -> io::Result<u32> {
 
 /// Moves the calling thread into new namespaces.
 pub fn unshare(namespaces: c_int) -> io::Result<()> {
-    // SAFETY: takes numbers and touches no memory; of what threads share, only namespaces are meant
-    // by its callers.
+    // SAFETY: the call takes a number and touches no memory. All callers name namespaces only, not
+    // memory or descriptor tables, which threads share.
     let done = unsafe { libc::unshare(namespaces) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

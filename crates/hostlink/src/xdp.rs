@@ -1,11 +1,11 @@
-//! Receive queues of a device, each given to one station: what the device receives for it is copied
-//! by the kernel straight into that station's pages.
+//! Receive queues of a device, each assigned to one station. The kernel copies frames for the
+//! station straight into the station's pages.
 //!
-//! A small program of ours looks at each frame before the kernel does. Those whose destination is
-//! an address that was given a queue, and that came in through that queue, go to the socket that
-//! receives for it. All others, broadcasts and multicasts among them, go on to the kernel as if
-//! there were no program, and from there to wherever the device is plugged in. The program goes
-//! with the [`Uplink`], and also when this process is killed: it hangs on a descriptor.
+//! A small XDP program sees each frame before the kernel's network stack. A frame goes to a
+//! station's socket if its destination is the station's address and it came in through the
+//! station's queue. All other frames, including broadcasts and multicasts, pass on to the kernel as
+//! without the program. The program is detached with the [`Uplink`], and also when this process is
+//! killed, because a descriptor of this process holds it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ mod program;
 use bpf::{Attach, Map};
 use program::Key;
 
-/// Why a device gives no queue.
+/// Why no queue of a device can be used.
 #[derive(Debug, Error)]
 pub enum XdpError {
     /// Not a name that an interface can have.
@@ -52,7 +52,7 @@ pub enum XdpError {
         /// Why.
         error: SocketError,
     },
-    /// All queues are somebody's.
+    /// All queues are assigned.
     #[error("{device} has {queues} receive queue{}, and each is a guest's already", if *.queues == 1 { "" } else { "s" })]
     Taken {
         /// The device.
@@ -60,7 +60,7 @@ pub enum XdpError {
         /// How many it has.
         queues: u32,
     },
-    /// Frames for that address are not one station's.
+    /// The address is not the address of one station.
     #[error("{device}: {mac} {why}")]
     Address {
         /// The device.
@@ -85,7 +85,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// A device that gives single stations receive queues of its own.
+/// A device whose receive queues can be assigned to stations.
 pub struct Uplink {
     device: Arc<Device>,
 }
@@ -97,7 +97,7 @@ struct Device {
     mac: Mac,
     queues: u32,
     attach: Attach,
-    /// By address and queue: the socket that a frame goes to. And the sockets, by queue.
+    /// The number of the socket for each address and queue; and the sockets, by number.
     stations: Map<Key, u32>,
     sockets: Map<u32, u32>,
     /// Reserved queues, and their stations.
@@ -113,8 +113,8 @@ impl fmt::Debug for Uplink {
 }
 
 impl Uplink {
-    /// Attaches the program to a device: in its driver, or as generic XDP where the driver can't run
-    /// it.
+    /// Attaches the program to a device: in its driver, or as generic XDP if the driver cannot run
+    /// programs.
     ///
     /// # Errors
     /// When there is no such device, or the kernel refuses.
@@ -142,8 +142,8 @@ impl Uplink {
         &self.device.name
     }
 
-    /// Reserves a queue for the station with address `mac`: frames for it are written into the first
-    /// `count` of `pages`, which begin at address 0.
+    /// Reserves a queue for the station with address `mac`: frames for it are written into the
+    /// first `count` of `pages`, which begin at address 0.
     ///
     /// # Errors
     /// When no queue is free, the address is no station's or another's, or the kernel refuses.
@@ -176,7 +176,7 @@ impl Device {
     }
 }
 
-/// A receive queue that is a station's. The device has it back when this is dropped.
+/// A receive queue that is assigned to a station until this value is dropped.
 pub struct UplinkQueue {
     // Dropped in this order: no frame is directed to a socket that is being closed, and its queue
     // is free only after that.
@@ -246,7 +246,7 @@ impl Drop for Station {
     }
 }
 
-/// The number of receive queues; one for a device that does not tell.
+/// The number of receive queues; one for a device that does not report it.
 fn queues(name: IfName) -> u32 {
     tun::receive_queues(name).map_or(1, |queues| queues.clamp(1, MAX_QUEUES))
 }

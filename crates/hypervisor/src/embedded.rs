@@ -3,11 +3,11 @@
 //!
 //! - A [`Machine`] is a host. Its domain 0 is this process; its guests are other processes
 //!   ([`server`], [`client`]), or, for tests, parts of this one.
-//! - A guest's memory is a memory file that cannot shrink. The guest grants pages by writing entries
-//!   into its grant table, which lies in that memory. Each use of a grant is checked against the
-//!   entry as it is at that moment, and is counted in an active entry outside of the guest's memory
-//!   ([`table`](self), versions 1 and 2: whole pages, parts of pages, pages for reading, grants
-//!   passed on).
+//! - A guest's memory is a memory file that cannot shrink. The guest grants pages by writing
+//!   entries into its grant table, which lies in that memory. Each use of a grant is checked
+//!   against the entry as it is at that moment, and is counted in an active entry outside of the
+//!   guest's memory ([`table`](self), versions 1 and 2: whole pages, parts of pages, pages for
+//!   reading, grants passed on).
 //! - Mapped pages are pages of the guest's file at addresses of this process, so unmapping flushes
 //!   real TLBs. Copies run between the guests' memory files, within the bytes that are granted.
 //! - Event channels are eventfds, and the store has permissions, watches and transactions.
@@ -206,8 +206,8 @@ impl Machine {
         })
     }
 
-    /// Creates a domain in this process, with `pages` pages of memory. An existing domain of the same
-    /// number is destroyed.
+    /// Creates a domain in this process, with `pages` pages of memory. An existing domain of the
+    /// same number is destroyed.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -249,8 +249,8 @@ impl Machine {
             .unwrap_or_default()
     }
 
-    /// Destroys a domain at once, as `xl destroy` does. Its directory in the store is removed first.
-    /// Pages that other domains have mapped stay mapped there.
+    /// Destroys a domain at once, as `xl destroy` does. Its directory in the store is removed
+    /// first. Pages that other domains have mapped stay mapped there.
     pub fn destroy(&self, domain: DomId) {
         let known = read(&self.host.domains).contains_key(&domain);
         if known {
@@ -275,7 +275,8 @@ impl Machine {
         device.attach(&store::DomainStore::new(self.host.store.clone(), DomId(0)))
     }
 
-    /// Requests that the backend of a device closes, as a toolstack does before it removes a device.
+    /// Requests that the backend of a device closes, as a toolstack does before it removes a
+    /// device.
     ///
     /// # Errors
     /// What the store says.
@@ -344,8 +345,8 @@ impl Host {
 ///
 /// # Errors
 /// When the file is too short, is not sealed against shrinking, or has huge pages. A huge page that
-/// was mapped in the place of one page would also replace the neighbouring pages, which may belong to
-/// other guests.
+/// was mapped in the place of one page would also replace the neighbouring pages, which may belong
+/// to other guests.
 fn adopt_memory(file: &OwnedFd, layout: Layout) -> Result<Memory, MapError> {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     if rustix::fs::fstatfs(file).map_err(std::io::Error::from)?.f_type as u64 & 0xffff_ffff

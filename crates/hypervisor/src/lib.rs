@@ -2,9 +2,9 @@
 //! channels, and the store in which both ends of a device find each other.
 //!
 //! A backend uses only the three traits here. [`xen`] implements them over Linux's device files,
-//! without any of Xen's libraries. [`embedded`] is a hypervisor within this process, whose guests are
-//! processes; [`test`] wraps it for tests. A frontend needs a [`Domain`]; guests of an embedded host
-//! are such domains.
+//! without any of Xen's libraries. [`embedded`] is a hypervisor within this process, whose guests
+//! are processes; [`test`] wraps it for tests. A frontend needs a [`Domain`]; guests of an embedded
+//! host are such domains.
 
 #[cfg(not(all(test, loom)))]
 pub mod domain;

@@ -1,8 +1,8 @@
 //! The store: a small tree of text that all domains of a host share (docs/misc/xenstore.txt).
 //!
 //! Paths are absolute (`/local/domain/1/name`), or relative to our own domain's directory (`name`).
-//! A watch event may come when nothing has changed, and once for several changes: it only says which
-//! path to read again.
+//! A watch event may come when nothing has changed, and once for several changes: it only says
+//! which path to read again.
 
 use std::fmt::{self, Debug};
 use std::io;

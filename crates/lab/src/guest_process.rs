@@ -15,7 +15,8 @@ use crate::interrupt;
 pub struct GuestProcessSpec<'a> {
     /// The `ringmain` command.
     pub binary: &'a Path,
-    /// The daemon's folder: guests connect at `guests.sock` there, and what they print is kept there.
+    /// The daemon's folder: guests connect at `guests.sock` there, and what they print is kept
+    /// there.
     pub dir: &'a Path,
     /// Its name.
     pub name: &'a str,

@@ -1,8 +1,9 @@
 //! The datapath as the control side sees it: ports, queue pairs attached to workers, counters.
 //!
-//! The life of a port: [`Fabric::add_port`]; [`Fabric::attach`] for each queue pair that has running
-//! rings, and [`Fabric::detach`] before anything about its rings changes; [`Fabric::remove_port`].
-//! Pairs belong to workers meanwhile. [`Fabric::counters`] can be read at any time.
+//! The life of a port: [`Fabric::add_port`]; [`Fabric::attach`] for each queue pair that has
+//! running rings, and [`Fabric::detach`] before anything about its rings changes;
+//! [`Fabric::remove_port`]. Pairs belong to workers meanwhile. [`Fabric::counters`] can be read at
+//! any time.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -21,7 +21,8 @@ const STEP: Duration = Duration::from_micros(50);
 /// How often workers rebalance flows.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// So many equal flows of one queue are worth being distributed to two: each is more than an eighth.
+/// So many equal flows of one queue are worth being distributed to two: each is more than an
+/// eighth.
 const FEW: usize = 7;
 
 /// A station that nobody knows: frames for it are flooded.
@@ -179,8 +180,8 @@ fn a_pair_that_moves_rests_for_rings_of_other_workers_too() {
 }
 
 /// The thread that moves the pair may be slow to begin, so the sender's ring stays full until the
-/// outcome is known: whenever the move begins, what is under way takes longer to deliver than a move
-/// may take.
+/// outcome is known: whenever the move begins, what is under way takes longer to deliver than a
+/// move may take.
 #[test]
 fn a_pair_that_cannot_leave_in_time_stays() {
     let mut net = Net::new(2);

@@ -1,10 +1,11 @@
-//! Generations: how a cached verdict learns, without a lock, that it is no longer true.
+//! Generations: a check, without a lock, whether a cached verdict is still valid.
 //!
-//! A verdict depends on the configuration, on where its destination lives and on where its source
-//! lives. There is one counter for the configuration and a fixed number of buckets for stations;
-//! every change of the table bumps the bucket of the station concerned. A verdict carries the
-//! values that it was made under. It stands while they are unchanged, so a thousand new stations
-//! disturb only the verdicts that share a bucket with one of them, and those merely ask again.
+//! A verdict depends on the configuration, on the port of its destination and on the port of its
+//! source. There is one counter for the configuration and a fixed number of counters (buckets) for
+//! stations. Every change of the table increments the bucket of the station concerned. A verdict
+//! carries the values under which it was made, and is valid while they are unchanged. New stations
+//! therefore invalidate only verdicts that share a bucket with one of them, and workers ask the
+//! switch for those again.
 //!
 //! Order: bumps happen inside `&mut Switch` after the change, and stamps are taken inside `&mut
 //! Switch` too, so a stamp never mixes old table and new generation. A reader that sees the old
@@ -24,8 +25,8 @@ const BUCKETS: usize = 4096;
 /// The counters of one switch, shared by all who cache its verdicts.
 pub struct Generations {
     config: AtomicU32,
-    // Keyed per instance: a guest must not be able to aim at the bucket of a station that it wants
-    // to slow down.
+    // Keyed per instance: a guest cannot choose addresses that fall into the bucket of a certain
+    // station, to slow that station down.
     keys: RandomState,
     buckets: Box<[AtomicU32; BUCKETS]>,
 }
@@ -49,7 +50,7 @@ impl Generations {
         }
     }
 
-    /// Whether a verdict with this stamp still stands. Three loads, no lock.
+    /// Whether a verdict with this stamp is still valid. Three loads, no lock.
     #[inline]
     pub fn holds(&self, stamp: &Stamp) -> bool {
         stamp.config == self.config.load(Ordering::Acquire)
@@ -74,7 +75,7 @@ impl Generations {
         self.bucket(self.place(station)).fetch_add(1, Ordering::Release);
     }
 
-    /// The configuration changed: nothing that was decided before stands.
+    /// The configuration changed: all earlier verdicts are invalid.
     pub(crate) fn bump_all(&self) {
         self.config.fetch_add(1, Ordering::Release);
     }

@@ -2,8 +2,8 @@
 //!
 //! Pure: no I/O, no threads, no clock of its own (time comes in as whole seconds). One [`Switch`]
 //! serves all workers, behind a lock that the datapath owns. Workers ask it once per flow and
-//! remember the [`Verdict`]; whether a remembered verdict still stands is answered without the
-//! lock, by [`Generations`].
+//! cache the [`Verdict`]; [`Generations`] shows without the lock whether a cached verdict is still
+//! valid.
 //!
 //! What a hostile guest could try here: flood the table with sources (bounded, and shared out so
 //! that other ports can still learn), take another station's address (allowed between unlocked

@@ -34,7 +34,7 @@ impl Default for Limits {
     }
 }
 
-/// Where a learned station lives.
+/// The port of a learned station.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub port: PortId,
@@ -63,8 +63,8 @@ impl MacTable {
         self.entries.iter().map(|(station, entry)| (*station, *entry))
     }
 
-    /// The station was heard on the port: learn it, move it there, or note the time. Without room
-    /// it stays unknown.
+    /// Learns a station that sent a frame on the port, moves it to that port, or updates its time.
+    /// If there is no room, the station stays unknown.
     pub fn learn(&mut self, now: u32, station: Station, port: PortId) {
         if let Some(entry) = self.entries.get_mut(&station)
             && entry.port == port

@@ -1,4 +1,4 @@
-//! The switch: one question per flow, one verdict.
+//! The switch: makes one verdict per flow.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -70,13 +70,14 @@ pub enum Decision {
     Flood(Arc<[Target]>),
 }
 
-/// A decision and how long it stands.
+/// A decision, and how long it is valid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
     /// Where the frame goes.
     pub decision: Decision,
-    /// It stands while [`Generations::holds`] says so. A cache should still ask again every
-    /// [`Limits::age`] / 4 or so: asking is what keeps a talking station from ageing out.
+    /// The decision is valid while [`Generations::holds`] is true. A cache should still ask again
+    /// every
+    /// [`Limits::age`] / 4 or so, because each request keeps an active station from ageing out.
     pub stamp: Stamp,
 }
 
@@ -85,15 +86,15 @@ pub struct Verdict {
 pub struct Row {
     /// The address and its network.
     pub station: Station,
-    /// Where it lives.
+    /// Its port.
     pub port: PortId,
     /// Seconds since it was last noted, or `None` for an address that the configuration locks to
     /// the port.
     pub idle: Option<u32>,
 }
 
-/// Learns where stations live and decides where frames go. A verdict depends on nothing but the
-/// ingress port, the frame's outermost tag, its destination and its source.
+/// Learns the ports of stations and decides where frames go. A verdict depends only on the ingress
+/// port and the frame's outermost tag, destination and source.
 pub struct Switch {
     ports: BTreeMap<PortId, PortRule>,
     /// Ports that are locked to an address; several only when they share no network.
@@ -116,12 +117,12 @@ impl Switch {
         }
     }
 
-    /// The counters that tell whether a verdict still stands.
+    /// The counters that show whether a verdict is still valid.
     pub fn generations(&self) -> &Arc<Generations> {
         &self.generations
     }
 
-    /// Lets a port in.
+    /// Adds a port.
     pub fn add_port(&mut self, port: PortId, rule: PortRule) -> Result<(), RuleError> {
         if self.ports.contains_key(&port) {
             return Err(RuleError::Exists(port));
@@ -142,7 +143,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Takes a port out, with all that was learned on it. Returns whether it was there.
+    /// Removes a port, and all stations that were learned on it. Returns whether there was such a
+    /// port.
     pub fn remove_port(&mut self, port: PortId) -> bool {
         self.uninstall(port)
     }

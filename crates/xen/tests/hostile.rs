@@ -494,8 +494,8 @@ fn rings_that_are_revoked_or_shared() {
     twin.put("rx-ring-ref", bad.queues[0].rx_ring.1);
     twin.put("state", 4);
     wait(|| host.vif(&twin).is_some_and(|vif| vif.connections > 0));
-    // Of its own, since a page that it received into holds the first guest's address: sent again, it
-    // would teach the switch that this guest is here.
+    // Of its own, since a page that it received into holds the first guest's address: sent again,
+    // it would teach the switch that this guest is here.
     let page = bad.queues[0].take_page();
     bad.queues[0].write(page, 0, &frame(3, 3, 60, 0));
     for n in 0..200 {

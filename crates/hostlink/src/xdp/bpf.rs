@@ -19,8 +19,8 @@ const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 
-/// Where a program runs: in the driver, or for any device, after the kernel has made a packet of
-/// its own of the frame.
+/// Where a program runs: in the driver; or, for any device, after the kernel has allocated its own
+/// packet for the frame.
 const DRIVER: u32 = 1 << 2;
 const GENERIC: u32 = 1 << 1;
 
@@ -133,7 +133,7 @@ impl Map<u32, u32> {
         Self::create(MAP_TYPE_XSKMAP, entries)
     }
 
-    /// Enters a socket. It leaves by itself when it is closed.
+    /// Enters a socket. The kernel removes the entry when the socket is closed.
     pub fn set_fd(&self, key: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.set(&key, &(socket.as_raw_fd() as u32))
     }

@@ -1,5 +1,6 @@
-//! The program that directs frames: written in the kernel's own instructions, since it is shorter
-//! than what would be needed to compile it (Documentation/bpf/standardization/instruction-set.rst).
+//! The XDP program that directs frames to sockets, as a list of BPF instructions
+//! (Documentation/bpf/standardization/instruction-set.rst). The list is shorter than the code that
+//! loading a compiled program would need.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -109,13 +110,13 @@ fn map(to: u8, map: BorrowedFd<'_>) -> [Instruction; 2] {
 /// The end of the stack.
 const STACK: u8 = 10;
 
-/// The program: the map `stations`, from [`Key`] to a number, says whether a frame is one station's,
-/// and which socket of the map `sockets` the frame goes to.
+/// The program: the map `stations`, from [`Key`] to a number, says whether a frame is one
+/// station's, and which socket of the map `sockets` the frame goes to.
 pub fn redirect(stations: BorrowedFd<'_>, sockets: BorrowedFd<'_>) -> Vec<Instruction> {
     let [stations_low, stations_high] = map(1, stations);
     let [sockets_low, sockets_high] = map(1, sockets);
     vec![
-        // A frame without a header is nobody's.
+        // A frame without a whole header goes on to the kernel.
         load4(2, 1, DATA),
         load4(3, 1, DATA_END),
         copy(4, 2),

@@ -46,8 +46,8 @@ pub enum ConnectError {
     Lost(#[from] io::Error),
 }
 
-/// Registers a guest with the host that listens at `path`. The guest exists until the returned value
-/// is dropped.
+/// Registers a guest with the host that listens at `path`. The guest exists until the returned
+/// value is dropped.
 ///
 /// # Errors
 /// See [`ConnectError`].

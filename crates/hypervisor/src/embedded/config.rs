@@ -34,7 +34,8 @@ pub enum Maptrack {
 /// When TLBs are flushed after unmapping.
 ///
 /// As in Xen, this is the processor's TLB: pages are unmapped from this process, and the kernel
-/// interrupts all CPUs that run threads of the process, once for each call that removes present pages.
+/// interrupts all CPUs that run threads of the process, once for each call that removes present
+/// pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Flush {
     /// For every page that is unmapped.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Tally;
 
-/// The copy hypercalls of a guest, and their cost. The processor time is charged to the guest, though
-/// this process spends it.
+/// The copy hypercalls of a guest, and their cost. The processor time is charged to the guest,
+/// though this process spends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyUsage {
     /// Calls.

@@ -1,5 +1,5 @@
-//! Event channels between the domains of a host: eventfds, and for each end a word that says whether
-//! a signal is pending.
+//! Event channels between the domains of a host: eventfds, and for each end a word that says
+//! whether a signal is pending.
 //!
 //! The words lie in the memory of the domain that opened the channel. A domain that changes them
 //! disturbs only its own signals. A domain that is another process also holds both eventfds.

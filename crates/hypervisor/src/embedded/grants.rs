@@ -71,9 +71,9 @@ impl AcquiredGrant {
         })
     }
 
-    /// Releases this grant and acquires another grant of the same domain. The domain is not looked up
-    /// again, because the list of domains and the reference counts of their tables are shared by all
-    /// workers.
+    /// Releases this grant and acquires another grant of the same domain. The domain is not looked
+    /// up again, because the list of domains and the reference counts of their tables are shared by
+    /// all workers.
     fn switch_to(
         &mut self,
         host: &Host,
@@ -150,8 +150,8 @@ impl GrantUser {
         grant.map_err(|reason| self.refuse(domain, reference, reason))
     }
 
-    /// Acquires one end of a copy, whose memory is then pinned. `last` is the grant that the previous
-    /// copy used for the same end.
+    /// Acquires one end of a copy, whose memory is then pinned. `last` is the grant that the
+    /// previous copy used for the same end.
     pub(super) fn resolve(
         &self,
         pin: &mut Pin,

@@ -1,8 +1,8 @@
 //! The layout of a domain's memory, and of grant entries (xen/include/public/grant_table.h).
 //!
-//! The domain's own pages come first, so that page n is at address 4096 n. The pages that are shared
-//! with the hypervisor follow: one page with the words of event channels, the grant table with its
-//! status words, and the pages through which calls are made.
+//! The domain's own pages come first, so that page n is at address 4096 n. The pages that are
+//! shared with the hypervisor follow: one page with the words of event channels, the grant table
+//! with its status words, and the pages through which calls are made.
 
 use std::fmt;
 
@@ -175,8 +175,8 @@ pub enum Reason {
     NoPage,
     /// The entry changed in every attempt to mark it as used.
     Unstable,
-    /// The grant is a part of a page or transitive, but only whole pages of the domain itself can be
-    /// mapped or passed on.
+    /// The grant is a part of a page or transitive, but only whole pages of the domain itself can
+    /// be mapped or passed on.
     NotWhole,
     /// Some of the bytes are outside of the granted range.
     Beyond,

@@ -67,7 +67,8 @@ impl LocalHypercalls {
         self.statuses.clear();
         let copies = &mut self.copies.0;
         for (n, op) in (0..).zip(ops.into_iter().take(BATCH)) {
-            // The target is given as a page number of the guest, so it cannot be another domain's page.
+            // The target is given as a page number of the guest, so it cannot be another domain's
+            // page.
             let to = Granted { domain: own, reference: GrantRef(op.page), offset: op.offset };
             let pushed = op.from.domain != DomId::SELF
                 && copies.push_granted(op.from, to, op.len, n).is_ok();

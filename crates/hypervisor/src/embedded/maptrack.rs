@@ -71,8 +71,8 @@ impl HandleTable {
         HandleTable { entries: (0..limit).map(entry).collect(), grown: Mutex::new(0), lists }
     }
 
-    /// Allocates a handle for virtual CPU `vcpu`, which only the caller uses at this time. `None`: no
-    /// handle is free, or none that this virtual CPU may take.
+    /// Allocates a handle for virtual CPU `vcpu`, which only the caller uses at this time. `None`:
+    /// no handle is free, or none that this virtual CPU may take.
     pub fn get(&self, vcpu: usize) -> Option<u32> {
         match &self.lists {
             Lists::Single(head) => self.pop(head).or_else(|| self.grow_into(head, 0)),

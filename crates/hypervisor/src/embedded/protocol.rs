@@ -1,6 +1,6 @@
 //! The protocol between a guest that is a process of its own and its hypervisor: messages over a
-//! `SOCK_SEQPACKET` socket. Each is an array of 32-bit numbers in the machine's byte order. Some carry
-//! descriptors.
+//! `SOCK_SEQPACKET` socket. Each is an array of 32-bit numbers in the machine's byte order. Some
+//! carry descriptors.
 //!
 //! The guest sends one request at a time and gets one answer to each. The store has a socket of its
 //! own.
@@ -207,8 +207,8 @@ impl Reply {
 /// Sends a message.
 ///
 /// # Errors
-/// When the kernel refuses. A message that would block is an error, too, because each side waits for
-/// an answer before it sends the next message.
+/// When the kernel refuses. A message that would block is an error, too, because each side waits
+/// for an answer before it sends the next message.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

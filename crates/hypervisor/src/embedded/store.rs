@@ -38,8 +38,8 @@ struct RegisteredWatch {
     pending: BTreeSet<String>,
 }
 
-/// Most paths that wait for delivery to one watch. Further changes are reported as one change of the
-/// watched path.
+/// Most paths that wait for delivery to one watch. Further changes are reported as one change of
+/// the watched path.
 const PENDING: usize = 64;
 
 impl std::fmt::Debug for Watches {
@@ -49,8 +49,8 @@ impl std::fmt::Debug for Watches {
 }
 
 impl RegisteredWatch {
-    /// The path of the event for `change`: the path that changed, or the watched path if a directory
-    /// above it was removed.
+    /// The path of the event for `change`: the path that changed, or the watched path if a
+    /// directory above it was removed.
     fn event_path(&self, change: &Change) -> Option<String> {
         let hit = change.path == self.path || change.path.starts_with(&prefix(&self.path));
         let path = match hit {

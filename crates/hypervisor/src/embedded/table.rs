@@ -3,9 +3,9 @@
 //! The entries lie in the domain's own memory, and the domain writes them as it likes. The state
 //! that the hypervisor relies on is the *active entry* beside each: the users of the page, and what
 //! was granted when the first of them came. The entry's status bits show uses to the domain. The
-//! domain revokes a grant by clearing an entry whose status bits are clear; that step and the marking
-//! of an entry are atomic against each other. A domain that clears an entry in use takes nothing away
-//! from its present users, but prevents new uses, so the uses come to an end.
+//! domain revokes a grant by clearing an entry whose status bits are clear; that step and the
+//! marking of an entry are atomic against each other. A domain that clears an entry in use takes
+//! nothing away from its present users, but prevents new uses, so the uses come to an end.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
@@ -293,8 +293,8 @@ impl Table {
         Err(Reason::Unstable)
     }
 
-    /// Status bits lie apart from the entry. They are set first, and the entry is checked once more:
-    /// a domain that revokes clears the entry first and checks the bits afterwards.
+    /// Status bits lie apart from the entry. They are set first, and the entry is checked once
+    /// more: a domain that revokes clears the entry first and checks the bits afterwards.
     fn mark_v2(
         &self,
         by: DomId,

@@ -179,7 +179,8 @@ impl Tree {
         self.change(path, |node| node.permissions = permissions.into())
     }
 
-    /// Creates a node and all missing ones above it, with the permissions of the nearest that exists.
+    /// Creates a node and all missing ones above it, with the permissions of the nearest that
+    /// exists.
     fn create(&mut self, by: DomId, path: &str) -> Result<(), StoreError> {
         let missing = || StoreError::NotFound { path: path.into() };
         let parent = above(path).next().ok_or_else(missing)?.to_owned();

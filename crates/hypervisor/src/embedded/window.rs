@@ -176,8 +176,8 @@ impl Drop for Window {
     }
 }
 
-/// Mapped pages. On drop they are unmapped, then their addresses are freed, and only then is the use
-/// of the grant ended.
+/// Mapped pages. On drop they are unmapped, then their addresses are freed, and only then is the
+/// use of the grant ended.
 #[derive(Debug)]
 struct Run {
     window: Arc<Window>,

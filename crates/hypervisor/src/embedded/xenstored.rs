@@ -21,7 +21,8 @@ use crate::xen::wire::{self, Header, Kind, PAYLOAD, Stream};
 const WATCHES: usize = 128;
 const TRANSACTIONS: usize = 8;
 
-/// Most events that wait to be sent. The connection of a domain that lets more accumulate is closed.
+/// Most events that wait to be sent. The connection of a domain that lets more accumulate is
+/// closed.
 const EVENTS: usize = 1024;
 
 /// Events that wait to be sent.

@@ -14,7 +14,8 @@ use crate::xen::wire::{self, Header, Kind, Stream};
 #[derive(Debug)]
 pub struct Link {
     end: OwnedFd,
-    /// Locked by whoever sends a request, until the answer is there: the number of the last request.
+    /// Locked by whoever sends a request, until the answer is there: the number of the last
+    /// request.
     asking: Mutex<u32>,
     answer: Mutex<Answer>,
     answered: Condvar,
