@@ -1,23 +1,23 @@
-//! Interrupts that wait, over real rings and event channels.
+//! Interrupt coalescing, over real rings and event channels.
 
 mod front;
 
 use std::time::{Duration, Instant};
 
-use front::{Front, Host, Nature, frame, introduce, wait, what};
+use front::{Front, FrontSpec, Host, frame, introduce, wait, what};
 use hypervisor::Channel;
 use network::coalescing::CoalescingLimits;
 use xen::netif::options::PortOptions;
 
-/// A host whose vifs' interrupts wait, and two of them. Both signal Rx by the channel that `split`
-/// says.
+/// A host with interrupt coalescing, and two frontends. With `split`, they have separate event
+/// channels for Rx.
 fn two(frames: u32, split: bool) -> (Host, Front, Front) {
     let host = Host::switched(PortOptions {
         coalescing: CoalescingLimits::new(Some(frames), CoalescingLimits::MAX_TIME),
         ..PortOptions::default()
     });
-    let nature = Nature { split, ..Nature::default() };
-    let (a, b) = (Front::connected(&host, 1, nature.clone()), Front::connected(&host, 2, nature));
+    let spec = FrontSpec { split, ..FrontSpec::default() };
+    let (a, b) = (Front::connected(&host, 1, spec.clone()), Front::connected(&host, 2, spec));
     introduce((&a, 1), (&b, 2));
     (host, a, b)
 }
@@ -27,23 +27,22 @@ fn interrupts(host: &Host, front: &Front) -> u64 {
     host.fabric.counters(port)[0].rx.interrupts.get()
 }
 
-/// Sleeps as a guest does that has asked for its next frame: until the channel of its Rx ring is
-/// signalled.
+/// Sleeps as a guest does that has enabled the interrupt for its next frame: until the event
+/// channel of its Rx ring is signalled.
 fn sleep(front: &Front) {
     let queue = &front.queues[0];
     let port = queue.rx_port.as_ref().unwrap_or(&queue.tx_port);
     wait(|| port.take());
 }
 
-/// The event index of the ring is passed by the first frame, and nothing asks again before the
-/// interrupt comes.
+/// The first frame passes the ring's event index, and the guest sets no other before the interrupt.
 #[test]
-fn a_guest_that_sleeps_is_woken_for_all_that_came() {
+fn a_sleeping_guest_gets_an_interrupt_for_all_frames() {
     for split in [true, false] {
         let (_host, a, b) = two(1000, split);
         let mut next = 0;
         for round in 1..=20u32 {
-            // It is awake, and has taken all there was; then it asks, and looks again.
+            // The guest has taken all frames, enables the interrupt, and checks the ring again.
             wait(|| b.received().is_empty());
             (0..round).for_each(|n| a.send(&frame(1, 2, 100, next + n)));
             let mut came = Vec::new();
@@ -58,13 +57,13 @@ fn a_guest_that_sleeps_is_woken_for_all_that_came() {
 }
 
 #[test]
-fn a_guest_that_polls_has_its_frames_before_it_is_told() {
+fn a_polling_guest_has_its_frames_before_the_interrupt() {
     let start = Instant::now();
     let (host, a, b) = two(1000, true);
     let before = interrupts(&host, &b);
-    // Frames are many from the eighth within that time on; fewer are interrupted for at once. So
-    // the first seven are, and, when this thread did not get the CPU for an eighth of that time, as
-    // many again.
+    // Interrupts are deferred from the eighth frame within that time on. The first seven frames
+    // have an interrupt each. So have seven more whenever this thread did not get the CPU for an
+    // eighth of that time.
     let (mut slow, mut last) = (1, start);
     for n in 0..500 {
         a.send(&frame(1, 2, 100, n));
@@ -79,9 +78,9 @@ fn a_guest_that_polls_has_its_frames_before_it_is_told() {
     assert!(sent <= most, "{sent} interrupts for 500 frames, {most} at most");
 }
 
-/// Nothing of it is lost with the connection, and nobody is told of what is not there.
+/// The deferred interrupt ends with the connection, and no event channel is signalled after that.
 #[test]
-fn it_goes_and_comes_again_while_an_interrupt_waits() {
+fn a_frontend_reconnects_while_an_interrupt_is_deferred() {
     let (host, a, mut b) = two(1000, true);
     for n in 0..5 {
         a.send(&frame(1, 2, 100, n));

@@ -1,5 +1,5 @@
-//! Device queues: a device of software writes into pages that a frontend granted, and the backend
-//! never looks at them.
+//! Device queues: a simulated device writes into pages that a frontend granted, and the backend
+//! never reads them.
 
 mod front;
 
@@ -26,7 +26,7 @@ use xen::xenbus::State;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A device of software, with one queue.
+/// A simulated device with one queue.
 #[derive(Clone, Debug)]
 struct Nic {
     machine: Machine,
@@ -95,7 +95,7 @@ impl Drop for TestUplinkQueue {
 }
 
 impl Nic {
-    /// Receives a frame. False: no page for it, or nobody has the queue.
+    /// Receives a frame. False when no page is posted, or the queue is not assigned.
     fn receive(&self, bytes: &[u8]) -> bool {
         let mut given = self.given.lock().unwrap();
         let Some(Given { feeder, pages, bell, .. }) = given.as_mut() else { return false };
@@ -204,7 +204,7 @@ fn front_address(id: u16) -> String {
     frame::Mac(mac(id as u8)).to_string()
 }
 
-/// How a station's vif is doing, once that is known.
+/// The status of a station's vif, once there is one.
 fn vif(host: &Host, id: u16) -> VifStatus {
     let mut found = None;
     wait(|| {
@@ -229,7 +229,7 @@ fn counted(host: &Host, id: u16) -> (u64, u64) {
 }
 
 #[test]
-fn what_a_device_delivers_is_not_copied() {
+fn frames_from_a_device_are_not_copied() {
     let (host, nic) = host();
     let mut a = Station::connected(&host, 1);
     assert_eq!(a.frontend.device_queue_status().unwrap().as_deref(), Some("nic0 queue 0"));
@@ -248,7 +248,7 @@ fn what_a_device_delivers_is_not_copied() {
 }
 
 #[test]
-fn stations_of_the_switch_reach_it_through_the_switch() {
+fn frames_of_other_ports_come_through_the_switch() {
     let (host, nic) = host();
     let (mut a, mut b) = (Station::connected(&host, 1), Station::connected(&host, 2));
     assert_eq!(
@@ -296,7 +296,7 @@ fn stations_of_the_switch_reach_it_through_the_switch() {
 }
 
 #[test]
-fn a_station_that_posts_nothing_for_a_while_goes_on_later() {
+fn a_device_queue_without_buffers_resumes_when_buffers_are_posted() {
     let (host, nic) = host();
     let mut a = Station::connected(&host, 1);
     for round in 0..20 {
@@ -317,7 +317,7 @@ fn a_station_that_posts_nothing_for_a_while_goes_on_later() {
 }
 
 #[test]
-fn pages_are_in_use_until_the_device_has_let_them_go() {
+fn pages_are_in_use_until_the_device_releases_them() {
     let (host, nic) = host();
     let mut a = Station::connected(&host, 1);
     let references: Vec<_> =
@@ -347,7 +347,7 @@ fn pages_are_in_use_until_the_device_has_let_them_go() {
 }
 
 #[test]
-fn a_domain_that_is_destroyed_under_traffic() {
+fn a_domain_is_destroyed_under_traffic() {
     let (host, nic) = host();
     for _ in 0..10 {
         let mut a = Station::connected(&host, 1);
@@ -372,7 +372,7 @@ fn a_domain_that_is_destroyed_under_traffic() {
     }
 }
 
-/// Has a station connect after `spoil` had its way with it; why it is stopped.
+/// Connects a station after `spoil` has changed it, and returns why it was stopped.
 fn stopped(spoil: impl FnOnce(&mut Station, u64, u64)) -> String {
     let (host, nic) = host();
     let mut a = Station::attached(&host, 1);
@@ -423,7 +423,7 @@ fn pages_of_the_list_are_granted_for_writing() {
 }
 
 #[test]
-fn keys_make_sense() {
+fn invalid_keys_are_refused() {
     let put = |key: &'static str, value: u32| {
         move |a: &mut Station, _, _| {
             a.guest
@@ -461,7 +461,7 @@ fn keys_make_sense() {
 }
 
 #[test]
-fn a_backend_that_answers_nonsense_is_found_out() {
+fn the_frontend_detects_invalid_responses() {
     let answer = |words: [u32; 2]| {
         let (host, _nic) = host();
         let mut a = Station::connected(&host, 1);

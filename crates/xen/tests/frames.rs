@@ -1,16 +1,16 @@
-//! Frames in slots, over real rings: how they may be cut, what is answered, and what a frontend
-//! can't change any more.
+//! Frames in slots, over real rings: how frames may be divided, which responses they get, and what
+//! a frontend cannot change afterwards.
 
 mod front;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use front::fair::Fair;
+use front::netfront::Netfront;
 use front::tcp::{is_right, tcp, tcp6};
 use front::{
-    CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, RSP_PROD, SLOTS, frame, introduce, mac,
-    wait, what,
+    CSUM_BLANK, EXTRA_INFO, Front, FrontSpec, Host, MORE_DATA, RSP_PROD, SLOTS, frame, introduce,
+    mac, wait, what,
 };
 use hypervisor::PAGE;
 use network::count::DropReason;
@@ -19,8 +19,8 @@ use xen::netif::options::PortOptions;
 
 fn two(host: &Host) -> (Front, Front) {
     let (a, b) = (
-        Front::connected(host, 1, Nature::default()),
-        Front::connected(host, 2, Nature::default()),
+        Front::connected(host, 1, FrontSpec::default()),
+        Front::connected(host, 2, FrontSpec::default()),
     );
     introduce((&a, 1), (&b, 2));
     (a, b)
@@ -50,10 +50,10 @@ fn send_in(a: &Front, slots: usize, number: u32, extra: bool) -> Vec<u8> {
     bytes
 }
 
-/// As Linux' backend has it: eighteen slots and the first one are a frame, two more are dropped
-/// with an error.
+/// As in Linux' backend: a frame may have a first slot and eighteen more. One with two more slots
+/// is dropped with an error.
 #[test]
-fn slots_up_to_the_limit_are_a_frame_and_a_few_more_are_dropped() {
+fn frames_of_too_many_slots_are_dropped() {
     let host = Host::new();
     let (a, b) = two(&host);
     wait(|| a.queues[0].is_idle());
@@ -79,7 +79,7 @@ fn slots_up_to_the_limit_are_a_frame_and_a_few_more_are_dropped() {
         assert_eq!(outcomes.iter().filter(|outcome| **outcome == -1).count(), slots);
         assert_eq!(outcomes.iter().filter(|outcome| **outcome == 1).count(), 2);
     }
-    // A sum that overflowed 16 bits: parts larger than the whole.
+    // The sum of the parts overflows 16 bits: the parts are larger than the whole.
     let queue = &a.queues[0];
     queue.outcomes.borrow_mut().clear();
     queue.data(queue.take_page(), 0, MORE_DATA, 1000);
@@ -103,13 +103,13 @@ fn slots_up_to_the_limit_are_a_frame_and_a_few_more_are_dropped() {
     assert_eq!(what(&b.expect(1)[0].frame), 77);
 }
 
-/// The longest that there are, in both protocols, with segmentation.
+/// The longest frames with segmentation, over IPv4 and IPv6.
 #[test]
 fn the_longest_frames() {
     let host = Host::new();
     let (a, b) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
     introduce((&a, 1), (&b, 2));
     for (kind, make, headers) in [(1, tcp as fn(u8, u8, usize) -> Vec<u8>, 54), (2, tcp6, 74)] {
@@ -125,7 +125,7 @@ fn the_longest_frames() {
 #[test]
 fn indices_wrap_around() {
     let host = Host::new();
-    let old = |queues| Nature { start: u32::MAX - 100, queues, ..Nature::default() };
+    let old = |queues| FrontSpec { start: u32::MAX - 100, queues, ..FrontSpec::default() };
     let (a, b) = (Front::connected(&host, 1, old(1)), Front::connected(&host, 2, old(2)));
     introduce((&a, 1), (&b, 2));
     for n in 0..300 {
@@ -164,13 +164,12 @@ impl std::ops::Drop for Scribbler {
     }
 }
 
-/// A frontend that rewrites its headers while they are looked at: what arrives is what was looked
-/// at.
+/// A frontend rewrites its headers while they are checked. The headers that were checked arrive.
 #[test]
 fn rewriting_headers_changes_nothing_but_payload() {
     let host = Host::new();
     let (a, b) = two(&host);
-    let c = Front::connected(&host, 3, Nature::default());
+    let c = Front::connected(&host, 3, FrontSpec::default());
     introduce((&c, 3), (&b, 2));
     let queue = &a.queues[0];
     let page = queue.take_page();
@@ -198,10 +197,10 @@ fn rewriting_headers_changes_nothing_but_payload() {
     assert!(arrived > 100 && host.connected(&a));
 }
 
-/// Requests that change while they are read: each combination of what stands there is legal, and
-/// what arrives is one of them.
+/// Requests change while they are read. Each combination of their values is valid, and the frame
+/// that arrives is one of these combinations.
 #[test]
-fn rewriting_requests_is_no_way_out_of_a_page() {
+fn requests_rewritten_while_read_stay_within_a_page() {
     let host = Host::new();
     let (a, b) = two(&host);
     let queue = &a.queues[0];
@@ -243,22 +242,23 @@ fn rewriting_requests_is_no_way_out_of_a_page() {
     assert_eq!(host.machine.refusals(), []);
 }
 
-/// Flooded to several, each of which takes what it can: whole, or cut and with checksums done.
+/// Each receiver gets the flooded frame in the form that it accepts: whole, or segmented with
+/// finished checksums.
 #[test]
-fn one_frame_for_many_receivers_of_all_kinds() {
+fn a_flooded_frame_reaches_receivers_with_and_without_offloads() {
     let host = Host::new();
-    let a = Fair::connected(&host, 1, Nature::default());
-    let all: Vec<(Fair, bool)> = (2..8)
+    let a = Netfront::connected(&host, 1, FrontSpec::default());
+    let all: Vec<(Netfront, bool)> = (2..8)
         .map(|domain| {
             let plain = domain % 2 == 0;
-            let nature = Nature {
+            let spec = FrontSpec {
                 sg: !plain,
                 gso: !plain,
                 csum: !plain,
                 queues: 1 + domain % 3,
-                ..Nature::default()
+                ..FrontSpec::default()
             };
-            (Fair::connected(&host, domain as u16, nature), plain)
+            (Netfront::connected(&host, domain as u16, spec), plain)
         })
         .collect();
     let mut sent = tcp(1, 2, 20_000);
@@ -275,13 +275,13 @@ fn one_frame_for_many_receivers_of_all_kinds() {
     wait(|| a.queues[0].is_idle());
 }
 
-/// Two workers, and receivers with a queue on only one of them: heads and lists of grants cross,
-/// the payload does not.
+/// Two workers, and receivers with a queue on only one of them. Heads and scatter lists are handed
+/// off, payload is not.
 #[test]
-fn granted_frames_cross_from_worker_to_worker() {
+fn granted_frames_are_handed_off_between_workers() {
     let host = Host::new();
-    let many = |queues| Nature { queues, ..Nature::default() };
-    let (a, b) = (Fair::connected(&host, 1, many(4)), Fair::connected(&host, 2, many(1)));
+    let many = |queues| FrontSpec { queues, ..FrontSpec::default() };
+    let (a, b) = (Netfront::connected(&host, 1, many(4)), Netfront::connected(&host, 2, many(1)));
     introduce((&a, 1), (&b, 2));
     wait(|| a.queues.iter().all(|queue| queue.is_idle()) && b.queues[0].is_idle());
     let before = host.machine.counts();
@@ -302,8 +302,8 @@ fn granted_frames_cross_from_worker_to_worker() {
     assert_eq!(host.machine.refusals(), []);
 }
 
-/// What a receiver is given lies in the fewest slots, wherever it came from and however it is
-/// aligned: frames that fit a page have one.
+/// A frame takes as few slots as possible, whatever its alignment at the sender. A frame that fits
+/// a page takes one.
 #[test]
 fn a_frame_that_fits_a_page_takes_one_slot() {
     for align in [false, true] {

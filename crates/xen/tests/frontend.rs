@@ -81,7 +81,7 @@ fn many_frames_in_order_over_many_queues() {
 }
 
 #[test]
-fn offloads_go_along() {
+fn offloads_are_kept() {
     let host = Host::new();
     let config = FrontendConfig::default();
     let (mut a, mut b) = (station(&host, 1, &config), station(&host, 2, &config));
@@ -90,7 +90,7 @@ fn offloads_go_along() {
 }
 
 #[test]
-fn a_control_ring_spreads_what_comes() {
+fn a_hash_key_spreads_frames_over_queues() {
     let host = Host::new();
     let config = FrontendConfig { queues: 2, ..FrontendConfig::default() };
     let (mut a, mut b) =
@@ -100,7 +100,7 @@ fn a_control_ring_spreads_what_comes() {
 }
 
 #[test]
-fn it_begins_anew() {
+fn a_closed_frontend_connects_again() {
     let host = Host::new();
     let config = FrontendConfig::default();
     let (mut a, mut b) = (station(&host, 1, &config), station(&host, 2, &config));
@@ -112,7 +112,7 @@ fn it_begins_anew() {
 }
 
 #[test]
-fn a_backend_that_breaks_the_rules_is_found_out() {
+fn the_frontend_detects_protocol_violations() {
     let host = Host::new();
     let mut a = station(&host, 1, &FrontendConfig::default());
     let ring = a.queues[0].rx.ring().page().addr(0);
@@ -124,7 +124,7 @@ fn a_backend_that_breaks_the_rules_is_found_out() {
 }
 
 #[test]
-fn what_is_too_long_goes_nowhere() {
+fn frames_that_are_too_long_are_refused() {
     let host = Host::new();
     let mut a = station(&host, 1, &FrontendConfig::default());
     let tx = &mut a.queues[0].tx;

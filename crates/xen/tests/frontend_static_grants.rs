@@ -29,7 +29,7 @@ fn keeping(host: &Host, id: u16, config: &FrontendConfig) -> (Station, StaticGra
 }
 
 #[test]
-fn kept_pages_need_no_grant_operation() {
+fn static_grants_need_no_grant_operation() {
     for design in [Design::OLD, Design::default()] {
         let host = host(design, 1000);
         let config = FrontendConfig::default();
@@ -58,7 +58,7 @@ fn kept_pages_need_no_grant_operation() {
 }
 
 #[test]
-fn kept_pages_and_others_go_together() {
+fn static_grants_and_other_grants_mix() {
     // Of each queue no more than some of the pages that it receives into.
     let host = host(Design::default(), 100);
     let config = FrontendConfig { queues: 2, ..FrontendConfig::default() };
@@ -75,7 +75,7 @@ fn kept_pages_and_others_go_together() {
 }
 
 #[test]
-fn pages_are_kept_and_given_back_while_frames_fly() {
+fn static_grants_are_added_and_removed_under_traffic() {
     let host = host(Design::default(), 64);
     let config = FrontendConfig { split: false, ..FrontendConfig::default() };
     let (mut a, mut b) = (station(&host, 1, &config), station(&host, 2, &config));
@@ -108,9 +108,10 @@ fn pages_are_kept_and_given_back_while_frames_fly() {
     assert_eq!(host.machine.refusals(), []);
 }
 
-/// What a daemon kept is gone with it. The next one takes the copies' way, and owns up.
+/// Static grants end with the daemon. The next daemon makes grant copies, and its counters show
+/// that.
 #[test]
-fn a_daemon_that_knows_of_no_pages_copies() {
+fn a_restarted_daemon_copies_from_unknown_pages() {
     let mut host = host(Design::default(), 1000);
     let ((mut a, kept), mut b) = (
         keeping(&host, 1, &FrontendConfig::default()),
@@ -130,7 +131,7 @@ fn a_daemon_that_knows_of_no_pages_copies() {
 }
 
 #[test]
-fn a_backend_that_keeps_nothing_is_none_to_complain_of() {
+fn a_backend_without_static_grants_works() {
     let host = Host::new();
     let (mut a, kept) = keeping(&host, 1, &FrontendConfig::default());
     assert!(kept.is_empty());

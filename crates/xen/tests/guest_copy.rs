@@ -1,4 +1,4 @@
-//! Frames that their receivers fetch, between kind and hostile guests.
+//! Passed grants: receivers copy frames for themselves, between well-behaved and hostile guests.
 
 mod front;
 
@@ -14,13 +14,13 @@ use xen::netif::frontend::{FrontendConfig, Sender};
 use xen::netif::slots::Meta;
 
 const GUEST: &[(&str, &str)] = &[("ringmain/copy", "guest")];
-/// Grants ranges, and has copied for it.
+/// Keys of a guest that grants ranges, and for which the backend copies.
 const RANGES: &[(&str, &str)] = &[("ringmain/grants", "range")];
 
 /// How long a receiver may be slow in all before it gets copies: the daemon's limit is 50 ms.
 const SLOW: Duration = Duration::from_millis(40);
 
-/// Two that fetch what they send each other.
+/// Two stations that copy received frames for themselves.
 fn pair(host: &Host) -> (Station, Station) {
     let config = FrontendConfig::default();
     (station_with(host, 1, &config, GUEST), station_with(host, 2, &config, GUEST))
@@ -59,11 +59,11 @@ fn idle(station: &mut Station) {
     });
 }
 
-/// A frame that lies with `a`, and that `b` has been told of but has not looked at.
+/// A frame in the memory of `a`, which is in the ring of `b` but has not been fetched.
 struct PassedFrame {
-    /// Under what `a` has granted it.
+    /// The grant of `a`.
     granted: GrantRef,
-    /// Under what it is passed on to `b`, and from where on.
+    /// The transitive grant for `b`, and the offset of the part that `b` has to copy.
     passed: GrantRef,
     offset: u16,
 }
@@ -88,7 +88,7 @@ fn pass_frame(a: &mut Station, b: &Station, bytes: &[u8]) -> PassedFrame {
     }
 }
 
-/// Has a station's hypervisor copy something of what domain 0 passes on; what became of it.
+/// Makes a grant copy from a transitive grant of domain 0, and returns its status.
 fn pull(by: &Station, reference: GrantRef, offset: u16, len: u16) -> Status {
     let from = Granted { domain: DomId(0), reference, offset };
     let page = by.guest.domain().pages() - 1;
@@ -245,15 +245,15 @@ fn many_frames_in_order_over_many_queues() {
 }
 
 #[test]
-fn what_can_not_be_passed_on_is_copied() {
+fn frames_that_cannot_be_passed_are_copied() {
     in_time(|host, a, b| {
         let mut plain = station(host, 3, &FrontendConfig::default());
         let mut ranges = station_with(host, 4, &FrontendConfig::default(), RANGES);
         reach(&mut plain, b, (3, 2));
         reach(&mut ranges, a, (4, 1));
         let before = host.machine.counts().guest_copied_bytes;
-        // Whole pages are granted; the receiver does not fetch; there are many receivers; it is not
-        // worth it.
+        // In turn: whole pages are granted, the receiver does not copy for itself, there are
+        // several receivers, the frame is too short.
         plain.send(&frame(3, 2, 3000, 1));
         gets(b, &frame(3, 2, 3000, 1));
         a.send(&frame(1, 4, 3000, 2));
@@ -274,13 +274,13 @@ fn what_can_not_be_passed_on_is_copied() {
 
 /// The head is rewritten on its way, and the rest is fetched behind it.
 #[test]
-fn tags_come_and_go() {
+fn tags_are_added_and_removed() {
     let host = Host::new();
     let config = FrontendConfig::default();
     let mut a = station_with(&host, 1, &config, &[GUEST, &[("ringmain/vlan", "5")]].concat());
     let mut b = station_with(&host, 2, &config, &[GUEST, &[("ringmain/trunk", "5")]].concat());
     let tagged = |bytes: Vec<u8>| [&bytes[..12], &[0x81, 0, 0, 5], &bytes[12..]].concat();
-    // What is for somebody who was never heard of goes to all, as copies.
+    // A frame for an unknown station is flooded, as copies.
     b.send(&tagged(frame(2, 1, 3000, 7)));
     assert!(a.expect(1)[0].1 == frame(2, 1, 3000, 7));
     wait(|| {
@@ -298,7 +298,7 @@ fn tags_come_and_go() {
 }
 
 #[test]
-fn a_receiver_gets_its_frame_and_not_a_byte_more() {
+fn a_receiver_cannot_copy_beyond_its_frame() {
     in_time(|host, a, b| {
         let third = station_with(host, 3, &FrontendConfig::default(), GUEST);
         let passed_frame = pass_frame(a, b, &frame(1, 2, 1000, 0));
@@ -315,7 +315,7 @@ fn a_receiver_gets_its_frame_and_not_a_byte_more() {
                     .collect::<Vec<_>>(),
             )
         };
-        // As often as it likes, all of it.
+        // All of the frame, any number of times.
         for _ in 0..2 {
             assert_eq!(refused(b, 0, 1018), (Status::DONE, vec![]));
         }
@@ -343,9 +343,9 @@ fn a_receiver_gets_its_frame_and_not_a_byte_more() {
     });
 }
 
-/// A part of a page that does not begin where the page does.
+/// The granted part does not begin at the start of its page.
 #[test]
-fn not_a_byte_before_either() {
+fn a_receiver_cannot_copy_before_its_frame() {
     in_time(|host, a, b| {
         let passed_frame = pass_frame(a, b, &frame(1, 2, 1000, 0));
         // The sender says: only its payload.
@@ -367,9 +367,9 @@ fn not_a_byte_before_either() {
     });
 }
 
-/// What was checked is what is delivered, whatever the sender writes over it.
+/// The head that was checked is delivered, whatever the sender writes over it.
 #[test]
-fn a_sender_that_rewrites_its_headers() {
+fn a_sender_rewrites_its_headers() {
     in_time(|host, a, b| {
         let at = a.queues[0].tx.place().unwrap();
         pass_frame(a, b, &frame(1, 2, 1000, 0));
@@ -383,7 +383,7 @@ fn a_sender_that_rewrites_its_headers() {
 }
 
 #[test]
-fn a_sender_that_revokes_its_grant() {
+fn a_sender_revokes_its_grant() {
     in_time(|host, a, b| {
         let passed_frame = pass_frame(a, b, &frame(1, 2, 1000, 0));
         assert!(a.guest.domain().end_access(passed_frame.granted));
@@ -398,7 +398,7 @@ fn a_sender_that_revokes_its_grant() {
 }
 
 #[test]
-fn a_receiver_that_never_fetches_is_waited_for_once() {
+fn a_receiver_that_never_fetches_gets_copies() {
     in_time(|host, a, b| {
         let mut c = station_with(host, 3, &FrontendConfig::default(), GUEST);
         reach(&mut c, a, (3, 1));
@@ -432,9 +432,9 @@ fn a_receiver_that_never_fetches_is_waited_for_once() {
     });
 }
 
-/// It says that it is through, and is not: what was passed to it is gone.
+/// Posting the slots again releases the grant, so the receiver can no longer copy the frame.
 #[test]
-fn a_receiver_that_posts_its_slots_before_it_has_fetched() {
+fn a_receiver_posts_slots_again_before_it_has_fetched() {
     in_time(|host, a, b| {
         let passed_frame = pass_frame(a, b, &frame(1, 2, 1000, 0));
         let rx = b.queues[0].rx.ring().page().addr(0);
@@ -449,7 +449,7 @@ fn a_receiver_that_posts_its_slots_before_it_has_fetched() {
 }
 
 #[test]
-fn ends_that_are_destroyed() {
+fn senders_and_receivers_are_destroyed() {
     let host = Host::new();
     let mut c = station_with(&host, 3, &FrontendConfig::default(), GUEST);
     // Each takes 128 references of the daemon's table with it, of which there are some 16000.
@@ -496,7 +496,7 @@ fn ends_that_are_destroyed() {
 }
 
 #[test]
-fn a_daemon_that_ends_while_grants_are_passed() {
+fn a_daemon_ends_while_grants_are_passed() {
     let mut host = Host::new();
     let (mut a, mut b) = pair(&host);
     for _ in 0..5 {

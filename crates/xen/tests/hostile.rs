@@ -1,27 +1,28 @@
-//! Frontends that break the rules: each is stopped under a name that says how, and nobody else
-//! notices.
+//! Frontends that violate the protocol: each is stopped for a reason with a name, and no other vif
+//! is affected.
 
 mod front;
 
 use std::time::Duration;
 
-use front::fair::Fair;
+use front::netfront::Netfront;
 use front::{
-    CSUM_BLANK, EXTRA_INFO, Front, Host, MORE_DATA, Nature, REQ_PROD, frame, introduce, wait, what,
+    CSUM_BLANK, EXTRA_INFO, Front, FrontSpec, Host, MORE_DATA, REQ_PROD, frame, introduce, wait,
+    what,
 };
 use hypervisor::test::Reason;
 use hypervisor::{Channel, GrantRef};
 
-/// Two neighbours, whose traffic goes on whatever `evil` does, and loses nothing; and why that was
-/// stopped.
-fn stopped(nature: Nature, evil: impl FnOnce(&Front, &Fair)) -> (Host, String) {
+/// Runs `evil` beside two vifs whose traffic must go on without loss. Returns why the hostile vif
+/// was stopped.
+fn stopped(spec: FrontSpec, evil: impl FnOnce(&Front, &Netfront)) -> (Host, String) {
     let host = Host::new();
     let (a, b) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
     introduce((&a, 1), (&b, 2));
-    let bad = Front::connected(&host, 3, nature);
+    let bad = Front::connected(&host, 3, spec);
     let talk = |numbers: std::ops::Range<u32>| numbers.for_each(|n| a.send(&frame(1, 2, 1400, n)));
     talk(1000..1060);
     evil(&bad, &a);
@@ -40,11 +41,11 @@ fn stopped(nature: Nature, evil: impl FnOnce(&Front, &Fair)) -> (Host, String) {
 }
 
 fn stopped_by(evil: impl FnOnce(&Front)) -> String {
-    stopped(Nature::default(), |bad, _| evil(bad)).1
+    stopped(FrontSpec::default(), |bad, _| evil(bad)).1
 }
 
 #[test]
-fn tx_index_that_jumps() {
+fn a_tx_index_that_jumps() {
     let reason = stopped_by(|bad| {
         let queue = &bad.queues[0];
         queue.set(queue.tx_ring, REQ_PROD, 1000);
@@ -54,9 +55,9 @@ fn tx_index_that_jumps() {
 }
 
 #[test]
-fn rx_index_that_jumps() {
-    // It is looked at when there is no more room.
-    let (_, reason) = stopped(Nature { post: 3, ..Nature::default() }, |bad, a| {
+fn an_rx_index_that_jumps() {
+    // The index is read only when no buffer is left.
+    let (_, reason) = stopped(FrontSpec { post: 3, ..FrontSpec::default() }, |bad, a| {
         introduce((a, 1), (bad, 3));
         let queue = &bad.queues[0];
         queue.set(queue.rx_ring, REQ_PROD, 5000);
@@ -77,15 +78,15 @@ fn indices_that_go_back() {
     assert!(reason.starts_with("queue 0: request index jumped to "), "{reason}");
 }
 
-/// What only the backend writes may be overwritten: it is never read back.
+/// A frontend overwrites the indices that the backend writes. The backend never reads them back.
 #[test]
-fn indices_that_are_not_its_own_are_only_its_own_loss() {
+fn overwritten_backend_indices_are_never_read() {
     let host = Host::new();
     let (a, b) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
-    let bad = Front::connected(&host, 3, Nature::default());
+    let bad = Front::connected(&host, 3, FrontSpec::default());
     introduce((&a, 1), (&bad, 3));
     let page = bad.queues[0].take_page();
     for ring in [bad.queues[0].tx_ring, bad.queues[0].rx_ring] {
@@ -114,7 +115,7 @@ fn a_slot_beyond_its_page() {
 }
 
 #[test]
-fn more_slots_than_anybody_needs() {
+fn too_many_slots() {
     let reason = stopped_by(|bad| {
         let queue = &bad.queues[0];
         queue.data(queue.take_page(), 0, MORE_DATA, 60_000);
@@ -171,7 +172,7 @@ fn segmentation_of_no_known_kind() {
 
 #[test]
 fn a_page_that_was_never_granted() {
-    let (host, reason) = stopped(Nature::default(), |bad, _| {
+    let (host, reason) = stopped(FrontSpec::default(), |bad, _| {
         let queue = &bad.queues[0];
         queue.data((0, GrantRef(3)), 0, 0, 60);
         queue.push_tx();
@@ -185,7 +186,7 @@ fn a_page_that_was_never_granted() {
 
 #[test]
 fn a_page_that_is_granted_to_somebody_else() {
-    let (host, reason) = stopped(Nature::default(), |bad, _| {
+    let (host, reason) = stopped(FrontSpec::default(), |bad, _| {
         let page = bad.page();
         let reference = bad.guest.grant(hypervisor::DomId(2), page, true);
         bad.queues[0].data((page, reference), 0, 0, 60);
@@ -195,12 +196,12 @@ fn a_page_that_is_granted_to_somebody_else() {
     assert_eq!(host.machine.refusals()[0].reason, Reason::NotToUs);
 }
 
-/// Buffers that are not granted to us, or not any more: who posts them is stopped, not who sends.
+/// The receiver posts buffers that are not granted: the receiver is stopped, not the sender.
 #[test]
 fn buffers_that_are_not_granted() {
     for to in [Some(2), None] {
-        let nature = Nature { post: 0, ..Nature::default() };
-        let (host, reason) = stopped(nature, |bad, a| {
+        let spec = FrontSpec { post: 0, ..FrontSpec::default() };
+        let (host, reason) = stopped(spec, |bad, a| {
             let page = bad.page();
             let reference = bad.guest.grant(hypervisor::DomId(to.unwrap_or(0)), page, true);
             if to.is_none() {
@@ -220,7 +221,7 @@ fn buffers_that_are_not_granted() {
 
 #[test]
 fn a_reference_beyond_the_table() {
-    let (host, reason) = stopped(Nature::default(), |bad, _| {
+    let (host, reason) = stopped(FrontSpec::default(), |bad, _| {
         let queue = &bad.queues[0];
         queue.data((0, GrantRef(u32::MAX)), 0, CSUM_BLANK, 60);
         queue.push_tx();
@@ -234,20 +235,20 @@ fn a_reference_beyond_the_table() {
 
 #[test]
 fn receive_pages_that_are_granted_for_reading() {
-    let (host, reason) = stopped(Nature { read_only: true, ..Nature::default() }, |bad, a| {
-        bad.send(&frame(3, 1, 60, 1));
-        wait(|| a.received().iter().any(|got| what(&got.frame) == 1));
-        a.send(&frame(1, 3, 1400, 2));
-    });
+    let (host, reason) =
+        stopped(FrontSpec { read_only: true, ..FrontSpec::default() }, |bad, a| {
+            bad.send(&frame(3, 1, 60, 1));
+            wait(|| a.received().iter().any(|got| what(&got.frame) == 1));
+            a.send(&frame(1, 3, 1400, 2));
+        });
     assert_eq!(reason, "queue 0: a page is not granted for what it is used for (refused)");
     assert!(host.machine.refusals().iter().all(|refusal| refusal.reason == Reason::ReadOnly));
 }
 
-/// The head is there, what follows it is not: that shows only when a receiver's buffers are chosen
-/// already.
+/// The head is granted, the rest is not. That shows only after the receiver's buffers were chosen.
 #[test]
 fn a_page_revoked_in_flight() {
-    let (host, reason) = stopped(Nature::default(), |bad, a| {
+    let (host, reason) = stopped(FrontSpec::default(), |bad, a| {
         introduce((a, 1), (bad, 3));
         let queue = &bad.queues[0];
         let (head, rest) = (queue.take_page(), queue.take_page());
@@ -261,13 +262,13 @@ fn a_page_revoked_in_flight() {
     assert!(host.machine.refusals().iter().all(|refusal| refusal.reason == Reason::Revoked));
 }
 
-/// What its neighbour got of that frame is no frame.
+/// The receiver gets its buffers back without a frame.
 #[test]
 fn a_frame_that_could_not_be_copied_does_not_arrive() {
     let host = Host::new();
     let (a, bad) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Front::connected(&host, 3, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Front::connected(&host, 3, FrontSpec::default()),
     );
     introduce((&a, 1), (&bad, 3));
     let queue = &bad.queues[0];
@@ -293,7 +294,7 @@ fn rings_in_pages_that_are_not_granted() {
     let mut bad = Front::attached(
         &host,
         3,
-        Nature { keys: vec![("rx-ring-ref", "4000")], ..Nature::default() },
+        FrontSpec { keys: vec![("rx-ring-ref", "4000")], ..FrontSpec::default() },
     );
     bad.connect();
     assert_eq!(host.stopped(&bad), "domain 3 has not granted page 4000 to us for writing");
@@ -306,7 +307,7 @@ fn an_event_channel_that_is_not_for_us() {
     let mut bad = Front::attached(
         &host,
         3,
-        Nature { keys: vec![("event-channel-rx", "777")], ..Nature::default() },
+        FrontSpec { keys: vec![("event-channel-rx", "777")], ..FrontSpec::default() },
     );
     bad.connect();
     assert_eq!(host.stopped(&bad), "domain 3 has no event channel 777 that waits for us");
@@ -327,13 +328,13 @@ fn keys_that_change_after_connecting() {
 
 #[test]
 fn a_flood_of_control_messages() {
-    let nature = Nature { control: true, ..Nature::default() };
-    let (_, reason) = stopped(nature, |bad, _| {
-        let mailbox = bad.mailbox.as_ref().unwrap();
+    let spec = FrontSpec { control: true, ..FrontSpec::default() };
+    let (_, reason) = stopped(spec, |bad, _| {
+        let control_ring = bad.control_ring.as_ref().unwrap();
         let mut posted = 0;
         while bad.back_state() == Some(4) {
-            if posted - mailbox.answered() < 100 {
-                mailbox.post(4, [0; 3]);
+            if posted - control_ring.answered() < 100 {
+                control_ring.post(4, [0; 3]);
                 posted += 1;
             }
         }
@@ -343,40 +344,41 @@ fn a_flood_of_control_messages() {
 
 #[test]
 fn a_control_ring_whose_index_jumps() {
-    let nature = Nature { control: true, ..Nature::default() };
-    let (_, reason) = stopped(nature, |bad, _| {
-        let mailbox = bad.mailbox.as_ref().unwrap();
-        bad.queues[0].set(mailbox.ring, REQ_PROD, 129);
-        mailbox.port.notify();
+    let spec = FrontSpec { control: true, ..FrontSpec::default() };
+    let (_, reason) = stopped(spec, |bad, _| {
+        let control_ring = bad.control_ring.as_ref().unwrap();
+        bad.queues[0].set(control_ring.ring, REQ_PROD, 129);
+        control_ring.port.notify();
     });
     assert_eq!(reason, "control ring: request index jumped to 129, 129 ahead in a ring of 128");
 }
 
 #[test]
 fn a_flood_of_signals_without_messages() {
-    let nature = Nature { control: true, ..Nature::default() };
-    let (_, reason) = stopped(nature, |bad, _| {
+    let spec = FrontSpec { control: true, ..FrontSpec::default() };
+    let (_, reason) = stopped(spec, |bad, _| {
         while bad.back_state() == Some(4) {
-            bad.mailbox.as_ref().unwrap().port.notify();
+            bad.control_ring.as_ref().unwrap().port.notify();
         }
     });
     assert_eq!(reason, "control ring: a flood of control messages");
 }
 
-/// Messages of no known type, keys and tables of any length, pages that are not granted: each has
-/// its answer.
+/// Messages of unknown types, keys and tables of any length, pages that are not granted: each
+/// message is answered.
 #[test]
-fn nonsense_in_the_control_ring_is_answered() {
+fn invalid_control_messages_are_answered() {
     let host = Host::new();
-    let bad = Front::connected(&host, 3, Nature { control: true, queues: 2, ..Nature::default() });
-    let mailbox = bad.mailbox.as_ref().unwrap();
-    let page = mailbox.page.1.0;
+    let bad =
+        Front::connected(&host, 3, FrontSpec { control: true, queues: 2, ..FrontSpec::default() });
+    let control_ring = bad.control_ring.as_ref().unwrap();
+    let page = control_ring.page.1.0;
     let foreign = bad.page();
     let foreign = bad.guest.grant(hypervisor::DomId(7), foreign, true).0;
     let revoked = bad.page();
     let revoked = bad.guest.grant(hypervisor::DomId(0), revoked, true);
     bad.guest.revoke(revoked);
-    mailbox.write(&[0xff; 4096]);
+    control_ring.write(&[0xff; 4096]);
     for (kind, data, status) in [
         (0, [0; 3], 1),
         (8, [0; 3], 1),
@@ -402,25 +404,30 @@ fn nonsense_in_the_control_ring_is_answered() {
         (6, [page, u32::MAX, 1], 2),
         (6, [foreign, 1, 0], 2),
     ] {
-        assert_eq!(mailbox.ask(kind, data).0, status, "message {kind} with {data:?}");
+        assert_eq!(control_ring.ask(kind, data).0, status, "message {kind} with {data:?}");
     }
     assert!(host.connected(&bad));
 }
 
-/// A table that changes while it is read: what was checked is what is used.
+/// A table changes while it is read. The values that were checked are used.
 #[test]
 fn a_mapping_that_changes_while_it_is_read() {
     let host = Host::new();
-    let a = Fair::connected(&host, 1, Nature::default());
-    let bad = Front::connected(&host, 3, Nature { control: true, queues: 2, ..Nature::default() });
+    let a = Netfront::connected(&host, 1, FrontSpec::default());
+    let bad =
+        Front::connected(&host, 3, FrontSpec { control: true, queues: 2, ..FrontSpec::default() });
     introduce((&a, 1), (&bad, 3));
-    let mailbox = bad.mailbox.as_ref().unwrap();
+    let control_ring = bad.control_ring.as_ref().unwrap();
     assert_eq!(
-        [mailbox.ask(7, [1, 0, 0]), mailbox.ask(2, [15, 0, 0]), mailbox.ask(5, [128, 0, 0])],
+        [
+            control_ring.ask(7, [1, 0, 0]),
+            control_ring.ask(2, [15, 0, 0]),
+            control_ring.ask(5, [128, 0, 0])
+        ],
         [(0, 0); 3]
     );
     let (memory, at) =
-        (std::sync::Arc::clone(bad.guest.memory()), u64::from(mailbox.page.0) * 4096);
+        (std::sync::Arc::clone(bad.guest.memory()), u64::from(control_ring.page.0) * 4096);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let scribbler = std::thread::spawn(move || {
         let tables =
@@ -431,7 +438,7 @@ fn a_mapping_that_changes_while_it_is_read() {
         }
     });
     for n in 0..100 {
-        assert!(matches!(mailbox.ask(6, [mailbox.page.1.0, 128, 0]).0, 0 | 2));
+        assert!(matches!(control_ring.ask(6, [control_ring.page.1.0, 128, 0]).0, 0 | 2));
         let mut frame = front::tcp::tcp(1, 3, 100);
         frame[35] = n;
         a.queues[0].send(&frame, CSUM_BLANK, None);
@@ -442,15 +449,15 @@ fn a_mapping_that_changes_while_it_is_read() {
     assert!(host.connected(&bad));
 }
 
-/// Event channels that are closed, and such as signal all the time.
+/// Event channels that are closed, and event channels that are signalled all the time.
 #[test]
 fn event_channels_closed_and_flooded() {
     let host = Host::new();
     let (a, b) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
-    let mut bad = Front::connected(&host, 3, Nature::default());
+    let mut bad = Front::connected(&host, 3, FrontSpec::default());
     introduce((&a, 1), (&b, 2));
     introduce((&a, 1), (&bad, 3));
     for n in 0..200 {
@@ -465,7 +472,7 @@ fn event_channels_closed_and_flooded() {
     bad.queues[0].rx_port = Some(bad.guest.open(hypervisor::DomId(0)).unwrap());
     (0..40).for_each(|n| a.send(&frame(1, 3, 3000, n)));
     introduce((&a, 1), (&b, 2));
-    // It gets no signals, and that is all.
+    // The guest gets no signals; nothing else changes.
     assert!(host.connected(&bad));
     bad.begin_anew();
     bad.connect();
@@ -473,21 +480,21 @@ fn event_channels_closed_and_flooded() {
     introduce((&a, 1), (&bad, 3));
 }
 
-/// Rings that are revoked while they are mapped stay mapped; rings of one vif that another names,
-/// too, are its own affair.
+/// Rings whose grants are revoked stay mapped. Two vifs of one domain may name the same rings; that
+/// affects only their domain.
 #[test]
 fn rings_that_are_revoked_or_shared() {
     let host = Host::new();
     let (a, b) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
-    let bad = Front::connected(&host, 3, Nature::default());
+    let bad = Front::connected(&host, 3, FrontSpec::default());
     assert!(
         !bad.guest.revoke(bad.queues[0].tx_ring.1) && !bad.guest.revoke(bad.queues[0].rx_ring.1)
     );
     introduce((&a, 1), (&bad, 3));
-    let mut twin = bad.sibling(1, Nature::default());
+    let mut twin = bad.sibling(1, FrontSpec::default());
     wait(|| twin.back_state() == Some(2));
     twin.make();
     twin.put("tx-ring-ref", bad.queues[0].tx_ring.1);
@@ -513,31 +520,31 @@ fn rings_that_are_revoked_or_shared() {
     assert!(host.connected(&a) && host.connected(&b));
 }
 
-/// Its store entries change as fast as it can write them: nobody else is held up.
+/// A frontend changes its store entries as fast as it can. Other vifs are not delayed.
 #[test]
 fn a_flood_of_changes_in_the_store() {
     let host = Host::new();
     let (a, b) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
-    let bad = Front::connected(&host, 3, Nature::default());
+    let bad = Front::connected(&host, 3, FrontSpec::default());
     for n in 0..300 {
         (0..20).for_each(|m| bad.put("request-multicast-control", (n + m) % 2));
         if n % 100 == 0 {
             introduce((&a, 1), (&b, 2));
         }
     }
-    let late = Fair::connected(&host, 4, Nature::default());
+    let late = Netfront::connected(&host, 4, FrontSpec::default());
     introduce((&late, 4), (&b, 2));
     assert!(host.connected(&bad));
 }
 
 #[test]
-fn one_that_was_stopped_may_begin_anew_after_a_while() {
+fn a_stopped_vif_may_connect_again_later() {
     let host = Host::new();
-    let mut bad = Front::connected(&host, 3, Nature::default());
-    let b = Fair::connected(&host, 2, Nature::default());
+    let mut bad = Front::connected(&host, 3, FrontSpec::default());
+    let b = Netfront::connected(&host, 2, FrontSpec::default());
     for n in 1..4 {
         bad.queues[0].data((0, GrantRef(5000)), 0, 0, 60);
         bad.queues[0].push_tx();
@@ -552,13 +559,13 @@ fn one_that_was_stopped_may_begin_anew_after_a_while() {
     }
 }
 
-/// Random words all over its rings, while neighbours talk.
+/// A frontend writes random words into its rings while other vifs have traffic.
 #[test]
-fn scribbling_over_rings_does_no_harm() {
+fn random_words_in_rings_do_no_harm() {
     let host = Host::new();
     let (a, b) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
     let mut seed = 0x2545_f491_4f6c_dd1du64;
     let mut random = move || {
@@ -567,7 +574,7 @@ fn scribbling_over_rings_does_no_harm() {
         seed ^= seed << 17;
         seed
     };
-    let mut bad = Front::attached(&host, 3, Nature { queues: 2, ..Nature::default() });
+    let mut bad = Front::attached(&host, 3, FrontSpec { queues: 2, ..FrontSpec::default() });
     for round in 0..7 {
         bad.connect();
         wait(|| bad.back_state() != Some(2));
@@ -586,7 +593,7 @@ fn scribbling_over_rings_does_no_harm() {
             // Some are flooded.
             b.received();
         }
-        // What nobody was known to want came here as well, and may have left no room.
+        // Frames for unknown stations were flooded here, too, and may have left no room.
         wait(|| a.queues[0].is_idle());
         b.received();
         introduce((&a, 1), (&b, 2));
@@ -599,13 +606,13 @@ fn scribbling_over_rings_does_no_harm() {
 }
 
 #[test]
-fn revoking_under_traffic_stops_only_the_one_who_does() {
+fn revoking_grants_under_traffic_stops_only_that_vif() {
     let host = Host::with(4, Duration::from_secs(60));
     let (a, b) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
-    let bad = Front::connected(&host, 3, Nature::default());
+    let bad = Front::connected(&host, 3, FrontSpec::default());
     introduce((&a, 1), (&b, 2));
     introduce((&a, 1), (&bad, 3));
     let pages: Vec<_> = bad.queues[0].posted.borrow().iter().flatten().copied().collect();

@@ -82,7 +82,7 @@ impl Run {
 }
 
 #[test]
-fn a_plain_vif_is_plugged_in() {
+fn a_vif_without_settings_is_connected() {
     for bridge in ["", "xenbr0"] {
         let run = Run::new("online", &[("bridge", bridge)], "");
         assert!(run.ok);
@@ -102,7 +102,7 @@ fn vlans_are_in_the_bridges_name() {
 }
 
 #[test]
-fn the_operators_file_has_the_last_word() {
+fn the_operators_file_overrides_keys() {
     let settings = "case $name in web*) vlan=$((domain + 95)) queues=2 lock_mac=1 mtu=9000 rate=1000,50 ;; esac";
     let run = Run::new("online", &[("bridge", "net.10"), ("frontend", "front")], settings);
     let keys = ["vlan", "queues", "lock-mac", "mtu", "rate"]
@@ -112,7 +112,7 @@ fn the_operators_file_has_the_last_word() {
 }
 
 #[test]
-fn nonsense_is_refused_in_words() {
+fn invalid_keys_are_refused_with_a_message() {
     fn error(keys: &[(&str, &str)], settings: &str) -> String {
         Run::new("online", keys, settings).error()
     }
@@ -144,9 +144,9 @@ fn nonsense_is_refused_in_words() {
     );
 }
 
-/// Whatever is wrong with the operator's file, the toolstack learns it at once.
+/// Every mistake in the operator's file is reported to the toolstack at once.
 #[test]
-fn mistakes_in_the_operators_file_are_said() {
+fn mistakes_in_the_operators_file_are_reported() {
     for mistake in [
         "vlan=$nobody_set_this",
         "if [ 1",
@@ -167,7 +167,7 @@ fn mistakes_in_the_operators_file_are_said() {
 }
 
 #[test]
-fn what_was_said_before_does_not_count() {
+fn old_keys_are_ignored() {
     let run = Run::new("online", &[("ringmain/vlan", "7"), ("ringmain/lock-mac", "1")], "queues=2");
     assert!(run.ok);
     let keys = ["vlan", "lock-mac", "queues"].map(|key| run.get(&format!("ringmain/{key}")));

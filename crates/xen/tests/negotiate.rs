@@ -1,20 +1,19 @@
-//! How both ends come to terms, whatever the frontend is like; and what becomes of one that does
-//! not.
+//! Negotiation with frontends of all kinds, and frontends that are refused.
 
 mod front;
 
-use front::fair::Fair;
+use front::netfront::Netfront;
 use front::tcp::{at, is_right, tcp, tcp6};
-use front::{CSUM_BLANK, Front, Host, Nature, Received, frame, introduce, wait, what};
+use front::{CSUM_BLANK, Front, FrontSpec, Host, Received, frame, introduce, wait, what};
 use hypervisor::DomId;
 use xen::netif::status::Condition;
 
-/// One frame of each kind from a sender that leaves all work to others. What arrives is what the
-/// receiver said that it takes, and the rest is done.
+/// One frame of each kind from a sender with all offloads. The receiver gets the offloads that it
+/// has negotiated; the others are done in software.
 #[test]
 fn each_feature_on_and_off() {
     let host = Host::new();
-    let a = Front::connected(&host, 1, Nature::default());
+    let a = Front::connected(&host, 1, FrontSpec::default());
     for bits in 0..32u8 {
         let [sg, v4, v6, no_csum, csum6] = [1, 2, 4, 8, 16].map(|bit| bits & bit != 0);
         let flag = |on: bool| if on { "1" } else { "0" };
@@ -26,7 +25,7 @@ fn each_feature_on_and_off() {
             ("feature-ipv6-csum-offload", flag(csum6)),
         ];
         let (domain, split) = (10 + u16::from(bits), bits & 3 == 0);
-        let b = Front::connected(&host, domain, Nature { keys, split, ..Nature::default() });
+        let b = Front::connected(&host, domain, FrontSpec { keys, split, ..FrontSpec::default() });
         let y = domain as u8;
         introduce((&a, 1), (&b, y));
         for (kind, make) in [(1, tcp as fn(u8, u8, usize) -> Vec<u8>), (2, tcp6)] {
@@ -73,14 +72,14 @@ fn each_feature_on_and_off() {
 #[test]
 fn any_number_of_queues_and_channels() {
     let host = Host::new();
-    let a = Front::connected(&host, 1, Nature::default());
+    let a = Front::connected(&host, 1, FrontSpec::default());
     let mut domain = 2;
     for queues in [1, 2, 3, 4] {
         for (split, control) in [(false, false), (false, true), (true, false), (true, true)] {
             let b = Front::connected(
                 &host,
                 domain,
-                Nature { queues, split, control, ..Nature::default() },
+                FrontSpec { queues, split, control, ..FrontSpec::default() },
             );
             introduce((&a, 1), (&b, domain as u8));
             // Each of its queues sends.
@@ -90,8 +89,8 @@ fn any_number_of_queues_and_channels() {
             }
             let status = host.vif(&b).unwrap();
             assert_eq!((status.queues, status.condition), (queues as usize, Condition::Connected));
-            if let Some(mailbox) = &b.mailbox {
-                assert_eq!(mailbox.ask(4, [0; 3]), (0, 128));
+            if let Some(control_ring) = &b.control_ring {
+                assert_eq!(control_ring.ask(4, [0; 3]), (0, 128));
             }
             domain += 1;
         }
@@ -101,9 +100,9 @@ fn any_number_of_queues_and_channels() {
 }
 
 #[test]
-fn what_is_offered_stands_in_the_store_before_the_state() {
+fn features_are_in_the_store_before_the_state_changes() {
     let host = Host::new();
-    let a = Front::attached(&host, 1, Nature::default());
+    let a = Front::attached(&host, 1, FrontSpec::default());
     wait(|| a.back_state() == Some(2));
     let offered = [
         ("feature-rx-copy", "1"),
@@ -124,10 +123,10 @@ fn what_is_offered_stands_in_the_store_before_the_state() {
 }
 
 #[test]
-fn what_the_script_says_of_queues_is_offered_to_a_guest_that_has_not_looked_yet() {
+fn a_limit_of_queues_from_the_script_reaches_a_guest_that_has_not_read_the_offer() {
     let mut host = Host::new();
     // Attached as the toolstack does it: the script runs when the offer stands.
-    let mut late = Front::attached(&host, 1, Nature { queues: 2, ..Nature::default() });
+    let mut late = Front::attached(&host, 1, FrontSpec { queues: 2, ..FrontSpec::default() });
     wait(|| late.back_state() == Some(2));
     late.put_back("ringmain/queues", 2);
     wait(|| late.back_key("multi-queue-max-queues").as_deref() == Some("2"));
@@ -135,7 +134,7 @@ fn what_the_script_says_of_queues_is_offered_to_a_guest_that_has_not_looked_yet(
     wait(|| host.connected(&late));
 
     // One that had looked before connects all the same, and stays connected.
-    let mut early = Front::attached(&host, 2, Nature { queues: 4, ..Nature::default() });
+    let mut early = Front::attached(&host, 2, FrontSpec { queues: 4, ..FrontSpec::default() });
     wait(|| early.back_state() == Some(2));
     early.put_back("ringmain/queues", 2);
     wait(|| early.back_key("multi-queue-max-queues").as_deref() == Some("2"));
@@ -151,9 +150,9 @@ fn what_the_script_says_of_queues_is_offered_to_a_guest_that_has_not_looked_yet(
     assert_eq!(early.back_key("multi-queue-max-queues").as_deref(), Some("2"));
 }
 
-/// Connects with keys that `spoil` has touched; why that was refused.
-fn refused(host: &Host, nature: Nature, spoil: impl FnOnce(&Front)) -> String {
-    let mut bad = Front::attached(host, 3, nature);
+/// Connects with keys that `spoil` has changed, and returns why they were refused.
+fn refused(host: &Host, spec: FrontSpec, spoil: impl FnOnce(&Front)) -> String {
+    let mut bad = Front::attached(host, 3, spec);
     wait(|| bad.back_state() == Some(2));
     bad.make();
     spoil(&bad);
@@ -161,7 +160,7 @@ fn refused(host: &Host, nature: Nature, spoil: impl FnOnce(&Front)) -> String {
     let reason = host.stopped(&bad);
     assert_eq!(bad.guest.mapped(), 0);
     // It may try again, with better keys.
-    bad.nature = Nature::default();
+    bad.spec = FrontSpec::default();
     ["multi-queue-num-queues", "ctrl-ring-ref", "event-channel-ctrl"]
         .iter()
         .for_each(|key| bad.remove(key));
@@ -183,7 +182,8 @@ fn refused(host: &Host, nature: Nature, spoil: impl FnOnce(&Front)) -> String {
 fn wrong_keys_are_refused_by_name() {
     let host = Host::new();
     let path = "/local/domain/3/device/vif/0";
-    let one = |key: &str, value: &str| refused(&host, Nature::default(), |bad| bad.put(key, value));
+    let one =
+        |key: &str, value: &str| refused(&host, FrontSpec::default(), |bad| bad.put(key, value));
     assert_eq!(
         one("request-rx-copy", "0"),
         "request-rx-copy is not 1: frames are received by copy only"
@@ -220,7 +220,7 @@ fn missing_keys_are_refused_by_name() {
     let host = Host::new();
     let path = "/local/domain/3/device/vif/0";
     let without = |queues, key: &str| {
-        refused(&host, Nature { queues, ..Nature::default() }, |bad| bad.remove(key))
+        refused(&host, FrontSpec { queues, ..FrontSpec::default() }, |bad| bad.remove(key))
     };
     assert_eq!(
         without(1, "request-rx-copy"),
@@ -236,33 +236,40 @@ fn missing_keys_are_refused_by_name() {
     }
     assert_eq!(without(1, "event-channel-tx"), format!("{path}/event-channel is missing"));
     // More queues than there are; a single one that is not flat; several that are.
-    let keys =
-        |keys: &[(&'static str, &'static str)]| Nature { keys: keys.to_vec(), ..Nature::default() };
+    let keys = |keys: &[(&'static str, &'static str)]| FrontSpec {
+        keys: keys.to_vec(),
+        ..FrontSpec::default()
+    };
     assert_eq!(
         refused(&host, keys(&[("multi-queue-num-queues", "2")]), |_| ()),
         format!("{path}/queue-0/event-channel is missing")
     );
-    let single =
-        Nature { queues: 2, keys: vec![("multi-queue-num-queues", "1")], ..Nature::default() };
+    let single = FrontSpec {
+        queues: 2,
+        keys: vec![("multi-queue-num-queues", "1")],
+        ..FrontSpec::default()
+    };
     assert_eq!(refused(&host, single, |_| ()), format!("{path}/event-channel is missing"));
 }
 
 #[test]
-fn what_can_be_no_ring_is_refused_by_name() {
+fn invalid_rings_are_refused_by_name() {
     let host = Host::new();
-    let nature =
-        |keys: &[(&'static str, &'static str)]| Nature { keys: keys.to_vec(), ..Nature::default() };
+    let spec = |keys: &[(&'static str, &'static str)]| FrontSpec {
+        keys: keys.to_vec(),
+        ..FrontSpec::default()
+    };
     let same = |bad: &Front| bad.put("rx-ring-ref", bad.queues[0].tx_ring.1);
-    let reason = refused(&host, nature(&[]), same);
+    let reason = refused(&host, spec(&[]), same);
     assert!(reason.starts_with("two rings in the page with grant reference "), "{reason}");
     let same = |bad: &Front| bad.put("event-channel-rx", bad.queues[0].tx_port.number().0);
-    let reason = refused(&host, nature(&[]), same);
+    let reason = refused(&host, spec(&[]), same);
     assert!(
         reason.starts_with("event channel ") && reason.ends_with(" is named twice"),
         "{reason}"
     );
     let same = |bad: &Front| bad.put("queue-1/tx-ring-ref", bad.queues[0].tx_ring.1);
-    let reason = refused(&host, Nature { queues: 2, ..nature(&[]) }, same);
+    let reason = refused(&host, FrontSpec { queues: 2, ..spec(&[]) }, same);
     assert!(reason.starts_with("two rings in the page with grant reference "), "{reason}");
     // Granted for reading, to somebody else, not any more.
     let other = |to, writable| {
@@ -272,7 +279,7 @@ fn what_can_be_no_ring_is_refused_by_name() {
         }
     };
     for reason in
-        [refused(&host, nature(&[]), other(0, false)), refused(&host, nature(&[]), other(9, true))]
+        [refused(&host, spec(&[]), other(0, false)), refused(&host, spec(&[]), other(9, true))]
     {
         assert!(
             reason.starts_with("domain 3 has not granted page ")
@@ -281,32 +288,32 @@ fn what_can_be_no_ring_is_refused_by_name() {
         );
     }
     let revoke = |bad: &Front| assert!(bad.guest.revoke(bad.queues[0].rx_ring.1));
-    let reason = refused(&host, nature(&[]), revoke);
+    let reason = refused(&host, spec(&[]), revoke);
     assert!(reason.starts_with("domain 3 has not granted page "), "{reason}");
     // A ring that has more requests than fit.
     let ahead = |bad: &Front| bad.queues[0].set(bad.queues[0].rx_ring, front::REQ_PROD, 257);
     assert_eq!(
-        refused(&host, nature(&[]), ahead),
+        refused(&host, spec(&[]), ahead),
         "request index jumped to 257, 257 ahead in a ring of 256"
     );
     // A channel that somebody has bound already, and one that is for somebody else.
     let foreign =
         |bad: &Front| bad.put("event-channel-tx", bad.guest.open(DomId(9)).unwrap().number().0);
-    let reason = refused(&host, nature(&[]), foreign);
+    let reason = refused(&host, spec(&[]), foreign);
     assert!(reason.starts_with("domain 3 has no event channel "), "{reason}");
-    let control = Nature { control: true, ..nature(&[("ctrl-ring-ref", "9999")]) };
+    let control = FrontSpec { control: true, ..spec(&[("ctrl-ring-ref", "9999")]) };
     assert_eq!(
         refused(&host, control, |_| ()),
         "domain 3 has not granted page 9999 to us for writing"
     );
 }
 
-/// Values of any length and of any bytes, and many nodes: they are refused, or they do not matter.
+/// Values of any length and of any bytes, and many nodes: the backend refuses or ignores them.
 #[test]
-fn a_store_full_of_rubbish() {
+fn invalid_values_in_the_store() {
     let host = Host::new();
     let raw = |key: &'static str, value: Vec<u8>| {
-        refused(&host, Nature::default(), move |bad| {
+        refused(&host, FrontSpec::default(), move |bad| {
             let path = bad.device(|device| device.frontend_path());
             bad.guest.store().nodes().write(&format!("{path}/{key}"), &value).unwrap();
         })
@@ -317,8 +324,8 @@ fn a_store_full_of_rubbish() {
     assert!(reason.contains("feature-sg") && reason.len() < 200, "{reason}");
     let reason = raw("event-channel-rx", b"\x1b[2J\n".to_vec());
     assert!(!reason.contains(|c: char| c.is_control()), "{reason}");
-    // What nobody asked for is not looked at.
-    let mut a = Front::attached(&host, 5, Nature::default());
+    // Keys that the backend does not know are not read.
+    let mut a = Front::attached(&host, 5, FrontSpec::default());
     for n in 0..900 {
         a.put(&format!("rubbish-{n}"), "x".repeat(300));
     }
@@ -328,14 +335,13 @@ fn a_store_full_of_rubbish() {
     wait(|| host.connected(&a));
 }
 
-/// A crashed guest's kernel, or the one that it started in its place, begins at the beginning
-/// without a word.
+/// A guest that crashed, or was restarted by kexec, begins in the first state without closing.
 #[test]
-fn a_frontend_that_skips_states_is_met_where_it_is() {
+fn a_frontend_may_skip_states() {
     let host = Host::new();
     let (mut a, b) = (
-        Front::connected(&host, 1, Nature { queues: 2, ..Nature::default() }),
-        Fair::connected(&host, 2, Nature::default()),
+        Front::connected(&host, 1, FrontSpec { queues: 2, ..FrontSpec::default() }),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
     introduce((&a, 1), (&b, 2));
     for (round, way) in
@@ -364,15 +370,14 @@ fn a_frontend_that_skips_states_is_met_where_it_is() {
     }
 }
 
-/// States in any order, and what is none: it always comes to an end that a good frontend can begin
-/// from.
+/// States in any order, and invalid ones. Afterwards a frontend can always connect.
 #[test]
-fn no_order_of_states_confuses_it() {
+fn a_backend_survives_states_in_any_order() {
     let host = Host::new();
     let (mut a, b, c) = (
-        Front::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
-        Fair::connected(&host, 4, Nature::default()),
+        Front::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
+        Netfront::connected(&host, 4, FrontSpec::default()),
     );
     introduce((&b, 2), (&c, 4));
     let states = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "99", "", "four", "-1"];
@@ -396,9 +401,9 @@ fn no_order_of_states_confuses_it() {
 }
 
 #[test]
-fn a_toolstack_that_takes_a_vif_away_gets_it_closed_for_good() {
+fn a_vif_that_the_toolstack_removes_stays_closed() {
     let host = Host::new();
-    let a = Front::connected(&host, 1, Nature::default());
+    let a = Front::connected(&host, 1, FrontSpec::default());
     a.device(|device| host.machine.detach(device)).unwrap();
     assert_eq!((a.back_key("online").as_deref(), a.back_state()), (Some("0"), Some(5)));
     a.put("state", 5);
@@ -407,19 +412,19 @@ fn a_toolstack_that_takes_a_vif_away_gets_it_closed_for_good() {
     assert_eq!(a.guest.mapped(), 0);
     // It does not come back by itself.
     a.put("state", 1);
-    let b = Fair::connected(&host, 2, Nature::default());
+    let b = Netfront::connected(&host, 2, FrontSpec::default());
     assert!(host.connected(&b));
     assert_eq!(a.back_state(), Some(6));
 }
 
-/// The toolstack takes both directories away by force, and neither end was asked.
+/// The toolstack removes both directories by force, without closing the connection first.
 #[test]
-fn directories_that_vanish_under_traffic() {
+fn directories_are_removed_under_traffic() {
     let host = Host::new();
-    let b = Fair::connected(&host, 2, Nature::default());
+    let b = Netfront::connected(&host, 2, FrontSpec::default());
     let nodes = host.machine.hypervisor(DomId(0)).store;
     for (domain, backend_first) in [(5, true), (6, false)] {
-        let a = Front::connected(&host, domain, Nature { queues: 2, ..Nature::default() });
+        let a = Front::connected(&host, domain, FrontSpec { queues: 2, ..FrontSpec::default() });
         introduce((&a, 5), (&b, 2));
         for n in 0..50 {
             a.queues[1].queue(&frame(5, 2, 2000, n), 0, None);
@@ -437,19 +442,19 @@ fn directories_that_vanish_under_traffic() {
 }
 
 #[test]
-fn a_hotplug_script_that_fails_keeps_it_from_connecting() {
+fn a_vif_does_not_connect_after_its_hotplug_script_failed() {
     let host = Host::new();
-    let mut a = Front::attached(&host, 1, Nature::default());
+    let mut a = Front::attached(&host, 1, FrontSpec::default());
     a.put_back("hotplug-status", "error");
     a.connect();
-    let b = Fair::connected(&host, 2, Nature::default());
+    let b = Netfront::connected(&host, 2, FrontSpec::default());
     assert!(host.connected(&b) && !host.connected(&a));
     a.put_back("hotplug-status", "connected");
     wait(|| host.connected(&a));
 }
 
 #[test]
-fn settings_that_make_no_sense_are_named() {
+fn invalid_settings_are_named() {
     let host = Host::new();
     for (key, value, problem) in [
         ("ringmain/vlan", "4095", "\"4095\" is not a VLAN from 1 to 4094"),
@@ -459,7 +464,7 @@ fn settings_that_make_no_sense_are_named() {
         let mut a = Front::attached(
             &host,
             1,
-            Nature { back_keys: vec![(key, value)], ..Nature::default() },
+            FrontSpec { back_keys: vec![(key, value)], ..FrontSpec::default() },
         );
         a.connect();
         assert_eq!(host.stopped(&a), format!("{}/{key}: {problem}", a.back()));
@@ -469,13 +474,14 @@ fn settings_that_make_no_sense_are_named() {
 }
 
 #[test]
-fn what_is_longer_than_its_mtu_is_not_for_it() {
+fn frames_above_the_mtu_are_dropped() {
     let host = Host::new();
-    let a = Front::connected(&host, 1, Nature::default());
+    let a = Front::connected(&host, 1, FrontSpec::default());
     for (domain, keys) in
         [(2, vec![("mtu", "1000")]), (3, vec![("mtu", "9000"), ("ringmain/mtu", "1000")])]
     {
-        let b = Front::connected(&host, domain, Nature { back_keys: keys, ..Nature::default() });
+        let b =
+            Front::connected(&host, domain, FrontSpec { back_keys: keys, ..FrontSpec::default() });
         let y = domain as u8;
         introduce((&a, 1), (&b, y));
         // An IP packet of 1000 bytes, and one of 1001.

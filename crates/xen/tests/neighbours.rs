@@ -11,9 +11,9 @@ mod station;
 use std::sync::Arc;
 
 use frame::Accepts;
-use front::fair::Fair;
+use front::netfront::Netfront;
 use front::tcp::{is_right, tcp};
-use front::{CSUM_BLANK, Host, Nature, frame, introduce, mac, wait};
+use front::{CSUM_BLANK, FrontSpec, Host, frame, introduce, mac, wait};
 use peer::Peer;
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
@@ -63,7 +63,8 @@ fn a_vif_and_a_guest_on_vhost_user() {
 }
 
 fn talk<R: ring::driver::DriverRing>(host: &Host, station: &mut Station<R>, domain: u8) {
-    let a = Fair::connected(host, domain.into(), Nature { queues: 2, ..Nature::default() });
+    let a =
+        Netfront::connected(host, domain.into(), FrontSpec { queues: 2, ..FrontSpec::default() });
     let (vm, own) = (address(9), mac(domain));
     // Each learns where the other is.
     wait(|| {
@@ -138,11 +139,11 @@ fn a_vif_and_a_local_port() {
     let host = Host::new();
     let (port, breaches) = peer::port(&host.fabric, PortRule::default());
     let local = Peer::attach(&host.fabric, port, 0, Accepts::ALL, 10_000);
-    let a = Fair::connected(&host, 1, Nature::default());
-    let plain = Fair::connected(
+    let a = Netfront::connected(&host, 1, FrontSpec::default());
+    let plain = Netfront::connected(
         &host,
         2,
-        Nature { sg: false, gso: false, csum: false, ..Nature::default() },
+        FrontSpec { sg: false, gso: false, csum: false, ..FrontSpec::default() },
     );
     introduce((&a, 1), (&plain, 2));
     local.send([frame(7, 1, 60, 0)]);
@@ -184,15 +185,15 @@ fn a_vif_in_a_vlan_and_a_trunk() {
     let (port, _) =
         peer::port(&host.fabric, PortRule { vlan: Vlan::Trunk(vec![10, 20]), mac: None });
     let local = Peer::attach(&host.fabric, port, 0, Accepts::ALL, 10_000);
-    let a = Fair::connected(
+    let a = Netfront::connected(
         &host,
         1,
-        Nature { back_keys: vec![("ringmain/vlan", "10")], ..Nature::default() },
+        FrontSpec { back_keys: vec![("ringmain/vlan", "10")], ..FrontSpec::default() },
     );
-    let b = Fair::connected(
+    let b = Netfront::connected(
         &host,
         2,
-        Nature { back_keys: vec![("ringmain/vlan", "20")], ..Nature::default() },
+        FrontSpec { back_keys: vec![("ringmain/vlan", "20")], ..FrontSpec::default() },
     );
     let tagged =
         |vlan: u8, frame: Vec<u8>| [&frame[..12], &[0x81, 0, 0, vlan], &frame[12..]].concat();
@@ -215,8 +216,8 @@ fn a_vif_in_a_vlan_and_a_trunk() {
 fn a_locked_source_address() {
     let host = Host::new();
     let keys = vec![("ringmain/lock-mac", "1"), ("mac", "02:00:00:00:00:01")];
-    let a = Fair::connected(&host, 1, Nature { back_keys: keys, ..Nature::default() });
-    let b = Fair::connected(&host, 2, Nature::default());
+    let a = Netfront::connected(&host, 1, FrontSpec { back_keys: keys, ..FrontSpec::default() });
+    let b = Netfront::connected(&host, 2, FrontSpec::default());
     introduce((&a, 1), (&b, 2));
     a.send(&frame(9, 2, 60, 1));
     a.send(&frame(1, 2, 60, 2));

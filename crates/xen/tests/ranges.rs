@@ -1,4 +1,4 @@
-//! A frontend that grants the bytes of its frames, and not one more.
+//! A frontend that grants only the bytes of its frames.
 
 mod front;
 
@@ -18,7 +18,7 @@ fn slot(station: &Station) -> u64 {
     station.queues[0].tx.ring().page().addr(0) + 64
 }
 
-/// What became of a copy by the backend's domain.
+/// The status of a copy by the backend's domain.
 fn tried(host: &Host, reference: GrantRef, offset: u16, len: u32) -> Status {
     let mut copies = Copies::new(1, 4096).unwrap();
     let (_, to) = copies.reserve(len as usize).unwrap();
@@ -59,7 +59,7 @@ fn frames_go_both_ways_by_ranges() {
 }
 
 #[test]
-fn not_one_byte_more_and_no_longer_than_it_takes() {
+fn only_the_bytes_of_a_frame_are_granted_and_only_until_it_is_sent() {
     let host = Host::new();
     let config = FrontendConfig::default();
     let mut a = station_with(&host, 1, &config, RANGES);
@@ -87,8 +87,7 @@ fn not_one_byte_more_and_no_longer_than_it_takes() {
     );
 }
 
-/// Whoever says that its frame is longer than what it has granted is to blame, and not who was to
-/// receive it.
+/// A sender whose frame is longer than its grant is stopped. The receiver is not.
 #[test]
 fn a_frame_that_is_longer_than_its_range() {
     let host = Host::new();

@@ -1,13 +1,14 @@
-//! A daemon that ends anywhere, and the next one that takes up the same rings.
+//! A daemon that is killed at any point, and the next one, which continues with the same rings.
 
 mod front;
 
 use std::sync::Arc;
 
-use front::fair::Fair;
+use front::netfront::Netfront;
 use front::tcp::tcp;
 use front::{
-    CSUM_BLANK, Front, FrontQueue, Host, Nature, RSP_PROD, SLOTS, frame, introduce, mac, wait, what,
+    CSUM_BLANK, Front, FrontQueue, FrontSpec, Host, RSP_PROD, SLOTS, frame, introduce, mac, wait,
+    what,
 };
 use hypervisor::{DomId, Hypervisor};
 use network::burst::Burst;
@@ -176,17 +177,17 @@ impl Page {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Killed at any point, any number of times: nothing that was sent is lost, nothing comes out of order, nothing is
-    /// answered twice or wrongly, and nobody is to blame for anything. Only frames that had arrived without their sender
-    /// knowing arrive once more.
+    /// Killed at any point, any number of times: nothing that was sent is lost, nothing comes out
+    /// of order, nothing is answered twice or wrongly, and nobody is to blame for anything. Only
+    /// frames that had arrived without their sender knowing arrive once more.
     #[test]
     fn whatever_is_under_way_is_taken_up_again(
         start in prop_oneof![Just(0u32), Just(u32::MAX - 60)],
         turns in prop::collection::vec((0u32..9, 0usize..4, kill()), 1..40),
     ) {
         let host = Host::bare();
-        let nature = Nature { start, post: 60, ..Nature::default() };
-        let mut pair = [1, 2].map(|domain| Front::attached(&host, domain, nature.clone()));
+        let spec = FrontSpec { start, post: 60, ..FrontSpec::default() };
+        let mut pair = [1, 2].map(|domain| Front::attached(&host, domain, spec.clone()));
         pair.iter_mut().for_each(Front::make);
         let both = (&pair[0], &pair[1]);
         let (a, b) = (&both.0.queues[0], &both.1.queues[0]);
@@ -231,7 +232,8 @@ proptest! {
         }
         prop_assert_eq!(next, sent);
         prop_assert!(a.outcomes.borrow().iter().all(|outcome| *outcome >= 0));
-        // Whoever looks for pages in slots that were half answered finds none; nothing else was refused.
+        // Whoever looks for pages in slots that were half answered finds none; nothing else was
+        // refused.
         let refusals = host.machine.refusals();
         prop_assert!(refusals.iter().all(|refusal| refusal.domain == DomId(2) && refusal.reference.0 >= 1 << 16), "{:?}", refusals);
     }
@@ -244,28 +246,29 @@ fn numbered(number: u32) -> Vec<u8> {
     frame
 }
 
-/// What a guest has said through its control ring holds for the next daemon, too.
+/// Settings that a guest has made over its control ring also apply in the next daemon.
 #[test]
 fn a_guests_steering_outlives_the_daemon() {
     let mut host = Host::new();
-    let a = Front::connected(&host, 1, Nature::default());
-    let b = Front::connected(&host, 2, Nature { control: true, queues: 4, ..Nature::default() });
+    let a = Front::connected(&host, 1, FrontSpec::default());
+    let b =
+        Front::connected(&host, 2, FrontSpec { control: true, queues: 4, ..FrontSpec::default() });
     introduce((&a, 1), (&b, 2));
-    let mailbox = b.mailbox.as_ref().unwrap();
+    let control_ring = b.control_ring.as_ref().unwrap();
     let (key, table) = ([7u8; 40], [2u32, 3, 1]);
-    mailbox.write(&key);
-    assert_eq!(mailbox.ask(7, [1, 0, 0]), (0, 0));
-    assert_eq!(mailbox.ask(2, [15, 0, 0]), (0, 0));
-    assert_eq!(mailbox.ask(3, [mailbox.page.1.0, 40, 0]), (0, 0));
-    mailbox.write(&table.map(u32::to_le_bytes).concat());
-    assert_eq!(mailbox.ask(5, [3, 0, 0]), (0, 0));
-    assert_eq!(mailbox.ask(6, [mailbox.page.1.0, 3, 0]), (0, 0));
+    control_ring.write(&key);
+    assert_eq!(control_ring.ask(7, [1, 0, 0]), (0, 0));
+    assert_eq!(control_ring.ask(2, [15, 0, 0]), (0, 0));
+    assert_eq!(control_ring.ask(3, [control_ring.page.1.0, 40, 0]), (0, 0));
+    control_ring.write(&table.map(u32::to_le_bytes).concat());
+    assert_eq!(control_ring.ask(5, [3, 0, 0]), (0, 0));
+    assert_eq!(control_ring.ask(6, [control_ring.page.1.0, 3, 0]), (0, 0));
     host.service = None;
     // A message that nobody has answered when the next one comes.
-    mailbox.post(4, [0; 3]);
+    control_ring.post(4, [0; 3]);
     host.restart();
     wait(|| host.connected(&a) && host.connected(&b));
-    assert_eq!(mailbox.answer(), (0, 128));
+    assert_eq!(control_ring.answer(), (0, 128));
     let toeplitz = xen::netif::toeplitz::Toeplitz::new(&key);
     for port in 0..30u16 {
         let mut frame = tcp(1, 2, 100);
@@ -285,11 +288,11 @@ fn a_guests_steering_outlives_the_daemon() {
 /// Groups that a guest has named to one daemon are not known to the next, so it gets all until it
 /// begins anew.
 #[test]
-fn no_group_is_lost_with_the_daemon() {
+fn multicast_groups_survive_a_restart() {
     let mut host = Host::new();
-    let a = Front::connected(&host, 1, Nature::default());
+    let a = Front::connected(&host, 1, FrontSpec::default());
     let keys = vec![("request-multicast-control", "1")];
-    let mut b = Front::connected(&host, 2, Nature { keys, ..Nature::default() });
+    let mut b = Front::connected(&host, 2, FrontSpec { keys, ..FrontSpec::default() });
     introduce((&a, 1), (&b, 2));
     let to_group =
         |last: u8| [&[0x33, 0x33, 0, 0, 0, last], &frame(1, 0, 60, last.into())[6..]].concat();
@@ -334,16 +337,16 @@ fn no_group_is_lost_with_the_daemon() {
     );
 }
 
-/// Vifs that were connected, others that waited, one that was about to: all go on.
+/// Vifs that were connected, waiting, or about to connect: all continue.
 #[test]
 fn a_new_daemon_finds_vifs_in_any_state() {
     let mut host = Host::new();
-    let a = Front::connected(&host, 1, Nature { queues: 4, ..Nature::default() });
-    let b = Front::connected(&host, 2, Nature { split: false, ..Nature::default() });
-    let mut waiting = Front::attached(&host, 3, Nature::default());
-    let mut about_to = Front::attached(&host, 4, Nature::default());
-    let closing = Front::connected(&host, 5, Nature::default());
-    let bad = Front::connected(&host, 6, Nature::default());
+    let a = Front::connected(&host, 1, FrontSpec { queues: 4, ..FrontSpec::default() });
+    let b = Front::connected(&host, 2, FrontSpec { split: false, ..FrontSpec::default() });
+    let mut waiting = Front::attached(&host, 3, FrontSpec::default());
+    let mut about_to = Front::attached(&host, 4, FrontSpec::default());
+    let closing = Front::connected(&host, 5, FrontSpec::default());
+    let bad = Front::connected(&host, 6, FrontSpec::default());
     wait(|| waiting.back_state() == Some(2) && about_to.back_state() == Some(2));
     bad.queues[0].set(bad.queues[0].tx_ring, front::REQ_PROD, 999);
     hypervisor::Channel::notify(&bad.queues[0].tx_port);
@@ -353,7 +356,7 @@ fn a_new_daemon_finds_vifs_in_any_state() {
     about_to.make();
     about_to.put("state", 4);
     closing.put("state", 5);
-    let mut new = Front::attached(&host, 7, Nature::default());
+    let mut new = Front::attached(&host, 7, FrontSpec::default());
     host.restart();
     waiting.connect();
     new.connect();
@@ -367,12 +370,12 @@ fn a_new_daemon_finds_vifs_in_any_state() {
     assert_eq!(host.vif(&a).unwrap().connections, 1);
 }
 
-/// Whoever is taken up first may have frames for whoever is taken up last.
+/// The vif that is connected first may have frames for the vif that is connected last.
 #[test]
 fn frames_that_wait_for_the_next_daemon_arrive() {
     let mut host = Host::new();
-    let fronts: Vec<Fair> =
-        (1..9).map(|domain| Fair::connected(&host, domain, Nature::default())).collect();
+    let fronts: Vec<Netfront> =
+        (1..9).map(|domain| Netfront::connected(&host, domain, FrontSpec::default())).collect();
     host.service = None;
     let (first, last) = (&fronts[0], &fronts[7]);
     (0..20).for_each(|n| first.queues[0].queue(&frame(1, 8, 2000, n), 0, None));

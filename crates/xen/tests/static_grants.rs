@@ -1,9 +1,8 @@
-//! Frontends that name pages to be kept mapped which they had better not: all that comes of it is a
-//! refusal, and nobody else notices.
+//! Static grants of hostile frontends: invalid ones are refused, and no other vif is affected.
 
 mod front;
 
-use front::{Front, Host, Mailbox, Nature, frame, introduce, wait, what};
+use front::{Front, FrontSpec, Host, RawControlRing, frame, introduce, wait, what};
 use hypervisor::{DomId, GrantRef};
 use xen::netif::options::PortOptions;
 
@@ -20,15 +19,15 @@ const READ_ONLY: u16 = 1;
 
 /// A frontend with a control ring, on a host that keeps so many pages of it.
 fn front(host: &Host, domain: u16, queues: u32) -> Front {
-    Front::connected(host, domain, Nature { control: true, queues, ..Nature::default() })
+    Front::connected(host, domain, FrontSpec { control: true, queues, ..FrontSpec::default() })
 }
 
 fn host(cache: u16) -> Host {
     Host::switched(PortOptions { cache, ..PortOptions::default() })
 }
 
-fn mailbox(front: &Front) -> &Mailbox {
-    front.mailbox.as_ref().unwrap()
+fn control_ring(front: &Front) -> &RawControlRing {
+    front.control_ring.as_ref().unwrap()
 }
 
 /// So many pages that it grants, for writing or not.
@@ -49,7 +48,7 @@ fn kept(front: &Front) -> usize {
 fn a_table_of_its_size() {
     let host = host(64);
     let a = front(&host, 1, 4);
-    let ask = mailbox(&a);
+    let ask = control_ring(&a);
     assert_eq!(ask.ask(SIZE, [0; 3]), (OKAY, 16), "each queue its part");
     assert_eq!(ask.ask(SIZE, [3, 0, 0]), (OKAY, 16));
     let pages = grants(&a, 17, true);
@@ -76,15 +75,15 @@ fn without_the_key_it_is_not_supported() {
     let host = Host::new();
     let a = front(&host, 1, 1);
     let pages = grants(&a, 1, true);
-    assert_eq!(mailbox(&a).ask(SIZE, [0; 3]), (NOT_SUPPORTED, 0));
+    assert_eq!(control_ring(&a).ask(SIZE, [0; 3]), (NOT_SUPPORTED, 0));
     for kind in [ADD, DEL] {
-        assert_eq!(mailbox(&a).ask_of(kind, 0, &list(&pages, 0)), (NOT_SUPPORTED, 0));
+        assert_eq!(control_ring(&a).ask_of(kind, 0, &list(&pages, 0)), (NOT_SUPPORTED, 0));
     }
     assert!(host.vif(&a).unwrap().cache.is_none());
 }
 
 #[test]
-fn pages_that_are_not_there_to_be_had() {
+fn pages_that_cannot_be_mapped_are_refused() {
     let host = host(600);
     let (a, other) = (front(&host, 1, 1), front(&host, 2, 1));
     let (good, reading) = (grants(&a, 3, true), grants(&a, 1, false));
@@ -92,7 +91,7 @@ fn pages_that_are_not_there_to_be_had() {
     assert!(a.guest.revoke(revoked));
     // A reference that means something, but to another.
     let others = (0..2000).map(|_| grants(&other, 1, true)[0]).last().unwrap();
-    let ask = mailbox(&a);
+    let ask = control_ring(&a);
     let never = GrantRef(5_000);
     for (bad, flags) in
         [(revoked, 0), (foreign, READ_ONLY), (others, 0), (never, 0), (GrantRef(0), 0)]
@@ -121,10 +120,10 @@ fn pages_that_are_not_there_to_be_had() {
 }
 
 #[test]
-fn lists_that_are_no_lists() {
+fn invalid_lists_are_refused() {
     let host = host(2000);
     let a = front(&host, 1, 1);
-    let ask = mailbox(&a);
+    let ask = control_ring(&a);
     let pages = grants(&a, 512, true);
     assert_eq!(ask.ask_of(ADD, 0, &list(&pages, 0)), (OKAY, 0), "a page of them");
     for kind in [ADD, DEL] {
@@ -145,8 +144,8 @@ fn lists_that_are_no_lists() {
     assert!(a.guest.revoke(pages[3]) && !a.guest.revoke(pages[4]));
 }
 
-/// What is mapped for reading only is never written to, whatever its owner posts: that goes by the
-/// grant.
+/// Pages that are mapped for reading are never written. If such a page is posted for receiving, the
+/// grant is used instead.
 #[test]
 fn pages_for_reading_to_receive_into() {
     let host = host(600);
@@ -154,7 +153,7 @@ fn pages_for_reading_to_receive_into() {
     introduce((&a, 1), (&b, 2));
     let posted: Vec<GrantRef> =
         b.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
-    assert_eq!(mailbox(&b).ask_of(ADD, 0, &list(&posted, READ_ONLY)), (OKAY, 0));
+    assert_eq!(control_ring(&b).ask_of(ADD, 0, &list(&posted, READ_ONLY)), (OKAY, 0));
     for n in 0..100 {
         a.send(&frame(1, 2, 3000, n));
         assert_eq!(b.expect(1)[0].frame, frame(1, 2, 3000, n));
@@ -162,11 +161,14 @@ fn pages_for_reading_to_receive_into() {
     wait(|| host.vif(&b).unwrap().cache.unwrap().misses > 0);
     // And where the grant is for reading only, too, its vif is stopped under the name that it
     // always was.
-    let bad =
-        Front::connected(&host, 3, Nature { control: true, read_only: true, ..Nature::default() });
+    let bad = Front::connected(
+        &host,
+        3,
+        FrontSpec { control: true, read_only: true, ..FrontSpec::default() },
+    );
     let posted: Vec<GrantRef> =
         bad.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
-    assert_eq!(mailbox(&bad).ask_of(ADD, 0, &list(&posted, READ_ONLY)), (OKAY, 0));
+    assert_eq!(control_ring(&bad).ask_of(ADD, 0, &list(&posted, READ_ONLY)), (OKAY, 0));
     bad.send(&frame(3, 9, 60, 1));
     wait(|| {
         a.send(&frame(1, 3, 60, 7));
@@ -180,7 +182,8 @@ fn pages_for_reading_to_receive_into() {
     introduce((&a, 1), (&b, 2));
 }
 
-/// Grants cleared and given again under one's feet: what is mapped is what was granted.
+/// A grant is cleared and made again while its page is mapped. The page that was granted first
+/// stays mapped.
 #[test]
 fn a_page_whose_grant_is_gone_stays_mapped() {
     let host = host(600);
@@ -188,7 +191,7 @@ fn a_page_whose_grant_is_gone_stays_mapped() {
     introduce((&a, 1), (&b, 2));
     let posted: Vec<GrantRef> =
         b.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
-    assert_eq!(mailbox(&b).ask_of(ADD, 0, &list(&posted, 0)), (OKAY, 0));
+    assert_eq!(control_ring(&b).ask_of(ADD, 0, &list(&posted, 0)), (OKAY, 0));
     assert!(posted.iter().all(|reference| !b.guest.revoke(*reference)), "in use");
     for n in 0..300 {
         a.send(&frame(1, 2, 1400, n));
@@ -204,7 +207,7 @@ fn a_guest_that_goes_while_its_pages_are_kept() {
     introduce((&a, 1), (&b, 2));
     let pages: Vec<GrantRef> =
         b.queues[0].posted.borrow().iter().flatten().map(|page| page.1).collect();
-    assert_eq!(mailbox(&b).ask_of(ADD, 0, &list(&pages, 0)), (OKAY, 0));
+    assert_eq!(control_ring(&b).ask_of(ADD, 0, &list(&pages, 0)), (OKAY, 0));
     for n in 0..50 {
         a.send(&frame(1, 2, 1400, n));
     }
@@ -217,15 +220,15 @@ fn a_guest_that_goes_while_its_pages_are_kept() {
     introduce((&a, 1), (&c, 3));
 }
 
-/// As fast as it can: it is stopped for it, and what it had is unmapped; its neighbours' frames
-/// arrive meanwhile.
+/// A frontend that adds and removes pages as fast as it can is stopped, and its pages are unmapped.
+/// Frames of other vifs arrive meanwhile.
 #[test]
 fn a_flood_of_additions_and_removals() {
     let host = host(2000);
     let (a, b) = (front(&host, 1, 1), front(&host, 2, 1));
     introduce((&a, 1), (&b, 2));
     let bad = front(&host, 3, 1);
-    let ask = mailbox(&bad);
+    let ask = control_ring(&bad);
     let pages = grants(&bad, 512, true);
     // The list that is posted again and again.
     assert_eq!(ask.ask_of(ADD, 0, &list(&pages, 0)), (OKAY, 0));

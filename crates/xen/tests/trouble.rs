@@ -1,4 +1,5 @@
-//! What is nobody's fault: a store that can't be asked for a while, and counters of vifs that go.
+//! Failures that no guest has caused: a store that cannot be reached for a while, and counters of
+//! vifs that are removed.
 
 mod front;
 
@@ -6,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use front::fair::Fair;
-use front::{Host, Nature, frame, introduce, wait, what};
+use front::netfront::Netfront;
+use front::{FrontSpec, Host, frame, introduce, wait, what};
 use hypervisor::store::{OnChange, Permission};
 use hypervisor::{DomId, Nodes, Store, StoreError, Transaction, Watch};
 use xen::netif::options::PortOptions;
@@ -81,9 +82,10 @@ impl Store for Shaky {
     }
 }
 
-/// Traffic goes on, it is said what is wrong, and once the store is back so is everything else.
+/// Traffic goes on, the status names the problem, and everything works again once the store is
+/// back.
 #[test]
-fn a_store_that_is_lost_stops_no_traffic() {
+fn traffic_goes_on_without_the_store() {
     let mut host = Host::bare();
     let lost = Arc::new(AtomicBool::new(false));
     let mut hypervisor = host.machine.hypervisor(DomId(0));
@@ -96,8 +98,8 @@ fn a_store_that_is_lost_stops_no_traffic() {
     };
     host.service = Some(Service::start(Arc::clone(&host.fabric), hypervisor, config).unwrap());
     let (mut a, b) = (
-        Fair::connected(&host, 1, Nature::default()),
-        Fair::connected(&host, 2, Nature::default()),
+        Netfront::connected(&host, 1, FrontSpec::default()),
+        Netfront::connected(&host, 2, FrontSpec::default()),
     );
     introduce((&a, 1), (&b, 2));
     lost.store(true, Ordering::Relaxed);
@@ -111,7 +113,7 @@ fn a_store_that_is_lost_stops_no_traffic() {
     }
     assert!(host.connected(&a) && host.connected(&b));
     // One that comes meanwhile is found afterwards.
-    let mut c = Fair::attached(&host, 3, Nature::default());
+    let mut c = Netfront::attached(&host, 3, FrontSpec::default());
     lost.store(false, Ordering::Relaxed);
     c.connect();
     introduce((&c, 3), (&b, 2));
@@ -123,11 +125,11 @@ fn a_store_that_is_lost_stops_no_traffic() {
     assert_eq!(host.vif(&a).unwrap().violations, 0);
 }
 
-/// Whoever adds up what is there and what is gone gets all of it at any time, and nothing twice.
+/// The sum over present and removed vifs is complete at any time, and counts nothing twice.
 #[test]
-fn what_was_counted_on_vifs_that_go_is_found_once() {
+fn counters_of_removed_vifs_are_found_once() {
     let host = Host::new();
-    let b = Fair::connected(&host, 2, Nature::default());
+    let b = Netfront::connected(&host, 2, FrontSpec::default());
     let service = host.service.as_ref().unwrap();
     let mut gone = 0;
     let mut sum = || {
@@ -140,10 +142,10 @@ fn what_was_counted_on_vifs_that_go_is_found_once() {
     };
     let mut last = 0;
     for round in 0..10u16 {
-        let a = Fair::connected(
+        let a = Netfront::connected(
             &host,
             10 + round,
-            Nature { queues: 1 + u32::from(round) % 4, ..Nature::default() },
+            FrontSpec { queues: 1 + u32::from(round) % 4, ..FrontSpec::default() },
         );
         introduce((&a, 1), (&b, 2));
         for n in 0..20 {

@@ -1,26 +1,26 @@
-//! Vifs on a host for tests: kind frontends, and all that a toolstack does.
+//! Vifs on a host for tests: well-behaved frontends, and all that a toolstack does.
 
 mod front;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use front::fair::Fair;
+use front::netfront::Netfront;
 use front::tcp::{is_right, tcp};
-use front::{CSUM_BLANK, Front, Host, Nature, frame, introduce, wait, what};
+use front::{CSUM_BLANK, Front, FrontSpec, Host, frame, introduce, wait, what};
 use xen::netif::status::Condition;
 
-fn many(queues: u32) -> Nature {
-    Nature { queues, ..Nature::default() }
+fn many(queues: u32) -> FrontSpec {
+    FrontSpec { queues, ..FrontSpec::default() }
 }
 
 #[test]
 fn frames_go_both_ways() {
     let host = Host::new();
     let mut all = Vec::new();
-    for (domain, nature) in [(1, many(1)), (3, Nature { split: false, ..many(1) }), (5, many(4))] {
-        let a = Fair::connected(&host, domain, nature.clone());
-        let b = Fair::connected(&host, domain + 1, nature);
+    for (domain, spec) in [(1, many(1)), (3, FrontSpec { split: false, ..many(1) }), (5, many(4))] {
+        let a = Netfront::connected(&host, domain, spec.clone());
+        let b = Netfront::connected(&host, domain + 1, spec);
         let (x, y) = (domain as u8, domain as u8 + 1);
         introduce((&a, x), (&b, y));
         for len in [0, 42, 60, 110, 111, 1500, 4000, 4096, 9000, 65_000] {
@@ -40,7 +40,7 @@ fn frames_go_both_ways() {
 #[test]
 fn payload_is_copied_once_by_one_copy_with_both_ends_granted() {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, many(1)), Fair::connected(&host, 2, many(1)));
+    let (a, b) = (Netfront::connected(&host, 1, many(1)), Netfront::connected(&host, 2, many(1)));
     introduce((&a, 1), (&b, 2));
     let before = host.machine.counts();
     for n in 0..64 {
@@ -62,12 +62,12 @@ fn payload_is_copied_once_by_one_copy_with_both_ends_granted() {
 #[test]
 fn nothing_is_lost_between_many_queues() {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, many(4)), Fair::connected(&host, 2, many(2)));
+    let (a, b) = (Netfront::connected(&host, 1, many(4)), Netfront::connected(&host, 2, many(2)));
     introduce((&a, 1), (&b, 2));
     const EACH: u32 = 400;
     let mut got: HashMap<(u8, u32), Vec<u32>> = HashMap::new();
     let mut count = 0;
-    let mut note = |front: &Fair| {
+    let mut note = |front: &Netfront| {
         for received in front.received() {
             let (from, number) = (received.frame[11], what(&received.frame));
             let len = received.frame.len() - 18;
@@ -103,11 +103,11 @@ fn nothing_is_lost_between_many_queues() {
 }
 
 #[test]
-fn offloads_pass_through_or_are_worked_off() {
+fn offloads_pass_through_or_are_done_in_software() {
     let host = Host::new();
-    let a = Fair::connected(&host, 1, many(1));
-    let plain = Nature { sg: false, gso: false, csum: false, ..many(1) };
-    let (b, c) = (Fair::connected(&host, 2, many(1)), Fair::connected(&host, 3, plain));
+    let a = Netfront::connected(&host, 1, many(1));
+    let plain = FrontSpec { sg: false, gso: false, csum: false, ..many(1) };
+    let (b, c) = (Netfront::connected(&host, 2, many(1)), Netfront::connected(&host, 3, plain));
     introduce((&a, 1), (&b, 2));
     introduce((&a, 1), (&c, 3));
     a.queues[0].send(&tcp(1, 2, 30_000), CSUM_BLANK, Some((1, 1448)));
@@ -132,9 +132,10 @@ fn offloads_pass_through_or_are_worked_off() {
 }
 
 #[test]
-fn a_frontend_that_closes_can_come_back() {
+fn a_closed_frontend_can_connect_again() {
     let host = Host::new();
-    let (mut a, b) = (Fair::connected(&host, 1, many(2)), Fair::connected(&host, 2, many(1)));
+    let (mut a, b) =
+        (Netfront::connected(&host, 1, many(2)), Netfront::connected(&host, 2, many(1)));
     introduce((&a, 1), (&b, 2));
     for queues in [1, 4, 2] {
         a.put("state", 5);
@@ -144,7 +145,7 @@ fn a_frontend_that_closes_can_come_back() {
         assert_eq!(a.guest.mapped(), 0, "all rings are let go of");
         a.put("state", 1);
         wait(|| a.back_state() == Some(2));
-        a.nature.queues = queues;
+        a.spec.queues = queues;
         if queues == 1 {
             a.put("multi-queue-num-queues", 1);
         }
@@ -160,8 +161,8 @@ fn a_frontend_that_closes_can_come_back() {
 #[test]
 fn several_vifs_of_a_domain_come_and_go() {
     let host = Host::new();
-    let a = Fair::connected(&host, 1, many(1));
-    let b = Fair::connected(&host, 2, many(1));
+    let a = Netfront::connected(&host, 1, many(1));
+    let b = Netfront::connected(&host, 2, many(1));
     let mut second = a.sibling(1, many(2));
     second.connect();
     introduce((&a, 1), (&b, 2));
@@ -182,9 +183,9 @@ fn several_vifs_of_a_domain_come_and_go() {
 #[test]
 fn a_domain_destroyed_under_traffic_leaves_nothing() {
     let host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, many(1)), Fair::connected(&host, 2, many(1)));
+    let (a, b) = (Netfront::connected(&host, 1, many(1)), Netfront::connected(&host, 2, many(1)));
     for domain in 3..8 {
-        let doomed = Fair::connected(&host, domain, many(2));
+        let doomed = Netfront::connected(&host, domain, many(2));
         introduce((&doomed, domain as u8), (&b, 2));
         for n in 0..60 {
             doomed.queues[1].queue(&frame(domain as u8, 2, 3000, n), 0, None);
@@ -203,9 +204,9 @@ fn a_domain_destroyed_under_traffic_leaves_nothing() {
 }
 
 #[test]
-fn a_restarted_daemon_goes_on_where_the_rings_stand() {
+fn a_restarted_daemon_continues_from_the_rings() {
     let mut host = Host::new();
-    let (a, b) = (Fair::connected(&host, 1, many(4)), Fair::connected(&host, 2, many(1)));
+    let (a, b) = (Netfront::connected(&host, 1, many(4)), Netfront::connected(&host, 2, many(1)));
     introduce((&a, 1), (&b, 2));
     for round in 0..3 {
         for n in 0..40 {
@@ -234,9 +235,9 @@ fn a_restarted_daemon_goes_on_where_the_rings_stand() {
     }
 }
 
-/// The one before was killed between writing responses and publishing them.
+/// The previous daemon was killed between writing responses and publishing them.
 #[test]
-fn responses_that_were_written_and_never_published_are_no_fault() {
+fn written_but_unpublished_responses_are_no_violation() {
     let mut host = Host::new();
     // Whoever receives is taken up first.
     let (b, a) = (Front::connected(&host, 1, many(1)), Front::connected(&host, 2, many(1)));
@@ -280,10 +281,13 @@ fn responses_that_were_written_and_never_published_are_no_fault() {
 }
 
 #[test]
-fn what_is_offered_can_be_limited() {
+fn the_number_of_queues_can_be_limited() {
     let host = Host::new();
-    let mut a =
-        Front::attached(&host, 1, Nature { back_keys: vec![("ringmain/queues", "2")], ..many(3) });
+    let mut a = Front::attached(
+        &host,
+        1,
+        FrontSpec { back_keys: vec![("ringmain/queues", "2")], ..many(3) },
+    );
     wait(|| a.back_state() == Some(2));
     assert_eq!(a.back_key("multi-queue-max-queues").unwrap(), "2");
     a.connect();
@@ -296,7 +300,7 @@ fn vifs_of_other_scripts_are_left_alone() {
     let a = Front::attached(
         &host,
         1,
-        Nature { back_keys: vec![("script", "/etc/xen/scripts/vif-bridge")], ..many(1) },
+        FrontSpec { back_keys: vec![("script", "/etc/xen/scripts/vif-bridge")], ..many(1) },
     );
     let b = Front::connected(&host, 2, many(1));
     assert!(host.connected(&b));
@@ -305,13 +309,13 @@ fn vifs_of_other_scripts_are_left_alone() {
 }
 
 #[test]
-fn it_connects_once_the_hotplug_script_is_through() {
+fn a_vif_connects_after_its_hotplug_script() {
     let host = Host::new();
-    let mut a = Fair::attached(&host, 1, many(1));
+    let mut a = Netfront::attached(&host, 1, many(1));
     let store = host.machine.hypervisor(hypervisor::DomId(0)).store;
     store.nodes().remove(&format!("{}/hotplug-status", a.back())).unwrap();
     a.connect();
-    let b = Fair::connected(&host, 2, many(1));
+    let b = Netfront::connected(&host, 2, many(1));
     assert!(host.connected(&b) && !host.connected(&a));
     store.nodes().put(&format!("{}/hotplug-status", a.back()), "connected").unwrap();
     wait(|| host.connected(&a));
@@ -321,14 +325,14 @@ fn it_connects_once_the_hotplug_script_is_through() {
 #[test]
 fn vlans_separate() {
     let host = Host::new();
-    let in_vlan = |vlan| Nature { back_keys: vec![("ringmain/vlan", vlan)], ..many(1) };
-    let a = Fair::connected(&host, 1, in_vlan("10"));
-    let b = Fair::connected(&host, 2, in_vlan("20"));
-    let c = Fair::connected(&host, 3, in_vlan("10"));
-    let trunk = Fair::connected(
+    let in_vlan = |vlan| FrontSpec { back_keys: vec![("ringmain/vlan", vlan)], ..many(1) };
+    let a = Netfront::connected(&host, 1, in_vlan("10"));
+    let b = Netfront::connected(&host, 2, in_vlan("20"));
+    let c = Netfront::connected(&host, 3, in_vlan("10"));
+    let trunk = Netfront::connected(
         &host,
         4,
-        Nature { back_keys: vec![("ringmain/trunk", "10:20")], ..many(1) },
+        FrontSpec { back_keys: vec![("ringmain/trunk", "10:20")], ..many(1) },
     );
     introduce((&a, 1), (&c, 3));
     a.send(&[&[255; 6], &frame(1, 0, 60, 5)[6..]].concat());
@@ -338,13 +342,13 @@ fn vlans_separate() {
 }
 
 #[test]
-fn only_groups_that_were_asked_for_come() {
+fn only_requested_multicast_groups_are_delivered() {
     let host = Host::new();
     let a = Front::connected(&host, 1, many(1));
     let b = Front::connected(
         &host,
         2,
-        Nature { keys: vec![("request-multicast-control", "1")], ..many(1) },
+        FrontSpec { keys: vec![("request-multicast-control", "1")], ..many(1) },
     );
     introduce((&a, 1), (&b, 2));
     let to_group = |last: u8, n| [&[1, 0, 0x5e, 0, 0, last], &frame(1, 0, 60, n)[6..]].concat();
@@ -380,9 +384,12 @@ fn only_groups_that_were_asked_for_come() {
 fn the_rate_is_for_the_whole_vif() {
     let host = Host::new();
     // 4 MB a second, in steps of 50 ms.
-    let a =
-        Fair::connected(&host, 1, Nature { back_keys: vec![("rate", "200000,50000")], ..many(4) });
-    let b = Fair::connected(&host, 2, many(1));
+    let a = Netfront::connected(
+        &host,
+        1,
+        FrontSpec { back_keys: vec![("rate", "200000,50000")], ..many(4) },
+    );
+    let b = Netfront::connected(&host, 2, many(1));
     introduce((&a, 1), (&b, 2));
     let (start, mut bytes) = (Instant::now(), 0);
     let mut note = || {
@@ -399,10 +406,10 @@ fn the_rate_is_for_the_whole_vif() {
 }
 
 #[test]
-fn one_that_posts_no_buffers_is_found_out_and_holds_nobody_up() {
+fn a_stalled_frontend_is_detected_and_delays_no_other() {
     let host = Host::with(4, Duration::from_millis(50));
     let (a, b) = (Front::connected(&host, 1, many(1)), Front::connected(&host, 2, many(1)));
-    let stuck = Front::connected(&host, 3, Nature { post: 20, ..many(1) });
+    let stuck = Front::connected(&host, 3, FrontSpec { post: 20, ..many(1) });
     introduce((&a, 1), (&b, 2));
     introduce((&stuck, 3), (&b, 2));
     stuck.queues[0].repost.set(false);
@@ -434,21 +441,21 @@ fn one_that_posts_no_buffers_is_found_out_and_holds_nobody_up() {
 fn a_guest_steers_what_it_receives() {
     let host = Host::new();
     let a = Front::connected(&host, 1, many(2));
-    let b = Front::connected(&host, 2, Nature { control: true, ..many(4) });
+    let b = Front::connected(&host, 2, FrontSpec { control: true, ..many(4) });
     introduce((&a, 1), (&b, 2));
-    let mailbox = b.mailbox.as_ref().unwrap();
-    assert_eq!(mailbox.ask(1, [0; 3]), (1, 0), "no algorithm yet");
-    assert_eq!(mailbox.ask(7, [1, 0, 0]), (0, 0));
-    assert_eq!(mailbox.ask(1, [0; 3]), (0, 15));
+    let control_ring = b.control_ring.as_ref().unwrap();
+    assert_eq!(control_ring.ask(1, [0; 3]), (1, 0), "no algorithm yet");
+    assert_eq!(control_ring.ask(7, [1, 0, 0]), (0, 0));
+    assert_eq!(control_ring.ask(1, [0; 3]), (0, 15));
     let key: Vec<u8> = (0..40).map(|i| i * 5 + 1).collect();
-    mailbox.write(&key);
-    assert_eq!(mailbox.ask(3, [mailbox.page.1.0, 40, 0]), (0, 0));
-    assert_eq!(mailbox.ask(5, [8, 0, 0]), (0, 0));
+    control_ring.write(&key);
+    assert_eq!(control_ring.ask(3, [control_ring.page.1.0, 40, 0]), (0, 0));
+    assert_eq!(control_ring.ask(5, [8, 0, 0]), (0, 0));
     let table = [3u32, 1, 2, 0, 0, 1, 3, 2];
-    mailbox.write(&table.map(u32::to_le_bytes).concat());
-    assert_eq!(mailbox.ask(6, [mailbox.page.1.0, 8, 0]), (0, 0));
-    assert_eq!(mailbox.ask(2, [3, 0, 0]), (0, 0));
-    assert_eq!(mailbox.ask(6, [9999, 8, 0]), (2, 0), "not granted");
+    control_ring.write(&table.map(u32::to_le_bytes).concat());
+    assert_eq!(control_ring.ask(6, [control_ring.page.1.0, 8, 0]), (0, 0));
+    assert_eq!(control_ring.ask(2, [3, 0, 0]), (0, 0));
+    assert_eq!(control_ring.ask(6, [9999, 8, 0]), (2, 0), "not granted");
     let toeplitz = xen::netif::toeplitz::Toeplitz::new(&key);
     for port in 0..200u16 {
         let mut frame = tcp(1, 2, 100);

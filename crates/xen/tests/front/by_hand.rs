@@ -1,7 +1,7 @@
 //! A frontend that is made by hand, slot by slot: it can do whatever it likes.
 
 use super::interface::{Interface, InterfaceQueue};
-use super::{FrontQueue, Mailbox, Received, wait};
+use super::{FrontQueue, RawControlRing, Received, wait};
 
 /// A frontend that is made by hand.
 pub type Front = Interface<FrontQueue>;
@@ -9,22 +9,22 @@ pub type Front = Interface<FrontQueue>;
 impl Front {
     /// Makes rings and writes all keys, but not the state.
     pub fn make(&mut self) {
-        let nature = self.nature.clone();
-        self.queues = (0..nature.queues).map(|_| FrontQueue::new(self)).collect();
+        let spec = self.spec.clone();
+        self.queues = (0..spec.queues).map(|_| FrontQueue::new(self)).collect();
         let flag = |on: bool| u8::from(on);
         self.put("request-rx-copy", 1);
         self.put("feature-rx-notify", 1);
-        self.put("feature-sg", flag(nature.sg));
-        self.put("feature-gso-tcpv4", flag(nature.gso));
-        self.put("feature-gso-tcpv6", flag(nature.gso));
-        self.put("feature-no-csum-offload", flag(!nature.csum));
-        self.put("feature-ipv6-csum-offload", flag(nature.csum));
-        if nature.queues > 1 {
-            self.put("multi-queue-num-queues", nature.queues);
+        self.put("feature-sg", flag(spec.sg));
+        self.put("feature-gso-tcpv4", flag(spec.gso));
+        self.put("feature-gso-tcpv6", flag(spec.gso));
+        self.put("feature-no-csum-offload", flag(!spec.csum));
+        self.put("feature-ipv6-csum-offload", flag(spec.csum));
+        if spec.queues > 1 {
+            self.put("multi-queue-num-queues", spec.queues);
         }
         for (n, queue) in self.queues.iter().enumerate() {
             let at = |key: &str| {
-                if nature.queues == 1 { key.to_string() } else { format!("queue-{n}/{key}") }
+                if spec.queues == 1 { key.to_string() } else { format!("queue-{n}/{key}") }
             };
             self.put(&at("tx-ring-ref"), queue.tx_ring.1);
             self.put(&at("rx-ring-ref"), queue.rx_ring.1);
@@ -36,13 +36,13 @@ impl Front {
                 None => self.put(&at("event-channel"), queue.tx_port.number().0),
             }
         }
-        if nature.control {
-            let mailbox = Mailbox::new(self);
-            self.put("ctrl-ring-ref", mailbox.ring.1);
-            self.put("event-channel-ctrl", mailbox.port.number().0);
-            self.mailbox = Some(mailbox);
+        if spec.control {
+            let control_ring = RawControlRing::new(self);
+            self.put("ctrl-ring-ref", control_ring.ring.1);
+            self.put("event-channel-ctrl", control_ring.port.number().0);
+            self.control_ring = Some(control_ring);
         }
-        for (key, value) in nature.keys {
+        for (key, value) in spec.keys {
             self.put(key, value);
         }
     }

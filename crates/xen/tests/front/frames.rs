@@ -34,7 +34,7 @@ pub fn what(frame: &[u8]) -> u32 {
     u32::from_le_bytes(frame[14..18].try_into().unwrap())
 }
 
-/// What greetings say, which find their way wherever nobody is known yet.
+/// The number of greetings: frames that are sent to make stations known to the switch.
 const GREETING: u32 = 0xfeed_beef;
 
 pub fn is_greeting(frame: &[u8]) -> bool {
@@ -49,7 +49,7 @@ pub trait Peer {
     fn heard(&self) -> Vec<Received>;
 }
 
-/// Both know where the other is.
+/// Makes both stations known to the switch.
 #[track_caller]
 pub fn introduce((a, x): (&impl Peer, u8), (b, y): (&impl Peer, u8)) {
     greet((a, x), (b, y));

@@ -29,7 +29,7 @@ impl Host {
         Host::on(Machine::new(), queues, stall)
     }
 
-    /// One of that inner design.
+    /// A host of that inner design.
     pub fn of(design: Design) -> Host {
         Host::on(Machine::of(design), 4, Duration::from_secs(60))
     }
@@ -41,19 +41,19 @@ impl Host {
         host
     }
 
-    /// One that serves with these switches.
+    /// A host that serves with these options.
     pub fn switched(options: PortOptions) -> Host {
         Host::designed(Design::default(), options)
     }
 
-    /// One of that inner design that serves with these switches.
+    /// A host of that inner design that serves with these options.
     pub fn designed(design: Design, options: PortOptions) -> Host {
         let mut host = Host { machine: Machine::of(design), options, ..Host::bare() };
         host.serve(4, Duration::from_secs(60));
         host
     }
 
-    /// Nobody serves.
+    /// A host without a daemon.
     pub fn bare() -> Host {
         Host {
             machine: Machine::new(),
@@ -69,7 +69,7 @@ impl Host {
         self.service = Some(Service::start(Arc::clone(&self.fabric), hypervisor, config).unwrap());
     }
 
-    /// Ends the daemon and starts another, which knows nothing of the first.
+    /// Ends the daemon, and starts another without any of its state.
     pub fn restart(&mut self) {
         self.service = None;
         self.fabric = fabric();
@@ -82,7 +82,7 @@ impl Host {
             .find(|vif| vif.id.domain == front.guest.id() && vif.id.handle == front.handle)
     }
 
-    /// Waits until the vif is stopped; for what.
+    /// Waits until the vif is stopped, and returns the reason.
     #[track_caller]
     pub fn stopped(&self, front: &Vif) -> String {
         wait(|| self.vif(front).is_some_and(|vif| vif.violations > 0));

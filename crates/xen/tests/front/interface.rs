@@ -2,14 +2,14 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::{Host, Mailbox, Nature, Peer, Received, Vif, is_greeting, wait};
+use super::{FrontSpec, Host, Peer, RawControlRing, Received, Vif, is_greeting, wait};
 
 /// A vif with a frontend.
 pub struct Interface<Q> {
     vif: Vif,
     pub queues: Vec<Q>,
     /// The control ring of a frontend that is made by hand.
-    pub mailbox: Option<Mailbox>,
+    pub control_ring: Option<RawControlRing>,
 }
 
 /// A queue of a frontend.
@@ -38,21 +38,21 @@ impl<Q> DerefMut for Interface<Q> {
 
 impl<Q: InterfaceQueue> Interface<Q> {
     /// A domain with one vif that is connected.
-    pub fn connected(host: &Host, domain: u16, nature: Nature) -> Self {
-        let mut front = Self::attached(host, domain, nature);
+    pub fn connected(host: &Host, domain: u16, spec: FrontSpec) -> Self {
+        let mut front = Self::attached(host, domain, spec);
         front.connect();
         wait(|| host.connected(&front));
         front
     }
 
     /// A domain with one vif that waits.
-    pub fn attached(host: &Host, domain: u16, nature: Nature) -> Self {
-        Interface { vif: Vif::attached(host, domain, nature), queues: vec![], mailbox: None }
+    pub fn attached(host: &Host, domain: u16, spec: FrontSpec) -> Self {
+        Interface { vif: Vif::attached(host, domain, spec), queues: vec![], control_ring: None }
     }
 
     /// Another vif of the same domain.
-    pub fn sibling(&self, handle: u32, nature: Nature) -> Self {
-        Interface { vif: self.vif.sibling(handle, nature), queues: vec![], mailbox: None }
+    pub fn sibling(&self, handle: u32, spec: FrontSpec) -> Self {
+        Interface { vif: self.vif.sibling(handle, spec), queues: vec![], control_ring: None }
     }
 
     /// Waits for the backend, and connects. What the frontend had before is released.

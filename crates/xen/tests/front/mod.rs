@@ -1,15 +1,15 @@
-//! Frontends for tests, kind unless told otherwise, and a host to try them on.
+//! Frontends for tests, and a host with a daemon.
 #![allow(dead_code, unused_imports)] // Not every test that has this module uses all of it.
 
 use std::time::{Duration, Instant};
 
 mod by_hand;
-pub mod fair;
 mod frames;
 mod host;
 mod interface;
-mod mailbox;
+pub mod netfront;
 mod queue;
+mod raw_control_ring;
 pub mod station;
 pub mod tcp;
 mod vif;
@@ -17,9 +17,9 @@ mod vif;
 pub use by_hand::Front;
 pub use frames::{Peer, Received, frame, introduce, is_greeting, mac, what};
 pub use host::Host;
-pub use mailbox::Mailbox;
 pub use queue::{CSUM_BLANK, EXTRA_INFO, FrontQueue, Granted, MORE_DATA};
-pub use vif::{Nature, Vif};
+pub use raw_control_ring::RawControlRing;
+pub use vif::{FrontSpec, Vif};
 
 /// Where the fields of a shared ring's page are, in bytes: the indices, and the first slot.
 pub const REQ_PROD: u64 = 0;
@@ -28,7 +28,7 @@ pub const RSP_PROD: u64 = 8;
 pub const RSP_EVENT: u64 = 12;
 pub const SLOTS: u64 = 64;
 
-/// Waits for something that must come; a minute is for ever.
+/// Waits for a condition, for a minute at most.
 #[track_caller]
 pub fn wait(mut there: impl FnMut() -> bool) {
     let start = Instant::now();

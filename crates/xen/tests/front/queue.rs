@@ -40,13 +40,13 @@ pub struct FrontQueue {
     pub outcomes: RefCell<Vec<i16>>,
     /// Whether pages that were received into are posted again.
     pub repost: Cell<bool>,
-    /// Frames that came without being any.
+    /// Frames whose copy had failed.
     pub spoiled: Cell<u32>,
 }
 
 impl FrontQueue {
     pub fn new(front: &Front) -> FrontQueue {
-        let (guest, start) = (&front.guest, front.nature.start);
+        let (guest, start) = (&front.guest, front.spec.start);
         let grant = |writable| {
             let page = front.page();
             (page, guest.grant(DomId(0), page, writable))
@@ -56,7 +56,7 @@ impl FrontQueue {
             tx_ring: grant(true),
             rx_ring: grant(true),
             tx_port: guest.open(DomId(0)).unwrap(),
-            rx_port: front.nature.split.then(|| guest.open(DomId(0)).unwrap()),
+            rx_port: front.spec.split.then(|| guest.open(DomId(0)).unwrap()),
             sending: (0..SENDING).map(|_| grant(false)).collect::<VecDeque<_>>().into(),
             under_way: vec![None; SIZE as usize].into(),
             tx_prod: Cell::new(start),
@@ -74,8 +74,8 @@ impl FrontQueue {
             queue.set(ring, REQ_EVENT, start.wrapping_add(1));
             queue.set(ring, RSP_EVENT, start.wrapping_add(1));
         }
-        for _ in 0..front.nature.post {
-            queue.post(grant(!front.nature.read_only));
+        for _ in 0..front.spec.post {
+            queue.post(grant(!front.spec.read_only));
         }
         queue.push_rx();
         queue
@@ -170,7 +170,7 @@ impl FrontQueue {
         self.guest.memory().write(u64::from(page.0) * PAGE as u64 + offset, bytes).unwrap();
     }
 
-    /// Queues a frame without telling; slots as a driver would choose them, at odd offsets.
+    /// Queues a frame without a signal, in slots as a driver would choose them, at odd offsets.
     #[track_caller]
     pub fn queue(&self, frame: &[u8], flags: u16, gso: Option<(u8, u16)>) {
         // Room for the whole frame.
@@ -257,7 +257,7 @@ impl FrontQueue {
         ([self.get(self.rx_ring, slot), self.get(self.rx_ring, slot + 4)], page)
     }
 
-    /// Takes a frame; `None`: one that was spoiled.
+    /// Takes a frame; `None` if its copy had failed.
     fn frame(&self) -> Option<Received> {
         let mut got = Received { frame: vec![], blank: false, validated: false, gso: None };
         let (mut more, mut first, mut spoiled) = (true, true, false);

@@ -1,4 +1,4 @@
-//! A station that plays by the rules: our own frontend, on whatever hypervisor there is.
+//! A station with this project's own frontend, on any hypervisor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{Host, frame, wait, what};
 
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// The kind of segmentation that [`tcp`] frames want.
+/// The kind of segmentation of [`tcp`] frames.
 const TCPV4: u8 = 1;
 
 /// A domain with an interface that is connected.
@@ -31,8 +31,8 @@ pub struct Station<G = Guest> {
 /// A frame that came: on which queue, its bytes, and where and how it came.
 pub type Received = (usize, Vec<u8>, Frame);
 
-/// A guest with an interface that nobody has connected yet; the backend's directory has these keys,
-/// too.
+/// A guest with an interface that is not connected yet. The backend's directory also has these
+/// keys.
 pub fn attach(host: &Host, id: u16, keys: &[(&str, &str)]) -> (Guest, Frontend) {
     let version = if keys.is_empty() { Version::V1 } else { Version::V2 };
     let guest = host.machine.guest_of(DomId(id), Frontend::pages(4), version).unwrap();
@@ -179,8 +179,9 @@ impl<G> Station<G> {
     }
 }
 
-/// What is sent while a queue is just being taken into service may be lost, as on any wire: each
-/// sends until it is heard, and all that was sent has come.
+/// Makes two stations known to the switch. Frames may be lost while a queue is put into service, so
+/// each station sends until one frame has arrived, and waits until all have arrived that were sent
+/// since.
 pub fn introduce<G, H>(a: &mut Station<G>, b: &mut Station<H>) {
     reach(a, b, (1, 2));
     reach(b, a, (2, 1));
@@ -218,8 +219,8 @@ pub fn talk<G, H>(a: &mut Station<G>, b: &mut Station<H>) {
     b.wait_until_idle();
 }
 
-/// Frames to be segmented, and such whose checksum is left to be done, from `a` to `b`. With the
-/// numbers of their addresses.
+/// Sends frames to be segmented, and frames with blank checksums, from `a` to `b`, each with the
+/// number of its address.
 pub fn offload<G, H>((a, x): (&mut Station<G>, u8), (b, y): (&mut Station<H>, u8)) {
     let meta = Meta { csum_blank: true, gso: Some((TCPV4, 1448)) };
     a.send_on(0, &tcp(x, y, 60_000), meta);
@@ -233,7 +234,7 @@ pub fn offload<G, H>((a, x): (&mut Station<G>, u8), (b, y): (&mut Station<H>, u8
     a.wait_until_idle();
 }
 
-/// Has what comes to `b`, which has two queues and a control ring, spread over both.
+/// Sets a hash key at `b`, which has two queues and a control ring, so that frames use both queues.
 pub fn spread<G, H>(a: &mut Station<G>, b: &mut Station<H>) {
     let key: Vec<u8> = (1..41).collect();
     let caller = b.caller.as_mut().unwrap();

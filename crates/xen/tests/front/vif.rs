@@ -8,9 +8,9 @@ use hypervisor::test::{Device, Guest, Machine};
 
 use super::{Host, wait};
 
-/// What a frontend is like.
+/// Properties of a frontend.
 #[derive(Clone)]
-pub struct Nature {
+pub struct FrontSpec {
     pub queues: u32,
     /// Separate event channels for both directions.
     pub split: bool,
@@ -29,9 +29,9 @@ pub struct Nature {
     pub back_keys: Vec<(&'static str, &'static str)>,
 }
 
-impl Default for Nature {
+impl Default for FrontSpec {
     fn default() -> Self {
-        Nature {
+        FrontSpec {
             queues: 1,
             split: true,
             sg: true,
@@ -51,39 +51,33 @@ impl Default for Nature {
 pub struct Vif {
     pub guest: Rc<Guest>,
     pub handle: u32,
-    pub nature: Nature,
+    pub spec: FrontSpec,
     machine: Machine,
     next_page: Rc<Cell<u32>>,
 }
 
 impl Vif {
     /// A domain with a vif that waits.
-    pub fn attached(host: &Host, domain: u16, nature: Nature) -> Vif {
+    pub fn attached(host: &Host, domain: u16, spec: FrontSpec) -> Vif {
         let guest = Rc::new(host.machine.guest(DomId(domain), 24_576).unwrap());
-        let vif = Vif {
-            guest,
-            handle: 0,
-            nature,
-            machine: host.machine.clone(),
-            next_page: Rc::default(),
-        };
+        let vif =
+            Vif { guest, handle: 0, spec, machine: host.machine.clone(), next_page: Rc::default() };
         vif.attach();
         vif
     }
 
     /// Another of the same domain.
-    pub fn sibling(&self, handle: u32, nature: Nature) -> Vif {
+    pub fn sibling(&self, handle: u32, spec: FrontSpec) -> Vif {
         let (guest, next_page) = (Rc::clone(&self.guest), Rc::clone(&self.next_page));
-        let vif = Vif { guest, handle, nature, machine: self.machine.clone(), next_page };
+        let vif = Vif { guest, handle, spec, machine: self.machine.clone(), next_page };
         vif.attach();
         vif
     }
 
-    /// What toolstack and hotplug script do.
+    /// Creates the device as toolstack and hotplug script do.
     pub fn attach(&self) {
-        let keys =
-            [vec![("script", "/etc/xen/scripts/vif-ringmain")], self.nature.back_keys.clone()]
-                .concat();
+        let keys = [vec![("script", "/etc/xen/scripts/vif-ringmain")], self.spec.back_keys.clone()]
+            .concat();
         self.device(|device| {
             self.machine.attach(&Device { backend_keys: &keys, ..*device }).unwrap()
         });
@@ -122,7 +116,7 @@ impl Vif {
         store.nodes().put(&format!("{}/{key}", self.back()), value).unwrap();
     }
 
-    /// Closes as Linux' frontend does, and begins anew.
+    /// Closes as Linux' frontend does, and returns to the first state.
     pub fn begin_anew(&self) {
         self.put("state", 5);
         wait(|| matches!(self.back_state(), Some(5 | 6)));

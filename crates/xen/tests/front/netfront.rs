@@ -1,5 +1,4 @@
-//! A frontend that plays by the rules: our own, with the same manners as the one that is made by
-//! hand.
+//! This project's own frontend, with the same interface as the one that is made by hand.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,11 +15,11 @@ use super::{CSUM_BLANK, Received, wait};
 /// How long anything may take.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A vif with our own frontend. Of its nature count queues, split channels, control ring, and
+/// A vif with our own frontend. Of its spec count queues, split channels, control ring, and
 /// whether it takes offloads, all of them or none.
-pub type Fair = Interface<FairQueue>;
+pub type Netfront = Interface<NetfrontQueue>;
 
-impl Fair {
+impl Netfront {
     /// Pages that no other vif of the domain has.
     fn area(&self, queues: u16) -> PageAllocator {
         let pages = Frontend::pages(queues);
@@ -29,42 +28,42 @@ impl Fair {
     }
 }
 
-impl InterfaceQueue for FairQueue {
-    fn connect(fair: &mut Fair) {
-        fair.queues.clear();
-        let nature = fair.nature.clone();
-        assert!((nature.sg == nature.gso) && (nature.gso == nature.csum), "all or none");
-        let domain: Arc<dyn Domain> = fair.guest.domain().clone();
-        let frontend = Frontend::find(domain, fair.handle).unwrap();
+impl InterfaceQueue for NetfrontQueue {
+    fn connect(front: &mut Netfront) {
+        front.queues.clear();
+        let spec = front.spec.clone();
+        assert!((spec.sg == spec.gso) && (spec.gso == spec.csum), "all or none");
+        let domain: Arc<dyn Domain> = front.guest.domain().clone();
+        let frontend = Frontend::find(domain, front.handle).unwrap();
         assert!(frontend.bus().wait(LONG, |state| state == State::InitWait).unwrap());
-        nature.keys.iter().for_each(|(key, value)| fair.put(key, value));
+        spec.keys.iter().for_each(|(key, value)| front.put(key, value));
         let config = FrontendConfig {
-            queues: nature.queues as u16,
-            split: nature.split,
-            control: nature.control,
-            offloads: nature.sg,
+            queues: spec.queues as u16,
+            split: spec.split,
+            control: spec.control,
+            offloads: spec.sg,
             ..FrontendConfig::default()
         };
-        let (queues, _) = frontend.connect(&config, fair.area(config.queues)).unwrap();
-        assert_eq!(queues.len(), nature.queues as usize);
-        fair.queues = queues.into_iter().map(|queue| FairQueue(RefCell::new(queue))).collect();
+        let (queues, _) = frontend.connect(&config, front.area(config.queues)).unwrap();
+        assert_eq!(queues.len(), spec.queues as usize);
+        front.queues = queues.into_iter().map(|queue| NetfrontQueue(RefCell::new(queue))).collect();
     }
 
     #[track_caller]
     fn send(&self, frame: &[u8]) {
-        FairQueue::send(self, frame, 0, None);
+        NetfrontQueue::send(self, frame, 0, None);
     }
 
     fn received(&self) -> Vec<Received> {
-        FairQueue::received(self)
+        NetfrontQueue::received(self)
     }
 }
 
 /// A queue.
-pub struct FairQueue(RefCell<Queue>);
+pub struct NetfrontQueue(RefCell<Queue>);
 
-impl FairQueue {
-    /// Queues a frame without telling, once there is room.
+impl NetfrontQueue {
+    /// Queues a frame without a signal, once there is room.
     #[track_caller]
     pub fn queue(&self, frame: &[u8], flags: u16, gso: Option<(u8, u16)>) {
         let tx = &mut self.0.borrow_mut().tx;
@@ -93,7 +92,7 @@ impl FairQueue {
         tx.is_idle()
     }
 
-    /// Frames that the backend did not take, or not deliver whole.
+    /// Frames that the backend has refused, or has not delivered whole.
     pub fn troubles(&self) -> u64 {
         let queue = self.0.borrow();
         queue.tx.refused() + queue.rx.failed()

@@ -9,7 +9,7 @@ use hypervisor::{Channel, DomId, GrantRef, PAGE};
 use super::{Front, Granted, REQ_EVENT, REQ_PROD, RSP_EVENT, RSP_PROD, SLOTS, wait};
 
 /// A control ring.
-pub struct Mailbox {
+pub struct RawControlRing {
     guest: Rc<Guest>,
     pub ring: Granted,
     pub port: Port,
@@ -21,14 +21,14 @@ pub struct Mailbox {
     cons: Cell<u32>,
 }
 
-impl Mailbox {
-    pub fn new(front: &Front) -> Mailbox {
+impl RawControlRing {
+    pub fn new(front: &Front) -> RawControlRing {
         let guest = &front.guest;
         let grant = |writable| {
             let page = front.page();
             (page, guest.grant(DomId(0), page, writable))
         };
-        let mailbox = Mailbox {
+        let control_ring = RawControlRing {
             guest: Rc::clone(guest),
             ring: grant(true),
             page: grant(false),
@@ -37,9 +37,9 @@ impl Mailbox {
             prod: Cell::new(0),
             cons: Cell::new(0),
         };
-        mailbox.set(REQ_EVENT, 1);
-        mailbox.set(RSP_EVENT, 1);
-        mailbox
+        control_ring.set(REQ_EVENT, 1);
+        control_ring.set(RSP_EVENT, 1);
+        control_ring
     }
 
     fn get(&self, at: u64) -> u32 {
