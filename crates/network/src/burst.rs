@@ -13,6 +13,7 @@ use ring::gather::{Body, Chain, Gather};
 use ring::heads::Heads;
 use switch::Target;
 
+use crate::cost::{PIECE, cost};
 use crate::count::DropReason;
 use crate::flowcache::Action;
 use crate::packet::Packet;
@@ -63,6 +64,11 @@ impl Frame {
         debug_assert!(matches!(self.action, Action::Unclassified));
         // What is replaced holds nothing that had to be dropped, which the compiler does not see.
         std::mem::forget(std::mem::replace(&mut self.action, action));
+    }
+
+    /// What it costs.
+    pub(crate) fn cost(&self) -> u64 {
+        cost(1, self.len.into()) + PIECE * u64::from(self.chain.pieces().saturating_sub(1))
     }
 
     /// Takes the place of whatever it was: `chain` is of so many bytes after what its transport
@@ -157,6 +163,15 @@ impl Burst {
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.frames().iter().map(|frame| u64::from(frame.len)).sum()
+    }
+
+    /// What the first `n` frames cost: bytes, and pieces of memory.
+    #[inline]
+    pub(crate) fn cost(&self, n: usize, bytes: u64) -> u64 {
+        let last = n.checked_sub(1).and_then(|last| self.frames().get(last));
+        // The frames of a burst lie in its gather one behind the other.
+        let pieces = last.map_or(0, |frame| frame.chain.end() as usize);
+        cost(n, bytes) + PIECE * pieces.saturating_sub(n) as u64
     }
 
     /// Keeps the first `n` frames.

@@ -1,12 +1,20 @@
 //! What frames cost their worker, in the unit that shares are counted in.
 //!
 //! The unit is the time that copying one byte takes. A frame costs its bytes and [`CHARGE`] more,
-//! and [`MISS`] if the flow cache does not know its flow.
+//! [`PIECE`] for each piece of memory that it lies in beyond the first, and [`MISS`] if the flow
+//! cache does not know its flow. What is done for a frame besides is added where it is done: copies
+//! of a flood, segments, checksums.
+//!
+//! The sender pays for what its frames cost. What a receiver makes dear, by buffers in many pieces,
+//! is the receiver's debt: see [`receive_debt`](crate::receive_debt).
 
 use crate::burst::{BURST, MAX_FRAME};
 
 /// What a frame costs besides its bytes, in bytes whose copy takes as long.
 pub const CHARGE: u64 = 2048;
+
+/// What each piece of memory costs that a frame lies in, or is put into, beyond the first.
+pub const PIECE: u64 = 512;
 
 /// What it costs to ask the switch about a frame. So a guest whose frames are each of a flow of
 /// their own pays for it.

@@ -212,6 +212,9 @@ impl FramePipeline {
             now: self.clock.now,
         };
         let full = slot.receive(run, &mut self.receivers.grant_copies);
+        let added = std::mem::take(&mut slot.added);
+        self.service.cost += added;
+        self.service.added += added;
         let end = full.unwrap_or(frames.end);
         self.profiler.note_received(slot, &self.burst, frames.start..end);
         self.receivers.note_passed(dst, (slot.passed.total() - before) as usize);
@@ -251,8 +254,9 @@ impl FramePipeline {
         if let Some(slot) = self.slots.get(src) {
             slot.on.counters.copies.add(copies);
         }
-        let len = self.burst.frames().get(i).map_or(0, |frame| frame.len);
-        self.service.cost += copies * cost(1, len.into());
+        let cost = copies * self.burst.frames().get(i).map_or(0, Frame::cost);
+        (self.service.cost, self.service.added) =
+            (self.service.cost + cost, self.service.added + cost);
         None
     }
 
@@ -282,6 +286,10 @@ impl Slot {
             if !self.is_healthy() {
                 self.on.counters.lose(DropReason::PortDown, (run.end - run.i) as u64);
                 return None;
+            }
+            if self.receive_debt.is_due() {
+                run.i += self.pay_off(&run.burst.frames()[run.i..run.end]);
+                continue;
             }
             let outcome = match self.passthrough(&run) {
                 0 => software_offload(self, &run, grant_copies),

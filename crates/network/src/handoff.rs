@@ -321,6 +321,7 @@ impl HandoffBatch {
     /// Lets go of all frames, for another burst.
     fn recycle(&mut self) {
         self.burst.reset(BURST);
-        (self.lost, self.error, self.spent) = (0, None, Default::default());
+        (self.lost, self.added) = (0, 0);
+        (self.error, self.spent) = (None, Default::default());
     }
 }

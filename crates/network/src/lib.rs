@@ -32,6 +32,7 @@ mod profiling;
 mod publish;
 mod quantum;
 mod rate_limit;
+mod receive_debt;
 pub mod route;
 pub mod schedule;
 pub mod slot;

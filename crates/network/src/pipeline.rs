@@ -20,7 +20,7 @@ use runtime::{PendingInterrupts, Served};
 
 use crate::burst::{BURST, Burst};
 use crate::classifier::Classifier;
-use crate::cost::{MISS, cost};
+use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
 use crate::flowcache::Action;
 use crate::handoff::Handoff;
@@ -87,6 +87,7 @@ impl FramePipeline {
             return 0;
         }
         let Some(slot) = self.slots.get_mut(src) else { return 0 };
+        self.service.cost += std::mem::take(&mut slot.debt);
         if !slot.may_start() {
             return 0;
         }
@@ -158,7 +159,7 @@ impl FramePipeline {
             self.service.more = false;
         }
         let bytes = self.service.bytes;
-        self.service.cost += cost(finished, bytes);
+        self.service.cost += self.burst.cost(finished, bytes);
         // From here on nothing points into the sender's memory any more.
         self.burst.reset(BURST);
         let Some(slot) = self.slots.get_mut(src) else { return };

@@ -117,6 +117,11 @@ pub trait QueuePair: Send {
         (run.len(), Ok(Put::Done))
     }
 
+    /// How many pieces of memory frames were put into since the last time, beyond one a frame.
+    fn take_extra_pieces(&mut self) -> u32 {
+        0
+    }
+
     /// A copy of `grant_copies` failed: the frame that it knows by `token`. Its place in the ring
     /// is taken, but the peer must not take it for a frame. A pair that adds nothing to the batch
     /// has nothing to invalidate.

@@ -8,8 +8,6 @@
 use runtime::Served;
 
 use crate::burst::{BURST, Frame};
-use crate::cost::cost;
-use crate::flowcache::Action;
 use crate::pipeline::FramePipeline;
 
 /// How many frames of a queue are fetched at a time.
@@ -58,6 +56,8 @@ pub struct Service {
     pub bytes: u64,
     /// What it has cost.
     pub cost: u64,
+    /// What of that was not known when the burst was fetched: copies of floods, and segments.
+    pub added: u64,
     /// The queue is likely to have more: its burst was as long as it could be, and all of it is
     /// done.
     pub more: bool,
@@ -77,7 +77,7 @@ impl FramePipeline {
     #[inline]
     pub(crate) fn enforce_quantum(&mut self, src: usize, fetched: usize) -> usize {
         self.service.bytes = self.burst.bytes();
-        let cost = cost(fetched, self.service.bytes);
+        let cost = self.burst.cost(fetched, self.service.bytes);
         if cost > self.service.quantum {
             return self.shorten_burst(src, fetched);
         }
@@ -92,8 +92,8 @@ impl FramePipeline {
     }
 
     /// Whether the quantum is used up before frame `i`, not counting the frames themselves. If it
-    /// was used for copies of a flood, which are only known when they are made, the burst ends
-    /// here.
+    /// was used for copies of a flood or for segments, which are only known when they are made, the
+    /// burst ends here.
     #[inline]
     pub(crate) fn is_used_up(&mut self, src: usize, i: usize) -> bool {
         self.service.cost >= self.service.quantum && self.end_burst(src, i)
@@ -101,9 +101,8 @@ impl FramePipeline {
 
     #[cold]
     fn end_burst(&mut self, src: usize, i: usize) -> bool {
-        let frames = self.burst.frames();
-        let rest = frames.len() - i;
-        if rest == 0 || !matches!(frames[i - 1].action, Action::Flood(_)) {
+        let rest = self.burst.frames().len() - i;
+        if rest == 0 || self.service.added == 0 {
             return false;
         }
         self.burst.truncate(i);
@@ -120,7 +119,7 @@ impl FramePipeline {
     fn shorten_burst(&mut self, src: usize, fetched: usize) -> usize {
         let mut left = self.service.quantum;
         let fits = |frame: &&Frame| {
-            let rest = left.checked_sub(cost(1, frame.len.into()));
+            let rest = left.checked_sub(frame.cost());
             left = rest.unwrap_or(0);
             rest.is_some()
         };
@@ -138,7 +137,40 @@ impl FramePipeline {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use frame::VNET_LEN;
+    use ring::region::Memory;
+    use ring::violation::Violation;
+
     use super::*;
+    use crate::burst::{Burst, Frame};
+    use crate::cost::{PIECE, cost};
+
+    #[test]
+    fn each_piece_of_a_frame_costs() {
+        let memory = Arc::new(Memory::anonymous(4096).unwrap());
+        let mut burst = Burst::new();
+        let pieces = |count: u64| (0..count).map(|at| (at, 1));
+        burst
+            .fill(VNET_LEN, |gather, chains, _| {
+                chains.push(gather.push_range(&memory, 0, 72)?);
+                chains.push(gather.push_ranges(&memory, pieces(1000))?);
+                chains.push(gather.push_range(&memory, 0, 72)?);
+                Ok::<_, Violation>(3)
+            })
+            .unwrap();
+        let (short, long) = (cost(1, 60), cost(1, 988) + 999 * PIECE);
+        assert_eq!(
+            burst.frames().iter().map(Frame::cost).collect::<Vec<_>>(),
+            [short, long, short]
+        );
+        for (n, bytes, total) in
+            [(0, 0, 0), (1, 60, short), (2, 1048, short + long), (3, 1108, 2 * short + long)]
+        {
+            assert_eq!(burst.cost(n, bytes), total, "{n} frames");
+        }
+    }
 
     #[test]
     fn a_limit_shrinks_at_once_and_grows_again() {

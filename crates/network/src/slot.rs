@@ -17,6 +17,7 @@ use crate::in_flight::InFlightBursts;
 use crate::passed_grants::PassedGrants;
 use crate::port::{Coalescing, QueueError, QueuePair};
 use crate::quantum::BurstLimit;
+use crate::receive_debt::ReceiveDebt;
 use crate::wait::{Destinations, Wait};
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
@@ -64,6 +65,12 @@ pub struct Slot {
     pub backpressure: Backpressure,
     /// Frames that were passed to it and that it has not fetched yet.
     pub passed: PassedGrants,
+    /// What was done for the frames put last beyond what frames cost: segments, checksums.
+    pub added: u64,
+    /// As a receiver: what its buffers cost too much.
+    pub receive_debt: ReceiveDebt,
+    /// As a sender: what was done for it elsewhere, and is charged with its next burst.
+    pub debt: u64,
     /// As a sender: the ports that it sends to.
     pub destinations: Destinations,
     /// As a sender: what its next frame waits for.
@@ -94,6 +101,9 @@ impl Slot {
             in_flight: InFlightBursts::default(),
             backpressure,
             passed: PassedGrants::default(),
+            added: 0,
+            receive_debt: ReceiveDebt::default(),
+            debt: 0,
             destinations: Destinations::default(),
             wait: None,
             limit: BurstLimit::default(),
@@ -173,6 +183,7 @@ impl Slot {
         if !std::mem::take(&mut self.dirty) {
             return None;
         }
+        self.charge_pieces();
         let pair = &mut *self.on.pair;
         let deferred = match &self.coalescer {
             None => None,

@@ -9,11 +9,16 @@ use ring::GrantCopyBatch;
 use ring::device::Put;
 use ring::gather::Body;
 
+use crate::cost::CHARGE;
 use crate::count::DropReason;
 use crate::deliver::{Outcome, Run, taken};
 use crate::packet::Packet;
 use crate::port::{QueueError, QueuePair};
 use crate::slot::Slot;
+
+/// Least payload of a segment, in bytes: less than any network's own maximum, so that nobody asks
+/// for it but to have a worker make thousands of frames out of one.
+const MIN_SEGMENT: u16 = 256;
 
 /// Puts the first frame of `run`: its head is edited, and offloads that the receiver does not take
 /// are done.
@@ -69,11 +74,13 @@ fn complete_checksum(
     {
         return Ok(Outcome::Refused(DropReason::CannotSegment));
     }
+    slot.added += u64::from(run.body().len());
     enqueue(slot, &head, headers, &offload, run, grant_copies)
 }
 
-/// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out as far as
-/// there is room.
+/// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out up to the
+/// one for which there is no room; what follows is lost with it. The sender is charged for each
+/// segment, and for the bytes of which a checksum is made.
 fn segment(
     slot: &mut Slot,
     head: &Head,
@@ -84,15 +91,19 @@ fn segment(
 ) -> Result<Outcome, QueueError> {
     let body = run.body();
     let len = head.len() as u32 + body.len();
-    let Some(segments) =
+    if offload.gso.is_some_and(|gso| gso.size < MIN_SEGMENT) {
+        return Ok(Outcome::Refused(DropReason::SegmentTooSmall));
+    }
+    let Some(mut segments) =
         offload.gso.and_then(|gso| Segmenter::new(head.as_slice(), headers, gso, len).ok())
     else {
         return Ok(Outcome::Refused(DropReason::CannotSegment));
     };
     let partial = slot.on.pair.accepts().csum;
-    let (mut out, mut made) = (0u32, 0);
-    for segment in segments {
+    let (mut out, mut made) = (0u32, 0u64);
+    while let Some(segment) = segments.next() {
         made += 1;
+        slot.added += CHARGE + if partial { 0 } else { u64::from(segment.len) };
         let put = put_segment(&mut *slot.on.pair, segment, head, body, partial, grant_copies);
         // The frame itself is then dropped; those that were out are copies of it.
         match put.inspect_err(|_| slot.on.counters.copies.add(out.into()))? {
@@ -104,7 +115,12 @@ fn segment(
             (Put::TooBig, _) => slot.on.counters.lose(DropReason::RxTooSmall, 1),
             (Put::Refused, _) => slot.on.counters.lose(DropReason::RxRefused, 1),
             (Put::Unwanted, _) => slot.on.counters.lose(DropReason::Multicast, 1),
-            (Put::Full, _) => slot.on.counters.lose(DropReason::RxFull, 1),
+            (Put::Full, _) => {
+                let rest = segments.remaining();
+                slot.on.counters.lose(DropReason::RxFull, u64::from(1 + rest));
+                made += u64::from(rest);
+                break;
+            }
         }
     }
     slot.on.counters.copies.add(made - 1);

@@ -180,6 +180,9 @@ pub trait DeviceRing: Send + Sized {
     /// is ready from now on, as far as [`prepare`](Self::prepare) has not.
     fn prefetch(&self, n: usize, len: usize);
 
+    /// How many pieces of memory frames were put into since the last time, beyond one a frame.
+    fn take_extra_pieces(&mut self) -> u32;
+
     /// Rx: the frame that `grant_copies` knows by `token` could not be copied: its buffers go back to the
     /// peer with nothing in them. Only before the [`publish`](Self::publish) after it was put.
     fn invalidate(&mut self, token: u32);

@@ -73,6 +73,18 @@ impl Chain {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// How many pieces of memory it lies in.
+    #[inline]
+    pub fn pieces(&self) -> u32 {
+        self.count
+    }
+
+    /// How many pieces its gather has up to its end.
+    #[inline]
+    pub fn end(&self) -> u32 {
+        self.first + self.count
+    }
 }
 
 impl Gather {

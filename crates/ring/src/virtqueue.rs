@@ -17,12 +17,18 @@ use crate::walk::Fetch;
 /// Buffers that are taken together when one is missing.
 const BATCH: usize = 64;
 
+/// So many buffers that were looked at in vain, for a frame too big for all of them, took as long as
+/// one piece that is filled.
+const LOOKED_AT: usize = 8;
+
 /// The device side of one virtqueue.
 #[derive(Debug)]
 pub struct Virtqueue<L> {
     layout: L,
     /// Rx: buffers taken ahead.
     buffers: Buffers,
+    /// Rx: pieces of memory that frames were put into, beyond one a frame.
+    extra_pieces: u32,
 }
 
 // SAFETY: the spans of `buffers` point into memory that the layout keeps mapped for the whole process,
@@ -47,6 +53,11 @@ impl<L: Layout> Virtqueue<L> {
                 }
             }
         }
+    }
+
+    #[inline(always)]
+    fn count_extra(&mut self, pieces: usize) {
+        self.extra_pieces = self.extra_pieces.saturating_add(pieces as u32);
     }
 
     /// Puts a frame whose body is granted into the oldest `n` buffers.
@@ -77,7 +88,7 @@ impl<L: Layout> Virtqueue<L> {
 
 impl<L: Layout> DeviceRing for Virtqueue<L> {
     fn new(mem: Arc<Memory>, config: &RingConfig) -> Result<Self, Violation> {
-        Ok(Self { layout: L::attach(mem, config)?, buffers: Buffers::new() })
+        Ok(Self { layout: L::attach(mem, config)?, buffers: Buffers::new(), extra_pieces: 0 })
     }
 
     fn recover(&mut self) -> Recovery {
@@ -147,8 +158,14 @@ impl<L: Layout> DeviceRing for Virtqueue<L> {
         let total = net.len() as u64 + head.len() as u64 + u64::from(body.len());
         let n = match self.place(total, mergeable)? {
             Ok(n) => n,
-            Err(put) => return Ok(put),
+            Err(put) => {
+                if put == Put::TooBig {
+                    self.count_extra(self.buffers.len() / LOOKED_AT);
+                }
+                return Ok(put);
+            }
         };
+        self.count_extra(self.buffers.pieces(n).saturating_sub(1));
         if body.is_granted() {
             return Ok(self.put_granted(n, net, head, body, grant_copies));
         }
@@ -167,6 +184,11 @@ impl<L: Layout> DeviceRing for Virtqueue<L> {
     #[inline]
     fn prefetch(&self, n: usize, len: usize) {
         self.buffers.prefetch(n, len);
+    }
+
+    #[inline]
+    fn take_extra_pieces(&mut self) -> u32 {
+        std::mem::take(&mut self.extra_pieces)
     }
 
     fn invalidate(&mut self, token: u32) {

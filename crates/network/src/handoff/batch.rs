@@ -22,6 +22,8 @@ pub struct HandoffBatch {
     pub next: usize,
     /// Frames whose receiver was gone; the sender counts them.
     pub lost: u64,
+    /// What was done for its frames beyond what frames cost; the sender is charged for it.
+    pub added: u64,
     /// What turned out to be wrong with the sender's bytes.
     pub error: Option<QueueError>,
     /// The receiving worker's number for the batch.
@@ -44,6 +46,7 @@ impl HandoffBatch {
             sent: 0,
             next: 0,
             lost: 0,
+            added: 0,
             error: None,
             number: 0,
             passed: 0,

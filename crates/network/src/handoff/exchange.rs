@@ -1,7 +1,7 @@
 //! Batches that come in, and own batches that come back.
 
 use crate::burst::Burst;
-use crate::cost::{QUANTUM, cost};
+use crate::cost::QUANTUM;
 use crate::count::DropReason;
 use crate::deliver::Run;
 use crate::flowcache::Action;
@@ -40,6 +40,7 @@ impl FramePipeline {
     fn batch_returned(&mut self, at: usize, batch: &HandoffBatch) {
         let Some(slot) = self.slots.get_mut(at) else { return };
         slot.on.counters.lose(DropReason::PortDown, batch.lost);
+        slot.debt += batch.added;
         if let Some(error) = batch.error {
             slot.fail(error);
         }
@@ -67,11 +68,12 @@ impl FramePipeline {
         while spent < QUANTUM
             && let Some(mut batch) = self.handoff.receive(worker)
         {
-            let before = batch.next;
-            spent += cost(batch.burst.frames().len(), batch.burst.bytes());
+            let (before, added) = (batch.next, batch.added);
+            spent += batch.burst.cost(batch.burst.frames().len(), batch.burst.bytes());
             let whole = self
                 .profile_batch(&mut batch, |pipeline, batch| pipeline.deliver_batch(worker, batch));
             moved |= whole || batch.next > before;
+            spent += batch.added - added;
             if !whole {
                 self.handoff.blocked[worker] = Some(batch);
                 break;
@@ -89,6 +91,11 @@ impl FramePipeline {
     /// have a little more time.
     fn deliver_batch(&mut self, worker: usize, batch: &mut HandoffBatch) -> bool {
         let whole = self.enqueue_batch(worker, batch);
+        if let Some(at) = self.slots.find(batch.receiver)
+            && let Some(slot) = self.slots.get_mut(at)
+        {
+            batch.added += std::mem::take(&mut slot.added);
+        }
         batch.error = self.publish().or(batch.error);
         whole
     }

@@ -34,6 +34,9 @@ struct State {
     completed: usize,
     kick: [bool; 2],
     breaks: bool,
+    /// Pieces of memory that each frame is put into, beyond the first.
+    pieces: u32,
+    put: u32,
     /// Frames that were there at each interrupt for the Rx ring that was not sent at once.
     told: Vec<usize>,
 }
@@ -109,6 +112,11 @@ impl Peer {
     /// Has room for `room` frames from now on, with those received so far.
     pub fn limit(&self, room: usize) {
         self.state.lock().unwrap().room = room;
+    }
+
+    /// Its buffers lie in so many pieces each, beyond the first.
+    pub fn scatter(&self, pieces: u32) {
+        self.state.lock().unwrap().pieces = pieces;
     }
 
     /// Breaks the protocol at the next fetch.
@@ -250,6 +258,7 @@ impl QueuePair for Pair {
         if state.received.len() >= state.room {
             return Ok(Put::Full);
         }
+        state.put += state.pieces;
         let mut frame = packet.head.to_vec();
         let mut body = vec![0; packet.body.len() as usize];
         assert_eq!(packet.body.read(&mut body), body.len());
@@ -258,6 +267,10 @@ impl QueuePair for Pair {
         state.stamps.push((ARRIVED.fetch_add(1, Ordering::Relaxed), Instant::now()));
         state.left_to_do.push(*packet.offload);
         Ok(Put::Done)
+    }
+
+    fn take_extra_pieces(&mut self) -> u32 {
+        std::mem::take(&mut self.peer.state.lock().unwrap().put)
     }
 
     fn room(&mut self) -> Result<usize, QueueError> {

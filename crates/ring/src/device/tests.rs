@@ -562,6 +562,8 @@ fn refuses_for_good<M: Model>() {
         Put::Done
     );
     assert_eq!(net[10..], 256u16.to_le_bytes());
+    assert_eq!(device.take_extra_pieces(), 255 + 256 / 8, "all buffers but one, and a look at all");
+    assert_eq!(device.take_extra_pieces(), 0);
     device.publish();
     assert_eq!(model.used().len(), 256);
 
@@ -581,6 +583,7 @@ fn refuses_for_good<M: Model>() {
         device.put(&mut net, &[0; 1500], Body::empty(), true, &mut GrantCopyBatch::new()).unwrap(),
         Put::Done
     );
+    device.take_extra_pieces();
     assert_eq!(
         device.put(&mut net, &[0; 1500], Body::empty(), true, &mut GrantCopyBatch::new()).unwrap(),
         Put::Done

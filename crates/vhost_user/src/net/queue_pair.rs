@@ -350,6 +350,10 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
         (done, put.map_err(|violation| self.breach(violation)))
     }
 
+    fn take_extra_pieces(&mut self) -> u32 {
+        self.rx.as_mut().map_or(0, |rx| rx.ring.take_extra_pieces())
+    }
+
     fn invalidate(&mut self, token: u32) {
         if let Some(rx) = &mut self.rx {
             rx.ring.invalidate(token);
