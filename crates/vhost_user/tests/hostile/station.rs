@@ -72,16 +72,16 @@ impl<R: DriverRing> Station<R> {
         self.send_with(pair, &offload, &frame(to, self.mac, stream, number, len))
     }
 
-    /// Broadcasts ten TCP segments as one frame.
+    /// Broadcasts seven TCP segments of 256 bytes as one frame.
     pub fn send_big(&mut self) -> bool {
         let mut big =
-            [&[0xff; 6][..], &self.mac, &[8, 0, 0x45, 0, 4, 16, 0, 1, 0, 0, 64, 6, 0, 0]].concat();
+            [&[0xff; 6][..], &self.mac, &[8, 0, 0x45, 0, 7, 40, 0, 1, 0, 0, 64, 6, 0, 0]].concat();
         big.extend([
             10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0,
             0, 0,
         ]);
-        big.resize(54 + 1000, 0x55);
-        self.send_with(0, &[1, 1, 54, 0, 100, 0, 34, 0, 16, 0, 0, 0], &big)
+        big.resize(54 + 7 * 256, 0x55);
+        self.send_with(0, &[1, 1, 54, 0, 0, 1, 34, 0, 16, 0, 0, 0], &big)
     }
 
     fn send_with(&mut self, pair: usize, offload: &[u8], frame: &[u8]) -> bool {
