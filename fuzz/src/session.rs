@@ -113,7 +113,7 @@ impl Front {
             (_, 0..4) => usize::from(input.u8() % 9),
             (5, _) => 2,
             (12..=14, _) if payload.get(1) == Some(&0) => 1,
-            (37, _) => 1,
+            (32 | 37, _) => 1,
             _ => 0,
         };
         let kind = input.u8();
@@ -187,6 +187,7 @@ fn body(code: u32, input: &mut Input<'_>) -> Vec<u8> {
         12..=14 => longs(&[u64::from(ring) | u64::from(input.u8() < 16) << 8]),
         18 => words(&[ring, u32::from(input.u8() % 2)]),
         20 => longs(&[u64::from(input.u16())]),
+        31 | 32 => inflight(input),
         37 | 38 => [longs(&[0]), region(input)].concat(),
         1 | 3 | 4 | 15 | 17 | 34 | 36 => vec![],
         _ => input.take(40).to_vec(),
@@ -212,6 +213,19 @@ fn region(input: &mut Input<'_>) -> Vec<u8> {
             longs(&[at, FILE, at, 0])
         }
     }
+}
+
+/// In-flight records, mostly of rings that there are.
+fn inflight(input: &mut Input<'_>) -> Vec<u8> {
+    let counts = match input.u8() {
+        0..32 => input.u32(),
+        choice => u32::from(choice % 5) | 16 << 16,
+    };
+    let (len, offset) = match input.u8() {
+        0..32 => (input.u64(), input.u64()),
+        choice => (FILE - 4096, u64::from(choice & 1) * 4096),
+    };
+    [longs(&[len, offset]), words(&[counts, 0])].concat()
 }
 
 fn place(input: &mut Input<'_>) -> u64 {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::gather::{Body, Chain, Gather};
 use crate::grant_copy_batch::GrantCopyBatch;
+use crate::inflight::RingRecord;
 use crate::region::Memory;
 use crate::violation::Violation;
 
@@ -106,10 +107,12 @@ pub trait DeviceRing: Send + Sized {
     fn new(mem: Arc<Memory>, config: &RingConfig) -> Result<Self, Violation>;
 
     /// Goes on where the ring itself shows that a back-end before this one, which may have been
-    /// killed at any moment, has left off. Only before anything else is done with the ring. Chains
-    /// that were in flight are taken again; none is lost, and none that the driver got back is
-    /// given back twice.
-    fn recover(&mut self) -> Recovery;
+    /// killed at any moment, has left off; where a ring does not show that, at what `record` says.
+    /// Only before anything else is done with the ring. Chains that were in flight are taken again;
+    /// none is lost, and none that the driver got back is given back twice.
+    ///
+    /// From then on, the record has the ring's position.
+    fn recover(&mut self, record: Option<RingRecord>) -> Recovery;
 
     /// The peer's memory table changed: finds the ring anew, at the same guest addresses. Positions
     /// stay; buffers that were taken ahead are given back first. Chains fetched before stay

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::device::{Recovery, RingConfig};
+use crate::inflight::RingRecord;
 use crate::region::Memory;
 use crate::violation::Violation;
 use crate::walk::Sink;
@@ -17,7 +18,7 @@ pub(crate) trait Layout: Send + Sized {
     fn attach(mem: Arc<Memory>, config: &RingConfig) -> Result<Self, Violation>;
 
     /// See [`DeviceRing::recover`](crate::DeviceRing::recover).
-    fn recover(&mut self) -> Recovery;
+    fn recover(&mut self, record: Option<RingRecord>) -> Recovery;
 
     /// Finds the ring anew in other memory, at the same guest addresses. The newest `untaken` chains
     /// were not taken.

@@ -51,6 +51,8 @@ pub mod granted_copy;
 #[cfg(not(all(test, loom)))]
 pub mod heads;
 #[cfg(not(all(test, loom)))]
+pub mod inflight;
+#[cfg(not(all(test, loom)))]
 pub mod interrupt;
 #[cfg(not(all(test, loom)))]
 mod layout;

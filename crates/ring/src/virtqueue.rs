@@ -9,6 +9,7 @@ use crate::buffers::{Buffers, Fit};
 use crate::device::{DeviceRing, Put, Recovery, RingConfig};
 use crate::gather::{Body, Chain, Gather};
 use crate::grant_copy_batch::GrantCopyBatch;
+use crate::inflight::RingRecord;
 use crate::layout::Layout;
 use crate::region::Memory;
 use crate::violation::Violation;
@@ -91,8 +92,8 @@ impl<L: Layout> DeviceRing for Virtqueue<L> {
         Ok(Self { layout: L::attach(mem, config)?, buffers: Buffers::new(), extra_pieces: 0 })
     }
 
-    fn recover(&mut self) -> Recovery {
-        self.layout.recover()
+    fn recover(&mut self, record: Option<RingRecord>) -> Recovery {
+        self.layout.recover(record)
     }
 
     fn set_memory(&mut self, mem: Arc<Memory>) -> Result<(), Violation> {

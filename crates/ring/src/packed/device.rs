@@ -11,6 +11,7 @@ use super::avail::DescRing;
 use super::used::{Unpublished, UsedDescs};
 use super::{DESC_AVAIL, MAX_SIZE, recovery};
 use crate::device::{Recovery, RingConfig};
+use crate::inflight::RingRecord;
 use crate::layout::Layout;
 use crate::notify::{self, Place};
 use crate::region::Memory;
@@ -27,6 +28,8 @@ pub struct PackedLayout {
     ring: DescRing,
     config: RingConfig,
     used: UsedDescs,
+    /// Where the front-end keeps the used position.
+    record: Option<RingRecord>,
 }
 
 // SAFETY: the areas that `DescRing` points to are mapped for the whole process as long as it holds
@@ -42,7 +45,7 @@ impl Layout for PackedLayout {
         let areas = Areas::find(&mem, config)?;
         let ring = DescRing::new(mem, areas, config, start);
         let used = UsedDescs { next: start, chain: 0, unpublished: None };
-        Ok(Self { ring, config: *config, used })
+        Ok(Self { ring, config: *config, used, record: None })
     }
 
     fn set_memory(&mut self, mem: Arc<Memory>, untaken: usize) -> Result<(), Violation> {
@@ -58,18 +61,13 @@ impl Layout for PackedLayout {
         &self.ring.driver.mem
     }
 
-    fn recover(&mut self) -> Recovery {
-        let Some(place) =
-            recovery::recover(&self.ring.driver.areas, self.ring.driver.size, self.used.next)
-        else {
-            return Recovery::Unclear;
-        };
-        let told = std::mem::replace(&mut self.used.next, place);
-        self.ring.next = place;
-        match told == place {
-            true => Recovery::AsTold,
-            false => Recovery::Moved { told: told.to_word().into(), found: place.to_word().into() },
+    fn recover(&mut self, record: Option<RingRecord>) -> Recovery {
+        let recovery = self.find_position(record.as_ref());
+        self.record = record;
+        if let Some(record) = &self.record {
+            record.set_positions(self.used.next, self.used.next);
         }
+        recovery
     }
 
     #[inline(always)]
@@ -116,15 +114,22 @@ impl Layout for PackedLayout {
             return false;
         };
         self.ring.outstanding -= count;
-        let areas = &self.ring.driver.areas;
-        notify::publish_packed(
+        let (areas, size, next) = (&self.ring.driver.areas, self.ring.driver.size, self.used.next);
+        if let Some(record) = &self.record {
+            record.set_positions(next.back(count, size), next);
+        }
+        let wanted = notify::publish_packed(
             || areas.store_word(at, word),
             areas.driver_event(),
-            self.used.next,
+            next,
             count,
-            self.ring.driver.size,
+            size,
             self.config.event_idx,
-        )
+        );
+        if let Some(record) = &self.record {
+            record.set_positions(next, next);
+        }
+        wanted
     }
 
     fn arm(&mut self) -> Result<bool, Violation> {
@@ -166,6 +171,21 @@ impl Layout for PackedLayout {
         };
         let flags = self.ring.driver.areas.flags(last.index).load(Ordering::Acquire);
         (flags & DESC_AVAIL != 0) != last.wrap
+    }
+}
+
+impl PackedLayout {
+    fn find_position(&mut self, record: Option<&RingRecord>) -> Recovery {
+        let (told, areas, size) = (self.used.next, &self.ring.driver.areas, self.ring.driver.size);
+        let recorded = || recovery::recorded(areas, size, record?);
+        let Some(place) = recovery::recover(areas, size, told).or_else(recorded) else {
+            return Recovery::Unclear;
+        };
+        (self.used.next, self.ring.next) = (place, place);
+        match told == place {
+            true => Recovery::AsTold,
+            false => Recovery::Moved { told: told.to_word().into(), found: place.to_word().into() },
+        }
     }
 }
 

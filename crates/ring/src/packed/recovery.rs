@@ -28,8 +28,10 @@ use std::time::Duration;
 
 use super::areas::Areas;
 use super::{
-    DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, marked_available, marked_used, used_word,
+    DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, available_flags, marked_available,
+    marked_used, used_word,
 };
+use crate::inflight::RingRecord;
 use crate::notify::Place;
 
 /// Snapshots that are taken until one is consistent.
@@ -56,6 +58,19 @@ pub(super) fn recover(areas: &Areas, size: u16, told: Place) -> Option<Place> {
         }
     }
     None
+}
+
+/// The position in a front-end's record, for a ring that another back-end has left and that does not
+/// show it. Of two recorded positions, it is the new one if the first descriptor behind the old one
+/// is used. `None`: there is no such position in the ring.
+pub(super) fn recorded(areas: &Areas, size: u16, record: &RingRecord) -> Option<Place> {
+    let [old, new] = record.positions()?;
+    if old.index >= size || new.index >= size {
+        return None;
+    }
+    let flags = areas.flags(old.index).load(Ordering::Acquire);
+    let is_available = flags & (DESC_AVAIL | DESC_USED) == available_flags(old.wrap);
+    Some(if is_available { old } else { new })
 }
 
 /// What a snapshot shows.

@@ -12,6 +12,7 @@ use super::avail::AvailRing;
 use super::position::Position;
 use crate::device::{Recovery, RingConfig};
 use crate::driver_memory::DriverMemory;
+use crate::inflight::RingRecord;
 use crate::layout::Layout;
 use crate::notify;
 use crate::region::Memory;
@@ -32,6 +33,8 @@ pub struct SplitLayout {
     /// An interrupt decision was made before: only then does the used event say what the driver has
     /// seen.
     notified: bool,
+    /// Where the front-end keeps the used index.
+    record: Option<RingRecord>,
 }
 
 // SAFETY: the areas that `AvailRing` points to are mapped for the whole process as long as it holds
@@ -59,7 +62,7 @@ impl Layout for SplitLayout {
             published: start,
             heads: vec![0; usize::from(config.size)].into(),
         };
-        Ok(Self { avail, config: *config, done: start, notified: false })
+        Ok(Self { avail, config: *config, done: start, notified: false, record: None })
     }
 
     fn set_memory(&mut self, mem: Arc<Memory>, untaken: usize) -> Result<(), Violation> {
@@ -75,21 +78,13 @@ impl Layout for SplitLayout {
         &self.avail.driver.mem
     }
 
-    /// The used index is in the ring. Entries between it and a position that lies ahead of it were
-    /// in flight when the last back-end ended: they are taken again.
-    fn recover(&mut self) -> Recovery {
-        let told = self.done.get();
-        let used = self.avail.driver.areas.used_index().load(Ordering::Acquire);
-        let added =
-            self.avail.driver.areas.avail_index().load(Ordering::Acquire).wrapping_sub(used);
-        let skipped = told.wrapping_sub(used);
-        if skipped == 0 || added > self.avail.driver.size || skipped > added {
-            return Recovery::AsTold;
+    fn recover(&mut self, record: Option<RingRecord>) -> Recovery {
+        let recovery = self.find_position();
+        self.record = record;
+        if let Some(record) = &self.record {
+            record.set_used_index(self.done.get());
         }
-        let start = Position::of(used);
-        (self.avail.next, self.avail.seen, self.avail.published) = (start, start, start);
-        self.done = start;
-        Recovery::Moved { told: told.into(), found: used.into() }
+        recovery
     }
 
     #[inline(always)]
@@ -144,13 +139,17 @@ impl Layout for SplitLayout {
             return false;
         }
         self.avail.published = self.done;
-        if self.config.event_idx {
+        let wanted = if self.config.event_idx {
             let wanted =
                 notify::publish_with_event(areas.used_index(), done, old, areas.used_event());
             wanted | !std::mem::replace(&mut self.notified, true)
         } else {
             notify::publish_with_flags(areas.used_index(), done, areas.avail_flags())
+        };
+        if let Some(record) = &self.record {
+            record.set_used_index(done);
         }
+        wanted
     }
 
     fn arm(&mut self) -> Result<bool, Violation> {
@@ -202,6 +201,23 @@ impl Layout for SplitLayout {
 }
 
 impl SplitLayout {
+    /// The used index is in the ring. Entries between it and a position that lies ahead of it were
+    /// in flight when the last back-end ended: they are taken again.
+    fn find_position(&mut self) -> Recovery {
+        let told = self.done.get();
+        let used = self.avail.driver.areas.used_index().load(Ordering::Acquire);
+        let added =
+            self.avail.driver.areas.avail_index().load(Ordering::Acquire).wrapping_sub(used);
+        let skipped = told.wrapping_sub(used);
+        if skipped == 0 || added > self.avail.driver.size || skipped > added {
+            return Recovery::AsTold;
+        }
+        let start = Position::of(used);
+        (self.avail.next, self.avail.seen, self.avail.published) = (start, start, start);
+        self.done = start;
+        Recovery::Moved { told: told.into(), found: used.into() }
+    }
+
     /// Writes used element number `number`: it answers the available entry of that number.
     #[inline(always)]
     fn write_used(&mut self, number: u16, len: u32) {

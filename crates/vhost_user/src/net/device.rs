@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use network::port::QueuePair;
 use network::topology::QueueId;
+use ring::inflight::RingRecord;
 use ring::{Memory, PackedDevice, Recovery, RingConfig, SplitDevice, Violation};
 
 use super::feature::{self, bit};
@@ -151,9 +152,10 @@ impl<H: QueueHost> Device for NetDevice<H> {
         memory: &Arc<Memory>,
         config: &RingConfig,
         control: VringControl,
+        record: Option<RingRecord>,
     ) -> Result<Recovery, Violation> {
         self.with_pair(vring, |pair, direction| {
-            pair.start(direction, Arc::clone(memory), config, control)
+            pair.start(direction, Arc::clone(memory), config, control, record)
         })
     }
 

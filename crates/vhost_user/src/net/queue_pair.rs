@@ -15,6 +15,7 @@ use network::count::DropReason;
 use network::flowcache::Action;
 use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair, RxProgress};
+use ring::inflight::RingRecord;
 use ring::{DeviceRing, GrantCopyBatch, Memory, Put, Recovery, RingConfig, Violation};
 
 use super::feature::{self, bit};
@@ -40,7 +41,7 @@ impl Direction {
 /// What a session does to a pair while no worker has it.
 pub trait VringPair: QueuePair {
     /// Attaches to a ring in the guest's memory, in place of what was there, and goes on where the
-    /// ring shows that it stands.
+    /// ring shows that it stands. The ring keeps its position in `record`, if there is one.
     ///
     /// # Errors
     /// When the ring cannot be where it is said to be.
@@ -50,6 +51,7 @@ pub trait VringPair: QueuePair {
         memory: Arc<Memory>,
         config: &RingConfig,
         control: VringControl,
+        record: Option<RingRecord>,
     ) -> Result<Recovery, Violation>;
 
     /// Lets go of a ring and says where it stands, as `GET_VRING_BASE` answers. `None`: it was not
@@ -225,9 +227,10 @@ impl<R: DeviceRing + 'static> VringPair for NetQueuePair<R> {
         memory: Arc<Memory>,
         config: &RingConfig,
         control: VringControl,
+        record: Option<RingRecord>,
     ) -> Result<Recovery, Violation> {
         let mut ring = R::new(Arc::clone(&memory), config)?;
-        let recovery = ring.recover();
+        let recovery = ring.recover(record);
         ring.disarm();
         self.memory = Some(memory);
         *self.vring(direction) = Some(NetVring { ring, control, unpublished: false });

@@ -5,14 +5,14 @@
 //! along belong to the message whose bytes they came with, since no more is read at a time than the
 //! message at hand still lacks.
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
-    sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg, sockopt,
 };
 use thiserror::Error;
 
@@ -68,6 +68,8 @@ pub struct Connection {
     have: usize,
     fds: Vec<OwnedFd>,
     outgoing: Vec<u8>,
+    /// Goes out beside the first of these bytes.
+    outgoing_file: Option<OwnedFd>,
 }
 
 impl Connection {
@@ -79,6 +81,7 @@ impl Connection {
             have: 0,
             fds: Vec::new(),
             outgoing: Vec::new(),
+            outgoing_file: None,
         }
     }
 
@@ -159,20 +162,46 @@ impl Connection {
         self.drain()
     }
 
+    /// The same with `file` beside the bytes, while nothing waits to be taken.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn send_with_file(&mut self, bytes: &[u8], file: OwnedFd) -> Result<(), ConnectionError> {
+        debug_assert!(!self.is_clogged());
+        self.outgoing_file = Some(file);
+        self.send(bytes)
+    }
+
     /// Sends what was kept.
     ///
     /// # Errors
     /// When the socket fails.
     pub fn drain(&mut self) -> Result<(), ConnectionError> {
         while !self.outgoing.is_empty() {
-            match send(&self.socket, &self.outgoing, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Ok(count) => drop(self.outgoing.drain(..count)),
+            match self.send_some() {
+                Ok(count) => {
+                    self.outgoing_file = None;
+                    self.outgoing.drain(..count);
+                }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
         Ok(())
+    }
+
+    /// Sends as much as fits, the first time with the file. The number of bytes.
+    fn send_some(&self) -> Result<usize, Errno> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let Some(file) = &self.outgoing_file else {
+            return send(&self.socket, &self.outgoing, flags);
+        };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = [file.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&files));
+        sendmsg(&self.socket, &[IoSlice::new(&self.outgoing)], &mut control, flags)
     }
 
     /// Whether replies wait to be taken. Then nothing more is to be read, so that they cannot pile

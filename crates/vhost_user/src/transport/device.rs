@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ring::inflight::RingRecord;
 use ring::{Memory, Recovery, RingConfig, Violation};
 
 use super::event::Event;
@@ -84,7 +85,7 @@ pub trait Device {
     fn set_features(&mut self, features: Features);
 
     /// Starts a vring in the guest's memory, where the ring itself shows that it stands, and
-    /// returns what it shows.
+    /// returns what it shows. The ring keeps its position in `record`, if there is one.
     ///
     /// # Errors
     /// When the vring cannot be where `config` says.
@@ -94,6 +95,7 @@ pub trait Device {
         memory: &Arc<Memory>,
         config: &RingConfig,
         control: VringControl,
+        record: Option<RingRecord>,
     ) -> Result<Recovery, Violation>;
 
     /// Stops a vring; returns its position as `GET_VRING_BASE` reports it. `None`: the vring was

@@ -68,9 +68,20 @@ pub enum SessionError {
         /// Number of the vring.
         ring: u8,
     },
+    /// In-flight records that cannot be, or are too long.
+    #[error("in-flight records of {queues} rings of {queue_size} entries cannot be kept")]
+    Inflight {
+        /// Number of vrings.
+        queues: u16,
+        /// Entries of each.
+        queue_size: u16,
+    },
     /// Memory that cannot be mapped.
     #[error("memory table: {0}")]
     Memory(#[from] MapError),
+    /// In-flight records whose memory cannot be mapped.
+    #[error("in-flight records: {0}")]
+    Records(MapError),
     /// More regions than were promised.
     #[error("ADD_MEM_REG beyond {MAX_REGIONS} regions")]
     TooManyRegions,

@@ -71,6 +71,8 @@ pub mod protocol {
     pub const NET_MTU: u64 = 1 << 4;
     /// The back-end serves the configuration space.
     pub const CONFIG: u64 = 1 << 9;
+    /// The front-end keeps records of rings for the next back-end.
+    pub const INFLIGHT_SHMFD: u64 = 1 << 12;
     /// The device can be reset.
     pub const RESET_DEVICE: u64 = 1 << 13;
     /// Memory regions are added and removed one by one.
@@ -79,7 +81,7 @@ pub mod protocol {
     /// All that the transport offers; a device adds its own.
     ///
     /// `STATUS` is not offered: stopping vrings says all that it could.
-    pub const OFFERED: u64 = MQ | REPLY_ACK | RESET_DEVICE | CONFIGURE_MEM_SLOTS;
+    pub const OFFERED: u64 = MQ | REPLY_ACK | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS;
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod device;
 pub mod error;
 pub mod event;
 pub mod feature;
+mod inflight;
 mod memory_table;
 pub mod message;
 pub mod server;

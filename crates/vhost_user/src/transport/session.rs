@@ -14,8 +14,9 @@ use ring::Recovery;
 use super::device::{Declined, Device};
 use super::error::SessionError;
 use super::feature::{self, Features, protocol};
+use super::inflight::InflightRecords;
 use super::memory_table::MemoryTable;
-use super::message::{BadMessage, ConfigRange, Header, Region, Reply, Request};
+use super::message::{BadMessage, ConfigRange, Header, Inflight, Region, Reply, Request};
 use super::vrings::Vrings;
 
 pub use super::memory_table::MAX_REGIONS;
@@ -25,6 +26,8 @@ pub use super::memory_table::MAX_REGIONS;
 pub struct Answer {
     /// Bytes to send back.
     pub reply: Option<Vec<u8>>,
+    /// A descriptor to send beside them.
+    pub file: Option<OwnedFd>,
     /// Why the request was not met.
     pub error: Option<SessionError>,
     /// The connection cannot go on.
@@ -36,12 +39,19 @@ pub struct Session<D: Device> {
     vrings: Vrings<D>,
     protocol: u64,
     table: MemoryTable,
+    /// A descriptor that belongs to the reply at hand.
+    reply_file: Option<OwnedFd>,
 }
 
 impl<D: Device> Session<D> {
     /// A connection on which nothing was said yet.
     pub fn new(device: D) -> Self {
-        Session { vrings: Vrings::new(device), protocol: 0, table: MemoryTable::default() }
+        Session {
+            vrings: Vrings::new(device),
+            protocol: 0,
+            table: MemoryTable::default(),
+            reply_file: None,
+        }
     }
 
     /// The virtio features in use.
@@ -94,12 +104,13 @@ impl<D: Device> Session<D> {
         let acknowledge = |status| acknowledges.then(|| Reply::Number(status).encode(header.code));
         match result {
             Ok(Some(reply)) => {
-                Answer { reply: Some(reply.encode(header.code)), ..Answer::default() }
+                let (reply, file) = (Some(reply.encode(header.code)), self.reply_file.take());
+                Answer { reply, file, ..Answer::default() }
             }
             Ok(None) => Answer { reply: acknowledge(0), ..Answer::default() },
             Err(error) => {
                 let closes = !(acknowledges && error.is_declinable());
-                Answer { reply: acknowledge(1), error: Some(error), closes }
+                Answer { reply: acknowledge(1), error: Some(error), closes, file: None }
             }
         }
     }
@@ -131,6 +142,11 @@ impl<D: Device> Session<D> {
                 let base = vrings.get_base(ring, name)?;
                 return Ok(Some(Reply::State(ring, base)));
             }
+            Request::GetInflightFd(wanted, size) => {
+                let made = self.make_records(&wanted)?;
+                return Ok(Some(Reply::Inflight(made, size)));
+            }
+            Request::SetInflightFd(described) => self.use_records(&described, fds.pop())?,
             Request::SetOwner => {}
             Request::SetFeatures(bits) => self.set_features(bits)?,
             Request::SetProtocolFeatures(bits) => self.set_protocol(bits)?,
@@ -188,6 +204,27 @@ impl<D: Device> Session<D> {
         let mut bytes = vec![0; range.size as usize];
         let is_inside = self.vrings.device.read_config(range.offset, &mut bytes);
         Ok(Reply::Config(range, is_inside.then_some(bytes)))
+    }
+
+    /// Makes in-flight records, and keeps them for the rings that are started from now on.
+    fn make_records(&mut self, wanted: &Inflight) -> Result<Inflight, SessionError> {
+        let (most, packed) = (self.vrings.device.vring_count(), self.vrings.is_packed());
+        let (records, made, file) = InflightRecords::create(wanted, most, packed)?;
+        self.vrings.records = Some(records);
+        self.reply_file = Some(file);
+        Ok(made)
+    }
+
+    /// Keeps records of a back-end before this one for the rings that are started from now on.
+    fn use_records(
+        &mut self,
+        described: &Inflight,
+        file: Option<OwnedFd>,
+    ) -> Result<(), SessionError> {
+        let Some(file) = file else { return Ok(()) };
+        let records = InflightRecords::adopt(described, file, self.vrings.is_packed())?;
+        self.vrings.records = Some(records);
+        Ok(())
     }
 
     fn set_table(&mut self, regions: Vec<Region>, fds: Vec<OwnedFd>) -> Result<(), SessionError> {

@@ -11,7 +11,8 @@ use ring::{Memory, Recovery};
 use super::device::{Device, LostVring};
 use super::error::SessionError;
 use super::event::Event;
-use super::feature::Features;
+use super::feature::{Features, bit};
+use super::inflight::InflightRecords;
 use super::message::{HasFd, RingAddress};
 use super::vring::{OutsideMemory, Vring};
 
@@ -22,6 +23,8 @@ const FLAG_LOG: u32 = 1;
 /// All vrings of a session, in the memory that was mapped last.
 pub(super) struct Vrings<D: Device> {
     pub(super) device: D,
+    /// Records that vrings write their positions to, if the front-end keeps some.
+    pub(super) records: Option<InflightRecords>,
     features: Features,
     memory: Option<Arc<Memory>>,
     vrings: Vec<Vring>,
@@ -35,6 +38,7 @@ impl<D: Device> Vrings<D> {
         let vrings = (0..device.vring_count()).map(|_| Vring::default()).collect();
         Vrings {
             device,
+            records: None,
             features: Features::default(),
             memory: None,
             vrings,
@@ -45,6 +49,11 @@ impl<D: Device> Vrings<D> {
     /// The virtio features in use.
     pub(super) fn features(&self) -> Features {
         self.features
+    }
+
+    /// Whether packed virtqueues were negotiated.
+    pub(super) fn is_packed(&self) -> bool {
+        self.features.has(bit::RING_PACKED)
     }
 
     /// Numbers of the vrings that are started and enabled.
@@ -226,9 +235,12 @@ impl<D: Device> Vrings<D> {
         let outside =
             |OutsideMemory { part, addr }| SessionError::OutsideMemory { ring: index, part, addr };
         let config = vring.config(memory, features).map_err(outside)?;
+        let packed = features.has(bit::RING_PACKED);
+        let records = self.records.as_ref();
+        let record = records.and_then(|records| records.record(index, packed, config.size));
         let recovery = self
             .device
-            .start(index, memory, &config, vring.control(features))
+            .start(index, memory, &config, vring.control(features), record)
             .map_err(|violation| SessionError::Ring { ring: index, violation })?;
         vring.running = true;
         vring.unclear = recovery == Recovery::Unclear;

@@ -95,7 +95,7 @@ impl Station {
         let mut config = self.model.config();
         config.start = Packed::origin();
         self.device = PackedDevice::new(self.mem.clone(), &config).unwrap();
-        self.device.recover()
+        self.device.recover(None)
     }
 
     /// Kills the device after `stores` while it gives `n` chains back, and the next one after
@@ -110,7 +110,7 @@ impl Station {
         kill::after(again);
         let mut config = self.model.config();
         config.start = Packed::origin();
-        PackedDevice::new(self.mem.clone(), &config).unwrap().recover();
+        PackedDevice::new(self.mem.clone(), &config).unwrap().recover(None);
         let recovery = self.replace();
         self.collect();
         assert_eq!(self.device.position(), self.model.position());
@@ -182,7 +182,7 @@ proptest! {
             let mut config = model.config();
             config.start = start_of(told, size);
             let mut device = PackedDevice::new(mem, &config).unwrap();
-            device.recover();
+            device.recover(None);
             prop_assert!((device.position() as u16 & 0x7fff) < size);
             let _ = device.fetch(&mut Gather::new(0), &mut Vec::new(), 64);
         }
@@ -227,7 +227,7 @@ fn a_ring_without_a_mark_is_where_it_is_told() {
     mem.write(config.desc, &[0; 8 * 16]).unwrap();
     config.start = 0x0003_0003;
     let mut device = PackedDevice::new(mem, &config).unwrap();
-    assert_eq!(device.recover(), Recovery::AsTold);
+    assert_eq!(device.recover(None), Recovery::AsTold);
     assert_eq!(device.position(), 0x0003_0003);
 }
 

@@ -111,3 +111,14 @@ fn replies_that_are_not_taken_are_kept() {
     }
     assert_eq!(got, sent);
 }
+
+#[test]
+fn a_file_goes_out_once_with_the_first_bytes() {
+    let (peer, mut connection) = pair();
+    let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    connection.send_with_file(&bytes(31, &[0; 24]), file).unwrap();
+    connection.send(&bytes(1, &[0; 8])).unwrap();
+    let mut other = Connection::new(peer.into());
+    let counts = [(); 2].map(|()| message(&mut other).fds.len());
+    assert_eq!(counts, [1, 0]);
+}

@@ -14,6 +14,10 @@ const REGION_LEN: usize = 32;
 /// Bytes of `struct vhost_user_config` before the bytes of the configuration space.
 const CONFIG_LEN: usize = 12;
 
+/// Bytes of `struct VhostUserInflight`, without and with the padding at its end: front-ends send
+/// either.
+pub(super) const INFLIGHT_LEN: [usize; 2] = [20, 24];
+
 /// One region of the front-end's memory. Its descriptor travels beside the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
@@ -52,6 +56,19 @@ pub struct ConfigRange {
     pub size: u32,
     /// Bit 0: the front-end writes on behalf of a live migration.
     pub flags: u32,
+}
+
+/// Memory for in-flight records (`struct VhostUserInflight`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inflight {
+    /// Bytes.
+    pub len: u64,
+    /// Where in the file the memory begins.
+    pub offset: u64,
+    /// Number of vrings.
+    pub queues: u16,
+    /// Entries of each vring.
+    pub queue_size: u16,
 }
 
 /// The payload of a request, and the name of the request for errors.
@@ -149,6 +166,21 @@ impl Payload<'_> {
             return Err(self.size(8 + len * REGION_LEN));
         }
         Ok(regions.as_chunks::<REGION_LEN>().0.iter().map(region_from).collect())
+    }
+
+    /// `struct VhostUserInflight`; the padding at its end, if it is sent, means nothing.
+    pub(super) fn inflight(&self) -> Result<Inflight, BadMessage> {
+        let bytes = match self.bytes.first_chunk::<{ INFLIGHT_LEN[0] }>() {
+            Some(bytes) if INFLIGHT_LEN.contains(&self.bytes.len()) => bytes,
+            _ => return Err(self.size(INFLIGHT_LEN[1])),
+        };
+        let counts = u32_at(bytes, 16);
+        Ok(Inflight {
+            len: u64_at(bytes, 0),
+            offset: u64_at(bytes, 8),
+            queues: counts as u16,
+            queue_size: (counts >> 16) as u16,
+        })
     }
 
     /// `struct vhost_user_config`; the bytes of the range itself mean nothing in a request to read.

@@ -1,7 +1,7 @@
 //! Replies to requests.
 
 use super::layout::{HEADER_LEN, REPLY, VERSION};
-use super::payload::ConfigRange;
+use super::payload::{ConfigRange, Inflight};
 
 /// A reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +10,9 @@ pub enum Reply {
     Number(u64),
     /// A vring and its position.
     State(u8, u32),
+    /// Memory for in-flight records, in a payload of this size. Its descriptor travels beside the
+    /// message.
+    Inflight(Inflight, usize),
     /// Bytes of the configuration space; `None`: the range cannot be read.
     Config(ConfigRange, Option<Vec<u8>>),
 }
@@ -21,6 +24,13 @@ impl Reply {
             Reply::Number(value) => value.to_le_bytes().to_vec(),
             Reply::State(ring, value) => {
                 (u64::from(ring) | u64::from(value) << 32).to_le_bytes().to_vec()
+            }
+            Reply::Inflight(Inflight { len, offset, queues, queue_size }, size) => {
+                let counts = u64::from(queues) | u64::from(queue_size) << 16;
+                let mut payload =
+                    [len, offset, counts].map(u64::to_le_bytes).as_flattened().to_vec();
+                payload.truncate(size);
+                payload
             }
             Reply::Config(_, None) => Vec::new(),
             Reply::Config(ConfigRange { offset, size, flags }, Some(bytes)) => {

@@ -3,7 +3,7 @@
 use super::error::BadMessage;
 use super::header::Header;
 use super::layout::{NAMES, name};
-use super::payload::{ConfigRange, HasFd, Payload, Region, RingAddress};
+use super::payload::{ConfigRange, HasFd, Inflight, Payload, Region, RingAddress};
 
 /// A request of the front-end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,10 @@ pub enum Request {
     NetSetMtu(u64),
     /// Read the configuration space.
     GetConfig(ConfigRange),
+    /// Make memory for in-flight records; the number is the size of the payload.
+    GetInflightFd(Inflight, usize),
+    /// Use in-flight records that were made before; their descriptor comes with the message.
+    SetInflightFd(Inflight),
     /// Stop and disable all vrings.
     ResetDevice,
     /// Report how many regions the memory may have.
@@ -80,6 +84,8 @@ impl Request {
             18 => body.enable().map(|(ring, enable)| Request::SetVringEnable(ring, enable))?,
             20 => Request::NetSetMtu(body.number()?),
             24 => Request::GetConfig(body.config()?),
+            31 => Request::GetInflightFd(body.inflight()?, payload.len()),
+            32 => Request::SetInflightFd(body.inflight()?),
             34 => body.empty().map(|()| Request::ResetDevice)?,
             36 => body.empty().map(|()| Request::GetMaxMemSlots)?,
             37 => Request::AddMemReg(body.region()?),
@@ -97,7 +103,7 @@ impl Request {
     pub fn fds(&self) -> usize {
         match self {
             Request::SetMemTable(regions) => regions.len(),
-            Request::AddMemReg(_) => 1,
+            Request::AddMemReg(_) | Request::SetInflightFd(_) => 1,
             Request::SetVringKick(_, has)
             | Request::SetVringCall(_, has)
             | Request::SetVringErr(_, has) => usize::from(*has),

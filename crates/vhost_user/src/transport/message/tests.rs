@@ -138,7 +138,7 @@ fn impossible_values_are_refused() {
 fn what_is_not_offered_can_be_declined() {
     for (code, refusal) in [
         (6, BadMessage::NotOffered("SET_LOG_BASE")),
-        (31, BadMessage::NotOffered("GET_INFLIGHT_FD")),
+        (33, BadMessage::NotOffered("GPU_SET_SOCKET")),
         (0, BadMessage::Unknown(0)),
         (45, BadMessage::Unknown(45)),
         (u32::MAX, BadMessage::Unknown(u32::MAX)),

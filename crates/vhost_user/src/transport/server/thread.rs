@@ -252,8 +252,10 @@ impl<P: Port> ServerThread<P> {
             status.active_vrings = session.active_vrings();
             status.unclear_vrings = session.unclear_vrings();
         });
-        if let Some(reply) = answer.reply {
-            connection.send(&reply)?;
+        match (answer.reply, answer.file) {
+            (Some(reply), Some(file)) => connection.send_with_file(&reply, file)?,
+            (Some(reply), None) => connection.send(&reply)?,
+            (None, _) => {}
         }
         match answer.error {
             Some(error) if answer.closes => Err(error.into()),

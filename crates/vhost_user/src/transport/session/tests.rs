@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use ring::inflight::RingRecord;
 use ring::{Memory, Recovery, RingConfig, Violation};
 
 use super::*;
@@ -57,6 +58,7 @@ impl Device for Disk {
         _: &Arc<Memory>,
         _: &RingConfig,
         _: VringControl,
+        _: Option<RingRecord>,
     ) -> Result<Recovery, Violation> {
         self.calls.push(("start", vring));
         Ok(Recovery::AsTold)
