@@ -17,7 +17,7 @@ use vhost_user::net::feature::bit;
 use vhost_user_driver::{Driver, FrontEnd, FrontEndConfig, Guest, Vring};
 
 /// How often the daemon is killed in each test.
-const KILLS: usize = 10;
+const KILLS: usize = 25;
 
 /// Entries of each ring.
 const SIZE: u16 = 64;

@@ -114,6 +114,19 @@ mod tests {
         }
     }
 
+    /// Whoever truncates the file, or writes into it, loses records only.
+    #[test]
+    fn what_a_front_end_does_to_records_harms_them_only() {
+        let (_, described, file) = InflightRecords::create(&WANTED, 4, true).unwrap();
+        let theirs = tempfile::tempfile_in("/dev/shm").unwrap();
+        std::io::copy(&mut std::fs::File::from(file), &mut &theirs).unwrap();
+        let records =
+            InflightRecords::adopt(&described, theirs.try_clone().unwrap().into(), true).unwrap();
+        assert!(records.record(0, true, 256).is_some());
+        theirs.set_len(0).unwrap();
+        assert!(records.record(0, true, 256).is_none());
+    }
+
     #[test]
     fn impossible_records_are_refused() {
         for wanted in [

@@ -245,3 +245,31 @@ fn contradictions_are_reported() {
     let idle = survey([USED, USED, USED, USED, USED, USED, 0, 0]).unwrap();
     assert_eq!((idle.first, idle.unpublished), (Place { index: 6, wrap: true }, 0));
 }
+
+/// A ring with such contradictions, and a record of it.
+fn recorded(old: Place, new: Place) -> (Recovery, u32) {
+    let mem = memory();
+    let config = Packed::new(mem.clone(), 8, Packed::origin()).config();
+    let flags =
+        [DESC_AVAIL | DESC_USED, DESC_AVAIL, DESC_AVAIL | DESC_USED, DESC_AVAIL, 0xffff, 0, 0, 0];
+    for (i, flags) in (0..).zip(flags) {
+        mem.write(config.desc + 16 * i + 14, &flags.to_le_bytes()).unwrap();
+    }
+    let record = RingRecord::create(mem.clone(), crate::model::HIGH, true, 8).unwrap();
+    record.set_positions(old, new);
+    let mut device = PackedDevice::new(mem, &config).unwrap();
+    (device.recover(Some(record)), device.position())
+}
+
+#[test]
+fn a_record_helps_where_the_ring_does_not() {
+    let place = |index| Place { index, wrap: true };
+    let moved = |found| (Recovery::Moved { told: 0x8000, found }, found << 16 | found);
+    assert_eq!(recorded(place(3), place(3)), moved(0x8003));
+    // The step to the new position was not published, or was.
+    assert_eq!(recorded(place(3), place(5)), moved(0x8003));
+    assert_eq!(recorded(place(2), place(5)), moved(0x8005));
+    // No such position in the ring.
+    assert_eq!(recorded(place(8), place(3)).0, Recovery::Unclear);
+    assert_eq!(recorded(place(3), place(0x7fff)).0, Recovery::Unclear);
+}

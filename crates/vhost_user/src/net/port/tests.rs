@@ -434,3 +434,30 @@ fn sixteen_queue_pairs_are_served() {
     assert_eq!(active(&device.status()), ActiveVrings::default());
     drop(drivers);
 }
+
+/// Another back-end marks only the first descriptor of a chain, and was killed.
+#[test]
+fn a_packed_ring_that_does_not_show_its_position_is_named() {
+    let lab = Lab::new();
+    let port = lab.device("a");
+    let mut guest: Plugged<PackedDriver> =
+        Plugged::on(lab.connect("a"), FEATURES | bit::RING_PACKED);
+    assert_eq!(port.status().complaint(), None);
+    guest.front.stop(0).unwrap();
+    let config = *guest.driver.rx.config();
+    // In turn used and available.
+    for entry in 0..u64::from(config.size) {
+        let flags = if entry % 2 == 0 { 0x8080u16 } else { 0x0080 };
+        let at = config.desc + 16 * entry + 14;
+        guest.guest.memory().write(at, &flags.to_le_bytes()).unwrap();
+    }
+    guest.front.start(&guest.driver.rx, 0x8000_8000).unwrap();
+    let status = port.status();
+    assert_eq!((status.unclear_vrings.as_slice(), status.unclear), (&[0][..], 1));
+    assert!(status.complaint().unwrap().starts_with("ring 0: "), "{status:?}");
+    // The driver starts anew.
+    guest.front.stop(0).unwrap();
+    guest.guest.memory().write(config.desc, &[0; 16 * 64]).unwrap();
+    guest.front.start(&guest.driver.rx, 0x8000_8000).unwrap();
+    assert_eq!((port.status().complaint(), port.status().unclear), (None, 1));
+}
