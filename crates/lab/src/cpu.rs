@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_does_not_use_others_do() {
+    fn cpu_time_not_used_by_a_process_is_used_by_others() {
         let host = |busy, all| Host { busy, stolen: busy / 2, all, cpus: 4 };
         let at = Instant::now();
         let then = Snapshot { at, used: vec![Duration::from_secs(1)], host: host(100, 1000) };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_waiting_and_stolen_are_not_busy() {
+    fn idle_iowait_and_steal_are_not_busy() {
         let text = "cpu  10 1 5 70 10 1 2 1 0 0\ncpu0 5 0 3 35 5 0 1 1 0 0\ncpu1 5 1 2 35 5 1 1 0 0 0\nintr 5\n";
         assert_eq!(Host::parse(text), Host { busy: 19, stolen: 1, all: 100, cpus: 2 });
     }

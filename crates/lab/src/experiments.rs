@@ -41,7 +41,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_are_their_own() {
+    fn names_are_unique() {
         let names: BTreeSet<&str> = ALL.iter().map(|experiment| experiment.about().name).collect();
         assert_eq!(names.len(), ALL.len());
         assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn grounds_differ_in_name() {
+    fn colours_of_backgrounds_differ() {
         let names = [Platform::Embedded, Platform::Qemu, Platform::Xen].map(Platform::name);
         assert_eq!(BTreeSet::from(names).len(), 3);
     }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_still_a_plot() {
+    fn a_plot_without_measurements_is_drawn() {
         bars("x", "y", &[], &[]).unwrap();
         stacks("x", &[]).unwrap();
     }

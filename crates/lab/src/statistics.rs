@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_of_what_stands_for_the_values() {
+    fn bars_show_the_centre_of_the_values() {
         let three = Summary::of(vec![1.0, 2.0, 6.0]).unwrap();
         assert_eq!(three.shown(Centre::Median), (2.0, [1.0, 6.0]));
         let (mean, [low, high]) = three.shown(Centre::Mean);

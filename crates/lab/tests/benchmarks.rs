@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 /// Short runs of some switches, with a daemon of its own and without: figures are there, and what
 /// follows from them.
 #[test]
-fn switches_are_compared() {
+fn options_are_compared() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["bench-embedded", "--runs", "1", "--seconds", "0.1", "--without-iperf", "--only"];
     let said = common::lab()

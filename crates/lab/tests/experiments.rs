@@ -185,7 +185,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_in_a_line() {
+fn an_impossible_run_is_refused_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
     for (args, said) in [
         (&["run", "nonsense"][..], "no experiment"),

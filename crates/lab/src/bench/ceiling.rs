@@ -296,7 +296,7 @@ mod tests {
     use crate::load;
 
     #[test]
-    fn the_generators_frames_come_through_whole_run_after_run() {
+    fn generated_frames_arrive_intact_in_every_run() {
         let ceiling = Ceiling::start(0).unwrap();
         let [a, b] = ceiling.sockets().map(|path| path.display().to_string());
         for options in ["--size 64 --queues 2 --direction both", "--size 9000 --tso --window 1"] {

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_counts() {
+    fn the_last_line_is_read() {
         let said = "[  1] 0.0000-4.0 sec  70000 KBytes  143360 Kbits/sec\n\
             [SUM] 0.0000-4.0 sec  575000 KBytes  1177600 Kbits/sec\n[ CT] final connect times (min/avg/max/stdev)\n";
         assert_eq!(sum(said), Some((588_800_000.0, 1_177_600_000.0)));

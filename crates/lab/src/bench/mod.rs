@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_the_user_ended_is_known_as_that() {
+    fn interruptions_by_the_user_are_recognised() {
         assert!(BenchError::Interrupted.is_interrupt());
         assert!(BenchError::from(GuestError::Interrupted).is_interrupt());
         assert!(BenchError::from(load::Error::Interrupted).is_interrupt());

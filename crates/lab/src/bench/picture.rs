@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_still_a_picture() {
+    fn a_picture_without_measurements_is_drawn() {
         draw(&[]).unwrap();
     }
 }

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_told_apart_by_distance_and_pace() {
+    fn states_differ_in_distance_and_pace() {
         let state = |round_trip_ns, work_us| State { round_trip_ns, work_us };
         assert!(state(100.0, 20.0).is_like(&state(130.0, 21.0)));
         assert!(!state(100.0, 20.0).is_like(&state(430.0, 20.0)));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_takes_some_time_and_needs_cpus() {
+    fn polling_takes_time_and_needs_cpus() {
         let state = State::look([0, 0]).unwrap();
         assert!(state.round_trip_ns > 0.0 && state.work_us > 0.0);
         assert!(State::look([0, 1 << 20]).is_err());

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_wanted_until_enough_can_be_compared() {
+    fn rounds_are_repeated_until_enough_can_be_compared() {
         let all = [Who::Peer, Who::Ringmain, Who::Ceiling];
         let mut tally = Tally::new(POINTS[0]);
         assert!(tally.wants(1, &all));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_runs_count_where_there_are_no_others() {
+    fn disturbed_runs_count_only_without_others() {
         let mut tally = Tally::new(POINTS[0]);
         tally.runs =
             vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Ringmain, 1, &[3.0], 100.0)];
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_cpus_are_apart_does_not_matter_to_who_sleeps() {
+    fn the_distance_of_cpus_does_not_change_sleeping_workers() {
         let point = POINTS.iter().find(|point| point.name == "idle").copied().unwrap();
         let mut tally = Tally::new(point);
         tally.runs = vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Peer, 0, &[100.0], 400.0)];
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_play_is_not_shown() {
+    fn peers_without_runs_are_not_shown() {
         let mut tally = Tally::new(POINTS[0]);
         tally.runs =
             vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Peer, 0, &[f64::NAN], 100.0)];

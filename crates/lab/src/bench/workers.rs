@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_carry_alone_and_together_and_nothing_is_wrong() {
+    fn frames_are_intact_alone_and_together() {
         let mut pair = Pair::start([0, 0]).unwrap();
         assert!(pair.alone(0.05).unwrap() > 0.0);
         assert!(pair.together(0.05).unwrap() > 0.0);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_overlap_say_nothing() {
+    fn overlapping_ranges_show_no_difference() {
         // One flow and many of them, as measured: medians alone would say 130 %.
         let flows = change(&[1.93, 2.18, 4.78], &[2.70, 2.83, 2.91]);
         assert!(flows.ratio() > 1.29 && !flows.differs());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_do_not_are_a_difference() {
+    fn disjoint_ranges_are_a_difference() {
         let queues = change(&[1.0, 1.1, 0.9], &[2.5, 2.4, 2.6]);
         assert_eq!((queues.above(2.0), queues.below(2.0)), (Verdict::So, Verdict::NotSo));
         // 2.4 to 2.6 against 2.25 to 2.75.
@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn many_repetitions_tell_where_ranges_touch() {
+    fn many_repetitions_separate_touching_ranges() {
         let from: Vec<f64> = (0..10).map(f64::from).collect();
         let to: Vec<f64> = (8..18).map(f64::from).collect();
         assert!(change(&from, &to).differs() && !change(&from[..3], &[1.5, 2.5, 9.0]).differs());
     }
 
     #[test]
-    fn of_a_few_nobody_knows_how_they_scatter() {
+    fn few_repetitions_show_no_scatter() {
         assert!(!change(&[1.0, 1.0], &[9.0, 9.0]).differs() && !change(&[1.0], &[9.0]).differs());
     }
 }

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_and_stacks_show_that_they_were_disturbed() {
+    fn disturbed_columns_and_stacks_are_marked() {
         for shape in [Shape::Lines, Shape::Columns, Shape::Stacks] {
             assert_ne!(drawn(shape, false), drawn(shape, true), "{shape:?}");
         }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_repetitions_are_said_to_be_too_few() {
+    fn too_few_repetitions_are_reported() {
         let table = table(&record(&[1.0, 2.0, 3.0]), &record(&[4.0, 5.0, 6.0]), &ABOUT).unwrap();
         assert!(
             table.contains("1 of 1 have too few repetitions") && !table.contains("3+3 *"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_disturbed_is_no_difference() {
+    fn disturbed_points_show_no_difference() {
         let (a, mut b) = (record(&[1.0, 1.1, 1.2, 1.3, 1.4]), record(&[2.4, 2.5, 2.6, 2.4, 2.5]));
         b.repetitions.iter_mut().for_each(|one| one.disturbed = true);
         let table = table(&a, &b, &ABOUT).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_otherwise_is_said() {
+    fn differences_in_the_configuration_are_reported() {
         let (a, mut b) = (record(&[1.0]), record(&[1.0]));
         b.configuration.size = Size::Full;
         b.configuration.points[0] = Point::new("one", 1).with("queues", 2);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_alike_is_refused() {
+    fn different_configurations_are_not_compared() {
         let mut other = record(&[1.0]);
         other.configuration.platform = Platform::Qemu;
         assert!(matches!(table(&record(&[1.0]), &other, &ABOUT), Err(LabError::Unlike(_))));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubt_leaves_no_verdict() {
+    fn doubtful_figures_give_no_verdict() {
         let all = [Verdict::So, Verdict::NotSo, Verdict::Scatter, Verdict::Unknown];
         assert_eq!(
             all.map(|one| one.said(None)),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn two_claims_are_as_good_as_the_worse() {
+    fn two_claims_give_the_worse_verdict() {
         assert_eq!(Verdict::So.and(Verdict::So), Verdict::So);
         assert_eq!(Verdict::So.and(Verdict::Scatter), Verdict::Scatter);
         assert_eq!(Verdict::Scatter.and(Verdict::NotSo), Verdict::NotSo);

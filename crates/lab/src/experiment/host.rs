@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_xen_host_is_made_of_is_told_by_its_packages() {
+    fn versions_of_a_xen_host_are_read_from_its_packages() {
         let cache = tempfile::tempdir().unwrap();
         assert_eq!(package(cache.path(), "xen-hypervisor-"), None);
         std::fs::create_dir_all(cache.path().join("xen/debs")).unwrap();

@@ -40,7 +40,7 @@ mod tests {
     use crate::plot::Shape;
 
     #[test]
-    fn a_point_is_called_as_on_the_plot_that_shows_it() {
+    fn a_point_has_the_name_that_its_plot_shows() {
         const fn plot(
             title: &'static str,
             labels: &'static [&'static str],

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_come_back_as_what_they_were() {
+    fn settings_are_read_as_they_were_written() {
         let point = Point::new("one", 2).with("queues", 4).with("keys", "align = true");
         assert_eq!(point.get::<u16>("queues").unwrap(), 4);
         assert_eq!((point.text("keys"), point.text("else")), ("align = true", ""));

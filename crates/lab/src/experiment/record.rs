@@ -218,7 +218,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_number_does_not_spoil_a_record() {
+    fn figures_that_are_no_numbers_do_not_spoil_a_record() {
         let dir = tempfile::tempdir().unwrap();
         let mut record = empty();
         let mut one = repetition(0, 0, f64::NAN);
@@ -233,7 +233,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused_in_a_line() {
+    fn a_file_that_is_no_record_is_refused_in_a_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.json");
         let mut stray = empty();

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disturbed_repetitions_count_only_where_there_is_nothing_else() {
+    fn disturbed_repetitions_count_only_without_others() {
         let mut record = empty();
         let disturbed = |one| Repetition { disturbed: true, ..one };
         let failed = |one| Repetition { failed: Some("x".into()), ..one };
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_bear_nothing_out_are_doubted() {
+    fn inconclusive_figures_are_doubted() {
         let doubt = |change: fn(&mut Record)| {
             let mut record = whole();
             change(&mut record);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn series_are_held_against_each_other_round_by_round() {
+    fn series_are_compared_round_by_round() {
         let mut record = whole();
         record.configuration.points[1] = Point::new("other", 1);
         let of = |point, factor: f64| {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_is_told_from_what_is_as_good() {
+    fn the_best_is_separated_from_equals() {
         let mut record = whole();
         assert!(Results::new(&record).as_good("one", "throughput").is_empty());
         record.repetitions[0].outcome.figure("throughput", 11.0);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_cannot_show_anything() {
+    fn few_values_show_no_significance() {
         near(least(3, 3), 0.1);
         near(least(1, 1), 1.0);
         assert!(least(5, 5).unwrap() < 0.05);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_from_before_the_host_was_started_does_not_count() {
+    fn an_answer_from_before_the_start_is_ignored() {
         assert_eq!(Accel::recall("kvm abc\n", "abc"), Some(Accel::Kvm));
         assert_eq!(Accel::recall("tcg abc\n", "abc"), Some(Accel::Tcg));
         assert_eq!(Accel::recall("kvm abc\n", "def"), None);

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_kernel_the_error_says_what_to_run() {
+    fn a_missing_kernel_names_the_command_that_gets_it() {
         let cache = tempfile::tempdir().unwrap();
         let error = Image::prepare(cache.path()).unwrap_err();
         assert!(error.to_string().contains("scripts/deps"), "{error}");

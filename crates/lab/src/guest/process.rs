@@ -17,16 +17,16 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// A command line that [`ChildProcess::start`] can start: `program`, asking the kernel to kill it when
-    /// its parent dies.
+    /// A command line that [`ChildProcess::start`] can start: `program`, asking the kernel to kill
+    /// it when its parent dies.
     pub fn command(program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program);
         command
     }
 
-    /// Starts a command made by [`ChildProcess::command`], in a process group of its own: Ctrl-C on a
-    /// terminal is for us, and we end our children in order.
+    /// Starts a command made by [`ChildProcess::command`], in a process group of its own: Ctrl-C on
+    /// a terminal is for us, and we end our children in order.
     ///
     /// # Errors
     /// Those of [`Command::spawn`].
@@ -86,7 +86,7 @@ mod tests {
     use std::process::Stdio;
 
     #[test]
-    fn a_child_goes_with_its_value() {
+    fn a_child_ends_when_its_value_is_dropped() {
         let kept = ChildProcess::start(ChildProcess::command("sleep").arg("1000")).unwrap();
         let proc = std::path::PathBuf::from(format!("/proc/{}", kept.id()));
         assert!(proc.exists());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_goes_with_the_thread_that_started_it() {
+    fn a_child_ends_with_the_thread_that_started_it() {
         let start = || {
             let mut command = ChildProcess::command("sh");
             let mut kept = ChildProcess::start(

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_between_a_command_and_its_answer_are_passed_over() {
+    fn events_before_an_answer_are_skipped() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"{\"QMP\": {}}\n{\"return\": {}}\n{\"event\": \"RESET\"}\n{\"return\": 3}\n{\"error\": {\"class\": \"x\"}}\n").unwrap();
         let mut qmp = Qmp::new(ours).unwrap();

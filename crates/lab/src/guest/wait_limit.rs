@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_works_is_waited_for_by_its_own_time() {
+    fn a_wait_counts_the_cpu_time_of_the_process() {
         let (mut limit, now, used) = limit();
         // An hour in which it used a minute of CPU time, seen every minute.
         for minute in 1..=60 {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_stopped_is_not_waited_for() {
+    fn waiting_ends_with_a_stopped_process() {
         let (mut limit, now, used) = limit();
         assert!(!limit.is_over_at(now + STALLED / 2, used));
         assert!(limit.is_over_at(now + STALLED, used));

@@ -193,7 +193,7 @@ pub enum Directions {
     Both,
 }
 
-/// Whose frames a sender's are, by their source address.
+/// The source addresses of a sender's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sources {
     /// The sender's.
@@ -297,7 +297,7 @@ impl Args {
         if self.tso { 76 } else { 64 }
     }
 
-    /// Refuses what no single option can be blamed for.
+    /// Refuses options that contradict each other, or are out of range.
     pub(super) fn check(&self) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Options(why));
         if self.ports.len() > 1 && self.ports.len() % 2 == 1 {

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Error;
 
-/// A socket that is listened on, and removed when dropped; or one to connect to.
+/// A listening socket, which is removed when it is dropped; or the path of a socket to connect to.
 pub enum Door {
     /// We listen.
     Ours(UnixListener, PathBuf),
@@ -18,11 +18,10 @@ pub enum Door {
 }
 
 impl Door {
-    /// Listens at `path`, in place of a socket that nobody listens on any more; or just remembers
-    /// it.
+    /// Listens at `path`, and replaces a stale socket there; or remembers the path to connect to.
     ///
     /// # Errors
-    /// When somebody does listen there, or the path is no place for a socket.
+    /// When another process listens there, or no socket can be created at the path.
     pub fn new(path: &Path, listen: bool) -> Result<Self, Error> {
         if !listen {
             return Ok(Self::Theirs(path.into()));
@@ -42,7 +41,7 @@ impl Door {
     /// Waits for the back-end until `deadline`.
     ///
     /// # Errors
-    /// When it does not come.
+    /// When the back-end does not connect or listen in time.
     pub fn open(&self, deadline: Instant) -> Result<UnixStream, Error> {
         match self {
             Self::Ours(listener, path) => accept(listener, deadline).map_err(|e| failed(path, e)),

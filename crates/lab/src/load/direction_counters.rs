@@ -1,23 +1,23 @@
-//! What sender and receiver of one direction know of each other.
+//! Counters that sender and receiver of one direction share.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Counts of one direction, each with one writer. They only pace: frames themselves go through the
-/// back-end.
+/// Counts of one direction, each with one writer. They only control the pace; the frames themselves
+/// pass through the back-end.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct DirectionCounters {
     /// Written by the sender.
     sent: AtomicU64,
-    /// Frames that the sender gave up waiting for.
+    /// Frames that the sender counts as lost.
     abandoned: AtomicU64,
     /// The sender sends no more.
     closed: AtomicBool,
     received: Received,
 }
 
-/// On a cache line of its own: another thread's.
+/// A counter on a cache line of its own, because another thread writes it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Received(AtomicU64);
@@ -34,7 +34,7 @@ impl DirectionCounters {
         self.closed.store(true, Release);
     }
 
-    /// Whether all that will ever be sent has been received.
+    /// Whether the sender has stopped, and all of its frames were received.
     pub fn is_complete(&self) -> bool {
         self.closed.load(Acquire) && self.received() >= self.sent()
     }
@@ -61,7 +61,7 @@ impl DirectionCounters {
         self.sent().saturating_sub(self.received() + self.abandoned.load(Relaxed))
     }
 
-    /// The sender takes what is under way for lost; returns how many frames that is.
+    /// Counts all frames under way as lost, and returns their number.
     pub fn abandon(&self) -> u64 {
         let lost = self.under_way();
         self.abandoned.store(self.abandoned.load(Relaxed) + lost, Relaxed);

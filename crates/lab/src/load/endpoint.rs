@@ -1,5 +1,5 @@
-//! One guest as the generator plays it: its driver, its buffers, what it sends and what it
-//! receives.
+//! A guest that the generator simulates: its driver, its buffers, the frames that it sends, and
+//! those that it receives.
 
 use std::os::unix::net::UnixStream;
 
@@ -166,7 +166,7 @@ impl<R: DriverRing> Endpoint<R> {
         Ok(total)
     }
 
-    /// Takes what came on queue `index`, and gives the buffers back.
+    /// Checks the frames that came on queue `index`, and posts their buffers again.
     #[inline]
     fn take(&mut self, index: usize, used: &[Used], now: u64) {
         let Some(queue) = self.queues.get_mut(index) else { return };
@@ -206,8 +206,8 @@ impl<R: DriverRing> Endpoint<R> {
         queue.refill();
     }
 
-    /// Asks for interrupts where there may be something to wait for; true if something is there
-    /// already.
+    /// Enables interrupts on all rings that may have to be waited for. True if one of them has
+    /// something already.
     pub fn arm(&mut self) -> bool {
         let sends = self.role.sender.is_some();
         let mut ready = false;
@@ -218,7 +218,7 @@ impl<R: DriverRing> Endpoint<R> {
         ready
     }
 
-    /// Asks for no more interrupts, and takes those that came.
+    /// Disables interrupts, and counts those that came.
     pub fn disarm(&mut self) {
         for queue in &mut self.queues {
             queue.driver.rx.ring.disarm();
@@ -229,7 +229,7 @@ impl<R: DriverRing> Endpoint<R> {
         }
     }
 
-    /// What becomes readable with an interrupt.
+    /// The eventfds that become readable with an interrupt.
     pub fn interrupts(&self) -> impl Iterator<Item = &EventFd> {
         self.queues.iter().flat_map(|queue| [queue.driver.rx.call(), queue.driver.tx.call()])
     }
@@ -244,7 +244,7 @@ impl<R: DriverRing> Endpoint<R> {
         self.role.receiver.as_mut()
     }
 
-    /// Takes the guest apart for the report.
+    /// Returns the parts of the guest that the report needs.
     pub fn into_parts(self) -> (Role, Doorbells) {
         let kicks = self.queues.iter().map(|q| q.driver.tx.kicks() + q.driver.rx.kicks()).sum();
         (self.role, Doorbells { kicks, ..self.doorbells })

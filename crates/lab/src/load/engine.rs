@@ -12,26 +12,26 @@ use super::endpoint::{Doorbells, Endpoint, Role};
 use super::receive::Counts;
 use super::time::Clock;
 
-/// When nothing has come for this long after the end, nothing more will, where frames are lost for
-/// want of buffers.
+/// How long the receivers wait for another frame after the end, where frames may be lost because a
+/// receiver has no buffers.
 const QUIET_NS: u64 = 300_000_000;
 
-/// The same where none should be lost: a back-end on a busy machine may not have had the CPU for a
-/// while.
+/// The same where no frame should be lost. It is longer, since a back-end on a busy machine may not
+/// get the CPU for a while.
 const PATIENT_NS: u64 = 5_000_000_000;
 
-/// Longest sleep: the end of a phase must not be slept through.
+/// Longest sleep, so that no sleep lasts beyond the end of a phase.
 const NAP_NS: u64 = 10_000_000;
 
-/// How long phases last, in ns. Each thread counts from when it first runs, and goes round at least
-/// once in each.
+/// Lengths of phases in ns. Each thread counts from its own start, and makes at least one round in
+/// each phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Phases {
     /// Before measuring.
     pub warm: u64,
     /// While measuring.
     pub measured: u64,
-    /// No frame should get lost: those that have not come by the end are waited for.
+    /// Whether no frame should be lost, so that frames that are late at the end are waited for.
     pub patient: bool,
 }
 
@@ -147,8 +147,8 @@ impl<R: DriverRing> Engine<R> {
         Ok(())
     }
 
-    /// Waits for an interrupt, for whole milliseconds only: what is due sooner is as good as due
-    /// now.
+    /// Waits for an interrupt, with a limit in whole milliseconds. An event that is due sooner
+    /// counts as due now.
     fn nap(&self) -> io::Result<()> {
         let Some(bell) = &self.bell else { return Ok(()) };
         let now = self.clock.now();

@@ -1,7 +1,7 @@
-//! When frames are due that do not come evenly.
+//! Send times of frames with uneven gaps.
 //!
-//! All kinds keep the same mean rate. They differ in what a back-end that sleeps can know of the
-//! next frame: everything, nothing, or something else every time.
+//! All kinds have the same mean rate. They differ in how well a sleeping back-end can predict the
+//! next frame.
 
 use clap::ValueEnum;
 
@@ -36,7 +36,7 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Gaps of `mean` ns on average. `None`: even ones, that need no chance.
+    /// Gaps of `mean` ns on average. `None`: even gaps, which need no random numbers.
     pub fn new(spread: GapDistribution, mean: f64, seed: u64) -> Option<Self> {
         let mixed = match spread {
             GapDistribution::Even => return None,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn even_gaps_need_no_chance() {
+    fn even_gaps_are_not_random() {
         assert!(Gaps::new(GapDistribution::Even, MEAN, 7).is_none());
     }
 }

@@ -1,12 +1,13 @@
-//! The traffic generator: guests without guests.
+//! The traffic generator: simulates guests.
 //!
-//! It plays the driver side of vhost-user for pairs of guests, sends numbered frames from one to
-//! the other through any back-end, and checks every frame that comes out. One thread plays all
-//! guests unless told otherwise, so that one CPU is the generator's and the rest is the back-end's.
+//! The generator is the driver side of vhost-user for pairs of guests. It sends numbered frames
+//! from one to the other through any back-end, and checks every frame that arrives. One thread
+//! simulates all guests by default, so that the generator uses one CPU and the back-end has the
+//! others.
 //!
 //! `packet`, `order`, `pool`, `gaps` and `time` are pure; `endpoint` moves frames between them and
-//! the rings; `engine` is the loop. The back-end is not trusted further than its bytes are checked:
-//! what it does wrong ends in an [`Error`] or in a count of the [`Report`].
+//! the rings; `engine` is the loop. The back-end is not trusted: every mistake
+//! of a back-end ends in an [`Error`] or in a count of the [`Report`].
 
 mod args;
 mod connect;
@@ -65,7 +66,7 @@ pub enum Error {
         /// What happened.
         error: io::Error,
     },
-    /// Front-end and back-end did not get together.
+    /// Negotiation with the back-end failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
     /// Guest memory could not be reached.
@@ -124,9 +125,9 @@ pub fn run_until(args: &Args, stop: &AtomicBool) -> Result<Report, Error> {
     run_together(std::slice::from_ref(args), stop)?.pop().ok_or(Error::Interrupted)
 }
 
-/// Several generators as one, by turns on the same threads: so that pairs of guests can differ in
-/// what they send. Each has numbers of its own; what the first says of times, threads, CPUs,
-/// interrupts and the kind of rings goes for all. A report for each.
+/// Runs several generators in turn on the same threads, so that pairs of guests can send different
+/// traffic. Each generator has guest numbers of its own. Times, threads, CPUs, interrupts and the
+/// kind of rings are those of the first one. Returns a report for each.
 ///
 /// # Errors
 /// As [`run`].
@@ -163,8 +164,8 @@ fn play<R: DriverRing>(
     Ok(all.iter().map(of).collect())
 }
 
-/// Connects the guests that `args` ask for, and lets them hear of each other. Returns them ready to
-/// send.
+/// Connects the guests of `args`, and waits until the announcements of all have arrived. Returns
+/// the guests ready to send.
 ///
 /// # Errors
 /// As [`run`].
@@ -228,7 +229,7 @@ fn now_ns() -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// How sender number `from` goes. Two senders have different gaps.
+/// The pace of sender number `from`. Two senders have different gaps.
 fn pace(args: &Args, from: u64) -> Pace {
     match (args.window, args.rate) {
         (Some(frames), _) => Pace::Window { frames, progress: (0, 0) },
@@ -241,8 +242,8 @@ fn pace(args: &Args, from: u64) -> Pace {
     }
 }
 
-/// Lets every guest announce itself until all have heard their peer: the back-end is ready then,
-/// and knows them.
+/// Lets every guest announce itself until all announcements have arrived. Then the back-end is
+/// ready, and knows all guests.
 fn greet<R: DriverRing>(
     endpoints: &mut [Endpoint<R>],
     args: &Args,

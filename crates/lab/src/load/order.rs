@@ -1,6 +1,6 @@
-//! Where a frame stands within its flow.
+//! The place of a frame within its flow.
 
-/// What a frame's number says about it.
+/// How a frame's number relates to those that came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// After all that came before, whether or not some are missing in between.
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_no_disorder() {
+    fn missing_numbers_are_no_disorder() {
         use Arrival::*;
         assert_eq!(all(&[0, 1, 5, 6, 500]), [InOrder; 5]);
         assert_eq!(all(&[0, 2, 1, 3]), [InOrder, InOrder, Late, InOrder]);

@@ -1,4 +1,4 @@
-//! The generator's frames: what is in them, and whether what came back is what was sent.
+//! The generator's frames: their contents, and the check of received frames.
 //!
 //! Headers, then the tag (22 bytes), then payload:
 //!
@@ -9,9 +9,9 @@
 //! | 8..16 | send time, ns on the generator's clock |
 //! | 16..22 | check over all of these, the frame's length and the direction's key |
 //!
-//! Payload words follow from the key, flow and number (and where they stand), so they differ from
-//! frame to frame: a buffer that still holds an older frame's bytes, or another's, does not pass.
-//! All of it is pure: bytes in, meaning out.
+//! Payload words are computed from the key, the flow, the number and their position, so they differ
+//! from frame to frame. A buffer that still holds bytes of another frame does not pass. This module
+//! does no I/O.
 
 use std::ops::Range;
 
@@ -213,9 +213,9 @@ impl Shape {
         Ok((tag, base))
     }
 
-    /// Headers that differ may do so only in that the sum of TSO's pseudo header leaves the length
-    /// out: DPDK's vhost writes it like that, as network cards want it, and whoever segments
-    /// computes it anew anyway.
+    /// Checks headers that differ. One difference is allowed: the sum of the pseudo header may
+    /// leave out the length of a frame with TSO. DPDK's vhost writes it so, as network cards
+    /// require, and segmentation computes the checksum anew in any case.
     #[cold]
     fn second_look(&self, head: &[u8; HEAD_MAX], tag: Tag) -> Result<(), Fault> {
         let mut expected = self.headers;
@@ -234,8 +234,8 @@ impl Shape {
         }
     }
 
-    /// The first header byte that differs from what it should be; without any, the tag. Where no
-    /// tag says what ports should be, only what stands before them is looked at.
+    /// The fault at the first header byte that differs; the fault of the tag, if no byte does.
+    /// Without a valid tag the ports are unknown, so only the bytes before them are compared.
     #[cold]
     fn blame(&self, head: &[u8; HEAD_MAX], expected: Option<&[u8; HEAD_MAX]>) -> Fault {
         let unknown =
@@ -246,9 +246,8 @@ impl Shape {
         (0..len).find(differs).map_or(Fault::Tag, Fault::Headers)
     }
 
-    /// Whether a frame that begins like this is none of the sender's numbered ones, whatever
-    /// happened to it on the way: it is addressed to many, and somebody else's or an
-    /// announcement.
+    /// Whether a frame with this header cannot be one of the sender's numbered frames, even a
+    /// damaged one: it is a multicast frame of another sender, or an announcement.
     pub fn is_foreign(&self, head: &[u8; 14]) -> bool {
         is_multicast(head) && (head[6..12] != self.headers[6..12] || head[12..] == ARP)
     }

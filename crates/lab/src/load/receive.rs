@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn any_byte_that_is_wrong_is_found_wherever_it_lies() {
+    fn a_wrong_byte_is_found_at_any_place() {
         let mut bench = Bench::new(Verify::Full);
         let bytes = bench.frame(0, 0);
         for (i, at) in (VNET_LEN..bytes.len()).step_by(11).enumerate() {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_repetition_are_counted_and_strangers_are_not() {
+    fn reordered_and_repeated_frames_are_counted_and_foreign_ones_are_not() {
         let mut bench = Bench::new(Verify::Sampled);
         for (flow, seq) in [(0, 0), (0, 2), (1, 0), (0, 1), (0, 1), (3, 9)] {
             let bytes = bench.frame(flow, seq);

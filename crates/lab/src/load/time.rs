@@ -144,7 +144,7 @@ mod tests {
     use crate::load::gaps::GapDistribution;
 
     #[test]
-    fn a_window_holds_back_and_gives_up_in_the_end() {
+    fn a_window_limits_frames_and_gives_up_lost_ones() {
         let counters = DirectionCounters::default();
         let mut pace = Pace::Window { frames: 4, progress: (0, 0) };
         assert_eq!(pace.budget(1, &counters), 4);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_and_lost_time_is_not_made_up() {
+    fn a_rate_is_kept_without_making_up_for_lost_time() {
         let counters = DirectionCounters::default();
         let mut pace = Pace::Rate { pps: 1_000_000, since: 0, spent: 0 };
         assert_eq!(pace.budget(10_000, &counters), 10);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_nothing_is_never_due() {
+    fn a_rate_of_zero_sends_nothing() {
         let mut pace = Pace::Rate { pps: 0, since: 0, spent: 0 };
         assert_eq!(pace.budget(u64::MAX, &DirectionCounters::default()), 0);
         assert_eq!(pace.due_in(10_000), None);

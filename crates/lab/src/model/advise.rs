@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn little_takes_one_worker_and_one_queue() {
+    fn a_low_rate_needs_one_worker_and_one_queue() {
         let (answer, text) = ask(2, 1.0);
         assert_eq!(answer.enough.unwrap().0, Size { workers: 1, queues: 1 });
         assert!(
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_have_time_left_at_the_rate_in_question() {
+    fn workers_have_time_left_at_the_requested_rate() {
         let (_, text) = ask(2, 1.0);
         let (_, after) = text.split_once("busy for about ").unwrap();
         let percent: u32 = after.split_once(' ').unwrap().0.parse().unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn more_takes_more_workers_and_says_when_the_host_is_too_small() {
+    fn a_higher_rate_needs_more_workers_or_a_larger_host() {
         // A worker carries 64 000 x 8 bits in 6010 ns: 85 Gb/s.
         let (answer, text) = ask(8, 20.0);
         let (size, outcome) = answer.enough.unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said_to_be_so() {
+    fn impossible_requests_are_reported() {
         let (answer, text) = ask(4, 5000.0);
         assert!(
             answer.enough.is_none() && text.contains("can't be done with 64 workers"),

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_one_guest_are_in_each_others_way_and_those_of_different_guests_less() {
+    fn threads_of_one_guest_contend_more_than_those_of_several() {
         let inputs = some();
         for era in Era::ALL {
             let rate = |apart| run(&Costs::new(&inputs, era).copying(4, 1, 1.0, apart)).rate();

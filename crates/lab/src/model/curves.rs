@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_predicted_is_named_so_and_what_is_measured_stands_beside_it() {
+    fn predictions_are_marked_and_shown_beside_measurements() {
         let dir = tempfile::tempdir().unwrap();
         let measured = Measured { median: 1e5, least: 0.9e5, most: 1.1e5 };
         let points =

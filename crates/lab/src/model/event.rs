@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_in_the_order_of_time_and_then_of_announcement() {
+    fn events_are_ordered_by_time_and_then_by_announcement() {
         let mut events = Events::default();
         for (time, event) in [(5, 'c'), (1, 'a'), (5, 'd'), (2, 'b')] {
             events.after(time, event);

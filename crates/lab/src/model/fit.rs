@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fitted_is_nothing() {
+    fn a_fit_without_solution_is_none() {
         let mut inputs = some();
         inputs.new.copies.apart = 1.0;
         fit(&mut inputs);

@@ -292,7 +292,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_something_else_is_refused_in_a_line() {
+    fn other_files_are_refused_in_a_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("inputs.json");
         let said = Inputs::read(&path).unwrap_err().to_string();

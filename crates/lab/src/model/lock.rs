@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_wait_have_their_turn_in_order() {
+    fn waiters_are_served_in_order() {
         let mut lock = Lock::new(5);
         assert_eq!(lock.ask(0, 10), Some(10));
         assert_eq!((lock.ask(1, 20), lock.ask(2, 30)), (None, None));

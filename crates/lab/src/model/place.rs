@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_reach_all_queues_and_stay_where_they_are() {
+    fn flows_reach_all_queues_and_keep_their_queue() {
         let mut seen = [0u32; 5];
         for flow in 0..5000 {
             let queue = choose(Flows::Hashed, flow, 5, 1, 2);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_to_be_trusted_is_an_outline() {
+    fn doubtful_figures_are_drawn_as_outlines() {
         let draw = |hollow| {
             let one = Column {
                 x: 0.0,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_plot_too() {
+    fn an_empty_plot_is_drawn() {
         columns(&Axis::default(), &Axis::default(), &[], &[], 0).unwrap();
     }
 }

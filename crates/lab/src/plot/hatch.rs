@@ -79,7 +79,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn patterns_differ_and_stay_in_their_box() {
+    fn patterns_differ_and_stay_in_their_area() {
         let corners = [(78, 31), (120, 95)];
         let all: BTreeSet<Vec<Stroke>> = (0..6).map(|number| pattern(number, corners)).collect();
         assert_eq!(all.len(), 6);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_without_room_has_no_lines() {
+    fn a_plot_without_room_has_no_lines() {
         assert!((0..6).all(|number| pattern(number, [(10, 10), (10, 10)]).is_empty()));
     }
 }

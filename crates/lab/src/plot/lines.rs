@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_not_told_apart_by_colour_alone() {
+    fn lines_differ_not_only_by_colour() {
         let kinds =
             [vec![Kind::Measured; 8], vec![Kind::Predicted; 4], vec![Kind::Published; 2]].concat();
         let all: Vec<Line> = kinds.into_iter().map(|kind| line("x", kind, &[1.0])).collect();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_and_nonsense_are_plots_too() {
+    fn plots_without_valid_figures_are_drawn() {
         lines(&X, &Y, &[]).unwrap();
         let dots = vec![Dot::new(f64::NAN, 1.0), Dot::new(1.0, f64::INFINITY), Dot::new(0.0, 0.0)];
         for log in [false, true] {

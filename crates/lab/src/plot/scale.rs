@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_scale_too() {
+    fn an_empty_scale_is_valid() {
         for log in [false, true] {
             let axis = Axis { log, ..Axis::default() };
             for scale in [

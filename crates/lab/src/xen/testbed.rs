@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_one_the_error_says_what_to_run() {
+    fn a_missing_program_names_the_command_that_gets_it() {
         let cache = tempfile::tempdir().unwrap();
         let error = Testbed::find(cache.path()).unwrap_err();
         assert!(error.to_string().contains("scripts/deps xen"), "{error}");

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_what_they_say() {
+    fn values_match_their_names() {
         for size in [Size::Small, Size::Large] {
             let mut frames = Frames::new(size, [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], 1);
             let mut hashes = std::collections::BTreeSet::new();

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_follows_from_the_figures() {
+    fn remarks_follow_from_the_figures() {
         let faster =
             tally(Load::Echo, &[[(1.0, 100.0), (2.0, 100.0)], [(1.0, 100.0), (1.5, 101.0)]]);
         let dearer = tally(Load::Paced, &[[(1.0, 100.0), (1.01, 200.0)]]);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_never_gains_is_said_to() {
+    fn an_option_that_never_gains_is_reported() {
         // In the median it does, but not in three rounds of four.
         let moods = tally(
             Load::Echo,

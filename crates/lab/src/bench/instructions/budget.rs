@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_seen_and_named() {
+    fn growth_is_detected_and_named() {
         assert_eq!(complaint(42.9, 50.0), "");
         assert_eq!(
             complaint(44.0, 50.0),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_says_nothing_any_more_is_made_anew() {
+    fn an_obsolete_record_is_made_again() {
         assert_eq!(complaint(30.5, 50.0), "");
         assert!(complaint(29.0, 50.0).contains("11.0 % less: record it anew"));
         let other = Count::new("other", "", Stages::default());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn another_compiler_may_do_otherwise() {
+    fn another_compiler_may_give_other_counts() {
         let mut budget = Budget::of(&[count(40.0, 50.0)]);
         assert_eq!(budget.caution(), None);
         budget.compiler = "rustc 1.0".into();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn written_values_can_be_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
         Budget::of(&[count(40.04, 50.0)]).write(file.path()).unwrap();
         assert!(Budget::read(file.path()).unwrap().complaints(&[count(40.0, 50.0)]).is_empty());

@@ -1,7 +1,8 @@
 //! Counting by valgrind's callgrind: runs a command under it, and reads what it wrote.
 //!
 //! The file is a list of functions, each with lines of its own cost, and of calls with what they
-//! cost inclusively. Names are numbered where they first appear. <https://valgrind.org/docs/manual/cl-format.html>
+//! cost inclusively. Names are numbered where they first appear.
+//! <https://valgrind.org/docs/manual/cl-format.html>
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -209,7 +210,7 @@ totals: 423
 ";
 
     #[test]
-    fn own_costs_and_calls_are_told_apart() {
+    fn own_costs_and_costs_of_calls_are_separate() {
         let profile = Profile::parse(TEXT).unwrap();
         let [carry, fetch] = &profile.functions[..] else { panic!("two functions") };
         assert_eq!((carry.name.as_str(), carry.own, carry.inclusive()), ("carry", 33, 433));
@@ -219,7 +220,7 @@ totals: 423
     }
 
     #[test]
-    fn nonsense_is_found() {
+    fn invalid_values_are_found() {
         for line in ["fn=(7)", "12", "12 many"] {
             let text = format!("fn=(1) f\n{line}\n");
             assert!(

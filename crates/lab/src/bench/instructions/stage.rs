@@ -156,7 +156,7 @@ mod tests {
     const WORKER: &str = "network::pipeline::FramePipeline";
 
     #[test]
-    fn a_turn_is_divided_without_rest() {
+    fn a_round_is_divided_without_remainder() {
         let step = |name: &str| format!("{WORKER}::{name}");
         let [fetch, classify, deliver, complete, flush] =
             ["fetch", "classify", "deliver", "complete", "flush_grant_copies"].map(step);

@@ -23,7 +23,7 @@ fn a_report_shows_its_figures_and_where_they_come_from() {
 }
 
 #[test]
-fn a_version_has_its_program_s_name_once() {
+fn a_version_names_its_program_once() {
     assert_eq!(versioned("iperf", "iperf version 2.1.8"), "iperf version 2.1.8");
     assert_eq!(versioned("ringmain", "0.1.0"), "ringmain 0.1.0");
 }
@@ -38,7 +38,7 @@ fn two_of_the_same_have_plots_of_their_own() {
 }
 
 #[test]
-fn doubtful_figures_bear_out_neither_verdicts_nor_remarks() {
+fn doubtful_figures_give_no_verdicts_or_remarks() {
     let mut record = record(7, Size::Quick);
     let more = |one: &Repetition| {
         (1..3).map(|round| Repetition { round, ..one.clone() }).collect::<Vec<_>>()

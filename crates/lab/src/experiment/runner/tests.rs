@@ -52,7 +52,7 @@ fn value(value: f64) -> Outcome {
 }
 
 #[test]
-fn what_was_disturbed_is_repeated_and_kept() {
+fn disturbed_repetitions_are_repeated_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let third = |n| Ok(Outcome { others: if n == 2 { 0.5 } else { 0.0 }, ..value(f64::from(n)) });
     let path = run(&Scripted(third), &order(dir.path()), &Progress::new()).unwrap();
@@ -65,7 +65,7 @@ fn what_was_disturbed_is_repeated_and_kept() {
 }
 
 #[test]
-fn a_machine_that_is_never_quiet_ends_the_run_all_the_same() {
+fn a_run_ends_on_a_machine_that_is_never_quiet() {
     let dir = tempfile::tempdir().unwrap();
     let always = |n| Ok(Outcome { others: 1.0, ..value(f64::from(n)) });
     let record =
@@ -76,7 +76,7 @@ fn a_machine_that_is_never_quiet_ends_the_run_all_the_same() {
 }
 
 #[test]
-fn a_run_that_was_left_is_gone_on_with() {
+fn an_unfinished_run_is_continued() {
     let dir = tempfile::tempdir().unwrap();
     let order = order(dir.path());
     let whole = run(&Scripted(|_| Ok(value(1.0))), &order, &Progress::new()).unwrap();
@@ -105,7 +105,7 @@ fn a_run_that_was_left_is_gone_on_with() {
 }
 
 #[test]
-fn failures_and_broken_rules_are_told_at_the_end() {
+fn failures_are_reported_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let failing = |n| if n == 0 { Err(LabError::Setting("x")) } else { Ok(value(1.0)) };
     run(&Scripted(failing), &order(dir.path()), &Progress::new()).unwrap();
@@ -128,7 +128,7 @@ fn failures_and_broken_rules_are_told_at_the_end() {
 }
 
 #[test]
-fn two_at_a_time_are_one_too_many() {
+fn two_runs_at_a_time_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let _held = alone(dir.path()).unwrap();
     assert!(matches!(
@@ -146,6 +146,6 @@ fn an_experiment_runs_only_where_it_can() {
 }
 
 #[test]
-fn times_are_read_at_a_glance() {
+fn times_are_printed_in_readable_units() {
     assert_eq!([0.4, 65.0, 3600.0].map(clock), ["0 s", "1:05 min", "1:00 h"]);
 }

@@ -32,7 +32,7 @@ fn a_shell_reads_commands_as_they_were_written() {
 }
 
 #[test]
-fn nobody_waits_for_a_guest_that_is_gone() {
+fn waiting_ends_when_the_guest_is_gone() {
     let (agent, mut guest) = pair();
     guest.write_all(b"hello b1\n").unwrap();
     agent.wait_for_boot(1, LIMIT).unwrap();
@@ -43,7 +43,7 @@ fn nobody_waits_for_a_guest_that_is_gone() {
 }
 
 #[test]
-fn answers_find_their_commands_in_any_order() {
+fn answers_are_matched_to_commands_in_any_order() {
     let (agent, mut guest) = pair();
     guest.write_all(b"\nhello b1\n").unwrap();
     agent.wait_for_boot(1, LIMIT).unwrap();
@@ -62,7 +62,7 @@ fn answers_find_their_commands_in_any_order() {
 }
 
 #[test]
-fn a_reset_ends_what_ran_and_garbles_nothing() {
+fn a_reset_ends_commands_and_garbles_no_later_answer() {
     let (agent, mut guest) = pair();
     guest.write_all(b"\nhello b1\n").unwrap();
     agent.wait_for_boot(1, LIMIT).unwrap();
@@ -77,7 +77,7 @@ fn a_reset_ends_what_ran_and_garbles_nothing() {
 }
 
 #[test]
-fn what_is_no_line_of_ours_counts_as_console() {
+fn unknown_lines_belong_to_the_console() {
     let (agent, mut guest) = pair();
     guest.write_all(b"[    0.5] Kernel panic\nhello b1\n").unwrap();
     agent.wait_for_boot(1, LIMIT).unwrap();
@@ -85,7 +85,7 @@ fn what_is_no_line_of_ours_counts_as_console() {
 }
 
 #[test]
-fn closing_the_channel_ends_what_ran() {
+fn closing_the_channel_ends_commands() {
     let (agent, mut guest) = pair();
     guest.write_all(b"hello b1\n").unwrap();
     agent.wait_for_boot(1, LIMIT).unwrap();
@@ -95,7 +95,7 @@ fn closing_the_channel_ends_what_ran() {
 }
 
 #[test]
-fn the_end_of_the_guest_ends_what_ran() {
+fn the_end_of_the_guest_ends_commands() {
     let (agent, mut guest) = pair();
     guest.write_all(b"hello b1\n").unwrap();
     agent.wait_for_boot(1, LIMIT).unwrap();

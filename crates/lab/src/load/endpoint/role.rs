@@ -1,4 +1,4 @@
-//! Who a guest is, and what it does with frames.
+//! The role of a guest: its number, its peer, its sender and its receiver.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::load::time::Pace;
 pub struct Sender {
     /// Its frames.
     pub shape: Shape,
-    /// What it and the receiver know of each other.
+    /// Counters shared with the receiver.
     pub counters: Arc<DirectionCounters>,
-    /// How fast it goes.
+    /// Its pace.
     pub pace: Pace,
     /// Next number of each flow.
     pub flows: Box<[u32]>,
@@ -26,7 +26,7 @@ pub struct Sender {
     pub full: u64,
 }
 
-/// Who a guest is, and what it does.
+/// The role of a guest.
 pub struct Role {
     /// Its own number, which gives its addresses.
     pub number: u16,
@@ -45,7 +45,7 @@ pub struct Doorbells {
     pub kicks: u64,
     /// Interrupts taken.
     pub interrupts: u64,
-    /// Unicast frames that came to a guest which nobody sends to.
+    /// Unicast frames that came to a guest without a sender.
     pub strays: u64,
 }
 

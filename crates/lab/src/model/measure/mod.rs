@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_several() {
+    fn the_median_of_several() {
         assert_eq!(
             Measured::of(vec![3.0, 1.0, 2.0]),
             Measured { median: 2.0, least: 1.0, most: 3.0 }

@@ -36,7 +36,7 @@ fn a_worker_does_as_much_as_fits_its_time() {
 }
 
 #[test]
-fn the_slowest_of_all_who_have_a_part_says_how_fast() {
+fn the_slowest_part_limits_the_rate() {
     let slow = Guest { burst: 0, frame: ns(200.0) };
     let of_worker = scene(1, work(vec![Part::Work(ns(100.0))]));
     near(run(&Scene { receiver: slow, ..of_worker.clone() }).rate(), 5e6, 0.01);
@@ -44,7 +44,7 @@ fn the_slowest_of_all_who_have_a_part_says_how_fast() {
 }
 
 #[test]
-fn workers_without_locks_do_not_notice_each_other() {
+fn workers_without_locks_scale() {
     for workers in [2, 3, 8, 16] {
         let outcome = run(&scene(workers, work(vec![Part::Work(ns(100.0))])));
         near(outcome.rate(), workers as f64 * 1e7, 0.02);
@@ -83,7 +83,7 @@ fn a_table_for_each_guest_is_a_lock_for_each_guest() {
 }
 
 #[test]
-fn flushing_all_others_undoes_what_more_workers_could_do() {
+fn flushing_tlbs_of_all_cpus_limits_scaling() {
     let flushing = Flushing { wait: ns(100.0), stolen: ns(300.0) };
     let rate = |workers| {
         let parts = vec![Part::Work(ns(400.0)), Part::Flush];
@@ -96,7 +96,7 @@ fn flushing_all_others_undoes_what_more_workers_could_do() {
 }
 
 #[test]
-fn threads_share_their_cpus_and_lose_nothing_by_it() {
+fn threads_share_cpus_without_loss() {
     let guest = Guest { burst: 0, frame: ns(150.0) };
     let alone = scene(2, work(vec![Part::Work(ns(100.0))]));
     let host = Host::Shared(2);
@@ -112,7 +112,7 @@ fn threads_share_their_cpus_and_lose_nothing_by_it() {
 }
 
 #[test]
-fn frames_cross_where_a_receiver_has_no_queue() {
+fn frames_are_handed_off_where_a_receiver_has_no_queue() {
     let crossing = Work { head: ns(60.0), crossing: ns(20.0), ..work(vec![Part::Work(ns(120.0))]) };
     let outcome = run(&Scene { work: crossing, frames: 40_000, ..Scene::pairs(1, 2, 1, 4) });
     // One worker looks, the other copies; the second is the slower one.
@@ -122,7 +122,7 @@ fn frames_cross_where_a_receiver_has_no_queue() {
 }
 
 #[test]
-fn a_worker_that_looks_for_more_needs_no_waking() {
+fn a_polling_worker_needs_no_wake_up() {
     let echo = |spin| {
         let work = work(vec![Part::Work(ns(100.0))]);
         run(&Scene {
@@ -141,7 +141,7 @@ fn a_worker_that_looks_for_more_needs_no_waking() {
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_comes_from_nowhere() {
+fn all_frames_are_accounted_for() {
     for scene in mixed() {
         let outcome = run(&scene);
         assert_eq!(outcome.made, outcome.arrived + outcome.under_way);
@@ -153,7 +153,7 @@ fn nothing_is_lost_and_nothing_comes_from_nowhere() {
 }
 
 #[test]
-fn one_seed_is_one_course_of_events() {
+fn one_seed_gives_one_result() {
     for scene in mixed() {
         assert_eq!(run(&scene), run(&scene));
     }
@@ -162,7 +162,7 @@ fn one_seed_is_one_course_of_events() {
 }
 
 #[test]
-fn it_ends_whatever_it_is_asked() {
+fn a_prediction_always_ends() {
     let outcome = run(&Scene { frames: u64::MAX, ..scene(1, Work::default()) });
     assert!(!outcome.whole, "nothing costs anything, and no time passes");
     let nothing = run(&Scene { streams: 0, ..scene(1, Work::default()) });
