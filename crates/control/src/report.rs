@@ -56,6 +56,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
         copies: queue.copies.get(),
         blocked: queue.blocked.get(),
         waited_ns: queue.waited_ns.get(),
+        page_faults: queue.page_faults.get(),
         kicks: queue.kicks.get(),
         drops,
     }

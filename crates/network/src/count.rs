@@ -67,7 +67,7 @@ drops! {
     RxRate "rx_rate" "The receiver's port, or its budget, had used up its rate of receiving.",
     HeadOfLine "head_of_line" "The receiver was full, and frames for others would have waited behind the frame.",
     RxTooSmall "rx_too_small" "The receiver's buffer is too small, and it did not offer to merge several.",
-    RxCostly "rx_costly" "The receiver's buffers lie in so many small pieces that filling them costs more than its frames.",
+    RxCostly "rx_costly" "Filling the receiver's buffers costs more than the frames: many small pieces, or pages that are not there.",
     RxRefused "rx_refused" "The host's kernel refused the frame, or the receiver can't be given it as it is.",
     Multicast "multicast" "A group that the receiver has not asked for.",
     NotGranted "not_granted" "A page of the sender or the receiver is not granted as it should be.",
@@ -160,6 +160,8 @@ pub struct QueueCounters {
     pub blocked: Counter,
     /// Time that senders waited for the queue's buffers, in nanoseconds.
     pub waited_ns: Counter,
+    /// Page faults while a worker used the port's memory, counted while a worker has many.
+    pub page_faults: Counter,
     /// Wake-ups by the peer while the worker did not poll this queue.
     pub kicks: Counter,
     /// What was spent on frames that it received, while somebody profiled.

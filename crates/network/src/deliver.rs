@@ -218,6 +218,7 @@ impl FramePipeline {
         let end = full.unwrap_or(frames.end);
         self.profiler.note_received(slot, &self.burst, frames.start..end);
         self.receivers.note_passed(dst, (slot.passed.total() - before) as usize);
+        self.measure_receiver(dst);
         full
     }
 

@@ -25,6 +25,7 @@ mod indirection_table;
 pub mod manual;
 mod migration_wait;
 pub mod packet;
+mod page_faults;
 mod passed_grants;
 pub mod pipeline;
 pub mod port;

@@ -24,6 +24,7 @@ use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
 use crate::flowcache::Action;
 use crate::handoff::Handoff;
+use crate::page_faults::FaultMeter;
 use crate::passed_grants::Origin;
 use crate::publish::Receivers;
 use crate::quantum::Service;
@@ -44,6 +45,7 @@ pub struct FramePipeline {
     pub(crate) routes: Routes,
     pub(crate) receivers: Receivers,
     pub(crate) handoff: Handoff,
+    pub(crate) faults: FaultMeter,
     pub(crate) interrupts: PendingInterrupts,
     pub(crate) profiler: StageProfiler,
     pub(crate) clock: Clock,
@@ -70,10 +72,12 @@ impl FramePipeline {
     #[inline(never)]
     pub(crate) fn carry(&mut self, src: usize, quantum: u64) -> Served {
         self.service = Service { quantum, ..Service::default() };
+        self.begin_measuring();
         if self.step_fetch(|pipeline| pipeline.fetch(src)) == 0 {
             return self.step(Step::Poll, |pipeline| pipeline.fetched_nothing(src));
         }
         self.step(Step::Classify, |pipeline| pipeline.classify(src));
+        self.measure_sender(src);
         let finished = self.step_deliver(src, |pipeline| pipeline.deliver(src));
         self.step_complete(|pipeline| pipeline.complete(src, finished));
         self.service.served(finished, finished > 0)

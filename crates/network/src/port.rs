@@ -117,6 +117,13 @@ pub trait QueuePair: Send {
         (run.len(), Ok(Put::Done))
     }
 
+    /// Of so many page faults while frames were put into the peer's memory, those that are more than
+    /// memory that is used for the first time explains.
+    fn excess_faults(&self, faults: u64) -> u64 {
+        let _ = faults;
+        0
+    }
+
     /// How many pieces of memory frames were put into since the last time, beyond one a frame.
     fn take_extra_pieces(&mut self) -> u32 {
         0

@@ -1,7 +1,8 @@
 //! Receivers whose buffers cost more than the frames in them.
 //!
 //! A frame costs its sender what it costs to put it into a few buffers. A receiver can post buffers
-//! of a byte each, or chains of a thousand descriptors: then filling them takes many times as long,
+//! of a byte each, or chains of a thousand descriptors, or memory whose pages it takes away again and
+//! again ([`page_faults`](crate::page_faults)): then filling them takes many times as long,
 //! on a worker that others share, and paid for by whoever sends. What goes beyond the cost of the
 //! frames themselves is therefore a debt of the receiver. A receiver in debt gets no frames: each
 //! one that is dropped pays off what it would have cost. So a receiver can make the frames for it
@@ -37,6 +38,11 @@ impl ReceiveDebt {
             cost(frames.saturating_sub(self.frames) as usize, bytes.saturating_sub(self.bytes));
         (self.frames, self.bytes) = (frames, bytes);
         self.debt += (PIECE * u64::from(pieces)).saturating_sub(paid.min(QUANTUM));
+    }
+
+    /// Adds what filling the buffers cost besides.
+    pub fn add(&mut self, cost: u64) {
+        self.debt += cost;
     }
 
     /// Pays off by dropping frames. Returns how many.

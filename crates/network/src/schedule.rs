@@ -18,6 +18,7 @@ use crate::classifier::Classifier;
 use crate::cost::QUANTUM;
 use crate::count::WorkerCounters;
 use crate::handoff::{Handoff, WorkerChannel};
+use crate::page_faults::FaultMeter;
 use crate::passed_grants::Origin;
 use crate::pipeline::{Clock, FramePipeline};
 use crate::publish::Receivers;
@@ -66,6 +67,7 @@ impl FramePipeline {
                 outstanding: Vec::new(),
             },
             handoff: Handoff::new(channels, doorbells),
+            faults: FaultMeter::new(start),
             interrupts: PendingInterrupts::default(),
             profiler: StageProfiler::new(Arc::clone(&counters)),
             clock: Clock::new(start),
@@ -183,6 +185,9 @@ impl Pipeline for FramePipeline {
 
     #[inline]
     fn end(&mut self) {
+        if self.faults.is_due(self.clock.now) {
+            self.faults.sample(self.clock.now);
+        }
         if self.clock.now >= self.routes.rebalance_at {
             let rebalanced = self.routes.rebalance(self.clock.now);
             self.counters.rebalanced.add(rebalanced);

@@ -8,7 +8,9 @@ use frame::{Accepts, VNET_LEN};
 use network::count::DropReason;
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
-use peer::{Peer, port, udp};
+use peer::{MEMORY, Peer, port, udp};
+use ring::region::Memory;
+use rustix::fs::{FallocateFlags, fallocate};
 use switch::{PortId, PortRule};
 
 /// A worker, and ports of one queue each: port `n` is station `n`.
@@ -41,6 +43,14 @@ impl Host {
         host.rounds(100);
         assert_eq!(host.peers[0].completed(), 1);
         host
+    }
+
+    /// One more port, whose frames lie in `memory`.
+    fn add(&mut self, memory: Memory) -> Peer {
+        let port = port(&self.fabric, PortRule::default()).0;
+        self.ports.push(port);
+        let fabric = &self.fabric;
+        self.worker.run_while(|| Peer::attach_in(memory, fabric, port, 0, Accepts::ALL, usize::MAX))
     }
 
     fn rounds(&mut self, count: usize) {
@@ -135,5 +145,42 @@ fn buffers_in_a_few_pieces_lose_nothing() {
     host.peers[1].send((0..6400).map(|n| udp(0, 1, 1, n, 60)));
     host.rounds(200);
     assert_eq!(host.peers[0].received().len(), 6400);
+    host.assert_balanced();
+}
+
+#[test]
+fn page_faults_are_charged_to_the_port_that_causes_them() {
+    let mut host = Host::new(2, usize::MAX);
+    let (memory, file) = Memory::shared(MEMORY).unwrap();
+    let loud = host.add(memory);
+    let punch = || {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&file, flags, 0, MEMORY as u64).unwrap();
+    };
+    let frames = |from: u8, count: u32| (0..count).map(move |n| udp(0, from, 1, n, 30_000));
+    // The first faults are found by samples.
+    let faults = |host: &Host| host.fabric.counters(host.ports[2])[0].page_faults.get();
+    for round in 0.. {
+        punch();
+        loud.send(frames(2, 1));
+        host.rounds(1);
+        if faults(&host) > 0 {
+            break;
+        }
+        assert!(round < 10_000, "nothing is measured");
+    }
+    host.rounds(100);
+    let (before, quiet) = (loud.completed(), host.peers[1].clone());
+    loud.send(frames(2, 3000));
+    quiet.send(frames(1, 3000));
+    while quiet.completed() < 3000 {
+        punch();
+        host.rounds(1);
+    }
+    let loud = loud.completed() - before;
+    assert!(loud < 1500, "{loud} frames out of holes, and 3000 others");
+    // Its 64 slots of 8 pages were touched for the first time.
+    let first = host.fabric.counters(host.ports[1])[0].page_faults.get();
+    assert!(first <= 2 * 64 * 8, "{first} faults of the quiet one");
     host.assert_balanced();
 }

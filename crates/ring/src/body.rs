@@ -214,6 +214,19 @@ impl<'a> Body<'a> {
         done
     }
 
+    /// Reads a byte of each page that it lies in, so that pages which are not there are brought in
+    /// now and not when it is copied.
+    pub fn touch(&self) {
+        self.pieces(self.len, |from, len| {
+            let mut at = 0;
+            while at < len {
+                // SAFETY: less than the piece's length; bytes are always aligned.
+                unsafe { from.add(at).read_volatile() };
+                at += PAGE - from.addr().wrapping_add(at) % PAGE;
+            }
+        });
+    }
+
     /// Brings all of it near, to be read.
     #[inline]
     pub fn prefetch(&self) {

@@ -11,12 +11,13 @@ mod table;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs;
 
 use crate::copy::copy;
 use crate::fault::{self, Watch};
+use crate::grant::PAGE;
 use crate::violation::Violation;
 
 use mapping::{Mapping, Region};
@@ -35,6 +36,8 @@ pub struct Memory {
     regions: Box<[Region]>,
     /// Dropped after the regions.
     owner: Option<Box<dyn MappingOwner>>,
+    /// Page faults that its pages explain, and that have not been seen yet.
+    expected_faults: AtomicU64,
 }
 
 // SAFETY: the mappings belong to the process, not to a thread. The bytes in them are reached
@@ -54,7 +57,7 @@ impl Memory {
         check(&regions)?;
         let mut regions = regions.iter().map(Region::map).collect::<Result<Vec<_>, _>>()?;
         regions.sort_unstable_by_key(|region| region.guest);
-        Ok(Memory { regions: regions.into(), owner: None })
+        Ok(Memory::of(regions.into(), None))
     }
 
     /// Private buffers of `len` bytes at guest address 0.
@@ -64,7 +67,7 @@ impl Memory {
     pub fn anonymous(len: usize) -> Result<Memory, MapError> {
         let mapping = Mapping::anonymous(len)?;
         let region = Region { guest: 0, len: len as u64, user: 0, host: mapping.base, mapping };
-        Ok(Memory { regions: Box::new([region]), owner: None })
+        Ok(Memory::of(Box::new([region]), None))
     }
 
     /// Memory to share with somebody else, `len` bytes at guest (and user) address 0: a memfd that
@@ -104,7 +107,7 @@ impl Memory {
     ) -> Result<Memory, MapError> {
         let mapping = Mapping::shared(fd, offset, len)?;
         let region = Region { guest: 0, len: len as u64, user: 0, host: mapping.base, mapping };
-        Ok(Memory { regions: Box::new([region]), owner: None })
+        Ok(Memory::of(Box::new([region]), None))
     }
 
     /// Pages that somebody else mapped, `len` bytes at guest address 0. `owner` is dropped with
@@ -117,7 +120,7 @@ impl Memory {
     pub unsafe fn adopt(base: NonNull<u8>, len: usize, owner: Box<dyn MappingOwner>) -> Memory {
         let mapping = Mapping { base, len, watch: None, adopted: true };
         let region = Region { guest: 0, len: len as u64, user: 0, host: base, mapping };
-        Memory { regions: Box::new([region]), owner: Some(owner) }
+        Memory::of(Box::new([region]), Some(owner))
     }
 
     /// This memory with something that has to live as long as it does: pages of another domain,
@@ -255,6 +258,23 @@ impl Memory {
         let got =
             unsafe { libc::readv(fd.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Of so many page faults in this memory, those that its pages do not explain: each is touched
+    /// for the first time once, and perhaps once more after the peer has given it back.
+    pub fn excess_faults(&self, faults: u64) -> u64 {
+        let take = |expected: u64| Some(expected.saturating_sub(faults));
+        let expected = self
+            .expected_faults
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .unwrap_or_default();
+        faults.saturating_sub(expected)
+    }
+
+    /// A memory of these regions.
+    fn of(regions: Box<[Region]>, owner: Option<Box<dyn MappingOwner>>) -> Memory {
+        let pages: u64 = regions.iter().map(|region| region.len.div_ceil(PAGE as u64)).sum();
+        Memory { regions, owner, expected_faults: AtomicU64::new(2 * pages) }
     }
 
     /// Whether the peer has truncated the file under us. All of the region then reads as zeros;

@@ -199,6 +199,8 @@ counts! {
     blocked,
     /// Nanoseconds for which senders waited for room.
     waited_ns,
+    /// Page faults in the guest's memory, counted while a worker has many.
+    page_faults,
     /// Wake-ups by the guest.
     kicks,
 }

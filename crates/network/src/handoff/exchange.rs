@@ -90,11 +90,13 @@ impl FramePipeline {
     /// Delivers a batch's frames, and publishes them. False when their receiver is full, and may
     /// have a little more time.
     fn deliver_batch(&mut self, worker: usize, batch: &mut HandoffBatch) -> bool {
+        self.measure_batch(batch);
         let whole = self.enqueue_batch(worker, batch);
         if let Some(at) = self.slots.find(batch.receiver)
             && let Some(slot) = self.slots.get_mut(at)
         {
             batch.added += std::mem::take(&mut slot.added);
+            self.measure_receiver(at);
         }
         batch.error = self.publish().or(batch.error);
         whole

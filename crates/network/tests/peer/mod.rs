@@ -64,6 +64,9 @@ static ARRIVED: AtomicU64 = AtomicU64::new(0);
 
 const SLOT: u64 = 72 * 1024;
 
+/// Bytes of a queue's memory.
+pub const MEMORY: usize = SLOT as usize * 64;
+
 impl Peer {
     /// A queue number `index` of `port` that receives up to `room` frames.
     pub fn attach(
@@ -73,11 +76,23 @@ impl Peer {
         accepts: Accepts,
         room: usize,
     ) -> Peer {
+        let memory = Memory::anonymous(MEMORY).unwrap();
+        Self::attach_in(memory, fabric, port, index, accepts, room)
+    }
+
+    /// The same, whose frames lie in `memory`, of [`MEMORY`] bytes.
+    pub fn attach_in(
+        memory: Memory,
+        fabric: &Fabric,
+        port: PortId,
+        index: u16,
+        accepts: Accepts,
+        room: usize,
+    ) -> Peer {
         let bell = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let state = Arc::new(Mutex::new(State { room, ..State::default() }));
         let mut peer = Peer { state, bells: Arc::new([bell(), bell()]), id: QueueId(0) };
-        let memory = Arc::new(Memory::anonymous((SLOT * 64) as usize).unwrap());
-        let pair = Pair { peer: peer.clone(), memory, accepts };
+        let pair = Pair { peer: peer.clone(), memory: Arc::new(memory), accepts };
         peer.id = fabric.attach(port, index, Box::new(pair), true).unwrap();
         peer
     }

@@ -238,3 +238,11 @@ fn leaves_foreign_faults_alone() {
         .unwrap();
     assert_eq!(status.signal(), Some(libc::SIGBUS));
 }
+
+#[test]
+fn each_page_explains_two_faults() {
+    let memory = Memory::anonymous(10 * 4096).unwrap();
+    assert_eq!(memory.excess_faults(15), 0);
+    assert_eq!(memory.excess_faults(8), 3);
+    assert_eq!(memory.excess_faults(7), 7);
+}

@@ -26,6 +26,7 @@ const SERVE: &[c_long] = &[
     libc::SYS_timerfd_settime,
     libc::SYS_ppoll,
     libc::SYS_futex,
+    libc::SYS_getrusage,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,

@@ -353,6 +353,10 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
         (done, put.map_err(|violation| self.breach(violation)))
     }
 
+    fn excess_faults(&self, faults: u64) -> u64 {
+        self.memory.as_ref().map_or(0, |memory| memory.excess_faults(faults))
+    }
+
     fn take_extra_pieces(&mut self) -> u32 {
         self.rx.as_mut().map_or(0, |rx| rx.ring.take_extra_pieces())
     }
