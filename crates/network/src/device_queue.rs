@@ -13,7 +13,7 @@ impl FramePipeline {
         if received.frames == 0 {
             return false;
         }
-        slot.wait = None;
+        slot.sending.wait = None;
         slot.on.counters.direct.frames.add(received.frames);
         slot.on.counters.direct.bytes.add(received.bytes);
         self.profile_device(at, received, |pipeline| pipeline.flush(at));

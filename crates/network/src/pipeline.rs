@@ -91,11 +91,11 @@ impl FramePipeline {
             return 0;
         }
         let Some(slot) = self.slots.get_mut(src) else { return 0 };
-        self.service.cost += std::mem::take(&mut slot.debt);
+        self.service.cost += std::mem::take(&mut slot.sending.debt);
         if !slot.may_start() {
             return 0;
         }
-        self.burst.reset(slot.limit.next());
+        self.burst.reset(slot.sending.limit.next());
         if let Err(error) = slot.on.pair.fetch(&mut self.burst) {
             slot.fail(error);
             return 0;
@@ -123,7 +123,7 @@ impl FramePipeline {
     fn deliver(&mut self, src: usize) -> usize {
         let Some(slot) = self.slots.get(src) else { return 0 };
         let origin = Origin::Burst { sender: slot.on.id, number: slot.in_flight.next() };
-        let mut last = slot.destinations.last;
+        let mut last = slot.sending.destinations.last;
         (self.receivers.origin, self.receivers.passed) = (origin, 0);
         let mut i = 0;
         while i < self.burst.frames().len() {
@@ -174,7 +174,7 @@ impl FramePipeline {
         if !slot.is_healthy() {
             return;
         }
-        slot.limit.carried(unfinished == 0);
+        slot.sending.limit.carried(unfinished == 0);
         slot.on.pair.rewind(unfinished);
         let complete = slot.in_flight.push(finished, batches + self.receivers.passed);
         slot.on.pair.complete(complete);

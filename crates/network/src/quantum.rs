@@ -82,7 +82,7 @@ impl FramePipeline {
             return self.shorten_burst(src, fetched);
         }
         if let Some(slot) = self.slots.get_mut(src) {
-            let limit = &mut slot.limit;
+            let limit = &mut slot.sending.limit;
             self.service.more = fetched == limit.estimate;
             if self.service.more && 2 * cost <= self.service.quantum {
                 limit.estimate = (2 * limit.estimate).min(BURST);
@@ -109,7 +109,7 @@ impl FramePipeline {
         self.service.bytes = self.burst.bytes();
         if let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_healthy()) {
             slot.on.pair.rewind(rest);
-            slot.limit.estimate = i;
+            slot.sending.limit.estimate = i;
         }
         self.service.more = true;
         true
@@ -128,7 +128,7 @@ impl FramePipeline {
         self.service.bytes = self.burst.bytes();
         if let Some(slot) = self.slots.get_mut(src) {
             slot.on.pair.rewind(fetched - fits);
-            slot.limit.estimate = fits;
+            slot.sending.limit.estimate = fits;
         }
         self.service.more = true;
         fits

@@ -8,9 +8,9 @@ impl FramePipeline {
     pub(crate) fn poll_rate_limit(&mut self, src: usize) {
         let now = self.clock.now;
         let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_healthy()) else { return };
-        if slot.wait.is_none() {
+        if slot.sending.wait.is_none() {
             let until = slot.on.pair.rate_limit().and_then(|limit| limit.limited_until());
-            slot.wait = until.filter(|until| *until > now).map(Wait::Until);
+            slot.sending.wait = until.filter(|until| *until > now).map(Wait::Until);
         }
     }
 }

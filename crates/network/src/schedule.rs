@@ -90,8 +90,8 @@ impl FramePipeline {
         self.receivers.dirty.retain(|&other| other != at);
         self.receivers.outstanding.retain(|&other| other != at);
         for (_, slot) in self.slots.iter_mut() {
-            if matches!(slot.wait, Some(Wait::Receiver { slot, .. }) if slot == at) {
-                slot.wait = None;
+            if matches!(slot.sending.wait, Some(Wait::Receiver { slot, .. }) if slot == at) {
+                slot.sending.wait = None;
             }
         }
     }

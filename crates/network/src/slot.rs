@@ -55,10 +55,25 @@ pub enum Leaving {
     Migrate(Vec<u64>),
 }
 
+/// A pair as a sender.
+#[derive(Default)]
+pub struct Sending {
+    /// The ports that it sends to.
+    pub destinations: Destinations,
+    /// What its next frame waits for.
+    pub wait: Option<Wait>,
+    /// How many frames are fetched at a time.
+    pub limit: BurstLimit,
+    /// What was done for it elsewhere, and is charged with its next burst.
+    pub debt: u64,
+}
+
 /// A pair and all that its worker keeps with it.
 pub struct Slot {
     /// What was attached.
     pub on: Attachment,
+    /// What is known of it as a sender.
+    pub sending: Sending,
     /// Bursts fetched from it that are not complete.
     pub in_flight: InFlightBursts,
     /// As a receiver: how long its senders may wait for it.
@@ -69,14 +84,6 @@ pub struct Slot {
     pub added: u64,
     /// As a receiver: what its buffers cost too much.
     pub receive_debt: ReceiveDebt,
-    /// As a sender: what was done for it elsewhere, and is charged with its next burst.
-    pub debt: u64,
-    /// As a sender: the ports that it sends to.
-    pub destinations: Destinations,
-    /// As a sender: what its next frame waits for.
-    pub wait: Option<Wait>,
-    /// As a sender: how many frames are fetched at a time.
-    pub limit: BurstLimit,
     /// Frames and bytes that it had received when a profiler marked it.
     pub marked: (u64, u64),
     /// Its receive interrupts, if they are deferred.
@@ -98,15 +105,12 @@ impl Slot {
         let backpressure = Backpressure::new(Arc::clone(&on.wait_credit), Arc::clone(&on.counters));
         Slot {
             on,
+            sending: Sending::default(),
             in_flight: InFlightBursts::default(),
             backpressure,
             passed: PassedGrants::default(),
             added: 0,
             receive_debt: ReceiveDebt::default(),
-            debt: 0,
-            destinations: Destinations::default(),
-            wait: None,
-            limit: BurstLimit::default(),
             marked: (0, 0),
             coalescer,
             dirty: false,
@@ -152,7 +156,7 @@ impl Slot {
     #[inline]
     pub(crate) fn sent(&mut self, finished: usize, bytes: u64) {
         if finished > 0 {
-            self.wait = None;
+            self.sending.wait = None;
             self.on.counters.tx.frames.add(finished as u64);
             self.on.counters.tx.bytes.add(bytes);
             self.on.counters.tx.bursts.add(1);
@@ -164,7 +168,7 @@ impl Slot {
         if !self.is_healthy() {
             return Status::Failed;
         }
-        match self.wait {
+        match self.sending.wait {
             Some(Wait::Receiver { slot, until }) => {
                 Status::Blocked(Blocked { room: Some(slot), until: Some(until) })
             }

@@ -69,8 +69,8 @@ impl FramePipeline {
         let same = rest
             .iter()
             .all(|frame| matches!(&frame.action, Action::Output(target) if target.port == port));
-        let sole =
-            same && self.slots.get(src).is_some_and(|sender| sender.destinations.is_sole(now));
+        let sole = same
+            && self.slots.get(src).is_some_and(|sender| sender.sending.destinations.is_sole(now));
         let floods = matches!(rest.first()?.action, Action::Flood(_));
         let slot = self.slots.get_mut(dst)?;
         let who = if sole { Waiting::Sole } else { Waiting::Shared };
@@ -86,7 +86,7 @@ impl FramePipeline {
     #[cold]
     pub(crate) fn change_destination(&mut self, src: usize, port: PortId) -> Option<PortId> {
         let now = self.clock.now;
-        self.slots.get_mut(src)?.destinations.change(port, now);
+        self.slots.get_mut(src)?.sending.destinations.change(port, now);
         Some(port)
     }
 
@@ -94,7 +94,7 @@ impl FramePipeline {
     #[cold]
     pub(crate) fn block(&mut self, src: usize, wait: Wait) {
         if let Some(slot) = self.slots.get_mut(src) {
-            slot.wait = Some(wait);
+            slot.sending.wait = Some(wait);
             slot.on.counters.blocked.add(1);
         }
     }
@@ -103,7 +103,7 @@ impl FramePipeline {
     /// before, or its sender has to wait for another reason.
     #[inline]
     pub(crate) fn must_wait(&mut self, src: usize) -> bool {
-        match self.slots.get(src).and_then(|slot| slot.wait) {
+        match self.slots.get(src).and_then(|slot| slot.sending.wait) {
             None | Some(Wait::InFlight) => false,
             Some(Wait::Until(until)) => self.must_wait_until(src, until),
             Some(Wait::Receiver { slot, until }) => self.must_wait_for(src, slot, until),
@@ -116,7 +116,7 @@ impl FramePipeline {
             return true;
         }
         if let Some(slot) = self.slots.get_mut(src) {
-            slot.wait = None;
+            slot.sending.wait = None;
         }
         false
     }
@@ -130,7 +130,7 @@ impl FramePipeline {
             Ok(0) => self.clock.now < until,
             Ok(room) => {
                 if let Some(sender) = self.slots.get_mut(src) {
-                    sender.limit.room = Some(room.clamp(1, BURST));
+                    sender.sending.limit.room = Some(room.clamp(1, BURST));
                 }
                 false
             }

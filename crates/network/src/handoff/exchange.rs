@@ -40,7 +40,7 @@ impl FramePipeline {
     fn batch_returned(&mut self, at: usize, batch: &HandoffBatch) {
         let Some(slot) = self.slots.get_mut(at) else { return };
         slot.on.counters.lose(DropReason::PortDown, batch.lost);
-        slot.debt += batch.added;
+        slot.sending.debt += batch.added;
         if let Some(error) = batch.error {
             slot.fail(error);
         }
@@ -50,8 +50,8 @@ impl FramePipeline {
     /// Something that a burst of the queue in slot `at` waited for has come back.
     pub(crate) fn part_returned(&mut self, at: usize, burst: u64) {
         let Some(slot) = self.slots.get_mut(at) else { return };
-        if slot.wait == Some(Wait::InFlight) {
-            slot.wait = None;
+        if slot.sending.wait == Some(Wait::InFlight) {
+            slot.sending.wait = None;
         }
         let complete = slot.in_flight.returned(burst);
         if slot.is_healthy() && complete > 0 {
