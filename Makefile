@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 LAB := $(TARGET)/release/ringmain-lab
 
-.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-xen lab test lint fuzz install install-xen uninstall clean
+.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-isolation bench-xen lab test lint fuzz install install-xen uninstall clean
 
 all: build
 
@@ -43,6 +43,11 @@ bench-instructions: ## instructions per frame, step by step
 	@scripts/deps build instructions
 	$(CARGO) build --release --locked
 	$(LAB) bench-instructions $(ARGS)
+
+bench-isolation: ## what guests keep beside a hostile neighbour, attack by attack
+	@scripts/deps build
+	$(CARGO) build --release --locked
+	$(LAB) bench-isolation $(ARGS)
 
 bench-xen: ## Ringmain beside the kernel's xen-netback, on real Xen, instructions counted
 	@scripts/deps build xen

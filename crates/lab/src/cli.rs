@@ -31,6 +31,9 @@ pub enum Command {
     BenchXen(lab::bench::xen::Args),
     /// Count instructions per frame between two guests, step by step
     BenchInstructions(lab::bench::instructions::Args),
+    /// Measure what two guests keep beside a hostile neighbour, attack by attack, in turn with a
+    /// fair neighbour
+    BenchIsolation(lab::bench::isolation::Args),
     /// Published experiments.
     #[command(flatten)]
     Experiments(lab::experiment::Command),

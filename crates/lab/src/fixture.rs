@@ -12,7 +12,7 @@ mod traffic_end;
 mod wire;
 
 pub use cable::{Cable, DEVICE, UPLINK, whole_frames};
-pub use daemon::{CounterDelta, CounterSnapshot, at_rest, rest};
+pub use daemon::{CounterDelta, CounterSnapshot, at_rest, balance, rest};
 pub use generator::{
     GENERATOR_CPU, GeneratorSetup, WORKER_CPU, generate, ports as generator_ports,
 };

@@ -11,6 +11,7 @@ pub mod folders;
 pub mod guest;
 pub mod guest_process;
 pub mod interrupt;
+pub mod isolation;
 pub mod load;
 pub mod model;
 pub mod ovs;

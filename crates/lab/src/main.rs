@@ -37,6 +37,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::BenchEmbedded(args) => bench::embedded::run(&args)?,
         Command::BenchXen(args) => bench::xen::run(&args)?,
         Command::BenchInstructions(args) => bench::instructions::run(&args)?,
+        Command::BenchIsolation(args) => bench::isolation::run(&args)?,
         Command::Experiments(command) => experiment::command(&command)?,
         Command::Model(args) => model::run(&args)?,
         Command::Serve(args) => serve::run(&args)?,

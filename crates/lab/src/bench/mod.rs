@@ -13,6 +13,7 @@ mod guests;
 mod history;
 pub mod instructions;
 mod iperf;
+pub mod isolation;
 mod measure;
 pub(crate) mod peers;
 mod picture;

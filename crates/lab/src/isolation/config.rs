@@ -1,0 +1,40 @@
+//! What daemons serve that innocent guests and their neighbour share.
+
+use std::path::Path;
+
+use super::innocents::PORTS;
+use super::neighbour;
+
+/// Ports of a neighbour.
+const NEIGHBOURS: usize = 2;
+
+/// Queues of each of them.
+const QUEUES: u16 = 4;
+
+/// The configuration of the daemon that serves the innocents and the neighbour, with so many workers
+/// on these CPUs, or wherever there is room if none are given.
+pub fn shared(dir: &Path, workers: u16, cpus: &[usize]) -> String {
+    let mut text = format!("[workers]\ncount = {workers}\n");
+    if !cpus.is_empty() {
+        text += &format!("cpus = {cpus:?}\n");
+    }
+    PORTS.iter().for_each(|name| text += &port(dir, name, 1));
+    text + &neighbours(dir)
+}
+
+/// The configuration of a second daemon, which serves only neighbours.
+pub fn decoy(dir: &Path) -> String {
+    format!("[workers]\ncount = 1\n{}", neighbours(dir))
+}
+
+fn neighbours(dir: &Path) -> String {
+    (0..NEIGHBOURS).map(|number| port(dir, &neighbour::name(number), QUEUES)).collect()
+}
+
+fn port(dir: &Path, name: &str, queues: u16) -> String {
+    let socket = dir.join(name).with_extension("sock");
+    format!(
+        "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = {queues}\n",
+        socket.display()
+    )
+}

@@ -1,0 +1,19 @@
+//! What one guest can do to others on the same workers.
+//!
+//! Two innocent guests exchange frames while a neighbour does something on ports of its own. Each
+//! [`Case`] is one attack with two neighbours: a hostile one, and a fair one with the same rings and
+//! about the same load but without the trick. What the innocents keep beside the hostile neighbour,
+//! compared with what they keep beside the fair one, is how well the daemon isolates its ports.
+//!
+//! `ringmain-lab bench-isolation` measures all cases; a test runs each of them for a moment, and
+//! checks that every frame is accounted for.
+
+pub mod case;
+pub mod config;
+mod connections;
+pub mod innocents;
+mod messages;
+pub mod neighbour;
+mod receivers;
+mod senders;
+pub mod station;

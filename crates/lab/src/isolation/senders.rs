@@ -1,0 +1,289 @@
+//! A guest that sends frames of odd shapes to another guest of its own.
+
+use std::time::Duration;
+
+use ring::driver::{DriverRing, Piece};
+use rustix::fs::{FallocateFlags, fallocate};
+use vhost_user::net::feature::bit;
+use vhost_user_driver::{DriverError, Guest};
+
+use super::neighbour::{self, Neighbour, Sockets};
+use super::station::{Station, StationSpec, VNET};
+
+/// Numbers of the sender and of its receiver.
+const NUMBERS: [u8; 2] = [11, 12];
+
+/// How often the sender fills its rings.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Bytes of headers of a TCP segment: Ethernet, IPv4, TCP.
+const HEADERS: usize = 54;
+
+/// Bytes of the largest frame.
+const LARGEST: usize = 65_000;
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// What a frame looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// An ordinary frame of so many bytes.
+    Plain(usize),
+    /// A frame of the largest size that is to be cut to TCP segments of so many bytes of payload,
+    /// for a receiver that takes none.
+    Segments(u16),
+    /// An ordinary frame in a chain of one descriptor for each byte.
+    Chain(usize),
+    /// An ordinary frame from a source address that was never used before.
+    Sources(usize),
+    /// An ordinary UDP frame of a flow that was never seen before.
+    Flows(usize),
+    /// An ordinary broadcast.
+    Broadcast(usize),
+    /// A large frame in pages of memory that the host has not allocated: all pages of the buffers
+    /// are given back to the host before each use.
+    Holes(usize),
+    /// No frame: the ring is kicked so many times.
+    Kicks(usize),
+}
+
+/// What the pair of guests is like.
+#[derive(Clone, Copy, Debug)]
+pub struct SenderSpec {
+    /// What is sent.
+    pub shape: Shape,
+    /// Queue pairs of either guest.
+    pub queues: u16,
+    /// Bytes of a receive buffer.
+    pub rx_buffer: u32,
+    /// Whether the receiver is interrupted for what it receives.
+    pub interrupts: bool,
+}
+
+impl SenderSpec {
+    /// One queue pair, ordinary buffers, and no interrupts.
+    pub const fn new(shape: Shape) -> SenderSpec {
+        SenderSpec { shape, queues: 1, rx_buffer: 2048, interrupts: false }
+    }
+}
+
+/// A sender and its receiver.
+pub struct Sender {
+    from: Station,
+    to: Station,
+    spec: SenderSpec,
+    /// Frames sent so far, from which new addresses and flows are made.
+    sent: u32,
+}
+
+impl Sender {
+    /// Connects both guests, to the neighbour's first and second port.
+    ///
+    /// # Errors
+    /// When the daemon refuses one.
+    pub fn connect(sockets: &Sockets, spec: SenderSpec) -> Result<Sender, DriverError> {
+        Sender::between([&sockets.port(0), &sockets.port(1)], spec)
+    }
+
+    /// Connects both guests to ports with these sockets.
+    ///
+    /// # Errors
+    /// When the daemon refuses one.
+    pub fn between(
+        sockets: [&std::path::Path; 2],
+        spec: SenderSpec,
+    ) -> Result<Sender, DriverError> {
+        let sending = StationSpec {
+            queues: spec.queues,
+            ring: ring_of(spec.shape),
+            tx_buffer: buffer_of(spec.shape),
+            tx_buffers: buffers_of(spec.shape),
+            features: bit::CSUM | bit::HOST_TSO4,
+            ..StationSpec::default()
+        };
+        let receiving = StationSpec {
+            queues: spec.queues,
+            ring: 1024,
+            rx_buffer: spec.rx_buffer,
+            ..StationSpec::default()
+        };
+        let mut from = Station::connect(sockets[0], &sending)?;
+        let mut to = Station::connect(sockets[1], &receiving)?;
+        for (station, number) in [(&mut from, NUMBERS[0]), (&mut to, NUMBERS[1])] {
+            neighbour::announce(station, number)?;
+        }
+        from.fill(&bytes_of(spec.shape));
+        Ok(Sender { from, to, spec, sent: 0 })
+    }
+
+    /// The guest that receives.
+    pub fn receiver(&mut self) -> &mut Station {
+        &mut self.to
+    }
+
+    /// Fills a ring with frames.
+    fn fill(&mut self, queue: usize) -> Result<(), DriverError> {
+        self.from.reclaim(queue)?;
+        let mut pieces = Vec::new();
+        while let Some(addr) = self.from.buffer(queue) {
+            self.change(addr)?;
+            pieces_of(self.spec.shape, addr, &mut pieces);
+            if !self.from.send(queue, addr, &pieces) {
+                break;
+            }
+            self.sent = self.sent.wrapping_add(1);
+        }
+        self.from.publish(queue);
+        Ok(())
+    }
+
+    /// Makes the frame at `addr` one that was never sent, if the shape asks for that.
+    fn change(&self, addr: u64) -> Result<(), DriverError> {
+        let [a, b, c, d] = self.sent.to_be_bytes();
+        match self.spec.shape {
+            Shape::Sources(_) => self.from.write(addr + VNET as u64 + 6, &[2, 1, a, b, c, d]),
+            Shape::Flows(_) => self.from.write(addr + VNET as u64 + 26, &[10, b, c, d]),
+            Shape::Holes(len) => {
+                give_back(self.from.guest(), addr, len as u64)?;
+                self.from.write(addr, &bytes_of(Shape::Plain(60)));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, queue: usize) -> Result<(), DriverError> {
+        self.to.receive(queue, |_, _, _| ())?;
+        self.to.post(queue, usize::MAX);
+        let rx = &mut self.to.driver(queue).rx;
+        if self.spec.interrupts {
+            rx.acknowledge();
+            rx.ring.arm();
+        } else {
+            rx.ring.disarm();
+        }
+        self.from.receive(queue, |_, _, _| ())?;
+        self.from.post(queue, usize::MAX);
+        Ok(())
+    }
+}
+
+impl Neighbour for Sender {
+    fn step(&mut self) -> Result<Duration, DriverError> {
+        for queue in 0..usize::from(self.spec.queues) {
+            self.take(queue)?;
+            match self.spec.shape {
+                Shape::Kicks(count) => {
+                    for _ in 0..count {
+                        self.from.driver(queue).tx.kick();
+                    }
+                }
+                _ => self.fill(queue)?,
+            }
+        }
+        Ok(PAUSE)
+    }
+}
+
+/// Gives the pages of `len` bytes at `addr` back to the host. Their content is lost.
+fn give_back(guest: &Guest, addr: u64, len: u64) -> Result<(), DriverError> {
+    let start = addr.next_multiple_of(PAGE);
+    let end = (addr + VNET as u64 + len) / PAGE * PAGE;
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(guest.file(), how, start, end.saturating_sub(start))
+        .map_err(|e| DriverError::Io("memory of a neighbour", e.into()))
+}
+
+/// Bytes of a frame, `virtio_net_hdr` excluded.
+fn len_of(shape: Shape) -> usize {
+    match shape {
+        Shape::Plain(len)
+        | Shape::Chain(len)
+        | Shape::Sources(len)
+        | Shape::Flows(len)
+        | Shape::Broadcast(len)
+        | Shape::Holes(len) => len,
+        Shape::Segments(_) => LARGEST,
+        Shape::Kicks(_) => 60,
+    }
+}
+
+/// Bytes of a buffer: of whole pages for holes, so that no two buffers share a page.
+fn buffer_of(shape: Shape) -> u64 {
+    let len = (VNET + len_of(shape)) as u64;
+    match shape {
+        Shape::Holes(_) => len.next_multiple_of(PAGE) + PAGE,
+        _ => len.next_multiple_of(64),
+    }
+}
+
+fn ring_of(shape: Shape) -> u16 {
+    match shape {
+        Shape::Chain(_) => 1024,
+        _ => 256,
+    }
+}
+
+fn buffers_of(shape: Shape) -> u16 {
+    match shape {
+        Shape::Segments(_) | Shape::Holes(_) => 64,
+        _ => 256,
+    }
+}
+
+/// What lies in a transmit buffer.
+fn bytes_of(shape: Shape) -> Vec<u8> {
+    let mut bytes = neighbour::frame(NUMBERS[1], NUMBERS[0], len_of(shape));
+    let frame = &mut bytes[VNET..];
+    let total = (frame.len() - 14) as u16;
+    match shape {
+        Shape::Broadcast(_) => frame[..6].fill(0xff),
+        Shape::Flows(_) => frame[12..38].copy_from_slice(&udp(total)),
+        Shape::Segments(mss) => {
+            frame[12..HEADERS].copy_from_slice(&tcp(total));
+            // VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4 (virtio 1.2, 5.1.6.2).
+            bytes[..2].copy_from_slice(&[1, 1]);
+            let fields = [HEADERS as u16, mss, 34, 16];
+            for (place, field) in bytes[2..10].chunks_exact_mut(2).zip(fields) {
+                place.copy_from_slice(&field.to_le_bytes());
+            }
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// Ethernet type and headers of a UDP packet of `total` bytes from 10.0.0.1 to 10.0.0.2.
+fn udp(total: u16) -> [u8; 26] {
+    let mut header = [0; 26];
+    header[..6].copy_from_slice(&[8, 0, 0x45, 0, (total >> 8) as u8, total as u8]);
+    header[10..12].copy_from_slice(&[64, 17]);
+    header[14..22].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    header[22..26].copy_from_slice(&[4, 0, 4, 0]);
+    header
+}
+
+/// Ethernet type and headers of a TCP packet of `total` bytes from 10.0.0.1 to 10.0.0.2.
+fn tcp(total: u16) -> [u8; HEADERS - 12] {
+    let mut header = [0; HEADERS - 12];
+    header[..6].copy_from_slice(&[8, 0, 0x45, 0, (total >> 8) as u8, total as u8]);
+    header[10..12].copy_from_slice(&[64, 6]);
+    header[14..22].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    header[22..26].copy_from_slice(&[4, 0, 4, 0]);
+    // Data offset of five words; ACK.
+    header[34..36].copy_from_slice(&[0x50, 0x10]);
+    header
+}
+
+/// The descriptors of a frame whose buffer is at `addr`.
+fn pieces_of(shape: Shape, addr: u64, pieces: &mut Vec<Piece>) {
+    pieces.clear();
+    let len = VNET + len_of(shape);
+    match shape {
+        Shape::Chain(_) => {
+            pieces.extend((0..len as u64).map(|at| Piece { addr: addr + at, len: 1 }));
+        }
+        _ => pieces.push(Piece { addr, len: len as u32 }),
+    }
+}
