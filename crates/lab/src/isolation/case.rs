@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::connections::{Client, Connecting, Watched};
-use super::messages::{Message, Messages, Unkicked};
+use super::messages::{Message, Messages, Renegotiating, Unkicked};
 use super::neighbour::{Role, Running, Sockets};
 use super::receivers::{self, Posting};
 use super::senders::{Sender, SenderSpec, Shape};
@@ -31,6 +31,9 @@ pub enum Attack {
     },
     /// A front-end sends messages. The fair neighbour sends them to a second daemon.
     Messages(Message),
+    /// A front-end negotiates features again and again. The fair neighbour does so with a second
+    /// daemon.
+    Renegotiating,
     /// A client connects again and again. The fair neighbour does so to a second daemon.
     Connections(Connecting),
     /// About so many watchers of the hostile guest's interrupt.
@@ -62,7 +65,7 @@ impl Case {
 
     /// Whether the fair neighbour needs a second daemon.
     pub fn has_decoy(&self) -> bool {
-        matches!(self.attack, Attack::Messages(_) | Attack::Connections(_))
+        matches!(self.attack, Attack::Messages(_) | Attack::Renegotiating | Attack::Connections(_))
     }
 
     /// Starts a thread, on this CPU if one is given, in which a neighbour works, and waits until it
@@ -92,6 +95,9 @@ impl Case {
             }
             Attack::Messages(message) => {
                 Running::start(cpu, move || Messages::connect(&sockets, role, message))
+            }
+            Attack::Renegotiating => {
+                Running::start(cpu, move || Renegotiating::connect(&sockets, role))
             }
             Attack::Connections(connecting) => {
                 Running::start(cpu, move || Ok(Client::new(&sockets, role, connecting)))
@@ -212,7 +218,7 @@ pub const CASES: &[Case] = &[
     },
     decoy("enable", "toggles a ring by messages", Attack::Messages(Message::Enable)),
     decoy("memory", "shows its memory again and again", Attack::Messages(Message::Memory)),
-    decoy("mistakes", "sends messages worth a log line", Attack::Messages(Message::Mistakes)),
+    decoy("features", "changes its features, a log line each time", Attack::Renegotiating),
     decoy("connections", "connects and closes", Attack::Connections(Connecting::Storm)),
     decoy("half-messages", "sends half of a message", Attack::Connections(Connecting::Half)),
     decoy(

@@ -19,6 +19,9 @@ const STAMP: usize = 16;
 /// Frames that are sent or received at a time.
 const BURST: usize = 32;
 
+/// Nanoseconds above which delays are not told apart.
+const LONGEST: u64 = 60_000_000_000;
+
 /// How long frames may still be under way when no more are sent.
 const DRAIN: Duration = Duration::from_millis(100);
 
@@ -81,7 +84,8 @@ impl Innocents {
             receiver,
             third,
             start: Instant::now(),
-            times: Histogram::new(3).unwrap_or_else(|e| panic!("three digits: {e}")),
+            times: Histogram::new_with_bounds(1, LONGEST, 3)
+                .unwrap_or_else(|e| panic!("bounds of a histogram: {e}")),
             arrived: 0,
             sent: 0,
         })

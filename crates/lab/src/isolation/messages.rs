@@ -1,8 +1,10 @@
 //! A guest whose front-end sends vhost-user messages as fast as the daemon takes them.
 
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use vhost_user_driver::DriverError;
+use vhost_user::net::feature::bit;
+use vhost_user_driver::{DriverError, FrontEnd, FrontEndConfig};
 
 use super::neighbour::{Neighbour, Role, Sockets};
 use super::station::{Station, StationSpec};
@@ -17,9 +19,6 @@ pub enum Message {
     Enable,
     /// The same memory is shown again (`SET_MEM_TABLE`).
     Memory,
-    /// Features that the daemon refuses, and requests that do not exist, each of them worth a line
-    /// in the log.
-    Mistakes,
 }
 
 /// A guest that sends messages.
@@ -43,20 +42,12 @@ impl Messages {
     }
 
     fn send(&mut self) -> Result<(), DriverError> {
-        /// `SET_FEATURES`, and a request that no version of the protocol has.
-        const SET_FEATURES: u32 = 2;
-        const UNKNOWN: u32 = 200;
         match self.message {
             Message::Enable => {
                 self.station.front().enable(0, false)?;
                 self.station.front().enable(0, true)
             }
             Message::Memory => self.station.share(),
-            Message::Mistakes => {
-                let front = self.station.front();
-                front.send_raw(SET_FEATURES, 1, &u64::MAX.to_le_bytes(), &[])?;
-                front.send_raw(UNKNOWN, 1, &[], &[])
-            }
         }
     }
 }
@@ -65,6 +56,44 @@ impl Neighbour for Messages {
     fn step(&mut self) -> Result<Duration, DriverError> {
         for _ in 0..BATCH {
             self.send()?;
+        }
+        Ok(Duration::from_micros(50))
+    }
+}
+
+/// A front-end that starts no ring, and chooses other features than before again and again
+/// (`SET_FEATURES`): each choice is worth a line in the log.
+pub struct Renegotiating {
+    front: FrontEnd,
+}
+
+impl Renegotiating {
+    /// Connects to the neighbour's first port, on the second daemon if it is the fair neighbour.
+    ///
+    /// # Errors
+    /// When the daemon refuses it.
+    pub fn connect(sockets: &Sockets, role: Role) -> Result<Renegotiating, DriverError> {
+        let config = FrontEndConfig {
+            features: bit::VERSION_1 | bit::CSUM,
+            required: bit::VERSION_1,
+            queue_pairs: 1,
+            mtu: None,
+            protocol: FrontEndConfig::usual_protocol(),
+        };
+        let stream = UnixStream::connect(sockets.decoy(role, 0))
+            .map_err(|e| DriverError::Io("socket", e))?;
+        Ok(Renegotiating { front: FrontEnd::negotiate(stream, &config)? })
+    }
+}
+
+impl Neighbour for Renegotiating {
+    fn step(&mut self) -> Result<Duration, DriverError> {
+        const SET_FEATURES: u32 = 2;
+        let features = self.front.features();
+        for _ in 0..BATCH {
+            for features in [features & !bit::CSUM, features] {
+                self.front.send_raw(SET_FEATURES, 1, &features.to_le_bytes(), &[])?;
+            }
         }
         Ok(Duration::from_micros(50))
     }
