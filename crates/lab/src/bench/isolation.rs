@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
+use vhost_user_driver::DriverError;
 
 use super::{BenchError, write};
 use crate::cpu;
@@ -199,18 +200,14 @@ fn once(
 
 /// What the innocents see, paced and at full speed.
 fn innocents(args: &Args, dir: &Path, third: Option<u8>) -> Result<[Figures; 2], BenchError> {
-    let failed = |error: vhost_user_driver::DriverError| BenchError::Tool {
-        tool: "innocent guests".into(),
-        said: error.to_string(),
-    };
     cpu::pin(args.guest_cpu)
         .map_err(|source| BenchError::Start { what: "use the guests' CPU", source })?;
     let [a, b] = PORTS.map(|name| dir.join(name).with_extension("sock"));
-    let mut innocents = Innocents::connect([&a, &b], third).map_err(failed)?;
+    let mut innocents = Innocents::connect([&a, &b], third)?;
     let time = Duration::from_secs_f64(args.seconds);
-    let mut run = |rate| {
+    let mut run = |rate| -> Result<Figures, DriverError> {
         innocents.run(rate, time / 4)?;
         innocents.run(rate, time)
     };
-    Ok([run(Some(args.rate)).map_err(failed)?, run(None).map_err(failed)?])
+    Ok([run(Some(args.rate))?, run(None)?])
 }

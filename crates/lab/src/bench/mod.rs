@@ -32,6 +32,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
+use vhost_user_driver::DriverError;
 
 use crate::cpu::cpu_name;
 use crate::daemon::DaemonError;
@@ -125,6 +126,9 @@ pub enum BenchError {
     /// Guests of the generator's.
     #[error(transparent)]
     Load(#[from] load::Error),
+    /// Innocent guests.
+    #[error("an innocent guest: {0}")]
+    Innocent(#[from] DriverError),
     /// Stock guests.
     #[error(transparent)]
     Guests(#[from] DemoError),

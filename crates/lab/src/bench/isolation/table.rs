@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{Args, Run, Tally};
-use crate::experiment::{Summary, digits};
+use crate::statistics::{Summary, digits};
 
 /// The part of what a fair neighbour leaves the innocents that a hostile one must leave them.
 const LEFT: f64 = 0.9;
