@@ -47,6 +47,7 @@ impl DaemonState {
             cpus: config.cpus.iter().map(|cpu| usize::from(*cpu)).collect(),
             limits: Limits::default(),
             policy: config.policy,
+            ..Workers::default()
         };
         let fabric = Arc::new(Fabric::start(&workers)?);
         Ok(DaemonState {

@@ -12,6 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
+use ring::page_faults;
 use runtime::coalescing::CoalescingLimits;
 use runtime::poll::PollingPolicy;
 use runtime::{Group, QueueId, group};
@@ -71,6 +72,9 @@ pub struct Workers {
     pub limits: Limits,
     /// How they wait for frames, where ports do not say.
     pub policy: PollingPolicy,
+    /// How many page faults the calling worker has had so far. `None`: what the kernel counts for
+    /// its thread, and none for a worker without a thread of its own, whose owner has faults too.
+    pub page_faults: Option<fn() -> u64>,
 }
 
 struct Port {
@@ -131,7 +135,8 @@ impl Fabric {
     /// # Errors
     /// When threads or descriptors can't be had, or a CPU to pin to does not exist.
     pub fn start(config: &Workers) -> io::Result<Self> {
-        let (fabric, ()) = Self::with_workers(config, |doorbells, pipelines| {
+        let faults = config.page_faults.unwrap_or(page_faults::count);
+        let (fabric, ()) = Self::with_workers(config, faults, |doorbells, pipelines| {
             Ok((Group::start(doorbells, pipelines, &config.cpus, config.policy)?, ()))
         })?;
         Ok(fabric)
@@ -144,11 +149,12 @@ impl Fabric {
     /// # Errors
     /// When descriptors can't be had.
     pub fn manual(config: &Workers) -> io::Result<(Self, Vec<ManualWorker>)> {
-        Self::with_workers(config, Group::manual)
+        Self::with_workers(config, config.page_faults.unwrap_or(|| 0), Group::manual)
     }
 
     fn with_workers<T>(
         config: &Workers,
+        page_faults: fn() -> u64,
         group: impl FnOnce(
             Arc<[runtime::Doorbell]>,
             Vec<FramePipeline>,
@@ -161,7 +167,15 @@ impl Fabric {
         let each = counters.iter().cloned().zip(channels(count)).enumerate();
         let pipelines = each.map(|(own, (counters, channels))| {
             let (switch, doorbells) = (Arc::clone(&switch), Arc::clone(&doorbells));
-            FramePipeline::new(Parts { own, switch, counters, channels, doorbells, start })
+            FramePipeline::new(Parts {
+                own,
+                switch,
+                counters,
+                channels,
+                doorbells,
+                page_faults,
+                start,
+            })
         });
         let (workers, rest) = group(Arc::clone(&doorbells), pipelines.collect())?;
         let (state, moves) = (Mutex::default(), AtomicU64::new(0));

@@ -14,8 +14,6 @@
 
 use std::time::{Duration, Instant};
 
-use ring::page_faults;
-
 use crate::handoff::HandoffBatch;
 use crate::pipeline::FramePipeline;
 
@@ -59,12 +57,8 @@ pub struct FaultMeter {
 }
 
 impl FaultMeter {
-    /// Of the thread that will call it.
-    pub fn new(now: Instant) -> Self {
-        Self::with(page_faults::count, now)
-    }
-
-    fn with(count: fn() -> u64, now: Instant) -> Self {
+    /// With what says how many faults the worker has had so far.
+    pub fn new(count: fn() -> u64, now: Instant) -> Self {
         FaultMeter {
             count,
             on: false,
@@ -201,7 +195,7 @@ mod tests {
     #[test]
     fn bursts_are_measured_while_there_are_many_faults() {
         let start = Instant::now();
-        let mut meter = FaultMeter::with(|| FAULTS.get(), start);
+        let mut meter = FaultMeter::new(|| FAULTS.get(), start);
         more(1000);
         meter.sample(start);
         assert!(!meter.is_on(), "what was before the first burst does not count");
@@ -222,7 +216,7 @@ mod tests {
 
     #[test]
     fn faults_belong_to_the_section_that_they_happen_in() {
-        let mut meter = FaultMeter::with(|| FAULTS.get(), Instant::now());
+        let mut meter = FaultMeter::new(|| FAULTS.get(), Instant::now());
         more(7);
         meter.begin();
         assert_eq!(meter.take(), Faults::default());

@@ -38,6 +38,8 @@ pub(crate) struct Parts {
     pub counters: Arc<WorkerCounters>,
     pub channels: Vec<Option<WorkerChannel>>,
     pub doorbells: Arc<[Doorbell]>,
+    /// The worker's page faults so far.
+    pub page_faults: fn() -> u64,
     /// When seconds begin to be counted.
     pub start: Instant,
 }
@@ -52,7 +54,7 @@ pub struct ProfileRequest {
 
 impl FramePipeline {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { own, switch, counters, channels, doorbells, start } = parts;
+        let Parts { own, switch, counters, channels, doorbells, page_faults, start } = parts;
         FramePipeline {
             slots: Slots::default(),
             burst: Burst::new(),
@@ -67,7 +69,7 @@ impl FramePipeline {
                 outstanding: Vec::new(),
             },
             handoff: Handoff::new(channels, doorbells),
-            faults: FaultMeter::new(start),
+            faults: FaultMeter::new(page_faults, start),
             interrupts: PendingInterrupts::default(),
             profiler: StageProfiler::new(Arc::clone(&counters)),
             clock: Clock::new(start),

@@ -25,8 +25,13 @@ struct Host {
 impl Host {
     /// Station 0 takes no offload and has room for so many frames; the others take all.
     fn new(stations: usize, room: usize) -> Host {
-        let (fabric, workers) =
-            Fabric::manual(&Workers { count: 1, ..Workers::default() }).unwrap();
+        Self::with_faults(stations, room, None)
+    }
+
+    /// The same, whose worker counts page faults like that.
+    fn with_faults(stations: usize, room: usize, page_faults: Option<fn() -> u64>) -> Host {
+        let config = Workers { count: 1, page_faults, ..Workers::default() };
+        let (fabric, workers) = Fabric::manual(&config).unwrap();
         let mut worker = workers.into_iter().next().unwrap();
         let ports: Vec<PortId> =
             (0..stations).map(|_| port(&fabric, PortRule::default()).0).collect();
@@ -150,7 +155,7 @@ fn buffers_in_a_few_pieces_lose_nothing() {
 
 #[test]
 fn page_faults_are_charged_to_the_port_that_causes_them() {
-    let mut host = Host::new(2, usize::MAX);
+    let mut host = Host::with_faults(2, usize::MAX, Some(ring::page_faults::count));
     let (memory, file) = Memory::shared(MEMORY).unwrap();
     let loud = host.add(memory);
     let punch = || {
