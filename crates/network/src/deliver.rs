@@ -182,44 +182,30 @@ impl FramePipeline {
         frames: Range<usize>,
         tag: TagEdit,
     ) -> Option<Blocked> {
-        let mut i = frames.start;
+        let (mut i, end) = (frames.start, frames.end);
         loop {
-            let full = self.put(dst, i..frames.end, tag)?;
+            let left = self.burst.frames().len() - i;
+            let slot = self.slots.get_mut(dst)?;
+            if slot.open(left, self.profiler.is_on()) {
+                self.receivers.dirty.push(dst);
+            }
+            self.receivers.grant_copies.set_receiver(dst as u32);
+            let before = slot.passed.total();
+            let (burst, origin) = (&self.burst, self.receivers.origin);
+            let run = Run { burst, i, end, tag, origin, now: self.clock.now };
+            let full = slot.receive(run, &mut self.receivers.grant_copies);
+            let added = std::mem::take(&mut slot.added);
+            self.service.cost += added;
+            self.service.added += added;
+            self.profiler.note_received(slot, &self.burst, i..full.unwrap_or(end));
+            self.receivers.note_passed(dst, (slot.passed.total() - before) as usize);
+            self.measure_receiver(dst);
+            let full = full?;
             if let Some(until) = self.wait_for_room(src, dst, full) {
                 return Some(Blocked { at: full, wait: Wait::Receiver { slot: dst, until } });
             }
             i = full + 1;
         }
-    }
-
-    /// Puts frames on the ring in slot `dst`, or drops and counts them there, up to one for which
-    /// there is no room.
-    #[inline(always)]
-    fn put(&mut self, dst: usize, frames: Range<usize>, tag: TagEdit) -> Option<usize> {
-        let left = self.burst.frames().len() - frames.start;
-        let slot = self.slots.get_mut(dst)?;
-        if slot.open(left, self.profiler.is_on()) {
-            self.receivers.dirty.push(dst);
-        }
-        self.receivers.grant_copies.set_receiver(dst as u32);
-        let before = slot.passed.total();
-        let run = Run {
-            burst: &self.burst,
-            i: frames.start,
-            end: frames.end,
-            tag,
-            origin: self.receivers.origin,
-            now: self.clock.now,
-        };
-        let full = slot.receive(run, &mut self.receivers.grant_copies);
-        let added = std::mem::take(&mut slot.added);
-        self.service.cost += added;
-        self.service.added += added;
-        let end = full.unwrap_or(frames.end);
-        self.profiler.note_received(slot, &self.burst, frames.start..end);
-        self.receivers.note_passed(dst, (slot.passed.total() - before) as usize);
-        self.measure_receiver(dst);
-        full
     }
 
     /// A copy of frame `i` to each of several ports. None of them is waited for: one full receiver
