@@ -16,7 +16,7 @@ pub use xen::netif::guest_times::GuestTimes;
 
 pub use port::{CacheReport, Counts, GuestCopies, PortReport, PortState, QueueReport};
 pub use profile::{PortProfile, Profile, QueueFlows, WorkerProfile};
-pub use stats::{MacRow, PollingReport, Stats, WorkerReport};
+pub use stats::{MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
 
 /// The version of the protocol.
 pub const VERSION: u32 = 2;

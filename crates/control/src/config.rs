@@ -1,5 +1,6 @@
 //! What the operator wrote: the configuration file, and descriptions of single ports.
 
+mod access;
 pub mod defaults;
 mod error;
 mod host;
@@ -8,6 +9,7 @@ mod port;
 mod port_reader;
 mod port_table;
 mod request;
+mod sandbox_table;
 mod source;
 mod value;
 mod workers;
@@ -17,9 +19,12 @@ use std::path::PathBuf;
 use network::poll::PollingPolicy;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
+use unix_socket::Permissions;
 
+use access::{SocketGroup, SocketMode, SocketOwner};
 use port_reader::{Neighbours, Place};
 use port_table::PortTable;
+use sandbox_table::SandboxTable;
 use source::{Problems, Source};
 use value::{FromText, Table, TableName, Text};
 use workers::{Workers, WorkersTable};
@@ -29,6 +34,7 @@ pub use error::{ConfigError, ConfigErrors};
 pub use host::Host;
 pub use options::{extension_words, options as port_options};
 pub use port::{Mode, PortKind, PortSpec};
+pub use sandbox_table::{LiveNeed, SandboxSettings};
 
 /// Where the control socket is unless the configuration says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/ringmain/control.sock";
@@ -48,6 +54,10 @@ pub struct Config {
     pub balance: bool,
     /// Path of the control socket.
     pub socket: PathBuf,
+    /// Who may use the control socket; by default, the daemon's user.
+    pub permissions: Permissions,
+    /// What the daemon leaves itself.
+    pub sandbox: SandboxSettings,
     /// The ports, in the order of the file.
     pub ports: Vec<PortSpec>,
 }
@@ -64,10 +74,19 @@ impl Config {
         let workers = workers::read(workers, host, &mut problems);
         let Table(control) = file.control.unwrap_or_default();
         let socket = control.socket.map_or_else(|| DEFAULT_SOCKET.into(), |Text(path)| path.0);
+        let permissions = Permissions {
+            mode: control.mode.map(|Text(SocketMode(mode))| mode),
+            owner: control.owner.map(|Text(SocketOwner(owner))| owner.0),
+            group: control.group.map(|Text(SocketGroup(group))| group.0),
+        };
+        let sandbox =
+            sandbox_table::read(file.sandbox.map_or_else(Default::default, |table| table.0));
         let Ports(tables) = file.port.unwrap_or_default();
         let ports = ports(tables, &socket, &mut problems);
         let Workers { count, cpus, policy, balance } = workers;
-        problems.finish(Some(Config { workers: count, cpus, policy, balance, socket, ports }))
+        let config =
+            Config { workers: count, cpus, policy, balance, socket, permissions, sandbox, ports };
+        problems.finish(Some(config))
     }
 }
 
@@ -77,6 +96,7 @@ impl Config {
 struct File {
     workers: Option<Table<WorkersTable>>,
     control: Option<Table<ControlTable>>,
+    sandbox: Option<Table<SandboxTable>>,
     port: Option<Ports>,
 }
 
@@ -89,6 +109,9 @@ impl TableName for File {
 #[serde(default, deny_unknown_fields)]
 struct ControlTable {
     socket: Option<Text<ControlSocket>>,
+    mode: Option<Text<SocketMode>>,
+    owner: Option<Text<SocketOwner>>,
+    group: Option<Text<SocketGroup>>,
 }
 
 impl TableName for ControlTable {

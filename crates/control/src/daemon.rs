@@ -3,12 +3,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::confinement::Confinement;
 use crate::periodic::PeriodicTask;
-use crate::server::{Handler, Server, ServerError};
+use crate::server::{ControlAccess, Handler, Server, ServerError};
 use crate::state::DaemonState;
 
 /// Why the daemon cannot start.
@@ -30,18 +32,47 @@ pub struct Daemon {
     _state: Arc<DaemonState>,
 }
 
+/// Finds out whether a daemon makes progress.
+pub struct Probe(Arc<DaemonState>);
+
+impl Probe {
+    /// Whether all workers answer within this time. Workers that sleep are woken for it.
+    pub fn workers_answer(&self, limit: Duration) -> bool {
+        self.0.workers_answer(limit)
+    }
+}
+
 impl Daemon {
+    /// What finds out whether the daemon makes progress.
+    pub fn probe(&self) -> Probe {
+        Probe(Arc::clone(&self._state))
+    }
+
     /// Starts workers, control socket and ports. A port that cannot be put into service is logged,
     /// reported as stopped, and tried again; the others are served.
     ///
     /// # Errors
     /// When there are no workers or there is no control socket. Then nothing stays behind.
     pub fn start(config: &Config) -> Result<Daemon, DaemonError> {
-        let state = Arc::new(DaemonState::new(config).map_err(DaemonError::Workers)?);
+        Daemon::start_confined(config, Confinement::default())
+    }
+
+    /// The same in a sandbox that this process has entered.
+    ///
+    /// # Errors
+    /// As of [`Daemon::start`].
+    pub fn start_confined(
+        config: &Config,
+        confinement: Confinement,
+    ) -> Result<Daemon, DaemonError> {
+        let refused = confinement.user.filter(|user| config.permissions.owner != Some(*user));
+        let access = ControlAccess { permissions: config.permissions, refused };
+        let state = DaemonState::new(config, confinement.layers);
+        let state = Arc::new(state.map_err(DaemonError::Workers)?);
         // Locked until all ports are there: requests that come before that wait.
         let mut ports = state.lock();
         // First of all, so that a second daemon by mistake does not disturb the first.
-        let server = Server::start(&config.socket, Arc::clone(&state) as Arc<dyn Handler>)?;
+        let server = Server::start(&config.socket, access, Arc::clone(&state) as Arc<dyn Handler>)?;
         for spec in &config.ports {
             ports.add_configured(spec.clone());
         }

@@ -41,6 +41,9 @@ impl Kind {
         match self {
             Kind::VhostUser => &[
                 "socket",
+                "socket-mode",
+                "socket-owner",
+                "socket-group",
                 "mode",
                 "mac",
                 "vlan",
@@ -53,6 +56,9 @@ impl Kind {
             Kind::Xen => &["interrupt-frames", "interrupt-microseconds", "cache", "align"],
             Kind::Embedded => &[
                 "socket",
+                "socket-mode",
+                "socket-owner",
+                "socket-group",
                 "vlan",
                 "trunk",
                 "mtu",

@@ -7,6 +7,7 @@ mod backend;
 pub mod categories;
 pub mod client;
 pub mod config;
+pub mod confinement;
 pub mod daemon;
 pub mod kind;
 mod line;

@@ -9,6 +9,7 @@ use network::fabric::Fabric;
 use network::poll::show::PollCounters;
 use network::poll::{Decision, PollingPolicy, State};
 use rustix::time::{ClockId, clock_gettime};
+use sandbox::LayerReport;
 use serde_json::Value as Json;
 use switch::{PortId, Row, Vlan};
 use xen::netif::device_queue::DeviceQueueStatus;
@@ -17,7 +18,7 @@ use xen::netif::status::{Condition, MappedPagesStatus};
 
 use crate::api::{
     CacheReport, Counts, GuestCopies, MacRow, PollingReport, PortReport, PortState, QueueReport,
-    Stats, WorkerReport,
+    SandboxLayer, Stats, WorkerReport,
 };
 use crate::backend::{Backend, BackendError, Condition as BackendCondition};
 use crate::config::{PortKind, PortSpec, port_options};
@@ -235,12 +236,14 @@ pub struct Basics<'a> {
     pub loads: &'a [f64],
     /// When the daemon started.
     pub started: Instant,
+    /// The layers of its sandbox.
+    pub layers: &'a [LayerReport],
 }
 
 /// Everything about the daemon.
 pub fn stats(
     fabric: &Fabric,
-    Basics { cpus, loads, started }: Basics,
+    Basics { cpus, loads, started, layers }: Basics,
     ports: Vec<PortReport>,
     removed: Counts,
 ) -> Stats {
@@ -259,11 +262,17 @@ pub fn stats(
         load: loads.get(index).map(|load| (load * 100.0).round() as u8),
         rebalanced: worker.rebalanced.get(),
     });
+    let sandbox = layers.iter().map(|report| SandboxLayer {
+        layer: report.layer.name().to_owned(),
+        state: report.state.name().to_owned(),
+        detail: report.state.detail().to_owned(),
+    });
     Stats {
         pid: std::process::id(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: started.elapsed().as_secs_f64(),
         cpu_seconds: cpu_time().as_secs_f64(),
+        sandbox: sandbox.collect(),
         workers: workers.collect(),
         queue_migrations: fabric.moves(),
         ports,

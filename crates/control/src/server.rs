@@ -16,11 +16,13 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, Uid, chmod, chownat, fchmod, flock};
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use serde_json::Value as Json;
+use unix_socket::Permissions;
 
 use crate::api::{Answer, Reply, Request, VERSION};
 use crate::line;
@@ -53,6 +55,16 @@ pub enum ServerError {
     },
 }
 
+/// Who may use the control socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ControlAccess {
+    /// What the socket's file has; by default, mode 0600.
+    pub permissions: Permissions,
+    /// A user whose processes are refused although the file lets them connect: the one that the
+    /// daemon has become, which other programs may run as.
+    pub refused: Option<u32>,
+}
+
 /// Carries out requests.
 pub trait Handler: Send + Sync + 'static {
     /// Carries out one request.
@@ -73,21 +85,30 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates the socket (mode 0600, and the directories above it) and serves it from a thread of
+    /// Creates the socket (mode 0600 by default, and the directories above it) and serves it from a thread of
     /// its own. The socket of a daemon that crashed is replaced.
     ///
     /// # Errors
     /// When another daemon listens there, or the system refuses.
-    pub fn start(path: &Path, handler: Arc<dyn Handler>) -> Result<Server, ServerError> {
+    pub fn start(
+        path: &Path,
+        access: ControlAccess,
+        handler: Arc<dyn Handler>,
+    ) -> Result<Server, ServerError> {
         let failed = |error: io::Error| ServerError::Io { path: path.to_owned(), error };
-        let listener = take_over(path)?;
+        let listener = take_over(path, access.permissions)?;
         let stop = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(io::Error::from)
                 .map_err(failed)?,
         );
-        let acceptor =
-            Acceptor { listener, stop: Arc::clone(&stop), handler, connections: Vec::new() };
+        let acceptor = Acceptor {
+            listener,
+            refused: access.refused,
+            stop: Arc::clone(&stop),
+            handler,
+            connections: Vec::new(),
+        };
         let thread = Builder::new()
             .name("rm-control".into())
             .spawn(move || acceptor.run())
@@ -114,7 +135,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Listens at `path`, after removing the socket of a daemon that crashed.
-fn take_over(path: &Path) -> Result<UnixListener, ServerError> {
+fn take_over(path: &Path, permissions: Permissions) -> Result<UnixListener, ServerError> {
     let failed = |error: io::Error| ServerError::Io { path: path.to_owned(), error };
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -138,19 +159,27 @@ fn take_over(path: &Path) -> Result<UnixListener, ServerError> {
             _ => return Err(ServerError::Taken(path.to_owned())),
         },
     }
-    listen_at(path).map_err(failed)
+    listen_at(path, permissions).map_err(failed)
 }
 
 /// Binds a socket that is private from its first moment: the file takes the mode of the descriptor.
-fn listen_at(path: &Path) -> io::Result<UnixListener> {
+fn listen_at(path: &Path, permissions: Permissions) -> io::Result<UnixListener> {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    let Permissions { mode, owner, group } = permissions;
+    let mode = mode.unwrap_or(Mode::RUSR | Mode::WUSR);
+    fchmod(&socket, mode)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // Without what the process' mask took away.
+    chmod(path, mode)?;
+    if owner.is_some() || group.is_some() {
+        let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+        chownat(CWD, path, owner, group, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
     listen(&socket, MAX_CONNECTIONS as i32)?;
     Ok(UnixListener::from(socket))
 }
@@ -158,6 +187,8 @@ fn listen_at(path: &Path) -> io::Result<UnixListener> {
 /// The thread that accepts connections.
 struct Acceptor {
     listener: UnixListener,
+    /// A user whose processes are refused.
+    refused: Option<u32>,
     stop: Arc<OwnedFd>,
     handler: Arc<dyn Handler>,
     connections: Vec<(UnixStream, JoinHandle<()>)>,
@@ -194,6 +225,16 @@ impl Acceptor {
     }
 
     fn admit(&mut self, mut stream: UnixStream) {
+        if let Some(user) = self.refused
+            && socket_peercred(&stream).is_ok_and(|peer| peer.uid.as_raw() == user)
+        {
+            let answer = refusal(
+                "the user that the daemon runs as may not command it; set control.owner to allow it"
+                    .to_owned(),
+            );
+            let _ = line::write(&mut stream, &answer, Instant::now() + Duration::from_millis(10));
+            return;
+        }
         self.connections.retain(|(_, thread)| !thread.is_finished());
         if self.connections.len() >= MAX_CONNECTIONS {
             let answer = refusal(format!(

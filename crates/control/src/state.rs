@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use network::balance::{self, Balancer};
 use network::fabric::{Fabric, Workers};
 use parking_lot::{Mutex, MutexGuard};
+use sandbox::LayerReport;
 use serde_json::{Map, Value as Json};
 use switch::Limits;
 use tracing::info;
@@ -29,6 +30,8 @@ const LONGEST_PROFILE: u32 = 3600;
 /// What the threads of the daemon share.
 pub struct DaemonState {
     config: Config,
+    /// The layers of the sandbox.
+    layers: Vec<LayerReport>,
     fabric: Arc<Fabric>,
     ports: Mutex<Ports>,
     profiler: Profiler,
@@ -41,7 +44,7 @@ impl DaemonState {
     ///
     /// # Errors
     /// When threads or descriptors are missing, or a CPU cannot be used.
-    pub fn new(config: &Config) -> io::Result<DaemonState> {
+    pub fn new(config: &Config, layers: Vec<LayerReport>) -> io::Result<DaemonState> {
         let workers = Workers {
             count: config.workers,
             cpus: config.cpus.iter().map(|cpu| usize::from(*cpu)).collect(),
@@ -54,6 +57,7 @@ impl DaemonState {
             ports: Mutex::new(Ports::new(Arc::clone(&fabric), config.workers, config.policy)),
             fabric,
             config: config.clone(),
+            layers,
             profiler: Profiler::new(),
             balancer: Mutex::default(),
             started: Instant::now(),
@@ -79,6 +83,11 @@ impl DaemonState {
             tasks.push(PeriodicTask::start("rm-balance", balance::INTERVAL, balance)?);
         }
         Ok(tasks)
+    }
+
+    /// Whether all workers answer within this time.
+    pub fn workers_answer(&self, limit: Duration) -> bool {
+        self.fabric.workers_answer(limit)
     }
 
     /// Moves a queue pair to another worker, if that is worth it.
@@ -127,8 +136,12 @@ impl DaemonState {
     fn stats(&self) -> Reply {
         let (ports, removed) = self.lock().report();
         let loads = self.balancer.lock().loads().to_vec();
-        let basics =
-            report::Basics { cpus: &self.config.cpus, loads: &loads, started: self.started };
+        let basics = report::Basics {
+            cpus: &self.config.cpus,
+            loads: &loads,
+            started: self.started,
+            layers: &self.layers,
+        };
         Reply::Stats(Box::new(report::stats(&self.fabric, basics, ports, removed)))
     }
 

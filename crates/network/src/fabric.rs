@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use ring::page_faults;
@@ -135,6 +135,8 @@ impl Fabric {
     /// # Errors
     /// When threads or descriptors can't be had, or a CPU to pin to does not exist.
     pub fn start(config: &Workers) -> io::Result<Self> {
+        // Workers may be filtered, and start no threads then.
+        ring::interrupt::start_watchdog()?;
         let faults = config.page_faults.unwrap_or(page_faults::count);
         let (fabric, ()) = Self::with_workers(config, faults, |doorbells, pipelines| {
             Ok((Group::start(doorbells, pipelines, &config.cpus, config.policy)?, ()))
@@ -150,6 +152,11 @@ impl Fabric {
     /// When descriptors can't be had.
     pub fn manual(config: &Workers) -> io::Result<(Self, Vec<ManualWorker>)> {
         Self::with_workers(config, config.page_faults.unwrap_or(|| 0), Group::manual)
+    }
+
+    /// Whether all workers come to answer within this time. Workers that sleep are woken for it.
+    pub fn workers_answer(&self, limit: Duration) -> bool {
+        self.workers.workers_answer(limit)
     }
 
     fn with_workers<T>(

@@ -100,6 +100,20 @@ struct Watched {
     started: bool,
 }
 
+impl Watched {
+    /// Starts the watchdog, unless it runs.
+    fn start(&mut self) -> io::Result<()> {
+        if self.started {
+            return Ok(());
+        }
+        install()?;
+        let thread = std::thread::Builder::new().name("rm-watchdog".into()).stack_size(64 << 10);
+        thread.spawn(watch)?;
+        self.started = true;
+        Ok(())
+    }
+}
+
 static WATCHED: Mutex<Watched> = Mutex::new(Watched { writers: Vec::new(), started: false });
 static AWAKE: AtomicBool = AtomicBool::new(false);
 static BELL: Condvar = Condvar::new();
@@ -108,14 +122,19 @@ fn watched() -> MutexGuard<'static, Watched> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Starts the watchdog, for threads that may start none themselves.
+///
+/// # Errors
+/// When no thread is left, or its signal cannot be handled.
+pub fn start_watchdog() -> io::Result<()> {
+    watched().start()
+}
+
 /// Wakes the watchdog, or starts it. Where it cannot be started now, the next write tries again.
 #[cold]
 fn wake() {
     let mut watched = watched();
-    if !watched.started {
-        let thread = std::thread::Builder::new().name("rm-watchdog".into()).stack_size(64 << 10);
-        watched.started = install().and_then(|()| thread.spawn(watch)).is_ok();
-    }
+    let _ = watched.start();
     AWAKE.store(watched.started, Ordering::Relaxed);
     BELL.notify_one();
 }
@@ -136,6 +155,7 @@ fn install() -> io::Result<()> {
 
 /// The watchdog.
 fn watch() {
+    sandbox::enter_thread(sandbox::Role::Helper);
     loop {
         std::thread::sleep(PATIENCE);
         let mut watched = watched();

@@ -88,6 +88,10 @@ pub struct Serve {
     /// end
     #[arg(long)]
     pub check: bool,
+    /// Run without the sandbox: with all rights of the user that starts the daemon. For finding
+    /// faults only
+    #[arg(long)]
+    pub no_sandbox: bool,
     /// What to log, to standard error: error, warn, info, debug, trace, or filters such as
     /// info,control=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]

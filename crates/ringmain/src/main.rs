@@ -4,6 +4,7 @@
 
 mod ask;
 mod cli;
+mod confine;
 mod failure;
 mod guest;
 mod json;

@@ -5,24 +5,108 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use control::daemon::Probe;
+use tracing::{error, warn};
 
 /// The variable with the address of the service manager's socket.
-const VARIABLE: &str = "NOTIFY_SOCKET";
+const SOCKET: &str = "NOTIFY_SOCKET";
+/// The variable with the time, in microseconds, in which the manager wants to hear of the daemon.
+const INTERVAL: &str = "WATCHDOG_USEC";
+/// The variable with the process that the manager wants to hear of.
+const PROCESS: &str = "WATCHDOG_PID";
 
-/// Sends a state such as `READY=1`, if a service manager has asked for it.
-pub fn notify(state: &str) {
-    let Some(socket) = std::env::var_os(VARIABLE) else { return };
-    if let Err(error) = send(&socket, state) {
-        tracing::warn!(reason = %error, "cannot notify the service manager");
+/// The service manager, if one has started this process. Connected from the start: a sandbox may
+/// not let the daemon reach the manager's socket later.
+pub struct Notifier(Option<UnixDatagram>);
+
+impl Notifier {
+    /// Connects to the service manager that the environment names.
+    pub fn connect() -> Notifier {
+        let connected = std::env::var_os(SOCKET).map(|socket| connect(&socket));
+        Notifier(connected.and_then(|socket| socket.inspect_err(complain).ok()))
+    }
+
+    /// Sends a state such as `READY=1`.
+    pub fn notify(&self, state: &str) {
+        let Some(socket) = &self.0 else { return };
+        if let Err(error) = socket.send(state.as_bytes()) {
+            complain(&error);
+        }
+    }
+
+    /// Starts a thread that tells the manager again and again that the daemon's workers make
+    /// progress, if the manager has asked for it.
+    ///
+    /// # Errors
+    /// When there is no thread or descriptor to be had.
+    pub fn watch(&self, probe: Probe) -> io::Result<Option<Watchdog>> {
+        let Some(interval) = interval(|name| std::env::var(name).ok()) else { return Ok(None) };
+        let Some(socket) = &self.0 else { return Ok(None) };
+        Watchdog::start(Notifier(Some(socket.try_clone()?)), interval, probe).map(Some)
     }
 }
 
-fn send(socket: &OsStr, state: &str) -> io::Result<()> {
+fn connect(socket: &OsStr) -> io::Result<UnixDatagram> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(socket)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    Ok(socket)
+}
+
+fn complain(error: &io::Error) {
+    warn!(reason = %error, "cannot notify the service manager");
+}
+
+/// The time in which the manager wants to hear of this process, from variables of the environment.
+fn interval(variable: impl Fn(&str) -> Option<String>) -> Option<Duration> {
+    let other = |process: String| process.parse() != Ok(std::process::id());
+    if variable(PROCESS).is_some_and(other) {
+        return None;
+    }
+    let microseconds: u64 = variable(INTERVAL)?.parse().ok()?;
+    (microseconds > 0).then(|| Duration::from_micros(microseconds))
+}
+
+/// The thread that tells the manager of progress. Dropped, it ends.
+pub struct Watchdog {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Half of the interval is for waiting, and a quarter for workers to answer.
+    fn start(manager: Notifier, interval: Duration, probe: Probe) -> io::Result<Watchdog> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = Builder::new().name("rm-notify".into()).spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval / 2) {
+                if probe.workers_answer(interval / 4) {
+                    manager.notify("WATCHDOG=1");
+                } else {
+                    error!(
+                        reason = "a worker makes no progress",
+                        "the service manager is not told that all is well"
+                    );
+                }
+            }
+        })?;
+        Ok(Watchdog { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -34,10 +118,28 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
-        send(path.as_os_str(), "READY=1").unwrap();
+        let notifier = Notifier(Some(connect(path.as_os_str()).unwrap()));
+        notifier.notify("READY=1");
         let mut message = [0; 64];
         let length = manager.recv(&mut message).unwrap();
         assert_eq!(&message[..length], b"READY=1");
-        assert!(send(OsStr::new("/nowhere/notify"), "READY=1").is_err());
+        assert!(connect(OsStr::new("/nowhere/notify")).is_err());
+    }
+
+    #[test]
+    fn the_interval_is_for_this_process_only() {
+        let own = std::process::id();
+        let variables = |process: Option<u32>, time: Option<&'static str>| {
+            interval(move |name| match name {
+                PROCESS => process.map(|process| process.to_string()),
+                _ => time.map(str::to_owned),
+            })
+        };
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(variables(Some(own), Some("1000000")), second);
+        assert_eq!(variables(None, Some("1000000")), second);
+        assert_eq!(variables(Some(own + 1), Some("1000000")), None);
+        assert_eq!(variables(None, None), None);
+        assert_eq!(variables(None, Some("0")), None);
     }
 }

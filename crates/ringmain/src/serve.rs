@@ -18,9 +18,9 @@ use tracing::{info, warn};
 
 use crate::cli::Serve;
 use crate::failure::Failure;
-use crate::notify::notify;
+use crate::notify::Notifier;
 use crate::output::print;
-use crate::{log, units};
+use crate::{confine, log, units};
 
 /// Runs the daemon until it is told to end. `control` overrides the control socket of the
 /// configuration.
@@ -38,10 +38,20 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::System { what: "catch signals", error })?;
     raise_descriptor_limit();
-    let daemon = Daemon::start(&config)?;
-    notify("READY=1");
+    let manager = Notifier::connect();
+    // Before any thread starts: threads inherit the sandbox.
+    let confinement = match config.sandbox.enabled && !args.no_sandbox {
+        true => confine::enter(&config, &args.config)?,
+        false => confine::go_without(),
+    };
+    let daemon = Daemon::start_confined(&config, confinement)?;
+    manager.notify("READY=1");
+    let watchdog = manager
+        .watch(daemon.probe())
+        .map_err(|error| Failure::System { what: "start the watchdog", error })?;
     wait_for_the_end(&mut signals);
-    notify("STOPPING=1");
+    manager.notify("STOPPING=1");
+    drop(watchdog);
     end_at_the_next_signal().map_err(|error| Failure::System { what: "catch signals", error })?;
     drop(daemon);
     info!("stopped");

@@ -98,3 +98,28 @@ fn configurations_that_pages_print_are_valid() {
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
+
+/// The rating of a unit, where 0 is the best and 10 the worst.
+fn rating(unit: &Path) -> f64 {
+    let mut command = Command::new("systemd-analyze");
+    let output = command.args(["security", "--no-pager", "--offline=true"]).arg(unit).output();
+    let output = output.expect("systemd-analyze can be started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|line| line.contains("Overall exposure level"));
+    let line = line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
+    let (_, rest) = line.rsplit_once(": ").unwrap();
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs systemd-analyze"]
+fn units_are_rated_two_or_better() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        return println!("skipped: this host has no systemd-analyze");
+    }
+    for unit in ["systemd/ringmain.service", "xen/ringmain.service"] {
+        let rating = rating(&root.join(unit));
+        assert!(rating <= 2.0, "{unit} is rated {rating}");
+    }
+}

@@ -20,6 +20,8 @@ pub(crate) enum Command<P: Pipeline> {
     Migrate(QueueId, Sender<P::Queue>),
     /// Hands this to the pipeline.
     Request(P::Request),
+    /// Says that the worker has come to this.
+    Answer(Sender<()>),
     /// Ends.
     Stop,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::control::{Command, Shared};
 use crate::doorbell::Doorbell;
@@ -130,6 +130,22 @@ impl<P: Pipeline> Group<P> {
         self.send(worker, Command::Request(request));
     }
 
+    /// Whether all workers come to answer within this time, between two bursts. Workers that sleep
+    /// are woken for it.
+    pub fn workers_answer(&self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        let asked = (0..self.count()).map(|worker| {
+            let (asker, answer) = mpsc::channel();
+            self.send(worker, Command::Answer(asker));
+            answer
+        });
+        let answers: Vec<Receiver<()>> = asked.collect();
+        let came = |answer: &Receiver<()>| {
+            answer.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok()
+        };
+        answers.iter().all(came)
+    }
+
     fn send(&self, worker: usize, command: Command<P>) {
         self.shared.mailboxes[worker].post(command);
         self.shared.doorbells[worker].ring();
@@ -159,6 +175,7 @@ fn spawn<P: Pipeline>(
         // The starter waits for this.
         let _ = report.send(cpu.map_or(Ok(()), pin));
         worker.prepare_thread(policy, cpu.is_some());
+        sandbox::enter_thread(sandbox::Role::Worker);
         worker.run();
     })?;
     pinned.recv().map_err(io::Error::other)??;

@@ -87,6 +87,8 @@ impl<P: Pipeline> Worker<P> {
                 Command::Detach(id, owner) => self.depart(id, Departure::Detach, owner),
                 Command::Migrate(id, owner) => self.depart(id, Departure::Migrate, owner),
                 Command::Request(request) => self.pipeline.request(request),
+                // Whoever asked may have stopped waiting.
+                Command::Answer(asker) => drop(asker.send(())),
                 Command::Stop => return false,
             }
         }

@@ -9,7 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, Stat, fchmod, lstat, unlink};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, Stat, Uid, chmod, chownat, fchmod, lstat, unlink,
+};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, accept_with, bind, connect, listen, socket_with,
@@ -30,6 +32,14 @@ pub enum SocketError {
     /// The path is not a socket's.
     #[error("{}: exists and is not a socket; remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
+    /// The file cannot be given to its owner or group.
+    #[error(
+        "{}: cannot be given to its owner or group: {}; the daemon may give sockets to owners and \
+         groups that its configuration names",
+        .0.display(),
+        .1
+    )]
+    NotGiven(PathBuf, io::Error),
     /// The kernel refused.
     #[error("{}: {}", .0.display(), .1)]
     Os(PathBuf, io::Error),
@@ -65,8 +75,19 @@ pub struct Options {
     pub kind: SocketType,
     /// Connections that may wait to be accepted.
     pub backlog: i32,
-    /// Permissions of the file from its first moment; `None`: as the process' mask has it.
+    /// Who may connect.
+    pub permissions: Permissions,
+}
+
+/// Who may connect to a listener: what its file has, from the first moment on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Permissions {
+    /// Mode; `None`: as the process' mask has it.
     pub mode: Option<Mode>,
+    /// Owner; `None`: this process' user.
+    pub owner: Option<u32>,
+    /// Group; `None`: this process' group.
+    pub group: Option<u32>,
 }
 
 /// A listening socket. Dropped, it removes its file, unless another file has taken the place.
@@ -86,8 +107,9 @@ impl Listener {
     pub fn bind(path: &Path, options: Options) -> Result<Listener, SocketError> {
         let address = address(path)?;
         let socket = open(path, options.kind)?;
-        if let Some(mode) = options.mode {
-            // The file takes over the mode that the socket has when it is bound.
+        // The file takes over the mode that the socket has when it is bound, less the process'
+        // mask. Nobody can connect before it is listened on.
+        if let Some(mode) = options.permissions.mode {
             fchmod(&socket, mode).map_err(|e| os(path, e))?;
         }
         let bound = match bind(&socket, &address) {
@@ -102,8 +124,24 @@ impl Listener {
         })?;
         let file = identity(&lstat(path).map_err(|e| os(path, e))?);
         let listener = Listener { socket, path: path.into(), file };
+        if let Some(mode) = options.permissions.mode {
+            chmod(path, mode).map_err(|e| os(path, e))?;
+        }
+        listener.give_away(options.permissions)?;
         listen(&listener.socket, options.backlog).map_err(|e| os(path, e))?;
         Ok(listener)
+    }
+
+    /// Gives the file to its owner and group. Nobody can connect before it is listened on.
+    fn give_away(&self, permissions: Permissions) -> Result<(), SocketError> {
+        let Permissions { owner, group, .. } = permissions;
+        if owner.is_none() && group.is_none() {
+            return Ok(());
+        }
+        let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let given = chownat(CWD, &self.path, owner, group, flags);
+        given.map_err(|error| SocketError::NotGiven(self.path.clone(), error.into()))
     }
 
     /// Its path.
@@ -173,7 +211,8 @@ mod tests {
 
     fn bind(path: &Path) -> Result<Listener, SocketError> {
         let mode = Some(Mode::RUSR | Mode::WUSR);
-        Listener::bind(path, Options { kind: SocketType::STREAM, backlog: 4, mode })
+        let permissions = Permissions { mode, ..Permissions::default() };
+        Listener::bind(path, Options { kind: SocketType::STREAM, backlog: 4, permissions })
     }
 
     #[test]
@@ -202,8 +241,28 @@ mod tests {
         let path = dir.path().join("port.sock");
         let _listener = bind(&path).unwrap();
         assert_eq!(lstat(&path).unwrap().st_mode & 0o777, 0o600);
-        let other = Options { kind: SocketType::SEQPACKET, backlog: 4, mode: None };
+        let permissions = Permissions::default();
+        let other = Options { kind: SocketType::SEQPACKET, backlog: 4, permissions };
         assert!(matches!(Listener::bind(&path, other), Err(SocketError::InUse(_))));
+    }
+
+    #[test]
+    fn the_file_has_the_owner_and_group_that_were_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        let mode = Some(Mode::RWXU | Mode::RWXG | Mode::RWXO);
+        let permissions = Permissions { mode, owner: Some(4242), group: Some(4343) };
+        let options = Options { kind: SocketType::STREAM, backlog: 4, permissions };
+        let listener = Listener::bind(&path, options);
+        if rustix::process::geteuid().is_root() {
+            let _listener = listener.unwrap();
+            let stat = lstat(&path).unwrap();
+            assert_eq!((stat.st_uid, stat.st_gid), (4242, 4343));
+            assert_eq!(stat.st_mode & 0o777, 0o777, "whatever the mask is");
+        } else {
+            assert!(matches!(listener, Err(SocketError::NotGiven(..))));
+            assert!(!path.exists());
+        }
     }
 
     #[test]

@@ -46,6 +46,7 @@ fn a_vif_and_a_guest_on_vhost_user() {
         name: "vm".into(),
         socket: socket.clone(),
         mode: Mode::Server,
+        permissions: Default::default(),
         queues: 2,
         mtu: None,
         rule: PortRule::default(),

@@ -68,6 +68,17 @@ pub struct PollingReport {
     pub suspended: bool,
 }
 
+/// A layer of the daemon's sandbox.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SandboxLayer {
+    /// The layer.
+    pub layer: String,
+    /// `active`, `partial` or `missing`.
+    pub state: String,
+    /// Details, or the reason.
+    pub detail: String,
+}
+
 /// The daemon and all its counters. At rest, over all ports and `removed`:
 /// `tx_frames + copies = rx_frames + drops`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -80,6 +91,8 @@ pub struct Stats {
     pub uptime_seconds: f64,
     /// CPU time that the daemon has used.
     pub cpu_seconds: f64,
+    /// The layers of its sandbox; empty without one.
+    pub sandbox: Vec<SandboxLayer>,
     /// Its workers.
     pub workers: Vec<WorkerReport>,
     /// Times that a queue pair changed workers.

@@ -51,7 +51,8 @@ pub(super) fn start(
     let service = Service::start_with(Arc::clone(fabric), hypervisor, config, uplink)?;
     let version = if extensions.ranges { Version::V2 } else { Version::V1 };
     let keys = guest_keys(spec, extensions);
-    let config = ServerConfig { socket: socket.to_owned(), keys, version };
+    let permissions = spec.permissions;
+    let config = ServerConfig { socket: socket.to_owned(), permissions, keys, version };
     Ok(Box::new(Guests { server: Server::start(machine, config)?, service }))
 }
 

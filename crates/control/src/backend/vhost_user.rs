@@ -34,6 +34,7 @@ pub(super) fn start(
         name: spec.name.clone(),
         socket: socket.to_owned(),
         mode,
+        permissions: spec.permissions,
         queues,
         mtu: spec.mtu,
         rule: spec.rule(),

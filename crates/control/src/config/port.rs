@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use frame::Mac;
 use hypervisor::embedded::Design;
 use switch::{PortRule, Vlan};
+use unix_socket::Permissions;
 use xen::netif::extensions::Extensions;
 use xen::netif::options::PortOptions;
 
@@ -26,6 +27,8 @@ pub struct PortSpec {
     pub vlan: Vlan,
     /// Longest IP packet in bytes; `None`: no limit of its own.
     pub mtu: Option<u16>,
+    /// Who may use its socket, where it has one and listens.
+    pub permissions: Permissions,
     /// How the port is served, where there is a choice.
     pub options: PortOptions,
 }

@@ -10,9 +10,11 @@ use hypervisor::embedded::Design;
 use network::coalescing::CoalescingLimits;
 use switch::Vlan;
 use toml::Spanned;
+use unix_socket::Permissions;
 use xen::netif::extensions::Extensions;
 use xen::netif::options::PortOptions;
 
+use super::access::{SocketGroup, SocketMode, SocketOwner};
 use super::port::{Mode, PortKind, PortSpec};
 use super::port_table::{CopySide, Grants, Interface, Mtu, Name, PortTable, Socket, Trunk};
 use super::source::{Problems, VALUE};
@@ -84,11 +86,12 @@ impl Reader<'_, '_> {
         let vlan = self.vlan(number(table.vlan.take()), table.trunk.take());
         let mac = self.mac(table.mac.take(), &vlan);
         let options = self.options(&mut table);
+        let permissions = self.permissions(&mut table);
         let kind = kind?;
         let mtu = self.mtu(table.mtu.take(), *kind.get_ref());
         let queues = number(table.queues.take());
         let kind = self.kind(kind, table, &vlan);
-        Some(PortSpec { name: name?, kind: kind?, queues, mac, vlan, mtu, options })
+        Some(PortSpec { name: name?, kind: kind?, queues, mac, vlan, mtu, permissions, options })
     }
 
     fn add(&mut self, key: &str, span: &Range<usize>, problem: impl ToString) {
@@ -251,6 +254,24 @@ impl Reader<'_, '_> {
         let same = |port: &PortSpec| port.mac == Some(mac) && port.vlan.meets(vlan);
         self.refuse_taken("mac", &given.span(), "address", same);
         Some(mac)
+    }
+
+    /// Who may use the socket. A client finds the socket as its front-end has made it.
+    fn permissions(&mut self, table: &mut PortTable) -> Permissions {
+        let is_client = table.mode.as_ref().is_some_and(|mode| mode.get_ref().0 == Mode::Client);
+        if is_client {
+            for (key, span) in table.given() {
+                if matches!(key, "socket-mode" | "socket-owner" | "socket-group") {
+                    let problem = "the front-end creates the socket of a client; leave it out";
+                    self.add(key, &span, problem);
+                }
+            }
+        }
+        Permissions {
+            mode: value(table.socket_mode.take()).map(|SocketMode(mode)| mode),
+            owner: value(table.socket_owner.take()).map(|SocketOwner(owner)| owner.0),
+            group: value(table.socket_group.take()).map(|SocketGroup(group)| group.0),
+        }
     }
 
     fn options(&mut self, table: &mut PortTable) -> PortOptions {

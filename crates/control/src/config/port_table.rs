@@ -9,6 +9,7 @@ use network::poll::PollingPolicy;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::access::{SocketGroup, SocketMode, SocketOwner};
 use super::defaults::MAX_QUEUES;
 use super::port::Mode;
 use super::source::VALUE;
@@ -46,6 +47,9 @@ port_table! {
     "kind" kind: Text<Kind>,
     "socket" socket: Text<Socket>,
     "mode" mode: Text<Mode>,
+    "socket-mode" socket_mode: Text<SocketMode>,
+    "socket-owner" socket_owner: Text<SocketOwner>,
+    "socket-group" socket_group: Text<SocketGroup>,
     "device" device: Text<Interface>,
     "queues" queues: Number<Queues>,
     "mtu" mtu: Number<Mtu>,

@@ -52,6 +52,10 @@ impl PortSpec {
         put("device", json!(self.kind.device()));
         put("device-queue", json!(self.kind.device_queue()));
         put("mode", json!(self.kind.mode().map(Mode::name)));
+        // Numbers, not names: the daemon may see no list of users.
+        put("socket-mode", json!(self.permissions.mode.map(|mode| format!("{:03o}", mode.bits()))));
+        put("socket-owner", json!(self.permissions.owner.map(|owner| owner.to_string())));
+        put("socket-group", json!(self.permissions.group.map(|group| group.to_string())));
         match &self.vlan {
             Vlan::None => {}
             Vlan::Access(vid) => put("vlan", json!(vid)),

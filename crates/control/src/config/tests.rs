@@ -54,6 +54,7 @@ fn a_whole_file() {
     let vm = PortSpec {
         name: "vm-a".into(),
         kind: PortKind::VhostUser { socket: "/tmp/vm-a.sock".into(), mode: Mode::Client },
+        permissions: Permissions::default(),
         queues: Some(4),
         mac: Some(Mac([0x52, 0x54, 0, 0, 0, 1])),
         vlan: Vlan::Access(10),
@@ -67,6 +68,7 @@ fn a_whole_file() {
     let uplink = PortSpec {
         name: "uplink".into(),
         kind: PortKind::Tap { device: "rm0".into() },
+        permissions: Permissions::default(),
         queues: None,
         mac: None,
         vlan: Vlan::Trunk(vec![10, 20]),
@@ -77,7 +79,16 @@ fn a_whole_file() {
     let (policy, balance) = (PollingPolicy::Latency, false);
     assert_eq!(
         config,
-        Config { workers: 2, cpus: vec![0, 8], policy, balance, socket, ports: vec![vm, uplink] }
+        Config {
+            workers: 2,
+            cpus: vec![0, 8],
+            policy,
+            balance,
+            socket,
+            permissions: Permissions::default(),
+            sandbox: SandboxSettings::default(),
+            ports: vec![vm, uplink],
+        }
     );
 }
 
@@ -90,6 +101,8 @@ fn an_empty_file_is_all_defaults() {
         policy,
         balance,
         socket: DEFAULT_SOCKET.into(),
+        permissions: Permissions::default(),
+        sandbox: SandboxSettings::default(),
         ports: vec![],
     };
     assert_eq!(parse(""), Ok(want.clone()));
@@ -181,7 +194,7 @@ fn impossible_files_are_refused() {
     let long = format!("[control]\nsocket = \"/{}\"", "x".repeat(107));
     let cases = [
         ("[worker]\ncount = 1", r#"1: worker: unknown key; did you mean "workers"?"#),
-        ("speed = 1", "1: speed: unknown key; known here: workers, control, port"),
+        ("speed = 1", "1: speed: unknown key; known here: workers, control, sandbox, port"),
         ("[port]\nname = \"a\"", r#"1: port: [port] is not a list of tables; write [[port]]"#),
         ("port = [1]", "1: port: 1 is not a list of tables; write [[port]]"),
         (
@@ -270,7 +283,7 @@ fn impossible_ports_are_refused() {
         ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
         (
             "colour = 4",
-            "colour: unknown key; known here: name, kind, socket, mode, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds, polling, copy, grants",
+            "colour: unknown key; known here: name, kind, socket, mode, socket-mode, socket-owner, socket-group, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds, polling, copy, grants",
         ),
     ];
     for (extra, want) in cases {
@@ -730,4 +743,59 @@ fn the_number_of_reported_mistakes_is_bounded() {
 fn lists_are_not_tables() {
     refused("workers = [2]", "ringmain.toml:1: workers: [2] is not a table; write [workers]");
     refused("port = [[1]]", "ringmain.toml:1: port: [1] is not a list of tables; write [[port]]");
+}
+
+#[test]
+fn sockets_have_modes_owners_and_groups() {
+    let text = "[control]\nmode = \"660\"\nowner = \"4000123\"\ngroup = \"4000124\"\n\
+                [[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"/a\"\nsocket-mode = \"0640\"\n\
+                socket-owner = \"4000125\"\nsocket-group = \"4000126\"";
+    let config = parse(text).unwrap();
+    let mode = |bits| Some(rustix::fs::Mode::from_bits_truncate(bits));
+    let want = Permissions { mode: mode(0o660), owner: Some(4_000_123), group: Some(4_000_124) };
+    assert_eq!(config.permissions, want);
+    let want = Permissions { mode: mode(0o640), owner: Some(4_000_125), group: Some(4_000_126) };
+    assert_eq!(config.ports[0].permissions, want);
+    let request = config.ports[0].to_request();
+    let control = std::path::Path::new("/run/control.sock");
+    let again = PortSpec::from_request(&request, std::iter::empty(), control).unwrap();
+    assert_eq!(again, config.ports[0]);
+}
+
+#[test]
+fn mistakes_about_access_are_named() {
+    let cases = [
+        (
+            "socket-mode = \"rw\"",
+            r#"socket-mode: "rw" is not a mode; give three octal digits, like "660""#,
+        ),
+        (
+            "socket-mode = \"4755\"",
+            r#"socket-mode: "4755" is not a mode; give three octal digits, like "660""#,
+        ),
+        (
+            "socket-group = \"no such group\"",
+            r#"socket-group: there is no group "no such group" on this host; create it, or give its number"#,
+        ),
+        (
+            "socket-mode = \"660\"\nmode = \"client\"",
+            "socket-mode: the front-end creates the socket of a client; leave it out",
+        ),
+    ];
+    for (extra, want) in cases {
+        let text =
+            format!("[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"/a\"\n{extra}");
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    }
+    let sandbox = [
+        ("live = [\"disk\"]", r#""tap", "client", "xen" or "device-queue""#),
+        ("folders = [\"x\"]", r#"is not a folder; give an absolute path, like "/run/vms""#),
+        ("without = [\"x\"]", "is not a layer; give a layer: ipc-namespace, mount-namespace, "),
+        ("user = \"no such user\"", r#"there is no user "no such user" on this host"#),
+    ];
+    for (line, want) in sandbox {
+        let error = parse(&format!("[sandbox]\n{line}")).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    }
 }

@@ -30,7 +30,7 @@ fn place() -> Place {
 }
 
 fn start(place: &Place) -> Server {
-    Server::start(&place.path, Arc::new(One)).unwrap()
+    Server::start(&place.path, ControlAccess::default(), Arc::new(One)).unwrap()
 }
 
 fn remove(name: &str) -> Request {
@@ -79,7 +79,7 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     assert!(place.path.exists());
 
     let first = start(&place);
-    let second = Server::start(&place.path, Arc::new(One)).err().unwrap();
+    let second = Server::start(&place.path, ControlAccess::default(), Arc::new(One)).err().unwrap();
     assert!(matches!(second, ServerError::Taken(_)), "{second}");
     assert_eq!(Client::new(&place.path).ask(&remove("one")).unwrap(), Reply::Done);
     drop(first);
@@ -91,7 +91,7 @@ fn only_sockets_are_removed() {
     let place = place();
     fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     fs::write(&place.path, "precious").unwrap();
-    let error = Server::start(&place.path, Arc::new(One)).err().unwrap();
+    let error = Server::start(&place.path, ControlAccess::default(), Arc::new(One)).err().unwrap();
     assert!(matches!(error, ServerError::NotASocket(_)), "{error}");
     assert_eq!(fs::read_to_string(&place.path).unwrap(), "precious");
 }

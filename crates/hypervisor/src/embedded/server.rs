@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, socketpair, sockopt};
-use unix_socket::{Listener, Options, SocketError, SocketType};
+use unix_socket::{Listener, Options, Permissions, SocketError, SocketType};
 
 use super::device::Device;
 use super::events::{Opened, Side};
@@ -38,6 +38,8 @@ const RESERVED: u16 = 0x7ff0;
 pub struct ServerConfig {
     /// The path of the socket.
     pub socket: PathBuf,
+    /// Who may connect; by default, the daemon's user.
+    pub permissions: Permissions,
     /// Keys in the backend's directory of each interface, beside its address.
     pub keys: Vec<(String, String)>,
     /// The lowest version of their grant tables.
@@ -86,8 +88,10 @@ impl Server {
     /// When the socket cannot be opened.
     pub fn start(machine: Machine, config: ServerConfig) -> Result<Server, SocketError> {
         let os = |error: Errno| SocketError::Os(config.socket.clone(), error.into());
-        let mode = Some(Mode::RUSR | Mode::WUSR);
-        let options = Options { kind: SocketType::SEQPACKET, backlog: 64, mode };
+        let own = Mode::RUSR | Mode::WUSR;
+        let permissions =
+            Permissions { mode: config.permissions.mode.or(Some(own)), ..config.permissions };
+        let options = Options { kind: SocketType::SEQPACKET, backlog: 64, permissions };
         let listener = Listener::bind(&config.socket, options)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os)?;
         let path = config.socket.clone();

@@ -62,7 +62,10 @@ impl Vcpus {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let opened = self.host.event_channels.open(&self.table, self.table.id())?;
         let (pair, end) = (Arc::clone(&opened.pair), Arc::clone(&stop));
-        let run = move || serve(&mut caller, &calls, &pair, &end);
+        let run = move || {
+            sandbox::enter_thread(sandbox::Role::Worker);
+            serve(&mut caller, &calls, &pair, &end);
+        };
         let thread = Builder::new().name(format!("rm-vcpu-{}", self.table.id())).spawn(run);
         match thread {
             Ok(thread) => {

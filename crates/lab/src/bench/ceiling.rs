@@ -20,12 +20,12 @@ use ring::wire::Wire;
 use ring::{Memory, RingConfig, Violation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
-use unix_socket::Listener;
+use unix_socket::{Listener, Permissions};
 use vhost_user::net::feature::bit;
 use vhost_user::transport::connection::{Connection, ConnectionError, Incoming, Message};
 use vhost_user::transport::feature::protocol;
 use vhost_user::transport::message::{BadMessage, Region, Reply, Request, RingAddress};
-use vhost_user::transport::server::LISTENER;
+use vhost_user::transport::server::listener;
 
 use super::BenchError;
 use crate::cpu;
@@ -84,7 +84,9 @@ impl Ceiling {
             .prefix("ringmain-wire-")
             .tempdir()
             .map_err(failed("make a folder"))?;
-        let listen = |path: PathBuf| Listener::bind(&path, LISTENER).map_err(io::Error::other);
+        let listen = |path: PathBuf| {
+            Listener::bind(&path, listener(Permissions::default())).map_err(io::Error::other)
+        };
         let [a, b] = sockets(dir.path());
         let listeners = [listen(a), listen(b)];
         let [a, b] = listeners.map(|listener| listener.map_err(failed("listen")));

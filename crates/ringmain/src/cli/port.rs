@@ -43,6 +43,18 @@ pub struct Add {
     /// trying)
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
+    /// vhost-user, embedded: mode of the socket's file, like 660 [default: as the umask has it;
+    /// embedded: 600]
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<String>,
+    /// vhost-user, embedded: owner of the socket's file, by name or number [default: the daemon's
+    /// user]
+    #[arg(long, value_name = "USER")]
+    pub socket_owner: Option<String>,
+    /// vhost-user, embedded: group of the socket's file, by name or number [default: the daemon's
+    /// group]
+    #[arg(long, value_name = "GROUP")]
+    pub socket_group: Option<String>,
     /// tap: the interface, created when absent
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
@@ -104,6 +116,9 @@ impl Add {
             ("kind", Some(kind.into())),
             ("socket", self.socket.map(Value::from)),
             ("mode", self.mode.map(Value::from)),
+            ("socket-mode", self.socket_mode.map(Value::from)),
+            ("socket-owner", self.socket_owner.map(Value::from)),
+            ("socket-group", self.socket_group.map(Value::from)),
             ("device", self.device.map(Value::from)),
             ("queues", self.queues.map(number)),
             ("mac", self.mac.map(Value::from)),

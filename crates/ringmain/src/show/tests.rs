@@ -96,6 +96,7 @@ vm-a  rx_full           3
 #[test]
 fn counters_are_shown_in_tables() {
     let stats = Stats {
+        sandbox: Vec::new(),
         pid: 7,
         release: "0.1.0".into(),
         uptime_seconds: 61.5,

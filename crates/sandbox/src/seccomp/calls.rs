@@ -17,6 +17,8 @@ const SERVE: &[c_long] = &[
     libc::SYS_writev,
     libc::SYS_pread64,
     libc::SYS_pwrite64,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
     libc::SYS_sendto,
     libc::SYS_recvfrom,
     libc::SYS_ioctl,
@@ -172,7 +174,7 @@ pub fn control(extras: Extras) -> Result<Calls> {
     calls.insert(libc::SYS_clone, vec![masked(0, thread, thread)?]);
     let mut families = vec![libc::AF_UNIX];
     if extras.interfaces || extras.device_queues {
-        families.extend([libc::AF_INET, libc::AF_NETLINK]);
+        families.push(libc::AF_INET);
     }
     if extras.device_queues {
         families.push(libc::AF_XDP);
@@ -232,6 +234,9 @@ fn restrict(calls: &mut Calls) -> Result<()> {
     let name = equals(0, libc::PR_GET_NAME as u64)?;
     let memory = equals(0, libc::PR_SET_VMA as u64)?;
     calls.insert(libc::SYS_prctl, vec![name, memory]);
+    // The standard library's check of a descriptor that is closed, in builds with such checks.
+    let check = equals(1, libc::F_GETFD as u64)?;
+    calls.insert(libc::SYS_fcntl, vec![check]);
     // A fault that is nobody's goes back to the handler that was there before.
     let fault = equals(0, libc::SIGBUS as u64)?;
     calls.insert(libc::SYS_rt_sigaction, vec![fault]);

@@ -11,7 +11,7 @@ use network::port::QueuePair;
 use network::topology::QueueId;
 use switch::{PortId, PortRule};
 use thiserror::Error;
-use unix_socket::SocketError;
+use unix_socket::{Permissions, SocketError};
 
 use super::device::{NetDevice, Offer, QueueHost};
 use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server};
@@ -30,6 +30,8 @@ pub struct PortConfig {
     pub socket: PathBuf,
     /// Which side opens the socket.
     pub mode: Mode,
+    /// Who may connect, where this side listens.
+    pub permissions: Permissions,
     /// Queue pairs that are offered.
     pub queues: u16,
     /// Longest IP packet that the port takes, in bytes, and the most that a front-end may tell its
@@ -74,12 +76,13 @@ impl Port {
     /// When its socket is taken, its rule impossible, or no thread or descriptor is left. Then
     /// nothing has changed.
     pub fn start(fabric: Arc<Fabric>, config: PortConfig) -> Result<Port, StartError> {
-        let PortConfig { name, socket, mode, queues, mtu, rule, coalescing, policy } = config;
+        let PortConfig { name, socket, mode, queues, mtu, rule, coalescing, policy, permissions } =
+            config;
         if !(1..=MAX_QUEUES).contains(&queues) {
             return Err(StartError::Queues(queues));
         }
         let faults = Arc::new(QueueFaults::new()?);
-        let endpoint = Endpoint::open(&socket, mode)?;
+        let endpoint = Endpoint::open(&socket, mode, permissions)?;
         let report = Arc::clone(&faults);
         let on_error = Arc::new(move |queue, error| report.report(queue, error));
         let port = fabric.add_port(PortSpec { rule, mtu, on_error, coalescing, policy })?;

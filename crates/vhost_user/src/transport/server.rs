@@ -21,7 +21,7 @@ use super::device::Device;
 use super::event::Event;
 use super::status::{PortStatus, SharedStatus};
 
-pub use endpoint::{Endpoint, LISTENER, Mode};
+pub use endpoint::{Endpoint, Mode, listener};
 pub use fault::QueueFaults;
 
 /// How long a server's thread may take to end. It never waits for its front-end, but closing a

@@ -174,6 +174,7 @@ fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Port {
         name,
         socket,
         mode: Mode::Server,
+        permissions: Default::default(),
         queues: 2,
         mtu: Some(1500),
         rule,

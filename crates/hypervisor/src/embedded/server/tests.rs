@@ -27,7 +27,12 @@ fn place() -> Site {
     let socket = dir.path().join("guests.sock");
     let machine = Machine::new(Design::default());
     let keys = vec![("script".into(), "vif-ringmain".into())];
-    let config = ServerConfig { socket: socket.clone(), keys, version: Version::V1 };
+    let config = ServerConfig {
+        socket: socket.clone(),
+        keys,
+        version: Version::V1,
+        permissions: Permissions::default(),
+    };
     let server = Server::start(machine.clone(), config).unwrap();
     Site { machine, server, socket, _dir: dir }
 }
@@ -201,8 +206,12 @@ fn guests_notice_that_their_host_is_gone() {
 #[test]
 fn two_do_not_listen_at_one_place() {
     let place = place();
-    let config =
-        ServerConfig { socket: place.socket.clone(), keys: Vec::new(), version: Version::V1 };
+    let config = ServerConfig {
+        socket: place.socket.clone(),
+        keys: Vec::new(),
+        version: Version::V1,
+        permissions: Permissions::default(),
+    };
     assert!(matches!(Server::start(place.machine.clone(), config), Err(SocketError::InUse(_))));
 }
 
@@ -316,7 +325,12 @@ fn a_bounded_number_of_virtual_cpus() {
 fn the_host_says_what_tables_are_like() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("guests.sock");
-    let config = ServerConfig { socket: socket.clone(), keys: Vec::new(), version: Version::V2 };
+    let config = ServerConfig {
+        socket: socket.clone(),
+        keys: Vec::new(),
+        version: Version::V2,
+        permissions: Permissions::default(),
+    };
     let _server = Server::start(Machine::new(Design::default()), config).unwrap();
     let (guest, _line) = become_guest(&socket, hello_of("a")).unwrap();
     assert!(guest.has_sub_page_grants());

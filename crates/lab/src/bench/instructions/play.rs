@@ -73,7 +73,17 @@ pub fn play(case: &Case) -> Result<u64, Error> {
 pub(in crate::bench) fn config(socket: &Path, queues: u16) -> PortConfig {
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (socket, mode, rule) = (socket.to_path_buf(), Mode::Server, PortRule::default());
-    PortConfig { name, socket, mode, queues, mtu: None, rule, coalescing: None, policy: None }
+    PortConfig {
+        name,
+        socket,
+        mode,
+        permissions: Default::default(),
+        queues,
+        mtu: None,
+        rule,
+        coalescing: None,
+        policy: None,
+    }
 }
 
 fn traffic<R: DriverRing>(

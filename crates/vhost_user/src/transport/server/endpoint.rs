@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use unix_socket::{Listener, Options, SocketError, SocketType};
+use unix_socket::{Listener, Options, Permissions, SocketError, SocketType};
 
 /// How the socket of a port is opened. Four front-ends may wait while another is connected.
-pub const LISTENER: Options = Options { kind: SocketType::STREAM, backlog: 4, mode: None };
+pub fn listener(permissions: Permissions) -> Options {
+    Options { kind: SocketType::STREAM, backlog: 4, permissions }
+}
 
 /// Which side opens the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +31,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// When the path is taken or impossible.
-    pub fn open(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
+    pub fn open(
+        path: &Path,
+        mode: Mode,
+        permissions: Permissions,
+    ) -> Result<Endpoint, SocketError> {
         match mode {
-            Mode::Server => Listener::bind(path, LISTENER).map(Endpoint::Listener),
+            Mode::Server => Listener::bind(path, listener(permissions)).map(Endpoint::Listener),
             Mode::Client => Ok(Endpoint::Path(path.into())),
         }
     }

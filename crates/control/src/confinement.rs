@@ -1,0 +1,262 @@
+//! What the sandbox leaves to a daemon with a certain configuration.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sandbox::{
+    Access, Capability, CapabilitySet, Extras, Group, Layer, LayerReport, Path as Needed, Plan,
+    User,
+};
+
+use crate::config::{Config, LiveNeed, Mode, PortKind, PortSpec};
+
+/// The user for the daemon, where the system has one.
+const USER: &str = "ringmain";
+/// The number of root. Others cannot change their user.
+const ROOT: u32 = 0;
+/// The user that owns nothing, where the system has none for the daemon.
+const NOBODY: &str = "nobody";
+/// The number of that user, where the system has no list of users.
+const NOBODY_NUMBER: &str = "65534";
+/// What the kernel tells of network interfaces.
+const INTERFACES: &str = "/sys/class/net";
+
+/// A sandbox that the process has entered.
+#[derive(Clone, Debug, Default)]
+pub struct Confinement {
+    /// The layers, and which of them are active.
+    pub layers: Vec<LayerReport>,
+    /// The user that the process has become, if it was another one. Other programs may run as the
+    /// same user, and are not to command the daemon.
+    pub user: Option<u32>,
+}
+
+impl Confinement {
+    /// The sandbox of a process that was started by a user, and has entered `plan`.
+    pub fn new(started_by: u32, plan: &Plan, layers: Vec<LayerReport>) -> Confinement {
+        let changed = layers.iter().any(|report| {
+            report.layer == Layer::User && matches!(report.state, sandbox::LayerState::Active(_))
+        });
+        let other = |user: &&User| changed && started_by == ROOT && user.uid != ROOT;
+        let user = plan.user.as_ref().ok().filter(other).map(|user| user.uid);
+        Confinement { layers, user }
+    }
+}
+
+/// What the sandbox leaves to a daemon with this configuration, which was read from `file`.
+pub fn plan(config: &Config, file: &Path) -> Plan {
+    let needs = Needs { config, user: user(config) };
+    let mut paths = needs.folders();
+    paths.push(Needed { path: "/proc".into(), access: Access::Read });
+    let folder = absolute(file).parent().map(Path::to_owned);
+    // A configuration in the root folder would open everything.
+    let folder = folder.filter(|folder| folder.parent().is_some());
+    paths.extend(folder.map(|path| Needed { path, access: Access::Read }));
+    if needs.has(LiveNeed::Tap) {
+        paths.push(Needed { path: "/dev/net/tun".into(), access: Access::Device });
+    }
+    if needs.has(LiveNeed::Xen) {
+        paths.push(Needed { path: "/dev/xen".into(), access: Access::Device });
+        paths.push(Needed { path: "/run/xenstored".into(), access: Access::Read });
+    }
+    let extras = Extras {
+        interfaces: needs.has(LiveNeed::Tap),
+        device_queues: needs.has(LiveNeed::DeviceQueue),
+    };
+    let (capabilities, groups) = (needs.capabilities(), needs.groups());
+    let without = config.sandbox.without.clone();
+    Plan { user: needs.user, groups, capabilities, paths: unique(paths), extras, without }
+}
+
+/// The user to run as, or why it stays root.
+fn user(config: &Config) -> Result<User, String> {
+    if let Some(user) = &config.sandbox.user {
+        return Ok(user.clone());
+    }
+    if config.ports.iter().any(|port| port.kind == PortKind::Xen)
+        || config.sandbox.live.contains(&LiveNeed::Xen)
+    {
+        return Err("Xen's devices belong to root; sandbox.user names another user".to_owned());
+    }
+    let found = [USER, NOBODY, NOBODY_NUMBER].into_iter().find_map(|name| User::find(name).ok());
+    found.ok_or_else(|| "this host has no user for it; give sandbox.user".to_owned())
+}
+
+/// What ports need.
+struct Needs<'a> {
+    config: &'a Config,
+    user: Result<User, String>,
+}
+
+impl Needs<'_> {
+    /// Whether configured ports or those that may be added need something. A daemon without any
+    /// ports gets all of them later: interfaces of the host are usual there.
+    fn has(&self, need: LiveNeed) -> bool {
+        let configured = self.config.ports.iter().any(|port| need_of(port) == Some(need));
+        let empty = self.config.ports.is_empty() && need == LiveNeed::Tap;
+        configured || empty || self.config.sandbox.live.contains(&need)
+    }
+
+    /// Folders of sockets.
+    fn folders(&self) -> Vec<Needed> {
+        let sockets = self.config.ports.iter().filter_map(|port| port.kind.socket());
+        let parents = sockets.chain([&self.config.socket]).filter_map(|socket| {
+            let socket = absolute(socket);
+            socket.parent().map(Path::to_owned)
+        });
+        let all = parents.chain(self.config.sandbox.folders.iter().cloned());
+        all.map(|path| Needed { path, access: Access::Sockets }).collect()
+    }
+
+    /// The groups of sockets: members can give their files to them.
+    fn groups(&self) -> Vec<Group> {
+        let ports = self.config.ports.iter().map(|port| port.permissions.group);
+        let all = ports.chain([self.config.permissions.group]).flatten();
+        let mut groups: Vec<u32> = all.collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups.into_iter().map(Group).collect()
+    }
+
+    fn capabilities(&self) -> Vec<Capability> {
+        let mut needed = Vec::new();
+        let mut need = |set, reason: String| needed.push(Capability { set, reason });
+        for port in &self.config.ports {
+            if let PortKind::Tap { device } = &port.kind
+                && !self.is_ready(device, port)
+            {
+                need(CapabilitySet::NET_ADMIN, format!("port {} creates {device}", port.name));
+            }
+        }
+        let live = |wanted| self.config.sandbox.live.contains(&wanted);
+        if live(LiveNeed::Tap) || self.config.ports.is_empty() {
+            need(CapabilitySet::NET_ADMIN, "TAPs of ports that are added later".to_owned());
+        }
+        if self.has(LiveNeed::Client) {
+            need(CapabilitySet::DAC_OVERRIDE, "sockets of other users".to_owned());
+        }
+        if self.has(LiveNeed::DeviceQueue) {
+            let network = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
+            let set = network | CapabilitySet::BPF | CapabilitySet::IPC_LOCK;
+            need(set, "device queues".to_owned());
+        }
+        if self.gives_files_away() {
+            need(CapabilitySet::CHOWN, "owners of sockets".to_owned());
+        }
+        needed
+    }
+
+    /// Whether a socket is to belong to another user.
+    fn gives_files_away(&self) -> bool {
+        let own = self.user.as_ref().map_or(0, |user| user.uid);
+        let ports = self.config.ports.iter().map(|port| port.permissions.owner);
+        ports.chain([self.config.permissions.owner]).flatten().any(|owner| owner != own)
+    }
+
+    /// Whether an interface is there already, and the user may open its queues without any
+    /// capability.
+    fn is_ready(&self, device: &str, port: &PortSpec) -> bool {
+        let interface = Path::new(INTERFACES).join(device);
+        let number = |file: &str| {
+            let text = fs::read_to_string(interface.join(file)).ok()?;
+            text.trim().parse::<i64>().ok()
+        };
+        let (Some(owner), Some(group)) = (number("owner"), number("group")) else { return false };
+        let is_own = |own: u32, number: i64| number == -1 || number == i64::from(own);
+        let (user, own_group) = self.user.as_ref().map_or((0, 0), |user| (user.uid, user.gid));
+        // The MTU is set each time.
+        port.mtu.is_none() && is_own(user, owner) && is_own(own_group, group)
+    }
+}
+
+/// What a port needs that the sandbox does not leave otherwise.
+fn need_of(port: &PortSpec) -> Option<LiveNeed> {
+    match &port.kind {
+        PortKind::Tap { .. } => Some(LiveNeed::Tap),
+        PortKind::VhostUser { mode: Mode::Client, .. } => Some(LiveNeed::Client),
+        PortKind::Xen => Some(LiveNeed::Xen),
+        PortKind::Embedded { device_queue: Some(_), .. } => Some(LiveNeed::DeviceQueue),
+        PortKind::VhostUser { .. } | PortKind::Embedded { .. } => None,
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Each path once. A folder of sockets can be read, too.
+fn unique(paths: Vec<Needed>) -> Vec<Needed> {
+    let mut all: Vec<Needed> = Vec::new();
+    for path in paths {
+        if all.iter().all(|other| other.path != path.path) {
+            all.push(path);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Host;
+
+    fn plan_of(text: &str) -> Plan {
+        let host = Host { cpus: vec![0] };
+        let config = Config::parse("test", text, &host).unwrap();
+        plan(&config, Path::new("/etc/ringmain/ringmain.toml"))
+    }
+
+    fn capabilities(plan: &Plan) -> CapabilitySet {
+        plan.capabilities.iter().fold(CapabilitySet::empty(), |all, one| all | one.set)
+    }
+
+    const GUEST: &str = "[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"/run/vms/a\"\n";
+
+    #[test]
+    fn a_guest_over_a_socket_needs_no_capability() {
+        let plan = plan_of(GUEST);
+        assert_eq!(capabilities(&plan), CapabilitySet::empty());
+        assert_eq!(plan.extras, Extras::default());
+        let path = |path: &str, access| Needed { path: path.into(), access };
+        let want = [
+            path("/run/vms", Access::Sockets),
+            path("/run/ringmain", Access::Sockets),
+            path("/proc", Access::Read),
+            path("/etc/ringmain", Access::Read),
+        ];
+        assert_eq!(plan.paths, want);
+    }
+
+    #[test]
+    fn each_kind_of_port_adds_what_it_needs() {
+        let with = |rest: &str| plan_of(&format!("{GUEST}{rest}"));
+        let tap = with("[[port]]\nname = \"b\"\nkind = \"tap\"\ndevice = \"rm-nowhere\"\n");
+        assert_eq!(capabilities(&tap), CapabilitySet::NET_ADMIN);
+        assert!(tap.extras.interfaces && !tap.extras.device_queues);
+        let client = with("mode = \"client\"\n");
+        assert_eq!(capabilities(&client), CapabilitySet::DAC_OVERRIDE);
+        let owner = with("socket-owner = \"4000123\"\nsocket-group = \"4000124\"\n");
+        assert_eq!(capabilities(&owner), CapabilitySet::CHOWN);
+        assert_eq!(owner.groups, [Group(4_000_124)]);
+        let xen = with("[[port]]\nname = \"b\"\nkind = \"xen\"\n");
+        assert!(xen.user.is_err() && capabilities(&xen).is_empty());
+        assert!(xen.paths.iter().any(|path| path.path == Path::new("/dev/xen")));
+    }
+
+    #[test]
+    fn the_configuration_allows_for_ports_that_come_later() {
+        let plan = plan_of(&format!(
+            "[sandbox]\nuser = \"0\"\nfolders = [\"/srv/x\"]\nlive = [\"tap\", \"client\"]\n\
+             without = [\"landlock\"]\n{GUEST}"
+        ));
+        let want = CapabilitySet::NET_ADMIN | CapabilitySet::DAC_OVERRIDE;
+        assert_eq!(capabilities(&plan), want);
+        assert_eq!(
+            (plan.user.as_ref().unwrap().uid, &plan.without[..]),
+            (0, &[Layer::Landlock][..])
+        );
+        assert!(plan.paths.iter().any(|path| path.path == Path::new("/srv/x")));
+        // Nothing is known of ports that an empty configuration gets.
+        assert_eq!(capabilities(&plan_of("")), CapabilitySet::NET_ADMIN);
+    }
+}

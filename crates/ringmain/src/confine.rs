@@ -1,0 +1,38 @@
+//! The daemon's sandbox: entered before any thread starts, and told in the log.
+
+use std::path::Path;
+
+use control::config::Config;
+use control::confinement::{Confinement, plan};
+use sandbox::{LayerReport, LayerState};
+use tracing::{info, warn};
+
+use crate::failure::Failure;
+
+/// Enters the sandbox that fits a configuration, which was read from `file`.
+pub fn enter(config: &Config, file: &Path) -> Result<Confinement, Failure> {
+    let started_by = rustix::process::geteuid().as_raw();
+    let plan = plan(config, file);
+    let layers = plan.enter()?;
+    layers.iter().for_each(log);
+    Ok(Confinement::new(started_by, &plan, layers))
+}
+
+/// Says what is lost without one.
+pub fn go_without() -> Confinement {
+    warn!(
+        "NO SANDBOX: whoever takes over this process has all files, devices, processes and \
+         networks that its user has, and all capabilities; the sandbox is on unless --no-sandbox \
+         or sandbox.enabled = false turns it off"
+    );
+    Confinement::default()
+}
+
+fn log(LayerReport { layer, state }: &LayerReport) {
+    let layer = layer.name();
+    match state {
+        LayerState::Active(detail) => info!(layer, detail, "sandbox layer entered"),
+        LayerState::Partial(reason) => warn!(layer, reason, "sandbox layer entered in part"),
+        LayerState::Missing(reason) => warn!(layer, reason, "sandbox layer missing"),
+    }
+}
