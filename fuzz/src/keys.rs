@@ -2,9 +2,11 @@
 
 use hypervisor::DomId;
 use hypervisor::test::Machine;
+use network::restrictions::RestrictionsTemplate;
+use network::token_bucket::{TokenBucket, Unit};
 use xen::netif::extensions::Extensions;
 use xen::netif::negotiation::{BackendFeatures, FrontendKeys, wants_groups};
-use xen::netif::rate::Rate;
+use xen::netif::rate;
 use xen::netif::settings::{Settings, is_ours, is_plugged};
 use xen::xenbus::State;
 
@@ -71,9 +73,9 @@ pub fn run(data: &[u8]) {
         assert!((1..=usize::from(queues)).contains(&request.queues.len()));
     }
     if let Ok(settings) = Settings::read(nodes, "/vif") {
-        assert!(
-            settings.rate_limit().is_none_or(|(bytes, _)| bytes > 0 || settings.rate.is_some())
-        );
+        let restrictions = settings.restrictions(&RestrictionsTemplate::default());
+        assert_eq!(restrictions.transmit.is_empty(), settings.rate().is_none());
+        assert_eq!(restrictions.guard.is_none(), settings.addresses.is_empty());
     }
     let _ = (
         State::read(nodes, "/vif"),
@@ -82,9 +84,10 @@ pub fn run(data: &[u8]) {
         is_plugged(nodes, "/vif"),
     );
     let text = String::from_utf8_lossy(data);
-    if let Some(rate) = Rate::parse(&text) {
-        let now = std::time::Instant::now();
-        while rate.send(now, 65_535).is_ok() && rate.per_second() < 1 << 20 {}
-        rate.refund(u32::MAX);
+    if let Some(rate) = rate::parse(&text) {
+        assert!(rate.per_second > 0 && rate.burst > 0);
+        let (bucket, now) = (TokenBucket::new(Unit::Bytes, rate), std::time::Instant::now());
+        assert!(bucket.take(now, u64::MAX) && bucket.ready_at(now, u64::MAX) > now);
+        bucket.give_back(u64::MAX);
     }
 }

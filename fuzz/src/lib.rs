@@ -3,6 +3,7 @@
 
 pub mod control;
 pub mod frame;
+pub mod guard;
 pub mod input;
 pub mod keys;
 pub mod messages;

@@ -137,7 +137,6 @@ impl Front {
             domain: self.guest.id(),
             engine: Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants))),
             features,
-            rate: None,
             groups: Groups::default(),
             align: false,
             paused: false.into(),

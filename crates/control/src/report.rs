@@ -368,7 +368,13 @@ mod tests {
         assert_eq!((report.device.as_deref(), report.queue_pairs), (Some("domain 5"), 4));
         let mac = "00:16:3e:00:00:01";
         let rule = PortRule { vlan: Vlan::Access(10), mac: Some(mac.parse().unwrap()) };
-        one.status.settings = Some(Settings { rule, mtu: Some(9000), queues: Some(2), rate: None });
+        one.status.settings = Some(Settings {
+            rule,
+            mtu: Some(9000),
+            queues: Some(2),
+            rate: None,
+            addresses: Vec::new(),
+        });
         one.status.features.sg = true;
         let states = [
             (Condition::Connected, PortState::Connected),

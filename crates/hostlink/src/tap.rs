@@ -17,6 +17,7 @@ use network::fabric::{Fabric, FabricError, PortSpec};
 use network::packet::Packet;
 use network::poll::PollingPolicy;
 use network::port::{Notified, QueueError, QueuePair};
+use network::restrictions::Restrictions;
 use network::topology::QueueId;
 use ring::GrantCopyBatch;
 use ring::copies::{Copies, Status};
@@ -95,6 +96,8 @@ pub struct TapConfig {
     pub mtu: Option<u16>,
     /// How workers wait for its frames; `None`: as they do for others.
     pub policy: Option<PollingPolicy>,
+    /// What it may send and receive.
+    pub restrictions: Restrictions,
 }
 
 /// A TAP device in service.
@@ -120,8 +123,15 @@ impl Tap {
         let on_error = Arc::new(move |_, error| {
             *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(error)
         });
-        let TapConfig { rule, mtu, policy, .. } = config;
-        let port = fabric.add_port(PortSpec { rule, mtu, on_error, coalescing: None, policy })?;
+        let TapConfig { rule, mtu, policy, restrictions, .. } = config;
+        let port = fabric.add_port(PortSpec {
+            rule,
+            mtu,
+            on_error,
+            coalescing: None,
+            policy,
+            restrictions,
+        })?;
         let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
         let queues = (0..).zip(queues).filter_map(attach).collect();
         Ok(Tap { name, fabric, port, queues, stopped })

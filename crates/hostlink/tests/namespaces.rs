@@ -38,6 +38,7 @@ fn tap(fabric: &Arc<Fabric>, device: &str, queues: u16, mtu: u16) -> Result<Tap,
         rule: PortRule::default(),
         mtu: Some(mtu),
         policy: None,
+        restrictions: network::restrictions::Restrictions::default(),
     };
     Tap::start(Arc::clone(fabric), config)
 }

@@ -11,7 +11,7 @@ use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_
 use ring::copies::Status;
 use ring::gather::{Body, Chain, Gather};
 use ring::heads::Heads;
-use switch::Target;
+use switch::{SourceGuard, Target};
 
 use crate::cost::{PIECE, cost};
 use crate::count::DropReason;
@@ -265,7 +265,8 @@ impl Burst {
             let len = heads.len(i);
             if len < HEAD_LEN && (len as u32) < chain.len() {
                 heads.read(i, &mut bytes);
-                if !frame::parse(&bytes[..len]).is_some_and(|headers| headers.is_whole()) {
+                let is_enough = |headers: &Headers| headers.is_whole() && !headers.claims_follow();
+                if !frame::parse(&bytes[..len]).as_ref().is_some_and(is_enough) {
                     self.short.push(i);
                 }
             }
@@ -304,6 +305,17 @@ impl Burst {
             Ok(())
         });
         self.count += 1;
+    }
+
+    /// Drops the frames that claim what `guard` does not allow.
+    pub(crate) fn verify_sources(&mut self, guard: &SourceGuard) {
+        for (frame, head) in self.frames[..self.count].iter_mut().zip(self.heads.iter()) {
+            if matches!(frame.action, Action::Unclassified)
+                && let Err(reason) = guard.check(head.as_slice(), &frame.headers)
+            {
+                frame.classify(Action::Drop(reason.into()));
+            }
+        }
     }
 
     /// The head of frame `i`.

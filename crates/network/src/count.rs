@@ -162,6 +162,9 @@ pub struct QueueCounters {
     pub waited_ns: Counter,
     /// Page faults while a worker used the port's memory, counted while a worker has many.
     pub page_faults: Counter,
+    /// Times that frames stayed in the Tx ring because their port, or its budget, had used up its
+    /// rate of sending.
+    pub tx_limited: Counter,
     /// Wake-ups by the peer while the worker did not poll this queue.
     pub kicks: Counter,
     /// What was spent on frames that it received, while somebody profiled.

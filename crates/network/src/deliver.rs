@@ -269,6 +269,9 @@ impl Slot {
         mut run: Run<'_>,
         grant_copies: &mut GrantCopyBatch,
     ) -> Option<usize> {
+        if self.is_rx_limited() {
+            return self.receive_limited(run, grant_copies);
+        }
         while run.i < run.end {
             if !self.is_healthy() {
                 self.on.counters.lose(DropReason::PortDown, (run.end - run.i) as u64);

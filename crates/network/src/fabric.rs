@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use frame::Mac;
 use parking_lot::{Mutex, MutexGuard};
 use ring::page_faults;
 use runtime::coalescing::CoalescingLimits;
@@ -25,6 +26,7 @@ use crate::handoff::channels;
 use crate::manual::ManualWorker;
 use crate::pipeline::FramePipeline;
 use crate::port::QueuePair;
+use crate::restrictions::{Restrictions, RestrictionsCell};
 use crate::route::QueueSelector;
 use crate::schedule::{Parts, ProfileRequest, seconds};
 use crate::slot::{Attachment, OnError};
@@ -59,6 +61,8 @@ pub struct PortSpec {
     pub coalescing: Option<CoalescingLimits>,
     /// How workers wait for its frames; `None`: as they do for others.
     pub policy: Option<PollingPolicy>,
+    /// What it may send and receive.
+    pub restrictions: Restrictions,
 }
 
 /// How many workers, and where they run.
@@ -83,6 +87,7 @@ struct Port {
     on_error: OnError,
     coalescing: Option<CoalescingLimits>,
     policy: Option<PollingPolicy>,
+    restrictions: Arc<RestrictionsCell>,
     counters: Vec<Arc<QueueCounters>>,
     wait_credit: Arc<WaitCredit>,
     queues: BTreeMap<QueueId, Queue>,
@@ -208,13 +213,14 @@ impl Fabric {
         let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
         self.switch().add_port(id, spec.rule)?;
-        let PortSpec { mtu, on_error, coalescing, policy, .. } = spec;
+        let PortSpec { mtu, on_error, coalescing, policy, restrictions, .. } = spec;
         let port = Port {
             mtu,
             selector: None,
             on_error,
             coalescing,
             policy,
+            restrictions: Arc::new(RestrictionsCell::new(restrictions)),
             counters: Vec::new(),
             wait_credit: Arc::default(),
             queues: BTreeMap::new(),
@@ -268,6 +274,7 @@ impl Fabric {
             counters: Arc::clone(&entry.counters[usize::from(index)]),
             on_error: Arc::clone(&entry.on_error),
             coalescing: entry.coalescing,
+            restrictions: Arc::clone(&entry.restrictions),
             failed: false,
             wait_credit: Arc::clone(&entry.wait_credit),
             policy: entry.policy,
@@ -304,6 +311,25 @@ impl Fabric {
         let version = self.publish(&state);
         drop(state);
         self.workers.await_version(version);
+    }
+
+    /// From now on the port may send and receive what `restrictions` say. When it returns, all
+    /// workers follow them.
+    pub fn set_restrictions(&self, port: PortId, restrictions: Restrictions) {
+        let state = self.lock();
+        let Some(entry) = state.ports.get(&port.0) else { return };
+        entry.restrictions.set(restrictions);
+        let version = self.publish(&state);
+        drop(state);
+        self.workers.await_version(version);
+    }
+
+    /// Locks a port that has no locked address to `mac`.
+    ///
+    /// # Errors
+    /// When another port of its networks is locked to the address, or the port to another.
+    pub fn lock_source(&self, port: PortId, mac: Mac) -> Result<(), RuleError> {
+        self.switch().lock_source(port, mac)
     }
 
     /// Counters of a port, by queue index. They outlive detaching.

@@ -34,12 +34,14 @@ mod publish;
 mod quantum;
 mod rate_limit;
 mod receive_debt;
+pub mod restrictions;
 pub mod route;
 pub mod schedule;
 pub mod slot;
 mod slots;
 mod software_offload;
 pub mod stage_profiler;
+pub mod token_bucket;
 pub mod topology;
 pub mod wait;
 

@@ -95,21 +95,30 @@ impl FramePipeline {
         if !slot.may_start() {
             return 0;
         }
+        let limited = slot.is_tx_limited();
+        if limited && slot.wait_for_rate(self.clock.now) {
+            return 0;
+        }
         self.burst.reset(slot.sending.limit.next());
         if let Err(error) = slot.on.pair.fetch(&mut self.burst) {
             slot.fail(error);
             return 0;
         }
-        match self.burst.frames().len() {
-            0 => 0,
+        let fetched = match self.burst.frames().len() {
+            0 => return 0,
             fetched => self.enforce_quantum(src, fetched),
-        }
+        };
+        if limited { self.enforce_rate(src, fetched) } else { fetched }
     }
 
     /// Step 2: the action for each frame, out of the flow cache, or else by asking the switch.
     #[inline(never)]
     fn classify(&mut self, src: usize) {
-        let Some(port) = self.slots.get(src).map(|slot| slot.on.port) else { return };
+        let Some(slot) = self.slots.get(src) else { return };
+        let port = slot.on.port;
+        if slot.restrictions.is_some() {
+            self.verify_sources(src);
+        }
         let frames = self.burst.frames_mut();
         let (hits, misses) = self.classifier.classify(port, frames, self.clock.seconds);
         self.counters.cache_hits.add(hits);
@@ -155,6 +164,9 @@ impl FramePipeline {
     #[inline(never)]
     fn complete(&mut self, src: usize, finished: usize) {
         let unfinished = self.burst.frames().len() - finished;
+        if self.service.taken > finished {
+            self.give_back_rate(src, finished);
+        }
         let batches = self.send_batches();
         let error = self.publish();
         if unfinished > 0 {

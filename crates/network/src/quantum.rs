@@ -58,6 +58,8 @@ pub struct Service {
     pub cost: u64,
     /// What of that was not known when the burst was fetched: copies of floods, and segments.
     pub added: u64,
+    /// So many of its first frames have taken room in the limits of their port.
+    pub taken: usize,
     /// The queue is likely to have more: its burst was as long as it could be, and all of it is
     /// done.
     pub more: bool,
@@ -105,6 +107,7 @@ impl FramePipeline {
         if rest == 0 || self.service.added == 0 {
             return false;
         }
+        self.give_back_rate(src, i);
         self.burst.truncate(i);
         self.service.bytes = self.burst.bytes();
         if let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_healthy()) {

@@ -1,10 +1,22 @@
-//! Senders that have used up their rate: they wait in their rings.
+//! Ports that may send or receive only so much, and only from certain addresses.
+//!
+//! A sender that has used up its rate waits: its frames stay in its ring, where they hold up nobody
+//! else. What exceeds the rate of a receiver is dropped there, since it would have to wait in the
+//! rings of its senders, at their expense.
 
+use std::time::Instant;
+
+use ring::GrantCopyBatch;
+
+use crate::count::DropReason;
+use crate::deliver::Run;
 use crate::pipeline::FramePipeline;
+use crate::slot::Slot;
 use crate::wait::Wait;
 
 impl FramePipeline {
-    /// Nothing was fetched from the queue in slot `src`: perhaps because it has used up its rate.
+    /// Nothing was fetched from the queue in slot `src`: perhaps because its port lets nothing be
+    /// fetched for a while.
     pub(crate) fn poll_rate_limit(&mut self, src: usize) {
         let now = self.clock.now;
         let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_healthy()) else { return };
@@ -12,5 +24,107 @@ impl FramePipeline {
             let until = slot.on.pair.rate_limit().and_then(|limit| limit.limited_until());
             slot.sending.wait = until.filter(|until| *until > now).map(Wait::Until);
         }
+    }
+
+    /// Takes room for the fetched frames, as far as there is any, and gives the others back to their
+    /// ring. Returns how many are left.
+    #[cold]
+    pub(crate) fn enforce_rate(&mut self, src: usize, fetched: usize) -> usize {
+        let now = self.clock.now;
+        let Some(slot) = self.slots.get_mut(src) else { return fetched };
+        let Some(restrictions) = &slot.restrictions else { return fetched };
+        let (limits, frames) = (&restrictions.transmit, self.burst.frames());
+        let fitting = limits.take(now, frames);
+        self.service.taken = fitting;
+        if fitting == fetched {
+            return fetched;
+        }
+        let wait = (fitting == 0).then(|| Wait::Until(limits.ready_at(now, &frames[0])));
+        self.burst.truncate(fitting);
+        self.service.bytes = self.burst.bytes();
+        slot.on.pair.rewind(fetched - fitting);
+        slot.sending.limit.estimate = fitting.max(1);
+        slot.sending.wait = wait;
+        slot.on.counters.tx_limited.add(1);
+        fitting
+    }
+
+    /// Frames of the burst from `finished` on have to be fetched again: gives back what was taken
+    /// for them.
+    #[cold]
+    pub(crate) fn give_back_rate(&mut self, src: usize, finished: usize) {
+        let taken = std::mem::take(&mut self.service.taken);
+        let restrictions = self.slots.get(src).and_then(|slot| slot.restrictions.as_ref());
+        if let (Some(restrictions), Some(rest)) =
+            (restrictions, self.burst.frames().get(finished..taken))
+        {
+            restrictions.transmit.give_back(rest);
+        }
+    }
+
+    /// Drops the frames of the burst that claim what their port may not.
+    #[cold]
+    pub(crate) fn verify_sources(&mut self, src: usize) {
+        let Some(restrictions) = self.slots.get(src).and_then(|slot| slot.restrictions.as_ref())
+        else {
+            return;
+        };
+        if let Some(guard) = &restrictions.guard {
+            self.burst.verify_sources(guard);
+        }
+    }
+}
+
+impl Slot {
+    /// Takes over what the port is restricted to now. A wait that came of another rate is over.
+    pub(crate) fn follow_restrictions(&mut self) {
+        self.restrictions = self.on.restrictions.get();
+        if matches!(self.sending.wait, Some(Wait::Until(_))) {
+            self.sending.wait = None;
+        }
+    }
+
+    /// Whether frames that it sends have to find room in a limit.
+    #[inline]
+    pub(crate) fn is_tx_limited(&self) -> bool {
+        self.restrictions.as_ref().is_some_and(|restrictions| !restrictions.transmit.is_empty())
+    }
+
+    /// Whether frames for it have to find room in a limit.
+    #[inline]
+    pub(crate) fn is_rx_limited(&self) -> bool {
+        self.restrictions.as_ref().is_some_and(|restrictions| !restrictions.receive.is_empty())
+    }
+
+    /// Whether the sender has no credit at all; then it waits.
+    #[cold]
+    pub(crate) fn wait_for_rate(&mut self, now: Instant) -> bool {
+        let Some(restrictions) = &self.restrictions else { return false };
+        let Some(until) = restrictions.transmit.exhausted_until(now) else { return false };
+        self.sending.wait = Some(Wait::Until(until));
+        true
+    }
+
+    /// Puts frames on the ring as far as the port may receive them, and drops the others.
+    #[cold]
+    pub(crate) fn receive_limited(
+        &mut self,
+        run: Run<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Option<usize> {
+        // Without them, all of what is left is received.
+        let restrictions = self.restrictions.take()?;
+        let (limits, frames) = (&restrictions.receive, run.burst.frames());
+        let end = run.i + limits.take(run.now, &frames[run.i..run.end]);
+        let full = self.receive(Run { end, ..run }, grant_copies);
+        if let Some(full) = full {
+            limits.give_back(&frames[full..end]);
+        }
+        if full.is_none() {
+            // If one has to wait, those behind it are offered again.
+            self.on.counters.lose(DropReason::RxRate, (run.end - end) as u64);
+        }
+        self.restrictions = Some(restrictions);
+        full
     }
 }

@@ -164,6 +164,7 @@ impl Pipeline for FramePipeline {
         // Queues with frames in flight complete those first.
         for (_, slot) in self.slots.iter_mut() {
             slot.drain = !slot.in_flight.is_empty();
+            slot.follow_restrictions();
         }
     }
 

@@ -18,6 +18,7 @@ use crate::passed_grants::PassedGrants;
 use crate::port::{Coalescing, QueueError, QueuePair};
 use crate::quantum::BurstLimit;
 use crate::receive_debt::ReceiveDebt;
+use crate::restrictions::{Restrictions, RestrictionsCell};
 use crate::wait::{Destinations, Wait};
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
@@ -39,6 +40,8 @@ pub struct Attachment {
     pub on_error: OnError,
     /// How long its receive interrupts are deferred; `None`: not at all.
     pub coalescing: Option<CoalescingLimits>,
+    /// What its port is restricted to.
+    pub restrictions: Arc<RestrictionsCell>,
     /// Its peer broke the protocol: the pair is not called any more.
     pub failed: bool,
     /// How long its port may be waited for.
@@ -95,6 +98,8 @@ pub struct Slot {
     pub drain: bool,
     /// It is about to leave its worker.
     pub leaving: Option<Leaving>,
+    /// What its port is restricted to; `None`: nothing.
+    pub restrictions: Option<Arc<Restrictions>>,
 }
 
 impl Slot {
@@ -103,9 +108,11 @@ impl Slot {
         let coalescer =
             on.coalescing.map(|limits| InterruptCoalescer::new(limits, on.counters.traffic()));
         let backpressure = Backpressure::new(Arc::clone(&on.wait_credit), Arc::clone(&on.counters));
+        let restrictions = on.restrictions.get();
         Slot {
             on,
             sending: Sending::default(),
+            restrictions,
             in_flight: InFlightBursts::default(),
             backpressure,
             passed: PassedGrants::default(),

@@ -9,6 +9,7 @@ use frame::{Accepts, Mac};
 use network::count::DropReason;
 use network::fabric::{Fabric, PortSpec, Workers};
 use network::poll::PollingPolicy;
+use network::restrictions::Restrictions;
 use peer::{Peer, port, wait};
 use switch::{PortId, PortRule, Vlan};
 
@@ -95,6 +96,7 @@ fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
         on_error,
         coalescing: None,
         policy: Some(PollingPolicy::Always),
+        restrictions: Restrictions::default(),
     };
     let port = fabric.add_port(spec).unwrap();
     let peer = Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX);

@@ -143,6 +143,16 @@ impl Switch {
         Ok(())
     }
 
+    /// Locks a port to `mac`, unless it is locked already.
+    pub fn lock_source(&mut self, port: PortId, mac: Mac) -> Result<(), RuleError> {
+        let rule = self.ports.get(&port).ok_or(RuleError::Unknown(port))?;
+        match rule.mac {
+            Some(own) if own == mac => Ok(()),
+            Some(_) => Err(RuleError::Taken { mac, port }),
+            None => self.set_rule(port, PortRule { mac: Some(mac), ..rule.clone() }),
+        }
+    }
+
     /// Removes a port, and all stations that were learned on it. Returns whether there was such a
     /// port.
     pub fn remove_port(&mut self, port: PortId) -> bool {

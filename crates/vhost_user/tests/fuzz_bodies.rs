@@ -3,6 +3,8 @@
 
 #[path = "../../../fuzz/src/frame.rs"]
 mod frame_body;
+#[path = "../../../fuzz/src/guard.rs"]
+mod guard_body;
 #[path = "../../../fuzz/src/input.rs"]
 mod input;
 #[path = "../../../fuzz/src/messages.rs"]
@@ -26,6 +28,11 @@ proptest! {
     #[test]
     fn frames_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
         frame_body::run(&data);
+    }
+
+    #[test]
+    fn claims_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
+        guard_body::run(&data);
     }
 
     #[test]

@@ -19,7 +19,6 @@ use xen::netif::device_queue::{DeviceQueueStatus, Uplink, UplinkQueue};
 use xen::netif::frontend::{
     DeviceQueue, Frame, FrameSource, Frontend, FrontendConfig, PageAllocator, Queue,
 };
-use xen::netif::options::PortOptions;
 use xen::netif::service::{Service, ServiceConfig};
 use xen::netif::status::{Condition, VifStatus};
 use xen::xenbus::State;
@@ -112,7 +111,7 @@ impl Nic {
 fn host() -> (Host, Nic) {
     let mut host = Host::bare();
     let nic = Nic { machine: host.machine.clone(), given: Arc::default(), mapped: Arc::default() };
-    let config = ServiceConfig { queues: 4, stall: LONG, options: PortOptions::default() };
+    let config = ServiceConfig { queues: 4, stall: LONG, ..ServiceConfig::default() };
     let uplink: Option<Arc<dyn Uplink>> = Some(Arc::new(nic.clone()));
     let (fabric, hypervisor) = (Arc::clone(&host.fabric), host.machine.hypervisor(DomId(0)));
     host.service = Some(Service::start_with(fabric, hypervisor, config, uplink).unwrap());

@@ -52,6 +52,7 @@ fn a_vif_and_a_guest_on_vhost_user() {
         rule: PortRule::default(),
         coalescing: None,
         policy: None,
+        restrictions: network::restrictions::Restrictions::default(),
     };
     let _device = Port::start(Arc::clone(&host.fabric), config).unwrap();
     let mut split = Station::<SplitDriver>::connect(&socket, 9, 2, 0);

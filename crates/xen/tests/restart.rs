@@ -79,7 +79,6 @@ fn queue(hypervisor: &Hypervisor, engine: &Arc<dyn Engine>, front: &Front, resum
         domain,
         engine: Arc::clone(engine),
         features,
-        rate: None,
         groups: Groups::default(),
         align: false,
         transitive_grants: None,

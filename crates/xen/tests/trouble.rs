@@ -95,6 +95,7 @@ fn traffic_goes_on_without_the_store() {
         queues: 4,
         stall: Duration::from_millis(200),
         options: PortOptions::default(),
+        ..ServiceConfig::default()
     };
     host.service = Some(Service::start(Arc::clone(&host.fabric), hypervisor, config).unwrap());
     let (mut a, b) = (

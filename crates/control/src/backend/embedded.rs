@@ -47,7 +47,8 @@ pub(super) fn start(
     create_directory(socket)?;
     let machine = Machine::new(design);
     let hypervisor = machine.hypervisor(DomId(0)).map_err(BackendError::Pages)?;
-    let config = ServiceConfig { queues, stall: STALL, options: spec.options };
+    let config =
+        ServiceConfig { queues, stall: STALL, options: spec.options, ..ServiceConfig::default() };
     let service = Service::start_with(Arc::clone(fabric), hypervisor, config, uplink)?;
     let version = if extensions.ranges { Version::V2 } else { Version::V1 };
     let keys = guest_keys(spec, extensions);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hostlink::tap::{Tap, TapConfig};
 use network::fabric::Fabric;
+use network::restrictions::Restrictions;
 use switch::PortId;
 
 use super::{Backend, BackendError, Condition};
@@ -26,7 +27,14 @@ pub(super) fn start(
 ) -> Result<Box<dyn Backend>, BackendError> {
     let (rule, policy) = (spec.rule(), spec.options.policy);
     let device = device.to_owned();
-    let config = TapConfig { device: device.clone(), queues, rule, mtu: spec.mtu, policy };
+    let config = TapConfig {
+        device: device.clone(),
+        queues,
+        rule,
+        mtu: spec.mtu,
+        policy,
+        restrictions: Restrictions::default(),
+    };
     let tap = Tap::start(Arc::clone(fabric), config)?;
     Ok(Box::new(TapPort { device, tap }))
 }

@@ -7,6 +7,7 @@ use ::vhost_user::net::{self, Port, PortConfig};
 use ::vhost_user::transport::server;
 use ::vhost_user::transport::status::State;
 use network::fabric::Fabric;
+use network::restrictions::Restrictions;
 use switch::PortId;
 use xen::netif::options::PortOptions;
 
@@ -40,6 +41,7 @@ pub(super) fn start(
         rule: spec.rule(),
         coalescing,
         policy,
+        restrictions: Restrictions::default(),
     };
     Ok(Box::new(Port::start(Arc::clone(fabric), config)?))
 }

@@ -28,7 +28,8 @@ pub(super) fn start(
     spec: &PortSpec,
     queues: u16,
 ) -> Result<Box<dyn Backend>, BackendError> {
-    let config = ServiceConfig { queues, stall: STALL, options: spec.options };
+    let config =
+        ServiceConfig { queues, stall: STALL, options: spec.options, ..ServiceConfig::default() };
     let hypervisor = hypervisor::xen::open()?;
     Ok(Box::new(Vifs(Service::start(Arc::clone(fabric), hypervisor, config)?)))
 }

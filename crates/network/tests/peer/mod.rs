@@ -15,6 +15,7 @@ use network::coalescing::CoalescingLimits;
 use network::fabric::{Fabric, PortSpec};
 use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair};
+use network::restrictions::Restrictions;
 use network::topology::QueueId;
 use ring::GrantCopyBatch;
 use ring::device::Put;
@@ -219,10 +220,9 @@ pub fn coalescing_port(
     let errors: Arc<Mutex<Vec<QueueError>>> = Arc::default();
     let note = Arc::clone(&errors);
     let on_error = Arc::new(move |_, error| note.lock().unwrap().push(error));
-    (
-        fabric.add_port(PortSpec { rule, mtu: None, on_error, coalescing, policy: None }).unwrap(),
-        errors,
-    )
+    let restrictions = Restrictions::default();
+    let spec = PortSpec { rule, mtu: None, on_error, coalescing, policy: None, restrictions };
+    (fabric.add_port(spec).unwrap(), errors)
 }
 
 impl QueuePair for Pair {

@@ -8,6 +8,7 @@ use network::coalescing::CoalescingLimits;
 use network::fabric::{Fabric, FabricError, PortSpec};
 use network::poll::PollingPolicy;
 use network::port::QueuePair;
+use network::restrictions::Restrictions;
 use network::topology::QueueId;
 use switch::{PortId, PortRule};
 use thiserror::Error;
@@ -43,6 +44,8 @@ pub struct PortConfig {
     pub coalescing: Option<CoalescingLimits>,
     /// How workers wait for frames of the port; `None`: as for all others.
     pub policy: Option<PollingPolicy>,
+    /// What the port may send and receive.
+    pub restrictions: Restrictions,
 }
 
 /// Why a port cannot be started.
@@ -76,8 +79,18 @@ impl Port {
     /// When its socket is taken, its rule impossible, or no thread or descriptor is left. Then
     /// nothing has changed.
     pub fn start(fabric: Arc<Fabric>, config: PortConfig) -> Result<Port, StartError> {
-        let PortConfig { name, socket, mode, queues, mtu, rule, coalescing, policy, permissions } =
-            config;
+        let PortConfig {
+            name,
+            socket,
+            mode,
+            queues,
+            mtu,
+            rule,
+            coalescing,
+            policy,
+            permissions,
+            restrictions,
+        } = config;
         if !(1..=MAX_QUEUES).contains(&queues) {
             return Err(StartError::Queues(queues));
         }
@@ -85,7 +98,8 @@ impl Port {
         let endpoint = Endpoint::open(&socket, mode, permissions)?;
         let report = Arc::clone(&faults);
         let on_error = Arc::new(move |queue, error| report.report(queue, error));
-        let port = fabric.add_port(PortSpec { rule, mtu, on_error, coalescing, policy })?;
+        let port =
+            fabric.add_port(PortSpec { rule, mtu, on_error, coalescing, policy, restrictions })?;
         let fabric = FabricPort { fabric, port, removed: Arc::default() };
         let net = NetPort { fabric: fabric.clone(), offer: Offer { queues, mtu } };
         let server = Server::start(name, endpoint, faults, net).inspect_err(|_| fabric.remove())?;

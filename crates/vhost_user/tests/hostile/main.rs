@@ -180,6 +180,7 @@ fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Port {
         rule,
         coalescing: None,
         policy: None,
+        restrictions: network::restrictions::Restrictions::default(),
     };
     Port::start(Arc::clone(fabric), config).unwrap()
 }

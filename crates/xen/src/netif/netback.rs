@@ -6,6 +6,7 @@ use std::time::Duration;
 use hypervisor::{Hypervisor, TransitiveGrants};
 use network::count::QueueCounters;
 use network::fabric::Fabric;
+use network::restrictions::RestrictionsTemplate;
 use ring::Engine;
 use ring::copies::{Copies, OwnPages, Status};
 use switch::PortId;
@@ -34,6 +35,8 @@ pub struct Netback {
     pub budget: Arc<PageBudget>,
     /// A device that has receive queues to give.
     pub uplink: Option<Arc<dyn Uplink>>,
+    /// What vifs are restricted to, unless they have settings of their own.
+    pub restrictions: Mutex<Arc<RestrictionsTemplate>>,
     /// Counters of ports that were removed, until somebody takes them.
     pub removed: Mutex<Vec<Arc<QueueCounters>>>,
 }
@@ -46,7 +49,7 @@ impl Netback {
         config: ServiceConfig,
         uplink: Option<Arc<dyn Uplink>>,
     ) -> Self {
-        let ServiceConfig { queues, stall, options } = config;
+        let ServiceConfig { queues, stall, options, restrictions } = config;
         Netback {
             fabric,
             engine: Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants))),
@@ -56,6 +59,7 @@ impl Netback {
             options,
             budget: Arc::default(),
             uplink,
+            restrictions: Mutex::new(Arc::new(restrictions)),
             removed: Mutex::default(),
         }
     }
@@ -63,6 +67,11 @@ impl Netback {
     /// What it can do beyond netif.h.
     pub(super) fn extensions(&self) -> Extensions {
         Extensions { ranges: true, guest_copy: self.transitive_grants.is_some() }
+    }
+
+    /// What vifs are restricted to, unless they have settings of their own.
+    pub(super) fn restrictions(&self) -> Arc<RestrictionsTemplate> {
+        Arc::clone(&self.restrictions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Removes a port, but not what was counted on it.

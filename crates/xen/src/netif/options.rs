@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use network::coalescing::CoalescingLimits;
 use network::poll::PollingPolicy;
+use network::restrictions::RestrictionsTemplate;
 
 /// What the vifs of a service have switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct PortOptions {
 }
 
 /// How vifs are to be served.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ServiceConfig {
     /// Queues that a vif may have.
     pub queues: u16,
@@ -28,4 +29,6 @@ pub struct ServiceConfig {
     pub stall: Duration,
     /// How vifs are served, where there is a choice.
     pub options: PortOptions,
+    /// What each vif may send and receive, unless it has settings of its own.
+    pub restrictions: RestrictionsTemplate,
 }

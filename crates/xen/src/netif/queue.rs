@@ -27,7 +27,6 @@ mod tx;
 use crate::netif::groups::{Groups, View};
 use crate::netif::negotiation::FrontendFeatures;
 use crate::netif::passed_grants::PassedGrants;
-use crate::netif::rate::Rate;
 use crate::netif::slots::{self, Meta, Piece, TxSlot};
 use crate::netif::static_grants::MappedPages;
 
@@ -40,8 +39,6 @@ pub struct VifShared {
     pub engine: Arc<dyn Engine>,
     /// What its frontend supports.
     pub features: FrontendFeatures,
-    /// Its rate limit, for what it sends.
-    pub rate: Option<Rate>,
     /// The multicast groups that it receives.
     pub groups: Groups,
     /// Whether the bytes of received frames begin where copies are aligned.
@@ -91,8 +88,6 @@ struct InFlight {
     slots: u32,
     /// Whether it is a frame in the datapath's eyes.
     frame: bool,
-    /// Its length in bytes.
-    len: u32,
 }
 
 /// A queue.
@@ -111,8 +106,8 @@ pub struct Queue {
     /// The packet that is being read.
     pieces: Vec<Piece>,
     answers: Vec<TxSlot>,
-    /// The vif has used up its rate until then.
-    rate_limited_until: Option<Instant>,
+    /// Nothing is fetched until then, as the vif is paused.
+    paused_until: Option<Instant>,
     /// Slots that the last frame needs which found no room.
     slots_needed: u32,
     view: View,
@@ -161,7 +156,7 @@ impl Queue {
             metas: Vec::new(),
             pieces: Vec::new(),
             answers: Vec::new(),
-            rate_limited_until: None,
+            paused_until: None,
             slots_needed: 1,
             view: View::default(),
             mapped_pages: parts.mapped_pages,
@@ -214,8 +209,6 @@ impl QueuePair for Queue {
             let Some(packet) = self.in_flight.pop_back() else { return };
             if packet.frame {
                 left -= 1;
-                // It will be sent, and paid for, once more.
-                self.vif.rate.iter().for_each(|rate| rate.refund(packet.len));
             }
             self.tx.put_back(packet.slots);
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use hypervisor::{Hypervisor, Nodes};
 use network::count::QueueCounters;
 use network::fabric::Fabric;
+use network::restrictions::RestrictionsTemplate;
 
 use super::device_queue::Uplink;
 use super::netback::Netback;
@@ -44,6 +45,13 @@ impl Service {
     ) -> Result<Self, ServiceError> {
         let driver = Arc::new(Netback::new(fabric, &hypervisor, config, uplink));
         Ok(Service { bus: xenbus::Service::start(hypervisor, driver)? })
+    }
+
+    /// From now on each vif may send and receive what these say, unless it has settings of its own.
+    pub fn set_restrictions(&self, restrictions: RestrictionsTemplate) {
+        let current = &self.bus.driver().restrictions;
+        *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(restrictions);
+        self.bus.update_all();
     }
 
     /// The nodes of the store.

@@ -1,14 +1,17 @@
 //! What the operator wants of a vif: keys in the backend's directory, from the toolstack and from
 //! `vif-ringmain`.
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use frame::Mac;
+use frame::{BadPrefix, Mac, Prefix};
 use hypervisor::{Nodes, StoreError};
-use switch::{PortRule, Vlan};
+use network::restrictions::{Restrictions, RestrictionsTemplate};
+use network::token_bucket::{Rate, Unit};
+use switch::guard::MAX_PREFIXES;
+use switch::{PortRule, SourceGuard, Vlan};
 
 use crate::netif::extensions::Extensions;
-use crate::netif::rate::Rate;
+use crate::netif::rate;
 
 /// The hotplug script by which vifs that are for us are known.
 pub const SCRIPT: &str = "vif-ringmain";
@@ -24,6 +27,8 @@ pub struct Settings {
     pub queues: Option<u16>,
     /// How much it may send, as the toolstack writes it.
     pub rate: Option<String>,
+    /// The addresses that it may claim; empty: any.
+    pub addresses: Vec<Prefix>,
 }
 
 /// Whether the vif whose backend directory is `path` is for us.
@@ -90,17 +95,29 @@ impl Settings {
             None => nodes.find(&format!("{path}/rate"))?,
         };
         let queues = nodes.number::<u16>(&ours("queues"))?.filter(|queues| *queues > 0);
-        Ok(Settings { rule: PortRule { vlan, mac }, mtu, queues, rate })
+        let addresses = match nodes.find(&ours("addresses"))? {
+            Some(list) => prefixes(&ours("addresses"), &list)?,
+            None => Vec::new(),
+        };
+        Ok(Settings { rule: PortRule { vlan, mac }, mtu, queues, rate, addresses })
     }
 
     /// The rate, if there is one.
     pub fn rate(&self) -> Option<Rate> {
-        self.rate.as_deref().and_then(Rate::parse)
+        self.rate.as_deref().and_then(rate::parse)
     }
 
-    /// The rate in words, for those who look.
-    pub fn rate_limit(&self) -> Option<(u64, Duration)> {
-        self.rate().map(|rate| (rate.per_second(), Duration::from_secs(1)))
+    /// What the vif is restricted to: to what all vifs are, unless it has settings of its own.
+    pub fn restrictions(&self, template: &RestrictionsTemplate) -> Restrictions {
+        let mut template = template.clone();
+        if let Some(rate) = self.rate() {
+            template.transmit.retain(|(unit, _)| *unit != Unit::Bytes);
+            template.transmit.push((Unit::Bytes, rate));
+        }
+        if !self.addresses.is_empty() {
+            template.guard = Some(Arc::new(SourceGuard::new(self.addresses.clone())));
+        }
+        template.instantiate()
     }
 }
 
@@ -131,6 +148,23 @@ fn trunk(path: &str, text: &str) -> Result<Vec<u16>, StoreError> {
     Ok(list)
 }
 
+/// A list of addresses and prefixes, between blanks.
+fn prefixes(path: &str, text: &str) -> Result<Vec<Prefix>, StoreError> {
+    let prefix = |part: &str| {
+        part.parse().map_err(|error| match error {
+            BadPrefix::Ambiguous(..) => wrong(path, part, "either an address or a network"),
+            _ => wrong(path, part, ADDRESSES),
+        })
+    };
+    let list = text.split_whitespace().map(prefix).collect::<Result<Vec<Prefix>, _>>()?;
+    if list.is_empty() || list.len() > MAX_PREFIXES {
+        return Err(wrong(path, text, ADDRESSES));
+    }
+    Ok(list)
+}
+
+const ADDRESSES: &str = "a list of 1 to 64 IP addresses and prefixes of stations";
+
 const VLAN: &str = "a VLAN from 1 to 4094";
 
 fn wrong(path: &str, value: &str, expected: &'static str) -> StoreError {
@@ -157,7 +191,7 @@ mod tests {
     #[test]
     fn nothing_said_is_nothing_wanted() {
         let rule = PortRule { vlan: Vlan::None, mac: None };
-        let nothing = Settings { rule, mtu: None, queues: None, rate: None };
+        let nothing = Settings { rule, mtu: None, queues: None, rate: None, addresses: Vec::new() };
         assert_eq!(settings(&[("mac", "00:16:3e:00:00:01")]), Ok(nothing));
     }
 
@@ -176,7 +210,7 @@ mod tests {
         assert_eq!(settings.rule.vlan, Vlan::Access(10));
         assert_eq!(settings.rule.mac, Some("00:16:3e:00:00:01".parse().unwrap()));
         assert_eq!((settings.mtu, settings.queues), (Some(9000), Some(2)));
-        assert_eq!(settings.rate().unwrap().per_second(), 12_500_000);
+        assert_eq!(settings.rate().unwrap().per_second, 12_500_000);
     }
 
     #[test]
@@ -202,6 +236,17 @@ mod tests {
             settings(&[("ringmain/vlan", "0")]).unwrap_err(),
             "/vif/ringmain/vlan: \"0\" is not a VLAN from 1 to 4094"
         );
+    }
+
+    #[test]
+    fn addresses_are_a_list_with_blanks() {
+        let read = |list| settings(&[("ringmain/addresses", list)]);
+        let addresses = read(" 10.0.0.5  2001:db8::/64 ").unwrap().addresses;
+        let addresses: Vec<String> = addresses.iter().map(Prefix::to_string).collect();
+        assert_eq!(addresses, ["10.0.0.5", "2001:db8::/64"]);
+        assert!(read("").unwrap_err().contains("is not a list of 1 to 64 IP addresses"));
+        let error = read("10.0.0.5/8").unwrap_err();
+        assert!(error.contains("either an address or a network"), "{error}");
     }
 
     #[test]

@@ -6,9 +6,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use frame::Prefix;
 use hypervisor::{Nodes, StoreError};
 use network::fabric::{FabricError, PortSpec};
 use network::port::QueueError;
+use network::restrictions::RestrictionsTemplate;
+use network::token_bucket::Rate;
 use switch::PortId;
 use tracing::{info, warn};
 
@@ -45,6 +48,8 @@ pub struct Vif {
     /// When a control message is to be tried again that waits for bursts to be over.
     retry: Option<Instant>,
     settings: Option<Settings>,
+    /// What the restrictions of the port were made of.
+    restricted: Option<Restricted>,
     /// Its frontend posts no buffers for what comes.
     stalled: bool,
 }
@@ -61,6 +66,7 @@ impl Vif {
             failure: Arc::default(),
             retry: None,
             settings: None,
+            restricted: None,
             stalled: false,
         }
     }
@@ -89,6 +95,7 @@ impl Vif {
             .is_some_and(|old| (&old.rule, old.mtu) != (&settings.rule, settings.mtu));
         if let Some(port) = self.port {
             if !changed {
+                self.follow_restrictions(port, settings);
                 return Ok(port);
             }
             self.driver.remove_port(port);
@@ -101,10 +108,60 @@ impl Vif {
         });
         let PortOptions { coalescing, policy, .. } = self.driver.options;
         let (rule, mtu) = (settings.rule.clone(), settings.mtu);
-        let spec = PortSpec { rule, mtu, on_error, coalescing, policy };
+        let template = self.driver.restrictions();
+        let restrictions = settings.restrictions(&template);
+        let spec = PortSpec { rule, mtu, on_error, coalescing, policy, restrictions };
         let port = self.driver.fabric.add_port(spec)?;
         self.port = Some(port);
+        self.restricted = Some(Restricted::new(template, settings));
         Ok(port)
+    }
+
+    /// Restricts the port as the operator wants it now, if that has changed.
+    fn follow_restrictions(&mut self, port: PortId, settings: &Settings) {
+        let template = self.driver.restrictions();
+        let wanted = Restricted::new(Arc::clone(&template), settings);
+        if self.restricted.as_ref().is_some_and(|present| present.is_same(&wanted)) {
+            return;
+        }
+        self.driver.fabric.set_restrictions(port, settings.restrictions(&template));
+        self.restricted = Some(wanted);
+    }
+
+    /// Follows the settings that hold at once, connected or not: rates and addresses. Settings that
+    /// make no sense change nothing, as the operator may still be writing them.
+    fn follow_settings(&mut self) -> Result<(), StoreError> {
+        let read = Settings::read(self.node.nodes(), self.node.backend());
+        let (Some(port), Some(settings)) = (self.port, &mut self.settings) else { return Ok(()) };
+        match read {
+            Ok(Settings { rate, addresses, .. }) => {
+                (settings.rate, settings.addresses) = (rate, addresses);
+            }
+            Err(StoreError::Value { .. }) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        let settings = settings.clone();
+        self.follow_restrictions(port, &settings);
+        Ok(())
+    }
+}
+
+/// What restrictions of a port are made of.
+struct Restricted {
+    template: Arc<RestrictionsTemplate>,
+    rate: Option<Rate>,
+    addresses: Vec<Prefix>,
+}
+
+impl Restricted {
+    fn new(template: Arc<RestrictionsTemplate>, settings: &Settings) -> Self {
+        Restricted { template, rate: settings.rate(), addresses: settings.addresses.clone() }
+    }
+
+    fn is_same(&self, other: &Restricted) -> bool {
+        Arc::ptr_eq(&self.template, &other.template)
+            && (self.rate, &self.addresses) == (other.rate, &other.addresses)
     }
 }
 
@@ -164,7 +221,7 @@ impl Device for Vif {
         let settings = Settings::read(self.node.nodes(), self.node.backend())?;
         let request = FrontendKeys::read(self.node.nodes(), self.node.frontend(), self.offered()?)?;
         let port = self.port(&settings)?;
-        let connection = self.new_connection(request, &settings, port, resumed)?;
+        let connection = self.new_connection(request, port, resumed)?;
         let queues = connection.ready.len();
         info!(port = %self.node.id(), queues, resumed, "connected");
         self.connection = Some(connection);
@@ -175,6 +232,7 @@ impl Device for Vif {
 
     fn follow_keys(&mut self) -> Result<bool, VifError> {
         let offer = self.offered()?;
+        self.follow_settings()?;
         let Some(connection) = &self.connection else { return Ok(true) };
         let (nodes, frontend) = (self.node.nodes(), self.node.frontend());
         // Groups that the frontend named to another daemon are not known: it gets all.

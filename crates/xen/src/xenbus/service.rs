@@ -27,6 +27,8 @@ const RETRY: Duration = Duration::from_secs(2);
 pub enum Change {
     /// Which devices there are.
     All,
+    /// All that are served.
+    Each,
     /// One of them.
     Device(DeviceId),
 }
@@ -93,6 +95,11 @@ impl<D: Driver> Service<D> {
             .name(format!("rm-{}s", D::CLASS))
             .spawn(|| event_loop.run())?;
         Ok(Service { bus, statuses, stop, thread: Some(thread) })
+    }
+
+    /// Has all devices looked at again.
+    pub fn update_all(&self) {
+        self.bus.changes.add(Change::Each);
     }
 
     /// What serves the devices.
@@ -167,6 +174,9 @@ impl<D: Driver> EventLoop<D> {
         for change in self.bus.changes.take() {
             match change {
                 Change::All => self.find_devices(),
+                Change::Each => {
+                    self.devices.values_mut().for_each(|device| device.update(now));
+                }
                 Change::Device(id) => {
                     if let Some(device) = self.devices.get_mut(&id) {
                         device.update(now);

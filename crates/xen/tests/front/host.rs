@@ -64,7 +64,8 @@ impl Host {
     }
 
     fn serve(&mut self, queues: u16, stall: Duration) {
-        let config = ServiceConfig { queues, stall, options: self.options };
+        let config =
+            ServiceConfig { queues, stall, options: self.options, ..ServiceConfig::default() };
         let hypervisor = self.machine.hypervisor(DomId(0));
         self.service = Some(Service::start(Arc::clone(&self.fabric), hypervisor, config).unwrap());
     }

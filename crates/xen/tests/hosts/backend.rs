@@ -29,6 +29,7 @@ impl Daemon {
             queues: 2,
             stall: Duration::from_secs(60),
             options: PortOptions::default(),
+            ..ServiceConfig::default()
         };
         Daemon {
             service: Service::start(Arc::clone(&fabric), host.clone(), config).unwrap(),

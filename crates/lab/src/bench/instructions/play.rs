@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
+use network::restrictions::Restrictions;
 use ring::driver::DriverRing;
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
@@ -83,6 +84,7 @@ pub(in crate::bench) fn config(socket: &Path, queues: u16) -> PortConfig {
         rule,
         coalescing: None,
         policy: None,
+        restrictions: Restrictions::default(),
     }
 }
 

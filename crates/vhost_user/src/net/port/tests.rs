@@ -65,6 +65,7 @@ impl Lab {
             rule,
             coalescing,
             policy: None,
+            restrictions: network::restrictions::Restrictions::default(),
         };
         Port::start(Arc::clone(&self.fabric), config)
     }
@@ -393,6 +394,7 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
         rule,
         coalescing: None,
         policy: None,
+        restrictions: network::restrictions::Restrictions::default(),
     };
     let start = |config| Port::start(Arc::clone(&lab.fabric), config);
     assert!(matches!(start(config(0, PortRule::default())), Err(StartError::Queues(0))));
@@ -416,6 +418,7 @@ fn sixteen_queue_pairs_are_served() {
         rule,
         coalescing: None,
         policy: None,
+        restrictions: network::restrictions::Restrictions::default(),
     };
     let device = Port::start(Arc::clone(&lab.fabric), config).unwrap();
     let config = FrontEndConfig {

@@ -1,5 +1,5 @@
 //! What a vif's queues can do beyond a plain queue pair: defer interrupts, tell the frontend's
-//! progress, limit its rate, pass grants on.
+//! progress, pause, pass grants on.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ impl RxProgress for Queue {
 
 impl RateLimit for Queue {
     fn limited_until(&self) -> Option<Instant> {
-        self.rate_limited_until
+        self.paused_until
     }
 }
 

@@ -65,16 +65,15 @@ impl Queue {
         room: usize,
     ) -> Result<(), QueueError> {
         self.metas.clear();
-        self.rate_limited_until = None;
+        self.paused_until = None;
         if self.vif.features.extensions.ranges {
             gather.allow_passing();
         }
         if self.vif.paused.load(Ordering::Relaxed) {
-            self.rate_limited_until = Some(Instant::now() + PAUSE);
+            self.paused_until = Some(Instant::now() + PAUSE);
             return Ok(());
         }
         let pages = self.mapped();
-        let mut now = None;
         while chains.len() < room {
             let ready = self.tx.ready(1)?;
             if ready == 0 {
@@ -92,19 +91,9 @@ impl Queue {
                 Err(_) if !chains.is_empty() => break,
                 Err(fault) => return Err(QueueError::Device(fault.name())),
             };
-            let len = self.pieces.iter().map(|piece| u32::from(piece.len)).sum();
             let frame = self.frame_of(packet.what);
             if let Some(meta) = frame {
-                if let Some(rate) = &self.vif.rate
-                    && let Err(until) = rate.send(*now.get_or_insert_with(Instant::now), len)
-                {
-                    self.rate_limited_until = Some(until);
-                    break;
-                }
-                let Some(chain) = self.gather(gather, pages.as_ref(), meta.is_ok()) else {
-                    self.vif.rate.iter().for_each(|rate| rate.refund(len));
-                    break;
-                };
+                let Some(chain) = self.gather(gather, pages.as_ref(), meta.is_ok()) else { break };
                 chains.push(chain);
                 self.metas.push(meta);
             }
@@ -112,7 +101,7 @@ impl Queue {
                 self.tx.note(n, *answer);
             }
             self.tx.take(packet.slots);
-            self.in_flight.push_back(InFlight { slots: packet.slots, frame: frame.is_some(), len });
+            self.in_flight.push_back(InFlight { slots: packet.slots, frame: frame.is_some() });
         }
         Ok(())
     }

@@ -20,7 +20,6 @@ use crate::netif::groups::Groups;
 use crate::netif::hash_control::HashControl;
 use crate::netif::negotiation::{FrontendKeys, wants_groups};
 use crate::netif::queue::{Queue, QueueParts, QueueStats, VifShared};
-use crate::netif::settings::Settings;
 use crate::netif::static_grants::StaticGrants;
 use crate::netif::status::MappedPagesStatus;
 use switch::PortId;
@@ -61,15 +60,14 @@ impl Vif {
     pub(super) fn new_connection(
         &self,
         request: FrontendKeys,
-        settings: &Settings,
         port: PortId,
         resumed: bool,
     ) -> Result<Connection, VifError> {
-        let shared = self.shared(&request, settings, resumed)?;
+        let shared = self.shared(&request, resumed)?;
         let static_grants = self.static_grants(&request);
         let (ready, stalls) = self.queues(&request, &shared, &static_grants, resumed)?;
         let control_ring = self.new_mailbox(&request, port, static_grants, resumed)?;
-        let (device_queue, device_queue_status) = self.device_queue(&request)?;
+        let (device_queue, device_queue_status) = self.device_queue(&request, port)?;
         let attached = Vec::new();
         Ok(Connection {
             request,
@@ -85,18 +83,12 @@ impl Vif {
     }
 
     /// What all queues of the frontend share.
-    fn shared(
-        &self,
-        request: &FrontendKeys,
-        settings: &Settings,
-        resumed: bool,
-    ) -> Result<Arc<VifShared>, VifError> {
+    fn shared(&self, request: &FrontendKeys, resumed: bool) -> Result<Arc<VifShared>, VifError> {
         let transitive_grants = self.driver.transitive_grants.clone();
         let shared = VifShared {
             domain: self.node.id().domain,
             engine: Arc::clone(&self.driver.engine),
             features: request.features,
-            rate: settings.rate(),
             groups: Groups::default(),
             align: self.driver.options.align,
             transitive_grants: transitive_grants.filter(|_| request.features.extensions.guest_copy),
@@ -175,11 +167,13 @@ impl Vif {
     fn device_queue(
         &self,
         request: &FrontendKeys,
+        port: PortId,
     ) -> Result<(Option<DeviceRxQueue>, Option<DeviceQueueStatus>), VifError> {
         let Some(keys) = &request.device_queue else { return Ok((None, None)) };
         let pages = self.listed(keys)?;
         let memory = self.node.hypervisor().grants.map(self.node.id().domain, &pages)?;
-        let (device_queue, device_queue_status) = match self.uplink_queue(memory, keys.pages) {
+        let (device_queue, device_queue_status) = match self.uplink_queue(port, memory, keys.pages)
+        {
             Ok(uplink_queue) => {
                 let ring = self.node.map_ring(keys.ring)?;
                 let channel = self.node.bind(keys.port)?;
@@ -212,14 +206,19 @@ impl Vif {
         Ok(references.iter().map(|bytes| GrantRef(u32::from_le_bytes(*bytes))).collect())
     }
 
-    /// A queue of the device, that writes into these pages what is for the vif's address.
+    /// A queue of the device, that writes into these pages what is for the vif's address. Such
+    /// frames bypass the switch, so the address is locked to the vif's port first: it is nobody
+    /// else's then, nor will be.
     fn uplink_queue(
         &self,
+        port: PortId,
         pages: Arc<Memory>,
         count: u32,
     ) -> Result<Box<dyn UplinkQueue>, Box<dyn Error + Send + Sync>> {
         let uplink = self.driver.uplink.as_ref().ok_or("no device gives queues")?;
         let mac = self.node.nodes().text(&self.node.backend_key("mac"))?;
-        uplink.add_queue(mac.parse()?, pages, count)
+        let mac = mac.parse()?;
+        self.driver.fabric.lock_source(port, mac)?;
+        uplink.add_queue(mac, pages, count)
     }
 }

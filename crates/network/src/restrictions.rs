@@ -1,0 +1,271 @@
+//! What the operator restricts a port to: the addresses that it may claim, and how much it may send
+//! and receive.
+//!
+//! Restrictions change while the port is in service. They are in a cell of the port; a worker reads
+//! the cell when it takes a queue over, and when it follows a new topology, and the fabric publishes
+//! one after each change. So nothing is looked up for a frame, nor for a burst.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use switch::SourceGuard;
+
+use crate::burst::Frame;
+use crate::token_bucket::{Rate, TokenBucket, Unit};
+
+/// What a port is restricted to. The default is nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Restrictions {
+    /// What its frames may claim; `None`: anything.
+    pub guard: Option<Arc<SourceGuard>>,
+    /// What all frames that it sends have to find room in. Buckets may be shared with other ports.
+    pub transmit: Limits,
+    /// What all frames for it have to find room in.
+    pub receive: Limits,
+}
+
+impl Restrictions {
+    /// Whether there is no restriction at all.
+    pub fn is_none(&self) -> bool {
+        self.guard.is_none() && self.transmit.is_empty() && self.receive.is_empty()
+    }
+}
+
+/// What restrictions of ports are made of: limits that each port has for itself, and those that it
+/// shares.
+#[derive(Clone, Debug, Default)]
+pub struct RestrictionsTemplate {
+    /// What frames may claim.
+    pub guard: Option<Arc<SourceGuard>>,
+    /// Limits of a port's own.
+    pub transmit: Vec<(Unit, Rate)>,
+    /// Limits of a port's own.
+    pub receive: Vec<(Unit, Rate)>,
+    /// Limits of sending that are shared.
+    pub shared_transmit: Limits,
+    /// Limits of receiving that are shared.
+    pub shared_receive: Limits,
+}
+
+impl RestrictionsTemplate {
+    /// The restrictions of one more port.
+    pub fn instantiate(&self) -> Restrictions {
+        let limits = |own: &[(Unit, Rate)], shared: &Limits| {
+            let own = own.iter().map(|(unit, rate)| Arc::new(TokenBucket::new(*unit, *rate)));
+            Limits(own.chain(shared.0.iter().cloned()).collect())
+        };
+        Restrictions {
+            guard: self.guard.clone(),
+            transmit: limits(&self.transmit, &self.shared_transmit),
+            receive: limits(&self.receive, &self.shared_receive),
+        }
+    }
+}
+
+/// The restrictions of a port, for all workers that serve a queue of it.
+#[derive(Debug, Default)]
+pub struct RestrictionsCell(Mutex<Option<Arc<Restrictions>>>);
+
+impl RestrictionsCell {
+    /// With these.
+    pub fn new(restrictions: Restrictions) -> Self {
+        let cell = RestrictionsCell::default();
+        cell.set(restrictions);
+        cell
+    }
+
+    /// The present ones; `None`: nothing is restricted.
+    pub fn get(&self) -> Option<Arc<Restrictions>> {
+        self.0.lock().clone()
+    }
+
+    /// Others from now on.
+    pub fn set(&self, restrictions: Restrictions) {
+        *self.0.lock() = (!restrictions.is_none()).then(|| Arc::new(restrictions));
+    }
+}
+
+/// Several limits, all of which hold.
+#[derive(Clone, Debug, Default)]
+pub struct Limits(pub Vec<Arc<TokenBucket>>);
+
+/// What frames count for: bytes and frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    bytes: u64,
+    frames: u64,
+}
+
+impl Load {
+    /// Of one frame, as it would be on a wire: one that stands for several segments counts as all of
+    /// them, headers included.
+    #[inline]
+    fn of(frame: &Frame) -> Load {
+        let (len, headers) = (u64::from(frame.len), u64::from(frame.headers.end));
+        let segments = frame.offload.gso.map_or(1, |gso| {
+            len.saturating_sub(headers).div_ceil(u64::from(gso.size.max(1))).max(1)
+        });
+        Load { bytes: len + (segments - 1) * headers, frames: segments }
+    }
+
+    /// Of several frames.
+    #[inline]
+    pub fn sum(frames: &[Frame]) -> Load {
+        frames.iter().fold(Load::default(), |sum, frame| sum.plus(Load::of(frame)))
+    }
+
+    #[inline]
+    fn plus(self, other: Load) -> Load {
+        Load { bytes: self.bytes + other.bytes, frames: self.frames + other.frames }
+    }
+
+    #[inline]
+    fn in_units(self, unit: Unit) -> u64 {
+        match unit {
+            Unit::Bytes => self.bytes,
+            Unit::Frames => self.frames,
+        }
+    }
+}
+
+impl Limits {
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes room for as many of the frames, from the first on, as there is room for. Returns how
+    /// many.
+    pub fn take(&self, now: Instant, frames: &[Frame]) -> usize {
+        let mut fitting = frames.len();
+        for (at, bucket) in self.0.iter().enumerate() {
+            let fits = take_prefix(bucket, now, &frames[..fitting]);
+            let rest = Load::sum(&frames[fits..fitting]);
+            self.0[..at].iter().for_each(|bucket| bucket.give_back(rest.in_units(bucket.unit())));
+            fitting = fits;
+        }
+        fitting
+    }
+
+    /// Gives back what was taken for these frames.
+    pub fn give_back(&self, frames: &[Frame]) {
+        let load = Load::sum(frames);
+        self.0.iter().for_each(|bucket| bucket.give_back(load.in_units(bucket.unit())));
+    }
+
+    /// When there is room for the frame.
+    pub fn ready_at(&self, now: Instant, frame: &Frame) -> Instant {
+        let load = Load::of(frame);
+        let ready = self.0.iter().map(|bucket| bucket.ready_at(now, load.in_units(bucket.unit())));
+        ready.max().unwrap_or(now)
+    }
+
+    /// When there is room for anything at all, if there is none now.
+    pub fn exhausted_until(&self, now: Instant) -> Option<Instant> {
+        let exhausted = self.0.iter().filter(|bucket| bucket.room(now) == 0);
+        exhausted.map(|bucket| bucket.ready_at(now, 1)).max()
+    }
+}
+
+/// How often a worker tries again when others have taken the room that it saw.
+const ATTEMPTS: usize = 4;
+
+fn take_prefix(bucket: &TokenBucket, now: Instant, frames: &[Frame]) -> usize {
+    let (unit, burst) = (bucket.unit(), bucket.rate().burst);
+    let mut fits = frames.len();
+    for _ in 0..ATTEMPTS {
+        let load = Load::sum(&frames[..fits]).in_units(unit);
+        // What is bigger than a burst goes alone.
+        if (load <= burst || fits <= 1) && bucket.take(now, load) {
+            return fits;
+        }
+        fits = match bucket.room(now) {
+            u64::MAX => prefix(frames, unit, burst).max(1),
+            room => prefix(frames, unit, room),
+        };
+        if fits == 0 {
+            break;
+        }
+    }
+    0
+}
+
+/// How many of the frames, from the first on, are no more than `room`.
+#[cold]
+fn prefix(frames: &[Frame], unit: Unit, room: u64) -> usize {
+    let mut load = Load::default();
+    let fits = |frame: &&Frame| {
+        load = load.plus(Load::of(frame));
+        load.in_units(unit) <= room
+    };
+    frames.iter().take_while(fits).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use frame::{Gso, GsoKind, Offload};
+
+    use super::*;
+
+    #[allow(clippy::field_reassign_with_default)] // Some of its fields are private.
+    fn frames(lens: &[u32]) -> Vec<Frame> {
+        let frame = |&len: &u32| {
+            let mut frame = Frame::default();
+            frame.len = len;
+            frame
+        };
+        lens.iter().map(frame).collect()
+    }
+
+    fn limits(rates: &[(Unit, u64)]) -> Limits {
+        let bucket =
+            |&(unit, burst)| Arc::new(TokenBucket::new(unit, Rate { per_second: 1000, burst }));
+        Limits(rates.iter().map(bucket).collect())
+    }
+
+    #[test]
+    fn frames_go_as_far_as_every_limit_allows() {
+        let now = Instant::now() + Duration::from_secs(5);
+        let burst = frames(&[100, 100, 100]);
+        assert_eq!(limits(&[]).take(now, &burst), 3);
+        assert_eq!(limits(&[(Unit::Bytes, 300)]).take(now, &burst), 3);
+        assert_eq!(limits(&[(Unit::Bytes, 299)]).take(now, &burst), 2);
+        assert_eq!(limits(&[(Unit::Bytes, 500), (Unit::Frames, 1)]).take(now, &burst), 1);
+        assert_eq!(limits(&[(Unit::Bytes, 50)]).take(now, &burst), 1, "too big, so alone");
+        let both = limits(&[(Unit::Bytes, 500), (Unit::Frames, 1)]);
+        assert_eq!(both.take(now, &burst), 1);
+        assert_eq!(both.0[0].room(now), 400, "what the other limit refused was given back");
+        let limits = limits(&[(Unit::Bytes, 250), (Unit::Frames, 10)]);
+        assert_eq!((limits.take(now, &burst), limits.take(now, &burst)), (2, 0));
+        assert_eq!(limits.exhausted_until(now), None, "there is room for something shorter");
+        assert_eq!(limits.ready_at(now, &burst[0]), now + Duration::from_millis(50));
+        assert_eq!(limits.take(now, &frames(&[50])), 1);
+        assert!(limits.exhausted_until(now).is_some());
+        limits.give_back(&burst[..1]);
+        assert_eq!(limits.exhausted_until(now), None);
+    }
+
+    #[test]
+    fn a_frame_that_stands_for_several_counts_as_all_of_them() {
+        let mut frame = frames(&[54 + 3001]).remove(0);
+        frame.headers.end = 54;
+        let gso = Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false };
+        frame.offload = Offload { gso: Some(gso), ..Offload::default() };
+        assert_eq!(Load::of(&frame), Load { bytes: 3055 + 3 * 54, frames: 4 });
+    }
+
+    #[test]
+    fn a_cell_without_restrictions_is_empty() {
+        let cell = RestrictionsCell::new(Restrictions::default());
+        assert!(cell.get().is_none());
+        cell.set(Restrictions {
+            transmit: limits(&[(Unit::Frames, 1)]),
+            ..Restrictions::default()
+        });
+        assert!(cell.get().is_some());
+    }
+}

@@ -1,0 +1,213 @@
+//! A rate that the queues of a port, or of several ports, share: a token bucket, kept as the generic
+//! cell rate algorithm does (ITU-T I.371).
+//!
+//! The state is one number: when all that was sent so far would have been sent at the allowed rate.
+//! A frame may go as long as that is not further ahead of now than a burst takes. So nothing has to
+//! be refilled, and workers share a bucket without a lock.
+//!
+//! A worker takes once a burst what all its frames need, and gives back what did not go after all.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Parts of a nanosecond, so that rounding up the time of a short burst costs no rate. 64 bits last
+/// for 36 years of them.
+const TICKS: u64 = 16;
+
+/// A sender that has used up its rate waits for so long at least: to wake up for each frame would
+/// cost more than its copy. At most a quarter of a burst, so that nothing of the rate is lost.
+const GRAIN: Duration = Duration::from_micros(100);
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes of frames.
+    Bytes,
+    /// Frames.
+    Frames,
+}
+
+/// How much may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Bytes or frames per second.
+    pub per_second: u64,
+    /// So many may go at once, after a pause. What is bigger by itself goes alone.
+    pub burst: u64,
+}
+
+/// Shared credit.
+#[derive(Debug)]
+pub struct TokenBucket {
+    unit: Unit,
+    rate: Rate,
+    /// How far ahead is too far: the time of a burst, in ticks.
+    slack: u64,
+    start: Instant,
+    /// Ticks from `start` on.
+    paid: AtomicU64,
+}
+
+impl TokenBucket {
+    /// A full bucket. A rate or a burst of zero counts as one.
+    pub fn new(unit: Unit, rate: Rate) -> Self {
+        let rate = Rate { per_second: rate.per_second.max(1), burst: rate.burst.max(1) };
+        let slack = ticks(rate.burst, rate.per_second);
+        TokenBucket { unit, rate, slack, start: Instant::now(), paid: AtomicU64::new(0) }
+    }
+
+    /// What it counts.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// Its rate.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// How much may go at `now`. A full bucket has room for anything.
+    pub fn room(&self, now: Instant) -> u64 {
+        let (paid, now) = (self.paid.load(Ordering::Relaxed), self.at(now));
+        if paid <= now {
+            return u64::MAX;
+        }
+        let left = (now.saturating_add(self.slack)).saturating_sub(paid);
+        let units = u128::from(left) * u128::from(self.rate.per_second) / u128::from(SECOND);
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    /// Takes so much at `now`. False: there is no room for it, and nothing was taken.
+    pub fn take(&self, now: Instant, units: u64) -> bool {
+        let (cost, now) = (ticks(units, self.rate.per_second), self.at(now));
+        let pay = |paid: u64| {
+            let fits = paid <= now || paid.saturating_add(cost) <= now.saturating_add(self.slack);
+            fits.then(|| paid.max(now).saturating_add(cost))
+        };
+        self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok()
+    }
+
+    /// Gives back so much of what was taken.
+    pub fn give_back(&self, units: u64) {
+        let cost = ticks(units, self.rate.per_second);
+        let back = |paid: u64| Some(paid.saturating_sub(cost));
+        // It is never refused.
+        let _ = self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, back);
+    }
+
+    /// When so much may go, if nothing else goes before.
+    pub fn ready_at(&self, now: Instant, units: u64) -> Instant {
+        let cost = ticks(units, self.rate.per_second).min(self.slack);
+        let paid = self.paid.load(Ordering::Relaxed);
+        let ready = paid.saturating_add(cost).saturating_sub(self.slack);
+        let grain = (GRAIN.as_nanos() as u64 * TICKS).min(self.slack / 4);
+        let ready = ready.max(self.at(now).saturating_add(grain));
+        self.start + Duration::from_nanos(ready.div_ceil(TICKS))
+    }
+
+    fn at(&self, now: Instant) -> u64 {
+        let nanos = now.saturating_duration_since(self.start).as_nanos();
+        u64::try_from(nanos * u128::from(TICKS)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Ticks of a second.
+const SECOND: u64 = 1_000_000_000 * TICKS;
+
+/// Longest time that anything may be charged, in ticks: a month. So sums do not overflow.
+const LONGEST: u64 = 30 * 24 * 3600 * SECOND;
+
+/// How long so many units take, in ticks, rounded up.
+fn ticks(units: u64, per_second: u64) -> u64 {
+    let ticks = (u128::from(units) * u128::from(SECOND)).div_ceil(u128::from(per_second));
+    u64::try_from(ticks).unwrap_or(u64::MAX).min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(per_second: u64, burst: u64) -> TokenBucket {
+        TokenBucket::new(Unit::Bytes, Rate { per_second, burst })
+    }
+
+    /// Sends frames of `len` bytes as fast as it may; how many bytes went in `time`.
+    fn sent(bucket: &TokenBucket, len: u64, time: Duration) -> u64 {
+        let (mut now, end) = (bucket.start, bucket.start + time);
+        let mut bytes = 0;
+        while now < end {
+            if bucket.take(now, len) {
+                bytes += len;
+            } else {
+                let until = bucket.ready_at(now, len);
+                assert!(until > now);
+                now = until;
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn over_time_no_more_goes_than_is_allowed_and_hardly_less() {
+        for (rate, burst) in
+            [(1000, 64), (1_000_000, 1000), (12_500_000, 65_557), (12_500_000_000, 1 << 20)]
+        {
+            for len in [60, 1514, 65_000] {
+                let bucket = bucket(rate, burst);
+                let seconds = if rate > 1_000_000_000 { 1 } else { 20 };
+                let sent = sent(&bucket, len, Duration::from_secs(seconds));
+                let allowed = rate * seconds;
+                let most = allowed + burst.max(len) + len;
+                assert!(sent <= most, "{sent} of {allowed}: {rate} {burst} {len}");
+                let least = allowed - allowed / 100;
+                assert!(sent + len >= least, "{sent} of {allowed}: {rate} {burst} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_used_is_not_saved_up() {
+        let bucket = bucket(1_000_000, 50_000);
+        let later = bucket.start + Duration::from_secs(100);
+        let mut bytes = 0;
+        while bucket.take(later, 1000) {
+            bytes += 1000;
+        }
+        assert_eq!(bytes, 50_000);
+        bucket.give_back(1000);
+        assert!(bucket.take(later, 1000) && !bucket.take(later, 1));
+    }
+
+    #[test]
+    fn what_is_bigger_than_a_burst_goes_alone_and_is_paid_for() {
+        let bucket = bucket(1000, 100);
+        let now = bucket.start + Duration::from_secs(1);
+        assert_eq!(bucket.room(now), u64::MAX);
+        assert!(bucket.take(now, 2000));
+        assert_eq!(bucket.room(now + Duration::from_millis(1900)), 0);
+        assert_eq!(bucket.room(now + Duration::from_millis(1950)), 50);
+        assert_eq!(bucket.room(now + Duration::from_secs(2)), u64::MAX);
+        assert_eq!(bucket.ready_at(now, 2000), now + Duration::from_secs(2));
+    }
+
+    #[test]
+    fn workers_that_share_a_bucket_share_its_rate() {
+        let bucket = bucket(1_000_000, 10_000);
+        let (start, end) = (bucket.start, bucket.start + Duration::from_secs(2));
+        let worker = || {
+            let (mut now, mut bytes) = (start, 0);
+            while now < end {
+                match bucket.take(now, 1000) {
+                    true => bytes += 1000,
+                    false => now = bucket.ready_at(now, 1000),
+                }
+            }
+            bytes
+        };
+        let sent: u64 = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        });
+        assert!(sent <= 2_000_000 + 10_000, "{sent}");
+    }
+}
