@@ -5,9 +5,8 @@
 //! front-end can do so for each frame again, and the memory that it uses stays bounded. So faults
 //! are charged to the port in whose memory they happen.
 //!
-//! The kernel counts faults of a thread, and tells by a system call. A worker asks a few times in a
-//! millisecond's work at most, and only when there were many are bursts measured one by one, for a
-//! while: first all pages of the sender's frames are touched, and the faults up to then are the
+//! The kernel counts faults of a thread, and tells by a system call. A worker asks ten times a second,
+//! and only when there were many are bursts measured one by one, for a while: first all pages of the sender's frames are touched, and the faults up to then are the
 //! sender's cost; those while a receiver's buffers are filled are the receiver's debt
 //! ([`receive_debt`](crate::receive_debt)). A guest that has just started touches each page for the
 //! first time: so many faults are no debt.
@@ -23,14 +22,12 @@ pub const FAULT: u64 = 16 * 1024;
 /// What a worker does in a nanosecond, in units of cost.
 const COST_PER_NS: u64 = 16;
 
-/// How often a worker asks for its faults.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
-
-/// More faults than so many in an interval have bursts measured.
-const FEW: u64 = 64;
+/// More faults than so many from one sample to the next have bursts measured. A worker samples when
+/// it rebalances flows, ten times a second.
+const FEW: u64 = 1024;
 
 /// For how long they are measured.
-const HOLD: Duration = Duration::from_secs(1);
+const HOLD: Duration = Duration::from_secs(10);
 
 /// Faults, and what they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,8 +45,7 @@ pub struct FaultMeter {
     /// Bursts are measured.
     on: bool,
     until: Option<Instant>,
-    /// When to ask next, and how many there had been.
-    sample_at: Instant,
+    /// How many there had been when last asked.
     sampled: u64,
     /// Where the present section began.
     seen: u64,
@@ -59,27 +55,13 @@ pub struct FaultMeter {
 impl FaultMeter {
     /// With what says how many faults the worker has had so far.
     pub fn new(count: fn() -> u64, now: Instant) -> Self {
-        FaultMeter {
-            count,
-            on: false,
-            until: None,
-            sample_at: now,
-            sampled: 0,
-            seen: 0,
-            since: now,
-        }
+        FaultMeter { count, on: false, until: None, sampled: 0, seen: 0, since: now }
     }
 
     /// Whether bursts are measured.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.on
-    }
-
-    /// Whether it is time to ask.
-    #[inline]
-    pub fn is_due(&self, now: Instant) -> bool {
-        now >= self.sample_at
     }
 
     /// Asks how many faults there were, and decides whether bursts are measured from now on.
@@ -92,7 +74,7 @@ impl FaultMeter {
             self.until = Some(now + HOLD);
         }
         self.on = self.until.is_some_and(|until| now < until);
-        (self.sampled, self.sample_at) = (count, now + SAMPLE_INTERVAL);
+        self.sampled = count;
     }
 
     /// Begins a section.
@@ -184,6 +166,8 @@ mod tests {
 
     use super::*;
 
+    const INTERVAL: Duration = Duration::from_millis(100);
+
     thread_local! {
         static FAULTS: Cell<u64> = const { Cell::new(1) };
     }
@@ -200,12 +184,10 @@ mod tests {
         meter.sample(start);
         assert!(!meter.is_on(), "what was before the first burst does not count");
         more(FEW);
-        assert!(!meter.is_due(start + SAMPLE_INTERVAL / 2));
-        assert!(meter.is_due(start + SAMPLE_INTERVAL));
-        meter.sample(start + SAMPLE_INTERVAL);
+        meter.sample(start + INTERVAL);
         assert!(!meter.is_on());
         more(FEW + 1);
-        let many = start + 2 * SAMPLE_INTERVAL;
+        let many = start + 2 * INTERVAL;
         meter.sample(many);
         assert!(meter.is_on());
         meter.sample(many + HOLD / 2);

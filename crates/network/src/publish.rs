@@ -54,6 +54,7 @@ impl FramePipeline {
         self.charge_receivers();
         for dst in self.receivers.dirty.drain(..) {
             if let Some(slot) = self.slots.get_mut(dst) {
+                slot.charge_pieces();
                 self.interrupts.add(dst, slot.flush(self.clock.now));
             }
         }

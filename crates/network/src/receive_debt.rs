@@ -62,6 +62,9 @@ impl Slot {
     /// Charges the receiver for the pieces that its frames were put into since the last time.
     #[inline]
     pub(crate) fn charge_pieces(&mut self) {
+        if !self.is_healthy() {
+            return;
+        }
         let pieces = self.on.pair.take_extra_pieces();
         if pieces > 0 {
             self.receive_debt.charge(pieces, &self.on.counters);

@@ -188,10 +188,8 @@ impl Pipeline for FramePipeline {
 
     #[inline]
     fn end(&mut self) {
-        if self.faults.is_due(self.clock.now) {
-            self.faults.sample(self.clock.now);
-        }
         if self.clock.now >= self.routes.rebalance_at {
+            self.faults.sample(self.clock.now);
             let rebalanced = self.routes.rebalance(self.clock.now);
             self.counters.rebalanced.add(rebalanced);
         }

@@ -194,7 +194,6 @@ impl Slot {
         if !std::mem::take(&mut self.dirty) {
             return None;
         }
-        self.charge_pieces();
         let pair = &mut *self.on.pair;
         let deferred = match &self.coalescer {
             None => None,
