@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use crate::body::Body;
 use crate::copies::Place;
 use crate::copy::{CACHE_LINE, copy, prefetch_write};
-use crate::device::MAX_SPANS;
+use crate::gather::MAX_SPANS;
 use crate::grant_copy_batch::GrantCopyBatch;
 use crate::piece::Span;
 use crate::segment::Local;

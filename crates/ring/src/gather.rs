@@ -25,12 +25,21 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use crate::body::Source;
 use crate::copies::same;
 use crate::copy::copy;
-use crate::device::MAX_SPANS;
 use crate::grant::{Granted, PAGE};
 use crate::pages::{LookupHint, MappedPageRef, Pages};
 use crate::piece::{Piece, Span};
 use crate::region::Memory;
 use crate::violation::Violation;
+
+/// Most descriptors that one chain may have, and most entries of an indirect table.
+///
+/// The bound of Linux' drivers and of `IOV_MAX`; virtio allows a chain as long as the queue (1.2,
+/// 2.7.5.3.1).
+pub const MAX_CHAIN: u32 = 1024;
+
+/// Most pieces of host memory that one chain may lie in: a descriptor can straddle regions that
+/// touch each other.
+pub const MAX_SPANS: usize = 2 * MAX_CHAIN as usize;
 
 pub use crate::body::Body;
 pub use crate::copies::Engine;

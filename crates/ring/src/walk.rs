@@ -6,8 +6,8 @@
 use std::ptr::NonNull;
 
 use crate::copy::{load16, prefetch, prefetch_write};
-use crate::device::{MAX_CHAIN, MAX_SPANS};
 use crate::gather::{Chain, Gather};
+use crate::gather::{MAX_CHAIN, MAX_SPANS};
 use crate::piece::Span;
 use crate::region::Memory;
 use crate::violation::Violation;

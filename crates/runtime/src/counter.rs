@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::poll::show::PollCounters;
-
 /// A counter that one thread writes: an increment is a plain load and store, no locked instruction.
 #[derive(Default, Debug)]
 pub struct Counter(AtomicU64);
@@ -24,19 +22,4 @@ impl Counter {
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
-}
-
-/// How a worker has spent its rounds.
-#[derive(Default, Debug)]
-pub struct RunCounters {
-    /// Rounds that moved something.
-    pub busy_passes: Counter,
-    /// Rounds that moved nothing.
-    pub idle_passes: Counter,
-    /// Times that the worker slept in the kernel.
-    pub sleeps: Counter,
-    /// Nanoseconds of rounds that moved something.
-    pub busy: Counter,
-    /// How the worker waited.
-    pub polling: PollCounters,
 }

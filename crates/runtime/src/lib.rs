@@ -37,17 +37,20 @@ pub mod pipeline;
 pub mod poll;
 pub mod publish;
 mod queues;
+mod run_counters;
 mod sleep;
+mod sleeper;
 pub mod watcher;
 mod worker;
 
-pub use counter::{Counter, RunCounters};
+pub use counter::Counter;
 pub use doorbell::Doorbell;
 pub use group::Group;
 pub use id::{ClassId, QueueId};
 pub use manual::ManualWorker;
 pub use pending_interrupts::PendingInterrupts;
 pub use pipeline::{Attached, Blocked, Departure, Pipeline, Served, Status, Waits};
+pub use run_counters::RunCounters;
 pub use worker::Worker;
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use crate::counter::RunCounters;
 use crate::id::ClassId;
 use crate::poll::PollingPolicy;
+use crate::run_counters::RunCounters;
 
 /// The queues of one worker. A queue is named by the slot that [`attach`](Self::attach) returns.
 ///

@@ -5,20 +5,18 @@
 //! more; queues are armed, which looks at their rings once more. So whoever leaves something finds
 //! the worker asleep and signals, or the worker finds what was left.
 
-use std::io;
 use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::thread::set_current_timer_slack;
 
-use crate::doorbell::Doorbell;
 use crate::id::QueueId;
 use crate::pipeline::{Pipeline, Status, Waits};
 use crate::poll::cost::cpu_time;
 use crate::poll::pressure::CpuPressure;
 use crate::poll::{Cost, Next, Poll, PollingPolicy, State};
 use crate::queues::Watch;
-use crate::watcher::{SIGNALS, Signal, Watcher};
+use crate::watcher::{SIGNALS, Signal};
 use crate::worker::Worker;
 
 /// How often a worker that is kept busy by some queues polls for signals of those that are armed.
@@ -34,58 +32,6 @@ const PROBE: Duration = Duration::from_micros(200);
 /// The CPU time of one sleep of so many is measured. Not a divisor of [`PROBED`], so that sleeps
 /// without an end are measured, too.
 const TIMED: u64 = 15;
-
-/// What a worker sleeps by.
-pub(crate) struct Sleeper {
-    pub watcher: Watcher,
-    /// Of queues that have no policy of their own.
-    policy: PollingPolicy,
-    pub poll: Poll,
-    pressure: CpuPressure,
-    /// How often the worker has slept.
-    sleeps: u64,
-    /// When events were polled last.
-    polled: Instant,
-    /// Reused from sleep to sleep.
-    waits: Waits,
-}
-
-impl Sleeper {
-    pub fn new(doorbell: &Doorbell, now: Instant) -> io::Result<Self> {
-        let watcher = Watcher::new()?;
-        watcher.add(doorbell.fd(), Signal::Doorbell)?;
-        let policy = PollingPolicy::default();
-        Ok(Sleeper {
-            watcher,
-            policy,
-            poll: Poll::new(policy, Cost::default(), now),
-            pressure: CpuPressure::never(now),
-            sleeps: 0,
-            polled: now,
-            waits: Waits::default(),
-        })
-    }
-
-    /// How to wait for queues that have no policy of their own.
-    pub fn policy(&self) -> PollingPolicy {
-        self.policy
-    }
-
-    /// What a sleep says of what sleeping costs. `limit`: the sleep ended because that was over;
-    /// `cpu`: CPU time when it began.
-    fn learn(&mut self, limit: Option<Duration>, slept: Duration, cpu: Option<u64>) {
-        // A limit that was over before says nothing, and neither does a signal to the process.
-        let late =
-            limit.filter(|limit| !limit.is_zero()).and_then(|limit| slept.checked_sub(limit));
-        let cost = self.poll.cost_mut();
-        if let Some(late) = late {
-            cost.came_late(late.as_nanos() as u64);
-        }
-        if let Some(cpu) = cpu {
-            cost.spent(late.is_some(), cpu_time().saturating_sub(cpu));
-        }
-    }
-}
 
 impl<P: Pipeline> Worker<P> {
     /// Before the first round: measures what sleeping costs the calling thread, and goes by

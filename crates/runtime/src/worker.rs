@@ -15,7 +15,7 @@ use crate::id::QueueId;
 use crate::migration::{Departing, Next};
 use crate::pipeline::{Departure, Pipeline, Status};
 use crate::queues::{Queues, Watch};
-use crate::sleep::Sleeper;
+use crate::sleeper::Sleeper;
 use crate::watcher::Signal;
 
 /// One thread's world. It shares nothing with other threads but its end of the control side.
@@ -98,7 +98,7 @@ impl<P: Pipeline> Worker<P> {
     #[cold]
     fn follow(&mut self) {
         self.pipeline.follow(self.link.topology());
-        self.choose_policy(Some(self.sleeper.policy()));
+        self.choose_policy(Some(self.sleeper.policy));
         self.link.acknowledge();
     }
 

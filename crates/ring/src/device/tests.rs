@@ -1,5 +1,6 @@
 //! What both layouts must do, each against its model.
 
+use crate::gather::MAX_SPANS;
 use crate::grant_copy_batch::GrantCopyBatch;
 use std::collections::VecDeque;
 
