@@ -170,19 +170,17 @@ impl FramePipeline {
         let batches = self.send_batches();
         let error = self.publish();
         if unfinished > 0 {
-            self.burst.truncate(finished);
-            self.service.bytes = self.burst.bytes();
+            self.truncate_burst(finished);
             self.service.more = false;
         }
-        let bytes = self.service.bytes;
-        self.service.cost += self.burst.cost(finished, bytes);
+        self.service.cost += self.service.carriage;
         // From here on nothing points into the sender's memory any more.
         self.burst.reset(BURST);
         let Some(slot) = self.slots.get_mut(src) else { return };
         if let Some(error) = error {
             slot.fail(error);
         }
-        slot.sent(finished, bytes);
+        slot.sent(finished, self.service.bytes);
         if !slot.is_healthy() {
             return;
         }

@@ -52,9 +52,11 @@ impl BurstLimit {
 pub struct Service {
     /// What it may cost.
     pub quantum: u64,
-    /// Bytes of the frames that were fetched.
+    /// Bytes of the frames of the burst.
     pub bytes: u64,
-    /// What it has cost.
+    /// What these frames cost to carry: bytes, and pieces of memory.
+    pub carriage: u64,
+    /// What the service has cost besides.
     pub cost: u64,
     /// What of that was not known when the burst was fetched: copies of floods, and segments.
     pub added: u64,
@@ -78,8 +80,8 @@ impl FramePipeline {
     /// left.
     #[inline]
     pub(crate) fn enforce_quantum(&mut self, src: usize, fetched: usize) -> usize {
-        self.service.bytes = self.burst.bytes();
-        let cost = self.burst.cost(fetched, self.service.bytes);
+        self.measure_burst(fetched);
+        let cost = self.service.carriage;
         if cost > self.service.quantum {
             return self.shorten_burst(src, fetched);
         }
@@ -91,6 +93,19 @@ impl FramePipeline {
             }
         }
         fetched
+    }
+
+    /// Finds out what the burst's `frames` cost to carry.
+    #[inline]
+    fn measure_burst(&mut self, frames: usize) {
+        self.service.bytes = self.burst.bytes();
+        self.service.carriage = self.burst.cost(frames, self.service.bytes);
+    }
+
+    /// Gives up all frames of the burst from number `frames` on.
+    pub(crate) fn truncate_burst(&mut self, frames: usize) {
+        self.burst.truncate(frames);
+        self.measure_burst(frames);
     }
 
     /// Whether the quantum is used up before frame `i`, not counting the frames themselves. If it
@@ -108,8 +123,7 @@ impl FramePipeline {
             return false;
         }
         self.give_back_rate(src, i);
-        self.burst.truncate(i);
-        self.service.bytes = self.burst.bytes();
+        self.truncate_burst(i);
         if let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_healthy()) {
             slot.on.pair.rewind(rest);
             slot.sending.limit.estimate = i;
@@ -127,8 +141,7 @@ impl FramePipeline {
             rest.is_some()
         };
         let fits = self.burst.frames().iter().take_while(fits).count().max(1);
-        self.burst.truncate(fits);
-        self.service.bytes = self.burst.bytes();
+        self.truncate_burst(fits);
         if let Some(slot) = self.slots.get_mut(src) {
             slot.on.pair.rewind(fetched - fits);
             slot.sending.limit.estimate = fits;

@@ -40,8 +40,8 @@ impl FramePipeline {
             return fetched;
         }
         let wait = (fitting == 0).then(|| Wait::Until(limits.ready_at(now, &frames[0])));
-        self.burst.truncate(fitting);
-        self.service.bytes = self.burst.bytes();
+        self.truncate_burst(fitting);
+        let Some(slot) = self.slots.get_mut(src) else { return fitting };
         slot.on.pair.rewind(fetched - fitting);
         slot.sending.limit.estimate = fitting.max(1);
         slot.sending.wait = wait;
