@@ -18,11 +18,13 @@ fn run_isolated(folder: &Path, script: &str) -> Output {
     let log = fs::File::create(folder.join("log")).unwrap();
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
-    // `/proc` and `/sys` are those of the namespace, and the loopback interface is up as on any machine.
+    // `/proc` and `/sys` are those of the namespace, the loopback interface is up as on any machine,
+    // and all users can open the TAP driver, as udev has it: containers may have another mode.
     command.args([
         "sh",
         "-ec",
-        "mount -t tmpfs run /run; mount -t sysfs sys /sys; ip link set lo up; exec bash script",
+        "mount -t tmpfs run /run; mount -t sysfs sys /sys; ip link set lo up; \
+         mount -t tmpfs net /dev/net; mknod -m 666 /dev/net/tun c 10 200; exec bash script",
     ]);
     let programs = Path::new(env!("CARGO_BIN_EXE_ringmain")).parent().unwrap();
     // Where the page for a first look has them.
