@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use network::count::QueueCounters;
 use network::fabric::Fabric;
-use network::stage_profiler::{Step, Ticks};
+use network::step::{Step, Ticks};
 use parking_lot::{Mutex, MutexGuard};
 use ring::ticks::{self, Ratio};
 use switch::PortId;

@@ -8,8 +8,6 @@
 //! The sender pays for what its frames cost. What a receiver makes dear, by buffers in many pieces,
 //! is the receiver's debt: see [`receive_debt`](crate::receive_debt).
 
-use crate::burst::{BURST, MAX_FRAME};
-
 /// What a frame costs besides its bytes, in bytes whose copy takes as long.
 pub const CHARGE: u64 = 2048;
 
@@ -19,12 +17,6 @@ pub const PIECE: u64 = 512;
 /// What it costs to ask the switch about a frame. So a guest whose frames are each of a flow of
 /// their own pays for it.
 pub const MISS: u64 = 2 * CHARGE;
-
-/// A port's share of a round: a full burst of frames as long as an Ethernet's.
-pub const QUANTUM: u64 = BURST as u64 * (CHARGE + 1514);
-
-// A queue is served from half a quantum on: then it can send at least one frame, however long.
-const _: () = assert!(QUANTUM / 2 > CHARGE + MAX_FRAME as u64);
 
 /// What so many frames of so many bytes cost.
 #[inline]

@@ -14,7 +14,7 @@ use runtime::RunCounters;
 use runtime::coalescing::{Notified, Traffic};
 use switch::DropReason as SwitchReason;
 
-use crate::stage_profiler::{Charged, Spent};
+use crate::step::{Charged, Spent};
 
 macro_rules! drops {
     ($($variant:ident $name:literal $meaning:literal,)*) => {

@@ -12,17 +12,18 @@ use std::time::Instant;
 use frame::TagEdit;
 use ring::GrantCopyBatch;
 use ring::device::Put;
-use ring::gather::Body;
 use runtime::coalescing::InterruptCoalescer;
 use switch::Target;
 
-use crate::burst::{Burst, Frame};
+use crate::burst::Frame;
 use crate::cost::cost;
 use crate::count::DropReason;
-use crate::passed_grants::{Origin, PassedGrant};
+use crate::egress::Egress;
+use crate::outcome::{Outcome, taken};
 use crate::pipeline::{Blocked, FramePipeline};
 use crate::port::QueueError;
-use crate::route::{Egress, Route};
+use crate::route::Route;
+use crate::run::Run;
 use crate::slot::Slot;
 use crate::software_offload::software_offload;
 use crate::wait::Wait;
@@ -33,46 +34,6 @@ struct NextHop {
     egress: Egress,
     /// The frame is too long for the port.
     over_mtu: bool,
-}
-
-/// What became of one frame at one receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It went out as so many frames; some more may have been dropped, and are counted.
-    Out(u32),
-    /// The receiver has no room at the moment; nothing was taken.
-    Full,
-    /// It cannot be delivered there.
-    Refused(DropReason),
-}
-
-/// Frames of a burst that go to one receiver.
-#[derive(Clone, Copy)]
-pub(crate) struct Run<'a> {
-    /// The burst.
-    pub burst: &'a Burst,
-    /// The first of them.
-    pub i: usize,
-    /// The one behind the last.
-    pub end: usize,
-    /// What happens to their tags.
-    pub tag: TagEdit,
-    /// What waits for their end, if they are passed.
-    pub origin: Origin,
-    /// When they are delivered.
-    pub now: Instant,
-}
-
-impl<'a> Run<'a> {
-    /// The bytes of the first frame that are still with its sender.
-    pub fn body(&self) -> Body<'a> {
-        self.burst.body(self.i)
-    }
-
-    /// Length of the first frame in bytes.
-    fn len(&self) -> u32 {
-        self.burst.frames()[self.i].len
-    }
 }
 
 impl FramePipeline {
@@ -340,15 +301,6 @@ impl Slot {
         }
     }
 
-    /// The receiver took frames of `bytes` bytes in all.
-    #[inline]
-    fn count_received(&mut self, frames: u32, bytes: u32, now: Instant) -> Outcome {
-        self.backpressure.took(frames, bytes, now);
-        self.on.counters.rx.frames.add(frames.into());
-        self.on.counters.rx.bytes.add(bytes.into());
-        Outcome::Out(frames)
-    }
-
     /// A frame of `len` bytes that the receiver took could not be copied: it is invalidated, and
     /// counted as lost.
     pub(crate) fn invalidate(&mut self, token: u32, len: u32) {
@@ -359,25 +311,5 @@ impl Slot {
         if self.is_healthy() {
             self.on.pair.invalidate(token);
         }
-    }
-}
-
-/// What a receiver's answer to a whole frame of `len` bytes means.
-#[inline]
-pub(crate) fn taken(slot: &mut Slot, put: Put, len: u32, run: &Run<'_>) -> Outcome {
-    match put {
-        Put::Done => {
-            slot.passed.took(1, len);
-            slot.count_received(1, len, run.now)
-        }
-        Put::Passed { token } => {
-            let (origin, since) = (run.origin, run.now);
-            slot.passed.add(PassedGrant { origin, len, token, since, counts: true });
-            slot.count_received(1, len, run.now)
-        }
-        Put::Full => Outcome::Full,
-        Put::TooBig => Outcome::Refused(DropReason::RxTooSmall),
-        Put::Refused => Outcome::Refused(DropReason::RxRefused),
-        Put::Unwanted => Outcome::Refused(DropReason::Multicast),
     }
 }

@@ -6,24 +6,22 @@
 //! are recycled; a worker has a bounded number of them, and frames that find none wait in their
 //! sender's ring.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use runtime::{Blocked, Doorbell, QueueId, Waits};
 use std::time::{Duration, Instant};
 
-use switch::{PortId, Target};
+use switch::PortId;
 
 use crate::backpressure::Waiting;
 use crate::burst::BURST;
-use crate::flowcache::Action;
-use crate::pipeline::FramePipeline;
 use crate::slots::Slots;
 use crate::topology::QueueLocation;
 
 mod batch;
 mod channel;
 mod exchange;
+mod send;
 
 pub use batch::HandoffBatch;
 pub use channel::{WorkerChannel, channels};
@@ -275,45 +273,6 @@ impl OwnBatches {
         self.out.retain(|out| out.number != batch.sent);
         batch.recycle();
         self.spare.push(batch);
-    }
-}
-
-impl FramePipeline {
-    /// Adds frames of the present burst to a batch for a queue of another worker. Returns the
-    /// first for which there is no batch.
-    pub(crate) fn hand_off(
-        &mut self,
-        src: usize,
-        frames: Range<usize>,
-        location: QueueLocation,
-        target: Target,
-    ) -> Option<usize> {
-        let slot = self.slots.get(src)?;
-        let (port, sender, burst) = (slot.on.port, slot.on.id, slot.in_flight.next());
-        for at in frames {
-            let action = Action::Output(target);
-            let added = match self.handoff.own.open(location, port, sender, burst) {
-                Some(batch) => batch.burst.adopt(&self.burst, at, action),
-                None => false,
-            };
-            if !added {
-                return Some(at);
-            }
-        }
-        None
-    }
-
-    /// Sends the batches of the present burst. Returns how many there were.
-    #[inline]
-    pub(crate) fn send_batches(&mut self) -> usize {
-        if self.handoff.own.open.is_empty() {
-            return 0;
-        }
-        let counters = &self.counters;
-        self.handoff.send_open(|frames| {
-            counters.handoff_batches.add(1);
-            counters.handed_off.add(frames as u64);
-        })
     }
 }
 

@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::cost::CHARGE;
-use crate::route::Egress;
+use crate::egress::Egress;
 use crate::topology::QueueId;
 
 /// Buckets of a port.

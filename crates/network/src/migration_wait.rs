@@ -6,10 +6,11 @@ use std::ops::Range;
 use switch::Target;
 
 use crate::cost::cost;
+use crate::egress::Egress;
 use crate::flowcache::Action;
 use crate::indirection_table::{Progress, WAIT_INTERVAL};
 use crate::pipeline::{Blocked, FramePipeline};
-use crate::route::{Egress, Route};
+use crate::route::Route;
 use crate::wait::Wait;
 
 impl FramePipeline {

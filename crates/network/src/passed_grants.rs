@@ -11,13 +11,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use runtime::{Blocked, QueueId, Waits};
-
-use crate::count::DropReason;
-use crate::pipeline::FramePipeline;
-use crate::port::GrantPassing;
-use crate::publish::Receivers;
-use crate::slot::{Leaving, Slot};
+use runtime::QueueId;
 
 /// What is fetched within this time is fetched promptly.
 const PROMPT: Duration = Duration::from_millis(1);
@@ -157,108 +151,6 @@ impl PassedGrants {
         if let Some(grant) = self.outstanding.iter_mut().rev().find(|grant| grant.token == token) {
             grant.counts = false;
         }
-    }
-}
-
-impl Slot {
-    /// Whether frames may be passed to it.
-    #[inline]
-    pub fn may_pass(&self) -> bool {
-        self.leaving.is_none() && self.passed.may_pass()
-    }
-
-    /// How many of the passed frames, oldest first, are released; and whether the receiver has
-    /// fetched them. One that has failed, is being detached, or has used up its credit loses them
-    /// all.
-    fn released(&mut self, now: Instant) -> (usize, bool) {
-        if !self.is_healthy() || matches!(self.leaving, Some(Leaving::Detach)) {
-            self.passed.revoke();
-        } else if !self.passed.is_revoking() {
-            let released = self.on.pair.grant_passing().map(GrantPassing::released);
-            match released.unwrap_or(Ok(0)) {
-                Ok(0) => {}
-                Ok(fetched) => return (fetched, true),
-                Err(error) => self.fail(error),
-            }
-        }
-        if !self.is_healthy() || self.passed.must_revoke(now) {
-            self.passed.revoke();
-            let revoked = self.on.pair.grant_passing().map(GrantPassing::revoke);
-            return (revoked.unwrap_or(0), false);
-        }
-        (0, true)
-    }
-}
-
-impl Receivers {
-    /// So many more frames of the present burst were passed to the queue in slot `at`.
-    #[inline]
-    pub fn note_passed(&mut self, at: usize, frames: usize) {
-        if frames > 0 {
-            self.passed += frames;
-            self.note_outstanding(at);
-        }
-    }
-
-    /// Frames that were passed to the queue in slot `at` are outstanding.
-    #[cold]
-    pub fn note_outstanding(&mut self, at: usize) {
-        if !self.outstanding.contains(&at) {
-            self.outstanding.push(at);
-        }
-    }
-}
-
-impl FramePipeline {
-    /// Takes note of passed frames that were released: whatever waited for them goes on. True when
-    /// there were any.
-    pub(crate) fn poll_outstanding(&mut self) -> bool {
-        let (mut moved, mut next) = (false, 0);
-        while let Some(&at) = self.receivers.outstanding.get(next) {
-            moved |= self.poll_released(at);
-            match self.slots.get(at) {
-                Some(slot) if !slot.passed.is_empty() => next += 1,
-                _ => drop(self.receivers.outstanding.swap_remove(next)),
-            }
-        }
-        moved
-    }
-
-    /// Receivers that have passed frames outstanding: what they fetch frees their senders; if they
-    /// fetch nothing, their credit ends.
-    pub(crate) fn outstanding(&self, now: Instant, waits: &mut Waits) {
-        for &at in &self.receivers.outstanding {
-            let due = self.slots.get(at).and_then(|slot| slot.passed.due(now));
-            if let Some(due) = due {
-                waits.add(Blocked { room: Some(at), until: Some(due) });
-            }
-        }
-    }
-
-    #[cold]
-    fn poll_released(&mut self, at: usize) -> bool {
-        let now = self.clock.now;
-        let Some((count, fetched)) = self.slots.get_mut(at).map(|slot| slot.released(now)) else {
-            return false;
-        };
-        for _ in 0..count {
-            let Some(slot) = self.slots.get_mut(at) else { break };
-            let Some(grant) = slot.passed.release() else { break };
-            if !fetched && grant.counts {
-                slot.on.counters.rx.frames.subtract(1);
-                slot.on.counters.rx.bytes.subtract(grant.len.into());
-                slot.on.counters.lose(DropReason::NotFetched, 1);
-            }
-            match grant.origin {
-                Origin::Burst { sender, number } => {
-                    if let Some(sender) = self.slots.find(sender) {
-                        self.part_returned(sender, number);
-                    }
-                }
-                Origin::Batch(number) => self.handoff.released(number),
-            }
-        }
-        count > 0
     }
 }
 

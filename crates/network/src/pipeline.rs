@@ -22,15 +22,16 @@ use crate::burst::{BURST, Burst};
 use crate::classifier::Classifier;
 use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
+use crate::fault_meter::FaultMeter;
 use crate::flowcache::Action;
 use crate::handoff::Handoff;
-use crate::page_faults::FaultMeter;
 use crate::passed_grants::Origin;
-use crate::publish::Receivers;
-use crate::quantum::Service;
+use crate::receivers::Receivers;
 use crate::route::Routes;
+use crate::service::Service;
 use crate::slots::Slots;
-use crate::stage_profiler::{StageProfiler, Step};
+use crate::stage_profiler::StageProfiler;
+use crate::step::Step;
 use crate::wait::Wait;
 
 /// The frame pipeline of one worker. Nothing in it is shared with other threads but the switch, the

@@ -11,7 +11,8 @@ use crate::handoff::HandoffBatch;
 use crate::pipeline::FramePipeline;
 use crate::port::DeviceFrames;
 use crate::slot::Slot;
-use crate::stage_profiler::{StageProfiler, Step};
+use crate::stage_profiler::StageProfiler;
+use crate::step::Step;
 
 impl FramePipeline {
     /// Does a step.

@@ -1,27 +1,11 @@
 //! The rings that a burst touches: each is opened once, and published once.
 
-use ring::GrantCopyBatch;
 use ring::grant_copy_batch::FaultyEnd;
 
-use crate::passed_grants::Origin;
 use crate::pipeline::FramePipeline;
 use crate::port::QueueError;
 use crate::slot::Slot;
-use crate::stage_profiler::Step;
-
-/// What the receivers of the present burst have in common.
-pub struct Receivers {
-    /// Slots whose rings have something to publish.
-    pub dirty: Vec<usize>,
-    /// Copies that are made together before anything is published.
-    pub grant_copies: GrantCopyBatch,
-    /// The burst that is being delivered, as passed frames name it.
-    pub origin: Origin,
-    /// How many of its frames were passed.
-    pub passed: usize,
-    /// Slots that have passed frames outstanding.
-    pub outstanding: Vec<usize>,
-}
+use crate::step::Step;
 
 impl Slot {
     /// About so many frames follow. True when nothing was put since the last flush: then the ring

@@ -9,8 +9,8 @@ use std::time::Instant;
 use ring::GrantCopyBatch;
 
 use crate::count::DropReason;
-use crate::deliver::Run;
 use crate::pipeline::FramePipeline;
+use crate::run::Run;
 use crate::slot::Slot;
 use crate::wait::Wait;
 

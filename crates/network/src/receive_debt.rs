@@ -1,17 +1,17 @@
 //! Receivers whose buffers cost more than the frames in them.
 //!
 //! A frame costs its sender what it costs to put it into a few buffers. A receiver can post buffers
-//! of a byte each, or chains of a thousand descriptors, or memory whose pages it takes away again and
-//! again ([`page_faults`](crate::page_faults)): then filling them takes many times as long,
-//! on a worker that others share, and paid for by whoever sends. What goes beyond the cost of the
+//! of a byte each, or chains of a thousand descriptors, or memory whose pages it takes away again
+//! and again ([`page_faults`](crate::page_faults)): then filling them takes many times as long, on
+//! a worker that others share, and paid for by whoever sends. What goes beyond the cost of the
 //! frames themselves is therefore a debt of the receiver. A receiver in debt gets no frames: each
 //! one that is dropped pays off what it would have cost. So a receiver can make the frames for it
 //! twice as dear at most.
 
 use crate::burst::Frame;
-use crate::cost::{PIECE, QUANTUM, cost};
-use crate::count::{DropReason, QueueCounters};
-use crate::slot::Slot;
+use crate::cost::{PIECE, cost};
+use crate::count::QueueCounters;
+use crate::service::QUANTUM;
 
 /// What a receiver has to pay off.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl ReceiveDebt {
     /// The receiver's frames were put into so many pieces more than one each. What it received
     /// since the last time is worth as much as it cost its senders, up to a burst.
     #[cold]
-    fn charge(&mut self, pieces: u32, counters: &QueueCounters) {
+    pub fn charge(&mut self, pieces: u32, counters: &QueueCounters) {
         let (frames, bytes) = (counters.rx.frames.get(), counters.rx.bytes.get());
         let paid =
             cost(frames.saturating_sub(self.frames) as usize, bytes.saturating_sub(self.bytes));
@@ -46,7 +46,7 @@ impl ReceiveDebt {
     }
 
     /// Pays off by dropping frames. Returns how many.
-    fn pay_off(&mut self, frames: &[Frame]) -> usize {
+    pub fn pay_off(&mut self, frames: &[Frame]) -> usize {
         let mut dropped = 0;
         while self.debt > 0
             && let Some(frame) = frames.get(dropped)
@@ -54,28 +54,6 @@ impl ReceiveDebt {
             self.debt = self.debt.saturating_sub(cost(1, frame.len.into()));
             dropped += 1;
         }
-        dropped
-    }
-}
-
-impl Slot {
-    /// Charges the receiver for the pieces that its frames were put into since the last time.
-    #[inline]
-    pub(crate) fn charge_pieces(&mut self) {
-        if !self.is_healthy() {
-            return;
-        }
-        let pieces = self.on.pair.take_extra_pieces();
-        if pieces > 0 {
-            self.receive_debt.charge(pieces, &self.on.counters);
-        }
-    }
-
-    /// Drops frames while the receiver is in debt. Returns how many.
-    #[cold]
-    pub(crate) fn pay_off(&mut self, frames: &[Frame]) -> usize {
-        let dropped = self.receive_debt.pay_off(frames);
-        self.on.counters.lose(DropReason::RxCostly, dropped as u64);
         dropped
     }
 }

@@ -9,7 +9,6 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,30 +16,10 @@ use frame::{Headers, L3};
 use switch::PortId;
 
 use crate::burst::Frame;
+use crate::egress::Egress;
 use crate::indirection_table::{IndirectionTable, RxQueue};
-use crate::topology::{PortView, QueueId, QueueLocation, Topology};
-
-/// Where a frame goes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Egress {
-    /// To a slot of this worker.
-    Local(usize),
-    /// To a queue of another worker.
-    Remote(QueueLocation),
-    /// No queue of the port is enabled.
-    Unreachable,
-    /// To a queue that is on its way from one worker to another: the frame waits.
-    Moving,
-    /// To a queue that its flow did not go to before: the frame waits until the flow is at rest.
-    Rebalancing,
-}
-
-/// A port's own choice of the queue for each frame, instead of the workers'.
-pub trait QueueSelector: Debug + Send + Sync {
-    /// The index of the queue for a frame whose first bytes are `head`. Where there is no such
-    /// queue that receives, the worker chooses.
-    fn queue(&self, headers: &Headers, head: &[u8]) -> u16;
-}
+use crate::queue_selector::QueueSelector;
+use crate::topology::{PortView, QueueId, Topology};
 
 /// One port, seen from one worker.
 #[derive(Clone, Debug, Default)]
@@ -228,7 +207,7 @@ impl Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::PortView;
+    use crate::topology::QueueLocation;
 
     fn location(queue: u64, worker: usize) -> QueueLocation {
         QueueLocation { queue: QueueId(queue), index: queue as u16, worker, moving: false }

@@ -15,18 +15,18 @@ use switch::Switch;
 
 use crate::burst::{BURST, Burst};
 use crate::classifier::Classifier;
-use crate::cost::QUANTUM;
 use crate::count::WorkerCounters;
+use crate::fault_meter::FaultMeter;
 use crate::handoff::{Handoff, WorkerChannel};
-use crate::page_faults::FaultMeter;
 use crate::passed_grants::Origin;
 use crate::pipeline::{Clock, FramePipeline};
-use crate::publish::Receivers;
-use crate::quantum::Service;
+use crate::receivers::Receivers;
 use crate::route::{Routes, View};
+use crate::service::{QUANTUM, Service};
 use crate::slot::{Attachment, Leaving, Slot};
 use crate::slots::Slots;
-use crate::stage_profiler::{StageProfiler, Step};
+use crate::stage_profiler::StageProfiler;
+use crate::step::Step;
 use crate::topology::Topology;
 use crate::wait::Wait;
 

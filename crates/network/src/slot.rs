@@ -12,11 +12,12 @@ use runtime::{Blocked, QueueId, Status};
 use switch::PortId;
 
 use crate::backpressure::{Backpressure, WaitCredit};
-use crate::count::QueueCounters;
+use crate::burst::Frame;
+use crate::burst_limit::BurstLimit;
+use crate::count::{DropReason, QueueCounters};
 use crate::in_flight::InFlightBursts;
 use crate::passed_grants::PassedGrants;
 use crate::port::{Coalescing, QueueError, QueuePair};
-use crate::quantum::BurstLimit;
 use crate::receive_debt::ReceiveDebt;
 use crate::restrictions::{Restrictions, RestrictionsCell};
 use crate::wait::{Destinations, Wait};
@@ -152,6 +153,12 @@ impl Slot {
         self.is_healthy() && self.leaving.is_none() && !self.drain && self.in_flight.has_room()
     }
 
+    /// Whether frames may be passed to it.
+    #[inline]
+    pub fn may_pass(&self) -> bool {
+        self.leaving.is_none() && self.passed.may_pass()
+    }
+
     /// Whether nothing more is fetched before something of it that is in flight comes back. Its
     /// ring cannot be armed then: a signal for what lies there would be spent before anything
     /// could be done about it, and another may never come.
@@ -168,6 +175,26 @@ impl Slot {
             self.on.counters.tx.bytes.add(bytes);
             self.on.counters.tx.bursts.add(1);
         }
+    }
+
+    /// Charges the receiver for the pieces that its frames were put into since the last time.
+    #[inline]
+    pub(crate) fn charge_pieces(&mut self) {
+        if !self.is_healthy() {
+            return;
+        }
+        let pieces = self.on.pair.take_extra_pieces();
+        if pieces > 0 {
+            self.receive_debt.charge(pieces, &self.on.counters);
+        }
+    }
+
+    /// Drops frames while the receiver is in debt. Returns how many.
+    #[cold]
+    pub(crate) fn pay_off(&mut self, frames: &[Frame]) -> usize {
+        let dropped = self.receive_debt.pay_off(frames);
+        self.on.counters.lose(DropReason::RxCostly, dropped as u64);
+        dropped
     }
 
     /// Why nothing was fetched.

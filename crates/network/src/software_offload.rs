@@ -11,9 +11,10 @@ use ring::gather::Body;
 
 use crate::cost::CHARGE;
 use crate::count::DropReason;
-use crate::deliver::{Outcome, Run, taken};
+use crate::outcome::{Outcome, taken};
 use crate::packet::Packet;
 use crate::port::{QueueError, QueuePair};
+use crate::run::Run;
 use crate::slot::Slot;
 
 /// Least payload of a segment, in bytes: less than any network's own maximum, so that nobody asks

@@ -5,7 +5,7 @@ use std::sync::Arc;
 pub use runtime::QueueId;
 use switch::PortId;
 
-use crate::route::QueueSelector;
+use crate::queue_selector::QueueSelector;
 
 /// Where a queue that may receive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,20 +1,12 @@
-//! Frames that wait in their sender's ring.
+//! Why a sender's next frame stays in its ring, and the ports that the sender sends to.
 //!
-//! Whether a frame for a full receiver waits is decided here, and for how long in
-//! [`backpressure`](crate::backpressure). A hostile receiver could be full most of the time, and a
-//! hostile sender could mix frames for such a receiver with others: neither may hold up a third
-//! party, so a sender counts as one with several receivers for [`SOLE_AFTER`] after it sent to
-//! another port.
+//! Waits for full receivers are decided in [`room_wait`](crate::room_wait), waits for flows and
+//! queues that move in [`migration_wait`](crate::migration_wait), and waits for a rate in
+//! [`rate_limit`](crate::rate_limit).
 
 use std::time::{Duration, Instant};
 
 use switch::PortId;
-
-use crate::backpressure::Waiting;
-use crate::burst::BURST;
-use crate::count::DropReason;
-use crate::flowcache::Action;
-use crate::pipeline::FramePipeline;
 
 /// A sender has a sole receiver when it has sent to nobody else for so long.
 pub const SOLE_AFTER: Duration = Duration::from_secs(1);
@@ -53,91 +45,7 @@ impl Destinations {
     }
 
     /// Whether the sender has sent to nobody but its last receiver for a while.
-    fn is_sole(&self, now: Instant) -> bool {
+    pub fn is_sole(&self, now: Instant) -> bool {
         self.changed.is_none_or(|at| now.saturating_duration_since(at) >= SOLE_AFTER)
-    }
-}
-
-impl FramePipeline {
-    /// The receiver in slot `dst` is full for frame `at` of the burst of slot `src`. Returns until
-    /// when the frame may wait; `None`: it was dropped, and counted.
-    #[cold]
-    pub(crate) fn wait_for_room(&mut self, src: usize, dst: usize, at: usize) -> Option<Instant> {
-        let now = self.clock.now;
-        let port = self.slots.get(dst)?.on.port;
-        let rest = &self.burst.frames()[at..];
-        let same = rest
-            .iter()
-            .all(|frame| matches!(&frame.action, Action::Output(target) if target.port == port));
-        let sole = same
-            && self.slots.get(src).is_some_and(|sender| sender.sending.destinations.is_sole(now));
-        let floods = matches!(rest.first()?.action, Action::Flood(_));
-        let slot = self.slots.get_mut(dst)?;
-        let who = if sole { Waiting::Sole } else { Waiting::Shared };
-        let until = if floods { None } else { slot.backpressure.full(who, now) };
-        if until.is_none() {
-            let reason = if floods { DropReason::RxFull } else { who.drop_reason() };
-            slot.on.counters.lose(reason, 1);
-        }
-        until
-    }
-
-    /// The queue in slot `src` sends to `port`, and did not before.
-    #[cold]
-    pub(crate) fn change_destination(&mut self, src: usize, port: PortId) -> Option<PortId> {
-        let now = self.clock.now;
-        self.slots.get_mut(src)?.sending.destinations.change(port, now);
-        Some(port)
-    }
-
-    /// The next frame of the queue in slot `src` waits.
-    #[cold]
-    pub(crate) fn block(&mut self, src: usize, wait: Wait) {
-        if let Some(slot) = self.slots.get_mut(src) {
-            slot.sending.wait = Some(wait);
-            slot.on.counters.blocked.add(1);
-        }
-    }
-
-    /// Whether the next frame of the queue in slot `src` would only find its receiver as full as
-    /// before, or its sender has to wait for another reason.
-    #[inline]
-    pub(crate) fn must_wait(&mut self, src: usize) -> bool {
-        match self.slots.get(src).and_then(|slot| slot.sending.wait) {
-            None | Some(Wait::InFlight) => false,
-            Some(Wait::Until(until)) => self.must_wait_until(src, until),
-            Some(Wait::Receiver { slot, until }) => self.must_wait_for(src, slot, until),
-        }
-    }
-
-    #[cold]
-    fn must_wait_until(&mut self, src: usize, until: Instant) -> bool {
-        if self.clock.now < until {
-            return true;
-        }
-        if let Some(slot) = self.slots.get_mut(src) {
-            slot.sending.wait = None;
-        }
-        false
-    }
-
-    #[cold]
-    fn must_wait_for(&mut self, src: usize, receiver: usize, until: Instant) -> bool {
-        let Some(slot) = self.slots.get_mut(receiver).filter(|slot| slot.is_healthy()) else {
-            return false;
-        };
-        match slot.on.pair.room() {
-            Ok(0) => self.clock.now < until,
-            Ok(room) => {
-                if let Some(sender) = self.slots.get_mut(src) {
-                    sender.sending.limit.room = Some(room.clamp(1, BURST));
-                }
-                false
-            }
-            Err(error) => {
-                slot.fail(error);
-                false
-            }
-        }
     }
 }

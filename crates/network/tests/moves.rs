@@ -12,7 +12,7 @@ use frame::{Accepts, Headers};
 use network::balance::Balancer;
 use network::count::DropReason;
 use network::fabric::{Fabric, Workers};
-use network::route::QueueSelector;
+use network::queue_selector::QueueSelector;
 use peer::{Peer, Stamp, flow_and_number, port, udp, wait};
 use proptest::prelude::*;
 use switch::{PortId, PortRule};

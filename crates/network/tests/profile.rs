@@ -7,7 +7,7 @@ use std::sync::Arc;
 use frame::Accepts;
 use network::count::WorkerCounters;
 use network::fabric::{Fabric, Workers};
-use network::stage_profiler::{Step, Ticks};
+use network::step::{Step, Ticks};
 use peer::{Peer, port, wait};
 use switch::{PortId, PortRule};
 

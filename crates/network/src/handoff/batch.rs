@@ -4,7 +4,7 @@ use runtime::QueueId;
 
 use crate::burst::Burst;
 use crate::port::QueueError;
-use crate::stage_profiler::Ticks;
+use crate::step::Ticks;
 
 /// Frames for one queue of another worker.
 pub struct HandoffBatch {

@@ -1,12 +1,12 @@
 //! Batches that come in, and own batches that come back.
 
 use crate::burst::Burst;
-use crate::cost::QUANTUM;
 use crate::count::DropReason;
-use crate::deliver::Run;
 use crate::flowcache::Action;
 use crate::passed_grants::Origin;
 use crate::pipeline::FramePipeline;
+use crate::run::Run;
+use crate::service::QUANTUM;
 use crate::wait::Wait;
 
 use super::HandoffBatch;

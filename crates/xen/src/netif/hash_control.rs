@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use frame::Headers;
-use network::route::QueueSelector;
+use network::queue_selector::QueueSelector;
 
 use crate::netif::toeplitz::{MAX_KEY, Toeplitz, kind};
 

@@ -1,0 +1,62 @@
+//! How many frames of a queue the next burst may have.
+
+use crate::burst::BURST;
+
+/// How many frames of a queue are fetched at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BurstLimit {
+    /// A full burst, unless a receiver was found full lately: what that has no room for would be
+    /// fetched in vain, and again. Grows with each burst that found room, from one.
+    pub usual: usize,
+    /// For the next burst only: as many as the receiver that was waited for has room for.
+    pub room: Option<usize>,
+    /// How many frames such as the last ones fit in a quantum.
+    pub estimate: usize,
+}
+
+impl Default for BurstLimit {
+    fn default() -> Self {
+        BurstLimit { usual: BURST, room: None, estimate: BURST }
+    }
+}
+
+impl BurstLimit {
+    /// How many frames the next burst may have.
+    #[inline]
+    pub fn next(&self) -> usize {
+        self.room.unwrap_or(self.usual).min(self.estimate)
+    }
+
+    /// A burst was carried, all of it (`whole`) or not.
+    #[inline]
+    pub fn carried(&mut self, whole: bool) {
+        match (self.room.take(), whole) {
+            (_, false) => self.usual = 1,
+            // It says nothing of more room than that.
+            (Some(_), true) => {}
+            (None, true) => self.usual = (2 * self.usual).min(BURST),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_shrinks_at_once_and_grows_again() {
+        let limit = |usual, room| BurstLimit { usual, room, estimate: BURST };
+        let mut tested = BurstLimit::default();
+        tested.carried(true);
+        assert_eq!(tested, limit(BURST, None));
+        tested.carried(false);
+        assert_eq!(tested, limit(1, None));
+        tested.room = Some(7);
+        tested.carried(true);
+        assert_eq!(tested, limit(1, None), "what was known to be there says nothing of more");
+        for usual in [2, 4, 8, 16, 32, 64, 64] {
+            tested.carried(true);
+            assert_eq!(tested, limit(usual, None));
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What the receivers of a burst have in common.
+
+use ring::GrantCopyBatch;
+
+use crate::passed_grants::Origin;
+
+/// What the receivers of the present burst have in common.
+pub struct Receivers {
+    /// Slots whose rings have something to publish.
+    pub dirty: Vec<usize>,
+    /// Copies that are made together before anything is published.
+    pub grant_copies: GrantCopyBatch,
+    /// The burst that is being delivered, as passed frames name it.
+    pub origin: Origin,
+    /// How many of its frames were passed.
+    pub passed: usize,
+    /// Slots that have passed frames outstanding.
+    pub outstanding: Vec<usize>,
+}
+
+impl Receivers {
+    /// So many more frames of the present burst were passed to the queue in slot `at`.
+    #[inline]
+    pub fn note_passed(&mut self, at: usize, frames: usize) {
+        if frames > 0 {
+            self.passed += frames;
+            self.note_outstanding(at);
+        }
+    }
+
+    /// Frames that were passed to the queue in slot `at` are outstanding.
+    #[cold]
+    pub fn note_outstanding(&mut self, at: usize) {
+        if !self.outstanding.contains(&at) {
+            self.outstanding.push(at);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What serving a queue costs, and may cost.
+
+use runtime::Served;
+
+use crate::burst::{BURST, MAX_FRAME};
+use crate::cost::CHARGE;
+
+/// A port's share of a round: a full burst of frames as long as an Ethernet's.
+pub const QUANTUM: u64 = BURST as u64 * (CHARGE + 1514);
+
+// A queue is served from half a quantum on: then it can send at least one frame, however long.
+const _: () = assert!(QUANTUM / 2 > CHARGE + MAX_FRAME as u64);
+
+/// What serving one queue once costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Service {
+    /// What it may cost.
+    pub quantum: u64,
+    /// Bytes of the frames of the burst.
+    pub bytes: u64,
+    /// What these frames cost to carry: bytes, and pieces of memory.
+    pub carriage: u64,
+    /// What the service has cost besides.
+    pub cost: u64,
+    /// What of that was not known when the burst was fetched: copies of floods, and segments.
+    pub added: u64,
+    /// So many of its first frames have taken room in the limits of their port.
+    pub taken: usize,
+    /// The queue is likely to have more: its burst was as long as it could be, and all of it is
+    /// done.
+    pub more: bool,
+}
+
+impl Service {
+    /// The result, with so many frames carried; `moved`: or anything else.
+    #[inline]
+    pub fn served(&self, frames: usize, moved: bool) -> Served {
+        Served { cost: self.cost, units: frames as u64, moved, more: self.more }
+    }
+}
