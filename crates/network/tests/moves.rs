@@ -13,6 +13,7 @@ use network::balance::Balancer;
 use network::count::DropReason;
 use network::fabric::{Fabric, Workers};
 use network::queue_selector::QueueSelector;
+use network::topology::QueueId;
 use peer::{Peer, Stamp, flow_and_number, port, udp, wait};
 use proptest::prelude::*;
 use switch::{PortId, PortRule};
@@ -167,6 +168,11 @@ fn exchange_while_moving(workers: usize, queues: [u16; 2], mut seed: u64, rounds
     assert!(net.fabric.moves() > 0);
 }
 
+/// Moves a pair. On a loaded machine a pair may not be able to leave in time, and stays.
+fn move_eventually(fabric: &Fabric, queue: QueueId, to: usize) {
+    wait(|| fabric.move_queue(queue, to));
+}
+
 #[test]
 fn a_pair_moves_and_its_traffic_goes_on() {
     let net = Net::new(2, &[1, 1]);
@@ -175,11 +181,11 @@ fn a_pair_moves_and_its_traffic_goes_on() {
     for round in 0u32..20 {
         let to = 1 - place(0);
         net.send(0, 1, 4, round * 50..(round + 1) * 50);
-        assert!(net.fabric.move_queue(a, to));
+        move_eventually(&net.fabric, a, to);
         assert_eq!(place(0), to);
         assert!(!net.fabric.move_queue(a, to), "it is there");
         net.send(1, 0, 4, round * 50..(round + 1) * 50);
-        assert!(net.fabric.move_queue(b, 1 - place(1)));
+        move_eventually(&net.fabric, b, 1 - place(1));
         wait(|| {
             net.peers.iter().flatten().map(Peer::completed).sum::<usize>()
                 == 2 + 400 * (round as usize + 1)
@@ -275,7 +281,7 @@ fn a_broken_pair_moves_and_stays_broken() {
     peer.misbehave();
     wait(|| !errors.lock().unwrap().is_empty());
     let to = 1 - fabric.placement(port)[0].1;
-    assert!(fabric.move_queue(peer.id, to));
+    move_eventually(&fabric, peer.id, to);
     std::thread::sleep(Duration::from_millis(5));
     assert_eq!(errors.lock().unwrap().len(), 1, "it was called again");
     assert!(fabric.detach(peer.id).is_some());
