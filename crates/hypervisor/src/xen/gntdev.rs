@@ -55,6 +55,8 @@ const _: () = assert!(size_of::<Segment>() == 24, "struct gntdev_grant_copy_segm
 #[derive(Debug)]
 pub struct Gntdev {
     device: Arc<OwnedFd>,
+    /// `/dev/xen/gntalloc`, if it exists. Workers use it, and may open nothing.
+    allocator: Option<OwnedFd>,
     /// Which domain we are.
     own: DomId,
 }
@@ -65,7 +67,8 @@ impl Gntdev {
     /// # Errors
     /// When it is not there, or not for us.
     pub fn open(own: DomId) -> Result<Self, OpenError> {
-        Ok(Self { device: Arc::new(open_device("/dev/xen/gntdev")?), own })
+        let device = Arc::new(open_device("/dev/xen/gntdev")?);
+        Ok(Self { device, allocator: open_device("/dev/xen/gntalloc").ok(), own })
     }
 }
 
@@ -111,7 +114,7 @@ impl Grants for Gntdev {
     }
 
     fn own_pages(&self, len: usize) -> Option<OwnPages> {
-        own_pages::own_pages(self.own, len)
+        own_pages::own_pages(self.allocator.as_ref()?, self.own, len)
     }
 }
 
