@@ -92,7 +92,7 @@ impl FramePipeline {
             return 0;
         }
         let Some(slot) = self.slots.get_mut(src) else { return 0 };
-        self.service.cost += std::mem::take(&mut slot.sending.debt);
+        self.service.cost = std::mem::take(&mut slot.sending.debt);
         if !slot.may_start() {
             return 0;
         }
@@ -165,12 +165,10 @@ impl FramePipeline {
     #[inline(never)]
     fn complete(&mut self, src: usize, finished: usize) {
         let unfinished = self.burst.frames().len() - finished;
-        if self.service.taken > finished {
-            self.give_back_rate(src, finished);
-        }
         let batches = self.send_batches();
         let error = self.publish();
         if unfinished > 0 {
+            self.give_back_rate(src, finished);
             self.truncate_burst(finished);
             self.service.more = false;
         }

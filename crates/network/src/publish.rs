@@ -36,12 +36,13 @@ impl FramePipeline {
             false => self.step(Step::Copy, Self::flush_grant_copies),
         };
         self.charge_receivers();
-        for dst in self.receivers.dirty.drain(..) {
+        for &dst in &self.receivers.dirty {
             if let Some(slot) = self.slots.get_mut(dst) {
                 slot.charge_pieces();
                 self.interrupts.add(dst, slot.flush(self.clock.now));
             }
         }
+        self.receivers.dirty.clear();
         error
     }
 
