@@ -14,7 +14,8 @@ use ring::inflight::RingRecord;
 use ring::{Memory, PackedDevice, Recovery, RingConfig, SplitDevice, Violation};
 
 use super::feature::{self, bit};
-use super::queue_pair::{Direction, NetQueuePair, VringPair};
+use super::queue_pair::NetQueuePair;
+use super::vring_pair::{Direction, VringPair};
 use crate::transport::device::{Declined, Device, LostVring, VringControl};
 use crate::transport::feature::Features;
 

@@ -11,6 +11,7 @@ pub mod device;
 pub mod feature;
 pub mod port;
 pub mod queue_pair;
+pub mod vring_pair;
 
 pub use device::{ActiveVrings, QueueHost};
 pub use port::{Port, PortConfig, StartError};

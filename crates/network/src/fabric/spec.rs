@@ -1,0 +1,54 @@
+//! What the fabric is asked for, and why it refuses.
+
+use runtime::coalescing::CoalescingLimits;
+use runtime::poll::PollingPolicy;
+use switch::{Limits, PortRule, RuleError};
+use thiserror::Error;
+
+use super::MAX_PORTS;
+use crate::restrictions::Restrictions;
+use crate::slot::OnError;
+
+/// Why the fabric refuses something.
+#[derive(Debug, Error)]
+pub enum FabricError {
+    /// All port numbers are taken.
+    #[error("there are {MAX_PORTS} ports already")]
+    TooManyPorts,
+    /// The port's rule contradicts itself or another port's.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+}
+
+/// What a new port is like.
+pub struct PortSpec {
+    /// VLANs and source lock.
+    pub rule: PortRule,
+    /// Longest IP packet that it takes, in bytes.
+    pub mtu: Option<u16>,
+    /// Called with the queue's index when its peer breaks the protocol; from a worker, so it must
+    /// not block.
+    pub on_error: OnError,
+    /// How long its receive interrupts wait; `None`: not at all.
+    pub coalescing: Option<CoalescingLimits>,
+    /// How workers wait for its frames; `None`: as they do for others.
+    pub policy: Option<PollingPolicy>,
+    /// What it may send and receive.
+    pub restrictions: Restrictions,
+}
+
+/// How many workers, and where they run.
+#[derive(Clone, Debug, Default)]
+pub struct Workers {
+    /// Threads, at least one.
+    pub count: usize,
+    /// CPUs to pin them to, in turn; empty: not pinned.
+    pub cpus: Vec<usize>,
+    /// What the switch may remember.
+    pub limits: Limits,
+    /// How they wait for frames, where ports do not say.
+    pub policy: PollingPolicy,
+    /// How many page faults the calling worker has had so far. `None`: what the kernel counts for
+    /// its thread, and none for a worker without a thread of its own, whose owner has faults too.
+    pub page_faults: Option<fn() -> u64>,
+}

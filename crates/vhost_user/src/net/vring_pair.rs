@@ -1,0 +1,61 @@
+//! A queue pair as a session sees it, which gives it rings and takes them away.
+
+use std::sync::Arc;
+
+use network::port::QueuePair;
+use ring::inflight::RingRecord;
+use ring::{Memory, Recovery, RingConfig, Violation};
+
+use crate::transport::device::VringControl;
+
+/// Which vring of a pair, in the guest's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The guest receives; vring numbers are even (virtio 1.2, 5.1.2).
+    Rx,
+    /// The guest transmits; vring numbers are odd.
+    Tx,
+}
+
+impl Direction {
+    /// The direction of vring number `vring`.
+    pub fn of(vring: usize) -> Direction {
+        if vring.is_multiple_of(2) { Direction::Rx } else { Direction::Tx }
+    }
+}
+
+/// What a session does to a pair while no worker has it.
+pub trait VringPair: QueuePair {
+    /// Attaches to a ring in the guest's memory, in place of what was there, and goes on where the
+    /// ring shows that it stands. The ring keeps its position in `record`, if there is one.
+    ///
+    /// # Errors
+    /// When the ring cannot be where it is said to be.
+    fn start(
+        &mut self,
+        direction: Direction,
+        memory: Arc<Memory>,
+        config: &RingConfig,
+        control: VringControl,
+        record: Option<RingRecord>,
+    ) -> Result<Recovery, Violation>;
+
+    /// Lets go of a ring and says where it stands, as `GET_VRING_BASE` answers. `None`: it was not
+    /// started.
+    fn stop(&mut self, direction: Direction) -> Option<u32>;
+
+    /// Changes how a ring that is started signals and whether it passes data.
+    fn control(&mut self, direction: Direction, control: VringControl);
+
+    /// Finds the ring anew in a changed memory; one that is not started does not mind.
+    ///
+    /// # Errors
+    /// When the ring is not in the new memory.
+    fn set_memory(&mut self, direction: Direction, memory: Arc<Memory>) -> Result<(), Violation>;
+
+    /// Whether the ring is started.
+    fn has(&self, direction: Direction) -> bool;
+
+    /// Whether frames may be put.
+    fn receives(&self) -> bool;
+}
