@@ -13,6 +13,20 @@ use ring::split::driver::SplitDriver;
 use vhost_user::net::feature::bit;
 use vhost_user_driver::{Driver, FrontEnd, FrontEndConfig, Guest};
 
+/// The end of the log of the daemon with this socket.
+fn log_of(socket: &Path) -> String {
+    let log = fs::read_to_string(socket.with_file_name("log")).unwrap_or_default();
+    log[log.floor_char_boundary(log.len().saturating_sub(2000))..].into()
+}
+
+/// Has the daemon do what must succeed.
+fn done(daemon: &Daemon, request: &Request) {
+    let reply = daemon.client().ask(request);
+    let socket = daemon.dir().join("any");
+    let reply = reply.unwrap_or_else(|e| panic!("{e}; the log ends: {}", log_of(&socket)));
+    assert_eq!(reply, Reply::Done);
+}
+
 /// A guest with some queue pairs.
 struct Plugged {
     front: FrontEnd,
@@ -35,8 +49,9 @@ impl Plugged {
         front.share(&guest).unwrap();
         let mut drivers = Vec::new();
         for pair in 0..pairs {
-            let mut driver: Driver<SplitDriver> =
-                front.driver(&mut guest, pair, (256, 256), 0).unwrap();
+            let mut driver: Driver<SplitDriver> = front
+                .driver(&mut guest, pair, (256, 256), 0)
+                .unwrap_or_else(|error| panic!("{error}; the log ends: {}", log_of(socket)));
             for _ in 0..256 {
                 let addr = guest.alloc(2048, 64).unwrap();
                 driver.rx.ring.add(&[Piece { addr, len: 2048 }], Direction::In).unwrap();
@@ -150,14 +165,14 @@ fn ports_that_come_and_go_ten_thousand_times_leave_nothing_behind() {
         let socket = daemon.dir().join(&name);
         let port = serde_json::json!({ "name": name, "kind": "vhost-user", "socket": socket, "queues": 4 });
         let port = port.as_object().cloned().unwrap();
-        assert_eq!(daemon.client().ask(&Request::PortAdd { port }).unwrap(), Reply::Done);
+        done(&daemon, &Request::PortAdd { port });
         // Not every port meets a guest, and not every guest leaves before the port goes.
         let mut guest = (round % 20 == 0).then(|| Plugged::new(&socket, 4));
         if let Some(guest) = &mut guest {
             guest.shout(7);
         }
         guest.take_if(|_| round % 40 == 0);
-        assert_eq!(daemon.client().ask(&Request::PortRemove { name }).unwrap(), Reply::Done);
+        done(&daemon, &Request::PortRemove { name });
         if round == 2000 {
             before = Some(Holdings::of(&daemon));
         }

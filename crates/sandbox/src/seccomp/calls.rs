@@ -237,6 +237,10 @@ fn restrict(calls: &mut Calls) -> Result<()> {
     // The standard library's check of a descriptor that is closed, in builds with such checks.
     let check = equals(1, libc::F_GETFD as u64)?;
     calls.insert(libc::SYS_fcntl, vec![check]);
+    // The C library reads how the kernel overcommits memory, once, when it first gives memory of a
+    // heap back, on whatever thread that is. Landlock and the root decide what can be opened.
+    let read_only = masked(2, libc::O_ACCMODE as u64, libc::O_RDONLY as u64)?;
+    calls.insert(libc::SYS_openat, vec![read_only]);
     // A fault that is nobody's goes back to the handler that was there before.
     let fault = equals(0, libc::SIGBUS as u64)?;
     calls.insert(libc::SYS_rt_sigaction, vec![fault]);
