@@ -4,9 +4,9 @@
 //! of a byte each, or chains of a thousand descriptors, or memory whose pages it takes away again
 //! and again ([`page_faults`](crate::page_faults)): then filling them takes many times as long, on
 //! a worker that others share, and paid for by whoever sends. What goes beyond the cost of the
-//! frames themselves is therefore a debt of the receiver. A receiver in debt gets no frames: each
-//! one that is dropped pays off what it would have cost. So a receiver can make the frames for it
-//! twice as dear at most.
+//! frames themselves, and beyond the pieces that drivers with small or chained buffers need
+//! ([`PIECES`], [`PIECE_BYTES`]), is therefore a debt of the receiver. A receiver in debt gets no
+//! frames: each one that is dropped pays off what it would have cost.
 
 use crate::burst::{BURST, Frame};
 use crate::cost::{PIECE, cost};

@@ -13,17 +13,19 @@ use ring::split::driver::SplitDriver;
 use vhost_user::net::feature::bit;
 use vhost_user_driver::{Driver, FrontEnd, FrontEndConfig, Guest};
 
-/// The end of the log of the daemon with this socket.
-fn log_of(socket: &Path) -> String {
-    let log = fs::read_to_string(socket.with_file_name("log")).unwrap_or_default();
-    log[log.floor_char_boundary(log.len().saturating_sub(2000))..].into()
+/// The last lines of the daemon's log: all of it is megabytes here.
+fn end_of_log(daemon: &Daemon) -> Vec<String> {
+    let log = daemon.log();
+    let mut lines: Vec<String> = log.lines().rev().take(20).map(str::to_owned).collect();
+    lines.reverse();
+    lines
 }
 
 /// Has the daemon do what must succeed.
 fn done(daemon: &Daemon, request: &Request) {
     let reply = daemon.client().ask(request);
-    let socket = daemon.dir().join("any");
-    let reply = reply.unwrap_or_else(|e| panic!("{e}; the log ends: {}", log_of(&socket)));
+    let reply =
+        reply.unwrap_or_else(|error| panic!("{error}; the log ends: {:#?}", end_of_log(daemon)));
     assert_eq!(reply, Reply::Done);
 }
 
@@ -35,7 +37,7 @@ struct Plugged {
 }
 
 impl Plugged {
-    fn new(socket: &Path, pairs: u16) -> Plugged {
+    fn new(daemon: &Daemon, socket: &Path, pairs: u16) -> Plugged {
         let features = bit::VERSION_1 | bit::MRG_RXBUF | bit::EVENT_IDX | bit::MQ;
         let config = FrontEndConfig {
             features,
@@ -51,7 +53,7 @@ impl Plugged {
         for pair in 0..pairs {
             let mut driver: Driver<SplitDriver> = front
                 .driver(&mut guest, pair, (256, 256), 0)
-                .unwrap_or_else(|error| panic!("{error}; the log ends: {}", log_of(socket)));
+                .unwrap_or_else(|error| panic!("{error}; the log ends: {:#?}", end_of_log(daemon)));
             for _ in 0..256 {
                 let addr = guest.alloc(2048, 64).unwrap();
                 driver.rx.ring.add(&[Piece { addr, len: 2048 }], Direction::In).unwrap();
@@ -139,7 +141,7 @@ fn forty_ports_of_four_queues_take_less_than_40_mb() {
     for workers in [1, 4, 16] {
         let daemon = daemon(workers, 40, 4);
         let mut guests: Vec<Plugged> = (0..40)
-            .map(|port| Plugged::new(&daemon.dir().join(format!("p{port}.sock")), 4))
+            .map(|port| Plugged::new(&daemon, &daemon.dir().join(format!("p{port}.sock")), 4))
             .collect();
         for _ in 0..4 {
             for (port, guest) in guests.iter_mut().enumerate() {
@@ -158,7 +160,7 @@ fn forty_ports_of_four_queues_take_less_than_40_mb() {
 #[ignore = "slow"]
 fn ports_that_come_and_go_ten_thousand_times_leave_nothing_behind() {
     let daemon = daemon(2, 2, 2);
-    let mut stays = Plugged::new(&daemon.dir().join("p0.sock"), 2);
+    let mut stays = Plugged::new(&daemon, &daemon.dir().join("p0.sock"), 2);
     let mut before = None;
     for round in 0..10_000 {
         let name = format!("r{}", round % 7);
@@ -167,7 +169,7 @@ fn ports_that_come_and_go_ten_thousand_times_leave_nothing_behind() {
         let port = port.as_object().cloned().unwrap();
         done(&daemon, &Request::PortAdd { port });
         // Not every port meets a guest, and not every guest leaves before the port goes.
-        let mut guest = (round % 20 == 0).then(|| Plugged::new(&socket, 4));
+        let mut guest = (round % 20 == 0).then(|| Plugged::new(&daemon, &socket, 4));
         if let Some(guest) = &mut guest {
             guest.shout(7);
         }
