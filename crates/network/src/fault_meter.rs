@@ -1,7 +1,11 @@
 //! A worker's page faults: how many, and what they cost.
 //!
-//! Reading the kernel's count is a system call, so bursts are measured only for a while after a
-//! sample that found many: see [`page_faults`](crate::page_faults).
+//! Reading the kernel's count is a system call, so bursts are measured only while there are many
+//! faults: see [`page_faults`](crate::page_faults). A worker samples the count ten times a second.
+//! After a sample that found many, the worker is alert for a while: it samples each millisecond,
+//! and bursts are measured from a millisecond with many faults until some time after the last one.
+//! So a guest that starts, and touches each of its pages for the first time, is measured for
+//! little longer than that takes, and a peer that pauses to end the measuring gains a millisecond.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +15,20 @@ pub const FAULT: u64 = 16 * 1024;
 /// What a worker does in a nanosecond, in units of cost.
 const COST_PER_NS: u64 = 16;
 
-/// More faults than so many from one sample to the next have bursts measured. A worker samples when
-/// it rebalances flows, ten times a second.
-const FEW: u64 = 1024;
+/// Time between two samples while few faults are expected.
+const CALM_INTERVAL: Duration = Duration::from_millis(100);
 
-/// For how long they are measured.
-const HOLD: Duration = Duration::from_secs(10);
+/// Time between two samples of an alert worker.
+const ALERT_INTERVAL: Duration = Duration::from_millis(1);
+
+/// More faults than so many in a millisecond are many.
+const FEW_PER_MS: u64 = 10;
+
+/// How long a worker is alert after a sample that found many faults.
+const ALERT: Duration = Duration::from_secs(10);
+
+/// How long bursts are measured after a sample that found many faults.
+const HOLD: Duration = Duration::from_millis(20);
 
 /// Faults, and what they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,9 +45,12 @@ pub struct FaultMeter {
     count: fn() -> u64,
     /// Bursts are measured.
     on: bool,
-    until: Option<Instant>,
-    /// How many there had been when last asked.
-    sampled: u64,
+    /// When the last sample that found many was taken.
+    many: Option<Instant>,
+    /// How many there had been at the last sample, and when that was.
+    sampled: (u64, Instant),
+    /// When the next sample is due.
+    due: Instant,
     /// Where the present section began.
     seen: u64,
     since: Instant,
@@ -44,7 +59,8 @@ pub struct FaultMeter {
 impl FaultMeter {
     /// With what says how many faults the worker has had so far.
     pub fn new(count: fn() -> u64, now: Instant) -> Self {
-        FaultMeter { count, on: false, until: None, sampled: 0, seen: 0, since: now }
+        let sampled = (0, now);
+        FaultMeter { count, on: false, many: None, sampled, due: now, seen: 0, since: now }
     }
 
     /// Whether bursts are measured.
@@ -53,17 +69,25 @@ impl FaultMeter {
         self.on
     }
 
+    /// Whether a sample is due.
+    #[inline]
+    pub fn is_due(&self, now: Instant) -> bool {
+        now >= self.due
+    }
+
     /// Asks how many faults there were, and decides whether bursts are measured from now on.
     #[cold]
     pub fn sample(&mut self, now: Instant) {
-        let count = (self.count)();
-        let faults = count.saturating_sub(self.sampled);
+        let (count, (before, last)) = ((self.count)(), self.sampled);
+        let ms = now.saturating_duration_since(last).as_millis().clamp(1, 100) as u64;
         // What the thread did before its first bursts is no port's.
-        if faults > FEW && self.sampled > 0 {
-            self.until = Some(now + HOLD);
+        if before > 0 && count.saturating_sub(before) > ms * FEW_PER_MS {
+            self.many = Some(now);
         }
-        self.on = self.until.is_some_and(|until| now < until);
-        self.sampled = count;
+        let within = |time| self.many.is_some_and(|many| now < many + time);
+        self.on = within(HOLD);
+        self.due = now + if within(ALERT) { ALERT_INTERVAL } else { CALM_INTERVAL };
+        self.sampled = (count, now);
     }
 
     /// Begins a section.
@@ -93,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    const INTERVAL: Duration = Duration::from_millis(100);
+    const MS: Duration = Duration::from_millis(1);
 
     thread_local! {
         static FAULTS: Cell<u64> = const { Cell::new(1) };
@@ -103,24 +127,61 @@ mod tests {
         FAULTS.set(FAULTS.get() + faults);
     }
 
-    #[test]
-    fn bursts_are_measured_while_there_are_many_faults() {
+    /// A meter whose worker has taken its first sample, and the time of that.
+    fn calm() -> (FaultMeter, Instant) {
         let start = Instant::now();
         let mut meter = FaultMeter::new(|| FAULTS.get(), start);
-        more(1000);
+        more(1_000_000);
         meter.sample(start);
         assert!(!meter.is_on(), "what was before the first burst does not count");
-        more(FEW);
-        meter.sample(start + INTERVAL);
+        (meter, start)
+    }
+
+    #[test]
+    fn bursts_are_measured_while_there_are_many_faults() {
+        let (mut meter, start) = calm();
+        more(100 * FEW_PER_MS);
+        assert!(!meter.is_due(start + 99 * MS));
+        let calm = start + 100 * MS;
+        assert!(meter.is_due(calm));
+        meter.sample(calm);
         assert!(!meter.is_on());
-        more(FEW + 1);
-        let many = start + 2 * INTERVAL;
+        more(100 * FEW_PER_MS + 1);
+        let many = calm + 100 * MS;
         meter.sample(many);
         assert!(meter.is_on());
-        meter.sample(many + HOLD / 2);
+        assert!(meter.is_due(many + MS));
+        more(FEW_PER_MS);
+        meter.sample(many + HOLD - MS);
         assert!(meter.is_on());
         meter.sample(many + HOLD);
         assert!(!meter.is_on());
+    }
+
+    #[test]
+    fn an_alert_worker_finds_many_faults_within_a_millisecond() {
+        let (mut meter, start) = calm();
+        more(2000);
+        let many = start + 100 * MS;
+        meter.sample(many);
+        meter.sample(many + HOLD);
+        assert!(!meter.is_on());
+        more(FEW_PER_MS + 1);
+        let again = many + HOLD + MS;
+        assert!(meter.is_due(again));
+        meter.sample(again);
+        assert!(meter.is_on());
+        let last = again + ALERT;
+        meter.sample(last);
+        assert!(!meter.is_due(last + MS), "alert for too long");
+    }
+
+    #[test]
+    fn faults_during_a_long_sleep_count_as_those_of_a_tenth_of_a_second() {
+        let (mut meter, start) = calm();
+        more(101 * FEW_PER_MS);
+        meter.sample(start + 3600 * 1000 * MS);
+        assert!(meter.is_on());
     }
 
     #[test]

@@ -188,9 +188,14 @@ impl Pipeline for FramePipeline {
 
     #[inline]
     fn end(&mut self) {
-        if self.clock.now >= self.routes.rebalance_at {
-            self.faults.sample(self.clock.now);
-            let rebalanced = self.routes.rebalance(self.clock.now);
+        let now = self.clock.now;
+        // Samples are due at least as often as flows are rebalanced: one comparison a round.
+        if !self.faults.is_due(now) {
+            return;
+        }
+        self.faults.sample(now);
+        if now >= self.routes.rebalance_at {
+            let rebalanced = self.routes.rebalance(now);
             self.counters.rebalanced.add(rebalanced);
         }
     }
