@@ -1,8 +1,8 @@
 //! What the sandbox leaves to a daemon with a certain configuration.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use hostlink::route_socket::{LinkKind, link_kind};
 use sandbox::{
     Access, Capability, CapabilitySet, Extras, Group, Layer, LayerReport, Path as Needed, Plan,
     User,
@@ -18,8 +18,6 @@ const ROOT: u32 = 0;
 const NOBODY: &str = "nobody";
 /// The number of that user, where the system has no list of users.
 const NOBODY_NUMBER: &str = "65534";
-/// What the kernel tells of network interfaces.
-const INTERFACES: &str = "/sys/class/net";
 
 /// A sandbox that the process has entered.
 #[derive(Clone, Debug, Default)]
@@ -153,19 +151,12 @@ impl Needs<'_> {
         ports.chain([self.config.permissions.owner]).flatten().any(|owner| owner != own)
     }
 
-    /// Whether an interface is there already, and the user may open its queues without any
-    /// capability.
+    /// Whether an interface exists already, and the user may open its queues without any
+    /// capability. Setting the MTU needs one each time.
     fn is_ready(&self, device: &str, port: &PortSpec) -> bool {
-        let interface = Path::new(INTERFACES).join(device);
-        let number = |file: &str| {
-            let text = fs::read_to_string(interface.join(file)).ok()?;
-            text.trim().parse::<i64>().ok()
-        };
-        let (Some(owner), Some(group)) = (number("owner"), number("group")) else { return false };
-        let is_own = |own: u32, number: i64| number == -1 || number == i64::from(own);
-        let (user, own_group) = self.user.as_ref().map_or((0, 0), |user| (user.uid, user.gid));
-        // The MTU is set each time.
-        port.mtu.is_none() && is_own(user, owner) && is_own(own_group, group)
+        let Ok(Some(LinkKind::MultiQueueTap(access))) = link_kind(device) else { return false };
+        let (user, group) = self.user.as_ref().map_or((0, 0), |user| (user.uid, user.gid));
+        port.mtu.is_none() && access.allows(user, group)
     }
 }
 

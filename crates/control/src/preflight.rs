@@ -62,7 +62,7 @@ fn tap(device: &str) -> Option<String> {
         return Some(format!("{TUN}: {error}; load the tun module, or run this as root"));
     }
     match link_kind(device) {
-        Ok(None | Some(LinkKind::MultiQueueTap)) => None,
+        Ok(None | Some(LinkKind::MultiQueueTap(_))) => None,
         Ok(Some(LinkKind::Other)) => Some(format!(
             "{device:?} is an interface that is no multi-queue TAP; give another name: the daemon \
              creates the interface"

@@ -1,6 +1,6 @@
 //! The kernel's routing socket (rtnetlink), for requests without an ioctl: the kind of an
-//! interface, and the longest frame that it leaves to others to segment (linux/rtnetlink.h,
-//! linux/if_link.h).
+//! interface, who may open its queues, and the longest frame that the kernel leaves to others to
+//! segment (linux/rtnetlink.h, linux/if_link.h).
 
 use std::io;
 
@@ -19,6 +19,8 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
+const IFLA_TUN_OWNER: u16 = 1;
+const IFLA_TUN_GROUP: u16 = 2;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_MULTI_QUEUE: u16 = 7;
 /// The type of an attribute without its flags.
@@ -27,10 +29,26 @@ const TYPE_MASK: u16 = 0x3fff;
 /// The kind of an interface, as far as TAP ports distinguish kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
-    /// A TAP device that can have several queues.
-    MultiQueueTap,
+    /// A TAP device that can have several queues, and who may open them.
+    MultiQueueTap(TapAccess),
     /// Something else.
     Other,
+}
+
+/// Who may open queues of a TAP device without `CAP_NET_ADMIN`: processes that match both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TapAccess {
+    /// The number of the user. `None`: any user.
+    pub user: Option<u32>,
+    /// The number of the group. `None`: any group.
+    pub group: Option<u32>,
+}
+
+impl TapAccess {
+    /// Whether a process of this user and group may open queues.
+    pub fn allows(self, user: u32, group: u32) -> bool {
+        self.user.is_none_or(|own| own == user) && self.group.is_none_or(|own| own == group)
+    }
 }
 
 /// The kind of the interface `name` in the network namespace of the calling thread. `None`: there
@@ -104,8 +122,15 @@ fn kind(attributes: &[u8]) -> LinkKind {
     let byte = |wanted| attribute(data, wanted).and_then(|value| value.first().copied());
     let tap = driver.strip_suffix(&[0]).unwrap_or(driver) == b"tun"
         && byte(IFLA_TUN_TYPE) == Some(libc::IFF_TAP as u8);
+    let number = |wanted| {
+        let value = attribute(data, wanted)?;
+        value.first_chunk().map(|number| u32::from_ne_bytes(*number))
+    };
     match byte(IFLA_TUN_MULTI_QUEUE) {
-        Some(1..) if tap => LinkKind::MultiQueueTap,
+        Some(1..) if tap => LinkKind::MultiQueueTap(TapAccess {
+            user: number(IFLA_TUN_OWNER),
+            group: number(IFLA_TUN_GROUP),
+        }),
         _ => LinkKind::Other,
     }
 }
@@ -138,8 +163,13 @@ mod tests {
     fn link(driver: &[u8], data: &[(u16, u8)]) -> Vec<u8> {
         let data: Vec<u8> =
             data.iter().flat_map(|(kind, value)| encoded(*kind, &[*value])).collect();
+        link_with(driver, &data)
+    }
+
+    /// The attributes of an interface with `data` from its driver.
+    fn link_with(driver: &[u8], data: &[u8]) -> Vec<u8> {
         let info =
-            [encoded(IFLA_INFO_KIND, driver), encoded(IFLA_INFO_DATA | 0x8000, &data)].concat();
+            [encoded(IFLA_INFO_KIND, driver), encoded(IFLA_INFO_DATA | 0x8000, data)].concat();
         [encoded(3, b"rm0\0"), encoded(IFLA_LINKINFO, &info)].concat()
     }
 
@@ -148,12 +178,29 @@ mod tests {
         let tap = (IFLA_TUN_TYPE, libc::IFF_TAP as u8);
         let tun = (IFLA_TUN_TYPE, libc::IFF_TUN as u8);
         let [one, many] = [0, 1].map(|value| (IFLA_TUN_MULTI_QUEUE, value));
-        assert_eq!(kind(&link(b"tun\0", &[tap, many])), LinkKind::MultiQueueTap);
+        let to_all = LinkKind::MultiQueueTap(TapAccess::default());
+        assert_eq!(kind(&link(b"tun\0", &[tap, many])), to_all);
         assert_eq!(kind(&link(b"tun\0", &[tap, one])), LinkKind::Other);
         assert_eq!(kind(&link(b"tun\0", &[tun, many])), LinkKind::Other);
         assert_eq!(kind(&link(b"veth\0", &[tap, many])), LinkKind::Other);
         assert_eq!(kind(&link(b"tun\0", &[])), LinkKind::Other);
         assert_eq!(kind(&[]), LinkKind::Other);
+    }
+
+    #[test]
+    fn a_tap_has_a_user_and_a_group() {
+        let data = [
+            encoded(IFLA_TUN_TYPE, &[libc::IFF_TAP as u8]),
+            encoded(IFLA_TUN_OWNER, &1000u32.to_ne_bytes()),
+            encoded(IFLA_TUN_GROUP, &2000u32.to_ne_bytes()),
+            encoded(IFLA_TUN_MULTI_QUEUE, &[1]),
+        ];
+        let access = TapAccess { user: Some(1000), group: Some(2000) };
+        assert_eq!(kind(&link_with(b"tun\0", &data.concat())), LinkKind::MultiQueueTap(access));
+        assert!(access.allows(1000, 2000));
+        assert!(!access.allows(1000, 0) && !access.allows(0, 2000));
+        assert!(TapAccess { user: None, group: Some(2000) }.allows(0, 2000));
+        assert!(TapAccess::default().allows(0, 0));
     }
 
     #[test]

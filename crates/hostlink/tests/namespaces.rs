@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hostlink::route_socket::{LinkKind, link_kind};
+use hostlink::route_socket::{LinkKind, TapAccess, link_kind};
 use hostlink::tap::{Tap, TapConfig, TapError};
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
@@ -204,7 +204,11 @@ fn interfaces_are_looked_up_in_the_threads_own_namespace() {
     let fabric = Arc::new(Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap());
     assert_eq!(link_kind("rm-own").unwrap(), None);
     let _tap = tap(&fabric, "rm-own", 1, 1500).unwrap();
-    assert_eq!(link_kind("rm-own").unwrap(), Some(LinkKind::MultiQueueTap));
+    let everyones = LinkKind::MultiQueueTap(TapAccess::default());
+    assert_eq!(link_kind("rm-own").unwrap(), Some(everyones));
+    ip("tuntap add mode tap multi_queue user 1000 group 2000 name rm-users");
+    let users = TapAccess { user: Some(1000), group: Some(2000) };
+    assert_eq!(link_kind("rm-users").unwrap(), Some(LinkKind::MultiQueueTap(users)));
     ip("tuntap add mode tap name rm-single");
     assert_eq!(link_kind("rm-single").unwrap(), Some(LinkKind::Other));
     ip("tuntap add mode tun multi_queue name rm-tun");
