@@ -5,10 +5,11 @@
 //! rewrites its ring or its headers meanwhile changes nothing but its own payload, which stays
 //! where the peer put it until the one copy that delivers it.
 
+mod granted;
+
 use std::ops::Range;
 
 use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
-use ring::copies::Status;
 use ring::gather::{Body, Chain, Gather};
 use ring::heads::Heads;
 use switch::{SourceGuard, Target};
@@ -30,11 +31,6 @@ pub const MAX_FRAME: u32 = 65_535 + 14 + 8;
 
 /// Longest frame whose payload is asked for ahead of its copy.
 const PREFETCHED: u32 = 2048;
-
-/// A granted frame whose first piece has so many bytes is likely to have all of its headers there,
-/// and nothing else: every copy of a piece more is one for the hypervisor to make. So many has the
-/// shortest UDP datagram.
-const FIRST_PIECE: u32 = 42;
 
 /// Scatter-list entries of a burst. A frame may have up to 1024, so a burst of fragmented frames
 /// ends early.
@@ -200,81 +196,6 @@ impl Burst {
             self.examine(self.chains[i], vnet_len);
         }
         Ok(())
-    }
-
-    /// Lets `take` fill the scatter lists with up to [`room`](Self::room) granted chains, each of
-    /// them a frame. [`examine_granted`](Self::examine_granted) has to follow.
-    pub fn take_granted<E>(
-        &mut self,
-        take: impl FnOnce(&mut Gather, &mut Vec<Chain>, usize) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.chains.clear();
-        take(&mut self.gather, &mut self.chains, self.limit.saturating_sub(self.count))
-    }
-
-    /// Fetches the heads of the granted chains that were taken, all at once, and parses them.
-    /// `check` says what the sender left to be done to the frame that was taken as number so
-    /// many, and may finish its head; or why it is dropped.
-    ///
-    /// # Errors
-    /// What became of the first head that could not be had.
-    pub fn examine_granted(
-        &mut self,
-        mut check: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, DropReason>,
-    ) -> Result<(), Status> {
-        self.chains.truncate(self.room());
-        self.fetch_heads();
-        for i in 0..self.chains.len() {
-            let chain = self.chains[i];
-            let len = chain.len();
-            if let Some(status) = self.granted.failure(i) {
-                self.granted.clear();
-                return Err(status);
-            }
-            let (frame, head) = (&mut self.frames[self.count], &mut self.heads[self.count]);
-            head.fill(|room| self.granted.read(i, room));
-            frame.start(chain, len, |frame| {
-                if len > MAX_FRAME {
-                    return Err(DropReason::Oversized);
-                }
-                let whole = frame::parse_into(head.as_slice(), &mut frame.headers);
-                if !whole && len > 0 {
-                    return Err(DropReason::Runt);
-                }
-                if !whole {
-                    frame.headers = Headers::default();
-                }
-                frame.offload = check(i, head, &frame.headers, len)?;
-                frame.skip = head.len() as u32;
-                if len > 0 { Ok(()) } else { Err(DropReason::Runt) }
-            });
-            self.count += 1;
-        }
-        self.granted.clear();
-        Ok(())
-    }
-
-    /// Fetches the heads of the granted chains that were taken: first pieces, and more where those
-    /// do not hold all headers.
-    fn fetch_heads(&mut self) {
-        let (chains, heads) = (&self.chains, &mut self.granted);
-        self.heads_watch.during(|| heads.fetch(&self.gather, chains, FIRST_PIECE, HEAD_LEN as u32));
-        self.short.clear();
-        for (i, chain) in chains.iter().enumerate() {
-            let mut bytes = [0; HEAD_LEN];
-            let len = heads.len(i);
-            if len < HEAD_LEN && (len as u32) < chain.len() {
-                heads.read(i, &mut bytes);
-                let is_enough = |headers: &Headers| headers.is_whole() && !headers.claims_follow();
-                if !frame::parse(&bytes[..len]).as_ref().is_some_and(is_enough) {
-                    self.short.push(i);
-                }
-            }
-        }
-        if !self.short.is_empty() {
-            self.heads_watch
-                .during(|| heads.fetch_again(&self.gather, chains, &self.short, HEAD_LEN as u32));
-        }
     }
 
     /// Copies the offload header and the head of the frame that `chain` holds, and checks both.

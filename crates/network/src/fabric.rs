@@ -34,10 +34,7 @@ use crate::topology::{PortView, QueueLocation, Topology};
 mod moves;
 mod spec;
 
-pub use spec::{FabricError, PortSpec, Workers};
-
-/// Most ports that a fabric has at a time.
-pub const MAX_PORTS: usize = 4096;
+pub use spec::{FabricError, MAX_PORTS, PortSpec, Workers};
 
 struct Port {
     mtu: Option<u16>,

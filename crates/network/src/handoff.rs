@@ -7,27 +7,21 @@
 //! sender's ring.
 
 use std::sync::Arc;
-
-use runtime::{Blocked, Doorbell, QueueId, Waits};
 use std::time::{Duration, Instant};
 
+use runtime::{Blocked, Doorbell, QueueId, Waits};
 use switch::PortId;
 
 use crate::backpressure::Waiting;
-use crate::burst::BURST;
 use crate::slots::Slots;
 use crate::topology::QueueLocation;
 
 mod batch;
 mod channel;
-mod exchange;
-mod send;
 
 pub use batch::HandoffBatch;
+use batch::MAX_BATCHES;
 pub use channel::{WorkerChannel, channels};
-
-/// Batches that one worker may have under way.
-pub const MAX_BATCHES: usize = 32;
 
 /// How soon a worker looks again for room for a batch that is blocked.
 const ROOM_INTERVAL: Duration = Duration::from_micros(50);
@@ -94,6 +88,24 @@ impl Handoff {
         self.channels.len()
     }
 
+    /// The batch of the present burst for the queue at `location`, with room for one more frame;
+    /// `None` when the port `port` of the sender has its share of batches under way.
+    pub fn batch_for(
+        &mut self,
+        location: QueueLocation,
+        port: PortId,
+        sender: QueueId,
+        burst: u64,
+    ) -> Option<&mut HandoffBatch> {
+        self.own.open(location, port, sender, burst)
+    }
+
+    /// Whether the present burst has no batches.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.own.open.is_empty()
+    }
+
     /// The batches of the present burst.
     pub fn open(&mut self) -> impl Iterator<Item = &mut HandoffBatch> {
         self.own.open.iter_mut().map(|(_, batch)| &mut **batch)
@@ -102,7 +114,7 @@ impl Handoff {
     /// Sends the batches of the present burst, and tells `sent` how many frames each has. Returns
     /// how many there were.
     #[cold]
-    fn send_open(&mut self, mut sent: impl FnMut(usize)) -> usize {
+    pub fn send_open(&mut self, mut sent: impl FnMut(usize)) -> usize {
         let mut count = 0;
         for (worker, batch) in self.own.open.drain(..) {
             let frames = batch.burst.frames().len();
@@ -120,7 +132,7 @@ impl Handoff {
 
     /// The next batch from `worker` to deliver here: first the one that is blocked.
     #[inline]
-    fn receive(&mut self, worker: usize) -> Option<Box<HandoffBatch>> {
+    pub fn receive(&mut self, worker: usize) -> Option<Box<HandoffBatch>> {
         if let Some(blocked) = self.blocked[worker].take() {
             return Some(blocked);
         }
@@ -133,7 +145,7 @@ impl Handoff {
 
     /// Who waits while a batch from `worker` waits for its receiver: only batches of the same
     /// queues, or others behind it, too.
-    fn waiting(&mut self, worker: usize, batch: &HandoffBatch) -> Waiting {
+    pub fn waiting(&mut self, worker: usize, batch: &HandoffBatch) -> Waiting {
         let Some(channel) = self.channels[worker].as_mut() else { return Waiting::Shared };
         let Ok(behind) = channel.inbox.read_chunk(channel.inbox.slots()) else {
             return Waiting::Shared;
@@ -145,6 +157,22 @@ impl Handoff {
             Waiting::Sole
         } else {
             Waiting::Shared
+        }
+    }
+
+    /// Keeps a batch whose receiver is full, to go on with it later.
+    pub fn block(&mut self, worker: usize, batch: Box<HandoffBatch>) {
+        self.blocked[worker] = Some(batch);
+    }
+
+    /// Gives a delivered batch back to `worker`, or keeps it as long as passed frames of it are
+    /// outstanding.
+    #[inline]
+    pub fn delivered(&mut self, worker: usize, batch: Box<HandoffBatch>) {
+        if batch.passed > 0 {
+            self.outstanding.push((worker, batch));
+        } else {
+            self.give_back(worker, batch);
         }
     }
 
@@ -201,8 +229,14 @@ impl Handoff {
 
     /// An own batch that has come back from `worker`.
     #[inline]
-    fn returned(&mut self, worker: usize) -> Option<Box<HandoffBatch>> {
+    pub fn returned(&mut self, worker: usize) -> Option<Box<HandoffBatch>> {
         self.channels[worker].as_mut()?.back.pop().ok()
+    }
+
+    /// Keeps an own batch that has come back for another burst.
+    #[inline]
+    pub fn recycle(&mut self, batch: Box<HandoffBatch>) {
+        self.own.recycle(batch);
     }
 
     /// Whether anything lies in a channel for this worker.
@@ -222,8 +256,7 @@ impl Handoff {
 }
 
 impl OwnBatches {
-    /// The batch of the present burst for the queue at `location`, with room for one more frame;
-    /// `None` when the port `port` of the sender has its share of batches under way.
+    /// As [`Handoff::batch_for`].
     fn open(
         &mut self,
         location: QueueLocation,
@@ -273,14 +306,5 @@ impl OwnBatches {
         self.out.retain(|out| out.number != batch.sent);
         batch.recycle();
         self.spare.push(batch);
-    }
-}
-
-impl HandoffBatch {
-    /// Lets go of all frames, for another burst.
-    fn recycle(&mut self) {
-        self.burst.reset(BURST);
-        (self.lost, self.added) = (0, 0);
-        (self.error, self.spent) = (None, Default::default());
     }
 }

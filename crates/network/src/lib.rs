@@ -18,6 +18,7 @@ pub mod count;
 mod deliver;
 mod device_queue;
 mod egress;
+mod exchange;
 pub mod fabric;
 mod fault_meter;
 pub mod flowcache;

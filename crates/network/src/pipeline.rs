@@ -5,7 +5,7 @@
 //! goes back to an earlier one.
 //!
 //! What only some frames need hangs off the steps: [`software_offload`](crate::software_offload),
-//! floods, passed grants, hand-off to another worker ([`handoff`](crate::handoff)) and waits for a
+//! floods, passed grants, hand-off to another worker ([`exchange`](crate::exchange)) and waits for a
 //! migration off [`deliver`](crate::deliver), a device's own queue and rate limits off fetch.
 //! Profiles are taken by guards around the steps ([`profiling`](crate::profiling)).
 //!

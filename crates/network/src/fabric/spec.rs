@@ -5,9 +5,11 @@ use runtime::poll::PollingPolicy;
 use switch::{Limits, PortRule, RuleError};
 use thiserror::Error;
 
-use super::MAX_PORTS;
 use crate::restrictions::Restrictions;
 use crate::slot::OnError;
+
+/// Most ports that a fabric has at a time.
+pub const MAX_PORTS: usize = 4096;
 
 /// Why the fabric refuses something.
 #[derive(Debug, Error)]

@@ -2,9 +2,12 @@
 
 use runtime::QueueId;
 
-use crate::burst::Burst;
+use crate::burst::{BURST, Burst};
 use crate::port::QueueError;
 use crate::step::Ticks;
+
+/// Batches that one worker may have under way.
+pub const MAX_BATCHES: usize = 32;
 
 /// Frames for one queue of another worker.
 pub struct HandoffBatch {
@@ -52,5 +55,12 @@ impl HandoffBatch {
             passed: 0,
             spent: Ticks::default(),
         }
+    }
+
+    /// Lets go of all frames, for another burst.
+    pub fn recycle(&mut self) {
+        self.burst.reset(BURST);
+        (self.lost, self.added) = (0, 0);
+        (self.error, self.spent) = (None, Ticks::default());
     }
 }

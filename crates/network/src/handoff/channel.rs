@@ -2,7 +2,7 @@
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::{HandoffBatch, MAX_BATCHES};
+use super::batch::{HandoffBatch, MAX_BATCHES};
 
 /// One worker's ends of the rings to and from one other worker.
 pub struct WorkerChannel {

@@ -1,17 +1,59 @@
-//! Batches that come in, and own batches that come back.
+//! Hand-off of frames: into batches for other workers, own batches that come back, and delivery of
+//! those that come in.
+
+use std::ops::Range;
+
+use switch::Target;
 
 use crate::burst::Burst;
 use crate::count::DropReason;
 use crate::flowcache::Action;
+use crate::handoff::HandoffBatch;
 use crate::passed_grants::Origin;
 use crate::pipeline::FramePipeline;
 use crate::run::Run;
 use crate::service::QUANTUM;
+use crate::topology::QueueLocation;
 use crate::wait::Wait;
 
-use super::HandoffBatch;
-
 impl FramePipeline {
+    /// Adds frames of the present burst to a batch for a queue of another worker. Returns the
+    /// first for which there is no batch.
+    pub(crate) fn hand_off(
+        &mut self,
+        src: usize,
+        frames: Range<usize>,
+        location: QueueLocation,
+        target: Target,
+    ) -> Option<usize> {
+        let slot = self.slots.get(src)?;
+        let (port, sender, burst) = (slot.on.port, slot.on.id, slot.in_flight.next());
+        for at in frames {
+            let action = Action::Output(target);
+            let added = match self.handoff.batch_for(location, port, sender, burst) {
+                Some(batch) => batch.burst.adopt(&self.burst, at, action),
+                None => false,
+            };
+            if !added {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// Sends the batches of the present burst. Returns how many there were.
+    #[inline]
+    pub(crate) fn send_batches(&mut self) -> usize {
+        if self.handoff.is_empty() {
+            return 0;
+        }
+        let counters = &self.counters;
+        self.handoff.send_open(|frames| {
+            counters.handoff_batches.add(1);
+            counters.handed_off.add(frames as u64);
+        })
+    }
+
     /// Takes own batches that have come back, and delivers those of other workers.
     #[inline]
     pub(crate) fn exchange(&mut self) -> bool {
@@ -32,7 +74,7 @@ impl FramePipeline {
             if let Some(at) = self.slots.find(batch.sender) {
                 self.batch_returned(at, &batch);
             }
-            self.handoff.own.recycle(batch);
+            self.handoff.recycle(batch);
         }
         moved
     }
@@ -75,14 +117,10 @@ impl FramePipeline {
             moved |= whole || batch.next > before;
             spent += batch.added - added;
             if !whole {
-                self.handoff.blocked[worker] = Some(batch);
+                self.handoff.block(worker, batch);
                 break;
             }
-            if batch.passed > 0 {
-                self.handoff.outstanding.push((worker, batch));
-            } else {
-                self.handoff.give_back(worker, batch);
-            }
+            self.handoff.delivered(worker, batch);
         }
         moved
     }
