@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::copy::{copy, prefetch};
+use crate::desc::{DESC_ALIGN, DESC_SIZE, DESC_WRITE};
 use crate::device::RingConfig;
 use crate::region::Memory;
-use crate::split::DESC_WRITE;
 use crate::violation::Violation;
 
 /// One descriptor's worth of a chain.
@@ -59,7 +59,13 @@ pub struct Tables {
 impl Tables {
     /// Bytes of all tables of a ring with `size` descriptors.
     pub fn bytes(size: u16, entries: u16) -> u64 {
-        u64::from(size) * u64::from(entries) * DESC_BYTES
+        u64::from(size) * u64::from(entries) * DESC_SIZE
+    }
+
+    /// The tables of a ring with `size` descriptors, and the memory that they lie in.
+    pub(crate) fn open(self, mem: &Arc<Memory>, size: u16) -> Result<(Window, Self), Violation> {
+        let bytes = Self::bytes(size, self.entries);
+        Ok((Window::new(mem, self.addr, bytes, DESC_ALIGN)?, self))
     }
 }
 
@@ -146,9 +152,6 @@ pub trait DriverRing: Send + Sized {
     fn disarm(&mut self);
 }
 
-/// Bytes of a descriptor, in either layout.
-pub(crate) const DESC_BYTES: u64 = 16;
-
 /// The flag with which a descriptor says which way its data goes.
 #[inline]
 pub(crate) fn direction_flag(direction: Direction) -> u16 {
@@ -168,6 +171,11 @@ pub(crate) fn written(len: u32, capacity: u32) -> Result<u32, BadUsed> {
         _ if len > capacity => Err(BadUsed::Length { len, capacity }),
         _ => Ok(len),
     }
+}
+
+/// How many chains of so many pieces there is room for, with `free` free descriptors.
+pub(crate) fn room(free: usize, has_tables: bool, pieces: usize) -> usize {
+    if has_tables && pieces > 1 { free } else { free / pieces.max(1) }
 }
 
 /// Bytes that a device may write to a chain. A hostile test's lengths may well exceed what 32 bits

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::device::RingConfig;
 use crate::region::Memory;
 
 /// What both layouts of a virtqueue need to take chains. `A` is where the areas of the ring are
@@ -17,4 +18,11 @@ pub(crate) struct DriverMemory<A> {
     pub(crate) size: u16,
     /// The driver may use indirect tables.
     pub(crate) indirect: bool,
+}
+
+impl<A> DriverMemory<A> {
+    /// The memory of a driver that set a ring up with `config`, whose areas are mapped at `areas`.
+    pub(crate) fn new(mem: Arc<Memory>, areas: A, config: &RingConfig) -> Self {
+        Self { mem, areas, hint: 0, size: config.size, indirect: config.indirect }
+    }
 }

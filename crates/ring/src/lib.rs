@@ -19,6 +19,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("virtio structures are little endian and are used in place");
 
+mod desc;
 pub mod notify;
 pub mod packed;
 

@@ -20,8 +20,6 @@ use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 #[cfg(not(all(test, loom)))]
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
-use crate::packed::{EVENT_DESC, EVENT_DISABLE, WRAP};
-
 /// Split ring flags, either direction: do not notify (virtio 1.2, 2.7.7 and 2.7.10).
 const NO_NOTIFY: u16 = 1;
 
@@ -89,6 +87,17 @@ pub fn arm_ring(event: &AtomicU32, next: u32, index: &AtomicU32) -> u32 {
     fence(Ordering::SeqCst);
     index.load(Ordering::Acquire)
 }
+
+/// Event suppression flags: notify always (virtio 1.2, 2.8.10).
+pub const EVENT_ENABLE: u16 = 0;
+/// Event suppression flags: do not notify.
+pub const EVENT_DISABLE: u16 = 1;
+/// Event suppression flags: notify when the descriptor named by offset and wrap counter is reached;
+/// only with `VIRTIO_F_EVENT_IDX`.
+pub const EVENT_DESC: u16 = 2;
+/// In the offset word of the event suppression structure, and in ring positions on the wire: the
+/// wrap counter.
+pub const WRAP: u16 = 1 << 15;
 
 /// A place in a packed ring: a descriptor's number, and the wrap counter of whoever goes through
 /// the ring.

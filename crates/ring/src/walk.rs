@@ -6,17 +6,15 @@
 use std::ptr::NonNull;
 
 use crate::copy::{load16, prefetch, prefetch_write};
+use crate::desc::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE};
 use crate::gather::{Chain, Gather};
 use crate::gather::{MAX_CHAIN, MAX_SPANS};
 use crate::piece::Span;
 use crate::region::Memory;
 use crate::violation::Violation;
 
-/// The device may write the buffer: the same flag in both layouts.
-const WRITE: u16 = 2;
-
-/// Bytes of a descriptor in either layout.
-const DESC_SIZE: u32 = 16;
+/// Bytes of a descriptor.
+const DESC_SIZE: u32 = desc::DESC_SIZE as u32;
 
 /// Why a chain was not taken.
 pub(crate) enum Stop {
@@ -101,7 +99,7 @@ impl<'a, S: Sink> Walk<'a, S> {
     /// Adds the buffer of one descriptor.
     #[inline(always)]
     pub(crate) fn add(&mut self, addr: u64, len: u32, flags: u16) -> Result<(), Stop> {
-        if (flags & WRITE != 0) == S::WRITABLE
+        if (flags & DESC_WRITE != 0) == S::WRITABLE
             && len > 0
             && let Some((at, left)) = self.mem.run(addr, self.hint)
             && left >= u64::from(len)
@@ -117,7 +115,7 @@ impl<'a, S: Sink> Walk<'a, S> {
     /// chain costs is what it takes in the sink.
     #[cold]
     fn add_scattered(&mut self, addr: u64, len: u32, flags: u16) -> Result<(), Stop> {
-        if (flags & WRITE != 0) != S::WRITABLE {
+        if (flags & DESC_WRITE != 0) != S::WRITABLE {
             return Err(wrong_way::<S>().into());
         }
         if len == 0 {
@@ -159,6 +157,22 @@ impl<'a, S: Sink> Walk<'a, S> {
         self.sink.close(len);
         Ok(())
     }
+}
+
+/// Whether a descriptor of a ring with these flags names an indirect table. Such tables have to be
+/// negotiated, and end their chain.
+#[inline(always)]
+pub(crate) fn is_table(flags: u16, negotiated: bool) -> Result<bool, Violation> {
+    if flags & DESC_INDIRECT == 0 {
+        return Ok(false);
+    }
+    if !negotiated {
+        return Err(Violation::IndirectNotNegotiated);
+    }
+    if flags & DESC_NEXT != 0 {
+        return Err(Violation::IndirectNext);
+    }
+    Ok(true)
 }
 
 /// A buffer that points the wrong way for the ring.

@@ -19,7 +19,7 @@ use crate::notify::Place;
 use crate::piece::Span;
 use crate::region::Memory;
 use crate::violation::Violation;
-use crate::walk::{Sink, Stop, Walk};
+use crate::walk::{Sink, Stop, Walk, is_table};
 
 /// Chains that are taken together.
 const BATCH: usize = 64;
@@ -69,13 +69,7 @@ impl DescRing {
     pub(super) fn new(mem: Arc<Memory>, areas: Areas, config: &RingConfig, start: Place) -> Self {
         let slots = usize::from(config.size).next_power_of_two();
         Self {
-            driver: DriverMemory {
-                mem,
-                areas,
-                hint: 0,
-                size: config.size,
-                indirect: config.indirect,
-            },
+            driver: DriverMemory::new(mem, areas, config),
             next: start,
             outstanding: 0,
             taken: vec![Taken::default(); slots].into(),
@@ -209,13 +203,7 @@ impl DescRing {
             if count > self.driver.size - self.outstanding {
                 return Err(Violation::Overrun.into());
             }
-            if desc.flags & DESC_INDIRECT != 0 {
-                if !self.driver.indirect {
-                    return Err(Violation::IndirectNotNegotiated.into());
-                }
-                if desc.flags & DESC_NEXT != 0 {
-                    return Err(Violation::IndirectNext.into());
-                }
+            if is_table(desc.flags, self.driver.indirect)? {
                 walk_table(&mut walk, &desc)?;
                 walk.close()?;
                 return Ok(Taken { id: desc.id, count });

@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::device::RingConfig;
 use crate::driver::{
-    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity,
-    direction_flag, written,
+    BadUsed, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity,
+    direction_flag, room, written,
 };
 use crate::notify::{Place, arm_packed, disarm_packed, publish_packed};
 use crate::packed::{
-    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, EVENT_ALIGN, EVENT_DISABLE,
-    EVENT_ENABLE, EVENT_SIZE, MAX_SIZE, available_flags, desc_len, used_flags,
+    DESC_ALIGN, DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_USED, EVENT_ALIGN,
+    EVENT_DISABLE, EVENT_ENABLE, EVENT_SIZE, MAX_SIZE, available_flags, desc_len, used_flags,
 };
 use crate::region::Memory;
 use crate::violation::Violation;
@@ -37,7 +37,7 @@ impl Cursor {
     /// Byte offset of the descriptor.
     #[inline]
     fn offset(self) -> usize {
-        self.index * DESC_BYTES as usize
+        self.index * DESC_SIZE as usize
     }
 
     /// `count` descriptors later, at most `size`.
@@ -124,14 +124,14 @@ impl PackedDriver {
     /// it.
     fn write_table(&mut self, pieces: &[Piece], direction: Direction, id: u16) -> Option<Piece> {
         let (part, tables) = self.tables.as_ref()?;
-        let offset = u64::from(id) * u64::from(tables.entries) * DESC_BYTES;
+        let offset = u64::from(id) * u64::from(tables.entries) * DESC_SIZE;
         for (i, piece) in pieces.iter().enumerate() {
-            let at = offset as usize + i * DESC_BYTES as usize;
+            let at = offset as usize + i * DESC_SIZE as usize;
             let rest = u64::from(piece.len) | u64::from(direction_flag(direction)) << 48;
             part.u64(at).store(piece.addr, Relaxed);
             part.u64(at + 8).store(rest, Relaxed);
         }
-        Some(Piece { addr: tables.addr + offset, len: pieces.len() as u32 * DESC_BYTES as u32 })
+        Some(Piece { addr: tables.addr + offset, len: pieces.len() as u32 * DESC_SIZE as u32 })
     }
 
     /// Whether the chain goes through an indirect table; `None` if it fits nowhere at present.
@@ -161,12 +161,7 @@ impl DriverRing for PackedDriver {
             return Err(Violation::QueueSize(size));
         }
         let bytes = Self::footprint(size);
-        let tables = match tables {
-            Some(t) => {
-                Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t))
-            }
-            None => None,
-        };
+        let tables = tables.map(|tables| tables.open(&mem, size)).transpose()?;
         let start = Place::from_word(config.start as u16);
         let from = Cursor { index: usize::from(start.index), wrap: start.wrap };
         if start.index >= size {
@@ -256,10 +251,7 @@ impl DriverRing for PackedDriver {
     }
 
     fn room(&self, pieces: usize) -> usize {
-        match self.tables {
-            Some(_) if pieces > 1 => self.free,
-            _ => self.free / pieces.max(1),
-        }
+        room(self.free, self.tables.is_some(), pieces)
     }
 
     fn arm(&mut self) -> bool {
@@ -286,7 +278,7 @@ impl PackedDriver {
             // Slots from `start` on were last used in the round before this one, those below it in
             // this one.
             let flags = used_flags((slot >= start.index) != start.wrap);
-            self.desc.u16(usize::from(slot) * DESC_BYTES as usize + 14).store(flags, Relaxed);
+            self.desc.u16(usize::from(slot) * DESC_SIZE as usize + 14).store(flags, Relaxed);
         }
         self.device_event.u32(0).store(u32::from(EVENT_ENABLE) << 16, Relaxed);
         self.driver_event.u32(0).store(u32::from(EVENT_DISABLE) << 16, Release);

@@ -13,12 +13,11 @@ mod recovery;
 #[cfg(not(all(test, loom)))]
 mod used;
 
-/// The chain goes on with the next descriptor of the ring (virtio 1.2, 2.8.6).
-pub const DESC_NEXT: u16 = 1;
-/// The device may write the buffer; otherwise it may read it (virtio 1.2, 2.8.5).
-pub const DESC_WRITE: u16 = 2;
-/// The buffer is a table of descriptors (virtio 1.2, 2.8.7).
-pub const DESC_INDIRECT: u16 = 4;
+pub use crate::desc::{
+    DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_WRITE, MAX_SIZE, desc_len,
+};
+pub use crate::notify::{EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE, WRAP};
+
 /// Set to the driver's wrap counter when it makes a descriptor available, to the device's when that
 /// marks it used (virtio 1.2, 2.8.1).
 pub const DESC_AVAIL: u16 = 1 << 7;
@@ -26,36 +25,13 @@ pub const DESC_AVAIL: u16 = 1 << 7;
 /// device's wrap counter when that marks it used (virtio 1.2, 2.8.1).
 pub const DESC_USED: u16 = 1 << 15;
 
-/// Event suppression flags: notify always (virtio 1.2, 2.8.10).
-pub const EVENT_ENABLE: u16 = 0;
-/// Event suppression flags: do not notify.
-pub const EVENT_DISABLE: u16 = 1;
-/// Event suppression flags: notify when the descriptor named by offset and wrap counter is reached;
-/// only with `VIRTIO_F_EVENT_IDX`.
-pub const EVENT_DESC: u16 = 2;
-/// In the offset word of the event suppression structure, and in ring positions on the wire: the
-/// wrap counter.
-pub const WRAP: u16 = 1 << 15;
-
-/// Bytes of one descriptor: le64 address, le32 length, le16 buffer id, le16 flags.
-pub const DESC_SIZE: u64 = 16;
 /// Bytes of an event suppression structure: le16 offset and wrap, le16 flags.
 pub const EVENT_SIZE: u64 = 4;
 
-/// Alignment of the descriptor ring (virtio 1.2, 2.8.10.1).
-pub const DESC_ALIGN: u64 = 16;
 /// Alignment of the event suppression structures (virtio 1.2, 2.8.10.1).
 pub const EVENT_ALIGN: u64 = 4;
 
-/// Largest queue (virtio 1.2, 2.8.10.1).
-pub const MAX_SIZE: u16 = 32768;
-
-/// Bytes of the descriptor ring of a queue of `size`.
-pub const fn desc_len(size: u16) -> u64 {
-    DESC_SIZE * size as u64
-}
-
-/// One descriptor, as it lies in memory (virtio 1.2, 2.8.13).
+/// One descriptor, as it lies in memory (virtio 1.2, 2.8.13): little endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct Desc {

@@ -19,7 +19,7 @@ use crate::driver_memory::DriverMemory;
 use crate::gather::MAX_CHAIN;
 use crate::piece::Span;
 use crate::violation::Violation;
-use crate::walk::{Sink, Stop, Walk};
+use crate::walk::{Sink, Stop, Walk, is_table};
 
 /// Entries that are taken together.
 const BATCH: usize = 64;
@@ -178,13 +178,7 @@ impl AvailRing {
         let mut walk = Walk::new(&self.driver.mem, &mut self.driver.hint, sink);
         let bound = u32::from(self.driver.size).min(MAX_CHAIN);
         for _ in 0..bound {
-            if desc.flags & DESC_INDIRECT != 0 {
-                if !self.driver.indirect {
-                    return Err(Violation::IndirectNotNegotiated.into());
-                }
-                if desc.flags & DESC_NEXT != 0 {
-                    return Err(Violation::IndirectNext.into());
-                }
+            if is_table(desc.flags, self.driver.indirect)? {
                 walk_table(&mut walk, &desc)?;
                 return walk.close();
             }

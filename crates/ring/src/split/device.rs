@@ -50,13 +50,7 @@ impl Layout for SplitLayout {
         let start = Position::of(start);
         let areas = Areas::find(&mem, config)?;
         let avail = AvailRing {
-            driver: DriverMemory {
-                mem,
-                areas,
-                hint: 0,
-                size: config.size,
-                indirect: config.indirect,
-            },
+            driver: DriverMemory::new(mem, areas, config),
             next: start,
             seen: start,
             published: start,

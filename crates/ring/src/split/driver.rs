@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::device::RingConfig;
 use crate::driver::{
-    BadUsed, DESC_BYTES, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity,
-    direction_flag, written,
+    BadUsed, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity,
+    direction_flag, room, written,
 };
 use crate::notify::{arm_event, arm_flags, disarm_flags, publish_with_event, publish_with_flags};
 use crate::region::Memory;
 use crate::split::{
-    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, MAX_SIZE, USED_ALIGN,
-    avail_len, desc_len, used_len,
+    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, DESC_SIZE, MAX_SIZE,
+    USED_ALIGN, avail_len, desc_len, used_len,
 };
 use crate::violation::Violation;
 
@@ -82,7 +82,7 @@ impl SplitDriver {
             return None;
         }
         let head = self.free_head;
-        let offset = head as u64 * u64::from(tables.entries) * DESC_BYTES;
+        let offset = head as u64 * u64::from(tables.entries) * DESC_SIZE;
         for (i, piece) in pieces.iter().enumerate() {
             let more = if i + 1 < pieces.len() { DESC_NEXT } else { 0 };
             let flags = direction_flag(direction) | more;
@@ -164,12 +164,7 @@ impl DriverRing for SplitDriver {
             return Err(Violation::QueueSize(size));
         }
         let bytes = Self::footprint(size);
-        let tables = match tables {
-            Some(t) => {
-                Some((Window::new(&mem, t.addr, Tables::bytes(size, t.entries), DESC_ALIGN)?, t))
-            }
-            None => None,
-        };
+        let tables = tables.map(|tables| tables.open(&mem, size)).transpose()?;
         let start = config.start as u16;
         let from = usize::from(start);
         let ring = Self {
@@ -254,10 +249,7 @@ impl DriverRing for SplitDriver {
     }
 
     fn room(&self, pieces: usize) -> usize {
-        match self.tables {
-            Some(_) if pieces > 1 => self.free,
-            _ => self.free / pieces.max(1),
-        }
+        room(self.free, self.tables.is_some(), pieces)
     }
 
     fn arm(&mut self) -> bool {

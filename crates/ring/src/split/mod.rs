@@ -7,20 +7,15 @@ pub mod device;
 pub mod driver;
 mod position;
 
-/// The chain goes on at `next` (virtio 1.2, 2.7.5).
-pub const DESC_NEXT: u16 = 1;
-/// The device may write the buffer; otherwise it may read it (virtio 1.2, 2.7.5).
-pub const DESC_WRITE: u16 = 2;
-/// The buffer is a table of descriptors (virtio 1.2, 2.7.5.3).
-pub const DESC_INDIRECT: u16 = 4;
+pub use crate::desc::{
+    DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_WRITE, MAX_SIZE, desc_len,
+};
 
 /// In the available ring's flags: the driver wants no interrupts (virtio 1.2, 2.7.6).
 pub const AVAIL_NO_INTERRUPT: u16 = 1;
 /// In the used ring's flags: the device wants no kicks (virtio 1.2, 2.7.8).
 pub const USED_NO_NOTIFY: u16 = 1;
 
-/// Bytes of one descriptor: le64 address, le32 length, le16 flags, le16 next.
-pub const DESC_SIZE: u64 = 16;
 /// Bytes of one entry of the available ring: le16 head index.
 pub const AVAIL_ENTRY: u64 = 2;
 /// Bytes of one entry of the used ring: le32 head index, le32 length.
@@ -30,20 +25,10 @@ pub const RING_INDEX: u64 = 2;
 /// Offset of the first entry in the available and the used ring.
 pub const RING_ENTRIES: u64 = 4;
 
-/// Alignment of the descriptor table (virtio 1.2, 2.7).
-pub const DESC_ALIGN: u64 = 16;
 /// Alignment of the available ring (virtio 1.2, 2.7).
 pub const AVAIL_ALIGN: u64 = 2;
 /// Alignment of the used ring (virtio 1.2, 2.7).
 pub const USED_ALIGN: u64 = 4;
-
-/// Largest queue (virtio 1.2, 2.7).
-pub const MAX_SIZE: u16 = 32768;
-
-/// Bytes of the descriptor table of a queue of `size`.
-pub const fn desc_len(size: u16) -> u64 {
-    DESC_SIZE * size as u64
-}
 
 /// Bytes of the available ring of a queue of `size`, with the used event at its end (virtio 1.2,
 /// 2.7.6).
@@ -57,7 +42,7 @@ pub const fn used_len(size: u16) -> u64 {
     RING_ENTRIES + USED_ENTRY * size as u64 + 2
 }
 
-/// One descriptor, as it lies in memory (virtio 1.2, 2.7.5).
+/// One descriptor, as it lies in memory (virtio 1.2, 2.7.5): little endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct Desc {

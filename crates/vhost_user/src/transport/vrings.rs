@@ -168,11 +168,10 @@ impl<D: Device> Vrings<D> {
         fd: Option<OwnedFd>,
         name: &'static str,
     ) -> Result<(), SessionError> {
-        let index = self.index(ring, name)?;
-        let vring = self.vring(index);
-        vring.kick = event(ring, has, fd, name)?;
-        vring.started = true;
-        self.update(index)
+        let kick = event(ring, has, fd, name)?;
+        self.change(ring, name, |vring| {
+            (vring.kick, vring.started) = (kick, true);
+        })
     }
 
     pub(super) fn set_call(
@@ -182,10 +181,9 @@ impl<D: Device> Vrings<D> {
         fd: Option<OwnedFd>,
         name: &'static str,
     ) -> Result<(), SessionError> {
-        let index = self.index(ring, name)?;
-        self.vring(index).call = event(ring, has, fd, name)?;
-        self.update(index)?;
-        self.interrupt(index)
+        let call = event(ring, has, fd, name)?;
+        self.change(ring, name, |vring| vring.call = call)?;
+        self.interrupt(ring.into())
     }
 
     pub(super) fn set_err(
@@ -208,11 +206,22 @@ impl<D: Device> Vrings<D> {
         name: &'static str,
     ) -> Result<(), SessionError> {
         let index = self.index(ring, name)?;
-        let was = self.vring(index).enable.replace(enable);
-        match was == Some(enable) {
-            true => Ok(()),
-            false => self.update(index),
+        if self.vring(index).enable == Some(enable) {
+            return Ok(());
         }
+        self.change(ring, name, |vring| vring.enable = Some(enable))
+    }
+
+    /// Changes a vring, and brings it up to date with that.
+    fn change(
+        &mut self,
+        ring: u8,
+        name: &'static str,
+        change: impl FnOnce(&mut Vring),
+    ) -> Result<(), SessionError> {
+        let index = self.index(ring, name)?;
+        change(self.vring(index));
+        self.update(index)
     }
 
     /// Brings a vring up to date with what was said about it: starts it if it is ready, changes its
