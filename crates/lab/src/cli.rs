@@ -36,7 +36,7 @@ pub enum Command {
     BenchIsolation(lab::bench::isolation::Args),
     /// Published experiments.
     #[command(flatten)]
-    Experiments(lab::experiment::Command),
+    Experiments(lab::suite::Command),
     /// Predict throughput for more workers, queues and guests from costs measured here
     Model(lab::model::Args),
     /// Run a daemon whose embedded hypervisor has one of Xen's older inner designs

@@ -8,6 +8,11 @@ use ring::ticks::{self, Ratio};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
+/// The CPU of a daemon with one worker.
+pub const WORKER_CPU: usize = 1;
+/// The CPU of a generator beside it.
+pub const GENERATOR_CPU: usize = 0;
+
 /// Binds the calling thread to one CPU.
 ///
 /// # Errors

@@ -3,17 +3,13 @@
 
 mod embedded;
 mod fabric;
-mod guest_pair;
-mod point;
-mod qemu;
+pub(crate) mod point;
+pub(crate) mod qemu;
 mod report;
-mod site;
-mod xen;
-
-pub(crate) use guest_pair::GuestPair;
+pub(crate) mod site;
+pub(crate) mod xen;
 
 use crate::daemon::DaemonError;
-use crate::experiment;
 use crate::folders::folder;
 use crate::guest::{Accel, GuestError, Image};
 use crate::interrupt;
@@ -35,7 +31,7 @@ const MOST_QUEUES: u16 = 4;
 /// Longest boot and longest command, on a machine that does much else at the same time.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The guests' addresses in the experiment's own network.
-const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+pub(crate) const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
 /// Options of the demonstration.
 #[derive(Clone, Debug, clap::Args)]
@@ -83,16 +79,6 @@ pub enum Platform {
     /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes
     /// seconds
     Embedded,
-}
-
-impl From<experiment::Platform> for Platform {
-    fn from(platform: experiment::Platform) -> Platform {
-        match platform {
-            experiment::Platform::Embedded => Platform::Embedded,
-            experiment::Platform::Qemu => Platform::Qemu,
-            experiment::Platform::Xen => Platform::Xen,
-        }
-    }
 }
 
 /// How they are virtualised, for the report.
@@ -289,7 +275,7 @@ impl Streams {
 }
 
 /// What guests under QEMU boot, and what runs them.
-fn under(cache: &Path) -> Result<(Image, Accel), GuestError> {
+pub(crate) fn under(cache: &Path) -> Result<(Image, Accel), GuestError> {
     let image = Image::prepare(cache)?;
     let accel = Accel::probe(&image, cache)?;
     Ok((image, accel))
@@ -297,7 +283,7 @@ fn under(cache: &Path) -> Result<(Image, Accel), GuestError> {
 
 impl Args {
     /// Guests of two CPUs, eight streams, and no report.
-    fn of(program: &Program, cache: &Path, guests: Platform, over: Over) -> Args {
+    pub(crate) fn of(program: &Program, cache: &Path, guests: Platform, over: Over) -> Args {
         let (out, cache, program) = (PathBuf::new(), cache.into(), program.clone());
         Args { out, cache, seconds: 8, streams: 8, cpus: 2, guests, over: vec![over], program }
     }

@@ -2,31 +2,27 @@
 //! show.
 //!
 //! An [`Experiment`] says what it measures and how one repetition of it is made, and nothing else.
-//! [`runner`] repeats it, keeps every repetition in a [`Record`] as soon as it is made, and goes on
-//! with a record that was left unfinished; [`report`] and [`compare`] read records and never
+//! [`suite`](crate::suite) repeats it, keeps every repetition in a [`Record`] as soon as it is made,
+//! and goes on with a record that was left unfinished; reports and [`compare`] read records and never
 //! measure.
 
-mod args;
 mod broken;
 mod change;
-mod chart;
+pub(crate) mod chart;
 pub mod compare;
 mod finding;
-mod host;
+pub(crate) mod host;
 mod outcome;
-mod place;
+pub(crate) mod place;
 mod point;
-mod record;
-pub mod report;
-mod results;
-pub mod runner;
+pub(crate) mod record;
+pub(crate) mod results;
 mod side;
 mod significance;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use args::{Command, command};
 pub use broken::LabError;
 pub use change::Change;
 pub use finding::{Finding, Verdict};
@@ -121,6 +117,21 @@ pub struct Figure {
     pub title: &'static str,
     /// What it is counted in.
     pub unit: &'static str,
+}
+
+impl Figure {
+    /// Throughput of the streams of a run, all together.
+    pub const THROUGHPUT: Figure =
+        Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" };
+    /// CPU time that the daemon took.
+    pub const DAEMON_CPU: Figure =
+        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" };
+    /// CPU time that everything on the host took.
+    pub const ALL_CPU: Figure =
+        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" };
+    /// How many frames a receiver got for each of its interrupts.
+    pub const FRAMES_PER_INTERRUPT: Figure =
+        Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" };
 }
 
 /// A plot of figures over points.

@@ -4,6 +4,7 @@
 mod cable;
 mod daemon;
 mod generator;
+mod guest_pair;
 mod guests;
 mod pairs;
 mod streams;
@@ -13,9 +14,8 @@ mod wire;
 
 pub use cable::{Cable, DEVICE, UPLINK, whole_frames};
 pub use daemon::{CounterDelta, CounterSnapshot, at_rest, balance, rest};
-pub use generator::{
-    GENERATOR_CPU, GeneratorSetup, WORKER_CPU, generate, ports as generator_ports,
-};
+pub use generator::{GeneratorSetup, generate, ports as generator_ports};
+pub(crate) use guest_pair::GuestPair;
 pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest};
 pub use pairs::{Pairs, PairsOutcome, ports};
 pub use streams::{Amount, Batches, Carried, Flow, carry};

@@ -21,5 +21,6 @@ pub mod program;
 pub mod progress;
 pub mod serve;
 pub mod statistics;
+pub mod suite;
 pub mod tool;
 pub mod xen;

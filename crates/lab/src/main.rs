@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use lab::{bench, demo, experiment, load, model, serve};
+use lab::{bench, demo, load, model, serve, suite};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -38,7 +38,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::BenchXen(args) => bench::xen::run(&args)?,
         Command::BenchInstructions(args) => bench::instructions::run(&args)?,
         Command::BenchIsolation(args) => bench::isolation::run(&args)?,
-        Command::Experiments(command) => experiment::command(&command)?,
+        Command::Experiments(command) => suite::command(&command)?,
         Command::Model(args) => model::run(&args)?,
         Command::Serve(args) => serve::run(&args)?,
         Command::Man => print(&man::page()?)?,

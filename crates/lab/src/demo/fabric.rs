@@ -2,8 +2,8 @@
 
 use super::site::{Counts, QueueCount, queues};
 use super::{DemoError, MOST_QUEUES, Over, PATIENCE};
+use crate::cpu::{GENERATOR_CPU, WORKER_CPU};
 use crate::daemon::Daemon;
-use crate::fixture::{GENERATOR_CPU, WORKER_CPU};
 use crate::guest::{Guest, Link, Namespace, Shell};
 use crate::ovs::Ovs;
 use crate::program::Program;

@@ -13,44 +13,44 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 /// How long the streams run before counting begins.
-pub(super) const WARM_UP: Duration = Duration::from_millis(1500);
+pub(crate) const WARM_UP: Duration = Duration::from_millis(1500);
 /// CPUs that others may take before a point is marked.
 const DISTURBED: f64 = 0.1;
 
 /// What was measured with one number of queues.
 #[derive(Clone, Debug)]
-pub(super) struct Point {
-    pub(super) queues: u16,
+pub(crate) struct Point {
+    pub(crate) queues: u16,
     /// Gb/s that the streams got in sum, as iperf says.
-    pub(super) gbps: f64,
+    pub(crate) gbps: f64,
     /// CPUs that the daemon used (1.0: one of them, wholly); none for the kernel's bridge.
-    pub(super) daemon: Option<f64>,
+    pub(crate) daemon: Option<f64>,
     /// Frames put into guests for each interrupt that told them so; none where nobody counts.
-    pub(super) frames_per_interrupt: Option<f64>,
+    pub(crate) frames_per_interrupt: Option<f64>,
     /// The share of each of the sender's queues in the bytes sent.
-    pub(super) sender: Vec<f64>,
+    pub(crate) sender: Vec<f64>,
     /// The share of each of the receiver's queues in the bytes received.
-    pub(super) receiver: Vec<f64>,
+    pub(crate) receiver: Vec<f64>,
     /// CPUs that others took: processes that are no part of this, or whoever a hypervisor below
     /// gave them to.
-    pub(super) others: f64,
+    pub(crate) others: f64,
     /// Where the time of a frame went that the receiver got, if that was looked at afterwards.
-    pub(super) profile: Option<PortProfile>,
+    pub(crate) profile: Option<PortProfile>,
 }
 
 /// What was seen while the streams ran.
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// CPUs that the daemon used, if there is one.
-    pub(super) daemon: Option<f64>,
+    pub(crate) daemon: Option<f64>,
     /// CPUs that others took.
-    pub(super) others: f64,
+    pub(crate) others: f64,
     /// What was counted meanwhile.
-    pub(super) counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 impl Point {
     /// The point with so many queues, when iperf has `said` this.
-    pub(super) fn new(queues: u16, said: String, sample: &Sample) -> Result<Point, DemoError> {
+    pub(crate) fn new(queues: u16, said: String, sample: &Sample) -> Result<Point, DemoError> {
         let Sample { daemon, others, counts } = sample;
         let gbps = sum(&said).ok_or(DemoError::NoSum(said))?;
         let in_use = usize::from(queues);
@@ -66,13 +66,13 @@ impl Point {
         })
     }
 
-    pub(super) fn disturbed(&self) -> bool {
+    pub(crate) fn disturbed(&self) -> bool {
         self.others > DISTURBED
     }
 }
 
 /// Sets the number of queues in both guests, and measures.
-pub(super) fn measure(
+pub(crate) fn measure(
     args: &Args,
     site: &dyn Site,
     queues: u16,
@@ -107,7 +107,7 @@ pub(super) fn measure(
 }
 
 /// The time since the streams began, as the stage shows it.
-pub(super) struct Countdown<'a> {
+pub(crate) struct Countdown<'a> {
     began: Instant,
     total: Duration,
     stage: &'a Stage,
@@ -115,12 +115,12 @@ pub(super) struct Countdown<'a> {
 
 impl<'a> Countdown<'a> {
     /// Begins now; `total` is how long the whole takes.
-    pub(super) fn new(total: Duration, stage: &'a Stage) -> Self {
+    pub(crate) fn new(total: Duration, stage: &'a Stage) -> Self {
         Countdown { began: Instant::now(), total, stage }
     }
 
     /// Sleeps until so much time is over, or the user interrupts.
-    pub(super) fn sleep_until(&self, goal: Duration) -> Result<(), GuestError> {
+    pub(crate) fn sleep_until(&self, goal: Duration) -> Result<(), GuestError> {
         while self.began.elapsed() < goal && !interrupt::asked() {
             let (elapsed, total) = (self.began.elapsed(), self.total.as_secs_f64());
             self.stage.at(format!("{:.0} of {total:.0} s", elapsed.as_secs_f64()));
@@ -131,7 +131,7 @@ impl<'a> Countdown<'a> {
 }
 
 /// Waits until the sender reaches the receiver. Interfaces may take a moment to come up.
-pub(super) fn reach(sender: &dyn Shell) -> Result<(), DemoError> {
+pub(crate) fn reach(sender: &dyn Shell) -> Result<(), DemoError> {
     sender.must(
         &format!("for try in $(seq 30); do ping -c 1 -w 2 {} && exit; done; false", ADDRESSES[1]),
         PATIENCE,
@@ -155,7 +155,7 @@ fn sum(said: &str) -> Option<f64> {
 }
 
 /// The points as text.
-pub(super) fn table(points: &[Point]) -> String {
+pub(crate) fn table(points: &[Point]) -> String {
     let head = [
         "queues",
         "Gb/s",
@@ -196,7 +196,7 @@ pub(super) fn table(points: &[Point]) -> String {
 }
 
 /// "52 + 48 %".
-pub(super) fn percent(shares: &[f64]) -> String {
+pub(crate) fn percent(shares: &[f64]) -> String {
     let parts: Vec<String> = shares.iter().map(|share| format!("{:.0}", share * 100.0)).collect();
     format!("{} %", parts.join(" + "))
 }

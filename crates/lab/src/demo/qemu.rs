@@ -11,7 +11,7 @@ use control::api::Stats;
 use std::time::Instant;
 
 /// The guests, and what carries their frames.
-pub(super) struct Qemu {
+pub(crate) struct Qemu {
     // In this order: guests go before what they are attached to.
     guests: [Guest; 2],
     fabric: Fabric,
@@ -19,7 +19,7 @@ pub(super) struct Qemu {
 }
 
 impl Qemu {
-    pub(super) fn start(
+    pub(crate) fn start(
         args: &Args,
         over: Over,
         image: &Image,

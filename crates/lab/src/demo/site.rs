@@ -6,7 +6,7 @@ use control::api::{PortReport, Stats};
 use std::time::Duration;
 
 /// Two guests, and what carries their frames.
-pub(super) trait Site {
+pub(crate) trait Site {
     /// The sender and the receiver.
     fn guests(&self) -> [&dyn Shell; 2];
 
@@ -28,14 +28,14 @@ pub(super) trait Site {
 
 /// CPU time of a process, and when that was.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Used {
-    pub(super) cpu: Duration,
-    pub(super) at: Duration,
+pub(crate) struct Used {
+    pub(crate) cpu: Duration,
+    pub(crate) at: Duration,
 }
 
 impl Used {
     /// CPUs used since an earlier look: 0.5 is half of one.
-    pub(super) fn since(self, earlier: Used) -> f64 {
+    pub(crate) fn since(self, earlier: Used) -> f64 {
         let (cpu, time) =
             (self.cpu.saturating_sub(earlier.cpu), self.at.saturating_sub(earlier.at));
         cpu.as_secs_f64() / time.as_secs_f64().max(1e-9)
@@ -44,24 +44,24 @@ impl Used {
 
 /// Counters of one queue pair; directions are the guest's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct QueueCount {
-    pub(super) tx_bytes: u64,
-    pub(super) rx_bytes: u64,
-    pub(super) rx_frames: u64,
-    pub(super) rx_interrupts: u64,
+pub(crate) struct QueueCount {
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) rx_frames: u64,
+    pub(crate) rx_interrupts: u64,
 }
 
 /// Counters of both guests' queues.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) sender: Vec<QueueCount>,
-    pub(super) receiver: Vec<QueueCount>,
+pub(crate) struct Counts {
+    pub(crate) sender: Vec<QueueCount>,
+    pub(crate) receiver: Vec<QueueCount>,
 }
 
 impl Counts {
     /// Frames put into both guests for each interrupt that told them so; none where nobody counts
     /// those.
-    pub(super) fn frames_per_interrupt(&self) -> Option<f64> {
+    pub(crate) fn frames_per_interrupt(&self) -> Option<f64> {
         let sum = |of: fn(&QueueCount) -> u64| {
             self.sender.iter().chain(&self.receiver).map(of).sum::<u64>()
         };
@@ -70,7 +70,7 @@ impl Counts {
     }
 
     /// What was counted since an earlier look.
-    pub(super) fn since(&self, earlier: &Counts) -> Counts {
+    pub(crate) fn since(&self, earlier: &Counts) -> Counts {
         let less = |now: &[QueueCount], then: &[QueueCount]| {
             let pairs = now.iter().zip(then);
             let since = pairs.map(|(now, then)| QueueCount {
@@ -89,7 +89,7 @@ impl Counts {
 }
 
 /// The queues of a port of the daemon, used or not.
-pub(super) fn queues(port: Option<&PortReport>) -> Vec<QueueCount> {
+pub(crate) fn queues(port: Option<&PortReport>) -> Vec<QueueCount> {
     let mut queues = vec![QueueCount::default(); usize::from(MOST_QUEUES)];
     for queue in port.into_iter().flat_map(|port| &port.queues) {
         if let Some(place) = queues.get_mut(usize::from(queue.index)) {

@@ -9,7 +9,7 @@ use control::api::Stats;
 use std::time::Duration;
 
 /// The host and its guests.
-pub(super) struct Xen {
+pub(crate) struct Xen {
     // In this order: guests go before the host that they run on.
     guests: [Domain; 2],
     /// None where the kernel serves their vifs.
@@ -18,7 +18,7 @@ pub(super) struct Xen {
 }
 
 impl Xen {
-    pub(super) fn start(args: &Args, over: Over, progress: &Progress) -> Result<Xen, DemoError> {
+    pub(crate) fn start(args: &Args, over: Over, progress: &Progress) -> Result<Xen, DemoError> {
         let netback = if over == Over::Bridge { Netback::Kernel } else { Netback::Ringmain };
         let testbed = Testbed::find(&args.cache)?;
         let stage = progress.stage("booting Xen and its dom0, in software");

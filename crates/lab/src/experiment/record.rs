@@ -172,7 +172,7 @@ pub fn now() -> u64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A record of two points and two rounds, of which nothing was measured yet.

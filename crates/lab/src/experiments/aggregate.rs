@@ -30,8 +30,8 @@ const ABOUT: About = About {
     platforms: &[Platform::Embedded],
     figures: &[
         Figure { name: "throughput", title: "throughput of all pairs", unit: "Gb/s" },
-        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
-        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
+        Figure::DAEMON_CPU,
+        Figure::ALL_CPU,
         Figure { name: "copies", title: "grant copies", unit: "million/s" },
         Figure { name: "maps", title: "grants mapped and unmapped", unit: "million/s" },
     ],

@@ -23,11 +23,7 @@ const ABOUT: About = About {
         by: "Jonathan Davies, 2016",
     }),
     platforms: &[Platform::Embedded],
-    figures: &[
-        Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
-        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
-        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
-    ],
+    figures: &[Figure::THROUGHPUT, Figure::DAEMON_CPU, Figure::ALL_CPU],
     plots: &[Plot {
         name: "throughput",
         title: "Throughput by workers and queue pairs",

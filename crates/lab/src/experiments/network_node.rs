@@ -37,11 +37,11 @@ const ABOUT: About = About {
     }),
     platforms: &[Platform::Embedded],
     figures: &[
-        Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
-        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
-        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
+        Figure::THROUGHPUT,
+        Figure::DAEMON_CPU,
+        Figure::ALL_CPU,
         Figure { name: "busiest", title: "share of the busiest queue of the way in", unit: "%" },
-        Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" },
+        Figure::FRAMES_PER_INTERRUPT,
     ],
     plots: &[
         Plot {

@@ -1,13 +1,12 @@
 //! Ringmain, and what else carries frames between guests, with the same traffic.
 
-use crate::demo::{GuestPair, Over};
+use crate::cpu::{GENERATOR_CPU, WORKER_CPU};
+use crate::demo::Over;
 use crate::experiment::{
     About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
     Size,
 };
-use crate::fixture::{
-    Amount, DaemonSpec, GENERATOR_CPU, GeneratorSetup, Pairs, WORKER_CPU, Wire, generate,
-};
+use crate::fixture::{Amount, DaemonSpec, GeneratorSetup, GuestPair, Pairs, Wire, generate};
 use crate::load::Report;
 use crate::ovs::Ovs;
 use crate::plot::{Axis, Shape};
@@ -29,8 +28,8 @@ const ABOUT: About = About {
     source: None,
     platforms: &[Platform::Embedded, Platform::Qemu, Platform::Xen],
     figures: &[
-        Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
-        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
+        Figure::THROUGHPUT,
+        Figure::ALL_CPU,
         Figure { name: "frames", title: "frames of the generator", unit: "million/s" },
     ],
     plots: &[

@@ -43,7 +43,7 @@ const ABOUT: About = About {
     source: None,
     platforms: &[Platform::Embedded],
     figures: &[
-        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
+        Figure::DAEMON_CPU,
         Figure { name: "each", title: "CPU of the daemon for a frame", unit: "us" },
         Figure { name: "p50", title: "latency, median", unit: "us" },
         Figure { name: "p99", title: "latency, 99th percentile", unit: "us" },

@@ -1,11 +1,11 @@
 //! One pair of guests, eight streams, more and more queues.
 
-use crate::demo::{GuestPair, Over};
+use crate::demo::Over;
 use crate::experiment::{
     About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
     Published, Results, Setup, Size, Source, Verdict,
 };
-use crate::fixture::{Amount, DaemonSpec, Pairs, ports};
+use crate::fixture::{Amount, DaemonSpec, GuestPair, Pairs, ports};
 use crate::plot::{Axis, Shape};
 use crate::statistics::digits;
 
@@ -24,9 +24,9 @@ const ABOUT: About = About {
     }),
     platforms: &[Platform::Embedded, Platform::Qemu, Platform::Xen],
     figures: &[
-        Figure { name: "throughput", title: "throughput of all streams", unit: "Gb/s" },
-        Figure { name: "daemon", title: "CPU of the daemon", unit: "% of a CPU" },
-        Figure { name: "busy", title: "CPU of everything", unit: "% of a CPU" },
+        Figure::THROUGHPUT,
+        Figure::DAEMON_CPU,
+        Figure::ALL_CPU,
         Figure { name: "busiest", title: "the receiver's busiest queue", unit: "% of the bytes" },
         Figure {
             name: "sender_streams",
@@ -38,7 +38,7 @@ const ABOUT: About = About {
             title: "on one queue of the receiver, at most",
             unit: "streams",
         },
-        Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" },
+        Figure::FRAMES_PER_INTERRUPT,
     ],
     plots: &[
         Plot {

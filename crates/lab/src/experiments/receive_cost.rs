@@ -105,7 +105,7 @@ const ABOUT: About = About {
         time("backend_hypervisor_ns", "hypervisor for the backend"),
         time("machine_ns", "CPU of everything"),
         Figure { name: "throughput", title: "throughput", unit: "Gb/s" },
-        Figure { name: "frames_per_interrupt", title: "frames for each interrupt", unit: "frames" },
+        Figure::FRAMES_PER_INTERRUPT,
     ],
     plots: &[
         plot(

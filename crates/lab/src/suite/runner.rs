@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::host::{self, Machine};
-use super::record::{Configuration, Record, Repetition, now};
-use super::{Attempt, Experiment, LabError, Measure, Outcome, Platform, Point, Setup, Size};
+use crate::experiment::host::{self, Machine};
+use crate::experiment::record::{Configuration, Record, Repetition, now};
+use crate::experiment::{
+    Attempt, Experiment, LabError, Measure, Outcome, Platform, Point, Setup, Size,
+};
+use crate::experiments;
 use crate::interrupt;
 use crate::program::Program;
 use crate::progress::Progress;
@@ -194,7 +197,7 @@ impl Run<'_> {
 
     /// A repetition's first figure, in a word.
     fn said(&self, one: &Repetition) -> String {
-        let about = crate::experiments::find(self.name).map(|experiment| experiment.about());
+        let about = experiments::find(self.name).map(|experiment| experiment.about());
         let first = about.and_then(|about| {
             about.figures.iter().find(|it| one.outcome.figures.contains_key(it.name))
         });

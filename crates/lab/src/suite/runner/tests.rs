@@ -1,5 +1,5 @@
-use super::super::{About, Results};
 use super::*;
+use crate::experiment::{About, Results};
 use std::cell::Cell;
 
 const ABOUT: About = About {

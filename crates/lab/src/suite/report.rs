@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use maud::{Markup, html};
 
-use super::chart::Chart;
-use super::record::{Configuration, Record};
-use super::results::Results;
-use super::{About, Experiment, Figure, Finding, LabError, Plot, Size, place};
 use crate::bench::state::State;
+use crate::experiment::chart::Chart;
+use crate::experiment::record::{Configuration, Record};
+use crate::experiment::results::Results;
+use crate::experiment::{
+    About, Experiment, Figure, Finding, LabError, Plot, Repetition, Size, place,
+};
 use crate::experiments;
 use crate::page::{facts, figure, page};
 use crate::statistics::{Centre, Summary, digits};
@@ -229,7 +231,7 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
         machine, versions, size, seconds, rounds, platform, disturbed_above, ..
     } = &record.configuration;
     let all = &record.repetitions;
-    let count = |of: fn(&super::Repetition) -> bool| all.iter().filter(|one| of(one)).count();
+    let count = |of: fn(&Repetition) -> bool| all.iter().filter(|one| of(one)).count();
     let states = |of: fn(&State) -> f64| {
         Summary::of(all.iter().filter_map(|one| one.state.as_ref().map(of)).collect())
     };

@@ -1,6 +1,6 @@
-use super::super::record::tests::{empty, repetition};
-use super::super::{Platform, Repetition, Verdict};
 use super::*;
+use crate::experiment::record::tests::{empty, repetition};
+use crate::experiment::{Platform, Verdict};
 
 fn record(began: u64, size: Size) -> Record {
     let mut record = empty();

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::report;
 use super::runner::{self, Order};
-use super::{Experiment, LabError, Platform, Record, Size, compare, report};
+use crate::experiment::{Experiment, LabError, Platform, Record, Size, compare};
 use crate::experiments;
 use crate::folders::folder;
 use crate::interrupt;
