@@ -170,7 +170,7 @@ fn what_came_while_everything_was_under_way_is_not_left_lying() {
     let after = received();
     // Their ports leave in turns of both workers.
     one.run_while(|| other.run_while(|| drop([near, far])));
-    assert_eq!(before, 0, "the other worker had not had a turn");
+    assert_eq!(before, 0, "the other worker was not served");
     assert!(after > 500, "{after} frames arrived, and the rest was left lying");
 }
 

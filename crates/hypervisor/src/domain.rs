@@ -13,7 +13,7 @@ use crate::{Channel, DomId, GrantRef, Hypercalls, RemotePort, Store};
 pub enum Extent {
     /// All of it.
     Whole,
-    /// Some bytes of it (`GTF_sub_page`), to be copied only. Needs a grant table of version 2.
+    /// Some bytes of it (`GTF_sub_page`), for copies only. Needs a grant table of version 2.
     SubPage {
         /// The first byte.
         offset: u16,
@@ -36,14 +36,14 @@ pub trait Domain: Debug + Send + Sync {
     /// Grants a page of its own to domain `to`, for reading or, if `writable`, for writing too.
     ///
     /// # Errors
-    /// When the grant table is full, or can't say it.
+    /// When the grant table is full, or its version has no such grants.
     fn grant(&self, to: DomId, page: u32, extent: Extent, writable: bool) -> io::Result<GrantRef>;
 
-    /// Passes on to domain `to` what `domain` granted to this one (`GTF_transitive`), to be copied
+    /// Passes a grant of `domain` to this one on to domain `to` (`GTF_transitive`), for copies
     /// only. Needs a grant table of version 2.
     ///
     /// # Errors
-    /// When the grant table is full, or can't say it.
+    /// When the grant table is full, or its version has no such grants.
     fn grant_transitive(
         &self,
         to: DomId,
@@ -55,8 +55,8 @@ pub trait Domain: Debug + Send + Sync {
     /// Revokes a grant. False when it is in use: then it stays.
     fn revoke(&self, reference: GrantRef) -> bool;
 
-    /// Whether it can grant parts of pages, and pass grants on: whether its grant table is of version
-    /// 2.
+    /// Whether it can grant parts of pages, and pass grants on: whether its grant table is of
+    /// version 2.
     fn has_sub_page_grants(&self) -> bool;
 
     /// Reserves a reference, under which pages can be granted again and again. Nothing is granted

@@ -8,14 +8,14 @@ use thiserror::Error;
 
 use crate::DomId;
 
-/// The other end of an event channel, as the domain that has it calls it.
+/// The other end of an event channel, by its number in the domain that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RemotePort(pub u32);
 
 /// Why an event channel could not be bound.
 #[derive(Debug, Error)]
 pub enum EventError {
-    /// That port is not there, not for us, or bound already.
+    /// The port does not exist, is for another domain, or is bound already.
     #[error("domain {domain} has no event channel {} that waits for us", port.0)]
     Refused {
         /// Whose port.
@@ -48,8 +48,8 @@ pub trait Channel: Debug + Send + Sync {
     /// edge-triggered. Nobody else holds the other end of it.
     fn waker(&self) -> BorrowedFd<'_>;
 
-    /// Takes what was signalled, if there was anything, and lets the next signal through. Never
-    /// blocks. What the signal was about has to be looked at after this, or a signal could be
+    /// Takes the pending signal, if there is one, and lets the next one through. Never blocks. The
+    /// state that the signal announces has to be read after this call, or a signal could be
     /// missed.
     fn take(&self) -> bool;
 }

@@ -13,7 +13,7 @@ use crate::{DomId, GrantRef};
 /// Why pages could not be mapped, or a batch of copies not be run.
 #[derive(Debug, Error)]
 pub enum GrantError {
-    /// At least one of the pages is not granted, not to us, or not for writing.
+    /// At least one of the pages is not granted to us for writing.
     #[error("domain {domain} has not granted {}", list(references))]
     Refused {
         /// Whose pages.
@@ -21,17 +21,17 @@ pub enum GrantError {
         /// What was asked for.
         references: Vec<GrantRef>,
     },
-    /// The page is not granted, not to us, or not for this use.
+    /// The page is not granted to us for this use.
     #[error("domain {domain} has not granted page {reference} to us for {}", if *.write { "writing" } else { "reading" })]
     Page {
         /// Whose page.
         domain: DomId,
         /// What was asked for.
         reference: GrantRef,
-        /// Whether it was to be written.
+        /// Whether the use was a write.
         write: bool,
     },
-    /// No page, or more than are ever needed.
+    /// No page, or more pages than any device needs.
     #[error("mapping {0} pages at once")]
     Count(usize),
     /// The kernel refused for another reason.
@@ -74,8 +74,8 @@ pub trait Grants: Debug + Send + Sync {
     fn map_page(&self, domain: DomId, reference: GrantRef, write: bool)
     -> Result<Page, GrantError>;
 
-    /// Runs what waits in `copies`, in as few calls of the hypervisor as possible. What became of
-    /// each is its status; one that fails does not keep the others from being made.
+    /// Makes the copies of `copies`, in as few calls of the hypervisor as possible. Each gets a
+    /// status; a copy that fails does not prevent the others.
     ///
     /// # Errors
     /// When none could be tried. All of them have failed then.
@@ -94,8 +94,8 @@ pub trait Grants: Debug + Send + Sync {
     }
 }
 
-/// Transitive grants (`GTF_transitive`): passes on, to be copied only, what other domains granted to
-/// this one. Its references are reserved once and used again and again.
+/// Transitive grants (`GTF_transitive`): passes on, to be copied only, what other domains granted
+/// to this one. Its references are reserved once and used again and again.
 pub trait TransitiveGrants: Debug + Send + Sync {
     /// Reserves a reference, under which nothing is granted yet.
     ///
@@ -107,7 +107,7 @@ pub trait TransitiveGrants: Debug + Send + Sync {
     /// `granted`. Not to be called while the reference is in use.
     fn grant(&self, reference: GrantRef, to: DomId, domain: DomId, granted: GrantRef);
 
-    /// Revokes that: no use of the reference begins any more. False while one is in progress.
+    /// Revokes the grant: no use of the reference begins any more. False while one is in progress.
     fn end_access(&self, reference: GrantRef) -> bool;
 
     /// Releases a reserved reference, and revokes what is granted under it.

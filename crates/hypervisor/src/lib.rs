@@ -1,5 +1,5 @@
-//! What a paravirtual backend needs of a hypervisor: pages that other domains granted, event
-//! channels, and the store in which both ends of a device find each other.
+//! The services of a hypervisor that a paravirtual backend uses: pages that other domains granted,
+//! event channels, and the store in which both ends of a device find each other.
 //!
 //! A backend uses only the three traits here. [`xen`] implements them over Linux's device files,
 //! without any of Xen's libraries. [`embedded`] is a hypervisor within this process, whose guests
@@ -23,7 +23,7 @@ pub mod test;
 #[cfg(not(all(test, loom)))]
 pub mod xen;
 
-// Under loom, locks and atomics exist only in its models: there is nothing but those there.
+// Under loom, locks and atomics exist only in its models, so nothing else is compiled.
 #[cfg(all(test, loom))]
 mod models;
 

@@ -1,4 +1,4 @@
-//! What loom tries: the parts of the embedded hypervisor that are made of nothing but locks and
+//! The models for loom: the parts of the embedded hypervisor that consist only of locks and
 //! atomics.
 
 #![allow(dead_code)]

@@ -54,12 +54,12 @@ pub enum StoreError {
         /// The store's word for it, such as `EINVAL`.
         name: String,
     },
-    /// The value is not what it should be.
+    /// The value has the wrong form.
     #[error("{path}: {value:?} is not {expected}")]
     Value {
         /// The node.
         path: String,
-        /// What it holds, the first bytes of it.
+        /// The first bytes of the value.
         value: String,
         /// What was expected.
         expected: &'static str,
@@ -79,7 +79,7 @@ impl StoreError {
     }
 }
 
-/// What a domain may do with a node.
+/// The access of a domain to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Nothing (`n`).
@@ -166,10 +166,10 @@ pub trait Nodes: Debug + Send + Sync {
     /// The names of the nodes right below one.
     fn directory(&self, path: &str) -> Result<Vec<String>, StoreError>;
 
-    /// Who may do what with a node.
+    /// The permissions of a node.
     fn permissions(&self, path: &str) -> Result<Vec<Permission>, StoreError>;
 
-    /// Sets who may do what with a node.
+    /// Sets the permissions of a node.
     fn set_permissions(&self, path: &str, permissions: &[Permission]) -> Result<(), StoreError>;
 }
 
@@ -212,7 +212,7 @@ fn bad_value(path: &str, value: &str, expected: &'static str) -> StoreError {
 }
 
 /// Called with the path of a node that changed, on a thread of the store. The function must neither
-/// block nor use the store. A domain can make changes as fast as it likes, so the function must not
+/// block nor use the store. A domain can make changes at any rate, so the function must not
 /// collect them without a bound: see [`Changes`].
 pub type OnChange = Box<dyn Fn(&str) + Send + Sync>;
 

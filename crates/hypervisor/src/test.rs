@@ -54,7 +54,7 @@ impl Machine {
         self.guest_of(domain, pages, Version::V1)
     }
 
-    /// One with a grant table of that version.
+    /// As [`domain`](Self::domain), with a grant table of that version.
     ///
     /// # Errors
     /// When there is no memory for it.

@@ -56,7 +56,7 @@ fn advice(path: &str, error: &io::Error) -> String {
     };
     match error.kind() {
         io::ErrorKind::NotFound if !std::path::Path::new("/proc/xen").exists() => {
-            "; this is no domain of a Xen host, or its kernel knows nothing of Xen".into()
+            "; this is no domain of a Xen host, or its kernel is without Xen support".into()
         }
         io::ErrorKind::NotFound => format!("; try {module}"),
         io::ErrorKind::PermissionDenied => {

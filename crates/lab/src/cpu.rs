@@ -77,7 +77,7 @@ pub struct Shares {
     pub of: Vec<f64>,
     /// Of everything else on the host, interrupts and the kernel's own threads included.
     pub others: f64,
-    /// What a hypervisor below gave to somebody else; not among the others.
+    /// Time that a hypervisor below gave to others (steal); not among the others.
     pub stolen: f64,
 }
 

@@ -16,7 +16,7 @@ use crate::guest::{ChildProcess, Deadline, Namespace};
 use crate::serve;
 
 /// How long a start or an orderly end may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long workers go on taking stamps if nobody asks again, in seconds.
 const LEASE: u32 = 600;
 
@@ -57,8 +57,8 @@ pub enum DaemonError {
 }
 
 impl Daemon {
-    /// Starts the program `ringmain` in the file `binary`, in a network namespace if one is given, and waits
-    /// until it listens.
+    /// Starts the program `ringmain` in the file `binary`, in a network namespace if one is given,
+    /// and waits until it listens.
     ///
     /// `config` makes the `[[port]]` tables (and others, except `[control]`) of its configuration,
     /// given the folder where its sockets should stand. The daemon lives no longer than the
@@ -134,7 +134,7 @@ impl Daemon {
     }
 
     fn wait_until_it_answers(&mut self) -> Result<(), DaemonError> {
-        let mut deadline = Deadline::new(PATIENCE);
+        let mut deadline = Deadline::new(TIMEOUT);
         loop {
             match self.stats() {
                 Err(DaemonError::Client(error)) if deadline.is_over() => {

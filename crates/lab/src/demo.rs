@@ -29,7 +29,7 @@ const QUEUES: [u16; 3] = [1, 2, 4];
 /// Queue pairs of each guest's interface.
 const MOST_QUEUES: u16 = 4;
 /// Longest boot and longest command, on a machine that does much else at the same time.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// The guests' addresses in the experiment's own network.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "CLONE/out/demo", value_parser = folder)]
     pub out: PathBuf,
 
-    /// Folder with what guests boot, filled by scripts/deps
+    /// Folder with the files that guests boot, filled by scripts/deps
     #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
     pub cache: PathBuf,
 
@@ -223,7 +223,7 @@ fn measure(
     let [sender, receiver] = site.guests();
     point::reach(sender)?;
     let _server = receiver.spawn("iperf -s")?;
-    receiver.must("until netstat -ltn | grep -q ':5001 '; do usleep 20000; done", PATIENCE)?;
+    receiver.must("until netstat -ltn | grep -q ':5001 '; do usleep 20000; done", TIMEOUT)?;
     stage.done("they do");
     queues.iter().map(|queues| point::measure(args, site, *queues, progress)).collect()
 }

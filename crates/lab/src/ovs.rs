@@ -21,7 +21,7 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// Megabytes of huge pages for DPDK.
 const MEMORY: u64 = 1024;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why it does not run.
 #[derive(Debug, thiserror::Error)]
@@ -210,7 +210,7 @@ impl Vsctl {
         let mut command = Command::new("ovs-vsctl");
         command
             .arg(prefixed("--db=unix:", &self.database))
-            .arg(format!("--timeout={}", PATIENCE.as_secs()));
+            .arg(format!("--timeout={}", TIMEOUT.as_secs()));
         run(command.args(words.iter().map(AsRef::as_ref)))
     }
 }
@@ -233,7 +233,7 @@ fn run(command: &mut Command) -> Result<String, OvsError> {
 }
 
 fn wait_for(path: &Path) -> Result<(), OvsError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !path.exists() {
         if Instant::now() > until {
             let source = io::ErrorKind::TimedOut.into();

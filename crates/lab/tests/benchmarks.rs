@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::Value as Json;
 
-/// Short runs of some switches, with a daemon of its own and without: figures are there, and what
+/// Short runs of some options, with a daemon of its own and without: figures are there, and what
 /// follows from them.
 #[test]
 fn options_are_compared() {

@@ -41,7 +41,7 @@ pub enum ConnectionError {
     /// The hypervisor does not admit the guest.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The frontend can't go on.
+    /// The frontend stopped with an error.
     #[error(transparent)]
     Front(#[from] FrontError),
     /// No threads or descriptors are left.
@@ -55,11 +55,11 @@ pub enum ConnectionError {
     HypervisorGone,
 }
 
-/// What an interface is made of.
+/// The settings of an interface.
 pub struct Interface {
     /// The hypervisor's socket.
     pub socket: PathBuf,
-    /// What the guest asks of it.
+    /// The settings that the guest requests.
     pub admission: GuestRequest,
     /// How many of the guest's pages are for a device queue; zero if it requests none.
     pub device_queue_pages: u32,
@@ -67,18 +67,18 @@ pub struct Interface {
     pub taps: Vec<OwnedFd>,
     /// Threads that serve them.
     pub vcpus: usize,
-    /// Whether each direction of a queue has an event channel of its own, where the backend supports
-    /// that (`feature-split-event-channels`).
+    /// Whether each direction of a queue has an event channel of its own, where the backend
+    /// supports that (`feature-split-event-channels`).
     pub split: bool,
     /// Becomes readable when the interface is to end.
     pub stop: OwnedFd,
-    /// Where the threads' time goes.
+    /// The profile of the threads' time.
     pub account: Account,
 }
 
 impl Interface {
-    /// Keeps the interface connected until `stop` is readable. Sends the outcome of the first attempt
-    /// to `first`; if that attempt fails, there is no other.
+    /// Keeps the interface connected until `stop` is readable. Sends the outcome of the first
+    /// attempt to `first`; if that attempt fails, there is no other.
     pub fn run(&self, first: &mpsc::Sender<Result<(), ConnectionError>>) {
         let mut reported = false;
         while !self.stopped(Duration::ZERO) {
@@ -216,8 +216,8 @@ impl Interface {
         })
     }
 
-    /// Waits until something ends. True when `stop` is readable; false when the backend closes, or a
-    /// thread has failed.
+    /// Waits until something ends. True when `stop` is readable; false when the backend closes, or
+    /// a thread has failed.
     fn watch(
         &self,
         frontend: &Frontend,
@@ -255,7 +255,7 @@ impl Interface {
         }
     }
 
-    /// Reports where time goes, if the backend has requested it since.
+    /// Reports the profile, if the backend has requested it since.
     fn answer_profile(
         &self,
         frontend: &Frontend,
@@ -270,7 +270,7 @@ impl Interface {
     }
 }
 
-/// Has the backend keep each flow on one queue, and the guest's pages mapped.
+/// Makes the backend keep each flow on one queue, and the guest's pages mapped.
 fn configure(control_ring: &mut ControlRing, queues: &[Queue]) -> Result<StaticGrants, FrontError> {
     if queues.len() > 1 {
         control_ring.set_hash(queues.len() as u16, &HASH_KEY)?;
@@ -280,8 +280,8 @@ fn configure(control_ring: &mut ControlRing, queues: &[Queue]) -> Result<StaticG
     Ok(static_grants)
 }
 
-/// Has the backend unmap the guest's pages, so that their grants can be revoked. A backend that has
-/// closed has done so.
+/// Makes the backend unmap the guest's pages, so that their grants can be revoked. A backend that
+/// has closed has done so.
 fn unmap(
     frontend: &Frontend,
     control_ring: Option<ControlRing>,

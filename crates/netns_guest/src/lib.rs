@@ -2,12 +2,12 @@
 //! their own, behind a paravirtual interface.
 //!
 //! In the namespace is a TAP device with many queues. Frames that the kernel sends are read into
-//! granted pages and sent over Xen rings; frames that the backend delivers are written to the kernel
-//! out of the pages that they came in. The guest's virtual CPUs are threads, each with its share of
-//! the queues.
+//! granted pages and sent over Xen rings; frames that the backend delivers are written to the
+//! kernel out of the pages that they came in. The guest's virtual CPUs are threads, each with its
+//! share of the queues.
 //!
-//! The backend is trusted no more than a guest is: what the rings say is checked by
-//! [`xen::netif::frontend`], and a violation ends the connection.
+//! The backend is not trusted: [`xen::netif::frontend`] checks the contents of the rings, and a
+//! violation ends the connection.
 
 #![forbid(unsafe_code)]
 

@@ -16,7 +16,7 @@ pub fn run(command: &[OsString]) -> io::Result<ExitStatus> {
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
     let handle = signals.handle();
     let mut command = Command::new(program);
-    // When this process dies, the command must not stay behind in a network that is dead.
+    // The command must not survive this process, without which its network is dead.
     end_with_us(command.args(args));
     let mut child = command.spawn()?;
     let pid = pid_of(&child);

@@ -20,7 +20,7 @@ use crate::interface::{ConnectionError, Interface};
 use crate::profiler::Account;
 use crate::program;
 
-/// How a guest is made.
+/// The settings of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestConfig {
     /// The hypervisor's socket.
@@ -47,7 +47,7 @@ pub struct GuestConfig {
     pub command: Vec<OsString>,
 }
 
-/// Why a guest could not be made, or run.
+/// Why a guest could not be created, or run.
 #[derive(Debug, Error)]
 pub enum GuestError {
     /// The name is not valid.
@@ -59,13 +59,13 @@ pub enum GuestError {
         /// What the kernel said.
         error: io::Error,
     },
-    /// The TAP device can't be made.
+    /// The TAP device cannot be created.
     #[error(transparent)]
     Tap(#[from] TapError),
-    /// The hypervisor or the backend can't be reached.
+    /// The hypervisor or the backend cannot be reached.
     #[error("{0}")]
     Connect(String),
-    /// The program can't be started.
+    /// The program cannot be started.
     #[error("{program}: {error}")]
     Program {
         /// Its name.

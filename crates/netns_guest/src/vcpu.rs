@@ -40,7 +40,7 @@ fn wait(queues: &[TapQueue<'_>], stop: &OwnedFd) -> bool {
     let mut fds: Vec<PollFd<'_>> =
         wakers.map(|waker| PollFd::from_borrowed_fd(waker, PollFlags::IN)).collect();
     fds.push(PollFd::new(stop, PollFlags::IN));
-    // An interrupted wait is one that found nothing.
+    // An interrupted wait counts as one without events.
     let _ = poll(&mut fds, None);
     fds.last().is_some_and(|stop| stop.revents().is_empty())
 }

@@ -5,7 +5,7 @@
 //! is a property of the open file, which a peer shares: it can fill the counter and make the file
 //! blocking again at any moment, also between any check of ours and the write. So nothing is
 //! checked. A watchdog looks after the threads that write: one that is still at the same write
-//! after [`PATIENCE`] gets a signal that interrupts it. For an eventfd's write can
+//! after [`TIMEOUT`] gets a signal that interrupts it. For an eventfd's write can
 //! only be interrupted while it waits, that is proof enough: [`Violation::InterruptBlocks`].
 //!
 //! It costs a writer two stores and a barrier. The watchdog is one thread for the process, which
@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::violation::Violation;
 
 /// How long a write may be seen at before it is interrupted, at least; at most twice that.
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Ignored by default and used for nothing else here, so that one that comes late does no harm.
 const SIGNAL: libc::c_int = libc::SIGURG;
@@ -157,7 +157,7 @@ fn install() -> io::Result<()> {
 fn watch() {
     sandbox::enter_thread(sandbox::Role::Helper);
     loop {
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(TIMEOUT);
         let mut watched = watched();
         if look(&mut watched.writers) {
             continue;
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(interrupt(blocks.as_fd()), Err(Violation::InterruptBlocks));
             assert_eq!(interrupt(good.as_fd()), Ok(()));
             // By then the watchdog sleeps.
-            std::thread::sleep(PATIENCE * 4);
+            std::thread::sleep(TIMEOUT * 4);
         }
         let mut count = [0; 8];
         rustix::io::read(&good, &mut count).unwrap();

@@ -1,4 +1,4 @@
-//! Worker threads that serve queues, and know nothing of what lies in them.
+//! Worker threads that serve queues, independent of what the queues carry.
 //!
 //! A [`Pipeline`] holds the queues of one worker: it fetches what a peer published and does what
 //! has to be done with it. A [`Worker`] decides everything else: which queue is served next and how

@@ -1,4 +1,4 @@
-//! Xen's paravirtual devices, over any [`hypervisor::Hypervisor`] and [`hypervisor::Domain`].
+//! Xen's paravirtual devices, on any [`hypervisor::Hypervisor`] and [`hypervisor::Domain`].
 //!
 //! [`xenbus`] has what every kind of device shares (Linux: `drivers/xen/xenbus`): the state
 //! machine of both ends, and the loop that follows the store. [`netif`] has network interfaces:

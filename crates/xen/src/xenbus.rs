@@ -1,4 +1,4 @@
-//! What every paravirtual device shares, whatever passes through its rings
+//! The common part of all paravirtual devices, independent of what passes through their rings
 //! (xen/include/public/io/xenbus.h; Linux: drivers/xen/xenbus).
 //!
 //! The two ends of a device are directories of the store. Each end writes its state there, and
@@ -10,8 +10,8 @@
 //! - [`Driver`] and [`Device`] are what a class of devices implements. The bus knows nothing else
 //!   of it.
 //!
-//! From the side of a frontend, [`Frontend`] is the same for one device of a [`hypervisor::Domain`],
-//! and [`GrantedPages`] the memory that its rings and buffers lie in.
+//! From the side of a frontend, [`Frontend`] is the same for one device of a
+//! [`hypervisor::Domain`], and [`GrantedPages`] the memory that its rings and buffers lie in.
 //!
 //! # What a hostile frontend could try
 //!

@@ -271,7 +271,7 @@ fn invalid_rings_are_refused_by_name() {
     let same = |bad: &Front| bad.put("queue-1/tx-ring-ref", bad.queues[0].tx_ring.1);
     let reason = refused(&host, FrontSpec { queues: 2, ..spec(&[]) }, same);
     assert!(reason.starts_with("two rings in the page with grant reference "), "{reason}");
-    // Granted for reading, to somebody else, not any more.
+    // Granted for reading, to another domain, not any more.
     let other = |to, writable| {
         move |bad: &Front| {
             let page = bad.page();
@@ -296,7 +296,7 @@ fn invalid_rings_are_refused_by_name() {
         refused(&host, spec(&[]), ahead),
         "request index jumped to 257, 257 ahead in a ring of 256"
     );
-    // A channel that somebody has bound already, and one that is for somebody else.
+    // A channel that is bound already, and one that is for another domain.
     let foreign =
         |bad: &Front| bad.put("event-channel-tx", bad.guest.open(DomId(9)).unwrap().number().0);
     let reason = refused(&host, spec(&[]), foreign);

@@ -99,12 +99,12 @@ fn talk<R: ring::driver::DriverRing>(host: &Host, station: &mut Station<R>, doma
     let once = 2 * (bodies + (1..=50).map(heads).sum::<u64>());
     // A frame that has to wait while its flow changes queues is fetched again once a millisecond,
     // for ten at most since this guest does not tell what it has taken: its head is, never what
-    // is behind that. Each lane's flow may have to.
+    // is behind that. Each pair's flow may have to.
     let (copied, again) = (counts.bytes - before.bytes, 2 * 10 * 128);
     assert!((once..=once + again).contains(&copied), "each byte once: {copied} of {once}");
     for n in 1..=50u64 {
-        for lane in 0..2 {
-            assert!(station.send(lane, own, 5, n, 60 + n as usize * 28));
+        for pair in 0..2 {
+            assert!(station.send(pair, own, 5, n, 60 + n as usize * 28));
             let got = a.expect(1);
             assert_eq!((got[0].frame.len(), &got[0].frame[6..12]), (60 + n as usize * 28, &vm[..]));
             assert_eq!(got[0].frame[15..23], n.to_le_bytes());

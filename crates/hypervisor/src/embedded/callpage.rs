@@ -23,7 +23,7 @@ const COPY: u64 = 20;
 
 const _: () = assert!(COPIES as usize + BATCH * COPY as usize <= PAGE);
 
-/// A page through which a guest makes calls.
+/// A page through which a guest makes its calls.
 #[derive(Debug)]
 pub struct CallPage {
     memory: Arc<Memory>,

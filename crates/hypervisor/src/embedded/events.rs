@@ -105,7 +105,7 @@ impl ChannelPair {
         }
     }
 
-    /// Signals a side, whatever its word says.
+    /// Signals a side, without regard to its word.
     fn raise_anyway(&self, side: Side) {
         if let Some(word) = self.word(side) {
             word.store(1, Ordering::SeqCst);

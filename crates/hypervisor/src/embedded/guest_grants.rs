@@ -24,7 +24,7 @@ pub struct GuestGrantTable {
 struct References {
     /// Those of revoked grants.
     free: Vec<u32>,
-    /// The lowest that was never used.
+    /// The lowest reference that was never used.
     next: u32,
     /// The end of the table.
     end: u32,
@@ -97,7 +97,7 @@ impl GuestGrantTable {
         Ok(())
     }
 
-    /// Takes a grant back. False when it is in use: then it stays.
+    /// Revokes a grant. False when it is in use: then it stays.
     pub fn revoke(&self, reference: GrantRef) -> bool {
         let revoked = match self.version {
             Version::V1 => self.revoke_v1(reference),
@@ -109,8 +109,8 @@ impl GuestGrantTable {
         revoked != Some(false)
     }
 
-    /// Takes back what is granted under a reserved reference of version 2, whoever uses it: nobody
-    /// begins to from here on. False as long as somebody still does.
+    /// Revokes the grant under a reserved reference of version 2, also while it is in use: no use
+    /// of it begins any more. False as long as an earlier use goes on.
     pub fn end_access(&self, reference: GrantRef) -> bool {
         let word = self.memory.atomic_u64(self.layout.entry(Version::V2, reference));
         let status = self.memory.atomic_u16(self.layout.status(reference));
@@ -120,7 +120,7 @@ impl GuestGrantTable {
         status.load(Ordering::Acquire) & (flag::READING | flag::WRITING) == 0
     }
 
-    /// Gives back a reserved reference. One that is still in use is not used again.
+    /// Releases a reserved reference. One that is still in use is not allocated again.
     pub fn release(&self, reference: GrantRef) {
         if self.end_access(reference) {
             lock(&self.references).free.push(reference.0);

@@ -1,4 +1,4 @@
-//! What guests have copied for them, on all inner designs.
+//! Copies by hypercalls of guests, on all inner designs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,8 @@ fn copy_one(
     outcomes[0]
 }
 
-/// Domain 0 passes on what one guest grants of a page; another fetches that, and not a byte more.
+/// Domain 0 passes on a part of a page that one guest grants. Another guest can copy that part
+/// only.
 pub fn exchange(machine: &Machine, sender: &dyn Domain, receiver: &dyn Domain) {
     let transitive = dom0_grants(machine);
     let mut hypercalls = receiver.hypercalls().unwrap();
@@ -105,7 +106,7 @@ fn a_guest_fetches_what_is_passed_on_on_every_design() {
     }
 }
 
-/// What was recalled is not read any more, though somebody tries all the time.
+/// A recalled grant is not read any more, although another domain tries all the time.
 #[test]
 fn what_is_recalled_is_gone() {
     let machine = Machine::new(Design::default());

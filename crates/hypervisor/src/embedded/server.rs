@@ -131,7 +131,7 @@ impl ServerState {
     /// Waits until `fd` is readable. False when the server is to end.
     fn wait(&self, fd: &impl AsFd) -> bool {
         let mut fds = [PollFd::new(fd, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
-        // An interrupted wait is one that found nothing.
+        // An interrupted wait counts as one without events.
         let _ = poll(&mut fds, None);
         fds[1].revents().is_empty()
     }

@@ -1,6 +1,6 @@
 //! A domain's grant table, from the hypervisor's side.
 //!
-//! The entries lie in the domain's own memory, and the domain writes them as it likes. The state
+//! The entries lie in the domain's own memory, and the domain may write anything there. The state
 //! that the hypervisor relies on is the *active entry* beside each: the users of the page, and what
 //! was granted when the first of them came. The entry's status bits show uses to the domain. The
 //! domain revokes a grant by clearing an entry whose status bits are clear; that step and the

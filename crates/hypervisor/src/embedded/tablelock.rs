@@ -183,7 +183,7 @@ mod models {
     struct Shared {
         readers: Readers,
         lock: PerCpuLock,
-        /// Loom finds it out when somebody reads while another writes.
+        /// Loom detects a read during a write.
         value: UnsafeCell<u32>,
     }
 

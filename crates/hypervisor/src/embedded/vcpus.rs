@@ -93,7 +93,7 @@ fn serve(caller: &mut LocalHypercalls, calls: &CallPage, pair: &ChannelPair, sto
             PollFd::from_borrowed_fd(pair.waker(Side::Binder), PollFlags::IN),
             PollFd::new(stop, PollFlags::IN),
         ];
-        // An interrupted wait is one that found nothing.
+        // An interrupted wait counts as one without events.
         let _ = poll(&mut fds, None);
         if !fds[1].revents().is_empty() {
             return;

@@ -55,7 +55,7 @@ impl Places {
     }
 }
 
-// SAFETY: the range belongs to the process, not to a thread; who uses which part of it is settled
+// SAFETY: the range belongs to the process, not to a thread; the users of its parts are determined
 // in `places`.
 unsafe impl Send for Window {}
 // SAFETY: as above.

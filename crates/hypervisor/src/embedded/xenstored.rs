@@ -97,7 +97,7 @@ impl Connection<'_> {
                 PollFd::new(&self.outbox.waker, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.stop, PollFlags::IN),
             ];
-            // An interrupted wait is one that found nothing.
+            // An interrupted wait counts as one without events.
             let _ = poll(&mut fds, None);
             if !fds[2].revents().is_empty() {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Changes that wait to be looked at, a bounded number however fast they come.
+//! Pending changes: a bounded number, however fast they come.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,8 +10,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::{OnChange, Store, StoreError, Watch};
 
-/// A set of tokens, each standing for a watch. One whose node changed is there until it is taken,
-/// once however often it changed: a domain that rewrites its keys as fast as it can fills nothing.
+/// A set of tokens, one for each watch whose node has changed. A token is in the set once, however
+/// often the node changes, until it is taken: a domain that rewrites its keys all the time fills
+/// nothing.
 #[derive(Debug)]
 pub struct Changes<T> {
     changed: Arc<Changed<T>>,
@@ -40,7 +41,7 @@ impl<T: Ord + Clone + Send + Sync + 'static> Changes<T> {
         Ok(Self { changed: Arc::new(Changed { tokens: Mutex::new(BTreeSet::new()), waker }) })
     }
 
-    /// Watches `path`: `token` is what its changes are called. It is in the set at once.
+    /// Watches `path`: its changes add `token` to the set. The token is in the set at once.
     ///
     /// # Errors
     /// What the store says.
@@ -53,23 +54,24 @@ impl<T: Ord + Clone + Send + Sync + 'static> Changes<T> {
     /// Adds `token`, as a change would.
     pub fn add(&self, token: T) {
         if self.tokens().insert(token) {
-            // It fails only when so many signals wait that one more makes no difference.
+            // The write fails only when the counter is at its maximum; one signal more makes no
+            // difference.
             let _ = rustix::io::write(&self.changed.waker, &1u64.to_ne_bytes());
         }
     }
 
     /// Takes all tokens.
     pub fn take(&self) -> Vec<T> {
-        // Before the tokens are taken: one that comes in between signals again.
+        // Before the tokens are taken: a token that comes in between signals again.
         let _ = rustix::io::read(&self.changed.waker, &mut [0; 8]);
         std::mem::take(&mut *self.tokens()).into_iter().collect()
     }
 
-    /// Waits until there is a token, or `timeout` has passed; takes all there are.
+    /// Waits until there is a token, or `timeout` has passed, and takes all tokens.
     pub fn wait(&self, timeout: Duration) -> Vec<T> {
         let timeout =
             Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
-        // Interrupted, it takes what there is, which may be nothing.
+        // An interrupted wait takes the tokens that are there, possibly none.
         let _ = poll(&mut [PollFd::new(&self.changed.waker, PollFlags::IN)], Some(&timeout));
         self.take()
     }

@@ -10,7 +10,7 @@ use crate::{Channel, EventError, GrantError, RemotePort, StoreError};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// Copies four bytes to a granted place; what became of it.
+/// Copies four bytes to a granted place, and returns the status.
 fn write(hypervisor: &Hypervisor, domain: DomId, reference: GrantRef, offset: u16) -> Status {
     let mut copies = Copies::new(1, 64).unwrap();
     let from = copies.stage(b"data").unwrap();

@@ -1,4 +1,4 @@
-//! Pages that a device of Xen gives to whoever maps them.
+//! Pages that are mapped from one of Xen's devices.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};

@@ -1,12 +1,11 @@
 //! The ceiling: a back-end that is nothing but two rings and a copy.
 //!
 //! It serves two vhost-user sockets from one polling thread and lays a bare [`Wire`] between their
-//! queues: no switch, no table, no checks, no prefetching. What it reaches on a machine is about
-//! what the copy and the passing of cache lines between the CPUs cost there. It is naive on
-//! purpose, and a good switch may get past it.
+//! queues: no switch, no table, no checks, no prefetching. Its rate on a machine is about the cost
+//! of the copy and of passing cache lines between the CPUs there. The code is naive on purpose, so
+//! a good switch may be faster.
 //!
-//! It believes what its front-ends say, which are the generator's: anything unexpected ends the
-//! connection.
+//! The front-ends are the generator's and are trusted: anything unexpected ends the connection.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,7 +32,7 @@ use crate::cpu;
 /// Frames that are carried at a time.
 const BURST: u16 = 64;
 
-/// Turns of the polling loop from one look at the sockets to the next.
+/// Passes of the polling loop from one look at the sockets to the next.
 const GLANCE: u32 = 1 << 14;
 
 /// Queue pairs that are offered.
@@ -49,7 +48,7 @@ const FEATURES: u64 = bit::VERSION_1
     | bit::HOST_TSO4
     | bit::GUEST_TSO4;
 
-/// The running copier. It ends when this goes.
+/// The running copier, which ends when this value is dropped.
 pub struct Ceiling {
     dir: TempDir,
     stop: Arc<AtomicBool>,
@@ -77,7 +76,7 @@ impl Ceiling {
     /// Starts it on a CPU, with two sockets that it listens on.
     ///
     /// # Errors
-    /// When the sockets or the thread can't be had.
+    /// When the sockets or the thread cannot be created.
     pub fn start(cpu: usize) -> Result<Self, BenchError> {
         let failed = |what| move |source| BenchError::Start { what, source };
         let dir = tempfile::Builder::new()
@@ -93,10 +92,10 @@ impl Ceiling {
         let (doors, stop) = ([a?, b?], Arc::new(AtomicBool::new(false)));
         let asked = Arc::clone(&stop);
         let run = move || {
-            // Where it can't be pinned, the generator can't either, and says so.
+            // The generator reports a CPU that cannot be pinned to, and fails too.
             let _ = cpu::pin(cpu);
             while !asked.load(Relaxed) {
-                // The generator tells what it saw of an end.
+                // The generator reports the end of a connection.
                 let _ = serve(&doors, &asked);
             }
         };
@@ -117,7 +116,7 @@ impl Drop for Ceiling {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It panics no more than it fails: nobody is there to hear of it.
+            // Errors and panics are ignored: nothing is left to report them to.
             let _ = thread.join();
         }
     }
@@ -171,11 +170,11 @@ fn rest(doors: &[Listener; 2], guests: &[Option<Guest>; 2]) {
     });
     let mut ready = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let nap = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-    // A signal is as good a reason to look as any.
+    // After a signal, the sockets are looked at as after an event.
     let _ = poll(&mut ready, Some(&nap));
 }
 
-/// Links between all rings that are there, in both directions.
+/// Links between all rings that exist, in both directions.
 fn between(a: &Guest, b: &Guest) -> Result<Vec<Wire>, End> {
     let mut wires = Vec::new();
     for (from, to) in [(a, b), (b, a)] {
@@ -195,7 +194,7 @@ struct Guest {
     rings: Vec<Ring>,
 }
 
-/// What was said of one ring.
+/// The messages about one ring.
 #[derive(Clone, Copy, Default)]
 struct Ring {
     size: u16,
@@ -209,7 +208,7 @@ impl Guest {
         Self { connection: Connection::new(socket), memory: None, rings: Vec::new() }
     }
 
-    /// Answers what was asked since the last time; true if a ring has come to be.
+    /// Answers the messages since the last call; true if a ring has become ready.
     fn listen(&mut self) -> Result<bool, End> {
         let mut changed = false;
         loop {
@@ -258,7 +257,7 @@ impl Guest {
         None
     }
 
-    /// Ring number `index`, if all is known of it.
+    /// Ring number `index`, if it is set up completely.
     fn ring(&self, index: usize) -> Result<Option<(Arc<Memory>, RingConfig)>, End> {
         let Some((ring, memory)) =
             self.rings.get(index).filter(|ring| ring.enabled).zip(self.memory.as_ref())

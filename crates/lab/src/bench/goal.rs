@@ -13,8 +13,8 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// Whether it is reached, by the median figure and the median ratio to the peer. `None`: what
-    /// it takes to say so was not measured.
+    /// Whether the goal is reached, by the median figure and the median ratio to the peer. `None`:
+    /// one of them was not measured.
     pub fn is_reached(self, figure: Option<f64>, ratio: Option<f64>) -> Option<bool> {
         match self {
             Self::Times(times) => ratio.map(|ratio| ratio >= times),

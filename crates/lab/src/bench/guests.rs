@@ -1,8 +1,7 @@
-//! Stock guests under QEMU, over the daemon and over multi-queue TAP devices on a Linux bridge, in
-//! turn.
+//! Stock guests under QEMU: alternately over the daemon and over multi-queue TAP devices on a Linux
+//! bridge.
 //!
-//! Each run boots its guests anew, so that neither fabric is measured with guests that have grown
-//! old with it.
+//! Each run boots new guests, so that earlier runs have no effect on a figure.
 
 use super::point::Kind;
 use super::state::State;
@@ -22,12 +21,12 @@ const RETRIES: u32 = 2;
 /// Queues of each guest: as many as it has CPUs.
 const QUEUES: u16 = 2;
 
-/// Measures the points that consist of guests. One that nobody asked for by name is left out where
-/// guests can't run.
+/// Measures the points that consist of guests. A point that `--only` does not name is left out
+/// where guests cannot run.
 ///
 /// # Errors
-/// When what guests are made of is missing and was asked for, or the user interrupts. Runs that
-/// fail are noted.
+/// When a named point needs files of guests that are missing, or when the user interrupts. Runs
+/// that fail are noted.
 pub(super) fn measure(
     args: &Args,
     tallies: &mut Vec<Tally>,
@@ -78,8 +77,8 @@ fn once(
         match streams.over(over, progress) {
             Ok(outcome) if disturbed(args, &outcome) && attempt < RETRIES => tally.repeated += 1,
             Ok(outcome) => {
-                // Guests run on all CPUs, for longer than the machine stays the same: what it was
-                // like is not looked at.
+                // Guests run on all CPUs, for longer than the machine stays in one state, so the
+                // state is not compared.
                 let state = State::default();
                 let disturbed = disturbed(args, &outcome);
                 tally.runs.push(Run { who, round, figures: vec![outcome.gbps], state, disturbed });
@@ -99,7 +98,7 @@ fn once(
     Ok(())
 }
 
-/// Whether others took more than they may.
+/// Whether other processes took more CPU time than allowed.
 fn disturbed(args: &Args, outcome: &Outcome) -> bool {
     outcome.others * 100.0 > args.disturbed_above
 }

@@ -1,5 +1,5 @@
-//! What earlier runs have given: a line of JSON for each, in a file that only grows, and a page
-//! with plots of it.
+//! Figures of earlier runs: a line of JSON for each, in a file that only grows, and a page with
+//! plots.
 
 use std::fs;
 use std::io::Write as _;
@@ -49,7 +49,7 @@ impl History {
             .append(true)
             .open(dir.join(FILE))
             .map_err(failed)?;
-        // In one write: a line is there whole, or a run that was killed leaves one that is skipped.
+        // One write for each line. A run that is killed can leave part of a line, which is skipped.
         file.write_all(line.as_bytes()).map_err(failed)
     }
 

@@ -11,11 +11,11 @@ use crate::load::{self, Report};
 use crate::progress::Progress;
 
 /// Rounds that are played at most for each that is wanted.
-const PATIENCE: u32 = 3;
+const MOST_ROUNDS: u32 = 3;
 
 /// Plays rounds over all points, so that what drifts drifts for all; each point until it has as
 /// many as are wanted in which nothing was disturbed and the machine was the same for all, or
-/// [`PATIENCE`] times as many in all.
+/// [`MOST_ROUNDS`] times as many in all.
 ///
 /// # Errors
 /// When the user interrupts, or a CPU is not there; what was played until then is in the tallies.
@@ -25,7 +25,7 @@ pub(super) fn play(
     tallies: &mut [&mut Tally],
     progress: &Progress,
 ) -> Result<(), BenchError> {
-    for number in 0..args.runs * PATIENCE {
+    for number in 0..args.runs * MOST_ROUNDS {
         let wanting =
             tallies.iter_mut().filter(|tally| tally.wants(args.runs, &peers.of(&tally.point)));
         let wanting: Vec<_> = wanting.collect();

@@ -54,7 +54,7 @@ use tally::Tally;
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Runs of each point and each peer that nothing disturbed, if they can be had
+    /// Undisturbed runs of each point and each peer, if possible
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
 
@@ -94,7 +94,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "CLONE/out/bench", value_parser = folder)]
     pub out: PathBuf,
 
-    /// Folder with what QEMU guests boot, filled by scripts/deps
+    /// Folder with the files that QEMU guests boot, filled by scripts/deps
     #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
     pub cache: PathBuf,
 
@@ -173,7 +173,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let ended = traffic(args, &mut tallies, &progress, &mut ovs_dpdk)
         .and_then(|()| workers::measure(args, &mut tallies, &progress))
         .and_then(|()| guests::measure(args, &mut tallies, &progress));
-    // What was measured until the user had enough is not lost.
+    // What was measured before the interrupt is kept.
     match &ended {
         Err(error)
             if error.is_interrupt() && tallies.iter().any(|tally| !tally.runs.is_empty()) => {}
@@ -200,7 +200,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     draw(args)
 }
 
-/// Measures what the generator plays; tells the version of OVS-DPDK, if that takes part.
+/// Measures the generator's points. Returns the version of OVS-DPDK, if it was measured.
 fn traffic(
     args: &Args,
     tallies: &mut [Tally],

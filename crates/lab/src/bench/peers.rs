@@ -1,5 +1,5 @@
-//! Who carries the frames of the generator: the daemon, OVS-DPDK and the bare copy, each on the
-//! same CPU.
+//! The back-ends that carry the generator's frames: the daemon, OVS-DPDK and the bare copy, each on
+//! the same CPU.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::{Args, BenchError};
 use crate::daemon::Daemon;
 use crate::ovs::Ovs;
 
-/// All that play.
+/// All back-ends of a comparison.
 pub struct Peers {
     daemon: Daemon,
     ovs: Option<Ovs>,
@@ -18,7 +18,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Starts those that `args` ask for.
+    /// Starts the back-ends that `args` name.
     ///
     /// # Errors
     /// When one is missing or does not come up.
@@ -41,12 +41,12 @@ impl Peers {
         Ok(Self { daemon, ovs, ceiling })
     }
 
-    /// Version of OVS-DPDK, if it plays.
+    /// Version of OVS-DPDK, if it takes part.
     pub fn ovs_version(&self) -> Option<&str> {
         self.ovs.as_ref().map(Ovs::version)
     }
 
-    /// Who plays at a point; Ringmain stands next to each other.
+    /// The order of back-ends at a point: Ringmain is next to each of the others.
     pub fn of(&self, point: &Point) -> Vec<Who> {
         let bare =
             matches!(point.kind, Kind::Traffic { ceiling: true, .. }) && self.ceiling.is_some();
@@ -56,7 +56,7 @@ impl Peers {
             .collect()
     }
 
-    /// The generator's options that lead to one of them. `None`: it does not play.
+    /// The generator's options for one of them. `None`: it does not take part.
     pub fn place(&self, who: Who) -> Option<String> {
         let join = |[a, b]: [PathBuf; 2]| format!("{},{}", a.display(), b.display());
         match who {
@@ -79,8 +79,8 @@ impl Peers {
         }
     }
 
-    /// Has one of them play, and nobody else: a thread that polls takes a whole CPU even with
-    /// nothing to do.
+    /// Lets one of them run, and suspends the others: a thread that polls takes a whole CPU even
+    /// without frames.
     pub fn play<T>(&self, who: Who, run: impl FnOnce() -> T) -> T {
         let polls = self.ovs.as_ref().filter(|_| who == Who::Peer);
         if let Some(ovs) = polls {

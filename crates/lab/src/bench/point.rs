@@ -57,7 +57,7 @@ impl Unit {
     }
 }
 
-/// Whom the generator's traffic is compared with.
+/// The peer that the generator's traffic is compared with.
 pub const OVS: &str = "OVS-DPDK";
 
 /// What a point consists of.
@@ -67,9 +67,9 @@ pub enum Kind {
     Traffic {
         /// The generator's options, besides those that place it and time it.
         options: &'static str,
-        /// Whether the bare copy can play, too: it polls, and knows no interrupts.
+        /// Whether the bare copy takes part: it polls, and sends no interrupts.
         ceiling: bool,
-        /// Milliseconds that it takes at least to see anything.
+        /// Shortest measurement that shows anything, in milliseconds.
         at_least_ms: u64,
     },
     /// Two workers, each fed on its own CPU, against one of them.
@@ -100,14 +100,14 @@ impl Point {
         }
     }
 
-    /// Whether the figures follow from how far the CPUs are from each other just then. They do not
-    /// where the back-end sleeps most of the time: going to sleep and waking up take as long as
-    /// a hundred cache lines.
+    /// Whether the figures depend on the present distance of the CPUs. They do not where the
+    /// back-end sleeps most of the time: going to sleep and waking up take as long as a hundred
+    /// cache lines.
     pub fn follows_state(&self) -> bool {
         !matches!(self.kind, Kind::Traffic { at_least_ms: 1.., .. })
     }
 
-    /// What stands for the peer in tables.
+    /// The name of the peer in tables.
     pub fn peer(&self) -> &'static str {
         match self.kind {
             Kind::Traffic { .. } => OVS,
@@ -126,7 +126,7 @@ const fn rate(
     Point { name, title, kind: Kind::Traffic { options, ceiling: true, at_least_ms: 0 }, figures }
 }
 
-/// Traffic that is there for what it costs, with guests that sleep or a back-end that may.
+/// Traffic that is measured for its cost, with guests that sleep or a back-end that may sleep.
 const fn rest(
     name: &'static str,
     title: &'static str,

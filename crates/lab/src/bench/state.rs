@@ -1,10 +1,10 @@
-//! What the machine is like just now.
+//! The state of the machine at one moment.
 //!
-//! A virtual machine's CPUs wander between the cores of its host. A cache line that one of them has
-//! written reaches the other in 30 ns when they share a core, in 100 when they share a cache, and
-//! in 400 when they do not; and a datapath, which passes lines all the time, follows by a factor of
-//! two. So a short piece of fixed work stands before and after each run, its times are kept with
-//! the figure, and only figures of the same state are compared.
+//! The CPUs of a virtual machine move between the cores of its host. A cache line that one of them
+//! has written reaches the other in 30 ns when they share a core, in 100 when they share a cache,
+//! and in 400 when they share neither. The rate of a datapath, which passes lines all the time,
+//! then changes by a factor of two. A short piece of fixed work is therefore timed before and after
+//! each run, its times are kept with the figure, and only figures of the same state are compared.
 
 use std::hint;
 use std::io;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu;
 
-/// Round trips in one look, and looks of which the median counts.
+/// Round trips in one sample, and samples of which the median counts.
 const TRIPS: u64 = 300;
 const LOOKS: usize = 9;
 
@@ -38,7 +38,7 @@ pub struct State {
     pub work_us: f64,
 }
 
-/// A counter that shares its cache line, and the one that is fetched along with it, with nothing.
+/// A counter with two cache lines of its own, because lines are fetched in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -54,8 +54,8 @@ impl State {
         thread::scope(|scope| {
             let echo = scope.spawn(|| {
                 let pinned = cpu::pin(far);
-                // An echo that is not where it should be still answers: the other side must come to
-                // its end.
+                // An echo that runs on another CPU than it should still answers, so that the other
+                // side ends.
                 for trip in 1..=TRIPS * LOOKS as u64 {
                     wait_for(&there, trip);
                     back.0.store(trip, Ordering::Release);
@@ -81,8 +81,8 @@ impl State {
     }
 }
 
-/// Waits for `line` to say `trip`. Now and then the CPU is given away, in case both threads are on
-/// the same.
+/// Waits until `line` holds `trip`. The thread yields now and then, in case both threads are on the
+/// same CPU.
 fn wait_for(line: &Line, trip: u64) {
     let mut spins = 0u32;
     while line.0.load(Ordering::Acquire) != trip {
@@ -111,7 +111,7 @@ fn round_trips(there: &Line, back: &Line) -> f64 {
     looks[LOOKS / 2]
 }
 
-/// The best of some tries, in microseconds: what interrupts one does not interrupt all.
+/// The shortest of some tries, in microseconds: interrupts lengthen some of them only.
 fn work() -> f64 {
     let once = |_| {
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! What the runs of one point have given, and the rows of the table that come of it.
+//! The runs of one point, and the rows of the table for them.
 
 use serde::Serialize;
 
@@ -11,9 +11,9 @@ use super::state::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Who {
-    /// We.
+    /// Ringmain.
     Ringmain,
-    /// Whom the point compares us with.
+    /// The peer of the point.
     Peer,
     /// The bare copy.
     Ceiling,
@@ -22,7 +22,7 @@ pub enum Who {
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Who played.
+    /// Which back-end.
     pub who: Who,
     /// In which round.
     pub round: u32,
@@ -45,7 +45,7 @@ impl Run {
 /// One figure of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
-    /// Who played.
+    /// Which back-end.
     pub who: Who,
     /// In which round.
     pub round: u32,
@@ -54,11 +54,11 @@ pub struct Sample {
     /// What the machine was like.
     #[serde(flatten)]
     pub state: State,
-    /// Whether it is suspect.
+    /// Whether the run was disturbed.
     pub disturbed: bool,
 }
 
-/// What somebody else reached, and how we compare.
+/// The figures of another back-end, and the comparison with it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Beside {
     /// Who that is.
@@ -101,7 +101,7 @@ pub struct Row {
     pub failures: Vec<String>,
 }
 
-/// What the runs of one point have given.
+/// The runs of one point.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// The point.
@@ -120,9 +120,9 @@ impl Tally {
         Self { point, runs: Vec::new(), repeated: 0, failures: Vec::new() }
     }
 
-    /// Whether there should be more rounds for `players`, until `wanted` of them can be compared;
-    /// or, with nobody beside us, were not disturbed. Who fails as often as that is not asked
-    /// again.
+    /// Whether more rounds of `players` are needed, until `wanted` of them can be compared. Without
+    /// a peer, rounds count that were not disturbed. A back-end that failed `wanted` times is not
+    /// tried again.
     pub fn wants(&self, wanted: u32, players: &[Who]) -> bool {
         let ours: Vec<_> = self.runs.iter().filter(|run| run.who == Who::Ringmain).collect();
         let has = |other: &Who| {
@@ -131,7 +131,7 @@ impl Tally {
             };
             ours.iter().filter(beside).count() >= wanted as usize
         };
-        // Beside itself, one is whenever nothing disturbed it.
+        // A round of one back-end alone counts when nothing disturbed it.
         self.failures.len() < wanted as usize && !players.iter().all(has)
     }
 

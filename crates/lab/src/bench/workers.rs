@@ -1,10 +1,9 @@
 //! Two workers against one, each with guests of its own on its own CPU.
 //!
-//! On two CPUs a worker has to share one with the guests that feed it: a thread plays a pair of
-//! guests and turns a worker by worker, one burst each in turn. Ports, rings, workers, fabric and
-//! switch are the daemon's, and the two threads have the fabric and the switch in common. What both
-//! carry at the same time, against what each of them carries alone, says how much workers hold each
-//! other up.
+//! On two CPUs each worker shares its CPU with the guests that feed it: one thread alternates
+//! between a pair of guests and a worker, one burst each. Ports, rings, workers, fabric and switch
+//! are the daemon's, and both threads use the same fabric and switch. The rate of both at the same
+//! time, against the rate of each alone, shows how much workers delay each other.
 
 use std::io;
 use std::path::PathBuf;
@@ -38,7 +37,7 @@ const WARM_UP: Duration = Duration::from_millis(100);
 /// Measures the points that consist of workers.
 ///
 /// # Errors
-/// When the workers, or their guests, can't be had, or the user interrupts. Runs that fail are
+/// When the workers or their guests cannot be created, or the user interrupts. Runs that fail are
 /// noted.
 pub(super) fn measure(
     args: &Args,
@@ -193,7 +192,7 @@ impl Drop for Pair {
     fn drop(&mut self) {
         let [one, two] = &mut self.stations;
         let devices = std::mem::take(&mut self.devices);
-        // Ports can only be taken down while their workers are turned.
+        // Ports can be removed only while their workers run.
         one.worker.run_while(|| two.worker.run_while(|| drop(devices)));
     }
 }
@@ -223,7 +222,7 @@ impl TestGuest {
         Ok((self.received() - before) as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// Guests send a burst, the worker takes a turn, guests take what came: again and again.
+    /// Repeats: guests send a burst, the worker makes a round, guests take the frames that came.
     fn play(&mut self, clock: Clock, time: Duration) -> Result<(), load::Error> {
         let mut now = Instant::now();
         let end = now + time;

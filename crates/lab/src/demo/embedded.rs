@@ -3,7 +3,7 @@
 
 use super::point::{self, Countdown, Point, Sample};
 use super::site::{Counts, queues};
-use super::{ADDRESSES, Args, DemoError, PATIENCE, QUEUES};
+use super::{ADDRESSES, Args, DemoError, QUEUES, TIMEOUT};
 use crate::cpu::Snapshot;
 use crate::daemon::{Daemon, DaemonError};
 use crate::guest_process::{GuestProcess, GuestProcessSpec};
@@ -51,13 +51,13 @@ fn one(
         GuestProcess::start(&spec, command)
     };
     let mut receiver = start(1, &["iperf", "-s"])?;
-    receiver.wait_for("Server listening", PATIENCE)?;
+    receiver.wait_for("Server listening", TIMEOUT)?;
     let total = point::WARM_UP + Duration::from_secs(args.seconds.into());
     let time = format!("{:.1}", (total + point::WARM_UP).as_secs_f64());
     let streams = args.streams.to_string();
     let mut sender =
         start(0, &["iperf", "-c", ADDRESSES[1], "-P", &streams, "-t", &time, "-f", "m"])?;
-    sender.wait_for("Client connecting", PATIENCE)?;
+    sender.wait_for("Client connecting", TIMEOUT)?;
 
     let countdown = Countdown::new(total, &stage);
     countdown.sleep_until(point::WARM_UP)?;
@@ -67,7 +67,7 @@ fn one(
     countdown.sleep_until(total)?;
     let (cpu, counts) = (Snapshot::now(&pids).since(&cpu), self::counts(daemon)?.since(&counts));
     let profile = profile(daemon)?;
-    let said = sender.end(PATIENCE)?;
+    let said = sender.end(TIMEOUT)?;
     let daemon = cpu.of.first().copied();
     let point = Point {
         profile,

@@ -1,7 +1,7 @@
-//! What carries the frames: the daemon, or what it is compared with.
+//! The fabrics that carry the frames: the daemon, and those that it is compared with.
 
 use super::site::{Counts, QueueCount, queues};
-use super::{DemoError, MOST_QUEUES, Over, PATIENCE};
+use super::{DemoError, MOST_QUEUES, Over, TIMEOUT};
 use crate::cpu::{GENERATOR_CPU, WORKER_CPU};
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Link, Namespace, Shell};
@@ -84,7 +84,7 @@ impl Fabric {
             }
             Fabric::Bridge(_) | Fabric::Ovs(_) => {
                 let of = |guest: &Guest| {
-                    Ok::<_, DemoError>(driver_counts(&guest.must("ethtool -S eth0", PATIENCE)?))
+                    Ok::<_, DemoError>(driver_counts(&guest.must("ethtool -S eth0", TIMEOUT)?))
                 };
                 let [sender, receiver] = guests;
                 Ok(Counts { sender: of(sender)?, receiver: of(receiver)? })

@@ -1,7 +1,7 @@
 //! One measurement: eight streams for some seconds with a given number of queues.
 
 use super::site::{Counts, QueueCount, Site};
-use super::{ADDRESSES, Args, DemoError, PATIENCE};
+use super::{ADDRESSES, Args, DemoError, TIMEOUT};
 use crate::cpu::Snapshot;
 
 use crate::guest::{GuestError, Shell};
@@ -25,13 +25,13 @@ pub(crate) struct Point {
     pub(crate) gbps: f64,
     /// CPUs that the daemon used (1.0: one of them, wholly); none for the kernel's bridge.
     pub(crate) daemon: Option<f64>,
-    /// Frames put into guests for each interrupt that told them so; none where nobody counts.
+    /// Frames put into guests for each interrupt; none where they are not counted.
     pub(crate) frames_per_interrupt: Option<f64>,
     /// The share of each of the sender's queues in the bytes sent.
     pub(crate) sender: Vec<f64>,
     /// The share of each of the receiver's queues in the bytes received.
     pub(crate) receiver: Vec<f64>,
-    /// CPUs that others took: processes that are no part of this, or whoever a hypervisor below
+    /// CPUs that others took: processes of others, or virtual machines to which a hypervisor below
     /// gave them to.
     pub(crate) others: f64,
     /// Where the time of a frame went that the receiver got, if that was looked at afterwards.
@@ -100,7 +100,7 @@ pub(crate) fn measure(
     let others = shares.others + shares.stolen;
     let daemon = site.daemon()?.zip(used).map(|(now, then)| now.since(then));
     let counts = site.counts()?.since(&counts);
-    let said = streams.wait(seconds + PATIENCE)?.text;
+    let said = streams.wait(seconds + TIMEOUT)?.text;
     let point = Point::new(queues, said, &Sample { daemon, others, counts })?;
     stage.done(&format!("{:.2} Gb/s", point.gbps));
     Ok(point)
@@ -134,7 +134,7 @@ impl<'a> Countdown<'a> {
 pub(crate) fn reach(sender: &dyn Shell) -> Result<(), DemoError> {
     sender.must(
         &format!("for try in $(seq 30); do ping -c 1 -w 2 {} && exit; done; false", ADDRESSES[1]),
-        PATIENCE,
+        TIMEOUT,
     )?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use super::fabric::Fabric;
 use super::site::{Counts, Site, Used};
-use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, PATIENCE};
+use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, TIMEOUT};
 use crate::cpu;
 use crate::guest::{Accel, Guest, Image, Mac, Nic, Shell, Spec};
 use crate::progress::Progress;
@@ -35,10 +35,10 @@ impl Qemu {
         for (guest, address) in guests.iter().zip(ADDRESSES) {
             guest.must(
                 &format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"),
-                PATIENCE,
+                TIMEOUT,
             )?;
             if over != Over::Bridge && accel == Accel::Tcg {
-                guest.must(&deal_to_all(args.cpus), PATIENCE)?;
+                guest.must(&deal_to_all(args.cpus), TIMEOUT)?;
             }
         }
         stage.done("");
@@ -58,7 +58,7 @@ impl Site for Qemu {
                 &format!(
                     "ethtool -L eth0 combined {queues} || ethtool -l eth0 | tail -n 2 | grep -q 'Combined:.*{queues}'"
                 ),
-                PATIENCE,
+                TIMEOUT,
             )?;
         }
         Ok(())
@@ -104,7 +104,7 @@ fn boot(
         Guest::start(image, accel, &spec)
     };
     let guests = [start("sender", 0)?, start("receiver", 1)?];
-    guests.iter().try_for_each(|guest| guest.ready(PATIENCE))?;
+    guests.iter().try_for_each(|guest| guest.ready(TIMEOUT))?;
     Ok(guests)
 }
 

@@ -45,7 +45,7 @@ pub(super) fn write(args: &Args, kind: Kind, results: &[Series]) -> Result<PathB
     Ok(path)
 }
 
-/// What must be known before any figure is read.
+/// The caveat for all figures.
 fn caveat(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Qemu(Accel::Tcg) => Some(

@@ -1,4 +1,4 @@
-//! Where two guests run, and what of it is looked at.
+//! A place where two guests run, and its counters.
 
 use super::{DemoError, MOST_QUEUES};
 use crate::guest::Shell;
@@ -34,7 +34,7 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// CPUs used since an earlier look: 0.5 is half of one.
+    /// CPUs used since an earlier sample: 0.5 is half of one.
     pub(crate) fn since(self, earlier: Used) -> f64 {
         let (cpu, time) =
             (self.cpu.saturating_sub(earlier.cpu), self.at.saturating_sub(earlier.at));
@@ -69,7 +69,7 @@ impl Counts {
         (interrupts > 0).then(|| frames as f64 / interrupts as f64)
     }
 
-    /// What was counted since an earlier look.
+    /// The counts since an earlier sample.
     pub(crate) fn since(&self, earlier: &Counts) -> Counts {
         let less = |now: &[QueueCount], then: &[QueueCount]| {
             let pairs = now.iter().zip(then);

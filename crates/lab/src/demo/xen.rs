@@ -1,7 +1,7 @@
 //! Two stock guests on a real Xen host, and the daemon, or the kernel's own backend, in its dom0.
 
 use super::site::{Counts, QueueCount, Site, Used, queues};
-use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, PATIENCE};
+use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, TIMEOUT};
 use crate::guest::{GuestError, Shell};
 use crate::progress::Progress;
 use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Service, Testbed};
@@ -41,10 +41,10 @@ impl Xen {
         };
         let guests = [create("sender")?, create("receiver")?];
         for (guest, address) in guests.iter().zip(ADDRESSES) {
-            guest.ready(PATIENCE)?;
+            guest.ready(TIMEOUT)?;
             guest.must(
                 &format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"),
-                PATIENCE,
+                TIMEOUT,
             )?;
         }
         stage.done("");
@@ -57,7 +57,7 @@ impl Site for Xen {
         self.guests.each_ref().map(|guest| guest as &dyn Shell)
     }
 
-    /// The driver has no other way to change it: unbound, told, and bound again, it connects anew.
+    /// Unbinds the driver, sets its number of queues and binds it again: there is no other way.
     fn set_queues(&self, queues: u16) -> Result<(), DemoError> {
         for (guest, address) in self.guests.iter().zip(ADDRESSES) {
             let anew = format!(
@@ -67,7 +67,7 @@ impl Site for Xen {
                 until [ -d /sys/class/net/eth0 ]; do usleep 20000; done
                 ip addr add {address}/24 dev eth0 && ip link set eth0 up"
             );
-            guest.must(&anew, PATIENCE)?;
+            guest.must(&anew, TIMEOUT)?;
         }
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Site for Xen {
             return Ok(None);
         }
         let said =
-            self.dom0.must("cat /proc/uptime /proc/$(cat /run/ringmain.pid)/stat", PATIENCE)?;
+            self.dom0.must("cat /proc/uptime /proc/$(cat /run/ringmain.pid)/stat", TIMEOUT)?;
         let used = parse_used(&said)
             .ok_or(GuestError::Tool { tool: "cat in dom0".into(), stderr: said })?;
         Ok(Some(used))
@@ -116,7 +116,7 @@ impl Xen {
             "cd /sys/class/net/vif{}.0/statistics && cat rx_bytes tx_bytes tx_packets",
             guest.id()
         );
-        let said = self.dom0.must(&command, PATIENCE)?;
+        let said = self.dom0.must(&command, TIMEOUT)?;
         let numbers: Vec<u64> =
             said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let &[tx_bytes, rx_bytes, rx_frames] = numbers.as_slice() else {

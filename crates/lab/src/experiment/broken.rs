@@ -1,4 +1,4 @@
-//! What can go wrong in the laboratory.
+//! Errors of the laboratory.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,25 +9,25 @@ use crate::guest::GuestError;
 use crate::ovs::OvsError;
 use crate::plot::PlotError;
 
-/// Why an experiment, or what is made of its results, ended early.
+/// Why an experiment or its report ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A guest, or something that runs like one.
+    /// A guest, or another system that runs commands.
     #[error(transparent)]
     Guest(#[from] GuestError),
     /// The daemon.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// A peer that is measured beside it.
+    /// A peer of the comparison.
     #[error(transparent)]
     Ovs(#[from] OvsError),
-    /// Guests that the demonstration knows how to start.
+    /// The guests of the demonstration.
     #[error(transparent)]
     Demo(#[from] DemoError),
     /// A plot.
     #[error("cannot draw: {0}")]
     Draw(#[from] PlotError),
-    /// A tool said something unexpected.
+    /// A tool printed something unexpected.
     #[error("{tool} said: {text}")]
     Tool {
         /// The tool.

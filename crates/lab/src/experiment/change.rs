@@ -1,4 +1,4 @@
-//! A figure at one place against the same at another: what may be said of that, given how
+//! A figure at one place against the same at another: the valid conclusions, given how
 //! repetitions scatter.
 
 use super::finding::Verdict;
@@ -6,7 +6,7 @@ use super::side::Side;
 use super::significance::{SIGNIFICANT, two_sided};
 use crate::statistics::Summary;
 
-/// Repetitions of each that a difference takes, at least: of fewer nobody knows how they scatter.
+/// Least repetitions of each for a difference: the scatter of fewer is unknown.
 pub const FEW: usize = 3;
 
 /// Where `of` lies against `than`: beside all of it, or beside it by more than chance explains.
@@ -63,7 +63,7 @@ impl Change {
         self.above(low).and(self.below(high))
     }
 
-    /// What has to be added where the two are named in one sentence.
+    /// The hedge to add where one sentence names both.
     pub fn hedge(&self) -> &'static str {
         if self.differs() { "" } else { " (a difference within the scatter)" }
     }

@@ -75,7 +75,7 @@ impl Chart<'_> {
         self.results.points(series).filter_map(dot).collect()
     }
 
-    /// What a line is called: by what distinguishes it.
+    /// The name of a line: the properties that distinguish it.
     fn named(&self, series: &str, figure: &str) -> String {
         match self.plot.figures.len() {
             1 => series.to_owned(),

@@ -20,7 +20,7 @@ struct Row {
 }
 
 impl Row {
-    /// Whether more than chance makes them differ.
+    /// Whether the difference is significant.
     fn significant(&self) -> bool {
         !self.disturbed && self.p.is_some_and(|p| p < SIGNIFICANT)
     }
@@ -81,7 +81,7 @@ fn compared(a: &Record, b: &Record, (about, figure): (&About, &Figure)) -> Vec<R
     a.configuration.points.iter().enumerate().filter_map(row).collect()
 }
 
-/// What else than chance may make them differ.
+/// Differences between the runs other than chance.
 fn differences(a: &Record, b: &Record) -> String {
     let mut text = String::new();
     let (one, other) = (&a.configuration, &b.configuration);
@@ -224,7 +224,7 @@ mod tests {
             table.contains("1 of 1 have too few repetitions") && !table.contains("3+3 *"),
             "{table}"
         );
-        // What a file asked for is not what counted.
+        // The options of a record are not compared, only what was in effect.
         let mut asked = record(&[1.0, 2.0, 3.0]);
         asked.configuration.rounds = u32::MAX;
         assert!(self::table(&asked, &asked, &ABOUT).unwrap().contains("3+3"));

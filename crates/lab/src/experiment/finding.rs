@@ -1,4 +1,4 @@
-//! What was published, held against what was found.
+//! Published claims, compared with measurements.
 
 use super::side::Side;
 

@@ -29,7 +29,7 @@ pub struct Outcome {
     pub checks: Vec<Check>,
     /// CPUs that processes took which are no part of this.
     pub others: f64,
-    /// CPUs that a hypervisor below gave to somebody else.
+    /// CPUs that a hypervisor below gave to others (steal).
     pub stolen: f64,
 }
 

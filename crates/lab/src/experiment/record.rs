@@ -14,7 +14,7 @@ use super::host::Machine;
 use super::{LabError, Outcome, Platform, Point, Size};
 use crate::bench::state::State;
 
-/// The version of what is written here.
+/// The version of the file's format.
 const FORMAT: u32 = 1;
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
@@ -68,7 +68,7 @@ pub struct Repetition {
 }
 
 impl Repetition {
-    /// What is wrong with it, whoever else was at work.
+    /// Its faults, without regard to other processes.
     pub fn fault(&self) -> Option<String> {
         let broken =
             || self.outcome.broken().map(|check| format!("{}: {}", check.name, check.seen));

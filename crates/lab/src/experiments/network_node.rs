@@ -19,7 +19,7 @@ const RECEIVERS: u8 = 6;
 const SERIES: &str = "Ringmain";
 const NEW: &str = "Linux 4.4 (published)";
 const OLD: &str = "Linux 3.13 (published)";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The share of what receivers get that the forwarding guest must have got before: all of it, but
 /// for what was on the way when it was looked at.
 const THROUGH: f64 = 0.95;
@@ -201,5 +201,5 @@ fn forward(
 }
 
 fn run(at: &NetworkGuest, command: &str) -> Result<(), GuestError> {
-    at.launch(command)?.wait(PATIENCE).map(drop)
+    at.launch(command)?.wait(TIMEOUT).map(drop)
 }

@@ -28,7 +28,7 @@ const STEP: Duration = Duration::from_millis(5);
 /// How long it may take for buckets to come to rest where they are best.
 const SETTLES: Duration = Duration::from_secs(4);
 /// The start of the generator may take so long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const ABOUT: About = About {
     name: "spread",
@@ -98,8 +98,8 @@ impl Experiment for FlowDistribution {
 /// The number of the first guest, from which addresses follow. The hash is the same always: other
 /// addresses in each repetition, so that it is not always the same luck.
 fn first_guest(Attempt { round, earlier }: Attempt) -> u16 {
-    let turn = round.wrapping_mul(OF_A_ROUND).wrapping_add(earlier) % TURNS;
-    2 * turn as u16
+    let number = round.wrapping_mul(OF_A_ROUND).wrapping_add(earlier) % TURNS;
+    2 * number as u16
 }
 
 fn measure(setup: &Setup, queues: u16, first: u16) -> Result<Outcome, LabError> {
@@ -180,7 +180,7 @@ fn during<T: Send>(
 }
 
 fn frames_come(daemon: &Daemon) -> Result<(), LabError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     // The greetings are a few.
     while CounterDelta::now(daemon)?.frames.iter().sum::<u64>() < 1000 {
         if Instant::now() > until {

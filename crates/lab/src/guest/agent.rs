@@ -17,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often a waiting call looks whether the user wants to stop.
+/// How often a waiting call checks for an interrupt by the user.
 const SLICE: Duration = Duration::from_millis(100);
 /// How long a guest may take none of the bytes that are sent to it.
 const SEND_LIMIT: Duration = Duration::from_secs(600);
@@ -130,7 +130,7 @@ impl Agent {
         Ok(Job { agent: Arc::clone(self), boot, id, command: command.to_owned() })
     }
 
-    /// Ends the channel from here: what still runs in the guest counts as cut off.
+    /// Closes the channel: commands that still run in the guest count as cut off.
     pub(crate) fn close(&self) {
         // An error means that it is closed already.
         let _ = locked(&self.stream).shutdown(std::net::Shutdown::Both);
@@ -280,7 +280,7 @@ enum AgentMessage<'a> {
         id: u64,
         output: Output,
     },
-    /// Nothing will be said any more: from whatever carries the channel, when there is no guest at
+    /// Nothing more will come, for a carrier of the channel that has no guest at
     /// its end.
     Gone,
 }

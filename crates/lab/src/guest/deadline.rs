@@ -1,4 +1,4 @@
-//! A limit on a wait that ends what hangs, not what is slow because the machine is busy.
+//! A limit on a wait that ends processes that hang, and not those that a busy machine slows down.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How often the threads' times are read while a wait lasts.
 const STEP: Duration = Duration::from_secs(1);
-/// Of each step at least one part in this many counts, so that every wait ends.
+/// At least one part in this many of each step counts, so that every wait ends.
 const LEAST_PART: u32 = 8;
 
 /// A limit on a wait for processes that this one started: a guest, a daemon.
@@ -44,7 +44,7 @@ impl Deadline {
             let delay = self.longest_delay();
             self.counted += counted(passed, delay);
         }
-        // Less than a step: it is not known yet how much of it counts.
+        // Less than a step: how much of it counts is not known yet.
         self.counted >= self.limit
     }
 
@@ -53,7 +53,7 @@ impl Deadline {
         let mut delays = HashMap::new();
         collect_delays(std::process::id(), &mut delays);
         let new = |(thread, delay): (&u32, &u64)| {
-            // A thread seen for the first time says nothing of the last step.
+            // A thread that is new has no value for the last step.
             delay.saturating_sub(self.delays.get(thread).copied().unwrap_or(*delay))
         };
         let longest = delays.iter().map(new).max().unwrap_or(0);

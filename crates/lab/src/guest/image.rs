@@ -36,7 +36,7 @@ impl Image {
     /// # Errors
     /// When something that it is made of is missing, or the cache cannot be written.
     pub fn prepare(cache: &Path) -> Result<Image, GuestError> {
-        // One thread at a time: others must not boot what is half written.
+        // One thread at a time: others must not boot a file that is half written.
         static PREPARES: Mutex<()> = Mutex::new(());
         let _one = locked(&PREPARES);
         let root = cache.join("kernel");
@@ -70,7 +70,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), GuestError> {
         .map_err(|source| GuestError::File { path: path.to_owned(), source })
 }
 
-/// What stands in the initramfs: where, and from which file of the host.
+/// The contents of the initramfs: each path, and the file of the host for it.
 struct Tree {
     files: BTreeMap<String, PathBuf>,
     /// The modules' file names, in the order in which they must be loaded.
@@ -100,7 +100,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A text that changes when anything does that the initramfs is made of.
+    /// A text that changes with any of the files in the initramfs.
     fn fingerprint(&self) -> Result<String, GuestError> {
         let mut text = format!("{INIT}\n{AGENT}\n{:?}\n", self.order);
         for (name, path) in &self.files {
@@ -116,7 +116,7 @@ impl Tree {
         Ok(text)
     }
 
-    /// The initramfs itself, as the kernel wants it.
+    /// The initramfs, in the kernel's format.
     fn archive(&self) -> Result<Vec<u8>, GuestError> {
         let mut archive = Archive::default();
         for folder in ["dev", "proc", "sys", "tmp"] {

@@ -1,4 +1,4 @@
-//! A guest that runs: QEMU's command line, its life, and what can be done to it.
+//! A running guest: QEMU's command line, start and end, and the operations on it.
 
 use super::agent::Agent;
 use super::qmp::Qmp;
@@ -117,7 +117,7 @@ fn quoted(value: &str) -> String {
     value.replace(',', ",,")
 }
 
-/// A running guest. It is killed when this value goes.
+/// A running guest, killed when this value is dropped.
 #[derive(Debug)]
 pub struct Guest {
     name: String,
@@ -269,8 +269,8 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
 }
 
 fn kernel_arguments(accel: Accel) -> String {
-    // The translator's time stamp counter is steady, but Linux would not believe it and read a slow
-    // timer instead.
+    // The translator's time stamp counter is steady, but Linux would not trust it, and would read a
+    // slow timer instead.
     let mut text = String::from("console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc=reliable");
     // Where other programs leave the guest little time, the kernel misses timer interrupts as it
     // boots. It then takes the timer for broken, and panics; or it takes the counter for several

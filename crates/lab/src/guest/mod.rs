@@ -73,7 +73,7 @@ pub enum GuestError {
         /// Why it failed.
         source: io::Error,
     },
-    /// It ended although nobody asked it to: QEMU, or a domain.
+    /// QEMU, or a domain, ended unexpectedly.
     #[error("guest {name} ended: {console}")]
     Ended {
         /// The guest.

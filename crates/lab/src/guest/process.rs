@@ -7,8 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-/// A child that is killed when this value goes, and by the kernel when the thread that started it
-/// ends in any other way.
+/// A child that is killed when this value is dropped, and by the kernel when the thread that
+/// started it ends in any other way.
 ///
 /// The kernel's rule is about the thread, not the process: start children from a thread that stays.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Whatever runs shell commands that are sent to it.
+//! Systems that run shell commands.
 
 use super::{GuestError, Job, Output};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a guest prints and which commands ran in it, in a file, for whoever looks for a failure or
+//! A file with what a guest printed and the commands that ran in it, to look for a failure or
 //! waits for progress.
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use super::locked;
 /// The folder for these files. Without this variable of the environment, there are none.
 const FOLDER: &str = "RINGMAIN_GUEST_LOGS";
 
-/// One guest's file. Nothing depends on it, so errors of writing it are passed over.
+/// One guest's file. Nothing depends on it, so errors of writing are ignored.
 #[derive(Debug)]
 pub(super) struct Transcript {
     began: Instant,

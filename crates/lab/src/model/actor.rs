@@ -10,7 +10,7 @@ use super::event::Time;
 pub struct Frame {
     /// Its stream.
     pub stream: usize,
-    /// When it came to be.
+    /// When it was made.
     pub since: Time,
 }
 
@@ -19,7 +19,7 @@ pub struct Frame {
 pub struct Queue {
     /// The thread.
     pub owner: usize,
-    /// They come from another worker, which has looked at them already.
+    /// The frames come from another worker, which has classified them already.
     pub crossed: bool,
     /// In the order in which they came.
     pub frames: VecDeque<Frame>,
@@ -32,7 +32,7 @@ pub enum Role {
     Sender,
     /// The backend's.
     Worker,
-    /// A guest's: takes frames, which has their streams make others.
+    /// A guest's: takes frames, after which their streams make others.
     Receiver,
 }
 
@@ -68,11 +68,11 @@ pub struct Actor {
     pub burst: Vec<Frame>,
     /// Whether they come from another worker.
     pub crossed: bool,
-    /// How far it is: steps of its burst that are behind it.
+    /// Steps of its burst that are complete.
     pub at: usize,
     /// The lock that it holds.
     pub holding: Option<usize>,
-    /// What others had it do meanwhile.
+    /// Work that others gave it meanwhile.
     pub stolen: Time,
     /// Since when it has its CPU.
     pub since: Time,

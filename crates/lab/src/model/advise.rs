@@ -1,4 +1,4 @@
-//! How many workers and queues a host needs, and why.
+//! The number of workers and queues that a host needs, with the reasons.
 
 use super::costs::{Costs, Era};
 use super::inputs::Inputs;
@@ -19,7 +19,8 @@ const STREAMS: usize = 8;
 /// Frames to simulate, for each guest; and at least, in all.
 const FRAMES: u64 = 500;
 const LEAST: u64 = 6_000;
-/// What a simulation may fall short of the rate by: streams are few, and where they go is chance.
+/// The part of the rate that a simulation may miss: streams are few, and their queues are chosen at
+/// random.
 const CLOSE: f64 = 0.98;
 
 /// What the model covers.
@@ -27,12 +28,12 @@ pub const SCOPE: &str = "Only guests behind Xen's rings (xen and embedded ports)
     copies.\nGuests of QEMU on KVM (vhost-user ports) have no grants, and their workers need less: measure them with ringmain-lab \
     load or bench.";
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
     /// Guests; each sends to the next.
     pub guests: usize,
-    /// What each of them is to send, in Gb/s.
+    /// The rate of each guest, in Gb/s.
     pub rate: f64,
     /// Bytes of a frame.
     pub bytes: f64,
@@ -43,9 +44,9 @@ pub struct Question {
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The fewest that suffice, and what they come to; none if not even the most do.
+    /// The fewest that suffice, and their rate; none if even the most do not suffice.
     pub enough: Option<(Size, Outcome)>,
-    /// What the most come to.
+    /// The rate with the most.
     pub most: (Size, Outcome),
 }
 
@@ -81,7 +82,7 @@ impl Question {
     pub fn answer(&self, inputs: &Inputs) -> Answer {
         let enough = |outcome: &Outcome| outcome.least() >= self.frames() * CLOSE;
         let with = |workers: usize| Size { workers, queues: workers.min(MOST_QUEUES) };
-        // Fewer workers than their work fills cannot suffice.
+        // Fewer workers than the work needs cannot suffice.
         let first = ((self.work(inputs) * CLOSE) as usize).clamp(1, MOST_WORKERS);
         let mut most = (with(MOST_WORKERS), Outcome::default());
         let candidates =

@@ -23,11 +23,11 @@ pub struct Args {
     #[arg(long)]
     pub measure: bool,
 
-    /// How many workers and queues so many guests need, each of which sends to the next
+    /// Find how many workers and queues this number of guests needs; each guest sends to the next
     #[arg(long, value_name = "N", requires = "rate", value_parser = clap::value_parser!(u16).range(1..=200))]
     pub guests: Option<u16>,
 
-    /// What each of those guests is to send, in Gb/s
+    /// Rate that each of those guests sends, in Gb/s
     #[arg(long, value_name = "GBPS", requires = "guests", value_parser = rate)]
     pub rate: Option<f64>,
 
@@ -36,15 +36,15 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 1514, value_parser = clap::value_parser!(u32).range(64..=65535))]
     pub frame: u32,
 
-    /// CPUs of the host that is asked about [default: this one's]
+    /// CPUs of the host of the prediction [default: this one's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub cpus: Option<u16>,
 
-    /// Chooses which streams meet on a queue
+    /// Seed of the hash that puts streams on queues
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Predict even from inputs that failed to measure; the prediction says so
+    /// Predict even from inputs whose measurement failed; the prediction says so
     #[arg(long)]
     pub force: bool,
 
@@ -101,7 +101,7 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "give Gb/s, 0.001 to 10000".into())
 }
 
-/// Does what is asked: by default, draws the curves of what was measured before.
+/// Carries out the command: by default, draws the curves from the inputs that were measured before.
 ///
 /// # Errors
 /// See [`ModelError`].

@@ -1,5 +1,5 @@
-//! Predictions held against what this machine can show: one and two threads or workers, with both
-//! designs.
+//! Predictions compared with measurements on this machine: one and two threads or workers, with
+//! both designs.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,7 @@ pub enum What {
     Maps,
     /// Frames between two guests of a daemon.
     Frames {
-        /// Of nearly 64 KiB, and not of 64 bytes.
+        /// Frames of nearly 64 KiB, instead of 64 bytes.
         large: bool,
     },
 }
@@ -51,20 +51,20 @@ pub struct Point {
     pub era: Era,
     /// Threads or workers.
     pub workers: usize,
-    /// Of what is counted, in a second.
+    /// Counted items in a second.
     pub measured: Measured,
     /// The same, by simulation.
     pub predicted: f64,
 }
 
 impl Point {
-    /// How far the prediction is off, as a part of what was measured.
+    /// The error of the prediction, as a part of the measurement.
     pub fn error(&self) -> f64 {
         self.predicted / self.measured.median - 1.0
     }
 }
 
-/// All that is compared. What the handovers were fitted to is not among it.
+/// All comparisons, without the measurements that the handovers were fitted to.
 pub const ALL: [What; 8] = [
     What::Copies { pieces: 4, len: 900, apart: true },
     What::Copies { pieces: 4, len: 900, apart: false },
@@ -130,7 +130,7 @@ impl What {
     }
 }
 
-/// Measures everything that can be, and predicts it.
+/// Measures all points that this machine can run, and predicts them.
 ///
 /// # Errors
 /// See [`Meter::repeat`].
@@ -155,7 +155,7 @@ pub fn check(
     Ok(points)
 }
 
-/// For people: each point, and how far off predictions are in all.
+/// For people: each point, and the error of all predictions together.
 pub fn table(points: &[Point]) -> String {
     let mut text = format!(
         "{:<38} {:<11} {:>7} {:>24} {:>10} {:>8}\n",

@@ -1,7 +1,7 @@
-//! From what was measured to what is simulated: which part of a time is spent under which lock.
+//! From measurements to a scene: which part of a time is spent under which lock.
 //!
-//! With one worker nothing waits, and the parts add up to what was measured. What more workers come
-//! to follows from which of them exclude each other.
+//! With one worker nothing waits, and the parts add up to the measurement. The rate of more workers
+//! follows from the parts that exclude each other.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,10 +18,10 @@ const RING: usize = 256;
 const PAGE: f64 = 4096.0;
 /// How long a thread runs on while others wait for its CPU.
 const SLICE: f64 = 1.5e6;
-/// How long a worker looks for more before it sleeps, at most.
+/// Longest time for which a worker polls before it sleeps.
 const SPIN: f64 = 50e3;
 /// Cache lines that change hands for a frame that goes to another worker, on either side.
-const CROSSING: f64 = 4.0;
+const HANDOFF_LINES: f64 = 4.0;
 
 /// A design of the hypervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ impl Era {
     }
 }
 
-/// What was measured, seen as one design.
+/// The costs of one design, from the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs<'a> {
     inputs: &'a Inputs,
@@ -78,11 +78,11 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// The parts of a claim that others may have to wait for, and how long they take.
+    /// The parts of a claim that others may have to wait for, and their lengths.
     fn claim(&self, table: Which) -> [(Which, f64); 2] {
         let touch = self.inputs.touch;
         match self.era {
-            // The whole of it is under the table's lock, at most.
+            // At most, all of it is under the table's lock.
             Era::Old => [(Which::Guests, touch), (table, (self.claims() / 2.0 - touch).max(0.0))],
             // Entries lie close together, those of the table and those that say who uses them: two
             // claims write to the same lines.
@@ -110,7 +110,7 @@ impl<'a> Costs<'a> {
             flushing,
             handover,
             shared,
-            crossing: ns(self.inputs.line * CROSSING),
+            handoff: ns(self.inputs.line * HANDOFF_LINES),
             ..Work::default()
         }
     }
@@ -177,7 +177,7 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// What frames of that length cost: between the two lengths that were measured, and beyond,
+    /// The cost of frames of that length: between the two lengths that were measured, and beyond,
     /// along a straight line.
     fn at(&self, bytes: f64, of: fn(&Carried) -> f64) -> f64 {
         let Generation { small, large, .. } = self.of();
@@ -195,7 +195,7 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// A thread for each queue, with more to do at any time, and guests that take no time.
+/// A thread for each queue that always has work, and guests that take no time.
 fn threads_alone(threads: usize, apart: bool, work: Work) -> Scene {
     let (guests, queues) = if apart { (threads, 1) } else { (1, threads) };
     let links = (0..guests).map(|guest| (guest, guest)).collect();

@@ -1,8 +1,8 @@
-//! CPUs that threads share: who waits longest runs next.
+//! CPUs that threads share: the thread that waited longest runs next.
 
 use std::collections::VecDeque;
 
-/// Some CPUs, and the threads that want one.
+/// Some CPUs, and the threads that wait for one.
 #[derive(Debug)]
 pub struct Cpus {
     free: usize,
@@ -15,7 +15,8 @@ impl Cpus {
         Cpus { free: count, waiting: VecDeque::new() }
     }
 
-    /// `who` wants one. True: it has one. Otherwise it is told by [`Cpus::give_up`].
+    /// Thread `who` asks for a CPU. True: the thread has one. Otherwise [`Cpus::give_up`] returns
+    /// the thread when it gets one.
     pub fn want(&mut self, who: usize) -> bool {
         if self.free == 0 {
             self.waiting.push_back(who);
@@ -25,7 +26,7 @@ impl Cpus {
         true
     }
 
-    /// One is given up: who has it now.
+    /// A CPU is given up. Returns the thread that has it now.
     pub fn give_up(&mut self) -> Option<usize> {
         let next = self.waiting.pop_front();
         self.free += usize::from(next.is_none());

@@ -30,7 +30,7 @@ const FRAMES: u64 = 600;
 struct Curve {
     name: &'static str,
     title: &'static str,
-    /// What is seen, where it holds for any figures.
+    /// Remarks that hold for any figures.
     text: &'static str,
     x: Axis,
     y: Axis,
@@ -41,10 +41,10 @@ const fn axis(title: &'static str) -> Axis {
     Axis { title, log: false, labels: &[] }
 }
 
-/// Draws everything into the folder of `file`, in which the inputs are; the page's path.
+/// Draws everything into the folder of `file`, the file of inputs. Returns the page's path.
 ///
 /// # Errors
-/// When something can't be drawn or written.
+/// When something cannot be drawn or written.
 pub fn draw(inputs: &Inputs, points: &[Point], file: &Path) -> Result<PathBuf, ModelError> {
     let dir = file.parent().unwrap_or(Path::new("."));
     let mut figures = Vec::new();
@@ -121,14 +121,14 @@ fn predicted(
     let line = |era: Era| {
         let costs = Costs::new(inputs, era);
         let dots = places.iter().map(|place| Dot::new(*place as f64, rate(&costs, *place)));
-        // What was cut off predicts nothing.
+        // A simulation that was cut off gives no prediction.
         let dots = dots.filter(|dot| dot.y > 0.0).collect();
         Line { name: format!("{}, predicted", era.name()), kind: Kind::Predicted, dots }
     };
     Era::ALL.map(line).into()
 }
 
-/// What was measured of both designs, `unit` of which is one on the plot.
+/// The measurements of both designs, in multiples of `unit`.
 fn measured(points: &[Point], what: What, unit: f64) -> Vec<Line> {
     let line = |era: Era| {
         let own = points.iter().filter(|point| point.what == what && point.era == era);

@@ -1,16 +1,16 @@
-//! What will happen, in the order of time; what happens at the same moment, in the order in which
-//! it was announced, so that one seed gives one course of events.
+//! Future events in the order of time. Events of the same moment happen in the order in which they
+//! were announced, so that one seed gives one course of events.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// A moment, or a length of time, in picoseconds: a day fits ten thousand times.
+/// A moment, or a length of time, in picoseconds. The range is 200 days.
 pub type Time = u64;
 
 /// Picoseconds in a second.
 const SECOND: f64 = 1e12;
 
-/// So many nanoseconds; what is negative or no number is none.
+/// A number of nanoseconds; 0 for a negative value or NaN.
 pub fn ns(nanoseconds: f64) -> Time {
     (nanoseconds * 1e3).round() as Time
 }
@@ -47,7 +47,7 @@ impl<E> Events<E> {
         self.now
     }
 
-    /// `event` will happen in so long.
+    /// Announces `event` after a delay.
     pub fn after(&mut self, time: Time, event: E) {
         self.announced += 1;
         self.heap

@@ -1,11 +1,11 @@
-//! How long locks take from CPU to CPU: what has the simulation of two threads that copy a byte
-//! each time come to what two such threads came to.
+//! How long locks take from CPU to CPU: the time with which the simulation of two threads, which
+//! copy a byte each time, agrees with the measurement of two such threads.
 
 use super::costs::{Costs, Era};
 use super::inputs::{Handovers, Inputs};
 use super::sim::run;
 
-/// Beyond this, in ns, it is something else that takes so long.
+/// A longer time, in ns, has another cause.
 const MOST: f64 = 20_000.0;
 /// How often the range is halved.
 const HALVINGS: u32 = 16;
@@ -42,7 +42,7 @@ fn search(
         let middle = (low + high) / 2.0;
         if takes(middle) < wanted { low = middle } else { high = middle }
     }
-    // Not even nothing is short enough, sometimes.
+    // Sometimes even 0 is too long.
     if takes(0.0) >= wanted { 0.0 } else { low }
 }
 

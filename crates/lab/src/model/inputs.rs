@@ -1,5 +1,5 @@
-//! What single things cost on a machine: all that a prediction rests on, kept in a file so that it
-//! can be traced.
+//! The costs of single operations on a machine: the basis of a prediction, kept in a file so that
+//! it can be traced.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of what is written here.
+/// The version of the file's format.
 const FORMAT: u32 = 1;
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -55,17 +55,17 @@ pub struct Carried {
     pub receiver: f64,
 }
 
-/// What was fitted: how long a lock, or what lies under it, takes from one CPU to another, in ns.
+/// Fitted: how long a lock, or the data under it, takes from one CPU to another, in ns.
 /// See docs/lab-model.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Handovers {
-    /// What all guests have in common.
+    /// The data that all guests have in common.
     pub shared: f64,
     /// What belongs to one guest.
     pub own: f64,
 }
 
-/// What things cost with one design of the hypervisor.
+/// The costs with one design of the hypervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generation {
     /// Copies.
@@ -92,10 +92,10 @@ pub struct Inputs {
     pub cpus: usize,
     /// Version of Ringmain.
     pub ringmain: String,
-    /// What a fixed piece of work took before each measurement, in ms: least and most. Times are
-    /// only as good as these are alike.
+    /// The shortest and the longest time of a fixed piece of work before a measurement, in ms. The
+    /// more they differ, the less the measurements are worth.
     pub pace: [f64; 2],
-    /// An atomic addition to what is in the cache, in ns.
+    /// An atomic addition to a number in the cache, in ns.
     pub touch: f64,
     /// A cache line's way from one CPU to another, in ns.
     pub line: f64,
@@ -131,7 +131,7 @@ pub enum InputsError {
     },
 }
 
-/// What is known of a machine beside its costs.
+/// Properties of a machine beside its costs.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Its CPU.
@@ -152,7 +152,7 @@ impl Inputs {
         Inputs { format: FORMAT, began, cpu, cpus, ringmain, pace, touch, line, wake, old, new }
     }
 
-    /// Why no prediction can rest on what was measured, if none can.
+    /// Why the measurements allow no prediction, if they do not.
     pub fn doubt(&self) -> Option<String> {
         let [least, most] = self.pace;
         if most > least * STEADIEST {
@@ -176,7 +176,7 @@ impl Inputs {
     /// Reads a file.
     ///
     /// # Errors
-    /// When there is none, or it is something else.
+    /// When there is no such file, or it has another format.
     pub fn read(path: &Path) -> Result<Inputs, InputsError> {
         let name = path.display().to_string();
         let failed = |source| InputsError::File { path: name.clone(), source };
@@ -244,7 +244,7 @@ impl Generation {
 pub(super) mod tests {
     use super::*;
 
-    /// Some machine, with times that are easy to reckon with.
+    /// A machine with round figures.
     pub fn some() -> Inputs {
         let copies =
             Copies { claimed: 200.0, kept: 80.0, byte: 0.02, apart: 300.0, together: 700.0 };

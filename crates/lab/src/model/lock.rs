@@ -7,7 +7,7 @@ use super::event::Time;
 /// A lock, and what it has seen.
 #[derive(Debug, Default)]
 pub struct Lock {
-    /// What it takes until the next holder has the lock's memory in its cache.
+    /// The time until the next holder has the lock's memory in its cache.
     handover: Time,
     held: bool,
     last: Option<usize>,
@@ -16,18 +16,18 @@ pub struct Lock {
     pub busy: Time,
     /// How often it was held.
     pub holds: u64,
-    /// How often somebody had to wait.
+    /// How often a thread had to wait.
     pub contended: u64,
 }
 
 impl Lock {
-    /// A free one, with the time that it takes to go from one CPU to another.
+    /// A free lock, with the time that it takes to go from one CPU to another.
     pub fn new(handover: Time) -> Self {
         Lock { handover, ..Lock::default() }
     }
 
-    /// `who` wants to hold it for `hold`. If it can at once: how long that takes in all. Otherwise
-    /// it is told by [`Lock::leave`] when it has its turn.
+    /// Thread `who` asks for the lock for a time of `hold`. Returns how long that takes in all, if
+    /// the lock is free. Otherwise [`Lock::leave`] returns the thread when it gets the lock.
     pub fn ask(&mut self, who: usize, hold: Time) -> Option<Time> {
         if self.held {
             self.contended += 1;
@@ -37,7 +37,7 @@ impl Lock {
         Some(self.give(who, hold))
     }
 
-    /// Its holder is through: who is next, and how long that takes in all.
+    /// The holder has finished. Returns the next holder, and how long that one takes in all.
     pub fn leave(&mut self) -> Option<(usize, Time)> {
         self.held = false;
         let (who, hold) = self.waiting.pop_front()?;

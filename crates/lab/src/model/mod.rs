@@ -1,10 +1,10 @@
-//! Predictions: how much more workers, queues and guests would carry, from what single things cost
+//! Predictions: the rates of more workers, queues and guests, from the costs of single operations
 //! here.
 //!
 //! A discrete-event simulation ([`sim`]) of workers, queues, locks and streams ([`scene`]), fed
 //! ([`costs`]) with service times, lock holding times and shoot-down costs that were measured on
-//! the machine at hand ([`measure`], [`inputs`]). What this machine can show is held against what
-//! the simulation says of it ([`check`]).
+//! the machine at hand ([`measure`], [`inputs`]). [`check`] compares measurements on this machine
+//! with the simulation of them.
 
 pub mod actor;
 pub mod advise;
@@ -27,5 +27,5 @@ pub mod stage;
 
 pub use args::{Args, ModelError, run};
 
-/// What a prediction takes for granted.
+/// The assumptions of a prediction.
 pub const ASSUMPTIONS: &str = include_str!("assumptions.txt");

@@ -4,20 +4,20 @@ use super::actor::Actor;
 use super::event::{Time, seconds};
 use super::lock::Lock;
 
-/// What was seen after the first tenth of the frames.
+/// The result of a simulation, without the first tenth of its frames.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// How long that was.
     pub seconds: f64,
     /// Frames that arrived.
     pub frames: u64,
-    /// How long one was under way, in the mean, in seconds.
+    /// How long a frame was under way, in the mean, in seconds.
     pub delay: f64,
-    /// The part of the time in which each worker worked, or waited for a lock.
+    /// The part of the time for which each worker worked, or waited for a lock.
     pub busy: Vec<f64>,
-    /// The part of the time in which the lock that is held most was held.
+    /// The part of the time for which the busiest lock was held.
     pub held: f64,
-    /// How many of those who wanted a lock had to wait, as a part of all.
+    /// The part of all lock requests that had to wait.
     pub contended: f64,
     /// Frames that arrived, by link.
     pub links: Vec<u64>,
@@ -29,17 +29,17 @@ pub struct Outcome {
     pub arrived: u64,
     /// Frames that were under way at the end.
     pub under_way: u64,
-    /// Whether as many arrived as were wanted; otherwise it took too many events.
+    /// Whether all frames arrived; otherwise the simulation was cut off at its bound of events.
     pub whole: bool,
 }
 
 impl Outcome {
-    /// Frames that arrived in a second; 0 if it was cut off, for then nobody knows.
+    /// Frames that arrived in a second; 0 if the simulation was cut off.
     pub fn rate(&self) -> f64 {
         self.in_a_second(self.frames)
     }
 
-    /// Those of the link that got least.
+    /// The rate of the slowest link.
     pub fn least(&self) -> f64 {
         self.in_a_second(self.links.iter().min().copied().unwrap_or(0))
     }
@@ -49,7 +49,7 @@ impl Outcome {
     }
 }
 
-/// What had been counted at a moment.
+/// The counters at a moment.
 #[derive(Clone, Debug)]
 pub struct Mark {
     at: Time,
@@ -67,7 +67,7 @@ impl Mark {
         Mark { at, arrived, workers: workers.iter().map(busy).collect(), locks: locks.collect() }
     }
 
-    /// All that was counted since then, in [`Outcome`]'s words.
+    /// The difference to now, as an [`Outcome`].
     pub fn since(&self, then: &Mark) -> Outcome {
         let time = self.at - then.at;
         let part = |of: Time| if time == 0 { 0.0 } else { of as f64 / time as f64 };

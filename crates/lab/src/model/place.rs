@@ -1,4 +1,4 @@
-//! Where things go: queues on workers, as the fabric does it, and flows on queues, by hash.
+//! Placement: of queues on workers, as the fabric does it, and of flows on queues, by hash.
 
 /// The workers of all queues, by port: a port's queues go round all workers, from the one on that
 /// has fewest.

@@ -1,4 +1,4 @@
-//! What a check has shown, kept beside the inputs that it was made with.
+//! The results of a check, kept beside the inputs that it was made with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ const LONGEST: u64 = 1 << 20;
 /// A check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// When the inputs began to be measured; results of other inputs prove nothing.
+    /// When the measurement of the inputs began. Results of other inputs are ignored.
     pub began: u64,
     /// The points.
     pub points: Vec<Point>,
 }
 
 impl Results {
-    /// Where those of such a file of inputs are.
+    /// The path of the results for a file of inputs.
     pub fn path(inputs: &Path) -> PathBuf {
         inputs.with_extension("check.json")
     }
 
-    /// Reads those that belong to these inputs: none if there are none, or they are not theirs.
+    /// Reads the results of these inputs. None: the file is missing, or belongs to other inputs.
     pub fn read(path: &Path, inputs: &Inputs) -> Vec<Point> {
         let read = || -> Option<Results> {
             let short = fs::metadata(path).ok()?.len() <= LONGEST;

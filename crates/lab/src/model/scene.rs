@@ -1,4 +1,4 @@
-//! What is simulated: a host, its guests, what they send, and what each thing costs.
+//! The scene of a simulation: a host, its guests, their traffic, and the cost of each operation.
 
 use super::event::Time;
 use super::place::Flows;
@@ -28,14 +28,14 @@ pub enum Part {
     Work(Time),
     /// Works and holds a lock.
     Locked(Which, Time),
-    /// Has the TLBs of all other workers that run flushed.
+    /// Flushes the TLBs of all other workers that run.
     Flush,
 }
 
 /// What flushing TLBs costs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flushing {
-    /// The one who asks, for each CPU that is to flush.
+    /// The time of the asking thread, for each CPU that has to flush.
     pub wait: Time,
     /// The one who is interrupted.
     pub stolen: Time,
@@ -46,17 +46,17 @@ pub struct Flushing {
 pub struct Work {
     /// Once for each burst.
     pub burst: Time,
-    /// For each frame, before it is known where it goes.
+    /// For each frame, before its receiver is known.
     pub head: Time,
-    /// For each frame, to put it there.
+    /// For each frame, to put it into the receiver's ring.
     pub parts: Vec<Part>,
     /// For each frame that goes to another worker, on either.
-    pub crossing: Time,
+    pub handoff: Time,
     /// What flushing costs.
     pub flushing: Flushing,
     /// How long a grant table's lock takes from one CPU to another.
     pub handover: Time,
-    /// The same of what all guests have in common.
+    /// The same for the data that all guests have in common.
     pub shared: Time,
 }
 
@@ -72,7 +72,7 @@ pub struct Guest {
 /// CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// Some for the workers, and so many for the threads of guests.
+    /// CPUs for the workers, and CPUs for the threads of guests.
     Apart {
         /// For the workers.
         workers: usize,
@@ -113,19 +113,19 @@ pub struct Scene {
     /// How long a thread runs on while others wait for its CPU; it gives it up between bursts
     /// only.
     pub slice: Time,
-    /// How long a worker looks for more before it sleeps.
+    /// How long a worker polls before it sleeps.
     pub spin: Time,
-    /// From when a sleeping thread has something to do until it does it.
+    /// The time until a sleeping thread with new work runs.
     pub wake: Time,
     /// What workers do.
     pub work: Work,
-    /// What the threads of senders do.
+    /// The work of a sender's threads.
     pub sender: Guest,
-    /// What the threads of receivers do.
+    /// The work of a receiver's threads.
     pub receiver: Guest,
     /// Chooses where streams go.
     pub seed: u64,
-    /// Frames to deliver before it ends. The first tenth is not counted.
+    /// Frames to deliver before the end. The first tenth is not counted.
     pub frames: u64,
 }
 

@@ -1,8 +1,8 @@
 //! The simulation: threads, their queues, the locks between them, and the CPUs that they run on.
 //!
 //! Streams are closed loops, as TCP is: each has a window of frames under way, and makes another
-//! when one has arrived. So nothing is offered that nobody can take, and what arrives in a second
-//! is what the whole can do. The number of events is bounded, whatever the scene.
+//! when one has arrived. Streams thus send no more than arrives, and the rate of arrivals is the
+//! capacity of the whole. The number of events is bounded for any scene.
 
 use std::mem;
 
@@ -23,11 +23,11 @@ const SHARED: usize = 3;
 /// What happens.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A thread that slept wants a CPU.
+    /// A thread that slept needs a CPU.
     Wake(usize),
-    /// A thread is through with what it did.
+    /// A thread has finished its present work.
     Step(usize),
-    /// A worker has looked for more for long enough, if that is still what it does.
+    /// The polling time of a worker is over, if it still polls.
     Rest(usize, u64),
 }
 
@@ -50,12 +50,12 @@ struct Sim<'a> {
     stage: Stage,
     events: Events<Event>,
     cpus: Vec<Cpus>,
-    /// The guests' grant tables, and what they have in common: see [`Sim::lock`].
+    /// The guests' grant tables, and the data that they have in common: see [`Sim::lock`].
     locks: Vec<Lock>,
     steps: u64,
     made: u64,
     arrived: u64,
-    /// When counting began; what follows is counted from then on.
+    /// When counting began.
     mark: Option<Mark>,
     links: Vec<u64>,
     delays: Time,
@@ -102,7 +102,7 @@ impl<'a> Sim<'a> {
                 self.events.after(self.scene.wake, Event::Wake(who));
             }
             State::Spinning => {
-                // It begins when all has been put that comes at this moment.
+                // The thread begins after all frames of this moment have been put.
                 actor.state = State::Running;
                 self.events.after(0, Event::Step(who));
             }
@@ -139,7 +139,7 @@ impl<'a> Sim<'a> {
         self.begin(who);
     }
 
-    /// Takes the next burst; without one, looks for a while, or sleeps.
+    /// Takes the next burst; without one, polls for a while, or sleeps.
     fn begin(&mut self, who: usize) {
         let found = self.stage.take(who, self.scene.burst);
         let actor = &mut self.stage.actors[who];
@@ -165,7 +165,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Goes on with its burst, up to the next moment that others notice.
+    /// Continues with its burst, up to the next effect on others.
     fn go_on(&mut self, who: usize) {
         if self.stage.actors[who].burst.is_empty() {
             return self.begin(who);
@@ -174,7 +174,7 @@ impl<'a> Sim<'a> {
         while let Some((part, frame)) = self.stage.part(self.scene, who) {
             match part {
                 Part::Work(work) => time += work,
-                // What comes before has to be over first.
+                // Earlier events come first.
                 _ if time > 0 => break,
                 Part::Locked(which, hold) => {
                     self.stage.actors[who].at += 1;
@@ -213,7 +213,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Lets go of the lock that it holds, if it does; the next one has it at once.
+    /// Releases the lock that the thread holds, if any; the next one has it at once.
     fn let_go(&mut self, who: usize) {
         let Some(lock) = self.stage.actors[who].holding.take() else { return };
         if let Some((next, time)) = self.locks[lock].leave() {
@@ -262,7 +262,7 @@ impl<'a> Sim<'a> {
         self.begin(who);
     }
 
-    /// Lets another have its CPU, and waits for its next turn if it has something to do.
+    /// Yields its CPU to another thread, and waits for it again if there is work.
     fn make_way(&mut self, who: usize) {
         let more = self.stage.waits(who);
         self.rest(who, if more { State::Waking } else { State::Idle });

@@ -4,7 +4,7 @@ use super::actor::{Actor, Frame, Queue, Role};
 use super::place::{self, choose};
 use super::scene::{Part, Scene};
 
-/// Tells apart what is chosen for a stream.
+/// Salts that make the hashes of a stream independent.
 const TX: u64 = 1;
 const RX: u64 = 2;
 
@@ -17,7 +17,7 @@ pub struct Stream {
     pub source: usize,
     /// The guest that receives.
     pub target: usize,
-    /// Where its sender finds what it may send.
+    /// The queue of frames that its sender may send.
     pub credits: usize,
     /// Its queue to the backend.
     pub tx: usize,
@@ -32,8 +32,8 @@ pub struct Stage {
     pub queues: Vec<Queue>,
     /// Streams.
     pub streams: Vec<Stream>,
-    /// Each worker's queue of what comes from other workers.
-    crossing: Vec<usize>,
+    /// Each worker's queue of frames from other workers.
+    handoff: Vec<usize>,
     /// By guest and queue pair: the queue to the guest, and the worker that owns the pair.
     rx: Vec<Vec<(usize, usize)>>,
 }
@@ -46,7 +46,7 @@ impl Stage {
         stage.actors.extend((0..scene.workers).map(|_| Actor::new(Role::Worker, 0)));
         for worker in 0..scene.workers {
             let queue = stage.queue(worker, true);
-            stage.crossing.push(queue);
+            stage.handoff.push(queue);
         }
         let mut sends = Vec::new();
         for workers in place::workers(scene.guests, scene.queues, scene.workers) {
@@ -66,7 +66,7 @@ impl Stage {
         stage
     }
 
-    /// A queue pair, and a guest's two threads for it: where to send, and where to receive.
+    /// A queue pair, and a guest's two threads for it: one sends, one receives.
     fn pair(&mut self, worker: usize, cpus: usize) -> ((usize, usize), (usize, usize)) {
         let mut thread = |role| {
             self.actors.push(Actor::new(role, cpus));
@@ -91,7 +91,7 @@ impl Stage {
         let own = rx.iter().filter(|(_, worker)| *worker == who);
         let of = |count| choose(scene.flows, stream, count, scene.seed, RX);
         match own.clone().count() {
-            0 => self.crossing[rx[of(rx.len())].1],
+            0 => self.handoff[rx[of(rx.len())].1],
             count => own.map(|(queue, _)| *queue).nth(of(count)).unwrap_or_default(),
         }
     }
@@ -101,7 +101,7 @@ impl Stage {
         self.rx[self.streams[stream].target].iter().all(|(_, worker)| *worker != who)
     }
 
-    /// Takes the next burst for a thread, of at most so many frames. False: there is none.
+    /// Takes the next burst for a thread, of at most `most` frames. False: there is none.
     pub fn take(&mut self, who: usize, most: usize) -> bool {
         let actor = &mut self.actors[who];
         let count = actor.queues.len();
@@ -123,14 +123,14 @@ impl Stage {
         self.actors[who].queues.iter().any(|queue| !self.queues[*queue].frames.is_empty())
     }
 
-    /// What a thread does next for its burst, and for which frame; nothing when it is through.
+    /// The next step of a thread's burst, and its frame; none when the burst is done.
     pub fn part(&self, scene: &Scene, who: usize) -> Option<(Part, Frame)> {
         let actor = &self.actors[who];
         let parts = match actor.role {
             Role::Worker => scene.work.parts.len() + 1,
             Role::Sender | Role::Receiver => 1,
         };
-        // The burst itself counts as one step, and as the first frame's.
+        // The burst itself counts as one step of the first frame.
         let (frame, part) = match actor.at.checked_sub(1) {
             None => (0, None),
             Some(at) => (at / parts, Some(at % parts)),
@@ -154,8 +154,8 @@ impl Stage {
         let remote = || !crossed && scene.workers > 1 && self.is_remote(who, frame.stream);
         match part {
             None => Part::Work(work.burst),
-            Some(0) if crossed => Part::Work(work.crossing),
-            Some(0) => Part::Work(work.head + if remote() { work.crossing } else { 0 }),
+            Some(0) if crossed => Part::Work(work.handoff),
+            Some(0) => Part::Work(work.head + if remote() { work.handoff } else { 0 }),
             Some(_) if remote() => Part::Work(0),
             Some(part) => work.parts[part - 1],
         }

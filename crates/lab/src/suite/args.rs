@@ -1,4 +1,4 @@
-//! The command line of the laboratory.
+//! The command line of the experiments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::progress::Progress;
 pub enum Command {
     /// Name the experiments, and where each can run
     List,
-    /// Run experiments; a run that was interrupted is gone on with
+    /// Run experiments. An interrupted run continues
     Run(Run),
-    /// Make a page with plots out of the newest runs, or of the ones that are named
+    /// Make a page with plots of the newest runs, or of the named ones
     Report(Report),
-    /// Set two runs side by side, with the significance of what differs
+    /// Show two runs side by side, with the significance of differences
     Compare(Compare),
 }
 
@@ -36,7 +36,7 @@ pub struct Run {
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
 
-    /// Where guests run [default: where the experiment runs soonest]
+    /// Where guests run [default: the first place of the experiment]
     #[arg(long, value_enum, value_name = "WHERE")]
     pub guests: Option<Platform>,
 
@@ -61,7 +61,7 @@ pub struct Run {
     #[arg(long, value_name = "PERCENT", default_value_t = 15.0, value_parser = percent)]
     pub disturbed_above: f64,
 
-    /// Begin anew where a run was left unfinished
+    /// Start a new run instead of continuing an unfinished one
     #[arg(long)]
     pub fresh: bool,
 
@@ -69,7 +69,7 @@ pub struct Run {
     #[arg(long, value_name = "DIR", default_value = "CLONE/out/lab", value_parser = folder)]
     pub out: PathBuf,
 
-    /// Folder with what guests boot, filled by scripts/deps
+    /// Folder with the files that guests boot, filled by scripts/deps
     #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
     pub cache: PathBuf,
 
@@ -97,7 +97,7 @@ pub struct Compare {
     #[arg(value_name = "A")]
     pub a: PathBuf,
 
-    /// That of another one of the same experiment
+    /// Record of another run of the same experiment
     #[arg(value_name = "B")]
     pub b: PathBuf,
 }
@@ -120,7 +120,7 @@ fn percent(text: &str) -> Result<f64, String> {
     if (0.0..=most as f64).contains(&percent) { Ok(percent) } else { Err(range()) }
 }
 
-/// Does it. Results go to standard output, progress to standard error.
+/// Carries out the command. Results go to standard output, progress to standard error.
 ///
 /// # Errors
 /// See [`LabError`].
@@ -150,7 +150,7 @@ fn run(args: &Run) -> Result<(), LabError> {
         let order = order(args, experiment);
         match runner::run(experiment, &order, &progress) {
             Ok(record) => println!("{}", record.display()),
-            // The others are worth having all the same.
+            // The results of the others are kept.
             Err(error @ LabError::Broken { .. }) => {
                 progress.line(&error.to_string());
                 broken.get_or_insert(error);
@@ -185,7 +185,7 @@ fn order(args: &Run, experiment: &dyn Experiment) -> Order {
         size,
         rounds: args.repetitions,
         time: args.seconds,
-        // What a run in seconds shows does not depend on who else is at work.
+        // The tiny form shows only what other processes have no effect on.
         disturbed_above: if args.tiny { 1e6 } else { args.disturbed_above / 100.0 },
         fresh: args.fresh,
         out: args.out.clone(),

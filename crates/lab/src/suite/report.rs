@@ -1,5 +1,5 @@
-//! The report: one page that needs nothing but itself, and each of its plots as a file beside it.
-//! Every figure in it comes out of a record, whose file it names.
+//! The report: one page without external files, and each of its plots as a file beside it. Every
+//! figure in the page comes from a record, whose file it names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::experiments;
 use crate::page::{facts, figure, page};
 use crate::statistics::{Centre, Summary, digits};
 
-/// Writes the report of these records into a folder. Its path.
+/// Writes the report of these records into a folder, and returns its path.
 ///
 /// # Errors
 /// When something cannot be drawn or written, or a record is of an experiment that is not known.
@@ -26,7 +26,7 @@ pub fn write(records: &[Record], out: &Path) -> Result<PathBuf, LabError> {
     for record in records {
         let name = &record.configuration.experiment;
         let experiment = experiments::find(name).ok_or_else(|| LabError::Unknown(name.clone()))?;
-        // Of two of the same each has plots of its own.
+        // Each of two records of the same experiment has plots of its own.
         let stem = match records.iter().filter(|other| key(other) == key(record)).count() {
             1 => key(record).0.to_owned() + "-" + key(record).1,
             _ => record.file().trim_end_matches(".json").to_owned(),
@@ -48,7 +48,7 @@ const INTRODUCTION: &str = "Points are medians of repetitions, bars reach from t
      than allowed. Figures that others published are drawn in grey. They were measured on other machines: compare shapes, not \
      heights.";
 
-/// What two records have in common that show the same.
+/// The key of records that show the same.
 fn key(record: &Record) -> (&str, &'static str) {
     (&record.configuration.experiment, record.configuration.platform.name())
 }
@@ -97,7 +97,7 @@ fn section(experiment: &dyn Experiment, record: &Record, stem: &Path) -> Result<
     })
 }
 
-/// What is done, who published it, and what of that is drawn.
+/// The description, the publication, and which of its figures are drawn.
 fn introduction(about: &About) -> Markup {
     html! {
         p {
@@ -139,7 +139,7 @@ fn plots(
     Ok(html! { @for figure in &figures { (figure) } })
 }
 
-/// What the figures show, if they show anything.
+/// Remarks on the figures, if there are any.
 fn remarks(experiment: &dyn Experiment, results: &Results) -> Vec<String> {
     match results.doubt() {
         None => experiment.remarks(results),
@@ -147,7 +147,7 @@ fn remarks(experiment: &dyn Experiment, results: &Results) -> Vec<String> {
     }
 }
 
-/// What was published, beside what was found.
+/// The published claims, beside the measurements.
 fn findings(findings: &[Finding], doubt: Option<&'static str>) -> Markup {
     html! {
         @if !findings.is_empty() {

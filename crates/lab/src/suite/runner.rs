@@ -1,5 +1,5 @@
-//! Runs an experiment: round after round over all of its points, so that whatever drifts on the
-//! machine drifts for all of them alike.
+//! Runs an experiment: round after round over all of its points, so that slow changes of the
+//! machine affect all points alike.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -46,8 +46,8 @@ pub struct Order {
     pub program: Program,
 }
 
-/// Runs an experiment, or goes on with a run that was asked the same and was left unfinished. The
-/// record is in its folder, whole, at any time. Its path.
+/// Runs an experiment, or continues an unfinished run with the same settings. The record is
+/// complete at any time. Returns its path.
 ///
 /// # Errors
 /// When the experiment does not run there, something it needs is missing, or the user interrupts. A
@@ -96,8 +96,8 @@ pub fn run(
     }
 }
 
-/// Holds the folder as long as it lives: two runs at a time would disturb each other, and take each
-/// other's records for unfinished.
+/// A lock on the folder: two runs at a time would disturb each other, and take each other's records
+/// for unfinished.
 fn alone(out: &Path) -> Result<File, LabError> {
     let folder = File::open(out).map_err(LabError::file(out))?;
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
@@ -137,7 +137,7 @@ fn find(order: &Order, asked: Configuration) -> Result<Record, LabError> {
     let same = |record: &Record| record.finished.is_none() && record.configuration == asked;
     let unfinished = records.into_iter().rev().find(same).filter(|_| !order.fresh);
     let mut record = unfinished.unwrap_or_else(|| Record::new(asked));
-    // Two that begin in one second are two all the same.
+    // Two runs that begin in one second have two records.
     while record.repetitions.is_empty() && order.out.join(record.file()).exists() {
         record.began += 1;
     }
@@ -195,7 +195,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A repetition's first figure, in a word.
+    /// A repetition's first figure, as a word.
     fn said(&self, one: &Repetition) -> String {
         let about = experiments::find(self.name).map(|experiment| experiment.about());
         let first = about.and_then(|about| {
@@ -219,7 +219,7 @@ impl Run<'_> {
         self.record.repetitions.iter().filter(move |one| one.point == point && one.round == round)
     }
 
-    /// Whether no further attempt is made at it.
+    /// Whether no further attempt is made.
     fn settled(&self, point: usize, round: u32) -> bool {
         let good = self.attempts(point, round).any(|one| !one.disturbed && one.failed.is_none());
         let failed = self.attempts(point, round).filter(|one| one.failed.is_some()).count();
@@ -234,7 +234,7 @@ impl Run<'_> {
         all.filter(|(point, round)| !self.settled(*point, *round)).count()
     }
 
-    /// How long what is left takes, if it takes as long as what was done, and as large a part of it
+    /// How long the rest takes, if it takes as long as the finished part, and as large a part of it
     /// is disturbed and repeated.
     fn estimate(&self) -> String {
         let done = &self.record.repetitions;

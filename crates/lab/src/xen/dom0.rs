@@ -15,7 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Longest boot, and longest small task in dom0, on a machine that does much else at the same time.
-pub(super) const PATIENCE: Duration = Duration::from_secs(240);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(240);
 /// Guests that can be there at the same time: each has a channel, beside dom0's own.
 const MOST_DOMAINS: u16 = 8;
 
@@ -88,7 +88,7 @@ impl Dom0 {
 
         let free = Mutex::new((0..MOST_DOMAINS).rev().collect());
         let dom0 = Dom0(Arc::new(Host { agent, free, process: Mutex::new(process), dir }));
-        dom0.0.agent.wait_for_boot(1, PATIENCE)?;
+        dom0.0.agent.wait_for_boot(1, TIMEOUT)?;
         Ok(dom0)
     }
 
@@ -122,7 +122,7 @@ impl Dom0 {
         // A running program's file cannot be written to, but replaced.
         self.must(
             &format!("mkdir -p $(dirname {to}) && cp --remove-destination /share/{name} {to}"),
-            PATIENCE,
+            TIMEOUT,
         )?;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A stock Linux guest on the host: as `xl create` makes it, driven through its console.
 
-use super::dom0::{Dom0, PATIENCE, port};
+use super::dom0::{Dom0, TIMEOUT, port};
 use crate::guest::agent::Agent;
 use crate::guest::{GuestError, Job, Shell};
 use std::fmt::Write;
@@ -111,14 +111,14 @@ impl Domain {
         let config = format!("/tmp/{name}.cfg");
         dom0.write(&config, &spec.config())?;
         let create = format!("xl create -q {config} && xl domid {name}");
-        let id = dom0.must(&create, PATIENCE)?;
+        let id = dom0.must(&create, TIMEOUT)?;
         // Warnings of xl come before.
         let id = id.lines().last().unwrap_or_default().trim().parse().map_err(|_| {
             GuestError::Failed { name: "dom0".into(), command: create, code: 0, text: id.clone() }
         })?;
         Self::attach(dom0, name, id).inspect_err(|_| {
             // What went wrong first is what is told.
-            let _ = dom0.run(&format!("xl destroy {name}"), PATIENCE);
+            let _ = dom0.run(&format!("xl destroy {name}"), TIMEOUT);
         })
     }
 
@@ -176,10 +176,10 @@ impl Domain {
         self.destroyed = true;
         // By number: another domain may have the name by now.
         let result =
-            self.dom0.must(&format!("xl destroy {0} || ! xl domname {0}", self.id), PATIENCE);
+            self.dom0.must(&format!("xl destroy {0} || ! xl domname {0}", self.id), TIMEOUT);
         self.agent.close();
         if let Some(relay) = self.relay.take()
-            && relay.stop(PATIENCE).is_ok()
+            && relay.stop(TIMEOUT).is_ok()
         {
             self.dom0.give_back(self.channel);
         }

@@ -4,7 +4,7 @@
 use super::{Dom0, Service};
 use crate::guest::{GuestError, Shell};
 use crate::program::Program;
-use crate::xen::dom0::PATIENCE;
+use crate::xen::dom0::TIMEOUT;
 
 /// What serves vifs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Netback {
                 let bridge = "ip link add bridge0 type bridge && ip link set bridge0 up";
                 dom0.must(
                     &format!("modprobe xen-netback max_queues={queues} && {bridge}"),
-                    PATIENCE,
+                    TIMEOUT,
                 )?;
                 Ok(None)
             }

@@ -1,6 +1,6 @@
 //! The daemon in dom0, with its hotplug script.
 
-use super::dom0::{Dom0, PATIENCE};
+use super::dom0::{Dom0, TIMEOUT};
 use crate::guest::{GuestError, Job, Shell};
 use control::api::{PortReport, Stats};
 use serde::Deserialize;
@@ -25,7 +25,7 @@ impl Dom0 {
         self.write("/etc/xen/scripts/vif-ringmain", SCRIPT)?;
         let check =
             "chmod 755 /etc/xen/scripts/vif-ringmain /usr/local/bin/ringmain && ringmain --version";
-        let said = self.run(check, PATIENCE)?;
+        let said = self.run(check, TIMEOUT)?;
         if said.text.contains("GLIBC") {
             return Err(GuestError::Tool {
                 tool: "ringmain in dom0".into(),
@@ -64,7 +64,7 @@ impl Dom0 {
              if [ -s {pid} ] && read -r id <{pid} && ! [ -d /proc/$id ]; then tail -n 5 {LOG}; exit 1; fi\n\
              usleep 50000; done"
         );
-        self.must(&listens, PATIENCE)?;
+        self.must(&listens, TIMEOUT)?;
         Ok(service)
     }
 }
@@ -87,7 +87,7 @@ impl Service {
     }
 
     fn end(&mut self) -> Result<(), GuestError> {
-        self.job.take().map_or(Ok(()), |job| job.stop(PATIENCE).map(drop))
+        self.job.take().map_or(Ok(()), |job| job.stop(TIMEOUT).map(drop))
     }
 
     /// Its counters.
@@ -116,11 +116,11 @@ impl Service {
     /// # Errors
     /// When dom0 does not answer.
     pub fn log(&self) -> Result<String, GuestError> {
-        self.dom0.must(&format!("cat {LOG}"), PATIENCE)
+        self.dom0.must(&format!("cat {LOG}"), TIMEOUT)
     }
 
     fn ask<T: DeserializeOwned>(&self, command: &str) -> Result<T, GuestError> {
-        let text = self.dom0.must(command, PATIENCE)?;
+        let text = self.dom0.must(command, TIMEOUT)?;
         serde_json::from_str(&text).map_err(|error| GuestError::Failed {
             name: "dom0".into(),
             command: command.into(),

@@ -1,9 +1,9 @@
 //! Where in a receiver's pages bytes begin, so that copies are aligned.
 //!
-//! A copy is made in the fewest steps when both its ends lie alike in their cache lines. A sender's
-//! bytes lie where they lie; but a receiver is told where in its page they begin, so each page is
-//! filled from an offset at which the longest copy into it is aligned. Nothing is cut for that:
-//! bytes that fill a page too far begin at its start.
+//! A copy takes the fewest steps when both of its ends have the same offset in their cache lines.
+//! The offset of a sender's bytes is given. A receiver is told where in its page the bytes begin,
+//! so each page is filled from an offset at which the longest copy into it is aligned. Bytes for
+//! which the page would then be too short begin at its start instead.
 
 use hypervisor::PAGE;
 
@@ -94,8 +94,8 @@ mod tests {
         assert_eq!(shifts(0, &[(63, 4096)]), [(4096, 0)]);
     }
 
-    /// Whatever its length, and wherever it lies: a frame that fits a page has one, and each that
-    /// is longer no more than without alignment.
+    /// For any length and any place: a frame that fits a page takes one page, and a longer one no
+    /// more pages than without alignment.
     #[test]
     fn alignment_takes_no_page() {
         for len in 0..=PAGE as u32 {

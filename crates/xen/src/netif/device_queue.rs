@@ -69,11 +69,11 @@ pub trait UplinkQueue: Send {
     fn receiver(&self) -> &Receiver;
     /// What receives, to post pages to it and take frames.
     fn receiver_mut(&mut self) -> &mut Receiver;
-    /// Which queue it is, in words.
+    /// The description of the queue, for people.
     fn name(&self) -> &str;
 }
 
-/// What a frontend has asked for.
+/// The request of a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceQueueKeys {
     /// The page of the ring.
@@ -107,7 +107,7 @@ impl DeviceQueueKeys {
     }
 }
 
-/// How a device queue is doing, for those who ask.
+/// The status of a device queue.
 #[derive(Clone, Debug)]
 pub enum DeviceQueueStatus {
     /// There is none, for this reason.
@@ -133,7 +133,7 @@ impl DeviceQueueStatus {
     }
 }
 
-/// What a device queue is made of.
+/// The parts of a device queue.
 pub struct DeviceQueueParts {
     /// The page of its ring.
     pub ring: Arc<Memory>,

@@ -1,6 +1,6 @@
-//! What this backend and this frontend do together beyond netif.h. The backend offers it where the
-//! operator wants it, and the frontend says what of it it does. Other frontends do not look at
-//! these keys, and are served as ever.
+//! Extensions of netif.h by this backend and this frontend. The backend offers those that the
+//! operator has configured, and the frontend requests some of them. Other frontends ignore these
+//! keys, and are served as usual.
 
 use hypervisor::{Nodes, StoreError};
 
@@ -25,7 +25,7 @@ impl Extensions {
         self.each().into_iter().filter(|(_, on)| *on).map(|(name, _)| name)
     }
 
-    /// Those that are in both sets.
+    /// The extensions in both sets.
     #[must_use]
     pub fn and(self, other: Extensions) -> Extensions {
         Extensions {
@@ -34,7 +34,7 @@ impl Extensions {
         }
     }
 
-    /// Writes which are offered into the backend's directory `path`.
+    /// Writes the offer into the backend's directory `path`.
     ///
     /// # Errors
     /// What the store says.
@@ -50,7 +50,7 @@ impl Extensions {
         Self::read(nodes, &format!("{path}/feature"))
     }
 
-    /// Writes which are asked for into the frontend's directory `path`.
+    /// Writes the request into the frontend's directory `path`.
     ///
     /// # Errors
     /// What the store says.

@@ -1,8 +1,8 @@
-//! The ways in which a frontend can break the rules of netif.h, beyond those of rings and grants.
+//! The violations of netif.h by a frontend, beyond those of rings and grants.
 
 use thiserror::Error;
 
-/// What a frontend did wrong. Its vif is stopped under this name.
+/// A violation by a frontend. Its vif is stopped under this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Fault {
     /// Part of a packet is published without the rest.
@@ -32,7 +32,7 @@ pub enum Fault {
         "a request for the device queue names none of its pages, or one that is posted already"
     )]
     NotDevicePage,
-    /// More control messages than anybody needs.
+    /// Control messages beyond the allowed rate.
     #[error("a flood of control messages")]
     ControlFlood,
 }

@@ -1,7 +1,7 @@
-//! The other half: what `xen-netfront` does in a guest, over any [`hypervisor::Domain`].
+//! The frontend: the work of `xen-netfront` in a guest, on any [`hypervisor::Domain`].
 //!
-//! Pages are granted once and for all, not frame by frame: the backend copies, so a grant that
-//! stays gives it nothing that it would not have anyway. A frame lies at the start of a page, on
+//! Pages are granted once, not frame by frame: the backend copies, so a grant that stays gives it
+//! no more than it has anyway. A frame lies at the start of a page, on
 //! both sides, so that it is copied page by page.
 
 mod control_ring;

@@ -1,4 +1,4 @@
-//! The groups that a frontend wants to receive (`request-multicast-control`): shared by the queues
+//! The groups that a frontend has joined (`request-multicast-control`): shared by the queues
 //! of a vif, and changed by any of them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

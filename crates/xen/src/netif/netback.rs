@@ -37,7 +37,7 @@ pub struct Netback {
     pub uplink: Option<Arc<dyn Uplink>>,
     /// What vifs are restricted to, unless they have settings of their own.
     pub restrictions: Mutex<Arc<RestrictionsTemplate>>,
-    /// Counters of ports that were removed, until somebody takes them.
+    /// Counters of ports that were removed, until they are taken.
     pub removed: Mutex<Vec<Arc<QueueCounters>>>,
 }
 

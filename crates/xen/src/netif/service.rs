@@ -15,7 +15,7 @@ pub use crate::xenbus::ServiceError;
 use crate::xenbus::{self, DeviceId};
 
 /// Service for vifs. When it is dropped, queues are detached and nothing is written into the store:
-/// whoever serves the vifs next finds them connected, and takes up their rings where they stand.
+/// the next service finds the vifs connected, and takes up their rings where they stand.
 pub struct Service {
     bus: xenbus::Service<Netback>,
 }

@@ -1,4 +1,4 @@
-//! What the operator wants of a vif: keys in the backend's directory, from the toolstack and from
+//! The operator's settings of a vif: keys in the backend's directory, from the toolstack and from
 //! `vif-ringmain`.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Settings {
 /// Whether the vif whose backend directory is `path` is for us.
 ///
 /// # Errors
-/// When the store can't be asked.
+/// When the store cannot be read.
 pub fn is_ours(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
     let script = match nodes.find(&format!("{path}/script")) {
         Err(StoreError::Value { .. } | StoreError::Denied { .. }) => None,
@@ -43,8 +43,9 @@ pub fn is_ours(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
     Ok(script.is_some_and(|script| script.rsplit('/').next() == Some(SCRIPT)))
 }
 
-/// What the operator wants the vif whose backend directory is `path` to do beyond netif.h. Guests
-/// copy only what they are granted no more of than that: so who sends has to grant ranges.
+/// The extensions of netif.h that the operator has set for the vif at `path`, its backend
+/// directory. A guest that copies must be granted no more than its frame, so senders have to grant
+/// ranges.
 ///
 /// # Errors
 /// When that makes no sense, or the store can't be asked.
@@ -67,7 +68,7 @@ pub fn extensions(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreErro
 /// Whether the hotplug script is through with it.
 ///
 /// # Errors
-/// When the store can't be asked.
+/// When the store cannot be read.
 pub fn is_plugged(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
     Ok(nodes.find(&format!("{path}/hotplug-status"))?.as_deref() == Some("connected"))
 }

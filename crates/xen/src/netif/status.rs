@@ -54,14 +54,14 @@ pub struct VifStatus {
     pub connections: u64,
     /// Connections that ended because the frontend broke the rules, or were refused.
     pub violations: u64,
-    /// What the operator wants of it.
+    /// The operator's settings.
     pub settings: Option<Settings>,
     /// Its device queue, if it asked for one.
     pub device_queue: Option<DeviceQueueStatus>,
 }
 
 impl VifStatus {
-    /// Of a vif without a connection: what the bus knows of it.
+    /// The status of a vif without a connection, from the bus's part.
     pub fn new(bus: &DeviceStatus, stalled: bool) -> Self {
         VifStatus {
             id: bus.id,

@@ -71,7 +71,7 @@ impl Vif {
         }
     }
 
-    /// How many queues the operator wants it to have.
+    /// The operator's number of queues.
     fn queues_wanted(&self) -> Result<u16, StoreError> {
         let wanted = self.node.nodes().number::<u16>(&self.node.backend_key("ringmain/queues"))?;
         let most = self.driver.queues;
@@ -117,7 +117,7 @@ impl Vif {
         Ok(port)
     }
 
-    /// Restricts the port as the operator wants it now, if that has changed.
+    /// Applies the operator's restrictions to the port, if they have changed.
     fn follow_restrictions(&mut self, port: PortId, settings: &Settings) {
         let template = self.driver.restrictions();
         let wanted = Restricted::new(Arc::clone(&template), settings);

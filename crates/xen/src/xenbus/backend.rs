@@ -1,8 +1,9 @@
 //! The state machine of one device, from the side of its backend.
 //!
-//! The store is read anew whenever anything in it changes, and what is to be done follows from the
-//! two states alone, not from what came before. So a daemon that was restarted needs no rules of
-//! its own: both ends `Connected` and no ring mapped means to map them, whoever wrote those states.
+//! The store is read again whenever anything in it changes. The next action follows from the two
+//! states alone, not from earlier ones. A restarted daemon therefore needs no rules of its own:
+//! both ends `Connected` and no ring mapped means to map them, even if another daemon wrote the
+//! states.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ pub enum Condition {
     Stopped,
 }
 
-/// What the bus knows of a device.
+/// The bus's state of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceStatus {
     /// What it is called.
@@ -47,7 +48,7 @@ pub struct DeviceStatus {
 }
 
 impl DeviceStatus {
-    /// Of a device that was just found.
+    /// The state of a device that was just found.
     pub fn new(id: DeviceId) -> Self {
         let condition = Condition::Waiting;
         DeviceStatus { id, condition, reason: None, connections: 0, violations: 0 }
@@ -157,11 +158,11 @@ impl<D: Device> Backend<D> {
         self.not_before = Some(now + LONGEST_PAUSE);
     }
 
-    /// What the states of both ends call for.
+    /// The next action, from the states of both ends.
     fn follow_states(&mut self, now: Instant) -> Result<(), D::Error> {
         let (own, other) = self.node.states()?;
         match (own, other) {
-            // The toolstack has removed it: there is nowhere to write an offer.
+            // The toolstack has removed the directory that an offer is written into.
             (State::Unknown, _) => self.disconnect("the backend's directory is gone"),
             (State::Initialising, _) => {
                 self.disconnect("the toolstack has reset it");
@@ -215,7 +216,7 @@ impl<D: Device> Backend<D> {
         Ok(())
     }
 
-    /// Connects, once the hotplug script is through and no pause is left.
+    /// Connects, once the hotplug script has finished and the pause is over.
     fn connect(&mut self, own: State, now: Instant) -> Result<(), D::Error> {
         if !self.node.is_hotplugged()? || self.not_before.is_some() {
             return Ok(());
@@ -239,7 +240,7 @@ impl<D: Device> Backend<D> {
         info!(port = %self.node.id(), reason, "disconnected");
     }
 
-    /// The device can't go on. The reason goes to the log, the status and the store.
+    /// Stops the device. The reason goes to the log, the status and the store.
     fn stop(&mut self, error: &D::Error, now: Instant) {
         // A domain that is destroyed takes its grants along before its directories.
         let frontend = || State::read(self.node.nodes(), self.node.frontend()).ok();

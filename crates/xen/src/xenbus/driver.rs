@@ -1,4 +1,4 @@
-//! What a class of devices implements, so that the bus can serve it (Linux: `struct
+//! The traits that a class of devices implements, so that the bus can serve it (Linux: `struct
 //! xenbus_driver`).
 
 use std::error::Error;
@@ -23,14 +23,14 @@ pub trait Driver: Send + Sync + 'static {
     /// When the store fails.
     fn is_ours(&self, nodes: &dyn Nodes, backend: &str) -> Result<bool, StoreError>;
 
-    /// The device at `node`, not connected. `wake` has the bus look at it again soon.
+    /// The device at `node`, not connected. `wake` makes the bus look at it again soon.
     fn probe(self: &Arc<Self>, node: Arc<Node>, wake: Wake) -> Self::Device;
 
     /// How often [`Device::check_progress`] is to be called.
     fn check_period(&self) -> Duration;
 }
 
-/// Has the bus look at one device again soon. To be called from any thread.
+/// Makes the bus look at one device again soon. Can be called from any thread.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// One device. The bus calls it from one thread, and decides when to connect and disconnect;
@@ -39,17 +39,17 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 /// What a connected device holds of its frontend (mappings, event channels) is released by
 /// [`disconnect`](Self::disconnect); what it holds beyond connections, when it is dropped.
 pub trait Device: Send {
-    /// Why it does not connect, or must stop.
+    /// Why the device does not connect, or must stop.
     type Error: DeviceError;
-    /// What an observer learns of it.
+    /// The status for observers.
     type Status: Clone + Send;
-    /// What is offered to a frontend.
+    /// The offer to a frontend.
     type Offer;
 
-    /// How it is doing; `bus` is what the bus knows of it.
+    /// Its status; `bus` is the bus's part of that.
     fn status(&self, bus: &DeviceStatus) -> Self::Status;
 
-    /// What is to be offered to the frontend, as the operator has set it.
+    /// The offer to the frontend, from the operator's settings.
     ///
     /// # Errors
     /// When a setting is not valid, or the store fails.
@@ -93,7 +93,7 @@ pub trait Device: Send {
     /// device that was served before may have frames in its rings for another.
     fn start(&self);
 
-    /// What a worker found wrong with a queue, once.
+    /// The error that a worker found in a queue; each is returned once.
     fn take_failure(&mut self) -> Option<Self::Error>;
 
     /// An event channel that this thread, not a worker, is to wait for.
@@ -118,10 +118,10 @@ pub trait DeviceError: Error + From<StoreError> {
     /// The frontend has changed the keys of its connection.
     fn keys_changed() -> Self;
 
-    /// The store's error, if that is what it is.
+    /// The store's error, if it is one.
     fn store_error(&self) -> Option<&StoreError>;
 
-    /// Whether it is not a fault of the frontend's, but the end of its domain.
+    /// Whether the cause is the end of the frontend's domain, and no fault of the frontend.
     fn is_domain_gone(&self) -> bool;
 
     /// Whether neither the frontend nor the operator is at fault: the store is out of reach, and

@@ -12,10 +12,10 @@ use thiserror::Error;
 
 use super::State;
 
-/// Why a frontend can't go on.
+/// Why a frontend stops.
 #[derive(Debug, Error)]
 pub enum FrontError {
-    /// The store fails, or does not have what should be there.
+    /// The store fails, or a key is missing.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A key of the backend is missing.
@@ -104,7 +104,7 @@ impl Frontend {
     /// A number among the backend's keys.
     ///
     /// # Errors
-    /// When it is no such number, or the store fails.
+    /// When the value is no such number, or the store fails.
     pub fn backend_number<T: FromStr>(&self, key: &str) -> Result<Option<T>, StoreError> {
         self.nodes().number(&format!("{}/{key}", self.backend_path))
     }

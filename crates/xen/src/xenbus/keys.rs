@@ -28,7 +28,7 @@ pub struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Those of the directory `path`.
+    /// The keys of the directory `path`.
     pub fn new(nodes: &'a dyn Nodes, path: &'a str) -> Self {
         Keys { nodes, path }
     }
@@ -36,12 +36,12 @@ impl<'a> Keys<'a> {
     /// A number; `None` when there is no such key.
     ///
     /// # Errors
-    /// When it is no number of 32 bits, or the store fails.
+    /// When the value is no number of 32 bits, or the store fails.
     pub fn number(&self, key: &str) -> Result<Option<u32>, StoreError> {
         self.nodes.number(&format!("{}/{key}", self.path))
     }
 
-    /// A number that must be there.
+    /// A required number.
     ///
     /// # Errors
     /// As for [`number`](Self::number), and when there is no such key.

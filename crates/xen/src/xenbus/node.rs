@@ -22,7 +22,7 @@ impl Node {
     /// The device whose backend directory is `backend`.
     ///
     /// # Errors
-    /// When that directory does not name its frontend's, or the store fails.
+    /// When that directory does not name the frontend's directory, or the store fails.
     pub fn new(hypervisor: Hypervisor, id: DeviceId, backend: String) -> Result<Self, StoreError> {
         let frontend = hypervisor.store.nodes().text(&format!("{backend}/frontend"))?;
         Ok(Node { id, hypervisor, backend, frontend })
@@ -43,7 +43,7 @@ impl Node {
         &self.backend
     }
 
-    /// The directory of the other end. The frontend writes there what it likes.
+    /// The directory of the other end. The frontend may write anything there.
     pub fn frontend(&self) -> &str {
         &self.frontend
     }
@@ -75,7 +75,7 @@ impl Node {
     /// Maps the page of a ring, readable and writable.
     ///
     /// # Errors
-    /// When the frontend has not granted it so.
+    /// When the frontend has not granted the page for writing.
     pub fn map_ring(&self, ring: GrantRef) -> Result<Arc<Memory>, GrantError> {
         self.hypervisor.grants.map(self.id.domain, &[ring])
     }
@@ -88,13 +88,13 @@ impl Node {
         self.hypervisor.events.bind(self.id.domain, port)
     }
 
-    /// Whether the toolstack wants the device to stay when its frontend closes (`online`).
+    /// Whether the toolstack keeps the device when its frontend closes (`online`).
     pub(super) fn is_online(&self) -> Result<bool, StoreError> {
         let online = self.nodes().number::<u8>(&self.backend_key("online"))?;
         Ok(online.is_none_or(|online| online != 0))
     }
 
-    /// Whether the hotplug script is through with the device (`hotplug-status`).
+    /// Whether the hotplug script has finished with the device (`hotplug-status`).
     pub(super) fn is_hotplugged(&self) -> Result<bool, StoreError> {
         is_hotplugged(self.nodes(), &self.backend)
     }
@@ -121,7 +121,7 @@ impl Node {
         if own == state { Ok(()) } else { self.write_state(state, |_| Ok(())) }
     }
 
-    /// Where toolstacks look for what went wrong.
+    /// The path at which toolstacks look for errors.
     pub(super) fn error_node(&self) -> String {
         let own = format!("/local/domain/{}/", self.hypervisor.domain);
         let device = self.backend.strip_prefix(&own).unwrap_or(&self.backend);
@@ -129,14 +129,14 @@ impl Node {
     }
 
     pub(super) fn clear_error(&self) {
-        // What can't be removed may stay: it is out of date, no more.
+        // A node that cannot be removed may stay: it is only out of date.
         if let Some((directory, _)) = self.error_node().rsplit_once('/') {
             let _ = self.nodes().remove(directory);
         }
     }
 }
 
-/// Whether the hotplug script is through with the device whose backend directory is `backend`.
+/// Whether the hotplug script has finished with the device whose backend directory is `backend`.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,7 +1,7 @@
 //! Pages of a frontend's domain that are granted to its backend.
 //!
-//! A grant stays until the pages are dropped, whatever is sent through them: a backend that copies
-//! gains nothing by it that it would not have anyway.
+//! A grant stays until the pages are dropped, whatever is sent through them: it gives a backend
+//! that copies no more than it has anyway.
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,8 @@
 //! Service for all devices of one class: a thread that finds them in the store as the toolstack
 //! makes them, and serves them until the toolstack removes them.
 //!
-//! One thread serves all: whatever a frontend does costs at most one look at its directory a round,
-//! since changes that come faster are one change.
+//! One thread serves all devices. A frontend costs at most one reading of its directory in each
+//! round, since changes that come faster count as one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use super::{Backend, Device, DeviceId, Driver};
 /// When to look for devices again after the store failed.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What is to be looked at again.
+/// What has to be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// Which devices there are.
@@ -33,7 +33,7 @@ pub enum Change {
     Device(DeviceId),
 }
 
-/// What the devices of a class have in common.
+/// The common state of the devices of a class.
 pub struct Bus<D> {
     /// Where they come from.
     pub hypervisor: Hypervisor,
@@ -43,7 +43,7 @@ pub struct Bus<D> {
     pub driver: Arc<D>,
 }
 
-/// Why there can be no service.
+/// Why a service cannot start.
 #[derive(Debug, Error)]
 pub enum ServiceError {
     /// The store fails.
@@ -58,7 +58,7 @@ type StatusOf<D> = <<D as Driver>::Device as Device>::Status;
 type Statuses<D> = Arc<Mutex<Vec<StatusOf<D>>>>;
 
 /// Service for the devices of one class. When it is dropped, devices disconnect and nothing is
-/// written into the store: whoever serves them next finds them connected, and takes up their rings
+/// written into the store: the next service finds them connected, and takes up their rings
 /// where they stand.
 pub struct Service<D: Driver> {
     bus: Arc<Bus<D>>,
@@ -97,7 +97,7 @@ impl<D: Driver> Service<D> {
         Ok(Service { bus, statuses, stop, thread: Some(thread) })
     }
 
-    /// Has all devices looked at again.
+    /// Makes the service read all devices again.
     pub fn update_all(&self) {
         self.bus.changes.add(Change::Each);
     }
@@ -118,7 +118,7 @@ impl<D: Driver> Service<D> {
         format!("/local/domain/{own}/backend/{class}/{domain}/{handle}")
     }
 
-    /// How all devices are doing that are served, in the order of their names.
+    /// The status of all devices that are served, in the order of their names.
     pub fn statuses(&self) -> Vec<StatusOf<D>> {
         self.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -212,7 +212,7 @@ impl<D: Driver> EventLoop<D> {
             PollFd::from_borrowed_fd(self.bus.changes.waker(), PollFlags::IN),
         ];
         fds.extend(sources.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-        // An interrupted wait is one that found nothing.
+        // An interrupted wait counts as one without events.
         let _ = poll(&mut fds, self.timeout().as_ref());
         let ready = |fd: Option<&PollFd<'_>>| fd.is_some_and(|fd| !fd.revents().is_empty());
         if ready(fds.first()) {
@@ -222,7 +222,7 @@ impl<D: Driver> EventLoop<D> {
         Some(signalled.map(|((id, _), _)| *id).collect())
     }
 
-    /// How long to sleep at most; `None`: until something happens.
+    /// Longest sleep; `None`: until an event.
     fn timeout(&self) -> Option<Timespec> {
         let connected = self.devices.values().any(Backend::is_connected);
         let check = connected.then(|| self.checked + self.bus.driver.check_period());
@@ -231,7 +231,7 @@ impl<D: Driver> EventLoop<D> {
         Timespec::try_from(until.saturating_duration_since(Instant::now())).ok()
     }
 
-    /// Finds out which devices there are.
+    /// Reads which devices exist.
     fn find_devices(&mut self) {
         let logged = self.retry.take().is_some();
         let found = match self.list_devices() {
@@ -283,7 +283,7 @@ impl<D: Driver> EventLoop<D> {
     }
 }
 
-/// The names in a directory that may not be there.
+/// The names in a directory; none if it is missing.
 fn list(nodes: &dyn Nodes, path: &str) -> Result<Vec<String>, StoreError> {
     match nodes.directory(path) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),

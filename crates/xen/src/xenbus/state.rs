@@ -7,11 +7,11 @@ use hypervisor::{Nodes, StoreError};
 /// The state of one end (`enum xenbus_state`; the store holds its number in decimal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// There is no such end, or it says nothing that is known.
+    /// The end does not exist, or its state is unknown.
     Unknown,
     /// It is getting ready.
     Initialising,
-    /// It has said what it offers, and waits.
+    /// The end has written its offer, and waits.
     InitWait,
     /// It has said what it takes.
     Initialised,
@@ -37,10 +37,11 @@ impl State {
         }
     }
 
-    /// Reads the state of the end whose directory is `path`. One that cannot be read is not known.
+    /// Reads the state of the end whose directory is `path`. A state that cannot be read is
+    /// unknown.
     ///
     /// # Errors
-    /// When the store can't be asked.
+    /// When the store cannot be read.
     pub fn read(nodes: &dyn Nodes, path: &str) -> Result<State, StoreError> {
         match nodes.number(&format!("{path}/state")) {
             Ok(Some(1)) => Ok(State::Initialising),

@@ -1,4 +1,4 @@
-//! A frontend that is made by hand, slot by slot: it can do whatever it likes.
+//! A frontend that is made by hand, slot by slot, and can do anything.
 
 use super::interface::{Interface, InterfaceQueue};
 use super::{FrontQueue, RawControlRing, Received, wait};

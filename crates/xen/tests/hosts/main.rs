@@ -77,7 +77,7 @@ fn the_backend_on_xen() {
     // Numbers that no other interface has.
     const HANDLES: [u32; 2] = [70, 71];
     let host = xen::open().expect("running on Xen");
-    // Pages of the kernel's are limited to four megabytes of them, unless somebody says otherwise.
+    // The kernel limits such pages to four megabytes by default.
     std::fs::write("/sys/module/xen_gntalloc/parameters/limit", "16384")
         .expect("the module for pages to be granted");
     let fronts = HANDLES.map(|handle| {

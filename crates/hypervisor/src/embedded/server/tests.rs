@@ -141,7 +141,7 @@ fn a_guest_reaches_nothing_that_it_was_not_granted() {
         assert!(dom0.grants.map(evil.id(), &[stolen]).is_err());
     }
     assert!(evil.grant(DOM0, 16, Extent::Whole, false).is_err(), "it has pages 0 to 15");
-    // A channel that is for domain 0 is for nobody else, whoever asks for it.
+    // Only domain 0 can bind a channel that is for domain 0.
     let (number, _port) = victim.open(DOM0).unwrap();
     assert!(place.machine.hypervisor(evil.id()).unwrap().events.bind(victim.id(), number).is_err());
     // The other's keys are neither to be read nor to be written, and its backend's are not either.

@@ -60,7 +60,7 @@ fn a_client_gets_what_its_domain_may() {
     });
 }
 
-/// A guest with as many watches as it may have on what it writes all the time: it may be cut
+/// A guest with its full number of watches on a node that it writes all the time. It may be cut
 /// off, where its connection's thread does not keep up, but nobody else's events wait for
 /// long.
 #[test]

@@ -1,5 +1,5 @@
-//! What is compared: each switch, on against off, and the loads that it is tried on. To add one,
-//! add it to [`CASES`].
+//! What is compared: each option, on against off, and its loads. A new option is added to
+//! [`CASES`].
 
 use hypervisor::embedded::{Copying, Design, Flush, Locking, Maptrack};
 
@@ -18,7 +18,7 @@ pub struct Setting {
     pub offset: u16,
 }
 
-/// A switch.
+/// An option.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// As results and `--only` call it.
@@ -27,9 +27,9 @@ pub struct Case {
     pub off: Setting,
     /// With it.
     pub on: Setting,
-    /// What it is tried on.
+    /// The loads that it is measured with.
     pub loads: &'static [Load],
-    /// What it saves, and what it costs for that.
+    /// What the option saves, and at which cost.
     pub why: &'static str,
 }
 
@@ -51,7 +51,7 @@ const LARGE: Load = Load::Frames { size: Size::Large, queues: 1 };
 const SMALL_2: Load = Load::Frames { size: Size::Small, queues: 2 };
 const LARGE_2: Load = Load::Frames { size: Size::Large, queues: 2 };
 
-/// Frames between guests, in all the ways that a guest may find them coming.
+/// Frames between guests, in all patterns of arrival.
 const GUESTS: &[Load] = &[SMALL, LARGE, SMALL_2, LARGE_2, Load::Paced, Load::Echo, Load::Streams];
 /// What contends for locks.
 const LOCKS: &[Load] = &[

@@ -1,4 +1,4 @@
-//! What one run gives.
+//! The figures of one run.
 
 /// The figures of a run.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,5 +1,5 @@
-//! The frames that a guest sends: heads of a few flows in turn; what follows them is whatever
-//! lies there.
+//! The frames that a guest sends: heads of a few flows, one after the other. The bytes behind a
+//! head are those that lie in the buffer already.
 
 use xen::netif::slots::{GSO_TCPV4, Meta};
 
@@ -23,7 +23,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Frames of that size, on queue number `queue`.
+    /// Frames of this size, on queue number `queue`.
     pub fn new(size: Size, from: [u8; 6], to: [u8; 6], queue: u8) -> Frames {
         let (len, meta) = match size {
             Size::Small => (SMALL, Meta::default()),
@@ -37,7 +37,7 @@ impl Frames {
         Frames { heads, len, meta, next: 0 }
     }
 
-    /// The head of the next frame, its length, and what is left to be done to it.
+    /// The head of the next frame, its length, and the offloads that it needs.
     pub fn next(&mut self) -> (&[u8], usize, Meta) {
         self.next = (self.next + 1) % self.heads.len().max(1);
         (self.heads.get(self.next).map(Vec::as_slice).unwrap_or_default(), self.len, self.meta)
@@ -56,7 +56,7 @@ fn head(size: Size, (from, to): ([u8; 6], [u8; 6]), len: usize, flow: u8) -> Vec
             head.resize(SMALL, 0);
         }
         Size::Large => {
-            // Sequence numbers, eight words of header, ACK; sums are left to others.
+            // Sequence numbers, eight words of header, ACK; the checksums are offloaded.
             head.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x80, 0x10, 1, 0, 0, 0, 0, 0]);
             head.resize(TCP_HEAD, 1);
         }

@@ -1,5 +1,5 @@
-//! Grants used directly, by several threads at once: what contends inside the hypervisor, without
-//! anything around it.
+//! Grants used directly, by several threads at once: contention inside the hypervisor alone,
+//! without guests or a daemon.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::cpu;
 
 /// Pages that are mapped at a time, or copied from in a batch.
 const PAGES: u32 = 16;
-/// Copies that have a page in common, one after the other, and the length of each.
+/// Consecutive copies that have a page in common, and the length of each.
 const PIECES: u16 = 4;
 const LEN: u16 = 900;
 
@@ -47,15 +47,15 @@ pub struct Plan {
     pub threads: usize,
     /// What they do.
     pub task: Task,
-    /// Whether the pages of each are another domain's. Otherwise all are one's, as with the queues
-    /// of one guest.
+    /// Whether each thread uses the pages of another domain. Otherwise all use those of one domain,
+    /// as the queues of one guest do.
     pub apart: bool,
 }
 
 /// One run.
 ///
 /// # Errors
-/// When there is no memory for it, or something is refused that must not be.
+/// When memory is short, or when the hypervisor refuses a valid operation.
 pub fn measure(setting: &Setting, load: Load, time: Duration) -> io::Result<Figure> {
     let (threads, task) = match load {
         Load::Copy { threads } => {

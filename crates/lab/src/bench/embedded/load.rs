@@ -7,14 +7,14 @@ use std::fmt;
 pub enum Size {
     /// 64 bytes.
     Small,
-    /// Nearly 64 KiB, to be cut into TCP segments by whoever has to.
+    /// Nearly 64 KiB, with TCP segmentation offload.
     Large,
 }
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Frames from guest to guest as fast as they go; each queue has a thread in either guest.
+    /// Frames from guest to guest at full rate; each queue has a thread in either guest.
     Frames {
         /// Their size.
         size: Size,
@@ -47,7 +47,7 @@ impl Load {
     /// Where in a page the frames of stock Linux guests begin.
     pub const UNALIGNED: u16 = 66;
 
-    /// What its rate is counted in, and how many of what is counted one of that is.
+    /// The unit of the rate, and how many of the counted items are one of that unit.
     pub fn unit(self) -> (&'static str, f64) {
         match self {
             Load::Frames { size: Size::Small, .. } => ("Mframes/s", 1e6),

@@ -1,8 +1,8 @@
-//! Every switch of the embedded hypervisor and of what serves its guests: on against off, in turn,
-//! in one invocation.
+//! Every option of the embedded hypervisor and of the port that serves its guests: on against off,
+//! alternating, in one invocation.
 //!
 //! Guests are our own frontend with a thread for each queue, in this process; the daemon is
-//! another, started anew for each run. What contends inside the hypervisor is tried without either,
+//! another, started anew for each run. Contention inside the hypervisor is measured without either,
 //! by threads that use grants and do nothing else.
 
 pub(crate) mod case;
@@ -35,7 +35,7 @@ use result::{Comparison, Tally};
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Runs of each load, with each switch on and off
+    /// Runs of each load, with each option on and off
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
 
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     pub seconds: f64,
 
-    /// Only these switches [default: all]
+    /// Only these options [default: all]
     #[arg(long, value_name = "SWITCH,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
     pub only: Vec<String>,
 
@@ -79,7 +79,7 @@ pub enum Use {
 /// hypervisor.
 ///
 /// # Errors
-/// When there is no memory for it, or something is refused that must not be.
+/// When memory is short, or when the hypervisor refuses a valid operation.
 pub fn use_grants(design: Design, how: Use, time: Duration) -> std::io::Result<f64> {
     let load = match how {
         Use::Copy { threads } => Load::Copy { threads },
@@ -126,11 +126,11 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
 fn round(args: &Args, binary: &Path, number: u32, tally: &mut Tally) -> Result<(), BenchError> {
     let time = Duration::from_secs_f64(args.seconds);
     let mut figures = [Figure::default(); 2];
-    for turn in 0..2 {
+    for half in 0..2 {
         if interrupt::asked() {
             return Err(BenchError::Interrupted);
         }
-        let side = (turn + number as usize) % 2;
+        let side = (half + number as usize) % 2;
         let setting = [&tally.case.off, &tally.case.on][side];
         match once(binary, setting, tally.load, time) {
             Ok(figure) => figures[side] = figure,

@@ -1,4 +1,4 @@
-//! Figures with a switch on and off, side by side, and what follows from them.
+//! Figures with an option on and off, side by side, and the conclusions from them.
 
 use std::fmt::Write as _;
 
@@ -10,14 +10,14 @@ use super::load::Load;
 use crate::bench::series::Series;
 use crate::cpu::cpu_name;
 
-/// From which ratio on a switch counts as gaining or losing something: less is within what runs
-/// differ by.
+/// The ratio from which an option counts as a gain or a loss. Smaller differences are within the
+/// scatter of runs.
 const MATTERS: f64 = 1.05;
 
-/// What the runs of one load have given.
+/// The figures of the runs of one load.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// The switch.
+    /// The option.
     pub case: &'static Case,
     /// The load.
     pub load: Load,
@@ -69,7 +69,7 @@ impl Tally {
 /// One figure, off and on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
-    /// Without the switch.
+    /// Without the option.
     pub off: Series,
     /// With it.
     pub on: Series,
@@ -94,10 +94,10 @@ impl Pair {
     }
 }
 
-/// One switch on one load.
+/// One option with one load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The switch.
+    /// The option.
     pub switch: &'static str,
     /// The load.
     pub load: String,
@@ -105,7 +105,7 @@ pub struct Row {
     pub unit: &'static str,
     /// What it is compared with.
     pub off: &'static str,
-    /// How it is set.
+    /// How the option is set.
     pub on: &'static str,
     /// How much goes through.
     pub rate: Pair,
@@ -119,16 +119,16 @@ pub struct Row {
     pub failures: Vec<String>,
 }
 
-/// What a switch comes to, over all its loads.
+/// The effect of an option, over all its loads.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// The switch.
+    /// The option.
     pub switch: &'static str,
     /// Where it gains, and how much.
     pub gains: Vec<String>,
     /// Where it loses.
     pub loses: Vec<String>,
-    /// What it saves, and what it costs for that.
+    /// What the option saves, and at which cost.
     pub why: &'static str,
 }
 
@@ -180,9 +180,9 @@ pub struct Comparison {
     pub runs: u32,
     /// Seconds of each.
     pub seconds: f64,
-    /// One for each switch and load.
+    /// One for each option and load.
     pub rows: Vec<Row>,
-    /// One for each switch.
+    /// One for each option.
     pub verdicts: Vec<Verdict>,
 }
 

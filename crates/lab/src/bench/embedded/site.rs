@@ -17,13 +17,13 @@ use crate::bench::BenchError;
 use crate::cpu;
 use crate::daemon::Daemon;
 
-/// What is not measured, at the start.
+/// Time at the start that is not measured.
 pub(crate) const WARM_UP: Duration = Duration::from_millis(200);
 /// The guests.
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 pub(crate) const NAMES: [&str; 2] = ["a", "b"];
 
-/// Starts a daemon whose guests are served like that.
+/// Starts a daemon that serves its guests with these settings.
 pub(crate) fn daemon(setting: &Setting, queues: u16) -> Result<Daemon, BenchError> {
     Ok(Daemon::with_design(setting.design, |dir| config(dir, setting, queues), None)?)
 }
@@ -75,7 +75,7 @@ impl Snapshot {
 /// One run.
 ///
 /// # Errors
-/// When something does not start, or a guest finds fault with the backend.
+/// When something does not start, or a guest reports an error of the backend.
 pub(super) fn measure(setting: &Setting, load: Load, time: Duration) -> Result<Figure, BenchError> {
     let (queues, size, roles) = match load {
         Load::Frames { size, queues } => (queues, size, [Role::Send, Role::Receive]),
@@ -108,7 +108,7 @@ impl Guests {
     /// Has them work while `look` looks at it; it gets the meters of both.
     ///
     /// # Errors
-    /// When they don't start, or find fault with the backend.
+    /// When they do not start, or report an error of the backend.
     pub(crate) fn during<T>(
         &self,
         daemon: &Daemon,

@@ -10,7 +10,7 @@ use crate::bench::BenchError;
 use crate::bench::iperf;
 use crate::guest_process::{GuestProcess, GuestProcessSpec};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const STREAMS: &str = "8";
 const ADDRESSES: [&str; 2] = ["10.66.0.1", "10.66.0.2"];
 const NAMES: [&str; 2] = ["a", "b"];
@@ -30,12 +30,12 @@ pub(super) fn measure(
         GuestProcess::start(&spec, command)
     };
     let mut receiver = start(1, &["iperf", "-s"])?;
-    receiver.wait_for("Server listening", PATIENCE)?;
+    receiver.wait_for("Server listening", TIMEOUT)?;
     let then = Snapshot::now(&daemon, NAMES[1])?;
     let seconds = format!("{:.1}", time.as_secs_f64());
     let sender =
         start(0, &["iperf", "-c", ADDRESSES[1], "-P", STREAMS, "-t", &seconds, "-f", "k"])?;
-    let said = sender.end(PATIENCE + time)?;
+    let said = sender.end(TIMEOUT + time)?;
     let (_, figure) = Snapshot::now(&daemon, NAMES[1])?.since(&then);
     let sum = iperf::sum(&said).ok_or_else(|| std::io::Error::other(said));
     let (_, bits_per_second) = sum.map_err(failed("measure with iperf"))?;

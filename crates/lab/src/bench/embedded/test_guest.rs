@@ -1,5 +1,5 @@
-//! A guest that is made of our frontend and a thread for each queue: no kernel of its own, whose
-//! work would hide what is measured.
+//! A guest that consists of our frontend and a thread for each queue. It has no kernel, whose work
+//! would hide what is measured.
 
 use std::io;
 use std::path::Path;
@@ -20,15 +20,15 @@ use xen::xenbus::State;
 use super::frames::Frames;
 
 /// How long the backend may take for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a thread sleeps at most before it looks whether it is to end.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest sleep of a thread before it checks whether it has to end.
 const NAP: Duration = Duration::from_millis(10);
-/// Frames that are carried in one direction before the other has its turn.
+/// Frames that are carried in one direction before the other direction.
 const TURN: usize = 64;
 /// Between the bursts of a paced sender, and how long those are.
 const PACE: Duration = Duration::from_micros(50);
 const BURST: usize = 4;
-/// The key that spreads flows; any will do.
+/// The hash key; any key serves.
 const KEY: [u8; 40] = [0x6d; 40];
 
 /// What a guest does.
@@ -38,11 +38,11 @@ pub enum Role {
     Send,
     /// Sends a few, and sleeps.
     Pace,
-    /// Sends one, and waits until it is back.
+    /// Sends a frame, and waits until it is back.
     Ask,
-    /// Reads what comes.
+    /// Receives frames.
     Receive,
-    /// Sends back what comes.
+    /// Sends received frames back.
     Answer,
 }
 
@@ -72,7 +72,7 @@ impl TestGuest {
     /// A guest of the daemon that listens there.
     ///
     /// # Errors
-    /// When it does not take us.
+    /// When the daemon refuses the connection.
     pub fn connect(socket: &Path, name: &str, mac: [u8; 6], queues: u16) -> io::Result<TestGuest> {
         let admission = GuestRequest {
             pages: Frontend::pages(queues),
@@ -102,7 +102,7 @@ impl TestGuest {
 }
 
 fn await_state(frontend: &Frontend, wanted: State) -> io::Result<()> {
-    match frontend.bus().wait(PATIENCE, |state| state == wanted).map_err(io::Error::other)? {
+    match frontend.bus().wait(TIMEOUT, |state| state == wanted).map_err(io::Error::other)? {
         true => Ok(()),
         false => Err(io::Error::other("the backend takes too long")),
     }
@@ -137,7 +137,7 @@ impl<'a> Vcpu<'a> {
         self.meter
             .thread
             .store(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), Relaxed);
-        // So that the switch knows where it is.
+        // This frame lets the switch learn the address.
         self.send(1)?;
         while !stop.load(Relaxed) {
             let received = self.receive()?;
@@ -161,7 +161,7 @@ impl<'a> Vcpu<'a> {
         Ok(())
     }
 
-    /// Sends up to `most` frames; how many.
+    /// Sends up to `most` frames, and returns how many.
     fn send(&mut self, most: usize) -> Result<usize, FrontError> {
         let tx = &mut self.queue.tx;
         tx.collect()?;
@@ -181,7 +181,7 @@ impl<'a> Vcpu<'a> {
         Ok(count)
     }
 
-    /// Reads what has come, as whoever it is for would; how many frames.
+    /// Reads the frames that came, as their receiver does, and returns how many.
     fn receive(&mut self) -> Result<usize, FrontError> {
         let rx = &mut self.queue.rx;
         let (mut count, mut bytes) = (0, 0);
@@ -211,7 +211,7 @@ impl<'a> Vcpu<'a> {
         }
         let mut fds = [rx.ring().channel().waker(), tx.ring().channel().waker()]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // Interrupted, it comes back soon enough.
+        // An interrupted sleep only ends early.
         let _ = poll(&mut fds, Timespec::try_from(NAP).ok().as_ref());
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::fixture::{Cable, UPLINK, whole_frames};
 use crate::guest_process::{GuestProcess, GuestProcessSpec};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const NAME: &str = "b";
 const ADDRESS: &str = "10.77.0.2";
 
@@ -29,11 +29,11 @@ pub(super) fn measure(
     let config = |dir: &Path| format!("{}{UPLINK}", site::config(dir, setting, 1));
     let daemon = Daemon::with_design(setting.design, config, Some(&cable.host))?;
     cable.plug()?;
-    // Where the port names no device, the guest asks in vain, and is served by the switch.
+    // If the port names no device, the request is refused, and the switch serves the guest.
     let plain = GuestProcessSpec::new(binary, daemon.dir(), NAME, ADDRESS);
     let spec = GuestProcessSpec { device_queue: true, ..plain };
     let mut receiver = GuestProcess::start(&spec, &["iperf", "-s"])?;
-    receiver.wait_for("Server listening", PATIENCE)?;
+    receiver.wait_for("Server listening", TIMEOUT)?;
     let then = Snapshot::now(&daemon, NAME)?;
     let seconds = format!("{:.1}", time.as_secs_f64());
     let said = cable.far.run("iperf", ["-c", ADDRESS, "-P", "8", "-t", &seconds, "-f", "k"])?;

@@ -44,7 +44,7 @@ pub struct Figure {
     pub reached: Option<bool>,
 }
 
-/// What somebody else reached.
+/// The figure of another back-end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Other {
     /// Who.

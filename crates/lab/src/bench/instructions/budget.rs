@@ -1,4 +1,4 @@
-//! What is allowed: the figures of a count that was recorded in the repository.
+//! The budget: the figures of a count that was recorded in the repository.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,12 +14,12 @@ pub const COMPILER: &str = env!("RINGMAIN_COMPILER");
 
 /// Percent that a case may take more than recorded.
 const MORE: f64 = 3.0;
-/// Percent that it may take less before the record says nothing any more.
+/// Percent that a case may take less before the record is out of date.
 const LESS: f64 = 10.0;
-/// Both, where another compiler made the program that the record is of; and for copies, most of
-/// which another C library may make.
+/// Both limits where another compiler made the recorded program, and for copies, most of which the
+/// C library makes.
 const WIDE: f64 = 15.0;
-/// Instructions per frame that are no change, whatever that is in percent.
+/// Differences of up to so many instructions per frame do not count, whatever their percentage.
 const NOTHING: f64 = 1.0;
 
 const COMMENT: &str =
@@ -36,7 +36,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Of these counts by this program.
+    /// The record of these counts by this program.
     pub fn of(counts: &[Count]) -> Self {
         let cases = counts.iter().map(|count| (count.case.to_string(), count.stages.rounded()));
         Budget { compiler: COMPILER.into(), cases: cases.collect() }
@@ -62,7 +62,7 @@ impl Budget {
             .map_err(|e| Error::system("write the budget", e))
     }
 
-    /// A warning, if the figures are not quite comparable.
+    /// A warning, if the figures are not fully comparable.
     pub fn caution(&self) -> Option<String> {
         let other = self.compiler != COMPILER;
         other.then(|| {
@@ -73,7 +73,7 @@ impl Budget {
         })
     }
 
-    /// What is wrong with `counts`, a line each.
+    /// The violations of the budget by `counts`, a line each.
     pub fn complaints(&self, counts: &[Count]) -> Vec<String> {
         let (more, less) = if self.compiler == COMPILER { (MORE, LESS) } else { (WIDE, WIDE) };
         let complaint = |count: &Count| {

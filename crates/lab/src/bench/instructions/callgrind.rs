@@ -10,8 +10,8 @@ use std::process::Command;
 
 use super::InstructionsError as Error;
 
-/// The function whose turns are counted.
-const COUNTED: &str = "*counted_turn*";
+/// The function whose calls are counted.
+const COUNTED: &str = "*counted_round*";
 
 /// Which of its copies glibc uses depends on the processor. These are those that any has.
 const PLAIN_COPIES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_Unaligned_Load,-SSSE3,-ERMS,-FSRM,-Prefer_ERMS,-Prefer_FSRM,-Prefer_MAP_32BIT_EXEC";

@@ -21,7 +21,7 @@ impl Case {
         Case { name, title, options, warm: 256, counted: 256 }
     }
 
-    const fn turns(self, counted: u32) -> Self {
+    const fn rounds(self, counted: u32) -> Self {
         Case { counted, ..self }
     }
 }
@@ -30,8 +30,8 @@ impl Case {
 pub const CASES: &[Case] = &[
     Case::new("64", "64 B, split ring", "--size 64 --burst 64"),
     Case::new("64-packed", "64 B, packed ring", "--size 64 --burst 64 --packed"),
-    Case::new("64-burst-4", "64 B, bursts of 4", "--size 64 --burst 4").turns(1024),
-    Case::new("64-burst-1", "64 B, bursts of 1", "--size 64 --burst 1").turns(1024),
+    Case::new("64-burst-4", "64 B, bursts of 4", "--size 64 --burst 4").rounds(1024),
+    Case::new("64-burst-1", "64 B, bursts of 1", "--size 64 --burst 1").rounds(1024),
     Case::new("64-both", "64 B, both directions", "--size 64 --burst 64 --direction both"),
     Case::new("64-flows", "64 B, 4096 flows", "--size 64 --burst 64 --flows 4096"),
     Case::new("64-2q", "64 B, 2 queue pairs", "--size 64 --burst 64 --queues 2 --flows 8"),

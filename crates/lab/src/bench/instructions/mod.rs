@@ -93,8 +93,8 @@ pub enum InstructionsError {
     /// Some cases are not within the budget.
     #[error("cases that are not as recorded: {0}")]
     Changed(usize),
-    /// A turn of the worker left frames behind.
-    #[error("a turn of the worker left {left} of {sent} frames undelivered")]
+    /// A round of the worker left frames behind.
+    #[error("a round of the worker left {left} of {sent} frames undelivered")]
     Stuck {
         /// Frames sent.
         sent: usize,

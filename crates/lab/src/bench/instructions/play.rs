@@ -23,24 +23,24 @@ use super::InstructionsError as Error;
 use super::case::Case;
 use crate::load::{self, Args, Clock, Endpoint};
 
-/// What a turn takes by the worker's clock, besides what its frames take.
-const TURN: Duration = Duration::from_micros(1);
+/// Time of a round by the worker's clock, without its frames.
+const ROUND: Duration = Duration::from_micros(1);
 /// How long nothing happens before the first burst: longer than any queue is polled in vain.
 const IDLE: Duration = Duration::from_millis(100);
-/// What a frame takes.
+/// Time of a frame.
 const FRAME: Duration = Duration::from_nanos(50);
 
-/// One turn of the worker that is counted: counting begins when this function is entered, and ends
+/// One round of the worker that is counted: counting begins when this function is entered, and ends
 /// when it is left. Its name is known to [`super::callgrind`].
 #[inline(never)]
-fn counted_turn(worker: &mut ManualWorker, now: Instant) -> bool {
+fn counted_round(worker: &mut ManualWorker, now: Instant) -> bool {
     std::hint::black_box(worker).run_once(now)
 }
 
-/// Plays `case`. Returns how many frames the counted turns carried.
+/// Plays `case`. Returns how many frames the counted rounds carried.
 ///
 /// # Errors
-/// When something can't be had for it; or when a turn did not carry exactly what was sent.
+/// When a port cannot be started, or when a round did not carry exactly the frames that were sent.
 pub fn play(case: &Case) -> Result<u64, Error> {
     let began = Instant::now();
     let dir = tempfile::Builder::new()
@@ -65,12 +65,12 @@ pub fn play(case: &Case) -> Result<u64, Error> {
         true => traffic::<PackedDriver>(case, &args, &mut worker, began),
         false => traffic::<SplitDriver>(case, &args, &mut worker, began),
     };
-    // Whatever came of it: ports can only be taken down while the worker is turned.
+    // With or without an error: ports can be removed only while the worker runs.
     worker.run_while(|| drop(devices));
     outcome
 }
 
-/// A port whose front-end connects, with nothing set that need not be.
+/// A port whose front-end connects, with all settings at their defaults.
 pub(in crate::bench) fn config(socket: &Path, queues: u16) -> PortConfig {
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (socket, mode, rule) = (socket.to_path_buf(), Mode::Server, PortRule::default());
@@ -106,16 +106,16 @@ fn traffic<R: DriverRing>(
     worker.run_once(now - IDLE);
     let mut stage = Stage { guests, clock, now, sleeps: args.interrupts };
     for _ in 0..case.warm {
-        stage.round(|now| worker.run_once(now))?;
+        stage.exchange(|now| worker.run_once(now))?;
     }
     let mut frames = 0;
     for _ in 0..case.counted {
-        frames += stage.round(|now| counted_turn(worker, now))?;
+        frames += stage.exchange(|now| counted_round(worker, now))?;
     }
     Ok(frames)
 }
 
-/// The guests, and what time it is for the worker.
+/// The guests, and the time by the worker's clock.
 struct Stage<R> {
     guests: Vec<Endpoint<R>>,
     clock: Clock,
@@ -124,9 +124,9 @@ struct Stage<R> {
 }
 
 impl<R: DriverRing> Stage<R> {
-    /// Everybody who sends sends a burst, the worker takes a turn, and everybody takes what came.
-    /// How many frames that were.
-    fn round(&mut self, turn: impl FnOnce(Instant) -> bool) -> Result<u64, Error> {
+    /// All senders send a burst, the worker makes a round, and all receivers take the frames that
+    /// came. Returns how many were sent.
+    fn exchange(&mut self, round: impl FnOnce(Instant) -> bool) -> Result<u64, Error> {
         let mut sent = 0;
         for guest in &mut self.guests {
             sent += guest.transmit(self.clock)?;
@@ -136,8 +136,8 @@ impl<R: DriverRing> Stage<R> {
                 guest.arm();
             });
         }
-        self.now += TURN + FRAME * sent as u32;
-        turn(self.now);
+        self.now += ROUND + FRAME * sent as u32;
+        round(self.now);
         for guest in &mut self.guests {
             if self.sleeps {
                 guest.disarm();

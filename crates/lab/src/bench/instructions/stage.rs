@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::callgrind::Profile;
 
-/// Instructions per frame of each stage of a turn.
+/// Instructions per frame of each stage of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stages {
@@ -61,16 +61,16 @@ impl Stages {
         }
     }
 
-    /// Out of the profile of turns that carried `frames`. `None` when it lacks a step that every
+    /// Out of the profile of rounds that carried `frames`. `None` when it lacks a step that every
     /// frame takes: one that was renamed, or inlined after all.
     pub fn of(profile: &Profile, frames: f64) -> Option<Self> {
         let sum =
             |at: usize| profile.functions.get(at).map_or(0, |function| function.inclusive()) as f64;
         let step = |name: &str| -> f64 { profile.find(|full| is_step(full, name)).map(sum).sum() };
-        let turns: f64 = profile.find(|full| last(full) == "counted_turn").map(sum).sum();
+        let rounds: f64 = profile.find(|full| last(full) == "counted_round").map(sum).sum();
         let [fetch, classify, deliver, complete] =
             ["fetch", "classify", "deliver", "complete"].map(step);
-        if [turns, fetch, classify, deliver, complete].contains(&0.0) {
+        if [rounds, fetch, classify, deliver, complete].contains(&0.0) {
             return None;
         }
         let flushed = step("flush_grant_copies");
@@ -83,7 +83,7 @@ impl Stages {
             deliver: (deliver - copied) / frames,
             copy: (copied + flushed) / frames,
             publish: (complete - flushed) / frames,
-            poll: (turns - fetch - classify - deliver - complete) / frames,
+            poll: (rounds - fetch - classify - deliver - complete) / frames,
         })
     }
 }
@@ -162,7 +162,7 @@ mod tests {
             ["fetch", "classify", "deliver", "complete", "flush_grant_copies"].map(step);
         let functions = profile(&[
             (
-                "lab::play::counted_turn::h0123456789abcdef",
+                "lab::play::counted_round::h0123456789abcdef",
                 10,
                 &[(1, 100), (2, 50), (3, 400), (4, 60)],
             ),
@@ -193,6 +193,6 @@ mod tests {
 
     #[test]
     fn a_profile_without_the_steps_is_refused() {
-        assert_eq!(Stages::of(&profile(&[("counted_turn", 10, &[])]), 1.0), None);
+        assert_eq!(Stages::of(&profile(&[("counted_round", 10, &[])]), 1.0), None);
     }
 }

@@ -1,10 +1,10 @@
 //! Ringmain beside the kernel's xen-netback with a Linux bridge: the same two stock guests on a
-//! real Xen host, in turn, in one invocation.
+//! real Xen host, alternating, in one invocation.
 //!
 //! The host's time is the number of instructions that it executes, all domains and the hypervisor
-//! together on its one processor. So a throughput says how many instructions a byte takes on its
-//! whole way, it repeats within a percent whatever else this machine does, and it says nothing of
-//! caches.
+//! together on its one processor. A throughput is therefore a number of instructions for each byte
+//! on its whole way. It repeats within a percent, whatever else this machine does, and contains no
+//! effects of caches.
 
 mod result;
 
@@ -20,9 +20,9 @@ use crate::progress::{Progress, Stage};
 use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Testbed};
 use result::{Comparison, Figure, Tally};
 
-/// Longest boot and longest command, in CPU time of QEMU: what else this machine does makes a run
-/// slow, and does not end it.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Longest boot and longest command, in CPU time of QEMU: a busy machine makes a run slow, and does
+/// not end it.
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// CPU time of QEMU that a second of the host's own time may take, in seconds.
 const SLOWNESS: u32 = 60;
 /// Nanoseconds that an instruction takes on the host.
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub runs: u32,
 
-    /// Seconds of traffic in each run, by the host's clock: here they take several times longer
+    /// Seconds of traffic in each run, by the Xen host's clock; each takes several real seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=600))]
     pub seconds: u16,
 
@@ -127,14 +127,14 @@ fn guests(dom0: &Dom0, system: Netback, queues: u16) -> Result<[Domain; 2], Gues
     };
     let guests = [create("sender")?, create("receiver")?];
     for (guest, address) in guests.iter().zip(ADDRESSES) {
-        guest.ready(PATIENCE)?;
+        guest.ready(TIMEOUT)?;
         guest
-            .must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), PATIENCE)?;
+            .must(&format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"), TIMEOUT)?;
     }
     let [sender, receiver] = &guests;
-    receiver.must("iperf -s >/dev/null 2>&1 &", PATIENCE)?;
+    receiver.must("iperf -s >/dev/null 2>&1 &", TIMEOUT)?;
     sender
-        .must(&format!("until ping -c 1 -W 1 {} >/dev/null; do :; done", ADDRESSES[1]), PATIENCE)?;
+        .must(&format!("until ping -c 1 -W 1 {} >/dev/null; do :; done", ADDRESSES[1]), TIMEOUT)?;
     Ok(guests)
 }
 
@@ -142,7 +142,7 @@ fn guests(dom0: &Dom0, system: Netback, queues: u16) -> Result<[Domain; 2], Gues
 fn once(dom0: &Dom0, sender: &Domain, streams: u16, seconds: u16) -> Result<Figure, GuestError> {
     let command = format!("iperf -c {} -P {streams} -t {seconds} -f k", ADDRESSES[1]);
     let before = cpu_seconds(dom0)?;
-    let said = sender.must(&command, PATIENCE + Duration::from_secs(seconds.into()) * SLOWNESS)?;
+    let said = sender.must(&command, TIMEOUT + Duration::from_secs(seconds.into()) * SLOWNESS)?;
     let dom0_seconds = cpu_seconds(dom0)? - before;
     let (bytes, bits_per_second) =
         iperf::sum(&said).ok_or_else(|| failed("sender", command, said))?;
@@ -153,7 +153,7 @@ fn once(dom0: &Dom0, sender: &Domain, streams: u16, seconds: u16) -> Result<Figu
 /// How long dom0 has run so far, calls of the hypervisor included.
 fn cpu_seconds(dom0: &Dom0) -> Result<f64, GuestError> {
     let command = "xl list Domain-0";
-    let said = dom0.must(command, PATIENCE)?;
+    let said = dom0.must(command, TIMEOUT)?;
     let last = said.split_whitespace().next_back();
     last.and_then(|word| word.parse().ok())
         .ok_or_else(|| failed("dom0", command.into(), said.clone()))

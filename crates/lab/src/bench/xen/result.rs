@@ -17,7 +17,7 @@ pub struct Figure {
     pub instructions: f64,
 }
 
-/// What the runs of one point have given.
+/// The runs of one point.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// Queues of each guest.
@@ -86,7 +86,7 @@ pub struct Row {
     pub streams: u16,
     /// Throughput.
     pub mbps: Pair,
-    /// What it takes in dom0.
+    /// The cost in dom0.
     pub dom0_instructions_per_mb: Pair,
 }
 

@@ -37,7 +37,7 @@ fn waiting_ends_when_the_guest_is_gone() {
     guest.write_all(b"hello b1\n").unwrap();
     agent.wait_for_boot(1, LIMIT).unwrap();
     let job = agent.start("sleep 1000").unwrap();
-    // Whatever it was about to say stays unsaid.
+    // The rest of the command's output is lost.
     guest.write_all(b"done b1 1 \ngone\n").unwrap();
     assert!(matches!(job.wait(LIMIT), Err(GuestError::Ended { .. })));
 }

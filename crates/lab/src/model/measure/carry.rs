@@ -1,4 +1,5 @@
-//! Frames between two guests of a daemon: how many come in a second, and what each costs whom.
+//! Frames between two guests of a daemon: how many come in a second, and the cost of each for the
+//! worker and both guests.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +18,7 @@ use control::categories::time;
 
 /// How long frames are counted.
 const TIME: Duration = Duration::from_millis(250);
-/// The CPU of guests whose worker has the other one.
+/// The CPU of the guests; their worker has the other one.
 const GUESTS: usize = 0;
 const WORKER: &str = "cpus = [1]\n";
 
@@ -39,7 +40,7 @@ impl Carrying {
     /// Frames in a second.
     ///
     /// # Errors
-    /// When something does not start, or a guest finds fault with the backend.
+    /// When something does not start, or a guest reports an error of the backend.
     pub fn rate(&self) -> Result<f64, BenchError> {
         self.during(|_, meters| {
             std::thread::sleep(WARM_UP);

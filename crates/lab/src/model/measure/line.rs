@@ -1,4 +1,4 @@
-//! What single things take that involve two CPUs: a cache line's way, waking a thread, interrupting
+//! Times of operations on two CPUs: passing a cache line, waking a thread, interrupting
 //! one that computes.
 
 use std::io::{self, Read, Write};
@@ -45,19 +45,19 @@ pub fn transfer(time: Duration) -> io::Result<f64> {
     })
 }
 
-/// What one who maps and unmaps pages does to another who only computes.
+/// The effect of a thread that maps and unmaps pages on another that only computes.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside {
     /// Pages in a second.
     pub pages: f64,
-    /// Turns of the other's loop in a second.
+    /// Passes of the other thread's loop in a second.
     pub turns: f64,
 }
 
 /// Carries out a plan beside a thread that computes.
 ///
 /// # Errors
-/// When there are no two CPUs, or the plan can't be carried out.
+/// When there are no two CPUs, or the plan cannot be carried out.
 pub fn beside(plan: Option<&Plan>, time: Duration) -> io::Result<Beside> {
     let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -86,7 +86,7 @@ pub fn beside(plan: Option<&Plan>, time: Duration) -> io::Result<Beside> {
     })
 }
 
-/// Nanoseconds that a fixed piece of work takes: whether the machine is as fast as it was.
+/// Nanoseconds that a fixed piece of work takes: shows whether the machine has become slower.
 pub fn pace() -> f64 {
     let began = Instant::now();
     let mut value = std::hint::black_box(1u64);
@@ -97,7 +97,7 @@ pub fn pace() -> f64 {
     began.elapsed().as_nanos() as f64
 }
 
-/// Nanoseconds that an atomic addition to what is in the cache takes.
+/// Nanoseconds that an atomic addition to a number in the cache takes.
 pub fn touch() -> f64 {
     const TURNS: u32 = 200_000;
     let counter = AtomicU64::new(0);
@@ -118,7 +118,7 @@ pub fn wake(time: Duration) -> io::Result<f64> {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let (mut byte, pinned) = ([0], cpu::pin(CPUS[1]).is_ok());
-            // The other end goes when enough was seen.
+            // The other end is closed after the last sample.
             while pinned && far.read_exact(&mut byte).is_ok() && far.write_all(&byte).is_ok() {}
         });
         let (mut byte, mut rounds) = ([0], 0u32);

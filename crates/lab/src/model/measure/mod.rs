@@ -22,7 +22,7 @@ use hypervisor::embedded::Design;
 
 /// How long each measurement is.
 const TIME: Duration = Duration::from_millis(120);
-/// How often each is made undisturbed; what counts is the median.
+/// Undisturbed measurements of each cost, of which the median counts.
 pub const RUNS: usize = 5;
 /// How often it is tried at most.
 const MOST_RUNS: usize = 20;
@@ -32,17 +32,17 @@ const STEADY: f64 = 1.1;
 /// Length of a long copy.
 const LONG: u16 = 4000;
 
-/// Measures, and keeps an eye on how fast the machine is meanwhile.
+/// Measures, and checks the speed of the machine meanwhile.
 pub struct Meter {
-    /// The least that a fixed piece of work ever took, in ms.
+    /// The shortest time that a fixed piece of work ever took, in ms.
     best: f64,
-    /// The most that it took beside a measurement that counted.
+    /// The longest time that it took beside a measurement that counted.
     worst: f64,
-    /// Measurements that counted though the machine was slower than it can be.
+    /// Measurements that counted although the machine was slower than at other times.
     pub disturbed: usize,
 }
 
-/// Several measurements of the same.
+/// Several measurements of the same cost.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Measured {
     /// In the middle.
@@ -77,7 +77,8 @@ impl Meter {
         Meter { best: line::pace() / 1e6, worst: 0.0, disturbed: 0 }
     }
 
-    /// Least and most of what a fixed piece of work took beside what counted, in ms.
+    /// The shortest and the longest time of a fixed piece of work beside measurements that counted,
+    /// in ms.
     pub fn pace(&self) -> [f64; 2] {
         [self.best, self.worst.max(self.best)]
     }
@@ -87,7 +88,7 @@ impl Meter {
     /// least disturbed ones count.
     ///
     /// # Errors
-    /// When one fails, or the user has had enough.
+    /// When one fails, or the user interrupts.
     pub fn repeat<T>(
         &mut self,
         mut once: impl FnMut() -> Result<T, BenchError>,

@@ -1,4 +1,4 @@
-//! What can be said without simulating: rates that follow from times alone.
+//! Tests against rates that follow from times alone.
 
 use super::*;
 use crate::model::event::ns;
@@ -113,8 +113,8 @@ fn threads_share_cpus_without_loss() {
 
 #[test]
 fn frames_are_handed_off_where_a_receiver_has_no_queue() {
-    let crossing = Work { head: ns(60.0), crossing: ns(20.0), ..work(vec![Part::Work(ns(120.0))]) };
-    let outcome = run(&Scene { work: crossing, frames: 40_000, ..Scene::pairs(1, 2, 1, 4) });
+    let handoff = Work { head: ns(60.0), handoff: ns(20.0), ..work(vec![Part::Work(ns(120.0))]) };
+    let outcome = run(&Scene { work: handoff, frames: 40_000, ..Scene::pairs(1, 2, 1, 4) });
     // One worker looks, the other copies; the second is the slower one.
     near(outcome.rate(), 1e9 / 140.0, 0.02);
     near(outcome.busy[0], 80.0 / 140.0, 0.03);
@@ -169,7 +169,7 @@ fn a_prediction_always_ends() {
     assert_eq!((nothing.arrived, nothing.rate(), nothing.whole), (0, 0.0, false));
 }
 
-/// Scenes in which everything happens that can.
+/// Scenes that together contain every kind of event.
 fn mixed() -> Vec<Scene> {
     let hold = |which| Part::Locked(which, ns(20.0));
     let parts = vec![
@@ -187,7 +187,7 @@ fn mixed() -> Vec<Scene> {
         burst: ns(200.0),
         head: ns(30.0),
         parts,
-        crossing: ns(15.0),
+        handoff: ns(15.0),
         flushing,
         handover,
         shared,

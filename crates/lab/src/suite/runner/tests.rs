@@ -13,7 +13,7 @@ const ABOUT: About = About {
     published: &[],
 };
 
-/// Gives what it is told to, by the number of the attempt.
+/// An experiment whose outcomes are given, by the number of the attempt.
 struct Scripted(fn(u32) -> Result<Outcome, LabError>);
 
 impl Experiment for Scripted {
@@ -92,7 +92,7 @@ fn an_unfinished_run_is_continued() {
         .map(|one| one.outcome.figures["throughput"])
         .collect();
     assert_eq!(values, [1.0, 1.0, 1.0, 2.0]);
-    // One that is through is not; nor is one that was asked something else.
+    // A finished run is not continued, nor is one with other settings.
     assert_ne!(run(&Scripted(|_| Ok(value(3.0))), &order, &Progress::new()).unwrap(), whole);
     record.write(dir.path()).unwrap();
     let longer = Order { time: Some(Duration::from_secs(9)), ..order.clone() };

@@ -89,8 +89,8 @@ impl ControlRing {
         Ok(bytes)
     }
 
-    /// Has the backend distribute frames over `queues` queues by Toeplitz hash, with a key of up to
-    /// 40 bytes.
+    /// Lets the backend distribute frames over `queues` queues by Toeplitz hash, with a key of up
+    /// to 40 bytes.
     ///
     /// # Errors
     /// As for [`ask`](Self::request), and when it refuses.

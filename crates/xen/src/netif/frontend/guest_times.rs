@@ -1,14 +1,14 @@
-//! A frontend's word on where its time goes.
+//! A frontend's report on its time.
 
 use super::FrontError;
 use super::interface::Frontend;
 use crate::netif::guest_times::{GuestTimes, KEY};
 
 impl Frontend {
-    /// The number under which the backend wants to know how time is spent; zero: it does not.
+    /// The number of the backend's request for the times; zero: there is no request.
     ///
     /// # Errors
-    /// When the store can't be asked.
+    /// When the store cannot be read.
     pub fn profile_request(&self) -> Result<u64, FrontError> {
         let number = self.bus().nodes().find(&format!("{}/{KEY}", self.bus().backend_path()))?;
         Ok(number.and_then(|number| number.parse().ok()).unwrap_or(0))
@@ -18,7 +18,7 @@ impl Frontend {
     /// knows that it can ask.
     ///
     /// # Errors
-    /// When the store can't be asked.
+    /// When the store cannot be read.
     pub fn report_times(&self, number: u64, times: &GuestTimes) -> Result<(), FrontError> {
         Ok(self
             .bus()

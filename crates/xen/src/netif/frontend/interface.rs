@@ -1,4 +1,4 @@
-//! One interface of a domain, from its own side: how it finds its backend, and comes to terms with
+//! One interface of a domain, from its own side: how it finds its backend, and negotiates with
 //! it.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::netif::extensions::Extensions;
 use crate::netif::guest_times;
 use crate::xenbus::{self, PageAllocator, State};
 
-/// What a frontend wants to be like.
+/// The settings of a frontend.
 #[derive(Clone, Debug)]
 pub struct FrontendConfig {
     /// Queues, at least one; fewer if the backend has no more.
@@ -26,7 +26,7 @@ pub struct FrontendConfig {
     pub control: bool,
     /// Takes frames in several pages, frames to be segmented, and blank checksums.
     pub offloads: bool,
-    /// What it does beyond netif.h, as far as the backend offers that and the domain can do it.
+    /// Extensions of netif.h, as far as the backend offers them and the domain supports them.
     pub extensions: Extensions,
 }
 
@@ -114,9 +114,9 @@ impl Frontend {
         Ok((queues, control.map(|(control_ring, _)| control_ring)))
     }
 
-    /// Makes a device queue in pages of `allocator`, and asks the backend for it, which must be waiting.
-    /// `None`: the backend has none. To be called before [`connect`](Self::connect), with pages
-    /// of its own.
+    /// Makes a device queue in pages of `allocator`, and asks the backend for it, which must be
+    /// waiting. `None`: the backend has none. To be called before [`connect`](Self::connect), with
+    /// pages of its own.
     ///
     /// # Errors
     /// When there are no pages, grants or channels left, or the store can't be asked.
@@ -142,7 +142,7 @@ impl Frontend {
     /// What the connected backend says of the device queue: which it is, or why there is none.
     ///
     /// # Errors
-    /// When the store can't be asked.
+    /// When the store cannot be read.
     pub fn device_queue_status(&self) -> Result<Option<String>, FrontError> {
         Ok(self.bus.nodes().find(&format!(
             "{}/{}",
@@ -151,7 +151,7 @@ impl Frontend {
         ))?)
     }
 
-    /// What it can and wants to do beyond netif.h.
+    /// The extensions of netif.h that it supports and is told to use.
     fn able(&self, config: &FrontendConfig) -> Extensions {
         config
             .extensions
@@ -211,7 +211,7 @@ impl Frontend {
         put("feature-no-csum-offload", (!config.offloads).into())?;
         put("multi-queue-num-queues", queues.len() as u32)?;
         for (n, queue) in queues.iter().enumerate() {
-            // A single queue's keys are those of a frontend that knows of no queues.
+            // A single queue has the keys of a frontend without multiple queues.
             let at = |key: &str| {
                 if queues.len() == 1 { key.to_owned() } else { format!("queue-{n}/{key}") }
             };

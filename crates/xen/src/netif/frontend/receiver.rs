@@ -1,6 +1,6 @@
 //! A frontend's Rx ring, with the pages that it receives into.
 //!
-//! A backend may write any response: one beyond a page, part of a frame, or one that leaves bytes
+//! The backend may write any response: one beyond a page, part of a frame, or one that leaves bytes
 //! to be copied without being asked to is an error. A frame whose bytes could not be copied is
 //! counted and skipped.
 
@@ -70,11 +70,11 @@ struct Taken {
 /// A frame that came.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
-    /// Where it is: addresses and lengths.
+    /// The place of its bytes: addresses and lengths.
     pub pieces: Vec<(u64, u32)>,
     /// Its length in bytes.
     pub len: u32,
-    /// What is left to be done to it.
+    /// The offloads that it needs.
     pub meta: Meta,
     /// Its checksum is known to be good.
     pub validated: bool,
@@ -149,8 +149,8 @@ impl Receiver {
         self.missed
     }
 
-    /// Takes a batch of frames out of the ring, and copies what is missing of them. False when there
-    /// are none.
+    /// Takes a batch of frames out of the ring, and copies what is missing of them. False when
+    /// there are none.
     fn fill(&mut self) -> Result<bool, FrontError> {
         (self.taken, self.returned) = (0, 0);
         self.copies.clear();
@@ -202,7 +202,8 @@ impl Receiver {
         Ok(whole)
     }
 
-    /// Adds the bytes of a slot to a frame, of which some may be passed. False for an error response.
+    /// Adds the bytes of a slot to a frame, of which some may be passed. False for an error
+    /// response.
     fn piece(
         &mut self,
         frame: &mut Frame,

@@ -1,7 +1,7 @@
 //! A frontend's Tx ring, with the pages that it sends from.
 //!
-//! A backend may answer in any order, and what it likes: an id beyond the ring's is a violation,
-//! and pages are used again only when they and all before them were answered.
+//! The backend may answer in any order, and with any response: an id beyond the ring's is a
+//! violation, and pages are used again only when they and all pages before them were answered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -82,7 +82,7 @@ impl Vif {
         })
     }
 
-    /// What all queues of the frontend share.
+    /// The common state of all queues of the frontend.
     fn shared(&self, request: &FrontendKeys, resumed: bool) -> Result<Arc<VifShared>, VifError> {
         let transitive_grants = self.driver.transitive_grants.clone();
         let shared = VifShared {

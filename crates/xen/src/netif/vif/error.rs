@@ -1,4 +1,4 @@
-//! Why a vif does not connect, or must stop.
+//! Why a vif does not connect, or stops.
 
 use hypervisor::{EventError, GrantError, StoreError};
 use network::fabric::FabricError;
@@ -11,7 +11,7 @@ use crate::netif::fault::Fault;
 use crate::netif::negotiation::NegotiationError;
 use crate::xenbus::{DeviceError, KeyError};
 
-/// Why a vif does not connect, or must stop.
+/// Why a vif does not connect, or stops.
 #[derive(Debug, Error)]
 pub enum VifError {
     /// Its frontend's keys are not accepted.

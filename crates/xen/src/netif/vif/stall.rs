@@ -1,11 +1,11 @@
-//! Whether a frontend still takes what comes (`rx_stall_timeout_msecs` of Linux' backend).
+//! Whether a frontend still takes frames (`rx_stall_timeout_msecs` of Linux' backend).
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::netif::queue::QueueStats;
 
-/// One queue's receiving, as it is seen every few seconds.
+/// The receive state of one queue, checked every few seconds.
 #[derive(Debug)]
 pub struct StallDetector {
     stats: Arc<QueueStats>,
@@ -15,7 +15,7 @@ pub struct StallDetector {
 }
 
 impl StallDetector {
-    /// For the queue that counts in `stats`.
+    /// The state of the queue whose counters are `stats`.
     pub fn new(stats: Arc<QueueStats>) -> Self {
         StallDetector { stats, put: 0, full: 0, since: None }
     }

@@ -7,7 +7,7 @@ use hypervisor::{Channel, EventError, Hypervisor, RemotePort};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::vif::{Ends, Vif};
-use super::{PATIENCE, wait_for};
+use super::{TIMEOUT, wait_for};
 
 pub fn all(host: &Hypervisor, vif: &Vif, ends: &Ends) {
     refuses_what_is_bound_or_not_there(host, vif);
@@ -42,14 +42,14 @@ fn refuses_what_is_bound_or_not_there(host: &Hypervisor, vif: &Vif) {
 pub fn can_be_bound_again(host: &Hypervisor, vif: &Vif) {
     for _ in 0..20 {
         let channel = host.events.bind(vif.domain, vif.tx_port).unwrap();
-        assert!(wakes(&*channel, PATIENCE));
+        assert!(wakes(&*channel, TIMEOUT));
         channel.notify();
         assert!(channel.take());
     }
 }
 
 fn a_signal_waits_from_the_start(channel: &dyn Channel) {
-    assert!(wakes(channel, PATIENCE));
+    assert!(wakes(channel, TIMEOUT));
     assert!(channel.take());
 }
 
@@ -64,7 +64,7 @@ fn the_frontend_signals(host: &Hypervisor, vif: &Vif, ends: &Ends) {
     ends.channel.notify();
     host.store.nodes().put(&format!("{}/state", vif.back), 4).unwrap();
     if ends.tx_posted() == before {
-        assert!(wakes(&*ends.channel, PATIENCE), "a frame is sent");
+        assert!(wakes(&*ends.channel, TIMEOUT), "a frame is sent");
         assert!(ends.channel.take());
     }
     wait_for("the request", || (ends.tx_posted() != before).then_some(()));

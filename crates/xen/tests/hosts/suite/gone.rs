@@ -6,7 +6,7 @@ use hypervisor::{DomId, Hypervisor};
 use ring::copies::{Copies, Place, Status};
 
 use super::vif::{Ends, Vif};
-use super::{PATIENCE, wait_for};
+use super::{TIMEOUT, wait_for};
 
 /// Destroys the domain of `vif`, to which the last of `ends` belong.
 pub fn all(host: &Hypervisor, vif: &Vif, mut ends: Vec<Ends>, destroy: &dyn Fn(DomId)) {
@@ -15,9 +15,9 @@ pub fn all(host: &Hypervisor, vif: &Vif, mut ends: Vec<Ends>, destroy: &dyn Fn(D
     let (sender, released) = mpsc::channel();
     let watch =
         host.store.watch("@releaseDomain", Box::new(move |_| sender.send(()).unwrap())).unwrap();
-    released.recv_timeout(PATIENCE).expect("one event from the start");
+    released.recv_timeout(TIMEOUT).expect("one event from the start");
     destroy(vif.domain);
-    released.recv_timeout(PATIENCE).expect("the domain's release");
+    released.recv_timeout(TIMEOUT).expect("the domain's release");
     drop(watch);
     assert!(
         host.store

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hypervisor::store::{Access, Changes, Permission};
 use hypervisor::{DomId, Hypervisor, Nodes, StoreError, transaction};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 const ROOT: &str = "/tool/ringmain-suite";
 
@@ -102,7 +102,7 @@ fn watches(host: &Hypervisor) {
         .store
         .watch(&at("w"), Box::new(move |path| sender.send(path.to_owned()).unwrap()))
         .unwrap();
-    let next = || events.recv_timeout(PATIENCE).expect("an event");
+    let next = || events.recv_timeout(TIMEOUT).expect("an event");
     assert_eq!(next(), at("w"), "once from the start");
     nodes.write(&at("w/below"), b"1").unwrap();
     assert_eq!(next(), at("w/below"));
@@ -116,7 +116,7 @@ fn watches(host: &Hypervisor) {
     drop(watch);
     nodes.write(&at("w"), b"2").unwrap();
     // What the watch kept is gone with it, so nothing can come any more.
-    assert_eq!(events.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
+    assert_eq!(events.recv_timeout(TIMEOUT), Err(mpsc::RecvTimeoutError::Disconnected));
 }
 
 fn many_changes_are_one(host: &Hypervisor) {
@@ -124,7 +124,7 @@ fn many_changes_are_one(host: &Hypervisor) {
     let watches = ["x", "y"].map(|name| changes.watch(&*host.store, &at(name), name).unwrap());
     let mut first = Vec::new();
     while first.len() < 2 {
-        first.extend(changes.wait(PATIENCE));
+        first.extend(changes.wait(TIMEOUT));
     }
     first.sort_unstable();
     assert_eq!(first, ["x", "y"]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hypervisor::{Channel, DomId, GrantRef, Granted, Hypervisor, RemotePort, store::Changes};
 use ring::Memory;
 
-use super::{PATIENCE, wait_for};
+use super::{TIMEOUT, wait_for};
 
 /// A network interface whose frontend is connected.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Vif {
         let mut backs: Vec<String> = Vec::new();
         // A domain's creation waits for its backend, so each is served as it comes.
         wait_for("two interfaces", || {
-            changes.wait(PATIENCE);
+            changes.wait(TIMEOUT);
             for domain in nodes.directory(&root).unwrap_or_default() {
                 for handle in nodes.directory(&format!("{root}/{domain}")).unwrap_or_default() {
                     let back = format!("{root}/{domain}/{handle}");
