@@ -185,7 +185,7 @@ fn a_page_that_was_never_granted() {
 }
 
 #[test]
-fn a_page_that_is_granted_to_somebody_else() {
+fn a_page_granted_to_another_domain() {
     let (host, reason) = stopped(FrontSpec::default(), |bad, _| {
         let page = bad.page();
         let reference = bad.guest.grant(hypervisor::DomId(2), page, true);

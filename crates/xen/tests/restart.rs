@@ -180,7 +180,7 @@ proptest! {
     /// of order, nothing is answered twice or wrongly, and nobody is to blame for anything. Only
     /// frames that had arrived without their sender knowing arrive once more.
     #[test]
-    fn whatever_is_under_way_is_taken_up_again(
+    fn requests_under_way_are_taken_up_again(
         start in prop_oneof![Just(0u32), Just(u32::MAX - 60)],
         turns in prop::collection::vec((0u32..9, 0usize..4, kill()), 1..40),
     ) {

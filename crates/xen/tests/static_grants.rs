@@ -71,7 +71,7 @@ fn a_table_of_its_size() {
 }
 
 #[test]
-fn without_the_key_it_is_not_supported() {
+fn static_grants_need_the_key() {
     let host = Host::new();
     let a = front(&host, 1, 1);
     let pages = grants(&a, 1, true);
@@ -201,7 +201,7 @@ fn a_page_whose_grant_is_gone_stays_mapped() {
 }
 
 #[test]
-fn a_guest_that_goes_while_its_pages_are_kept() {
+fn a_guest_ends_while_its_pages_stay_mapped() {
     let host = host(2000);
     let (a, b) = (front(&host, 1, 1), front(&host, 2, 1));
     introduce((&a, 1), (&b, 2));

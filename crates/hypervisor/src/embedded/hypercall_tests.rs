@@ -85,7 +85,7 @@ pub fn exchange(machine: &Machine, sender: &dyn Domain, receiver: &dyn Domain) {
 }
 
 #[test]
-fn a_guest_fetches_what_is_passed_on_on_every_design() {
+fn a_guest_copies_passed_grants_on_every_design() {
     for design in Design::all() {
         let refusals: Arc<Mutex<Vec<Reason>>> = Arc::default();
         let list = Arc::clone(&refusals);

@@ -275,7 +275,7 @@ mod tests {
     const ALL: [Maptrack; 3] = [Maptrack::Single, Maptrack::PerVcpu, Maptrack::Stealing];
 
     #[test]
-    fn none_is_given_away_twice_and_none_gets_lost() {
+    fn no_handle_is_lost_or_given_twice() {
         for generation in ALL {
             let handles = HandleTable::new(generation, 1000, 4);
             let mut first = HashSet::new();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_short_steals_where_that_is_possible() {
+    fn an_empty_list_steals_where_possible() {
         for generation in ALL {
             let handles = HandleTable::new(generation, 100, 2);
             let mine: Vec<u32> = std::iter::from_fn(|| handles.get(0)).collect();

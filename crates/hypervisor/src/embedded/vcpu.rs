@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thread_has_its_own_as_long_as_there_are_any() {
+    fn each_thread_has_its_own_number_while_they_last() {
         let all = Barrier::new(100);
         let seen: Mutex<Vec<usize>> = Mutex::default();
         std::thread::scope(|scope| {

@@ -29,7 +29,7 @@ fn a_transaction_that_is_always_overtaken_gives_up() {
 }
 
 #[test]
-fn what_a_value_holds_is_quoted_in_part() {
+fn a_long_value_is_quoted_in_part() {
     let machine = Machine::new();
     let store = machine.hypervisor(DomId(0)).store;
     store.nodes().write("/x", "ä".repeat(1000).as_bytes()).unwrap();

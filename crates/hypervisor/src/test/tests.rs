@@ -259,7 +259,7 @@ fn a_toolstack_writes_both_directories() {
 }
 
 #[test]
-fn a_watch_tells_only_what_may_be_read() {
+fn a_watch_reports_only_readable_nodes() {
     let machine = Machine::new();
     let guest = machine.guest(DomId(1), 1).unwrap();
     let backend = machine.hypervisor(DomId(0)).store;

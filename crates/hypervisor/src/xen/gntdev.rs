@@ -144,8 +144,8 @@ impl Gntdev {
 
     fn submit(&self, batch: &mut Batch<'_>) -> io::Result<()> {
         let mut copy = GrantCopy { count: batch.len() as u32, segments: batch.as_mut_ptr() };
-        // SAFETY: the request reads `copy` and so many segments, which are laid out as it wants
-        // them, and sets their statuses. The batch promises that local ends are memory that
+        // SAFETY: the request reads `copy` and so many segments, which are laid out as it
+        // requires, and sets their statuses. The batch promises that local ends are memory that
         // may be read or written; granted ends are checked by Xen.
         unsafe { ioctl(&self.device, GRANT_COPY, &mut copy) }
     }
@@ -200,7 +200,7 @@ impl Drop for Pages {
 ///
 /// # Safety
 /// `request` must be one of the grant device that takes a pointer to a `T`, and whatever `arg`
-/// points to must be as the request wants it.
+/// points to must have the form that the request requires.
 unsafe fn ioctl<T>(device: &OwnedFd, request: c_ulong, arg: &mut T) -> io::Result<()> {
     // SAFETY: the caller's promise.
     let done = unsafe { libc::ioctl(device.as_raw_fd(), request, ptr::from_mut(arg)) };

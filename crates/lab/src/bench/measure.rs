@@ -10,15 +10,15 @@ use crate::interrupt;
 use crate::load::{self, Report};
 use crate::progress::Progress;
 
-/// Rounds that are played at most for each that is wanted.
+/// Most rounds for each that is wanted.
 const MOST_ROUNDS: u32 = 3;
 
-/// Plays rounds over all points, so that what drifts drifts for all; each point until it has as
-/// many as are wanted in which nothing was disturbed and the machine was the same for all, or
-/// [`MOST_ROUNDS`] times as many in all.
+/// Measures rounds over all points, so that slow changes of the machine affect all alike. A point
+/// is finished when it has the wanted number of undisturbed rounds in one state of the machine, or
+/// after [`MOST_ROUNDS`] times as many rounds.
 ///
 /// # Errors
-/// When the user interrupts, or a CPU is not there; what was played until then is in the tallies.
+/// When the user interrupts, or a CPU does not exist. The tallies have the rounds until then.
 pub(super) fn play(
     args: &Args,
     peers: &Peers,
@@ -26,14 +26,14 @@ pub(super) fn play(
     progress: &Progress,
 ) -> Result<(), BenchError> {
     for number in 0..args.runs * MOST_ROUNDS {
-        let wanting =
-            tallies.iter_mut().filter(|tally| tally.wants(args.runs, &peers.of(&tally.point)));
-        let wanting: Vec<_> = wanting.collect();
-        if wanting.is_empty() {
+        let unfinished =
+            tallies.iter_mut().filter(|tally| tally.needs(args.runs, &peers.of(&tally.point)));
+        let unfinished: Vec<_> = unfinished.collect();
+        if unfinished.is_empty() {
             break;
         }
-        let stage = progress.stage(format!("round {}, {} points", number + 1, wanting.len()));
-        for tally in wanting {
+        let stage = progress.stage(format!("round {}, {} points", number + 1, unfinished.len()));
+        for tally in unfinished {
             stage.at(tally.point.title);
             round(args, peers, number, tally)?;
         }
@@ -42,10 +42,10 @@ pub(super) fn play(
     Ok(())
 }
 
-/// Plays round `number` of a point.
+/// Measures round `number` of a point.
 fn round(args: &Args, peers: &Peers, number: u32, tally: &mut Tally) -> Result<(), BenchError> {
     let mut order = peers.of(&tally.point);
-    // Who goes first changes from round to round.
+    // The first back-end changes from round to round.
     if !number.is_multiple_of(2) {
         order.reverse();
     }

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn better_is_above_one_whatever_the_unit() {
+    fn a_ratio_above_one_is_better_in_any_unit() {
         assert_eq!(ratio(Unit::Mpps, 12.0, 8.0), Some(1.5));
         assert_eq!(ratio(Unit::MicrosP99, 1.0, 1.5), Some(1.5));
         assert_eq!(ratio(Unit::Cpu, 10.0, 100.0), Some(10.0));

@@ -123,7 +123,7 @@ impl Tally {
     /// Whether more rounds of `players` are needed, until `wanted` of them can be compared. Without
     /// a peer, rounds count that were not disturbed. A back-end that failed `wanted` times is not
     /// tried again.
-    pub fn wants(&self, wanted: u32, players: &[Who]) -> bool {
+    pub fn needs(&self, wanted: u32, players: &[Who]) -> bool {
         let ours: Vec<_> = self.runs.iter().filter(|run| run.who == Who::Ringmain).collect();
         let has = |other: &Who| {
             let beside = |ours: &&&Run| {
@@ -238,19 +238,19 @@ mod tests {
     fn rounds_are_repeated_until_enough_can_be_compared() {
         let all = [Who::Peer, Who::Ringmain, Who::Ceiling];
         let mut tally = Tally::new(POINTS[0]);
-        assert!(tally.wants(1, &all));
+        assert!(tally.needs(1, &all));
         tally.runs = vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Peer, 0, &[1.0], 100.0)];
-        assert!(tally.wants(1, &all) && !tally.wants(1, &all[..2]) && tally.wants(2, &all[..2]));
+        assert!(tally.needs(1, &all) && !tally.needs(1, &all[..2]) && tally.needs(2, &all[..2]));
         tally.runs.push(run(Who::Ceiling, 0, &[1.0], 300.0));
-        assert!(tally.wants(1, &all), "the machine changed");
+        assert!(tally.needs(1, &all), "the machine changed");
         tally
             .runs
             .extend([run(Who::Ringmain, 1, &[1.0], 300.0), run(Who::Ceiling, 1, &[1.0], 300.0)]);
-        assert!(!tally.wants(1, &all));
+        assert!(!tally.needs(1, &all));
         tally.runs.iter_mut().for_each(|run| run.disturbed = true);
-        assert!(tally.wants(1, &all) && tally.wants(1, &[Who::Ringmain]));
+        assert!(tally.needs(1, &all) && tally.needs(1, &[Who::Ringmain]));
         tally.failures.push("it does not start".into());
-        assert!(!tally.wants(1, &all));
+        assert!(!tally.needs(1, &all));
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
         let point = POINTS.iter().find(|point| point.name == "idle").copied().unwrap();
         let mut tally = Tally::new(point);
         tally.runs = vec![run(Who::Ringmain, 0, &[1.0], 100.0), run(Who::Peer, 0, &[100.0], 400.0)];
-        assert!(!tally.wants(1, &[Who::Ringmain, Who::Peer]));
+        assert!(!tally.needs(1, &[Who::Ringmain, Who::Peer]));
         assert_eq!(tally.rows()[0].peer.as_ref().unwrap().ratio.median, Some(100.0));
     }
 

@@ -281,8 +281,8 @@ struct Line {
 }
 
 impl Args {
-    /// From words as on a command line, without the command itself: how tests and benches say what
-    /// they want.
+    /// From words as on a command line, without the command itself: for tests and
+    /// benchmarks.
     ///
     /// # Errors
     /// What is wrong with the words.

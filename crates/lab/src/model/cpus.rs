@@ -17,7 +17,7 @@ impl Cpus {
 
     /// Thread `who` asks for a CPU. True: the thread has one. Otherwise [`Cpus::give_up`] returns
     /// the thread when it gets one.
-    pub fn want(&mut self, who: usize) -> bool {
+    pub fn request(&mut self, who: usize) -> bool {
         if self.free == 0 {
             self.waiting.push_back(who);
             return false;
@@ -46,8 +46,8 @@ mod tests {
     #[test]
     fn each_cpu_runs_one_thread() {
         let mut cpus = Cpus::new(1);
-        assert!(cpus.want(7) && !cpus.want(8) && !cpus.want(9) && cpus.are_short());
+        assert!(cpus.request(7) && !cpus.request(8) && !cpus.request(9) && cpus.are_short());
         assert_eq!((cpus.give_up(), cpus.give_up(), cpus.give_up()), (Some(8), Some(9), None));
-        assert!(cpus.want(7));
+        assert!(cpus.request(7));
     }
 }

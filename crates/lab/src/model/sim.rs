@@ -127,7 +127,7 @@ impl<'a> Sim<'a> {
     }
 
     fn want_cpu(&mut self, who: usize) {
-        if self.cpus[self.stage.actors[who].cpus].want(who) {
+        if self.cpus[self.stage.actors[who].cpus].request(who) {
             self.run(who);
         }
     }

@@ -47,7 +47,7 @@ impl Groups {
     }
 
     /// Whether a frame for `dst`, a group, is wanted. Takes a lock only when the list has changed.
-    pub fn wants(&self, view: &mut View, dst: Mac) -> bool {
+    pub fn receives(&self, view: &mut View, dst: Mac) -> bool {
         if !self.only.load(Ordering::Relaxed) || dst.is_broadcast() {
             return true;
         }
@@ -69,20 +69,20 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_once_that_is_asked_for() {
+    fn only_joined_groups_arrive_on_request() {
         let (groups, mut view) = (Groups::default(), View::default());
-        assert!(groups.wants(&mut view, group(1)));
+        assert!(groups.receives(&mut view, group(1)));
         groups.set(group(2), true);
         groups.set_only(true);
-        assert!(!groups.wants(&mut view, group(1)));
-        assert!(groups.wants(&mut view, group(2)));
-        assert!(groups.wants(&mut view, Mac([255; 6])));
+        assert!(!groups.receives(&mut view, group(1)));
+        assert!(groups.receives(&mut view, group(2)));
+        assert!(groups.receives(&mut view, Mac([255; 6])));
         groups.set(group(1), true);
         groups.set(group(2), false);
-        assert!(groups.wants(&mut view, group(1)));
-        assert!(!groups.wants(&mut view, group(2)));
+        assert!(groups.receives(&mut view, group(1)));
+        assert!(!groups.receives(&mut view, group(2)));
         groups.set_only(false);
-        assert!(groups.wants(&mut view, group(2)));
+        assert!(groups.receives(&mut view, group(2)));
     }
 
     #[test]
@@ -92,6 +92,6 @@ mod tests {
         assert_eq!((0..200).filter(|last| groups.set(group(*last), true)).count(), MOST);
         assert!(groups.set(group(0), true), "it is there");
         assert!(groups.set(group(199), false), "it is not there");
-        assert_eq!((0..200).filter(|last| groups.wants(&mut view, group(*last))).count(), MOST);
+        assert_eq!((0..200).filter(|last| groups.receives(&mut view, group(*last))).count(), MOST);
     }
 }

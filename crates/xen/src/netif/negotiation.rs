@@ -202,7 +202,7 @@ impl FrontendKeys {
 pub fn wants_groups(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
     match Keys::new(nodes, path).flag("request-multicast-control") {
         Err(StoreError::Value { .. }) => Ok(false),
-        wants => wants,
+        flag => flag,
     }
 }
 

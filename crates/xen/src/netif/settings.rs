@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_the_protocol_is_off_unless_it_is_asked_for() {
+    fn extensions_are_off_by_default() {
         let hypervisor = Machine::new().hypervisor(DomId(0));
         let nodes = hypervisor.store.nodes();
         let on = |ranges, guest_copy| Extensions { ranges, guest_copy };

@@ -71,7 +71,7 @@ fn copy(
 }
 
 #[test]
-fn a_guest_shares_what_it_grants_and_is_heard() {
+fn grants_and_signals_of_a_guest_arrive() {
     let place = place();
     let dom0 = place.machine.hypervisor(DOM0).unwrap();
     let (guest, _line) = become_guest(&place.socket, hello_of("a")).unwrap();
@@ -160,7 +160,7 @@ fn a_guest_reaches_nothing_that_it_was_not_granted() {
 }
 
 #[test]
-fn nothing_of_a_guest_stays_when_it_goes() {
+fn nothing_of_a_guest_stays_after_its_end() {
     let place = place();
     let dom0 = place.machine.hypervisor(DOM0).unwrap();
     let (guest, line) = become_guest(&place.socket, hello_of("a")).unwrap();
@@ -289,7 +289,7 @@ fn a_guest_that_makes_its_waker_block() {
 }
 
 #[test]
-fn guests_have_copied_for_them_what_is_passed_on() {
+fn guests_copy_passed_grants() {
     let place = place();
     let (sender, _line) =
         become_guest(&place.socket, Hello { version: Version::V2, ..hello_of("a") }).unwrap();

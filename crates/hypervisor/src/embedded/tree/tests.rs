@@ -97,7 +97,7 @@ fn removal_takes_all_below() {
 }
 
 #[test]
-fn transactions_depend_on_what_they_looked_at() {
+fn transactions_depend_on_nodes_that_they_read() {
     /// What is done in a transaction, what meanwhile, and whether it is overtaken.
     type Case = (fn(&mut Tree), fn(&mut Tree), bool);
     let cases: [Case; 8] = [

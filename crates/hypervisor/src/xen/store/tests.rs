@@ -64,7 +64,7 @@ fn wrong_answers_are_told_apart_from_right_ones() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_ends_it() {
+fn an_unexpected_answer_ends_the_connection() {
     let (store, server) = against(|mut end| send(&mut end, Kind::Read, 1, b"x"));
     server.join().unwrap();
     crate::store::tests::eventually(|| {

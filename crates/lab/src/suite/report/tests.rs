@@ -29,7 +29,7 @@ fn a_version_names_its_program_once() {
 }
 
 #[test]
-fn two_of_the_same_have_plots_of_their_own() {
+fn two_runs_of_an_experiment_have_their_own_plots() {
     let dir = tempfile::tempdir().unwrap();
     write(&[record(7, Size::Quick), record(8, Size::Quick)], dir.path()).unwrap();
     for file in ["queues-embedded-7-throughput.svg", "queues-embedded-8-throughput.svg"] {

@@ -105,7 +105,7 @@ fn a_control_ring_needs_its_channel() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_words() {
+fn impossible_options_are_refused_with_a_message() {
     let refused = |more: &[_]| flat_with(more).unwrap_err();
     assert_eq!(
         request(&FLAT[1..]).unwrap_err(),
@@ -135,7 +135,7 @@ fn what_makes_no_sense_is_refused_in_words() {
 }
 
 #[test]
-fn states_are_read_whatever_stands_there() {
+fn states_are_read_from_any_text() {
     let hypervisor = Machine::new().hypervisor(DomId(0));
     let nodes = hypervisor.store.nodes();
     assert_eq!(State::read(nodes, "/vif").unwrap(), State::Unknown);

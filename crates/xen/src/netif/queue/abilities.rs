@@ -21,7 +21,7 @@ impl Coalescing for Queue {
         // A frontend with one channel looks at both rings after one signal.
         let told = tx == Some(true) && self.rx_channel.is_none();
         let wanted = if told { Notified::Sent } else { Notified::Deferred };
-        let outcome = |wants, wanted| match wants {
+        let outcome = |asked, wanted| match asked {
             None => Notified::Nothing,
             Some(true) => wanted,
             Some(false) => Notified::Suppressed,

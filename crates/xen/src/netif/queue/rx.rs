@@ -68,7 +68,7 @@ impl Queue {
     #[inline]
     pub(super) fn is_unwanted(&mut self, head: &[u8]) -> bool {
         match head.first_chunk() {
-            Some(dst) if dst[0] & 1 != 0 => !self.vif.groups.wants(&mut self.view, Mac(*dst)),
+            Some(dst) if dst[0] & 1 != 0 => !self.vif.groups.receives(&mut self.view, Mac(*dst)),
             _ => false,
         }
     }
@@ -90,8 +90,8 @@ impl Queue {
         self.rx.position() & 0xffff | slots << 16
     }
 
-    /// Passes a frame on, if it can be: its head is copied, and grants of the rest are passed to the
-    /// frontend. `None` when it is to be copied.
+    /// Passes a frame on, if it can be: its head is copied, and grants of the rest are passed to
+    /// the frontend. `None` when it is to be copied.
     #[inline]
     pub(super) fn pass(
         &mut self,

@@ -331,7 +331,7 @@ fn pieces_stay_whole_as_far_as_there_are_slots() {
 }
 
 #[test]
-fn a_frame_that_takes_too_many_slots_by_pieces_fills_its_pages() {
+fn a_frame_of_too_many_pieces_fills_its_pages() {
     let frame = |first: u32, last: u32| {
         sizes(66, &[vec![first], vec![4000; 15], vec![last]].concat()).unwrap()
     };
@@ -365,7 +365,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_left_to_be_done_is_said_in_the_first_slot() {
+fn the_first_slot_has_the_offload() {
     let csum = Some(PartialCsum { start: 34, offset: 16 });
     let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1448, ecn: true });
     let partial = layout(5000, Offload { csum, gso, valid: false });
