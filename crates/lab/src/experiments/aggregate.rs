@@ -21,7 +21,7 @@ const ABOUT: About = About {
     name: "aggregate",
     title: "throughput of many pairs of guests, by backend CPUs",
     what: "One to twenty pairs of guests send to each other at once, one TCP stream each, with one worker and more: once with \
-           the hypervisor's inner design of Xen 4.5, once with the newest. Beside it, what threads get that do nothing but use \
+           the hypervisor's inner design of Xen 4.5, once with the newest. Beside it, the rates of threads that only use \
            grants of one guest.",
     source: Some(Source {
         title: "XenServer 7.0 performance improvements part 4: Aggregate I/O throughput improvements",
@@ -169,10 +169,10 @@ impl Experiment for Aggregate {
     fn notes(&self, results: &Results) -> Vec<String> {
         let cpus = results.record.configuration.machine.cpus;
         vec![format!(
-            "The published machine had many more CPUs than the {cpus} of this one, on which workers, guests and their programs \
-             run, too. The backend of that time mapped every page that a guest sent, and flushed TLBs when it unmapped it; this \
-             one copies, so that in the streams only the locks of the grant table and the page lookups differ, and mapping \
-             shows in the last plot alone."
+            "The published machine had many more CPUs than the {cpus} of this one, which also run workers, guests and their \
+             programs. The backend of that time mapped every page that a guest sent, and flushed TLBs after unmapping. \
+             Ringmain copies, so with streams only the locks of the grant table and the page lookups differ, and only the \
+             last plot shows mapping."
         )]
     }
 

@@ -1,4 +1,4 @@
-//! What is chosen by default, against everything around it.
+//! The default numbers of workers and queues, against other choices.
 
 use control::config::defaults;
 
@@ -108,7 +108,7 @@ impl Experiment for Defaults {
         let (workers, queues) = rule(cpus);
         vec![format!(
             "The rule on a machine of {cpus} CPUs: {workers} workers, and {queues} queue pairs for a guest of {cpus} vCPUs. It \
-             counts as sensible here when it carries nine tenths of what the best choice does."
+             counts as sensible here when it carries nine tenths of the best choice's throughput."
         )]
     }
 }

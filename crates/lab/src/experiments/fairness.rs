@@ -203,8 +203,8 @@ impl Experiment for Fairness {
             };
             if let Some((one, each)) = worst(ONE).zip(worst(EACH)) {
                 all.push(format!(
-                    "The slowest guest gets, {what} with four streams each, {} % of what the mean one does with one worker for all, \
-                     and {} % with a worker each, at the worst N.",
+                    "Four streams each, {what}, at the worst N: the slowest guest gets {} % of the mean with one worker for all, and {} % \
+                     with a worker each.",
                     digits(one),
                     digits(each)
                 ));
@@ -215,8 +215,8 @@ impl Experiment for Fairness {
                 results.change_overall(&series(ONE, false), &series(ONE, true), figure)
             {
                 all.push(format!(
-                    "With an event channel for each direction guests get, {what} with four streams each and one worker for all, {} what \
-                     they do with one for both, in the mean over N.",
+                    "Four streams each, {what}, one worker for all, in the mean over N: the throughput with an event channel for each \
+                     direction is {} that with one for both.",
                     Change::said(Some(&change))
                 ));
             }
@@ -227,8 +227,8 @@ impl Experiment for Fairness {
     fn notes(&self, results: &Results) -> Vec<String> {
         let cpus = results.record.configuration.machine.cpus;
         vec![format!(
-            "Ringmain's workers share nothing but the switch, and one of them takes turns among its queues, so a worker for each \
-             interface can gain only where there is a CPU for it: this machine has {cpus}."
+            "Ringmain's workers share only the switch, and a worker serves its queues in turn. So a worker for each interface is \
+             faster only if it has a CPU: this machine has {cpus}."
         )]
     }
 

@@ -108,7 +108,7 @@ impl Experiment for Flows {
             let hits = results.median(flood, 64, "hits").map_or("-".into(), digits);
             all.push(format!(
                 "Where the other pair floods the switch with new addresses, 64 flows keep {share} % of the rate that they have beside a \
-                 pair with one flow{hedge}. Found are {hits} % of all frames; those of the flood cannot be."
+                 pair with one flow{hedge}. The cache has the flow of {hits} % of all frames, and never those of the flood."
             ));
         }
         all
@@ -116,12 +116,12 @@ impl Experiment for Flows {
 
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
-            "A flow of the worker's cache is a pair of addresses in a network: what is above Ethernet makes no difference to where a \
-             frame goes, and so a million connections between two guests are one flow. The cache holds 4096, and a port may have 2048 \
-             addresses that the switch remembers."
+            "A flow of the worker's cache is a pair of addresses in a network: headers above Ethernet have no effect on the \
+             decision, so a million connections between two guests are one flow. The cache holds 4096 flows, and the switch learns up to \
+             2048 addresses of a port."
                 .into(),
-            "The switch is what limits a rate where the sender finds its ring full most of the time; where it seldom does, it is the \
-             generator, which makes frames with so many addresses on one CPU."
+            "Where the sender finds its ring full most of the time, the switch limits the rate. Where it seldom does, the generator \
+             does, which makes frames with so many addresses on one CPU."
                 .into(),
         ]
     }

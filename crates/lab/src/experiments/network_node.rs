@@ -114,7 +114,7 @@ impl Experiment for NetworkNode {
         if let Some(busy) = busy.filter(|busy| *busy >= 90.0) {
             all.push(format!(
                 "With one queue pair {busy:.0} % of this machine's {cpus} CPUs are busy already: sender, receivers, the forwarding guest \
-                 and the switch all run on them, while what was published had a machine for each."
+                 and the switch all run on them. In the publication, each had a machine of its own."
             ));
         }
         all

@@ -1,4 +1,4 @@
-//! Ringmain, and what else carries frames between guests, with the same traffic.
+//! Ringmain and other datapaths between guests, with the same traffic.
 
 use crate::cpu::{GENERATOR_CPU, WORKER_CPU};
 use crate::demo::Over;
@@ -24,7 +24,7 @@ const ABOUT: About = About {
     what: "TCP between two processes in namespaces, behind Ringmain's embedded hypervisor and behind a Linux bridge with veth; and \
            frames of the traffic generator through vhost-user, with Ringmain and with OVS-DPDK, one worker each. With guests under \
            QEMU: TCP between two of them, over Ringmain, over a Linux bridge with multi-queue TAP devices and over OVS-DPDK; on Xen, over \
-           Ringmain and over the kernel's xen-netback with a Linux bridge. In turn, on the same machine.",
+           Ringmain and over the kernel's xen-netback with a Linux bridge. All alternate on the same machine.",
     source: None,
     platforms: &[Platform::Embedded, Platform::Qemu, Platform::Xen],
     figures: &[
@@ -154,7 +154,7 @@ impl Experiment for Peers {
             {
                 let (times, hedge) = (digits(change.ratio()), change.hedge());
                 all.push(format!(
-                    "Frames of {size} bytes: Ringmain carries {times} times what {OVS} does{hedge}."
+                    "Frames of {size} bytes: Ringmain carries {times} times as many as {OVS}{hedge}."
                 ));
             }
         }
@@ -176,13 +176,13 @@ impl Experiment for Peers {
             return all;
         }
         all.push(
-            "No traffic is common to all: namespaces have no interface to OVS-DPDK, nor has the traffic generator one to a bridge. So TCP \
-             is compared with the one, frames with the other. Guests under QEMU (--guests qemu) have interfaces to all three."
+            "No traffic is common to all: namespaces have no interface to OVS-DPDK, and the traffic generator has none to a bridge. TCP is \
+             therefore compared with the bridge, and frames with OVS-DPDK. Guests under QEMU (--guests qemu) have interfaces to all three."
                 .into(),
         );
         all.push(
-            "The bridge hands over the kernel's own buffers between namespaces and copies nothing, which no virtual machine could \
-             be served by; Ringmain copies each frame once, out of one memory and into another."
+            "The bridge passes the kernel's own buffers between namespaces and copies nothing, which is impossible between virtual \
+             machines. Ringmain copies each frame once, from one memory into another."
                 .into(),
         );
         all

@@ -1,4 +1,4 @@
-//! How a worker waits, over load from none to all: what it costs, and what it delays.
+//! Ways of waiting for frames, under loads from none to full: their cost, and the delay of frames.
 
 use crate::experiment::{
     About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
@@ -9,13 +9,13 @@ use crate::load::Report;
 use crate::plot::{Axis, Shape};
 use crate::statistics::digits;
 
-/// What is compared: words of the configuration's `polling`.
+/// The ways that are compared: values of the configuration's `polling`.
 const WORDS: [&str; 6] = ["balanced", "eco", "latency", "always", "never", "50us"];
 /// Frames a second.
 const RATES: [u32; 5] = [1_000, 10_000, 80_000, 400_000, 1_600_000];
 /// Where the plot shows a sender that never waits.
 const FULL: u32 = 10_000_000;
-/// What counts as idle: guests are connected, and send nothing.
+/// The rate of idle guests: connected, without frames.
 const IDLE: u32 = 0;
 
 const X: Axis = Axis {
@@ -38,8 +38,8 @@ const ABOUT: About = About {
     name: "polling",
     title: "ways of waiting, over load from idle to full",
     what: "Frames of 64 bytes from one guest to another, at rates from none to the highest that is carried, with gaps of mixed lengths: bursts, random \
-           gaps, and silences. One worker, which waits as the configuration's polling says: by what waiting is worth (balanced, eco, \
-           latency), always or never, or for a fixed time. Both guests look all the time, so what delays a frame is the worker.",
+           gaps, and silences. One worker, which waits as the configuration's polling says: by the worth of a shorter delay (balanced, eco, \
+           latency), always or never, or for a fixed time. Both guests poll all the time, so only the worker delays a frame.",
     source: None,
     platforms: &[Platform::Embedded],
     figures: &[
@@ -130,7 +130,7 @@ impl Experiment for Polling {
 
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
-            "The generator sends and looks for frames by turns on one CPU, which is part of every latency. Where the sender never waits, its \
+            "The generator sends and receives alternately on one CPU, which is part of every latency. Where the sender never waits, its \
              ring is full all the time, and the latency of a frame is that of a full ring."
                 .into(),
         ]

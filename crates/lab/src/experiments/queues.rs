@@ -12,7 +12,6 @@ use crate::statistics::digits;
 const STREAMS: u16 = 8;
 const SERIES: &str = "Ringmain";
 const X: Axis = Axis::linear("queue pairs of each guest");
-const PUBLISHED: &str = "XenServer 6.5 and 7.0 (published)";
 
 const ABOUT: About = About {
     name: "queues",
@@ -75,8 +74,18 @@ const ABOUT: About = About {
         },
     ],
     published: &[
-        Published { figure: "throughput", series: PUBLISHED, x: 1.0, value: 17.0 },
-        Published { figure: "throughput", series: PUBLISHED, x: 8.0, value: 41.0 },
+        Published {
+            figure: "throughput",
+            series: "XenServer 6.5 (published)",
+            x: 1.0,
+            value: 17.0,
+        },
+        Published {
+            figure: "throughput",
+            series: "XenServer 7.0 (published)",
+            x: 8.0,
+            value: 41.0,
+        },
     ],
 };
 
@@ -104,7 +113,7 @@ impl Experiment for Queues {
         if setup.platform == Platform::Embedded {
             return Ok(Box::new(|point, _| embedded(setup, point.get("queues")?)));
         }
-        // They take long to boot: the same two serve all repetitions.
+        // Guests take long to boot: the same two serve all repetitions.
         let guests = GuestPair::start(
             &setup.program(),
             setup.platform.into(),
@@ -130,8 +139,7 @@ impl Experiment for Queues {
             more("four queues carry more than double what one does", 4.0, 2.0),
             more("eight queues carry 41 Gb/s where one carried 17: 2.41 times", 8.0, 2.41),
             Finding {
-                published: "five queues carry less than four and six: the hash dealt unevenly"
-                    .into(),
+                published: "five queues carry less than four and six: the hash was uneven".into(),
                 here: blip.as_ref().map_or("not measured".into(), |(four, six)| {
                     format!(
                         "{:.2} times what four do, {:.2} times what six do",
@@ -152,7 +160,7 @@ impl Experiment for Queues {
         if let Some(busy) = busy.filter(|busy| *busy >= 0.9) {
             text.push_str(&format!(
                 " With one queue pair {:.0} % of this machine's {cpus} CPUs are busy already, so that no further queue finds a \
-                 processor to run on: what more queues can show is left to machines with more of them.",
+                 processor to run on: the effect of more queues shows only on machines with more CPUs.",
                 busy * 100.0
             ));
         }
@@ -163,8 +171,8 @@ impl Experiment for Queues {
     }
 }
 
-/// With how many queue pairs the throughput of a series is highest, and with which it is as high as
-/// far as repetitions can tell.
+/// The number of queue pairs with the highest throughput of a series, and those whose throughput is
+/// within the scatter of that.
 pub(super) fn highest(results: &Results, series: &str) -> Option<String> {
     let (best, most) = results.peak(series, "throughput")?;
     let level: Vec<String> =
@@ -172,7 +180,7 @@ pub(super) fn highest(results: &Results, series: &str) -> Option<String> {
     Some(match level.as_slice() {
         [] => format!("Throughput is highest with {best} queue pairs, {} Gb/s.", digits(most)),
         level => format!(
-            "The highest median of throughput is {} Gb/s, with {best} queue pairs; what {} carry is within the scatter of that.",
+            "The highest median of throughput is {} Gb/s, with {best} queue pairs; the throughput with {} is within the scatter of that.",
             digits(most),
             level.join(", ")
         ),
@@ -195,8 +203,7 @@ fn dealt(results: &Results, queues: f64) -> Option<String> {
     };
     let (sender, receiver) = (deals("sender_streams"), deals("receiver_streams"));
     let text = format!(
-        "With {queues} queue pairs, the eight streams were dealt to the sender's queues as {sender}, and to the receiver's as {receiver}, \
-         in one repetition after the other."
+        "Streams on each queue with {queues} queue pairs, by repetition: {sender} at the sender, {receiver} at the receiver."
     );
     (!sender.is_empty() && !receiver.is_empty()).then_some(text)
 }
@@ -214,7 +221,7 @@ fn embedded(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
     outcome.figure("busiest", most(&shares) * 100.0);
     outcome.figure("sender_streams", most(&sent));
     outcome.figure("receiver_streams", most(&received));
-    // One that was pointed to another queue meanwhile is on both.
+    // A stream that was pointed to another queue meanwhile counts on both.
     let all = |streams: &[f64]| streams.iter().sum::<f64>() >= f64::from(STREAMS);
     let text = format!("{sent:?} on the sender's, {received:?} on the receiver's");
     outcome.check("each stream is on a queue", all(&sent) && all(&received), text);

@@ -82,7 +82,7 @@ const ABOUT: About = About {
     title: "what receiving a frame costs",
     what: "A guest receives TCP from the far end of a cable, in frames as long as the MTU that come in batches of 6 or of 64, and is \
            interrupted once for each batch. Cycles by class for each frame, with the oldest design of the hypervisor, then with \
-           improvements added; what the whole machine spends on each frame, against two network namespaces with nothing but the \
+           improvements added. CPU time of the whole machine for each frame, against two network namespaces with nothing but the \
            kernel between them.",
     source: Some(Source {
         title: "Netchannel 2: Optimizing Network Performance",
@@ -223,20 +223,20 @@ impl Experiment for ReceiveCost {
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
             format!(
-                "A cost counts as the published one when its overhead is within {:.0} % of that. Overheads are of the CPU time of the \
-                 whole machine, the sender's included, on both sides; what was published is that of the receiving machine alone, and \
-                 of UDP, without acknowledgements.",
+                "A cost counts as the published one when its overhead is within {:.0} % of that. Overheads here are of the CPU time of the \
+                 whole machine, including the sender's. Published ones are of the receiving machine alone, with UDP, which has no \
+                 acknowledgements.",
                 BAND * 100.0
             ),
-            "\"Copy to user\" is all that the receiving program does. What the kernel does below the daemon is in the CPU of everything \
-             only: cable, bridge and TAP, or, with a queue of the device, its copy into the guest's pages. Cycles are those of the \
-             time stamp counter, which goes at one pace; where it does not, times are given."
+            "\"Copy to user\" is all work of the receiving program. The kernel's work below the daemon is only part of the CPU of \
+             everything: cable, bridge and TAP or, with a queue of the device, the copy into the guest's pages. Cycles are those of the \
+             time stamp counter, if its rate is constant. Otherwise times are given."
                 .to_owned(),
         ]
     }
 }
 
-/// What fewer interrupts save at one place, if as many frames came with each as were to.
+/// The saving by fewer interrupts at one place, with the measured numbers of frames for each.
 fn throttled(results: &Results, label: &str, x: f64) -> Option<String> {
     let change = cost(results, (THROTTLES[0].0, x), (THROTTLES[1].0, x))?;
     let by = (change.ratio() - 1.0) * 100.0;
@@ -252,7 +252,7 @@ fn throttled(results: &Results, label: &str, x: f64) -> Option<String> {
         results.median(series, x as u16, "frames_per_interrupt").map(digits)
     };
     let [few, many] = THROTTLES.map(seen);
-    Some(format!("{label}: {costs}; measured were {} and {}.", few?, many?))
+    Some(format!("{label}: {costs}; {} and {} were measured.", few?, many?))
 }
 
 /// What a frame costs the whole machine at one place against another, in whatever unit it was

@@ -22,7 +22,7 @@ const ABOUT: About = About {
     name: "share",
     title: "a quiet guest beside a flooding one",
     what: "A guest sends a thousand small frames a second to another through the same worker that carries what a third sends to a fourth: \
-           nothing, as many frames of 64 bytes as go, or as many of 64 KB. The worker goes by deficit round robin.",
+           nothing, frames of 64 bytes at full rate, or frames of 64 KB at full rate. The worker uses deficit round robin.",
     source: None,
     platforms: &[Platform::Embedded],
     figures: &[
@@ -93,7 +93,7 @@ impl Experiment for Share {
             {
                 all.push(format!(
                     "Beside a flood of {beside}, which gets {flood} Gb/s, one frame in a hundred of the quiet guest takes longer than \
-                     {after} us, and the median one {p99}; alone it is one in a hundred that takes longer than {before} us."
+                     {after} us, and the median is {p99} us. Alone, one frame in a hundred takes longer than {before} us."
                 ));
             }
         }
@@ -102,8 +102,8 @@ impl Experiment for Share {
 
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
-            "One CPU plays all four guests by turns: that the flood is made, and taken, there delays the quiet guest's frames, too, and \
-             is part of what is seen. Beside nobody the worker sleeps between two frames, and has to wake for each."
+            "One CPU plays all four guests alternately. Sending and receiving the flood there also delays the quiet guest's frames, and \
+             is part of the latency. Without a flood the worker sleeps between two frames, and wakes up for each."
                 .into(),
         ]
     }

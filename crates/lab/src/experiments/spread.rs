@@ -1,4 +1,4 @@
-//! Streams that hash badly onto queues, and what a worker does about it.
+//! Streams that hash unevenly onto queues, before and after a worker balances them.
 
 use std::time::{Duration, Instant};
 
@@ -88,8 +88,8 @@ impl Experiment for FlowDistribution {
 
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
-            "Guests have other addresses in each repetition, and so the hash puts other streams together. What is \"at first\" ends \
-             with the first bucket that changes queues, or after 60 ms; both are of the same addresses, each of a fresh worker."
+            "Guests have other addresses in each repetition, so the hash puts other streams together. \"At first\" ends with the first \
+             bucket that changes queues, or after 60 ms. Both figures are of the same addresses, each with a fresh worker."
                 .into(),
         ]
     }
