@@ -62,7 +62,7 @@ fn is_steady(text: &str) -> bool {
         .all(|flag| flags.split_whitespace().any(|word| word == *flag))
 }
 
-/// A moment in the life of some processes and of the host.
+/// The CPU times of some processes and of the host, at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     at: Instant,
@@ -104,7 +104,7 @@ impl Snapshot {
         Snapshot { at: Instant::now(), used: pids.iter().map(|pid| used(*pid)).collect(), host }
     }
 
-    /// What happened since an earlier moment that looked at the same processes.
+    /// The CPU time since an earlier snapshot of the same processes.
     pub fn since(&self, earlier: &Snapshot) -> Shares {
         let wall = (self.at - earlier.at).as_secs_f64().max(1e-9);
         let of: Vec<f64> = self

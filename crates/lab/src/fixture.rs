@@ -13,7 +13,7 @@ mod traffic_end;
 mod wire;
 
 pub use cable::{Cable, DEVICE, UPLINK, whole_frames};
-pub use daemon::{CounterDelta, CounterSnapshot, at_rest, balance, rest};
+pub use daemon::{CounterDelta, CounterSnapshot, at_rest, balance, check_conserved};
 pub use generator::{GeneratorSetup, generate, ports as generator_ports};
 pub(crate) use guest_pair::GuestPair;
 pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest};

@@ -145,7 +145,7 @@ fn serve(doors: &[Listener; 2], stop: &AtomicBool) -> Result<(), End> {
             wires = between(a, b)?;
         }
         match wires.is_empty() {
-            true => rest(doors, &guests),
+            true => wait(doors, &guests),
             false => carry(&mut wires)?,
         }
     }
@@ -163,7 +163,7 @@ fn carry(wires: &mut [Wire]) -> Result<(), End> {
 }
 
 /// Waits until a front-end comes, or says something.
-fn rest(doors: &[Listener; 2], guests: &[Option<Guest>; 2]) {
+fn wait(doors: &[Listener; 2], guests: &[Option<Guest>; 2]) {
     let fds: [BorrowedFd<'_>; 2] = std::array::from_fn(|at| match &guests[at] {
         Some(guest) => guest.connection.as_fd(),
         None => doors[at].as_fd(),

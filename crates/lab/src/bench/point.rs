@@ -127,7 +127,7 @@ const fn rate(
 }
 
 /// Traffic that is measured for its cost, with guests that sleep or a back-end that may sleep.
-const fn rest(
+const fn mostly_idle(
     name: &'static str,
     title: &'static str,
     options: &'static str,
@@ -182,7 +182,7 @@ pub const POINTS: &[Point] = &[
         "--size 1514 --direction both",
         &[(Unit::Gbps, Some(Times(1.5)))],
     ),
-    rest(
+    mostly_idle(
         "64-sleep",
         "64 B, receiver sleeps",
         "--size 64 --interrupts",
@@ -195,14 +195,14 @@ pub const POINTS: &[Point] = &[
         "--size 64 --window 1",
         &[(Unit::MicrosP50, Some(Times(1.0))), (Unit::MicrosP99, None)],
     ),
-    rest(
+    mostly_idle(
         "idle",
         "idle, two guests connected",
         "--size 64 --rate 0 --interrupts",
         2000,
         &[(Unit::Cpu, Some(AtMost(0.5)))],
     ),
-    rest(
+    mostly_idle(
         "mixed",
         "1 % load, mixed gaps",
         "--size 64 --rate 80000 --gaps mixed",

@@ -18,14 +18,14 @@ const SERIES: &str = "Ringmain";
 const TURNS: u32 = 1000;
 const OF_A_ROUND: u32 = 8;
 /// What is looked at before a worker has done anything about it: so long at most, and ends as soon
-/// as a bucket has turned. Workers look every 100 ms, whenever frames begin to come.
+/// as a bucket has changed queues. Workers check every 100 ms, whenever frames begin to come.
 const SOON: Duration = Duration::from_millis(60);
 /// It has to be as long as this, or is looked at once more with a fresh worker, so often at most.
 const LEAST: Duration = Duration::from_millis(15);
 const TRIES: u32 = 8;
 /// Between two looks at that.
 const STEP: Duration = Duration::from_millis(5);
-/// How long it may take for buckets to come to rest where they are best.
+/// How long buckets may take to reach their final queues.
 const SETTLES: Duration = Duration::from_secs(4);
 /// The start of the generator may take so long.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -124,7 +124,7 @@ fn measure(setup: &Setup, queues: u16, first: u16) -> Result<Outcome, LabError> 
     Ok(outcome)
 }
 
-/// Frames of each of the receiver's queues before any bucket has turned.
+/// Frames of each of the receiver's queues before any bucket has changed queues.
 fn at_first(
     setup: &Setup,
     queues: u16,
@@ -140,11 +140,11 @@ fn at_first(
     }
     Err(LabError::Tool {
         tool: "the worker".into(),
-        text: format!("a bucket turned at once, {TRIES} times"),
+        text: format!("a bucket changed queues at once, {TRIES} times"),
     })
 }
 
-/// What the receiver's queues get while no bucket has turned yet, if that is long enough.
+/// Frames of the receiver's queues while no bucket has changed queues, if that is long enough.
 fn untouched(daemon: &Daemon) -> Result<Option<Vec<f64>>, LabError> {
     let (began, then) = (Instant::now(), CounterDelta::now(daemon)?);
     let mut untouched = None;
@@ -194,7 +194,7 @@ fn frames_come(daemon: &Daemon) -> Result<(), LabError> {
     Ok(())
 }
 
-/// What was counted up to a moment.
+/// The counters at a moment.
 struct CounterDelta {
     /// Frames of each of the receiver's queues.
     frames: Vec<u64>,

@@ -201,7 +201,7 @@ impl<R: DriverRing> Endpoint<R> {
             queue.release();
         }
         if let Some(receiver) = &self.role.receiver {
-            receiver.tell();
+            receiver.report();
         }
         queue.refill();
     }

@@ -230,7 +230,7 @@ impl Receiver {
 
     /// Tells the sender how many frames came.
     #[inline]
-    pub fn tell(&self) {
+    pub fn report(&self) {
         self.counters.set_received(self.counts.good);
     }
 

@@ -120,7 +120,7 @@ impl<'a> Sim<'a> {
             Event::Rest(who, spins) => {
                 let actor = &self.stage.actors[who];
                 if actor.state == State::Spinning && actor.spins == spins {
-                    self.rest(who, State::Idle);
+                    self.idle(who, State::Idle);
                 }
             }
         }
@@ -149,7 +149,7 @@ impl<'a> Sim<'a> {
         }
         let spin = if actor.role == Role::Worker { self.scene.spin } else { 0 };
         if spin == 0 || self.cpus[actor.cpus].are_short() {
-            return self.rest(who, State::Idle);
+            return self.idle(who, State::Idle);
         }
         actor.state = State::Spinning;
         actor.spins += 1;
@@ -157,7 +157,7 @@ impl<'a> Sim<'a> {
     }
 
     /// Gives up its CPU.
-    fn rest(&mut self, who: usize, state: State) {
+    fn idle(&mut self, who: usize, state: State) {
         let actor = &mut self.stage.actors[who];
         actor.state = state;
         if let Some(next) = self.cpus[actor.cpus].give_up() {
@@ -265,7 +265,7 @@ impl<'a> Sim<'a> {
     /// Yields its CPU to another thread, and waits for it again if there is work.
     fn make_way(&mut self, who: usize) {
         let more = self.stage.waits(who);
-        self.rest(who, if more { State::Waking } else { State::Idle });
+        self.idle(who, if more { State::Waking } else { State::Idle });
         if more {
             self.want_cpu(who);
         }

@@ -155,7 +155,7 @@ impl<'a> Vcpu<'a> {
                 Role::Ask | Role::Receive => 0,
             };
             if received + sent == 0 {
-                self.rest()?;
+                self.sleep()?;
             }
         }
         Ok(())
@@ -202,7 +202,7 @@ impl<'a> Vcpu<'a> {
     }
 
     /// Sleeps until there is something to do, as a guest does.
-    fn rest(&mut self) -> Result<(), FrontError> {
+    fn sleep(&mut self) -> Result<(), FrontError> {
         let Queue { tx, rx, .. } = &mut *self.queue;
         rx.ring().channel().take();
         tx.ring().channel().take();
