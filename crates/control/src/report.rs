@@ -374,6 +374,7 @@ mod tests {
             queues: Some(2),
             rate: None,
             addresses: Vec::new(),
+            budget: None,
         });
         one.status.features.sg = true;
         let states = [

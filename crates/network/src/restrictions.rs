@@ -5,6 +5,7 @@
 //! the cell when it takes a queue over, and when it follows a new topology, and the fabric publishes
 //! one after each change. So nothing is looked up for a frame, nor for a burst.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,10 +43,19 @@ pub struct RestrictionsTemplate {
     pub transmit: Vec<(Unit, Rate)>,
     /// Limits of a port's own.
     pub receive: Vec<(Unit, Rate)>,
-    /// Limits of sending that are shared.
-    pub shared_transmit: Limits,
-    /// Limits of receiving that are shared.
-    pub shared_receive: Limits,
+    /// Limits that are shared.
+    pub shared: SharedLimits,
+    /// Limits that a port may name to share those instead.
+    pub budgets: BTreeMap<String, SharedLimits>,
+}
+
+/// Limits that several ports share.
+#[derive(Clone, Debug, Default)]
+pub struct SharedLimits {
+    /// Of sending.
+    pub transmit: Limits,
+    /// Of receiving.
+    pub receive: Limits,
 }
 
 impl RestrictionsTemplate {
@@ -57,8 +67,8 @@ impl RestrictionsTemplate {
         };
         Restrictions {
             guard: self.guard.clone(),
-            transmit: limits(&self.transmit, &self.shared_transmit),
-            receive: limits(&self.receive, &self.shared_receive),
+            transmit: limits(&self.transmit, &self.shared.transmit),
+            receive: limits(&self.receive, &self.shared.receive),
         }
     }
 }

@@ -144,6 +144,30 @@ fn invalid_keys_are_refused_with_a_message() {
     );
 }
 
+#[test]
+fn addresses_and_budgets_come_from_the_toolstack_or_the_operators_file() {
+    let ip = ("ip", "10.0.0.5 2001:db8::/64");
+    assert_eq!(Run::new("online", &[ip], "").get("ringmain/addresses").unwrap(), ip.1);
+    let own = "addresses='10.0.0.6 ::/0'";
+    assert_eq!(Run::new("online", &[ip], own).get("ringmain/addresses").unwrap(), "10.0.0.6 ::/0");
+    assert_eq!(Run::new("online", &[ip], "addresses=").get("ringmain/addresses"), None);
+    assert_eq!(Run::new("online", &[], "").get("ringmain/addresses"), None);
+    let error = |list: &str| Run::new("online", &[("ip", list)], "").error();
+    for wrong in
+        ["host", "10.0.0", "10.0.0.0/8/9", "10.0.0.5,10.0.0.6", "/8", "*", "1.2.3.4;reboot"]
+    {
+        let expected = format!("addresses has \"{wrong}\", which is not an IP address or prefix");
+        assert_eq!(error(&format!("10.0.0.1 {wrong}")), expected);
+    }
+    assert_eq!(
+        Run::new("online", &[], "budget='a b'").error(),
+        "budget is \"a b\", which is not a name"
+    );
+    assert_eq!(Run::new("online", &[], "budget=web").get("ringmain/budget").unwrap(), "web");
+    assert_eq!(error(&"10.0.0.1 ".repeat(65)), "addresses has more than 64 entries");
+    assert!(Run::new("online", &[("ip", &"10.0.0.1 ".repeat(64))], "").ok);
+}
+
 /// Every mistake in the operator's file is reported to the toolstack at once.
 #[test]
 fn mistakes_in_the_operators_file_are_reported() {

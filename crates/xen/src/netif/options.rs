@@ -29,6 +29,6 @@ pub struct ServiceConfig {
     pub stall: Duration,
     /// How vifs are served, where there is a choice.
     pub options: PortOptions,
-    /// What each vif may send and receive, unless it has settings of its own.
+    /// What each vif may send and receive. Settings of its own come on top (see `Settings`).
     pub restrictions: RestrictionsTemplate,
 }

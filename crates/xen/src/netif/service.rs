@@ -47,7 +47,7 @@ impl Service {
         Ok(Service { bus: xenbus::Service::start(hypervisor, driver)? })
     }
 
-    /// From now on each vif may send and receive what these say, unless it has settings of its own.
+    /// From now on each vif may send and receive what these say; settings of its own come on top.
     pub fn set_restrictions(&self, restrictions: RestrictionsTemplate) {
         let current = &self.bus.driver().restrictions;
         *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(restrictions);

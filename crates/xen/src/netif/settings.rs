@@ -29,6 +29,8 @@ pub struct Settings {
     pub rate: Option<String>,
     /// The addresses that it may claim; empty: any.
     pub addresses: Vec<Prefix>,
+    /// The budget that it shares with other ports, by name.
+    pub budget: Option<String>,
 }
 
 /// Whether the vif whose backend directory is `path` is for us.
@@ -100,7 +102,8 @@ impl Settings {
             Some(list) => prefixes(&ours("addresses"), &list)?,
             None => Vec::new(),
         };
-        Ok(Settings { rule: PortRule { vlan, mac }, mtu, queues, rate, addresses })
+        let budget = nodes.find(&ours("budget"))?;
+        Ok(Settings { rule: PortRule { vlan, mac }, mtu, queues, rate, addresses, budget })
     }
 
     /// The rate, if there is one.
@@ -108,12 +111,31 @@ impl Settings {
         self.rate.as_deref().and_then(rate::parse)
     }
 
-    /// What the vif is restricted to: to what all vifs are, unless it has settings of its own.
+    /// Whether there is the budget that it names, for the vif whose backend directory is `path`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn check_budget(
+        &self,
+        path: &str,
+        template: &RestrictionsTemplate,
+    ) -> Result<(), StoreError> {
+        match &self.budget {
+            Some(budget) if !template.budgets.contains_key(budget) => {
+                Err(wrong(&format!("{path}/ringmain/budget"), budget, "a budget"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the vif is restricted to: to what all vifs are, and to its own rate besides. A list of
+    /// addresses, and a budget, of its own stand in for those of all vifs.
     pub fn restrictions(&self, template: &RestrictionsTemplate) -> Restrictions {
         let mut template = template.clone();
-        if let Some(rate) = self.rate() {
-            template.transmit.retain(|(unit, _)| *unit != Unit::Bytes);
-            template.transmit.push((Unit::Bytes, rate));
+        // Both hold, so the stricter one decides.
+        template.transmit.extend(self.rate().map(|rate| (Unit::Bytes, rate)));
+        if let Some(budget) = self.budget.as_ref().and_then(|name| template.budgets.get(name)) {
+            template.shared = budget.clone();
         }
         if !self.addresses.is_empty() {
             template.guard = Some(Arc::new(SourceGuard::new(self.addresses.clone())));
@@ -177,6 +199,8 @@ fn wrong(path: &str, value: &str, expected: &'static str) -> StoreError {
 mod tests {
     use hypervisor::DomId;
     use hypervisor::test::Machine;
+    use network::restrictions::{Limits, SharedLimits};
+    use network::token_bucket::TokenBucket;
 
     use super::*;
 
@@ -192,7 +216,14 @@ mod tests {
     #[test]
     fn nothing_said_is_nothing_wanted() {
         let rule = PortRule { vlan: Vlan::None, mac: None };
-        let nothing = Settings { rule, mtu: None, queues: None, rate: None, addresses: Vec::new() };
+        let nothing = Settings {
+            rule,
+            mtu: None,
+            queues: None,
+            rate: None,
+            addresses: Vec::new(),
+            budget: None,
+        };
         assert_eq!(settings(&[("mac", "00:16:3e:00:00:01")]), Ok(nothing));
     }
 
@@ -248,6 +279,52 @@ mod tests {
         assert!(read("").unwrap_err().contains("is not a list of 1 to 64 IP addresses"));
         let error = read("10.0.0.5/8").unwrap_err();
         assert!(error.contains("either an address or a network"), "{error}");
+    }
+
+    #[test]
+    fn the_stricter_of_two_rates_decides() {
+        let template = RestrictionsTemplate {
+            transmit: vec![(Unit::Bytes, Rate { per_second: 1000, burst: 500 })],
+            ..RestrictionsTemplate::default()
+        };
+        let now = std::time::Instant::now() + std::time::Duration::from_secs(1);
+        let fits = |keys: &[(&str, &str)], bytes| {
+            let restrictions = settings(keys).unwrap().restrictions(&template);
+            // An empty bucket takes anything.
+            restrictions.transmit.0.iter().all(|bucket| bucket.take(now, 1))
+                && restrictions.transmit.0.iter().all(|bucket| bucket.take(now, bytes))
+        };
+        assert!(fits(&[], 499) && !fits(&[], 500));
+        let fast = [("rate", "200000,50000")];
+        assert!(fits(&fast, 499) && !fits(&fast, 500), "that of all vifs");
+        let template = RestrictionsTemplate::default();
+        let restrictions = settings(&fast).unwrap().restrictions(&template);
+        assert_eq!(restrictions.transmit.0[0].rate().burst, 200_000, "its own");
+    }
+
+    #[test]
+    fn a_vif_shares_the_budget_that_it_names() {
+        let bucket = |per_second| {
+            let rate = Rate { per_second, burst: 1000 };
+            Arc::new(TokenBucket::new(Unit::Bytes, rate))
+        };
+        let shared = |per_second| SharedLimits {
+            transmit: Limits(vec![bucket(per_second)]),
+            ..SharedLimits::default()
+        };
+        let template = RestrictionsTemplate {
+            shared: shared(1),
+            budgets: [("web".to_owned(), shared(2))].into(),
+            ..RestrictionsTemplate::default()
+        };
+        let own = settings(&[("ringmain/budget", "web")]).unwrap();
+        own.check_budget("/vif", &template).unwrap();
+        let rate =
+            |settings: &Settings| settings.restrictions(&template).transmit.0[0].rate().per_second;
+        assert_eq!((rate(&settings(&[]).unwrap()), rate(&own)), (1, 2));
+        let other = settings(&[("ringmain/budget", "db")]).unwrap();
+        let error = other.check_budget("/vif", &template).unwrap_err().to_string();
+        assert_eq!(error, "/vif/ringmain/budget: \"db\" is not a budget");
     }
 
     #[test]

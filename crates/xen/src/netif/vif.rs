@@ -128,14 +128,23 @@ impl Vif {
         self.restricted = Some(wanted);
     }
 
-    /// Follows the settings that hold at once, connected or not: rates and addresses. Settings that
+    /// What the operator wants of it now.
+    fn read_settings(&self) -> Result<Settings, StoreError> {
+        let backend = self.node.backend();
+        let settings = Settings::read(self.node.nodes(), backend)?;
+        settings.check_budget(backend, &self.driver.restrictions())?;
+        Ok(settings)
+    }
+
+    /// Follows the settings that hold at once, connected or not: rates, addresses and budgets. Settings that
     /// make no sense change nothing, as the operator may still be writing them.
     fn follow_settings(&mut self) -> Result<(), StoreError> {
-        let read = Settings::read(self.node.nodes(), self.node.backend());
+        let read = self.read_settings();
         let (Some(port), Some(settings)) = (self.port, &mut self.settings) else { return Ok(()) };
         match read {
-            Ok(Settings { rate, addresses, .. }) => {
+            Ok(Settings { rate, addresses, budget, .. }) => {
                 (settings.rate, settings.addresses) = (rate, addresses);
+                settings.budget = budget;
             }
             Err(StoreError::Value { .. }) => {}
             Err(error) if error.is_not_found() => {}
@@ -152,16 +161,19 @@ struct Restricted {
     template: Arc<RestrictionsTemplate>,
     rate: Option<Rate>,
     addresses: Vec<Prefix>,
+    budget: Option<String>,
 }
 
 impl Restricted {
     fn new(template: Arc<RestrictionsTemplate>, settings: &Settings) -> Self {
-        Restricted { template, rate: settings.rate(), addresses: settings.addresses.clone() }
+        let (rate, addresses) = (settings.rate(), settings.addresses.clone());
+        Restricted { template, rate, addresses, budget: settings.budget.clone() }
     }
 
     fn is_same(&self, other: &Restricted) -> bool {
         Arc::ptr_eq(&self.template, &other.template)
             && (self.rate, &self.addresses) == (other.rate, &other.addresses)
+            && self.budget == other.budget
     }
 }
 
@@ -218,7 +230,7 @@ impl Device for Vif {
     }
 
     fn connect(&mut self, resumed: bool) -> Result<(), VifError> {
-        let settings = Settings::read(self.node.nodes(), self.node.backend())?;
+        let settings = self.read_settings()?;
         let request = FrontendKeys::read(self.node.nodes(), self.node.frontend(), self.offered()?)?;
         let port = self.port(&settings)?;
         let connection = self.new_connection(request, port, resumed)?;
