@@ -5,6 +5,7 @@
 //! a version; none is renamed, left out, or changes its meaning. What is not known or not set is
 //! null.
 
+mod limits;
 mod port;
 mod profile;
 mod stats;
@@ -14,6 +15,7 @@ use serde_json::{Map, Value as Json};
 
 pub use xen::netif::guest_times::GuestTimes;
 
+pub use limits::{BudgetReport, DirectionReport, LimitsReport};
 pub use port::{CacheReport, Counts, GuestCopies, PortReport, PortState, QueueReport};
 pub use profile::{PortProfile, Profile, QueueFlows, WorkerProfile};
 pub use stats::{MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
@@ -37,12 +39,51 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// Change a port in service.
+    #[serde(rename = "port.set")]
+    PortSet {
+        /// Its name.
+        name: String,
+        /// Keys and new values as in a `[[port]]` table, the keys in snake case; null: no longer
+        /// set.
+        set: Map<String, Json>,
+    },
     /// All ports.
     #[serde(rename = "port.list")]
     PortList,
     /// One port.
     #[serde(rename = "port.show")]
     PortShow {
+        /// Its name.
+        name: String,
+    },
+    /// Add a budget.
+    #[serde(rename = "budget.add")]
+    BudgetAdd {
+        /// Keys and values as in a `[[budget]]` table, the keys in snake case.
+        budget: Map<String, Json>,
+    },
+    /// Change a budget, for all ports that share it.
+    #[serde(rename = "budget.set")]
+    BudgetSet {
+        /// Its name.
+        name: String,
+        /// Keys and new values as in a `[[budget]]` table, the keys in snake case; null: no longer
+        /// set.
+        set: Map<String, Json>,
+    },
+    /// Remove a budget that no port shares.
+    #[serde(rename = "budget.remove")]
+    BudgetRemove {
+        /// Its name.
+        name: String,
+    },
+    /// All budgets.
+    #[serde(rename = "budget.list")]
+    BudgetList,
+    /// One budget.
+    #[serde(rename = "budget.show")]
+    BudgetShow {
         /// Its name.
         name: String,
     },
@@ -71,6 +112,10 @@ pub enum Reply {
     Ports(Vec<PortReport>),
     /// One port.
     Port(Box<PortReport>),
+    /// The budgets, sorted by name.
+    Budgets(Vec<BudgetReport>),
+    /// One budget.
+    Budget(Box<BudgetReport>),
     /// All counters.
     Stats(Box<Stats>),
     /// The address table, sorted by VLAN and address.
@@ -99,6 +144,18 @@ mod tests {
             (Request::PortList, r#"{"do":"port.list"}"#),
             (Request::PortShow { name: "a".into() }, r#"{"do":"port.show","name":"a"}"#),
             (Request::PortRemove { name: "a".into() }, r#"{"do":"port.remove","name":"a"}"#),
+            (
+                Request::PortSet { name: "a".into(), set: Map::new() },
+                r#"{"do":"port.set","name":"a","set":{}}"#,
+            ),
+            (Request::BudgetList, r#"{"do":"budget.list"}"#),
+            (Request::BudgetShow { name: "b".into() }, r#"{"do":"budget.show","name":"b"}"#),
+            (Request::BudgetRemove { name: "b".into() }, r#"{"do":"budget.remove","name":"b"}"#),
+            (Request::BudgetAdd { budget: Map::new() }, r#"{"do":"budget.add","budget":{}}"#),
+            (
+                Request::BudgetSet { name: "b".into(), set: Map::new() },
+                r#"{"do":"budget.set","name":"b","set":{}}"#,
+            ),
             (Request::Stats, r#"{"do":"stats"}"#),
             (Request::Mac, r#"{"do":"mac"}"#),
             (Request::Profile { seconds: 5 }, r#"{"do":"profile","seconds":5}"#),

@@ -19,6 +19,7 @@ use hostlink::xdp::XdpError;
 use hypervisor::xen::OpenError;
 use network::count::QueueCounters;
 use network::fabric::Fabric;
+use network::restrictions::RestrictionsTemplate;
 use switch::PortId;
 use unix_socket::SocketError;
 
@@ -67,22 +68,24 @@ pub enum BackendError {
     Pages(io::Error),
 }
 
-/// Puts a port into service in a daemon with so many workers.
+/// Puts a port into service in a daemon with so many workers, restricted like this.
 pub fn start(
     fabric: &Arc<Fabric>,
     spec: &PortSpec,
+    restrictions: &RestrictionsTemplate,
     workers: usize,
 ) -> Result<Box<dyn Backend>, BackendError> {
     let queues = spec.queue_pairs(workers);
     match &spec.kind {
         PortKind::VhostUser { socket, mode } => {
-            vhost_user::start(fabric, spec, socket, *mode, queues)
+            vhost_user::start(fabric, spec, (socket, *mode), restrictions, queues)
         }
-        PortKind::Tap { device } => tap::start(fabric, spec, device, queues),
-        PortKind::Xen => xen::start(fabric, spec, queues),
-        PortKind::Embedded { socket, design, extensions, device_queue } => {
-            let uplink = device_queue.as_deref();
-            embedded::start(fabric, spec, socket, (*design, *extensions), uplink, queues)
+        PortKind::Tap { device } => tap::start(fabric, spec, device, restrictions, queues),
+        PortKind::Xen => xen::start(fabric, spec, restrictions, queues),
+        PortKind::Embedded { socket, design, extensions, device_queue, lock_mac } => {
+            let (design, device) = ((*design, *extensions), device_queue.as_deref());
+            let guests = embedded::Guests { socket, design, device, lock_mac: *lock_mac };
+            embedded::start(fabric, spec, guests, restrictions, queues)
         }
     }
 }
@@ -98,6 +101,13 @@ pub trait Backend: Send {
     /// Why the port is out of service for good. Ports that serve their next front-end never are.
     fn failure(&self) -> Option<String> {
         None
+    }
+
+    /// From now on the port, or each that it stands for, may send and receive what these say.
+    fn restrict(&self, fabric: &Fabric, restrictions: &RestrictionsTemplate) {
+        if let Some(id) = self.id() {
+            fabric.set_restrictions(id, restrictions.instantiate());
+        }
     }
 
     /// The vifs that the port stands for; `name` is the port's own.

@@ -1,15 +1,23 @@
 //! What the operator wrote: the configuration file, and descriptions of single ports.
 
 mod access;
+mod amount;
+mod budget;
+mod budget_table;
+mod changes;
 pub mod defaults;
 mod error;
 mod host;
+mod key_table;
 mod options;
 mod port;
 mod port_reader;
+mod port_settings;
 mod port_table;
+mod rates;
 mod request;
 mod sandbox_table;
+mod setting_keys;
 mod source;
 mod value;
 mod workers;
@@ -17,23 +25,27 @@ mod workers;
 use std::path::PathBuf;
 
 use network::poll::PollingPolicy;
-use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
-use toml::Spanned;
 use unix_socket::Permissions;
 
 use access::{SocketGroup, SocketMode, SocketOwner};
+use budget_table::BudgetTable;
 use port_reader::{Neighbours, Place};
 use port_table::PortTable;
 use sandbox_table::SandboxTable;
 use source::{Problems, Source};
-use value::{FromText, Table, TableName, Text};
+use value::{FromText, Table, TableName, Tables, Text};
 use workers::{Workers, WorkersTable};
 
+pub use amount::{BitRate, BurstBytes, Frames};
+pub use budget::BudgetSpec;
+pub use changes::{budget_changes, port_changes};
 pub use defaults::MAX_QUEUES;
 pub use error::{ConfigError, ConfigErrors};
 pub use host::Host;
 pub use options::{extension_words, options as port_options};
 pub use port::{Mode, PortKind, PortSpec};
+pub use port_settings::PortSettings;
+pub use rates::{DirectionLimits, RateLimits};
 pub use sandbox_table::{LiveNeed, SandboxSettings};
 
 /// Where the control socket is unless the configuration says otherwise.
@@ -58,6 +70,8 @@ pub struct Config {
     pub permissions: Permissions,
     /// What the daemon leaves itself.
     pub sandbox: SandboxSettings,
+    /// The budgets, in the order of the file.
+    pub budgets: Vec<BudgetSpec>,
     /// The ports, in the order of the file.
     pub ports: Vec<PortSpec>,
 }
@@ -81,11 +95,12 @@ impl Config {
         };
         let sandbox =
             sandbox_table::read(file.sandbox.map_or_else(Default::default, |table| table.0));
-        let Ports(tables) = file.port.unwrap_or_default();
-        let ports = ports(tables, &socket, &mut problems);
-        let Workers { count, cpus, policy, balance } = workers;
+        let budgets = budgets(file.budget.unwrap_or_default(), &mut problems);
+        let names: Vec<String> = budgets.iter().map(|budget| budget.name.clone()).collect();
+        let ports = ports(file.port.unwrap_or_default(), (&socket, &names), &mut problems);
+        let Workers { count: workers, cpus, policy, balance } = workers;
         let config =
-            Config { workers: count, cpus, policy, balance, socket, permissions, sandbox, ports };
+            Config { workers, cpus, policy, balance, socket, permissions, sandbox, budgets, ports };
         problems.finish(Some(config))
     }
 }
@@ -97,7 +112,8 @@ struct File {
     workers: Option<Table<WorkersTable>>,
     control: Option<Table<ControlTable>>,
     sandbox: Option<Table<SandboxTable>>,
-    port: Option<Ports>,
+    budget: Option<Tables<BudgetTable>>,
+    port: Option<Tables<PortTable>>,
 }
 
 impl TableName for File {
@@ -132,37 +148,22 @@ impl FromText for ControlSocket {
     }
 }
 
-/// The `[[port]]` tables.
-#[derive(Clone, Debug, Default)]
-struct Ports(Vec<Spanned<Table<PortTable>>>);
-
-impl<'de> Deserialize<'de> for Ports {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(PortsVisitor)
-    }
-}
-
-struct PortsVisitor;
-
-impl<'de> Visitor<'de> for PortsVisitor {
-    type Value = Ports;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(PortTable::EXPECTED)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Ports, A::Error> {
-        let mut tables = Vec::new();
-        while let Some(table) = seq.next_element()? {
-            tables.push(table);
+fn budgets(Tables(tables): Tables<BudgetTable>, problems: &mut Problems<'_>) -> Vec<BudgetSpec> {
+    let (mut budgets, mut names) = (Vec::new(), Vec::new());
+    for (index, table) in tables.into_iter().enumerate() {
+        let (path, at) = (format!("budget[{index}]"), table.span().start);
+        let Table(table) = table.into_inner();
+        if let Some(budget) = budget::read(table, (&path, at), &names, problems) {
+            names.push(budget.name.clone());
+            budgets.push(budget);
         }
-        Ok(Ports(tables))
     }
+    budgets
 }
 
 fn ports(
-    tables: Vec<Spanned<Table<PortTable>>>,
-    control: &std::path::Path,
+    Tables(tables): Tables<PortTable>,
+    (control, budgets): (&std::path::Path, &[String]),
     problems: &mut Problems<'_>,
 ) -> Vec<PortSpec> {
     let mut ports: Vec<(PortSpec, String)> = Vec::new();
@@ -170,7 +171,7 @@ fn ports(
         let path = format!("port[{index}]");
         let place = Place { path: &path, at: table.span().start };
         let others = ports.iter().map(|(port, path)| (port, path.clone())).collect();
-        let neighbours = Neighbours { control, ports: others };
+        let neighbours = Neighbours { control, ports: others, budgets: Some(budgets) };
         let Table(table) = table.into_inner();
         if let Some(port) = port_reader::read(table, place, &neighbours, problems) {
             ports.push((port, path));

@@ -73,6 +73,7 @@ impl Daemon {
         let mut ports = state.lock();
         // First of all, so that a second daemon by mistake does not disturb the first.
         let server = Server::start(&config.socket, access, Arc::clone(&state) as Arc<dyn Handler>)?;
+        config.budgets.iter().for_each(|budget| ports.add_budget(budget.clone()));
         for spec in &config.ports {
             ports.add_configured(spec.clone());
         }

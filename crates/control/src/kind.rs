@@ -36,7 +36,7 @@ impl Kind {
     }
 
     /// The keys of a `[[port]]` table that this kind has, apart from those that every kind has
-    /// (`name`, `kind`, `queues` and `polling`). All others are refused.
+    /// (`name`, `kind`, `queues`, `polling`, and what can change in service). All others are refused.
     fn keys(self) -> &'static [&'static str] {
         match self {
             Kind::VhostUser => &[
@@ -59,6 +59,7 @@ impl Kind {
                 "socket-mode",
                 "socket-owner",
                 "socket-group",
+                "mac",
                 "vlan",
                 "trunk",
                 "mtu",

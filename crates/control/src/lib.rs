@@ -4,6 +4,7 @@
 
 pub mod api;
 mod backend;
+mod budgets;
 pub mod categories;
 pub mod client;
 pub mod config;

@@ -5,17 +5,23 @@ use std::sync::Arc;
 
 use network::fabric::Fabric;
 use network::poll::PollingPolicy;
+use network::restrictions::RestrictionsTemplate;
 use switch::PortId;
 use tracing::{info, warn};
 
 use crate::api::{Counts, PortReport};
 use crate::backend::{self, Backend, BackendError};
+use crate::budgets::Budgets;
 use crate::config::{PortKind, PortSpec};
 use crate::kind::Kind;
 use crate::natural;
 use crate::profile::Subject;
 use crate::report;
 use crate::vif::Vif;
+
+mod changes;
+
+pub use changes::unknown_budget;
 
 /// The ports of a daemon.
 pub struct Ports {
@@ -24,6 +30,7 @@ pub struct Ports {
     /// The policy of ports that have none of their own.
     policy: PollingPolicy,
     ports: BTreeMap<String, Port>,
+    budgets: Budgets,
     /// What was counted on ports that are gone.
     removed: Counts,
 }
@@ -31,7 +38,8 @@ pub struct Ports {
 /// A port of the configuration.
 struct Port {
     /// Shared with the thread that starts the port, and never shared by two ports: a pointer to the
-    /// description identifies the port, even after another one was added under the same name.
+    /// description identifies the port, even after another one was added under the same name, or
+    /// the description was changed.
     spec: Arc<PortSpec>,
     /// Its backend, or why it has none. A missing one is tried again.
     backend: Result<Box<dyn Backend>, BackendError>,
@@ -43,7 +51,8 @@ impl Ports {
     /// No ports, in a daemon with so many workers.
     pub fn new(fabric: Arc<Fabric>, workers: usize, policy: PollingPolicy) -> Ports {
         let removed = report::no_counts();
-        Ports { fabric, workers, policy, ports: BTreeMap::new(), removed }
+        let (ports, budgets) = (BTreeMap::new(), Budgets::default());
+        Ports { fabric, workers, policy, ports, budgets, removed }
     }
 
     /// The descriptions of all ports.
@@ -72,7 +81,8 @@ impl Ports {
     }
 
     fn start(&self, spec: &PortSpec) -> Result<Box<dyn Backend>, BackendError> {
-        let backend = backend::start(&self.fabric, spec, self.workers)?;
+        let restrictions = self.budgets.template(&spec.settings);
+        let backend = backend::start(&self.fabric, spec, &restrictions, self.workers)?;
         let queues = spec.queue_pairs(self.workers);
         info!(port = %spec.name, kind = %spec.kind.kind(), queues, "added");
         Ok(backend)
@@ -198,16 +208,17 @@ impl Ports {
         }
     }
 
-    /// The descriptions of the ports that could not be started. Starting a port may block, so the
+    /// The descriptions of the ports that could not be started, and what restricts each. Starting a port may block, so the
     /// caller starts each of them ([`backend::start`]) while the ports are not locked, and passes
     /// the outcome to [`Ports::started`].
-    pub fn not_in_service(&self) -> Vec<Arc<PortSpec>> {
+    pub fn not_in_service(&self) -> Vec<(Arc<PortSpec>, RestrictionsTemplate)> {
         let missing = self.ports.values().filter(|port| port.backend.is_err());
-        missing.map(|port| Arc::clone(&port.spec)).collect()
+        let restrictions = |port: &Port| self.budgets.template(&port.spec.settings);
+        missing.map(|port| (Arc::clone(&port.spec), restrictions(port))).collect()
     }
 
     /// Takes over the outcome of another attempt to start a port of [`Ports::not_in_service`]. If
-    /// the port was removed meanwhile, its backend is taken out of service again.
+    /// the port was removed or changed meanwhile, its backend is taken out of service again.
     pub fn started(
         &mut self,
         spec: &Arc<PortSpec>,
@@ -227,6 +238,8 @@ impl Ports {
             _ => {}
         }
         port.backend = backend;
+        // A budget may have changed since it was started.
+        self.restrict(|port| Arc::ptr_eq(&port.spec, spec));
     }
 }
 

@@ -24,6 +24,11 @@ use crate::backend::{Backend, BackendError, Condition as BackendCondition};
 use crate::config::{PortKind, PortSpec, port_options};
 use crate::vif::Vif;
 
+mod limits;
+
+pub use limits::limits;
+use limits::{texts, vif_limits};
+
 /// Gaps from here on are not told apart, in nanoseconds.
 const LONGEST_GAP_NS: u64 = 1 << 31;
 /// How long a worker that has not changed its state is still taken to be short of CPU time. A
@@ -57,6 +62,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
         copies: queue.copies.get(),
         blocked: queue.blocked.get(),
         waited_ns: queue.waited_ns.get(),
+        tx_limited: queue.tx_limited.get(),
         page_faults: queue.page_faults.get(),
         kicks: queue.kicks.get(),
         drops,
@@ -108,6 +114,9 @@ pub fn port(
         mac: spec.mac.map(|mac| mac.to_string()),
         mtu: spec.mtu,
         options: options(spec, context.policy),
+        limits: limits(&spec.settings.limits),
+        budget: spec.settings.budget.clone(),
+        addresses: texts(&spec.settings.addresses),
         cache: None,
         device_queue: spec.kind.device_queue().map(str::to_owned),
         features: condition.features.into_iter().map(str::to_owned).collect(),
@@ -188,6 +197,14 @@ pub fn vif(
         mac: settings.and_then(|settings| settings.rule.mac).map(|mac| mac.to_string()),
         mtu: settings.and_then(|settings| settings.mtu),
         options: host.options.clone(),
+        limits: settings.map_or(host.limits, |settings| vif_limits(host.limits, settings.rate())),
+        budget: settings
+            .and_then(|settings| settings.budget.clone())
+            .or_else(|| host.budget.clone()),
+        addresses: match settings.map(|settings| texts(&settings.addresses)) {
+            Some(own) if !own.is_empty() => own,
+            _ => host.addresses.clone(),
+        },
         cache: vif.cache.map(cache),
         device_queue: vif.device_queue.as_ref().map(device_queue),
         features: vif.features.names().into_iter().map(str::to_owned).collect(),
@@ -331,70 +348,4 @@ pub fn macs(rows: &[Row], names: &HashMap<PortId, String>) -> Vec<MacRow> {
 }
 
 #[cfg(test)]
-mod tests {
-    use hypervisor::DomId;
-    use network::fabric::Workers;
-    use switch::PortRule;
-    use xen::netif::settings::Settings;
-    use xen::netif::status::VifStatus;
-    use xen::xenbus::{DeviceId, DeviceStatus};
-
-    use super::*;
-    use crate::kind::Kind;
-
-    #[test]
-    fn a_vif_is_reported_like_other_ports() {
-        let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
-        let id = DeviceId { class: "vif", domain: DomId(5), handle: 1 };
-        let status = VifStatus::new(&DeviceStatus::new(id), false);
-        let mut one = Vif {
-            name: status.id.to_string(),
-            kind: Kind::Xen,
-            peer: None,
-            copy_usage: None,
-            status,
-        };
-        let host = PortReport {
-            queue_pairs: 4,
-            options: [("align".into(), true.into())].into(),
-            ..PortReport::default()
-        };
-        let report = vif(&fabric, &one, &host);
-        assert_eq!(report.options, host.options);
-        assert_eq!(
-            (report.name.as_str(), report.kind, report.state),
-            ("vif5.1", Kind::Xen, PortState::Listening)
-        );
-        assert_eq!((report.device.as_deref(), report.queue_pairs), (Some("domain 5"), 4));
-        let mac = "00:16:3e:00:00:01";
-        let rule = PortRule { vlan: Vlan::Access(10), mac: Some(mac.parse().unwrap()) };
-        one.status.settings = Some(Settings {
-            rule,
-            mtu: Some(9000),
-            queues: Some(2),
-            rate: None,
-            addresses: Vec::new(),
-            budget: None,
-        });
-        one.status.features.sg = true;
-        let states = [
-            (Condition::Connected, PortState::Connected),
-            (Condition::Stalled, PortState::Stalled),
-            (Condition::Stopped, PortState::Stopped),
-        ];
-        for (condition, state) in states {
-            one.status.condition = condition;
-            one.status.reason = (condition == Condition::Stopped).then(|| "why".into());
-            let report = vif(&fabric, &one, &host);
-            assert_eq!(
-                (report.state, report.reason.as_deref()),
-                (state, one.status.reason.as_deref())
-            );
-            assert_eq!(
-                (report.vlan, report.mtu, report.mac.as_deref()),
-                (Some(10), Some(9000), Some(mac))
-            );
-            assert_eq!((report.features, report.queue_pairs), (vec!["sg".to_owned()], 2));
-        }
-    }
-}
+mod tests;

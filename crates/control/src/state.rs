@@ -17,7 +17,7 @@ use crate::backend;
 use crate::config::{Config, PortSpec};
 use crate::natural;
 use crate::periodic::PeriodicTask;
-use crate::ports::{Ports, unknown};
+use crate::ports::{Ports, unknown, unknown_budget};
 use crate::profile::{Profiler, Subject};
 use crate::report;
 use crate::server::Handler;
@@ -112,16 +112,18 @@ impl DaemonState {
     /// so that requests do not wait for a start that blocks.
     fn start_missing(&self) {
         let missing = self.lock().not_in_service();
-        for spec in missing {
-            let backend = backend::start(&self.fabric, &spec, self.config.workers);
+        for (spec, restrictions) in missing {
+            let workers = self.config.workers;
+            let backend = backend::start(&self.fabric, &spec, &restrictions, workers);
             self.lock().started(&spec, backend);
         }
     }
 
     fn add(&self, object: &Map<String, Json>) -> Result<Reply, String> {
         let mut ports = self.lock();
-        let spec = PortSpec::from_request(object, ports.specs(), &self.config.socket)
-            .map_err(|errors| errors.to_string())?;
+        let (budgets, socket) = (ports.budget_names(), &self.config.socket);
+        let spec = PortSpec::from_request(object, ports.specs(), &budgets, socket);
+        let spec = spec.map_err(|errors| errors.to_string())?;
         let name = spec.name.clone();
         ports.add(spec).map_err(|error| format!("port {name:?}: {error}"))?;
         Ok(Reply::Done)
@@ -131,6 +133,11 @@ impl DaemonState {
         let (ports, _) = self.lock().report();
         let port = ports.into_iter().find(|port| port.name == name);
         port.map(|port| Reply::Port(Box::new(port))).ok_or_else(|| unknown(name))
+    }
+
+    fn show_budget(&self, name: &str) -> Result<Reply, String> {
+        let budget = self.lock().budgets().into_iter().find(|budget| budget.name == name);
+        budget.map(|budget| Reply::Budget(Box::new(budget))).ok_or_else(|| unknown_budget(name))
     }
 
     fn stats(&self) -> Reply {
@@ -188,6 +195,18 @@ impl Handler for DaemonState {
             Request::PortRemove { name } => self.lock().remove(&name).map(|()| Reply::Done),
             Request::PortList => Ok(Reply::Ports(self.lock().report().0)),
             Request::PortShow { name } => self.show(&name),
+            Request::PortSet { name, set } => self.lock().set(&name, &set).map(|()| Reply::Done),
+            Request::BudgetAdd { budget } => {
+                self.lock().request_budget(&budget).map(|()| Reply::Done)
+            }
+            Request::BudgetSet { name, set } => {
+                self.lock().set_budget(&name, &set).map(|()| Reply::Done)
+            }
+            Request::BudgetRemove { name } => {
+                self.lock().remove_budget(&name).map(|()| Reply::Done)
+            }
+            Request::BudgetList => Ok(Reply::Budgets(self.lock().budgets())),
+            Request::BudgetShow { name } => self.show_budget(&name),
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),
             Request::Profile { seconds } => {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use control::api::{self, Reply, Request};
 use control::client::Client;
-use control::config::PortSpec;
+use control::config::{self, PortSpec};
 
-use crate::cli::{Json, Port, Profile, Stats};
+use crate::cli::{Budget, Json, Port, Profile, Stats};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::{json, profile, show, watch};
+use crate::{json, limits, profile, show, watch};
 
 /// Takes the reply that belongs to the request out of all replies that there could be.
 macro_rules! expect {
@@ -35,6 +35,11 @@ pub fn port(control: &Path, command: Port) -> Result<(), Failure> {
             client.ask(&Request::PortRemove { name })?;
             Ok(())
         }
+        Port::Set { name, changes } => {
+            let set = config::port_changes(&changes)?;
+            client.ask(&Request::PortSet { name, set })?;
+            Ok(())
+        }
         Port::List(Json { json }) => {
             let ports = expect!(client.ask(&Request::PortList)?, Reply::Ports);
             print(&if json { json::list("ports", &ports)? } else { show::ports(&ports) })
@@ -44,6 +49,33 @@ pub fn port(control: &Path, command: Port) -> Result<(), Failure> {
             print(&if json { json::pretty(&port)? } else { show::port(&port) })
         }
     }
+}
+
+/// `ringmain budget ...`.
+pub fn budget(control: &Path, command: Budget) -> Result<(), Failure> {
+    let client = Client::new(control);
+    let request = match command {
+        Budget::Add { name, limits } => {
+            let mut budget = config::budget_changes(&limits)?;
+            budget.insert("name".to_owned(), name.into());
+            Request::BudgetAdd { budget }
+        }
+        Budget::Set { name, changes } => {
+            Request::BudgetSet { name, set: config::budget_changes(&changes)? }
+        }
+        Budget::Remove { name } => Request::BudgetRemove { name },
+        Budget::List(Json { json }) => {
+            let budgets = expect!(client.ask(&Request::BudgetList)?, Reply::Budgets);
+            let text = || limits::budgets(&budgets);
+            return print(&if json { json::list("budgets", &budgets)? } else { text() });
+        }
+        Budget::Show { name, json: Json { json } } => {
+            let budget = expect!(client.ask(&Request::BudgetShow { name })?, Reply::Budget);
+            return print(&if json { json::pretty(&budget)? } else { limits::budget(&budget) });
+        }
+    };
+    client.ask(&request)?;
+    Ok(())
 }
 
 /// `ringmain mac`.

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod budget;
 mod guest;
 mod port;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use control::config::{DEFAULT_FILE, DEFAULT_SOCKET};
 
+pub use budget::Budget;
 pub use guest::Guest;
 pub use port::Port;
 
@@ -57,9 +59,12 @@ pub enum Command {
     Serve(Serve),
     /// Wait until a daemon answers
     Wait(Wait),
-    /// Add, remove and show ports of the running daemon
+    /// Add, change, remove and show ports of the running daemon
     #[command(subcommand)]
     Port(Port),
+    /// Add, change, remove and show budgets: rates that several ports share
+    #[command(subcommand)]
+    Budget(Budget),
     /// Show the counters of the running daemon
     Stats(Stats),
     /// Show where the time of received frames goes

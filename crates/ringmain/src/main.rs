@@ -8,6 +8,7 @@ mod confine;
 mod failure;
 mod guest;
 mod json;
+mod limits;
 mod log;
 mod man;
 mod notify;
@@ -50,6 +51,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Serve(ref args) => serve::run(cli.control(), args),
         Command::Wait(args) => wait::run(&socket, &args),
         Command::Port(port) => ask::port(&socket, port),
+        Command::Budget(budget) => ask::budget(&socket, budget),
         Command::Stats(args) => ask::stats(&socket, &args),
         Command::Profile(args) => ask::profile(&socket, &args),
         Command::Mac(args) => ask::mac(&socket, &args),

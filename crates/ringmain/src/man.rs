@@ -39,8 +39,10 @@ mod tests {
         let keys: Vec<(String, String)> = docs.lines().filter_map(key).collect();
         assert!(keys.len() > 20, "{keys:?}");
         for (table, key) in keys {
-            let heading =
-                if table == "port" { ".SS [[port]]\n".into() } else { format!(".SS [{table}]\n") };
+            let heading = match table.as_str() {
+                "port" | "budget" => format!(".SS [[{table}]]\n"),
+                _ => format!(".SS [{table}]\n"),
+            };
             let part = CONFIGURATION.split_once(&heading).map_or("", |(_, behind)| behind);
             let part = part.split("\n.S").next().unwrap_or_default();
             assert!(part.contains(&format!(".TP\n\\fB{key}\\fR = ")), "{table}.{key}");
@@ -83,7 +85,18 @@ mod tests {
     #[test]
     fn every_command_has_its_part() {
         let page = page().unwrap();
-        for name in ["serve", "port add", "port remove", "port list", "port show", "stats", "mac"] {
+        for name in [
+            "serve",
+            "port add",
+            "port set",
+            "port remove",
+            "port list",
+            "port show",
+            "budget add",
+            "budget set",
+            "stats",
+            "mac",
+        ] {
             assert!(page.contains(&format!(".SS ringmain {name}\n")), "{name}");
         }
     }

@@ -3,6 +3,7 @@
 use control::api::{CacheReport, Counts, MacRow, PortReport, Stats};
 use serde_json::Value as Json;
 
+use crate::limits;
 use crate::table::Table;
 use crate::units::{self, duration};
 use crate::waiting::waiting;
@@ -61,6 +62,7 @@ pub fn port(port: &PortReport) -> String {
     lines.push(("vlan", if vlan(port).is_empty() { "none".to_owned() } else { vlan(port) }));
     lines.push(("locked to", port.mac.clone().unwrap_or_else(|| "no address".to_owned())));
     lines.push(("mtu", port.mtu.map_or_else(|| "no limit".to_owned(), |mtu| mtu.to_string())));
+    lines.extend(limits::port(port));
     if let Some(queue) = &port.device_queue {
         lines.push(("device queue", queue.clone()));
     }
@@ -120,7 +122,7 @@ pub fn stats(stats: &Stats) -> String {
     text.push_str(&waiting(stats));
     text.push('\n');
     text.push_str(&queues(&stats.ports));
-    text + &drops(&stats.ports)
+    text + &drops(&stats.ports) + &limits::waits(&stats.ports)
 }
 
 /// `ringmain mac`.

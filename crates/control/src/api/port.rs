@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::limits::LimitsReport;
 use crate::kind::Kind;
 
 /// The state of a port with respect to its peer.
@@ -82,6 +83,15 @@ pub struct PortReport {
     /// How the port is served where there is a choice, by the keys of the configuration in snake
     /// case.
     pub options: BTreeMap<String, Json>,
+    /// What the port may send and receive.
+    #[serde(default)]
+    pub limits: LimitsReport,
+    /// The budget that it shares with other ports.
+    #[serde(default)]
+    pub budget: Option<String>,
+    /// The addresses that its frames may claim; empty: any.
+    #[serde(default)]
+    pub addresses: Vec<String>,
     /// The peer's pages that stay mapped, if any may.
     pub cache: Option<CacheReport>,
     /// The device whose receive queues guests can have; of a guest that asked for one, the queue
@@ -199,6 +209,9 @@ counts! {
     blocked,
     /// Nanoseconds for which senders waited for room.
     waited_ns,
+    /// Times that frames waited in the guest's ring because its port, or the budget of it, had used
+    /// up its rate.
+    tx_limited,
     /// Page faults in the guest's memory, counted while a worker has many.
     page_faults,
     /// Wake-ups by the guest.

@@ -10,6 +10,7 @@ use hypervisor::embedded::server::{Server, ServerConfig};
 use hypervisor::embedded::{Design, Machine, Version};
 use network::count::QueueCounters;
 use network::fabric::Fabric;
+use network::restrictions::RestrictionsTemplate;
 use switch::{PortId, Vlan};
 use xen::netif::extensions::Extensions;
 use xen::netif::guest_times::GuestTimes;
@@ -27,8 +28,20 @@ use crate::profile::GUEST_TIMEOUT;
 use crate::uplink::Device;
 use crate::vif::Vif;
 
-/// Processes as guests.
-struct Guests {
+/// What guests of a port find.
+pub(super) struct Guests<'a> {
+    /// Where they connect.
+    pub socket: &'a Path,
+    /// The inner design of their hypervisor, and what it does beyond Xen's protocol.
+    pub design: (Design, Extensions),
+    /// A device whose receive queues they can have.
+    pub device: Option<&'a str>,
+    /// Whether each is locked to its address.
+    pub lock_mac: bool,
+}
+
+/// A port in service.
+struct GuestsPort {
     /// Dropped first: then no guest connects any more.
     server: Server,
     service: Service,
@@ -38,32 +51,36 @@ struct Guests {
 pub(super) fn start(
     fabric: &Arc<Fabric>,
     spec: &PortSpec,
-    socket: &Path,
-    (design, extensions): (Design, Extensions),
-    device: Option<&str>,
+    Guests { socket, design: (design, extensions), device, lock_mac }: Guests<'_>,
+    restrictions: &RestrictionsTemplate,
     queues: u16,
 ) -> Result<Box<dyn Backend>, BackendError> {
     let uplink = device.map(uplink).transpose()?;
     create_directory(socket)?;
     let machine = Machine::new(design);
     let hypervisor = machine.hypervisor(DomId(0)).map_err(BackendError::Pages)?;
-    let config =
-        ServiceConfig { queues, stall: STALL, options: spec.options, ..ServiceConfig::default() };
+    let (options, restrictions) = (spec.options, restrictions.clone());
+    let config = ServiceConfig { queues, stall: STALL, options, restrictions };
     let service = Service::start_with(Arc::clone(fabric), hypervisor, config, uplink)?;
     let version = if extensions.ranges { Version::V2 } else { Version::V1 };
-    let keys = guest_keys(spec, extensions);
+    let keys = guest_keys(spec, extensions, lock_mac);
     let permissions = spec.permissions;
-    let config = ServerConfig { socket: socket.to_owned(), permissions, keys, version };
-    Ok(Box::new(Guests { server: Server::start(machine, config)?, service }))
+    let (socket, mac) = (socket.to_owned(), spec.mac.map(|mac| mac.0));
+    let config = ServerConfig { socket, permissions, keys, version, mac };
+    Ok(Box::new(GuestsPort { server: Server::start(machine, config)?, service }))
 }
 
-impl Backend for Guests {
+impl Backend for GuestsPort {
     fn id(&self) -> Option<PortId> {
         None
     }
 
     fn condition(&self) -> Condition {
         Condition::new(PortState::Listening, None)
+    }
+
+    fn restrict(&self, _: &Fabric, restrictions: &RestrictionsTemplate) {
+        self.service.set_restrictions(restrictions.clone());
     }
 
     fn vifs(&self, name: &str) -> Vec<Vif> {
@@ -89,7 +106,7 @@ impl Backend for Guests {
     }
 
     fn end(self: Box<Self>, _: &Fabric) -> Vec<Arc<QueueCounters>> {
-        let Guests { server, service } = *self;
+        let GuestsPort { server, service } = *self;
         // Guests go first, so that none comes to a port that is being removed.
         drop(server);
         service.end()
@@ -97,8 +114,9 @@ impl Backend for Guests {
 }
 
 /// The keys of the store that an embedded guest's vif is served by, as a toolstack would write them.
-fn guest_keys(spec: &PortSpec, extensions: Extensions) -> Vec<(String, String)> {
+fn guest_keys(spec: &PortSpec, extensions: Extensions, lock_mac: bool) -> Vec<(String, String)> {
     let mut keys = vec![("script".to_owned(), SCRIPT.to_owned())];
+    keys.extend(lock_mac.then(|| ("ringmain/lock-mac".to_owned(), "1".to_owned())));
     match &spec.vlan {
         Vlan::None => {}
         Vlan::Access(vlan) => keys.push(("ringmain/vlan".into(), vlan.to_string())),

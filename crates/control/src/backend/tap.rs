@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hostlink::tap::{Tap, TapConfig};
 use network::fabric::Fabric;
-use network::restrictions::Restrictions;
+use network::restrictions::RestrictionsTemplate;
 use switch::PortId;
 
 use super::{Backend, BackendError, Condition};
@@ -23,6 +23,7 @@ pub(super) fn start(
     fabric: &Arc<Fabric>,
     spec: &PortSpec,
     device: &str,
+    restrictions: &RestrictionsTemplate,
     queues: u16,
 ) -> Result<Box<dyn Backend>, BackendError> {
     let (rule, policy) = (spec.rule(), spec.options.policy);
@@ -33,7 +34,7 @@ pub(super) fn start(
         rule,
         mtu: spec.mtu,
         policy,
-        restrictions: Restrictions::default(),
+        restrictions: restrictions.instantiate(),
     };
     let tap = Tap::start(Arc::clone(fabric), config)?;
     Ok(Box::new(TapPort { device, tap }))

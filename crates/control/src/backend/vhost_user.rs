@@ -7,7 +7,7 @@ use ::vhost_user::net::{self, Port, PortConfig};
 use ::vhost_user::transport::server;
 use ::vhost_user::transport::status::State;
 use network::fabric::Fabric;
-use network::restrictions::Restrictions;
+use network::restrictions::RestrictionsTemplate;
 use switch::PortId;
 use xen::netif::options::PortOptions;
 
@@ -19,8 +19,8 @@ use crate::config::{Mode, PortSpec};
 pub(super) fn start(
     fabric: &Arc<Fabric>,
     spec: &PortSpec,
-    socket: &Path,
-    mode: Mode,
+    (socket, mode): (&Path, Mode),
+    restrictions: &RestrictionsTemplate,
     queues: u16,
 ) -> Result<Box<dyn Backend>, BackendError> {
     let mode = match mode {
@@ -41,7 +41,7 @@ pub(super) fn start(
         rule: spec.rule(),
         coalescing,
         policy,
-        restrictions: Restrictions::default(),
+        restrictions: restrictions.instantiate(),
     };
     Ok(Box::new(Port::start(Arc::clone(fabric), config)?))
 }

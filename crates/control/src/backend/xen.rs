@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use network::count::QueueCounters;
 use network::fabric::Fabric;
+use network::restrictions::RestrictionsTemplate;
 use switch::PortId;
 use xen::netif::service::{Service, ServiceConfig};
 use xen::netif::status::VifStatus;
@@ -26,10 +27,11 @@ struct Vifs(Service);
 pub(super) fn start(
     fabric: &Arc<Fabric>,
     spec: &PortSpec,
+    restrictions: &RestrictionsTemplate,
     queues: u16,
 ) -> Result<Box<dyn Backend>, BackendError> {
-    let config =
-        ServiceConfig { queues, stall: STALL, options: spec.options, ..ServiceConfig::default() };
+    let (options, restrictions) = (spec.options, restrictions.clone());
+    let config = ServiceConfig { queues, stall: STALL, options, restrictions };
     let hypervisor = hypervisor::xen::open()?;
     Ok(Box::new(Vifs(Service::start(Arc::clone(fabric), hypervisor, config)?)))
 }
@@ -41,6 +43,10 @@ impl Backend for Vifs {
 
     fn condition(&self) -> Condition {
         Condition::new(PortState::Listening, None)
+    }
+
+    fn restrict(&self, _: &Fabric, restrictions: &RestrictionsTemplate) {
+        self.0.set_restrictions(restrictions.clone());
     }
 
     fn vifs(&self, _: &str) -> Vec<Vif> {

@@ -10,7 +10,11 @@ use xen::netif::extensions::Extensions;
 use xen::netif::options::PortOptions;
 
 use super::defaults;
+use super::port_settings::PortSettings;
 use crate::kind::Kind;
+
+/// The value of `mac` by which each guest is locked to its own address.
+pub(super) const OWN_MAC: &str = "own";
 
 /// What the operator has configured a port to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +35,8 @@ pub struct PortSpec {
     pub permissions: Permissions,
     /// How the port is served, where there is a choice.
     pub options: PortOptions,
+    /// What can change while it is in service.
+    pub settings: PortSettings,
 }
 
 /// What a port attaches to, with all that ports of this kind have.
@@ -61,6 +67,9 @@ pub enum PortKind {
         extensions: Extensions,
         /// A device whose receive queues guests can have.
         device_queue: Option<String>,
+        /// Whether each guest is locked to the address that it names when it connects: the port's
+        /// `mac`, if it has one.
+        lock_mac: bool,
     },
 }
 
@@ -143,6 +152,13 @@ impl PortKind {
 }
 
 impl PortSpec {
+    /// What the port is locked to, as one writes it.
+    pub(super) fn mac_lock(&self) -> Option<String> {
+        let own = matches!(self.kind, PortKind::Embedded { lock_mac: true, .. });
+        let address = self.mac.map(|mac| mac.to_string());
+        address.or_else(|| own.then(|| OWN_MAC.to_owned()))
+    }
+
     /// Queue pairs that the port has in a daemon with so many workers.
     pub fn queue_pairs(&self, workers: usize) -> u16 {
         self.queues.unwrap_or_else(|| defaults::offered(workers))

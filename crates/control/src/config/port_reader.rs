@@ -15,8 +15,13 @@ use xen::netif::extensions::Extensions;
 use xen::netif::options::PortOptions;
 
 use super::access::{SocketGroup, SocketMode, SocketOwner};
+use super::key_table::KeyTable;
 use super::port::{Mode, PortKind, PortSpec};
-use super::port_table::{CopySide, Grants, Interface, Mtu, Name, PortTable, Socket, Trunk};
+use super::port_settings::PortSettings;
+use super::port_table::{
+    CopySide, Grants, Interface, MacLock, Mtu, Name, PortTable, Socket, Trunk,
+};
+use super::setting_keys::{apply, port_keys};
 use super::source::{Problems, VALUE};
 use super::value::{FromText, Limits, List, Number, Text};
 use crate::kind::Kind;
@@ -30,6 +35,8 @@ pub(super) struct Neighbours<'a> {
     pub control: &'a Path,
     /// Other ports, each with what errors call it.
     pub ports: Vec<(&'a PortSpec, String)>,
+    /// The names of the budgets; `None`: not known here.
+    pub budgets: Option<&'a [String]>,
 }
 
 impl Neighbours<'_> {
@@ -84,14 +91,19 @@ impl Reader<'_, '_> {
             self.refuse_misplaced(*kind.get_ref(), &table);
         }
         let vlan = self.vlan(number(table.vlan.take()), table.trunk.take());
-        let mac = self.mac(table.mac.take(), &vlan);
         let options = self.options(&mut table);
+        let settings = self.settings(&mut table);
         let permissions = self.permissions(&mut table);
         let kind = kind?;
+        let (mac, own_mac) = self.mac(table.mac.take(), *kind.get_ref(), &vlan);
         let mtu = self.mtu(table.mtu.take(), *kind.get_ref());
         let queues = number(table.queues.take());
-        let kind = self.kind(kind, table, &vlan);
-        Some(PortSpec { name: name?, kind: kind?, queues, mac, vlan, mtu, permissions, options })
+        let mut kind = self.kind(kind, table, &vlan);
+        if let Some(PortKind::Embedded { lock_mac, .. }) = &mut kind {
+            *lock_mac = own_mac || mac.is_some();
+        }
+        let (name, kind) = (name?, kind?);
+        Some(PortSpec { name, kind, queues, mac, vlan, mtu, permissions, options, settings })
     }
 
     fn add(&mut self, key: &str, span: &Range<usize>, problem: impl ToString) {
@@ -169,7 +181,8 @@ impl Reader<'_, '_> {
         let socket = self.socket(table.socket.take());
         let device_queue = self.device_queue(table.device_queue.take(), vlan);
         let extensions = self.extensions(value(table.copy.take()), table.grants.take());
-        Some(PortKind::Embedded { socket: socket?, design: Design::NEW, extensions, device_queue })
+        let (socket, design, lock_mac) = (socket?, Design::NEW, false);
+        Some(PortKind::Embedded { socket, design, extensions, device_queue, lock_mac })
     }
 
     /// A socket that nobody else has.
@@ -229,7 +242,7 @@ impl Reader<'_, '_> {
         Some(mtu)
     }
 
-    fn vlan(&mut self, access: Option<u16>, trunk: Given<List<Trunk>>) -> Vlan {
+    fn vlan(&mut self, access: Option<u16>, trunk: Given<List<Number<Trunk>>>) -> Vlan {
         let Some(trunk) = trunk else { return access.map_or(Vlan::None, Vlan::Access) };
         if access.is_some() {
             let problem = "a port has either one VLAN or a trunk; give vlan or trunk, not both";
@@ -248,12 +261,26 @@ impl Reader<'_, '_> {
         Vlan::Trunk(vids)
     }
 
-    fn mac(&mut self, given: Given<Text<Mac>>, vlan: &Vlan) -> Option<Mac> {
-        let given = given?;
-        let mac = given.get_ref().0;
-        let same = |port: &PortSpec| port.mac == Some(mac) && port.vlan.meets(vlan);
-        self.refuse_taken("mac", &given.span(), "address", same);
-        Some(mac)
+    /// The address that the port is locked to, and whether each of its guests is locked to its own.
+    fn mac(&mut self, given: Given<Text<MacLock>>, kind: Kind, vlan: &Vlan) -> (Option<Mac>, bool) {
+        let Some(given) = given else { return (None, false) };
+        match given.get_ref().0 {
+            MacLock::Own if kind == Kind::Embedded => (None, true),
+            MacLock::Own => {
+                let problem = format!(
+                    "only guests of a port of kind {:?} have their own; give {}",
+                    Kind::Embedded.name(),
+                    MacLock::right()
+                );
+                self.add("mac", &given.span(), problem);
+                (None, false)
+            }
+            MacLock::Address(mac) => {
+                let same = |port: &PortSpec| port.mac == Some(mac) && port.vlan.meets(vlan);
+                self.refuse_taken("mac", &given.span(), "address", same);
+                (Some(mac), false)
+            }
+        }
     }
 
     /// Who may use the socket. A client finds the socket as its front-end has made it.
@@ -272,6 +299,14 @@ impl Reader<'_, '_> {
             owner: value(table.socket_owner.take()).map(|SocketOwner(owner)| owner.0),
             group: value(table.socket_group.take()).map(|SocketGroup(group)| group.0),
         }
+    }
+
+    /// What can change in service.
+    fn settings(&mut self, table: &mut PortTable) -> PortSettings {
+        let mut settings = PortSettings::default();
+        let (keys, place) = (port_keys(), (table, self.place.path));
+        apply(&keys, place, &mut settings, self.neighbours.budgets, self.problems);
+        settings
     }
 
     fn options(&mut self, table: &mut PortTable) -> PortOptions {
@@ -296,7 +331,7 @@ impl Reader<'_, '_> {
 
 /// Why a port of this kind does not have this key.
 fn misplaced(key: &str, kind: Kind) -> Option<String> {
-    if kind.has_key(key) {
+    if kind.has_key(key) || port_keys().iter().any(|setting| setting.name == key) {
         return None;
     }
     let lacks = |what: &str| format!("a port of kind {:?} has no {what}", kind.name());
@@ -304,7 +339,6 @@ fn misplaced(key: &str, kind: Kind) -> Option<String> {
         ("mtu" | "vlan" | "trunk" | "mac", Kind::Xen) => {
             "each vif has its own, in the keys of its hotplug script".to_owned()
         }
-        ("mac", Kind::Embedded) => "each guest has its own".to_owned(),
         // The host's kernel looks after its own interrupts.
         ("interrupt-frames" | "interrupt-microseconds", _) => lacks("interrupts"),
         ("cache" | "align", _) => lacks("grants"),

@@ -1,19 +1,19 @@
 //! A `[[port]]` table as it is written, and the types of its values.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use frame::Mac;
+use frame::{BadPrefix, Mac, Prefix};
 use network::coalescing::CoalescingLimits;
 use network::poll::PollingPolicy;
-use serde::Deserialize;
-use toml::Spanned;
 
 use super::access::{SocketGroup, SocketMode, SocketOwner};
+use super::amount::{BitRate, BurstBytes, Frames};
 use super::defaults::MAX_QUEUES;
-use super::port::Mode;
+use super::key_table::key_table;
+use super::port::{Mode, OWN_MAC};
 use super::source::VALUE;
-use super::value::{FromText, Limits, List, Number, TableName, Text};
+use super::value::{Amount, FromText, Item, Limits, List, Number, TableName, Text};
 use crate::kind::Kind;
 
 /// Longest path of a UNIX socket in bytes: `sun_path` less its final zero.
@@ -23,47 +23,41 @@ const LONGEST_INTERFACE: usize = 15;
 /// Longest name of a port in bytes.
 const LONGEST_NAME: usize = 32;
 
-macro_rules! port_table {
-    ($($key:literal $field:ident: $type:ty,)*) => {
-        /// A `[[port]]` table. Every key is optional here: which are required depends on the kind.
-        #[derive(Clone, Debug, Default, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
-        pub(in crate::config) struct PortTable {
-            $(#[serde(rename = $key)] pub $field: Option<Spanned<$type>>,)*
-        }
-
-        impl PortTable {
-            /// The keys that were given, and where their values stand.
-            pub fn given(&self) -> Vec<(&'static str, Range<usize>)> {
-                let all = [$(($key, self.$field.as_ref().map(Spanned::span)),)*];
-                all.into_iter().filter_map(|(key, span)| Some((key, span?))).collect()
-            }
-        }
-    };
-}
-
-port_table! {
-    "name" name: Text<Name>,
-    "kind" kind: Text<Kind>,
-    "socket" socket: Text<Socket>,
-    "mode" mode: Text<Mode>,
-    "socket-mode" socket_mode: Text<SocketMode>,
-    "socket-owner" socket_owner: Text<SocketOwner>,
-    "socket-group" socket_group: Text<SocketGroup>,
-    "device" device: Text<Interface>,
-    "queues" queues: Number<Queues>,
-    "mtu" mtu: Number<Mtu>,
-    "vlan" vlan: Number<Vid>,
-    "trunk" trunk: List<Trunk>,
-    "device-queue" device_queue: Text<Interface>,
-    "mac" mac: Text<Mac>,
-    "cache" cache: Number<CachePages>,
-    "align" align: bool,
-    "interrupt-frames" interrupt_frames: Number<InterruptFrames>,
-    "interrupt-microseconds" interrupt_microseconds: Number<InterruptMicroseconds>,
-    "polling" polling: Text<PollingPolicy>,
-    "copy" copy: Text<CopySide>,
-    "grants" grants: Text<Grants>,
+key_table! {
+    /// A `[[port]]` table. Which keys are required depends on the kind.
+    PortTable {
+        "name" name: Text<Name>,
+        "kind" kind: Text<Kind>,
+        "socket" socket: Text<Socket>,
+        "mode" mode: Text<Mode>,
+        "socket-mode" socket_mode: Text<SocketMode>,
+        "socket-owner" socket_owner: Text<SocketOwner>,
+        "socket-group" socket_group: Text<SocketGroup>,
+        "device" device: Text<Interface>,
+        "queues" queues: Number<Queues>,
+        "mtu" mtu: Number<Mtu>,
+        "vlan" vlan: Number<Vid>,
+        "trunk" trunk: List<Number<Trunk>>,
+        "device-queue" device_queue: Text<Interface>,
+        "mac" mac: Text<MacLock>,
+        "cache" cache: Number<CachePages>,
+        "align" align: bool,
+        "interrupt-frames" interrupt_frames: Number<InterruptFrames>,
+        "interrupt-microseconds" interrupt_microseconds: Number<InterruptMicroseconds>,
+        "polling" polling: Text<PollingPolicy>,
+        "copy" copy: Text<CopySide>,
+        "grants" grants: Text<Grants>,
+        "tx-rate" tx_rate: Amount<BitRate>,
+        "tx-burst" tx_burst: Amount<BurstBytes>,
+        "tx-frames" tx_frames: Amount<Frames>,
+        "tx-frames-burst" tx_frames_burst: Amount<Frames>,
+        "rx-rate" rx_rate: Amount<BitRate>,
+        "rx-burst" rx_burst: Amount<BurstBytes>,
+        "rx-frames" rx_frames: Amount<Frames>,
+        "rx-frames-burst" rx_frames_burst: Amount<Frames>,
+        "budget" budget: Text<Name>,
+        "addresses" addresses: List<Text<Prefix>>,
+    }
 }
 
 impl TableName for PortTable {
@@ -161,12 +155,24 @@ impl FromText for Interface {
     }
 }
 
-impl FromText for Mac {
+/// What a port is locked to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum MacLock {
+    /// This address.
+    Address(Mac),
+    /// The address that each guest of the port names when it connects.
+    Own,
+}
+
+impl FromText for MacLock {
     fn right() -> String {
         r#"the address of one station, like "52:54:00:00:00:01""#.to_owned()
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
+        if text == OWN_MAC {
+            return Ok(MacLock::Own);
+        }
         let wrong = |problem| format!("{VALUE} is {problem}; give {}", Self::right());
         let mac: Mac = text.parse().map_err(|_| wrong("not a MAC address"))?;
         if mac.is_multicast() {
@@ -175,7 +181,31 @@ impl FromText for Mac {
         if mac.is_zero() {
             return Err(wrong("nobody's address"));
         }
-        Ok(mac)
+        Ok(MacLock::Address(mac))
+    }
+}
+
+impl FromText for Prefix {
+    fn right() -> String {
+        r#"an address or a network, like "10.0.0.2" or "2001:db8::/64""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error| match error {
+            BadPrefix::Ambiguous(address, network) => {
+                let (address, network) = (address.to_string(), network.to_string());
+                format!(
+                    "{VALUE} may be the address or the network; write {address:?} or {network:?}"
+                )
+            }
+            error => format!("{VALUE} is {error}; give {}", Self::right()),
+        })
+    }
+}
+
+impl Item for Text<Prefix> {
+    fn right_list() -> String {
+        r#"a list of addresses and networks, like ["10.0.0.2", "2001:db8::/64"]"#.to_owned()
     }
 }
 

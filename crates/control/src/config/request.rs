@@ -10,6 +10,7 @@ use super::options::options;
 use super::port::{Mode, PortSpec};
 use super::port_reader::{self, Neighbours, Place};
 use super::port_table::PortTable;
+use super::setting_keys::port_settings;
 use super::source::Source;
 use super::value::Table;
 
@@ -20,22 +21,26 @@ impl PortSpec {
     /// # Errors
     /// All that is wrong with them.
     pub fn from_flags(flags: &Map<String, Json>) -> Result<PortSpec, ConfigErrors> {
-        read(&Source::flags(flags), &Neighbours { control: Path::new(""), ports: Vec::new() })
+        read(
+            &Source::flags(flags),
+            &Neighbours { control: Path::new(""), ports: Vec::new(), budgets: None },
+        )
     }
 
     /// Reads the object of a `port.add` request: the keys and values of a `[[port]]` table, in
-    /// snake case. The port must get along with those that are `there`, and with the control
-    /// socket.
+    /// snake case. The port must get along with those that are `there`, with the budgets, and with
+    /// the control socket.
     ///
     /// # Errors
     /// All that is wrong with it.
     pub fn from_request<'a>(
         object: &Map<String, Json>,
         there: impl Iterator<Item = &'a PortSpec>,
+        budgets: &[String],
         control: &Path,
     ) -> Result<PortSpec, ConfigErrors> {
         let ports = there.map(|port| (port, format!("port {:?}", port.name))).collect();
-        read(&Source::request(object), &Neighbours { control, ports })
+        read(&Source::request(object), &Neighbours { control, ports, budgets: Some(budgets) })
     }
 
     /// The object of a `port.add` request for this port.
@@ -62,9 +67,10 @@ impl PortSpec {
             Vlan::Trunk(list) => put("trunk", json!(list)),
         }
         put("queues", json!(self.queues));
-        put("mac", json!(self.mac.map(|mac| mac.to_string())));
+        put("mac", json!(self.mac_lock()));
         put("mtu", json!(self.mtu));
         options(&self.kind, &self.options).into_iter().for_each(|(key, value)| put(key, value));
+        port_settings(&self.settings).into_iter().for_each(|(key, value)| put(key, value));
         object
     }
 }

@@ -34,6 +34,8 @@ enum Origin {
     Flags,
     /// A request on the control socket.
     Request,
+    /// Words of a command, of the form KEY=VALUE.
+    Words,
 }
 
 /// A text with a configuration, or a part of one.
@@ -51,6 +53,11 @@ impl Source {
     /// The flags of a command, by their long names without dashes.
     pub fn flags(flags: &Map<String, Json>) -> Source {
         Source { origin: Origin::Flags, text: toml_text(flags) }
+    }
+
+    /// The words of a command, by their keys.
+    pub fn words(words: &Map<String, Json>) -> Source {
+        Source { origin: Origin::Words, text: toml_text(words) }
     }
 
     /// An object of a request. Its keys are written in snake case there.
@@ -102,6 +109,7 @@ impl Source {
             Origin::Flags if key == "name" => "NAME".to_owned(),
             Origin::Flags => format!("--{key}"),
             Origin::Request => key.replace('-', "_"),
+            Origin::Words => key.to_owned(),
         }
     }
 }

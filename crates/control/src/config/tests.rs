@@ -1,6 +1,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+mod settings;
+
 use super::workers::ranges;
 use super::*;
 use frame::Mac;
@@ -64,6 +66,7 @@ fn a_whole_file() {
             policy: Some(PollingPolicy::Eco),
             ..PortOptions::default()
         },
+        settings: PortSettings::default(),
     };
     let uplink = PortSpec {
         name: "uplink".into(),
@@ -74,6 +77,7 @@ fn a_whole_file() {
         vlan: Vlan::Trunk(vec![10, 20]),
         mtu: None,
         options: PortOptions::default(),
+        settings: PortSettings::default(),
     };
     let socket = PathBuf::from("/tmp/control.sock");
     let (policy, balance) = (PollingPolicy::Latency, false);
@@ -87,6 +91,7 @@ fn a_whole_file() {
             socket,
             permissions: Permissions::default(),
             sandbox: SandboxSettings::default(),
+            budgets: vec![],
             ports: vec![vm, uplink],
         }
     );
@@ -103,6 +108,7 @@ fn an_empty_file_is_all_defaults() {
         socket: DEFAULT_SOCKET.into(),
         permissions: Permissions::default(),
         sandbox: SandboxSettings::default(),
+        budgets: vec![],
         ports: vec![],
     };
     assert_eq!(parse(""), Ok(want.clone()));
@@ -194,7 +200,7 @@ fn impossible_files_are_refused() {
     let long = format!("[control]\nsocket = \"/{}\"", "x".repeat(107));
     let cases = [
         ("[worker]\ncount = 1", r#"1: worker: unknown key; did you mean "workers"?"#),
-        ("speed = 1", "1: speed: unknown key; known here: workers, control, sandbox, port"),
+        ("speed = 1", "1: speed: unknown key; known here: workers, control, sandbox, budget, port"),
         ("[port]\nname = \"a\"", r#"1: port: [port] is not a list of tables; write [[port]]"#),
         ("port = [1]", "1: port: 1 is not a list of tables; write [[port]]"),
         (
@@ -283,7 +289,7 @@ fn impossible_ports_are_refused() {
         ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
         (
             "colour = 4",
-            "colour: unknown key; known here: name, kind, socket, mode, socket-mode, socket-owner, socket-group, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds, polling, copy, grants",
+            "colour: unknown key; known here: name, kind, socket, mode, socket-mode, socket-owner, socket-group, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds, polling, copy, grants, tx-rate, tx-burst, tx-frames, tx-frames-burst, rx-rate, rx-burst, rx-frames, rx-frames-burst, budget, addresses",
         ),
     ];
     for (extra, want) in cases {
@@ -408,7 +414,8 @@ fn flags_are_read_like_the_file_and_errors_name_the_flag() {
 #[test]
 fn a_request_has_all_keys_of_the_file() {
     for port in parse(WHOLE).unwrap().ports {
-        let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), "/c".as_ref());
+        let again =
+            PortSpec::from_request(&port.to_request(), std::iter::empty(), &[], "/c".as_ref());
         assert_eq!(again, Ok(port));
     }
 }
@@ -418,7 +425,7 @@ fn requests_are_checked_against_what_is_there() {
     let there = parse(WHOLE).unwrap().ports;
     let ask = |json: &str| {
         let object: serde_json::Map<_, _> = serde_json::from_str(json).unwrap();
-        PortSpec::from_request(&object, there.iter(), "/c".as_ref()).unwrap_err().to_string()
+        PortSpec::from_request(&object, there.iter(), &[], "/c".as_ref()).unwrap_err().to_string()
     };
     assert_eq!(
         ask(r#"{"name":"vm-a","kind":"tap"}"#),
@@ -498,7 +505,7 @@ fn a_xen_port_can_be_added_by_flags_and_by_request() {
     assert_eq!(flags(&[("vlan", json!(10))]).unwrap_err(), format!("--vlan: {own}"));
     let request = port.to_request();
     let again =
-        |there: &[PortSpec]| PortSpec::from_request(&request, there.iter(), Path::new("/c"));
+        |there: &[PortSpec]| PortSpec::from_request(&request, there.iter(), &[], Path::new("/c"));
     assert_eq!(again(&[]), Ok(port.clone()));
     let other = PortSpec { name: "other".into(), ..port };
     assert_eq!(
@@ -519,13 +526,17 @@ fn an_embedded_port_is_parsed() {
     let port = parse(&format!("{socket}vlan = 5\nqueues = 4")).unwrap();
     let with = |design, extensions| {
         let socket = "/run/guests.sock".into();
-        PortKind::Embedded { socket, design, extensions, device_queue: None }
+        PortKind::Embedded { socket, design, extensions, device_queue: None, lock_mac: false }
     };
     let kind = |design| with(design, Extensions::default());
     assert_eq!((&port.kind, port.queues), (&kind(Design::default()), Some(4)));
-    let again =
-        PortSpec::from_request(&port.to_request(), std::iter::empty(), std::path::Path::new("/c"))
-            .unwrap();
+    let again = PortSpec::from_request(
+        &port.to_request(),
+        std::iter::empty(),
+        &[],
+        std::path::Path::new("/c"),
+    )
+    .unwrap();
     assert_eq!(again, port);
     for (more, ranges, guest_copy) in [
         ("copy = \"backend\"\ngrants = \"page\"", false, false),
@@ -537,6 +548,7 @@ fn an_embedded_port_is_parsed() {
         let again = PortSpec::from_request(
             &port.to_request(),
             std::iter::empty(),
+            &[],
             std::path::Path::new("/c"),
         );
         assert_eq!(again.unwrap(), port);
@@ -549,12 +561,29 @@ fn an_embedded_port_is_parsed() {
             .contains("would reach whole pages")
     );
     assert!(wrong("").contains("port[0].socket: missing"));
-    assert!(
-        wrong(&format!("{socket}mac = \"02:00:00:00:00:01\"")).contains("each guest has its own")
-    );
     for key in ["locking", "maptrack", "flush", "copying"] {
         assert!(wrong(&format!("{socket}{key} = \"table\"")).contains("ringmain-lab serve"));
     }
+}
+
+#[test]
+fn guests_of_an_embedded_port_are_locked_to_an_address_or_to_their_own() {
+    let port = |mac: &str| {
+        let text = format!(
+            "[[port]]\nname = \"g\"\nkind = \"embedded\"\nsocket = \"/g\"\nmac = \"{mac}\""
+        );
+        let port = Config::parse("f", &text, &host()).unwrap().ports.remove(0);
+        let again =
+            PortSpec::from_request(&port.to_request(), std::iter::empty(), &[], Path::new("/c"));
+        assert_eq!(again.as_ref(), Ok(&port));
+        let PortKind::Embedded { lock_mac, .. } = port.kind else { panic!("{port:?}") };
+        (port.mac.map(|mac| mac.to_string()), lock_mac)
+    };
+    assert_eq!(port("own"), (None, true));
+    assert_eq!(port("02:00:00:00:00:01"), (Some("02:00:00:00:00:01".into()), true));
+    let problem = "only guests of a port of kind \"embedded\" have their own; give the address of one \
+                   station, like \"52:54:00:00:00:01\"";
+    refused(&guest("mac = \"own\""), &format!("ringmain.toml:5: port[0].mac: {problem}"));
 }
 
 #[test]
@@ -567,7 +596,7 @@ fn alignment_is_an_option_of_ports_with_grants() {
         let port = parse(kind, "align = true").unwrap();
         assert!(port.options.align && !parse(kind, "align = false").unwrap().options.align);
         assert_eq!(
-            PortSpec::from_request(&port.to_request(), std::iter::empty(), "/c".as_ref()),
+            PortSpec::from_request(&port.to_request(), std::iter::empty(), &[], "/c".as_ref()),
             Ok(port)
         );
         let wrong = parse(kind, "align = 64").unwrap_err().to_string();
@@ -592,7 +621,8 @@ fn a_device_queue_excludes_vlans_and_other_ports() {
     assert!(
         matches!(&port.kind, PortKind::Embedded { device_queue: Some(device), .. } if device == "eth1")
     );
-    let again = PortSpec::from_request(&port.to_request(), std::iter::empty(), Path::new("/c"));
+    let again =
+        PortSpec::from_request(&port.to_request(), std::iter::empty(), &[], Path::new("/c"));
     assert_eq!(again, Ok(port));
     let wrong = |more: &str| parse(more).unwrap_err().to_string();
     assert!(
@@ -689,6 +719,7 @@ fn the_page_cache_is_an_option_of_ports_with_grants() {
         let again = PortSpec::from_request(
             &port.to_request(),
             std::iter::empty(),
+            &[],
             std::path::Path::new("/c"),
         )
         .unwrap();
@@ -758,7 +789,7 @@ fn sockets_have_modes_owners_and_groups() {
     assert_eq!(config.ports[0].permissions, want);
     let request = config.ports[0].to_request();
     let control = std::path::Path::new("/run/control.sock");
-    let again = PortSpec::from_request(&request, std::iter::empty(), control).unwrap();
+    let again = PortSpec::from_request(&request, std::iter::empty(), &[], control).unwrap();
     assert_eq!(again, config.ports[0]);
 }
 

@@ -1,5 +1,5 @@
-//! The types of single values: texts and numbers with a meaning, and lists of numbers. Each says in
-//! its error what would be right.
+//! The types of single values: texts, numbers and amounts with a meaning, and lists of such. Each
+//! says in its error what would be right.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -42,6 +42,46 @@ impl<T: FromText> Visitor<'_> for TextVisitor<T> {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Text<T>, E> {
         T::from_text(text).map(Text).map_err(E::custom)
+    }
+}
+
+/// An amount with a unit: a string, or a number where the unit may be left out.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Amount<T>(pub T);
+
+impl<'de, T: FromText> Deserialize<'de> for Amount<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AmountVisitor(PhantomData))
+    }
+}
+
+struct AmountVisitor<T>(PhantomData<T>);
+
+impl<T: FromText> Visitor<'_> for AmountVisitor<T> {
+    type Value = Amount<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an amount; give {}", T::right())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Amount<T>, E> {
+        T::from_text(text).map(Amount).map_err(E::custom)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Amount<T>, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Amount<T>, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_i128<E: Error>(self, number: i128) -> Result<Amount<T>, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Amount<T>, E> {
+        self.visit_str(&number.to_string())
     }
 }
 
@@ -91,32 +131,45 @@ impl<L: Limits> Visitor<'_> for NumberVisitor<L> {
     }
 }
 
-/// A list of at least one number, each with its place.
+/// A list of at least one value, each with its place.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct List<L>(pub Vec<Spanned<Number<L>>>);
+pub(super) struct List<T>(pub Vec<Spanned<T>>);
 
-impl<'de, L: Limits> Deserialize<'de> for List<L> {
+/// What may be in a list.
+pub(super) trait Item {
+    /// What list would be right, for errors.
+    fn right_list() -> String;
+}
+
+impl<L: Limits> Item for Number<L> {
+    fn right_list() -> String {
+        L::right()
+    }
+}
+
+impl<'de, T: Item + Deserialize<'de>> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(ListVisitor(PhantomData))
     }
 }
 
-struct ListVisitor<L>(PhantomData<L>);
+struct ListVisitor<T>(PhantomData<T>);
 
-impl<'de, L: Limits> Visitor<'de> for ListVisitor<L> {
-    type Value = List<L>;
+impl<'de, T: Item + Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+    type Value = List<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list; give {}", L::right())
+        write!(f, "a list; give {}", T::right_list())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<L>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = seq.next_element()? {
             items.push(item);
         }
         if items.is_empty() {
-            return Err(A::Error::custom(format_args!("the list is empty; give {}", L::right())));
+            let right = T::right_list();
+            return Err(A::Error::custom(format_args!("the list is empty; give {right}")));
         }
         Ok(List(items))
     }
@@ -149,5 +202,39 @@ impl<'de, T: DeserializeOwned + TableName> Visitor<'de> for TableVisitor<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Table<T>, A::Error> {
         T::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Table)
+    }
+}
+
+/// A list of tables, as in `[[port]]`, each with its place.
+#[derive(Clone, Debug)]
+pub(super) struct Tables<T>(pub Vec<Spanned<Table<T>>>);
+
+impl<T> Default for Tables<T> {
+    fn default() -> Self {
+        Tables(Vec::new())
+    }
+}
+
+impl<'de, T: DeserializeOwned + TableName> Deserialize<'de> for Tables<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(TablesVisitor(PhantomData))
+    }
+}
+
+struct TablesVisitor<T>(PhantomData<T>);
+
+impl<'de, T: DeserializeOwned + TableName> Visitor<'de> for TablesVisitor<T> {
+    type Value = Tables<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Tables<T>, A::Error> {
+        let mut tables = Vec::new();
+        while let Some(table) = seq.next_element()? {
+            tables.push(table);
+        }
+        Ok(Tables(tables))
     }
 }

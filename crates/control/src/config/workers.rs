@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use toml::Spanned;
 
 use super::source::{Problems, VALUE};
-use super::value::{Limits, List, TableName, Text};
+use super::value::{Limits, List, Number, TableName, Text};
 use super::{defaults, host::Host};
 
 /// Most workers that `count` may give.
@@ -19,7 +19,7 @@ const MAX_WORKERS: u16 = 64;
 #[serde(default, deny_unknown_fields)]
 pub(super) struct WorkersTable {
     count: Option<Spanned<Count>>,
-    cpus: Option<Spanned<List<Cpu>>>,
+    cpus: Option<Spanned<List<Number<Cpu>>>>,
     polling: Option<Spanned<Text<PollingPolicy>>>,
     balance: Option<bool>,
 }
@@ -112,7 +112,7 @@ pub(super) fn read(table: WorkersTable, host: &Host, problems: &mut Problems<'_>
 }
 
 fn cpus(
-    list: &Spanned<List<Cpu>>,
+    list: &Spanned<List<Number<Cpu>>>,
     host: &Host,
     workers: Option<usize>,
     problems: &mut Problems<'_>,

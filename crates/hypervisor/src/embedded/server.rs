@@ -33,6 +33,11 @@ const PAGES: u32 = 4 << 20;
 /// The first number that no domain can have (`DOMID_FIRST_RESERVED`).
 const RESERVED: u16 = 0x7ff0;
 
+/// A hardware address, as one writes it.
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
 /// How guests are served.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -44,6 +49,8 @@ pub struct ServerConfig {
     pub keys: Vec<(String, String)>,
     /// The lowest version of their grant tables.
     pub version: Version,
+    /// The only address that an interface may have; `None`: any.
+    pub mac: Option<[u8; 6]>,
 }
 
 /// A guest that is connected.
@@ -223,6 +230,9 @@ impl ServerState {
         if hello.mac[0] & 1 != 0 || hello.mac == [0; 6] {
             return Err("the address of its interface is not one of a station".into());
         }
+        if let Some(mac) = self.config.mac.filter(|mac| *mac != hello.mac) {
+            return Err(format!("guests of this port have the address {}", text(mac)));
+        }
         let file = file.ok_or("a guest brings its memory along")?;
         let layout = Layout { pages: hello.pages };
         let memory = adopt_memory(&file, layout).map_err(|error| error.to_string())?;
@@ -233,8 +243,7 @@ impl ServerState {
         let table = self.machine.create(id, (Arc::new(memory), file), layout, version);
         // From here on, dropping this value removes the domain.
         let admitted = Admitted { state: self, table };
-        let mac = hello.mac.map(|byte| format!("{byte:02x}")).join(":");
-        let made = self.device(id, &mac, |device| self.machine.attach(device));
+        let made = self.device(id, &text(hello.mac), |device| self.machine.attach(device));
         made.map_err(|error| error.to_string())?;
         Ok(admitted)
     }

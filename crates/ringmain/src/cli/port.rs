@@ -15,6 +15,15 @@ pub enum Port {
         /// Name of the port
         name: String,
     },
+    /// Change limits and addresses of a port in service; the other ports do not notice
+    Set {
+        /// Name of the port
+        name: String,
+        /// Keys of the configuration and new values, like tx-rate=100Mbit budget=none: tx-rate,
+        /// tx-burst, tx-frames, tx-frames-burst, the same with rx, budget, addresses
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        changes: Vec<String>,
+    },
     /// Show all ports
     List(Json),
     /// Show one port: state, negotiated features, counters of each queue, drops by reason
@@ -61,7 +70,7 @@ pub struct Add {
     /// Queue pairs, 1 to 16 [default: number of workers]
     #[arg(long, value_name = "N")]
     pub queues: Option<String>,
-    /// The only source address that is let in
+    /// The only source address that is let in; embedded: also "own", that of each guest
     #[arg(long, value_name = "ADDRESS")]
     pub mac: Option<String>,
     /// VLAN of an untagged port
@@ -102,6 +111,37 @@ pub struct Add {
     /// guest, range]
     #[arg(long, value_name = "EXTENT")]
     pub grants: Option<String>,
+    /// Bits per second that the port may send, like 100Mbit [default: no limit]
+    #[arg(long, value_name = "RATE")]
+    pub tx_rate: Option<String>,
+    /// Bytes that it may send at once after a pause, like 64KiB [default: 10 ms of --tx-rate, at
+    /// least 128KiB]
+    #[arg(long, value_name = "BYTES")]
+    pub tx_burst: Option<String>,
+    /// Frames per second that it may send, like 50k [default: no limit]
+    #[arg(long, value_name = "FRAMES")]
+    pub tx_frames: Option<String>,
+    /// Frames that it may send at once after a pause [default: 10 ms of --tx-frames, at least 128]
+    #[arg(long, value_name = "FRAMES")]
+    pub tx_frames_burst: Option<String>,
+    /// Bits per second that the port may receive [default: no limit]
+    #[arg(long, value_name = "RATE")]
+    pub rx_rate: Option<String>,
+    /// Bytes that it may receive at once [default: as for --tx-burst]
+    #[arg(long, value_name = "BYTES")]
+    pub rx_burst: Option<String>,
+    /// Frames per second that it may receive [default: no limit]
+    #[arg(long, value_name = "FRAMES")]
+    pub rx_frames: Option<String>,
+    /// Frames that it may receive at once [default: as for --tx-frames-burst]
+    #[arg(long, value_name = "FRAMES")]
+    pub rx_frames_burst: Option<String>,
+    /// The budget that it shares with other ports: see ringmain budget
+    #[arg(long, value_name = "NAME")]
+    pub budget: Option<String>,
+    /// The IP addresses and networks that its frames may claim [default: any]
+    #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',')]
+    pub addresses: Vec<String>,
 }
 
 impl Add {
@@ -111,6 +151,7 @@ impl Add {
         let kind = self.kind.unwrap_or_else(|| by_device.to_owned());
         let trunk = (!self.trunk.is_empty())
             .then(|| self.trunk.into_iter().map(number).collect::<Vec<Value>>());
+        let addresses = (!self.addresses.is_empty()).then(|| Value::from(self.addresses));
         let flags = [
             ("name", Some(self.name.into())),
             ("kind", Some(kind.into())),
@@ -133,6 +174,16 @@ impl Add {
             ("device-queue", self.device_queue.map(Value::from)),
             ("copy", self.copy.map(Value::from)),
             ("grants", self.grants.map(Value::from)),
+            ("tx-rate", self.tx_rate.map(Value::from)),
+            ("tx-burst", self.tx_burst.map(Value::from)),
+            ("tx-frames", self.tx_frames.map(Value::from)),
+            ("tx-frames-burst", self.tx_frames_burst.map(Value::from)),
+            ("rx-rate", self.rx_rate.map(Value::from)),
+            ("rx-burst", self.rx_burst.map(Value::from)),
+            ("rx-frames", self.rx_frames.map(Value::from)),
+            ("rx-frames-burst", self.rx_frames_burst.map(Value::from)),
+            ("budget", self.budget.map(Value::from)),
+            ("addresses", addresses),
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
         given.collect()

@@ -1,5 +1,5 @@
 use super::*;
-use control::api::{PortState, QueueReport, WorkerReport};
+use control::api::{LimitsReport, PortState, QueueReport, WorkerReport};
 use control::kind::Kind;
 
 /// A port with two queues; the second is switched off.
@@ -41,6 +41,9 @@ pub fn sample() -> PortReport {
             ("polling".into(), "eco".into()),
         ]
         .into(),
+        limits: LimitsReport::default(),
+        budget: None,
+        addresses: vec![],
         cache: Some(CacheReport { pages: 768, limit: 1024, hits: 995, misses: 5 }),
         device_queue: None,
         features: vec!["csum".into(), "mq".into()],

@@ -32,6 +32,7 @@ fn place() -> Site {
         keys,
         version: Version::V1,
         permissions: Permissions::default(),
+        mac: None,
     };
     let server = Server::start(machine.clone(), config).unwrap();
     Site { machine, server, socket, _dir: dir }
@@ -204,6 +205,24 @@ fn guests_notice_that_their_host_is_gone() {
 }
 
 #[test]
+fn a_guest_of_another_address_than_the_ports_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("guests.sock");
+    let config = ServerConfig {
+        socket: socket.clone(),
+        keys: Vec::new(),
+        version: Version::V1,
+        permissions: Permissions::default(),
+        mac: Some([2, 0, 0, 0, 0, 1]),
+    };
+    let _server = Server::start(Machine::new(Design::default()), config).unwrap();
+    let other = Hello { mac: [2, 0, 0, 0, 0, 2], ..hello_of("a") };
+    let error = become_guest(&socket, other).unwrap_err().to_string();
+    assert!(error.contains("guests of this port have the address 02:00:00:00:00:01"), "{error}");
+    assert!(become_guest(&socket, hello_of("a")).is_ok());
+}
+
+#[test]
 fn two_do_not_listen_at_one_place() {
     let place = place();
     let config = ServerConfig {
@@ -211,6 +230,7 @@ fn two_do_not_listen_at_one_place() {
         keys: Vec::new(),
         version: Version::V1,
         permissions: Permissions::default(),
+        mac: None,
     };
     assert!(matches!(Server::start(place.machine.clone(), config), Err(SocketError::InUse(_))));
 }
@@ -330,6 +350,7 @@ fn the_host_says_what_tables_are_like() {
         keys: Vec::new(),
         version: Version::V2,
         permissions: Permissions::default(),
+        mac: None,
     };
     let _server = Server::start(Machine::new(Design::default()), config).unwrap();
     let (guest, _line) = become_guest(&socket, hello_of("a")).unwrap();

@@ -1,0 +1,37 @@
+//! Limits of rates, and the budgets that ports share.
+
+use serde::{Deserialize, Serialize};
+
+/// The limits of a port or a budget. *Tx* is what guests send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LimitsReport {
+    /// Of what is sent.
+    pub tx: DirectionReport,
+    /// Of what is received.
+    pub rx: DirectionReport,
+}
+
+/// The limits of one direction; null: no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DirectionReport {
+    /// Bits of frames per second.
+    pub bits_per_second: Option<u64>,
+    /// Bytes that may go at once after a pause.
+    pub burst_bytes: Option<u64>,
+    /// Frames per second.
+    pub frames_per_second: Option<u64>,
+    /// Frames that may go at once after a pause.
+    pub burst_frames: Option<u64>,
+}
+
+/// A budget, and who shares it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BudgetReport {
+    /// The name.
+    pub name: String,
+    /// What its ports together may send and receive.
+    pub limits: LimitsReport,
+    /// The ports of the configuration that share it, each with the ports that it stands for, and
+    /// vifs that name it.
+    pub ports: Vec<String>,
+}

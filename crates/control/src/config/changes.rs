@@ -1,0 +1,127 @@
+//! Changes of ports and budgets in service: as words of a command, and as requests on the control
+//! socket.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
+
+use super::error::{ConfigError, ConfigErrors};
+use super::key_table::KeyTable;
+use super::port_settings::PortSettings;
+use super::rates::RateLimits;
+use super::setting_keys::{Key, Settings, apply, budget_keys, port_keys, take_cleared};
+use super::source::Source;
+use super::value::{Table, TableName};
+
+/// What removes a limit.
+const NONE: &str = "none";
+
+/// Reads the words of `ringmain port set`, as in `tx-rate=100Mbit budget=none`. Returns the object
+/// of a `port.set` request.
+///
+/// # Errors
+/// All that is wrong with them.
+pub fn port_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors> {
+    read_words(&port_keys(), words)
+}
+
+/// Reads the words of `ringmain budget set`. Returns the object of a `budget.set` request.
+///
+/// # Errors
+/// All that is wrong with them.
+pub fn budget_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors> {
+    read_words(&budget_keys(), words)
+}
+
+impl PortSettings {
+    /// These settings with the changes of a `port.set` request: the keys and values of a `[[port]]`
+    /// table, in snake case; null: no longer set. `budgets` are those that there are.
+    ///
+    /// # Errors
+    /// All that is wrong with it. Then nothing is to be changed.
+    pub fn changed(
+        &self,
+        object: &Map<String, Json>,
+        budgets: &[String],
+    ) -> Result<PortSettings, ConfigErrors> {
+        changed(&port_keys(), self, object, Some(budgets))
+    }
+}
+
+impl RateLimits {
+    /// These limits with the changes of a `budget.set` request.
+    ///
+    /// # Errors
+    /// All that is wrong with it. Then nothing is to be changed.
+    pub fn changed(&self, object: &Map<String, Json>) -> Result<RateLimits, ConfigErrors> {
+        changed(&budget_keys(), self, object, None)
+    }
+}
+
+fn changed<T, S: Settings>(
+    keys: &[Key<T, S>],
+    current: &S,
+    object: &Map<String, Json>,
+    budgets: Option<&[String]>,
+) -> Result<S, ConfigErrors>
+where
+    T: DeserializeOwned + Default + TableName + KeyTable,
+{
+    let entries = object.iter().map(|(key, value)| (key.replace('_', "-"), value.clone()));
+    let mut object: Map<String, Json> = entries.collect();
+    let (mut settings, fixed) = (current.clone(), take_fixed(keys, &mut object));
+    take_cleared(keys, &mut object).into_iter().for_each(|clear| clear(&mut settings));
+    settings.limits_mut().drop_bursts();
+    let source = Source::request(&object);
+    let (Table(mut table), mut problems) = source.read::<Table<T>>();
+    for key in fixed {
+        problems.add("", &key, &(0..0), FIXED);
+    }
+    apply(keys, (&mut table, ""), &mut settings, budgets, &mut problems);
+    problems.finish(Some(settings))
+}
+
+/// Why a key cannot be changed.
+const FIXED: &str = "this cannot change in service; remove the port, and add it anew";
+
+/// Takes out keys that are known but cannot change.
+fn take_fixed<T: KeyTable, S>(keys: &[Key<T, S>], object: &mut Map<String, Json>) -> Vec<String> {
+    let can_change = |name: &str| keys.iter().any(|key| key.name == name);
+    let fixed = T::KEYS.iter().filter(|key| !can_change(key));
+    fixed.filter(|key| object.remove(**key).is_some()).map(|key| (*key).to_owned()).collect()
+}
+
+/// Reads words of the form `KEY=VALUE`, and checks the values.
+fn read_words<T, S>(keys: &[Key<T, S>], words: &[String]) -> Result<Map<String, Json>, ConfigErrors>
+where
+    T: DeserializeOwned + Default + TableName + KeyTable,
+{
+    let mut object = Map::new();
+    for word in words {
+        let wrong = |problem: &str| {
+            let error = ConfigError { place: format!("{word:?}"), problem: problem.to_owned() };
+            ConfigErrors(vec![error])
+        };
+        let (key, value) = word
+            .split_once('=')
+            .ok_or_else(|| wrong("give a key and a value, like tx-rate=100Mbit or tx-rate=none"))?;
+        let value = match value {
+            NONE => Json::Null,
+            list if key == "addresses" => list.split(',').collect(),
+            text => text.into(),
+        };
+        if object.insert(key.replace('_', "-"), value).is_some() {
+            return Err(wrong("the key is given twice"));
+        }
+    }
+    let mut given = object.clone();
+    let (fixed, _) = (take_fixed(keys, &mut given), take_cleared(keys, &mut given));
+    // What is unknown is not to be overlooked because it is null.
+    given.values_mut().filter(|value| value.is_null()).for_each(|value| *value = NONE.into());
+    let source = Source::words(&given);
+    let (_, mut problems) = source.read::<Table<T>>();
+    for key in fixed {
+        problems.add("", &key, &(0..0), FIXED);
+    }
+    let snake = object.into_iter().map(|(key, value)| (key.replace('-', "_"), value));
+    problems.finish(Some(snake.collect()))
+}

@@ -1,0 +1,184 @@
+//! What of a port, or of a budget, can change while it is in service: the keys of `ringmain port
+//! set` and `ringmain budget set`. A new key is a field of [`PortSettings`], a line of
+//! [`PortTable`], and an entry of [`port_keys`]; `port add`, `port set` and the configuration file
+//! take it from there.
+
+use serde_json::{Map, Value as Json};
+use switch::guard::MAX_PREFIXES;
+
+use super::budget_table::BudgetTable;
+use super::key_table::KeyTable;
+use super::port_settings::PortSettings;
+use super::port_table::{Name, PortTable};
+use super::rates::{Conflict, RateLimits};
+use super::source::Problems;
+use super::value::{Amount, List, Text};
+
+/// A key of tables `T` for a value in the settings `S`.
+pub(super) struct Key<T, S> {
+    /// The key.
+    pub name: &'static str,
+    /// Moves the value from the table, if it was given.
+    pub take: fn(&mut T, &mut S),
+    /// Sets what holds where nothing is given.
+    pub clear: fn(&mut S),
+    /// The value as one writes it; null: nothing is set.
+    pub show: fn(&S) -> Json,
+}
+
+macro_rules! key {
+    ($name:literal, $field:ident, [$($place:tt)+], $read:ident, $show:ident) => {
+        Key {
+            name: $name,
+            take: |table, settings| {
+                if let Some(given) = table.$field.take() {
+                    settings.$($place)+ = $read(given.into_inner());
+                }
+            },
+            clear: |settings| settings.$($place)+ = Default::default(),
+            show: |settings| $show(&settings.$($place)+),
+        }
+    };
+}
+
+macro_rules! rate_keys {
+    ($($outer:ident.)*) => {
+        vec![
+            key!("tx-rate", tx_rate, [$($outer.)*tx.rate], amount, text),
+            key!("tx-burst", tx_burst, [$($outer.)*tx.burst], amount, text),
+            key!("tx-frames", tx_frames, [$($outer.)*tx.frames], amount, text),
+            key!("tx-frames-burst", tx_frames_burst, [$($outer.)*tx.frames_burst], amount, text),
+            key!("rx-rate", rx_rate, [$($outer.)*rx.rate], amount, text),
+            key!("rx-burst", rx_burst, [$($outer.)*rx.burst], amount, text),
+            key!("rx-frames", rx_frames, [$($outer.)*rx.frames], amount, text),
+            key!("rx-frames-burst", rx_frames_burst, [$($outer.)*rx.frames_burst], amount, text),
+        ]
+    };
+}
+
+/// The keys of a port that can change.
+pub(super) fn port_keys() -> Vec<Key<PortTable, PortSettings>> {
+    let mut keys: Vec<Key<PortTable, PortSettings>> = rate_keys!(limits.);
+    keys.push(key!("budget", budget, [budget], name, text));
+    keys.push(key!("addresses", addresses, [addresses], list, texts));
+    keys
+}
+
+/// The keys of a budget that can change.
+pub(super) fn budget_keys() -> Vec<Key<BudgetTable, RateLimits>> {
+    rate_keys!()
+}
+
+/// All keys and their values, as one writes them.
+pub(super) fn port_settings(settings: &PortSettings) -> Vec<(&'static str, Json)> {
+    port_keys().iter().map(|key| (key.name, (key.show)(settings))).collect()
+}
+
+fn amount<T>(Amount(amount): Amount<T>) -> Option<T> {
+    Some(amount)
+}
+
+fn name(Text(Name(name)): Text<Name>) -> Option<String> {
+    Some(name)
+}
+
+fn list<T>(List(items): List<Text<T>>) -> Vec<T> {
+    items.into_iter().map(|item| item.into_inner().0).collect()
+}
+
+fn text<T: ToString>(value: &Option<T>) -> Json {
+    value.as_ref().map(T::to_string).into()
+}
+
+fn texts<T: ToString>(values: &[T]) -> Json {
+    if values.is_empty() { Json::Null } else { values.iter().map(T::to_string).collect() }
+}
+
+/// Settings that keys can change.
+pub(super) trait Settings: Clone {
+    /// The rates.
+    fn limits(&self) -> &RateLimits;
+
+    /// The rates, to be changed.
+    fn limits_mut(&mut self) -> &mut RateLimits;
+
+    /// Other values that do not go together. `budgets` are those that there are, where that is
+    /// known.
+    fn conflicts(&self, budgets: Option<&[String]>) -> Vec<Conflict> {
+        let _ = budgets;
+        Vec::new()
+    }
+}
+
+impl Settings for RateLimits {
+    fn limits(&self) -> &RateLimits {
+        self
+    }
+
+    fn limits_mut(&mut self) -> &mut RateLimits {
+        self
+    }
+}
+
+impl Settings for PortSettings {
+    fn limits(&self) -> &RateLimits {
+        &self.limits
+    }
+
+    fn limits_mut(&mut self) -> &mut RateLimits {
+        &mut self.limits
+    }
+
+    fn conflicts(&self, budgets: Option<&[String]>) -> Vec<Conflict> {
+        let mut conflicts = Vec::new();
+        if let (Some(budget), Some(budgets)) = (&self.budget, budgets)
+            && !budgets.contains(budget)
+        {
+            let known = match budgets {
+                [] => "there are none".to_owned(),
+                budgets => format!("known here: {}", budgets.join(", ")),
+            };
+            let problem = format!("{budget:?} is not a budget; {known}");
+            conflicts.push(Conflict { key: "budget", because: "", problem });
+        }
+        if self.addresses.len() > MAX_PREFIXES {
+            let problem = format!("the list is too long; give at most {MAX_PREFIXES} entries");
+            conflicts.push(Conflict { key: "addresses", because: "", problem });
+        }
+        conflicts
+    }
+}
+
+/// Moves what was given from `table` into the settings, and adds what does not go together to the
+/// problems.
+pub(super) fn apply<T: KeyTable, S: Settings>(
+    keys: &[Key<T, S>],
+    (table, path): (&mut T, &str),
+    settings: &mut S,
+    budgets: Option<&[String]>,
+    problems: &mut Problems<'_>,
+) {
+    let given = table.given();
+    keys.iter().for_each(|key| (key.take)(table, settings));
+    let limits = settings.limits().conflicts();
+    for Conflict { key, because, problem } in limits.into_iter().chain(settings.conflicts(budgets))
+    {
+        let span = given.iter().find(|(name, _)| *name == key).map(|(_, span)| span.clone());
+        if !problems.concern(path, because) {
+            problems.add(path, key, &span.unwrap_or_default(), problem);
+        }
+    }
+}
+
+/// Which of the keys in `object` are to be as if they had not been given: those that are null. The
+/// others stay in the object.
+pub(super) fn take_cleared<T, S>(
+    keys: &[Key<T, S>],
+    object: &mut Map<String, Json>,
+) -> Vec<fn(&mut S)> {
+    let cleared = keys.iter().filter(|key| {
+        let is_null = object.get(key.name).is_some_and(Json::is_null);
+        is_null && object.remove(key.name).is_some()
+    });
+    cleared.map(|key| key.clear).collect()
+}

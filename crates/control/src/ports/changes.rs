@@ -1,0 +1,141 @@
+//! What changes on ports in service: their settings, and the budgets that they share.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value as Json};
+use tracing::info;
+
+use super::{Port, Ports, unknown};
+use crate::api::BudgetReport;
+use crate::config::{BudgetSpec, PortKind, PortSpec};
+use crate::kind::Kind;
+use crate::report;
+
+impl Ports {
+    /// Changes settings of a port: the keys and values of a `port.set` request.
+    ///
+    /// # Errors
+    /// Lines for people, when there is no such port, or something is wrong with a value. Then
+    /// nothing has changed.
+    pub fn set(&mut self, name: &str, object: &Map<String, Json>) -> Result<(), String> {
+        let budgets = self.budgets.names();
+        let Some(port) = self.ports.get_mut(name) else { return Err(self.not_changeable(name)) };
+        let settings = port.spec.settings.changed(object, &budgets);
+        let settings = settings.map_err(|errors| errors.to_string())?;
+        if settings != port.spec.settings {
+            port.spec = Arc::new(PortSpec { settings, ..PortSpec::clone(&port.spec) });
+            info!(port = %name, "changed");
+            self.restrict(|port| port.spec.name == name);
+        }
+        Ok(())
+    }
+
+    /// Why there is no port of this name to be changed.
+    fn not_changeable(&self, name: &str) -> String {
+        match self.vifs().into_iter().find(|vif| vif.name == name) {
+            Some(vif) if vif.kind == Kind::Xen => format!(
+                "{name} follows its keys in the store (ringmain/rate, ringmain/addresses, ringmain/budget), and the \
+                 port of kind xen: set that port"
+            ),
+            Some(_) => {
+                let host = name.split('/').next().unwrap_or(name);
+                format!("{name} follows port {host:?}: set that port")
+            }
+            None => unknown(name),
+        }
+    }
+
+    /// Restricts these ports as their settings and the budgets are now.
+    pub(super) fn restrict(&self, concerned: impl Fn(&Port) -> bool) {
+        for (_, port, backend) in self.in_service().filter(|(_, port, _)| concerned(port)) {
+            backend.restrict(&self.fabric, &self.budgets.template(&port.spec.settings));
+        }
+    }
+
+    /// Adds a budget of the configuration.
+    pub fn add_budget(&mut self, budget: BudgetSpec) {
+        self.budgets.insert(budget);
+    }
+
+    /// Adds a budget: the keys and values of a `budget.add` request.
+    ///
+    /// # Errors
+    /// Lines for people, when something is wrong with it.
+    pub fn request_budget(&mut self, object: &Map<String, Json>) -> Result<(), String> {
+        let budget = BudgetSpec::from_request(object, &self.budgets.names());
+        let budget = budget.map_err(|errors| errors.to_string())?;
+        info!(budget = %budget.name, "added");
+        self.budgets.insert(budget);
+        // A vif can name it now.
+        self.restrict(|port| port.spec.kind == PortKind::Xen);
+        Ok(())
+    }
+
+    /// Changes a budget, for all ports that share it: the keys and values of a `budget.set` request.
+    ///
+    /// # Errors
+    /// Lines for people, when there is no such budget, or something is wrong with a value. Then
+    /// nothing has changed.
+    pub fn set_budget(&mut self, name: &str, object: &Map<String, Json>) -> Result<(), String> {
+        let present = self.budgets.limits(name).ok_or_else(|| unknown_budget(name))?;
+        let limits = present.changed(object).map_err(|errors| errors.to_string())?;
+        if limits != present {
+            self.budgets.insert(BudgetSpec { name: name.to_owned(), limits });
+            info!(budget = %name, "changed");
+            // Vifs name budgets by themselves.
+            self.restrict(|port| {
+                port.spec.settings.budget.as_deref() == Some(name)
+                    || port.spec.kind == PortKind::Xen
+            });
+        }
+        Ok(())
+    }
+
+    /// Removes a budget.
+    ///
+    /// # Errors
+    /// A line for people, when there is none of this name, or ports share it.
+    pub fn remove_budget(&mut self, name: &str) -> Result<(), String> {
+        let ports = self.sharing(name);
+        if !ports.is_empty() {
+            let ports = ports.join(", ");
+            return Err(format!("ports share budget {name:?}: {ports}; set their budget first"));
+        }
+        if !self.budgets.remove(name) {
+            return Err(unknown_budget(name));
+        }
+        self.restrict(|port| port.spec.kind == PortKind::Xen);
+        info!(budget = %name, "removed");
+        Ok(())
+    }
+
+    /// All budgets, by name.
+    pub fn budgets(&self) -> Vec<BudgetReport> {
+        let report = |name: String| BudgetReport {
+            limits: report::limits(&self.budgets.limits(&name).unwrap_or_default()),
+            ports: self.sharing(&name),
+            name,
+        };
+        self.budgets.names().into_iter().map(report).collect()
+    }
+
+    /// The names of the budgets.
+    pub fn budget_names(&self) -> Vec<String> {
+        self.budgets.names()
+    }
+
+    /// The ports that share a budget: those of the configuration, and vifs that name it.
+    fn sharing(&self, budget: &str) -> Vec<String> {
+        let sharing = self.specs().filter(|spec| spec.settings.budget.as_deref() == Some(budget));
+        let vifs = self.vifs().into_iter().filter(|vif| {
+            let settings = vif.status.settings.as_ref();
+            settings.is_some_and(|settings| settings.budget.as_deref() == Some(budget))
+        });
+        sharing.map(|spec| spec.name.clone()).chain(vifs.map(|vif| vif.name)).collect()
+    }
+}
+
+/// What is said of a name that no budget has.
+pub fn unknown_budget(name: &str) -> String {
+    format!("there is no budget {name:?}; `ringmain budget list` shows those that are there")
+}

@@ -1,0 +1,41 @@
+//! `ringmain budget ...`.
+
+use clap::Subcommand;
+
+use super::Json;
+
+/// `ringmain budget ...`.
+#[derive(Debug, Subcommand)]
+pub enum Budget {
+    /// Add a budget, for ports to share
+    Add {
+        /// Name of the budget
+        name: String,
+        /// Keys of the configuration and values, like tx-rate=1Gbit: tx-rate, tx-burst, tx-frames,
+        /// tx-frames-burst, the same with rx
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        limits: Vec<String>,
+    },
+    /// Change a budget, for all ports that share it
+    Set {
+        /// Name of the budget
+        name: String,
+        /// Keys of the configuration and new values, like tx-rate=2Gbit rx-rate=none
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        changes: Vec<String>,
+    },
+    /// Remove a budget that no port shares
+    Remove {
+        /// Name of the budget
+        name: String,
+    },
+    /// Show all budgets
+    List(Json),
+    /// Show one budget: its limits, and the ports that share it
+    Show {
+        /// Name of the budget
+        name: String,
+        #[command(flatten)]
+        json: Json,
+    },
+}
