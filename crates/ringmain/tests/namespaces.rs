@@ -4,6 +4,7 @@
 //! What runs in the guests is this executable itself, in a part that a variable of its environment
 //! names.
 
+mod restrictions;
 mod uplink;
 
 use std::io::{Read, Write};

@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::{ChildGuard, PART, Site, ready, succeeds, wait};
 
 /// Moves the calling thread, and what it starts, into a network namespace of its own.
-fn leave_host() {
+pub(super) fn leave_host() {
     // SAFETY: a network namespace is the thread's own affair; no memory or descriptor table is
     // unshared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("needs root");
 }
 
-fn run(line: &str) {
+pub(super) fn run(line: &str) {
     let mut words = line.split(' ');
     let status = Command::new(words.next().unwrap()).args(words).stdout(Stdio::null()).status();
     assert!(status.expect("is installed").success(), "{line}");
