@@ -14,11 +14,28 @@ pub struct Case {
     pub warm: u32,
     /// Turns that are counted.
     pub counted: u32,
+    /// What both ports are restricted to, such that no frame is held back.
+    pub restriction: Restriction,
+}
+
+/// What ports are restricted to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restriction {
+    /// Nothing.
+    None,
+    /// Rates of bytes and of frames in both directions.
+    Rates,
+    /// A list of addresses: the source guard.
+    Addresses,
 }
 
 impl Case {
     const fn new(name: &'static str, title: &'static str, options: &'static str) -> Self {
-        Case { name, title, options, warm: 256, counted: 256 }
+        Case { name, title, options, warm: 256, counted: 256, restriction: Restriction::None }
+    }
+
+    const fn restricted(self, restriction: Restriction) -> Self {
+        Case { restriction, ..self }
     }
 
     const fn rounds(self, counted: u32) -> Self {
@@ -36,6 +53,10 @@ pub const CASES: &[Case] = &[
     Case::new("64-flows", "64 B, 4096 flows", "--size 64 --burst 64 --flows 4096"),
     Case::new("64-2q", "64 B, 2 queue pairs", "--size 64 --burst 64 --queues 2 --flows 8"),
     Case::new("64-interrupts", "64 B, interrupts on", "--size 64 --burst 64 --interrupts"),
+    Case::new("64-rates", "64 B, rate limits", "--size 64 --burst 64")
+        .restricted(Restriction::Rates),
+    Case::new("64-addresses", "64 B, source guard", "--size 64 --burst 64")
+        .restricted(Restriction::Addresses),
     Case::new("1514", "1514 B", "--size 1514 --burst 64"),
     Case::new(
         "64k",

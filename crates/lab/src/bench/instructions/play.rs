@@ -4,23 +4,26 @@
 //! daemon's; but the worker is driven from here, one round after each burst, and the time that it
 //! sees is made. So each run executes the same instructions.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use frame::Prefix;
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
-use network::restrictions::Restrictions;
+use network::restrictions::{Restrictions, RestrictionsTemplate};
+use network::token_bucket::{Rate, Unit};
 use ring::driver::DriverRing;
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
-use switch::PortRule;
+use switch::{PortRule, SourceGuard};
 use vhost_user::net::{Port, PortConfig};
 use vhost_user::transport::server::Mode;
 
 use super::InstructionsError as Error;
-use super::case::Case;
+use super::case::{Case, Restriction};
 use crate::load::{self, Args, Clock, Endpoint};
 
 /// Time of a round by the worker's clock, without its frames.
@@ -58,7 +61,11 @@ pub fn play(case: &Case) -> Result<u64, Error> {
     let fabric = Arc::new(fabric);
     let mut worker = workers.into_iter().next().ok_or(Error::Stuck { sent: 0, left: 0 })?;
     let devices = worker.run_while(|| {
-        let start = |socket| Port::start(Arc::clone(&fabric), config(socket, args.queues));
+        let config = |socket| PortConfig {
+            restrictions: restrictions(case.restriction),
+            ..config(socket, args.queues)
+        };
+        let start = |socket| Port::start(Arc::clone(&fabric), config(socket));
         sockets.iter().map(|socket| start(socket)).collect::<Result<Vec<_>, _>>()
     })?;
     let outcome = match args.packed {
@@ -86,6 +93,27 @@ pub(in crate::bench) fn config(socket: &Path, queues: u16) -> PortConfig {
         policy: None,
         restrictions: Restrictions::default(),
     }
+}
+
+/// Restrictions that hold nothing back: a terabit and a thousand million frames per second, and all
+/// addresses that the generator uses (10.76.0.0/16).
+fn restrictions(restriction: Restriction) -> Restrictions {
+    const RATES: [(Unit, Rate); 2] = [
+        (Unit::Bytes, Rate { per_second: 125_000_000_000, burst: 1 << 30 }),
+        (Unit::Frames, Rate { per_second: 1_000_000_000, burst: 10_000_000 }),
+    ];
+    let mut template = RestrictionsTemplate::default();
+    match restriction {
+        Restriction::None => {}
+        Restriction::Rates => {
+            (template.transmit, template.receive) = (RATES.to_vec(), RATES.to_vec());
+        }
+        Restriction::Addresses => {
+            let addresses = Prefix::new(IpAddr::from([10, 76, 0, 0]), 16);
+            template.guard = Some(Arc::new(SourceGuard::new(addresses.into_iter().collect())));
+        }
+    }
+    template.instantiate()
 }
 
 fn traffic<R: DriverRing>(
