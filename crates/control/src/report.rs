@@ -64,6 +64,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
         waited_ns: queue.waited_ns.get(),
         tx_limited: queue.tx_limited.get(),
         page_faults: queue.page_faults.get(),
+        slow_interrupts: queue.slow_interrupts.get(),
         kicks: queue.kicks.get(),
         drops,
     }

@@ -123,8 +123,9 @@ impl Tap {
         let on_error = Arc::new(move |_, error| {
             *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(error)
         });
-        let TapConfig { rule, mtu, policy, restrictions, .. } = config;
+        let TapConfig { device, rule, mtu, policy, restrictions, .. } = config;
         let port = fabric.add_port(PortSpec {
+            name: device.into(),
             rule,
             mtu,
             on_error,

@@ -162,6 +162,8 @@ pub struct QueueCounters {
     pub waited_ns: Counter,
     /// Page faults while a worker used the port's memory, counted while a worker has many.
     pub page_faults: Counter,
+    /// Interrupts, or events, that took more than 100 us of CPU time to send.
+    pub slow_interrupts: Counter,
     /// Times that frames stayed in the Tx ring because their port, or its budget, had used up its
     /// rate of sending.
     pub tx_limited: Counter,

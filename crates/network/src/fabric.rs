@@ -14,12 +14,9 @@ use std::time::{Duration, Instant};
 use frame::Mac;
 use parking_lot::{Mutex, MutexGuard};
 use ring::page_faults;
-use runtime::coalescing::CoalescingLimits;
-use runtime::poll::PollingPolicy;
 use runtime::{Group, QueueId, group};
 use switch::{PortId, Row, RuleError, Switch};
 
-use crate::backpressure::WaitCredit;
 use crate::count::{QueueCounters, WorkerCounters};
 use crate::handoff::channels;
 use crate::manual::ManualWorker;
@@ -28,54 +25,13 @@ use crate::port::QueuePair;
 use crate::queue_selector::QueueSelector;
 use crate::restrictions::{Restrictions, RestrictionsCell};
 use crate::schedule::{Parts, ProfileRequest, seconds};
-use crate::slot::{Attachment, OnError};
-use crate::topology::{PortView, QueueLocation, Topology};
 
 mod moves;
 mod spec;
+mod state;
 
 pub use spec::{FabricError, MAX_PORTS, PortSpec, Workers};
-
-struct Port {
-    mtu: Option<u16>,
-    selector: Option<Arc<dyn QueueSelector>>,
-    on_error: OnError,
-    coalescing: Option<CoalescingLimits>,
-    policy: Option<PollingPolicy>,
-    restrictions: Arc<RestrictionsCell>,
-    counters: Vec<Arc<QueueCounters>>,
-    wait_credit: Arc<WaitCredit>,
-    queues: BTreeMap<QueueId, Queue>,
-}
-
-struct Queue {
-    index: u16,
-    /// The worker that it was attached to at first.
-    home: usize,
-    worker: usize,
-    /// It is migrating to another one.
-    moving: bool,
-    receives: bool,
-}
-
-#[derive(Default)]
-struct State {
-    ports: BTreeMap<u16, Port>,
-    next_queue: u64,
-}
-
-impl State {
-    fn set_location(&mut self, queue: QueueId, worker: usize, moving: bool) {
-        if let Some(entry) = self.queue(queue) {
-            (entry.worker, entry.moving) = (worker, moving);
-        }
-    }
-
-    /// An attached pair.
-    fn queue(&mut self, queue: QueueId) -> Option<&mut Queue> {
-        self.ports.values_mut().find_map(|port| port.queues.get_mut(&queue))
-    }
-}
+use state::{Port, Queue, State};
 
 /// The datapath: workers, the switch between them, and all ports. Dropping it ends the workers.
 pub struct Fabric {
@@ -168,8 +124,9 @@ impl Fabric {
         let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
         self.switch().add_port(id, spec.rule)?;
-        let PortSpec { mtu, on_error, coalescing, policy, restrictions, .. } = spec;
+        let PortSpec { name, mtu, on_error, coalescing, policy, restrictions, .. } = spec;
         let port = Port {
+            name,
             mtu,
             selector: None,
             on_error,
@@ -178,6 +135,7 @@ impl Fabric {
             restrictions: Arc::new(RestrictionsCell::new(restrictions)),
             counters: Vec::new(),
             wait_credit: Arc::default(),
+            slow_signals: Arc::default(),
             queues: BTreeMap::new(),
         };
         state.ports.insert(id.0, port);
@@ -214,31 +172,29 @@ impl Fabric {
         receives: bool,
     ) -> Option<QueueId> {
         let mut state = self.lock();
-        let queue = QueueId(state.next_queue);
-        state.next_queue += 1;
-        let worker = self.place(&state, port, index);
-        let entry = state.ports.get_mut(&port.0)?;
-        while entry.counters.len() <= usize::from(index) {
-            entry.counters.push(Arc::default());
-        }
-        let attachment = Attachment {
-            id: queue,
-            port,
-            index,
-            pair,
-            counters: Arc::clone(&entry.counters[usize::from(index)]),
-            on_error: Arc::clone(&entry.on_error),
-            coalescing: entry.coalescing,
-            restrictions: Arc::clone(&entry.restrictions),
-            failed: false,
-            wait_credit: Arc::clone(&entry.wait_credit),
-            policy: entry.policy,
-        };
-        entry.queues.insert(queue, Queue { index, home: worker, worker, moving: false, receives });
-        self.workers.attach(worker, queue, Box::new(attachment));
+        let queue = self.give(&mut state, port, index, pair, receives)?;
         let version = self.publish(&state);
         drop(state);
         self.workers.await_version(version);
+        Some(queue)
+    }
+
+    /// Gives a new queue to a worker, without a new topology. `None`: there is no such port.
+    fn give(
+        &self,
+        state: &mut State,
+        port: PortId,
+        index: u16,
+        pair: Box<dyn QueuePair>,
+        receives: bool,
+    ) -> Option<QueueId> {
+        let queue = QueueId(state.next_queue);
+        let worker = self.place(state, port, index);
+        let attachment = state.attachment(port, queue, index, pair)?;
+        let entry = Queue { index, home: worker, worker, moving: false, receives };
+        state.ports.get_mut(&port.0)?.queues.insert(queue, entry);
+        state.next_queue += 1;
+        self.workers.attach(worker, queue, Box::new(attachment));
         Some(queue)
     }
 
@@ -337,20 +293,8 @@ impl Fabric {
     }
 
     fn publish(&self, state: &State) -> u64 {
-        let mut topology = Topology::default();
-        for (&id, port) in &state.ports {
-            let receiving = port.queues.iter().filter(|(_, queue)| queue.receives);
-            let location = |(&queue, &Queue { index, worker, moving, .. }): (&QueueId, &Queue)| {
-                QueueLocation { queue, index, worker, moving }
-            };
-            let mut receivers: Vec<QueueLocation> = receiving.map(location).collect();
-            receivers.sort_by_key(|location| location.index);
-            topology.ports.resize_with(usize::from(id) + 1, PortView::default);
-            topology.ports[usize::from(id)] =
-                PortView { receivers, mtu: port.mtu, selector: port.selector.clone() };
-        }
         // A sleeping worker sees it when it wakes; nothing is sent before that.
-        self.workers.publish(topology)
+        self.workers.publish(state.topology())
     }
 
     /// Has the workers take time stamps from now on, or, with zero, stop that. When it returns, all

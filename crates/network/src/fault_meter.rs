@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub const FAULT: u64 = 16 * 1024;
 
 /// What a worker does in a nanosecond, in units of cost.
-const COST_PER_NS: u64 = 16;
+pub const COST_PER_NS: u64 = 16;
 
 /// Time between two samples while few faults are expected.
 const CALM_INTERVAL: Duration = Duration::from_millis(100);

@@ -50,11 +50,13 @@ pub mod schedule;
 mod service;
 pub mod slot;
 mod slots;
+mod slow_signals;
 mod software_offload;
 pub mod stage_profiler;
 pub mod step;
 pub mod token_bucket;
 pub mod topology;
+mod unsignalled;
 pub mod wait;
 
 pub use runtime::{balance, coalescing, poll};

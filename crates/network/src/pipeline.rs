@@ -196,6 +196,7 @@ impl FramePipeline {
     fn fetched_nothing(&mut self, src: usize) -> Served {
         self.poll_rate_limit(src);
         let moved = self.poll_device(src);
+        self.poll_later(src);
         self.service.served(0, moved)
     }
 }

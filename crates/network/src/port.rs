@@ -160,6 +160,12 @@ pub trait QueuePair: Send {
     /// sake.
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2];
 
+    /// Whether the peer publishes frames without ever signalling: the Tx ring is polled from time to
+    /// time, and the pair is never armed for it. As long as the pair is attached, that stays.
+    fn is_unsignalled(&self) -> bool {
+        false
+    }
+
     /// The pair as what it is, when its port takes it from the pipeline.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 

@@ -152,7 +152,7 @@ impl Pipeline for FramePipeline {
         let mut slot = self.slots.remove(at)?;
         // No later round will publish this, nor send an interrupt for it.
         let _ = slot.flush(self.clock.now);
-        slot.fire();
+        slot.fire(self.clock.now);
         self.forget(at);
         Some(Box::new(slot.on))
     }
@@ -243,6 +243,10 @@ impl Pipeline for FramePipeline {
         let Some(slot) = self.slots.get(slot) else { return Wakers::default() };
         let [work, room] = slot.on.pair.wakers();
         Wakers { work, room, room_is_work: slot.on.pair.has_device_queue() }
+    }
+
+    fn owner(&self, slot: usize) -> Option<String> {
+        self.slots.get(slot).map(|slot| slot.on.name.to_string())
     }
 
     fn sleeping(&mut self, begins: bool) {

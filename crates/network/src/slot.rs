@@ -20,6 +20,8 @@ use crate::passed_grants::PassedGrants;
 use crate::port::{Coalescing, QueueError, QueuePair};
 use crate::receive_debt::ReceiveDebt;
 use crate::restrictions::{Restrictions, RestrictionsCell};
+use crate::slow_signals::SlowSignals;
+use crate::unsignalled::PollInterval;
 use crate::wait::{Destinations, Wait};
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
@@ -31,6 +33,8 @@ pub struct Attachment {
     pub id: QueueId,
     /// Its port.
     pub port: PortId,
+    /// The port's name, for the log.
+    pub name: Arc<str>,
     /// Its index in the port.
     pub index: u16,
     /// The pair.
@@ -47,6 +51,8 @@ pub struct Attachment {
     pub failed: bool,
     /// How long its port may be waited for.
     pub wait_credit: Arc<WaitCredit>,
+    /// The interrupts of its port that took long.
+    pub slow_signals: Arc<SlowSignals>,
     /// How its worker waits for it; `None`: as the worker does for others.
     pub policy: Option<PollingPolicy>,
 }
@@ -97,6 +103,8 @@ pub struct Slot {
     /// Routes changed while frames were in flight: nothing more is fetched until they are
     /// complete, so that no frame overtakes another on a new route.
     pub drain: bool,
+    /// How often it is polled; `None`: its peer signals.
+    pub unsignalled: Option<PollInterval>,
     /// It is about to leave its worker.
     pub leaving: Option<Leaving>,
     /// What its port is restricted to; `None`: nothing.
@@ -110,6 +118,7 @@ impl Slot {
             on.coalescing.map(|limits| InterruptCoalescer::new(limits, on.counters.traffic()));
         let backpressure = Backpressure::new(Arc::clone(&on.wait_credit), Arc::clone(&on.counters));
         let restrictions = on.restrictions.get();
+        let unsignalled = on.pair.is_unsignalled().then(PollInterval::default);
         Slot {
             on,
             sending: Sending::default(),
@@ -123,6 +132,7 @@ impl Slot {
             coalescer,
             dirty: false,
             drain: false,
+            unsignalled,
             leaving: None,
         }
     }
@@ -174,6 +184,7 @@ impl Slot {
             self.on.counters.tx.frames.add(finished as u64);
             self.on.counters.tx.bytes.add(bytes);
             self.on.counters.tx.bursts.add(1);
+            self.found();
         }
     }
 
@@ -226,7 +237,9 @@ impl Slot {
             None => None,
             Some(_) => pair.coalescing().map(Coalescing::flush_deferred),
         };
-        match deferred.unwrap_or_else(|| pair.flush()) {
+        let flushed = deferred.unwrap_or_else(|| pair.flush());
+        self.charge_signals(now);
+        match flushed {
             Ok([tx, rx]) => {
                 let count = &self.on.counters;
                 count.tx.note(tx);
@@ -251,16 +264,17 @@ impl Slot {
         if !coalescer.is_due(now) {
             return coalescer.until();
         }
-        self.fire();
+        self.fire(now);
         None
     }
 
     /// Sends the receive interrupt that is deferred, if one is.
-    pub fn fire(&mut self) {
+    pub fn fire(&mut self, now: Instant) {
         if !self.coalescer.as_mut().is_some_and(InterruptCoalescer::take) {
             return;
         }
         let interrupt = self.on.pair.coalescing().map(Coalescing::interrupt);
+        self.charge_signals(now);
         match interrupt.unwrap_or(Ok(())) {
             Ok(()) => self.on.counters.rx.interrupts.add(1),
             Err(error) => self.fail(error),

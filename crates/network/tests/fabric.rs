@@ -91,6 +91,7 @@ fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
     let fabric = fabric(1);
     let (rule, on_error) = (PortRule::default(), Arc::new(|_, _| {}));
     let spec = PortSpec {
+        name: "peer".into(),
         rule,
         mtu: None,
         on_error,

@@ -8,10 +8,17 @@
 //! after [`TIMEOUT`] gets a signal that interrupts it. For an eventfd's write can
 //! only be interrupted while it waits, that is proof enough: [`Violation::InterruptBlocks`].
 //!
-//! It costs a writer two stores and a barrier. The watchdog is one thread for the process, which
+//! A write also takes long where many tasks watch the descriptor: the kernel walks over all of them,
+//! and a front-end can have hundreds of thousands of epoll instances do so. A write that seemed to
+//! take long is made once more, with zero, which tells all watchers but does not change the counter.
+//! That one is timed by the CPU time of the thread, which does not count while others have the CPU.
+//! What was found is kept for the thread to ask for ([`take_slow`]).
+//!
+//! It costs a writer two stores, a barrier and two time stamps. The watchdog is one thread for the process, which
 //! sleeps while nobody writes: the writer that finds it asleep wakes it, as in the data path's
 //! other wake-ups by "write, full barrier, look" on both sides.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -19,10 +26,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::ticks;
 use crate::violation::Violation;
 
 /// How long a write may be seen at before it is interrupted, at least; at most twice that.
 const TIMEOUT: Duration = Duration::from_millis(20);
+
+/// A write that took so many [ticks](crate::ticks) is looked at more closely: some 50 us. Most that
+/// do were interrupted by something else.
+const SUSPICIOUS: u64 = 1 << 17;
+
+/// A write that takes so much CPU time is slow. With nobody else watching, it takes a few
+/// microseconds.
+const SLOW: Duration = Duration::from_micros(100);
 
 /// Ignored by default and used for nothing else here, so that one that comes late does no harm.
 const SIGNAL: libc::c_int = libc::SIGURG;
@@ -34,7 +52,13 @@ const SIGNAL: libc::c_int = libc::SIGURG;
 #[inline]
 pub fn interrupt(event: BorrowedFd<'_>) -> Result<(), Violation> {
     // A thread that is ending has no writer any more, and nobody to interrupt.
-    WRITER.try_with(|writer| writer.0.write(event)).unwrap_or(Ok(()))
+    WRITER.try_with(|writer| writer.0.interrupt_peer(event)).unwrap_or(Ok(()))
+}
+
+/// The CPU time of the calling thread's slow writes since the last call, in nanoseconds: mostly 0.
+#[inline]
+pub fn take_slow() -> u64 {
+    SLOW_TIME.take()
 }
 
 /// One thread's writes.
@@ -46,16 +70,41 @@ struct Writer {
 
 impl Writer {
     #[inline]
-    fn write(&self, event: BorrowedFd<'_>) -> Result<(), Violation> {
+    fn interrupt_peer(&self, event: BorrowedFd<'_>) -> Result<(), Violation> {
+        let began = ticks::now();
+        let written = self.write(event, 1);
+        if ticks::now().wrapping_sub(began) > SUSPICIOUS && written.is_ok() {
+            return self.examine(event);
+        }
+        written
+    }
+
+    /// Finds out whether telling the watchers takes long, or something else happened meanwhile.
+    #[cold]
+    fn examine(&self, event: BorrowedFd<'_>) -> Result<(), Violation> {
+        let before = cpu_time();
+        let written = self.write(event, 0);
+        let spent = cpu_time().saturating_sub(before);
+        if spent >= SLOW {
+            // The first one took as long.
+            let spent = u64::try_from(2 * spent.as_nanos()).unwrap_or(u64::MAX);
+            SLOW_TIME.set(SLOW_TIME.get().saturating_add(spent));
+        }
+        written
+    }
+
+    #[inline]
+    fn write(&self, event: BorrowedFd<'_>, number: u64) -> Result<(), Violation> {
         let turn = self.turn.load(Ordering::Relaxed);
         self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !AWAKE.load(Ordering::Relaxed) {
             wake();
         }
-        let one = 1u64.to_ne_bytes();
+        let number = number.to_ne_bytes();
         // SAFETY: eight bytes are read from an array of eight.
-        let written = unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        let written =
+            unsafe { libc::write(event.as_raw_fd(), number.as_ptr().cast(), number.len()) };
         self.turn.store(turn.wrapping_add(2), Ordering::Release);
         match written < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
             true => Err(Violation::InterruptBlocks),
@@ -91,6 +140,14 @@ impl Drop for Enlisted {
 
 thread_local! {
     static WRITER: Enlisted = Enlisted::new();
+    /// Of slow writes, in nanoseconds.
+    static SLOW_TIME: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The calling thread's.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
 /// What the watchdog watches.
@@ -193,7 +250,7 @@ fn look(writers: &mut [(Arc<Writer>, u64)]) -> bool {
 mod tests {
     use std::os::fd::{AsFd, OwnedFd};
 
-    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::event::{EventfdFlags, epoll, eventfd};
 
     use super::*;
 
@@ -223,6 +280,36 @@ mod tests {
         let mut count = [0; 8];
         rustix::io::read(&good, &mut count).unwrap();
         assert_eq!(u64::from_ne_bytes(count), 3);
+    }
+
+    /// Whatever else the machine does, many writes in a row are slow with these watchers, and none
+    /// without.
+    #[test]
+    fn a_descriptor_with_many_watchers_is_slow() {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let copies: Vec<OwnedFd> = (0..128).map(|_| fd.try_clone().unwrap()).collect();
+        let watchers: Vec<OwnedFd> = (0..128)
+            .map(|_| {
+                let watcher = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+                for copy in &copies {
+                    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+                    epoll::add(&watcher, copy, epoll::EventData::new_u64(0), flags).unwrap();
+                }
+                watcher
+            })
+            .collect();
+        take_slow();
+        (0..8).for_each(|_| interrupt(fd.as_fd()).unwrap());
+        assert!(take_slow() >= 8 * 2 * SLOW.as_nanos() as u64);
+        assert_eq!(take_slow(), 0, "taken");
+        drop(watchers);
+        let slow = (0..1000)
+            .filter(|_| {
+                interrupt(fd.as_fd()).unwrap();
+                take_slow() > 0
+            })
+            .count();
+        assert!(slow < 100, "{slow} of 1000");
     }
 
     #[test]

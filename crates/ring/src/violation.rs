@@ -116,4 +116,10 @@ pub enum Violation {
     /// The peer made an interrupt's event descriptor blocking, and filled it.
     #[error("the interrupt's event descriptor is full, and was made blocking")]
     InterruptBlocks,
+    /// The peer has the interrupt's event descriptor watched so often that signalling it keeps a
+    /// worker busy.
+    #[error(
+        "slow_eventfd: signalling the interrupt's event descriptor takes too long, again and again"
+    )]
+    SlowInterrupt,
 }

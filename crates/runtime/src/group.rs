@@ -1,6 +1,7 @@
 //! The workers as the control side sees them: threads, commands, and the topology that they follow.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -158,7 +159,7 @@ impl<P: Pipeline> Drop for Group<P> {
             self.send(worker, Command::Stop);
         }
         for thread in self.threads.drain(..) {
-            // A worker does not panic; if it did, there is nothing left to do about it here.
+            // A worker that panics ends the process.
             let _ = thread.join();
         }
     }
@@ -176,7 +177,9 @@ fn spawn<P: Pipeline>(
         let _ = report.send(cpu.map_or(Ok(()), pin));
         worker.prepare_thread(policy, cpu.is_some());
         sandbox::enter_thread(sandbox::Role::Worker);
-        worker.run();
+        if catch_unwind(AssertUnwindSafe(|| worker.run())).is_err() {
+            worker.end_process(own);
+        }
     })?;
     pinned.recv().map_err(io::Error::other)??;
     Ok(thread)

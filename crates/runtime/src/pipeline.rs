@@ -89,6 +89,10 @@ pub trait Pipeline: Send + Sized + 'static {
     /// The descriptors that a queue's peer signals through.
     fn wakers(&self, slot: usize) -> Wakers<'_>;
 
+    /// The name of the port that the queue in `slot` belongs to, for the log; `None`: there is no
+    /// such queue.
+    fn owner(&self, slot: usize) -> Option<String>;
+
     /// The worker is about to sleep, or (`false`) has slept.
     fn sleeping(&mut self, begins: bool);
 }

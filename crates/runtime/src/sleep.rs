@@ -22,7 +22,8 @@ use crate::worker::Worker;
 /// How often a worker that is kept busy by some queues polls for signals of those that are armed.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
 
-/// How soon a worker looks again for room when no wait has an end of its own.
+/// How soon a worker looks again for room when no wait has an end of its own, or when nobody would
+/// signal room.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One unbounded sleep of so many is made to end after [`PROBE`], so that it is seen how late
@@ -120,6 +121,9 @@ impl<P: Pipeline> Worker<P> {
             self.poll_on();
         } else {
             let limit = waits.until.map(|until| until.saturating_duration_since(self.now));
+            let silent = |slot: &usize| self.pipeline.wakers(*slot).room.is_none();
+            let least = waits.rooms.iter().any(silent).then_some(ROOM_INTERVAL);
+            let limit = limit.into_iter().chain(least).min();
             self.sleep_armed(Some(limit.unwrap_or(ROOM_INTERVAL)));
         }
         for &slot in &waits.rooms {

@@ -2,6 +2,7 @@
 //! takes them.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread;
@@ -31,6 +32,8 @@ struct Ring {
     served: AtomicBool,
     /// The peer breaks the protocol.
     breaks: AtomicBool,
+    /// Serving it panics.
+    panics: AtomicBool,
 }
 
 impl Ring {
@@ -44,6 +47,7 @@ impl Ring {
             bell: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
             served: AtomicBool::new(false),
             breaks: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
         })
     }
 
@@ -141,6 +145,7 @@ impl Pipeline for Counting {
         if self.blocked > self.now {
             return Served::default();
         }
+        assert!(!queue.panics.load(Ordering::Relaxed), "as the test wants it");
         assert!(!queue.served.swap(true, Ordering::AcqRel), "one owner at a time");
         let limit = BURST.min(quantum / queue.cost).max(1);
         let units = queue.left().min(limit);
@@ -189,6 +194,10 @@ impl Pipeline for Counting {
     fn wakers(&self, slot: usize) -> Wakers<'_> {
         let work = self.queues[slot].as_ref().map(|queue| queue.bell.as_fd());
         Wakers { work, ..Wakers::default() }
+    }
+
+    fn owner(&self, slot: usize) -> Option<String> {
+        self.queues.get(slot)?.as_ref().map(|queue| format!("class {}", queue.class))
     }
 
     fn sleeping(&mut self, _: bool) {}
@@ -394,4 +403,28 @@ fn a_queue_is_given_back_and_not_served_any_more() {
     assert_eq!(ring.taken(), 0);
     group.attach(0, QueueId(8), queue);
     wait(|| ring.left() == 0);
+}
+
+/// The variable that has the test below play the process that ends.
+const ENDS: &str = "RUNTIME_TEST_ENDS";
+
+#[test]
+fn a_worker_that_panics_ends_the_process_by_its_name() {
+    if std::env::var_os(ENDS).is_some() {
+        tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
+        let (group, _) = start(2, PollingPolicy::default());
+        let ring = Ring::new(7, 1);
+        ring.panics.store(true, Ordering::Relaxed);
+        group.attach(1, QueueId(0), ring);
+        wait(|| false);
+    }
+    let name = "tests::a_worker_that_panics_ends_the_process_by_its_name";
+    let test = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(ENDS, "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&test.stderr);
+    assert_eq!(test.status.signal(), Some(rustix::process::Signal::ABORT.as_raw()), "{told}");
+    assert!(told.contains("worker=1") && told.contains("class 7"), "{told}");
 }

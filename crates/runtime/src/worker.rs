@@ -18,6 +18,9 @@ use crate::queues::{Queues, Watch};
 use crate::sleeper::Sleeper;
 use crate::watcher::Signal;
 
+/// No slot.
+const NONE: usize = usize::MAX;
+
 /// One thread's world. It shares nothing with other threads but its end of the control side.
 pub struct Worker<P: Pipeline> {
     pub(crate) link: ControlLink<P>,
@@ -27,6 +30,8 @@ pub struct Worker<P: Pipeline> {
     pub(crate) active: DrrScheduler,
     pub(crate) sleeper: Sleeper,
     pub(crate) now: Instant,
+    /// The slot of the queue that is being served; [`NONE`]: the worker does something else.
+    serving: usize,
     /// Queues came or left since the pipeline was told of the topology.
     stale: bool,
 }
@@ -42,12 +47,13 @@ impl<P: Pipeline> Worker<P> {
             active: DrrScheduler::new(P::QUANTUM),
             sleeper,
             now,
+            serving: NONE,
             stale: true,
         })
     }
 
     /// Works until told to stop.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(&mut self) {
         self.tick();
         // The clock is read once a round: where reading it traps to a hypervisor, it costs as much
         // as some frames.
@@ -61,6 +67,15 @@ impl<P: Pipeline> Worker<P> {
                 self.idle();
             }
         }
+    }
+
+    /// The worker has panicked. Nobody else can serve its queues, and the control side would wait
+    /// for it for ever, so the process ends at once, to be started again.
+    #[cold]
+    pub(crate) fn end_process(&self, number: usize) -> ! {
+        let port = self.pipeline.owner(self.serving).unwrap_or_else(|| "none".to_owned());
+        tracing::error!(worker = number, port, "a worker panicked; the process ends");
+        std::process::abort()
     }
 
     /// Takes note of a changed topology, and carries out commands. False: the end.
@@ -120,6 +135,7 @@ impl<P: Pipeline> Worker<P> {
     /// Whether anything moved, and how many units of work were done.
     #[inline]
     fn serve_all(&mut self) -> (bool, u64) {
+        self.serving = NONE;
         let mut moved = self.pipeline.begin();
         if !self.queues.departing.is_empty() {
             moved |= self.poll_departing();
@@ -127,6 +143,7 @@ impl<P: Pipeline> Worker<P> {
         let mut units = 0;
         let mut round = self.active.round();
         while let Some((slot, quantum)) = self.active.next(&mut round) {
+            self.serving = slot;
             let served = self.pipeline.serve(slot, quantum);
             units += served.units;
             moved |= served.moved;

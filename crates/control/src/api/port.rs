@@ -214,6 +214,8 @@ counts! {
     tx_limited,
     /// Page faults in the guest's memory, counted while a worker has many.
     page_faults,
+    /// Interrupts that took long to send, because many watch the guest's descriptor.
+    slow_interrupts,
     /// Wake-ups by the guest.
     kicks,
 }

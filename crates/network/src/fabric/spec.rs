@@ -1,5 +1,7 @@
 //! What the fabric is asked for, and why it refuses.
 
+use std::sync::Arc;
+
 use runtime::coalescing::CoalescingLimits;
 use runtime::poll::PollingPolicy;
 use switch::{Limits, PortRule, RuleError};
@@ -24,6 +26,8 @@ pub enum FabricError {
 
 /// What a new port is like.
 pub struct PortSpec {
+    /// Its name, for the log.
+    pub name: Arc<str>,
     /// VLANs and source lock.
     pub rule: PortRule,
     /// Longest IP packet that it takes, in bytes.

@@ -221,7 +221,8 @@ pub fn coalescing_port(
     let note = Arc::clone(&errors);
     let on_error = Arc::new(move |_, error| note.lock().unwrap().push(error));
     let restrictions = Restrictions::default();
-    let spec = PortSpec { rule, mtu: None, on_error, coalescing, policy: None, restrictions };
+    let name = "peer".into();
+    let spec = PortSpec { name, rule, mtu: None, on_error, coalescing, policy: None, restrictions };
     (fabric.add_port(spec).unwrap(), errors)
 }
 

@@ -98,8 +98,15 @@ impl Port {
         let endpoint = Endpoint::open(&socket, mode, permissions)?;
         let report = Arc::clone(&faults);
         let on_error = Arc::new(move |queue, error| report.report(queue, error));
-        let port =
-            fabric.add_port(PortSpec { rule, mtu, on_error, coalescing, policy, restrictions })?;
+        let port = fabric.add_port(PortSpec {
+            name: name.as_str().into(),
+            rule,
+            mtu,
+            on_error,
+            coalescing,
+            policy,
+            restrictions,
+        })?;
         let fabric = FabricPort { fabric, port, removed: Arc::default() };
         let net = NetPort { fabric: fabric.clone(), offer: Offer { queues, mtu } };
         let server = Server::start(name, endpoint, faults, net).inspect_err(|_| fabric.remove())?;

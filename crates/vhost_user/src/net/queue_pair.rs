@@ -95,10 +95,9 @@ impl<R: DeviceRing> NetVring<R> {
         self.control.call.as_ref().map_or(Ok(()), |call| call.signal())
     }
 
-    /// A driver that gave no kick expects its ring to be looked at all the time: there is always
-    /// something.
+    /// Asks for a kick. A driver that gave no descriptor for it has its ring polled.
     fn arm(&mut self) -> Result<bool, Violation> {
-        Ok(self.ring.arm()? || self.control.kick.is_none())
+        self.ring.arm()
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
@@ -345,6 +344,10 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
 
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
         [&self.tx, &self.rx].map(|vring| vring.as_ref().and_then(NetVring::kick))
+    }
+
+    fn is_unsignalled(&self) -> bool {
+        self.tx.as_ref().is_some_and(|tx| tx.control.kick.is_none())
     }
 
     /// A `Box<dyn VringPair>`, whatever the layout.

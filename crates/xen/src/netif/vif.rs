@@ -110,7 +110,8 @@ impl Vif {
         let (rule, mtu) = (settings.rule.clone(), settings.mtu);
         let template = self.driver.restrictions();
         let restrictions = settings.restrictions(&template);
-        let spec = PortSpec { rule, mtu, on_error, coalescing, policy, restrictions };
+        let name = self.node.id().to_string().into();
+        let spec = PortSpec { name, rule, mtu, on_error, coalescing, policy, restrictions };
         let port = self.driver.fabric.add_port(spec)?;
         self.port = Some(port);
         self.restricted = Some(Restricted::new(template, settings));

@@ -356,7 +356,7 @@ fn a_new_call_descriptor_is_used_at_once_and_signalled_once() {
 }
 
 #[test]
-fn a_ring_without_kick_is_looked_at_always() {
+fn a_transmit_ring_without_kick_is_unsignalled() {
     let mut bench = Bench::new();
     bench.share();
     bench.features(MODERN);
@@ -364,11 +364,12 @@ fn a_ring_without_kick_is_looked_at_always() {
     bench.do_it(12, &words(&[0x101]), vec![]);
     bench.host.with(0, |pair| {
         assert!(pair.wakers().iter().all(Option::is_none));
-        assert_eq!(pair.arm(false), Ok(true));
+        assert!(pair.is_unsignalled());
     });
     bench.kick(1);
     bench.host.with(0, |pair| {
         assert!(pair.wakers()[0].is_some());
+        assert!(!pair.is_unsignalled());
         assert_eq!(pair.arm(false), Ok(false));
     });
 }

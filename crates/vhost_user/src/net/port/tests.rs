@@ -253,6 +253,29 @@ fn a_disabled_transmitter_is_drained() {
     a.reaches(&mut b, 2);
 }
 
+/// A worker that polled all the time would never sleep, and one that slept until a signal came would
+/// sleep once.
+#[test]
+fn a_ring_without_kick_is_polled_between_sleeps() {
+    let lab = Lab::new();
+    let _ports = [lab.device("a"), lab.device("b")];
+    let (mut a, mut b) = (guest(&lab, "a"), guest(&lab, "b"));
+    const SET_VRING_KICK: u32 = 12;
+    const TX_WITHOUT_DESCRIPTOR: u64 = 1 | 1 << 8;
+    a.front.stop(1).unwrap();
+    a.front.send_raw(SET_VRING_KICK, 1, &TX_WITHOUT_DESCRIPTOR.to_le_bytes(), &[]).unwrap();
+    a.front.enable(1, true).unwrap();
+    let sleeps = || {
+        let workers = lab.fabric.worker_counters().iter();
+        workers.map(|worker| worker.run.sleeps.get()).max().unwrap_or(0)
+    };
+    for mark in 0..3 {
+        let before = sleeps();
+        eventually("a worker sleeps again and again", || sleeps() > before + 100);
+        a.reaches(&mut b, mark);
+    }
+}
+
 /// What a front-end can do wrong, and what is said of it.
 type ViolationCase = (&'static str, fn(&mut Plugged<SplitDriver>));
 

@@ -1,0 +1,112 @@
+//! Peers whose interrupts take long to send.
+//!
+//! An interrupt is a write to an event descriptor of the peer's. The kernel tells all who watch the
+//! descriptor, and a peer can have it watched any number of times, so that each write keeps a worker
+//! busy for milliseconds ([`ring::interrupt`] finds that out). That time is charged to the port that
+//! is interrupted, whoever sends to it: as a sender with its next burst, and as a receiver by a
+//! debt ([`receive_debt`](crate::receive_debt)). A port whose interrupts take more than
+//! [`SHARE`] of the time for a while is stopped.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use ring::Violation;
+
+use crate::fault_meter::COST_PER_NS;
+use crate::slot::Slot;
+
+/// The part of the time that slow interrupts of a port may take: one in so many.
+const SHARE: u32 = 50;
+
+/// What they may take beyond that at once.
+const BURST: Duration = Duration::from_millis(100);
+
+/// So many in a row at least, however long each takes: one may be due to the machine.
+const LEAST: u32 = 8;
+
+/// The slow interrupts of a port.
+#[derive(Debug, Default)]
+pub struct SlowSignals(Mutex<Account>);
+
+#[derive(Debug, Default)]
+struct Account {
+    /// When all of them will have been worth their [`SHARE`].
+    paid: Option<Instant>,
+    /// How many there were since that was last in the past.
+    count: u32,
+}
+
+impl SlowSignals {
+    /// An interrupt at `now` was slow, and took so long. False: there have been too many.
+    fn allows(&self, spent: Duration, now: Instant) -> bool {
+        let mut account = self.0.lock();
+        let due = account.paid.filter(|paid| *paid > now);
+        if due.is_none() {
+            account.count = 0;
+        }
+        let paid = due.unwrap_or(now) + spent * SHARE;
+        account.count += 1;
+        account.paid = Some(paid);
+        let exceeded = account.count >= LEAST && paid - now > BURST * SHARE;
+        if exceeded {
+            // The port is stopped, and begins anew.
+            *account = Account::default();
+        }
+        !exceeded
+    }
+}
+
+impl Slot {
+    /// Charges the port for interrupts that were slow, if any of those just sent were.
+    #[inline]
+    pub(crate) fn charge_signals(&mut self, now: Instant) {
+        let spent = ring::interrupt::take_slow();
+        if spent > 0 {
+            self.charge_slow_signals(spent, now);
+        }
+    }
+
+    #[cold]
+    fn charge_slow_signals(&mut self, nanoseconds: u64, now: Instant) {
+        let cost = nanoseconds.saturating_mul(COST_PER_NS);
+        self.sending.debt = self.sending.debt.saturating_add(cost);
+        self.receive_debt.add(cost);
+        self.on.counters.slow_interrupts.add(1);
+        if !self.on.slow_signals.allows(Duration::from_nanos(nanoseconds), now) {
+            self.fail(Violation::SlowInterrupt.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// After how many slow interrupts the port is stopped; `None`: it is not.
+    fn stopped(spent: Duration, every: Duration) -> Option<u32> {
+        let (signals, start) = (SlowSignals::default(), Instant::now());
+        (0..10_000).find(|n| !signals.allows(spent, start + every * *n)).map(|n| n + 1)
+    }
+
+    #[test]
+    fn a_port_is_stopped_for_many_slow_interrupts() {
+        assert_eq!(stopped(MILLISECOND, 2 * MILLISECOND), Some(105));
+        assert_eq!(stopped(20 * MILLISECOND, 40 * MILLISECOND), Some(LEAST));
+    }
+
+    #[test]
+    fn a_few_slow_interrupts_are_the_machine() {
+        assert_eq!(stopped(MILLISECOND, 50 * MILLISECOND), None);
+        assert_eq!(stopped(200 * MILLISECOND, Duration::from_secs(20)), None);
+    }
+
+    #[test]
+    fn a_port_that_was_stopped_begins_anew() {
+        let (signals, now) = (SlowSignals::default(), Instant::now());
+        let slow = || signals.allows(20 * MILLISECOND, now);
+        let stopped = (0..20).filter(|_| !slow()).count();
+        assert_eq!(stopped, 2);
+    }
+}
