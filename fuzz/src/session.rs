@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use network::burst::Burst;
+use network::fabric::PairChange;
 use network::flowcache::Action;
 use network::port::{QueueError, QueuePair};
 use network::topology::QueueId;
@@ -38,20 +39,27 @@ struct Attached {
 struct TestHost(Rc<RefCell<Attached>>);
 
 impl QueueHost for TestHost {
-    fn attach(&self, _: u16, pair: Box<dyn QueuePair>, _: bool) -> Option<QueueId> {
-        let mut attached = self.0.borrow_mut();
-        attached.next += 1;
-        let id = QueueId(attached.next);
-        attached.pairs.insert(id, (pair, true));
-        Some(id)
+    fn take_out(&self, queues: &[QueueId]) -> Vec<Option<Box<dyn QueuePair>>> {
+        let take = |queue| {
+            let (mut pair, sound) = self.0.borrow_mut().pairs.remove(queue)?;
+            if sound {
+                let _ = pair.flush();
+            }
+            Some(pair)
+        };
+        queues.iter().map(take).collect()
     }
 
-    fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
-        let (mut pair, sound) = self.0.borrow_mut().pairs.remove(&queue)?;
-        if sound {
-            let _ = pair.flush();
-        }
-        Some(pair)
+    fn put_back(&self, changes: Vec<PairChange>) -> Vec<Option<QueueId>> {
+        let mut attached = self.0.borrow_mut();
+        let mut put = |PairChange { queue, pair, .. }| {
+            let (pair, _) = pair?;
+            attached.next += 1;
+            let id = queue.unwrap_or(QueueId(attached.next));
+            attached.pairs.insert(id, (pair, true));
+            Some(id)
+        };
+        changes.into_iter().map(&mut put).collect()
     }
 }
 

@@ -163,6 +163,8 @@ pub struct Condition {
     pub connections: u64,
     /// Connections that ended because the peer broke the protocol.
     pub violations: u64,
+    /// Messages that waited because the peer had used up what they may cost the workers.
+    pub control_delayed: u64,
     /// Rings that went on where they stood, not where the front-end said.
     pub recovered_rings: u64,
     /// Rings that did not show where they stand.
@@ -180,6 +182,7 @@ impl Condition {
             peer: None,
             connections: 0,
             violations: 0,
+            control_delayed: 0,
             recovered_rings: 0,
             unclear_rings: 0,
         }

@@ -26,10 +26,12 @@ use crate::queue_selector::QueueSelector;
 use crate::restrictions::{Restrictions, RestrictionsCell};
 use crate::schedule::{Parts, ProfileRequest, seconds};
 
+mod changes;
 mod moves;
 mod spec;
 mod state;
 
+pub use changes::PairChange;
 pub use spec::{FabricError, MAX_PORTS, PortSpec, Workers};
 use state::{Port, Queue, State};
 

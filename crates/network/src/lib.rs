@@ -13,6 +13,7 @@ mod backpressure;
 pub mod burst;
 mod burst_limit;
 mod classifier;
+pub mod control_budget;
 mod cost;
 pub mod count;
 mod deliver;

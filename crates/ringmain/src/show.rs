@@ -55,6 +55,10 @@ pub fn port(port: &PortReport) -> String {
     if port.violations > 0 {
         lines.push(("violations", port.violations.to_string()));
     }
+    if port.control_delayed > 0 {
+        let delayed = format!("{} messages or changes of state", port.control_delayed);
+        lines.push(("delayed", delayed));
+    }
     if port.recovered_rings > 0 {
         lines.push(("recovered", format!("{} rings", port.recovered_rings)));
     }

@@ -19,6 +19,9 @@
 //!   change, and a look costs one directory.
 //! - Changing the keys of a connection in place: the keys are read once, and another set ends the
 //!   connection.
+//! - Connecting and disconnecting as fast as it can: what that costs the workers is paid from a
+//!   budget of its own ([`network::control_budget`]), and nothing of it is followed while the budget
+//!   is overdrawn.
 //! - Breaking the rules and connecting again at once: pauses between connections double, from
 //!   50 ms to 2 s.
 //! - Naming one page for two rings, or one event channel for two uses: refused

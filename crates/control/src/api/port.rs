@@ -64,6 +64,10 @@ pub struct PortReport {
     pub connections: u64,
     /// Connections that were ended because the peer broke the protocol.
     pub violations: u64,
+    /// Messages of a front-end, or changes of a frontend's state, that waited because the port had
+    /// used up what they may cost the workers.
+    #[serde(default)]
+    pub control_delayed: u64,
     /// Rings of a vhost-user port that went on where they stood, although the front-end named
     /// another position: a daemon before this one was killed.
     #[serde(default)]

@@ -64,6 +64,7 @@ impl Backend for Port {
             peer: status.peer,
             connections: status.connections,
             violations: status.violations,
+            control_delayed: status.control_delayed,
             recovered_rings: status.recovered,
             unclear_rings: status.unclear,
             ..Condition::new(state, status.complaint())

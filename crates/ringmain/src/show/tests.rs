@@ -28,6 +28,7 @@ pub fn sample() -> PortReport {
         peer: Some(4242),
         connections: 2,
         violations: 0,
+        control_delayed: 0,
         recovered_rings: 0,
         unclear_rings: 0,
         vlan: None,

@@ -3,11 +3,14 @@
 //! Pairs work elsewhere, where a [`QueueHost`] takes them: the frame pipeline, or a test. Invariant:
 //! between calls, a pair with at least one vring is attached, and no other.
 //!
-//! A worker owns an attached pair. Whatever changes a pair detaches it first, so no worker ever sees
-//! a pair that is half changed.
+//! A worker owns an attached pair. Whatever changes a pair takes it from its worker first, so no
+//! worker ever sees a pair that is half changed. All pairs that a message has changed go back
+//! together: a message has workers follow a new topology at most once.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use network::fabric::PairChange;
 use network::port::QueuePair;
 use network::topology::QueueId;
 use ring::inflight::RingRecord;
@@ -24,12 +27,12 @@ const MIN_MTU: u64 = 68;
 
 /// Where queue pairs are taken to work.
 pub trait QueueHost {
-    /// Hands pair number `index` over; returns the name by which it is taken back. `receives`:
-    /// frames may be sent to it.
-    fn attach(&self, index: u16, pair: Box<dyn QueuePair>, receives: bool) -> Option<QueueId>;
+    /// Takes pairs back, when nothing of them is under way any more.
+    fn take_out(&self, queues: &[QueueId]) -> Vec<Option<Box<dyn QueuePair>>>;
 
-    /// Takes a pair back, when nothing of it is under way any more.
-    fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>>;
+    /// Hands pairs over that are new, or were taken back; returns the names by which they are taken
+    /// back again.
+    fn put_back(&self, changes: Vec<PairChange>) -> Vec<Option<QueueId>>;
 }
 
 /// What the device offers.
@@ -58,52 +61,62 @@ impl ActiveVrings {
     }
 }
 
+/// One queue pair.
+#[derive(Default)]
+struct Place {
+    /// What it is called where it works, or worked last.
+    queue: Option<QueueId>,
+    /// The pair, while it changes.
+    held: Option<Box<dyn VringPair>>,
+}
+
 /// The network device of one connection.
 pub struct NetDevice<H: QueueHost> {
     host: H,
     offer: Offer,
     features: Features,
-    attached: Vec<Option<QueueId>>,
+    places: Vec<Place>,
 }
 
 impl<H: QueueHost> NetDevice<H> {
     /// A device without queue pairs.
     pub fn new(host: H, offer: Offer) -> Self {
         let queues = usize::from(offer.queues.max(1));
-        NetDevice { host, offer, features: Features::default(), attached: vec![None; queues] }
+        let places = (0..queues).map(|_| Place::default()).collect();
+        NetDevice { host, offer, features: Features::default(), places }
     }
 
-    /// Detaches a pair; an empty one if there is none yet.
-    fn detach(&mut self, index: usize) -> Box<dyn VringPair> {
-        let attached = self.attached[index].take().and_then(|queue| self.host.detach(queue));
-        let pair = attached.and_then(|pair| pair.into_any().downcast::<Box<dyn VringPair>>().ok());
-        match pair {
-            Some(pair) => *pair,
-            None if self.features.has(bit::RING_PACKED) => {
-                Box::new(NetQueuePair::<PackedDevice>::new(self.features))
-            }
-            None => Box::new(NetQueuePair::<SplitDevice>::new(self.features)),
+    /// Takes these pairs from where they work, unless they are held already.
+    fn hold(&mut self, indices: Range<usize>) {
+        let places = self.places.get_mut(indices).unwrap_or_default().iter_mut();
+        let mut places: Vec<_> =
+            places.filter(|place| place.held.is_none() && place.queue.is_some()).collect();
+        let queues: Vec<QueueId> = places.iter().filter_map(|place| place.queue).collect();
+        for (place, pair) in places.iter_mut().zip(self.host.take_out(&queues)) {
+            let pair = pair.and_then(|pair| pair.into_any().downcast::<Box<dyn VringPair>>().ok());
+            place.held = pair.map(|pair| *pair);
         }
     }
 
-    /// Attaches a pair, if it has a vring.
-    fn attach(&mut self, index: usize, pair: Box<dyn VringPair>) {
-        if pair.has(Direction::Rx) || pair.has(Direction::Tx) {
-            let receives = pair.receives();
-            self.attached[index] = self.host.attach(index as u16, pair, receives);
-        }
-    }
-
-    /// Changes the pair of a vring while no worker has it.
+    /// Changes the pair of a vring while no worker has it: an empty one if there was none yet.
     fn with_pair<T>(
         &mut self,
         vring: usize,
         change: impl FnOnce(&mut dyn VringPair, Direction) -> T,
     ) -> T {
-        let mut pair = self.detach(vring / 2);
-        let result = change(&mut *pair, Direction::of(vring));
-        self.attach(vring / 2, pair);
-        result
+        let index = vring / 2;
+        self.hold(index..index + 1);
+        let features = self.features;
+        let pair = self.places[index].held.get_or_insert_with(|| empty_pair(features));
+        change(&mut **pair, Direction::of(vring))
+    }
+}
+
+/// A pair without rings.
+fn empty_pair(features: Features) -> Box<dyn VringPair> {
+    match features.has(bit::RING_PACKED) {
+        true => Box::new(NetQueuePair::<PackedDevice>::new(features)),
+        false => Box::new(NetQueuePair::<SplitDevice>::new(features)),
     }
 }
 
@@ -125,7 +138,7 @@ impl<H: QueueHost> Device for NetDevice<H> {
     }
 
     fn vring_count(&self) -> usize {
-        2 * self.attached.len()
+        2 * self.places.len()
     }
 
     fn describe_vrings(&self, active: &[usize]) -> String {
@@ -170,18 +183,43 @@ impl<H: QueueHost> Device for NetDevice<H> {
 
     fn set_memory(&mut self, memory: &Arc<Memory>) -> Vec<LostVring> {
         let mut lost = Vec::new();
-        // All pairs are detached before any of them changes.
-        let pairs: Vec<_> = (0..self.attached.len()).map(|index| self.detach(index)).collect();
-        for (index, mut pair) in pairs.into_iter().enumerate() {
+        // No pair works any more when the first one changes.
+        self.hold_all();
+        for (index, place) in self.places.iter_mut().enumerate() {
+            let Some(pair) = &mut place.held else { continue };
             for vring in [2 * index, 2 * index + 1] {
                 let direction = Direction::of(vring);
                 if let Err(violation) = pair.set_memory(direction, Arc::clone(memory)) {
                     lost.push(LostVring { vring, base: pair.stop(direction), violation });
                 }
             }
-            self.attach(index, pair);
         }
         lost
+    }
+
+    fn hold_all(&mut self) {
+        self.hold(0..self.places.len());
+    }
+
+    fn settle(&mut self) -> u32 {
+        let mut changes = Vec::new();
+        for (index, place) in (0..).zip(&mut self.places) {
+            let Some(pair) = place.held.take() else { continue };
+            let (queue, receives) = (place.queue.take(), pair.receives());
+            let has_vring = pair.has(Direction::Rx) || pair.has(Direction::Tx);
+            let pair = has_vring.then_some((pair as Box<dyn QueuePair>, receives));
+            if queue.is_some() || pair.is_some() {
+                changes.push(PairChange { index, queue, pair });
+            }
+        }
+        let indices: Vec<u16> = changes.iter().map(|change| change.index).collect();
+        let count = indices.len() as u32;
+        if count > 0 {
+            for (index, queue) in indices.into_iter().zip(self.host.put_back(changes)) {
+                self.places[usize::from(index)].queue = queue;
+            }
+        }
+        count
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use network::coalescing::CoalescingLimits;
-use network::fabric::{Fabric, FabricError, PortSpec};
+use network::fabric::{Fabric, FabricError, PairChange, PortSpec};
 use network::poll::PollingPolicy;
 use network::port::QueuePair;
 use network::restrictions::Restrictions;
@@ -159,13 +159,16 @@ impl FabricPort {
 }
 
 impl QueueHost for FabricPort {
-    fn attach(&self, index: u16, pair: Box<dyn QueuePair>, receives: bool) -> Option<QueueId> {
-        let removed = self.lock();
-        if *removed { None } else { self.fabric.attach(self.port, index, pair, receives) }
+    fn take_out(&self, queues: &[QueueId]) -> Vec<Option<Box<dyn QueuePair>>> {
+        self.fabric.take_out(queues)
     }
 
-    fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
-        self.fabric.detach(queue)
+    fn put_back(&self, changes: Vec<PairChange>) -> Vec<Option<QueueId>> {
+        let removed = self.lock();
+        match *removed {
+            true => changes.iter().map(|_| None).collect(),
+            false => self.fabric.put_back(self.port, changes),
+        }
     }
 }
 

@@ -76,7 +76,6 @@ impl MemoryTable {
     }
 
     /// Number of regions.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -8,8 +8,11 @@
 //! depends on is known, and only what would change under a running vring is refused.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
 
-use ring::Recovery;
+use network::control_budget::{MESSAGE, QUEUE, REGION};
+use ring::{Memory, Recovery};
 
 use super::device::{Declined, Device};
 use super::error::SessionError;
@@ -32,6 +35,8 @@ pub struct Answer {
     pub error: Option<SessionError>,
     /// The connection cannot go on.
     pub closes: bool,
+    /// What the request cost the workers.
+    pub cost: Duration,
 }
 
 /// One front-end's connection.
@@ -41,6 +46,8 @@ pub struct Session<D: Device> {
     table: MemoryTable,
     /// A descriptor that belongs to the reply at hand.
     reply_file: Option<OwnedFd>,
+    /// Regions that the request at hand has mapped.
+    mapped: u32,
 }
 
 impl<D: Device> Session<D> {
@@ -51,6 +58,7 @@ impl<D: Device> Session<D> {
             protocol: 0,
             table: MemoryTable::default(),
             reply_file: None,
+            mapped: 0,
         }
     }
 
@@ -100,28 +108,32 @@ impl<D: Device> Session<D> {
                 tracing::trace!(?request, "received");
                 self.handle(request, fds, header.name())
             });
+        let queues = self.vrings.settle();
+        let cost = MESSAGE + cost(queues) + REGION * std::mem::take(&mut self.mapped);
         let acknowledges = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
         let acknowledge = |status| acknowledges.then(|| Reply::Number(status).encode(header.code));
         match result {
             Ok(Some(reply)) => {
                 let (reply, file) = (Some(reply.encode(header.code)), self.reply_file.take());
-                Answer { reply, file, ..Answer::default() }
+                Answer { reply, file, cost, ..Answer::default() }
             }
-            Ok(None) => Answer { reply: acknowledge(0), ..Answer::default() },
+            Ok(None) => Answer { reply: acknowledge(0), cost, ..Answer::default() },
             Err(error) => {
                 let closes = !(acknowledges && error.is_declinable());
-                Answer { reply: acknowledge(1), error: Some(error), closes, file: None }
+                Answer { reply: acknowledge(1), error: Some(error), closes, file: None, cost }
             }
         }
     }
 
     /// Stops all vrings. `signal_errors`: the front-end is told through the vrings' error
-    /// descriptors.
-    pub fn close(&mut self, signal_errors: bool) {
+    /// descriptors. Returns what it cost the workers.
+    pub fn close(&mut self, signal_errors: bool) -> Duration {
         self.vrings.stop_all();
+        let queues = self.vrings.settle();
         if signal_errors {
             self.vrings.signal_errors();
         }
+        MESSAGE + cost(queues)
     }
 
     fn handle(
@@ -229,8 +241,15 @@ impl<D: Device> Session<D> {
 
     fn set_table(&mut self, regions: Vec<Region>, fds: Vec<OwnedFd>) -> Result<(), SessionError> {
         self.table.replace(regions, fds);
-        let moved = self.vrings.set_memory(self.table.map()?);
+        let memory = self.map()?;
+        let moved = self.vrings.set_memory(memory);
         moved.and(self.vrings.start_all())
+    }
+
+    /// Maps all regions of the table.
+    fn map(&mut self) -> Result<Arc<Memory>, SessionError> {
+        self.mapped = self.table.len() as u32;
+        Ok(self.table.map()?)
     }
 
     /// Adds a region. Adding the same region again changes nothing: QEMU up to version 8 reports
@@ -259,10 +278,16 @@ impl<D: Device> Session<D> {
     /// Maps the table after a change of one region. A vring that is not in memory now is not an
     /// error: more regions may come.
     fn remap_partly(&mut self) -> Result<(), SessionError> {
-        let _ = self.vrings.set_memory(self.table.map()?);
+        let memory = self.map()?;
+        let _ = self.vrings.set_memory(memory);
         let _ = self.vrings.start_all();
         Ok(())
     }
+}
+
+/// What it costs that so many queues have changed, together with the topology.
+fn cost(queues: u32) -> Duration {
+    if queues == 0 { Duration::ZERO } else { QUEUE * (queues + 1) }
 }
 
 /// Why a request is declined.

@@ -33,6 +33,9 @@ pub struct PortStatus {
     pub connections: u64,
     /// Connections that were ended because the front-end broke the protocol.
     pub violations: u64,
+    /// Messages so far that waited because the front-ends had used up what they may cost the
+    /// workers.
+    pub control_delayed: u64,
     /// Why this side ended the last connection, or why none could be made.
     pub reason: Option<String>,
     /// Numbers of the vrings that may have been started in the wrong place.

@@ -278,9 +278,15 @@ impl<D: Device> Vrings<D> {
     }
 
     pub(super) fn stop_all(&mut self) {
+        self.device.hold_all();
         for index in 0..self.vrings.len() {
             self.stop(index);
         }
+    }
+
+    /// What was changed takes effect. Returns how many queues have changed.
+    pub(super) fn settle(&mut self) -> u32 {
+        self.device.settle()
     }
 
     pub(super) fn reset(&mut self) {
@@ -329,6 +335,7 @@ impl<D: Device> Vrings<D> {
 impl<D: Device> Drop for Vrings<D> {
     fn drop(&mut self) {
         self.stop_all();
+        self.settle();
     }
 }
 

@@ -54,6 +54,8 @@ pub struct VifStatus {
     pub connections: u64,
     /// Connections that ended because the frontend broke the rules, or were refused.
     pub violations: u64,
+    /// Changes of its state that waited because it had used up what they may cost the workers.
+    pub control_delayed: u64,
     /// The operator's settings.
     pub settings: Option<Settings>,
     /// Its device queue, if it asked for one.
@@ -78,6 +80,7 @@ impl VifStatus {
             cache: None,
             connections: bus.connections,
             violations: bus.violations,
+            control_delayed: bus.control_delayed,
             settings: None,
             device_queue: None,
         }

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use frame::Prefix;
 use hypervisor::{Nodes, StoreError};
-use network::fabric::{FabricError, PortSpec};
-use network::port::QueueError;
+use network::control_budget::{MESSAGE, QUEUE, REGION};
+use network::fabric::{FabricError, PairChange, PortSpec};
+use network::port::{QueueError, QueuePair};
 use network::restrictions::RestrictionsTemplate;
 use network::token_bucket::Rate;
+use network::topology::QueueId;
 use switch::PortId;
 use tracing::{info, warn};
 
@@ -52,6 +54,8 @@ pub struct Vif {
     restricted: Option<Restricted>,
     /// Its frontend posts no buffers for what comes.
     stalled: bool,
+    /// What it has cost the workers, and was not charged for.
+    cost: Duration,
 }
 
 impl Vif {
@@ -68,6 +72,7 @@ impl Vif {
             settings: None,
             restricted: None,
             stalled: false,
+            cost: Duration::ZERO,
         }
     }
 
@@ -259,22 +264,41 @@ impl Device for Vif {
         if let Some(port) = self.port {
             self.driver.fabric.set_selector(port, None);
         }
-        for queue in connection.attached {
-            drop(self.driver.fabric.detach(queue));
+        // Dropped here, and unmapped with that.
+        drop(self.driver.fabric.take_out(&connection.attached));
+        if let Some(port) = self.port {
+            let gone = |queue: &QueueId| PairChange { index: 0, queue: Some(*queue), pair: None };
+            self.driver.fabric.put_back(port, connection.attached.iter().map(gone).collect());
         }
+        self.cost += MESSAGE + QUEUE * (connection.attached.len() as u32 + 2);
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     fn attach(&mut self) {
         let (Some(connection), Some(port)) = (&mut self.connection, self.port) else { return };
-        let fabric = &self.driver.fabric;
-        let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
-        connection.attached.extend((0..).zip(connection.ready.drain(..)).filter_map(attach));
+        let new = |(index, pair, receives): (u16, Box<dyn QueuePair>, bool)| PairChange {
+            index,
+            queue: None,
+            pair: Some((pair, receives)),
+        };
+        let ready = (0..).zip(connection.ready.drain(..));
+        let mut changes: Vec<PairChange> =
+            ready.map(|(index, queue)| new((index, Box::new(queue), true))).collect();
         if let Some(device_queue) = connection.device_queue.take() {
             // Behind all others. The fabric puts nothing into its ring.
             let index = connection.request.queues.len() as u16;
-            connection.attached.extend(fabric.attach(port, index, Box::new(device_queue), false));
+            changes.push(new((index, Box::new(device_queue), false)));
         }
+        let count = changes.len() as u32;
+        if count > 0 {
+            let queues = self.driver.fabric.put_back(port, changes);
+            connection.attached.extend(queues.into_iter().flatten());
+            self.cost += MESSAGE + QUEUE * (count + 1) + 2 * REGION * count;
+        }
+    }
+
+    fn take_cost(&mut self) -> Duration {
+        std::mem::take(&mut self.cost)
     }
 
     fn start(&self) {
@@ -313,6 +337,7 @@ impl Device for Vif {
         if let Some(port) = self.port {
             self.driver.fabric.set_selector(port, control_ring.control().selector());
         }
+        self.cost += MESSAGE + QUEUE;
         let saved =
             self.node.nodes().put(&steering_node(&self.node), control_ring.control().save());
         if let Err(error) = saved {

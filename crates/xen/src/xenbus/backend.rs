@@ -5,11 +5,13 @@
 //! both ends `Connected` and no ring mapped means to map them, even if another daemon wrote the
 //! states.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hypervisor::store::Changes;
 use hypervisor::{StoreError, Watch};
+use network::control_budget::{ControlBudget, MESSAGE};
 use tracing::{info, warn};
 
 use super::service::{Bus, Change};
@@ -20,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Longest such pause, and how long a connection must have lasted for the next pause to be the
 /// shortest again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What it costs to read the store, which keeps the thread of all devices busy.
+const LOOK: Duration = MESSAGE.saturating_mul(5);
 
 /// Whether a device is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +50,17 @@ pub struct DeviceStatus {
     pub connections: u64,
     /// Connections that ended because the frontend broke the rules, or were refused.
     pub violations: u64,
+    /// Changes of the store, and events, that waited because the device had used up what they may
+    /// cost the workers.
+    pub control_delayed: u64,
 }
 
 impl DeviceStatus {
     /// The state of a device that was just found.
     pub fn new(id: DeviceId) -> Self {
         let condition = Condition::Waiting;
-        DeviceStatus { id, condition, reason: None, connections: 0, violations: 0 }
+        let (connections, violations, control_delayed) = (0, 0, 0);
+        DeviceStatus { id, condition, reason: None, connections, violations, control_delayed }
     }
 }
 
@@ -66,6 +75,10 @@ pub struct Backend<D: Device> {
     pause: Duration,
     /// No connection before then.
     not_before: Option<Instant>,
+    /// What the frontend may cost the workers.
+    budget: ControlBudget,
+    /// Until when nothing that the frontend does is followed.
+    delayed_until: Option<Instant>,
     status: DeviceStatus,
     /// The store failed the last time.
     store_failed: bool,
@@ -94,6 +107,8 @@ impl<D: Device> Backend<D> {
             connected_since: None,
             pause: PAUSE,
             not_before: None,
+            budget: ControlBudget::default(),
+            delayed_until: None,
             status: DeviceStatus::new(id),
             store_failed: false,
         })
@@ -106,7 +121,19 @@ impl<D: Device> Backend<D> {
 
     /// When [`update`](Self::update) is to be called even if nothing changes.
     pub fn deadline(&self) -> Option<Instant> {
-        self.not_before.into_iter().chain(self.device.deadline()).min()
+        let device = self.device.deadline().filter(|_| self.delayed_until.is_none());
+        self.not_before.into_iter().chain(self.delayed_until).chain(device).min()
+    }
+
+    /// An event channel that the bus is to wait for.
+    pub fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        self.device.event_source().filter(|_| self.delayed_until.is_none())
+    }
+
+    /// Hands the queues of a new connection to their workers, and charges for what was done.
+    pub fn attach(&mut self, now: Instant) {
+        self.device.attach();
+        self.budget.charge(self.device.take_cost(), now);
     }
 
     /// Whether its frontend is connected.
@@ -132,6 +159,10 @@ impl<D: Device> Backend<D> {
         {
             self.stop(&error, now);
         }
+        if self.is_delayed(now) {
+            return;
+        }
+        self.budget.charge(LOOK, now);
         match self.follow_states(now) {
             Ok(()) if std::mem::take(&mut self.store_failed) => self.status.reason = None,
             Ok(()) => {}
@@ -141,8 +172,20 @@ impl<D: Device> Backend<D> {
         self.handle_events(now);
     }
 
+    /// Whether the frontend has used up what it may cost the workers. What it does meanwhile is
+    /// followed later, all at once.
+    fn is_delayed(&mut self, now: Instant) -> bool {
+        let until = self.budget.overdrawn_until(now);
+        self.status.control_delayed += u64::from(until.is_some() && self.delayed_until.is_none());
+        self.delayed_until = until;
+        until.is_some()
+    }
+
     /// Handles what came through the device's event source.
     pub fn handle_events(&mut self, now: Instant) {
+        if self.is_delayed(now) {
+            return;
+        }
         if let Err(error) = self.device.handle_events(now) {
             self.stop(&error, now);
         }

@@ -89,6 +89,10 @@ pub trait Device: Send {
     /// [`start`](Self::start).
     fn attach(&mut self);
 
+    /// What connecting, disconnecting and events have cost the workers since the last call, in time
+    /// of a worker.
+    fn take_cost(&mut self) -> Duration;
+
     /// Lets the queues send. Called when all devices that were found together are attached: a
     /// device that was served before may have frames in its rings for another.
     fn start(&self);

@@ -162,7 +162,7 @@ impl<D: Driver> EventLoop<D> {
             for device in self.devices.values_mut().filter(|device| due(device)) {
                 device.update(now);
             }
-            self.devices.values_mut().for_each(|device| device.device_mut().attach());
+            self.devices.values_mut().for_each(|device| device.attach(now));
             self.devices.values().for_each(|device| device.device().start());
             self.check_progress(now);
             let statuses = self.devices.values().map(Backend::status).collect();
@@ -205,7 +205,7 @@ impl<D: Driver> EventLoop<D> {
         let sources: Vec<_> = self
             .devices
             .iter()
-            .filter_map(|(id, device)| Some((*id, device.device().event_source()?)))
+            .filter_map(|(id, device)| Some((*id, device.event_source()?)))
             .collect();
         let mut fds = vec![
             PollFd::new(&*self.stop, PollFlags::IN),

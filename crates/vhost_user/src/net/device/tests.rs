@@ -25,6 +25,8 @@ const USER: u64 = 0x7000_0000_0000;
 #[derive(Default)]
 struct Attached {
     next: u64,
+    /// How often pairs were handed over.
+    puts: u64,
     pairs: BTreeMap<QueueId, (u16, Box<dyn QueuePair>, bool)>,
 }
 
@@ -33,18 +35,26 @@ struct Attached {
 struct TestHost(Rc<RefCell<Attached>>);
 
 impl QueueHost for TestHost {
-    fn attach(&self, index: u16, pair: Box<dyn QueuePair>, receives: bool) -> Option<QueueId> {
-        let mut attached = self.0.borrow_mut();
-        attached.next += 1;
-        let id = QueueId(attached.next);
-        attached.pairs.insert(id, (index, pair, receives));
-        Some(id)
+    fn take_out(&self, queues: &[QueueId]) -> Vec<Option<Box<dyn QueuePair>>> {
+        let take = |queue| {
+            let (_, mut pair, _) = self.0.borrow_mut().pairs.remove(queue)?;
+            let _ = pair.flush();
+            Some(pair)
+        };
+        queues.iter().map(take).collect()
     }
 
-    fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
-        let (_, mut pair, _) = self.0.borrow_mut().pairs.remove(&queue)?;
-        let _ = pair.flush();
-        Some(pair)
+    fn put_back(&self, changes: Vec<PairChange>) -> Vec<Option<QueueId>> {
+        let mut attached = self.0.borrow_mut();
+        attached.puts += 1;
+        let mut put = |PairChange { index, queue, pair }| {
+            let (pair, receives) = pair?;
+            attached.next += 1;
+            let id = queue.unwrap_or(QueueId(attached.next));
+            attached.pairs.insert(id, (index, pair, receives));
+            Some(id)
+        };
+        changes.into_iter().map(&mut put).collect()
     }
 }
 
@@ -353,6 +363,29 @@ fn a_new_call_descriptor_is_used_at_once_and_signalled_once() {
     transmit(&mut driver, 1);
     bench.fetch();
     assert_eq!((signals(&first), signals(&second)), (0, 0));
+}
+
+#[test]
+fn a_message_hands_queues_over_at_most_once() {
+    let mut bench = Bench::new();
+    bench.share();
+    bench.features(MODERN);
+    for ring in 0..4 {
+        bench.describe(ring, 0x1000 * (u64::from(ring) + 1));
+        bench.kick(ring.into());
+    }
+    let puts = |bench: &Bench| bench.host.0.borrow().puts;
+    let mut message = |name, send: fn(&mut Bench)| {
+        let before = puts(&bench);
+        send(&mut bench);
+        assert_eq!(puts(&bench), before + 1, "{name}");
+    };
+    message("memory of all rings", |bench| bench.share());
+    message("enable", |bench| _ = bench.ask(18, &state(1, 1), vec![]).unwrap());
+    message("call", |bench| _ = bench.call(1));
+    message("stop", |bench| _ = bench.ask(11, &state(0, 0), vec![]).unwrap());
+    message("reset", |bench| bench.do_it(34, &[], vec![]));
+    assert!(bench.host.pairs().is_empty());
 }
 
 #[test]

@@ -276,6 +276,31 @@ fn a_ring_without_kick_is_polled_between_sleeps() {
     }
 }
 
+/// Three quarters of a second of the workers' time, of which half a second may be used at once.
+#[test]
+fn a_flood_of_messages_delays_its_own_port_only() {
+    let lab = Lab::new();
+    let [flooded, good, other] = ["flooded", "good", "other"].map(|name| lab.device(name));
+    let hostile = guest(&lab, "flooded");
+    let stream = hostile.front.stream().try_clone().unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    const SET_VRING_ENABLE: u32 = 18;
+    for n in 0..7000 {
+        let enable = [0u32.to_le_bytes(), (n % 2u32).to_le_bytes()].concat();
+        if hostile.front.send_raw(SET_VRING_ENABLE, 1, &enable, &[]).is_err() {
+            // The daemon has stopped to listen, and the socket is full.
+            break;
+        }
+    }
+    eventually("the port is delayed", || flooded.status().control_delayed > 0);
+    let (mut a, mut b) = (guest(&lab, "good"), guest(&lab, "other"));
+    a.reaches(&mut b, 1);
+    assert_eq!([good, other].map(|port| port.status().control_delayed), [0, 0]);
+    assert_eq!(flooded.status().state, State::Connected);
+    // A port that owes time ends at once all the same.
+    flooded.stop();
+}
+
 /// What a front-end can do wrong, and what is said of it.
 type ViolationCase = (&'static str, fn(&mut Plugged<SplitDriver>));
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use network::control_budget::ControlBudget;
 use ring::Recovery;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
@@ -100,6 +101,8 @@ pub(super) struct ServerThread<P: Port> {
     status: SharedStatus,
     signals: Signals,
     pause: Duration,
+    /// What front-ends may cost the workers: the port's, not a connection's.
+    budget: ControlBudget,
 }
 
 /// What the log says of a connection so far.
@@ -117,7 +120,8 @@ impl<P: Port> ServerThread<P> {
         status: SharedStatus,
         signals: Signals,
     ) -> Self {
-        ServerThread { name, endpoint, port, status, signals, pause: PAUSE }
+        let budget = ControlBudget::default();
+        ServerThread { name, endpoint, port, status, signals, pause: PAUSE, budget }
     }
 
     pub(super) fn run(mut self) {
@@ -204,7 +208,8 @@ impl<P: Port> ServerThread<P> {
             Ok(never) => match never {},
             Err(end) => end,
         };
-        session.close(matches!(end, End::Fault(_)));
+        let cost = session.close(matches!(end, End::Fault(_)));
+        self.budget.charge(cost, Instant::now());
         end
     }
 
@@ -215,6 +220,7 @@ impl<P: Port> ServerThread<P> {
     ) -> Result<Infallible, End> {
         let mut logged = Logged::default();
         loop {
+            self.await_budget()?;
             let wanted = if connection.is_clogged() { PollFlags::OUT } else { PollFlags::IN };
             let changed = session.active_vrings() != logged.active_vrings;
             let timeout = changed.then_some(QUIET);
@@ -237,6 +243,23 @@ impl<P: Port> ServerThread<P> {
         }
     }
 
+    /// Listens to no message while the port owes the workers time.
+    fn await_budget(&mut self) -> Result<(), End> {
+        let Some(until) = self.budget.overdrawn_until(Instant::now()) else { return Ok(()) };
+        self.status.update(|status| status.control_delayed += 1);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.signals.wait(None::<(&Listener, _)>, Some(left)) {
+                Wakeup::Stop => return Err(End::Removed),
+                Wakeup::Fault => {
+                    self.signals.faults.take().map_or(Ok(()), |fault| Err(End::Fault(fault)))?
+                }
+                Wakeup::Timeout => return Ok(()),
+                Wakeup::Ready => {}
+            }
+        }
+    }
+
     fn answer(
         &mut self,
         message: Message,
@@ -245,6 +268,7 @@ impl<P: Port> ServerThread<P> {
         logged: &mut Logged,
     ) -> Result<(), End> {
         let answer = session.answer(&message.header, &message.payload, message.fds);
+        self.budget.charge(answer.cost, Instant::now());
         self.log_features(session, logged);
         self.record_recovered(session);
         self.status.update(|status| {
@@ -306,6 +330,7 @@ impl<P: Port> ServerThread<P> {
                 connections: status.connections,
                 unclear: status.unclear,
                 recovered: status.recovered,
+                control_delayed: status.control_delayed,
                 violations: status.violations + u64::from(end.is_violation()),
                 reason: match end.is_violation() {
                     true => Some(end.to_string()),

@@ -69,6 +69,12 @@ impl Device for Disk {
         Some(7)
     }
 
+    fn hold_all(&mut self) {}
+
+    fn settle(&mut self) -> u32 {
+        0
+    }
+
     fn control(&mut self, vring: usize, control: VringControl) {
         self.calls.push((if control.enabled { "enable" } else { "disable" }, vring));
     }

@@ -1,0 +1,87 @@
+//! What the control side of a port may cost the workers.
+//!
+//! Whatever a front-end says may take effect on all workers: a queue leaves its worker and comes
+//! back, all routes are made anew, memory is mapped and unmapped under running threads. Each port
+//! therefore has a budget, a token bucket, from which such work is paid for after it is done. A port
+//! that has overdrawn its budget is not listened to until the debt is paid off; nobody else waits.
+//!
+//! The budget of a port earns one hundredth of the time, and holds half a second: the
+//! start of a guest with 16 queues uses less than a tenth of that.
+
+use std::time::{Duration, Instant};
+
+/// What a message costs that changes nothing, in time of a worker.
+pub const MESSAGE: Duration = Duration::from_micros(10);
+
+/// What it costs to take a queue pair from its worker and to give it back, or to publish a topology.
+pub const QUEUE: Duration = Duration::from_micros(50);
+
+/// What it costs to map and to unmap a region of memory.
+pub const REGION: Duration = Duration::from_micros(50);
+
+/// The part of the time that a port may use: one in so many.
+const SHARE: u32 = 100;
+
+/// What a port may use at once.
+const BURST: Duration = Duration::from_millis(500);
+
+/// The budget of one port.
+#[derive(Debug, Default)]
+pub struct ControlBudget {
+    /// When all that was done will have been earned.
+    earned: Option<Instant>,
+}
+
+impl ControlBudget {
+    /// Charges for work that was done at `now`.
+    pub fn charge(&mut self, cost: Duration, now: Instant) {
+        let since = self.earned.filter(|earned| *earned > now).unwrap_or(now);
+        self.earned = Some(since + cost * SHARE);
+    }
+
+    /// Until when the port is not listened to; `None`: it may go on at once.
+    pub fn overdrawn_until(&self, now: Instant) -> Option<Instant> {
+        let ahead = self.earned?.saturating_duration_since(now);
+        ahead.checked_sub(BURST * SHARE).filter(|debt| !debt.is_zero()).map(|debt| now + debt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Does work of this cost whenever it may; how often that was within `time`.
+    fn done(budget: &mut ControlBudget, cost: Duration, time: Duration) -> u32 {
+        let start = Instant::now();
+        let (mut now, mut count) = (start, 0);
+        while now < start + time {
+            budget.charge(cost, now);
+            count += 1;
+            now = budget.overdrawn_until(now).unwrap_or(now + Duration::from_micros(1));
+        }
+        count
+    }
+
+    #[test]
+    fn a_flood_gets_its_share() {
+        let cost = MESSAGE + 2 * QUEUE;
+        let burst = BURST.div_duration_f64(cost) as u32;
+        let flood = done(&mut ControlBudget::default(), cost, Duration::from_secs(100));
+        let share = Duration::from_secs(1).div_duration_f64(cost) as u32;
+        assert!((burst + share..burst + share + share / 10).contains(&flood), "{flood}");
+    }
+
+    /// As QEMU starts such a guest: it shows the memory once for each queue pair.
+    #[test]
+    fn a_guest_with_sixteen_queues_boots_and_resets_without_delay() {
+        let (queues, regions, now) = (16, 8, Instant::now());
+        let memory = MESSAGE + QUEUE * (queues + 1) + REGION * regions;
+        let ring = 8 * MESSAGE + 3 * 2 * QUEUE;
+        let start = memory * queues + ring * 2 * queues;
+        let mut budget = ControlBudget::default();
+        for _ in 0..8 {
+            budget.charge(start, now);
+            assert_eq!(budget.overdrawn_until(now), None);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Several queue pairs of a port that change at once.
+//!
+//! A pair that only changes, and stays where it is, is taken out and put back without a new
+//! topology: its place is kept. Frames that other workers send there meanwhile are dropped as
+//! `port_down`, and its own worker knows of no such queue. All pairs that come, go, or change
+//! whether they receive cost one topology together.
+
+use runtime::QueueId;
+use switch::PortId;
+
+use super::{Fabric, State};
+use crate::port::QueuePair;
+
+/// A pair that was taken out, or is new.
+pub struct PairChange {
+    /// Its number in the port.
+    pub index: u16,
+    /// The queue that it was; `None`: it is new.
+    pub queue: Option<QueueId>,
+    /// The pair, and whether others may send to its Rx ring; `None`: it is gone for good.
+    pub pair: Option<(Box<dyn QueuePair>, bool)>,
+}
+
+impl Fabric {
+    /// Takes queue pairs back from their workers for a while, as [`detach`](Self::detach) does.
+    /// [`put_back`](Self::put_back) has to follow for each. `None`: the pair is not attached, or
+    /// its worker does not have it.
+    pub fn take_out(&self, queues: &[QueueId]) -> Vec<Option<Box<dyn QueuePair>>> {
+        let mut state = self.lock();
+        let pairs: Vec<_> = queues
+            .iter()
+            .map(|&queue| Some(self.workers.detach(state.queue(queue)?.worker, queue)))
+            .collect();
+        drop(state);
+        pairs.into_iter().map(|pair| pair?.recv().ok().map(|attachment| attachment.pair)).collect()
+    }
+
+    /// Hands pairs of `port` to their workers: those that were taken out, and new ones. Returns
+    /// the queues that they are. When it returns, all workers know which queues receive.
+    pub fn put_back(&self, port: PortId, changes: Vec<PairChange>) -> Vec<Option<QueueId>> {
+        let mut state = self.lock();
+        let mut differs = false;
+        let change = |change| {
+            let (queue, other) = self.change(&mut state, port, change);
+            differs |= other;
+            queue
+        };
+        let queues = changes.into_iter().map(change).collect();
+        if differs {
+            let version = self.publish(&state);
+            drop(state);
+            self.workers.await_version(version);
+        }
+        queues
+    }
+
+    /// Carries out one change. The queue, and whether the topology has changed.
+    fn change(
+        &self,
+        state: &mut State,
+        port: PortId,
+        PairChange { index, queue, pair }: PairChange,
+    ) -> (Option<QueueId>, bool) {
+        let Some((pair, receives)) = pair else {
+            let entry = state.ports.get_mut(&port.0);
+            let gone = entry.zip(queue).and_then(|(entry, queue)| entry.queues.remove(&queue));
+            return (None, gone.is_some_and(|queue| queue.receives));
+        };
+        let known = queue.and_then(|queue| Some((queue, state.queue(queue)?)));
+        let Some((queue, entry)) = known else {
+            return (self.give(state, port, index, pair, receives), receives);
+        };
+        let (worker, differs) = (entry.worker, entry.receives != receives);
+        entry.receives = receives;
+        let Some(attachment) = state.attachment(port, queue, index, pair) else {
+            return (None, false);
+        };
+        self.workers.attach(worker, queue, Box::new(attachment));
+        (Some(queue), differs)
+    }
+}
