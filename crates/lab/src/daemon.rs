@@ -71,7 +71,20 @@ impl Daemon {
         config: impl FnOnce(&Path) -> String,
         namespace: Option<&Namespace>,
     ) -> Result<Daemon, DaemonError> {
-        Daemon::launch(binary, &[], config, namespace)
+        Daemon::launch(binary, &[], config, namespace, |_| ())
+    }
+
+    /// The same in this namespace, with a command that `change` may change last: its environment,
+    /// or where its log goes.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    pub fn start_with(
+        binary: &Path,
+        config: impl FnOnce(&Path) -> String,
+        change: impl FnOnce(&mut Command),
+    ) -> Result<Daemon, DaemonError> {
+        Daemon::launch(binary, &[], config, None, change)
     }
 
     /// The same with a daemon of this program's own (`ringmain-lab serve`), whose embedded
@@ -86,7 +99,7 @@ impl Daemon {
     ) -> Result<Daemon, DaemonError> {
         let failed = |source| DaemonError::Start { what: "find this program", source };
         let binary = std::env::current_exe().map_err(failed)?;
-        Daemon::launch(&binary, &serve::options(design), config, namespace)
+        Daemon::launch(&binary, &serve::options(design), config, namespace, |_| ())
     }
 
     fn launch(
@@ -94,6 +107,7 @@ impl Daemon {
         options: &[String],
         config: impl FnOnce(&Path) -> String,
         namespace: Option<&Namespace>,
+        change: impl FnOnce(&mut Command),
     ) -> Result<Daemon, DaemonError> {
         let failed = |what| move |source| DaemonError::Start { what, source };
         let dir = tempfile::Builder::new()
@@ -114,6 +128,7 @@ impl Daemon {
         // It would have it listen where the user's own daemon does.
         command.env_remove("RINGMAIN_CONTROL");
         command.stdout(log.try_clone().map_err(failed("write a log"))?).stderr(log);
+        change(&mut command);
         let process = ChildProcess::start(&mut command).map_err(failed("start the daemon"))?;
 
         let mut daemon = Daemon { process, command: Box::new(command), dir };

@@ -1,21 +1,36 @@
 //! The daemon's log: one line an event, to standard error.
+//!
+//! No thread but the log's own waits for standard error ([`line_queue`]), and no peer fills the log
+//! ([`port_limit`]).
+
+mod line_queue;
+mod port_limit;
 
 use std::fmt;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::panic::PanicHookInfo;
+use std::thread::{self, Builder};
 
 use rustix::fs::fstat;
 use tracing::field::Field;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber, error, warn};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::{self, Writer};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cli::LogFormat;
 use crate::failure::Failure;
+use line_queue::{LineQueue, Next};
+use port_limit::PortLimit;
 
-/// Starts logging what passes the filter.
+/// The lines of the process.
+static LINES: LineQueue = LineQueue::new();
+
+/// Starts logging what passes the filter. Lines are written at once, until there is a [`LogWriter`].
 pub fn start(filter: &str, chosen: Option<LogFormat>) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter).map_err(|error| Failure::System {
         what: "understand --log",
@@ -23,22 +38,112 @@ pub fn start(filter: &str, chosen: Option<LogFormat>) -> Result<(), Failure> {
     })?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(QueuedLines)
         .with_ansi(has_colours())
         .with_target(false);
     let usual = if is_journal() { LogFormat::Journal } else { LogFormat::Text };
     match chosen.unwrap_or(usual) {
         LogFormat::Text => {
-            subscriber.fmt_fields(format::debug_fn(write_field).delimited(" ")).init();
+            let fields = format::debug_fn(write_field).delimited(" ");
+            subscriber.fmt_fields(fields).finish().with(PortLimit).init();
         }
-        LogFormat::Json => subscriber.json().flatten_event(true).init(),
+        LogFormat::Json => {
+            subscriber.json().flatten_event(true).finish().with(PortLimit).init();
+        }
         LogFormat::Journal => subscriber
             .with_ansi(false)
             .fmt_fields(format::debug_fn(write_field).delimited(" "))
             .event_format(JournalLine)
+            .finish()
+            .with(PortLimit)
             .init(),
     }
+    std::panic::set_hook(Box::new(log_panic));
     Ok(())
+}
+
+/// A thread has panicked. The usual report would wait for standard error.
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let reason = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let current = thread::current();
+    error!(
+        thread = current.name().unwrap_or("unnamed"),
+        place = info.location().map(ToString::to_string).unwrap_or_default(),
+        reason = reason.unwrap_or("unknown"),
+        "a thread panicked"
+    );
+}
+
+/// The thread that writes lines. Dropped, the lines so far are written, unless standard error takes
+/// none for a second.
+pub struct LogWriter(());
+
+impl LogWriter {
+    /// Starts it. To be called once.
+    pub fn start() -> io::Result<LogWriter> {
+        Builder::new().name("rm-log".into()).spawn(write_lines)?;
+        LINES.begin();
+        Ok(LogWriter(()))
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        port_limit::report();
+        LINES.drain();
+    }
+}
+
+fn write_lines() {
+    sandbox::enter_thread(sandbox::Role::Helper);
+    loop {
+        match LINES.next() {
+            Next::Line(line) => {
+                // Nowhere is left to say it.
+                let _ = io::stderr().write_all(&line);
+                LINES.written();
+            }
+            Next::Lost(lines) => warn!(lines, "log lines lost: standard error was full"),
+            Next::Alarm => port_limit::report(),
+        }
+    }
+}
+
+/// Where lines go.
+struct QueuedLines;
+
+/// Where one line goes. The daemon may end after an error: whoever logs one waits until the line is
+/// written, for a second at most.
+struct QueuedLine {
+    is_error: bool,
+}
+
+impl<'a> MakeWriter<'a> for QueuedLines {
+    type Writer = QueuedLine;
+
+    fn make_writer(&'a self) -> QueuedLine {
+        QueuedLine { is_error: false }
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> QueuedLine {
+        QueuedLine { is_error: *metadata.level() == Level::ERROR }
+    }
+}
+
+impl Write for QueuedLine {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        LINES.push(line)?;
+        if self.is_error {
+            LINES.drain();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Colours are for terminals, unless the user does without them (<https://no-color.org>).

@@ -44,6 +44,8 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
         true => confine::enter(&config, &args.config)?,
         false => confine::go_without(),
     };
+    let _log = log::LogWriter::start()
+        .map_err(|error| Failure::System { what: "start the thread of the log", error })?;
     let daemon = Daemon::start_confined(&config, confinement)?;
     manager.notify("READY=1");
     let watchdog = manager

@@ -47,8 +47,12 @@ extern "C" fn report(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
     line.push(b"\" made system call ");
     line.push_number(call.unsigned_abs());
     line.push(b", which is forbidden to it; the process ends\n");
-    // SAFETY: the bytes are there. Nothing can be done about a line that cannot be written.
-    let _ = unsafe { libc::write(2, line.bytes.as_ptr().cast(), line.used) };
+    let mut stderr = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one descriptor, which is there. A pipe that is full must not keep the process alive.
+    if unsafe { libc::poll(&mut stderr, 1, 0) } > 0 {
+        // SAFETY: the bytes are there. Nothing can be done about a line that cannot be written.
+        let _ = unsafe { libc::write(2, line.bytes.as_ptr().cast(), line.used) };
+    }
     // SAFETY: no such call exists, and no filter allows it. SIGSYS is blocked within its handler, so
     // the kernel ends the process by that signal, whoever has installed which handler.
     unsafe { libc::syscall(c_int::MAX.into()) };

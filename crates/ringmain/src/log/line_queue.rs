@@ -1,0 +1,195 @@
+//! Log lines on their way to standard error.
+//!
+//! Standard error may be a pipe whose reader has stopped, and then a write never ends. Lines
+//! therefore go through a queue to a thread that does nothing else. A line that finds the queue full
+//! is lost; how many were is said when the queue is empty again.
+//!
+//! The process is to have one thread when it enters its sandbox. Until the writer is started, lines
+//! are written at once.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of lines that may wait.
+const MOST: usize = 256 << 10;
+
+/// How long whoever waits for the queue to drain waits at most.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Lines that wait to be written.
+#[derive(Debug)]
+pub struct LineQueue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    lines: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Lines that found no room since that was last said.
+    lost: u64,
+    /// A line is being written.
+    writing: bool,
+    /// There is a writer.
+    has_writer: bool,
+    /// When to return from [`LineQueue::next`] without a line.
+    alarm: Option<Instant>,
+}
+
+/// What there is to do for the writer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A line to write. [`LineQueue::written`] follows.
+    Line(Vec<u8>),
+    /// So many lines were lost, and the queue is empty again.
+    Lost(u64),
+    /// The time has come that was set by [`LineQueue::set_alarm`].
+    Alarm,
+}
+
+impl LineQueue {
+    /// An empty queue without a writer.
+    pub const fn new() -> Self {
+        let state = State {
+            lines: VecDeque::new(),
+            bytes: 0,
+            lost: 0,
+            writing: false,
+            has_writer: false,
+            alarm: None,
+        };
+        LineQueue { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// From now on somebody writes the lines of the queue.
+    pub fn begin(&self) {
+        self.lock().has_writer = true;
+    }
+
+    /// Leaves a line for the writer; writes it at once if there is none.
+    pub fn push(&self, line: &[u8]) -> io::Result<()> {
+        let mut state = self.lock();
+        if !state.has_writer {
+            drop(state);
+            return io::stderr().write_all(line);
+        }
+        if state.bytes + line.len() > MOST {
+            state.lost += 1;
+            return Ok(());
+        }
+        state.bytes += line.len();
+        state.lines.push_back(line.to_vec());
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Has the writer do something else after `delay`.
+    pub fn set_alarm(&self, delay: Duration) {
+        let mut state = self.lock();
+        state.alarm.get_or_insert_with(|| Instant::now() + delay);
+        self.changed.notify_all();
+    }
+
+    /// Waits until there is something to do for the writer.
+    pub fn next(&self) -> Next {
+        let mut state = self.lock();
+        loop {
+            if let Some(line) = state.lines.pop_front() {
+                state.bytes -= line.len();
+                state.writing = true;
+                return Next::Line(line);
+            }
+            if state.lost > 0 {
+                return Next::Lost(std::mem::take(&mut state.lost));
+            }
+            let left = state.alarm.map(|alarm| alarm.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                state.alarm = None;
+                return Next::Alarm;
+            }
+            state = self.wait(state, left);
+        }
+    }
+
+    /// The line that was taken last is written.
+    pub fn written(&self) {
+        self.lock().writing = false;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all lines are written, but not for ever.
+    pub fn drain(&self) {
+        let end = Instant::now() + PATIENCE;
+        let mut state = self.lock();
+        while state.has_writer && (state.writing || !state.lines.is_empty()) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.wait(state, Some(left));
+        }
+    }
+
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        match limit {
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(limit) => {
+                let waited = self.changed.wait_timeout(state, limit);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_in_order_and_lost_ones_are_counted_once() {
+        let queue = LineQueue::new();
+        queue.begin();
+        let line = vec![b'x'; MOST / 4];
+        (0..7).for_each(|_| queue.push(&line).unwrap());
+        for _ in 0..4 {
+            assert_eq!(queue.next(), Next::Line(line.clone()));
+            queue.written();
+        }
+        assert_eq!(queue.next(), Next::Lost(3));
+        queue.push(b"later").unwrap();
+        assert_eq!(queue.next(), Next::Line(b"later".to_vec()));
+        queue.written();
+        queue.drain();
+    }
+
+    #[test]
+    fn an_alarm_goes_off_once() {
+        let queue = LineQueue::new();
+        queue.begin();
+        queue.set_alarm(Duration::from_millis(1));
+        queue.set_alarm(Duration::from_millis(1));
+        assert_eq!(queue.next(), Next::Alarm);
+        queue.push(b"line").unwrap();
+        assert_eq!(queue.next(), Next::Line(b"line".to_vec()));
+    }
+
+    #[test]
+    fn a_writer_that_is_stuck_is_not_waited_for() {
+        let queue = LineQueue::new();
+        queue.begin();
+        queue.push(b"line").unwrap();
+        queue.drain();
+        assert_eq!(queue.next(), Next::Line(b"line".to_vec()));
+    }
+}

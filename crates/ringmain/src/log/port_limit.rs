@@ -1,0 +1,152 @@
+//! How many lines the peers of a port may have written.
+//!
+//! What a front-end or a guest does is logged under the name of its port: that it connects, what it
+//! negotiates, what it breaks. Lines beyond a rate are left out, and a line says how many. Lines of
+//! the daemon's own commands are not counted.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber, warn};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+use super::LINES;
+
+/// Lines of one port that are written at once, after a pause.
+const BURST: u32 = 100;
+
+/// How long it takes until one more may be written.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long after the first line was left out a line says how many were.
+const REPORT: Duration = Duration::from_secs(2);
+
+/// Accounts of more ports are made only for want of those that have had nothing to write for long.
+const ACCOUNTS: usize = 4096;
+
+/// Crates whose lines no peer causes.
+const OWN: [&str; 2] = ["ringmain", "control"];
+
+/// The lines of one port.
+#[derive(Debug)]
+struct Account {
+    /// When all its lines will have been allowed by the rate.
+    allowed: Instant,
+    /// Lines left out that no line has told of.
+    left_out: u64,
+}
+
+/// The accounts of all ports, by name.
+#[derive(Debug, Default)]
+pub struct Accounts(HashMap<String, Account>);
+
+impl Accounts {
+    /// Whether a line of a port may be written at `now`.
+    fn admits(&mut self, port: &str, now: Instant) -> bool {
+        if !self.0.contains_key(port) {
+            if self.0.len() >= ACCOUNTS {
+                self.0.retain(|_, account| account.allowed > now || account.left_out > 0);
+            }
+            self.0.insert(port.to_owned(), Account { allowed: now, left_out: 0 });
+        }
+        let Some(account) = self.0.get_mut(port) else { return true };
+        let allowed = account.allowed.max(now) + INTERVAL;
+        let admits = allowed - now <= INTERVAL * BURST;
+        match admits {
+            true => account.allowed = allowed,
+            false => account.left_out += 1,
+        }
+        admits
+    }
+
+    /// The ports of which lines were left out, and how many.
+    fn take_left_out(&mut self) -> Vec<(String, u64)> {
+        let accounts = self.0.iter_mut().filter(|(_, account)| account.left_out > 0);
+        let take = |(port, account): (&String, &mut Account)| {
+            (port.clone(), std::mem::take(&mut account.left_out))
+        };
+        accounts.map(take).collect()
+    }
+}
+
+static ACCOUNTS_OF_PORTS: Mutex<Option<Accounts>> = Mutex::new(None);
+
+fn accounts() -> MutexGuard<'static, Option<Accounts>> {
+    ACCOUNTS_OF_PORTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says how many lines were left out since the last time.
+pub fn report() {
+    let left_out = accounts().as_mut().map(Accounts::take_left_out).unwrap_or_default();
+    for (port, lines) in left_out {
+        warn!(port, lines, "log lines left out: too many because of the port's peer");
+    }
+}
+
+/// The filter.
+pub struct PortLimit;
+
+impl<S: Subscriber> Layer<S> for PortLimit {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let source = event.metadata().target().split("::").next().unwrap_or_default();
+        if OWN.contains(&source) {
+            return true;
+        }
+        let mut port = PortName(None);
+        event.record(&mut port);
+        let Some(port) = port.0 else { return true };
+        let admits = accounts().get_or_insert_default().admits(&port, Instant::now());
+        if !admits {
+            LINES.set_alarm(REPORT);
+        }
+        admits
+    }
+}
+
+/// The value of an event's field `port`.
+struct PortName(Option<String>);
+
+impl Visit for PortName {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "port" {
+            self.0 = Some(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "port" {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_has_a_burst_and_a_rate_of_its_own() {
+        let (mut accounts, start) = (Accounts::default(), Instant::now());
+        let written = (0..1000).filter(|_| accounts.admits("a", start)).count();
+        assert_eq!(written, BURST as usize);
+        assert!(accounts.admits("b", start));
+        assert_eq!(accounts.take_left_out(), [("a".to_owned(), 1000 - u64::from(BURST))]);
+        assert_eq!(accounts.take_left_out(), []);
+        let later = start + 10 * INTERVAL;
+        let written = (0..1000).filter(|_| accounts.admits("a", later)).count();
+        assert_eq!(written, 10);
+    }
+
+    #[test]
+    fn names_of_ports_that_went_are_forgotten() {
+        let (mut accounts, start) = (Accounts::default(), Instant::now());
+        for n in 0..3 * ACCOUNTS as u32 {
+            assert!(accounts.admits(&n.to_string(), start + n * INTERVAL));
+            assert!(accounts.0.len() <= ACCOUNTS);
+        }
+    }
+}
