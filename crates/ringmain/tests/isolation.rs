@@ -2,15 +2,18 @@
 //! daemon must live, account for every frame, and serve the innocent guests as before when the
 //! neighbour has gone.
 
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use control::api::PortReport;
 use lab::daemon::Daemon;
 use lab::fixture::balance;
 use lab::isolation::case::{CASES, Case};
 use lab::isolation::config;
 use lab::isolation::innocents::{Innocents, PORTS};
-use lab::isolation::neighbour::{Role, Sockets};
+use lab::isolation::neighbour::{self, Role, Sockets};
+use lab::isolation::station::{Station, StationSpec};
 
 /// Frames a second.
 const RATE: u64 = 2000;
@@ -26,6 +29,24 @@ fn eventually(what: &str, daemon: &Daemon, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Whether the neighbour's port was charged under the name that belongs to this attack; true where
+/// none does.
+fn is_refused(attack: &str, daemon: &Daemon) -> bool {
+    let stats = daemon.stats().unwrap();
+    let port = stats.ports.iter().find(|port| port.name == neighbour::name(0)).unwrap();
+    match attack {
+        "enable" | "enable-2" | "memory" => port.control_delayed > 0,
+        "features" => daemon.log().contains("log lines left out"),
+        "watchers" => stats.ports.iter().any(is_slow),
+        _ => true,
+    }
+}
+
+/// Whether a port is charged for interrupts that take long: it gets no frames, or was stopped.
+fn is_slow(port: &PortReport) -> bool {
+    port.total.slow_interrupts > 0 && (port.total.drops["rx_costly"] > 0 || port.violations > 0)
+}
+
 fn attack(case: &Case) {
     let config = |dir: &Path| config::shared(dir, case.workers, &[]);
     let daemon = Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap();
@@ -34,6 +55,7 @@ fn attack(case: &Case) {
     let neighbour = case.start(&sockets, Role::Hostile, None).unwrap();
     let mut innocents = Innocents::connect([&a, &b], case.third()).unwrap();
     innocents.run(Some(RATE), Duration::from_millis(300)).unwrap();
+    eventually(case.name, &daemon, || is_refused(case.name, &daemon));
     let ended = neighbour.stop();
     println!("{}: {} steps, {:?}", case.name, ended.steps, ended.error);
     assert!(ended.steps > 0 || ended.error.is_some(), "{}: the neighbour never began", case.name);
@@ -52,4 +74,66 @@ fn attack(case: &Case) {
 #[test]
 fn innocent_guests_are_served_after_every_attack() {
     CASES.iter().for_each(attack);
+}
+
+/// Guests that connect at the same time, and their queues.
+const GUESTS: usize = 40;
+const QUEUES: u16 = 16;
+
+#[test]
+fn forty_guests_of_sixteen_queues_connect_at_once_without_delay() {
+    let config = |dir: &Path| {
+        let port = |n: usize| {
+            let socket = dir.join(format!("vm{n}.sock"));
+            let (name, socket) = (format!("vm{n}"), socket.display());
+            format!(
+                "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{socket}\"\n\
+                 queues = {QUEUES}\n"
+            )
+        };
+        "[workers]\ncount = 2\n".to_owned() + &(0..GUESTS).map(port).collect::<String>()
+    };
+    let daemon = Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap();
+    let spec = StationSpec { queues: QUEUES, ring: 16, tx_buffers: 16, ..StationSpec::default() };
+    let stations: Vec<Station> = std::thread::scope(|scope| {
+        let dir = daemon.dir();
+        let connect = |n| {
+            scope.spawn(move || Station::connect(&dir.join(format!("vm{n}.sock")), &spec).unwrap())
+        };
+        let threads: Vec<_> = (0..GUESTS).map(connect).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(stations.len(), GUESTS);
+    let stats = daemon.stats().unwrap();
+    assert!(stats.ports.iter().all(|port| port.control_delayed == 0));
+    assert!(stats.ports.iter().all(|port| port.queues.len() == usize::from(QUEUES)));
+}
+
+/// Sleeps of a worker, each of which may cost it less than half a millisecond of CPU time.
+const SLEEPS: u64 = 1000;
+
+#[test]
+fn a_ring_without_kick_costs_an_idle_worker_little() {
+    let case = CASES.iter().find(|case| case.name == "unkicked").unwrap();
+    let config = |dir: &Path| config::shared(dir, 1, &[]);
+    let daemon = Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap();
+    let sockets = Sockets { shared: daemon.dir().to_owned(), decoy: None };
+    let neighbour = case.start(&sockets, Role::Hostile, None).unwrap();
+    let sleeps = || daemon.stats().unwrap().workers[0].sleeps;
+    let (slept, ticks) = (sleeps(), worker_ticks(daemon.id()));
+    eventually("the worker sleeps", &daemon, || sleeps() >= slept + SLEEPS);
+    let used = worker_ticks(daemon.id()) - ticks;
+    assert!(used <= SLEEPS / 2 / 10, "{used} ticks of 10 ms for {SLEEPS} sleeps");
+    assert!(neighbour.stop().error.is_none());
+}
+
+/// CPU time of worker 0, in ticks of 10 ms.
+fn worker_ticks(process: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let mut stats =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
+    let stat = stats.find(|stat| stat.contains("(rm-worker-0)")).unwrap();
+    // Behind the name: the third field, so user and system time are number 11 and 12.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11..=12].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }

@@ -29,8 +29,8 @@ pub enum Attack {
         /// What the hostile neighbour sends.
         hostile: SenderSpec,
     },
-    /// A front-end sends messages. The fair neighbour sends them to a second daemon.
-    Messages(Message),
+    /// Front-ends on so many ports send messages. The fair neighbour sends them to a second daemon.
+    Messages(Message, usize),
     /// A front-end negotiates features again and again. The fair neighbour does so with a second
     /// daemon.
     Renegotiating,
@@ -65,7 +65,7 @@ impl Case {
 
     /// Whether the fair neighbour needs a second daemon.
     pub fn has_decoy(&self) -> bool {
-        matches!(self.attack, Attack::Messages(_) | Attack::Renegotiating | Attack::Connections(_))
+        matches!(self.attack, Attack::Messages(..) | Attack::Renegotiating | Attack::Connections(_))
     }
 
     /// Starts a thread, on this CPU if one is given, in which a neighbour works, and waits until it
@@ -93,8 +93,8 @@ impl Case {
                 let spec = if role == Role::Fair { fair } else { hostile };
                 Running::start(cpu, move || Sender::connect(&sockets, spec))
             }
-            Attack::Messages(message) => {
-                Running::start(cpu, move || Messages::connect(&sockets, role, message))
+            Attack::Messages(message, ports) => {
+                Running::start(cpu, move || Messages::connect(&sockets, role, message, ports))
             }
             Attack::Renegotiating => {
                 Running::start(cpu, move || Renegotiating::connect(&sockets, role))
@@ -216,8 +216,9 @@ pub const CASES: &[Case] = &[
         workers: 1,
         attack: Attack::Unkicked,
     },
-    decoy("enable", "toggles a ring by messages", Attack::Messages(Message::Enable)),
-    decoy("memory", "shows its memory again and again", Attack::Messages(Message::Memory)),
+    decoy("enable", "toggles a ring by messages", Attack::Messages(Message::Enable, 1)),
+    decoy("enable-2", "the same on 2 ports", Attack::Messages(Message::Enable, 2)),
+    decoy("memory", "shows its memory again and again", Attack::Messages(Message::Memory, 1)),
     decoy("features", "changes its features, a log line each time", Attack::Renegotiating),
     decoy("connections", "connects and closes", Attack::Connections(Connecting::Storm)),
     decoy("half-messages", "sends half of a message", Attack::Connections(Connecting::Half)),

@@ -21,14 +21,15 @@ pub enum Message {
     Memory,
 }
 
-/// A guest that sends messages.
+/// Guests that send messages.
 pub struct Messages {
-    station: Station,
+    stations: Vec<Station>,
     message: Message,
 }
 
 impl Messages {
-    /// Connects to the neighbour's first port, on the second daemon if it is the fair neighbour.
+    /// Connects to so many of the neighbour's ports, on the second daemon if it is the fair
+    /// neighbour.
     ///
     /// # Errors
     /// When the daemon refuses it.
@@ -36,19 +37,23 @@ impl Messages {
         sockets: &Sockets,
         role: Role,
         message: Message,
+        ports: usize,
     ) -> Result<Messages, DriverError> {
-        let station = Station::connect(&sockets.decoy(role, 0), &StationSpec::default())?;
-        Ok(Messages { station, message })
+        let connect = |port| Station::connect(&sockets.decoy(role, port), &StationSpec::default());
+        Ok(Messages { stations: (0..ports).map(connect).collect::<Result<_, _>>()?, message })
     }
 
     fn send(&mut self) -> Result<(), DriverError> {
-        match self.message {
-            Message::Enable => {
-                self.station.front().enable(0, false)?;
-                self.station.front().enable(0, true)
+        for station in &mut self.stations {
+            match self.message {
+                Message::Enable => {
+                    station.front().enable(0, false)?;
+                    station.front().enable(0, true)?;
+                }
+                Message::Memory => station.share()?,
             }
-            Message::Memory => self.station.share(),
         }
+        Ok(())
     }
 }
 
