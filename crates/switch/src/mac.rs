@@ -1,17 +1,18 @@
 //! The table of learned stations: bounded, shared out between ports, ageing.
 //!
-//! Invariants: at most `entries` stations in all and `per_port` on one port; `held` counts exactly
-//! the stations of each port; every change bumps the generation of the station concerned.
+//! Invariants: at most `entries` stations in all and `per_port` on one port; `held` has exactly the
+//! stations of each port, and `sizes` how many; every change of a station's port bumps the
+//! station's generation. No operation on one station looks at all others: a port that floods the
+//! table with sources does not keep the lock for longer than others.
 //!
 //! A port that floods the table with sources can fill it, but not keep others out: when the table
 //! is full, a port that holds at least two stations fewer than the biggest holder takes the place
 //! of that holder's longest unheard station. The difference of two makes every such exchange even
 //! out the shares, so two flooding ports cannot evict each other for ever.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::generation::Generations;
 use crate::port_id::PortId;
@@ -42,17 +43,23 @@ pub(crate) struct Entry {
     pub seen: u32,
 }
 
+/// The stations of one port, the longest unheard first.
+type Held = BTreeSet<(u32, Station)>;
+
 pub(crate) struct MacTable {
     // The default hasher is keyed: a guest cannot build a table of collisions.
     entries: HashMap<Station, Entry>,
-    held: HashMap<PortId, usize>,
+    held: HashMap<PortId, Held>,
+    /// How many stations each port holds, the biggest holder last.
+    sizes: BTreeSet<(usize, PortId)>,
     limits: Limits,
     generations: Arc<Generations>,
 }
 
 impl MacTable {
     pub fn new(limits: Limits, generations: Arc<Generations>) -> Self {
-        MacTable { entries: HashMap::new(), held: HashMap::new(), limits, generations }
+        let (entries, held, sizes) = (HashMap::new(), HashMap::new(), BTreeSet::new());
+        MacTable { entries, held, sizes, limits, generations }
     }
 
     pub fn get(&self, station: Station) -> Option<PortId> {
@@ -66,10 +73,9 @@ impl MacTable {
     /// Learns a station that sent a frame on the port, moves it to that port, or updates its time.
     /// If there is no room, the station stays unknown.
     pub fn learn(&mut self, now: u32, station: Station, port: PortId) {
-        if let Some(entry) = self.entries.get_mut(&station)
-            && entry.port == port
-        {
-            entry.seen = now;
+        if self.get(station) == Some(port) {
+            self.remove(station);
+            self.insert(station, Entry { port, seen: now });
             return;
         }
         if self.held_by(port) >= self.limits.per_port {
@@ -80,64 +86,77 @@ impl MacTable {
         } else if self.entries.len() >= self.limits.entries && !self.evict_for(port) {
             return;
         }
-        self.entries.insert(station, Entry { port, seen: now });
-        *self.held.entry(port).or_default() += 1;
+        self.insert(station, Entry { port, seen: now });
         self.generations.bump(station);
     }
 
     /// Removes a station, if it is there.
     pub fn forget(&mut self, station: Station) {
-        let Some(entry) = self.entries.remove(&station) else {
-            return;
-        };
-        if let Some(held) = self.held.get_mut(&entry.port) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(&entry.port);
-            }
+        if self.remove(station) {
+            self.generations.bump(station);
         }
-        self.generations.bump(station);
     }
 
     /// Removes all stations of a port.
     pub fn forget_port(&mut self, port: PortId) {
-        self.forget_where(|entry| entry.port == port);
+        while let Some(station) = self.oldest(port) {
+            self.forget(station);
+        }
     }
 
-    /// Removes the stations that have been silent for longer than the limit; returns how many.
+    /// Removes the stations that have been silent for longer than the limit; returns how many. Looks
+    /// at those and at one more of each port.
     pub fn age(&mut self, now: u32) -> usize {
         let limit = self.limits.age.as_secs();
-        self.forget_where(|entry| u64::from(now.saturating_sub(entry.seen)) > limit)
-    }
-
-    fn forget_where(&mut self, gone: impl Fn(Entry) -> bool) -> usize {
-        let stations: Vec<Station> =
-            self.iter().filter(|(_, entry)| gone(*entry)).map(|(station, _)| station).collect();
+        let is_old = |seen: u32| u64::from(now.saturating_sub(seen)) > limit;
+        let old = |held: &Held| {
+            let old = held.iter().take_while(|(seen, _)| is_old(*seen));
+            old.map(|(_, station)| *station).collect::<Vec<_>>()
+        };
+        let stations: Vec<Station> = self.held.values().flat_map(old).collect();
         for station in &stations {
             self.forget(*station);
         }
         stations.len()
     }
 
+    fn insert(&mut self, station: Station, entry: Entry) {
+        self.entries.insert(station, entry);
+        self.change_held(entry.port, |held| held.insert((entry.seen, station)));
+    }
+
+    /// False: it is not there.
+    fn remove(&mut self, station: Station) -> bool {
+        let Some(entry) = self.entries.remove(&station) else { return false };
+        self.change_held(entry.port, |held| held.remove(&(entry.seen, station)));
+        true
+    }
+
+    fn change_held(&mut self, port: PortId, change: impl FnOnce(&mut Held) -> bool) {
+        let held = self.held.entry(port).or_default();
+        self.sizes.remove(&(held.len(), port));
+        change(held);
+        match held.len() {
+            0 => _ = self.held.remove(&port),
+            len => _ = self.sizes.insert((len, port)),
+        }
+    }
+
     fn held_by(&self, port: PortId) -> usize {
-        self.held.get(&port).copied().unwrap_or(0)
+        self.held.get(&port).map_or(0, BTreeSet::len)
+    }
+
+    fn oldest(&self, port: PortId) -> Option<Station> {
+        self.held.get(&port)?.first().map(|(_, station)| *station)
     }
 
     /// Makes room for a station of `port` at the cost of the biggest holder, if that is fair.
     fn evict_for(&mut self, port: PortId) -> bool {
-        let Some((&holder, &most)) = self.held.iter().max_by_key(|(_, held)| **held) else {
-            return false;
-        };
+        let Some(&(most, holder)) = self.sizes.last() else { return false };
         if most < self.held_by(port) + 2 {
             return false;
         }
-        let oldest = self
-            .iter()
-            .filter(|(_, entry)| entry.port == holder)
-            .min_by_key(|(_, entry)| entry.seen);
-        let Some((station, _)) = oldest else {
-            return false;
-        };
+        let Some(station) = self.oldest(holder) else { return false };
         self.forget(station);
         true
     }
@@ -227,6 +246,31 @@ mod tests {
         assert_eq!(table.entries.len(), 10);
         assert!(table.iter().all(|(_, entry)| entry.port == PortId(1)));
         assert!(!table.held.contains_key(&PortId(0)));
+    }
+
+    #[test]
+    fn orders_and_sizes_follow_each_change() {
+        let mut table = table(64, 32);
+        let mut random = 1u32;
+        for now in 0..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (n, port) = (random >> 8 & 127, PortId((random >> 20 & 3) as u16));
+            match random >> 28 {
+                0 => table.forget(station(n)),
+                1 if now % 50 == 0 => table.forget_port(port),
+                2 => _ = table.age(now),
+                _ => table.learn(now, station(n), port),
+            }
+        }
+        let held = |port: PortId| table.iter().filter(|(_, entry)| entry.port == port).count();
+        for port in (0..4).map(PortId) {
+            assert_eq!(table.held_by(port), held(port));
+            assert_eq!(table.sizes.contains(&(held(port), port)), held(port) > 0);
+            let seen = table.iter().filter(|(_, entry)| entry.port == port);
+            let oldest = seen.min_by_key(|(station, entry)| (entry.seen, *station));
+            assert_eq!(table.oldest(port), oldest.map(|(station, _)| station));
+        }
+        assert!(table.entries.len() <= 64 && table.sizes.len() == table.held.len());
     }
 
     #[test]
