@@ -102,6 +102,13 @@ impl Headers {
         self.tag.map(|tci| tci & 0x0fff)
     }
 
+    /// Whether another tag lies behind the outermost one, and that one is 802.1Q.
+    #[inline]
+    pub fn has_inner_tag(&self) -> bool {
+        let is_tag = matches!(self.ethertype, ethertype::DOT1Q | ethertype::DOT1AD);
+        self.tag.is_some() && (self.tags > 1 || is_tag)
+    }
+
     /// True when everything was found that a parse looks for: with more of the frame it would find
     /// nothing else.
     #[inline]

@@ -56,7 +56,11 @@ impl FlowKey {
         bytes[..6].copy_from_slice(&headers.dst.0);
         bytes[6..12].copy_from_slice(&headers.src.0);
         bytes[12..14].copy_from_slice(&headers.tag.unwrap_or(0).to_le_bytes());
-        let port = ingress.0 << 1 | u16::from(headers.tag.is_some());
+        let tags = match headers.tag {
+            None => 0,
+            Some(_) => 1 | u16::from(headers.has_inner_tag()) << 1,
+        };
+        let port = ingress.0 << 2 | tags;
         bytes[14..].copy_from_slice(&port.to_le_bytes());
         FlowKey(u128::from_le_bytes(bytes))
     }

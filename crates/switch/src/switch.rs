@@ -219,7 +219,7 @@ impl Switch {
         if rule.mac.is_some_and(|own| own != headers.src) {
             return Err(DropReason::SourceLocked);
         }
-        let (network, form) = rule.vlan.admit(headers.tag)?;
+        let (network, form) = rule.vlan.admit(headers.tag, headers.has_inner_tag())?;
         let src = Station { network, mac: headers.src };
         if self.owner(src).is_some_and(|owner| owner != ingress) {
             return Err(DropReason::SourceTaken);
@@ -240,7 +240,10 @@ impl Switch {
             Some(port) if port == ingress => Err(DropReason::Reflection),
             Some(port) => {
                 let rule = self.ports.get(&port).ok_or(DropReason::NoReceiver)?;
-                let tag = rule.vlan.edit(dst.network, form).ok_or(DropReason::NoReceiver)?;
+                let tag = rule.vlan.edit(dst.network, form).ok_or(match form {
+                    Form::Nested => DropReason::TaggedOnAccess,
+                    _ => DropReason::NoReceiver,
+                })?;
                 Ok(Decision::To(Target { port, tag }))
             }
             None => self.flood(ingress, dst.network, form),

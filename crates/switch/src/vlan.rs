@@ -65,6 +65,9 @@ pub(crate) enum Form {
     Priority(u16),
     /// One that names the network.
     Tagged,
+    /// The same, and another tag lies behind it: without the first one the frame would be in
+    /// another network.
+    Nested,
 }
 
 impl Vlan {
@@ -87,19 +90,23 @@ impl Vlan {
     }
 
     /// The network that a frame enters from such a port. `tci` is its outermost tag if that is
-    /// 802.1Q.
-    pub(crate) fn admit(&self, tci: Option<u16>) -> Result<(Network, Form), DropReason> {
+    /// 802.1Q; `nested`: another tag lies behind it.
+    pub(crate) fn admit(
+        &self,
+        tci: Option<u16>,
+        nested: bool,
+    ) -> Result<(Network, Form), DropReason> {
         let vid = tci.map(|tci| tci & VID);
         match (self, tci, vid) {
             (Vlan::None, ..) => Ok((Network::UNTAGGED, Form::Plain)),
             (Vlan::Access(own), None, _) => Ok((Network(*own), Form::Plain)),
-            (Vlan::Access(own), Some(tci), Some(0)) => {
+            (Vlan::Access(own), Some(tci), Some(0)) if !nested => {
                 Ok((Network(*own), Form::Priority(tci & PRIORITY)))
             }
             (Vlan::Access(_), ..) => Err(DropReason::TaggedOnAccess),
             (Vlan::Trunk(_), _, None | Some(0)) => Err(DropReason::UntaggedOnTrunk),
             (Vlan::Trunk(list), _, Some(vid)) if list.binary_search(&vid).is_ok() => {
-                Ok((Network(vid), Form::Tagged))
+                Ok((Network(vid), if nested { Form::Nested } else { Form::Tagged }))
             }
             (Vlan::Trunk(_), ..) => Err(DropReason::VlanNotAllowed),
         }
@@ -130,7 +137,7 @@ impl Vlan {
     }
 
     /// What a frame of the network and form needs to leave on such a port; `None` when the port is
-    /// not in the network.
+    /// not in the network, or the frame would leave with a tag of another one.
     pub(crate) fn edit(&self, network: Network, form: Form) -> Option<TagEdit> {
         if !self.is_in(network) {
             return None;
@@ -139,9 +146,10 @@ impl Vlan {
             (Vlan::None, _) => TagEdit::Keep,
             (Vlan::Access(_), Form::Plain) => TagEdit::Keep,
             (Vlan::Access(_), Form::Priority(_) | Form::Tagged) => TagEdit::Pop,
+            (Vlan::Access(_), Form::Nested) => return None,
             (Vlan::Trunk(_), Form::Plain) => TagEdit::Push(network.0),
             (Vlan::Trunk(_), Form::Priority(bits)) => TagEdit::Replace(bits | network.0),
-            (Vlan::Trunk(_), Form::Tagged) => TagEdit::Keep,
+            (Vlan::Trunk(_), Form::Tagged | Form::Nested) => TagEdit::Keep,
         })
     }
 }
@@ -174,8 +182,20 @@ mod tests {
             (&tagged, None, Err(UntaggedOnTrunk)),
         ];
         for (rule, tci, want) in cases {
-            assert_eq!(rule.admit(tci), want, "{rule:?} {tci:x?}");
+            assert_eq!(rule.admit(tci, false), want, "{rule:?} {tci:x?}");
         }
+    }
+
+    #[test]
+    fn a_tag_behind_a_tag_never_leaves_as_the_outer_one() {
+        let (access, tagged) = (Vlan::Access(10), trunk(&[10, 20]));
+        let net = Network::vlan(10).unwrap();
+        assert_eq!(access.admit(Some(0xb000), true), Err(DropReason::TaggedOnAccess));
+        assert_eq!(tagged.admit(Some(0xe00a), true), Ok((net, Form::Nested)));
+        assert_eq!(access.edit(net, Form::Nested), None);
+        assert_eq!(tagged.edit(net, Form::Nested), Some(TagEdit::Keep));
+        let untagged = (Network::UNTAGGED, Form::Plain);
+        assert_eq!(Vlan::None.admit(Some(0x2005), true), Ok(untagged));
     }
 
     #[test]

@@ -353,7 +353,7 @@ impl Model {
         if rule.mac.is_some() && rule.mac != Some(src) {
             return dropped(DropReason::SourceLocked);
         }
-        let (network, form) = match rule.vlan.admit(tci) {
+        let (network, form) = match rule.vlan.admit(tci, false) {
             Ok(admitted) => admitted,
             Err(reason) => return dropped(reason),
         };
