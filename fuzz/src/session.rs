@@ -5,13 +5,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use network::burst::Burst;
 use network::fabric::PairChange;
 use network::flowcache::Action;
 use network::port::{QueueError, QueuePair};
 use network::topology::QueueId;
-use ring::{GrantCopyBatch, Put};
+use ring::{GrantCopyBatch, MemoryAccount, Put};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vhost_user::net::device::{NetDevice, Offer, QueueHost};
@@ -67,8 +68,10 @@ impl QueueHost for TestHost {
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let host = TestHost::default();
-    let mut session =
-        Session::new(NetDevice::new(host.clone(), Offer { queues: 2, mtu: Some(1500) }));
+    let mut session = Session::new(
+        NetDevice::new(host.clone(), Offer { queues: 2, mtu: Some(1500) }),
+        Arc::new(MemoryAccount::new(u64::MAX)),
+    );
     let front = Front::new();
     let mut burst = Burst::new();
     for _ in 0..STEPS {

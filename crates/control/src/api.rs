@@ -16,7 +16,9 @@ use serde_json::{Map, Value as Json};
 pub use xen::netif::guest_times::GuestTimes;
 
 pub use limits::{BudgetReport, DirectionReport, LimitsReport};
-pub use port::{CacheReport, Counts, GuestCopies, PortReport, PortState, QueueReport};
+pub use port::{
+    CacheReport, Counts, GuestCopies, MemoryReport, PortReport, PortState, QueueReport,
+};
 pub use profile::{PortProfile, Profile, QueueFlows, WorkerProfile};
 pub use stats::{MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
 

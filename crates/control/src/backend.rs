@@ -169,6 +169,8 @@ pub struct Condition {
     pub recovered_rings: u64,
     /// Rings that did not show where they stand.
     pub unclear_rings: u64,
+    /// Bytes of the peer's memory that were allocated by its buffers at most, and the limit.
+    pub memory: Option<(u64, u64)>,
 }
 
 impl Condition {
@@ -185,6 +187,7 @@ impl Condition {
             control_delayed: 0,
             recovered_rings: 0,
             unclear_rings: 0,
+            memory: None,
         }
     }
 }

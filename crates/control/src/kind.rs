@@ -51,6 +51,7 @@ impl Kind {
                 "mtu",
                 "interrupt-frames",
                 "interrupt-microseconds",
+                "memory",
             ],
             Kind::Tap => &["device", "mac", "vlan", "trunk", "mtu"],
             Kind::Xen => &["interrupt-frames", "interrupt-microseconds", "cache", "align"],

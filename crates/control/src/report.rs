@@ -17,8 +17,8 @@ use xen::netif::settings::SCRIPT;
 use xen::netif::status::{Condition, MappedPagesStatus};
 
 use crate::api::{
-    CacheReport, Counts, GuestCopies, MacRow, PollingReport, PortReport, PortState, QueueReport,
-    SandboxLayer, Stats, WorkerReport,
+    CacheReport, Counts, GuestCopies, MacRow, MemoryReport, PollingReport, PortReport, PortState,
+    QueueReport, SandboxLayer, Stats, WorkerReport,
 };
 use crate::backend::{Backend, BackendError, Condition as BackendCondition};
 use crate::config::{PortKind, PortSpec, port_options};
@@ -111,6 +111,7 @@ pub fn port(
         control_delayed: condition.control_delayed,
         recovered_rings: condition.recovered_rings,
         unclear_rings: condition.unclear_rings,
+        memory: condition.memory.map(memory),
         vlan,
         trunk,
         mac: spec.mac.map(|mac| mac.to_string()),
@@ -133,6 +134,10 @@ fn total(queues: &[QueueReport]) -> Counts {
     let mut total = no_counts();
     queues.iter().for_each(|queue| total.add(&queue.counts));
     total
+}
+
+fn memory((allocated_bytes, limit_bytes): (u64, u64)) -> MemoryReport {
+    MemoryReport { allocated_bytes, limit_bytes }
 }
 
 fn cache(MappedPagesStatus { pages, most, hits, misses }: MappedPagesStatus) -> CacheReport {
@@ -195,6 +200,7 @@ pub fn vif(
         control_delayed: vif.control_delayed,
         recovered_rings: 0,
         unclear_rings: 0,
+        memory: None,
         vlan,
         trunk,
         mac: settings.and_then(|settings| settings.rule.mac).map(|mac| mac.to_string()),

@@ -24,6 +24,13 @@ const ALERT_INTERVAL: Duration = Duration::from_millis(1);
 /// More faults than so many in a millisecond are many.
 const FEW_PER_MS: u64 = 10;
 
+/// While bursts are measured, more than so many in a millisecond are.
+const FEW_PER_MS_MEASURED: u64 = 2;
+
+/// So many faults in bursts that were not measured are many, too, however slowly they came: it is
+/// not known in whose memory they happened.
+const UNMEASURED: u64 = 4096;
+
 /// How long a worker is alert after a sample that found many faults.
 const ALERT: Duration = Duration::from_secs(10);
 
@@ -51,6 +58,8 @@ pub struct FaultMeter {
     sampled: (u64, Instant),
     /// When the next sample is due.
     due: Instant,
+    /// Faults in bursts that were not measured, since some last were.
+    unmeasured: u64,
     /// Where the present section began.
     seen: u64,
     since: Instant,
@@ -60,7 +69,16 @@ impl FaultMeter {
     /// With what says how many faults the worker has had so far.
     pub fn new(count: fn() -> u64, now: Instant) -> Self {
         let sampled = (0, now);
-        FaultMeter { count, on: false, many: None, sampled, due: now, seen: 0, since: now }
+        FaultMeter {
+            count,
+            on: false,
+            many: None,
+            sampled,
+            due: now,
+            unmeasured: 0,
+            seen: 0,
+            since: now,
+        }
     }
 
     /// Whether bursts are measured.
@@ -75,19 +93,27 @@ impl FaultMeter {
         now >= self.due
     }
 
-    /// Asks how many faults there were, and decides whether bursts are measured from now on.
+    /// Asks how many faults there were, and decides whether bursts are measured from now on. When
+    /// that begins, returns how many faults there were in bursts that were not measured; otherwise
+    /// nothing.
     #[cold]
-    pub fn sample(&mut self, now: Instant) {
+    pub fn sample(&mut self, now: Instant) -> u64 {
         let (count, (before, last)) = ((self.count)(), self.sampled);
         let ms = now.saturating_duration_since(last).as_millis().clamp(1, 100) as u64;
         // What the thread did before its first bursts is no port's.
-        if before > 0 && count.saturating_sub(before) > ms * FEW_PER_MS {
+        let faults = if before > 0 { count.saturating_sub(before) } else { 0 };
+        let few = if self.on { FEW_PER_MS_MEASURED } else { FEW_PER_MS };
+        if !self.on {
+            self.unmeasured += faults;
+        }
+        if faults > ms * few || self.unmeasured >= UNMEASURED {
             self.many = Some(now);
         }
         let within = |time| self.many.is_some_and(|many| now < many + time);
         self.on = within(HOLD);
         self.due = now + if within(ALERT) { ALERT_INTERVAL } else { CALM_INTERVAL };
         self.sampled = (count, now);
+        if self.on { std::mem::take(&mut self.unmeasured) } else { 0 }
     }
 
     /// Begins a section.
@@ -182,6 +208,24 @@ mod tests {
         more(101 * FEW_PER_MS);
         meter.sample(start + 3600 * 1000 * MS);
         assert!(meter.is_on());
+    }
+
+    #[test]
+    fn few_faults_are_measured_once_they_add_up_and_as_long_as_they_go_on() {
+        let (mut meter, start) = calm();
+        let mut now = start;
+        let mut step = |faults, time| {
+            more(faults);
+            now += time;
+            (meter.sample(now), meter.is_on())
+        };
+        let each = UNMEASURED / 8;
+        (1..8).for_each(|_| assert_eq!(step(each, 100 * MS), (0, false)));
+        assert_eq!(step(each, 100 * MS), (UNMEASURED, true));
+        (0..100).for_each(|_| assert_eq!(step(FEW_PER_MS_MEASURED + 1, MS), (0, true)));
+        let hold = HOLD.as_millis();
+        (1..hold).for_each(|_| assert_eq!(step(FEW_PER_MS_MEASURED, MS), (0, true)));
+        assert_eq!(step(FEW_PER_MS_MEASURED, MS), (0, false));
     }
 
     #[test]

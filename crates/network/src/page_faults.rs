@@ -11,11 +11,23 @@
 //! sender's cost; those while a receiver's buffers are filled are the receiver's
 //! debt ([`receive_debt`](crate::receive_debt)). A guest that has just started touches each page
 //! for the first time: so many faults are no debt.
+//!
+//! Each fault may also have allocated a page, which is charged to this process and not to the
+//! front-end: ports have accounts for that ([`ring::MemoryAccount`]). Faults of bursts that were not
+//! measured are charged to all ports whose memory has grown meanwhile, once there were many.
 
 use crate::handoff::HandoffBatch;
 use crate::pipeline::FramePipeline;
 
 impl FramePipeline {
+    /// Looks how many page faults there were lately.
+    pub(crate) fn sample_faults(&mut self) {
+        let unmeasured = self.faults.sample(self.clock.now);
+        if unmeasured > 0 {
+            self.slots.iter().for_each(|slot| slot.on.pair.settle_faults(unmeasured));
+        }
+    }
+
     /// Begins to measure a burst, if bursts are measured.
     #[inline]
     pub(crate) fn begin_measuring(&mut self) {
@@ -38,6 +50,7 @@ impl FramePipeline {
         (0..self.burst.frames().len()).for_each(|i| self.burst.body(i).touch());
         let faults = self.faults.take();
         self.service.cost += faults.cost;
+        self.burst.gather.faulted(faults.count);
         if let Some(slot) = self.slots.get(src) {
             slot.on.counters.page_faults.add(faults.count);
         }
@@ -73,6 +86,8 @@ impl FramePipeline {
     fn charge_batch(&mut self, batch: &mut HandoffBatch) {
         self.faults.begin();
         (batch.next..batch.burst.frames().len()).for_each(|i| batch.burst.body(i).touch());
-        batch.added += self.faults.take().cost;
+        let faults = self.faults.take();
+        batch.burst.gather.faulted(faults.count);
+        batch.added += faults.cost;
     }
 }

@@ -117,11 +117,17 @@ pub trait QueuePair: Send {
         (run.len(), Ok(Put::Done))
     }
 
-    /// Of so many page faults while frames were put into the peer's memory, those that are more than
-    /// memory that is used for the first time explains.
+    /// So many page faults happened while frames were put into the peer's memory. Returns those
+    /// that are more than memory that is used for the first time explains.
     fn excess_faults(&self, faults: u64) -> u64 {
         let _ = faults;
         0
+    }
+
+    /// So many page faults happened in memory of peers, perhaps of this one: a peer that has grown
+    /// its memory meanwhile is charged for them.
+    fn settle_faults(&self, faults: u64) {
+        let _ = faults;
     }
 
     /// How many pieces of memory frames were put into since the last time, beyond one a frame.

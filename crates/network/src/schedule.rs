@@ -193,7 +193,7 @@ impl Pipeline for FramePipeline {
         if !self.faults.is_due(now) {
             return;
         }
-        self.faults.sample(now);
+        self.sample_faults();
         if now >= self.routes.rebalance_at {
             let rebalanced = self.routes.rebalance(now);
             self.counters.rebalanced.add(rebalanced);

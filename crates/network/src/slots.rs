@@ -53,6 +53,11 @@ impl Slots {
     }
 
     /// All slots that are taken.
+    pub fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().map(|(_, slot)| slot)
+    }
+
+    /// All slots that are taken, and their numbers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Slot)> {
         self.slots.iter_mut()
     }

@@ -59,7 +59,8 @@ impl Slot {
 }
 
 static TABLE: [Slot; SLOTS] = [const { Slot::free() }; SLOTS];
-/// Set by the first fault in the life of the process. Before it, nobody has to look any closer.
+/// Set by the first peer in the life of the process whose memory is not to be used any further.
+/// Before that, nobody has to look any closer.
 static ANY: AtomicBool = AtomicBool::new(false);
 static REGISTRY: Mutex<()> = Mutex::new(());
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
@@ -68,10 +69,15 @@ fn registry() -> MutexGuard<'static, ()> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether any mapping was ever replaced by zeros.
+/// Whether any mapping was ever replaced by zeros, or any peer ever exceeded its limit of memory.
 #[inline]
 pub(crate) fn any() -> bool {
     ANY.load(Ordering::Relaxed)
+}
+
+/// A peer has exceeded its limit of memory.
+pub(crate) fn set_any() {
+    ANY.store(true, Ordering::Relaxed);
 }
 
 /// Why a mapping cannot be watched.

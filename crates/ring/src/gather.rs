@@ -126,6 +126,13 @@ impl Gather {
         }
     }
 
+    /// So many page faults happened in the memory that the chains lie in: that of one peer.
+    pub fn faulted(&self, faults: u64) {
+        if let Some(memory) = self.source.pins.first() {
+            memory.faulted(faults);
+        }
+    }
+
     /// The bytes of `chain`. A chain from before a [`clear`](Self::clear), or of another gather,
     /// gives some other bytes, or fewer.
     #[inline]

@@ -94,7 +94,7 @@ pub use {
     grant_copy_batch::GrantCopyBatch,
     packed::device::PackedDevice,
     pages::{Page, Pages},
-    region::{MapError, Memory, RegionSpec},
+    region::{MapError, Memory, MemoryAccount, RegionSpec},
     split::device::SplitDevice,
     violation::Violation,
 };

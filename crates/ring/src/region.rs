@@ -5,12 +5,14 @@
 //! within a mapping, with so many bytes left in it, or nowhere. The file may still change its
 //! length under us; `fault` sees to that.
 
+mod account;
 mod mapping;
 mod table;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs;
@@ -20,9 +22,11 @@ use crate::fault::{self, Watch};
 use crate::grant::PAGE;
 use crate::violation::Violation;
 
+use account::BackingFile;
 use mapping::{Mapping, Region};
 use table::check;
 
+pub use account::MemoryAccount;
 pub use table::{MAX_BYTES, MAX_REGIONS, MapError, RegionSpec};
 
 /// Something that has to live as long as a memory: it is dropped when nothing of the memory is used
@@ -38,6 +42,16 @@ pub struct Memory {
     owner: Option<Box<dyn MappingOwner>>,
     /// Page faults that its pages explain, and that have not been seen yet.
     expected_faults: AtomicU64,
+    /// Where the pages that this process allocates in it are charged.
+    charged: Option<Charged>,
+}
+
+/// The account of a memory, and the files that it looks at.
+#[derive(Debug)]
+struct Charged {
+    account: Arc<MemoryAccount>,
+    #[expect(dead_code, reason = "kept as long as the memory is mapped")]
+    files: Vec<Arc<BackingFile>>,
 }
 
 // SAFETY: the mappings belong to the process, not to a thread. The bytes in them are reached
@@ -58,6 +72,24 @@ impl Memory {
         let mut regions = regions.iter().map(Region::map).collect::<Result<Vec<_>, _>>()?;
         regions.sort_unstable_by_key(|region| region.guest);
         Ok(Memory::of(regions.into(), None))
+    }
+
+    /// Maps a memory table, and charges `account` for the pages of it that this process allocates.
+    ///
+    /// # Errors
+    /// As for [`map`](Self::map), and when no descriptor is left.
+    pub fn map_charged(
+        regions: Vec<RegionSpec>,
+        account: Arc<MemoryAccount>,
+    ) -> Result<Memory, MapError> {
+        let mut fds = Vec::with_capacity(regions.len());
+        for region in &regions {
+            fds.push(region.fd.try_clone()?);
+        }
+        let mut memory = Memory::map(regions)?;
+        let files = account.files(fds.into_iter());
+        memory.charged = Some(Charged { account, files });
+        Ok(memory)
     }
 
     /// Private buffers of `len` bytes at guest address 0.
@@ -260,6 +292,20 @@ impl Memory {
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
+    /// So many page faults happened in this memory, and perhaps allocated pages.
+    pub fn faulted(&self, faults: u64) {
+        if let Some(Charged { account, .. }) = &self.charged {
+            account.note(faults);
+        }
+    }
+
+    /// So many page faults may have happened in this memory or in another one.
+    pub fn settle(&self, faults: u64) {
+        if let Some(Charged { account, .. }) = &self.charged {
+            account.settle(faults);
+        }
+    }
+
     /// Of so many page faults in this memory, those that its pages do not explain: each is touched
     /// for the first time once, and perhaps once more after the peer has given it back.
     pub fn excess_faults(&self, faults: u64) -> u64 {
@@ -274,7 +320,7 @@ impl Memory {
     /// A memory of these regions.
     fn of(regions: Box<[Region]>, owner: Option<Box<dyn MappingOwner>>) -> Memory {
         let pages: u64 = regions.iter().map(|region| region.len.div_ceil(PAGE as u64)).sum();
-        Memory { regions, owner, expected_faults: AtomicU64::new(2 * pages) }
+        Memory { regions, owner, expected_faults: AtomicU64::new(2 * pages), charged: None }
     }
 
     /// Whether the peer has truncated the file under us. All of the region then reads as zeros;
@@ -288,6 +334,22 @@ impl Memory {
                 .iter()
                 .filter_map(|region| region.mapping.watch.as_ref())
                 .any(Watch::is_faulted)
+    }
+
+    /// What the peer did to its memory that ends its port, if it did: it has truncated the file, or
+    /// had this process allocate more of it than it may. As cheap as
+    /// [`is_faulted`](Self::is_faulted).
+    #[inline]
+    pub fn violation(&self) -> Option<Violation> {
+        if fault::any() { self.find_violation() } else { None }
+    }
+
+    #[cold]
+    fn find_violation(&self) -> Option<Violation> {
+        if self.is_faulted() {
+            return Some(Violation::MemoryTruncated);
+        }
+        self.charged.as_ref().and_then(|charged| charged.account.violation())
     }
 
     /// What to say about a violation: after a truncation, rings read as zeros, and what they seem

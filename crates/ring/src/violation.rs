@@ -113,6 +113,14 @@ pub enum Violation {
     /// The peer cut off the file behind its memory.
     #[error("the file behind the peer's memory was truncated")]
     MemoryTruncated,
+    /// The peer had this process allocate more of its memory than it may.
+    #[error(
+        "memory limit: more than {limit} bytes of the peer's memory were allocated by its buffers"
+    )]
+    MemoryLimit {
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// The peer made an interrupt's event descriptor blocking, and filled it.
     #[error("the interrupt's event descriptor is full, and was made blocking")]
     InterruptBlocks,

@@ -73,6 +73,11 @@ pub fn port(port: &PortReport) -> String {
     if !port.features.is_empty() {
         lines.push(("features", port.features.join(" ")));
     }
+    if let Some(memory) = &port.memory {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let (allocated, limit) = (mib(memory.allocated_bytes), mib(memory.limit_bytes));
+        lines.push(("memory", format!("{allocated} MiB allocated here, {limit} MiB at most")));
+    }
     if let Some(cache) = &port.cache {
         lines.push(("mapped pages", mapped_pages(cache)));
     }

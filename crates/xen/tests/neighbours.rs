@@ -53,6 +53,7 @@ fn a_vif_and_a_guest_on_vhost_user() {
         coalescing: None,
         policy: None,
         restrictions: network::restrictions::Restrictions::default(),
+        memory: vhost_user::net::port::DEFAULT_MEMORY,
     };
     let _device = Port::start(Arc::clone(&host.fabric), config).unwrap();
     let mut split = Station::<SplitDriver>::connect(&socket, 9, 2, 0);

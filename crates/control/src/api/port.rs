@@ -76,6 +76,9 @@ pub struct PortReport {
     /// not know either.
     #[serde(default)]
     pub unclear_rings: u64,
+    /// What of the peer's memory was allocated by its buffers, of a vhost-user port.
+    #[serde(default)]
+    pub memory: Option<MemoryReport>,
     /// Access VLAN.
     pub vlan: Option<u16>,
     /// VLANs of a tagged port.
@@ -118,6 +121,16 @@ impl PortReport {
     pub fn endpoint(&self) -> &str {
         self.socket.as_deref().or(self.device.as_deref()).unwrap_or("")
     }
+}
+
+/// Memory of a front-end that the daemon was the first to touch, and that is therefore charged to
+/// the daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// Bytes in this session, at most.
+    pub allocated_bytes: u64,
+    /// Bytes that may be.
+    pub limit_bytes: u64,
 }
 
 /// A guest's pages that stay mapped, since it connected.

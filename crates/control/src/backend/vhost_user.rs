@@ -42,6 +42,7 @@ pub(super) fn start(
         coalescing,
         policy,
         restrictions: restrictions.instantiate(),
+        memory: spec.memory.0,
     };
     Ok(Box::new(Port::start(Arc::clone(fabric), config)?))
 }
@@ -67,6 +68,7 @@ impl Backend for Port {
             control_delayed: status.control_delayed,
             recovered_rings: status.recovered,
             unclear_rings: status.unclear,
+            memory: Some((self.account().allocated(), self.account().limit())),
             ..Condition::new(state, status.complaint())
         }
     }

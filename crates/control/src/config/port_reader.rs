@@ -93,6 +93,7 @@ impl Reader<'_, '_> {
         let vlan = self.vlan(number(table.vlan.take()), table.trunk.take());
         let options = self.options(&mut table);
         let settings = self.settings(&mut table);
+        let memory = value(table.memory.take()).unwrap_or_default();
         let permissions = self.permissions(&mut table);
         let kind = kind?;
         let (mac, own_mac) = self.mac(table.mac.take(), *kind.get_ref(), &vlan);
@@ -103,7 +104,18 @@ impl Reader<'_, '_> {
             *lock_mac = own_mac || mac.is_some();
         }
         let (name, kind) = (name?, kind?);
-        Some(PortSpec { name, kind, queues, mac, vlan, mtu, permissions, options, settings })
+        Some(PortSpec {
+            name,
+            kind,
+            queues,
+            mac,
+            vlan,
+            mtu,
+            permissions,
+            memory,
+            options,
+            settings,
+        })
     }
 
     fn add(&mut self, key: &str, span: &Range<usize>, problem: impl ToString) {

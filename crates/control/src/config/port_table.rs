@@ -11,6 +11,7 @@ use super::access::{SocketGroup, SocketMode, SocketOwner};
 use super::amount::{BitRate, BurstBytes, Frames};
 use super::defaults::MAX_QUEUES;
 use super::key_table::key_table;
+use super::memory_size::MemorySize;
 use super::port::{Mode, OWN_MAC};
 use super::source::VALUE;
 use super::value::{Amount, FromText, Item, Limits, List, Number, TableName, Text};
@@ -56,6 +57,7 @@ key_table! {
         "rx-frames" rx_frames: Amount<Frames>,
         "rx-frames-burst" rx_frames_burst: Amount<Frames>,
         "budget" budget: Text<Name>,
+        "memory" memory: Text<MemorySize>,
         "addresses" addresses: List<Text<Prefix>>,
     }
 }

@@ -42,6 +42,7 @@ queues = 4
 mac = "52:54:00:00:00:01"
 vlan = 10
 mtu = 1500
+memory = "512MiB"
 
 [[port]]
 name = "uplink"
@@ -61,6 +62,7 @@ fn a_whole_file() {
         mac: Some(Mac([0x52, 0x54, 0, 0, 0, 1])),
         vlan: Vlan::Access(10),
         mtu: Some(1500),
+        memory: MemorySize(512 << 20),
         options: PortOptions {
             coalescing: CoalescingLimits::new(Some(64), Duration::from_micros(100)),
             policy: Some(PollingPolicy::Eco),
@@ -76,6 +78,7 @@ fn a_whole_file() {
         mac: None,
         vlan: Vlan::Trunk(vec![10, 20]),
         mtu: None,
+        memory: MemorySize::default(),
         options: PortOptions::default(),
         settings: PortSettings::default(),
     };
@@ -289,7 +292,7 @@ fn impossible_ports_are_refused() {
         ("sokcet = \"/b\"", r#"sokcet: unknown key; did you mean "socket"?"#),
         (
             "colour = 4",
-            "colour: unknown key; known here: name, kind, socket, mode, socket-mode, socket-owner, socket-group, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds, polling, copy, grants, tx-rate, tx-burst, tx-frames, tx-frames-burst, rx-rate, rx-burst, rx-frames, rx-frames-burst, budget, addresses",
+            "colour: unknown key; known here: name, kind, socket, mode, socket-mode, socket-owner, socket-group, device, queues, mtu, vlan, trunk, device-queue, mac, cache, align, interrupt-frames, interrupt-microseconds, polling, copy, grants, tx-rate, tx-burst, tx-frames, tx-frames-burst, rx-rate, rx-burst, rx-frames, rx-frames-burst, budget, memory, addresses",
         ),
     ];
     for (extra, want) in cases {

@@ -142,6 +142,10 @@ pub struct Add {
     /// The IP addresses and networks that its frames may claim [default: any]
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',')]
     pub addresses: Vec<String>,
+    /// vhost-user: how much of the guest's memory the daemon may be made to allocate, like 512MiB
+    /// [default: 16GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
 }
 
 impl Add {
@@ -184,6 +188,7 @@ impl Add {
             ("rx-frames-burst", self.rx_frames_burst.map(Value::from)),
             ("budget", self.budget.map(Value::from)),
             ("addresses", addresses),
+            ("memory", self.memory.map(Value::from)),
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
         given.collect()

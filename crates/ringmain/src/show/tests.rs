@@ -30,6 +30,7 @@ pub fn sample() -> PortReport {
         violations: 0,
         control_delayed: 0,
         recovered_rings: 0,
+        memory: None,
         unclear_rings: 0,
         vlan: None,
         trunk: vec![10, 20],

@@ -10,6 +10,7 @@ use network::poll::PollingPolicy;
 use network::port::QueuePair;
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
+use ring::MemoryAccount;
 use switch::{PortId, PortRule};
 use thiserror::Error;
 use unix_socket::{Permissions, SocketError};
@@ -21,6 +22,11 @@ use crate::transport::status::PortStatus;
 /// Most queue pairs of a port: a vring's number has eight bits in the messages that bring
 /// descriptors.
 pub const MAX_QUEUES: u16 = 128;
+
+/// Bytes of a front-end's memory that may be allocated here, unless its port says otherwise. A guest
+/// that is no larger cannot be stopped for it; of a larger one, so much is more than lies in receive
+/// buffers that the guest itself has never touched.
+pub const DEFAULT_MEMORY: u64 = 16 << 30;
 
 /// The configuration of a port.
 #[derive(Clone, Debug)]
@@ -46,6 +52,8 @@ pub struct PortConfig {
     pub policy: Option<PollingPolicy>,
     /// What the port may send and receive.
     pub restrictions: Restrictions,
+    /// How many bytes of a front-end's memory may be allocated by touching its buffers.
+    pub memory: u64,
 }
 
 /// Why a port cannot be started.
@@ -70,6 +78,7 @@ pub enum StartError {
 pub struct Port {
     server: Server,
     fabric: FabricPort,
+    account: Arc<MemoryAccount>,
 }
 
 impl Port {
@@ -90,6 +99,7 @@ impl Port {
             policy,
             permissions,
             restrictions,
+            memory,
         } = config;
         if !(1..=MAX_QUEUES).contains(&queues) {
             return Err(StartError::Queues(queues));
@@ -108,9 +118,14 @@ impl Port {
             restrictions,
         })?;
         let fabric = FabricPort { fabric, port, removed: Arc::default() };
-        let net = NetPort { fabric: fabric.clone(), offer: Offer { queues, mtu } };
+        let account = Arc::new(MemoryAccount::new(memory));
+        let net = NetPort {
+            fabric: fabric.clone(),
+            offer: Offer { queues, mtu },
+            account: Arc::clone(&account),
+        };
         let server = Server::start(name, endpoint, faults, net).inspect_err(|_| fabric.remove())?;
-        Ok(Port { server, fabric })
+        Ok(Port { server, fabric, account })
     }
 
     /// Its number in the fabric.
@@ -121,6 +136,12 @@ impl Port {
     /// How it is doing.
     pub fn status(&self) -> PortStatus {
         self.server.status()
+    }
+
+    /// How much of its front-end's memory may be allocated here, and how much was. The limit can be
+    /// changed.
+    pub fn account(&self) -> &MemoryAccount {
+        &self.account
     }
 
     /// Ends it, and waits until it has ended.
@@ -176,6 +197,7 @@ impl QueueHost for FabricPort {
 struct NetPort {
     fabric: FabricPort,
     offer: Offer,
+    account: Arc<MemoryAccount>,
 }
 
 impl server::Port for NetPort {
@@ -183,6 +205,10 @@ impl server::Port for NetPort {
 
     fn device(&self) -> Self::Device {
         NetDevice::new(self.fabric.clone(), self.offer)
+    }
+
+    fn account(&self) -> Arc<MemoryAccount> {
+        Arc::clone(&self.account)
     }
 
     fn remove(&self) {

@@ -152,13 +152,11 @@ impl<R: DeviceRing + 'static> NetQueuePair<R> {
         RxFormat { vnet_len: self.vnet_len, mergeable: self.mergeable, csum: self.accepts.csum }
     }
 
-    /// Fails when the guest's memory has a hole. Then what was read were zeros, or soon will be.
+    /// Fails when the guest's memory has a hole: then what was read were zeros, or soon will be. And
+    /// when more of it was allocated here than may be.
     #[inline]
     fn check_memory(&self) -> Result<(), Violation> {
-        match self.memory.as_ref().is_some_and(|memory| memory.is_faulted()) {
-            true => Err(Violation::MemoryTruncated),
-            false => Ok(()),
-        }
+        self.memory.as_ref().and_then(|memory| memory.violation()).map_or(Ok(()), Err)
     }
 
     /// The reason for a violation: zeros in place of a ring can look like any.
@@ -302,7 +300,16 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
     }
 
     fn excess_faults(&self, faults: u64) -> u64 {
-        self.memory.as_ref().map_or(0, |memory| memory.excess_faults(faults))
+        self.memory.as_ref().map_or(0, |memory| {
+            memory.faulted(faults);
+            memory.excess_faults(faults)
+        })
+    }
+
+    fn settle_faults(&self, faults: u64) {
+        if let Some(memory) = &self.memory {
+            memory.settle(faults);
+        }
     }
 
     fn take_extra_pieces(&mut self) -> u32 {

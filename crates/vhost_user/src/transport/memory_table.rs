@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ring::{MapError, Memory, RegionSpec};
+use ring::{MapError, Memory, MemoryAccount, RegionSpec};
 
 use super::message::Region;
 
@@ -57,11 +57,11 @@ impl MemoryTable {
         at.is_some()
     }
 
-    /// Maps all regions.
+    /// Maps all regions. Pages of them that this process allocates are charged to `account`.
     ///
     /// # Errors
     /// When they cannot be a guest's memory, or the kernel refuses.
-    pub(super) fn map(&self) -> Result<Arc<Memory>, MapError> {
+    pub(super) fn map(&self, account: &Arc<MemoryAccount>) -> Result<Arc<Memory>, MapError> {
         let spec = |Entry { region, file }: &Entry| {
             Ok(RegionSpec {
                 guest_addr: region.guest_addr,
@@ -72,7 +72,7 @@ impl MemoryTable {
             })
         };
         let specs = self.entries.iter().map(spec).collect::<Result<_, MapError>>()?;
-        Ok(Arc::new(Memory::map(specs)?))
+        Ok(Arc::new(Memory::map_charged(specs, Arc::clone(account))?))
     }
 
     /// Number of regions.

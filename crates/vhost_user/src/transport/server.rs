@@ -15,6 +15,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ring::MemoryAccount;
 use tracing::warn;
 
 use super::device::Device;
@@ -39,6 +40,9 @@ pub trait Port: Send + 'static {
 
     /// A device for a new connection.
     fn device(&self) -> Self::Device;
+
+    /// What the memory of front-ends is charged to.
+    fn account(&self) -> Arc<MemoryAccount>;
 
     /// The server serves no more connections.
     fn remove(&self);

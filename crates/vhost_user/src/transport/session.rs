@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use network::control_budget::{MESSAGE, QUEUE, REGION};
-use ring::{Memory, Recovery};
+use ring::{Memory, MemoryAccount, Recovery};
 
 use super::device::{Declined, Device};
 use super::error::SessionError;
@@ -44,6 +44,8 @@ pub struct Session<D: Device> {
     vrings: Vrings<D>,
     protocol: u64,
     table: MemoryTable,
+    /// What the front-end's memory is charged to.
+    account: Arc<MemoryAccount>,
     /// A descriptor that belongs to the reply at hand.
     reply_file: Option<OwnedFd>,
     /// Regions that the request at hand has mapped.
@@ -51,12 +53,14 @@ pub struct Session<D: Device> {
 }
 
 impl<D: Device> Session<D> {
-    /// A connection on which nothing was said yet.
-    pub fn new(device: D) -> Self {
+    /// A connection on which nothing was said yet. Pages of the front-end's memory that this
+    /// process allocates are charged to `account`.
+    pub fn new(device: D, account: Arc<MemoryAccount>) -> Self {
         Session {
             vrings: Vrings::new(device),
             protocol: 0,
             table: MemoryTable::default(),
+            account,
             reply_file: None,
             mapped: 0,
         }
@@ -249,7 +253,7 @@ impl<D: Device> Session<D> {
     /// Maps all regions of the table.
     fn map(&mut self) -> Result<Arc<Memory>, SessionError> {
         self.mapped = self.table.len() as u32;
-        Ok(self.table.map()?)
+        Ok(self.table.map(&self.account)?)
     }
 
     /// Adds a region. Adding the same region again changes nothing: QEMU up to version 8 reports

@@ -181,6 +181,7 @@ fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Port {
         coalescing: None,
         policy: None,
         restrictions: network::restrictions::Restrictions::default(),
+        memory: vhost_user::net::port::DEFAULT_MEMORY,
     };
     Port::start(Arc::clone(fabric), config).unwrap()
 }

@@ -92,6 +92,7 @@ pub(in crate::bench) fn config(socket: &Path, queues: u16) -> PortConfig {
         coalescing: None,
         policy: None,
         restrictions: Restrictions::default(),
+        memory: vhost_user::net::port::DEFAULT_MEMORY,
     }
 }
 

@@ -7,10 +7,10 @@ use network::burst::Burst;
 use network::count::DropReason as Reason;
 use network::flowcache::Action;
 use proptest::prelude::*;
-use ring::RingConfig;
 use ring::driver::{Direction, DriverRing, Piece, Used};
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
+use ring::{MemoryAccount, RingConfig};
 
 use super::*;
 use crate::transport::feature::protocol;
@@ -83,8 +83,8 @@ impl Bench {
     fn new() -> Bench {
         let host = TestHost::default();
         let (memory, file) = Memory::shared(SIZE as usize).unwrap();
-        let session =
-            Session::new(NetDevice::new(host.clone(), Offer { queues: 2, mtu: Some(9000) }));
+        let device = NetDevice::new(host.clone(), Offer { queues: 2, mtu: Some(9000) });
+        let session = Session::new(device, Arc::new(MemoryAccount::new(u64::MAX)));
         Bench { session, host, memory: Arc::new(memory), file }
     }
 }

@@ -66,6 +66,7 @@ impl Lab {
             coalescing,
             policy: None,
             restrictions: network::restrictions::Restrictions::default(),
+            memory: DEFAULT_MEMORY,
         };
         Port::start(Arc::clone(&self.fabric), config)
     }
@@ -443,6 +444,7 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
         coalescing: None,
         policy: None,
         restrictions: network::restrictions::Restrictions::default(),
+        memory: DEFAULT_MEMORY,
     };
     let start = |config| Port::start(Arc::clone(&lab.fabric), config);
     assert!(matches!(start(config(0, PortRule::default())), Err(StartError::Queues(0))));
@@ -467,6 +469,7 @@ fn sixteen_queue_pairs_are_served() {
         coalescing: None,
         policy: None,
         restrictions: network::restrictions::Restrictions::default(),
+        memory: DEFAULT_MEMORY,
     };
     let device = Port::start(Arc::clone(&lab.fabric), config).unwrap();
     let config = FrontEndConfig {

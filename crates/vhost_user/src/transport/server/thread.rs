@@ -203,7 +203,9 @@ impl<P: Port> ServerThread<P> {
         });
         // A fault of an earlier connection says nothing about this one.
         self.signals.faults.take();
-        let mut session = Session::new(self.port.device());
+        let account = self.port.account();
+        account.reset();
+        let mut session = Session::new(self.port.device(), account);
         let end = match self.converse(&mut connection, &mut session) {
             Ok(never) => match never {},
             Err(end) => end,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ring::inflight::RingRecord;
-use ring::{Memory, Recovery, RingConfig, Violation};
+use ring::{Memory, MemoryAccount, Recovery, RingConfig, Violation};
 
 use super::*;
 use crate::transport::device::{LostVring, VringControl};
@@ -84,6 +84,10 @@ impl Device for Disk {
     }
 }
 
+fn account() -> Arc<MemoryAccount> {
+    Arc::new(MemoryAccount::new(u64::MAX))
+}
+
 fn send(session: &mut Session<Disk>, code: u32, payload: &[u8], fds: Vec<OwnedFd>) -> Answer {
     let header = Header { code, need_reply: false, size: payload.len() };
     session.answer(&header, payload, fds)
@@ -103,7 +107,7 @@ fn eventfd() -> OwnedFd {
 
 #[test]
 fn the_offers_of_device_and_transport_are_joined() {
-    let mut session = Session::new(Disk::default());
+    let mut session = Session::new(Disk::default(), account());
     let mut number = |code| {
         let reply = send(&mut session, code, &[], vec![]).reply.unwrap();
         u64::from_le_bytes(reply[HEADER_LEN..].try_into().unwrap())
@@ -115,7 +119,7 @@ fn the_offers_of_device_and_transport_are_joined() {
 
 #[test]
 fn any_range_of_the_configuration_space_is_read() {
-    let mut session = Session::new(Disk::default());
+    let mut session = Session::new(Disk::default(), account());
     let mut read = |offset: u32, size: u32| {
         let payload = [words(&[offset, size, 0]), vec![0; size as usize]].concat();
         send(&mut session, 24, &payload, vec![]).reply.unwrap()[HEADER_LEN..].to_vec()
@@ -131,7 +135,7 @@ fn any_range_of_the_configuration_space_is_read() {
 
 #[test]
 fn every_vring_is_started_and_stopped_by_itself() {
-    let mut session = Session::new(Disk::default());
+    let mut session = Session::new(Disk::default(), account());
     let (_, file) = Memory::shared(SIZE as usize).unwrap();
     let mut say = |code, payload: Vec<u8>, fds| {
         let answer = send(&mut session, code, &payload, fds);
@@ -157,7 +161,7 @@ fn every_vring_is_started_and_stopped_by_itself() {
 
 #[test]
 fn a_request_that_the_device_does_not_have_is_not_offered() {
-    let mut session = Session::new(Disk::default());
+    let mut session = Session::new(Disk::default(), account());
     let answer = send(&mut session, 20, &longs(&[1500]), vec![]);
     assert_eq!(answer.error.unwrap().to_string(), "NET_SET_MTU, which is not offered");
 }
