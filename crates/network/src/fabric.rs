@@ -22,6 +22,7 @@ use crate::handoff::channels;
 use crate::manual::ManualWorker;
 use crate::pipeline::FramePipeline;
 use crate::port::QueuePair;
+use crate::port_accounts::PortAccounts;
 use crate::queue_selector::QueueSelector;
 use crate::restrictions::{Restrictions, RestrictionsCell};
 use crate::schedule::{Parts, ProfileRequest, seconds};
@@ -136,7 +137,7 @@ impl Fabric {
             policy,
             restrictions: Arc::new(RestrictionsCell::new(restrictions)),
             counters: Vec::new(),
-            wait_credit: Arc::default(),
+            accounts: PortAccounts::default(),
             slow_signals: Arc::default(),
             queues: BTreeMap::new(),
         };

@@ -36,6 +36,7 @@ mod page_faults;
 mod passed_grants;
 pub mod pipeline;
 pub mod port;
+mod port_accounts;
 mod profiling;
 mod publish;
 mod quantum;

@@ -6,9 +6,11 @@
 //! to be earned. What is fetched promptly costs nothing; a receiver that takes longer uses up its
 //! credit, and when none is left, everything that was passed to it is revoked and lost. From then
 //! on nothing is passed to it, but it gets copies as others do, until it has earned credit with
-//! those.
+//! those. The credit is the port's: a queue that goes and comes has no more of it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use runtime::QueueId;
@@ -50,32 +52,54 @@ pub struct PassedGrant {
     pub counts: bool,
 }
 
-/// The passed frames that one receiver has not fetched, oldest first, and its credit.
+/// How long frames that were passed to a port may be outstanding, for all of its queues.
 #[derive(Debug)]
+pub struct PassCredit(AtomicI64);
+
+impl Default for PassCredit {
+    fn default() -> Self {
+        PassCredit(AtomicI64::new(CAP.as_nanos() as i64))
+    }
+}
+
+impl PassCredit {
+    fn get(&self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0))
+    }
+
+    /// Several workers may add at a time: the cap is exceeded by what they add at most.
+    fn earn(&self, time: Duration) {
+        if self.get() < CAP {
+            self.0.fetch_add(time.as_nanos() as i64, Ordering::Relaxed);
+            self.0.fetch_min(CAP.as_nanos() as i64, Ordering::Relaxed);
+        }
+    }
+
+    fn spend(&self, time: Duration) {
+        self.0.fetch_sub(time.as_nanos().min(CAP.as_nanos()) as i64, Ordering::Relaxed);
+        self.0.fetch_max(0, Ordering::Relaxed);
+    }
+}
+
+/// The passed frames that one receiver has not fetched, oldest first, and its credit.
+#[derive(Debug, Default)]
 pub struct PassedGrants {
     outstanding: VecDeque<PassedGrant>,
     /// How many there have been.
     total: u64,
-    credit: Duration,
+    credit: Arc<PassCredit>,
     /// Until when its slowness was charged.
     charged: Option<Instant>,
     /// All of them are being revoked.
     revoked: bool,
 }
 
-impl Default for PassedGrants {
-    fn default() -> Self {
-        PassedGrants {
-            outstanding: VecDeque::new(),
-            total: 0,
-            credit: CAP,
-            charged: None,
-            revoked: false,
-        }
-    }
-}
-
 impl PassedGrants {
+    /// Of a queue whose port has this credit.
+    pub fn new(credit: Arc<PassCredit>) -> Self {
+        PassedGrants { credit, ..PassedGrants::default() }
+    }
+
     /// Whether nothing is outstanding.
     pub fn is_empty(&self) -> bool {
         self.outstanding.is_empty()
@@ -88,7 +112,7 @@ impl PassedGrants {
 
     /// Whether frames may be passed to the receiver: it has some credit.
     pub fn may_pass(&self) -> bool {
-        !self.revoked && self.credit >= CAP / 2
+        !self.revoked && self.credit.get() >= CAP / 2
     }
 
     /// A frame was passed.
@@ -100,8 +124,8 @@ impl PassedGrants {
     /// The receiver has taken so many frames of so many bytes, or fetched them.
     #[inline]
     pub fn took(&mut self, frames: u32, bytes: u32) {
-        if self.credit < CAP {
-            self.credit = CAP.min(self.credit + PER_FRAME * frames + PER_64_BYTES * (bytes / 64));
+        if self.credit.get() < CAP {
+            self.credit.earn(PER_FRAME * frames + PER_64_BYTES * (bytes / 64));
         }
     }
 
@@ -129,11 +153,11 @@ impl PassedGrants {
     /// used up.
     pub fn must_revoke(&mut self, now: Instant) -> bool {
         if self.due(now).is_some_and(|due| due <= now) {
-            self.credit = Duration::ZERO;
+            self.credit.spend(CAP);
             self.revoke();
         } else if let Some(oldest) = self.outstanding.front() {
             let from = (oldest.since + PROMPT).max(self.charged.unwrap_or(oldest.since));
-            self.credit = self.credit.saturating_sub(now.saturating_duration_since(from));
+            self.credit.spend(now.saturating_duration_since(from));
             self.charged = self.charged.max(Some(now));
         }
         self.revoked
@@ -143,7 +167,7 @@ impl PassedGrants {
     pub fn due(&self, now: Instant) -> Option<Instant> {
         let oldest = self.outstanding.front()?;
         let from = (oldest.since + PROMPT).max(self.charged.unwrap_or(oldest.since).min(now));
-        Some(from + self.credit)
+        Some(from + self.credit.get())
     }
 
     /// The frame with this token could not be copied: it does not count as received any more.
@@ -173,7 +197,7 @@ mod tests {
             assert!(!grants.must_revoke(now));
             assert!(grants.release().is_some() && grants.may_pass());
         }
-        assert_eq!(grants.credit, CAP);
+        assert_eq!(grants.credit.get(), CAP);
     }
 
     #[test]
@@ -193,6 +217,17 @@ mod tests {
             grants.took(1, 1500);
         }
         assert!(grants.may_pass());
+    }
+
+    #[test]
+    fn a_queue_that_goes_and_comes_has_no_more_credit() {
+        let credit = Arc::new(PassCredit::default());
+        let mut first = PassedGrants::new(Arc::clone(&credit));
+        let now = Instant::now();
+        pass(&mut first, now, 1500);
+        assert!(first.must_revoke(now + PROMPT + CAP));
+        drop(first);
+        assert!(!PassedGrants::new(credit).may_pass());
     }
 
     #[test]

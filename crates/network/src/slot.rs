@@ -11,13 +11,14 @@ use runtime::poll::PollingPolicy;
 use runtime::{Blocked, QueueId, Status};
 use switch::PortId;
 
-use crate::backpressure::{Backpressure, WaitCredit};
+use crate::backpressure::Backpressure;
 use crate::burst::Frame;
 use crate::burst_limit::BurstLimit;
 use crate::count::{DropReason, QueueCounters};
 use crate::in_flight::InFlightBursts;
 use crate::passed_grants::PassedGrants;
 use crate::port::{Coalescing, QueueError, QueuePair};
+use crate::port_accounts::PortAccounts;
 use crate::receive_debt::ReceiveDebt;
 use crate::restrictions::{Restrictions, RestrictionsCell};
 use crate::slow_signals::SlowSignals;
@@ -49,8 +50,8 @@ pub struct Attachment {
     pub restrictions: Arc<RestrictionsCell>,
     /// Its peer broke the protocol: the pair is not called any more.
     pub failed: bool,
-    /// How long its port may be waited for.
-    pub wait_credit: Arc<WaitCredit>,
+    /// What its port has earned and owes.
+    pub accounts: PortAccounts,
     /// The interrupts of its port that took long.
     pub slow_signals: Arc<SlowSignals>,
     /// How its worker waits for it; `None`: as the worker does for others.
@@ -116,7 +117,8 @@ impl Slot {
     pub fn new(on: Attachment) -> Self {
         let coalescer =
             on.coalescing.map(|limits| InterruptCoalescer::new(limits, on.counters.traffic()));
-        let backpressure = Backpressure::new(Arc::clone(&on.wait_credit), Arc::clone(&on.counters));
+        let PortAccounts { wait, passing, debt } = on.accounts.clone();
+        let backpressure = Backpressure::new(wait, Arc::clone(&on.counters));
         let restrictions = on.restrictions.get();
         let unsignalled = on.pair.is_unsignalled().then(PollInterval::default);
         Slot {
@@ -125,9 +127,9 @@ impl Slot {
             restrictions,
             in_flight: InFlightBursts::default(),
             backpressure,
-            passed: PassedGrants::default(),
+            passed: PassedGrants::new(passing),
             added: 0,
-            receive_debt: ReceiveDebt::default(),
+            receive_debt: ReceiveDebt::new(debt),
             marked: (0, 0),
             coalescer,
             dirty: false,

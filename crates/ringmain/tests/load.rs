@@ -84,12 +84,12 @@ fn buffers_of_every_shape_are_carried() {
         for shape in [
             "--layout chained",
             "--layout chained --header together --piece 100",
-            "--layout chained --piece 16 --ring 512 --rx-ring 1024",
+            "--layout chained --piece 90 --ring 512 --rx-ring 1024",
             "--layout indirect",
-            "--layout indirect --piece 33",
+            "--layout indirect --piece 133",
             "--layout indirect --header together --piece 700",
             "--rx-buffer 256",
-            "--rx-buffer 65 --layout chained --piece 20 --rx-ring 1024",
+            "--rx-buffer 165 --layout chained --piece 120 --rx-ring 1024",
             "--pool 8M",
         ] {
             let options = format!("--window 2 --verify full --size 1514 {shape} {packed}");

@@ -8,9 +8,9 @@ use runtime::coalescing::CoalescingLimits;
 use runtime::poll::PollingPolicy;
 use switch::PortId;
 
-use crate::backpressure::WaitCredit;
 use crate::count::QueueCounters;
 use crate::port::QueuePair;
+use crate::port_accounts::PortAccounts;
 use crate::queue_selector::QueueSelector;
 use crate::restrictions::RestrictionsCell;
 use crate::slot::{Attachment, OnError};
@@ -27,7 +27,7 @@ pub(super) struct Port {
     pub policy: Option<PollingPolicy>,
     pub restrictions: Arc<RestrictionsCell>,
     pub counters: Vec<Arc<QueueCounters>>,
-    pub wait_credit: Arc<WaitCredit>,
+    pub accounts: PortAccounts,
     pub slow_signals: Arc<SlowSignals>,
     pub queues: BTreeMap<QueueId, Queue>,
 }
@@ -79,7 +79,7 @@ impl State {
             coalescing: entry.coalescing,
             restrictions: Arc::clone(&entry.restrictions),
             failed: false,
-            wait_credit: Arc::clone(&entry.wait_credit),
+            accounts: entry.accounts.clone(),
             slow_signals: Arc::clone(&entry.slow_signals),
             policy: entry.policy,
         })

@@ -1,0 +1,19 @@
+//! The accounts of a port that outlive its queues: a port gains nothing by more queues, nor by
+//! taking a queue away and adding it again.
+
+use std::sync::Arc;
+
+use crate::backpressure::WaitCredit;
+use crate::passed_grants::PassCredit;
+use crate::receive_debt::Debt;
+
+/// What a port has earned and owes as a receiver. Clones are the same accounts.
+#[derive(Clone, Debug, Default)]
+pub struct PortAccounts {
+    /// How long others may wait for it while it is full.
+    pub wait: Arc<WaitCredit>,
+    /// How long frames that were passed to it may be outstanding.
+    pub passing: Arc<PassCredit>,
+    /// What filling its buffers cost too much.
+    pub debt: Arc<Debt>,
+}
