@@ -2,6 +2,8 @@
 //! daemon must live, account for every frame, and serve the innocent guests as before when the
 //! neighbour has gone.
 
+mod memory_group;
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,6 +16,7 @@ use lab::isolation::config;
 use lab::isolation::innocents::{Innocents, PORTS};
 use lab::isolation::neighbour::{self, Role, Sockets};
 use lab::isolation::station::{Station, StationSpec};
+use memory_group::MemoryGroup;
 
 /// Frames a second.
 const RATE: u64 = 2000;
@@ -136,4 +139,52 @@ fn worker_ticks(process: u32) -> u64 {
     // Behind the name: the third field, so user and system time are number 11 and 12.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[11..=12].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// Bytes of memory that the daemon may have.
+const GROUP: u64 = 512 << 20;
+
+/// What a daemon touches first in a front-end's memory is charged to the daemon. Without a limit
+/// for the port, the kernel would kill the daemon in this group.
+#[test]
+fn a_front_end_that_uses_up_the_daemons_memory_is_stopped_by_name() {
+    let case = CASES.iter().find(|case| case.name == "sparse").unwrap();
+    let config = |dir: &Path| config::shared(dir, case.workers, &[]);
+    let daemon = Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap();
+    let group = match MemoryGroup::new(daemon.id(), GROUP) {
+        Ok(group) => Some(group),
+        Err(error) => {
+            eprintln!("SKIPPED IN PART: no memory cgroup can be made here: {error}");
+            None
+        }
+    };
+    let [a, b] = PORTS.map(|name| daemon.dir().join(name).with_extension("sock"));
+    let sockets = Sockets { shared: daemon.dir().to_owned(), decoy: None };
+    let mut innocents = Innocents::connect([&a, &b], None).unwrap();
+    let port = |daemon: &Daemon| {
+        let ports = daemon.stats().unwrap().ports;
+        ports.into_iter().find(|port| port.name == neighbour::name(0)).unwrap()
+    };
+    // Each connection begins at zero, and ends in the same way.
+    for connection in 1..=3 {
+        let neighbour = case.start(&sockets, Role::Hostile, None).unwrap();
+        eventually(case.name, &daemon, || {
+            let figures = innocents.run(Some(RATE), Duration::from_millis(50)).unwrap();
+            assert!(figures.due > 0);
+            port(&daemon).violations >= connection
+        });
+        drop(neighbour.stop());
+        let port = port(&daemon);
+        assert!(port.reason.as_deref().is_some_and(|why| why.contains("memory limit")), "{port:?}");
+        assert_eq!(port.memory.map(|memory| memory.limit_bytes), Some(128 << 20));
+    }
+    eventually(case.name, &daemon, || {
+        let figures = innocents.run(Some(RATE), Duration::from_millis(50)).unwrap();
+        figures.due > 0 && figures.arrived >= figures.due
+    });
+    if let Some(group) = group {
+        let used = group.usage();
+        println!("the daemon's group has {} MiB", used >> 20);
+        assert!(used < GROUP);
+    }
 }

@@ -183,6 +183,12 @@ pub const CASES: &[Case] = &[
         SenderSpec::new(Shape::Holes(60_000)),
     ),
     sender(
+        "sparse",
+        "sends each frame from pages that were never used",
+        ("sends frames of 60 KB", plain(60_000)),
+        SenderSpec::new(Shape::Sparse(60_000)),
+    ),
+    sender(
         "addresses",
         "sends each frame from a new address",
         SMALL,

@@ -11,6 +11,9 @@ const NEIGHBOURS: usize = 2;
 /// Queues of each of them.
 const QUEUES: u16 = 4;
 
+/// How much of its memory the daemon may be made to allocate.
+const MEMORY: &str = "128MiB";
+
 /// The configuration of the daemon that serves the innocents and the neighbour, with so many workers
 /// on these CPUs, or wherever there is room if none are given.
 pub fn shared(dir: &Path, workers: u16, cpus: &[usize]) -> String {
@@ -18,7 +21,7 @@ pub fn shared(dir: &Path, workers: u16, cpus: &[usize]) -> String {
     if !cpus.is_empty() {
         text += &format!("cpus = {cpus:?}\n");
     }
-    PORTS.iter().for_each(|name| text += &port(dir, name, 1));
+    PORTS.iter().for_each(|name| text += &port(dir, name, 1, "16GiB"));
     text + &neighbours(dir)
 }
 
@@ -28,13 +31,14 @@ pub fn decoy(dir: &Path) -> String {
 }
 
 fn neighbours(dir: &Path) -> String {
-    (0..NEIGHBOURS).map(|number| port(dir, &neighbour::name(number), QUEUES)).collect()
+    (0..NEIGHBOURS).map(|number| port(dir, &neighbour::name(number), QUEUES, MEMORY)).collect()
 }
 
-fn port(dir: &Path, name: &str, queues: u16) -> String {
+fn port(dir: &Path, name: &str, queues: u16, memory: &str) -> String {
     let socket = dir.join(name).with_extension("sock");
     format!(
-        "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = {queues}\n",
+        "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = {queues}\n\
+         memory = \"{memory}\"\n",
         socket.display()
     )
 }

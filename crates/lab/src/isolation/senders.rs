@@ -22,6 +22,9 @@ const HEADERS: usize = 54;
 /// Bytes of the largest frame.
 const LARGEST: usize = 65_000;
 
+/// Bytes of a sparse memory.
+const SPARE: u64 = 1 << 39;
+
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
@@ -44,6 +47,8 @@ pub enum Shape {
     /// A large frame in pages of memory that the host has not allocated: all pages of the buffers
     /// are given back to the host before each use.
     Holes(usize),
+    /// A large frame in pages that were never used before, of a memory of half a terabyte.
+    Sparse(usize),
     /// No frame: the ring is kicked so many times.
     Kicks(usize),
 }
@@ -99,6 +104,7 @@ impl Sender {
             ring: ring_of(spec.shape),
             tx_buffer: buffer_of(spec.shape),
             tx_buffers: buffers_of(spec.shape),
+            spare: if matches!(spec.shape, Shape::Sparse(_)) { SPARE } else { 0 },
             features: bit::CSUM | bit::HOST_TSO4,
             ..StationSpec::default()
         };
@@ -127,8 +133,8 @@ impl Sender {
         self.from.reclaim(queue)?;
         let mut pieces = Vec::new();
         while let Some(addr) = self.from.buffer(queue) {
-            self.change(addr)?;
-            pieces_of(self.spec.shape, addr, &mut pieces);
+            let place = self.change(addr)?;
+            pieces_of(self.spec.shape, place, &mut pieces);
             if !self.from.send(queue, addr, &pieces) {
                 break;
             }
@@ -138,8 +144,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Makes the frame at `addr` one that was never sent, if the shape asks for that.
-    fn change(&self, addr: u64) -> Result<(), DriverError> {
+    /// Makes the frame at `addr` one that was never sent, if the shape asks for that. Returns where
+    /// it lies.
+    fn change(&mut self, addr: u64) -> Result<u64, DriverError> {
         let [a, b, c, d] = self.sent.to_be_bytes();
         match self.spec.shape {
             Shape::Sources(_) => self.from.write(addr + VNET as u64 + 6, &[2, 1, a, b, c, d]),
@@ -148,9 +155,14 @@ impl Sender {
                 give_back(self.from.guest(), addr, len as u64)?;
                 self.from.write(addr, &bytes_of(Shape::Plain(60)));
             }
+            Shape::Sparse(len) => {
+                let place = self.from.set_aside(buffer_of(Shape::Holes(len)))?;
+                self.from.write(place, &bytes_of(Shape::Plain(60)));
+                return Ok(place);
+            }
             _ => {}
         }
-        Ok(())
+        Ok(addr)
     }
 
     fn take(&mut self, queue: usize) -> Result<(), DriverError> {
@@ -203,7 +215,8 @@ fn len_of(shape: Shape) -> usize {
         | Shape::Sources(len)
         | Shape::Flows(len)
         | Shape::Broadcast(len)
-        | Shape::Holes(len) => len,
+        | Shape::Holes(len)
+        | Shape::Sparse(len) => len,
         Shape::Segments(_) => LARGEST,
         Shape::Kicks(_) => 60,
     }

@@ -28,6 +28,8 @@ pub struct StationSpec {
     pub tx_buffer: u64,
     /// Transmit buffers of each queue pair.
     pub tx_buffers: u16,
+    /// Bytes of memory besides.
+    pub spare: u64,
     /// Feature bits besides those that every guest negotiates.
     pub features: u64,
 }
@@ -40,6 +42,7 @@ impl Default for StationSpec {
             rx_buffer: 2048,
             tx_buffer: 2048,
             tx_buffers: 256,
+            spare: 0,
             features: 0,
         }
     }
@@ -183,6 +186,14 @@ impl Station {
         }
     }
 
+    /// Sets `len` bytes of its spare memory aside, on pages that were never used.
+    ///
+    /// # Errors
+    /// When there are none left.
+    pub fn set_aside(&mut self, len: u64) -> Result<u64, DriverError> {
+        self.guest.alloc(len, 4096)
+    }
+
     /// Writes `bytes` at guest address `addr`, which the guest's memory contains.
     pub fn write(&self, addr: u64, bytes: &[u8]) {
         self.guest.memory().write(addr, bytes).unwrap_or_else(|e| panic!("a buffer of ours: {e}"));
@@ -244,5 +255,5 @@ fn bytes(spec: &StationSpec) -> u64 {
     let rx = u64::from(spec.ring) * u64::from(spec.rx_buffer).next_multiple_of(64);
     let tx = u64::from(spec.tx_buffers) * spec.tx_buffer.next_multiple_of(64);
     let rings = 4 * 4096 + u64::from(spec.ring) * 2 * 64;
-    u64::from(spec.queues) * (rx + tx + rings) + (1 << 16)
+    u64::from(spec.queues) * (rx + tx + rings) + spec.spare + (1 << 16)
 }
