@@ -17,7 +17,7 @@ pub use xen::netif::guest_times::GuestTimes;
 
 pub use limits::{BudgetReport, DirectionReport, LimitsReport};
 pub use port::{
-    CacheReport, Counts, GuestCopies, MemoryReport, PortReport, PortState, QueueReport,
+    CacheReport, Counts, GuestCopies, MemoryReport, PortReport, PortState, QueueReport, StoreReport,
 };
 pub use profile::{PortProfile, Profile, QueueFlows, WorkerProfile};
 pub use stats::{MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use hypervisor::embedded::CopyUsage;
+use hypervisor::embedded::{CopyUsage, StoreUsage};
 use network::count::{DropReason, QueueCounters};
 use network::fabric::Fabric;
 use network::poll::show::PollCounters;
@@ -18,7 +18,7 @@ use xen::netif::status::{Condition, MappedPagesStatus};
 
 use crate::api::{
     CacheReport, Counts, GuestCopies, MacRow, MemoryReport, PollingReport, PortReport, PortState,
-    QueueReport, SandboxLayer, Stats, WorkerReport,
+    QueueReport, SandboxLayer, Stats, StoreReport, WorkerReport,
 };
 use crate::backend::{Backend, BackendError, Condition as BackendCondition};
 use crate::config::{PortKind, PortSpec, port_options};
@@ -124,6 +124,7 @@ pub fn port(
         device_queue: spec.kind.device_queue().map(str::to_owned),
         features: condition.features.into_iter().map(str::to_owned).collect(),
         guest_copies: None,
+        store: None,
         queue_pairs: spec.queue_pairs(context.workers),
         total: total(&queues),
         queues,
@@ -167,7 +168,7 @@ fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
 /// have as many queue pairs as that, or fewer.
 pub fn vif(
     fabric: &Fabric,
-    Vif { name, kind, peer, copy_usage, status: vif }: &Vif,
+    Vif { name, kind, peer, copy_usage, store_usage, status: vif }: &Vif,
     host: &PortReport,
 ) -> PortReport {
     let mut queues = vif.port.map(|id| queues(fabric, id)).unwrap_or_default();
@@ -218,6 +219,7 @@ pub fn vif(
         device_queue: vif.device_queue.as_ref().map(device_queue),
         features: vif.features.names().into_iter().map(str::to_owned).collect(),
         guest_copies: copy_usage.filter(|usage| usage.calls > 0).map(guest_copies),
+        store: store_usage.map(store),
         queue_pairs,
         total: total(&queues),
         queues,
@@ -225,7 +227,16 @@ pub fn vif(
 }
 
 fn guest_copies(usage: CopyUsage) -> GuestCopies {
-    GuestCopies { calls: usage.calls, bytes: usage.bytes, cpu_us: usage.time.as_micros() as u64 }
+    GuestCopies {
+        calls: usage.calls,
+        bytes: usage.bytes,
+        cpu_us: usage.time.as_micros() as u64,
+        throttled_us: usage.throttled.as_micros() as u64,
+    }
+}
+
+fn store(StoreUsage { requests, refused, throttled }: StoreUsage) -> StoreReport {
+    StoreReport { requests, refused, throttled_us: throttled.as_micros() as u64 }
 }
 
 /// The state of a device queue, in words.

@@ -1,6 +1,6 @@
 //! Ports that another stands for: vifs of a Xen domain, and processes as guests.
 
-use hypervisor::embedded::CopyUsage;
+use hypervisor::embedded::{CopyUsage, StoreUsage};
 use xen::netif::status::VifStatus;
 
 use crate::kind::Kind;
@@ -15,6 +15,8 @@ pub struct Vif {
     pub peer: Option<i32>,
     /// What its hypervisor copied for it, if that is the embedded one.
     pub copy_usage: Option<CopyUsage>,
+    /// Its use of the store, if its hypervisor is embedded here.
+    pub store_usage: Option<StoreUsage>,
     /// Its status.
     pub status: VifStatus,
 }

@@ -40,12 +40,15 @@ mod protocol;
 pub mod server;
 mod signal;
 mod store;
+mod store_usage;
 mod sync;
 mod table;
 mod tablelock;
+mod throttle;
 mod tree;
 mod vcpu;
 mod vcpus;
+mod watches;
 mod window;
 mod xenstored;
 
@@ -55,6 +58,7 @@ pub use device::Device;
 pub use events::Port;
 pub use guest::Guest;
 pub use layout::{Reason, Version};
+pub use store_usage::StoreUsage;
 
 use dom0_grants::Dom0Grants;
 use events::EventChannelTable;
@@ -247,6 +251,12 @@ impl Machine {
             .get(&domain)
             .map(|table| table.copy_usage().copy_usage())
             .unwrap_or_default()
+    }
+
+    /// A domain's use of the store; zero for a domain that is gone.
+    pub fn store_usage(&self, domain: DomId) -> StoreUsage {
+        let domains = read(&self.host.domains);
+        domains.get(&domain).map(|table| table.store_usage().usage()).unwrap_or_default()
     }
 
     /// Destroys a domain at once, as `xl destroy` does. Its directory in the store is removed

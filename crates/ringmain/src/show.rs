@@ -88,6 +88,10 @@ pub fn port(port: &PortReport) -> String {
             format!("{bytes} bytes in {calls} calls, {seconds:.1} s of CPU time"),
         ));
     }
+    if let Some(store) = port.store.filter(|store| store.refused > 0 || store.throttled_us > 0) {
+        let (refused, seconds) = (store.refused, store.throttled_us as f64 / 1e6);
+        lines.push(("store", format!("{refused} requests refused, {seconds:.1} s left waiting")));
+    }
     let mut text: String =
         lines.into_iter().map(|(what, value)| format!("{what:<12} {value}\n")).collect();
     text.push_str(&options(port));

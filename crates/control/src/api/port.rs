@@ -108,6 +108,9 @@ pub struct PortReport {
     pub features: Vec<String>,
     /// What the guest has had copied by its own hypervisor calls, if anything.
     pub guest_copies: Option<GuestCopies>,
+    /// A guest's use of the store of its hypervisor, if it is embedded here.
+    #[serde(default)]
+    pub store: Option<StoreReport>,
     /// Queue pairs that the port has at most.
     pub queue_pairs: u16,
     /// Sum over all queues.
@@ -155,6 +158,21 @@ pub struct GuestCopies {
     pub bytes: u64,
     /// CPU time in microseconds.
     pub cpu_us: u64,
+    /// Microseconds for which calls were left waiting, because the guest used more CPU time than
+    /// its share.
+    #[serde(default)]
+    pub throttled_us: u64,
+}
+
+/// What a guest had its store do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// Requests.
+    pub requests: u64,
+    /// Requests that were refused because a quota was used up.
+    pub refused: u64,
+    /// Microseconds for which requests were left waiting, because there were too many.
+    pub throttled_us: u64,
 }
 
 /// Counters of one queue pair. *Tx* is what the guest transmits, *Rx* what it receives.

@@ -91,8 +91,9 @@ impl Backend for GuestsPort {
             let own = guest.map_or_else(|| status.id.to_string(), |guest| guest.name.clone());
             let peer = guest.map(|guest| guest.process);
             let copy_usage = guest.map(|guest| guest.copy_usage);
+            let store_usage = guest.map(|guest| guest.store_usage);
             let name = format!("{name}/{own}");
-            Vif { name, kind: Kind::Embedded, peer, copy_usage, status }
+            Vif { name, kind: Kind::Embedded, peer, copy_usage, store_usage, status }
         };
         self.service.vifs().into_iter().map(vif).collect()
     }

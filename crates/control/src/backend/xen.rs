@@ -52,7 +52,7 @@ impl Backend for Vifs {
     fn vifs(&self, _: &str) -> Vec<Vif> {
         let vif = |status: VifStatus| {
             let name = status.id.to_string();
-            Vif { name, kind: Kind::Xen, peer: None, copy_usage: None, status }
+            Vif { name, kind: Kind::Xen, peer: None, copy_usage: None, store_usage: None, status }
         };
         self.0.vifs().into_iter().map(vif).collect()
     }

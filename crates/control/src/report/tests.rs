@@ -13,8 +13,14 @@ fn a_vif_is_reported_like_other_ports() {
     let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
     let id = DeviceId { class: "vif", domain: DomId(5), handle: 1 };
     let status = VifStatus::new(&DeviceStatus::new(id), false);
-    let mut one =
-        Vif { name: status.id.to_string(), kind: Kind::Xen, peer: None, copy_usage: None, status };
+    let mut one = Vif {
+        name: status.id.to_string(),
+        kind: Kind::Xen,
+        peer: None,
+        copy_usage: None,
+        store_usage: None,
+        status,
+    };
     let host = PortReport {
         queue_pairs: 4,
         options: [("align".into(), true.into())].into(),

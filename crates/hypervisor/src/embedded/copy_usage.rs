@@ -16,6 +16,8 @@ pub struct CopyUsage {
     pub bytes: u64,
     /// Processor time.
     pub time: Duration,
+    /// For how long calls were left waiting, because the guest used more time than its share.
+    pub throttled: Duration,
 }
 
 /// The counters of one guest.
@@ -25,6 +27,7 @@ pub struct CopyAccount {
     copies: Tally,
     bytes: Tally,
     nanoseconds: Tally,
+    throttled: Tally,
 }
 
 impl CopyAccount {
@@ -35,9 +38,10 @@ impl CopyAccount {
         self.bytes.add(bytes);
     }
 
-    /// Counts processor time.
-    pub fn took(&self, time: Duration) {
+    /// Counts processor time, and a wait that follows for it.
+    pub fn took(&self, time: Duration, wait: Duration) {
         self.nanoseconds.add(time.as_nanos() as u64);
+        self.throttled.add(wait.as_nanos() as u64);
     }
 
     /// The counts so far.
@@ -48,6 +52,7 @@ impl CopyAccount {
             copies: self.copies.get(),
             bytes: self.bytes.get(),
             time,
+            throttled: Duration::from_nanos(self.throttled.get()),
         }
     }
 }

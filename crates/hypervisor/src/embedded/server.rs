@@ -21,7 +21,7 @@ use super::protocol::{self, Hello, Reply, Request};
 use super::sync::lock;
 use super::table::Table;
 use super::vcpus::Vcpus;
-use super::{CopyUsage, Machine, adopt_memory, store, xenstored};
+use super::{CopyUsage, Machine, StoreUsage, adopt_memory, store, xenstored};
 use crate::{DomId, RemotePort};
 
 /// Most guests at a time.
@@ -62,6 +62,8 @@ pub struct GuestProcess {
     pub process: i32,
     /// The cost of its copy calls.
     pub copy_usage: CopyUsage,
+    /// Its use of the store.
+    pub store_usage: StoreUsage,
 }
 
 /// A socket to which guests connect. Dropping it ends all guests.
@@ -120,6 +122,7 @@ impl Server {
         let mut here = lock(&self.state.guest_processes).here.clone();
         for (id, guest_process) in &mut here {
             guest_process.copy_usage = self.state.machine.copy_usage(*id);
+            guest_process.store_usage = self.state.machine.store_usage(*id);
         }
         here
     }
@@ -181,9 +184,10 @@ impl ServerState {
         std::thread::scope(|scope| {
             let id = guest.table.id();
             let store = store::DomainStore::new(self.machine.host.store.clone(), id);
-            let thread = Builder::new().name("rm-guest-store".into());
-            let served =
-                thread.spawn_scoped(scope, move || xenstored::serve(ours, &store, stop.as_fd()));
+            let (thread, table) = (Builder::new().name("rm-guest-store".into()), &guest.table);
+            let served = thread.spawn_scoped(scope, move || {
+                xenstored::serve(ours, &store, table.store_usage(), stop.as_fd())
+            });
             let welcome = Reply::Welcome(id, guest.table.version()).encode();
             let mut vcpus = Vcpus::new(&self.machine.host, &guest.table);
             if served.is_ok() && protocol::send(socket.as_fd(), &welcome, &[theirs.as_fd()]).is_ok()
@@ -272,7 +276,12 @@ impl ServerState {
         guest_processes.last = number;
         guest_processes.here.insert(
             DomId(number),
-            GuestProcess { name: name.into(), process, copy_usage: CopyUsage::default() },
+            GuestProcess {
+                name: name.into(),
+                process,
+                copy_usage: CopyUsage::default(),
+                store_usage: StoreUsage::default(),
+            },
         );
         Ok(DomId(number))
     }

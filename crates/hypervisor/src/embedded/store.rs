@@ -1,12 +1,13 @@
 //! The store of a host, and its domains' connections to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::sync::lock;
-use super::tree::{Change, Tree, absolute, home, prefix};
+use super::tree::{Change, Pending, Session, Tree, absolute, home};
+use super::watches::{Event, Watches};
 use crate::DomId;
 use crate::store::{
     Access, Ends, Nodes, OnChange, Permission, Store, StoreError, Transaction, Watch,
@@ -17,62 +18,8 @@ use crate::store::{
 pub struct SharedStore {
     tree: Arc<Mutex<Tree>>,
     watches: Arc<Mutex<Watches>>,
-    /// Events to be delivered: the watch's number, and the path.
-    events: Sender<(u64, String)>,
-}
-
-#[derive(Default)]
-struct Watches {
-    last: u64,
-    list: BTreeMap<u64, RegisteredWatch>,
-}
-
-struct RegisteredWatch {
-    by: DomId,
-    /// Absolute.
-    path: String,
-    relative: bool,
-    on_change: Arc<OnChange>,
-    /// Paths of events that were not delivered yet. Each is queued once, however often the path
-    /// changes meanwhile.
-    pending: BTreeSet<String>,
-}
-
-/// Most paths that wait for delivery to one watch. Further changes are reported as one change of
-/// the watched path.
-const PENDING: usize = 64;
-
-impl std::fmt::Debug for Watches {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.list.values().map(|watch| &watch.path)).finish()
-    }
-}
-
-impl RegisteredWatch {
-    /// The path of the event for `change`: the path that changed, or the watched path if a
-    /// directory above it was removed.
-    fn event_path(&self, change: &Change) -> Option<String> {
-        let hit = change.path == self.path || change.path.starts_with(&prefix(&self.path));
-        let path = match hit {
-            true => &change.path,
-            false if change.removed && self.path.starts_with(&prefix(&change.path)) => &self.path,
-            false => return None,
-        };
-        change.shows_to(self.by).then(|| self.display_path(path))
-    }
-
-    /// Queues an event for `path`, or for the watched path if too many wait. `None`: such an event
-    /// waits already.
-    fn add_pending(&mut self, path: String) -> Option<String> {
-        let path = if self.pending.len() < PENDING { path } else { self.display_path(&self.path) };
-        self.pending.insert(path.clone()).then_some(path)
-    }
-
-    /// Relative, if the watch is.
-    fn display_path(&self, path: &str) -> String {
-        let relative = path.strip_prefix(&prefix(&home(self.by))).filter(|_| self.relative);
-        relative.unwrap_or(path).to_owned()
-    }
+    /// Events to be delivered. Each of them waits in its watch, too, so that there are not many.
+    events: Sender<Event>,
 }
 
 impl SharedStore {
@@ -90,7 +37,7 @@ impl SharedStore {
         let home = home(domain);
         let permissions = [(DomId(0), Access::None), (domain, Access::Read)];
         let permissions = permissions.map(|(domain, access)| Permission { domain, access });
-        let nodes = DomainNodes { shared: self.clone(), by: DomId(0), transaction: None };
+        let nodes = DomainNodes::new(self.clone(), DomId(0));
         let made = nodes
             .write(&format!("{home}/domid"), domain.to_string().as_bytes())
             .and_then(|()| nodes.set_permissions(&home, &permissions))
@@ -101,44 +48,31 @@ impl SharedStore {
 
     /// A domain goes.
     pub fn release(&self, domain: DomId) {
-        let nodes = DomainNodes { shared: self.clone(), by: DomId(0), transaction: None };
+        let nodes = DomainNodes::new(self.clone(), DomId(0));
         let gone = nodes.remove(&home(domain));
         debug_assert!(gone.is_ok(), "domain 0 may do all");
         self.fire_special("@releaseDomain");
     }
 
-    fn fire(&self, changes: &[Change]) {
+    /// Queues events for these changes. Returns how many watches they concern.
+    fn fire(&self, changes: &[Change]) -> u64 {
         let mut watches = lock(&self.watches);
-        for change in changes {
-            for (id, watch) in &mut watches.list {
-                if let Some(path) =
-                    watch.event_path(change).and_then(|path| watch.add_pending(path))
-                {
-                    // The receiving thread lives as long as there is a sender.
-                    let _ = self.events.send((*id, path));
-                }
-            }
-        }
+        // The receiving thread lives as long as there is a sender.
+        let send = |event| _ = self.events.send(event);
+        changes.iter().map(|change| watches.fire(change, send)).sum()
     }
 
     fn fire_special(&self, name: &str) {
-        let watches = lock(&self.watches);
-        for (id, _) in watches.list.iter().filter(|(_, watch)| watch.path == name) {
-            let _ = self.events.send((*id, name.into()));
-        }
+        lock(&self.watches).fire_special(name, |event| _ = self.events.send(event));
     }
 }
 
 /// The store's thread: delivers events to watches.
-fn deliver(queue: &Receiver<(u64, String)>, watches: &Mutex<Watches>) {
-    for (id, path) in queue {
-        let on_change = lock(watches).list.get_mut(&id).map(|watch| {
-            // Before the callback runs: a change from here on is another event.
-            watch.pending.remove(&path);
-            watch.on_change.clone()
-        });
+fn deliver(queue: &Receiver<Event>, watches: &Mutex<Watches>) {
+    for event in queue {
+        let on_change = lock(watches).take(&event);
         if let Some(on_change) = on_change {
-            on_change(&path);
+            on_change(&event.1);
         }
     }
 }
@@ -151,7 +85,13 @@ pub struct DomainStore {
 
 impl DomainStore {
     pub fn new(shared: SharedStore, by: DomId) -> Self {
-        Self { view: DomainNodes { shared, by, transaction: None } }
+        Self { view: DomainNodes::new(shared, by) }
+    }
+
+    /// What was done through this connection since the last call: nodes that were looked at or
+    /// changed, and watches that it concerned.
+    pub fn take_work(&self) -> u64 {
+        self.view.work.swap(0, Ordering::Relaxed)
     }
 }
 
@@ -161,12 +101,15 @@ impl Store for DomainStore {
     }
 
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError> {
-        let DomainNodes { shared, by, .. } = &self.view;
-        let before = lock(&shared.tree).begin();
-        let pending = PendingTransaction { now: before.clone(), before, changes: Vec::new() };
-        let transaction = Some(Mutex::new(pending));
+        let DomainNodes { shared, by, work, .. } = &self.view;
+        let pending = lock(&shared.tree).begin();
         Ok(Box::new(StoreTransaction {
-            view: DomainNodes { shared: shared.clone(), by: *by, transaction },
+            view: DomainNodes {
+                shared: shared.clone(),
+                by: *by,
+                work: Arc::clone(work),
+                transaction: Some(Mutex::new(pending)),
+            },
         }))
     }
 
@@ -174,18 +117,10 @@ impl Store for DomainStore {
         let DomainNodes { shared, by, .. } = &self.view;
         let special = path.starts_with('@');
         let whole = if special { path.to_owned() } else { absolute(*by, path)? };
-        let watch = RegisteredWatch {
-            by: *by,
-            path: whole,
-            relative: !special && !path.starts_with('/'),
-            on_change: on_change.into(),
-            pending: BTreeSet::new(),
-        };
+        let relative = !special && !path.starts_with('/');
         let mut watches = lock(&shared.watches);
-        watches.last += 1;
-        let id = watches.last;
-        let _ = shared.events.send((id, path.into()));
-        watches.list.insert(id, watch);
+        let (id, path) = watches.add(*by, whole, relative, on_change);
+        let _ = shared.events.send((id, path));
         Ok(Watch::new(Box::new(WatchHandle { watches: shared.watches.clone(), id })))
     }
 }
@@ -201,18 +136,10 @@ impl Ends for WatchHandle {}
 
 impl Drop for WatchHandle {
     fn drop(&mut self) {
-        let gone = lock(&self.watches).list.remove(&self.id);
+        let gone = lock(&self.watches).remove(self.id);
         // Dropped without the lock: the callback may own another watch.
         drop(gone);
     }
-}
-
-/// The state of a transaction.
-#[derive(Debug)]
-struct PendingTransaction {
-    before: Tree,
-    now: Tree,
-    changes: Vec<Change>,
 }
 
 /// The nodes as a domain sees them: the current ones, or those of a transaction.
@@ -220,34 +147,44 @@ struct PendingTransaction {
 struct DomainNodes {
     shared: SharedStore,
     by: DomId,
-    transaction: Option<Mutex<PendingTransaction>>,
+    /// What was done for the domain.
+    work: Arc<AtomicU64>,
+    transaction: Option<Mutex<Pending>>,
 }
 
 impl DomainNodes {
+    fn new(shared: SharedStore, by: DomId) -> Self {
+        DomainNodes { shared, by, work: Arc::default(), transaction: None }
+    }
+
     fn look<T>(
         &self,
-        look: impl FnOnce(&mut Tree) -> Result<T, StoreError>,
+        look: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.change(|tree| look(tree).map(|value| (value, None)))
+        self.change(|session| look(session).map(|value| (value, None)))
     }
 
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut Tree) -> Result<(T, Option<Change>), StoreError>,
+        change: impl FnOnce(&mut Session<'_>) -> Result<(T, Option<Change>), StoreError>,
     ) -> Result<T, StoreError> {
-        if let Some(pending) = &self.transaction {
-            let mut pending = lock(pending);
-            let (value, changed) = change(&mut pending.now)?;
-            pending.changes.extend(changed);
-            return Ok(value);
-        }
+        let mut pending = self.transaction.as_ref().map(lock);
         let mut tree = lock(&self.shared.tree);
-        let outcome = change(&mut tree);
-        tree.forget_seen();
+        let mut session = Session::new(&mut tree, pending.as_deref_mut(), self.by);
+        let outcome = change(&mut session);
+        self.work.fetch_add(session.work(), Ordering::Relaxed);
         let (value, changed) = outcome?;
-        // With the lock held, so that events come in the order of changes.
-        self.shared.fire(changed.as_slice());
+        match (&mut pending, changed) {
+            (Some(pending), Some(changed)) => pending.note(changed),
+            // With the lock held, so that events come in the order of changes.
+            (None, changed) => self.fire(changed.as_slice()),
+            (Some(_), None) => {}
+        }
         Ok(value)
+    }
+
+    fn fire(&self, changes: &[Change]) {
+        self.work.fetch_add(self.shared.fire(changes), Ordering::Relaxed);
     }
 
     fn path(&self, path: &str) -> Result<String, StoreError> {
@@ -258,38 +195,38 @@ impl DomainNodes {
 impl Nodes for DomainNodes {
     fn read(&self, path: &str) -> Result<Vec<u8>, StoreError> {
         let path = self.path(path)?;
-        self.look(|tree| tree.read(self.by, &path))
+        self.look(|session| session.read(&path))
     }
 
     fn write(&self, path: &str, value: &[u8]) -> Result<(), StoreError> {
         let path = self.path(path)?;
-        self.change(|tree| tree.write(self.by, &path, value).map(|change| ((), Some(change))))
+        self.change(|session| session.write(&path, value).map(|change| ((), Some(change))))
     }
 
     fn make(&self, path: &str) -> Result<(), StoreError> {
         let path = self.path(path)?;
-        self.change(|tree| tree.make(self.by, &path).map(|change| ((), change)))
+        self.change(|session| session.make(&path).map(|change| ((), change)))
     }
 
     fn remove(&self, path: &str) -> Result<(), StoreError> {
         let path = self.path(path)?;
-        self.change(|tree| tree.remove(self.by, &path).map(|change| ((), change)))
+        self.change(|session| session.remove(&path).map(|change| ((), change)))
     }
 
     fn directory(&self, path: &str) -> Result<Vec<String>, StoreError> {
         let path = self.path(path)?;
-        self.look(|tree| tree.directory(self.by, &path))
+        self.look(|session| session.directory(&path))
     }
 
     fn permissions(&self, path: &str) -> Result<Vec<Permission>, StoreError> {
         let path = self.path(path)?;
-        self.look(|tree| tree.permissions(self.by, &path))
+        self.look(|session| session.permissions(&path))
     }
 
     fn set_permissions(&self, path: &str, permissions: &[Permission]) -> Result<(), StoreError> {
         let path = self.path(path)?;
-        self.change(|tree| {
-            tree.set_permissions(self.by, &path, permissions).map(|change| ((), Some(change)))
+        self.change(|session| {
+            session.set_permissions(&path, permissions).map(|change| ((), Some(change)))
         })
     }
 }
@@ -305,13 +242,15 @@ impl Transaction for StoreTransaction {
         &self.view
     }
 
-    fn commit(self: Box<Self>) -> Result<(), StoreError> {
-        let DomainNodes { shared, transaction, .. } = &self.view;
-        let Some(pending) = transaction else { return Ok(()) };
-        let pending = lock(pending);
-        let mut tree = lock(&shared.tree);
-        tree.commit(&pending.before, &pending.now)?;
-        shared.fire(&pending.changes);
+    fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
+        let view = &mut self.view;
+        let Some(pending) = view.transaction.take() else { return Ok(()) };
+        let mut pending = pending.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let changes = pending.take_changes();
+        let mut tree = lock(&view.shared.tree);
+        view.work.fetch_add(pending.len(), Ordering::Relaxed);
+        tree.commit(view.by, pending)?;
+        view.fire(&changes);
         Ok(())
     }
 }

@@ -16,6 +16,7 @@ use ring::Memory;
 use super::config::Locking;
 use super::copy_usage::CopyAccount;
 use super::layout::{Entry, FRAMES, GrantKind, Layout, RESERVED, Reason, Version, flag};
+use super::store_usage::StoreAccount;
 use super::sync::lock;
 use super::tablelock::{Readers, TableLock};
 use super::vcpu::Vcpu;
@@ -59,6 +60,7 @@ pub struct Table {
     mapped: AtomicUsize,
     /// What it has had us do.
     copy_usage: CopyAccount,
+    store_usage: StoreAccount,
     readers: Arc<Readers>,
     /// Guards what follows: taken for reading to use entries, for writing to change the table.
     lock: TableLock,
@@ -88,6 +90,7 @@ impl Table {
             dying: AtomicBool::new(false),
             mapped: AtomicUsize::new(0),
             copy_usage: CopyAccount::default(),
+            store_usage: StoreAccount::default(),
             readers: Arc::clone(readers),
             lock: TableLock::new(locking, readers),
             version: AtomicU32::new(Version::V1.number()),
@@ -126,6 +129,11 @@ impl Table {
     /// What it has had us do.
     pub fn copy_usage(&self) -> &CopyAccount {
         &self.copy_usage
+    }
+
+    /// Its requests to the store.
+    pub fn store_usage(&self) -> &StoreAccount {
+        &self.store_usage
     }
 
     /// From now on no page can be used.

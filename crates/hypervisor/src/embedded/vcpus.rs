@@ -1,21 +1,35 @@
 //! The virtual CPUs of a guest that is another process: for each, a thread that carries out the
 //! guest's copy calls. The daemon's workers take no part in that work.
+//!
+//! The guest decides how much these threads do. So they have a lower priority than workers, and all
+//! those of one guest together get at most the time of one CPU.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 
 use super::Host;
 use super::callpage::CallPage;
 use super::events::{ChannelPair, Opened, Side};
 use super::layout::CALLERS;
 use super::local_hypercalls::{LocalHypercalls, processor_time};
+use super::sync::lock;
 use super::table::Table;
+use super::throttle::Throttle;
 use crate::RemotePort;
+
+/// Their priority: next to a worker on the same CPU, such a thread gets a tenth.
+const NICE: i32 = 10;
+
+/// How much of its share a guest can use at once.
+const BURST: Duration = Duration::from_millis(100);
 
 /// The virtual CPUs of one guest, by the numbers of their event channels.
 #[derive(Debug)]
@@ -23,6 +37,7 @@ pub struct Vcpus {
     host: Arc<Host>,
     table: Arc<Table>,
     here: BTreeMap<u32, Thread>,
+    share: Arc<Mutex<Throttle>>,
 }
 
 /// A thread that ends when this value is dropped.
@@ -45,7 +60,9 @@ impl Drop for Thread {
 impl Vcpus {
     /// None yet.
     pub fn new(host: &Arc<Host>, table: &Arc<Table>) -> Vcpus {
-        Vcpus { host: Arc::clone(host), table: Arc::clone(table), here: BTreeMap::new() }
+        let share = Throttle::new(Duration::from_nanos(1), BURST, Instant::now());
+        let share = Arc::new(Mutex::new(share));
+        Vcpus { host: Arc::clone(host), table: Arc::clone(table), here: BTreeMap::new(), share }
     }
 
     /// Adds a virtual CPU. Returns its page for calls, and its channel.
@@ -62,9 +79,12 @@ impl Vcpus {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let opened = self.host.event_channels.open(&self.table, self.table.id())?;
         let (pair, end) = (Arc::clone(&opened.pair), Arc::clone(&stop));
+        let share = Arc::clone(&self.share);
         let run = move || {
+            // One that the kernel refuses leaves the share of one CPU.
+            let _ = setpriority_process(Some(gettid()), NICE);
             sandbox::enter_thread(sandbox::Role::Worker);
-            serve(&mut caller, &calls, &pair, &end);
+            serve(&mut caller, &calls, &pair, &end, &share);
         };
         let thread = Builder::new().name(format!("rm-vcpu-{}", self.table.id())).spawn(run);
         match thread {
@@ -86,7 +106,13 @@ impl Vcpus {
 }
 
 /// Carries out the guest's calls until `stop`.
-fn serve(caller: &mut LocalHypercalls, calls: &CallPage, pair: &ChannelPair, stop: &OwnedFd) {
+fn serve(
+    caller: &mut LocalHypercalls,
+    calls: &CallPage,
+    pair: &ChannelPair,
+    stop: &OwnedFd,
+    share: &Mutex<Throttle>,
+) {
     let mut charged = processor_time();
     loop {
         let mut fds = [
@@ -105,8 +131,15 @@ fn serve(caller: &mut LocalHypercalls, calls: &CallPage, pair: &ChannelPair, sto
             pair.raise(Side::Opener);
         }
         let now = processor_time();
-        caller.table().copy_usage().took(now.saturating_sub(charged));
+        let took = now.saturating_sub(charged);
         charged = now;
+        let wait = lock(share).spend(took.as_nanos() as u64, Instant::now());
+        caller.table().copy_usage().took(took, wait);
+        if !wait.is_zero()
+            && let Ok(wait) = Timespec::try_from(wait)
+        {
+            let _ = poll(&mut [PollFd::new(stop, PollFlags::IN)], Some(&wait));
+        }
     }
 }
 

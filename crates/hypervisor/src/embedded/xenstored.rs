@@ -2,24 +2,37 @@
 //! [`crate::xen`] speaks.
 //!
 //! The domain may be hostile: the number of its watches and transactions is bounded, and so is the
-//! amount of data that it has not read.
+//! amount of data that it has not read. Requests take locks that all domains share, so a domain that
+//! makes the store do much waits for its answers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use super::store::DomainStore;
+use super::store_usage::StoreAccount;
 use super::sync::lock;
+use super::throttle::Throttle;
 use crate::store::{Nodes, Permission, Store, StoreError, Transaction, Watch};
 use crate::xen::wire::{self, Header, Kind, PAYLOAD, Stream};
 
 /// Most watches, and most transactions, of one domain.
 const WATCHES: usize = 128;
-const TRANSACTIONS: usize = 8;
+const TRANSACTIONS: usize = 10;
+
+/// What a request costs beside the nodes that it looks at and the watches that it concerns.
+const REQUEST: u64 = 10;
+
+/// A domain has 100 000 units of work done in a second, which is a few per cent of a CPU, and two
+/// seconds' worth of it at once.
+const UNIT: Duration = Duration::from_micros(10);
+const BURST: Duration = Duration::from_secs(2);
 
 /// Most events that wait to be sent. The connection of a domain that lets more accumulate is
 /// closed.
@@ -63,7 +76,9 @@ impl Outbox {
 struct Connection<'a> {
     end: OwnedFd,
     stop: BorrowedFd<'a>,
-    store: &'a dyn Store,
+    store: &'a DomainStore,
+    account: &'a StoreAccount,
+    throttle: Throttle,
     outbox: Arc<Outbox>,
     watches: HashMap<Vec<u8>, Watch>,
     transactions: HashMap<u32, Box<dyn Transaction + 'a>>,
@@ -71,16 +86,28 @@ struct Connection<'a> {
 }
 
 /// Serves a connection until the other end closes it, breaks the protocol, or `stop` becomes
-/// readable.
+/// readable. Its requests are counted in `account`.
 ///
 /// # Errors
 /// When the kernel has no descriptor left, or the connection fails.
-pub fn serve(end: OwnedFd, store: &dyn Store, stop: BorrowedFd<'_>) -> io::Result<()> {
+pub fn serve(
+    end: OwnedFd,
+    store: &DomainStore,
+    account: &StoreAccount,
+    stop: BorrowedFd<'_>,
+) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&end, true)?;
     let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let outbox = Arc::new(Outbox { events: Mutex::default(), waker });
     let (watches, transactions) = (HashMap::new(), HashMap::new());
-    Connection { end, stop, store, outbox, watches, transactions, last: 0 }.run()
+    let throttle = Throttle::new(UNIT, BURST, Instant::now());
+    Connection { end, stop, store, account, throttle, outbox, watches, transactions, last: 0 }.run()
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&now))
+        .is_ok_and(|ready| ready > 0)
 }
 
 fn ended() -> io::Error {
@@ -112,10 +139,32 @@ impl Connection<'_> {
                 Err(error) => return Err(error.into()),
             }
             while let Some((header, payload)) = stream.next().map_err(io::Error::other)? {
-                match self.answer(header, &payload) {
+                let outcome = self.answer(header, &payload);
+                self.charge(&outcome)?;
+                match outcome {
                     Ok(answer) => self.send(header.kind, header.request, &answer)?,
                     Err(error) => self.send(Kind::Error as u32, header.request, &name(&error))?,
                 }
+            }
+        }
+    }
+
+    /// Counts a request, and waits as long as it cost too much.
+    fn charge(&mut self, outcome: &Result<Vec<u8>, StoreError>) -> io::Result<()> {
+        self.account.asked(matches!(outcome, Err(StoreError::Quota { .. })));
+        let now = Instant::now();
+        let wait = self.throttle.spend(REQUEST + self.store.take_work(), now);
+        let until = now + wait;
+        self.account.throttled(wait);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            let _ = poll(&mut [PollFd::from_borrowed_fd(self.stop, PollFlags::IN)], Some(&left));
+            if is_readable(self.stop) {
+                return Err(ended());
             }
         }
     }

@@ -50,6 +50,7 @@ pub fn sample() -> PortReport {
         device_queue: None,
         features: vec!["csum".into(), "mq".into()],
         guest_copies: None,
+        store: None,
         queue_pairs: 4,
         total: counts,
         queues,

@@ -82,7 +82,8 @@ fn grants_and_signals_of_a_guest_arrive() {
         GuestProcess {
             name: "a".into(),
             process: std::process::id() as i32,
-            copy_usage: CopyUsage::default()
+            copy_usage: CopyUsage::default(),
+            store_usage: StoreUsage::default()
         }
     );
     guest.memory().write(3 * PAGE as u64, b"frame").unwrap();

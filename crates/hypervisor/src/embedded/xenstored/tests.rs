@@ -12,11 +12,12 @@ use crate::xen::XenStore;
 fn connected(with: impl FnOnce(UnixStream, &Machine)) {
     let machine = Machine::new(Design::default());
     let _guest = machine.guest(DomId(1), 1, crate::embedded::Version::V1).unwrap();
-    let store = machine.hypervisor(DomId(1)).unwrap().store;
+    let store = DomainStore::new(machine.host.store.clone(), DomId(1));
+    let account = StoreAccount::default();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     thread::scope(|scope| {
-        scope.spawn(|| serve(theirs.into(), &*store, stop.as_fd()));
+        scope.spawn(|| serve(theirs.into(), &store, &account, stop.as_fd()));
         with(ours, &machine);
         rustix::io::write(&stop, &1u64.to_ne_bytes()).unwrap();
     });
