@@ -5,15 +5,13 @@
 //! have an answer that is right for a port with one peer; the others are for kinds of which one
 //! port stands for many.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 
 use ::vhost_user::net::StartError;
-use ::xen::netif::guest_times::GuestTimes;
+use ::xen::netif::guest_times::Answers;
 use ::xen::netif::service::ServiceError;
-use ::xen::xenbus::DeviceId;
 use hostlink::tap::TapError;
 use hostlink::xdp::XdpError;
 use hypervisor::xen::OpenError;
@@ -116,11 +114,16 @@ pub trait Backend: Send {
         Vec::new()
     }
 
-    /// What guests report of their own time when they are asked under this number. Stock frontends
-    /// report nothing.
-    fn request_times(&self, number: u64) -> BTreeMap<DeviceId, GuestTimes> {
+    /// Requests from guests, under this number, what they have counted of their own time. Does not
+    /// wait for them.
+    fn request_times(&self, number: u64) {
         let _ = number;
-        BTreeMap::new()
+    }
+
+    /// What guests have answered to the request with this number. Stock frontends report nothing.
+    fn answers(&self, number: u64) -> Answers {
+        let _ = number;
+        Answers::default()
     }
 
     /// Counters of vifs that are gone, to be taken out. No vif goes while this is locked.
@@ -135,15 +138,15 @@ pub trait Backend: Send {
     }
 }
 
-/// The ports to profile: this one, or those that it stands for. Guests that report their own time
-/// are asked under this number.
+/// The ports to profile: this one, or those that it stands for, with what guests have answered to
+/// the request with this number.
 pub fn subjects(backend: &dyn Backend, name: &str, kind: Kind, number: u64) -> Vec<Subject> {
     if let Some(port) = backend.id() {
         return vec![Subject { name: name.to_owned(), kind, port, guest: None }];
     }
-    let reported = backend.request_times(number);
+    let answers = backend.answers(number);
     let subject = |Vif { name, kind, status, .. }: Vif| {
-        let guest = reported.get(&status.id).copied();
+        let guest = answers.times.get(&status.id).copied();
         Some(Subject { name, kind, port: status.port?, guest })
     };
     backend.vifs(name).into_iter().filter_map(subject).collect()

@@ -184,7 +184,17 @@ impl Ports {
         own.chain(vifs).collect()
     }
 
-    /// All ports that may receive frames, and what their guests report when they are asked under
+    /// Requests from all guests, under this number, what they have counted of their own time.
+    pub fn request_times(&self, number: u64) {
+        self.in_service().for_each(|(_, _, backend)| backend.request_times(number));
+    }
+
+    /// How many guests have not answered the request with this number.
+    pub fn waiting_for_times(&self, number: u64) -> usize {
+        self.in_service().map(|(_, _, backend)| backend.answers(number).waiting).sum()
+    }
+
+    /// All ports that may receive frames, and what their guests have answered to the request with
     /// this number.
     pub fn subjects(&self, number: u64) -> Vec<Subject> {
         self.in_service()

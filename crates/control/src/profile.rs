@@ -22,6 +22,9 @@ use crate::kind::Kind;
 /// How long guests may take to report what they have counted.
 pub const GUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether they have.
+pub const GUEST_POLL: Duration = Duration::from_millis(2);
+
 /// How long time stamps are still taken.
 #[derive(Default)]
 pub struct Lease {

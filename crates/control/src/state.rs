@@ -18,7 +18,7 @@ use crate::config::{Config, PortSpec};
 use crate::natural;
 use crate::periodic::PeriodicTask;
 use crate::ports::{Ports, unknown, unknown_budget};
-use crate::profile::{Profiler, Subject};
+use crate::profile::{GUEST_POLL, GUEST_TIMEOUT, Profiler, Subject};
 use crate::report;
 use crate::server::Handler;
 
@@ -172,10 +172,21 @@ impl DaemonState {
             let queues = self.fabric.counters(subject.port);
             self.profiler.port(subject, &queues, since)
         };
+        self.await_guests(number);
         let subjects = self.lock().subjects(number);
         let mut ports: Vec<_> = subjects.into_iter().map(report).collect();
         ports.sort_by(|a, b| natural::compare(&a.name, &b.name));
         Reply::Profile(Box::new(Profile { duration_ns, workers, ports }))
+    }
+
+    /// Requests from guests what they have counted, and waits for their answers for a while. The
+    /// ports are not locked meanwhile, so that a guest that does not answer delays nobody else.
+    fn await_guests(&self, number: u64) {
+        let until = Instant::now() + GUEST_TIMEOUT;
+        self.lock().request_times(number);
+        while self.lock().waiting_for_times(number) > 0 && Instant::now() < until {
+            std::thread::sleep(GUEST_POLL);
+        }
     }
 
     /// Ends profiling that no client prolonged.
@@ -183,7 +194,7 @@ impl DaemonState {
         let mut lease = self.profiler.lock();
         if lease.ends() {
             self.fabric.sample(0);
-            self.lock().subjects(0);
+            self.lock().request_times(0);
         }
     }
 }

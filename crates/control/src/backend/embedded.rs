@@ -1,6 +1,5 @@
 //! Ports of kind `embedded`: one stands for all processes that connect to it as guests.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, MutexGuard};
 
@@ -13,18 +12,16 @@ use network::fabric::Fabric;
 use network::restrictions::RestrictionsTemplate;
 use switch::{PortId, Vlan};
 use xen::netif::extensions::Extensions;
-use xen::netif::guest_times::GuestTimes;
+use xen::netif::guest_times::Answers;
 use xen::netif::service::{Service, ServiceConfig};
 use xen::netif::settings::SCRIPT;
 use xen::netif::status::VifStatus;
-use xen::xenbus::DeviceId;
 
 use super::xen::STALL;
 use super::{Backend, BackendError, Condition, create_directory};
 use crate::api::PortState;
 use crate::config::{PortSpec, extension_words};
 use crate::kind::Kind;
-use crate::profile::GUEST_TIMEOUT;
 use crate::uplink::Device;
 use crate::vif::Vif;
 
@@ -98,8 +95,12 @@ impl Backend for GuestsPort {
         self.service.vifs().into_iter().map(vif).collect()
     }
 
-    fn request_times(&self, number: u64) -> BTreeMap<DeviceId, GuestTimes> {
-        self.service.request_times(number, GUEST_TIMEOUT)
+    fn request_times(&self, number: u64) {
+        self.service.request_times(number);
+    }
+
+    fn answers(&self, number: u64) -> Answers {
+        self.service.answers(number)
     }
 
     fn removed_counters(&self) -> Option<MutexGuard<'_, Vec<Arc<QueueCounters>>>> {

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
 
 use hypervisor::Nodes;
 use serde::{Deserialize, Serialize};
@@ -19,9 +18,6 @@ use crate::xenbus::DeviceId;
 
 /// The key, on both sides.
 pub const KEY: &str = "ringmain/profile";
-
-/// How often the store is read for a guest's answer.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a guest has counted while its backend requested it. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,34 +89,47 @@ fn answer(nodes: &dyn Nodes, front: &str) -> Option<(u64, GuestTimes)> {
     Some((number.parse().ok()?, times.parse().ok()?))
 }
 
+/// What guests have answered to a request.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// The times, by vif.
+    pub times: BTreeMap<DeviceId, GuestTimes>,
+    /// How many guests have not answered yet.
+    pub waiting: usize,
+}
+
 impl Service {
     /// Requests from all guests what they have counted up to now, and to go on counting; with number
-    /// zero, to stop. Returns what guests answer within `timeout`; a vif that is removed meanwhile
-    /// does not answer.
-    pub fn request_times(&self, number: u64, timeout: Duration) -> BTreeMap<DeviceId, GuestTimes> {
-        let until = Instant::now() + timeout;
+    /// zero, to stop. Does not wait for them: see [`answers`](Self::answers).
+    pub fn request_times(&self, number: u64) {
         let nodes = self.nodes();
-        let mut requested: BTreeMap<DeviceId, String> = BTreeMap::new();
         for vif in self.vifs() {
-            let back = self.backend_path(vif.id);
-            let Ok(Some(front)) = nodes.find(&format!("{back}/frontend")) else { continue };
-            if answer(nodes, &front).is_some()
-                && nodes.put(&format!("{back}/{KEY}"), number).is_ok()
-            {
-                requested.insert(vif.id, front);
+            if self.answer_of(vif.id).is_some() {
+                // A vif that is removed meanwhile does not answer.
+                let _ = nodes.put(&format!("{}/{KEY}", self.backend_path(vif.id)), number);
             }
         }
-        let mut answers = BTreeMap::new();
-        while number > 0 && !requested.is_empty() && Instant::now() < until {
-            requested.retain(|id, front| match answer(nodes, front) {
+    }
+
+    /// What guests have answered to the request with this number.
+    pub fn answers(&self, number: u64) -> Answers {
+        let mut answers = Answers::default();
+        for vif in self.vifs() {
+            match self.answer_of(vif.id) {
                 Some((answered, times)) if answered == number => {
-                    answers.insert(*id, times).is_some()
+                    answers.times.insert(vif.id, times);
                 }
-                _ => true,
-            });
-            std::thread::sleep(POLL_INTERVAL);
+                Some(_) => answers.waiting += 1,
+                None => {}
+            }
         }
         answers
+    }
+
+    /// The last answer of a vif's guest. `None`: the guest reports nothing.
+    fn answer_of(&self, id: DeviceId) -> Option<(u64, GuestTimes)> {
+        let front = self.nodes().find(&format!("{}/frontend", self.backend_path(id))).ok()??;
+        answer(self.nodes(), &front)
     }
 }
 
