@@ -182,9 +182,9 @@ fn a_front_end_that_uses_up_the_daemons_memory_is_stopped_by_name() {
         let figures = innocents.run(Some(RATE), Duration::from_millis(50)).unwrap();
         figures.due > 0 && figures.arrived >= figures.due
     });
-    if let Some(group) = group {
-        let used = group.usage();
-        println!("the daemon's group has {} MiB", used >> 20);
-        assert!(used < GROUP);
+    if let Some(peak) = group.and_then(|group| group.peak()) {
+        println!("the daemon's group had {} MiB at most", peak >> 20);
+        // The attack was charged to the daemon, up to the port's limit and a step beyond.
+        assert!((100 << 20..GROUP).contains(&peak));
     }
 }

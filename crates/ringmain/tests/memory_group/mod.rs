@@ -4,17 +4,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where each version is mounted, and its files: the limit, and what is used.
+/// Where each version is mounted, and its files: the limit, and the most that was used.
 const VERSIONS: [(&str, &str, &str); 2] = [
-    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ("/sys/fs/cgroup", "memory.max", "memory.current"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
+    ("/sys/fs/cgroup", "memory.max", "memory.peak"),
 ];
 
 /// A cgroup, removed when this value is dropped.
 pub struct MemoryGroup {
     process: u32,
     dir: PathBuf,
-    usage: PathBuf,
+    peak: PathBuf,
     /// Where the process goes back to.
     outside: PathBuf,
 }
@@ -29,19 +29,19 @@ impl MemoryGroup {
             has
         };
         let missing = || io::Error::new(io::ErrorKind::Unsupported, "no memory controller");
-        let (root, limit, usage) = VERSIONS.iter().find(mounted).ok_or_else(missing)?;
+        let (root, limit, peak) = VERSIONS.iter().find(mounted).ok_or_else(missing)?;
         let dir = Path::new(root).join(format!("ringmain-{process}"));
         fs::create_dir(&dir)?;
         let outside = Path::new(root).join("cgroup.procs");
-        let group = MemoryGroup { process, usage: dir.join(usage), dir, outside };
+        let group = MemoryGroup { process, peak: dir.join(peak), dir, outside };
         fs::write(group.dir.join(limit), bytes.to_string())?;
         fs::write(group.dir.join("cgroup.procs"), process.to_string())?;
         Ok(group)
     }
 
-    /// Bytes in use.
-    pub fn usage(&self) -> u64 {
-        fs::read_to_string(&self.usage).unwrap().trim().parse().unwrap()
+    /// The most bytes that were in use, where the kernel tells.
+    pub fn peak(&self) -> Option<u64> {
+        fs::read_to_string(&self.peak).ok()?.trim().parse().ok()
     }
 }
 
