@@ -138,7 +138,7 @@ fn a_receiver_in_small_pieces_loses_frames_for_what_it_costs() {
     host.rounds(200);
     let received = host.peers[0].received().len() as u64;
     assert_eq!(received + host.dropped(DropReason::RxCostly), 6400);
-    // Of 152 pieces, 4 are free. The others cost as much as 36 frames of 60 bytes, of which one
+    // Of 152 pieces, 32 are free. The others cost as much as 29 frames of 60 bytes, of which one
     // is paid for.
     assert!((100..250).contains(&received), "{received} frames");
     host.assert_balanced();
