@@ -125,6 +125,10 @@ pub trait DriverRing: Send + Sized {
     /// or exceeds an indirect table. The device sees it after [`publish`](Self::publish).
     fn add(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16>;
 
+    /// Adds one request: pieces that the device reads, and behind them pieces that it writes.
+    /// Otherwise as [`add`](Self::add).
+    fn add_request(&mut self, readable: &[Piece], writable: &[Piece]) -> Option<u16>;
+
     /// Makes all chains added since the last call visible; true when the device asked to be kicked
     /// for them.
     fn publish(&mut self) -> bool;
@@ -159,6 +163,15 @@ pub(crate) fn direction_flag(direction: Direction) -> u16 {
         Direction::Out => 0,
         Direction::In => DESC_WRITE,
     }
+}
+
+/// The pieces of a request in their order, and which way the data of each goes.
+pub(crate) fn request_pieces(
+    readable: &[Piece],
+    writable: &[Piece],
+) -> impl Iterator<Item = (Piece, u16)> {
+    let out = readable.iter().map(|piece| (*piece, 0));
+    out.chain(writable.iter().map(|piece| (*piece, DESC_WRITE)))
 }
 
 /// Checks the length of a used entry for a chain of which `capacity` bytes are writable. Nothing is

@@ -1,18 +1,25 @@
 //! In-flight records: where a ring stands, in memory that outlives this process.
 //!
 //! vhost-user's front-ends can keep such memory for the back-end that comes next (QEMU's
-//! docs/interop/vhost-user.rst, "Inflight I/O tracking", has the layouts). This device completes in
-//! order, so its part of a record is the used position; the entries for single descriptors stay
-//! empty. What is in flight lies in the ring behind that position, and is taken from there again.
+//! docs/interop/vhost-user.rst, "Inflight I/O tracking", has the layouts and the order of stores).
+//! Rings of frames complete in order, so their part of a record is the used position; the entries
+//! for single descriptors stay empty. What is in flight lies in the ring behind that position, and
+//! is taken from there again. Rings of requests ([`RequestRing`](crate::RequestRing)) use all of a
+//! record.
 //!
 //! The memory is the front-end's, who may write anything into it at any time. What is read is
 //! checked by the caller, and what is written is never read again by the process that wrote it.
+
+mod packed;
+mod split;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::notify::Place;
 use crate::region::Memory;
+
+pub(crate) use packed::Recorded;
 
 /// Version of the layouts.
 const VERSION: u16 = 1;
@@ -85,9 +92,7 @@ impl RingRecord {
             | u64::from(old.index) << 16
             | u64::from(new.wrap) << 32
             | u64::from(old.wrap) << 40;
-        if let Ok(at) = self.memory.atomic_u64(self.at + POSITIONS_AT) {
-            at.store(word, Ordering::Release);
-        }
+        let _ = self.store_u64(POSITIONS_AT, word);
     }
 
     /// Packed: the positions that were recorded last, old and new, unchecked.
@@ -101,8 +106,27 @@ impl RingRecord {
         Some(self.memory.atomic_u16(self.at + offset).ok()?.load(Ordering::Relaxed))
     }
 
+    #[inline]
     fn store_u16(&self, offset: u64, value: u16) -> Option<()> {
+        #[cfg(test)]
+        if !crate::kill::survives() {
+            return None;
+        }
         self.memory.atomic_u16(self.at + offset).ok()?.store(value, Ordering::Release);
+        Some(())
+    }
+
+    fn load_u64(&self, offset: u64) -> Option<u64> {
+        Some(self.memory.atomic_u64(self.at + offset).ok()?.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn store_u64(&self, offset: u64, value: u64) -> Option<()> {
+        #[cfg(test)]
+        if !crate::kill::survives() {
+            return None;
+        }
+        self.memory.atomic_u64(self.at + offset).ok()?.store(value, Ordering::Release);
         Some(())
     }
 }

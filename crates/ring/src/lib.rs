@@ -56,6 +56,10 @@ pub mod inflight;
 #[cfg(not(all(test, loom)))]
 pub mod interrupt;
 #[cfg(not(all(test, loom)))]
+pub mod io_chain;
+#[cfg(all(test, not(loom)))]
+mod kill;
+#[cfg(not(all(test, loom)))]
 mod layout;
 #[cfg(all(test, not(loom)))]
 mod model;
@@ -67,6 +71,8 @@ pub mod pages;
 mod piece;
 #[cfg(not(all(test, loom)))]
 pub mod region;
+#[cfg(not(all(test, loom)))]
+pub mod request_ring;
 #[cfg(not(all(test, loom)))]
 pub mod segment;
 #[cfg(not(all(test, loom)))]
@@ -92,9 +98,13 @@ pub use {
     device::{DeviceRing, Put, Recovery, RingConfig},
     gather::{Body, Chain, Engine, Gather},
     grant_copy_batch::GrantCopyBatch,
+    io_chain::IoChain,
     packed::device::PackedDevice,
+    packed::requests::PackedRequests,
     pages::{Page, Pages},
     region::{MapError, Memory, MemoryAccount, RegionSpec},
+    request_ring::RequestRing,
     split::device::SplitDevice,
+    split::requests::SplitRequests,
     violation::Violation,
 };

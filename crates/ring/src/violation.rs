@@ -110,6 +110,15 @@ pub enum Violation {
     /// A device-readable buffer on a receive ring (virtio 1.2, 5.1.6.3).
     #[error("readable descriptor in a receive chain")]
     ReadableInReceive,
+    /// A device-readable buffer behind a device-writable one (virtio 1.2, 2.7.4.2).
+    #[error("readable descriptor behind a writable one")]
+    ReadableAfterWritable,
+    /// Split ring: a request begins with a descriptor that another request in flight begins with.
+    #[error("descriptor {0} begins two requests at a time")]
+    HeadInFlight(u16),
+    /// The in-flight record of a ring says what cannot be.
+    #[error("the in-flight record contradicts the ring")]
+    InFlightRecord,
     /// The peer cut off the file behind its memory.
     #[error("the file behind the peer's memory was truncated")]
     MemoryTruncated,

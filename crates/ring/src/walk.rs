@@ -191,7 +191,12 @@ pub(crate) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn open(mem: &'a Memory, hint: &mut usize, addr: u64, len: u32) -> Result<Self, Violation> {
+    pub(crate) fn open(
+        mem: &'a Memory,
+        hint: &mut usize,
+        addr: u64,
+        len: u32,
+    ) -> Result<Self, Violation> {
         let entries = len / DESC_SIZE;
         if len == 0 || !len.is_multiple_of(DESC_SIZE) || entries > MAX_CHAIN {
             return Err(Violation::IndirectLength(len));

@@ -81,7 +81,7 @@ impl Areas {
     #[inline(always)]
     pub(super) fn store_flags(&self, index: u16, flags: u16) {
         #[cfg(test)]
-        if !kill::survives() {
+        if !crate::kill::survives() {
             return;
         }
         self.flags(index).store(flags, Ordering::Release);
@@ -92,33 +92,11 @@ impl Areas {
     #[inline(always)]
     pub(super) fn store_word(&self, index: u16, word: u64) {
         #[cfg(test)]
-        if !kill::survives() {
+        if !crate::kill::survives() {
             return;
         }
         // SAFETY: within the descriptor, which is aligned to 16.
         let at = unsafe { AtomicU64::from_ptr(self.desc_at(index).add(8).cast()) };
         at.store(word, Ordering::Release);
-    }
-}
-
-/// A kill of the process, as the other side of the memory sees it: no store takes effect any more.
-#[cfg(test)]
-pub(super) mod kill {
-    use std::cell::Cell;
-
-    thread_local! {
-        static STORES_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
-    }
-
-    /// Lets this thread's devices live for so many stores.
-    pub(in crate::packed) fn after(stores: u64) {
-        STORES_LEFT.set(stores);
-    }
-
-    /// Whether the device lives for one more store.
-    pub(super) fn survives() -> bool {
-        let left = STORES_LEFT.get();
-        STORES_LEFT.set(left.saturating_sub(1));
-        left > 0
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::device::RingConfig;
 use crate::driver::{
     BadUsed, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity,
-    direction_flag, room, written,
+    direction_flag, request_pieces, room, written,
 };
 use crate::notify::{Place, arm_packed, disarm_packed, publish_packed};
 use crate::packed::{
@@ -204,6 +204,38 @@ impl DriverRing for PackedDriver {
         }
         let count = if table { 1 } else { pieces.len() as u16 };
         self.in_flight[usize::from(id)] = InFlight { count, capacity: capacity(pieces, direction) };
+        Some(id)
+    }
+
+    fn add_request(&mut self, readable: &[Piece], writable: &[Piece]) -> Option<u16> {
+        let count = readable.len() + writable.len();
+        let capacity = capacity(writable, Direction::In);
+        let table = self.tables.as_ref().filter(|_| count > 1).map(|(_, tables)| *tables);
+        let fits = match table {
+            Some(tables) => count <= usize::from(tables.entries) && self.free > 0,
+            None => count > 0 && count <= self.free,
+        };
+        let id = fits.then(|| self.take_id()).flatten()?;
+        match (&self.tables, table) {
+            (Some((part, _)), Some(tables)) => {
+                let offset = u64::from(id) * u64::from(tables.entries) * DESC_SIZE;
+                for (i, (piece, way)) in request_pieces(readable, writable).enumerate() {
+                    let at = offset as usize + i * DESC_SIZE as usize;
+                    part.u64(at).store(piece.addr, Relaxed);
+                    part.u64(at + 8).store(u64::from(piece.len) | u64::from(way) << 48, Relaxed);
+                }
+                let len = count as u32 * DESC_SIZE as u32;
+                self.write_slot(Piece { addr: tables.addr + offset, len }, id, DESC_INDIRECT);
+            }
+            _ => {
+                for (i, (piece, way)) in request_pieces(readable, writable).enumerate() {
+                    let more = if i + 1 < count { DESC_NEXT } else { 0 };
+                    self.write_slot(piece, id, way | more);
+                }
+            }
+        }
+        let slots = if table.is_some() { 1 } else { count as u16 };
+        self.in_flight[usize::from(id)] = InFlight { count: slots, capacity };
         Some(id)
     }
 

@@ -11,6 +11,8 @@ pub mod driver;
 #[cfg(not(all(test, loom)))]
 mod recovery;
 #[cfg(not(all(test, loom)))]
+pub mod requests;
+#[cfg(not(all(test, loom)))]
 mod used;
 
 pub use crate::desc::{

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::device::RingConfig;
 use crate::driver::{
     BadUsed, Direction, DriverRing, Footprint, Piece, Tables, Used, Window, capacity,
-    direction_flag, room, written,
+    direction_flag, request_pieces, room, written,
 };
 use crate::notify::{arm_event, arm_flags, disarm_flags, publish_with_event, publish_with_flags};
 use crate::region::Memory;
@@ -206,6 +206,45 @@ impl DriverRing for SplitDriver {
         self.avail.u16(4 + 2 * self.slot(self.avail_idx)).store(head, Relaxed);
         self.avail_idx = self.avail_idx.wrapping_add(1);
         Some(head)
+    }
+
+    fn add_request(&mut self, readable: &[Piece], writable: &[Piece]) -> Option<u16> {
+        let count = readable.len() + writable.len();
+        let table = self.tables.as_ref().filter(|_| count > 1).map(|(_, tables)| *tables);
+        let (slots, longest) = match table {
+            Some(tables) => (1, usize::from(tables.entries)),
+            None => (count, self.size),
+        };
+        if count == 0 || count > longest || slots > self.free {
+            return None;
+        }
+        let head = self.free_head;
+        let (mut at, mut last) = (head, head);
+        for (i, (piece, way)) in request_pieces(readable, writable).enumerate() {
+            let flags = way | if i + 1 < count { DESC_NEXT } else { 0 };
+            match (&self.tables, table) {
+                (Some((part, _)), Some(tables)) => {
+                    let first = head * usize::from(tables.entries);
+                    write_desc(part, (first + i) * 16, piece, flags, i as u16 + 1);
+                }
+                _ => {
+                    write_desc(&self.desc, at * 16, piece, flags, self.next[at]);
+                    (last, at) = (at, usize::from(self.next[at]));
+                }
+            }
+        }
+        if let Some(tables) = table {
+            let offset = head as u64 * u64::from(tables.entries) * DESC_SIZE;
+            let whole = Piece { addr: tables.addr + offset, len: count as u32 * 16 };
+            write_desc(&self.desc, head * 16, whole, DESC_INDIRECT, 0);
+            at = usize::from(self.next[head]);
+        }
+        self.free_head = at;
+        self.free -= slots;
+        self.set_in_flight(head, slots as u16, last, capacity(writable, Direction::In));
+        self.avail.u16(4 + 2 * self.slot(self.avail_idx)).store(head as u16, Relaxed);
+        self.avail_idx = self.avail_idx.wrapping_add(1);
+        Some(head as u16)
     }
 
     #[inline]

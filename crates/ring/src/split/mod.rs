@@ -6,6 +6,7 @@ pub mod device;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
 mod position;
+pub mod requests;
 
 pub use crate::desc::{
     DESC_ALIGN, DESC_INDIRECT, DESC_NEXT, DESC_SIZE, DESC_WRITE, MAX_SIZE, desc_len,

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::super::areas::kill;
 use super::*;
+use crate::kill;
 use crate::model::{BUFFERS, Layout, Model, Packed, Piece, memory};
 use crate::region::Memory;
 use crate::{Body, DeviceRing, Gather, GrantCopyBatch, PackedDevice, Put, Recovery};

@@ -1,0 +1,278 @@
+//! The buffers of one request: bytes that the device reads, then bytes that it writes.
+//!
+//! Requests of block devices are chains with a header in front, data, and a status byte at the end.
+//! How the three are cut into descriptors is the driver's choice (virtio 1.2, 2.7.4.2), so the
+//! header is copied out of however many pieces it lies in, and the status byte is the last byte that
+//! the device may write.
+//!
+//! What remains are the pieces of the data, as the kernel takes them (`struct iovec`). Safe code
+//! can do no harm with them:
+//!
+//! - A piece is made here only, from a translation by the [`Memory`] that the same chain holds. So
+//!   it is mapped as long as the chain has it.
+//! - Pieces and memory are forgotten together.
+//!
+//! Whoever hands the pieces to the kernel keeps the chain until the kernel has finished with them.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::copy::copy;
+use crate::gather::MAX_SPANS;
+use crate::region::Memory;
+use crate::violation::Violation;
+
+/// Pieces of a driver's memory that follow each other.
+#[derive(Debug, Default)]
+struct Pieces {
+    list: Vec<libc::iovec>,
+    /// The first piece that is not consumed.
+    first: usize,
+    len: u64,
+}
+
+impl Pieces {
+    fn clear(&mut self) {
+        self.list.clear();
+        (self.first, self.len) = (0, 0);
+    }
+
+    fn rest(&self) -> &[libc::iovec] {
+        self.list.get(self.first..).unwrap_or_default()
+    }
+
+    /// Takes `n` bytes off the front, or all that there are.
+    fn advance(&mut self, n: u64) {
+        let mut left = n.min(self.len);
+        self.len -= left;
+        while let Some(piece) = self.list.get_mut(self.first).filter(|_| left > 0) {
+            let now = left.min(piece.iov_len as u64);
+            piece.iov_base = piece.iov_base.wrapping_byte_add(now as usize);
+            piece.iov_len -= now as usize;
+            left -= now;
+            if piece.iov_len == 0 {
+                self.first += 1;
+            }
+        }
+    }
+
+    /// Takes the last byte off.
+    fn pop(&mut self) -> Option<NonNull<u8>> {
+        let piece = self.list.last_mut()?;
+        piece.iov_len -= 1;
+        let at = piece.iov_base.wrapping_byte_add(piece.iov_len);
+        if piece.iov_len == 0 {
+            self.list.pop();
+        }
+        self.len -= 1;
+        NonNull::new(at.cast())
+    }
+}
+
+/// The buffers of one request. Used again and again, it allocates nothing.
+#[derive(Debug, Default)]
+pub struct IoChain {
+    readable: Pieces,
+    writable: Pieces,
+    status: Option<NonNull<u8>>,
+    memory: Option<Arc<Memory>>,
+}
+
+// SAFETY: the pieces point into memory that the chain keeps mapped for the whole process, and that
+// is only reached through raw copies and by the kernel; see `Memory`.
+unsafe impl Send for IoChain {}
+
+impl IoChain {
+    /// Forgets all pieces, and the memory.
+    pub fn clear(&mut self) {
+        self.readable.clear();
+        self.writable.clear();
+        self.status = None;
+        self.memory = None;
+    }
+
+    /// Begins a chain in `memory`.
+    pub(crate) fn begin(&mut self, memory: &Arc<Memory>) {
+        self.clear();
+        self.memory = Some(Arc::clone(memory));
+    }
+
+    /// Adds a buffer.
+    pub(crate) fn add(
+        &mut self,
+        addr: u64,
+        len: u32,
+        writable: bool,
+        hint: &mut usize,
+    ) -> Result<(), Violation> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        if !writable && !self.writable.list.is_empty() {
+            return Err(Violation::ReadableAfterWritable);
+        }
+        let pieces = if writable { &mut self.writable } else { &mut self.readable };
+        let outside = Violation::Outside { addr, len: len.into() };
+        let (mut at, mut left) = (addr, u64::from(len));
+        while left > 0 {
+            let (host, run) = memory.run(at, hint).ok_or(outside)?;
+            let now = run.min(left);
+            if pieces.list.len() == MAX_SPANS {
+                return Err(Violation::ChainScattered(MAX_SPANS as u32));
+            }
+            let piece = libc::iovec { iov_base: host.as_ptr().cast(), iov_len: now as usize };
+            pieces.list.push(piece);
+            pieces.len += now;
+            left -= now;
+            at = at.checked_add(now).ok_or(outside)?;
+        }
+        match u32::try_from(self.readable.len + self.writable.len) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Violation::ChainTooBig),
+        }
+    }
+
+    /// Bytes that the device may read and that were not read yet.
+    pub fn readable_len(&self) -> u64 {
+        self.readable.len
+    }
+
+    /// Bytes that the device may write, apart from a status byte that was split off.
+    pub fn writable_len(&self) -> u64 {
+        self.writable.len
+    }
+
+    /// Copies the next readable bytes into `buf`. False: there are fewer, and nothing was done.
+    pub fn read(&mut self, buf: &mut [u8]) -> bool {
+        if self.readable.len < buf.len() as u64 {
+            return false;
+        }
+        let mut to = &mut *buf;
+        for piece in self.readable.rest() {
+            let (now, rest) = to.split_at_mut(to.len().min(piece.iov_len));
+            // SAFETY: the piece is mapped, at least `now.len()` bytes of it.
+            unsafe { copy(piece.iov_base.cast(), now.as_mut_ptr(), now.len()) };
+            to = rest;
+            if to.is_empty() {
+                break;
+            }
+        }
+        self.readable.advance(buf.len() as u64);
+        true
+    }
+
+    /// Splits the last writable byte off, as the status. False: there is none.
+    pub fn split_status(&mut self) -> bool {
+        self.status = self.writable.pop();
+        self.status.is_some()
+    }
+
+    /// Writes the status byte that was split off.
+    pub fn set_status(&self, status: u8) {
+        if let Some(at) = self.status {
+            // SAFETY: a byte of a piece, which is mapped as long as the chain holds its memory.
+            unsafe { copy(&status, at.as_ptr(), 1) };
+        }
+    }
+
+    /// Copies `bytes` into the writable pieces, as far as they have room. Returns how many.
+    pub fn write(&self, bytes: &[u8]) -> u32 {
+        let mut from = bytes;
+        for piece in self.writable.rest() {
+            let (now, rest) = from.split_at(from.len().min(piece.iov_len));
+            // SAFETY: the piece is mapped, at least `now.len()` bytes of it.
+            unsafe { copy(now.as_ptr(), piece.iov_base.cast(), now.len()) };
+            from = rest;
+        }
+        (bytes.len() - from.len()) as u32
+    }
+
+    /// What is left of the pieces that the device may read: the source of a write.
+    pub fn readable(&self) -> &[libc::iovec] {
+        self.readable.rest()
+    }
+
+    /// What is left of the pieces that the device may write: the destination of a read.
+    pub fn writable(&self) -> &[libc::iovec] {
+        self.writable.rest()
+    }
+
+    /// The first `n` bytes of either direction have been moved.
+    pub fn advance(&mut self, n: u64) {
+        self.readable.advance(n);
+        self.writable.advance(n);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(buffers: &[(u64, u32, bool)]) -> (Arc<Memory>, IoChain) {
+        let memory = Arc::new(Memory::anonymous(1 << 16).unwrap());
+        let mut chain = IoChain::default();
+        chain.begin(&memory);
+        for &(addr, len, writable) in buffers {
+            chain.add(addr, len, writable, &mut 0).unwrap();
+        }
+        (memory, chain)
+    }
+
+    #[test]
+    fn a_header_in_pieces_is_one_header() {
+        let pieces: Vec<_> = (0..16).map(|i| (100 * i, 1, false)).collect();
+        let (memory, mut chain) = chain(&pieces);
+        (0..16).for_each(|i| memory.write(100 * u64::from(i), &[i]).unwrap());
+        let mut header = [0; 16];
+        assert!(chain.read(&mut header));
+        assert_eq!(header, std::array::from_fn(|i| i as u8));
+        assert_eq!((chain.readable_len(), chain.readable().len()), (0, 0));
+        assert!(!chain.read(&mut header));
+    }
+
+    #[test]
+    fn the_status_is_the_last_byte_whatever_it_lies_in() {
+        for buffers in [&[(0, 513, true)][..], &[(0, 512, true), (512, 1, true)]] {
+            let (memory, mut chain) = chain(buffers);
+            assert!(chain.split_status());
+            assert_eq!((chain.writable_len(), chain.writable().len()), (512, 1));
+            chain.set_status(7);
+            assert_eq!(chain.write(&[5; 600]), 512);
+            let mut bytes = [0; 513];
+            memory.read(0, &mut bytes).unwrap();
+            assert_eq!((bytes[511], bytes[512]), (5, 7));
+        }
+        let (_, mut empty) = chain(&[(0, 16, false)]);
+        assert!(!empty.split_status());
+        empty.set_status(1);
+    }
+
+    #[test]
+    fn bytes_are_taken_off_the_front() {
+        let (_, mut chain) = chain(&[(0, 100, true), (200, 50, true)]);
+        chain.advance(120);
+        let left: Vec<_> = chain.writable().iter().map(|piece| piece.iov_len).collect();
+        assert_eq!((left, chain.writable_len()), (vec![30], 30));
+        chain.advance(1000);
+        assert_eq!((chain.writable().len(), chain.writable_len()), (0, 0));
+    }
+
+    #[test]
+    fn wrong_buffers_have_names() {
+        let (_, mut chain) = chain(&[(0, 1, true)]);
+        assert_eq!(chain.add(0, 1, false, &mut 0), Err(Violation::ReadableAfterWritable));
+        let outside = Violation::Outside { addr: 65_530, len: 16 };
+        assert_eq!(chain.add(65_530, 16, true, &mut 0), Err(outside));
+        let outside = Violation::Outside { addr: u64::MAX, len: 2 };
+        assert_eq!(chain.add(u64::MAX, 2, true, &mut 0), Err(outside));
+    }
+
+    #[test]
+    fn a_chain_is_bounded() {
+        let (_, mut chain) = chain(&[]);
+        let added = (0..=MAX_SPANS).map(|_| chain.add(0, 1, true, &mut 0));
+        let scattered = Violation::ChainScattered(MAX_SPANS as u32);
+        assert_eq!(added.last(), Some(Err(scattered)));
+        let (_, mut chain) = self::chain(&[]);
+        let mut added = (0..=65_536).map(|_| chain.add(0, 1 << 16, false, &mut 0));
+        assert!(added.any(|added| added == Err(scattered)));
+    }
+}

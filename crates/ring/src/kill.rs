@@ -1,0 +1,24 @@
+//! A kill of the process, as the other side of the memory sees it: no store takes effect any more.
+
+use std::cell::Cell;
+
+thread_local! {
+    static STORES_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+}
+
+/// Lets this thread's devices live for so many stores.
+pub(crate) fn after(stores: u64) {
+    STORES_LEFT.set(stores);
+}
+
+/// Whether the device lives for one more store.
+pub(crate) fn survives() -> bool {
+    let left = STORES_LEFT.get();
+    STORES_LEFT.set(left.saturating_sub(1));
+    left > 0
+}
+
+/// Whether the device would live for one more store.
+pub(crate) fn survives_now() -> bool {
+    STORES_LEFT.get() > 0
+}

@@ -1,0 +1,400 @@
+//! A packed virtqueue whose requests complete in any order (virtio 1.2, 2.8).
+//!
+//! Used descriptors are written in the order of completion, over descriptors of requests that may
+//! still be in flight, so what is needed of those is kept here: a list of as many entries as the
+//! ring has descriptors. A request takes as many entries as it has descriptors, and the number of
+//! the first is its token. The in-flight record has the same list.
+//!
+//! Entries of completed requests are free only after the publication: until then, a back-end that
+//! comes after this one may need what the record has in them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::areas::Areas;
+use super::{
+    DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, DESC_WRITE, Desc, MAX_SIZE, available_flags,
+    marked_available, marked_used, recovery, used_word,
+};
+use crate::device::{Recovery, RingConfig};
+use crate::gather::MAX_CHAIN;
+use crate::inflight::RingRecord;
+use crate::io_chain::IoChain;
+use crate::notify::{self, Place};
+use crate::region::Memory;
+use crate::request_ring::RequestRing;
+use crate::violation::Violation;
+use crate::walk::Table;
+
+/// What the used descriptor of a request needs, by the first entry of the request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// The next entry of the request, or of the list of free ones.
+    next: u16,
+    /// Of a request in flight: its last entry, its descriptors, and its buffer id. No descriptors:
+    /// no request in flight begins here.
+    last: u16,
+    count: u16,
+    id: u16,
+}
+
+/// The device side of a packed virtqueue of requests.
+#[derive(Debug)]
+pub struct PackedRequests {
+    memory: Arc<Memory>,
+    areas: Areas,
+    config: RingConfig,
+    hint: usize,
+    /// The next descriptor to take.
+    next: Place,
+    /// Where the next used descriptor goes, and where the first one since the last publication went.
+    used: Place,
+    published: Place,
+    /// The first used descriptor since the last publication, which is written last: its second half.
+    first_word: u64,
+    /// Descriptors that the driver has not got back.
+    outstanding: u16,
+    entries: Box<[Entry]>,
+    /// The first free entry.
+    free: u16,
+    in_flight: usize,
+    /// Requests that a back-end before this one had in flight, to be taken first.
+    again: VecDeque<u16>,
+    /// First entries of the requests that were completed since the last publication, with their
+    /// last entries.
+    completed: Vec<(u16, u16)>,
+    /// The descriptors and entries of the request that is being taken.
+    descs: Vec<Desc>,
+    taking: Vec<u16>,
+    record: Option<RingRecord>,
+    /// Number of the next request, for the record.
+    counter: u64,
+}
+
+// SAFETY: the areas are mapped for the whole process as long as the ring holds its memory, and are
+// only reached through raw copies and atomics.
+unsafe impl Send for PackedRequests {}
+
+impl RequestRing for PackedRequests {
+    fn start(
+        memory: Arc<Memory>,
+        config: &RingConfig,
+        record: Option<RingRecord>,
+    ) -> Result<(Self, Recovery), Violation> {
+        let size = config.size;
+        if size == 0 || size > MAX_SIZE {
+            return Err(Violation::QueueSize(size));
+        }
+        let (available, used) = (config.start as u16, (config.start >> 16) as u16);
+        let told = Place::from_word(if used == 0 { available } else { used });
+        if told.index >= size {
+            return Err(Violation::Start(config.start));
+        }
+        let areas = Areas::find(&memory, config)?;
+        let entry = |i| Entry { next: i + 1, ..Entry::default() };
+        let mut ring = PackedRequests {
+            memory,
+            areas,
+            config: *config,
+            hint: 0,
+            next: told,
+            used: told,
+            published: told,
+            first_word: 0,
+            outstanding: 0,
+            entries: (0..size).map(entry).collect(),
+            free: 0,
+            in_flight: 0,
+            again: VecDeque::new(),
+            completed: Vec::with_capacity(usize::from(size)),
+            descs: Vec::with_capacity(usize::from(size)),
+            taking: Vec::with_capacity(usize::from(size)),
+            record,
+            counter: 1,
+        };
+        let recovery = ring.recover(told)?;
+        Ok((ring, recovery))
+    }
+
+    fn set_memory(&mut self, memory: Arc<Memory>) -> Result<(), Violation> {
+        self.areas = Areas::find(&memory, &self.config)?;
+        self.memory = memory;
+        Ok(())
+    }
+
+    fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, Violation> {
+        chain.begin(&self.memory);
+        let taken = match self.again.front() {
+            Some(&first) => self.take_again(first, chain).map(Some),
+            None => self.take_next(chain),
+        };
+        taken.map_err(|violation| self.memory.root_cause(violation))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn complete(&mut self, token: u16, len: u32) {
+        let entry = self.entries.get_mut(usize::from(token)).filter(|entry| entry.count > 0);
+        let Some(entry) = entry else { return };
+        let Entry { last, count, id, .. } = *entry;
+        entry.count = 0;
+        self.in_flight -= 1;
+        let word = used_word(len, id, self.used.wrap);
+        match self.completed.is_empty() {
+            true => self.first_word = word,
+            false => self.areas.store_word(self.used.index, word),
+        }
+        // For those who look for the position of the ring in its descriptors.
+        for i in 1..count {
+            let place = self.used.forward(i, self.config.size);
+            let flags = self.areas.flags(place.index).load(Ordering::Relaxed);
+            self.areas.store_flags(place.index, marked_used(flags, place.wrap));
+        }
+        self.used = self.used.forward(count, self.config.size);
+        self.completed.push((token, last));
+    }
+
+    fn publish(&mut self) -> Option<bool> {
+        if self.completed.is_empty() {
+            return None;
+        }
+        for &(first, last) in &self.completed {
+            if let Some(record) = &self.record {
+                record.free_entries(first, last, self.free);
+            }
+            self.entries[usize::from(last)].next = self.free;
+            self.free = first;
+        }
+        let (old, new, size) = (self.published, self.used, self.config.size);
+        let count = distance(old, new, size);
+        if let Some(record) = &self.record {
+            record.set_positions(old, new);
+        }
+        let wanted = notify::publish_packed(
+            || self.areas.store_word(old.index, self.first_word),
+            self.areas.driver_event(),
+            new,
+            count,
+            size,
+            self.config.event_idx,
+        );
+        if let Some(record) = &self.record {
+            self.completed.iter().for_each(|(first, _)| record.end_entry(*first));
+            record.commit_free(self.free);
+            record.set_positions(new, new);
+        }
+        self.published = new;
+        self.outstanding -= count;
+        self.completed.clear();
+        Some(wanted)
+    }
+
+    fn arm(&mut self) -> Result<bool, Violation> {
+        let flags = notify::arm_packed(
+            self.areas.device_event(),
+            self.next,
+            self.config.event_idx,
+            self.areas.flags(self.next.index),
+        );
+        if self.memory.is_faulted() {
+            return Err(Violation::MemoryTruncated);
+        }
+        Ok(self.is_ready(flags) || !self.again.is_empty())
+    }
+
+    fn disarm(&mut self) {
+        notify::disarm_packed(self.areas.device_event());
+    }
+
+    fn position(&self) -> u32 {
+        let word = u32::from(self.next.to_word());
+        word | word << 16
+    }
+}
+
+impl PackedRequests {
+    /// With requests in flight, the record has the used position. Without any, the ring completes in
+    /// order as far as its descriptors show, and they show where it stands.
+    fn recover(&mut self, told: Place) -> Result<Recovery, Violation> {
+        let size = self.config.size;
+        let Some(record) = self.record.clone() else { return Ok(Recovery::AsTold) };
+        let [old, new] = record.positions().ok_or(Violation::InFlightRecord)?;
+        if old.index >= size || new.index >= size {
+            return Err(Violation::InFlightRecord);
+        }
+        let published = old != new && !self.is_available_at(old);
+        let state = record.packed_state(size, published).ok_or(Violation::InFlightRecord)?;
+        let found = match state.in_flight.is_empty() {
+            // Nothing was ever recorded: the positions mean nothing.
+            true if !state.was_used => recovery::recover(&self.areas, size, told).unwrap_or(told),
+            true => recovery::recover(&self.areas, size, told).unwrap_or(if published {
+                new
+            } else {
+                old
+            }),
+            false if published => new,
+            false => old,
+        };
+        (self.used, self.published, self.next) = (found, found, found);
+        self.restore(&record, &state.free, &state.in_flight)?;
+        record.set_positions(found, found);
+        Ok(match self.next == told {
+            true => Recovery::AsTold,
+            false => {
+                Recovery::Moved { told: told.to_word().into(), found: self.next.to_word().into() }
+            }
+        })
+    }
+
+    /// Takes over the list of entries and the requests in flight.
+    fn restore(
+        &mut self,
+        record: &RingRecord,
+        free: &[u16],
+        in_flight: &[crate::inflight::Recorded],
+    ) -> Result<(), Violation> {
+        let size = self.config.size;
+        let link = |entries: &mut [Entry], list: &[u16], end: u16| {
+            let next = list.iter().skip(1).copied().chain([end]);
+            list.iter().zip(next).for_each(|(at, next)| entries[usize::from(*at)].next = next);
+            list.first().copied().unwrap_or(end)
+        };
+        self.free = link(&mut self.entries, free, size);
+        for recorded in in_flight {
+            let first = link(&mut self.entries, &recorded.entries, size);
+            let last = recorded.entries.last().copied().unwrap_or(first);
+            let id = record.desc(last).ok_or(Violation::InFlightRecord)?.id;
+            let entry = &mut self.entries[usize::from(first)];
+            (entry.last, entry.count, entry.id) = (last, recorded.entries.len() as u16, id);
+            self.counter = self.counter.max(recorded.counter.wrapping_add(1));
+            self.outstanding += entry.count;
+            self.again.push_back(first);
+        }
+        self.next = self.used.forward(self.outstanding, size);
+        // Used descriptors of a batch that was not published are not to be found behind those of
+        // the next one.
+        for i in 0..self.outstanding {
+            let place = self.used.forward(i, size);
+            let flags = self.areas.flags(place.index).load(Ordering::Relaxed);
+            self.areas.store_flags(place.index, marked_available(flags, place.wrap));
+        }
+        Ok(())
+    }
+
+    /// Whether the descriptor at `place` is available to the device.
+    fn is_available_at(&self, place: Place) -> bool {
+        let flags = self.areas.flags(place.index).load(Ordering::Acquire);
+        flags & (DESC_AVAIL | DESC_USED) == available_flags(place.wrap)
+    }
+
+    /// Whether `flags` of the descriptor at `next` make it available.
+    fn is_ready(&self, flags: u16) -> bool {
+        flags & (DESC_AVAIL | DESC_USED) == available_flags(self.next.wrap)
+            && self.outstanding < self.config.size
+    }
+
+    /// Takes a request from the record.
+    fn take_again(&mut self, first: u16, chain: &mut IoChain) -> Result<u16, Violation> {
+        let record = self.record.clone().ok_or(Violation::InFlightRecord)?;
+        let mut at = first;
+        for _ in 0..self.entries[usize::from(first)].count {
+            let desc = record.desc(at).ok_or(Violation::InFlightRecord)?;
+            self.add(&desc, chain)?;
+            at = self.entries[usize::from(at)].next;
+        }
+        self.again.pop_front();
+        self.in_flight += 1;
+        Ok(first)
+    }
+
+    fn take_next(&mut self, chain: &mut IoChain) -> Result<Option<u16>, Violation> {
+        if !self.is_ready(self.areas.flags(self.next.index).load(Ordering::Acquire)) {
+            return Ok(None);
+        }
+        self.copy_descs()?;
+        for i in 0..self.descs.len() {
+            let desc = self.descs[i];
+            self.add(&desc, chain)?;
+        }
+        self.taking.clear();
+        let mut at = self.free;
+        for _ in 0..self.descs.len() {
+            self.taking.push(at);
+            at = self.entries[usize::from(at)].next;
+        }
+        let (first, last) = (self.taking[0], self.taking[self.taking.len() - 1]);
+        let count = self.taking.len() as u16;
+        let id = self.descs.last().map_or(0, |desc| desc.id);
+        let entry = &mut self.entries[usize::from(first)];
+        (entry.last, entry.count, entry.id) = (last, count, id);
+        self.free = at;
+        if let Some(record) = &self.record {
+            record.begin_entries(&self.taking, &self.descs, self.counter, at);
+            self.counter = self.counter.wrapping_add(1);
+        }
+        self.next = self.next.forward(count, self.config.size);
+        self.outstanding += count;
+        self.in_flight += 1;
+        Ok(Some(first))
+    }
+
+    /// Copies the descriptors of the request at `next`, the first of which is available. Of those
+    /// that the driver has not got back, none is among them: there are as many free entries.
+    fn copy_descs(&mut self) -> Result<(), Violation> {
+        self.descs.clear();
+        let bound = u32::from(self.config.size).min(MAX_CHAIN) as u16;
+        for i in 0..bound {
+            if i >= self.config.size - self.outstanding {
+                return Err(Violation::Overrun);
+            }
+            let place = self.next.forward(i, self.config.size);
+            let flags = self.areas.flags(place.index).load(Ordering::Acquire);
+            if flags & (DESC_AVAIL | DESC_USED) != available_flags(place.wrap) {
+                return Err(Violation::ChainTorn);
+            }
+            self.descs.push(self.areas.desc(place.index, flags));
+            if flags & DESC_NEXT == 0 {
+                return Ok(());
+            }
+        }
+        Err(Violation::ChainTooLong(bound.into()))
+    }
+
+    /// Adds the buffers of a descriptor of the ring to a chain.
+    fn add(&mut self, desc: &Desc, chain: &mut IoChain) -> Result<(), Violation> {
+        if desc.flags & DESC_INDIRECT == 0 {
+            return chain.add(desc.addr, desc.len, desc.flags & DESC_WRITE != 0, &mut self.hint);
+        }
+        if !self.config.indirect {
+            return Err(Violation::IndirectNotNegotiated);
+        }
+        if desc.flags & DESC_NEXT != 0 {
+            return Err(Violation::IndirectNext);
+        }
+        let table = Table::open(&self.memory, &mut self.hint, desc.addr, desc.len)?;
+        for index in 0..table.entries() {
+            let [addr, rest] = table.entry(index)?;
+            let flags = (rest >> 48) as u16;
+            if flags & DESC_INDIRECT != 0 {
+                return Err(Violation::IndirectNested);
+            }
+            chain.add(addr, rest as u32, flags & DESC_WRITE != 0, &mut self.hint)?;
+        }
+        Ok(())
+    }
+}
+
+/// Descriptors from `from` up to `to`, which is at most a whole ring ahead.
+fn distance(from: Place, to: Place, size: u16) -> u16 {
+    match (from.wrap == to.wrap, to.index.checked_sub(from.index)) {
+        (true, Some(count)) => count,
+        _ => to.index + (size - from.index),
+    }
+}

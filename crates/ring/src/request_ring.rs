@@ -1,0 +1,78 @@
+//! The device side of a virtqueue whose requests complete in any order.
+//!
+//! [`DeviceRing`](crate::DeviceRing) is for frames, which complete in the order of the ring. Here
+//! each request that was taken has a *token*, by which it is completed. What is in flight is
+//! written to the front-end's in-flight record ([`RingRecord`]) before the request is begun, and
+//! taken out after the driver has its answer. A back-end that comes after one that was killed takes
+//! the requests of the record again, in the order in which they were taken at first.
+
+use std::sync::Arc;
+
+use crate::device::{Recovery, RingConfig};
+use crate::inflight::RingRecord;
+use crate::io_chain::IoChain;
+use crate::region::Memory;
+use crate::violation::Violation;
+
+/// The device side of one virtqueue of requests.
+///
+/// After a [`Violation`] nothing should be done with the ring but [`position`](Self::position) and
+/// dropping it.
+pub trait RequestRing: Send + Sized {
+    /// Attaches to a ring in the driver's memory, where it stands according to the ring, to
+    /// `record` and to `config`, in this order. Requests that the record shows to be in flight are
+    /// taken again first.
+    ///
+    /// # Errors
+    /// When size, alignment, place or start position are not allowed, or the record contradicts the
+    /// ring.
+    fn start(
+        memory: Arc<Memory>,
+        config: &RingConfig,
+        record: Option<RingRecord>,
+    ) -> Result<(Self, Recovery), Violation>;
+
+    /// The driver's memory table changed: finds the ring anew at the same guest addresses.
+    ///
+    /// # Errors
+    /// When the ring does not lie within the new memory.
+    fn set_memory(&mut self, memory: Arc<Memory>) -> Result<(), Violation>;
+
+    /// The driver's memory.
+    fn memory(&self) -> &Arc<Memory>;
+
+    /// Takes the next request into `chain`, and returns its token, which is below the ring's size.
+    /// `None`: the driver has published no more.
+    ///
+    /// # Errors
+    /// What the driver did wrong. Nothing was taken.
+    fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, Violation>;
+
+    /// Requests that were taken and are not complete.
+    fn in_flight(&self) -> usize;
+
+    /// The request with this token is complete, with `len` bytes written to its buffers. The driver
+    /// sees it after [`publish`](Self::publish). A token that is not in flight is ignored.
+    fn complete(&mut self, token: u16, len: u32);
+
+    /// Makes all completed requests visible to the driver at once. `None`: there is none. Otherwise
+    /// whether the driver wants an interrupt.
+    fn publish(&mut self) -> Option<bool>;
+
+    /// Asks the driver to kick when it publishes more, and looks once more: true when there is
+    /// something to take already.
+    ///
+    /// # Errors
+    /// When the driver's index cannot be, or its memory was truncated under us.
+    fn arm(&mut self) -> Result<bool, Violation>;
+
+    /// Asks the driver not to kick.
+    fn disarm(&mut self);
+
+    /// Where somebody else would have to go on, as `GET_VRING_BASE` answers. Means something while
+    /// nothing is in flight.
+    fn position(&self) -> u32;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! A split virtqueue whose requests complete in any order (virtio 1.2, 2.7).
+//!
+//! A request's token is the number of its first descriptor. The driver cannot use that descriptor
+//! for another request before it got this one back; one that does is found out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::areas::{Areas, desc_of};
+use super::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Desc, MAX_SIZE};
+use crate::device::{Recovery, RingConfig};
+use crate::gather::MAX_CHAIN;
+use crate::inflight::RingRecord;
+use crate::io_chain::IoChain;
+use crate::notify;
+use crate::region::Memory;
+use crate::request_ring::RequestRing;
+use crate::violation::Violation;
+use crate::walk::Table;
+
+/// The device side of a split virtqueue of requests.
+#[derive(Debug)]
+pub struct SplitRequests {
+    memory: Arc<Memory>,
+    areas: Areas,
+    config: RingConfig,
+    hint: usize,
+    /// Next entry of the available ring to take, and the available index when it was last read.
+    next: u16,
+    seen: u16,
+    /// Next element of the used ring to write, and the used index as the driver sees it.
+    used: u16,
+    published: u16,
+    /// Whether each descriptor is the head of a request in flight.
+    taken: Box<[bool]>,
+    in_flight: usize,
+    /// Heads of requests that a back-end before this one had in flight, to be taken first.
+    again: VecDeque<u16>,
+    /// Heads of the requests that were completed since the last publication.
+    completed: Vec<u16>,
+    record: Option<RingRecord>,
+    /// Number of the next request, for the record.
+    counter: u64,
+    /// An interrupt decision was made before: only then does the used event say what the driver has
+    /// seen.
+    notified: bool,
+}
+
+// SAFETY: the areas are mapped for the whole process as long as the ring holds its memory, and are
+// only reached through raw copies and atomics.
+unsafe impl Send for SplitRequests {}
+
+impl RequestRing for SplitRequests {
+    fn start(
+        memory: Arc<Memory>,
+        config: &RingConfig,
+        record: Option<RingRecord>,
+    ) -> Result<(Self, Recovery), Violation> {
+        if !config.size.is_power_of_two() || config.size > MAX_SIZE {
+            return Err(Violation::QueueSize(config.size));
+        }
+        let told = u16::try_from(config.start).map_err(|_| Violation::Start(config.start))?;
+        let areas = Areas::find(&memory, config)?;
+        let size = usize::from(config.size);
+        let used = areas.used_index().load(Ordering::Acquire);
+        let mut ring = SplitRequests {
+            memory,
+            areas,
+            config: *config,
+            hint: 0,
+            next: told,
+            seen: told,
+            used: told,
+            published: told,
+            taken: vec![false; size].into(),
+            in_flight: 0,
+            again: VecDeque::new(),
+            completed: Vec::with_capacity(size),
+            record,
+            counter: 1,
+            notified: false,
+        };
+        let recovery = ring.recover(told, used)?;
+        Ok((ring, recovery))
+    }
+
+    fn set_memory(&mut self, memory: Arc<Memory>) -> Result<(), Violation> {
+        self.areas = Areas::find(&memory, &self.config)?;
+        self.memory = memory;
+        Ok(())
+    }
+
+    fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, Violation> {
+        let taken = self.take_next(chain);
+        taken.map_err(|violation| self.memory.root_cause(violation))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn complete(&mut self, token: u16, len: u32) {
+        let Some(taken) = self.taken.get_mut(usize::from(token)).filter(|taken| **taken) else {
+            return;
+        };
+        *taken = false;
+        self.in_flight -= 1;
+        let slot = usize::from(self.used & (self.config.size - 1));
+        self.areas.write_used(slot, token, len);
+        self.used = self.used.wrapping_add(1);
+        self.completed.push(token);
+        if let Some(record) = &self.record {
+            record.link_head(token);
+        }
+    }
+
+    fn publish(&mut self) -> Option<bool> {
+        let (old, new) = (self.published, self.used);
+        if old == new {
+            return None;
+        }
+        self.published = new;
+        #[cfg(test)]
+        if !crate::kill::survives() {
+            return Some(false);
+        }
+        let areas = &self.areas;
+        let wanted = if self.config.event_idx {
+            let wanted =
+                notify::publish_with_event(areas.used_index(), new, old, areas.used_event());
+            wanted | !std::mem::replace(&mut self.notified, true)
+        } else {
+            notify::publish_with_flags(areas.used_index(), new, areas.avail_flags())
+        };
+        if let Some(record) = &self.record {
+            self.completed.iter().for_each(|head| record.end_head(*head));
+            record.set_used_index(new);
+        }
+        self.completed.clear();
+        Some(wanted)
+    }
+
+    fn arm(&mut self) -> Result<bool, Violation> {
+        let index = if self.config.event_idx {
+            notify::arm_event(self.areas.avail_event(), self.next, self.areas.avail_index())
+        } else {
+            notify::arm_flags(self.areas.used_flags(), self.areas.avail_index())
+        };
+        self.see(index).map_err(|violation| self.memory.root_cause(violation))?;
+        if self.memory.is_faulted() {
+            return Err(Violation::MemoryTruncated);
+        }
+        Ok(index != self.next || !self.again.is_empty())
+    }
+
+    fn disarm(&mut self) {
+        if !self.config.event_idx {
+            notify::disarm_flags(self.areas.used_flags());
+        }
+    }
+
+    fn position(&self) -> u32 {
+        self.next.into()
+    }
+}
+
+impl SplitRequests {
+    /// With a record, the ring stands behind what is used and what is in flight. Without one,
+    /// nothing shows which requests are in flight, and the front-end's word counts.
+    fn recover(&mut self, told: u16, used: u16) -> Result<Recovery, Violation> {
+        if told.wrapping_sub(used) <= self.config.size {
+            (self.used, self.published) = (used, used);
+        }
+        let Some(record) = &self.record else {
+            return Ok(if told == used { Recovery::AsTold } else { Recovery::Unclear });
+        };
+        let in_flight = record.heads_in_flight(self.config.size, used);
+        let added = self.areas.avail_index().load(Ordering::Acquire).wrapping_sub(used);
+        let taken = in_flight.len() as u16;
+        if taken > 0 && (added > self.config.size || taken > added) {
+            return Err(Violation::InFlightRecord);
+        }
+        self.counter = in_flight.last().map_or(1, |(counter, _)| counter.wrapping_add(1)).max(1);
+        self.again = in_flight.into_iter().map(|(_, head)| head).collect();
+        record.set_used_index(used);
+        let next = used.wrapping_add(taken);
+        (self.next, self.seen) = (next, next);
+        (self.used, self.published) = (used, used);
+        Ok(match next == told {
+            true => Recovery::AsTold,
+            false => Recovery::Moved { told: told.into(), found: next.into() },
+        })
+    }
+
+    fn take_next(&mut self, chain: &mut IoChain) -> Result<Option<u16>, Violation> {
+        chain.begin(&self.memory);
+        if let Some(&head) = self.again.front() {
+            self.fill(head, chain)?;
+            self.again.pop_front();
+            self.taken[usize::from(head)] = true;
+            self.in_flight += 1;
+            return Ok(Some(head));
+        }
+        if self.next == self.seen {
+            self.see(self.areas.avail_index().load(Ordering::Acquire))?;
+            if self.next == self.seen {
+                return Ok(None);
+            }
+        }
+        let head = self.areas.head(usize::from(self.next & (self.config.size - 1)));
+        let size = self.config.size;
+        match self.taken.get(usize::from(head)) {
+            None => return Err(Violation::DescriptorIndex { index: head, table: size.into() }),
+            Some(true) => return Err(Violation::HeadInFlight(head)),
+            Some(false) => {}
+        }
+        self.fill(head, chain)?;
+        if let Some(record) = &self.record {
+            record.begin_head(head, self.counter);
+            self.counter = self.counter.wrapping_add(1);
+        }
+        self.taken[usize::from(head)] = true;
+        self.in_flight += 1;
+        self.next = self.next.wrapping_add(1);
+        Ok(Some(head))
+    }
+
+    /// Believes an available index, if it can be.
+    fn see(&mut self, index: u16) -> Result<(), Violation> {
+        let ahead = index.wrapping_sub(self.published);
+        let size = self.config.size;
+        if ahead > size || ahead < self.next.wrapping_sub(self.published) {
+            return Err(Violation::AvailableJump { index, ahead, size });
+        }
+        self.seen = index;
+        Ok(())
+    }
+
+    /// Follows the chain that begins at descriptor `head`.
+    fn fill(&mut self, head: u16, chain: &mut IoChain) -> Result<(), Violation> {
+        let size = self.config.size;
+        let bound = u32::from(size).min(MAX_CHAIN);
+        let mut index = head;
+        for _ in 0..bound {
+            let desc = self.areas.desc(index);
+            if desc.flags & DESC_INDIRECT != 0 {
+                return self.fill_indirect(&desc, chain);
+            }
+            chain.add(desc.addr, desc.len, desc.flags & DESC_WRITE != 0, &mut self.hint)?;
+            if desc.flags & DESC_NEXT == 0 {
+                return Ok(());
+            }
+            if desc.next >= size {
+                return Err(Violation::DescriptorIndex { index: desc.next, table: size.into() });
+            }
+            index = desc.next;
+        }
+        Err(Violation::ChainTooLong(bound))
+    }
+
+    /// Follows the links of an indirect table from its entry 0.
+    fn fill_indirect(&mut self, desc: &Desc, chain: &mut IoChain) -> Result<(), Violation> {
+        if !self.config.indirect {
+            return Err(Violation::IndirectNotNegotiated);
+        }
+        if desc.flags & DESC_NEXT != 0 {
+            return Err(Violation::IndirectNext);
+        }
+        let table = Table::open(&self.memory, &mut self.hint, desc.addr, desc.len)?;
+        let mut index = 0;
+        for _ in 0..table.entries() {
+            let desc = desc_of(table.entry(index)?);
+            if desc.flags & DESC_INDIRECT != 0 {
+                return Err(Violation::IndirectNested);
+            }
+            chain.add(desc.addr, desc.len, desc.flags & DESC_WRITE != 0, &mut self.hint)?;
+            if desc.flags & DESC_NEXT == 0 {
+                return Ok(());
+            }
+            index = u32::from(desc.next);
+        }
+        Err(Violation::ChainTooLong(table.entries()))
+    }
+}
