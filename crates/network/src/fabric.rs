@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use frame::Mac;
 use parking_lot::{Mutex, MutexGuard};
 use ring::page_faults;
-use runtime::{Group, QueueId, group};
+use runtime::{Doorbell, Group, Lane, QueueId, group};
 use switch::{PortId, Row, RuleError, Switch};
 
 use crate::count::{QueueCounters, WorkerCounters};
@@ -38,7 +38,7 @@ use state::{Port, Queue, State};
 
 /// The datapath: workers, the switch between them, and all ports. Dropping it ends the workers.
 pub struct Fabric {
-    workers: Group<FramePipeline>,
+    workers: Arc<dyn Lane<FramePipeline>>,
     /// Decides where frames go. Workers ask it only when their caches do not know.
     switch: Arc<Mutex<Switch>>,
     state: Mutex<State>,
@@ -54,12 +54,28 @@ impl Fabric {
     /// # Errors
     /// When threads or descriptors can't be had, or a CPU to pin to does not exist.
     pub fn start(config: &Workers) -> io::Result<Self> {
+        Fabric::start_with(config, |doorbells, pipelines| {
+            Ok(Arc::new(Group::start(doorbells, pipelines, &config.cpus, config.policy)?))
+        })
+    }
+
+    /// Starts the workers by `start`, which may give them other pipelines beside those of the
+    /// fabric.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        config: &Workers,
+        start: impl FnOnce(
+            Arc<[Doorbell]>,
+            Vec<FramePipeline>,
+        ) -> io::Result<Arc<dyn Lane<FramePipeline>>>,
+    ) -> io::Result<Self> {
         // Workers may be filtered, and start no threads then.
         ring::interrupt::start_watchdog()?;
         let faults = config.page_faults.unwrap_or(page_faults::count);
-        let (fabric, ()) = Self::with_workers(config, faults, |doorbells, pipelines| {
-            Ok((Group::start(doorbells, pipelines, &config.cpus, config.policy)?, ()))
-        })?;
+        let start = |doorbells, pipelines| Ok((start(doorbells, pipelines)?, ()));
+        let (fabric, ()) = Self::with_workers(config, faults, start)?;
         Ok(fabric)
     }
 
@@ -70,7 +86,10 @@ impl Fabric {
     /// # Errors
     /// When descriptors can't be had.
     pub fn manual(config: &Workers) -> io::Result<(Self, Vec<ManualWorker>)> {
-        Self::with_workers(config, config.page_faults.unwrap_or(|| 0), Group::manual)
+        Self::with_workers(config, config.page_faults.unwrap_or(|| 0), |doorbells, pipelines| {
+            let (group, workers) = Group::manual(doorbells, pipelines)?;
+            Ok((Arc::new(group) as Arc<dyn Lane<FramePipeline>>, workers))
+        })
     }
 
     /// Whether all workers come to answer within this time. Workers that sleep are woken for it.
@@ -82,9 +101,9 @@ impl Fabric {
         config: &Workers,
         page_faults: fn() -> u64,
         group: impl FnOnce(
-            Arc<[runtime::Doorbell]>,
+            Arc<[Doorbell]>,
             Vec<FramePipeline>,
-        ) -> io::Result<(Group<FramePipeline>, T)>,
+        ) -> io::Result<(Arc<dyn Lane<FramePipeline>>, T)>,
     ) -> io::Result<(Self, T)> {
         let (count, start) = (config.count.max(1), Instant::now());
         let doorbells = group::doorbells(count)?;
@@ -212,7 +231,7 @@ impl Fabric {
         let attachment = self.workers.detach(worker, queue);
         drop(state);
         self.workers.await_version(version);
-        attachment.recv().ok().map(|attachment| attachment.pair)
+        attachment.wait().map(|attachment| attachment.pair)
     }
 
     /// From now on `selector` says which of the port's queues a frame goes to. `None`: the workers

@@ -4,6 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueId(pub u64);
 
+impl QueueId {
+    /// The name where the queues of two pipelines share their workers.
+    pub(crate) fn in_lane(self, lane: u64) -> QueueId {
+        QueueId(self.0 << 1 | lane)
+    }
+}
+
 /// Queues that share one portion of their worker: those of one port, or of one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub u32);

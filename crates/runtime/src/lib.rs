@@ -7,7 +7,8 @@
 //! calls the pipeline; the pipeline never calls the worker. Calls are dispatched statically.
 //!
 //! The control side has a [`Group`]: it starts the threads, sends them commands between bursts,
-//! and publishes a topology that all of them follow.
+//! and publishes a topology that all of them follow. Two kinds of pipelines share their workers as a
+//! [`Pair`]; the control side of each has a [`Lane`] then.
 //!
 //! Invariants:
 //!
@@ -29,9 +30,11 @@ pub mod doorbell;
 pub mod drr;
 pub mod group;
 mod id;
+pub mod lane;
 mod mailbox;
 pub mod manual;
 pub mod migration;
+pub mod pair;
 pub mod pending_interrupts;
 pub mod pipeline;
 pub mod poll;
@@ -47,7 +50,9 @@ pub use counter::Counter;
 pub use doorbell::Doorbell;
 pub use group::Group;
 pub use id::{ClassId, QueueId};
+pub use lane::Lane;
 pub use manual::ManualWorker;
+pub use pair::Pair;
 pub use pending_interrupts::PendingInterrupts;
 pub use pipeline::{Attached, Blocked, Departure, Pipeline, Served, Status, Waits};
 pub use run_counters::RunCounters;

@@ -93,6 +93,13 @@ pub trait Pipeline: Send + Sized + 'static {
     /// such queue.
     fn owner(&self, slot: usize) -> Option<String>;
 
+    /// A descriptor that becomes readable when something has come that no queue's peer signals,
+    /// and that [`begin`](Self::begin) takes. It is watched edge-triggered and never read, from
+    /// before the first queue on.
+    fn completions(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// The worker is about to sleep, or (`false`) has slept.
     fn sleeping(&mut self, begins: bool);
 }

@@ -40,6 +40,9 @@ impl<P: Pipeline> Worker<P> {
     pub(crate) fn new(own: usize, shared: Arc<Shared<P>>, pipeline: P) -> io::Result<Self> {
         let now = Instant::now();
         let sleeper = Sleeper::new(&shared.doorbells[own], now)?;
+        if let Some(fd) = pipeline.completions() {
+            sleeper.watcher.add(fd, Signal::Doorbell)?;
+        }
         Ok(Worker {
             link: ControlLink::new(own, shared),
             pipeline,

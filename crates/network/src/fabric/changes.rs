@@ -32,7 +32,7 @@ impl Fabric {
             .map(|&queue| Some(self.workers.detach(state.queue(queue)?.worker, queue)))
             .collect();
         drop(state);
-        pairs.into_iter().map(|pair| pair?.recv().ok().map(|attachment| attachment.pair)).collect()
+        pairs.into_iter().map(|pair| pair?.wait().map(|attachment| attachment.pair)).collect()
     }
 
     /// Hands pairs of `port` to their workers: those that were taken out, and new ones. Returns

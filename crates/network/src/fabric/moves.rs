@@ -28,7 +28,7 @@ impl Fabric {
         let from = entry.worker;
         let version = self.publish(&state);
         self.workers.await_version(version);
-        let attachment = self.workers.migrate(from, queue).recv().ok();
+        let attachment = self.workers.migrate(from, queue).wait();
         let arrived = attachment.is_some();
         if let Some(attachment) = attachment {
             state.set_location(queue, to, true);
