@@ -1,0 +1,102 @@
+//! Counters of disks: one writer each, readable by anyone at any time.
+//!
+//! Every request is accounted for. Over a queue, at rest:
+//!
+//! `reads + writes + flushes + discards + zeroes + others = ` requests fetched,
+//! of which those under `errors` failed.
+
+pub use runtime::{Counter, RunCounters};
+
+use crate::command::Refusal;
+
+macro_rules! errors {
+    ($($variant:ident $name:literal $meaning:literal,)*) => {
+        /// Why a request failed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum ErrorReason { $(#[doc = $meaning] $variant,)* }
+
+        impl ErrorReason {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &[ErrorReason] = &[$(ErrorReason::$variant,)*];
+
+            /// The name under which the reason is counted and shown.
+            pub fn name(self) -> &'static str {
+                match self { $(ErrorReason::$variant => $name,)* }
+            }
+
+            /// What it means, in a line.
+            pub fn meaning(self) -> &'static str {
+                match self { $(ErrorReason::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+errors! {
+    Unsupported "unsupported" "A type of request, or a flag, that is not offered.",
+    OutOfRange "out_of_range" "The request reaches beyond the end of the disk.",
+    BadLength "bad_length" "The data is not a whole number of sectors, or a range is too long.",
+    ReadOnly "read_only" "The request would change a read-only disk.",
+    NoSpace "no_space" "The file system with the image is full.",
+    Truncated "truncated" "The image is shorter than the disk: somebody has cut it off.",
+    Io "io" "The system reported an error of the image.",
+}
+
+impl From<Refusal> for ErrorReason {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unsupported => ErrorReason::Unsupported,
+            Refusal::OutOfRange => ErrorReason::OutOfRange,
+            Refusal::BadLength => ErrorReason::BadLength,
+            Refusal::ReadOnly => ErrorReason::ReadOnly,
+        }
+    }
+}
+
+/// Number of reasons.
+const REASONS: usize = ErrorReason::ALL.len();
+
+/// What one queue of a disk has done. Written by the worker that has the queue.
+#[derive(Debug, Default)]
+pub struct QueueCounters {
+    /// Requests to read.
+    pub reads: Counter,
+    /// Bytes of them.
+    pub read_bytes: Counter,
+    /// Requests to write.
+    pub writes: Counter,
+    /// Bytes of them.
+    pub write_bytes: Counter,
+    /// Requests to make writes stable.
+    pub flushes: Counter,
+    /// Requests to forget a range.
+    pub discards: Counter,
+    /// Requests to write zeros.
+    pub zeroes: Counter,
+    /// Other requests, and those that were refused.
+    pub others: Counter,
+    /// Bursts that fetched at least one request.
+    pub bursts: Counter,
+    /// Interrupts sent for completed requests.
+    pub interrupts: Counter,
+    /// Times that completed requests were published without an interrupt, as the guest asked.
+    pub suppressed: Counter,
+    /// Wake-ups by the guest.
+    pub kicks: Counter,
+    /// Steps of requests that passed through the host's page cache.
+    pub buffered: Counter,
+    errors: [Counter; REASONS],
+}
+
+impl QueueCounters {
+    /// A request failed.
+    pub(crate) fn fail(&self, reason: ErrorReason) {
+        self.errors[reason as usize].add(1);
+    }
+
+    /// Requests that failed for a reason.
+    pub fn failed(&self, reason: ErrorReason) -> u64 {
+        self.errors[reason as usize].get()
+    }
+}

@@ -1,0 +1,57 @@
+//! A disk: an image, and how it is shown to a guest.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::command::{Bounds, SERIAL};
+use crate::image::Image;
+
+/// What all queues of a disk share.
+#[derive(Debug)]
+pub struct Disk {
+    image: Arc<Image>,
+    serial: [u8; SERIAL],
+    /// Each write is stable before it is completed.
+    write_through: AtomicBool,
+}
+
+impl Disk {
+    /// A disk with a serial number, of which the guest sees the first 20 bytes.
+    pub fn new(image: Arc<Image>, serial: &str) -> Disk {
+        let mut padded = [0; SERIAL];
+        padded.iter_mut().zip(serial.bytes()).for_each(|(to, from)| *to = from);
+        // Until a guest has said that it sends flushes.
+        Disk { image, serial: padded, write_through: AtomicBool::new(true) }
+    }
+
+    /// The image.
+    pub fn image(&self) -> &Arc<Image> {
+        &self.image
+    }
+
+    /// The serial number, padded with zeros.
+    pub fn serial(&self) -> &[u8; SERIAL] {
+        &self.serial
+    }
+
+    /// Whether each write is stable before it is completed.
+    pub fn is_write_through(&self) -> bool {
+        self.write_through.load(Ordering::Acquire)
+    }
+
+    /// From now on, each write is stable before it is completed, or only after a flush. In the
+    /// former case, all writes that were completed before are stable when this returns.
+    ///
+    /// # Errors
+    /// When those cannot be made stable. New writes are stable all the same.
+    pub fn set_write_through(&self, on: bool) -> io::Result<()> {
+        let was = self.write_through.swap(on, Ordering::AcqRel);
+        if on && !was && !self.image.is_read_only() { self.image.sync() } else { Ok(()) }
+    }
+
+    /// What requests may reach.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { bytes: self.image.bytes(), read_only: self.image.is_read_only() }
+    }
+}

@@ -1,0 +1,51 @@
+//! How requests get to the kernel and back.
+//!
+//! An engine owns each request from [`Engine::submit`] until [`Engine::reap`] returns it: as long
+//! as the kernel may use its buffers.
+
+mod threads;
+mod uring;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crate::request::Request;
+
+pub use threads::ThreadEngine;
+pub use uring::UringEngine;
+
+/// A request, and what became of its step: bytes that were moved, or an error of the system.
+pub type Finished = (Box<Request>, Result<u32, i32>);
+
+/// Carries out one step of each request that it is given.
+pub trait Engine: Send {
+    /// Takes a request. It is begun by the next [`flush`](Self::flush) at the latest.
+    fn submit(&mut self, request: Box<Request>);
+
+    /// Hands all requests that were submitted to the kernel.
+    fn flush(&mut self);
+
+    /// Whether requests wait for the kernel to take them. Then [`flush`](Self::flush) is to be
+    /// called again soon.
+    fn has_unsubmitted(&self) -> bool;
+
+    /// Appends the requests whose step is done to `finished`.
+    fn reap(&mut self, finished: &mut Vec<Finished>);
+
+    /// Becomes readable when a step is done. Never read.
+    fn completions(&self) -> BorrowedFd<'_>;
+}
+
+/// The best engine that this system has.
+///
+/// # Errors
+/// When there are no threads or descriptors.
+pub fn best() -> io::Result<Box<dyn Engine>> {
+    match UringEngine::new() {
+        Ok(engine) => Ok(Box::new(engine)),
+        Err(error) => {
+            tracing::info!(reason = %error, "no io_uring; requests are carried out by threads");
+            Ok(Box::new(ThreadEngine::new()?))
+        }
+    }
+}

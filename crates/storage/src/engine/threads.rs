@@ -1,0 +1,172 @@
+//! Requests without io_uring: a few threads for each worker, and a system call for each step.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::io::Errno;
+
+use super::{Engine, Finished};
+use crate::request::{Operation, Request, Step};
+
+/// Threads of one worker.
+const THREADS: usize = 4;
+/// Stack of each, in bytes.
+const STACK: usize = 128 << 10;
+
+/// What a worker and its threads share.
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Signalled when the queue has requests, or ends.
+    ready: Condvar,
+    finished: Mutex<Vec<Finished>>,
+    event: OwnedFd,
+}
+
+#[derive(Default)]
+struct Queue {
+    requests: VecDeque<Box<Request>>,
+    ends: bool,
+}
+
+/// Requests carried out by threads.
+pub struct ThreadEngine {
+    shared: Arc<Shared>,
+    /// Submitted since the last flush.
+    #[expect(clippy::vec_box, reason = "requests are handed on as boxes, and not moved")]
+    batch: Vec<Box<Request>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl ThreadEngine {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When there are none, or no descriptors.
+    pub fn new() -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            ready: Condvar::new(),
+            finished: Mutex::default(),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        });
+        let mut engine = ThreadEngine { shared, batch: Vec::new(), threads: Vec::new() };
+        for number in 0..THREADS {
+            let shared = Arc::clone(&engine.shared);
+            let thread = std::thread::Builder::new().name(format!("rm-disk-{number}"));
+            let run = move || {
+                sandbox::enter_thread(sandbox::Role::Worker);
+                work(&shared);
+            };
+            engine.threads.push(thread.stack_size(STACK).spawn(run)?);
+        }
+        Ok(engine)
+    }
+}
+
+fn work(shared: &Shared) {
+    loop {
+        let mut queue = shared.queue.lock();
+        let mut request = loop {
+            match queue.requests.pop_front() {
+                Some(request) => break request,
+                None if queue.ends => return,
+                None => shared.ready.wait(&mut queue),
+            }
+        };
+        drop(queue);
+        let result = request.step().map_or(Err(libc::EBADF), |step| carry_out(&step));
+        shared.finished.lock().push((request, result));
+        // Full only if it was never read, and then it is readable.
+        let _ = rustix::io::write(&shared.event, &1u64.to_ne_bytes());
+    }
+}
+
+/// Carries out a step.
+fn carry_out(step: &Step<'_>) -> Result<u32, i32> {
+    let done = match step.operation {
+        Operation::Read => return move_bytes(step, libc::preadv2, 0),
+        Operation::Write { stable: true } => {
+            return move_bytes(step, libc::pwritev2, libc::RWF_DSYNC);
+        }
+        Operation::Write { stable: false } | Operation::WriteZeros => {
+            return move_bytes(step, libc::pwritev2, 0);
+        }
+        Operation::Sync => fdatasync(step.file),
+        Operation::PunchHole | Operation::ZeroRange => {
+            let mode = FallocateFlags::from_bits_retain(fallocate_mode(step.operation) as u32);
+            fallocate(step.file, mode, step.offset, step.len)
+        }
+    };
+    done.map(|()| 0).map_err(Errno::raw_os_error)
+}
+
+/// `preadv2` or `pwritev2`.
+type Move = unsafe extern "C" fn(
+    libc::c_int,
+    *const libc::iovec,
+    libc::c_int,
+    libc::off_t,
+    libc::c_int,
+) -> libc::ssize_t;
+
+fn move_bytes(step: &Step<'_>, call: Move, flags: libc::c_int) -> Result<u32, i32> {
+    let (pieces, count) = (step.pieces.as_ptr(), step.pieces.len() as libc::c_int);
+    let offset = step.offset as libc::off_t;
+    // SAFETY: the pieces are those of a request, which is held by this thread and keeps its memory
+    // mapped, or static; of the latter nothing is written.
+    let moved = unsafe { call(step.file.as_raw_fd(), pieces, count, offset, flags) };
+    u32::try_from(moved).map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// The mode of `fallocate` for an operation on a range.
+pub(super) fn fallocate_mode(operation: Operation) -> i32 {
+    let mode = match operation {
+        Operation::ZeroRange => FallocateFlags::ZERO_RANGE,
+        _ => FallocateFlags::PUNCH_HOLE,
+    };
+    (mode | FallocateFlags::KEEP_SIZE).bits() as i32
+}
+
+impl Engine for ThreadEngine {
+    fn submit(&mut self, request: Box<Request>) {
+        self.batch.push(request);
+    }
+
+    fn flush(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        self.shared.queue.lock().requests.extend(self.batch.drain(..));
+        self.shared.ready.notify_all();
+    }
+
+    fn has_unsubmitted(&self) -> bool {
+        false
+    }
+
+    fn reap(&mut self, finished: &mut Vec<Finished>) {
+        finished.append(&mut self.shared.finished.lock());
+    }
+
+    fn completions(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+}
+
+impl Drop for ThreadEngine {
+    fn drop(&mut self) {
+        self.flush();
+        self.shared.queue.lock().ends = true;
+        self.shared.ready.notify_all();
+        for thread in self.threads.drain(..) {
+            // Such a thread does not panic; if it did, there is nothing left to do about it here.
+            let _ = thread.join();
+        }
+    }
+}

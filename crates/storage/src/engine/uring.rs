@@ -1,0 +1,197 @@
+//! Requests through io_uring: one ring for each worker, and one system call for each burst.
+//!
+//! The ring is made where the worker is not filtered yet, and enabled on the worker's thread, which
+//! is then the only one to use it (`IORING_SETUP_SINGLE_ISSUER`). Completions are processed when
+//! that thread asks for them (`IORING_SETUP_DEFER_TASKRUN`), so none interrupts it. Kernels before
+//! 6.1 have neither. An eventfd that is never read wakes a worker that sleeps: with deferred
+//! completions, the ring's own descriptor would become readable too late.
+//!
+//! The ring takes no operations but those that disks need: see [`restrictions`].
+//!
+//! The kernel uses the buffers of a request until it has completed. They are the request's, which
+//! is kept here until then, and so is its image. A ring that is dropped waits for all of them.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use io_uring::register::Restriction;
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::event::{EventfdFlags, eventfd};
+use slab::Slab;
+
+use super::{Engine, Finished};
+use crate::request::{Operation, Request, Step};
+
+/// Entries of the submission queue. A burst that is longer takes several system calls.
+const SUBMISSIONS: u32 = 256;
+/// Entries of the completion queue. The kernel keeps completions that find no room.
+const COMPLETIONS: u32 = 4096;
+/// Threads of the kernel for operations that block: of files, and of other things.
+const KERNEL_THREADS: [u32; 2] = [8, 1];
+
+/// Operations of `io_uring_register` that the worker needs.
+const ENABLE_RINGS: u8 = 12;
+const IOWQ_MAX_WORKERS: u8 = 19;
+
+/// Requests through io_uring.
+pub struct UringEngine {
+    ring: IoUring,
+    event: OwnedFd,
+    /// The worker's thread has enabled the ring.
+    enabled: bool,
+    requests: Slab<Box<Request>>,
+    /// Submitted, and not taken by the kernel.
+    unsubmitted: usize,
+}
+
+impl UringEngine {
+    /// A ring that the first thread to flush it will use.
+    ///
+    /// # Errors
+    /// When the kernel has none, or does not let this process have one.
+    pub fn new() -> io::Result<Self> {
+        let ring = build()?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        ring.submitter().register_restrictions(&mut restrictions())?;
+        let requests = Slab::with_capacity(SUBMISSIONS as usize);
+        Ok(UringEngine { ring, event, enabled: false, requests, unsubmitted: 0 })
+    }
+
+    fn enable(&mut self) {
+        if !std::mem::replace(&mut self.enabled, true) {
+            // Fails if the ring is enabled already; then submitting tells.
+            let _ = self.ring.submitter().register_enable_rings();
+            // Kernels before 5.15 do not know it.
+            let _ = self.ring.submitter().register_iowq_max_workers(&mut { KERNEL_THREADS });
+        }
+    }
+
+    /// Adds an entry to the submission queue. False: it is full.
+    fn push(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: the entry's buffers are those of a request in `requests`, or static. The request
+        // stays there, in a box of its own, until its completion was taken from the queue, and its
+        // chain keeps the memory mapped; its image keeps the file open.
+        unsafe { self.ring.submission().push(entry) }.is_ok()
+    }
+
+    /// Takes one completion after the other.
+    fn take(&mut self, finished: &mut Vec<Finished>) {
+        let requests = &mut self.requests;
+        for completion in self.ring.completion() {
+            let Some(request) = requests.try_remove(completion.user_data() as usize) else {
+                continue;
+            };
+            let result = completion.result();
+            finished.push((request, u32::try_from(result).map_err(|_| -result)));
+        }
+    }
+}
+
+/// The ring, with what this kernel has.
+fn build() -> io::Result<IoUring> {
+    let mut newest = IoUring::builder();
+    newest.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    let mut oldest = IoUring::builder();
+    let build = |builder: &mut io_uring::Builder| {
+        builder.setup_r_disabled().setup_clamp().setup_cqsize(COMPLETIONS).build(SUBMISSIONS)
+    };
+    let ring = build(&mut newest).or_else(|_| build(&mut oldest))?;
+    // Without these a request's pieces, or a completion, could get lost.
+    match ring.params().is_feature_nodrop() && ring.params().is_feature_submit_stable() {
+        true => Ok(ring),
+        false => Err(io::Error::other("the kernel's io_uring is too old")),
+    }
+}
+
+/// What the ring can do once it is enabled. System call filters do not see what goes through a ring:
+/// nobody is to open files or sockets by it.
+fn restrictions() -> [Restriction; 6] {
+    let [read, write] = [opcode::Readv::CODE, opcode::Writev::CODE].map(Restriction::sqe_op);
+    let [sync, allocate] = [opcode::Fsync::CODE, opcode::Fallocate::CODE].map(Restriction::sqe_op);
+    let [enable, limit] = [ENABLE_RINGS, IOWQ_MAX_WORKERS].map(Restriction::register_op);
+    [read, write, sync, allocate, enable, limit]
+}
+
+/// The entry for a step.
+fn entry(step: &Step<'_>) -> squeue::Entry {
+    let fd = types::Fd(step.file.as_raw_fd());
+    let (pieces, count) = (step.pieces.as_ptr(), step.pieces.len() as u32);
+    match step.operation {
+        Operation::Read => opcode::Readv::new(fd, pieces, count).offset(step.offset).build(),
+        Operation::Write { stable } => opcode::Writev::new(fd, pieces, count)
+            .offset(step.offset)
+            .rw_flags(if stable { libc::RWF_DSYNC } else { 0 })
+            .build(),
+        Operation::WriteZeros => opcode::Writev::new(fd, pieces, count).offset(step.offset).build(),
+        Operation::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+        Operation::PunchHole | Operation::ZeroRange => opcode::Fallocate::new(fd, step.len)
+            .offset(step.offset)
+            .mode(super::threads::fallocate_mode(step.operation))
+            .build(),
+    }
+}
+
+impl Engine for UringEngine {
+    fn submit(&mut self, request: Box<Request>) {
+        let number = self.requests.insert(request);
+        let request = &mut self.requests[number];
+        let Some(step) = request.step() else { return };
+        let entry = entry(&step).user_data(number as u64);
+        while !self.push(&entry) {
+            self.flush();
+            if self.has_unsubmitted() {
+                // The kernel is out of memory, or has too many completions: those first.
+                std::thread::yield_now();
+            }
+        }
+        self.unsubmitted += 1;
+    }
+
+    fn flush(&mut self) {
+        if self.unsubmitted == 0 {
+            return;
+        }
+        self.enable();
+        if let Ok(taken) = self.ring.submit() {
+            self.unsubmitted = self.unsubmitted.saturating_sub(taken);
+        }
+    }
+
+    fn has_unsubmitted(&self) -> bool {
+        self.unsubmitted > 0
+    }
+
+    fn reap(&mut self, finished: &mut Vec<Finished>) {
+        if self.requests.is_empty() {
+            return;
+        }
+        let sq = self.ring.submission();
+        let waits = sq.taskrun() || sq.cq_overflow();
+        drop(sq);
+        if waits {
+            // Has the kernel process what is deferred. What it does not process now, it will later.
+            let taken = self.ring.submit().unwrap_or_default();
+            self.unsubmitted = self.unsubmitted.saturating_sub(taken);
+        }
+        self.take(finished);
+    }
+
+    fn completions(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl Drop for UringEngine {
+    /// Waits for the kernel to have done with all buffers.
+    fn drop(&mut self) {
+        let mut finished = Vec::new();
+        while !self.requests.is_empty() {
+            self.flush();
+            if self.ring.submit_and_wait(1).is_err() {
+                std::thread::yield_now();
+            }
+            self.take(&mut finished);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! A request's way through a worker: fetch, check, submit, complete.
+//!
+//! [`BlockPipeline::carry`] carries out one burst of one queue: each request is fetched and checked
+//! at once, and all of the burst are submitted together. Requests complete whenever the kernel has
+//! done with them, in any order ([`BlockPipeline::complete_finished`]).
+//!
+//! A hostile guest can publish whatever it likes: a request's header is copied once and only the
+//! copy is looked at, a queue has a bounded number of requests with the kernel, and what its
+//! requests cost is charged to it.
+
+use std::time::Instant;
+
+use runtime::{RunCounters, Served};
+use slab::Slab;
+
+use crate::command::{self, BlockStatus, Command, HEADER, RANGE, Refusal};
+use crate::count::ErrorReason;
+use crate::engine::{Engine, Finished};
+use crate::queue::QueueError;
+use crate::request::{Operation, Request};
+use crate::slot::Slot;
+
+/// What a disk may use of its worker in one round, in the unit of the frame pipeline: the time that
+/// copying one byte takes. The share of a port: a full burst of frames as long as an Ethernet's.
+pub const QUANTUM: u64 = 64 * (2048 + 1514);
+
+/// What a request costs besides its bytes.
+const CHARGE: u64 = 16 << 10;
+
+/// Bytes that pass the page cache by are moved by the drive: so many cost as much as one.
+const DIRECT: u64 = 16;
+
+/// Requests that are kept to be used again.
+const POOL: usize = 1024;
+
+/// The block pipeline of one worker. Nothing in it is shared with other threads but the disks and
+/// the counters.
+pub struct BlockPipeline {
+    pub(crate) slots: Slab<Slot>,
+    pub(crate) engine: Box<dyn Engine>,
+    /// Requests that are not in use.
+    #[expect(clippy::vec_box, reason = "requests are handed on as boxes, and not moved")]
+    pool: Vec<Box<Request>>,
+    /// Requests whose step is done, while they are completed; empty otherwise.
+    finished: Vec<Finished>,
+    /// Slots in which requests were completed, while they are published; empty otherwise.
+    dirty: Vec<usize>,
+    /// Requests that are with the engine.
+    pub(crate) in_flight: usize,
+    pub(crate) now: Instant,
+    pub(crate) run: RunCounters,
+}
+
+/// What is to be done about a request that was checked.
+enum Next {
+    /// The kernel is to carry it out.
+    Submit,
+    /// It is done, with so many bytes written to its buffers.
+    Done(u32),
+    /// It failed.
+    Failed(BlockStatus, ErrorReason),
+}
+
+impl BlockPipeline {
+    /// The pipeline of one worker.
+    pub fn new(engine: Box<dyn Engine>) -> Self {
+        BlockPipeline {
+            slots: Slab::new(),
+            engine,
+            pool: Vec::new(),
+            finished: Vec::new(),
+            dirty: Vec::new(),
+            in_flight: 0,
+            now: Instant::now(),
+            run: RunCounters::default(),
+        }
+    }
+
+    /// Carries out one burst of the queue in slot `at`, at a cost of about `quantum`.
+    pub(crate) fn carry(&mut self, at: usize, quantum: u64) -> Served {
+        let mut served = Served::default();
+        let room = self.slots.get(at).map_or(0, Slot::room) as u64;
+        while served.units < room && served.cost < quantum {
+            let mut request = self.pool.pop().unwrap_or_default();
+            match self.fetch(at, &mut request) {
+                Ok(true) => {
+                    served.units += 1;
+                    served.cost += self.check(at, request);
+                }
+                Ok(false) => {
+                    self.recycle(request);
+                    break;
+                }
+                Err(error) => {
+                    self.recycle(request);
+                    if let Some(slot) = self.slots.get_mut(at) {
+                        slot.fail(error);
+                    }
+                    break;
+                }
+            }
+        }
+        self.engine.flush();
+        let Some(slot) = self.slots.get_mut(at).filter(|_| served.units > 0) else { return served };
+        slot.flush();
+        slot.on.counters.bursts.add(1);
+        // Cut short by its share, not by its ring.
+        (served.moved, served.more) = (true, served.cost >= quantum);
+        served
+    }
+
+    /// Step 1: the next request that the guest has published. False: there is none.
+    fn fetch(&mut self, at: usize, request: &mut Request) -> Result<bool, QueueError> {
+        let Some(slot) = self.slots.get_mut(at) else { return Ok(false) };
+        let Some(token) = slot.on.queue.take(&mut request.chain)? else { return Ok(false) };
+        if !request.chain.split_status() {
+            return Err(QueueError::Malformed("a status byte"));
+        }
+        (request.token, request.slot) = (token, at);
+        request.room = request.chain.writable_len() as u32;
+        Ok(true)
+    }
+
+    /// Step 2: what the request asks for, and whether it may. Returns what it costs.
+    fn check(&mut self, at: usize, mut request: Box<Request>) -> u64 {
+        let Some(slot) = self.slots.get_mut(at) else { return 0 };
+        let next = match parse(slot, &mut request) {
+            Ok(command) => begin(slot, &mut request, command),
+            Err(refusal) => {
+                slot.on.counters.others.add(1);
+                Next::Failed(refusal.status(), refusal.into())
+            }
+        };
+        match next {
+            Next::Submit => {
+                let direct = slot.on.disk.image().alignment().is_some();
+                let bytes = if direct { request.left / DIRECT } else { request.left };
+                slot.in_flight += 1;
+                self.in_flight += 1;
+                self.submit(request);
+                return CHARGE + bytes;
+            }
+            Next::Done(len) => self.answer(request, BlockStatus::Ok, len),
+            Next::Failed(status, reason) => {
+                slot.on.counters.fail(reason);
+                self.answer(request, status, 0);
+            }
+        }
+        CHARGE
+    }
+
+    /// Step 3: to the engine, which begins with all of a burst at once.
+    fn submit(&mut self, request: Box<Request>) {
+        self.engine.submit(request);
+    }
+
+    /// Step 4: requests that the kernel has done with. True when there were any.
+    pub(crate) fn complete_finished(&mut self) -> bool {
+        if self.in_flight == 0 {
+            return false;
+        }
+        if self.engine.has_unsubmitted() {
+            self.engine.flush();
+        }
+        let mut finished = std::mem::take(&mut self.finished);
+        self.engine.reap(&mut finished);
+        let moved = !finished.is_empty();
+        for (request, result) in finished.drain(..) {
+            self.finish(request, result);
+        }
+        self.finished = finished;
+        if moved {
+            self.engine.flush();
+            self.publish();
+        }
+        moved
+    }
+
+    /// A step is done: goes on with the next one, or answers the request.
+    fn finish(&mut self, mut request: Box<Request>, result: Result<u32, i32>) {
+        let error = match result.and_then(|moved| advance(&mut request, moved)) {
+            Ok(false) => return self.submit(request),
+            Ok(true) => None,
+            Err(errno) if retries(&mut request, errno) => return self.submit(request),
+            Err(errno) => Some(errno),
+        };
+        self.in_flight -= 1;
+        let Some(slot) = self.slots.get_mut(request.slot) else { return self.recycle(request) };
+        slot.in_flight -= 1;
+        let status = match error {
+            None => BlockStatus::Ok,
+            Some(libc::EOPNOTSUPP) => {
+                slot.on.counters.fail(ErrorReason::Unsupported);
+                BlockStatus::Unsupported
+            }
+            Some(errno) => {
+                slot.on.counters.fail(reason(errno));
+                BlockStatus::IoErr
+            }
+        };
+        let at = request.slot;
+        let room = request.room;
+        self.answer(request, status, room);
+        if !self.dirty.contains(&at) {
+            self.dirty.push(at);
+        }
+    }
+
+    /// Answers a request that has `len` bytes in its buffers before the status byte.
+    fn answer(&mut self, request: Box<Request>, status: BlockStatus, len: u32) {
+        request.chain.set_status(status as u8);
+        if let Some(slot) = self.slots.get_mut(request.slot) {
+            slot.complete(request.token, len.saturating_add(1));
+        }
+        self.recycle(request);
+    }
+
+    fn publish(&mut self) {
+        while let Some(at) = self.dirty.pop() {
+            if let Some(slot) = self.slots.get_mut(at) {
+                slot.flush();
+            }
+        }
+    }
+
+    fn recycle(&mut self, mut request: Box<Request>) {
+        request.clear();
+        if self.pool.len() < POOL {
+            self.pool.push(request);
+        }
+    }
+}
+
+/// Copies the header out of a request, and parses it.
+fn parse(slot: &Slot, request: &mut Request) -> Result<Command, Refusal> {
+    let mut header = [0; HEADER];
+    if !request.chain.read(&mut header) {
+        return Err(Refusal::BadLength);
+    }
+    let lengths = (request.chain.readable_len(), request.chain.writable_len());
+    let chain = &mut request.chain;
+    command::parse(&header, lengths, slot.on.disk.bounds(), || {
+        let mut range = [0; RANGE];
+        chain.read(&mut range).then_some(range)
+    })
+}
+
+/// Counts a request, and says what its first step is.
+fn begin(slot: &Slot, request: &mut Request, command: Command) -> Next {
+    let (disk, count) = (&slot.on.disk, &slot.on.counters);
+    let stable = disk.is_write_through();
+    let (readable, writable) = (request.chain.readable_len(), request.chain.writable_len());
+    request.stable = false;
+    let (operation, offset, left) = match command {
+        Command::Read(at) => {
+            count.reads.add(1);
+            count.read_bytes.add(writable);
+            note_way(slot, at, request.chain.writable());
+            (Operation::Read, at, writable)
+        }
+        Command::Write(at) => {
+            count.writes.add(1);
+            count.write_bytes.add(readable);
+            note_way(slot, at, request.chain.readable());
+            (Operation::Write { stable }, at, readable)
+        }
+        Command::Flush => {
+            count.flushes.add(1);
+            if disk.image().is_read_only() {
+                return Next::Done(0);
+            }
+            (Operation::Sync, 0, 0)
+        }
+        Command::GetId => {
+            count.others.add(1);
+            return Next::Done(request.chain.write(disk.serial()));
+        }
+        Command::Discard(at, len) => {
+            count.discards.add(1);
+            request.stable = stable;
+            (Operation::PunchHole, at, len)
+        }
+        Command::WriteZeroes(at, len, unmap) => {
+            count.zeroes.add(1);
+            request.stable = stable;
+            let unmap = unmap && disk.image().discards();
+            (if unmap { Operation::PunchHole } else { Operation::ZeroRange }, at, len)
+        }
+    };
+    let is_range = matches!(operation, Operation::PunchHole | Operation::ZeroRange);
+    if is_range && left == 0 {
+        return Next::Done(0);
+    }
+    request.zeroes = matches!(command, Command::WriteZeroes(..));
+    (request.operation, request.offset, request.left) = (operation, offset, left);
+    request.image = Some(disk.image().clone());
+    Next::Submit
+}
+
+/// Counts a request whose first step passes through the page cache.
+fn note_way(slot: &Slot, offset: u64, pieces: &[libc::iovec]) {
+    if !slot.on.disk.image().file(offset, pieces).1 {
+        slot.on.counters.buffered.add(1);
+    }
+}
+
+/// So many bytes were moved by the step. Whether the request is done.
+fn advance(request: &mut Request, moved: u32) -> Result<bool, i32> {
+    let done = match request.operation {
+        Operation::Sync => return Ok(true),
+        Operation::PunchHole | Operation::ZeroRange => true,
+        // Not even a byte, and no error: the file ends before.
+        _ if moved == 0 => return Err(libc::ENODATA),
+        _ => request.moved(moved.into()),
+    };
+    if !done || !std::mem::take(&mut request.stable) {
+        return Ok(done);
+    }
+    request.operation = Operation::Sync;
+    Ok(false)
+}
+
+/// Whether a step that failed has a substitute, which is then the next one.
+fn retries(request: &mut Request, errno: i32) -> bool {
+    match (request.operation, errno) {
+        (_, libc::EINTR | libc::EAGAIN) => true,
+        // Zeros that the file system cannot make are written.
+        (Operation::ZeroRange | Operation::PunchHole, libc::EOPNOTSUPP | libc::ENOSYS)
+            if request.zeroes =>
+        {
+            request.operation = Operation::WriteZeros;
+            true
+        }
+        _ => false,
+    }
+}
+
+fn reason(errno: i32) -> ErrorReason {
+    match errno {
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => ErrorReason::NoSpace,
+        libc::ENODATA => ErrorReason::Truncated,
+        _ => ErrorReason::Io,
+    }
+}

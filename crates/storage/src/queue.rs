@@ -1,0 +1,56 @@
+//! What a disk's queue is to the pipeline.
+
+use std::any::Any;
+use std::os::fd::BorrowedFd;
+
+use ring::{IoChain, Violation};
+pub use runtime::coalescing::Notified;
+use thiserror::Error;
+
+/// Why a queue cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum QueueError {
+    /// The peer broke the ring protocol.
+    #[error(transparent)]
+    Protocol(#[from] Violation),
+    /// A request has no header, or no byte for its status: it cannot be answered.
+    #[error("a request without {0}")]
+    Malformed(&'static str),
+}
+
+/// One queue of a disk, as a worker sees it. One worker owns it at a time, so it needs no lock.
+///
+/// After a [`QueueError`] the worker calls the queue no more, and its disk is told.
+pub trait RequestQueue: Send {
+    /// Takes the next request that the peer has published into `chain`, and returns its token.
+    ///
+    /// # Errors
+    /// What the peer did wrong.
+    fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, QueueError>;
+
+    /// The request is complete, with `len` bytes written to its buffers; the peer learns it at the
+    /// next [`flush`](Self::flush).
+    fn complete(&mut self, token: u16, len: u32);
+
+    /// Makes all completed requests visible to the peer, and interrupts it where it expects that.
+    ///
+    /// # Errors
+    /// When the peer cannot be interrupted, or its memory is gone.
+    fn flush(&mut self) -> Result<Notified, QueueError>;
+
+    /// Asks the peer to signal when it publishes more, then looks once more. True when something is
+    /// there already.
+    ///
+    /// # Errors
+    /// What the peer did wrong.
+    fn arm(&mut self) -> Result<bool, QueueError>;
+
+    /// Tells the peer that signals are not needed.
+    fn disarm(&mut self);
+
+    /// The descriptor that the peer signals through, watched edge-triggered and never read.
+    fn waker(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The queue as what it is, when its disk takes it back.
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
