@@ -73,6 +73,15 @@ pub trait Device {
         false
     }
 
+    /// Writes `bytes` to the configuration space from `offset` on, for the driver.
+    ///
+    /// # Errors
+    /// When the device declines.
+    fn write_config(&mut self, offset: u32, bytes: &[u8]) -> Result<(), Declined> {
+        let _ = (offset, bytes);
+        Err(Declined::NotOffered)
+    }
+
     /// `NET_SET_MTU`: the guest will be told an MTU of `mtu` bytes.
     ///
     /// # Errors

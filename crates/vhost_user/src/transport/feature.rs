@@ -69,6 +69,8 @@ pub mod protocol {
     pub const REPLY_ACK: u64 = 1 << 3;
     /// The front-end tells the MTU.
     pub const NET_MTU: u64 = 1 << 4;
+    /// The back-end sends requests, too, on a socket of its own.
+    pub const BACKEND_REQ: u64 = 1 << 5;
     /// The back-end serves the configuration space.
     pub const CONFIG: u64 = 1 << 9;
     /// The front-end keeps records of rings for the next back-end.

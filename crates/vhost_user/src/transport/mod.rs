@@ -15,6 +15,7 @@
 //! other kinds, truncated messages, unread replies, and requests in any order. Each ends in a named
 //! error or is declined; none makes the thread wait for anything but `poll`.
 
+mod backend_channel;
 pub mod connection;
 pub mod device;
 pub mod error;

@@ -46,6 +46,11 @@ pub trait Port: Send + 'static {
 
     /// The server serves no more connections.
     fn remove(&self);
+
+    /// Readable when the configuration space has changed since it was cleared.
+    fn config_changes(&self) -> Option<&Event> {
+        None
+    }
 }
 
 /// A port that is being served. Dropped, it ends, and its socket is removed.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use network::control_budget::{MESSAGE, QUEUE, REGION};
 use ring::{Memory, MemoryAccount, Recovery};
 
+use super::backend_channel::BackendChannel;
 use super::device::{Declined, Device};
 use super::error::SessionError;
 use super::feature::{self, Features, protocol};
@@ -50,6 +51,8 @@ pub struct Session<D: Device> {
     reply_file: Option<OwnedFd>,
     /// Regions that the request at hand has mapped.
     mapped: u32,
+    /// Where the front-end reads requests of this side.
+    backend_channel: Option<BackendChannel>,
 }
 
 impl<D: Device> Session<D> {
@@ -63,6 +66,7 @@ impl<D: Device> Session<D> {
             account,
             reply_file: None,
             mapped: 0,
+            backend_channel: None,
         }
     }
 
@@ -154,6 +158,8 @@ impl<D: Device> Session<D> {
             Request::GetQueueNum => return number(vrings.device.queue_num().into()),
             Request::GetMaxMemSlots => return number(MAX_REGIONS as u64),
             Request::GetConfig(range) => return self.read_config(range, name).map(Some),
+            Request::SetConfig(range, bytes) => self.write_config(range, &bytes, name)?,
+            Request::SetBackendReqFd => self.set_backend_channel(fds.pop(), name)?,
             Request::GetVringBase(ring) => {
                 let base = vrings.get_base(ring, name)?;
                 return Ok(Some(Reply::State(ring, base)));
@@ -220,6 +226,35 @@ impl<D: Device> Session<D> {
         let mut bytes = vec![0; range.size as usize];
         let is_inside = self.vrings.device.read_config(range.offset, &mut bytes);
         Ok(Reply::Config(range, is_inside.then_some(bytes)))
+    }
+
+    fn write_config(
+        &mut self,
+        range: ConfigRange,
+        bytes: &[u8],
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        let device = &mut self.vrings.device;
+        device.write_config(range.offset, bytes).map_err(|declined| refusal(declined, name))
+    }
+
+    fn set_backend_channel(
+        &mut self,
+        socket: Option<OwnedFd>,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        if self.offered_protocol() & protocol::BACKEND_REQ == 0 {
+            return Err(BadMessage::NotOffered(name).into());
+        }
+        self.backend_channel = socket.map(BackendChannel::new);
+        Ok(())
+    }
+
+    /// Tells the front-end that the configuration space has changed, if it wants to be told.
+    pub fn announce_config_change(&self) {
+        if let Some(channel) = &self.backend_channel {
+            channel.announce_config_change();
+        }
     }
 
     /// Makes in-flight records, and keeps them for the rings that are started from now on.

@@ -183,8 +183,9 @@ impl Payload<'_> {
         })
     }
 
-    /// `struct vhost_user_config`; the bytes of the range itself mean nothing in a request to read.
-    pub(super) fn config(&self) -> Result<ConfigRange, BadMessage> {
+    /// `struct vhost_user_config`, and the bytes of the range, which mean nothing in a request to
+    /// read.
+    pub(super) fn config(&self) -> Result<(ConfigRange, &[u8]), BadMessage> {
         let Some((head, bytes)) = self.bytes.split_first_chunk::<CONFIG_LEN>() else {
             return Err(self.size(CONFIG_LEN));
         };
@@ -192,7 +193,7 @@ impl Payload<'_> {
             ConfigRange { offset: u32_at(head, 0), size: u32_at(head, 4), flags: u32_at(head, 8) };
         match usize::try_from(range.size) {
             Ok(size) if size > MAX_CONFIG => Err(self.value(range.size.into())),
-            Ok(size) if size == bytes.len() => Ok(range),
+            Ok(size) if size == bytes.len() => Ok((range, bytes)),
             Ok(size) => Err(self.size(CONFIG_LEN + size)),
             Err(_) => Err(self.value(range.size.into())),
         }

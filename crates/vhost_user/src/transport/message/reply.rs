@@ -45,3 +45,13 @@ impl Reply {
         bytes
     }
 }
+
+/// The bytes of a request of the back-end, without a payload.
+pub(crate) fn encode_backend_request(code: u32) -> [u8; HEADER_LEN] {
+    let mut bytes = [0; HEADER_LEN];
+    bytes
+        .iter_mut()
+        .zip([code, VERSION, 0].map(u32::to_le_bytes).as_flattened())
+        .for_each(|(to, from)| *to = *from);
+    bytes
+}

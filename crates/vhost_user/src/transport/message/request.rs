@@ -44,6 +44,10 @@ pub enum Request {
     NetSetMtu(u64),
     /// Read the configuration space.
     GetConfig(ConfigRange),
+    /// Write these bytes to the configuration space.
+    SetConfig(ConfigRange, Vec<u8>),
+    /// The socket for requests of the back-end, which comes with the message.
+    SetBackendReqFd,
     /// Make memory for in-flight records; the number is the size of the payload.
     GetInflightFd(Inflight, usize),
     /// Use in-flight records that were made before; their descriptor comes with the message.
@@ -83,7 +87,9 @@ impl Request {
             17 => body.empty().map(|()| Request::GetQueueNum)?,
             18 => body.enable().map(|(ring, enable)| Request::SetVringEnable(ring, enable))?,
             20 => Request::NetSetMtu(body.number()?),
-            24 => Request::GetConfig(body.config()?),
+            21 => body.empty().map(|()| Request::SetBackendReqFd)?,
+            24 => body.config().map(|(range, _)| Request::GetConfig(range))?,
+            25 => body.config().map(|(range, bytes)| Request::SetConfig(range, bytes.to_vec()))?,
             31 => Request::GetInflightFd(body.inflight()?, payload.len()),
             32 => Request::SetInflightFd(body.inflight()?),
             34 => body.empty().map(|()| Request::ResetDevice)?,
@@ -103,7 +109,7 @@ impl Request {
     pub fn fds(&self) -> usize {
         match self {
             Request::SetMemTable(regions) => regions.len(),
-            Request::AddMemReg(_) | Request::SetInflightFd(_) => 1,
+            Request::AddMemReg(_) | Request::SetInflightFd(_) | Request::SetBackendReqFd => 1,
             Request::SetVringKick(_, has)
             | Request::SetVringCall(_, has)
             | Request::SetVringErr(_, has) => usize::from(*has),

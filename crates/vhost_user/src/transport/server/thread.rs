@@ -63,6 +63,7 @@ enum Wakeup {
     Timeout,
     Stop,
     Fault,
+    ConfigChange,
 }
 
 /// The events that interrupt every wait.
@@ -75,11 +76,23 @@ impl Signals {
     /// Sleeps until `what` is ready, the server is to end, or a worker has reported a fault. What
     /// ends a connection comes first.
     fn wait(&self, what: Option<(&impl AsFd, PollFlags)>, timeout: Option<Duration>) -> Wakeup {
+        self.wait_for(what, None, timeout)
+    }
+
+    /// As [`wait`](Self::wait), or until the configuration space changes.
+    fn wait_for(
+        &self,
+        what: Option<(&impl AsFd, PollFlags)>,
+        config_changes: Option<&Event>,
+        timeout: Option<Duration>,
+    ) -> Wakeup {
         let mut fds = vec![
             PollFd::new(&*self.stop, PollFlags::IN),
             PollFd::new(self.faults.event(), PollFlags::IN),
         ];
         fds.extend(what.map(|(fd, flags)| PollFd::new(fd, flags)));
+        let change = fds.len();
+        fds.extend(config_changes.map(|event| PollFd::new(event, PollFlags::IN)));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // An interrupted wait is one that found nothing; the caller waits again.
         let count = poll(&mut fds, timeout.as_ref());
@@ -88,6 +101,7 @@ impl Signals {
             Ok(0) => Wakeup::Timeout,
             Ok(_) if ready(0) => Wakeup::Stop,
             Ok(_) if ready(1) => Wakeup::Fault,
+            Ok(_) if ready(change) => Wakeup::ConfigChange,
             _ => Wakeup::Ready,
         }
     }
@@ -155,7 +169,7 @@ impl<P: Port> ServerThread<P> {
             let Endpoint::Listener(listener) = &self.endpoint else { return None };
             match self.signals.wait(Some((listener, PollFlags::IN)), None) {
                 Wakeup::Stop => return None,
-                Wakeup::Fault | Wakeup::Timeout => continue,
+                Wakeup::Fault | Wakeup::ConfigChange | Wakeup::Timeout => continue,
                 Wakeup::Ready => {}
             }
             match listener.accept() {
@@ -226,12 +240,17 @@ impl<P: Port> ServerThread<P> {
             let wanted = if connection.is_clogged() { PollFlags::OUT } else { PollFlags::IN };
             let changed = session.active_vrings() != logged.active_vrings;
             let timeout = changed.then_some(QUIET);
-            match self.signals.wait(Some((&*connection, wanted)), timeout) {
+            let changes = self.port.config_changes();
+            match self.signals.wait_for(Some((&*connection, wanted)), changes, timeout) {
                 Wakeup::Stop => return Err(End::Removed),
                 Wakeup::Fault => match self.signals.faults.take() {
                     Some(fault) => return Err(End::Fault(fault)),
                     None => continue,
                 },
+                Wakeup::ConfigChange => {
+                    changes.inspect(|event| event.clear());
+                    session.announce_config_change();
+                }
                 Wakeup::Timeout => self.log_vrings(session, &mut logged),
                 Wakeup::Ready if connection.is_clogged() => connection.drain()?,
                 Wakeup::Ready => match connection.read()? {
@@ -257,7 +276,7 @@ impl<P: Port> ServerThread<P> {
                     self.signals.faults.take().map_or(Ok(()), |fault| Err(End::Fault(fault)))?
                 }
                 Wakeup::Timeout => return Ok(()),
-                Wakeup::Ready => {}
+                Wakeup::Ready | Wakeup::ConfigChange => {}
             }
         }
     }
@@ -367,7 +386,7 @@ impl<P: Port> ServerThread<P> {
             match self.signals.wait(None::<(&Listener, _)>, Some(left)) {
                 Wakeup::Stop => return false,
                 Wakeup::Timeout => return true,
-                Wakeup::Ready => {}
+                Wakeup::Ready | Wakeup::ConfigChange => {}
                 Wakeup::Fault => drop(self.signals.faults.take()),
             }
         }

@@ -1,0 +1,180 @@
+//! A disk that is served over vhost-user.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ring::MemoryAccount;
+use runtime::QueueId;
+use runtime::poll::PollingPolicy;
+use storage::disks::{DiskId, DiskSpec};
+use storage::image::ImageError;
+use storage::{Disk, Disks, RequestQueue};
+use thiserror::Error;
+use unix_socket::{Permissions, SocketError};
+
+use super::device::{BlkDevice, RequestHost};
+use crate::transport::event::Event;
+use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server};
+use crate::transport::status::PortStatus;
+
+/// How much of a guest's memory may be allocated by serving its disk: all of it. Whoever writes a
+/// disk's contents to its memory has asked for them.
+const MEMORY: u64 = u64::MAX;
+
+/// Most queues of a disk.
+pub const MAX_QUEUES: u16 = 128;
+
+/// The configuration of a disk.
+pub struct DiskConfig {
+    /// Its name, for logs.
+    pub name: String,
+    /// Path of its socket, on which this side listens.
+    pub socket: PathBuf,
+    /// Who may connect.
+    pub permissions: Permissions,
+    /// Queues that are offered.
+    pub queues: u16,
+    /// The image, locked, and how it is shown.
+    pub disk: Arc<Disk>,
+    /// How workers wait for its requests; `None`: as for all others.
+    pub policy: Option<PollingPolicy>,
+}
+
+/// Why a disk cannot be served.
+#[derive(Debug, Error)]
+pub enum DiskPortError {
+    /// No queue, or too many.
+    #[error("{0} queues, 1 to {MAX_QUEUES} are possible")]
+    Queues(u16),
+    /// The socket cannot be had.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// No thread or descriptor is left.
+    #[error("starting a disk: {0}")]
+    Os(#[from] io::Error),
+}
+
+/// A disk that is being served. Dropped, it ends: its queues are taken from the workers, and its
+/// socket is removed.
+pub struct DiskPort {
+    server: Server,
+    place: Place,
+    disk: Arc<Disk>,
+    changes: Arc<Event>,
+}
+
+impl DiskPort {
+    /// Adds a disk to `disks` and serves it.
+    ///
+    /// # Errors
+    /// When its socket is taken, or no thread or descriptor is left. Then nothing has changed.
+    pub fn start(disks: Arc<Disks>, config: DiskConfig) -> Result<DiskPort, DiskPortError> {
+        let DiskConfig { name, socket, permissions, queues, disk, policy } = config;
+        if !(1..=MAX_QUEUES).contains(&queues) {
+            return Err(DiskPortError::Queues(queues));
+        }
+        let faults = Arc::new(QueueFaults::new()?);
+        let changes = Arc::new(Event::new()?);
+        let endpoint = Endpoint::open(&socket, Mode::Server, permissions)?;
+        let report = Arc::clone(&faults);
+        let on_error = Arc::new(move |queue, error| report.report(queue, error));
+        let id = disks.add(DiskSpec {
+            name: name.as_str().into(),
+            disk: Arc::clone(&disk),
+            on_error,
+            policy,
+        });
+        let place = Place { disks, id };
+        let port = BlkPort {
+            place: place.clone(),
+            disk: Arc::clone(&disk),
+            queues,
+            changes: Arc::clone(&changes),
+            account: Arc::new(MemoryAccount::new(MEMORY)),
+        };
+        let server = Server::start(name, endpoint, faults, port)
+            .inspect_err(|_| place.disks.remove(place.id))?;
+        Ok(DiskPort { server, place, disk, changes })
+    }
+
+    /// Its number among the disks.
+    pub fn id(&self) -> DiskId {
+        self.place.id
+    }
+
+    /// What is served.
+    pub fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> PortStatus {
+        self.server.status()
+    }
+
+    /// Gives the image a new length, or takes note of the one that it has, and tells the guest.
+    /// Returns its length in bytes.
+    ///
+    /// # Errors
+    /// When the image cannot have that length.
+    pub fn resize(&self, bytes: Option<u64>) -> Result<u64, ImageError> {
+        let bytes = self.disk.image().resize(bytes)?;
+        // Nobody else has this event, so it does not block.
+        let _ = self.changes.signal();
+        Ok(bytes)
+    }
+}
+
+impl Drop for DiskPort {
+    fn drop(&mut self) {
+        self.server.stop();
+        self.place.disks.remove(self.place.id);
+    }
+}
+
+/// The disk's place among the disks.
+#[derive(Clone)]
+struct Place {
+    disks: Arc<Disks>,
+    id: DiskId,
+}
+
+impl RequestHost for Place {
+    fn attach(&self, index: u16, queue: Box<dyn RequestQueue>) -> Option<QueueId> {
+        self.disks.attach(self.id, index, queue)
+    }
+
+    fn detach(&self, queue: QueueId) -> Option<Box<dyn RequestQueue>> {
+        self.disks.detach(queue)
+    }
+}
+
+/// Serves each connection with a block device.
+struct BlkPort {
+    place: Place,
+    disk: Arc<Disk>,
+    queues: u16,
+    changes: Arc<Event>,
+    account: Arc<MemoryAccount>,
+}
+
+impl server::Port for BlkPort {
+    type Device = BlkDevice<Place>;
+
+    fn device(&self) -> Self::Device {
+        BlkDevice::new(self.place.clone(), Arc::clone(&self.disk), self.queues)
+    }
+
+    fn account(&self) -> Arc<MemoryAccount> {
+        Arc::clone(&self.account)
+    }
+
+    fn remove(&self) {
+        self.place.disks.remove(self.place.id);
+    }
+
+    fn config_changes(&self) -> Option<&Event> {
+        Some(&self.changes)
+    }
+}

@@ -1,0 +1,29 @@
+//! The socket on which a front-end reads requests of the back-end (`SET_BACKEND_REQ_FD`).
+//!
+//! The front-end may have sent anything, and may never read: messages are sent without waiting, and
+//! one that finds no room is lost. None of them asks for a reply.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{SendFlags, send};
+
+use super::message::encode_backend_request;
+
+/// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`.
+const CONFIG_CHANGE: u32 = 2;
+
+/// A front-end's socket for requests of the back-end.
+pub(super) struct BackendChannel(OwnedFd);
+
+impl BackendChannel {
+    pub(super) fn new(socket: OwnedFd) -> BackendChannel {
+        BackendChannel(socket)
+    }
+
+    /// The configuration space has changed.
+    pub(super) fn announce_config_change(&self) {
+        let message = encode_backend_request(CONFIG_CHANGE);
+        // What is no socket, closed or full is the front-end's own loss.
+        let _ = send(&self.0, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
