@@ -5,6 +5,7 @@
 //! a version; none is renamed, left out, or changes its meaning. What is not known or not set is
 //! null.
 
+mod disk;
 mod limits;
 mod port;
 mod profile;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value as Json};
 
 pub use xen::netif::guest_times::GuestTimes;
 
+pub use disk::{DiskCounts, DiskQueueReport, DiskReport};
 pub use limits::{BudgetReport, DirectionReport, LimitsReport};
 pub use port::{
     CacheReport, Counts, GuestCopies, MemoryReport, PortReport, PortState, QueueReport, StoreReport,
@@ -89,6 +91,35 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// Add a disk.
+    #[serde(rename = "disk.add")]
+    DiskAdd {
+        /// Keys and values as in a `[[disk]]` table of the configuration, the keys in snake case.
+        disk: Map<String, Json>,
+    },
+    /// Remove a disk.
+    #[serde(rename = "disk.remove")]
+    DiskRemove {
+        /// Its name.
+        name: String,
+    },
+    /// All disks.
+    #[serde(rename = "disk.list")]
+    DiskList,
+    /// One disk.
+    #[serde(rename = "disk.show")]
+    DiskShow {
+        /// Its name.
+        name: String,
+    },
+    /// Give the image of a disk a new length, and tell the guest.
+    #[serde(rename = "disk.resize")]
+    DiskResize {
+        /// Its name.
+        name: String,
+        /// The new length; null: the length that the image has now.
+        bytes: Option<u64>,
+    },
     /// All counters.
     #[serde(rename = "stats")]
     Stats,
@@ -118,6 +149,10 @@ pub enum Reply {
     Budgets(Vec<BudgetReport>),
     /// One budget.
     Budget(Box<BudgetReport>),
+    /// The disks, sorted by name.
+    Disks(Vec<DiskReport>),
+    /// One disk.
+    Disk(Box<DiskReport>),
     /// All counters.
     Stats(Box<Stats>),
     /// The address table, sorted by VLAN and address.
@@ -161,6 +196,14 @@ mod tests {
             (Request::Stats, r#"{"do":"stats"}"#),
             (Request::Mac, r#"{"do":"mac"}"#),
             (Request::Profile { seconds: 5 }, r#"{"do":"profile","seconds":5}"#),
+            (Request::DiskList, r#"{"do":"disk.list"}"#),
+            (Request::DiskShow { name: "a".into() }, r#"{"do":"disk.show","name":"a"}"#),
+            (Request::DiskRemove { name: "a".into() }, r#"{"do":"disk.remove","name":"a"}"#),
+            (Request::DiskAdd { disk: Map::new() }, r#"{"do":"disk.add","disk":{}}"#),
+            (
+                Request::DiskResize { name: "a".into(), bytes: Some(512) },
+                r#"{"do":"disk.resize","name":"a","bytes":512}"#,
+            ),
             (Request::PortAdd { port: Map::new() }, r#"{"do":"port.add","port":{}}"#),
         ];
         for (request, json) in cases {

@@ -196,7 +196,7 @@ impl Condition {
 }
 
 /// Creates the directory of a socket.
-fn create_directory(socket: &Path) -> Result<(), BackendError> {
+pub(crate) fn create_directory(socket: &Path) -> Result<(), BackendError> {
     let Some(directory) = socket.parent().filter(|path| !path.as_os_str().is_empty()) else {
         return Ok(());
     };

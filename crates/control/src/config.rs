@@ -6,6 +6,8 @@ mod budget;
 mod budget_table;
 mod changes;
 pub mod defaults;
+mod disk;
+mod disk_table;
 mod error;
 mod host;
 mod key_table;
@@ -23,13 +25,14 @@ mod source;
 mod value;
 mod workers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use network::poll::PollingPolicy;
 use unix_socket::Permissions;
 
 use access::{SocketGroup, SocketMode, SocketOwner};
 use budget_table::BudgetTable;
+use disk_table::{DiskTable, Taken};
 use port_reader::{Neighbours, Place};
 use port_table::PortTable;
 use sandbox_table::SandboxTable;
@@ -41,6 +44,7 @@ pub use amount::{BitRate, BurstBytes, Frames};
 pub use budget::BudgetSpec;
 pub use changes::{budget_changes, port_changes};
 pub use defaults::MAX_QUEUES;
+pub use disk::DiskSpec;
 pub use error::{ConfigError, ConfigErrors};
 pub use host::Host;
 pub use memory_size::MemorySize;
@@ -76,6 +80,8 @@ pub struct Config {
     pub budgets: Vec<BudgetSpec>,
     /// The ports, in the order of the file.
     pub ports: Vec<PortSpec>,
+    /// The disks, in the order of the file.
+    pub disks: Vec<DiskSpec>,
 }
 
 impl Config {
@@ -100,9 +106,20 @@ impl Config {
         let budgets = budgets(file.budget.unwrap_or_default(), &mut problems);
         let names: Vec<String> = budgets.iter().map(|budget| budget.name.clone()).collect();
         let ports = ports(file.port.unwrap_or_default(), (&socket, &names), &mut problems);
+        let disks = disks(file.disk.unwrap_or_default(), &socket, &ports, &mut problems);
         let Workers { count: workers, cpus, policy, balance } = workers;
-        let config =
-            Config { workers, cpus, policy, balance, socket, permissions, sandbox, budgets, ports };
+        let config = Config {
+            workers,
+            cpus,
+            policy,
+            balance,
+            socket,
+            permissions,
+            sandbox,
+            budgets,
+            ports,
+            disks,
+        };
         problems.finish(Some(config))
     }
 }
@@ -116,6 +133,7 @@ struct File {
     sandbox: Option<Table<SandboxTable>>,
     budget: Option<Tables<BudgetTable>>,
     port: Option<Tables<PortTable>>,
+    disk: Option<Tables<DiskTable>>,
 }
 
 impl TableName for File {
@@ -163,9 +181,44 @@ fn budgets(Tables(tables): Tables<BudgetTable>, problems: &mut Problems<'_>) -> 
     budgets
 }
 
+/// What has the sockets of ports, and the control socket, as errors call it.
+pub(crate) fn sockets<'a>(
+    control: &'a Path,
+    ports: impl Iterator<Item = &'a PortSpec>,
+) -> Vec<(&'a Path, String)> {
+    let own = |port: &'a PortSpec| Some((port.kind.socket()?, format!("port {:?}", port.name)));
+    let mut all: Vec<_> =
+        ports.filter_map(own).map(|(path, owner)| (path.as_path(), owner)).collect();
+    all.push((control, "the control socket".to_owned()));
+    all
+}
+
+fn disks(
+    Tables(tables): Tables<DiskTable>,
+    control: &Path,
+    ports: &[PortSpec],
+    problems: &mut Problems<'_>,
+) -> Vec<DiskSpec> {
+    let mut disks: Vec<(DiskSpec, String)> = Vec::new();
+    for (index, table) in tables.into_iter().enumerate() {
+        let path = format!("disk[{index}]");
+        let place = Place { path: &path, at: table.span().start };
+        let mut taken = Taken { names: Vec::new(), sockets: sockets(control, ports.iter()) };
+        for (disk, owner) in &disks {
+            taken.names.push(&disk.name);
+            taken.sockets.push((&disk.socket, owner.clone()));
+        }
+        let Table(table) = table.into_inner();
+        if let Some(disk) = disk_table::read(table, &place, &taken, problems) {
+            disks.push((disk, path));
+        }
+    }
+    disks.into_iter().map(|(disk, _)| disk).collect()
+}
+
 fn ports(
     Tables(tables): Tables<PortTable>,
-    (control, budgets): (&std::path::Path, &[String]),
+    (control, budgets): (&Path, &[String]),
     problems: &mut Problems<'_>,
 ) -> Vec<PortSpec> {
     let mut ports: Vec<(PortSpec, String)> = Vec::new();

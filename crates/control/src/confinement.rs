@@ -9,6 +9,7 @@ use sandbox::{
 };
 
 use crate::config::{Config, LiveNeed, Mode, PortKind, PortSpec};
+use crate::disks::OpenImages;
 
 /// The user for the daemon, where the system has one.
 const USER: &str = "ringmain";
@@ -20,25 +21,38 @@ const NOBODY: &str = "nobody";
 const NOBODY_NUMBER: &str = "65534";
 
 /// A sandbox that the process has entered.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Confinement {
     /// The layers, and which of them are active.
     pub layers: Vec<LayerReport>,
     /// The user that the process has become, if it was another one. Other programs may run as the
     /// same user, and are not to command the daemon.
     pub user: Option<u32>,
+    /// Images that were opened before.
+    pub images: OpenImages,
 }
 
 impl Confinement {
-    /// The sandbox of a process that was started by a user, and has entered `plan`.
-    pub fn new(started_by: u32, plan: &Plan, layers: Vec<LayerReport>) -> Confinement {
+    /// The sandbox of a process that was started by a user, has opened `images`, and has entered
+    /// `plan`.
+    pub fn new(
+        started_by: u32,
+        plan: &Plan,
+        layers: Vec<LayerReport>,
+        images: OpenImages,
+    ) -> Confinement {
         let changed = layers.iter().any(|report| {
             report.layer == Layer::User && matches!(report.state, sandbox::LayerState::Active(_))
         });
         let other = |user: &&User| changed && started_by == ROOT && user.uid != ROOT;
         let user = plan.user.as_ref().ok().filter(other).map(|user| user.uid);
-        Confinement { layers, user }
+        Confinement { layers, user, images }
     }
+}
+
+/// Whether a daemon with this configuration serves disks, now or later.
+pub fn needs_disks(config: &Config) -> bool {
+    !config.disks.is_empty() || config.sandbox.live.contains(&LiveNeed::Disk)
 }
 
 /// What the sandbox leaves to a daemon with this configuration, which was read from `file`.
@@ -60,6 +74,7 @@ pub fn plan(config: &Config, file: &Path) -> Plan {
     let extras = Extras {
         interfaces: needs.has(LiveNeed::Tap),
         device_queues: needs.has(LiveNeed::DeviceQueue),
+        disks: needs_disks(config),
     };
     let (capabilities, groups) = (needs.capabilities(), needs.groups());
     let without = config.sandbox.without.clone();
@@ -91,13 +106,19 @@ impl Needs<'_> {
     /// ports gets all of them later: interfaces of the host are usual there.
     fn has(&self, need: LiveNeed) -> bool {
         let configured = self.config.ports.iter().any(|port| need_of(port) == Some(need));
-        let empty = self.config.ports.is_empty() && need == LiveNeed::Tap;
+        let empty = self.is_empty() && need == LiveNeed::Tap;
         configured || empty || self.config.sandbox.live.contains(&need)
+    }
+
+    /// Nothing is configured: all that the daemon will do is added later.
+    fn is_empty(&self) -> bool {
+        self.config.ports.is_empty() && self.config.disks.is_empty()
     }
 
     /// Folders of sockets.
     fn folders(&self) -> Vec<Needed> {
         let sockets = self.config.ports.iter().filter_map(|port| port.kind.socket());
+        let sockets = sockets.chain(self.config.disks.iter().map(|disk| &disk.socket));
         let parents = sockets.chain([&self.config.socket]).filter_map(|socket| {
             let socket = absolute(socket);
             socket.parent().map(Path::to_owned)
@@ -109,7 +130,8 @@ impl Needs<'_> {
     /// The groups of sockets: members can give their files to them.
     fn groups(&self) -> Vec<Group> {
         let ports = self.config.ports.iter().map(|port| port.permissions.group);
-        let all = ports.chain([self.config.permissions.group]).flatten();
+        let disks = self.config.disks.iter().map(|disk| disk.permissions.group);
+        let all = ports.chain(disks).chain([self.config.permissions.group]).flatten();
         let mut groups: Vec<u32> = all.collect();
         groups.sort_unstable();
         groups.dedup();
@@ -127,7 +149,7 @@ impl Needs<'_> {
             }
         }
         let live = |wanted| self.config.sandbox.live.contains(&wanted);
-        if live(LiveNeed::Tap) || self.config.ports.is_empty() {
+        if live(LiveNeed::Tap) || self.is_empty() {
             need(CapabilitySet::NET_ADMIN, "TAPs of ports that are added later".to_owned());
         }
         if self.has(LiveNeed::Client) {
@@ -148,7 +170,12 @@ impl Needs<'_> {
     fn gives_files_away(&self) -> bool {
         let own = self.user.as_ref().map_or(0, |user| user.uid);
         let ports = self.config.ports.iter().map(|port| port.permissions.owner);
-        ports.chain([self.config.permissions.owner]).flatten().any(|owner| owner != own)
+        let disks = self.config.disks.iter().map(|disk| disk.permissions.owner);
+        ports
+            .chain(disks)
+            .chain([self.config.permissions.owner])
+            .flatten()
+            .any(|owner| owner != own)
     }
 
     /// Whether an interface exists already, and the user may open its queues without any

@@ -67,7 +67,7 @@ impl Daemon {
     ) -> Result<Daemon, DaemonError> {
         let refused = confinement.user.filter(|user| config.permissions.owner != Some(*user));
         let access = ControlAccess { permissions: config.permissions, refused };
-        let state = DaemonState::new(config, confinement.layers);
+        let state = DaemonState::new(config, confinement);
         let state = Arc::new(state.map_err(DaemonError::Workers)?);
         // Locked until all ports are there: requests that come before that wait.
         let mut ports = state.lock();
@@ -78,12 +78,15 @@ impl Daemon {
             ports.add_configured(spec.clone());
         }
         drop(ports);
+        for spec in &config.disks {
+            state.add_configured_disk(spec.clone());
+        }
         let tasks = state.start_tasks().map_err(DaemonError::Workers)?;
-        if config.ports.is_empty() {
+        if config.ports.is_empty() && config.disks.is_empty() {
             warn!("the configuration has no ports; add some with `ringmain port add`");
         }
-        let (workers, ports) = (config.workers, config.ports.len());
-        info!(workers, control = %config.socket.display(), ports, "ready");
+        let (workers, ports, disks) = (config.workers, config.ports.len(), config.disks.len());
+        info!(workers, control = %config.socket.display(), ports, disks, "ready");
         Ok(Daemon { _server: server, _tasks: tasks, _state: state })
     }
 }

@@ -1,4 +1,4 @@
-//! The running daemon: configuration, ports, control socket, and the client of that socket.
+//! The running daemon: configuration, ports, disks, control socket, and the client of that socket.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ pub mod client;
 pub mod config;
 pub mod confinement;
 pub mod daemon;
+pub mod disks;
 pub mod kind;
 mod line;
 mod natural;

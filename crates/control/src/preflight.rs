@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use ::storage::Image;
 use hostlink::route_socket::{LinkKind, link_kind};
 use rustix::fs::{Access, access};
 
@@ -31,7 +32,14 @@ pub fn check(config: &Config) -> Vec<String> {
         };
         Some(format!("port {:?}: {}", port.name, problem?))
     });
-    control.into_iter().chain(ports).collect()
+    let disks = config.disks.iter().filter_map(|disk| {
+        let problem = socket(&disk.socket).or_else(|| {
+            let opened = Image::open(&disk.image_options());
+            opened.err().map(|error| error.to_string())
+        });
+        Some(format!("disk {:?}: {}", disk.name, problem?))
+    });
+    control.into_iter().chain(ports).chain(disks).collect()
 }
 
 /// Why no socket can be created at `path`. Directories above it are created when they are missing.

@@ -16,6 +16,7 @@ use xen::netif::device_queue::DeviceQueueStatus;
 use xen::netif::settings::SCRIPT;
 use xen::netif::status::{Condition, MappedPagesStatus};
 
+use crate::api::DiskReport;
 use crate::api::{
     CacheReport, Counts, GuestCopies, MacRow, MemoryReport, PollingReport, PortReport, PortState,
     QueueReport, SandboxLayer, Stats, StoreReport, WorkerReport,
@@ -275,12 +276,14 @@ pub struct Basics<'a> {
     pub started: Instant,
     /// The layers of its sandbox.
     pub layers: &'a [LayerReport],
+    /// Its disks.
+    pub disks: Vec<DiskReport>,
 }
 
 /// Everything about the daemon.
 pub fn stats(
     fabric: &Fabric,
-    Basics { cpus, loads, started, layers }: Basics,
+    Basics { cpus, loads, started, layers, disks }: Basics<'_>,
     ports: Vec<PortReport>,
     removed: Counts,
 ) -> Stats {
@@ -313,6 +316,7 @@ pub fn stats(
         workers: workers.collect(),
         queue_migrations: fabric.moves(),
         ports,
+        disks,
         removed,
     }
 }

@@ -4,9 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ::storage::engine::{self, Engine};
+use ::storage::{BlockPipeline, Disks as BlockDisks};
 use network::balance::{self, Balancer};
 use network::fabric::{Fabric, Workers};
 use parking_lot::{Mutex, MutexGuard};
+use runtime::{Group, Pair, lane};
 use sandbox::LayerReport;
 use serde_json::{Map, Value as Json};
 use switch::Limits;
@@ -14,7 +17,9 @@ use tracing::info;
 
 use crate::api::{Profile, Reply, Request};
 use crate::backend;
-use crate::config::{Config, PortSpec};
+use crate::config::{Config, DiskSpec, PortSpec, sockets};
+use crate::confinement::{self, Confinement};
+use crate::disks::{self, DiskStarter, Disks};
 use crate::natural;
 use crate::periodic::PeriodicTask;
 use crate::ports::{Ports, unknown, unknown_budget};
@@ -34,17 +39,20 @@ pub struct DaemonState {
     layers: Vec<LayerReport>,
     fabric: Arc<Fabric>,
     ports: Mutex<Ports>,
+    disks: Mutex<Disks>,
+    starter: Arc<DiskStarter>,
     profiler: Profiler,
     balancer: Mutex<Balancer>,
     started: Instant,
 }
 
 impl DaemonState {
-    /// Starts the workers. There are no ports yet.
+    /// Starts the workers. There are no ports and no disks yet.
     ///
     /// # Errors
     /// When threads or descriptors are missing, or a CPU cannot be used.
-    pub fn new(config: &Config, layers: Vec<LayerReport>) -> io::Result<DaemonState> {
+    pub fn new(config: &Config, confinement: Confinement) -> io::Result<DaemonState> {
+        let Confinement { layers, images, .. } = confinement;
         let workers = Workers {
             count: config.workers,
             cpus: config.cpus.iter().map(|cpu| usize::from(*cpu)).collect(),
@@ -52,8 +60,15 @@ impl DaemonState {
             policy: config.policy,
             ..Workers::default()
         };
-        let fabric = Arc::new(Fabric::start(&workers)?);
+        let (fabric, blocks) = match layers.is_empty() || confinement::needs_disks(config) {
+            true => start_with_disks(&workers)?,
+            false => (Fabric::start(&workers)?, None),
+        };
+        let fabric = Arc::new(fabric);
+        let starter = Arc::new(DiskStarter::new(blocks, images));
         Ok(DaemonState {
+            disks: Mutex::new(Disks::new(Arc::clone(&starter))),
+            starter,
             ports: Mutex::new(Ports::new(Arc::clone(&fabric), config.workers, config.policy)),
             fabric,
             config: config.clone(),
@@ -67,6 +82,11 @@ impl DaemonState {
     /// The ports. Requests wait while they are locked.
     pub fn lock(&self) -> MutexGuard<'_, Ports> {
         self.ports.lock()
+    }
+
+    /// Adds a disk of the configuration.
+    pub fn add_configured_disk(&self, spec: DiskSpec) {
+        self.disks.lock().add_configured(spec);
     }
 
     /// Starts the threads for what is done now and then.
@@ -117,6 +137,35 @@ impl DaemonState {
             let backend = backend::start(&self.fabric, &spec, &restrictions, workers);
             self.lock().started(&spec, backend);
         }
+        let missing = self.disks.lock().not_in_service();
+        for spec in missing {
+            let port = self.starter.start(&spec);
+            let surplus = self.disks.lock().started(&spec, port);
+            drop(surplus);
+        }
+    }
+
+    fn add_disk(&self, object: &Map<String, Json>) -> Result<Reply, String> {
+        let ports = self.lock();
+        let mut disks = self.disks.lock();
+        let sockets = sockets(&self.config.socket, ports.specs());
+        let spec = DiskSpec::from_request(object, &disks.specs(), sockets)
+            .map_err(|errors| errors.to_string())?;
+        let name = spec.name.clone();
+        disks.add(spec).map_err(|error| format!("disk {name:?}: {error}"))?;
+        Ok(Reply::Done)
+    }
+
+    fn show_disk(&self, name: &str) -> Result<Reply, String> {
+        let disk = self.disks.lock().report().into_iter().find(|disk| disk.name == name);
+        disk.map(|disk| Reply::Disk(Box::new(disk))).ok_or_else(|| disks::unknown(name))
+    }
+
+    fn remove_disk(&self, name: &str) -> Result<Reply, String> {
+        let port = self.disks.lock().remove(name)?;
+        // Not while the disks are locked: requests may be under way.
+        drop(port);
+        Ok(Reply::Done)
     }
 
     fn add(&self, object: &Map<String, Json>) -> Result<Reply, String> {
@@ -148,6 +197,7 @@ impl DaemonState {
             loads: &loads,
             started: self.started,
             layers: &self.layers,
+            disks: self.disks.lock().report(),
         };
         Reply::Stats(Box::new(report::stats(&self.fabric, basics, ports, removed)))
     }
@@ -218,6 +268,13 @@ impl Handler for DaemonState {
             }
             Request::BudgetList => Ok(Reply::Budgets(self.lock().budgets())),
             Request::BudgetShow { name } => self.show_budget(&name),
+            Request::DiskAdd { disk } => self.add_disk(&disk),
+            Request::DiskRemove { name } => self.remove_disk(&name),
+            Request::DiskList => Ok(Reply::Disks(self.disks.lock().report())),
+            Request::DiskShow { name } => self.show_disk(&name),
+            Request::DiskResize { name, bytes } => {
+                self.disks.lock().resize(&name, bytes).map(|()| Reply::Done)
+            }
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),
             Request::Profile { seconds } => {
@@ -225,4 +282,20 @@ impl Handler for DaemonState {
             }
         }
     }
+}
+
+/// Starts workers that serve ports and disks.
+fn start_with_disks(workers: &Workers) -> io::Result<(Fabric, Option<Arc<BlockDisks>>)> {
+    let engines = (0..workers.count.max(1)).map(|_| engine::best());
+    let engines: Vec<Box<dyn Engine>> = engines.collect::<io::Result<_>>()?;
+    let mut disks = None;
+    let fabric = Fabric::start_with(workers, |doorbells, frames| {
+        let pair = |(frames, engine)| Pair::new(frames, BlockPipeline::new(engine));
+        let pairs = frames.into_iter().zip(engines).map(pair).collect();
+        let group = Group::start(doorbells, pairs, &workers.cpus, workers.policy)?;
+        let (frames, blocks) = lane::split(group);
+        disks = Some(Arc::new(BlockDisks::new(blocks)));
+        Ok(frames)
+    })?;
+    Ok((fabric, disks))
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use control::api::{self, Reply, Request};
 use control::client::Client;
-use control::config::{self, PortSpec};
+use control::config::{self, DiskSpec, PortSpec};
 
-use crate::cli::{Budget, Json, Port, Profile, Stats};
+use crate::cli::{Budget, Disk, Json, Port, Profile, Stats};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::{json, limits, profile, show, watch};
+use crate::{json, limits, profile, show, show_disk, watch};
 
 /// Takes the reply that belongs to the request out of all replies that there could be.
 macro_rules! expect {
@@ -78,6 +78,34 @@ pub fn budget(control: &Path, command: Budget) -> Result<(), Failure> {
     Ok(())
 }
 
+/// `ringmain disk ...`.
+pub fn disk(control: &Path, command: Disk) -> Result<(), Failure> {
+    let client = Client::new(control);
+    match command {
+        Disk::Add(add) => {
+            let disk = DiskSpec::from_flags(&add.flags())?.to_request();
+            client.ask(&Request::DiskAdd { disk })?;
+            Ok(())
+        }
+        Disk::Remove { name } => {
+            client.ask(&Request::DiskRemove { name })?;
+            Ok(())
+        }
+        Disk::Resize { name, size: bytes } => {
+            client.ask(&Request::DiskResize { name, bytes })?;
+            Ok(())
+        }
+        Disk::List(Json { json }) => {
+            let disks = expect!(client.ask(&Request::DiskList)?, Reply::Disks);
+            print(&if json { json::list("disks", &disks)? } else { show_disk::disks(&disks) })
+        }
+        Disk::Show { name, json: Json { json } } => {
+            let disk = expect!(client.ask(&Request::DiskShow { name })?, Reply::Disk);
+            print(&if json { json::pretty(&disk)? } else { show_disk::disk(&disk) })
+        }
+    }
+}
+
 /// `ringmain mac`.
 pub fn mac(control: &Path, Json { json }: &Json) -> Result<(), Failure> {
     let rows = expect!(Client::new(control).ask(&Request::Mac)?, Reply::Macs);
@@ -112,6 +140,7 @@ fn get_stats(client: &Client, port: Option<&str>) -> Result<api::Stats, Failure>
     let mut stats = expect!(client.ask(&Request::Stats)?, Reply::Stats);
     if let Some(port) = port {
         stats.ports.retain(|other| other.name == port);
+        stats.disks.clear();
         if stats.ports.is_empty() {
             return Err(Failure::NoPort(port.to_owned()));
         }

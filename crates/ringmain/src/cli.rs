@@ -1,6 +1,7 @@
 //! The command line.
 
 mod budget;
+mod disk;
 mod guest;
 mod port;
 
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use control::config::{DEFAULT_FILE, DEFAULT_SOCKET};
 
 pub use budget::Budget;
+pub use disk::Disk;
 pub use guest::Guest;
 pub use port::Port;
 
@@ -65,6 +67,9 @@ pub enum Command {
     /// Add, change, remove and show budgets: rates that several ports share
     #[command(subcommand)]
     Budget(Budget),
+    /// Add, remove, resize and show disks of the running daemon
+    #[command(subcommand)]
+    Disk(Disk),
     /// Show the counters of the running daemon
     Stats(Stats),
     /// Show where the time of received frames goes

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use control::config::Config;
 use control::confinement::{Confinement, plan};
+use control::disks::OpenImages;
 use sandbox::{LayerReport, LayerState};
 use tracing::{info, warn};
 
@@ -13,9 +14,11 @@ use crate::failure::Failure;
 pub fn enter(config: &Config, file: &Path) -> Result<Confinement, Failure> {
     let started_by = rustix::process::geteuid().as_raw();
     let plan = plan(config, file);
+    // Inside, the images may belong to another user, or lie nowhere.
+    let images = OpenImages::of(config);
     let layers = plan.enter()?;
     layers.iter().for_each(log);
-    Ok(Confinement::new(started_by, &plan, layers))
+    Ok(Confinement::new(started_by, &plan, layers, images))
 }
 
 /// Says what is lost without one.

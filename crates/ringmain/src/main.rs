@@ -17,6 +17,7 @@ mod profile;
 mod rates;
 mod serve;
 mod show;
+mod show_disk;
 mod table;
 mod units;
 mod wait;
@@ -52,6 +53,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Wait(args) => wait::run(&socket, &args),
         Command::Port(port) => ask::port(&socket, port),
         Command::Budget(budget) => ask::budget(&socket, budget),
+        Command::Disk(disk) => ask::disk(&socket, disk),
         Command::Stats(args) => ask::stats(&socket, &args),
         Command::Profile(args) => ask::profile(&socket, &args),
         Command::Mac(args) => ask::mac(&socket, &args),

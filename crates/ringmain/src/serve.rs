@@ -92,7 +92,14 @@ fn check(path: &Path, text: &str, config: &Config) -> Result<(), Failure> {
         "{}: {}, {}\n",
         path.display(),
         units::count(config.workers as u64, "worker"),
-        units::count(config.ports.len() as u64, "port")
+        match config.disks.len() as u64 {
+            0 => units::count(config.ports.len() as u64, "port"),
+            disks => format!(
+                "{}, {}",
+                units::count(config.ports.len() as u64, "port"),
+                units::count(disks, "disk")
+            ),
+        }
     ))
 }
 

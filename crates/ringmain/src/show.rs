@@ -4,6 +4,7 @@ use control::api::{CacheReport, Counts, MacRow, PortReport, Stats};
 use serde_json::Value as Json;
 
 use crate::limits;
+use crate::show_disk;
 use crate::table::Table;
 use crate::units::{self, duration};
 use crate::waiting::waiting;
@@ -135,7 +136,14 @@ pub fn stats(stats: &Stats) -> String {
     text.push_str(&waiting(stats));
     text.push('\n');
     text.push_str(&queues(&stats.ports));
-    text + &drops(&stats.ports) + &limits::waits(&stats.ports)
+    text.push_str(&drops(&stats.ports));
+    text.push_str(&limits::waits(&stats.ports));
+    if !stats.disks.is_empty() {
+        text.push('\n');
+        text.push_str(&show_disk::queues(&stats.disks));
+        text.push_str(&show_disk::errors(&stats.disks));
+    }
+    text
 }
 
 /// `ringmain mac`.

@@ -16,7 +16,7 @@ const INTERFACE: ABI = ABI::V6;
 /// What the daemon may do with a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// A folder: create, remove and connect to sockets in it, and create folders.
+    /// A folder: create, remove and connect to sockets in it, create folders, and use images.
     Sockets,
     /// A file or folder: read.
     Read,
@@ -31,6 +31,7 @@ impl Access {
                 AccessFs::ReadDir
                     | AccessFs::ReadFile
                     | AccessFs::WriteFile
+                    | AccessFs::Truncate
                     | AccessFs::MakeSock
                     | AccessFs::MakeDir
                     | AccessFs::RemoveFile

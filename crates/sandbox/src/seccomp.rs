@@ -36,6 +36,8 @@ pub struct Extras {
     pub interfaces: bool,
     /// Load programs into network cards' drivers, and open AF_XDP sockets.
     pub device_queues: bool,
+    /// Serve disks. Workers may use io_uring then.
+    pub disks: bool,
 }
 
 /// The filters of kinds of threads, once the process is filtered.
@@ -69,7 +71,7 @@ pub(crate) fn enter(extras: Extras) -> LayerState {
 
 fn install(extras: Extras) -> Result<(), Box<dyn std::error::Error>> {
     let control = compile(calls::control(extras)?)?;
-    let worker = compile(calls::worker()?)?;
+    let worker = compile(calls::worker(extras)?)?;
     let helper = compile(calls::helper()?)?;
     let fallback = without_clone3()?;
     violation::report_before_the_end()?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::disk::DiskReport;
 use super::port::{Counts, PortReport};
 
 /// Counters of one worker.
@@ -99,6 +100,9 @@ pub struct Stats {
     pub queue_migrations: u64,
     /// Its ports, sorted by name.
     pub ports: Vec<PortReport>,
+    /// Its disks, sorted by name.
+    #[serde(default)]
+    pub disks: Vec<DiskReport>,
     /// What was counted on ports that have been removed.
     pub removed: Counts,
 }

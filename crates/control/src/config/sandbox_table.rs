@@ -16,7 +16,7 @@ pub struct SandboxSettings {
     pub enabled: bool,
     /// The user that the daemon runs as; `None`: the system's user for it.
     pub user: Option<User>,
-    /// More folders where sockets of ports may be that are added later.
+    /// More folders where sockets may be, and images, of ports and disks that are added later.
     pub folders: Vec<PathBuf>,
     /// What ports that are added later may need beyond what the configured ports do.
     pub live: Vec<LiveNeed>,
@@ -42,20 +42,23 @@ pub enum LiveNeed {
     Xen,
     /// Receive queues of network cards.
     DeviceQueue,
+    /// Disks.
+    Disk,
 }
 
 impl LiveNeed {
-    const ALL: [(LiveNeed, &str); 4] = [
+    const ALL: [(LiveNeed, &str); 5] = [
         (LiveNeed::Tap, "tap"),
         (LiveNeed::Client, "client"),
         (LiveNeed::Xen, "xen"),
         (LiveNeed::DeviceQueue, "device-queue"),
+        (LiveNeed::Disk, "disk"),
     ];
 }
 
 impl FromText for LiveNeed {
     fn right() -> String {
-        r#""tap", "client", "xen" or "device-queue""#.to_owned()
+        r#""tap", "client", "xen", "device-queue" or "disk""#.to_owned()
     }
 
     fn from_text(text: &str) -> Result<Self, String> {

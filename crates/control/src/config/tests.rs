@@ -93,6 +93,7 @@ fn a_whole_file() {
             balance,
             socket,
             permissions: Permissions::default(),
+            disks: Vec::new(),
             sandbox: SandboxSettings::default(),
             budgets: vec![],
             ports: vec![vm, uplink],
@@ -110,6 +111,7 @@ fn an_empty_file_is_all_defaults() {
         balance,
         socket: DEFAULT_SOCKET.into(),
         permissions: Permissions::default(),
+        disks: Vec::new(),
         sandbox: SandboxSettings::default(),
         budgets: vec![],
         ports: vec![],
@@ -203,7 +205,10 @@ fn impossible_files_are_refused() {
     let long = format!("[control]\nsocket = \"/{}\"", "x".repeat(107));
     let cases = [
         ("[worker]\ncount = 1", r#"1: worker: unknown key; did you mean "workers"?"#),
-        ("speed = 1", "1: speed: unknown key; known here: workers, control, sandbox, budget, port"),
+        (
+            "speed = 1",
+            "1: speed: unknown key; known here: workers, control, sandbox, budget, port, disk",
+        ),
         ("[port]\nname = \"a\"", r#"1: port: [port] is not a list of tables; write [[port]]"#),
         ("port = [1]", "1: port: 1 is not a list of tables; write [[port]]"),
         (
@@ -823,7 +828,7 @@ fn mistakes_about_access_are_named() {
         assert!(error.contains(want), "{error}");
     }
     let sandbox = [
-        ("live = [\"disk\"]", r#""tap", "client", "xen" or "device-queue""#),
+        ("live = [\"floppy\"]", r#""tap", "client", "xen", "device-queue" or "disk""#),
         ("folders = [\"x\"]", r#"is not a folder; give an absolute path, like "/run/vms""#),
         ("without = [\"x\"]", "is not a layer; give a layer: ipc-namespace, mount-namespace, "),
         ("user = \"no such user\"", r#"there is no user "no such user" on this host"#),

@@ -1,5 +1,5 @@
-//! What a guest boots: Debian's own kernel, and an initramfs of busybox, iperf, ethtool and the
-//! kernel's modules.
+//! What a guest boots: Debian's own kernel, and an initramfs of busybox, iperf, ethtool, e2fsprogs
+//! and the kernel's modules.
 
 use super::{GuestError, locked};
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ const INIT: &str = include_str!("init.sh");
 /// What it becomes.
 const AGENT: &str = include_str!("agent.sh");
 /// Host programs that a guest gets, with the libraries that they are linked to.
-const PROGRAMS: [&str; 2] = ["iperf", "ethtool"];
+const PROGRAMS: [&str; 4] = ["iperf", "ethtool", "mke2fs", "e2fsck"];
 /// Modules that a guest loads, after those that they depend on.
-const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "virtio_net"];
+const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virtio_blk"];
 /// Where programs are looked for besides `PATH`, which lacks `sbin` for many users.
 const SBIN: [&str; 2] = ["/usr/sbin", "/sbin"];
 

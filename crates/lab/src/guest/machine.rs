@@ -26,6 +26,8 @@ pub struct Spec<'a> {
     pub memory: u32,
     /// Network interfaces: eth0, eth1, ... in the guest.
     pub nics: Vec<Nic>,
+    /// Disks: vda, vdb, ... in the guest.
+    pub disks: Vec<DiskLink>,
     /// The network namespace that QEMU runs in, where TAP devices are looked for.
     pub namespace: Option<&'a Namespace>,
 }
@@ -33,7 +35,38 @@ pub struct Spec<'a> {
 impl Spec<'_> {
     /// A guest with one CPU, 256 MiB and no interface.
     pub fn new(name: &str) -> Self {
-        Spec { name: name.into(), cpus: 1, memory: 256, nics: Vec::new(), namespace: None }
+        let (nics, disks) = (Vec::new(), Vec::new());
+        Spec { name: name.into(), cpus: 1, memory: 256, nics, disks, namespace: None }
+    }
+}
+
+/// One virtio disk of a guest, at a vhost-user backend to which QEMU connects, again when the backend
+/// was gone.
+#[derive(Clone, Debug)]
+pub struct DiskLink {
+    /// The socket's path.
+    pub socket: PathBuf,
+    /// Queues offered to the guest.
+    pub queues: u16,
+    /// QEMU's `vhost-user-blk-pci` properties beyond the usual ones, such as `packed=on`.
+    pub options: Vec<String>,
+}
+
+impl DiskLink {
+    fn args(&self, index: usize, accel: Accel) -> Vec<String> {
+        let socket = quoted(&self.socket.to_string_lossy());
+        // As for network interfaces.
+        let vectors = if accel == Accel::Tcg { 0 } else { self.queues + 1 };
+        let mut device = format!(
+            "vhost-user-blk-pci,chardev=disk{index},num-queues={},vectors={vectors}",
+            self.queues
+        );
+        for option in &self.options {
+            device.push(',');
+            device.push_str(option);
+        }
+        let chardev = format!("socket,id=disk{index},path={socket},reconnect=1");
+        vec!["-chardev".into(), chardev, "-device".into(), device]
     }
 }
 
@@ -264,6 +297,9 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
     ]);
     for (index, nic) in spec.nics.iter().enumerate() {
         args.extend(nic.args(index, accel).into_iter().map(OsString::from));
+    }
+    for (index, disk) in spec.disks.iter().enumerate() {
+        args.extend(disk.args(index, accel).into_iter().map(OsString::from));
     }
     args
 }

@@ -1,4 +1,4 @@
-//! Stock Linux guests under QEMU: Debian's own kernel, busybox, iperf and ethtool, driven through a
+//! Stock Linux guests under QEMU: Debian's own kernel, busybox, iperf, ethtool and e2fsprogs, driven through a
 //! command channel.
 //!
 //! [`Image`] makes the initramfs, [`Accel`] says whether KVM really runs a guest here, [`Spec`]
@@ -23,7 +23,7 @@ pub use agent::{Job, Output};
 pub use deadline::Deadline;
 pub use frame::Mac;
 pub use image::Image;
-pub use machine::{Guest, Link, Nic, Spec};
+pub use machine::{DiskLink, Guest, Link, Nic, Spec};
 pub use namespace::Namespace;
 pub use process::ChildProcess;
 pub use shell::Shell;

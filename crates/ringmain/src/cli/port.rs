@@ -196,12 +196,12 @@ impl Add {
 }
 
 /// A number, or the text if it is none: then the reader says so.
-fn number(text: String) -> Value {
+pub(super) fn number(text: String) -> Value {
     text.trim().parse::<i64>().map_or_else(|_| Value::from(text), Value::from)
 }
 
 /// A boolean, or the text if it is none.
-fn boolean(text: String) -> Value {
+pub(super) fn boolean(text: String) -> Value {
     text.parse::<bool>().map_or_else(|_| Value::from(text), Value::from)
 }
 

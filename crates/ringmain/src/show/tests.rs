@@ -117,6 +117,7 @@ fn counters_are_shown_in_tables() {
         }],
         queue_migrations: 1,
         ports: vec![],
+        disks: Vec::new(),
         removed: Counts::default(),
     };
     let want = "\

@@ -4,6 +4,7 @@
 //! leaves them out and `make test` runs them, two at a time. None of them measures: a slow machine
 //! makes them slow, not red.
 
+mod disk;
 mod lab;
 mod life;
 mod offloads;

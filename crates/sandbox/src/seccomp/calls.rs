@@ -37,6 +37,14 @@ const SERVE: &[c_long] = &[
     libc::SYS_restart_syscall,
 ];
 
+/// What workers of a daemon with disks do besides, and the threads that carry out requests where
+/// there is no io_uring.
+const STORE: &[c_long] = &[libc::SYS_io_uring_enter, libc::SYS_fallocate, libc::SYS_fdatasync];
+
+/// Operations of `io_uring_register`.
+const ENABLE_RINGS: u64 = 12;
+const IOWQ_MAX_WORKERS: u64 = 19;
+
 /// The same under names that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 const SERVE_LEGACY: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_time];
@@ -168,7 +176,7 @@ const PROCESS: &[c_long] = &[
 
 /// What all threads but workers and helpers may do.
 pub fn control(extras: Extras) -> Result<Calls> {
-    let mut calls = worker()?;
+    let mut calls = worker(extras)?;
     for list in [FILES, FILES_LEGACY, PROCESS] {
         allow(&mut calls, list);
     }
@@ -182,18 +190,28 @@ pub fn control(extras: Extras) -> Result<Calls> {
         families.push(libc::AF_XDP);
         allow(&mut calls, &[libc::SYS_bpf]);
     }
+    if extras.disks {
+        allow(&mut calls, &[libc::SYS_io_uring_setup, libc::SYS_io_uring_register]);
+    }
     let family = |family: libc::c_int| equals(0, family as u64);
     calls.insert(libc::SYS_socket, families.into_iter().map(family).collect::<Result<_>>()?);
     Ok(calls)
 }
 
 /// What workers may do.
-pub fn worker() -> Result<Calls> {
+pub fn worker(extras: Extras) -> Result<Calls> {
     let mut calls = Calls::new();
     for list in [SERVE, SERVE_LEGACY, LIVE] {
         allow(&mut calls, list);
     }
     restrict(&mut calls)?;
+    if extras.disks {
+        allow(&mut calls, STORE);
+        // A ring is made elsewhere. A worker takes it over, and limits the kernel's threads for it.
+        let register = |operation: u64| equals(1, operation);
+        let rules = vec![register(ENABLE_RINGS)?, register(IOWQ_MAX_WORKERS)?];
+        calls.insert(libc::SYS_io_uring_register, rules);
+    }
     Ok(calls)
 }
 

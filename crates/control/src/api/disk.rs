@@ -1,0 +1,135 @@
+//! Disks, their queues and their counters.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::PortState;
+
+/// Everything about a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DiskReport {
+    /// Its name.
+    pub name: String,
+    /// What guests attach to: `vhost_user`.
+    pub kind: String,
+    /// Its socket.
+    pub socket: String,
+    /// Its image.
+    pub image: String,
+    /// The format of the image: `raw`.
+    pub format: String,
+    /// Whether a front-end is connected, or why none can be.
+    pub state: PortState,
+    /// Why it is stopped, or what ended its last session.
+    pub reason: Option<String>,
+    /// Process id of the front-end.
+    pub peer: Option<i32>,
+    /// Connections so far.
+    pub connections: u64,
+    /// Connections that ended because the front-end or the guest broke the protocol.
+    pub violations: u64,
+    /// Rings that went on elsewhere than the front-end said, as their in-flight records showed.
+    pub recovered_rings: u64,
+    /// Rings that did not show where they stand.
+    pub unclear_rings: u64,
+    /// Length in bytes; null while the image is not open.
+    pub bytes: Option<u64>,
+    /// Bytes of a block; null while the image is not open.
+    pub block_bytes: Option<u32>,
+    /// Nothing may change.
+    pub read_only: bool,
+    /// The host's page cache is passed by; null while the image is not open.
+    pub direct: Option<bool>,
+    /// Writes are stable only after a flush; null while the image is not open.
+    pub write_cache: Option<bool>,
+    /// The serial number.
+    pub serial: String,
+    /// What was negotiated with the front-end, by name.
+    pub features: Vec<String>,
+    /// Queues that the disk offers.
+    pub queues_offered: u16,
+    /// Sum over all queues.
+    pub total: DiskCounts,
+    /// Queues that were in use since the disk was added.
+    pub queues: Vec<DiskQueueReport>,
+}
+
+/// One queue of a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DiskQueueReport {
+    /// Number of the queue in its disk.
+    pub index: usize,
+    /// The worker that serves it; null if no guest uses it.
+    pub worker: Option<usize>,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counts: DiskCounts,
+}
+
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// Counters of a queue of a disk, or a sum of such.
+        #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+        pub struct DiskCounts {
+            $($(#[doc = $doc])* pub $name: u64,)*
+            /// Requests that failed, by reason.
+            pub errors: BTreeMap<String, u64>,
+        }
+
+        impl DiskCounts {
+            /// Adds another's counters to these.
+            pub fn add(&mut self, other: &DiskCounts) {
+                $(self.$name += other.$name;)*
+                for (reason, requests) in &other.errors {
+                    *self.errors.entry(reason.clone()).or_default() += requests;
+                }
+            }
+        }
+
+        /// The counters of a queue at this moment.
+        impl From<&storage::count::QueueCounters> for DiskCounts {
+            fn from(queue: &storage::count::QueueCounters) -> Self {
+                let errors = storage::count::ErrorReason::ALL.iter();
+                let errors = errors.map(|reason| (reason.name().to_owned(), queue.failed(*reason)));
+                DiskCounts { $($name: queue.$name.get(),)* errors: errors.collect() }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Requests to read.
+    reads,
+    /// Bytes of those.
+    read_bytes,
+    /// Requests to write.
+    writes,
+    /// Bytes of those.
+    write_bytes,
+    /// Requests to make completed writes stable.
+    flushes,
+    /// Requests to discard a range.
+    discards,
+    /// Requests to write zeros.
+    zeroes,
+    /// Other requests, and those that were refused.
+    others,
+    /// Bursts that fetched at least one request.
+    bursts,
+    /// Interrupts sent for completed requests.
+    interrupts,
+    /// Times that completed requests were published without an interrupt, as the guest asked.
+    suppressed,
+    /// Wake-ups by the guest.
+    kicks,
+    /// Requests that began in the host's page cache.
+    buffered,
+}
+
+impl DiskCounts {
+    /// Requests that failed for whatever reason.
+    pub fn failed(&self) -> u64 {
+        self.errors.values().sum()
+    }
+}

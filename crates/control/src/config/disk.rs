@@ -1,0 +1,70 @@
+//! The description of one disk.
+
+use std::path::PathBuf;
+
+use network::poll::PollingPolicy;
+use serde_json::{Map, Value as Json, json};
+use storage::image::{Direct, ImageOptions};
+use unix_socket::Permissions;
+
+/// Queues that a disk offers unless the configuration says otherwise: QEMU has as many as the guest
+/// has vCPUs, and refuses a disk with fewer.
+pub const DISK_QUEUES: u16 = 16;
+
+/// What the operator has configured a disk to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiskSpec {
+    /// The name, unique among the disks.
+    pub name: String,
+    /// The socket, on which the daemon listens.
+    pub socket: PathBuf,
+    /// Who may use the socket.
+    pub permissions: Permissions,
+    /// The image: a file or a block device.
+    pub image: PathBuf,
+    /// Queues that are offered.
+    pub queues: u16,
+    /// Nothing may change.
+    pub read_only: bool,
+    /// Whether the host's page cache is passed by.
+    pub direct: Direct,
+    /// The serial number; the name unless it is given.
+    pub serial: String,
+    /// How workers wait for requests; `None`: as for others.
+    pub policy: Option<PollingPolicy>,
+}
+
+/// The words for how the page cache is used.
+pub(super) const DIRECT_WORDS: [(&str, Direct); 3] =
+    [("auto", Direct::Auto), ("on", Direct::Always), ("off", Direct::Never)];
+
+impl DiskSpec {
+    /// How the image is opened.
+    pub fn image_options(&self) -> ImageOptions {
+        ImageOptions { path: self.image.clone(), read_only: self.read_only, direct: self.direct }
+    }
+
+    /// The object of a `disk.add` request for this disk.
+    pub fn to_request(&self) -> Map<String, Json> {
+        let direct = DIRECT_WORDS.iter().find(|(_, direct)| *direct == self.direct);
+        let permissions = &self.permissions;
+        let all = json!({
+            "name": self.name,
+            "kind": "vhost-user",
+            "socket": self.socket,
+            // Numbers, not names: the daemon may see no list of users.
+            "socket_mode": permissions.mode.map(|mode| format!("{:03o}", mode.bits())),
+            "socket_owner": permissions.owner.map(|owner| owner.to_string()),
+            "socket_group": permissions.group.map(|group| group.to_string()),
+            "image": self.image,
+            "format": "raw",
+            "queues": self.queues,
+            "read_only": self.read_only,
+            "direct": direct.map(|(word, _)| word),
+            "serial": self.serial,
+            "polling": self.policy.map(|policy| policy.to_string()),
+        });
+        let Json::Object(all) = all else { return Map::new() };
+        all.into_iter().filter(|(_, value)| !value.is_null()).collect()
+    }
+}

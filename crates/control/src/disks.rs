@@ -1,0 +1,253 @@
+//! The disks of the daemon, by name.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::storage::count::QueueCounters;
+use ::storage::image::ImageError;
+use ::storage::{Disk, Image};
+use ::vhost_user::blk::{self, DiskConfig, DiskPort, DiskPortError};
+use ::vhost_user::transport::status::State;
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use crate::api::{DiskCounts, DiskQueueReport, DiskReport, PortState};
+use crate::config::{Config, DiskSpec};
+use crate::natural;
+
+/// Images that were opened before the daemon entered its sandbox, where it may not open them, by
+/// their paths.
+#[derive(Debug, Default)]
+pub struct OpenImages(HashMap<PathBuf, Arc<Image>>);
+
+impl OpenImages {
+    /// Opens the images of a configuration. One that cannot be opened is tried again when its disk
+    /// is started.
+    pub fn of(config: &Config) -> OpenImages {
+        let open = |disk: &DiskSpec| {
+            let image = Image::open(&disk.image_options()).ok()?;
+            Some((disk.image.clone(), Arc::new(image)))
+        };
+        OpenImages(config.disks.iter().filter_map(open).collect())
+    }
+}
+
+/// Why a disk cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The daemon was not started for disks.
+    #[error(
+        "the sandbox of this daemon leaves out what disks need; give sandbox.live = [\"disk\"], and \
+         restart it"
+    )]
+    NotAllowed,
+    /// The image cannot be used.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The directory of its socket cannot be created.
+    #[error(transparent)]
+    Directory(#[from] crate::backend::BackendError),
+    /// The vhost-user side refuses.
+    #[error(transparent)]
+    Port(#[from] DiskPortError),
+}
+
+/// What starts disks.
+pub struct DiskStarter {
+    disks: Option<Arc<::storage::Disks>>,
+    images: Mutex<OpenImages>,
+}
+
+impl DiskStarter {
+    /// Disks on these workers; `None`: there are none.
+    pub fn new(disks: Option<Arc<::storage::Disks>>, images: OpenImages) -> DiskStarter {
+        DiskStarter { disks, images: Mutex::new(images) }
+    }
+
+    /// Puts a disk into service. May wait a second for the lock of its image.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn start(&self, spec: &DiskSpec) -> Result<DiskPort, DiskError> {
+        let disks = self.disks.as_ref().ok_or(DiskError::NotAllowed)?;
+        let opened = self.images.lock().0.remove(&spec.image);
+        let image = match opened {
+            Some(image) => image,
+            None => Arc::new(Image::open(&spec.image_options())?),
+        };
+        if let Err(error) = image.lock() {
+            // It may be needed again, and could not be opened then.
+            self.images.lock().0.insert(spec.image.clone(), image);
+            return Err(error.into());
+        }
+        crate::backend::create_directory(&spec.socket)?;
+        let config = DiskConfig {
+            name: spec.name.clone(),
+            socket: spec.socket.clone(),
+            permissions: spec.permissions,
+            queues: spec.queues,
+            disk: Arc::new(Disk::new(image, &spec.serial)),
+            policy: spec.policy,
+        };
+        Ok(DiskPort::start(Arc::clone(disks), config)?)
+    }
+}
+
+/// A disk of the configuration.
+struct Entry {
+    /// Shared with the thread that starts the disk: a pointer to the description identifies it,
+    /// even after another one was added under the same name.
+    spec: Arc<DiskSpec>,
+    /// The disk in service, or why it is not. A missing one is tried again.
+    port: Result<DiskPort, DiskError>,
+}
+
+/// The disks of a daemon.
+pub struct Disks {
+    starter: Arc<DiskStarter>,
+    disks: BTreeMap<String, Entry>,
+}
+
+impl Disks {
+    /// No disks.
+    pub fn new(starter: Arc<DiskStarter>) -> Disks {
+        Disks { starter, disks: BTreeMap::new() }
+    }
+
+    /// The descriptions of all disks.
+    pub fn specs(&self) -> Vec<&DiskSpec> {
+        self.disks.values().map(|entry| &*entry.spec).collect()
+    }
+
+    /// Adds a disk.
+    ///
+    /// # Errors
+    /// When it cannot be put into service. Then it is not there.
+    pub fn add(&mut self, spec: DiskSpec) -> Result<(), DiskError> {
+        let port = self.starter.start(&spec)?;
+        self.insert(spec, Ok(port));
+        Ok(())
+    }
+
+    /// Adds a disk of the configuration. If it cannot be put into service, it is tried again.
+    pub fn add_configured(&mut self, spec: DiskSpec) {
+        let port = self.starter.start(&spec);
+        if let Err(error) = &port {
+            warn!(disk = %spec.name, reason = %error, "not in service; trying again until it is");
+        }
+        self.insert(spec, port);
+    }
+
+    fn insert(&mut self, spec: DiskSpec, port: Result<DiskPort, DiskError>) {
+        if port.is_ok() {
+            info!(disk = %spec.name, image = %spec.image.display(), queues = spec.queues, "added");
+        }
+        self.disks.insert(spec.name.clone(), Entry { spec: Arc::new(spec), port });
+    }
+
+    /// Removes a disk, and returns it, to be dropped: that waits until nothing of it is under way.
+    ///
+    /// # Errors
+    /// A line for people, when there is none of this name.
+    pub fn remove(&mut self, name: &str) -> Result<Option<DiskPort>, String> {
+        let entry = self.disks.remove(name).ok_or_else(|| unknown(name))?;
+        info!(disk = %name, "removed");
+        Ok(entry.port.ok())
+    }
+
+    /// Gives a disk's image a new length, or takes note of the one that it has.
+    ///
+    /// # Errors
+    /// A line for people.
+    pub fn resize(&mut self, name: &str, bytes: Option<u64>) -> Result<(), String> {
+        let entry = self.disks.get(name).ok_or_else(|| unknown(name))?;
+        let port = entry.port.as_ref().map_err(|error| format!("disk {name:?}: {error}"))?;
+        let bytes = port.resize(bytes).map_err(|error| format!("disk {name:?}: {error}"))?;
+        info!(disk = %name, bytes, "resized");
+        Ok(())
+    }
+
+    /// The descriptions of the disks that could not be started, to be started while the disks are
+    /// not locked; the outcome goes to [`Disks::started`].
+    pub fn not_in_service(&self) -> Vec<Arc<DiskSpec>> {
+        let missing = self.disks.values().filter(|entry| entry.port.is_err());
+        missing.map(|entry| Arc::clone(&entry.spec)).collect()
+    }
+
+    /// Takes over the outcome of another attempt to start a disk, or returns it, to be dropped, if
+    /// the disk was removed meanwhile.
+    pub fn started(
+        &mut self,
+        spec: &Arc<DiskSpec>,
+        port: Result<DiskPort, DiskError>,
+    ) -> Option<DiskPort> {
+        let entry = self.disks.get_mut(&spec.name);
+        let Some(entry) = entry.filter(|entry| Arc::ptr_eq(&entry.spec, spec)) else {
+            return port.ok();
+        };
+        if port.is_ok() {
+            info!(disk = %spec.name, "in service now");
+        }
+        entry.port = port;
+        None
+    }
+
+    /// All disks, by name.
+    pub fn report(&self) -> Vec<DiskReport> {
+        let mut reports: Vec<_> = self.disks.values().map(|entry| self.report_one(entry)).collect();
+        reports.sort_by(|a, b| natural::compare(&a.name, &b.name));
+        reports
+    }
+
+    fn report_one(&self, Entry { spec, port }: &Entry) -> DiskReport {
+        let mut report = DiskReport {
+            name: spec.name.clone(),
+            kind: "vhost_user".to_owned(),
+            socket: spec.socket.display().to_string(),
+            image: spec.image.display().to_string(),
+            format: "raw".to_owned(),
+            state: PortState::Stopped,
+            read_only: spec.read_only,
+            serial: spec.serial.clone(),
+            queues_offered: spec.queues,
+            total: DiskCounts::from(&QueueCounters::default()),
+            ..DiskReport::default()
+        };
+        match port {
+            Ok(port) => self.describe(port, &mut report),
+            Err(error) => report.reason = Some(error.to_string()),
+        }
+        report
+    }
+
+    fn describe(&self, port: &DiskPort, report: &mut DiskReport) {
+        let (status, disk) = (port.status(), port.disk());
+        report.state = match status.state {
+            State::Listening => PortState::Listening,
+            State::Connecting => PortState::Connecting,
+            State::Connected => PortState::Connected,
+            State::Removed => PortState::Stopped,
+        };
+        report.features =
+            blk::feature::names(status.features).into_iter().map(str::to_owned).collect();
+        (report.peer, report.connections) = (status.peer, status.connections);
+        (report.violations, report.recovered_rings) = (status.violations, status.recovered);
+        (report.unclear_rings, report.reason) = (status.unclear, status.complaint());
+        report.bytes = Some(disk.image().bytes());
+        report.block_bytes = Some(disk.image().block());
+        report.direct = Some(disk.image().alignment().is_some());
+        report.write_cache = Some(!disk.is_write_through());
+        let counters = self.starter.disks.as_ref().map(|disks| disks.counters(port.id()));
+        for (index, (counters, worker)) in counters.unwrap_or_default().into_iter().enumerate() {
+            let counts = DiskCounts::from(&*counters);
+            report.total.add(&counts);
+            report.queues.push(DiskQueueReport { index, worker, counts });
+        }
+    }
+}
+
+/// What is said of a name that no disk has.
+pub fn unknown(name: &str) -> String {
+    format!("there is no disk {name:?}; `ringmain disk list` shows those that are there")
+}

@@ -1,0 +1,159 @@
+//! `ringmain disk ...`.
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value};
+
+use super::Json;
+
+/// `ringmain disk ...`.
+#[derive(Debug, Subcommand)]
+pub enum Disk {
+    /// Add a disk; ports and other disks do not notice
+    Add(Box<AddDisk>),
+    /// Remove a disk; ports and other disks do not notice
+    Remove {
+        /// Name of the disk
+        name: String,
+    },
+    /// Show all disks
+    List(Json),
+    /// Show one disk: state, image, negotiated features, counters of each queue, errors by reason
+    Show {
+        /// Name of the disk
+        name: String,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Give the image of a disk a new length, and tell the guest
+    Resize {
+        /// Name of the disk
+        name: String,
+        /// The new length, in bytes or like 20G (20 * 2^30 bytes) [default: the length that the
+        /// image has now, after a block device has grown]
+        #[arg(value_parser = size)]
+        size: Option<u64>,
+    },
+}
+
+/// `ringmain disk add`: the keys of a `[[disk]]` table. Values are checked by the code that reads
+/// the configuration file.
+#[derive(Debug, Args)]
+pub struct AddDisk {
+    /// Name of the disk
+    pub name: String,
+    /// What guests attach to: vhost-user
+    #[arg(long, value_name = "KIND", default_value = "vhost-user")]
+    pub kind: String,
+    /// Path of the socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<String>,
+    /// Mode of the socket's file, like 660 [default: as the umask has it]
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<String>,
+    /// Owner of the socket's file, by name or number [default: the daemon's user]
+    #[arg(long, value_name = "USER")]
+    pub socket_owner: Option<String>,
+    /// Group of the socket's file, by name or number [default: the daemon's group]
+    #[arg(long, value_name = "GROUP")]
+    pub socket_group: Option<String>,
+    /// The image: a file or a block device
+    #[arg(long, value_name = "PATH")]
+    pub image: Option<String>,
+    /// Format of the image: raw [default: raw]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+    /// Queues, 1 to 16 [default: 16]
+    #[arg(long, value_name = "N")]
+    pub queues: Option<String>,
+    /// Whether nothing may change [default: false]
+    #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true")]
+    pub read_only: Option<String>,
+    /// Whether the host's page cache is passed by: auto, on or off [default: auto]
+    #[arg(long, value_name = "WORD")]
+    pub direct: Option<String>,
+    /// Serial number, at most 20 characters [default: the name]
+    #[arg(long, value_name = "TEXT")]
+    pub serial: Option<String>,
+    /// How workers wait for its requests: eco, balanced or latency [default: as for other ports]
+    #[arg(long, value_name = "WORD")]
+    pub polling: Option<String>,
+}
+
+impl AddDisk {
+    /// The flags that were given, by the keys of a `[[disk]]` table.
+    pub fn flags(self) -> Map<String, Value> {
+        let flags = [
+            ("name", Some(self.name.into())),
+            ("kind", Some(self.kind.into())),
+            ("socket", self.socket.map(Value::from)),
+            ("socket-mode", self.socket_mode.map(Value::from)),
+            ("socket-owner", self.socket_owner.map(Value::from)),
+            ("socket-group", self.socket_group.map(Value::from)),
+            ("image", self.image.map(Value::from)),
+            ("format", self.format.map(Value::from)),
+            ("queues", self.queues.map(super::port::number)),
+            ("read-only", self.read_only.map(super::port::boolean)),
+            ("direct", self.direct.map(Value::from)),
+            ("serial", self.serial.map(Value::from)),
+            ("polling", self.polling.map(Value::from)),
+        ];
+        let given = flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        given.collect()
+    }
+}
+
+/// A number of bytes, with a power of 1024 as a unit or without one.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit: u64 = match &text[digits.len()..] {
+        "" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        "T" | "TiB" => 1 << 40,
+        unit => return Err(format!("{unit:?} is no unit; give K, M, G or T")),
+    };
+    let number: Option<u64> = digits.parse().ok();
+    let bytes = number.and_then(|number| number.checked_mul(unit));
+    bytes.ok_or_else(|| "not a length; give a number of bytes, or one like 20G".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use control::config::DiskSpec;
+    use serde_json::json;
+
+    use super::super::{Cli, Command};
+    use super::*;
+
+    fn add(args: &[&str]) -> Map<String, Value> {
+        match Cli::parse_from([&["ringmain", "disk", "add", "x"], args].concat()).command {
+            Command::Disk(Disk::Add(add)) => add.flags(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lengths_have_units() {
+        assert_eq!((size("512"), size("20G"), size("1TiB")), (Ok(512), Ok(20 << 30), Ok(1 << 40)));
+        for wrong in ["", "G", "-1", "1.5G", "5X", "99999999999T"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// The flags are all the keys of a `[[disk]]` table, as the error about an unknown key lists
+    /// them.
+    #[test]
+    fn every_key_of_the_file_has_a_flag() {
+        let unknown = json!({ "quite-unknown": 1 });
+        let error = DiskSpec::from_flags(unknown.as_object().unwrap()).unwrap_err().to_string();
+        let (_, keys) = error.lines().next().unwrap().split_once("known here: ").unwrap();
+        let mut keys: Vec<&str> = keys.split(", ").collect();
+        let flags: Vec<String> =
+            keys.iter().filter(|key| **key != "name").map(|key| format!("--{key}=1")).collect();
+        let given = add(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+        keys.sort_unstable();
+        assert_eq!(given.keys().map(String::as_str).collect::<Vec<_>>(), keys);
+    }
+}

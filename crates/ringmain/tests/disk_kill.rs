@@ -1,0 +1,261 @@
+//! A daemon that is killed while it writes, again and again: each request is answered once, and
+//! nothing that an old daemon still had under way lands on newer data. The front-end is that of
+//! crate `vhost`.
+//!
+//! Writes overlap in place and in time. Each sector of a write holds the number of the write.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lab::daemon::Daemon;
+use ring::driver::{DriverRing, Piece, Used};
+use ring::packed::driver::PackedDriver;
+use ring::split::driver::SplitDriver;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::{VhostUserInflight, VhostUserProtocolFeatures};
+use vhost_user::blk::feature::bit;
+use vhost_user_driver::{FrontEnd, FrontEndConfig, Guest, Vring};
+
+/// How often the daemon is killed in each test; the environment can say more.
+const KILLS: u64 = 30;
+
+/// Entries of each ring, and the requests in it at most: each takes three descriptors.
+const SIZE: u16 = 64;
+const MOST: usize = 16;
+const QUEUES: usize = 2;
+
+/// Sectors that are written to, and of one write at most.
+const SECTORS: u64 = 64;
+const LONGEST: u64 = 8;
+const SECTOR: u64 = 512;
+
+/// Ends a test that would hang.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// A write, and when it was sent and answered, in events of the test.
+struct Write {
+    sectors: std::ops::Range<u64>,
+    sent: u64,
+    answered: Option<u64>,
+}
+
+/// Numbers that look random, and are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// A ring, its buffers, and what is under way on it.
+struct Queue<R> {
+    vring: Vring<R>,
+    /// Guest addresses of buffers that are free: header, status and data of one request.
+    free: Vec<u64>,
+    /// By what the driver calls it: the buffers, and the number of the write.
+    waiting: HashMap<u16, (u64, usize)>,
+}
+
+/// A guest with a disk, which outlives its back-ends.
+struct Plugged<R> {
+    front: FrontEnd,
+    guest: Guest,
+    queues: Vec<Queue<R>>,
+    features: u64,
+    records: (VhostUserInflight, File),
+    random: Random,
+    writes: Vec<Write>,
+    events: u64,
+}
+
+fn negotiate(socket: &Path, features: u64) -> FrontEnd {
+    let protocol = FrontEndConfig::usual_protocol() | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+    let queue_pairs = QUEUES as u16;
+    let config = FrontEndConfig { features, required: features, queue_pairs, mtu: None, protocol };
+    FrontEnd::negotiate(UnixStream::connect(socket).unwrap(), &config).unwrap()
+}
+
+impl<R: DriverRing> Plugged<R> {
+    fn new(socket: &Path, features: u64) -> Plugged<R> {
+        let features = features | bit::VERSION_1 | bit::EVENT_IDX | bit::FLUSH | bit::MQ;
+        let mut front = negotiate(socket, features);
+        let mut guest = Guest::new(4 << 20, 2).unwrap();
+        front.share(&guest).unwrap();
+        let wanted = VhostUserInflight::new(0, 0, QUEUES as u16, SIZE);
+        let records = front.messages().get_inflight_fd(&wanted).unwrap();
+        // Indirect tables on the second queue only.
+        let queues = (0..QUEUES as u16).map(|index| {
+            let vring = Vring::new(&mut guest, index, SIZE, features, 4 * index).unwrap();
+            front.start(&vring, vring.config().start).unwrap();
+            let buffers = |_| guest.alloc(64 + LONGEST * SECTOR, 64).unwrap();
+            let free = (0..MOST).map(buffers).collect();
+            Queue { vring, free, waiting: HashMap::new() }
+        });
+        let queues = queues.collect();
+        let (random, writes) = (Random(features), Vec::new());
+        Plugged { front, guest, queues, features, records, random, writes, events: 0 }
+    }
+
+    /// Sends a write, if there is room for it.
+    fn send(&mut self, queue: usize) {
+        let queue = &mut self.queues[queue];
+        let Some(&buffers) = queue.free.last() else { return };
+        let first = self.random.below(SECTORS - LONGEST);
+        let sectors = first..first + 1 + self.random.below(LONGEST);
+        let number = self.writes.len();
+        let header = [1u64.to_le_bytes(), first.to_le_bytes()].concat();
+        let mut data = vec![0; ((sectors.end - sectors.start) * SECTOR) as usize];
+        for sector in data.chunks_mut(SECTOR as usize) {
+            sector[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
+        }
+        let memory = self.guest.memory();
+        memory.write(buffers, &header).unwrap();
+        memory.write(buffers + 32, &[0xff]).unwrap();
+        memory.write(buffers + 64, &data).unwrap();
+        let piece = |addr, len| Piece { addr, len };
+        let readable = [piece(buffers, 16), piece(buffers + 64, data.len() as u32)];
+        let status = [piece(buffers + 32, 1)];
+        let Some(id) = queue.vring.ring.add_request(&readable, &status) else { return };
+        queue.free.pop();
+        self.events += 1;
+        self.writes.push(Write { sectors, sent: self.events, answered: None });
+        queue.waiting.insert(id, (buffers, number));
+        queue.vring.publish();
+    }
+
+    /// Takes the answers that have come. The driver's half of the ring refuses one for a request
+    /// that is not under way.
+    fn collect(&mut self) {
+        let used = &mut [Used::default(); SIZE as usize];
+        for queue in &mut self.queues {
+            let count = queue.vring.ring.collect(used).unwrap();
+            for Used { id, .. } in &used[..count] {
+                let (buffers, number) = queue.waiting.remove(id).expect("answered twice");
+                let mut status = [0xff];
+                self.guest.memory().read(buffers + 32, &mut status).unwrap();
+                assert_eq!(status, [0], "write {number}");
+                self.events += 1;
+                self.writes[number].answered = Some(self.events);
+                queue.free.push(buffers);
+            }
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.waiting.len()).sum()
+    }
+
+    /// Connects to the next daemon, as QEMU would: with the used index of split rings, and the
+    /// start of packed ones.
+    fn reconnect(&mut self, socket: &Path) {
+        self.front = negotiate(socket, self.features);
+        self.front.share(&self.guest).unwrap();
+        let (inflight, file) = &self.records;
+        self.front.messages().set_inflight_fd(inflight, file.as_raw_fd()).unwrap();
+        for queue in &self.queues {
+            let config = queue.vring.config();
+            let mut index = [0; 2];
+            self.guest.memory().read(config.device + 2, &mut index).unwrap();
+            let packed = self.features & bit::RING_PACKED != 0;
+            let base = if packed { config.start } else { u16::from_le_bytes(index).into() };
+            self.front.start(&queue.vring, base).unwrap();
+        }
+    }
+
+    /// Checks that no sector holds a write that was answered before the sending of another one,
+    /// which was answered, too.
+    fn check(&self, image: &Path) {
+        let image = File::open(image).unwrap();
+        for sector in 0..SECTORS {
+            let mut stamp = [0; 8];
+            image.read_exact_at(&mut stamp, sector * SECTOR).unwrap();
+            let covers = |write: &&Write| write.sectors.contains(&sector);
+            let newest = self.writes.iter().filter(covers).map(|write| write.sent).max();
+            let Some(number) = u64::from_le_bytes(stamp).checked_sub(1) else {
+                assert_eq!(newest, None, "sector {sector} was written, and is empty");
+                continue;
+            };
+            let found = &self.writes[number as usize];
+            assert!(found.sectors.contains(&sector), "sector {sector} holds write {number}");
+            let answered = found.answered.unwrap();
+            let newer =
+                self.writes.iter().position(|write| covers(&write) && write.sent > answered);
+            assert_eq!(newer, None, "sector {sector} holds write {number}, which is stale");
+        }
+    }
+}
+
+fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.raw");
+    File::create(&image).unwrap().set_len(SECTORS * SECTOR).unwrap();
+    let socket = |dir: &Path| -> PathBuf { dir.join("disk.sock") };
+    let config = |dir: &Path| {
+        format!(
+            "[workers]\ncount = 2\n[[disk]]\nname = \"disk\"\nkind = \"vhost-user\"\n\
+             socket = \"{}\"\nimage = \"{}\"\ndirect = \"{direct}\"\n",
+            socket(dir).display(),
+            image.display()
+        )
+    };
+    let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
+    let mut daemon = Daemon::start(binary, config, None).unwrap();
+    let socket = socket(daemon.dir());
+    let mut plugged = Plugged::<R>::new(&socket, features);
+    let mut unanswered = 0;
+    let kills = std::env::var("RINGMAIN_KILLS").ok().and_then(|kills| kills.parse().ok());
+    for kill in 0..kills.unwrap_or(KILLS) {
+        let (enough, until) = (plugged.events + 200 + kill % 50, Instant::now() + WATCHDOG);
+        while plugged.events < enough {
+            let queue = plugged.random.below(QUEUES as u64) as usize;
+            plugged.send(queue);
+            if plugged.random.below(3) == 0 {
+                plugged.collect();
+            }
+            assert!(Instant::now() < until, "no answers after kill {kill}:\n{}", daemon.log());
+        }
+        (0..kill * 100).for_each(|_| std::hint::spin_loop());
+        daemon.kill_and_start().unwrap();
+        plugged.collect();
+        unanswered += plugged.waiting();
+        plugged.reconnect(&socket);
+    }
+    let until = Instant::now() + WATCHDOG;
+    while plugged.waiting() > 0 {
+        plugged.collect();
+        assert!(Instant::now() < until, "{} unanswered:\n{}", plugged.waiting(), daemon.log());
+    }
+    plugged.check(&image);
+    assert!(unanswered > 0, "no daemon was killed with requests under way");
+    let stats = daemon.stats().unwrap();
+    let disk = &stats.disks[0];
+    assert_eq!((disk.unclear_rings, disk.violations, disk.total.failed()), (0, 0, 0), "{disk:#?}");
+}
+
+#[test]
+fn split_rings_through_the_page_cache() {
+    killed_again_and_again::<SplitDriver>(bit::INDIRECT_DESC, "off");
+}
+
+#[test]
+fn packed_rings_through_the_page_cache() {
+    killed_again_and_again::<PackedDriver>(bit::RING_PACKED | bit::INDIRECT_DESC, "off");
+}
+
+#[test]
+fn split_rings_past_the_page_cache() {
+    killed_again_and_again::<SplitDriver>(bit::INDIRECT_DESC, "auto");
+}
+
+#[test]
+fn packed_rings_past_the_page_cache() {
+    killed_again_and_again::<PackedDriver>(bit::RING_PACKED | bit::INDIRECT_DESC, "auto");
+}

@@ -1,0 +1,202 @@
+//! Stock guests with disks of the daemon: QEMU's `vhost-user-blk-pci`, and Linux' virtio_blk and ext4.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use control::api::{DiskReport, PortState, Reply, Request};
+use lab::daemon::Daemon;
+use lab::guest::{Accel, DiskLink, Guest, Image, Shell, Spec};
+
+use super::traffic::{LIMIT, eventually};
+
+/// Length of the image: sparse, so most of it takes no space.
+const LENGTH: u64 = 256 << 20;
+/// Files that a guest writes, of so many MiB each.
+const FILES: usize = 6;
+const FILE_MIB: usize = 2;
+
+/// A daemon with one disk, and a guest that has it.
+struct Site {
+    daemon: Daemon,
+    guest: Guest,
+    image: PathBuf,
+    // The image goes with it.
+    _folder: tempfile::TempDir,
+}
+
+impl Site {
+    fn new(queues: u16, options: &[&str], keys: &str) -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("disk.raw");
+        File::create(&image).unwrap().set_len(LENGTH).unwrap();
+        let table = |dir: &Path| {
+            format!(
+                "[workers]\ncount = 2\n[[disk]]\nname = \"root\"\nkind = \"vhost-user\"\n\
+                 socket = \"{}\"\nimage = \"{}\"\nserial = \"disk-of-the-test\"\n{keys}",
+                dir.join("disk.sock").display(),
+                image.display()
+            )
+        };
+        let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
+        let cache =
+            cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
+        let kernel = Image::prepare(&cache).unwrap();
+        let accel = Accel::probe(&kernel, &cache).unwrap();
+        let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
+        let daemon = Daemon::start(binary, table, None).unwrap();
+        let disk = DiskLink {
+            socket: daemon.dir().join("disk.sock"),
+            queues,
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
+        };
+        let spec = Spec { cpus: 2, disks: vec![disk], ..Spec::new("disk") };
+        let guest = Guest::start(&kernel, accel, &spec).unwrap();
+        guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+        Site { daemon, guest, image, _folder: folder }
+    }
+
+    fn must(&self, command: &str) -> String {
+        let done = self.guest.must(command, LIMIT);
+        done.unwrap_or_else(|error| {
+            panic!("{error}\n{}\n{}", self.guest.console(), self.daemon.log())
+        })
+    }
+
+    fn report(&self) -> DiskReport {
+        match self.daemon.client().ask(&Request::DiskShow { name: "root".into() }).unwrap() {
+            Reply::Disk(disk) => *disk,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// KiB that the image takes.
+    fn allocated(&self) -> u64 {
+        self.image.metadata().unwrap().blocks() / 2
+    }
+
+    fn resize(&self, bytes: u64) {
+        let request = Request::DiskResize { name: "root".into(), bytes: Some(bytes) };
+        assert_eq!(self.daemon.client().ask(&request).unwrap(), Reply::Done);
+    }
+}
+
+/// A file system, files with checksums, trim, resize, and a check of everything in the end.
+fn a_guest_keeps_its_files(queues: u16, options: &[&str]) {
+    let site = Site::new(queues, options, "");
+    assert_eq!(site.must("cat /sys/block/vda/serial"), "disk-of-the-test");
+    assert_eq!(site.must("cat /sys/block/vda/cache_type").trim(), "write back");
+    assert_eq!(site.must("ls /sys/block/vda/mq | wc -l").trim(), queues.min(2).to_string());
+    site.must("/bin/mke2fs -q -t ext4 /dev/vda && mkdir -p /mnt && mount -t ext4 /dev/vda /mnt");
+    let empty = site.allocated();
+    site.must(&format!(
+        "cd /mnt && for i in $(seq {FILES}); do \
+         dd if=/dev/urandom of=f$i bs=64k count={} 2>/dev/null & done; wait; \
+         sha256sum f* >/tmp/sums && sync && echo 3 >/proc/sys/vm/drop_caches && \
+         sha256sum -c /tmp/sums",
+        FILE_MIB * 16
+    ));
+    let full = site.allocated();
+    assert!(full >= empty + (FILES * FILE_MIB) as u64 * 1024, "{empty} {full}");
+
+    let report = site.report();
+    assert_eq!((report.state, report.write_cache), (PortState::Connected, Some(true)));
+    assert!(report.total.flushes > 0 && report.total.writes > 0 && report.total.reads > 0);
+    assert_eq!(report.total.failed(), 0, "{report:?}");
+
+    // What is deleted goes from the image, too.
+    site.must("cd / && rm /mnt/f1 /mnt/f2 /mnt/f3 && sync && fstrim /mnt");
+    assert!(site.allocated() + 2 * 1024 * FILE_MIB as u64 <= full, "{} {full}", site.allocated());
+
+    site.resize(2 * LENGTH);
+    let sectors = (2 * LENGTH / 512).to_string();
+    eventually("the guest to see the new length", || {
+        site.must("cat /sys/block/vda/size").trim() == sectors
+    });
+
+    // The guest switches the write cache off, and on again.
+    site.must("echo 'write through' >/sys/block/vda/cache_type");
+    assert_eq!(site.report().write_cache, Some(false));
+    site.must("cp /mnt/f4 /mnt/g4 && sync");
+    site.must("echo 'write back' >/sys/block/vda/cache_type");
+    assert_eq!(site.report().write_cache, Some(true));
+
+    site.must("umount /mnt && /bin/e2fsck -fn /dev/vda");
+    site.must(
+        "mount -t ext4 /dev/vda /mnt && cd /mnt && tail -n 3 /tmp/sums | sha256sum -c && cmp f4 g4",
+    );
+    assert_eq!(site.report().total.failed(), 0);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn files_are_kept_over_one_split_ring() {
+    a_guest_keeps_its_files(1, &[]);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn files_are_kept_over_four_split_rings() {
+    a_guest_keeps_its_files(4, &[]);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn files_are_kept_over_one_packed_ring() {
+    a_guest_keeps_its_files(1, &["packed=on"]);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn files_are_kept_over_four_packed_rings() {
+    a_guest_keeps_its_files(4, &["packed=on"]);
+}
+
+/// The guest writes and verifies without end; the daemon is killed under that, again and again.
+fn a_guest_outlives_killed_daemons(options: &[&str]) {
+    let mut site = Site::new(2, options, "");
+    site.must("/bin/mke2fs -q -t ext4 /dev/vda && mkdir -p /mnt && mount -t ext4 /dev/vda /mnt");
+    site.must("head -c 1m /dev/urandom >/tmp/noise && sha256sum </tmp/noise >/tmp/sum");
+    let work = "n=0; until [ -e /tmp/stop ]; do n=$((n + 1)); \
+                dd if=/tmp/noise of=/mnt/x bs=32k oflag=direct 2>/dev/null && \
+                cp /tmp/noise /mnt/y$((n % 4)) && sync && \
+                dd if=/mnt/x bs=64k iflag=direct 2>/dev/null | sha256sum | cmp - /tmp/sum || exit 1; \
+                done; echo $n";
+    let job = site.guest.spawn(work).unwrap();
+    for _ in 0..4 {
+        let written = |site: &Site| site.report().total.writes;
+        eventually("writes", || written(&site) > 30);
+        site.daemon.kill_and_start().unwrap();
+    }
+    eventually("writes after the last kill", || site.report().total.writes > 30);
+    let report = site.report();
+    assert_eq!((report.unclear_rings, report.violations), (0, 0), "{report:?}");
+    site.must("touch /tmp/stop");
+    let rounds = job.wait(LIMIT).unwrap();
+    assert_eq!(rounds.code, 0, "{rounds:?}\n{}", site.guest.console());
+    site.must("cd /mnt && for f in y*; do sha256sum <$f | cmp - /tmp/sum || exit 1; done");
+    site.must("cd / && umount /mnt && /bin/e2fsck -fn /dev/vda");
+    assert_eq!(site.report().total.failed(), 0);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn writes_over_split_rings_outlive_a_killed_daemon() {
+    a_guest_outlives_killed_daemons(&[]);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn writes_over_packed_rings_outlive_a_killed_daemon() {
+    a_guest_outlives_killed_daemons(&["packed=on"]);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn a_read_only_disk_stays_as_it_is() {
+    let site = Site::new(1, &[], "read-only = true\n");
+    assert_eq!(site.must("cat /sys/block/vda/ro").trim(), "1");
+    assert_eq!(site.must("head -c 1m /dev/vda | tr -d '\\0' | wc -c").trim(), "0");
+    site.must("! dd if=/dev/zero of=/dev/vda bs=512 count=1 2>/dev/null");
+    assert_eq!(site.report().total.writes, 0);
+}
