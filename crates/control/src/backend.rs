@@ -22,7 +22,7 @@ use switch::PortId;
 use unix_socket::SocketError;
 
 use crate::api::PortState;
-use crate::config::{PortKind, PortSpec};
+use crate::config::{MemorySize, PortKind, PortSpec};
 use crate::kind::Kind;
 use crate::profile::Subject;
 use crate::vif::Vif;
@@ -106,6 +106,11 @@ pub trait Backend: Send {
         if let Some(id) = self.id() {
             fabric.set_restrictions(id, restrictions.instantiate());
         }
+    }
+
+    /// From now on so much of the peer's memory may be allocated here.
+    fn limit_memory(&self, limit: MemorySize) {
+        let _ = limit;
     }
 
     /// The vifs that the port stands for; `name` is the port's own.

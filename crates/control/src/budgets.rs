@@ -56,7 +56,7 @@ impl Budgets {
 
     /// What restricts a port with these settings, or each of the ports that it stands for.
     pub fn template(&self, settings: &PortSettings) -> RestrictionsTemplate {
-        let PortSettings { limits, budget, addresses } = settings;
+        let PortSettings { limits, budget, addresses, .. } = settings;
         let shared = budget.as_ref().and_then(|name| self.0.get(name));
         let guard = || Arc::new(SourceGuard::new(addresses.clone()));
         RestrictionsTemplate {

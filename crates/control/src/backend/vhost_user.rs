@@ -13,7 +13,7 @@ use xen::netif::options::PortOptions;
 
 use super::{Backend, BackendError, Condition, create_directory};
 use crate::api::PortState;
-use crate::config::{Mode, PortSpec};
+use crate::config::{MemorySize, Mode, PortSpec};
 
 /// Puts a port into service.
 pub(super) fn start(
@@ -42,7 +42,7 @@ pub(super) fn start(
         coalescing,
         policy,
         restrictions: restrictions.instantiate(),
-        memory: spec.memory.0,
+        memory: spec.settings.memory.0,
     };
     Ok(Box::new(Port::start(Arc::clone(fabric), config)?))
 }
@@ -50,6 +50,10 @@ pub(super) fn start(
 impl Backend for Port {
     fn id(&self) -> Option<PortId> {
         Some(self.port())
+    }
+
+    fn limit_memory(&self, limit: MemorySize) {
+        self.account().set_limit(limit.0);
     }
 
     fn condition(&self) -> Condition {

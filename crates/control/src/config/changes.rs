@@ -6,11 +6,13 @@ use serde_json::{Map, Value as Json};
 
 use super::error::{ConfigError, ConfigErrors};
 use super::key_table::KeyTable;
+use super::port_reader::misplaced;
 use super::port_settings::PortSettings;
 use super::rates::RateLimits;
 use super::setting_keys::{Key, Settings, apply, budget_keys, port_keys, take_cleared};
 use super::source::Source;
 use super::value::{Table, TableName};
+use crate::kind::Kind;
 
 /// What removes a limit.
 const NONE: &str = "none";
@@ -34,15 +36,25 @@ pub fn budget_changes(words: &[String]) -> Result<Map<String, Json>, ConfigError
 
 impl PortSettings {
     /// These settings with the changes of a `port.set` request: the keys and values of a `[[port]]`
-    /// table, in snake case; null: no longer set. `budgets` are those that there are.
+    /// table, in snake case; null: no longer set. `kind` is the port's, and `budgets` are those that
+    /// there are.
     ///
     /// # Errors
     /// All that is wrong with it. Then nothing is to be changed.
     pub fn changed(
         &self,
+        kind: Kind,
         object: &Map<String, Json>,
         budgets: &[String],
     ) -> Result<PortSettings, ConfigErrors> {
+        let keys = port_keys().into_iter().map(|key| (key.name, key.name.replace('-', "_")));
+        let given = keys.filter(|(_, place)| object.contains_key(place));
+        let misplaced = given
+            .filter_map(|(key, place)| Some(ConfigError { problem: misplaced(key, kind)?, place }));
+        let misplaced: Vec<ConfigError> = misplaced.collect();
+        if !misplaced.is_empty() {
+            return Err(ConfigErrors(misplaced));
+        }
         changed(&port_keys(), self, object, Some(budgets))
     }
 }

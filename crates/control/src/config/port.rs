@@ -10,7 +10,6 @@ use xen::netif::extensions::Extensions;
 use xen::netif::options::PortOptions;
 
 use super::defaults;
-use super::memory_size::MemorySize;
 use super::port_settings::PortSettings;
 use crate::kind::Kind;
 
@@ -34,8 +33,6 @@ pub struct PortSpec {
     pub mtu: Option<u16>,
     /// Who may use its socket, where it has one and listens.
     pub permissions: Permissions,
-    /// How much of its peer's memory may be allocated here.
-    pub memory: MemorySize,
     /// How the port is served, where there is a choice.
     pub options: PortOptions,
     /// What can change while it is in service.

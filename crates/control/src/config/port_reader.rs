@@ -21,7 +21,7 @@ use super::port_settings::PortSettings;
 use super::port_table::{
     CopySide, Grants, Interface, MacLock, Mtu, Name, PortTable, Socket, Trunk,
 };
-use super::setting_keys::{apply, port_keys};
+use super::setting_keys::{apply, is_setting, port_keys};
 use super::source::{Problems, VALUE};
 use super::value::{FromText, Limits, List, Number, Text};
 use crate::kind::Kind;
@@ -93,7 +93,6 @@ impl Reader<'_, '_> {
         let vlan = self.vlan(number(table.vlan.take()), table.trunk.take());
         let options = self.options(&mut table);
         let settings = self.settings(&mut table);
-        let memory = value(table.memory.take()).unwrap_or_default();
         let permissions = self.permissions(&mut table);
         let kind = kind?;
         let (mac, own_mac) = self.mac(table.mac.take(), *kind.get_ref(), &vlan);
@@ -104,18 +103,7 @@ impl Reader<'_, '_> {
             *lock_mac = own_mac || mac.is_some();
         }
         let (name, kind) = (name?, kind?);
-        Some(PortSpec {
-            name,
-            kind,
-            queues,
-            mac,
-            vlan,
-            mtu,
-            permissions,
-            memory,
-            options,
-            settings,
-        })
+        Some(PortSpec { name, kind, queues, mac, vlan, mtu, permissions, options, settings })
     }
 
     fn add(&mut self, key: &str, span: &Range<usize>, problem: impl ToString) {
@@ -342,8 +330,8 @@ impl Reader<'_, '_> {
 }
 
 /// Why a port of this kind does not have this key.
-fn misplaced(key: &str, kind: Kind) -> Option<String> {
-    if kind.has_key(key) || port_keys().iter().any(|setting| setting.name == key) {
+pub(super) fn misplaced(key: &str, kind: Kind) -> Option<String> {
+    if kind.has_key(key) || is_setting(key, kind) {
         return None;
     }
     let lacks = |what: &str| format!("a port of kind {:?} has no {what}", kind.name());

@@ -2,6 +2,7 @@
 
 use frame::Prefix;
 
+use super::memory_size::MemorySize;
 use super::rates::RateLimits;
 
 /// What of a port can change while it is in service.
@@ -13,4 +14,6 @@ pub struct PortSettings {
     pub budget: Option<String>,
     /// The addresses that its frames may claim; empty: any.
     pub addresses: Vec<Prefix>,
+    /// How much of its peer's memory may be allocated here.
+    pub memory: MemorySize,
 }

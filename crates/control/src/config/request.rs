@@ -6,7 +6,6 @@ use serde_json::{Map, Value as Json, json};
 use switch::Vlan;
 
 use super::error::ConfigErrors;
-use super::memory_size::MemorySize;
 use super::options::options;
 use super::port::{Mode, PortSpec};
 use super::port_reader::{self, Neighbours, Place};
@@ -62,9 +61,6 @@ impl PortSpec {
         put("socket-mode", json!(self.permissions.mode.map(|mode| format!("{:03o}", mode.bits()))));
         put("socket-owner", json!(self.permissions.owner.map(|owner| owner.to_string())));
         put("socket-group", json!(self.permissions.group.map(|group| group.to_string())));
-        if self.memory != MemorySize::default() {
-            put("memory", json!(self.memory.to_string()));
-        }
         match &self.vlan {
             Vlan::None => {}
             Vlan::Access(vid) => put("vlan", json!(vid)),

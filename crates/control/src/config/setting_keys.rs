@@ -8,11 +8,13 @@ use switch::guard::MAX_PREFIXES;
 
 use super::budget_table::BudgetTable;
 use super::key_table::KeyTable;
+use super::memory_size::MemorySize;
 use super::port_settings::PortSettings;
 use super::port_table::{Name, PortTable};
 use super::rates::{Conflict, RateLimits};
 use super::source::Problems;
 use super::value::{Amount, List, Text};
+use crate::kind::Kind;
 
 /// A key of tables `T` for a value in the settings `S`.
 pub(super) struct Key<T, S> {
@@ -61,7 +63,14 @@ pub(super) fn port_keys() -> Vec<Key<PortTable, PortSettings>> {
     let mut keys: Vec<Key<PortTable, PortSettings>> = rate_keys!(limits.);
     keys.push(key!("budget", budget, [budget], name, text));
     keys.push(key!("addresses", addresses, [addresses], list, texts));
+    keys.push(key!("memory", memory, [memory], size, unusual));
     keys
+}
+
+/// Whether a key is one of those that can change, of a port of this kind.
+pub(super) fn is_setting(key: &str, kind: Kind) -> bool {
+    let of_all = key != "memory";
+    port_keys().iter().any(|setting| setting.name == key) && (of_all || kind.has_key(key))
 }
 
 /// The keys of a budget that can change.
@@ -84,6 +93,15 @@ fn name(Text(Name(name)): Text<Name>) -> Option<String> {
 
 fn list<T>(List(items): List<Text<T>>) -> Vec<T> {
     items.into_iter().map(|item| item.into_inner().0).collect()
+}
+
+fn size(Text(size): Text<MemorySize>) -> MemorySize {
+    size
+}
+
+/// What is not as it is where nothing is given.
+fn unusual<T: ToString + Default + PartialEq>(value: &T) -> Json {
+    (*value != T::default()).then(|| value.to_string()).into()
 }
 
 fn text<T: ToString>(value: &Option<T>) -> Json {

@@ -62,13 +62,12 @@ fn a_whole_file() {
         mac: Some(Mac([0x52, 0x54, 0, 0, 0, 1])),
         vlan: Vlan::Access(10),
         mtu: Some(1500),
-        memory: MemorySize(512 << 20),
         options: PortOptions {
             coalescing: CoalescingLimits::new(Some(64), Duration::from_micros(100)),
             policy: Some(PollingPolicy::Eco),
             ..PortOptions::default()
         },
-        settings: PortSettings::default(),
+        settings: PortSettings { memory: MemorySize(512 << 20), ..PortSettings::default() },
     };
     let uplink = PortSpec {
         name: "uplink".into(),
@@ -78,7 +77,6 @@ fn a_whole_file() {
         mac: None,
         vlan: Vlan::Trunk(vec![10, 20]),
         mtu: None,
-        memory: MemorySize::default(),
         options: PortOptions::default(),
         settings: PortSettings::default(),
     };

@@ -20,7 +20,7 @@ impl Ports {
     pub fn set(&mut self, name: &str, object: &Map<String, Json>) -> Result<(), String> {
         let budgets = self.budgets.names();
         let Some(port) = self.ports.get_mut(name) else { return Err(self.not_changeable(name)) };
-        let settings = port.spec.settings.changed(object, &budgets);
+        let settings = port.spec.settings.changed(port.spec.kind.kind(), object, &budgets);
         let settings = settings.map_err(|errors| errors.to_string())?;
         if settings != port.spec.settings {
             port.spec = Arc::new(PortSpec { settings, ..PortSpec::clone(&port.spec) });
@@ -45,10 +45,11 @@ impl Ports {
         }
     }
 
-    /// Restricts these ports as their settings and the budgets are now.
+    /// Restricts these ports as their settings and the budgets are now, and their use of memory.
     pub(super) fn restrict(&self, concerned: impl Fn(&Port) -> bool) {
         for (_, port, backend) in self.in_service().filter(|(_, port, _)| concerned(port)) {
             backend.restrict(&self.fabric, &self.budgets.template(&port.spec.settings));
+            backend.limit_memory(port.spec.settings.memory);
         }
     }
 

@@ -18,6 +18,28 @@ fn spec(socket: &Path) -> PortSpec {
         .unwrap()
 }
 
+#[test]
+fn the_memory_of_a_port_changes_in_service() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut ports = ports();
+    let spec = spec(&dir.path().join("socket"));
+    ports.add_configured(spec);
+    for (missing, _) in ports.not_in_service() {
+        let backend = start(&ports, &missing);
+        ports.started(&missing, backend);
+    }
+    let limit = |ports: &Ports| {
+        let (_, _, backend) = ports.in_service().next().unwrap();
+        backend.condition().memory.unwrap().1
+    };
+    let mut set = |value: serde_json::Value| {
+        ports.set("a", json!({ "memory": value }).as_object().unwrap()).unwrap();
+        limit(&ports)
+    };
+    assert_eq!(set(json!("64MiB")), 64 << 20);
+    assert_eq!(set(json!(null)), 16 << 30);
+}
+
 /// Starts a port as the maintenance thread does: apart from `ports`.
 fn start(ports: &Ports, spec: &PortSpec) -> Result<Box<dyn Backend>, BackendError> {
     backend::start(&ports.fabric, spec, &RestrictionsTemplate::default(), ports.workers)

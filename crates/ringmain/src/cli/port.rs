@@ -20,7 +20,7 @@ pub enum Port {
         /// Name of the port
         name: String,
         /// Keys of the configuration and new values, like tx-rate=100Mbit budget=none: tx-rate,
-        /// tx-burst, tx-frames, tx-frames-burst, the same with rx, budget, addresses
+        /// tx-burst, tx-frames, tx-frames-burst, the same with rx, budget, addresses, memory
         #[arg(required = true, value_name = "KEY=VALUE")]
         changes: Vec<String>,
     },

@@ -8,6 +8,7 @@ use crate::config::{
     BitRate, BudgetSpec, BurstBytes, DirectionLimits, Frames, PortSettings, PortSpec, RateLimits,
     budget_changes, port_changes,
 };
+use crate::kind::Kind;
 
 const LIMITED: &str = r#"
 [[budget]]
@@ -29,6 +30,20 @@ addresses = ["10.0.0.2", "10.0.1.0/24", "2001:db8::/64"]
 
 fn object(json: Json) -> Map<String, Json> {
     json.as_object().unwrap().clone()
+}
+
+#[test]
+fn only_ports_of_front_ends_have_a_limit_of_memory() {
+    let memory = object(json!({ "memory": "64MiB" }));
+    let settings = PortSettings::default();
+    let changed = settings.changed(Kind::VhostUser, &memory, &[]).unwrap();
+    assert_eq!(changed.memory.0, 64 << 20);
+    for kind in [Kind::Tap, Kind::Xen, Kind::Embedded] {
+        let error = settings.changed(kind, &memory, &[]).unwrap_err().to_string();
+        assert_eq!(error, "memory: only a port of kind \"vhost-user\" has one");
+        let rate = object(json!({ "tx_rate": "1Mbit" }));
+        settings.changed(kind, &rate, &[]).unwrap();
+    }
 }
 
 #[test]
@@ -151,7 +166,9 @@ fn set(words: &[&str]) -> Result<PortSettings, String> {
     let present = parse(LIMITED).unwrap().ports.remove(0).settings;
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let object = port_changes(&words).map_err(|errors| errors.to_string())?;
-    present.changed(&object, &["web".to_owned()]).map_err(|errors| errors.to_string())
+    present
+        .changed(Kind::VhostUser, &object, &["web".to_owned()])
+        .map_err(|errors| errors.to_string())
 }
 
 #[test]
@@ -198,13 +215,16 @@ fn changes_that_make_no_sense_are_refused() {
 #[test]
 fn requests_name_keys_in_snake_case() {
     let present = PortSettings::default();
-    let refuse = |json| present.changed(&object(json), &[]).unwrap_err().to_string();
+    let refuse =
+        |json| present.changed(Kind::VhostUser, &object(json), &[]).unwrap_err().to_string();
     assert_eq!(
         refuse(json!({ "tx_rate": 5 })),
         r#"tx_rate: 5 has no unit; write "5bit", or "5Mbit""#
     );
     assert!(refuse(json!({ "socket_mode": "600" })).starts_with("socket_mode: this cannot change"));
-    let after = present.changed(&object(json!({ "tx_frames": 7, "rx_rate": null })), &[]).unwrap();
+    let after = present
+        .changed(Kind::VhostUser, &object(json!({ "tx_frames": 7, "rx_rate": null })), &[])
+        .unwrap();
     assert_eq!(after.limits.tx.frames, Some(Frames(7)));
 }
 
