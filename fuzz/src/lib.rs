@@ -1,12 +1,15 @@
-//! The bodies of the fuzz targets. `tests/fuzz_bodies.rs` of `vhost_user` and of `xen` include the same files, so that they
-//! also run on any machine, on random bytes.
+//! The bodies of the fuzz targets. `tests/fuzz_bodies.rs` of `vhost_user` and of `xen` include the
+//! same files, so that they also run on any machine, on random bytes. Those of a whole daemon
+//! (module [`daemon`]) run here only.
 
 pub mod control;
+pub mod daemon;
 pub mod frame;
 pub mod guard;
 pub mod input;
 pub mod keys;
 pub mod messages;
+pub mod requests;
 pub mod rings;
 pub mod session;
 pub mod slots;

@@ -9,6 +9,8 @@ mod guard_body;
 mod input;
 #[path = "../../../fuzz/src/messages.rs"]
 mod messages;
+#[path = "../../../fuzz/src/requests.rs"]
+mod requests;
 #[path = "../../../fuzz/src/rings.rs"]
 mod rings;
 #[path = "../../../fuzz/src/session.rs"]
