@@ -65,15 +65,26 @@ impl Device<'_> {
     }
 
     pub(super) fn forget(&self, store: &dyn Store) -> Result<(), StoreError> {
+        let (front, back) = (self.frontend_path(), self.backend_path());
         transaction(store, |nodes| {
-            [self.frontend_path(), self.backend_path()].iter().try_for_each(|path| {
-                match nodes.remove(path) {
-                    // A domain that is gone has taken its directory along.
-                    Err(error) if error.is_not_found() => Ok(()),
-                    outcome => outcome,
-                }
-            })
+            remove(nodes, &front)?;
+            remove(nodes, &back)?;
+            // The backend's directory of the domain, unless the domain has other devices.
+            let Some((domain, _)) = back.rsplit_once('/') else { return Ok(()) };
+            match nodes.directory(domain) {
+                Ok(devices) if devices.is_empty() => remove(nodes, domain),
+                Err(error) if !error.is_not_found() => Err(error),
+                _ => Ok(()),
+            }
         })
+    }
+}
+
+/// Removes a directory. A domain that is gone has taken its own along.
+fn remove(nodes: &dyn Nodes, path: &str) -> Result<(), StoreError> {
+    match nodes.remove(path) {
+        Err(error) if error.is_not_found() => Ok(()),
+        outcome => outcome,
     }
 }
 
