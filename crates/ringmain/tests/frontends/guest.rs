@@ -1,0 +1,88 @@
+//! A guest of the daemon's embedded hypervisor, with one interface.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hypervisor::Domain;
+use hypervisor::embedded::Version;
+use hypervisor::embedded::client::{Connection, GuestRequest, become_guest};
+use xen::netif::frontend::{
+    ControlRing, FrontError, Frontend, FrontendConfig, PageAllocator, Queue,
+};
+use xen::xenbus::State;
+
+/// How long the backend may take for a change of its state.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The address of guest number `n`.
+pub fn mac(n: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, n]
+}
+
+/// A frame of `len` bytes from guest to guest, of an experimental protocol.
+pub fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {
+    let mut frame = [&mac(to)[..], &mac(from), &[0x88, 0xb5]].concat();
+    frame.resize(len, 0x5a);
+    frame
+}
+
+/// A guest, whose interface is connected at first.
+pub struct Guest {
+    pub domain: Arc<dyn Domain>,
+    pub frontend: Frontend,
+    pub queue: Option<Queue>,
+    pub control: Option<ControlRing>,
+    _connection: Arc<Connection>,
+}
+
+impl Guest {
+    /// Guest number `number` of the daemon that listens at `socket`.
+    pub fn connect(socket: &Path, name: &str, number: u8) -> Guest {
+        let request = GuestRequest {
+            pages: Frontend::pages(1),
+            version: Version::V1,
+            mac: mac(number),
+            name: name.into(),
+        };
+        let (guest, connection) = become_guest(socket, request).unwrap();
+        let domain: Arc<dyn Domain> = Arc::new(guest);
+        let frontend = Frontend::find(Arc::clone(&domain), 0).unwrap();
+        let (queue, control) = (None, None);
+        let mut guest = Guest { domain, frontend, queue, control, _connection: connection };
+        guest.connect_interface().unwrap();
+        guest
+    }
+
+    fn wait(&self, accept: impl Fn(State) -> bool) -> Result<(), FrontError> {
+        match self.frontend.bus().wait(LIMIT, accept)? {
+            true => Ok(()),
+            false => Err(FrontError::Backend("does not change its state")),
+        }
+    }
+
+    fn connect_interface(&mut self) -> Result<(), FrontError> {
+        self.wait(|state| state == State::InitWait)?;
+        let pages = PageAllocator::new(0, self.domain.pages());
+        let (mut queues, control) = self.frontend.connect(&FrontendConfig::default(), pages)?;
+        (self.queue, self.control) = (queues.pop(), control);
+        self.wait(|state| state == State::Connected)
+    }
+
+    /// Waits until the backend has stopped the interface.
+    pub fn wait_until_stopped(&self) -> Result<(), FrontError> {
+        self.wait(|state| matches!(state, State::Closing | State::Closed))
+    }
+
+    /// Closes the interface, and connects it with new rings.
+    pub fn connect_again(&mut self) -> Result<(), FrontError> {
+        let bus = self.frontend.bus();
+        bus.set_state(State::Closing)?;
+        self.wait(|state| matches!(state, State::Closing | State::Closed))?;
+        bus.set_state(State::Closed)?;
+        self.wait(|state| state == State::Closed)?;
+        (self.queue, self.control) = (None, None);
+        bus.set_state(State::Initialising)?;
+        self.connect_interface()
+    }
+}
