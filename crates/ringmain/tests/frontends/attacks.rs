@@ -49,7 +49,7 @@ pub struct Attack {
 
 pub const ATTACKS: &[Attack] = &[
     attack("states", Foe::flip_states, |port| port.control_delayed > 0),
-    attack("events", Foe::signal, |port| port.total.kicks > 0),
+    attack("events", Foe::signal, |port| port.total.kicks > 100),
     attack("control events", Foe::signal_control, |port| {
         is_stopped(port, &["a flood of control messages"])
     }),
@@ -61,7 +61,7 @@ pub const ATTACKS: &[Attack] = &[
             ["rx_full", "head_of_line"].iter().any(|name| port.total.drops[*name] > 0)
         })
     },
-    attack("fragments", Foe::send_fragments, |port| port.total.tx_frames > 0),
+    attack("fragments", Foe::send_fragments, |port| port.total.tx_frames > 1000),
     attack("extras", Foe::send_extras, |port| {
         is_stopped(port, &["extra info", "too many slots", "last slots are missing"])
     }),
