@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ::storage::Image;
 use hostlink::route_socket::{LinkKind, link_kind};
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, PROC_SUPER_MAGIC, access, statfs};
 
 use crate::config::{Config, Mode, PortKind};
 
@@ -58,9 +58,22 @@ fn socket(path: &Path) -> Option<String> {
     if !directory.is_dir() {
         return Some(format!("{} is not a directory", directory.display()));
     }
-    let error = access(directory, Access::WRITE_OK | Access::EXEC_OK).err()?;
-    let error = std::io::Error::from(error);
-    Some(format!("cannot create {} in {}: {error}", path.display(), directory.display()))
+    let why = match access(directory, Access::WRITE_OK | Access::EXEC_OK) {
+        Err(error) => std::io::Error::from(error).to_string(),
+        // Root may write there, and the kernel creates nothing all the same.
+        Ok(()) if is_of_kernel(directory) => "it is the kernel's own file system".to_owned(),
+        Ok(()) => return None,
+    };
+    Some(format!("cannot create {} in {}: {why}", path.display(), directory.display()))
+}
+
+/// The number of sysfs in `statfs`.
+const SYSFS_MAGIC: u64 = 0x6265_6572;
+
+/// Whether a folder shows the state of the kernel, so that nothing can be created there.
+fn is_of_kernel(folder: &Path) -> bool {
+    let kind = statfs(folder).map(|found| found.f_type as u64);
+    kind.is_ok_and(|kind| kind == PROC_SUPER_MAGIC as u64 || kind == SYSFS_MAGIC)
 }
 
 /// Why an interface cannot be a multi-queue TAP.
@@ -102,6 +115,10 @@ mod tests {
         assert_eq!(socket(&directory.path().join("new/a.sock")), None);
         assert!(socket(&file).unwrap().ends_with("exists and is not a socket: remove it"));
         assert!(socket(&file.join("a.sock")).unwrap().ends_with("is not a directory"));
+        for place in ["/proc/nope", "/sys/nope"] {
+            let path = Path::new(place).join("a.sock");
+            assert!(socket(&path).unwrap().starts_with("cannot create "), "{place}");
+        }
     }
 
     #[test]

@@ -5,20 +5,21 @@ use std::path::Path;
 use control::config::Config;
 use control::confinement::{Confinement, plan};
 use control::disks::OpenImages;
-use sandbox::{LayerReport, LayerState};
+use sandbox::{Entered, LayerReport, LayerState};
 use tracing::{info, warn};
 
-use crate::failure::Failure;
-
 /// Enters the sandbox that fits a configuration, which was read from `file`.
-pub fn enter(config: &Config, file: &Path) -> Result<Confinement, Failure> {
+pub fn enter(config: &Config, file: &Path) -> Confinement {
     let started_by = rustix::process::geteuid().as_raw();
     let plan = plan(config, file);
     // Inside, the images may belong to another user, or lie nowhere.
     let images = OpenImages::of(config);
-    let layers = plan.enter()?;
+    let Entered { layers, missing } = plan.enter();
     layers.iter().for_each(log);
-    Ok(Confinement::new(started_by, &plan, layers, images))
+    for folder in missing {
+        warn!(reason = %folder, "a folder of sockets is missing; restart when it is there");
+    }
+    Confinement::new(started_by, &plan, layers, images)
 }
 
 /// Says what is lost without one.

@@ -36,9 +36,6 @@ pub enum Failure {
         /// What the system says.
         error: io::Error,
     },
-    /// The sandbox cannot be entered.
-    #[error(transparent)]
-    Sandbox(#[from] sandbox::SandboxError),
     /// The daemon could not start.
     #[error(transparent)]
     Daemon(#[from] DaemonError),

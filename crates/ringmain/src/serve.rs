@@ -41,7 +41,7 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     let manager = Notifier::connect();
     // Before any thread starts: threads inherit the sandbox.
     let confinement = match config.sandbox.enabled && !args.no_sandbox {
-        true => confine::enter(&config, &args.config)?,
+        true => confine::enter(&config, &args.config),
         false => confine::go_without(),
     };
     let _log = log::LogWriter::start()

@@ -6,6 +6,7 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 
 use crate::identity::User;
 
@@ -20,10 +21,11 @@ pub fn create(folder: &Path, user: Option<&User>) -> io::Result<()> {
     }
 }
 
-/// Whether sockets can be created in the folder by what is effective now.
-pub fn is_writable(folder: &Path) -> bool {
+/// Whether there is a folder in which no sockets can be created by what is effective now.
+pub fn is_closed(folder: &Path) -> bool {
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
-    accessat(CWD, folder, wanted, AtFlags::EACCESS).is_ok()
+    let refused = accessat(CWD, folder, wanted, AtFlags::EACCESS).err();
+    refused.is_some_and(|error| error != Errno::NOENT)
 }
 
 #[cfg(test)]
@@ -36,7 +38,7 @@ mod tests {
         let folder = root.path().join("a/b");
         create(&folder, None).unwrap();
         create(&folder, None).unwrap();
-        assert!(is_writable(&folder));
-        assert!(!is_writable(Path::new("/proc/1/nowhere")));
+        assert!(!is_closed(&folder));
+        assert!(is_closed(Path::new("/dev/null")) && !is_closed(&root.path().join("nowhere")));
     }
 }

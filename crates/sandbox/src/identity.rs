@@ -1,6 +1,8 @@
 //! Users and groups: names, and the change from root to an ordinary user.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
@@ -9,10 +11,45 @@ use rustix::thread::{
 
 /// A name that the system's databases do not have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("there is no {kind} {name:?} on this host; create it, or give its number")]
+#[error("there is no {kind} {name:?} {}", hint(*.sealed))]
 pub struct UnknownName {
     kind: &'static str,
     name: String,
+    /// Whether the databases are out of reach.
+    sealed: bool,
+}
+
+fn hint(sealed: bool) -> &'static str {
+    match sealed {
+        false => "on this host; create it, or give its number",
+        true => "among the names that were known at the start; give its number",
+    }
+}
+
+/// The names that this process has looked up. In the sandbox the system's databases are out of
+/// reach, and the C library may load libraries to ask them, which ends the process there. Names
+/// that were looked up before the process entered it stay known.
+struct Names {
+    sealed: bool,
+    users: BTreeMap<String, User>,
+    groups: BTreeMap<String, Group>,
+}
+
+static NAMES: Mutex<Names> =
+    Mutex::new(Names { sealed: false, users: BTreeMap::new(), groups: BTreeMap::new() });
+
+fn names() -> MutexGuard<'static, Names> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on, only what was looked up before is known by name.
+pub(crate) fn seal() {
+    names().sealed = true;
+}
+
+/// The number that a name is. The highest one stands for none at all.
+fn number(name: &str) -> Option<u32> {
+    name.parse().ok().filter(|number| *number != u32::MAX)
 }
 
 /// A user that the daemon can run as.
@@ -32,16 +69,28 @@ impl User {
     /// # Errors
     /// When there is none of this name.
     pub fn find(name: &str) -> Result<User, UnknownName> {
-        if let Ok(Some(user)) = nix::unistd::User::from_name(name) {
+        let mut names = names();
+        let known = names.users.get(name).cloned();
+        let found = known.or_else(|| User::look_up(name, names.sealed));
+        let found = found.ok_or_else(|| UnknownName {
+            kind: "user",
+            name: name.to_owned(),
+            sealed: names.sealed,
+        })?;
+        names.users.insert(name.to_owned(), found.clone());
+        Ok(found)
+    }
+
+    fn look_up(name: &str, sealed: bool) -> Option<User> {
+        let named = if sealed { None } else { nix::unistd::User::from_name(name).ok().flatten() };
+        if let Some(user) = named {
             let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-            return Ok(User { name: user.name, uid, gid });
+            return Some(User { name: user.name, uid, gid });
         }
-        let unknown = || UnknownName { kind: "user", name: name.to_owned() };
-        // The highest number stands for none at all.
-        let uid = name.parse().ok().filter(|uid| *uid != u32::MAX).ok_or_else(unknown)?;
-        let known = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
-        let gid = known.map_or(uid, |user| user.gid.as_raw());
-        Ok(User { name: name.to_owned(), uid, gid })
+        let uid = number(name)?;
+        let known = || nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
+        let known = if sealed { None } else { known() };
+        Some(User { name: name.to_owned(), uid, gid: known.map_or(uid, |user| user.gid.as_raw()) })
     }
 
     /// The user of this process.
@@ -77,11 +126,17 @@ impl Group {
     /// # Errors
     /// When there is none of this name.
     pub fn find(name: &str) -> Result<Group, UnknownName> {
-        if let Ok(Some(group)) = nix::unistd::Group::from_name(name) {
-            return Ok(Group(group.gid.as_raw()));
-        }
-        let number = name.parse().ok().filter(|gid| *gid != u32::MAX);
-        number.map(Group).ok_or_else(|| UnknownName { kind: "group", name: name.to_owned() })
+        let mut names = names();
+        let sealed = names.sealed;
+        let named = || nix::unistd::Group::from_name(name).ok().flatten();
+        let known = names.groups.get(name).copied();
+        let found = known
+            .or_else(|| if sealed { None } else { named() }.map(|group| Group(group.gid.as_raw())))
+            .or_else(|| number(name).map(Group));
+        let unknown = || UnknownName { kind: "group", name: name.to_owned(), sealed };
+        let found = found.ok_or_else(unknown)?;
+        names.groups.insert(name.to_owned(), found);
+        Ok(found)
     }
 }
 

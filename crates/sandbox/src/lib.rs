@@ -22,6 +22,6 @@ mod violation;
 pub use identity::{Group, Owner, UnknownName, User};
 pub use layer::{Layer, LayerReport, LayerState};
 pub use paths::{Access, Path};
-pub use plan::{Capability, Plan, SandboxError};
+pub use plan::{Capability, Entered, MissingFolder, Plan};
 pub use rustix::thread::CapabilitySet;
 pub use seccomp::{Extras, Role, enter_thread};

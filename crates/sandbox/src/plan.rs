@@ -14,17 +14,24 @@ use crate::paths::{self, Access, Path};
 use crate::root;
 use crate::seccomp::{self, Extras};
 
-/// Why the daemon cannot start.
+/// A folder of sockets that is missing and cannot be created. Its sockets cannot be created either
+/// then, even if the folder appears later: the sandbox does not hold it.
 #[derive(Debug, thiserror::Error)]
-pub enum SandboxError {
-    /// A folder of sockets is missing and cannot be created.
-    #[error("cannot create {}: {error}", .path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+#[error("cannot create {}: {error}", .path.display())]
+pub struct MissingFolder {
+    /// The folder.
+    pub path: PathBuf,
+    /// What the system says.
+    pub error: io::Error,
+}
+
+/// A sandbox that the process has entered.
+#[derive(Debug)]
+pub struct Entered {
+    /// All layers, and which of them are active.
+    pub layers: Vec<LayerReport>,
+    /// The folders that it lacks.
+    pub missing: Vec<MissingFolder>,
 }
 
 /// A capability that is kept, and what for.
@@ -55,12 +62,9 @@ pub struct Plan {
 
 impl Plan {
     /// Enters the sandbox, as far as the kernel offers it. The process must have one thread.
-    ///
-    /// # Errors
-    /// When folders of sockets are missing, and cannot be created.
-    pub fn enter(&self) -> Result<Vec<LayerReport>, SandboxError> {
+    pub fn enter(&self) -> Entered {
         let is_root = rustix::process::geteuid().is_root();
-        self.create_folders(is_root)?;
+        let missing = self.create_folders(is_root);
         let report = |layer| {
             let state = match self.without.contains(&layer) {
                 true => LayerState::Missing("left out by the configuration".to_owned()),
@@ -68,7 +72,9 @@ impl Plan {
             };
             LayerReport { layer, state }
         };
-        Ok(Layer::ALL.into_iter().map(report).collect())
+        let layers = Layer::ALL.into_iter().map(report).collect();
+        identity::seal();
+        Entered { layers, missing }
     }
 
     fn enter_layer(&self, layer: Layer, is_root: bool) -> LayerState {
@@ -90,13 +96,14 @@ impl Plan {
         }
     }
 
-    fn create_folders(&self, is_root: bool) -> Result<(), SandboxError> {
+    /// Creates the folders that are missing. Returns those that cannot be created.
+    fn create_folders(&self, is_root: bool) -> Vec<MissingFolder> {
         let user = self.user.as_ref().ok().filter(|_| is_root);
-        for Path { path, .. } in self.folders() {
-            let failed = |error| SandboxError::Folder { path: path.clone(), error };
-            folders::create(path, user).map_err(failed)?;
-        }
-        Ok(())
+        let missing = self.folders().filter_map(|Path { path, .. }| {
+            let error = folders::create(path, user).err()?;
+            Some(MissingFolder { path: path.clone(), error })
+        });
+        missing.collect()
     }
 
     fn folders(&self) -> impl Iterator<Item = &Path> {
@@ -122,7 +129,7 @@ impl Plan {
     fn drop_capabilities(&self) -> io::Result<String> {
         capabilities::suspend()?;
         let mut needed = self.capabilities.clone();
-        let closed = self.folders().find(|folder| !folders::is_writable(&folder.path));
+        let closed = self.folders().find(|folder| folders::is_closed(&folder.path));
         if let Some(folder) = closed {
             let path = folder.path.display();
             let reason = format!("{path} belongs to another user");

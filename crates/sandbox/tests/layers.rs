@@ -11,7 +11,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path as FsPath;
 use std::process::{Command, Output};
 
-use sandbox::{Access, Extras, Layer, LayerState, Path, Plan, Role, User, enter_thread};
+use sandbox::{
+    Access, Extras, Group, Layer, LayerState, Owner, Path, Plan, Role, User, enter_thread,
+};
 use tempfile::TempDir;
 
 /// The part: a layer, a kind of thread, what it does, and a folder that it may use.
@@ -74,7 +76,10 @@ fn enter(layers: &str, action: &str, folder: &FsPath) {
         extras: Extras::default(),
         without,
     };
-    for report in plan.enter().unwrap() {
+    // Known from here on.
+    Owner::find("root").unwrap();
+    Group::find("root").unwrap();
+    for report in plan.enter().layers {
         let lacks = match &report.state {
             LayerState::Active(_) => false,
             LayerState::Partial(_) => beyond_paths,
@@ -109,6 +114,7 @@ fn act(action: &str, folder: &FsPath) -> io::Result<String> {
             let root = rustix::process::Uid::ROOT;
             Ok(rustix::thread::set_thread_uid(root).map(|()| String::new())?)
         }
+        ("names", _) => Ok(names()),
         ("semaphores", key) => semaphores(key.parse().unwrap(), 0).map(|id| id.to_string()),
         ("set-user-id", _) => {
             let output = Command::new(folder.join("open/id")).arg("-u").output()?;
@@ -116,6 +122,13 @@ fn act(action: &str, folder: &FsPath) -> io::Result<String> {
         }
         _ => panic!("{action}"),
     }
+}
+
+/// Which users and groups are known: root, which was looked up before, another one, and numbers.
+fn names() -> String {
+    let users = ["root", "daemon", "4000123"].map(|name| Owner::find(name).is_ok());
+    let groups = ["root", "daemon", "4000123"].map(|name| Group::find(name).is_ok());
+    format!("{users:?} {groups:?}")
 }
 
 /// Makes a system call: its number, then its arguments.
@@ -250,6 +263,11 @@ fn no_thread_may_take_over_the_host() {
     for kind in KINDS {
         calls.iter().for_each(|(number, arguments)| is_killed(kind, *number, arguments));
     }
+}
+
+#[test]
+fn names_of_users_are_those_that_were_known_before() {
+    fails("no-new-privileges", "names", "done [true, false, true] [true, false, true]");
 }
 
 #[test]
