@@ -9,6 +9,7 @@ mod disk;
 mod limits;
 mod port;
 mod profile;
+mod reload;
 mod stats;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ pub use port::{
     CacheReport, Counts, GuestCopies, MemoryReport, PortReport, PortState, QueueReport, StoreReport,
 };
 pub use profile::{PortProfile, Profile, QueueFlows, WorkerProfile};
+pub use reload::{ReloadAction, ReloadChange, ReloadReport, ReloadSubject};
 pub use stats::{MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
 
 /// The version of the protocol.
@@ -126,6 +128,13 @@ pub enum Request {
     /// The address table.
     #[serde(rename = "mac")]
     Mac,
+    /// Read the configuration file anew, and apply what has changed.
+    #[serde(rename = "reload")]
+    Reload {
+        /// Only say what would change.
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// Where time goes. Profiling starts, or goes on for so many seconds; the reply holds what was
     /// counted so far.
     #[serde(rename = "profile")]
@@ -157,6 +166,8 @@ pub enum Reply {
     Stats(Box<Stats>),
     /// The address table, sorted by VLAN and address.
     Macs(Vec<MacRow>),
+    /// What has changed, or would.
+    Reload(ReloadReport),
     /// Where time went.
     Profile(Box<Profile>),
 }
@@ -195,6 +206,7 @@ mod tests {
             ),
             (Request::Stats, r#"{"do":"stats"}"#),
             (Request::Mac, r#"{"do":"mac"}"#),
+            (Request::Reload { dry_run: true }, r#"{"do":"reload","dry_run":true}"#),
             (Request::Profile { seconds: 5 }, r#"{"do":"profile","seconds":5}"#),
             (Request::DiskList, r#"{"do":"disk.list"}"#),
             (Request::DiskShow { name: "a".into() }, r#"{"do":"disk.show","name":"a"}"#),

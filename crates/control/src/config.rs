@@ -13,6 +13,7 @@ mod host;
 mod key_table;
 mod memory_size;
 mod options;
+mod places;
 mod port;
 mod port_reader;
 mod port_settings;
@@ -49,6 +50,7 @@ pub use error::{ConfigError, ConfigErrors};
 pub use host::Host;
 pub use memory_size::MemorySize;
 pub use options::{extension_words, options as port_options};
+pub use places::Places;
 pub use port::{Mode, PortKind, PortSpec};
 pub use port_settings::PortSettings;
 pub use rates::{DirectionLimits, RateLimits};
@@ -90,6 +92,19 @@ impl Config {
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(name: &str, text: &str, host: &Host) -> Result<Config, ConfigErrors> {
+        Config::parse_beside(name, text, host, &[])
+    }
+
+    /// The same for a daemon that has `others`: ports that are not in the file.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse_beside(
+        name: &str,
+        text: &str,
+        host: &Host,
+        others: &[&PortSpec],
+    ) -> Result<Config, ConfigErrors> {
         let source = Source::file(name, text);
         let (Table(file), mut problems) = source.read::<Table<File>>();
         let Table(workers) = file.workers.unwrap_or_default();
@@ -105,7 +120,8 @@ impl Config {
             sandbox_table::read(file.sandbox.map_or_else(Default::default, |table| table.0));
         let budgets = budgets(file.budget.unwrap_or_default(), &mut problems);
         let names: Vec<String> = budgets.iter().map(|budget| budget.name.clone()).collect();
-        let ports = ports(file.port.unwrap_or_default(), (&socket, &names), &mut problems);
+        let tables = file.port.unwrap_or_default();
+        let ports = ports(tables, (&socket, &names), others, &mut problems);
         let disks = disks(file.disk.unwrap_or_default(), &socket, &ports, &mut problems);
         let Workers { count: workers, cpus, policy, balance } = workers;
         let config = Config {
@@ -219,14 +235,18 @@ fn disks(
 fn ports(
     Tables(tables): Tables<PortTable>,
     (control, budgets): (&Path, &[String]),
+    others: &[&PortSpec],
     problems: &mut Problems<'_>,
 ) -> Vec<PortSpec> {
     let mut ports: Vec<(PortSpec, String)> = Vec::new();
+    let live = |port: &PortSpec| format!("port {:?}, which a command has added,", port.name);
+    let live: Vec<_> = others.iter().map(|port| (*port, live(port))).collect();
     for (index, table) in tables.into_iter().enumerate() {
         let path = format!("port[{index}]");
         let place = Place { path: &path, at: table.span().start };
-        let others = ports.iter().map(|(port, path)| (port, path.clone())).collect();
-        let neighbours = Neighbours { control, ports: others, budgets: Some(budgets) };
+        let own = ports.iter().map(|(port, path)| (port, path.clone()));
+        let all = own.chain(live.iter().cloned()).collect();
+        let neighbours = Neighbours { control, ports: all, budgets: Some(budgets) };
         let Table(table) = table.into_inner();
         if let Some(port) = port_reader::read(table, place, &neighbours, problems) {
             ports.push((port, path));

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use hostlink::route_socket::{LinkKind, link_kind};
 use sandbox::{
-    Access, Capability, CapabilitySet, Extras, Group, Layer, LayerReport, Path as Needed, Plan,
-    User,
+    Access, Capability, CapabilitySet, Extras, Group, Layer, LayerReport, LayerState,
+    Path as Needed, Plan, User,
 };
 
 use crate::config::{Config, LiveNeed, Mode, PortKind, PortSpec};
@@ -42,7 +42,7 @@ impl Confinement {
         images: OpenImages,
     ) -> Confinement {
         let changed = layers.iter().any(|report| {
-            report.layer == Layer::User && matches!(report.state, sandbox::LayerState::Active(_))
+            report.layer == Layer::User && matches!(report.state, LayerState::Active(_))
         });
         let other = |user: &&User| changed && started_by == ROOT && user.uid != ROOT;
         let user = plan.user.as_ref().ok().filter(other).map(|user| user.uid);
@@ -79,6 +79,29 @@ pub fn plan(config: &Config, file: &Path) -> Plan {
     let (capabilities, groups) = (needs.capabilities(), needs.groups());
     let without = config.sandbox.without.clone();
     Plan { user: needs.user, groups, capabilities, paths: unique(paths), extras, without }
+}
+
+/// Why a port cannot be added to a daemon that was started with `config`, and whose sandbox has
+/// these layers: the calls of such a port would end the process.
+pub fn refusal(config: &Config, layers: &[LayerReport], port: &PortSpec) -> Option<String> {
+    let filters = |report: &LayerReport| {
+        report.layer == Layer::Seccomp && !matches!(report.state, LayerState::Missing(_))
+    };
+    let need = need_of(port).filter(|_| layers.iter().any(filters))?;
+    let needs = Needs { config, user: user(config) };
+    let word = match need {
+        LiveNeed::Tap => "tap",
+        LiveNeed::DeviceQueue => "device-queue",
+        // Without the paths and capabilities for these, the system refuses.
+        LiveNeed::Client | LiveNeed::Xen | LiveNeed::Disk => return None,
+    };
+    (!needs.has(need)).then(|| {
+        format!(
+            "port {:?}: the sandbox leaves nothing for it; give sandbox.live = [{word:?}], and \
+             restart the daemon",
+            port.name
+        )
+    })
 }
 
 /// The user to run as, or why it stays root.

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use crate::api::ReloadReport;
 use crate::config::Config;
+use crate::config_file::ConfigFile;
 use crate::confinement::Confinement;
 use crate::periodic::PeriodicTask;
+use crate::reload::FileNames;
 use crate::server::{ControlAccess, Handler, Server, ServerError};
 use crate::state::DaemonState;
 
@@ -29,7 +32,7 @@ pub struct Daemon {
     // The order matters: first requests end, then maintenance, then the ports are removed.
     _server: Server,
     _tasks: Vec<PeriodicTask>,
-    _state: Arc<DaemonState>,
+    state: Arc<DaemonState>,
 }
 
 /// Finds out whether a daemon makes progress.
@@ -45,7 +48,7 @@ impl Probe {
 impl Daemon {
     /// What finds out whether the daemon makes progress.
     pub fn probe(&self) -> Probe {
-        Probe(Arc::clone(&self._state))
+        Probe(Arc::clone(&self.state))
     }
 
     /// Starts workers, control socket and ports. A port that cannot be put into service is logged,
@@ -54,20 +57,22 @@ impl Daemon {
     /// # Errors
     /// When there are no workers or there is no control socket. Then nothing stays behind.
     pub fn start(config: &Config) -> Result<Daemon, DaemonError> {
-        Daemon::start_confined(config, Confinement::default())
+        Daemon::start_confined(config, None, Confinement::default())
     }
 
-    /// The same in a sandbox that this process has entered.
+    /// The same in a sandbox that this process has entered. The configuration came from `file`,
+    /// which a reload reads again.
     ///
     /// # Errors
     /// As of [`Daemon::start`].
     pub fn start_confined(
         config: &Config,
+        file: Option<ConfigFile>,
         confinement: Confinement,
     ) -> Result<Daemon, DaemonError> {
         let refused = confinement.user.filter(|user| config.permissions.owner != Some(*user));
         let access = ControlAccess { permissions: config.permissions, refused };
-        let state = DaemonState::new(config, confinement);
+        let state = DaemonState::new(config, file, confinement);
         let state = Arc::new(state.map_err(DaemonError::Workers)?);
         // Locked until all ports are there: requests that come before that wait.
         let mut ports = state.lock();
@@ -77,6 +82,7 @@ impl Daemon {
         for spec in &config.ports {
             ports.add_configured(spec.clone());
         }
+        ports.set_of_file(FileNames::of(config));
         drop(ports);
         for spec in &config.disks {
             state.add_configured_disk(spec.clone());
@@ -87,6 +93,15 @@ impl Daemon {
         }
         let (workers, ports, disks) = (config.workers, config.ports.len(), config.disks.len());
         info!(workers, control = %config.socket.display(), ports, disks, "ready");
-        Ok(Daemon { _server: server, _tasks: tasks, _state: state })
+        Ok(Daemon { _server: server, _tasks: tasks, state })
+    }
+
+    /// Reads the configuration file anew, and applies what has changed.
+    ///
+    /// # Errors
+    /// Lines for people, when the file is wrong, or changes what cannot change while the daemon
+    /// runs. Then nothing has changed.
+    pub fn reload(&self) -> Result<ReloadReport, String> {
+        self.state.reload(false)
     }
 }

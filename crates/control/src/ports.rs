@@ -16,10 +16,12 @@ use crate::config::{PortKind, PortSpec};
 use crate::kind::Kind;
 use crate::natural;
 use crate::profile::Subject;
+use crate::reload::FileNames;
 use crate::report;
 use crate::vif::Vif;
 
 mod changes;
+mod reload;
 
 pub use changes::unknown_budget;
 
@@ -31,6 +33,8 @@ pub struct Ports {
     policy: PollingPolicy,
     ports: BTreeMap<String, Port>,
     budgets: Budgets,
+    /// Which names the configuration file has. Other ports and budgets were added by commands.
+    of_file: FileNames,
     /// What was counted on ports that are gone.
     removed: Counts,
 }
@@ -52,7 +56,8 @@ impl Ports {
     pub fn new(fabric: Arc<Fabric>, workers: usize, policy: PollingPolicy) -> Ports {
         let removed = report::no_counts();
         let (ports, budgets) = (BTreeMap::new(), Budgets::default());
-        Ports { fabric, workers, policy, ports, budgets, removed }
+        let of_file = FileNames::default();
+        Ports { fabric, workers, policy, ports, budgets, of_file, removed }
     }
 
     /// The descriptions of all ports.

@@ -18,6 +18,7 @@ use tracing::info;
 use crate::api::{Profile, Reply, Request};
 use crate::backend;
 use crate::config::{Config, DiskSpec, PortSpec, sockets};
+use crate::config_file::ConfigFile;
 use crate::confinement::{self, Confinement};
 use crate::disks::{self, DiskStarter, Disks};
 use crate::natural;
@@ -27,6 +28,8 @@ use crate::profile::{GUEST_POLL, GUEST_TIMEOUT, Profiler, Subject};
 use crate::report;
 use crate::server::Handler;
 
+mod reload;
+
 /// How often the ports and the address table are maintained.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(2);
 /// Longest profile, in seconds.
@@ -34,7 +37,12 @@ const LONGEST_PROFILE: u32 = 3600;
 
 /// What the threads of the daemon share.
 pub struct DaemonState {
+    /// As the daemon was started; a reload changes its ports and budgets, which are not asked here.
     config: Config,
+    /// The file that it came from, to be read again.
+    file: Option<ConfigFile>,
+    /// Locked for a whole reload.
+    reloading: Mutex<()>,
     /// The layers of the sandbox.
     layers: Vec<LayerReport>,
     fabric: Arc<Fabric>,
@@ -51,7 +59,11 @@ impl DaemonState {
     ///
     /// # Errors
     /// When threads or descriptors are missing, or a CPU cannot be used.
-    pub fn new(config: &Config, confinement: Confinement) -> io::Result<DaemonState> {
+    pub fn new(
+        config: &Config,
+        file: Option<ConfigFile>,
+        confinement: Confinement,
+    ) -> io::Result<DaemonState> {
         let Confinement { layers, images, .. } = confinement;
         let workers = Workers {
             count: config.workers,
@@ -72,6 +84,8 @@ impl DaemonState {
             ports: Mutex::new(Ports::new(Arc::clone(&fabric), config.workers, config.policy)),
             fabric,
             config: config.clone(),
+            file,
+            reloading: Mutex::new(()),
             layers,
             profiler: Profiler::new(),
             balancer: Mutex::default(),
@@ -173,6 +187,9 @@ impl DaemonState {
         let (budgets, socket) = (ports.budget_names(), &self.config.socket);
         let spec = PortSpec::from_request(object, ports.specs(), &budgets, socket);
         let spec = spec.map_err(|errors| errors.to_string())?;
+        if let Some(refusal) = confinement::refusal(&self.config, &self.layers, &spec) {
+            return Err(refusal);
+        }
         let name = spec.name.clone();
         ports.add(spec).map_err(|error| format!("port {name:?}: {error}"))?;
         Ok(Reply::Done)
@@ -275,6 +292,7 @@ impl Handler for DaemonState {
             Request::DiskResize { name, bytes } => {
                 self.disks.lock().resize(&name, bytes).map(|()| Reply::Done)
             }
+            Request::Reload { dry_run } => self.reload(dry_run).map(Reply::Reload),
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),
             Request::Profile { seconds } => {

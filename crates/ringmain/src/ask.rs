@@ -7,10 +7,10 @@ use control::api::{self, Reply, Request};
 use control::client::Client;
 use control::config::{self, DiskSpec, PortSpec};
 
-use crate::cli::{Budget, Disk, Json, Port, Profile, Stats};
+use crate::cli::{Budget, Disk, Json, Port, Profile, Reload, Stats};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::{json, limits, profile, show, show_disk, watch};
+use crate::{json, limits, profile, reload, show, show_disk, watch};
 
 /// Takes the reply that belongs to the request out of all replies that there could be.
 macro_rules! expect {
@@ -104,6 +104,13 @@ pub fn disk(control: &Path, command: Disk) -> Result<(), Failure> {
             print(&if json { json::pretty(&disk)? } else { show_disk::disk(&disk) })
         }
     }
+}
+
+/// `ringmain reload`.
+pub fn reload(control: &Path, args: &Reload) -> Result<(), Failure> {
+    let request = Request::Reload { dry_run: args.dry_run };
+    let report = expect!(Client::new(control).ask(&request)?, Reply::Reload);
+    print(&if args.json.json { json::pretty(&report)? } else { reload::text(&report) })
 }
 
 /// `ringmain mac`.

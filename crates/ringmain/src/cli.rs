@@ -59,6 +59,8 @@ impl Cli {
 pub enum Command {
     /// Run the daemon, in the foreground, until SIGTERM or SIGINT
     Serve(Serve),
+    /// Read the configuration file anew, and apply what has changed to the running daemon
+    Reload(Reload),
     /// Wait until a daemon answers
     Wait(Wait),
     /// Add, change, remove and show ports of the running daemon
@@ -121,6 +123,16 @@ pub enum LogFormat {
     Json,
     /// Lines that begin with a priority, as sd-daemon(3) describes
     Journal,
+}
+
+/// `ringmain reload`.
+#[derive(Debug, Args)]
+pub struct Reload {
+    /// Only print what would change
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// `ringmain wait`.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use control::client::ClientError;
 use control::config::ConfigErrors;
+use control::config_file::FileError;
 use control::daemon::DaemonError;
 
 /// Why a command failed: what, and what to do about it.
@@ -17,25 +18,15 @@ pub enum Failure {
     /// What a configuration names is not there, or cannot be used.
     #[error("{}", .0.join("\n"))]
     Host(Vec<String>),
-    /// A configuration that is not text.
-    #[error("{}:{line}: not UTF-8; save the file as UTF-8 text", .path.display())]
-    NotText {
-        /// The file.
-        path: PathBuf,
-        /// The line with the first wrong byte.
-        line: usize,
-    },
     /// A configuration that says nothing.
     #[error("{}: the file has no keys; write a [[port]] table for each port", .0.display())]
     Empty(PathBuf),
     /// A configuration that cannot be read.
-    #[error("cannot read {}: {error}; give the configuration with --config", .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    #[error("{0}; give the configuration with --config")]
+    Unreadable(FileError),
+    /// A configuration that is not text.
+    #[error(transparent)]
+    NotText(FileError),
     /// The daemon could not start.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
@@ -71,6 +62,15 @@ pub enum Failure {
     },
 }
 
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Failure {
+        match error {
+            FileError::Unreadable { .. } => Failure::Unreadable(error),
+            FileError::NotText { .. } => Failure::NotText(error),
+        }
+    }
+}
+
 impl Failure {
     /// 2 for a fault of the command line or the configuration, 127 for a guest whose program
     /// cannot be started, and 1 for every other failure.
@@ -78,9 +78,9 @@ impl Failure {
         match self {
             Failure::Config(_)
             | Failure::Host(_)
-            | Failure::NotText { .. }
+            | Failure::NotText(_)
             | Failure::Empty(_)
-            | Failure::Unreadable { .. } => ExitCode::from(2),
+            | Failure::Unreadable(_) => ExitCode::from(2),
             // As a shell says it of a command that it can't start.
             Failure::Guest(netns_guest::GuestError::Program { .. }) => ExitCode::from(127),
             _ => ExitCode::from(1),

@@ -15,6 +15,7 @@ mod notify;
 mod output;
 mod profile;
 mod rates;
+mod reload;
 mod serve;
 mod show;
 mod show_disk;
@@ -50,6 +51,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Guest(guest) => return Ok(ExitCode::from(guest::run(&socket, guest)?)),
         Command::Serve(ref args) => serve::run(cli.control(), args),
+        Command::Reload(args) => ask::reload(&socket, &args),
         Command::Wait(args) => wait::run(&socket, &args),
         Command::Port(port) => ask::port(&socket, port),
         Command::Budget(budget) => ask::budget(&socket, budget),

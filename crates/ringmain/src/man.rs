@@ -94,6 +94,7 @@ mod tests {
             "port show",
             "budget add",
             "budget set",
+            "reload",
             "stats",
             "mac",
         ] {

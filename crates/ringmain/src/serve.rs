@@ -1,12 +1,12 @@
 //! `ringmain serve`: the daemon, in the foreground.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use control::config::{Config, Host};
+use control::config_file::ConfigFile;
 use control::daemon::Daemon;
 use control::preflight;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::cli::Serve;
 use crate::failure::Failure;
@@ -25,11 +25,11 @@ use crate::{confine, log, units};
 /// Runs the daemon until it is told to end. `control` overrides the control socket of the
 /// configuration.
 pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
-    let text = read(&args.config)?;
-    let mut config = parse(&args.config, &text)?;
-    if let Some(socket) = control {
-        config.socket = socket;
-    }
+    let host = Host::probe()
+        .map_err(|error| Failure::System { what: "find out which CPUs there are", error })?;
+    let file = ConfigFile::new(&args.config, control, host);
+    let text = file.read()?;
+    let config = file.parse(&text, &[])?;
     if args.check {
         return check(&args.config, &text, &config);
     }
@@ -46,34 +46,18 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     };
     let _log = log::LogWriter::start()
         .map_err(|error| Failure::System { what: "start the thread of the log", error })?;
-    let daemon = Daemon::start_confined(&config, confinement)?;
+    let daemon = Daemon::start_confined(&config, Some(file), confinement)?;
     manager.notify("READY=1");
     let watchdog = manager
         .watch(daemon.probe())
         .map_err(|error| Failure::System { what: "start the watchdog", error })?;
-    wait_for_the_end(&mut signals);
+    wait_for_the_end(&mut signals, &daemon);
     manager.notify("STOPPING=1");
     drop(watchdog);
     end_at_the_next_signal().map_err(|error| Failure::System { what: "catch signals", error })?;
     drop(daemon);
     info!("stopped");
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    let bytes =
-        fs::read(path).map_err(|error| Failure::Unreadable { path: path.to_owned(), error })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + text.iter().filter(|byte| **byte == b'\n').count();
-        Failure::NotText { path: path.to_owned(), line }
-    })
-}
-
-fn parse(path: &Path, text: &str) -> Result<Config, Failure> {
-    let host = Host::probe()
-        .map_err(|error| Failure::System { what: "find out which CPUs there are", error })?;
-    Ok(Config::parse(&path.display().to_string(), text, &host)?)
 }
 
 /// `ringmain serve --check`.
@@ -103,19 +87,20 @@ fn check(path: &Path, text: &str, config: &Config) -> Result<(), Failure> {
     ))
 }
 
-/// Returns at the first signal that ends the daemon.
-fn wait_for_the_end(signals: &mut Signals) {
+/// Returns at the first signal that ends the daemon. SIGHUP reloads the configuration.
+fn wait_for_the_end(signals: &mut Signals, daemon: &Daemon) {
     for signal in signals.forever() {
         let name = signal_name(signal).unwrap_or("unknown");
         if signal != SIGHUP {
             info!(signal = name, "stopping");
             return;
         }
-        warn!(
-            signal = name,
-            "ignored: the configuration is not reloaded; use `ringmain port add` and `ringmain \
-             port remove`, or restart the daemon"
-        );
+        info!(signal = name, "reloading the configuration");
+        if let Err(reasons) = daemon.reload() {
+            for reason in reasons.lines() {
+                error!(reason, "the configuration is not reloaded, and nothing has changed");
+            }
+        }
     }
 }
 

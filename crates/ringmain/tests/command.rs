@@ -406,17 +406,6 @@ fn all_mistakes_are_printed_a_line_each() {
 }
 
 #[test]
-fn a_hang_up_signal_is_logged_and_ignored() {
-    let mut daemon = Daemon::start(PORTS);
-    kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
-    while !daemon.log().contains("signal=SIGHUP") {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    daemon.ask(&["port", "list"]);
-    assert!(daemon.end().success());
-}
-
-#[test]
 fn waiting_ends_with_the_answer_or_the_time() {
     let daemon = Daemon::start(PORTS);
     daemon.ask(&["wait"]);

@@ -7,6 +7,7 @@ use super::budget_table::BudgetTable;
 use super::error::ConfigErrors;
 use super::port_table::Name;
 use super::rates::RateLimits;
+use super::request::changed_keys;
 use super::setting_keys::{apply, budget_keys};
 use super::source::{Problems, Source, VALUE};
 use super::value::{FromText, Table, Text};
@@ -34,6 +35,15 @@ impl BudgetSpec {
         let (Table(table), mut problems) = source.read::<Table<BudgetTable>>();
         let budget = read(table, ("", 0), there, &mut problems);
         problems.finish(budget)
+    }
+
+    /// The keys that `other` has with another value, or only one of both has, in snake case.
+    pub fn changed_keys(&self, other: &BudgetSpec) -> Vec<String> {
+        let shown = |limits: &RateLimits| -> Map<String, Json> {
+            let keys = budget_keys().into_iter();
+            keys.map(|key| (key.name.replace('-', "_"), (key.show)(limits))).collect()
+        };
+        changed_keys(&shown(&self.limits), &shown(&other.limits))
     }
 }
 

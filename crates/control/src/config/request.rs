@@ -43,6 +43,11 @@ impl PortSpec {
         read(&Source::request(object), &Neighbours { control, ports, budgets: Some(budgets) })
     }
 
+    /// The keys that `other` has with another value, or only one of both has, in snake case.
+    pub fn changed_keys(&self, other: &PortSpec) -> Vec<String> {
+        changed_keys(&self.to_request(), &other.to_request())
+    }
+
     /// The object of a `port.add` request for this port.
     pub fn to_request(&self) -> Map<String, Json> {
         let mut object = Map::new();
@@ -73,6 +78,14 @@ impl PortSpec {
         port_settings(&self.settings).into_iter().for_each(|(key, value)| put(key, value));
         object
     }
+}
+
+/// The keys whose values differ, or that one object alone has.
+pub(super) fn changed_keys(one: &Map<String, Json>, other: &Map<String, Json>) -> Vec<String> {
+    let mut keys: Vec<&String> = one.keys().chain(other.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.into_iter().filter(|key| one.get(*key) != other.get(*key)).cloned().collect()
 }
 
 fn read(source: &Source, neighbours: &Neighbours<'_>) -> Result<PortSpec, ConfigErrors> {

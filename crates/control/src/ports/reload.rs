@@ -1,0 +1,107 @@
+//! A reload of the configuration: changes of several ports and budgets at once.
+
+use std::sync::Arc;
+
+use super::Ports;
+use crate::api::{ReloadAction, ReloadChange, ReloadSubject};
+use crate::config::{BudgetSpec, PortKind, PortSpec};
+use crate::reload::{Change, FileNames, Running};
+
+impl Ports {
+    /// From now on, these names belong to the configuration file.
+    pub fn set_of_file(&mut self, names: FileNames) {
+        self.of_file = names;
+    }
+
+    /// What is running, to be compared with a configuration.
+    pub fn running(&self) -> Running {
+        let budget = |name: String| {
+            let limits = self.budgets.limits(&name)?;
+            Some(BudgetSpec { name, limits })
+        };
+        let vif_budgets = self.vifs().into_iter().filter_map(|vif| {
+            let settings = vif.status.settings.as_ref()?;
+            Some((vif.name.clone(), settings.budget.clone()?))
+        });
+        Running {
+            ports: self.specs().cloned().collect(),
+            budgets: self.budgets.names().into_iter().filter_map(budget).collect(),
+            of_file: self.of_file.clone(),
+            vif_budgets: vif_budgets.collect(),
+        }
+    }
+
+    /// Makes these changes. Ports that cannot be put into service are tried again, as at the start.
+    /// What was named by ports that go, such as a socket, can be named by those that come.
+    pub fn reload(&mut self, changes: &[Change]) -> Vec<ReloadChange> {
+        for change in changes {
+            match change {
+                Change::RemovePort(name) => self.remove_of_file(name),
+                Change::ReplacePort(port, _) => self.remove_of_file(&port.name),
+                _ => {}
+            }
+        }
+        self.reload_budgets(changes);
+        for change in changes {
+            match change {
+                Change::SetPort(port, _) => self.exchange(port),
+                Change::AddPort(port) | Change::ReplacePort(port, _) => {
+                    self.add_configured(port.clone());
+                }
+                _ => {}
+            }
+        }
+        changes.iter().map(|change| self.done(change)).collect()
+    }
+
+    fn remove_of_file(&mut self, name: &str) {
+        // The changes name ports that are there.
+        let _ = self.remove(name);
+    }
+
+    /// Changes the settings of a port in service.
+    fn exchange(&mut self, spec: &PortSpec) {
+        if let Some(port) = self.ports.get_mut(&spec.name) {
+            port.spec = Arc::new(spec.clone());
+            tracing::info!(port = %spec.name, "changed");
+            self.restrict(|port| port.spec.name == spec.name);
+        }
+    }
+
+    /// Adds and changes budgets, and removes those that no port shares by now.
+    fn reload_budgets(&mut self, changes: &[Change]) {
+        let (mut changed, mut any) = (Vec::new(), false);
+        for change in changes {
+            match change {
+                Change::AddBudget(budget) => self.budgets.insert(budget.clone()),
+                Change::SetBudget(budget, _) => {
+                    self.budgets.insert(budget.clone());
+                    changed.push(&budget.name);
+                }
+                Change::RemoveBudget(name) => {
+                    self.budgets.remove(name);
+                }
+                _ => continue,
+            }
+            any = true;
+            let ReloadChange { action, name, .. } = change.report();
+            tracing::info!(budget = %name, action = action.name(), "budget reloaded");
+        }
+        self.restrict(|port| {
+            let budget = port.spec.settings.budget.as_ref();
+            // Vifs name budgets by themselves.
+            let names_any = any && port.spec.kind == PortKind::Xen;
+            names_any || budget.is_some_and(|name| changed.contains(&name))
+        });
+    }
+
+    /// What became of a change.
+    fn done(&self, change: &Change) -> ReloadChange {
+        let report = change.report();
+        let comes = matches!(report.action, ReloadAction::Add | ReloadAction::Replace);
+        let port = self.ports.get(&report.name);
+        let port = port.filter(|_| comes && report.subject == ReloadSubject::Port);
+        let reason = port.and_then(|port| Some(port.backend.as_ref().err()?.to_string()));
+        ReloadChange { reason, ..report }
+    }
+}

@@ -1,0 +1,221 @@
+//! What a reload does: the difference between what is running and a configuration. Pure: nothing
+//! is read, changed or logged here.
+//!
+//! What the file had before belongs to the file: it follows the file in everything, and goes with
+//! it. What commands have added is left alone, unless the file has something of the same name now.
+
+use std::collections::BTreeSet;
+
+use crate::api::{ReloadAction, ReloadChange, ReloadSubject};
+use crate::config::{BudgetSpec, Config, PortKind, PortSpec};
+
+/// The names that a configuration file has.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FileNames {
+    ports: BTreeSet<String>,
+    budgets: BTreeSet<String>,
+}
+
+impl FileNames {
+    /// Those of this configuration.
+    pub fn of(config: &Config) -> FileNames {
+        FileNames {
+            ports: config.ports.iter().map(|port| port.name.clone()).collect(),
+            budgets: config.budgets.iter().map(|budget| budget.name.clone()).collect(),
+        }
+    }
+}
+
+/// What is running.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Running {
+    /// The ports, as they are now.
+    pub ports: Vec<PortSpec>,
+    /// The budgets, as they are now.
+    pub budgets: Vec<BudgetSpec>,
+    /// What the file had when it was read last.
+    pub of_file: FileNames,
+    /// Vifs that name a budget by themselves: the vif, and the budget.
+    pub vif_budgets: Vec<(String, String)>,
+}
+
+impl Running {
+    /// The ports that stay although `wanted` does not have them: commands have added them.
+    pub fn kept<'a>(&'a self, wanted: &'a Config) -> impl Iterator<Item = &'a PortSpec> {
+        let in_file = |port: &PortSpec| {
+            self.of_file.ports.contains(&port.name)
+                || find_port(&wanted.ports, &port.name).is_some()
+        };
+        self.ports.iter().filter(move |port| !in_file(port))
+    }
+
+    /// What prevents a reload: a line for each budget that is not in the file any more, and that
+    /// something shares which stays.
+    pub fn conflicts(&self, wanted: &Config) -> Vec<String> {
+        let serves_vifs = wanted.ports.iter().chain(self.kept(wanted));
+        let serves_vifs = serves_vifs.into_iter().any(|port| port.kind == PortKind::Xen);
+        let mut conflicts = Vec::new();
+        for BudgetSpec { name, .. } in self.gone(wanted) {
+            let ports =
+                self.kept(wanted).filter(|port| port.settings.budget.as_ref() == Some(name));
+            let vifs = self.vif_budgets.iter().filter(|(_, budget)| serves_vifs && budget == name);
+            let sharing: Vec<&str> = ports
+                .map(|port| port.name.as_str())
+                .chain(vifs.map(|(vif, _)| vif.as_str()))
+                .collect();
+            if !sharing.is_empty() {
+                let sharing = sharing.join(", ");
+                conflicts.push(format!(
+                    "budget {name:?} is not there any more, and these share it: {sharing}; set \
+                     their budget first"
+                ));
+            }
+        }
+        conflicts
+    }
+
+    /// The budgets of the file that `wanted` does not have.
+    fn gone<'a>(&'a self, wanted: &'a Config) -> impl Iterator<Item = &'a BudgetSpec> {
+        let wanted = |name| wanted.budgets.iter().any(|budget| budget.name == name);
+        let of_file = |name| self.of_file.budgets.contains(name);
+        self.budgets.iter().filter(move |it| of_file(&it.name) && !wanted(it.name.clone()))
+    }
+}
+
+/// One change. What is to be is given as a whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Add a budget.
+    AddBudget(BudgetSpec),
+    /// Change a budget, in these keys.
+    SetBudget(BudgetSpec, Vec<String>),
+    /// Remove the budget of this name.
+    RemoveBudget(String),
+    /// Add a port.
+    AddPort(PortSpec),
+    /// Change settings of a port in service, in these keys.
+    SetPort(PortSpec, Vec<String>),
+    /// Remove a port and add it anew, because of these keys.
+    ReplacePort(PortSpec, Vec<String>),
+    /// Remove the port of this name.
+    RemovePort(String),
+}
+
+impl Change {
+    /// The port that is put into service, if any.
+    pub fn new_port(&self) -> Option<&PortSpec> {
+        match self {
+            Change::AddPort(port) | Change::ReplacePort(port, _) => Some(port),
+            _ => None,
+        }
+    }
+
+    /// The change as clients see it.
+    pub fn report(&self) -> ReloadChange {
+        use ReloadAction::{Add, Remove, Replace, Set};
+        use ReloadSubject::{Budget, Port};
+        let (action, subject, name, keys) = match self {
+            Change::AddBudget(budget) => (Add, Budget, &budget.name, &[][..]),
+            Change::SetBudget(budget, keys) => (Set, Budget, &budget.name, &keys[..]),
+            Change::RemoveBudget(name) => (Remove, Budget, name, &[][..]),
+            Change::AddPort(port) => (Add, Port, &port.name, &[][..]),
+            Change::SetPort(port, keys) => (Set, Port, &port.name, &keys[..]),
+            Change::ReplacePort(port, keys) => (Replace, Port, &port.name, &keys[..]),
+            Change::RemovePort(name) => (Remove, Port, name, &[][..]),
+        };
+        let (name, keys) = (name.clone(), keys.to_vec());
+        ReloadChange { action, subject, name, keys, reason: None }
+    }
+}
+
+/// What makes of the running daemon one that has the budgets and ports of `wanted`: budgets first,
+/// then ports, each in the order of the file, and what goes after what comes.
+pub fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
+    let budgets = wanted.budgets.iter().filter_map(|budget| {
+        let present = running.budgets.iter().find(|present| present.name == budget.name);
+        budget_change(present, budget)
+    });
+    let gone_budgets = running.gone(wanted).map(|it| Change::RemoveBudget(it.name.clone()));
+    let ports = wanted.ports.iter().filter_map(|port| {
+        let present = find_port(&running.ports, &port.name);
+        port_change(present, port)
+    });
+    let of_file = running.ports.iter().filter(|it| running.of_file.ports.contains(&it.name));
+    let gone_ports = of_file
+        .filter(|port| find_port(&wanted.ports, &port.name).is_none())
+        .map(|port| Change::RemovePort(port.name.clone()));
+    budgets.chain(gone_budgets).chain(ports).chain(gone_ports).collect()
+}
+
+fn find_port<'a>(ports: &'a [PortSpec], name: &str) -> Option<&'a PortSpec> {
+    ports.iter().find(|port| port.name == name)
+}
+
+fn budget_change(present: Option<&BudgetSpec>, wanted: &BudgetSpec) -> Option<Change> {
+    match present {
+        None => Some(Change::AddBudget(wanted.clone())),
+        Some(present) if present == wanted => None,
+        Some(present) => Some(Change::SetBudget(wanted.clone(), present.changed_keys(wanted))),
+    }
+}
+
+fn port_change(present: Option<&PortSpec>, wanted: &PortSpec) -> Option<Change> {
+    let Some(present) = present else { return Some(Change::AddPort(wanted.clone())) };
+    if present == wanted {
+        return None;
+    }
+    let keys = present.changed_keys(wanted);
+    let settings = wanted.settings.clone();
+    // The settings are what can change in service.
+    match (PortSpec { settings, ..present.clone() }) == *wanted {
+        true => Some(Change::SetPort(wanted.clone(), keys)),
+        false => Some(Change::ReplacePort(wanted.clone(), keys)),
+    }
+}
+
+/// The keys outside ports and budgets that differ. They cannot change while the daemon runs.
+pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
+    // All fields by name: a new one is not to be overlooked.
+    let Config {
+        workers,
+        cpus,
+        policy,
+        balance,
+        socket,
+        permissions,
+        sandbox,
+        budgets: _,
+        ports: _,
+        disks: _,
+    } = wanted;
+    let (held, access) = (&present.sandbox, &present.permissions);
+    let differs = [
+        // The number follows from the CPUs where it is not given.
+        ("workers.count", *workers != present.workers && cpus.len() != *workers),
+        ("workers.cpus", *cpus != present.cpus),
+        ("workers.polling", *policy != present.policy),
+        ("workers.balance", *balance != present.balance),
+        ("control.socket", *socket != present.socket),
+        ("control.mode", permissions.mode != access.mode),
+        ("control.owner", permissions.owner != access.owner),
+        ("control.group", permissions.group != access.group),
+        ("sandbox.enabled", sandbox.enabled != held.enabled),
+        ("sandbox.user", sandbox.user != held.user),
+        ("sandbox.folders", sandbox.folders != held.folders),
+        ("sandbox.live", sandbox.live != held.live),
+        ("sandbox.without", sandbox.without != held.without),
+    ];
+    differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
+/// The names of disks that differ, that one side lacks. They cannot change by a reload.
+pub fn fixed_disks(present: &Config, wanted: &Config) -> Vec<String> {
+    let (present, wanted) = (&present.disks, &wanted.disks);
+    let changed = wanted.iter().filter(|disk| !present.contains(disk));
+    let named = |name: &String| wanted.iter().any(|disk| disk.name == *name);
+    let gone = present.iter().filter(|disk| !named(&disk.name));
+    changed.chain(gone).map(|disk| disk.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+use super::*;
+use crate::config::Host;
+
+fn config(text: &str) -> Config {
+    Config::parse("f", text, &Host { cpus: vec![0, 1] }).unwrap()
+}
+
+fn port(name: &str, more: &str) -> String {
+    format!(
+        "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"/run/{name}\"\n{more}\n"
+    )
+}
+
+fn budget(name: &str, more: &str) -> String {
+    format!("[[budget]]\nname = \"{name}\"\n{more}\n")
+}
+
+/// A daemon that runs what a file says, and `added` of commands.
+fn running(file: &Config, added: &Config) -> Running {
+    Running {
+        ports: file.ports.iter().chain(&added.ports).cloned().collect(),
+        budgets: file.budgets.iter().chain(&added.budgets).cloned().collect(),
+        of_file: FileNames::of(file),
+        vif_budgets: Vec::new(),
+    }
+}
+
+/// The changes between two files, in words.
+fn between(old: &str, new: &str) -> Vec<String> {
+    beside(old, "", new)
+}
+
+/// The same with something that commands have added.
+fn beside(old: &str, added: &str, new: &str) -> Vec<String> {
+    let line = |change: &Change| {
+        let ReloadChange { action, subject, name, keys, .. } = change.report();
+        let words = [action.name(), subject.name(), &name].join(" ");
+        if keys.is_empty() { words } else { format!("{words}: {}", keys.join(" ")) }
+    };
+    let running = running(&config(old), &config(added));
+    changes(&running, &config(new)).iter().map(line).collect()
+}
+
+#[test]
+fn the_same_file_changes_nothing() {
+    let file = budget("b", "tx-rate = \"1Gbit\"") + &port("a", "budget = \"b\"");
+    assert!(between(&file, &file).is_empty());
+    let other_order = port("a", "budget = \"b\"") + &budget("b", "tx-rate = \"1000Mbit\" # same");
+    assert!(between(&file, &other_order).is_empty());
+}
+
+#[test]
+fn ports_come_and_go() {
+    let [a, b, c] = ["a", "b", "c"].map(|name| port(name, ""));
+    assert_eq!(between(&format!("{a}{b}"), &format!("{c}{a}")), ["add port c", "remove port b"]);
+}
+
+#[test]
+fn settings_are_set_and_other_keys_replace_the_port() {
+    let old = port("a", "tx-rate = \"1Gbit\"");
+    assert_eq!(
+        between(&old, &port("a", "addresses = [\"10.0.0.2\"]")),
+        ["set port a: addresses tx_rate"]
+    );
+    assert_eq!(
+        between(&old, &port("a", "vlan = 7\nqueues = 1")),
+        ["replace port a: queues tx_rate vlan"]
+    );
+    let socket = old.replace("/run/a", "/run/x");
+    assert_eq!(between(&old, &socket), ["replace port a: socket"]);
+}
+
+#[test]
+fn budgets_come_change_and_go() {
+    let old = budget("b", "tx-rate = \"1Gbit\"") + &budget("c", "rx-frames = 50");
+    let new = budget("b", "tx-rate = \"2Gbit\"") + &budget("d", "rx-frames = 50");
+    assert_eq!(between(&old, &new), ["set budget b: tx_rate", "add budget d", "remove budget c"]);
+}
+
+#[test]
+fn what_commands_have_added_stays_unless_the_file_has_it_now() {
+    let [a, b] = ["a", "b"].map(|name| port(name, ""));
+    assert!(beside(&a, &b, &a).is_empty());
+    assert_eq!(beside(&a, &b, ""), ["remove port a"]);
+    // The file takes it over as it is.
+    assert!(beside(&a, &b, &format!("{a}{b}")).is_empty());
+    let slower = port("b", "tx-rate = \"1Mbit\"");
+    assert_eq!(beside(&a, &b, &format!("{a}{slower}")), ["set port b: tx_rate"]);
+}
+
+#[test]
+fn what_commands_have_removed_comes_back() {
+    let file = config(&port("a", ""));
+    let running = Running { of_file: FileNames::of(&file), ..Running::default() };
+    assert_eq!(changes(&running, &file), [Change::AddPort(file.ports[0].clone())]);
+    assert!(changes(&running, &config("")).is_empty());
+}
+
+#[test]
+fn a_budget_that_something_shares_which_stays_cannot_go() {
+    let old = config(&(budget("b", "tx-rate = \"1Gbit\"") + &port("a", "budget = \"b\"")));
+    let mut running = running(&old, &config(""));
+    assert!(running.conflicts(&config("")).is_empty(), "its port goes, too");
+    let mut added = config(&port("c", "")).ports[0].clone();
+    added.settings.budget = Some("b".into());
+    running.ports.push(added);
+    running.vif_budgets.push(("vif1.0".into(), "b".into()));
+    let line = |sharing| {
+        format!(
+            "budget \"b\" is not there any more, and these share it: {sharing}; set their budget \
+             first"
+        )
+    };
+    assert_eq!(running.conflicts(&config("")), [line("c")], "no port serves vifs");
+    let vifs = config("[[port]]\nname = \"vifs\"\nkind = \"xen\"\n");
+    assert_eq!(running.conflicts(&vifs), [line("c, vif1.0")]);
+    assert!(running.conflicts(&old).is_empty());
+}
+
+#[test]
+fn disks_that_differ_are_fixed() {
+    let disk = |name: &str, more: &str| {
+        let (image, socket) = (format!("/srv/{name}"), format!("/run/{name}"));
+        format!(
+            "[[disk]]\nname = {name:?}\nkind = \"vhost-user\"\nimage = {image:?}\nsocket = {socket:?}\n{more}\n"
+        )
+    };
+    let old = config(&(disk("a", "") + &disk("b", "") + &disk("c", "")));
+    let new = config(&(disk("b", "") + &disk("c", "read-only = true") + &disk("d", "")));
+    assert_eq!(fixed_disks(&old, &new), ["c", "d", "a"]);
+    assert!(fixed_disks(&old, &old).is_empty());
+}
+
+#[test]
+fn every_key_outside_ports_and_budgets_is_fixed() {
+    let old = config("");
+    let cases = [
+        ("workers", "count = 1", "workers.count"),
+        ("workers", "cpus = [1, 0]", "workers.cpus"),
+        ("workers", "polling = \"eco\"", "workers.polling"),
+        ("workers", "balance = false", "workers.balance"),
+        ("control", "socket = \"/x\"", "control.socket"),
+        ("control", "mode = \"660\"", "control.mode"),
+        ("control", "owner = \"4000123\"", "control.owner"),
+        ("control", "group = \"4000123\"", "control.group"),
+        ("sandbox", "enabled = false", "sandbox.enabled"),
+        ("sandbox", "user = \"4000123\"", "sandbox.user"),
+        ("sandbox", "folders = [\"/srv/x\"]", "sandbox.folders"),
+        ("sandbox", "live = [\"tap\"]", "sandbox.live"),
+        ("sandbox", "without = [\"user\"]", "sandbox.without"),
+    ];
+    for (table, line, key) in cases {
+        assert_eq!(fixed_keys(&old, &config(&format!("[{table}]\n{line}\n"))), [key]);
+    }
+    assert!(fixed_keys(&old, &config("[workers]\nbalance = true\n")).is_empty());
+}

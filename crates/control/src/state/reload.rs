@@ -1,0 +1,79 @@
+//! A reload: reads the configuration file, and applies what has changed.
+
+use tracing::info;
+
+use super::DaemonState;
+use crate::api::ReloadReport;
+use crate::config::{Config, ConfigErrors, Places};
+use crate::config_file::{ConfigFile, FileError};
+use crate::confinement;
+use crate::reload::{Change, FileNames, Running, changes, fixed_disks, fixed_keys};
+
+impl DaemonState {
+    /// Reads the configuration file anew, and applies what has changed; a dry run only tells it.
+    ///
+    /// # Errors
+    /// Lines for people. Then nothing has changed.
+    pub fn reload(&self, dry_run: bool) -> Result<ReloadReport, String> {
+        // One after the other, so that the text that was read last is the one in force.
+        let _alone = self.reloading.lock();
+        let file = self.file.as_ref().ok_or("this daemon was started without a file")?;
+        let text = file.read().map_err(|error| unreadable(&error))?;
+        let mut ports = self.lock();
+        let (wanted, changes) = self.compare(file, &text, &ports.running())?;
+        if dry_run {
+            let changes = changes.iter().map(Change::report).collect();
+            return Ok(ReloadReport { applied: false, changes });
+        }
+        let changes = ports.reload(&changes);
+        ports.set_of_file(FileNames::of(&wanted));
+        info!(changes = changes.len(), "the configuration is reloaded");
+        Ok(ReloadReport { applied: true, changes })
+    }
+
+    /// The configuration in a text, and how it differs from what is running.
+    fn compare(
+        &self,
+        file: &ConfigFile,
+        text: &str,
+        running: &Running,
+    ) -> Result<(Config, Vec<Change>), String> {
+        let wrong = |errors: ConfigErrors| errors.to_string();
+        let alone = file.parse(text, &[]).map_err(wrong)?;
+        // Which ports stay is known only now.
+        let kept: Vec<_> = running.kept(&alone).collect();
+        let wanted = file.parse(text, &kept).map_err(wrong)?;
+        let places = Places::read(&file.name(), text);
+        let fixed = fixed_keys(&self.config, &wanted).into_iter().map(|key| {
+            let place = places.of(key);
+            format!("{place}: this cannot change while the daemon runs; restart it, or undo this")
+        });
+        let disks = fixed_disks(&self.config, &wanted).into_iter().map(|name| {
+            let place = places.of(&Places::disk(&name));
+            format!("{place}: a reload cannot change disks; restart the daemon, or undo this")
+        });
+        let conflicts = running.conflicts(&wanted).into_iter();
+        let conflicts = conflicts.map(|conflict| format!("{}: {conflict}", file.name()));
+        let changes = changes(running, &wanted);
+        let new = changes.iter().filter_map(Change::new_port);
+        let forbidden = new
+            .filter_map(|port| confinement::refusal(&self.config, &self.layers, port))
+            .map(|refusal| format!("{}: {refusal}", file.name()));
+        let refused: Vec<String> = fixed.chain(disks).chain(conflicts).chain(forbidden).collect();
+        if !refused.is_empty() {
+            return Err(refused.join("\n"));
+        }
+        Ok((wanted, changes))
+    }
+}
+
+/// Why there is no text. The daemon may have become another user since the start.
+fn unreadable(error: &FileError) -> String {
+    match error {
+        FileError::Unreadable { .. } => {
+            let user = rustix::process::geteuid().as_raw();
+            format!("{error}; the daemon, which runs as user {user}, must be able to read it")
+        }
+        FileError::NotText { .. } => error.to_string(),
+    }
+}
