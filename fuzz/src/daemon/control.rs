@@ -1,11 +1,13 @@
 //! Clients of the control socket that send anything.
 
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use ::control::api::{Reply, Request};
+use ::control::client::ClientError;
 use serde_json::Value as Json;
 
-use super::site::{LASTING, Site};
+use super::site::{LASTING, LIMIT, Site};
 use super::stubborn;
 use crate::input::Input;
 
@@ -132,9 +134,17 @@ pub fn run(data: &[u8]) {
     site.is_clean();
 }
 
-/// Removes what clients have added. Requests of clients that have hung up may still be under way.
+/// Removes what clients have added.
 fn sweep(site: &Site) {
-    let Ok(Reply::Stats(_)) = site.ask(&Request::Stats) else { panic!("no counters") };
+    let begin = Instant::now();
+    let outcome = loop {
+        // Connections count among the 32 that there may be until their requests are done.
+        match site.ask(&Request::Stats) {
+            Err(ClientError::Refused(_)) if begin.elapsed() < LIMIT => std::thread::yield_now(),
+            outcome => break outcome,
+        }
+    };
+    assert!(matches!(outcome, Ok(Reply::Stats(_))), "no counters: {outcome:?}");
     let Ok(Reply::Ports(ports)) = site.ask(&Request::PortList) else { panic!("no ports") };
     for port in ports.iter().filter(|port| !LASTING.contains(&&*port.name)) {
         let _ = site.ask(&Request::PortRemove { name: port.name.clone() });
