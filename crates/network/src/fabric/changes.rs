@@ -1,9 +1,10 @@
 //! Several queue pairs of a port that change at once.
 //!
-//! A pair that only changes, and stays where it is, is taken out and put back without a new
-//! topology: its place is kept. Frames that other workers send there meanwhile are dropped as
-//! `port_down`, and its own worker knows of no such queue. All pairs that come, go, or change
-//! whether they receive cost one topology together.
+//! A pair that only changes, and stays where it is, is taken out without a new topology: its place
+//! is kept. Frames that other workers send there meanwhile are dropped as `port_down`, and its own
+//! worker knows of no such queue. All pairs that come, go, or are put back cost one topology
+//! together. Workers carry out what they are told before they follow a new topology, so when all
+//! follow it, a pair that was put back has its place again.
 
 use runtime::QueueId;
 use switch::PortId;
@@ -36,17 +37,18 @@ impl Fabric {
     }
 
     /// Hands pairs of `port` to their workers: those that were taken out, and new ones. Returns
-    /// the queues that they are. When it returns, all workers know which queues receive.
+    /// the queues that they are. When it returns, all workers have them and know which queues
+    /// receive.
     pub fn put_back(&self, port: PortId, changes: Vec<PairChange>) -> Vec<Option<QueueId>> {
         let mut state = self.lock();
-        let mut differs = false;
+        let mut publish = false;
         let change = |change| {
-            let (queue, other) = self.change(&mut state, port, change);
-            differs |= other;
+            let (queue, topology) = self.change(&mut state, port, change);
+            publish |= topology;
             queue
         };
         let queues = changes.into_iter().map(change).collect();
-        if differs {
+        if publish {
             let version = self.publish(&state);
             drop(state);
             self.workers.await_version(version);
@@ -54,7 +56,7 @@ impl Fabric {
         queues
     }
 
-    /// Carries out one change. The queue, and whether the topology has changed.
+    /// Carries out one change. The queue, and whether workers are to follow a new topology.
     fn change(
         &self,
         state: &mut State,
@@ -68,14 +70,14 @@ impl Fabric {
         };
         let known = queue.and_then(|queue| Some((queue, state.queue(queue)?)));
         let Some((queue, entry)) = known else {
-            return (self.give(state, port, index, pair, receives), receives);
+            return (self.give(state, port, index, pair, receives), true);
         };
-        let (worker, differs) = (entry.worker, entry.receives != receives);
+        let worker = entry.worker;
         entry.receives = receives;
         let Some(attachment) = state.attachment(port, queue, index, pair) else {
             return (None, false);
         };
         self.workers.attach(worker, queue, Box::new(attachment));
-        (Some(queue), differs)
+        (Some(queue), true)
     }
 }
