@@ -44,7 +44,7 @@ fn check(headers: &Headers, head: &Head) {
     assert!(usize::from(headers.end) <= head.len(), "{headers:?}");
 }
 
-/// What happens on the way to a receiver that wants another tag, or takes no offloads.
+/// Edits on the way to a receiver that wants another tag, or takes no offloads.
 fn edited(mut head: Head, mut headers: Headers, mut offload: Offload, len: u32, edit: TagEdit) {
     let before = head.len();
     if edit.apply(&mut head, &mut headers, &mut offload).is_err() {

@@ -1,4 +1,4 @@
-//! What a frame claims, and whether a port may claim it.
+//! The claims of a frame, and whether a port may make them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,6 +1,6 @@
 //! Bytes without a meaning of their own, taken apart into numbers.
 
-/// What is left of the bytes. Where they have run out, zeros follow.
+/// The rest of the bytes. Where they have run out, zeros follow.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

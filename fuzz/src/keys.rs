@@ -1,4 +1,4 @@
-//! What a frontend, or an operator, has written into the store.
+//! Keys that a frontend, or an operator, has written into the store.
 
 use hypervisor::DomId;
 use hypervisor::test::Machine;

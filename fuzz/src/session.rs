@@ -173,7 +173,7 @@ impl Front {
     }
 }
 
-/// What a worker does in one turn: a burst from one pair to another, or to itself.
+/// One turn of a worker: a burst from one pair to another, or to itself.
 fn work(host: &TestHost, burst: &mut Burst, input: &mut Input<'_>) {
     let ids: Vec<QueueId> = host.0.borrow().pairs.keys().copied().collect();
     if ids.is_empty() {

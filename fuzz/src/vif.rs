@@ -218,7 +218,7 @@ impl GrantedLists for List {
     }
 }
 
-/// What a worker does: a burst from one to the other, or to itself.
+/// The work of a worker: a burst from one to the other, or to itself.
 fn turn(
     queues: &mut [Option<Queue>; 2],
     from: usize,

@@ -1,4 +1,4 @@
-//! What goes over the control socket: one JSON object a line, in each direction.
+//! The protocol of the control socket: one JSON object a line, in each direction.
 //!
 //! A request is `{"version":2,"do":"port.show","name":"vm-a"}`, the answer
 //! `{"version":2,"ok":{"port":{...}}}` or `{"version":2,"error":"..."}`. Fields may be added within
@@ -29,7 +29,7 @@ pub use stats::{MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
 /// The version of the protocol.
 pub const VERSION: u32 = 2;
 
-/// What can be asked of the daemon.
+/// A request to the daemon.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", deny_unknown_fields)]
 pub enum Request {
@@ -144,7 +144,7 @@ pub enum Request {
     },
 }
 
-/// What the daemon answers.
+/// An answer of the daemon.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
@@ -166,7 +166,7 @@ pub enum Reply {
     Stats(Box<Stats>),
     /// The address table, sorted by VLAN and address.
     Macs(Vec<MacRow>),
-    /// What has changed, or would.
+    /// The changes that were made, or would be.
     Reload(ReloadReport),
     /// Where time went.
     Profile(Box<Profile>),

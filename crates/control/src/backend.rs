@@ -1,4 +1,4 @@
-//! What attaches a port of each kind to its peer.
+//! The backends that attach ports of each kind to their peers.
 //!
 //! [`start`] is the place where the kinds are listed. What the daemon asks of a port in service is
 //! the trait [`Backend`], and each kind implements it in a module of its own here. Most methods
@@ -40,7 +40,7 @@ pub enum BackendError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The vhost-user side refuses.
@@ -125,7 +125,7 @@ pub trait Backend: Send {
         let _ = number;
     }
 
-    /// What guests have answered to the request with this number. Stock frontends report nothing.
+    /// The answers of guests to the request with this number. Stock frontends report nothing.
     fn answers(&self, number: u64) -> Answers {
         let _ = number;
         Answers::default()

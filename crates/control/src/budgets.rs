@@ -38,7 +38,7 @@ impl Budgets {
         self.0.keys().cloned().collect()
     }
 
-    /// What a budget allows; `None`: there is no such budget.
+    /// The limits of a budget; `None`: there is no such budget.
     pub fn limits(&self, name: &str) -> Option<RateLimits> {
         self.0.get(name).map(|budget| budget.limits)
     }
@@ -54,7 +54,7 @@ impl Budgets {
         self.0.remove(name).is_some()
     }
 
-    /// What restricts a port with these settings, or each of the ports that it stands for.
+    /// The restrictions of a port with these settings, or of each of the ports that it stands for.
     pub fn template(&self, settings: &PortSettings) -> RestrictionsTemplate {
         let PortSettings { limits, budget, addresses, .. } = settings;
         let shared = budget.as_ref().and_then(|name| self.0.get(name));

@@ -22,7 +22,7 @@ pub struct Category {
     pub time_ns: Option<u64>,
     /// The frames that it was spent for.
     pub frames: u64,
-    /// What was done, or why it is not measured.
+    /// The work of the category, or why the category is not measured.
     pub what: String,
 }
 

@@ -45,7 +45,7 @@ pub enum ClientError {
     Broken {
         /// The socket.
         socket: PathBuf,
-        /// What went wrong.
+        /// The system's error.
         error: io::Error,
     },
 }

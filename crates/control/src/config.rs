@@ -1,4 +1,4 @@
-//! What the operator wrote: the configuration file, and descriptions of single ports.
+//! The operator's configuration: the configuration file, and descriptions of single ports.
 
 mod access;
 mod amount;
@@ -76,7 +76,7 @@ pub struct Config {
     pub socket: PathBuf,
     /// Who may use the control socket; by default, the daemon's user.
     pub permissions: Permissions,
-    /// What the daemon leaves itself.
+    /// The permissions that the sandbox leaves to the daemon.
     pub sandbox: SandboxSettings,
     /// The budgets, in the order of the file.
     pub budgets: Vec<BudgetSpec>,
@@ -197,7 +197,7 @@ fn budgets(Tables(tables): Tables<BudgetTable>, problems: &mut Problems<'_>) -> 
     budgets
 }
 
-/// What has the sockets of ports, and the control socket, as errors call it.
+/// The sockets of ports and the control socket, each with its name in errors.
 pub(crate) fn sockets<'a>(
     control: &'a Path,
     ports: impl Iterator<Item = &'a PortSpec>,

@@ -14,7 +14,7 @@ pub enum FileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The file is not text.
@@ -46,7 +46,7 @@ impl ConfigFile {
         ConfigFile { path: path.to_owned(), absolute, control, host }
     }
 
-    /// What messages call the file.
+    /// The name of the file in messages.
     pub fn name(&self) -> String {
         self.path.display().to_string()
     }

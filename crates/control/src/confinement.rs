@@ -1,4 +1,4 @@
-//! What the sandbox leaves to a daemon with a certain configuration.
+//! The plan of the sandbox for a daemon with a certain configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,8 @@ pub fn needs_disks(config: &Config) -> bool {
     !config.disks.is_empty() || config.sandbox.live.contains(&LiveNeed::Disk)
 }
 
-/// What the sandbox leaves to a daemon with this configuration, which was read from `file`.
+/// The permissions that the sandbox leaves to a daemon with this configuration, which was read from
+/// `file`.
 pub fn plan(config: &Config, file: &Path) -> Plan {
     let needs = Needs { config, user: user(config) };
     let mut paths = needs.folders();
@@ -118,7 +119,7 @@ fn user(config: &Config) -> Result<User, String> {
     found.ok_or_else(|| "this host has no user for it; give sandbox.user".to_owned())
 }
 
-/// What ports need.
+/// The needs of ports.
 struct Needs<'a> {
     config: &'a Config,
     user: Result<User, String>,
@@ -210,7 +211,7 @@ impl Needs<'_> {
     }
 }
 
-/// What a port needs that the sandbox does not leave otherwise.
+/// The need of a port that the sandbox does not meet otherwise.
 fn need_of(port: &PortSpec) -> Option<LiveNeed> {
     match &port.kind {
         PortKind::Tap { .. } => Some(LiveNeed::Tap),

@@ -46,7 +46,7 @@ impl Probe {
 }
 
 impl Daemon {
-    /// What finds out whether the daemon makes progress.
+    /// A probe that finds out whether the daemon makes progress.
     pub fn probe(&self) -> Probe {
         Probe(Arc::clone(&self.state))
     }

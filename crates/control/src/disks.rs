@@ -53,7 +53,7 @@ pub enum DiskError {
     Port(#[from] DiskPortError),
 }
 
-/// What starts disks.
+/// The parts that start disks.
 pub struct DiskStarter {
     disks: Option<Arc<::storage::Disks>>,
     images: Mutex<OpenImages>,
@@ -247,7 +247,7 @@ impl Disks {
     }
 }
 
-/// What is said of a name that no disk has.
+/// The error for a name that no disk has.
 pub fn unknown(name: &str) -> String {
     format!("there is no disk {name:?}; `ringmain disk list` shows those that are there")
 }

@@ -35,7 +35,7 @@ pub struct Ports {
     budgets: Budgets,
     /// Which names the configuration file has. Other ports and budgets were added by commands.
     of_file: FileNames,
-    /// What was counted on ports that are gone.
+    /// The counts of ports that are gone.
     removed: Counts,
 }
 
@@ -209,8 +209,8 @@ impl Ports {
             .collect()
     }
 
-    /// What has to be done now and then: logs which ports have stopped, and sums up what was
-    /// counted on vifs that are gone, so that they do not become many.
+    /// Does periodic work: logs which ports have stopped, and sums up the counts of vifs that are
+    /// gone, so that they do not become many.
     pub fn maintain(&mut self) {
         self.without_removal(|_, _| ());
         for (name, port) in &mut self.ports {
@@ -258,7 +258,7 @@ impl Ports {
     }
 }
 
-/// What is said of a name that no port has.
+/// The error for a name that no port has.
 pub fn unknown(name: &str) -> String {
     format!("there is no port {name:?}; `ringmain port list` shows those that are there")
 }

@@ -14,7 +14,7 @@ use crate::config::{Config, Mode, PortKind};
 /// The tun driver's device.
 const TUN: &str = "/dev/net/tun";
 
-/// What is missing or cannot be used: a line for each problem.
+/// The devices, files and addresses that are missing or cannot be used: a line for each problem.
 pub fn check(config: &Config) -> Vec<String> {
     let control = socket(&config.socket).map(|problem| format!("control.socket: {problem}"));
     let ports = config.ports.iter().filter_map(|port| {

@@ -68,7 +68,7 @@ impl Profiler {
         self.start.1.elapsed().as_nanos() as u64
     }
 
-    /// What all workers have counted.
+    /// The counts of all workers.
     pub fn workers(&self, fabric: &Fabric) -> Vec<WorkerProfile> {
         let counters = fabric.worker_counters().iter().enumerate();
         counters
@@ -79,7 +79,7 @@ impl Profiler {
             .collect()
     }
 
-    /// What was counted for the frames that a port received, and its flows since request `since`.
+    /// The counts for the frames that a port received, and its flows since request `since`.
     pub fn port(
         &self,
         subject: Subject,
@@ -147,13 +147,13 @@ pub struct Subject {
     pub kind: Kind,
     /// Its number in the fabric.
     pub port: PortId,
-    /// What its guest reported.
+    /// The guest's report.
     pub guest: Option<GuestTimes>,
 }
 
 impl Profile {
-    /// What was counted since `then`. Ports that were added since are counted from zero; those that
-    /// were removed are left out.
+    /// The counts since `then`. Ports that were added since are counted from zero; those that were
+    /// removed are left out.
     pub fn since(&self, then: &Profile) -> Profile {
         let worker = |now: &WorkerProfile| {
             let old = then.workers.iter().find(|old| old.index == now.index);

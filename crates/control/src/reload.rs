@@ -1,8 +1,9 @@
-//! What a reload does: the difference between what is running and a configuration. Pure: nothing
-//! is read, changed or logged here.
+//! The changes that a reload makes: the difference between what is running and a configuration.
+//! Pure: nothing is read, changed or logged here.
 //!
-//! What the file had before belongs to the file: it follows the file in everything, and goes with
-//! it. What commands have added is left alone, unless the file has something of the same name now.
+//! Ports and budgets that the file had before belong to the file: they follow the file in
+//! everything, and are removed with their tables. Those that commands have added are left alone,
+//! unless the file has one of the same name now.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ pub struct FileNames {
 }
 
 impl FileNames {
-    /// Those of this configuration.
+    /// The names of this configuration.
     pub fn of(config: &Config) -> FileNames {
         FileNames {
             ports: config.ports.iter().map(|port| port.name.clone()).collect(),
@@ -26,14 +27,14 @@ impl FileNames {
     }
 }
 
-/// What is running.
+/// The ports and budgets of the running daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Running {
     /// The ports, as they are now.
     pub ports: Vec<PortSpec>,
     /// The budgets, as they are now.
     pub budgets: Vec<BudgetSpec>,
-    /// What the file had when it was read last.
+    /// The names that the file had when it was read last.
     pub of_file: FileNames,
     /// Vifs that name a budget by themselves: the vif, and the budget.
     pub vif_budgets: Vec<(String, String)>,
@@ -49,8 +50,8 @@ impl Running {
         self.ports.iter().filter(move |port| !in_file(port))
     }
 
-    /// What prevents a reload: a line for each budget that is not in the file any more, and that
-    /// something shares which stays.
+    /// The reasons against a reload: a line for each budget that is not in the file any more
+    /// although a port or vif that stays shares it.
     pub fn conflicts(&self, wanted: &Config) -> Vec<String> {
         let serves_vifs = wanted.ports.iter().chain(self.kept(wanted));
         let serves_vifs = serves_vifs.into_iter().any(|port| port.kind == PortKind::Xen);
@@ -128,8 +129,8 @@ impl Change {
     }
 }
 
-/// What makes of the running daemon one that has the budgets and ports of `wanted`: budgets first,
-/// then ports, each in the order of the file, and what goes after what comes.
+/// The changes that give the running daemon the budgets and ports of `wanted`: budgets first, then
+/// ports, each in the order of the file, and removals after additions.
 pub fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
     let budgets = wanted.budgets.iter().filter_map(|budget| {
         let present = running.budgets.iter().find(|present| present.name == budget.name);

@@ -71,7 +71,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
     }
 }
 
-/// What all ports have in common.
+/// State that all ports have in common.
 pub struct Context<'a> {
     /// The fabric.
     pub fabric: &'a Fabric,
@@ -266,7 +266,7 @@ fn queues(fabric: &Fabric, id: PortId) -> Vec<QueueReport> {
     queues.collect()
 }
 
-/// What the fabric does not know of itself.
+/// State that the fabric does not know itself.
 pub struct Basics<'a> {
     /// The CPU of each worker, where they are pinned.
     pub cpus: &'a [u16],

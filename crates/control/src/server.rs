@@ -50,7 +50,7 @@ pub enum ServerError {
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -58,7 +58,7 @@ pub enum ServerError {
 /// Who may use the control socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ControlAccess {
-    /// What the socket's file has; by default, mode 0600.
+    /// The permissions of the socket's file; by default, mode 0600.
     pub permissions: Permissions,
     /// A user whose processes are refused although the file lets them connect: the one that the
     /// daemon has become, which other programs may run as.
@@ -70,7 +70,7 @@ pub trait Handler: Send + Sync + 'static {
     /// Carries out one request.
     ///
     /// # Errors
-    /// What is wrong, in lines for people.
+    /// The problems, in lines for people.
     fn handle(&self, request: Request) -> Result<Reply, String>;
 }
 

@@ -1,4 +1,4 @@
-//! What the threads of the daemon share, and the answers to requests.
+//! State that the threads of the daemon share, and the answers to requests.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(2);
 /// Longest profile, in seconds.
 const LONGEST_PROFILE: u32 = 3600;
 
-/// What the threads of the daemon share.
+/// State that the threads of the daemon share.
 pub struct DaemonState {
     /// As the daemon was started; a reload changes its ports and budgets, which are not asked here.
     config: Config,
@@ -224,7 +224,7 @@ impl DaemonState {
         Reply::Macs(report::macs(&self.fabric.table(), &names))
     }
 
-    /// What was counted so far. Profiling goes on for another while.
+    /// The counts so far. Profiling goes on for another while.
     fn profile(&self, time: Duration) -> Reply {
         let (number, since) = {
             // Concurrent requests have a number each, and the last one counts.

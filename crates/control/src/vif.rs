@@ -13,7 +13,7 @@ pub struct Vif {
     pub kind: Kind,
     /// The process behind it, if that is known.
     pub peer: Option<i32>,
-    /// What its hypervisor copied for it, if that is the embedded one.
+    /// The copies made for the guest, if its hypervisor is the embedded one.
     pub copy_usage: Option<CopyUsage>,
     /// Its use of the store, if its hypervisor is embedded here.
     pub store_usage: Option<StoreUsage>,

@@ -1,4 +1,5 @@
-//! What a frame says of its sender above Ethernet: the addresses that it claims, and the roles.
+//! The claims of a frame about its sender above Ethernet: the addresses that it claims, and the
+//! roles.
 //!
 //! A receiver believes the source address of a packet, the sender in ARP, the addresses in
 //! neighbour discovery, and whoever answers as a DHCP server or as a router. [`claim`] finds all of
@@ -22,7 +23,7 @@ use crate::head::HEAD_LEN;
 use crate::mac::Mac;
 use crate::view::{Headers, L3, ethertype, proto};
 
-/// What a frame says of its sender.
+/// The claim of a frame about its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
     /// An IPv4 packet.
@@ -31,7 +32,7 @@ pub enum Claim {
         source: Ipv4Addr,
         /// The destination address.
         destination: Ipv4Addr,
-        /// What is in the packet.
+        /// The content of the packet.
         message: Message,
     },
     /// An IPv6 packet.
@@ -40,7 +41,7 @@ pub enum Claim {
         source: Ipv6Addr,
         /// The destination address.
         destination: Ipv6Addr,
-        /// What is in the packet.
+        /// The content of the packet.
         message: Message,
     },
     /// An ARP message.
@@ -49,7 +50,7 @@ pub enum Claim {
     Other,
 }
 
-/// What is in an IP packet, as far as it says something of the sender.
+/// The content of an IP packet, as far as it says something about the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
     /// UDP; the first fragment, if it is fragmented.

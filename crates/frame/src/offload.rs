@@ -29,7 +29,7 @@ pub struct PartialCsum {
 /// How one big frame is to be cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gso {
-    /// What is cut.
+    /// The protocol that is cut into segments.
     pub kind: GsoKind,
     /// Payload bytes per segment, the last one perhaps fewer. Not zero once a decoder has seen it.
     pub size: u16,
@@ -37,7 +37,7 @@ pub struct Gso {
     pub ecn: bool,
 }
 
-/// What protocol is cut into segments.
+/// The protocol that is cut into segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum GsoKind {
     /// TCP over IPv4.
@@ -50,7 +50,7 @@ pub enum GsoKind {
     UdpV6,
 }
 
-/// What a receiver takes as it is. The default takes plain frames only.
+/// The offloads that a receiver accepts. The default takes plain frames only.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Accepts {
     /// Unfinished checksums, and being told that a checksum is good.

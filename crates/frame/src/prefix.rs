@@ -14,7 +14,7 @@ pub struct Prefix {
 /// Why a text is no prefix.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadPrefix {
-    /// It is no address.
+    /// The text is no address.
     #[error("not an IP address or prefix")]
     Syntax,
     /// An address has fewer bits than that.

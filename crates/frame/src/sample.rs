@@ -13,7 +13,7 @@ pub const DST_V4: [u8; 4] = [10, 9, 8, 7];
 pub const SRC_V6: [u8; 16] = [0xfd, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 pub const DST_V6: [u8; 16] = [0xfd, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 99];
 
-/// What a frame is made of.
+/// The layers of a frame.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// Control information of 802.1Q tags, outermost first.

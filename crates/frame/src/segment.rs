@@ -28,7 +28,7 @@ pub struct Segmenter {
     /// The frame's headers, transport checksum zeroed.
     template: [u8; HEAD_LEN],
     headers: Headers,
-    /// What the sender wrote into the checksum field, without the length that it contains.
+    /// The checksum that the sender wrote into the field, without the length that it contains.
     pseudo: Sum,
     size: u32,
     frame_len: u32,

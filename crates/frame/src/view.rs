@@ -60,7 +60,7 @@ pub enum L4 {
     Other,
 }
 
-/// What is known of a frame's headers. All offsets count from the frame's first byte.
+/// The headers of a frame, parsed. All offsets count from the frame's first byte.
 ///
 /// Invariant: `l3_at <= l4_at <= end <=` length of the head that was parsed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

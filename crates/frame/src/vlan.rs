@@ -5,8 +5,8 @@ use crate::head::Head;
 use crate::offload::Offload;
 use crate::view::{Headers, parse};
 
-/// What happens to a frame's outermost 802.1Q tag on its way out. An outermost 802.1ad tag counts
-/// as payload.
+/// The change of a frame's outermost 802.1Q tag on its way out. An outermost 802.1ad tag counts as
+/// payload.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Hash)]
 pub enum TagEdit {
     /// Nothing.

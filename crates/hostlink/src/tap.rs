@@ -48,7 +48,7 @@ pub enum TapError {
     Open {
         /// The device.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The device exists, but cannot be configured.
@@ -56,9 +56,9 @@ pub enum TapError {
     Set {
         /// The device.
         name: String,
-        /// What was to be set.
+        /// The setting.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// No memory for buffers.
@@ -83,7 +83,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// What a TAP port is made from.
+/// Parts that a TAP port is made from.
 #[derive(Clone, Debug)]
 pub struct TapConfig {
     /// The device's name. A missing device is created, and removed together with the port.
@@ -96,7 +96,7 @@ pub struct TapConfig {
     pub mtu: Option<u16>,
     /// How workers wait for its frames; `None`: as they do for others.
     pub policy: Option<PollingPolicy>,
-    /// What it may send and receive.
+    /// Limits on the frames that the port sends and receives.
     pub restrictions: Restrictions,
 }
 
@@ -187,7 +187,7 @@ fn open(name: tun::IfName, config: &TapConfig) -> Result<Vec<TapQueue>, TapError
 
 /// One queue of a TAP device.
 ///
-/// Of the frames that were read, oldest first, the first `fetched` are under way. The others were
+/// The first `fetched` of the frames that were read, oldest first, are under way. The others were
 /// rewound and will be fetched again.
 struct TapQueue {
     fd: OwnedFd,

@@ -37,9 +37,9 @@ pub enum XdpError {
     Os {
         /// The device.
         device: String,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// No socket.
@@ -67,7 +67,7 @@ pub enum XdpError {
         device: String,
         /// The address.
         mac: Mac,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
 }

@@ -81,7 +81,7 @@ pub struct Machine {
     host: Arc<Host>,
 }
 
-/// What all domains of a host share.
+/// State that all domains of a host share.
 pub(crate) struct Host {
     design: Design,
     readers: Arc<Readers>,
@@ -280,7 +280,7 @@ impl Machine {
     /// Creates a device, as a toolstack does.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's error.
     pub fn attach(&self, device: &Device<'_>) -> Result<(), StoreError> {
         device.attach(&store::DomainStore::new(self.host.store.clone(), DomId(0)))
     }
@@ -289,7 +289,7 @@ impl Machine {
     /// device.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's error.
     pub fn detach(&self, device: &Device<'_>) -> Result<(), StoreError> {
         device.detach(&store::DomainStore::new(self.host.store.clone(), DomId(0)))
     }
@@ -297,7 +297,7 @@ impl Machine {
     /// Removes what is left of a device in the store.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's error.
     pub fn forget(&self, device: &Device<'_>) -> Result<(), StoreError> {
         device.forget(&store::DomainStore::new(self.host.store.clone(), DomId(0)))
     }

@@ -18,7 +18,7 @@ pub enum GrantError {
     Refused {
         /// Whose pages.
         domain: DomId,
-        /// What was asked for.
+        /// The grants that were asked for.
         references: Vec<GrantRef>,
     },
     /// The page is not granted to us for this use.
@@ -26,7 +26,7 @@ pub enum GrantError {
     Page {
         /// Whose page.
         domain: DomId,
-        /// What was asked for.
+        /// The grant that was asked for.
         reference: GrantRef,
         /// Whether the use was a write.
         write: bool,
@@ -37,9 +37,9 @@ pub enum GrantError {
     /// The kernel refused for another reason.
     #[error("{what}: {error}")]
     Os {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }

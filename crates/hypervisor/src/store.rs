@@ -61,7 +61,7 @@ pub enum StoreError {
         path: String,
         /// The first bytes of the value.
         value: String,
-        /// What was expected.
+        /// The value that was expected.
         expected: &'static str,
     },
     /// The answer does not belong to the request.
@@ -119,7 +119,7 @@ impl Access {
 pub struct Permission {
     /// Which domain.
     pub domain: DomId,
-    /// What it may do.
+    /// The domain's access.
     pub access: Access,
 }
 

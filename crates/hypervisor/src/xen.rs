@@ -35,7 +35,7 @@ pub enum OpenError {
     Device {
         /// The device.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The store does not say who we are.
@@ -46,7 +46,7 @@ pub enum OpenError {
     Os(#[from] io::Error),
 }
 
-/// What to do about a device that can't be opened.
+/// Advice about a device that can't be opened.
 fn advice(path: &str, error: &io::Error) -> String {
     let module = match path {
         "/dev/xen/gntdev" => "modprobe xen-gntdev",

@@ -70,12 +70,12 @@ pub struct Snapshot {
     host: Host,
 }
 
-/// What happened between two moments, in CPUs: 0.5 is half of one.
+/// The CPU time used between two times, in CPUs: 0.5 is half of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
-    /// Of each process asked about, in that order.
+    /// The share of each process asked about, in that order.
     pub of: Vec<f64>,
-    /// Of everything else on the host, interrupts and the kernel's own threads included.
+    /// The share of everything else on the host, interrupts and the kernel's own threads included.
     pub others: f64,
     /// Time that a hypervisor below gave to others (steal); not among the others.
     pub stolen: f64,

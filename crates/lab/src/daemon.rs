@@ -29,29 +29,29 @@ pub struct Daemon {
     dir: TempDir,
 }
 
-/// What can go wrong with a daemon.
+/// An error of a daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// It could not be started, or its folder could not be made.
+    /// The daemon could not be started, or its folder could not be made.
     #[error("cannot {what}: {source}")]
     Start {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         source: io::Error,
     },
-    /// It ended, or did not answer in time.
+    /// The daemon ended, or did not answer in time.
     #[error("the daemon {what}; its log ends: {log}")]
     Died {
-        /// What it did.
+        /// The end of the daemon, in words.
         what: String,
         /// The end of its log.
         log: String,
     },
-    /// It refused something.
+    /// The daemon refused a request.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// It answered something else than was asked for.
+    /// The daemon gave an answer of another kind than was asked for.
     #[error("the daemon gave an unexpected answer")]
     Answer,
 }
@@ -207,7 +207,7 @@ impl Daemon {
         }
     }
 
-    /// What it logged so far.
+    /// The log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

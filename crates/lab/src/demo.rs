@@ -89,7 +89,7 @@ enum Kind {
     Embedded,
 }
 
-/// What carries the frames from guest to guest.
+/// The datapath that carries the frames from guest to guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Over {
     /// The daemon
@@ -124,7 +124,7 @@ pub enum DemoError {
     /// A file of the report, or the signal handlers.
     #[error("{what}: {source}")]
     File {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
         /// Why it failed.
         source: io::Error,
@@ -142,7 +142,7 @@ impl DemoError {
     }
 }
 
-/// What was measured over one of the fabrics.
+/// The measurements over one of the fabrics.
 #[derive(Debug)]
 struct Series {
     over: Over,
@@ -237,7 +237,7 @@ pub(crate) struct Streams {
     queues: u16,
 }
 
-/// What the streams got.
+/// The rates of the streams.
 pub(crate) struct Outcome {
     /// Gb/s in sum.
     pub(crate) gbps: f64,
@@ -274,7 +274,7 @@ impl Streams {
     }
 }
 
-/// What guests under QEMU boot, and what runs them.
+/// The image that guests under QEMU boot, and the accelerator that runs them.
 pub(crate) fn under(cache: &Path) -> Result<(Image, Accel), GuestError> {
     let image = Image::prepare(cache)?;
     let accel = Accel::probe(&image, cache)?;

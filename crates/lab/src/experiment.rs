@@ -115,7 +115,7 @@ pub struct Figure {
     pub name: &'static str,
     /// As people do.
     pub title: &'static str,
-    /// What it is counted in.
+    /// The unit.
     pub unit: &'static str,
 }
 
@@ -139,13 +139,13 @@ impl Figure {
 pub struct Plot {
     /// The end of its file's name.
     pub name: &'static str,
-    /// What it shows.
+    /// The subject of the plot.
     pub title: &'static str,
     /// How.
     pub shape: Shape,
-    /// What distinguishes the points of a series.
+    /// The axis that distinguishes the points of a series.
     pub x: Axis,
-    /// What was measured.
+    /// The axis of the measured values.
     pub y: Axis,
     /// The names of the figures that are drawn: one line, or one part of each stack, for each.
     pub figures: &'static [&'static str],
@@ -156,11 +156,11 @@ pub struct Plot {
 pub struct Published {
     /// The name of the figure of ours that it is to be held against.
     pub figure: &'static str,
-    /// What they measured it on.
+    /// The series that the others measured.
     pub series: &'static str,
     /// Where on the plot's x axis.
     pub x: f64,
-    /// What they found, in the unit of ours.
+    /// The value that the others found, in the unit of ours.
     pub value: f64,
 }
 
@@ -173,28 +173,28 @@ pub struct Source {
     pub by: &'static str,
 }
 
-/// What is said of an experiment before it is run.
+/// The description of an experiment, known before it is run.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     /// As the command line and records call it.
     pub name: &'static str,
     /// As reports do.
     pub title: &'static str,
-    /// What is done, in a sentence or two.
+    /// The procedure, in a sentence or two.
     pub what: &'static str,
     /// Where it comes from, if it was published before.
     pub source: Option<Source>,
     /// Where it can run; the first is the default.
     pub platforms: &'static [Platform],
-    /// What each repetition measures.
+    /// The figures that each repetition measures.
     pub figures: &'static [Figure],
     /// How that is shown.
     pub plots: &'static [Plot],
-    /// What others found.
+    /// The results of others.
     pub published: &'static [Published],
 }
 
-/// What a repetition may use.
+/// The folders and options that a repetition may use.
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The `ringmain` command.
@@ -232,10 +232,11 @@ pub type Measure<'a> = Box<dyn FnMut(&Point, Attempt) -> Result<Outcome, LabErro
 
 /// An experiment. See docs/lab.md for how to add one.
 pub trait Experiment: Sync {
-    /// What it is.
+    /// The description of the experiment.
     fn about(&self) -> &'static About;
 
-    /// What is measured, in the order of a round; no two points have both series and x in common.
+    /// The points to measure, in the order of a round; no two points have both series and x in
+    /// common.
     fn points(&self, platform: Platform, size: Size) -> Vec<Point>;
 
     /// Makes ready to measure any of the points. What is started here, such as guests that take
@@ -245,7 +246,7 @@ pub trait Experiment: Sync {
     /// When something is missing or does not start.
     fn open<'a>(&'a self, setup: &'a Setup<'a>) -> Result<Measure<'a>, LabError>;
 
-    /// What was published, held against what was found. Every figure comes out of `results`.
+    /// The published results, compared with those found here. Every figure comes out of `results`.
     fn findings(&self, results: &Results) -> Vec<Finding> {
         let _ = results;
         Vec::new()
@@ -272,7 +273,7 @@ pub trait Experiment: Sync {
         Vec::new()
     }
 
-    /// What stands for the repetitions of a point in its plots and tables.
+    /// The value that represents the repetitions of a point in its plots and tables.
     fn centre(&self) -> Centre {
         Centre::Median
     }

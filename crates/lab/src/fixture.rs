@@ -1,5 +1,5 @@
-//! What most experiments start: a daemon with processes as guests, and TCP between guests of any
-//! kind, with the counters of daemon and machine.
+//! Daemons, guests and streams that most experiments start: a daemon with processes as guests, and
+//! TCP between guests of any kind, with the counters of daemon and machine.
 
 mod cable;
 mod daemon;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-/// What stands for the clone at the beginning of a default.
+/// The stand-in for the clone at the beginning of a default.
 const CLONE: &str = "CLONE/";
 
 /// A folder or file of the command line. In defaults `CLONE/` stands for the clone, or for the

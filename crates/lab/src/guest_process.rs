@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::guest::{ChildProcess, Deadline, GuestError};
 use crate::interrupt;
 
-/// What a guest is to be like.
+/// The specification of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestProcessSpec<'a> {
     /// The `ringmain` command.
@@ -88,7 +88,7 @@ impl GuestProcess {
         self.process.id()
     }
 
-    /// What it has said so far.
+    /// The output so far.
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.said).unwrap_or_default()
     }

@@ -6,7 +6,7 @@ use clap::CommandFactory;
 
 use crate::cli::Cli;
 
-/// What the description of the command line does not contain.
+/// The sections that the description of the command line does not contain.
 const SECTIONS: &str = include_str!("man/sections.roff");
 
 /// The whole page, as roff.

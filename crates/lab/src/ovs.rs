@@ -23,16 +23,16 @@ const MEMORY: u64 = 1024;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why it does not run.
+/// The reason why OVS-DPDK does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum OvsError {
-    /// It is not there.
+    /// The tool is missing.
     #[error("OVS-DPDK is not installed: run scripts/deps peers, or compare without it")]
     Missing,
     /// Something could not be started or made.
     #[error("cannot {what}: {source}")]
     Start {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         source: io::Error,
@@ -42,10 +42,10 @@ pub enum OvsError {
     Tool {
         /// The command.
         tool: String,
-        /// What it said.
+        /// The output of the tool.
         said: String,
     },
-    /// Its network namespace.
+    /// The network namespace could not be made.
     #[error(transparent)]
     Namespace(#[from] GuestError),
 }
@@ -76,7 +76,7 @@ impl Ovs {
         Path::new(SWITCH).exists()
     }
 
-    /// What it says of its version, if it is there.
+    /// The version that the tool prints, if the tool is there.
     pub fn said() -> Option<String> {
         crate::tool::version(SWITCH, "--version")
     }

@@ -32,10 +32,10 @@ const SMALL: (&str, i32) = ("sans-serif", 13);
 #[error("{0}")]
 pub struct PlotError(String);
 
-/// What one direction of a plot shows.
+/// One axis of a plot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Axis {
-    /// What it is, with its unit.
+    /// The title, with the unit.
     pub title: &'static str,
     /// Whether equal distances are equal ratios.
     pub log: bool,
@@ -70,7 +70,7 @@ pub(crate) fn failed(error: impl std::fmt::Display) -> PlotError {
 /// One series of a bar chart.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// What the series is.
+    /// The name of the series.
     pub name: String,
     /// One value for each label.
     pub values: Vec<f64>,
@@ -147,7 +147,7 @@ pub fn bars(x: &str, y: &str, labels: &[String], series: &[Bars]) -> Result<Stri
 /// One row of a stack chart: shares of a whole.
 #[derive(Clone, Debug)]
 pub struct Stack {
-    /// What is shared.
+    /// The quantity that is shared.
     pub name: String,
     /// The shares, 0 to 1, in their order.
     pub shares: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What an experiment says while it runs: a spinner with a clock on a terminal, plain lines
+//! The messages of an experiment while it runs: a spinner with a clock on a terminal, plain lines
 //! elsewhere. All on standard error, so that results can be piped.
 
 use indicatif::{ProgressBar, ProgressStyle};

@@ -46,7 +46,7 @@ pub enum ServeError {
     /// The configuration cannot be read, or signals cannot be handled.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
         /// Why it failed.
         source: io::Error,

@@ -1,6 +1,6 @@
 //! Many repetitions in a few numbers.
 
-/// What stands for the repetitions of a point in plots and tables.
+/// The value that represents the repetitions of a point in plots and tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Centre {
     /// Their median; bars reach from the least to the most.
@@ -9,7 +9,7 @@ pub enum Centre {
     Mean,
 }
 
-/// What the repetitions of a point come to.
+/// The summary of a point's repetitions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// All of them, in the order in which they were made.
@@ -27,7 +27,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of these values; none if there are none.
+    /// The summary of these values; none if there are none.
     pub fn of(values: Vec<f64>) -> Option<Summary> {
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -57,7 +57,7 @@ impl Summary {
         }
     }
 
-    /// What stands for them, and from where to where the bar reaches.
+    /// The value that represents them, and the ends of its bar.
     pub fn shown(&self, centre: Centre) -> (f64, [f64; 2]) {
         match centre {
             Centre::Median => (self.median, [self.least, self.most]),

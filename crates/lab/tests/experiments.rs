@@ -40,8 +40,8 @@ fn list<'a>(json: &'a Json, name: &str) -> &'a [Json] {
     json[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What repetitions of each experiment must check: one of these sets each, and none of the sets is
-/// missing.
+/// The checks that repetitions of each experiment must make: one of these sets each, and none of
+/// the sets is missing.
 const CHECKS: [(&str, &[&[&str]]); 11] = [
     ("queues", &[&["each stream is on a queue", "frames conserved", "streams complete"]]),
     ("aggregate", &[TCP, &["no use of a grant was refused"]]),
@@ -76,7 +76,7 @@ fn names_of(checks: &[Json]) -> Vec<&str> {
     names.into_iter().collect()
 }
 
-/// That streams over either design of the hypervisor were as many, and carried as many bytes.
+/// Streams over either design of the hypervisor were as many, and carried as many bytes.
 fn both_designs_carry_the_same(record: &Json) {
     let points = list(record, "points");
     let carried = |design: &str| -> BTreeSet<String> {

@@ -20,7 +20,7 @@ pub enum Step {
     Send,
 }
 
-/// What all virtual CPUs of a guest have counted, shared by their threads.
+/// The counts of all virtual CPUs of a guest, shared by their threads.
 #[derive(Debug)]
 pub struct Account {
     on: AtomicBool,
@@ -49,7 +49,7 @@ impl Account {
         self.on.store(on, Relaxed);
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn times(&self) -> GuestTimes {
         let ratio = Ratio::since(self.start);
         let [ring, kernel, signal, send] =

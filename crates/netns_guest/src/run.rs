@@ -56,7 +56,7 @@ pub enum GuestError {
     /// The kernel refuses a network namespace.
     #[error("no network namespace of its own: {error}{}", hint(.error))]
     Namespace {
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The TAP device cannot be created.
@@ -70,7 +70,7 @@ pub enum GuestError {
     Program {
         /// Its name.
         program: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// No threads or descriptors are left.

@@ -33,7 +33,7 @@ const CAP_NS: i64 = CAP.as_nanos() as i64;
 /// Earned with each frame, and with each 64 bytes, for waits of a sole sender, in ns.
 const PER_FRAME: i64 = 100_000;
 const PER_64_BYTES: i64 = 1_000;
-/// What a worker does in a nanosecond, in units of cost: 64 bytes take about 140 ns.
+/// Work that a worker does in a nanosecond, in units of cost: 64 bytes take about 140 ns.
 const COST_PER_NS: i64 = 16;
 /// For waits at the expense of others: one part in so many of the time that serving takes.
 const SHARE: i64 = 10;

@@ -1,9 +1,9 @@
 //! A burst: up to [`BURST`] frames on their way, each with its first [`HEAD_LEN`](frame::HEAD_LEN)
 //! bytes in private memory.
 //!
-//! What a peer published is copied here once; from then on only the copy is looked at. A peer that
-//! rewrites its ring or its headers meanwhile changes nothing but its own payload, which stays
-//! where the peer put it until the one copy that delivers it.
+//! A published head is copied here once; all later steps read only the copy. A peer that rewrites
+//! its ring or its headers meanwhile changes nothing but its own payload, which stays where the
+//! peer put it until the one copy that delivers it.
 
 mod granted;
 
@@ -43,9 +43,9 @@ pub struct Frame {
     pub len: u32,
     /// Parsed private headers.
     pub headers: Headers,
-    /// What the sender left to be done.
+    /// Checksums and segmentation that the sender left to do.
     pub offload: Offload,
-    /// What happens to the frame.
+    /// The decision for the frame.
     pub action: Action,
     /// Its receiver may fetch it itself: there is only one.
     pub may_pass: bool,
@@ -62,7 +62,7 @@ impl Frame {
         std::mem::forget(std::mem::replace(&mut self.action, action));
     }
 
-    /// What it costs.
+    /// Cost of the frame to its worker.
     pub(crate) fn cost(&self) -> u64 {
         cost(1, self.len.into()) + PIECE * u64::from(self.chain.pieces().saturating_sub(1))
     }
@@ -161,7 +161,7 @@ impl Burst {
         self.frames().iter().map(|frame| u64::from(frame.len)).sum()
     }
 
-    /// What the first `n` frames cost: bytes, and pieces of memory.
+    /// Cost of the first `n` frames: bytes, and pieces of memory.
     #[inline]
     pub(crate) fn cost(&self, n: usize, bytes: u64) -> u64 {
         let last = n.checked_sub(1).and_then(|last| self.frames().get(last));
@@ -254,7 +254,7 @@ impl Burst {
         frames.filter_map(hash)
     }
 
-    /// What of frame `i` is still in its sender's memory: all behind the head.
+    /// The part of frame `i` that is still in its sender's memory: all behind the head.
     #[inline]
     pub fn body(&self, i: usize) -> Body<'_> {
         let frame = &self.frames[i];

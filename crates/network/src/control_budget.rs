@@ -1,4 +1,4 @@
-//! What the control side of a port may cost the workers.
+//! A budget for the work that a port's control messages cause on the workers.
 //!
 //! Whatever a front-end says may take effect on all workers: a queue leaves its worker and comes
 //! back, all routes are made anew, memory is mapped and unmapped under running threads. Each port
@@ -10,19 +10,19 @@
 
 use std::time::{Duration, Instant};
 
-/// What a message costs that changes nothing, in time of a worker.
+/// Cost of a message that changes nothing, in time of a worker.
 pub const MESSAGE: Duration = Duration::from_micros(10);
 
-/// What it costs to take a queue pair from its worker and to give it back, or to publish a topology.
+/// Cost of taking a queue pair from its worker and giving it back, or of publishing a topology.
 pub const QUEUE: Duration = Duration::from_micros(50);
 
-/// What it costs to map and to unmap a region of memory.
+/// Cost of mapping and unmapping a region of memory.
 pub const REGION: Duration = Duration::from_micros(50);
 
 /// The part of the time that a port may use: one in so many.
 const SHARE: u32 = 100;
 
-/// What a port may use at once.
+/// The time that a port may use at once.
 const BURST: Duration = Duration::from_millis(500);
 
 /// The budget of one port.

@@ -1,4 +1,4 @@
-//! What frames cost their worker, in the unit that shares are counted in.
+//! The cost of frames to their worker, in the unit that shares are counted in.
 //!
 //! The unit is the time that copying one byte takes. A frame costs its bytes and [`CHARGE`] more,
 //! [`PIECE`] for each piece of memory that it lies in beyond the first, and [`MISS`] if the flow
@@ -8,17 +8,17 @@
 //! The sender pays for what its frames cost. What a receiver makes dear, by buffers in many pieces,
 //! is the receiver's debt: see [`receive_debt`](crate::receive_debt).
 
-/// What a frame costs besides its bytes, in bytes whose copy takes as long.
+/// Cost of a frame besides its bytes, in bytes whose copy takes as long.
 pub const CHARGE: u64 = 2048;
 
-/// What each piece of memory costs that a frame lies in, or is put into, beyond the first.
+/// Cost of each piece of memory, beyond the first, that a frame lies in or is put into.
 pub const PIECE: u64 = 512;
 
-/// What it costs to ask the switch about a frame. So a guest whose frames are each of a flow of
-/// their own pays for it.
+/// Cost of asking the switch about a frame. So a guest whose frames are each of a flow of their own
+/// pays for it.
 pub const MISS: u64 = 2 * CHARGE;
 
-/// What so many frames of so many bytes cost.
+/// Cost of `frames` frames of `bytes` bytes together.
 #[inline]
 pub fn cost(frames: usize, bytes: u64) -> u64 {
     CHARGE * frames as u64 + bytes

@@ -32,7 +32,7 @@ macro_rules! drops {
                 match self { $(DropReason::$variant => $name,)* }
             }
 
-            /// What it means, in a line.
+            /// The meaning of the reason, in one line.
             pub fn meaning(self) -> &'static str {
                 match self { $(DropReason::$variant => $meaning,)* }
             }
@@ -169,7 +169,7 @@ pub struct QueueCounters {
     pub tx_limited: Counter,
     /// Wake-ups by the peer while the worker did not poll this queue.
     pub kicks: Counter,
-    /// What was spent on frames that it received, while somebody profiled.
+    /// Time spent on the frames that the port received while a profile was taken.
     pub charged: Charged,
     drops: Drops,
 }

@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
-/// What a fault costs at least: about a microsecond.
+/// The least cost of a page fault: about a microsecond.
 pub const FAULT: u64 = 16 * 1024;
 
-/// What a worker does in a nanosecond, in units of cost.
+/// Work that a worker does in a nanosecond, in units of cost.
 pub const COST_PER_NS: u64 = 16;
 
 /// Time between two samples while few faults are expected.
@@ -42,7 +42,7 @@ const HOLD: Duration = Duration::from_millis(20);
 pub struct Faults {
     /// How many.
     pub count: u64,
-    /// What serving took meanwhile, in units of cost; nothing if there were none.
+    /// Cost of serving meanwhile; 0 if there were no faults.
     pub cost: u64,
 }
 

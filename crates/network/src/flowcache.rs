@@ -17,7 +17,7 @@ use switch::{Decision, Generations, PortId, Stamp, Target};
 
 use crate::count::DropReason;
 
-/// What happens to a frame.
+/// The decision for a frame.
 #[derive(Clone, Debug, Default)]
 pub enum Action {
     /// Not classified yet.
@@ -82,7 +82,7 @@ struct Entry {
     action: Action,
     /// The second when it was last used.
     touched: u32,
-    /// It was of use: it has been found since it was made.
+    /// The entry has been found since it was made.
     found: bool,
 }
 

@@ -52,7 +52,7 @@ struct OwnBatches {
     made: usize,
     /// How many have been sent.
     sent: u64,
-    /// Those that are not back.
+    /// Batches that are not back.
     out: Vec<OutBatch>,
     /// The batches of the present burst, with the workers that they are for.
     open: Vec<(usize, Box<HandoffBatch>)>,
@@ -246,7 +246,7 @@ impl Handoff {
         self.channels.iter().flatten().any(has_mail)
     }
 
-    /// What blocked batches wait for.
+    /// Notes the waits of the blocked batches.
     pub fn pending(&self, slots: &Slots, now: Instant, waits: &mut Waits) {
         for batch in self.blocked.iter().flatten() {
             let room = slots.find(batch.receiver);

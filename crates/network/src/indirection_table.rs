@@ -4,17 +4,17 @@
 //! What each bucket costs is counted, so that a worker sees when streams have hashed badly, and
 //! then points a bucket to another queue.
 //!
-//! That must not reorder a flow: its last frames may still lie in the old queue's ring when the
-//! next ones come to the new one. So a bucket changes queues only at rest: when nothing was sent to
-//! it for a whole interval, or when its senders have been made to wait with its next frame until
-//! nothing that was sent before is under way to the old queue, and the guest has taken all that lay
-//! in its ring: for [`MIN_QUIET`] at least, and, where a guest does not show what it has taken, for
-//! [`MAX_QUIET`]. At most one bucket of a port is made to wait at a time. If that does not end soon,
-//! or a flood comes, which waits for nothing, it stays with its queue, and is left alone for a
-//! while.
+//! A bucket must not reorder a flow when it moves: its last frames may still lie in the old queue's
+//! ring when the next ones come to the new one. So a bucket changes queues only at rest: when
+//! nothing was sent to it for a whole interval, or when its senders have been made to wait with its
+//! next frame until nothing that was sent before is under way to the old queue, and the guest has
+//! taken all that lay in its ring: for [`MIN_QUIET`] at least, and, where a guest does not show
+//! what it has taken, for [`MAX_QUIET`]. At most one bucket of a port is made to wait at a time. If
+//! that does not end soon, or a flood comes, which waits for nothing, it stays with its queue, and
+//! is left alone for a while.
 //!
-//! What is best for a worker are queues of its own. Others are used where it has none; and by
-//! buckets that are busy when their queue leaves for another worker, until they have come to rest.
+//! A worker does best with queues of its own. Others are used where it has none; and by buckets
+//! that are busy when their queue leaves for another worker, until they have come to rest.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ pub struct RxQueue {
 /// One bucket.
 #[derive(Clone, Debug, Default)]
 struct Bucket {
-    /// What its frames have cost in this interval, and in the one before.
+    /// Cost of the bucket's frames in this interval and in the one before.
     cost: Cell<u64>,
     before: u64,
     /// How often it has changed queues, and until which interval it stays.
@@ -74,7 +74,8 @@ enum Stage {
     Chosen,
     /// Its senders wait since then, and for all that was sent to other workers up to this.
     Draining(Instant, u64),
-    /// That has arrived: since when it is quiet, and where the old queue's ring stood then.
+    /// All of that has arrived: since when the bucket is quiet, and where the old queue's ring
+    /// stood then.
     Quiet(Instant, u32),
 }
 
@@ -260,7 +261,7 @@ impl IndirectionTable {
         }
     }
 
-    /// What each queue's buckets have cost in this interval.
+    /// Cost of each queue's buckets in this interval.
     fn costs(&self) -> Vec<u64> {
         let mut costs = vec![0; self.queues.len()];
         for (bucket, &at) in self.buckets.iter().zip(self.table.iter()) {

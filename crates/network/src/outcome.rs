@@ -1,4 +1,4 @@
-//! What became of a frame at a receiver.
+//! The outcome of a frame at a receiver.
 
 use std::time::Instant;
 
@@ -9,18 +9,18 @@ use crate::passed_grants::PassedGrant;
 use crate::run::Run;
 use crate::slot::Slot;
 
-/// What became of one frame at one receiver.
+/// The outcome of one frame at one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It went out as so many frames; some more may have been dropped, and are counted.
+    /// The frame went out as so many frames; some more may have been dropped, and are counted.
     Out(u32),
     /// The receiver has no room at the moment; nothing was taken.
     Full,
-    /// It cannot be delivered there.
+    /// The frame cannot be delivered there.
     Refused(DropReason),
 }
 
-/// What a receiver's answer to a whole frame of `len` bytes means.
+/// The outcome that a receiver's answer to a whole frame of `len` bytes means.
 #[inline]
 pub(crate) fn taken(slot: &mut Slot, put: Put, len: u32, run: &Run<'_>) -> Outcome {
     match put {

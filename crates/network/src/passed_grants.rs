@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use runtime::QueueId;
 
-/// What is fetched within this time is fetched promptly.
+/// A frame that is fetched within this time is fetched promptly.
 const PROMPT: Duration = Duration::from_millis(1);
 /// The most time that a receiver can have earned: enough for a processor that has much else to do.
 const CAP: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const CAP: Duration = Duration::from_millis(100);
 const PER_FRAME: Duration = Duration::from_micros(2);
 const PER_64_BYTES: Duration = Duration::from_micros(1);
 
-/// What waits until a passed frame is released.
+/// The request or batch that waits until a passed frame is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A burst of a queue of the same worker.
@@ -40,15 +40,15 @@ pub enum Origin {
 /// A frame that is passed.
 #[derive(Clone, Copy, Debug)]
 pub struct PassedGrant {
-    /// What waits for its release.
+    /// The request or batch that waits for the release.
     pub origin: Origin,
     /// Its length in bytes.
     pub len: u32,
-    /// What its receiver's ring calls it.
+    /// The token of the frame on its receiver's ring.
     pub token: u32,
     /// Since when.
     pub since: Instant,
-    /// It counts as received. One whose head could not be copied does not, any more.
+    /// The frame counts as received. One whose head could not be copied does not, any more.
     pub counts: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct PassedGrants {
 }
 
 impl PassedGrants {
-    /// Of a queue whose port has this credit.
+    /// The grants of a queue whose port has this credit.
     pub fn new(credit: Arc<PassCredit>) -> Self {
         PassedGrants { credit, ..PassedGrants::default() }
     }

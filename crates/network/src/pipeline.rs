@@ -4,10 +4,11 @@
 //! called once a burst and never inlined, so that instructions can be counted step by step. No step
 //! goes back to an earlier one.
 //!
-//! What only some frames need hangs off the steps: [`software_offload`](crate::software_offload),
-//! floods, passed grants, hand-off to another worker ([`exchange`](crate::exchange)) and waits for a
-//! migration off [`deliver`](crate::deliver), a device's own queue and rate limits off fetch.
-//! Profiles are taken by guards around the steps ([`profiling`](crate::profiling)).
+//! Work that only some frames need is in modules of its own, each called from a step:
+//! [`software_offload`](crate::software_offload), floods, passed grants, hand-off to another worker
+//! ([`exchange`](crate::exchange)) and waits for a migration off [`deliver`](crate::deliver), a
+//! device's own queue and rate limits off fetch. Profiles are taken by guards around the steps
+//! ([`profiling`](crate::profiling)).
 //!
 //! A hostile sender can publish whatever it likes: a frame's head is copied once and only the copy
 //! is looked at, a burst has at most [`BURST`] frames, and whatever its frames cost is charged to
@@ -40,7 +41,7 @@ pub struct FramePipeline {
     pub(crate) slots: Slots,
     /// The present burst.
     pub(crate) burst: Burst,
-    /// What serving the present queue costs.
+    /// Cost of serving the present queue.
     pub(crate) service: Service,
     pub(crate) classifier: Classifier,
     pub(crate) routes: Routes,

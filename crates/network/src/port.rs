@@ -1,4 +1,4 @@
-//! What a port is to the frame pipeline: queue pairs.
+//! Ports, as the frame pipeline sees them: queue pairs.
 //!
 //! A port of any kind (a guest's virtio-net device, a Xen vif, a TAP) is a set of [`QueuePair`]s.
 //! One worker owns a pair at a time and calls it from its own thread only, so a pair needs no lock.

@@ -7,13 +7,13 @@ use crate::backpressure::WaitCredit;
 use crate::passed_grants::PassCredit;
 use crate::receive_debt::Debt;
 
-/// What a port has earned and owes as a receiver. Clones are the same accounts.
+/// The accounts of a port as a receiver. Clones are the same accounts.
 #[derive(Clone, Debug, Default)]
 pub struct PortAccounts {
     /// How long others may wait for it while it is full.
     pub wait: Arc<WaitCredit>,
     /// How long frames that were passed to it may be outstanding.
     pub passing: Arc<PassCredit>,
-    /// What filling its buffers cost too much.
+    /// The cost of filling the port's buffers beyond the usual.
     pub debt: Arc<Debt>,
 }

@@ -25,7 +25,7 @@ const PIECE_BYTES: u64 = 64;
 /// chain as it may be.
 const PIECES: u64 = 32;
 
-/// What a port has to pay off.
+/// Cost that a port has to pay off.
 #[derive(Debug, Default)]
 pub struct Debt(AtomicU64);
 

@@ -1,10 +1,10 @@
-//! What the receivers of a burst have in common.
+//! State that the receivers of a burst share.
 
 use ring::GrantCopyBatch;
 
 use crate::passed_grants::Origin;
 
-/// What the receivers of the present burst have in common.
+/// State that the receivers of the present burst share.
 pub struct Receivers {
     /// Slots whose rings have something to publish.
     pub dirty: Vec<usize>,

@@ -1,5 +1,5 @@
-//! What the operator restricts a port to: the addresses that it may claim, and how much it may send
-//! and receive.
+//! Restrictions that the operator puts on a port: the addresses that it may claim, and how much it
+//! may send and receive.
 //!
 //! Restrictions change while the port is in service. They are in a cell of the port; a worker reads
 //! the cell when it takes a queue over, and when it follows a new topology, and the fabric publishes
@@ -15,14 +15,15 @@ use switch::SourceGuard;
 use crate::burst::Frame;
 use crate::token_bucket::{Rate, TokenBucket, Unit};
 
-/// What a port is restricted to. The default is nothing.
+/// The restrictions of a port. The default restricts nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Restrictions {
-    /// What its frames may claim; `None`: anything.
+    /// The addresses that the port's frames may claim; `None`: anything.
     pub guard: Option<Arc<SourceGuard>>,
-    /// What all frames that it sends have to find room in. Buckets may be shared with other ports.
+    /// Token buckets that all frames from the port must fit. Buckets may be shared with other
+    /// ports.
     pub transmit: Limits,
-    /// What all frames for it have to find room in.
+    /// Token buckets that all frames for the port must fit.
     pub receive: Limits,
 }
 
@@ -33,11 +34,11 @@ impl Restrictions {
     }
 }
 
-/// What restrictions of ports are made of: limits that each port has for itself, and those that it
-/// shares.
+/// The parts from which restrictions of ports are made: limits that each port has for itself, and
+/// those that it shares.
 #[derive(Clone, Debug, Default)]
 pub struct RestrictionsTemplate {
-    /// What frames may claim.
+    /// The addresses that frames may claim.
     pub guard: Option<Arc<SourceGuard>>,
     /// Limits of a port's own.
     pub transmit: Vec<(Unit, Rate)>,
@@ -52,9 +53,9 @@ pub struct RestrictionsTemplate {
 /// Limits that several ports share.
 #[derive(Clone, Debug, Default)]
 pub struct SharedLimits {
-    /// Of sending.
+    /// Limits of sending.
     pub transmit: Limits,
-    /// Of receiving.
+    /// Limits of receiving.
     pub receive: Limits,
 }
 
@@ -100,7 +101,7 @@ impl RestrictionsCell {
 #[derive(Clone, Debug, Default)]
 pub struct Limits(pub Vec<Arc<TokenBucket>>);
 
-/// What frames count for: bytes and frames.
+/// The load that frames put on a limit: bytes and frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     bytes: u64,
@@ -108,8 +109,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Of one frame, as it would be on a wire: one that stands for several segments counts as all of
-    /// them, headers included.
+    /// The load of one frame, as it would be on a wire: one that stands for several segments counts
+    /// as all of them, headers included.
     #[inline]
     fn of(frame: &Frame) -> Load {
         let (len, headers) = (u64::from(frame.len), u64::from(frame.headers.end));
@@ -119,7 +120,7 @@ impl Load {
         Load { bytes: len + (segments - 1) * headers, frames: segments }
     }
 
-    /// Of several frames.
+    /// The load of several frames.
     #[inline]
     pub fn sum(frames: &[Frame]) -> Load {
         frames.iter().fold(Load::default(), |sum, frame| sum.plus(Load::of(frame)))

@@ -119,8 +119,8 @@ impl Route {
         route
     }
 
-    /// What is known of where flows go. Where there was one queue, and anything was sent there,
-    /// that is where.
+    /// The queues that flows use. If there was only one, and frames were sent there, the table
+    /// points to that one.
     fn into_table(self) -> Option<IndirectionTable> {
         self.table.or_else(|| self.only.filter(|_| self.used.get()).map(IndirectionTable::all_to))
     }

@@ -17,9 +17,9 @@ pub(crate) struct Run<'a> {
     pub i: usize,
     /// The one behind the last.
     pub end: usize,
-    /// What happens to their tags.
+    /// The change of the frames' tags.
     pub tag: TagEdit,
-    /// What waits for their end, if they are passed.
+    /// The request or batch that waits for the frames' end, if they are passed.
     pub origin: Origin,
     /// When they are delivered.
     pub now: Instant,

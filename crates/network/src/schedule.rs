@@ -30,7 +30,7 @@ use crate::step::Step;
 use crate::topology::Topology;
 use crate::wait::Wait;
 
-/// What one worker's pipeline needs from outside.
+/// Parts that one worker's pipeline is made of.
 pub(crate) struct Parts {
     /// The worker's number.
     pub own: usize,

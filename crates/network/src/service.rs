@@ -1,4 +1,4 @@
-//! What serving a queue costs, and may cost.
+//! The cost of serving a queue, and its limit.
 
 use runtime::Served;
 
@@ -11,18 +11,19 @@ pub const QUANTUM: u64 = BURST as u64 * (CHARGE + 1514);
 // A queue is served from half a quantum on: then it can send at least one frame, however long.
 const _: () = assert!(QUANTUM / 2 > CHARGE + MAX_FRAME as u64);
 
-/// What serving one queue once costs.
+/// The cost of serving one queue once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Service {
-    /// What it may cost.
+    /// The cost that serving may come to.
     pub quantum: u64,
     /// Bytes of the frames of the burst.
     pub bytes: u64,
-    /// What these frames cost to carry: bytes, and pieces of memory.
+    /// Cost of carrying these frames: bytes, and pieces of memory.
     pub carriage: u64,
-    /// What the service has cost besides.
+    /// Cost of the service besides.
     pub cost: u64,
-    /// What of that was not known when the burst was fetched: copies of floods, and segments.
+    /// The part of `cost` that was not known when the burst was fetched: copies of floods, and
+    /// segments.
     pub added: u64,
     /// So many of its first frames have taken room in the limits of their port.
     pub taken: usize,

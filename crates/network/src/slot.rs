@@ -42,15 +42,15 @@ pub struct Attachment {
     pub pair: Box<dyn QueuePair>,
     /// Where its frames are counted.
     pub counters: Arc<QueueCounters>,
-    /// What is called when its peer breaks the protocol.
+    /// The callback for a peer that breaks the protocol.
     pub on_error: OnError,
     /// How long its receive interrupts are deferred; `None`: not at all.
     pub coalescing: Option<CoalescingLimits>,
-    /// What its port is restricted to.
+    /// The restrictions of the queue's port.
     pub restrictions: Arc<RestrictionsCell>,
     /// Its peer broke the protocol: the pair is not called any more.
     pub failed: bool,
-    /// What its port has earned and owes.
+    /// The port's accounts as a receiver.
     pub accounts: PortAccounts,
     /// The interrupts of its port that took long.
     pub slow_signals: Arc<SlowSignals>,
@@ -71,19 +71,19 @@ pub enum Leaving {
 pub struct Sending {
     /// The ports that it sends to.
     pub destinations: Destinations,
-    /// What its next frame waits for.
+    /// The wait that the queue's next frame is in.
     pub wait: Option<Wait>,
     /// How many frames are fetched at a time.
     pub limit: BurstLimit,
-    /// What was done for it elsewhere, and is charged with its next burst.
+    /// Cost of work done for the queue elsewhere, which is charged with its next burst.
     pub debt: u64,
 }
 
 /// A pair and all that its worker keeps with it.
 pub struct Slot {
-    /// What was attached.
+    /// The attached queue pair.
     pub on: Attachment,
-    /// What is known of it as a sender.
+    /// The queue's state as a sender.
     pub sending: Sending,
     /// Bursts fetched from it that are not complete.
     pub in_flight: InFlightBursts,
@@ -91,7 +91,7 @@ pub struct Slot {
     pub backpressure: Backpressure,
     /// Frames that were passed to it and that it has not fetched yet.
     pub passed: PassedGrants,
-    /// What was done for the frames put last beyond what frames cost: segments, checksums.
+    /// Work done for the frames put last beyond the usual cost of frames: segments, checksums.
     pub added: u64,
     /// As a receiver: what its buffers cost too much.
     pub receive_debt: ReceiveDebt,
@@ -106,9 +106,9 @@ pub struct Slot {
     pub drain: bool,
     /// How often it is polled; `None`: its peer signals.
     pub unsignalled: Option<PollInterval>,
-    /// It is about to leave its worker.
+    /// The queue is about to leave its worker.
     pub leaving: Option<Leaving>,
-    /// What its port is restricted to; `None`: nothing.
+    /// The restrictions of the queue's port; `None`: nothing.
     pub restrictions: Option<Arc<Restrictions>>,
 }
 

@@ -18,7 +18,7 @@ use crate::slot::Slot;
 /// The part of the time that slow interrupts of a port may take: one in so many.
 const SHARE: u32 = 50;
 
-/// What they may take beyond that at once.
+/// The time beyond that rate that signals may take at once.
 const BURST: Duration = Duration::from_millis(100);
 
 /// So many in a row at least, however long each takes: one may be due to the machine.

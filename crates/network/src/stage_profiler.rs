@@ -47,14 +47,14 @@ pub struct StageProfiler {
     /// The first request since it took none.
     since: u64,
     last: u64,
-    /// Of the present burst.
+    /// Times of the present burst's steps.
     ticks: Ticks,
     shares: Vec<Share>,
     own: Arc<WorkerCounters>,
 }
 
 impl StageProfiler {
-    /// Of the worker with these counters; off.
+    /// A profiler for the worker with these counters, switched off.
     pub fn new(own: Arc<WorkerCounters>) -> Self {
         StageProfiler {
             number: 0,
@@ -89,7 +89,7 @@ impl StageProfiler {
         *heads = Stopwatch { on: number != 0, ticks: 0 };
     }
 
-    /// What was done since the last stamp was that step.
+    /// Counts the time since the last stamp as that step's.
     #[inline]
     pub fn mark(&mut self, step: Step) {
         if self.is_on() {
@@ -127,7 +127,8 @@ impl StageProfiler {
         }
     }
 
-    /// What was done for `frames` of the present burst's `all`: it goes with them.
+    /// Splits off the share of `frames` in the times of the present burst of `all`. The share goes
+    /// with these frames.
     pub fn give(&mut self, frames: usize, all: usize) -> Ticks {
         let mut part = Ticks::default();
         for (part, ticks) in part.iter_mut().zip(&mut self.ticks) {
@@ -137,7 +138,7 @@ impl StageProfiler {
         part
     }
 
-    /// What another worker did for the frames that come from it.
+    /// Adds the times that another worker spent on the frames that come from it.
     pub fn take(&mut self, part: Ticks) {
         self.ticks.iter_mut().zip(part).for_each(|(ticks, part)| *ticks += part);
     }
@@ -163,7 +164,7 @@ impl StageProfiler {
     }
 }
 
-/// What `part` of `all` has of so many ticks.
+/// The share of `part` in `all` of so many ticks.
 fn share(ticks: u64, part: u64, all: u64) -> u64 {
     if part >= all {
         ticks

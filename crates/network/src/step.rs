@@ -1,10 +1,10 @@
-//! What a worker does, step by step, and what each step took while somebody profiled.
+//! The steps of a worker, and the time of each step while a profile is taken.
 
 use runtime::Counter;
 
 use crate::flows::Flows;
 
-/// What a worker does.
+/// A step of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Step {
@@ -70,7 +70,7 @@ impl Spent {
     }
 }
 
-/// What was spent on the frames that a queue received while somebody profiled.
+/// Times spent on the frames that a queue received while a profile was taken.
 #[derive(Default, Debug)]
 pub struct Charged {
     /// Ticks by step.

@@ -18,7 +18,7 @@ const TICKS: u64 = 16;
 /// cost more than its copy. At most a quarter of a burst, so that nothing of the rate is lost.
 const GRAIN: Duration = Duration::from_micros(100);
 
-/// What is counted.
+/// The unit of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes of frames.
@@ -56,7 +56,7 @@ impl TokenBucket {
         TokenBucket { unit, rate, slack, start: Instant::now(), paid: AtomicU64::new(0) }
     }
 
-    /// What it counts.
+    /// The unit of the bucket.
     pub fn unit(&self) -> Unit {
         self.unit
     }

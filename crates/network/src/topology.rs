@@ -16,11 +16,11 @@ pub struct QueueLocation {
     pub index: u16,
     /// Index of the worker that owns it.
     pub worker: usize,
-    /// It is migrating to another one: its senders wait.
+    /// The queue is migrating to another worker: its senders wait.
     pub moving: bool,
 }
 
-/// What senders need to know about a port.
+/// A port as senders see it.
 #[derive(Clone, Debug, Default)]
 pub struct PortView {
     /// Queues whose Rx ring is enabled, by index.

@@ -58,7 +58,7 @@ fn interrupts_come_for_many_frames_or_when_the_time_is_over() {
     wait(|| fabric.counters(port)[0].rx.interrupts.get() == told as u64);
 }
 
-/// It could not post more before it knows.
+/// A receiver whose buffers are used up is interrupted at once: it posts more only then.
 #[test]
 fn a_full_receiver_is_told() {
     let (_fabric, a, b, _) = pair(1, 1000, 10);

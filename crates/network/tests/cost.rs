@@ -1,4 +1,4 @@
-//! What frames cost beyond their bytes, and who pays for it.
+//! Costs of frames beyond their bytes, and the ports that are charged with them.
 
 mod peer;
 

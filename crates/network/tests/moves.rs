@@ -74,7 +74,7 @@ impl Net {
         self.counters().map(|queue| queue.dropped(reason)).sum()
     }
 
-    /// What a port received, in the order of its arrival: queue, when, and frame.
+    /// The frames that a port received, in the order of their arrival: queue, when, and frame.
     fn arrived(&self, port: usize) -> Vec<(usize, Stamp, Vec<u8>)> {
         let queues = self.peers[port].iter().enumerate();
         let mut all: Vec<_> = queues

@@ -17,7 +17,7 @@ fn frame(to: u8, from: u8) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, to][..], &[2, 0, 0, 0, 0, from], &[0x88, 0xb5], &[0; 86]].concat()
 }
 
-/// What was charged to a port: frames, bytes, ticks.
+/// The counts charged to a port: frames, bytes, ticks.
 fn charged(fabric: &Fabric, port: PortId) -> (u64, u64, Ticks) {
     let mut sum = (0, 0, Ticks::default());
     for queue in fabric.counters(port) {

@@ -52,8 +52,8 @@ fn later() -> Instant {
     Instant::now()
 }
 
-/// What station 1 got done in the order of arrival at `sink`, from station 2's first frame to its
-/// last: frames of each.
+/// The number of frames of each station among those that arrived at `sink` from station 2's first
+/// frame to its last.
 fn while_second_sends(received: &[Vec<u8>]) -> [usize; 2] {
     let from = |src| move |frame: &&Vec<u8>| frame[11] == src;
     let first = received.iter().position(|f| from(2)(&f)).unwrap();

@@ -89,7 +89,7 @@ fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && is_name(name))
 }
 
-/// What stands between single backticks, outside of fenced blocks.
+/// The text between single backticks, outside of fenced blocks.
 fn code_spans(text: &str) -> Vec<&str> {
     let mut spans = Vec::new();
     // Every other part between fences is a block.

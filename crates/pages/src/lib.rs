@@ -1,5 +1,5 @@
-//! What the project's Markdown pages print: commands and configurations. Tests run or check them,
-//! so that pages stay true.
+//! Reads what the project's Markdown pages print: commands and configurations. Tests run or check
+//! them, so that pages stay true.
 //!
 //! A comment says what a test does with the fenced block below it; it is invisible when the page is
 //! rendered. Each block of shell commands has one:
@@ -34,16 +34,16 @@ pub struct Page {
     pub text: String,
 }
 
-/// What a comment says about the block below it.
+/// A comment about the block below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// It is run.
+    /// The block is run.
     Run,
-    /// It is run in the background.
+    /// The block is run in the background.
     Background,
-    /// It is the content of this file.
+    /// The block is the content of this file.
     File(String),
-    /// It takes something that not every machine has.
+    /// The block needs something that not every machine has.
     Needs(String),
 }
 
@@ -61,7 +61,7 @@ pub enum Part {
 pub struct Block {
     /// The line of the page in which its text begins.
     pub line: usize,
-    /// What stands behind the opening fence, such as `sh`.
+    /// The word behind the opening fence, such as `sh`.
     pub language: String,
     /// The lines between the fences.
     pub text: String,

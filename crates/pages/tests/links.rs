@@ -37,7 +37,7 @@ fn links(text: &str) -> impl Iterator<Item = Link<'_>> {
     })
 }
 
-/// What is wrong with a link, if anything.
+/// The problem with a link, if any.
 fn problem(page: &Path, link: &Link<'_>) -> Option<String> {
     let (path, place) = link.target.split_once('#').unwrap_or((link.target, ""));
     let file = if path.is_empty() { page.to_owned() } else { page.parent()?.join(path) };

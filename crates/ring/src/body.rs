@@ -20,13 +20,13 @@ pub(crate) const IOV_MAX: usize = libc::UIO_MAXIOV as usize;
 /// Where the bytes of a gather come from.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// What the spans point into.
+    /// The memory that the spans point into.
     pub(crate) pins: Vec<Arc<Memory>>,
     /// Granted pieces; then there are no spans.
     pub(crate) granted: Vec<Piece>,
     /// Copies the granted pieces.
     pub(crate) engine: Option<Arc<dyn Engine>>,
-    /// Those of their pages that are mapped.
+    /// The pages of the granted pieces that stay mapped here.
     pub(crate) pages: Vec<Arc<Pages>>,
     /// Nothing but their bytes is granted, so their grants may be passed on.
     pub(crate) passable: bool,
@@ -178,7 +178,7 @@ impl<'a> Body<'a> {
     /// it is empty.
     ///
     /// # Errors
-    /// What became of the first copy that was not made.
+    /// The status of the first copy that was not made.
     pub fn bring(&self, copies: &mut Copies, mem: &Arc<Memory>, addr: u64) -> Result<(), Status> {
         let engine = self.engine().ok_or(Status::BAD_PAGE)?;
         fetch_granted(&**engine, self.granted(), copies, |copies, offset, len| {
@@ -241,7 +241,7 @@ impl<'a> Body<'a> {
     /// took.
     ///
     /// # Errors
-    /// What `writev(2)` says; `InvalidInput` when there are more than 1024 pieces, or they are
+    /// The error of `writev(2)`; `InvalidInput` when there are more than 1024 pieces, or they are
     /// granted.
     pub fn write_to(&self, fd: BorrowedFd<'_>, prefix: &[&[u8]]) -> io::Result<usize> {
         if self.is_granted() {

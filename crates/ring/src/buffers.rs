@@ -40,7 +40,7 @@ impl Buffer {
     const EMPTY: Buffer = Buffer { first: Span::EMPTY, more: 0, len: 0 };
 }
 
-/// What a frame takes.
+/// The buffers that a frame takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     /// So many of the oldest buffers.

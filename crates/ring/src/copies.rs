@@ -75,7 +75,7 @@ pub enum Refused {
 /// Copies that wait to be run together. Nothing is allocated once it is made, except for many pins.
 pub struct Copies {
     segments: Vec<Segment>,
-    /// What the one who queued a segment calls it.
+    /// The tag that the caller gave each segment.
     tags: Vec<u32>,
     max: usize,
     /// How many of the segments have been run.

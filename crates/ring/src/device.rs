@@ -62,21 +62,21 @@ pub enum Recovery {
     Unclear,
 }
 
-/// What became of a frame that was put.
+/// The outcome of putting a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It is in the peer's buffers, and becomes visible with the next
+    /// The frame is in the peer's buffers, and becomes visible with the next
     /// [`publish`](DeviceRing::publish).
     Done,
     /// As before, but most of it is still with its sender, where the peer is to fetch it.
     Passed {
-        /// What the peer's ring calls it.
+        /// The token of the frame on the peer's ring.
         token: u32,
     },
     /// There are not enough buffers; none was taken.
     Full,
-    /// It does not fit: without mergeable buffers, into the next buffer; with them, into as many as
-    /// one frame may take. None was taken.
+    /// The frame does not fit: without mergeable buffers, into the next buffer; with them, into as
+    /// many as one frame may take. None was taken.
     TooBig,
     /// The receiver refuses the frame as such. Virtqueues say so of granted frames that are in too
     /// many pieces; links to the host when the host's kernel does.
@@ -117,7 +117,7 @@ pub trait DeviceRing: Send + Sized {
     /// available index is read at most once, and each descriptor exactly once.
     ///
     /// # Errors
-    /// What the peer did wrong with the next chain; then nothing was fetched. Good chains before a
+    /// The peer's violation in the next chain; then nothing was fetched. Good chains before a
     /// broken one are fetched first, and the next call tells about it.
     fn fetch(
         &mut self,
@@ -141,7 +141,7 @@ pub trait DeviceRing: Send + Sized {
     /// many, and brings them near; returns how many are ready in total.
     ///
     /// # Errors
-    /// What the peer did wrong with the next buffer.
+    /// The peer's violation in the next buffer.
     fn prepare(&mut self, n: usize) -> Result<usize, Violation>;
 
     /// Rx: writes one frame into the peer's next buffers: `net`, the `virtio_net_hdr` of 10 or 12
@@ -154,7 +154,7 @@ pub trait DeviceRing: Send + Sized {
     /// before the next [`publish`](Self::publish).
     ///
     /// # Errors
-    /// What the peer did wrong with the next buffer.
+    /// The peer's violation in the next buffer.
     fn put(
         &mut self,
         net: &mut [u8],

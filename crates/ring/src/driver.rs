@@ -40,7 +40,7 @@ pub enum Direction {
 /// A chain that the device has finished with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// What [`DriverRing::add`] returned for it.
+    /// The id that [`DriverRing::add`] returned for the chain.
     pub id: u16,
     /// Bytes that the device says it wrote: never more than the chain holds; 0 where it can only
     /// read.
@@ -80,7 +80,7 @@ pub struct Footprint {
     pub device: u64,
 }
 
-/// What a device did that no correct device does.
+/// Errors of a device that no correct device makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUsed {
     /// The used index claims more chains than are in flight.
@@ -97,9 +97,9 @@ pub enum BadUsed {
     /// A used entry claims more bytes than the chain holds.
     #[error("used entry says {len} bytes were written to a chain of {capacity}")]
     Length {
-        /// What the entry says.
+        /// The length that the entry gives.
         len: u32,
-        /// What the device could have written.
+        /// The bytes that the device could have written.
         capacity: u32,
     },
 }

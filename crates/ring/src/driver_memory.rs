@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::device::RingConfig;
 use crate::region::Memory;
 
-/// What both layouts of a virtqueue need to take chains. `A` is where the areas of the ring are
-/// mapped.
+/// The memory that both layouts of a virtqueue need to take chains. `A` is where the areas of the
+/// ring are mapped.
 #[derive(Debug)]
 pub(crate) struct DriverMemory<A> {
     /// Keeps the areas and all buffers taken ahead mapped.

@@ -279,7 +279,8 @@ impl Gather {
         Some(Chain { first: first as u32, count: (self.source.granted.len() - first) as u32, len })
     }
 
-    /// Of what is granted here, nothing but the pieces is granted: their grants may be passed on.
+    /// Declares that the grants made here cover nothing but the pieces, so that they may be passed
+    /// on.
     pub fn allow_passing(&mut self) {
         self.source.passable = true;
     }

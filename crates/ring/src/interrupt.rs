@@ -14,9 +14,9 @@
 //! That one is timed by the CPU time of the thread, which does not count while others have the CPU.
 //! What was found is kept for the thread to ask for ([`take_slow`]).
 //!
-//! It costs a writer two stores, a barrier and two time stamps. The watchdog is one thread for the process, which
-//! sleeps while nobody writes: the writer that finds it asleep wakes it, as in the data path's
-//! other wake-ups by "write, full barrier, look" on both sides.
+//! The watch costs a writer two stores, a barrier and two time stamps. The watchdog is one thread
+//! for the process, which sleeps while nobody writes: the writer that finds it asleep wakes it, as
+//! in the data path's other wake-ups by "write, full barrier, look" on both sides.
 
 use std::cell::Cell;
 use std::io;
@@ -140,7 +140,7 @@ impl Drop for Enlisted {
 
 thread_local! {
     static WRITER: Enlisted = Enlisted::new();
-    /// Of slow writes, in nanoseconds.
+    /// Time of slow writes, in nanoseconds.
     static SLOW_TIME: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -150,7 +150,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
-/// What the watchdog watches.
+/// The writers that the watchdog watches.
 struct Watched {
     /// Each with the turn that it was last seen at.
     writers: Vec<(Arc<Writer>, u64)>,

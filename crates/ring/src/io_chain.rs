@@ -5,8 +5,8 @@
 //! header is copied out of however many pieces it lies in, and the status byte is the last byte that
 //! the device may write.
 //!
-//! What remains are the pieces of the data, as the kernel takes them (`struct iovec`). Safe code
-//! can do no harm with them:
+//! The chain then consists of the pieces of the data, as the kernel takes them (`struct iovec`).
+//! Safe code can do no harm with them:
 //!
 //! - A piece is made here only, from a translation by the [`Memory`] that the same chain holds. So
 //!   it is mapped as long as the chain has it.
@@ -185,12 +185,12 @@ impl IoChain {
         (bytes.len() - from.len()) as u32
     }
 
-    /// What is left of the pieces that the device may read: the source of a write.
+    /// The rest of the pieces that the device may read: the source of a write.
     pub fn readable(&self) -> &[libc::iovec] {
         self.readable.rest()
     }
 
-    /// What is left of the pieces that the device may write: the destination of a read.
+    /// The rest of the pieces that the device may write: the destination of a read.
     pub fn writable(&self) -> &[libc::iovec] {
         self.writable.rest()
     }

@@ -1,4 +1,4 @@
-//! What differs between the layouts of a virtqueue, on the device side.
+//! The differences between the layouts of a virtqueue, on the device side.
 //!
 //! A layout takes chains in the order of the ring and gives them back in the same order, so what is
 //! in flight is one stretch of the ring: from the oldest chain that was not given back to the next

@@ -1,7 +1,7 @@
 //! Straightforward drivers to test the devices against.
 //!
-//! They write rings byte by byte as the specification describes them, without a thought of speed or
-//! of concurrency, and share no code with the rings beyond the layout constants and [`Memory`].
+//! The models write rings byte by byte as the specification describes them, without regard to speed
+//! or concurrency, and share no code with the rings beyond the layout constants and [`Memory`].
 
 mod packed;
 mod split;
@@ -89,7 +89,7 @@ pub trait Model: Sized {
     /// Interrupts wanted always, never, or once so many chains of one descriptor beyond those taken
     /// back are used.
     fn interrupts(&mut self, wanted: Interrupts);
-    /// What the device says it goes on from, with this ring as it is.
+    /// The position from which the device says it continues, with this ring as it is.
     fn position(&self) -> u32;
 
     fn device(&self, mem: &Arc<Memory>) -> Self::Device {

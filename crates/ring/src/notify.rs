@@ -165,8 +165,8 @@ pub fn publish_packed(
     wants_packed(suppression.load(Ordering::Relaxed), next, count, size, event_idx)
 }
 
-/// What `suppression`, as it was read, says about `count` descriptors that end before `next`
-/// (virtio 1.2, 2.8.10).
+/// Whether `suppression`, as it was read, asks for a notification about `count` descriptors that
+/// end before `next` (virtio 1.2, 2.8.10).
 #[inline]
 pub const fn wants_packed(
     suppression: u32,

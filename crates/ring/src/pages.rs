@@ -1,7 +1,7 @@
 //! Granted pages that stay mapped here, so that bytes are copied from and to them without the
 //! hypervisor.
 //!
-//! That safe code can do so without harm rests on this:
+//! Safe code can do so without harm for these reasons:
 //!
 //! - A [`Page`] is mapped as long as it lives, and says whether it may be written: what is mapped
 //!   for reading only is never a target.

@@ -127,8 +127,8 @@ impl Memory {
         Ok((memory, fd))
     }
 
-    /// What the kernel shares through a descriptor of its own, such as the rings of a socket: `len`
-    /// bytes from `offset` on, at guest address 0.
+    /// Memory that the kernel shares through a descriptor of its own, such as the rings of a
+    /// socket: `len` bytes from `offset` on, at guest address 0.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -248,7 +248,7 @@ impl Memory {
     /// many came.
     ///
     /// # Errors
-    /// What `read(2)` says; `InvalidInput` when the bytes do not lie within one region.
+    /// The error of `read(2)`; `InvalidInput` when the bytes do not lie within one region.
     pub fn read_from_fd(&self, fd: BorrowedFd<'_>, addr: u64, len: usize) -> io::Result<usize> {
         let Some((to, left)) = self.run(addr, &mut 0).filter(|(_, left)| *left >= len as u64)
         else {
@@ -306,8 +306,9 @@ impl Memory {
         }
     }
 
-    /// Of so many page faults in this memory, those that its pages do not explain: each is touched
-    /// for the first time once, and perhaps once more after the peer has given it back.
+    /// The part of `faults`, a number of page faults in this memory, that its pages do not explain:
+    /// each page is touched for the first time once, and perhaps once more after the peer has given
+    /// it back.
     pub fn excess_faults(&self, faults: u64) -> u64 {
         let take = |expected: u64| Some(expected.saturating_sub(faults));
         let expected = self
@@ -336,9 +337,8 @@ impl Memory {
                 .any(Watch::is_faulted)
     }
 
-    /// What the peer did to its memory that ends its port, if it did: it has truncated the file, or
-    /// had this process allocate more of it than it may. As cheap as
-    /// [`is_faulted`](Self::is_faulted).
+    /// The peer's violation concerning its memory, if any: the peer has truncated the file, or had
+    /// this process allocate more of it than allowed. As cheap as [`is_faulted`](Self::is_faulted).
     #[inline]
     pub fn violation(&self) -> Option<Violation> {
         if fault::any() { self.find_violation() } else { None }
@@ -352,8 +352,8 @@ impl Memory {
         self.charged.as_ref().and_then(|charged| charged.account.violation())
     }
 
-    /// What to say about a violation: after a truncation, rings read as zeros, and what they seem
-    /// to say is not what went wrong.
+    /// The violation to report instead of `violation`: after a truncation, rings read as zeros, so
+    /// what they seem to contain is not the cause.
     #[cold]
     pub(crate) fn root_cause(&self, violation: Violation) -> Violation {
         if self.is_faulted() { Violation::MemoryTruncated } else { violation }

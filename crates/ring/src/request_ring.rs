@@ -45,7 +45,7 @@ pub trait RequestRing: Send + Sized {
     /// `None`: the driver has published no more.
     ///
     /// # Errors
-    /// What the driver did wrong. Nothing was taken.
+    /// The driver's error. Nothing was taken.
     fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, Violation>;
 
     /// Requests that were taken and are not complete.

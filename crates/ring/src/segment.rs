@@ -36,14 +36,14 @@ impl Local {
     }
 }
 
-/// What became of a copy: a `GNTST_` value of Xen's grant_table.h, or one of ours, which are
+/// The outcome of a copy: a `GNTST_` value of Xen's grant_table.h, or one of ours, which are
 /// positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Status(pub i16);
 
 impl Status {
-    /// It was made.
+    /// The copy was made.
     pub const DONE: Status = Status(0);
     /// `GNTST_general_error`: not granted, not to us, or not for this use. Xen does not say which.
     pub const REFUSED: Status = Status(-1);
@@ -53,7 +53,7 @@ impl Status {
     pub const BAD_REFERENCE: Status = Status(-3);
     /// `GNTST_bad_page`: the page can't be had.
     pub const BAD_PAGE: Status = Status(-9);
-    /// It has not been run.
+    /// The copy has not been run.
     pub const WAITING: Status = Status(1);
     /// Our kernel could not get at the local end: somebody cut off the file behind it.
     pub const LOCAL_FAULT: Status = Status(2);
@@ -154,7 +154,7 @@ impl Segment {
         (self.flags & TARGET_GRANTED != 0).then(|| unsafe { self.target.granted }.into())
     }
 
-    /// What became of it.
+    /// The outcome of the copy.
     pub fn status(&self) -> Status {
         self.status
     }

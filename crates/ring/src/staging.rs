@@ -34,7 +34,7 @@ pub struct OwnPages {
 pub(crate) struct Staging {
     memory: Memory,
     len: usize,
-    /// What its pages are granted to ourselves as, if they are.
+    /// The grants of the pages to this domain itself, if there are any.
     references: Vec<GrantRef>,
     used: usize,
 }
@@ -50,7 +50,7 @@ impl Staging {
         self.used = 0;
     }
 
-    /// What the bytes lie in.
+    /// The memory that the bytes lie in.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -90,7 +90,7 @@ impl Staging {
         self.next_stage(len) + len <= self.len
     }
 
-    /// What staged bytes are called by grants, if they are granted, and all in one page.
+    /// The domain's own grant of staged bytes, if they are granted, and all in one page.
     pub(crate) fn own_grant(&self, place: Place, len: u32) -> Option<Granted> {
         let Place::Local(Local(at)) = place else { return None };
         if self.references.is_empty() || !self.memory.covers(at, len.into()) {

@@ -4,8 +4,8 @@
 
 use thiserror::Error;
 
-/// What a peer did wrong. The ring that reports it is not usable any further until it is set up
-/// anew.
+/// A peer's violation of the protocol. The ring that reports it is not usable any further until it
+/// is set up anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Violation {
     /// The queue size is zero, too big, or (split) not a power of two (virtio 1.2, 2.7 and
@@ -17,7 +17,7 @@ pub enum Violation {
     Misaligned {
         /// Guest address of the area.
         addr: u64,
-        /// What it should be a multiple of.
+        /// The alignment that was required.
         align: u64,
     },
     /// A ring area does not lie within one region of the peer's memory.

@@ -1,6 +1,6 @@
 //! The device side of a virtqueue of either layout.
 //!
-//! What fetching, completing and putting have in common is here; a [`Layout`] knows where the
+//! The common part of fetching, completing and putting is here; a [`Layout`] knows where the
 //! descriptors are, and how they are given back.
 
 use std::sync::Arc;

@@ -99,7 +99,7 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// Of a ring that nothing was put into yet.
+    /// A ring that nothing was put into yet.
     pub fn new(ring: Ring) -> Self {
         Fill { ring, produced: 0, published: 0, consumed: 0 }
     }
@@ -155,7 +155,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Of a ring from which nothing was taken yet.
+    /// A ring from which nothing was taken yet.
     pub fn new(ring: Ring) -> Self {
         Frames { ring, consumed: 0, released: 0, seen: 0 }
     }

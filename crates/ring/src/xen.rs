@@ -4,7 +4,7 @@
 //! holds a request first, and then, in the same place, the response to it. The front produces
 //! requests and consumes responses, the back does the reverse.
 //!
-//! What the rules of this crate mean here:
+//! The rules of this crate mean here:
 //!
 //! - The request index is read once a turn, and believed only as far as the ring can hold
 //!   ([`Violation::RequestJump`]).

@@ -1,4 +1,4 @@
-//! What can go wrong with a command, and its exit code.
+//! Errors of commands, and their exit codes.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub enum Failure {
     /// A configuration that is refused, or flags that are.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
-    /// What a configuration names is not there, or cannot be used.
+    /// Devices, files or addresses that a configuration names are missing or cannot be used.
     #[error("{}", .0.join("\n"))]
     Host(Vec<String>),
     /// A configuration that says nothing.
@@ -55,9 +55,9 @@ pub enum Failure {
     /// The system refused something that a command cannot do without.
     #[error("cannot {what}: {error}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }

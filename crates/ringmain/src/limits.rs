@@ -26,7 +26,7 @@ pub fn budget(BudgetReport { name, limits, ports }: &BudgetReport) -> String {
     lines.into_iter().map(|(what, value)| format!("{what:<12} {value}\n")).collect()
 }
 
-/// What a port sends and receives at most: lines for `ringmain port show`, if there are limits.
+/// The limits of a port: lines for `ringmain port show`, if there are limits.
 pub fn port(port: &PortReport) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     if port.limits != LimitsReport::default() {

@@ -6,7 +6,7 @@ use clap::CommandFactory;
 
 use crate::cli::Cli;
 
-/// What the command line's description does not say.
+/// The sections that the command line's description does not contain.
 const CONFIGURATION: &str = include_str!("man/configuration.roff");
 
 /// The whole page, as roff: first `ringmain` itself, then each of its commands.

@@ -1,4 +1,4 @@
-//! What happened between two replies with counters, for `ringmain stats --watch`.
+//! Rates between two replies with counters, for `ringmain stats --watch`.
 
 use control::api::{Counts, PortReport, Stats};
 

@@ -1,4 +1,4 @@
-//! What a reload changes, for people.
+//! The changes of a reload, for people.
 
 use control::api::{ReloadAction, ReloadChange, ReloadReport};
 

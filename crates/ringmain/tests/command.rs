@@ -363,7 +363,7 @@ fn a_port_that_cannot_start_is_stopped_and_the_others_are_served() {
     assert!(daemon.end().success());
 }
 
-/// What the host lacks is found out without a daemon.
+/// A check finds out without a daemon what the host lacks.
 #[test]
 fn a_check_looks_at_the_host() {
     let dir = tempfile::tempdir().unwrap();

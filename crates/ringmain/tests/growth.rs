@@ -1,5 +1,5 @@
-//! What the daemon takes for itself: with forty ports of four queues, and after ports have come and
-//! gone ten thousand times.
+//! Memory, threads and descriptors of the daemon with forty ports of four queues, and after ports
+//! have come and gone ten thousand times.
 
 use std::fmt::Write;
 use std::fs;
@@ -90,7 +90,7 @@ impl Plugged {
     }
 }
 
-/// What a process has.
+/// The resources that a process holds.
 #[derive(Clone, Copy, Debug)]
 struct Holdings {
     /// KiB of memory that is not shared with anybody: not that of guests.

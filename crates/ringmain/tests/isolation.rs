@@ -144,8 +144,8 @@ fn worker_ticks(process: u32) -> u64 {
 /// Bytes of memory that the daemon may have.
 const GROUP: u64 = 512 << 20;
 
-/// What a daemon touches first in a front-end's memory is charged to the daemon. Without a limit
-/// for the port, the kernel would kill the daemon in this group.
+/// Pages of a front-end's memory that the daemon touches first are charged to the daemon. Without a
+/// limit for the port, the kernel would kill the daemon in this group.
 #[test]
 fn a_front_end_that_uses_up_the_daemons_memory_is_stopped_by_name() {
     let case = CASES.iter().find(|case| case.name == "sparse").unwrap();

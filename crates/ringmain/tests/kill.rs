@@ -25,7 +25,7 @@ const SIZE: u16 = 64;
 /// Ends a test that would hang.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// What the front-end of a guest does about positions of rings.
+/// The front-end's treatment of ring positions.
 #[derive(Clone, Copy, PartialEq)]
 enum Positions {
     /// QEMU: the used index of split rings, the start of packed ones.

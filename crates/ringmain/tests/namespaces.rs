@@ -1,8 +1,7 @@
 //! Processes as guests of a daemon, with the kernel's own TCP in them. Needs root, or user
 //! namespaces for everybody.
 //!
-//! What runs in the guests is this executable itself, in a part that a variable of its environment
-//! names.
+//! The guests run this executable itself, in a part that a variable of its environment names.
 
 mod restrictions;
 mod uplink;
@@ -20,7 +19,7 @@ const PART: &str = "RINGMAIN_TEST_PART";
 const LONG: Duration = Duration::from_secs(60);
 const BLOCK: usize = 1 << 16;
 
-/// What runs in guests. As a test of its own it does nothing.
+/// The part that runs in guests. As a test of its own it does nothing.
 #[test]
 fn part() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -236,7 +235,7 @@ impl Site {
         wait(|| self.ask(&["port", "list"]).is_some());
     }
 
-    /// What the daemon says, if it answers.
+    /// The daemon's answer, if there is one.
     fn ask(&self, args: &[&str]) -> Option<String> {
         let done = self
             .ringmain()

@@ -51,14 +51,14 @@ fn ringmain(daemon: &Daemon, args: &[&str]) -> Output {
     command.arg("--control").arg(daemon.dir().join("control.sock")).args(args).output().unwrap()
 }
 
-/// What the command prints, which succeeds.
+/// The output of the command, which succeeds.
 fn reload(daemon: &Daemon, args: &[&str]) -> String {
     let output = ringmain(daemon, &[&["reload"], args].concat());
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What the command prints on standard error, when it is refused. The daemon stays as it was.
+/// The standard error of the command, which is refused. The daemon stays as it was.
 fn refused(daemon: &Daemon) -> String {
     let before = ports(daemon);
     let output = ringmain(daemon, &["reload"]);

@@ -1,4 +1,4 @@
-//! What the service manager hears of the daemon's workers.
+//! The messages that the service manager gets about the daemon's workers.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(400);
 /// How long something may take that must happen.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the daemon logs when a worker does not answer.
+/// The daemon's log line about a worker that does not answer.
 const COMPLAINT: &str = "a worker makes no progress";
 
 /// A service manager's socket.

@@ -50,7 +50,7 @@ pub struct Move {
     pub to: usize,
 }
 
-/// What is known of a queue.
+/// Load and history of a queue.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     cost: u64,
@@ -58,7 +58,7 @@ struct Known {
     stays: Option<Instant>,
 }
 
-/// What is known of the time before.
+/// A balancer, with the state of earlier intervals.
 #[derive(Debug, Default)]
 pub struct Balancer {
     then: Option<Instant>,
@@ -105,7 +105,7 @@ impl Balancer {
         (variance <= (1.0 - GAIN) * variance_of(&self.loads)).then(|| self.decide(now, queue, to))
     }
 
-    /// What each queue's work has cost since the last time; `None` if there was none.
+    /// Cost of each queue's work since the last call; `None` if there was none.
     fn measure(
         &mut self,
         now: Instant,

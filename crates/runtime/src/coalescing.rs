@@ -16,7 +16,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What publishing did about the peer's interrupt.
+/// The effect of publishing on the peer's interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notified {
     /// Nothing was published.
@@ -93,10 +93,10 @@ struct Pending {
 #[derive(Debug)]
 pub struct InterruptCoalescer {
     limits: CoalescingLimits,
-    /// What there had been when last published.
+    /// The traffic counted at the last publication.
     seen: Traffic,
     pending: Option<Pending>,
-    /// It is due at once.
+    /// An interrupt is due at once.
     urgent: bool,
     load: Load,
 }

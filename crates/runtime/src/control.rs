@@ -1,4 +1,4 @@
-//! What a worker and the control side share: commands, the published topology, doorbells.
+//! State that a worker shares with the control side: commands, the published topology, doorbells.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(crate) enum Command<P: Pipeline> {
     Stop,
 }
 
-/// What all workers and the control side see.
+/// State that all workers and the control side see.
 pub(crate) struct Shared<P: Pipeline> {
     /// The topology that workers are to follow.
     pub topology: Published<P::Topology>,

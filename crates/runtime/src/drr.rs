@@ -1,10 +1,10 @@
 //! Which queue is served next: deficit round robin over classes, and over the queues of each class.
 //!
-//! What a pipeline does for a queue is counted in *cost*. In each round every class that has
-//! something gets a *quantum* of it. What is left is kept for the next round while the class has
-//! more to do and forgotten when it has not, and what a class used too much is a debt. So classes
-//! that are backlogged get equal shares of their worker, whatever their units of work cost, and a
-//! class that has little to do waits for less than two quanta of each of the others.
+//! The work that a pipeline does for a queue is counted in *cost*. In each round every class that
+//! has something gets a *quantum* of it. What is left is kept for the next round while the class
+//! has more to do and forgotten when it has not, and what a class used too much is a debt. So
+//! classes that are backlogged get equal shares of their worker, whatever their units of work cost,
+//! and a class that has little to do waits for less than two quanta of each of the others.
 //!
 //! Shares are a class's, not a queue's: a guest gains nothing by having more queues, or by filling
 //! more of them. Its queues are served one after the other within its share: one goes on, over
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use crate::id::ClassId;
 use crate::pipeline::Served;
 
-/// What a class that is alone may use in one round, in quanta. Others may come meanwhile.
+/// The cost that a class which is alone may use in one round, in quanta. Others may come meanwhile.
 const ALONE: u64 = 4;
 
 /// A class and those of its queues that have something.
@@ -25,9 +25,9 @@ struct Class {
     id: ClassId,
     /// Their slots; the first is the next to be served.
     queues: VecDeque<usize>,
-    /// What is left of its share; a debt, if negative.
+    /// The unused part of the class's share; a debt, if negative.
     credit: i64,
-    /// What the first queue has used of it.
+    /// The part of the share that the first queue has used.
     used: u64,
 }
 

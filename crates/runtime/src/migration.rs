@@ -46,7 +46,7 @@ enum Rest {
     Since(Instant),
 }
 
-/// What is to be done with a departing queue.
+/// The next action for a departing queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Wait.

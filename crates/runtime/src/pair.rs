@@ -22,7 +22,7 @@ pub enum Either<A, B> {
     Second(B),
 }
 
-/// What the workers of both pipelines have to know.
+/// The topologies of both pipelines.
 pub struct Topologies<A, B> {
     pub(crate) first: Arc<A>,
     pub(crate) second: Arc<B>,

@@ -1,4 +1,5 @@
-//! What a worker calls: the queues of one worker, and what is done with what lies in them.
+//! The trait that a worker calls: the queues of one worker, and what is done with what lies in
+//! them.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -15,13 +16,13 @@ use crate::run_counters::RunCounters;
 pub trait Pipeline: Send + Sized + 'static {
     /// A queue while it changes owners.
     type Queue: Send + 'static;
-    /// What all workers have to know of all queues.
+    /// State of all queues that all workers follow.
     type Topology: Default + Send + Sync + 'static;
-    /// What the control side may ask of a pipeline besides taking and giving back queues.
+    /// Requests of the control side other than taking and giving back queues.
     type Request: Send + 'static;
 
-    /// What a class may use in one round, as [`Served::cost`] counts it. More than twice what one
-    /// unit of work costs at most.
+    /// The cost that a class may use in one round, as [`Served::cost`] counts it. More than twice
+    /// what one unit of work costs at most.
     const QUANTUM: u64;
 
     /// Where the worker counts its rounds.
@@ -126,10 +127,10 @@ pub enum Departure {
     Migrate,
 }
 
-/// What serving a queue came to.
+/// The result of serving a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// What it cost the worker.
+    /// Cost to the worker.
     pub cost: u64,
     /// Units of work that were done.
     pub units: u64,
@@ -151,7 +152,7 @@ pub enum Status {
     Failed,
 }
 
-/// What a queue's work waits for.
+/// The reason why a queue's work is blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
     /// Room in the queue in this slot.

@@ -1,4 +1,4 @@
-//! What a worker does while nothing comes.
+//! The state machine of a worker that has nothing to do.
 //!
 //! The worker is in one of four states:
 //!
@@ -57,17 +57,17 @@ const BAN: Duration = Duration::from_millis(100);
 /// within the last one.
 const MANY: u64 = 32;
 
-/// What a worker is doing.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum State {
     /// Its last round moved something.
     Busy,
-    /// It polls.
+    /// The worker polls.
     Spin,
-    /// It sleeps until a timer ends.
+    /// The worker sleeps until a timer ends.
     Nap,
-    /// It sleeps until it is signalled.
+    /// The worker sleeps until it is signalled.
     Armed,
 }
 
@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-/// What an idle worker is to do next.
+/// The next action of an idle worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Poll again.
@@ -97,7 +97,7 @@ pub enum Next {
     Arm,
 }
 
-/// What one worker decides by.
+/// The state from which one worker decides.
 #[derive(Debug)]
 pub struct Poll {
     policy: PollingPolicy,
@@ -129,7 +129,7 @@ struct PlanAge {
     news: bool,
 }
 
-/// What naps were good for.
+/// Statistics on the benefit of naps.
 #[derive(Debug, Default)]
 struct Naps {
     /// Naps that ended with something since they were judged last.
@@ -273,7 +273,7 @@ impl Poll {
         self.state = state;
     }
 
-    /// What the worker is doing.
+    /// The state of the worker.
     pub fn state(&self) -> State {
         self.state
     }
@@ -297,18 +297,18 @@ impl Poll {
         self.pressure.here = here;
     }
 
-    /// What sleeping costs, to be corrected.
+    /// The cost of sleeping, to be corrected.
     pub fn cost_mut(&mut self) -> &mut Cost {
         self.age.news = true;
         &mut self.cost
     }
 
-    /// What the worker decides by, if the plan was made anew since this was asked last.
+    /// The worker's decision, if the plan was made anew since the last call.
     pub fn news(&mut self) -> Option<Decision> {
         std::mem::take(&mut self.age.news).then(|| self.decision())
     }
 
-    /// What the worker decides by, to be shown.
+    /// The worker's decision, to be shown.
     pub fn decision(&self) -> Decision {
         let percentile = |percent| self.gaps.percentile(percent);
         Decision {
@@ -323,18 +323,19 @@ impl Poll {
     }
 }
 
-/// What a worker decides by at some moment.
+/// The inputs and the result of a worker's decision at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// That of the most impatient of its queues that were busy lately.
+    /// The policy of the most impatient of the worker's queues that were busy lately.
     pub policy: PollingPolicy,
     /// How long a nap is; zero: it polls.
     pub nap: Duration,
     /// How long it polls or naps before it arms its queues.
     pub window: Duration,
-    /// What sleeping costs.
+    /// The cost of sleeping.
     pub cost: Cost,
-    /// Of the gaps: what 50, 90 and 99 percent do not exceed, in ns.
+    /// The 50th, 90th and 99th percentile of the gaps, in ns. what 50, 90 and 99 percent do not
+    /// exceed, in ns.
     pub gaps: [u64; 3],
     /// The host is short of CPU.
     pub short: bool,

@@ -1,4 +1,4 @@
-//! What a worker knows of each of its queues.
+//! A worker's record of its queues.
 
 use std::collections::HashMap;
 use std::time::Instant;

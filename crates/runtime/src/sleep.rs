@@ -1,9 +1,9 @@
 //! A worker with nothing to do: it polls a little longer, or sleeps in the kernel until something
 //! is signalled.
 //!
-//! What it does follows from [`Poll`]. Before it sleeps it announces that, then looks for mail once
-//! more; queues are armed, which looks at their rings once more. So whoever leaves something finds
-//! the worker asleep and signals, or the worker finds what was left.
+//! [`Poll`] decides how the worker waits. Before it sleeps it announces that, then looks for mail
+//! once more; queues are armed, which looks at their rings once more. So whoever leaves something
+//! finds the worker asleep and signals, or the worker finds what was left.
 
 use std::num::NonZeroU64;
 use std::time::Duration;

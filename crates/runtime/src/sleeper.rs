@@ -1,4 +1,4 @@
-//! What a worker sleeps by: its watcher, and what is known of the cost of sleeping.
+//! The state that a worker sleeps by: its watcher, and what is known of the cost of sleeping.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use crate::poll::pressure::CpuPressure;
 use crate::poll::{Cost, Poll, PollingPolicy};
 use crate::watcher::{Signal, Watcher};
 
-/// What a worker sleeps by.
+/// The state that a worker sleeps by.
 pub(crate) struct Sleeper {
     pub watcher: Watcher,
-    /// Of queues that have no policy of their own.
+    /// The policy of queues that have none of their own.
     pub policy: PollingPolicy,
     pub poll: Poll,
     pub pressure: CpuPressure,
@@ -41,7 +41,7 @@ impl Sleeper {
         })
     }
 
-    /// What a sleep says of what sleeping costs. `limit`: the sleep ended because that was over;
+    /// Corrects the cost of sleeping by one sleep. `limit`: the sleep ended because that was over;
     /// `cpu`: CPU time when it began.
     pub fn learn(&mut self, limit: Option<Duration>, slept: Duration, cpu: Option<u64>) {
         // A limit that was over before says nothing, and neither does a signal to the process.

@@ -18,10 +18,10 @@ use crate::*;
 const BURST: u64 = 16;
 const QUANTUM: u64 = 1000;
 
-/// What a peer and its worker share.
+/// State that a peer and its worker share.
 struct Ring {
     class: u32,
-    /// What a unit of work costs.
+    /// Cost of a unit of work.
     cost: u64,
     published: AtomicU64,
     taken: AtomicU64,

@@ -13,7 +13,7 @@ use rustix::event::{Timespec, epoll};
 
 use crate::id::QueueId;
 
-/// What a signal is about.
+/// The subject of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// A queue's peer has published work.

@@ -50,11 +50,11 @@ impl Layer {
 /// Whether a layer is active.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LayerState {
-    /// It is, with these details.
+    /// The layer is active, with these details.
     Active(String),
     /// Only a part of it is, for this reason.
     Partial(String),
-    /// It is not, for this reason.
+    /// The layer is missing, for this reason.
     Missing(String),
 }
 

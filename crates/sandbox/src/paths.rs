@@ -13,7 +13,7 @@ use crate::layer::LayerState;
 /// version does not expect.
 const INTERFACE: ABI = ABI::V6;
 
-/// What the daemon may do with a path.
+/// The daemon's access to a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// A folder: create, remove and connect to sockets in it, create folders, and use images.
@@ -47,7 +47,7 @@ impl Access {
 pub struct Path {
     /// The path, which is absolute.
     pub path: PathBuf,
-    /// What the daemon does there.
+    /// The daemon's access there.
     pub access: Access,
 }
 

@@ -1,4 +1,4 @@
-//! What the sandbox is to leave, and the way into it.
+//! The permissions that the sandbox is to leave, and the way into it.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::seccomp::{self, Extras};
 pub struct MissingFolder {
     /// The folder.
     pub path: PathBuf,
-    /// What the system says.
+    /// The system's error.
     pub error: io::Error,
 }
 
@@ -39,11 +39,11 @@ pub struct Entered {
 pub struct Capability {
     /// The capabilities.
     pub set: CapabilitySet,
-    /// What needs them, for people.
+    /// The part that needs them, for people.
     pub reason: String,
 }
 
-/// What the sandbox leaves to the process.
+/// The permissions that the sandbox leaves to the process.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The user to run as, or why the present one is kept.
@@ -54,7 +54,7 @@ pub struct Plan {
     pub capabilities: Vec<Capability>,
     /// Paths that are needed. Missing folders of sockets are created.
     pub paths: Vec<Path>,
-    /// What control threads may do beyond what every configuration needs.
+    /// Permissions of control threads beyond those that every configuration needs.
     pub extras: Extras,
     /// Layers that are left out.
     pub without: Vec<Layer>,

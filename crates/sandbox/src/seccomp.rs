@@ -4,8 +4,8 @@
 //! Kinds of threads that need less add a filter of their own. A thread can add filters and never
 //! remove one: what an inner filter forbids stays forbidden.
 //!
-//! What a thread needs for each burst is allowed whatever its arguments are: the kernel remembers
-//! such calls, and does not run the filters for them.
+//! A call that a thread needs for each burst is allowed whatever its arguments are: the kernel
+//! remembers such calls, and does not run the filters for them.
 
 mod calls;
 
@@ -29,7 +29,7 @@ pub enum Role {
     Helper,
 }
 
-/// What control threads may do beyond what every configuration needs.
+/// Permissions of control threads beyond those that every configuration needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Extras {
     /// Configure network interfaces.

@@ -1,4 +1,4 @@
-//! What a request asks for: its header, parsed and checked (virtio 1.2, 5.2.6).
+//! The header of a request, parsed and checked (virtio 1.2, 5.2.6).
 //!
 //! Sectors have 512 bytes whatever the block size. Nothing here touches a guest's memory or a file.
 
@@ -30,15 +30,15 @@ const UNMAP: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BlockStatus {
-    /// It was done.
+    /// The request was carried out.
     Ok = 0,
-    /// It failed.
+    /// The request failed.
     IoErr = 1,
-    /// It is not supported.
+    /// The request is not supported.
     Unsupported = 2,
 }
 
-/// What a request asks for.
+/// A request, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Read into the request's buffers, from this byte on.
@@ -60,16 +60,16 @@ pub enum Command {
 pub enum Refusal {
     /// A type or a flag that is not offered.
     Unsupported,
-    /// It reaches beyond the end of the disk.
+    /// The request reaches beyond the end of the disk.
     OutOfRange,
     /// Its data is not a whole number of sectors, or not one range.
     BadLength,
-    /// It would change a disk that is read-only.
+    /// The request would change a disk that is read-only.
     ReadOnly,
 }
 
 impl Refusal {
-    /// What the guest is told.
+    /// The status that the guest gets.
     pub fn status(self) -> BlockStatus {
         match self {
             Refusal::Unsupported => BlockStatus::Unsupported,
@@ -78,7 +78,7 @@ impl Refusal {
     }
 }
 
-/// What a disk allows.
+/// The limits that a disk sets to requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Its length in bytes.

@@ -25,7 +25,7 @@ macro_rules! errors {
                 match self { $(ErrorReason::$variant => $name,)* }
             }
 
-            /// What it means, in a line.
+            /// The meaning of the reason, in one line.
             pub fn meaning(self) -> &'static str {
                 match self { $(ErrorReason::$variant => $meaning,)* }
             }
@@ -57,7 +57,7 @@ impl From<Refusal> for ErrorReason {
 /// Number of reasons.
 const REASONS: usize = ErrorReason::ALL.len();
 
-/// What one queue of a disk has done. Written by the worker that has the queue.
+/// Counters of one queue of a disk. Written by the worker that has the queue.
 #[derive(Debug, Default)]
 pub struct QueueCounters {
     /// Requests to read.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::command::{Bounds, SERIAL};
 use crate::image::Image;
 
-/// What all queues of a disk share.
+/// State that all queues of a disk share.
 #[derive(Debug)]
 pub struct Disk {
     image: Arc<Image>,
@@ -50,7 +50,7 @@ impl Disk {
         if on && !was && !self.image.is_read_only() { self.image.sync() } else { Ok(()) }
     }
 
-    /// What requests may reach.
+    /// The bounds that requests must keep.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds { bytes: self.image.bytes(), read_only: self.image.is_read_only() }
     }

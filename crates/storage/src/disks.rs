@@ -20,7 +20,7 @@ use crate::slot::{Attachment, OnError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DiskId(u32);
 
-/// What a new disk is like.
+/// A new disk.
 pub struct DiskSpec {
     /// Its name, for the log.
     pub name: Arc<str>,

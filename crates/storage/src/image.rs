@@ -20,7 +20,7 @@ use crate::image_lock::{Part, try_lock};
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What requests are aligned to where the kernel does not say: a page, the most that it asks for.
+/// Alignment of requests where the kernel does not tell one: a page, the most that it asks for.
 const PAGE: u32 = 4096;
 
 /// Whether the page cache of the host is passed by (`O_DIRECT`).
@@ -49,15 +49,15 @@ pub struct ImageOptions {
 /// Why an image cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// It cannot be opened.
+    /// The image cannot be opened.
     #[error("cannot open {}: {error}", .path.display())]
     Open {
         /// The image.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// It is neither a file nor a block device.
+    /// The image is neither a file nor a block device.
     #[error("{} is neither a file nor a block device", .0.display())]
     Kind(PathBuf),
     /// The file system does not pass the page cache by.
@@ -65,10 +65,10 @@ pub enum ImageError {
     Direct {
         /// The image.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// It has no whole sector.
+    /// The image has no whole sector.
     #[error("{} is empty; give it a size first (truncate -s 10G)", .0.display())]
     Empty(PathBuf),
     /// Somebody else uses it.
@@ -79,7 +79,7 @@ pub enum ImageError {
     System {
         /// The image.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// A new size that the image cannot have.
@@ -87,12 +87,12 @@ pub enum ImageError {
     Size(String),
 }
 
-/// What the kernel asks of requests that pass the page cache by.
+/// The alignment that the kernel requires of requests that bypass the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// Of addresses in memory.
+    /// Alignment of addresses in memory, in bytes.
     pub memory: u32,
-    /// Of offsets and lengths.
+    /// Alignment of offsets and lengths, in bytes.
     pub offset: u32,
 }
 
@@ -226,7 +226,7 @@ impl Image {
     /// Makes all completed writes stable.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn sync(&self) -> io::Result<()> {
         self.buffered.sync_data()
     }

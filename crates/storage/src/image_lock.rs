@@ -1,7 +1,7 @@
 //! Locks on images against a second opener.
 //!
-//! They are locks of open file descriptions, as QEMU's. The kernel releases such a lock when the
-//! last reference to the description is gone, and requests in flight hold one. So after this
+//! The locks belong to open file descriptions, as QEMU's do. The kernel releases such a lock when
+//! the last reference to the description is gone, and requests in flight hold one. So after this
 //! process was killed, its lock stays until the last of its requests has ended: whoever has got the
 //! lock knows that nothing older will be written any more.
 

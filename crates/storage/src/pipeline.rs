@@ -20,11 +20,12 @@ use crate::queue::QueueError;
 use crate::request::{Operation, Request};
 use crate::slot::Slot;
 
-/// What a disk may use of its worker in one round, in the unit of the frame pipeline: the time that
-/// copying one byte takes. The share of a port: a full burst of frames as long as an Ethernet's.
+/// The cost that a disk may use of its worker in one round, in the unit of the frame pipeline: the
+/// time that copying one byte takes. The share of a port: a full burst of frames as long as an
+/// Ethernet's.
 pub const QUANTUM: u64 = 64 * (2048 + 1514);
 
-/// What a request costs besides its bytes.
+/// Cost of a request besides its bytes.
 const CHARGE: u64 = 16 << 10;
 
 /// Bytes that pass the page cache by are moved by the drive: so many cost as much as one.
@@ -51,13 +52,13 @@ pub struct BlockPipeline {
     pub(crate) run: RunCounters,
 }
 
-/// What is to be done about a request that was checked.
+/// The next action for a request that was checked.
 enum Next {
     /// The kernel is to carry it out.
     Submit,
-    /// It is done, with so many bytes written to its buffers.
+    /// The request is done, with so many bytes written to its buffers.
     Done(u32),
-    /// It failed.
+    /// The request failed.
     Failed(BlockStatus, ErrorReason),
 }
 

@@ -1,4 +1,4 @@
-//! What a disk's queue is to the pipeline.
+//! A disk's queue, as the pipeline sees it.
 
 use std::any::Any;
 use std::os::fd::BorrowedFd;
@@ -25,7 +25,7 @@ pub trait RequestQueue: Send {
     /// Takes the next request that the peer has published into `chain`, and returns its token.
     ///
     /// # Errors
-    /// What the peer did wrong.
+    /// The peer's violation.
     fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, QueueError>;
 
     /// The request is complete, with `len` bytes written to its buffers; the peer learns it at the
@@ -42,7 +42,7 @@ pub trait RequestQueue: Send {
     /// there already.
     ///
     /// # Errors
-    /// What the peer did wrong.
+    /// The peer's violation.
     fn arm(&mut self) -> Result<bool, QueueError>;
 
     /// Tells the peer that signals are not needed.

@@ -21,7 +21,7 @@ struct Zeros([u8; ZEROS_LEN]);
 
 static ZEROS: Zeros = Zeros([0; ZEROS_LEN]);
 
-/// What is to be done next with an image.
+/// The next operation on an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operation {
     /// Read into the buffers.
@@ -49,11 +49,11 @@ pub struct Request {
     pub chain: IoChain,
     /// The image; `None` only between two uses.
     pub(crate) image: Option<Arc<Image>>,
-    /// What its ring calls it.
+    /// The token of the request on its ring.
     pub(crate) token: u16,
     /// The slot of its queue.
     pub(crate) slot: usize,
-    /// What is to be done next, and where: the first byte, and how many are left.
+    /// The next operation, and its place: the first byte, and how many are left.
     pub(crate) operation: Operation,
     pub(crate) offset: u64,
     pub(crate) left: u64,
@@ -84,13 +84,13 @@ unsafe impl Send for Part {}
 pub struct Step<'a> {
     /// The image.
     pub file: BorrowedFd<'a>,
-    /// What to do with it.
+    /// The operation.
     pub operation: Operation,
-    /// Of reads and writes: where the bytes are.
+    /// The buffers of a read or write.
     pub pieces: &'a [libc::iovec],
     /// The first byte.
     pub offset: u64,
-    /// Of operations on a range: its length in bytes.
+    /// The length in bytes of an operation on a range.
     pub len: u64,
 }
 
@@ -102,7 +102,7 @@ impl Request {
         self.part = Part::default();
     }
 
-    /// What the kernel is to do next. `None`: the request has no image.
+    /// The next step for the kernel. `None`: the request has no image.
     pub fn step(&mut self) -> Option<Step<'_>> {
         let Request { chain, image, operation, offset, left, part, .. } = self;
         let (image, offset, len) = (image.as_deref()?, *offset, *left);

@@ -42,7 +42,7 @@ pub(crate) struct Slot {
     pub in_flight: usize,
     /// Requests were completed since the last flush.
     pub dirty: bool,
-    /// It is about to leave its worker.
+    /// The queue is about to leave its worker.
     pub leaving: bool,
 }
 

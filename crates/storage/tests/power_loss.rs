@@ -30,7 +30,7 @@ type Number = u64;
 enum Event {
     /// A write of these sectors began.
     Begun(Number, std::ops::Range<u64>),
-    /// It ended; it is stable by itself, or not.
+    /// The operation ended; its data is stable by itself, or not.
     Ended(Number, bool),
     /// A flush ended that had begun when these writes had ended.
     Flushed(Vec<Number>),
@@ -121,7 +121,7 @@ impl Engine for Recorder {
 struct Writer {
     site: Site,
     log: Log,
-    /// What is under way, by number of the request.
+    /// The writes under way, by number of the request.
     writes: HashMap<u64, (Number, std::ops::Range<u64>)>,
     flushes: HashMap<u64, Vec<Number>>,
     written: Vec<Number>,
@@ -168,7 +168,7 @@ impl Writer {
     }
 }
 
-/// What happens while a guest works.
+/// Records the events of a guest at work.
 fn record(seed: u64, write_through: bool, ignores_flushes: bool) -> Vec<Event> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(SECTORS * SECTOR as u64).unwrap();

@@ -44,7 +44,7 @@ fn failed(site: &Site, reason: ErrorReason) -> u64 {
     site.disks.counters(site.id).iter().map(|(queue, _)| queue.failed(reason)).sum()
 }
 
-/// What is done in one step of a test against the model.
+/// One step of a test against the model.
 #[derive(Clone, Debug)]
 enum Step {
     Write { sector: u64, sectors: u64, fill: u8 },

@@ -29,7 +29,7 @@ const DHCP_CLIENT: u16 = 68;
 const DHCPV6_CLIENT: u16 = 546;
 const DHCPV6_SERVER: u16 = 547;
 
-/// What a port may claim.
+/// The addresses that a port may claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceGuard {
     prefixes: Vec<Prefix>,

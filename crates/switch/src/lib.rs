@@ -1,15 +1,15 @@
-//! What happens to a frame: learning, VLANs, source locking.
+//! The decision for a frame: learning, VLANs, source locking.
 //!
 //! Pure: no I/O, no threads, no clock of its own (time comes in as whole seconds). One [`Switch`]
 //! serves all workers, behind a lock that the datapath owns. Workers ask it once per flow and
 //! cache the [`Verdict`]; [`Generations`] shows without the lock whether a cached verdict is still
 //! valid.
 //!
-//! What a hostile guest could try here: flood the table with sources (bounded, and shared out so
-//! that other ports can still learn), take another station's address (allowed between unlocked
-//! ports, as in any learning switch; refused where an address is locked), reach a VLAN it is not in
-//! (tags are checked at the door), make other workers forget (the generation buckets are picked by
-//! a keyed hash, and only a change of the table moves them).
+//! A hostile guest could try to flood the table with sources (bounded, and shared out so that other
+//! ports can still learn), take another station's address (allowed between unlocked ports, as in
+//! any learning switch; refused where an address is locked), reach a VLAN it is not in (tags are
+//! checked when a frame comes in), or make other workers forget (the generation buckets are picked
+//! by a keyed hash, and only a change of the table moves them).
 
 mod generation;
 pub mod guard;

@@ -16,7 +16,7 @@ use crate::vlan::{Form, Network, Vlan};
 /// of a wide trunk costs time, not memory.
 const FLOOD_LISTS: usize = 4096;
 
-/// What the configuration says about a port.
+/// The configuration of a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortRule {
     /// The networks that it is in.
@@ -55,7 +55,7 @@ pub enum RuleError {
 pub struct Target {
     /// The port to deliver to.
     pub port: PortId,
-    /// What to do to the tag on the way.
+    /// The change of the tag on the way.
     pub tag: TagEdit,
 }
 

@@ -56,7 +56,7 @@ pub enum Vlan {
     Trunk(Vec<u16>),
 }
 
-/// What tag a frame came with, as far as its targets care.
+/// The kind of tag that a frame came with, as far as its targets care.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Form {
     /// None, or one that is payload.
@@ -136,8 +136,8 @@ impl Vlan {
         vids.iter().map(|vid| Network(*vid))
     }
 
-    /// What a frame of the network and form needs to leave on such a port; `None` when the port is
-    /// not in the network, or the frame would leave with a tag of another one.
+    /// The change that a frame of the network and form needs to leave on such a port; `None` when
+    /// the port is not in the network, or the frame would leave with a tag of another one.
     pub(crate) fn edit(&self, network: Network, form: Form) -> Option<TagEdit> {
         if !self.is_in(network) {
             return None;

@@ -1,19 +1,19 @@
-//! What can go wrong on the driver side.
+//! Errors of the driver side.
 
 use std::io;
 
 use ring::{MapError, Violation};
 
-/// What went wrong between the front-end and the back-end.
+/// An error between the front-end and the back-end.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// A message failed; the back-end may have closed the socket, refused, or been mute for ten
     /// seconds.
     #[error("{request}: {error}")]
     Message {
-        /// What was asked.
+        /// The request.
         request: &'static str,
-        /// What became of it.
+        /// The failure of the request.
         error: vhost::Error,
     },
     /// The socket or an eventfd failed.
@@ -41,7 +41,7 @@ pub enum DriverError {
     Queues {
         /// Asked for.
         wanted: u16,
-        /// What it said.
+        /// The number of queue pairs that the back-end serves.
         served: u64,
     },
     /// The back-end answered a request with a failure.

@@ -31,7 +31,7 @@ fn sent<T>(request: &'static str, result: vhost::Result<T>) -> Result<T, DriverE
     result.map_err(|error| DriverError::Message { request, error })
 }
 
-/// What a driver negotiates.
+/// The features and sizes that a driver negotiates.
 #[derive(Clone, Copy, Debug)]
 pub struct FrontEndConfig {
     /// Feature bits that the driver supports: those that the back-end offers too are negotiated.
@@ -138,7 +138,7 @@ impl FrontEnd {
         &mut self.messages
     }
 
-    /// What was negotiated.
+    /// The negotiated features.
     pub fn features(&self) -> u64 {
         self.features
     }

@@ -102,8 +102,8 @@ impl<R: DriverRing> Vring<R> {
 
 /// The driver of one queue pair.
 pub struct Driver<R> {
-    /// What the guest transmits.
+    /// The vring that the guest transmits on.
     pub tx: Vring<R>,
-    /// What it receives.
+    /// The vring that the guest receives on.
     pub rx: Vring<R>,
 }

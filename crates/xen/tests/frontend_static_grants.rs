@@ -14,7 +14,7 @@ fn host(design: Design, cache: u16) -> Host {
     Host::designed(design, PortOptions { cache, ..PortOptions::default() })
 }
 
-/// What was counted of a vif's pages that stay mapped: those, hits, and misses.
+/// The counts of a vif's pages that stay mapped: those, hits, and misses.
 fn cached(host: &Host, id: u16) -> (usize, u64, u64) {
     let vifs = host.service.as_ref().unwrap().vifs();
     let cached = vifs.iter().find(|vif| vif.id.domain == DomId(id)).unwrap().cache.unwrap();

@@ -22,7 +22,7 @@ use switch::{PortRule, Vlan};
 use vhost_user::net::{Port, PortConfig};
 use vhost_user::transport::server::Mode;
 
-/// What the stations' module waits with.
+/// Waits for a condition, as the stations' module does.
 fn eventually(what: &str, there: impl FnMut() -> bool) {
     println!("{what}");
     wait(there);

@@ -21,7 +21,7 @@ use xen::netif::negotiation::FrontendFeatures;
 use xen::netif::netback::GrantCopyEngine;
 use xen::netif::queue::{Queue, QueueParts, QueueStats, VifShared};
 
-/// What a worker does with two queues, step by step.
+/// The steps of a worker with two queues.
 struct Daemon {
     a: Queue,
     b: Queue,

@@ -48,7 +48,7 @@ pub struct StoreClient {
 }
 
 impl StoreClient {
-    /// That of a domain.
+    /// The client of a domain.
     pub fn new(end: OwnedFd, domain: u16) -> StoreClient {
         StoreClient { end, domain, requests: 0, transaction: 0 }
     }

@@ -11,7 +11,7 @@ use super::PortState;
 pub struct DiskReport {
     /// Its name.
     pub name: String,
-    /// What guests attach to: `vhost_user`.
+    /// The kind of attachment: `vhost_user`.
     pub kind: String,
     /// Its socket.
     pub socket: String,
@@ -45,7 +45,7 @@ pub struct DiskReport {
     pub write_cache: Option<bool>,
     /// The serial number.
     pub serial: String,
-    /// What was negotiated with the front-end, by name.
+    /// The features that were negotiated with the front-end, by name.
     pub features: Vec<String>,
     /// Queues that the disk offers.
     pub queues_offered: u16,

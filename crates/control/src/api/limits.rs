@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// The limits of a port or a budget. *Tx* is what guests send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LimitsReport {
-    /// Of what is sent.
+    /// Limits of sending.
     pub tx: DirectionReport,
-    /// Of what is received.
+    /// Limits of receiving.
     pub rx: DirectionReport,
 }
 
@@ -29,7 +29,7 @@ pub struct DirectionReport {
 pub struct BudgetReport {
     /// The name.
     pub name: String,
-    /// What its ports together may send and receive.
+    /// Limits of the budget's ports together.
     pub limits: LimitsReport,
     /// The ports of the configuration that share it, each with the ports that it stands for, and
     /// vifs that name it.

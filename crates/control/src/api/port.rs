@@ -76,7 +76,7 @@ pub struct PortReport {
     /// not know either.
     #[serde(default)]
     pub unclear_rings: u64,
-    /// What of the peer's memory was allocated by its buffers, of a vhost-user port.
+    /// The part of the peer's memory that this process has allocated, of a vhost-user port.
     #[serde(default)]
     pub memory: Option<MemoryReport>,
     /// Access VLAN.
@@ -90,7 +90,7 @@ pub struct PortReport {
     /// How the port is served where there is a choice, by the keys of the configuration in snake
     /// case.
     pub options: BTreeMap<String, Json>,
-    /// What the port may send and receive.
+    /// Limits of the port.
     #[serde(default)]
     pub limits: LimitsReport,
     /// The budget that it shares with other ports.
@@ -104,9 +104,9 @@ pub struct PortReport {
     /// The device whose receive queues guests can have; of a guest that asked for one, the queue
     /// that it has, or why it has none.
     pub device_queue: Option<String>,
-    /// What was negotiated with the peer, by name.
+    /// The features that were negotiated with the peer, by name.
     pub features: Vec<String>,
-    /// What the guest has had copied by its own hypervisor calls, if anything.
+    /// The bytes that the guest's own hypervisor calls have copied, if any.
     pub guest_copies: Option<GuestCopies>,
     /// A guest's use of the store of its hypervisor, if it is embedded here.
     #[serde(default)]
@@ -120,7 +120,7 @@ pub struct PortReport {
 }
 
 impl PortReport {
-    /// What the port attaches to: a socket or an interface.
+    /// The end that the port attaches to: a socket or an interface.
     pub fn endpoint(&self) -> &str {
         self.socket.as_deref().or(self.device.as_deref()).unwrap_or("")
     }
@@ -149,7 +149,8 @@ pub struct CacheReport {
     pub misses: u64,
 }
 
-/// What a guest has had its hypervisor copy for it. The CPU time is the guest's, and no worker's.
+/// The copies that a guest's hypervisor has made for it. The CPU time is the guest's, and no
+/// worker's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GuestCopies {
     /// Calls of the hypervisor.
@@ -164,7 +165,7 @@ pub struct GuestCopies {
     pub throttled_us: u64,
 }
 
-/// What a guest had its store do.
+/// The work that a guest's store has done for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StoreReport {
     /// Requests.

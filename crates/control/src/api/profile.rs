@@ -14,7 +14,7 @@ pub struct Profile {
     pub duration_ns: u64,
     /// All that the workers did.
     pub workers: Vec<WorkerProfile>,
-    /// What was done for the frames that each port received, sorted by name.
+    /// Times spent on the frames that each port received, sorted by name.
     pub ports: Vec<PortProfile>,
 }
 
@@ -52,8 +52,8 @@ pub struct PortProfile {
 /// direction, and no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueFlows {
-    /// Those that the guest received.
+    /// Flows that the guest received.
     pub received: usize,
-    /// Those that the guest sent.
+    /// Flows that the guest sent.
     pub sent: usize,
 }

@@ -1,8 +1,8 @@
-//! What a reload changes.
+//! The changes of a reload.
 
 use serde::{Deserialize, Serialize};
 
-/// What a reload of the configuration changes.
+/// The changes of a reload of the configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ReloadReport {
     /// Whether the changes were made; false of a dry run.
@@ -14,9 +14,9 @@ pub struct ReloadReport {
 /// One change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReloadChange {
-    /// What is done.
+    /// The action.
     pub action: ReloadAction,
-    /// What it is done to.
+    /// The kind of object that changes.
     pub subject: ReloadSubject,
     /// The name of the port or budget.
     pub name: String,
@@ -26,21 +26,21 @@ pub struct ReloadChange {
     pub reason: Option<String>,
 }
 
-/// What is done.
+/// The action on a port or budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReloadAction {
-    /// It is added.
+    /// The object is added.
     Add,
-    /// It changes in service.
+    /// The object changes in service.
     Set,
-    /// It is removed and added anew, so that its sessions end.
+    /// The object is removed and added anew, so that its sessions end.
     Replace,
-    /// It is removed.
+    /// The object is removed.
     Remove,
 }
 
-/// What has changed in the configuration.
+/// The kind of object that changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReloadSubject {

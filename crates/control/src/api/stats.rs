@@ -52,8 +52,8 @@ pub struct PollingReport {
     pub window_ns: Option<u64>,
     /// Length of a nap at present; zero: the worker spins instead.
     pub nap_ns: u64,
-    /// What 50, 90 and 99 percent of the recent gaps do not exceed, to a factor of two; null: longer
-    /// than the longest gap that is told apart.
+    /// The 50th, 90th and 99th percentile of the recent gaps, to a factor of two; null: longer than
+    /// the longest gap that is told apart.
     pub gaps_ns: [Option<u64>; 3],
     /// CPU time of a sleep that a signal ends.
     pub sleep_cost_ns: u64,
@@ -103,7 +103,7 @@ pub struct Stats {
     /// Its disks, sorted by name.
     #[serde(default)]
     pub disks: Vec<DiskReport>,
-    /// What was counted on ports that have been removed.
+    /// The counts of ports that have been removed.
     pub removed: Counts,
 }
 

@@ -25,7 +25,7 @@ use crate::kind::Kind;
 use crate::uplink::Device;
 use crate::vif::Vif;
 
-/// What guests of a port find.
+/// The host that guests of a port find.
 pub(super) struct Guests<'a> {
     /// Where they connect.
     pub socket: &'a Path,

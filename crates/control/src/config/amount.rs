@@ -113,7 +113,7 @@ impl FromText for BitRate {
     }
 }
 
-/// What is wrong with a rate whose unit is none, and what to write instead.
+/// The problem with a rate whose unit is none, and the text to write instead.
 fn not_a_bit_rate(number: &str, unit: &str) -> Option<String> {
     if unit.is_empty() {
         let (bits, megabits) = (format!("{number}bit"), format!("{number}Mbit"));
@@ -184,7 +184,7 @@ impl FromText for BurstBytes {
     }
 }
 
-/// What is wrong with a number of bytes whose unit is none, and what to write instead.
+/// The problem with a number of bytes whose unit is none, and the text to write instead.
 fn not_bytes(number: &str, unit: &str) -> Option<String> {
     if unit.is_empty() {
         return Some(format!("{VALUE} has no unit; write {:?}", format!("{number}B")));

@@ -12,12 +12,12 @@ use super::setting_keys::{apply, budget_keys};
 use super::source::{Problems, Source, VALUE};
 use super::value::{FromText, Table, Text};
 
-/// What the operator has configured a budget to be.
+/// The configuration of a budget.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BudgetSpec {
     /// The name, unique among budgets.
     pub name: String,
-    /// What the ports together may send and receive.
+    /// Limits of the budget's ports together.
     pub limits: RateLimits,
 }
 

@@ -14,7 +14,7 @@ use super::source::Source;
 use super::value::{Table, TableName};
 use crate::kind::Kind;
 
-/// What removes a limit.
+/// The word that removes a limit.
 const NONE: &str = "none";
 
 /// Reads the words of `ringmain port set`, as in `tx-rate=100Mbit budget=none`. Returns the object

@@ -11,7 +11,7 @@ use unix_socket::Permissions;
 /// has vCPUs, and refuses a disk with fewer.
 pub const DISK_QUEUES: u16 = 16;
 
-/// What the operator has configured a disk to be.
+/// The configuration of a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskSpec {
     /// The name, unique among the disks.

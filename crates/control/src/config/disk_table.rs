@@ -119,7 +119,7 @@ impl FromText for Serial {
     }
 }
 
-/// What a disk must get along with.
+/// Names and sockets that a new disk must not take.
 pub(super) struct Taken<'a> {
     /// Names of other disks.
     pub names: Vec<&'a str>,

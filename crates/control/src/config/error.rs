@@ -1,4 +1,4 @@
-//! What is wrong with a configuration.
+//! Errors in a configuration.
 
 use std::fmt;
 

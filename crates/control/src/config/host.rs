@@ -1,4 +1,4 @@
-//! What a configuration is checked against.
+//! The host that a configuration is checked against.
 
 /// The host that the daemon runs on.
 #[derive(Clone, PartialEq, Eq, Debug)]

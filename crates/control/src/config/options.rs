@@ -25,7 +25,7 @@ pub fn options(kind: &PortKind, options: &PortOptions) -> Vec<(&'static str, Jso
     all
 }
 
-/// What guests do beyond Xen's protocol, by the keys of the configuration.
+/// The guests' extensions of Xen's protocol, by the keys of the configuration.
 pub fn extension_words(extensions: Extensions) -> [(&'static str, &'static str); 2] {
     let Extensions { ranges, guest_copy } = extensions;
     [

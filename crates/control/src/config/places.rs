@@ -34,12 +34,13 @@ impl Places {
         Places { file: file.to_owned(), lines }
     }
 
-    /// What stands for a `[[disk]]` instead of a key.
+    /// The name of a `[[disk]]` in messages, instead of a key.
     pub fn disk(name: &str) -> String {
         format!("disk {name:?}")
     }
 
-    /// What messages call a key: file, line and key, or only file and key where it is not given.
+    /// The name of a key in messages: file, line and key, or only file and key where it is not
+    /// given.
     pub fn of(&self, key: &str) -> String {
         match self.lines.get(key) {
             Some(line) => format!("{}:{line}: {key}", self.file),

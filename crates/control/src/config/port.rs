@@ -16,12 +16,12 @@ use crate::kind::Kind;
 /// The value of `mac` by which each guest is locked to its own address.
 pub(super) const OWN_MAC: &str = "own";
 
-/// What the operator has configured a port to be.
+/// The configuration of a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortSpec {
     /// The name, unique in the daemon.
     pub name: String,
-    /// What the port attaches to.
+    /// The kind of attachment.
     pub kind: PortKind,
     /// Queue pairs; `None`: as many as there are workers.
     pub queues: Option<u16>,
@@ -35,11 +35,11 @@ pub struct PortSpec {
     pub permissions: Permissions,
     /// How the port is served, where there is a choice.
     pub options: PortOptions,
-    /// What can change while it is in service.
+    /// Settings that can change while the port is in service.
     pub settings: PortSettings,
 }
 
-/// What a port attaches to, with all that ports of this kind have.
+/// The kind of attachment of a port, with all keys of that kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PortKind {
     /// A guest, over a vhost-user socket.
@@ -63,7 +63,7 @@ pub enum PortKind {
         socket: PathBuf,
         /// The inner design of the hypervisor; configurations have the newest.
         design: Design,
-        /// What its guests do beyond Xen's protocol.
+        /// The guests' extensions of Xen's protocol.
         extensions: Extensions,
         /// A device whose receive queues guests can have.
         device_queue: Option<String>,
@@ -92,7 +92,7 @@ impl Mode {
     }
 }
 
-/// What ports of a kind attach to. Two ports can't attach to the same.
+/// The end that a port attaches to. Two ports can't attach to the same.
 #[derive(Default)]
 struct Attachment<'a> {
     socket: Option<&'a PathBuf>,
@@ -112,7 +112,7 @@ impl PortKind {
         }
     }
 
-    /// What it attaches to, by the keys of the configuration.
+    /// The end that the port attaches to, by the keys of the configuration.
     fn attachment(&self) -> Attachment<'_> {
         match self {
             PortKind::VhostUser { socket, mode } => {
@@ -152,7 +152,7 @@ impl PortKind {
 }
 
 impl PortSpec {
-    /// What the port is locked to, as one writes it.
+    /// The port's address lock, as one writes it.
     pub(super) fn mac_lock(&self) -> Option<String> {
         let own = matches!(self.kind, PortKind::Embedded { lock_mac: true, .. });
         let address = self.mac.map(|mac| mac.to_string());

@@ -29,7 +29,7 @@ use crate::kind::Kind;
 /// Largest MTU of a TAP: the kernel takes 65535 less the Ethernet header.
 const MAX_TAP_MTU: u16 = 65521;
 
-/// What a port must get along with.
+/// Ports, budgets and a control socket that a port must not conflict with.
 pub(super) struct Neighbours<'a> {
     /// The control socket.
     pub control: &'a Path,
@@ -40,7 +40,7 @@ pub(super) struct Neighbours<'a> {
 }
 
 impl Neighbours<'_> {
-    /// What errors call the first port that has something.
+    /// The name in errors of the first port that has something.
     fn find(&self, has: impl Fn(&PortSpec) -> bool) -> Option<&str> {
         self.ports.iter().find(|(port, _)| has(port)).map(|(_, place)| place.as_str())
     }
@@ -215,7 +215,7 @@ impl Reader<'_, '_> {
         Some(device)
     }
 
-    /// What guests do beyond Xen's protocol. Guests that copy for themselves reach all that is
+    /// The guests' extensions of Xen's protocol. Guests that copy for themselves reach all that is
     /// granted of a page, so ranges must be granted then.
     fn extensions(&mut self, copy: Option<CopySide>, grants: Given<Text<Grants>>) -> Extensions {
         let guest_copy = copy == Some(CopySide::Guest);
@@ -301,7 +301,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// What can change in service.
+    /// The settings that can change in service.
     fn settings(&mut self, table: &mut PortTable) -> PortSettings {
         let mut settings = PortSettings::default();
         let (keys, place) = (port_keys(), (table, self.place.path));

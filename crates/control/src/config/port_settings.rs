@@ -1,14 +1,14 @@
-//! What of a port can change while it is in service.
+//! Settings of a port that can change while the port is in service.
 
 use frame::Prefix;
 
 use super::memory_size::MemorySize;
 use super::rates::RateLimits;
 
-/// What of a port can change while it is in service.
+/// Settings of a port that can change while the port is in service.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortSettings {
-    /// What it may send and receive.
+    /// Limits of the port.
     pub limits: RateLimits,
     /// The budget that it shares with other ports.
     pub budget: Option<String>,

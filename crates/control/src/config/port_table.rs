@@ -157,7 +157,7 @@ impl FromText for Interface {
     }
 }
 
-/// What a port is locked to.
+/// The address lock of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MacLock {
     /// This address.
@@ -257,7 +257,7 @@ impl FromText for CopySide {
     }
 }
 
-/// What guests grant of what they send.
+/// The unit in which guests grant the frames that they send.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Grants {
     /// Whole pages.

@@ -14,9 +14,9 @@ const LEAST_FRAMES: u64 = 128;
 /// Limits of both directions. Tx is what guests send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RateLimits {
-    /// What may be sent.
+    /// Limits of sending.
     pub tx: DirectionLimits,
-    /// What may be received.
+    /// Limits of receiving.
     pub rx: DirectionLimits,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Conflict {
     pub key: &'static str,
     /// The key whose value is the reason. If that value is wrong, this is not said.
     pub because: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
 }
 

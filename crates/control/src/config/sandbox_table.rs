@@ -9,7 +9,7 @@ use super::access::RunAs;
 use super::source::VALUE;
 use super::value::{FromText, TableName, Text};
 
-/// What the configuration says of the sandbox.
+/// The configuration of the sandbox.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SandboxSettings {
     /// Whether there is a sandbox at all.
@@ -18,7 +18,7 @@ pub struct SandboxSettings {
     pub user: Option<User>,
     /// More folders where sockets may be, and images, of ports and disks that are added later.
     pub folders: Vec<PathBuf>,
-    /// What ports that are added later may need beyond what the configured ports do.
+    /// Permissions that ports which are added later may need beyond those of the configured ports.
     pub live: Vec<LiveNeed>,
     /// Layers that are left out.
     pub without: Vec<Layer>,

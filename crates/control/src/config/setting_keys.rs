@@ -1,5 +1,5 @@
-//! What of a port, or of a budget, can change while it is in service: the keys of `ringmain port
-//! set` and `ringmain budget set`. A new key is a field of [`PortSettings`], a line of
+//! Settings of a port or a budget that can change while it is in service: the keys of `ringmain
+//! port set` and `ringmain budget set`. A new key is a field of [`PortSettings`], a line of
 //! [`PortTable`], and an entry of [`port_keys`]; `port add`, `port set` and the configuration file
 //! take it from there.
 
@@ -99,7 +99,7 @@ fn size(Text(size): Text<MemorySize>) -> MemorySize {
     size
 }
 
-/// What is not as it is where nothing is given.
+/// The value, or null if it is the default.
 fn unusual<T: ToString + Default + PartialEq>(value: &T) -> Json {
     (*value != T::default()).then(|| value.to_string()).into()
 }

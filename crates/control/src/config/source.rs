@@ -100,7 +100,7 @@ impl Source {
         shortened(self.text.get(span.clone()).unwrap_or("this"))
     }
 
-    /// What an error calls a key.
+    /// The name of a key in errors.
     fn place(&self, path: &str, key: &str, at: usize) -> String {
         match &self.origin {
             Origin::File(file) if key.is_empty() => format!("{file}:{}", self.line(at)),
@@ -223,7 +223,7 @@ fn joined(path: &str, key: &str) -> String {
     format!("{path}{dot}{key}")
 }
 
-/// What is wrong, out of serde's message for it.
+/// The problem, out of serde's message for it.
 fn problem(message: &str, entry: &Entry) -> String {
     if message.starts_with("unknown field ") {
         // The unknown one stands first; those that are expected follow.

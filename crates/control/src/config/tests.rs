@@ -133,7 +133,7 @@ fn queues_default_to_workers() {
     assert_eq!((vm.queue_pairs(2), uplink.queue_pairs(2), uplink.queue_pairs(40)), (4, 2, 16));
 }
 
-/// What a text must be refused with.
+/// Checks that a text is refused with this error.
 fn refused(text: &str, want: &str) {
     assert_eq!(parse(text).unwrap_err(), want, "for {text:?}");
 }

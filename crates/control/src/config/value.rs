@@ -14,7 +14,7 @@ use super::source::VALUE;
 
 /// Something that is written as a string.
 pub(super) trait FromText: Sized {
-    /// What would be right, for errors.
+    /// A description of good values, for errors.
     fn right() -> String;
 
     /// Reads it, or says what is wrong; [`VALUE`] stands for the value there.
@@ -85,12 +85,12 @@ impl<T: FromText> Visitor<'_> for AmountVisitor<T> {
     }
 }
 
-/// What a number may be.
+/// The range of a number.
 pub(super) trait Limits {
     /// The numbers that are allowed.
     const RANGE: RangeInclusive<u16>;
 
-    /// What would be right, for errors.
+    /// A description of good values, for errors.
     fn right() -> String {
         format!("{} to {}", Self::RANGE.start(), Self::RANGE.end())
     }
@@ -135,9 +135,9 @@ impl<L: Limits> Visitor<'_> for NumberVisitor<L> {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct List<T>(pub Vec<Spanned<T>>);
 
-/// What may be in a list.
+/// A type that may be in a list.
 pub(super) trait Item {
-    /// What list would be right, for errors.
+    /// A description of good lists, for errors.
     fn right_list() -> String;
 }
 
@@ -175,7 +175,7 @@ impl<'de, T: Item + Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
     }
 }
 
-/// What a table is called in errors.
+/// The name of a table in errors.
 pub(super) trait TableName {
     /// A table, and how to write one.
     const EXPECTED: &'static str;

@@ -86,7 +86,7 @@ impl Limits for Cpu {
     }
 }
 
-/// What the configuration says of the workers.
+/// The configuration of the workers.
 pub(super) struct Workers {
     pub count: usize,
     pub cpus: Vec<u16>,

@@ -1,4 +1,4 @@
-//! What changes on ports in service: their settings, and the budgets that they share.
+//! Changes of ports in service: their settings, and the budgets that they share.
 
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ impl Ports {
     }
 }
 
-/// What is said of a name that no budget has.
+/// The error for a name that no budget has.
 pub fn unknown_budget(name: &str) -> String {
     format!("there is no budget {name:?}; `ringmain budget list` shows those that are there")
 }

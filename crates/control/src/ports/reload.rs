@@ -13,7 +13,7 @@ impl Ports {
         self.of_file = names;
     }
 
-    /// What is running, to be compared with a configuration.
+    /// The running ports and budgets, to be compared with a configuration.
     pub fn running(&self) -> Running {
         let budget = |name: String| {
             let limits = self.budgets.limits(&name)?;
@@ -95,7 +95,7 @@ impl Ports {
         });
     }
 
-    /// What became of a change.
+    /// The report about a change.
     fn done(&self, change: &Change) -> ReloadChange {
         let report = change.report();
         let comes = matches!(report.action, ReloadAction::Add | ReloadAction::Replace);

@@ -1,4 +1,4 @@
-//! What ports and budgets are limited to.
+//! Limits of ports and budgets.
 
 use network::token_bucket::Rate;
 

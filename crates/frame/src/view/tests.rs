@@ -10,7 +10,7 @@ fn offset_of(outer: &[u8], inner: &[u8]) -> usize {
     inner.as_ptr() as usize - outer.as_ptr() as usize
 }
 
-/// What both parsers know has to agree; `etherparse` looks at the whole frame and has accepted it.
+/// Both parsers have to agree; `etherparse` looks at the whole frame and has accepted it.
 fn agree(frame: &[u8], oracle: &PacketHeaders) -> Result<(), TestCaseError> {
     let h = parse(frame).unwrap();
     let link = oracle.link.clone().unwrap().ethernet2().unwrap();

@@ -27,7 +27,7 @@ pub struct Instruction {
     value: i32,
 }
 
-/// What the kernel is to do with a frame (`enum xdp_action`): as if there were no program.
+/// The verdict of the program about other frames (`enum xdp_action`): as if there were no program.
 const PASS: i32 = 2;
 
 /// Helpers (`enum bpf_func_id`).

@@ -32,7 +32,7 @@ pub enum ConnectError {
     Socket {
         /// The socket.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The guest's memory could not be allocated.

@@ -1,4 +1,4 @@
-//! What a toolstack writes into the store for a paravirtual device (as libxl does).
+//! The keys that a toolstack writes into the store for a paravirtual device (as libxl does).
 
 use crate::store::{Access, Nodes, Permission, StoreError, transaction};
 use crate::{DomId, Store};
@@ -6,7 +6,7 @@ use crate::{DomId, Store};
 /// A device: which, whose, and served by whom.
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'a> {
-    /// What kind of device, such as `vif`.
+    /// The kind of device, such as `vif`.
     pub class: &'a str,
     /// Its number in its domain.
     pub handle: u32,

@@ -138,9 +138,9 @@ pub struct GrantUser {
 /// Other domains' grants, as one domain uses them.
 #[derive(Debug)]
 pub struct DomainGrants {
-    /// That domain.
+    /// The domain that uses the grants.
     pub user: GrantUser,
-    /// What it has mapped.
+    /// The domain's mappings.
     pub mapper: Arc<Mapper>,
 }
 

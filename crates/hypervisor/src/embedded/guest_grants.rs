@@ -22,7 +22,7 @@ pub struct GuestGrantTable {
 
 #[derive(Debug)]
 struct References {
-    /// Those of revoked grants.
+    /// The entries of revoked grants.
     free: Vec<u32>,
     /// The lowest reference that was never used.
     next: u32,

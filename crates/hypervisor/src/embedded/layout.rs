@@ -120,7 +120,7 @@ impl Layout {
     }
 }
 
-/// What is granted.
+/// The kind of grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantKind {
     /// A page.
@@ -136,7 +136,7 @@ pub enum GrantKind {
     },
     /// A grant of another domain to the owner of this entry (a transitive grant).
     Transitive {
-        /// That domain.
+        /// The domain that the grant is for.
         domain: DomId,
         /// Its grant.
         reference: GrantRef,
@@ -165,9 +165,9 @@ pub enum Reason {
     BeyondTable,
     /// Nothing was ever granted under that reference.
     NeverGranted,
-    /// What was granted has been revoked.
+    /// The grant has been revoked.
     Revoked,
-    /// It is granted to another domain.
+    /// The page is granted to another domain.
     NotToUs,
     /// The page is granted for reading only, and the use would write it.
     ReadOnly,

@@ -35,7 +35,7 @@ pub const NAME: usize = 32;
 pub struct Hello {
     /// Pages of its own.
     pub pages: u32,
-    /// What its grant entries are like.
+    /// The version of the guest's grant entries.
     pub version: Version,
     /// The address of its interface.
     pub mac: [u8; 6],
@@ -68,7 +68,7 @@ pub enum Reply {
     Done,
     /// A channel was opened. Both of its eventfds come with the message, the guest's own first.
     Opened {
-        /// What the other end binds.
+        /// The number that the other end binds.
         number: u32,
         /// Which words it has.
         slot: u32,
@@ -76,7 +76,7 @@ pub enum Reply {
     /// A virtual CPU was added. Both eventfds of its channel come with the message, the guest's own
     /// first.
     Calling {
-        /// What closes it.
+        /// The number of the channel to close.
         number: u32,
         /// Which words its channel has.
         slot: u32,
@@ -144,7 +144,7 @@ impl Request {
         }
     }
 
-    /// What was sent. `None`: nothing that is known.
+    /// The request that was sent. `None`: nothing that is known.
     pub fn decode(bytes: &[u8]) -> Option<Request> {
         let ([kind, first], rest) = split::<2>(bytes)?;
         match kind {
@@ -185,7 +185,7 @@ impl Reply {
         }
     }
 
-    /// What was sent. `None`: nothing that is known.
+    /// The reply that was sent. `None`: nothing that is known.
     pub fn decode(bytes: &[u8]) -> Option<Reply> {
         let ([kind, number, slot], why) = split::<3>(bytes)?;
         match kind {
@@ -222,7 +222,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
 /// Receives a message. `None`: the other end is gone.
 ///
 /// # Errors
-/// What the kernel says, and when a message is longer than any.
+/// The kernel's error, and when a message is longer than any.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];

@@ -88,7 +88,7 @@ impl DomainStore {
         Self { view: DomainNodes::new(shared, by) }
     }
 
-    /// What was done through this connection since the last call: nodes that were looked at or
+    /// The work done through this connection since the last call: nodes that were looked at or
     /// changed, and watches that it concerned.
     pub fn take_work(&self) -> u64 {
         self.view.work.swap(0, Ordering::Relaxed)
@@ -147,7 +147,7 @@ impl Drop for WatchHandle {
 struct DomainNodes {
     shared: SharedStore,
     by: DomId,
-    /// What was done for the domain.
+    /// The work done for the domain.
     work: Arc<AtomicU64>,
     transaction: Option<Mutex<Pending>>,
 }

@@ -58,7 +58,7 @@ pub struct Table {
     dying: AtomicBool,
     /// How often pages are mapped.
     mapped: AtomicUsize,
-    /// What it has had us do.
+    /// The copies that the domain has had this process make.
     copy_usage: CopyAccount,
     store_usage: StoreAccount,
     readers: Arc<Readers>,
@@ -72,8 +72,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// That of a domain whose memory, laid out as `layout` says, is `memory`, from the start of
-    /// `file`.
+    /// The table of a domain whose memory, laid out as `layout` says, is `memory`, from the start
+    /// of `file`.
     pub fn new(
         id: DomId,
         (memory, file): (Arc<Memory>, OwnedFd),
@@ -126,7 +126,7 @@ impl Table {
         self.mapped.load(Ordering::Relaxed)
     }
 
-    /// What it has had us do.
+    /// The copies that the domain has had this process make.
     pub fn copy_usage(&self) -> &CopyAccount {
         &self.copy_usage
     }

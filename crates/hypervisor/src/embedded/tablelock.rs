@@ -8,8 +8,8 @@ use super::sync::{
 };
 use super::vcpu::Vcpu;
 
-/// What the virtual CPUs of a host read at the moment: the number of a per-CPU lock, or 0. A place
-/// belongs to one virtual CPU, and has a cache line of its own.
+/// The lock that each virtual CPU of a host reads at the moment: the number of a per-CPU lock, or
+/// 0. A place belongs to one virtual CPU, and has a cache line of its own.
 #[derive(Debug)]
 pub struct Readers {
     places: Box<[Place]>,
@@ -56,7 +56,7 @@ pub enum Reading<'a> {
     Alone(#[expect(dead_code, reason = "kept to be dropped")] MutexGuard<'a, ()>),
     /// A read-write lock is held for reading.
     Shared(#[expect(dead_code, reason = "kept to be dropped")] RwLockReadGuard<'a, ()>),
-    /// It is noted in this place.
+    /// The reader is noted in this place.
     Noted(&'a AtomicUsize),
 }
 

@@ -354,7 +354,7 @@ fn mappings_are_real_and_bounded() {
     }
 }
 
-/// What a domain or its users do.
+/// An action of a domain or its users.
 #[derive(Clone, Debug)]
 enum Step {
     Grant { to: u16, page: u32, part: Option<(u16, u16)>, writable: bool },

@@ -167,7 +167,7 @@ pub fn below<'a, T>(
     nodes.range(prefix.to_owned()..).take_while(move |(path, _)| path.starts_with(prefix))
 }
 
-/// What lies directly below a path with that prefix. Steps over what lies deeper.
+/// The nodes directly below a path with that prefix. Steps over what lies deeper.
 fn children<'a, T>(
     nodes: &'a BTreeMap<String, T>,
     prefix: &'a str,

@@ -1,9 +1,9 @@
 //! Virtual CPUs: a thread that makes calls of the hypervisor runs on one, and as a rule on one of
 //! its own.
 //!
-//! What Xen keeps per CPU, so that CPUs need not share it, is kept here by this number. The first
-//! threads get a number each, as long as they live. Those for whom none is left share number 0, one
-//! at a time.
+//! State that Xen keeps per CPU, so that CPUs need not share it, is kept here by this number. The
+//! first threads get a number each, as long as they live. Those for whom none is left share number
+//! 0, one at a time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -26,7 +26,7 @@ use crate::xen::wire::{self, Header, Kind, PAYLOAD, Stream};
 const WATCHES: usize = 128;
 const TRANSACTIONS: usize = 10;
 
-/// What a request costs beside the nodes that it looks at and the watches that it concerns.
+/// Cost of a request beside the nodes that it looks at and the watches that it concerns.
 const REQUEST: u64 = 10;
 
 /// A domain has 100 000 units of work done in a second, which is a few per cent of a CPU, and two

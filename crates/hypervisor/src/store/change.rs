@@ -44,7 +44,7 @@ impl<T: Ord + Clone + Send + Sync + 'static> Changes<T> {
     /// Watches `path`: its changes add `token` to the set. The token is in the set at once.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's error.
     pub fn watch(&self, store: &dyn Store, path: &str, token: T) -> Result<Watch, StoreError> {
         let changes = self.clone();
         let on_change: OnChange = Box::new(move |_| changes.add(token.clone()));

@@ -40,7 +40,7 @@ impl<K> Drop for Mapped<K> {
 /// the pages are unmapped.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn map<K>(
     device: BorrowedFd<'_>,
     index: u64,
@@ -63,7 +63,7 @@ where
 /// asks Xen for no more.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn map_page<K>(
     device: BorrowedFd<'_>,
     index: u64,

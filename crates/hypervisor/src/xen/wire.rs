@@ -9,7 +9,7 @@ pub const HEADER: usize = 16;
 /// Most bytes that follow a header.
 pub const PAYLOAD: usize = 4096;
 
-/// What a message asks for, or tells.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -148,7 +148,7 @@ pub fn permissions(payload: &[u8]) -> Option<Vec<Permission>> {
     split(payload).map(|text| text.parse().ok()).collect()
 }
 
-/// What an error's name means.
+/// The error with this name.
 pub fn error(name: &[u8], path: &str) -> StoreError {
     let path = path.to_owned();
     match name.strip_suffix(b"\0").unwrap_or(name) {

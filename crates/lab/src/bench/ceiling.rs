@@ -1,9 +1,9 @@
 //! The ceiling: a back-end that is nothing but two rings and a copy.
 //!
-//! It serves two vhost-user sockets from one polling thread and lays a bare [`Wire`] between their
-//! queues: no switch, no table, no checks, no prefetching. Its rate on a machine is about the cost
-//! of the copy and of passing cache lines between the CPUs there. The code is naive on purpose, so
-//! a good switch may be faster.
+//! The bridge serves two vhost-user sockets from one polling thread and lays a bare [`Wire`]
+//! between their queues: no switch, no table, no checks, no prefetching. Its rate on a machine is
+//! about the cost of the copy and of passing cache lines between the CPUs there. The code is naive
+//! on purpose, so a good switch may be faster.
 //!
 //! The front-ends are the generator's and are trusted: anything unexpected ends the connection.
 
@@ -38,7 +38,7 @@ const GLANCE: u32 = 1 << 14;
 /// Queue pairs that are offered.
 const QUEUES: u64 = 16;
 
-/// What is offered: just what the generator's points ask for.
+/// The features that are offered: just what the generator's points ask for.
 const FEATURES: u64 = bit::VERSION_1
     | bit::PROTOCOL_FEATURES
     | bit::MRG_RXBUF

@@ -1,8 +1,8 @@
-//! What a figure should reach.
+//! Goals of figures.
 
 use serde::{Deserialize, Serialize};
 
-/// What a figure should reach.
+/// The value that a figure should reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {

@@ -28,7 +28,7 @@ const DRAWN: usize = 60;
 /// All runs, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Those that can be read.
+    /// The entries that can be read.
     pub entries: Vec<Entry>,
     /// Lines that can't.
     pub unread: usize,

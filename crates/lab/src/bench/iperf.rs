@@ -1,4 +1,4 @@
-//! What iperf says.
+//! The output of iperf.
 
 /// Bytes, and bits a second, in the last line that iperf printed with `-f k`: the sum of all
 /// streams, or the only one.

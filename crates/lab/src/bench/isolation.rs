@@ -1,5 +1,5 @@
-//! What innocent guests keep beside a hostile neighbour: each attack beside nobody, beside a fair
-//! neighbour and beside the hostile one, in turn, in one invocation.
+//! Rates and latencies that innocent guests keep beside a hostile neighbour: each attack beside
+//! nobody, beside a fair neighbour and beside the hostile one, in turn, in one invocation.
 //!
 //! Every run has a daemon of its own. The innocents' frames are first paced, which shows delays and
 //! losses, and then sent as fast as their ring takes them, which shows their share of the workers.
@@ -198,7 +198,7 @@ fn once(
     Ok(Run { beside, paced, full, neighbour_ended: ended.map(|error| error.to_string()) })
 }
 
-/// What the innocents see, paced and at full speed.
+/// The figures of the innocents, paced and at full speed.
 fn innocents(args: &Args, dir: &Path, third: Option<u8>) -> Result<[Figures; 2], BenchError> {
     cpu::pin(args.guest_cpu)
         .map_err(|source| BenchError::Start { what: "use the guests' CPU", source })?;

@@ -112,7 +112,7 @@ pub enum BenchError {
     /// Something could not be started or made.
     #[error("cannot {what}: {source}")]
     Start {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         source: io::Error,

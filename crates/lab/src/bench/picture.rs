@@ -20,10 +20,10 @@ const TITLE: (&str, i32) = ("sans-serif", 15);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// What one plot shows.
+/// The content of one plot.
 struct Panel {
     title: String,
-    /// What the vertical axis counts.
+    /// The unit of the vertical axis.
     y: String,
     goal: Option<f64>,
     /// By number of the run: how much better than the peer, or the figure itself where that is
@@ -103,7 +103,7 @@ fn panel(newest: &Figure, entries: &[Entry]) -> Panel {
     Panel { title, y: newest.unit.clone(), goal, main, range: Vec::new(), ceiling: Vec::new() }
 }
 
-/// What the lines mean.
+/// The legend of the lines.
 fn key(area: &Area<'_>) -> Result<(), PlotError> {
     let text = TEXT.into_font().into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
     let y = KEY as i32 / 2;

@@ -6,7 +6,7 @@ use super::goal::Goal;
 use super::goal::Goal::{AtMost, Times};
 use crate::load::Report;
 
-/// What a point's figures are.
+/// The unit of a point's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// Million frames per second.
@@ -60,7 +60,7 @@ impl Unit {
 /// The peer that the generator's traffic is compared with.
 pub const OVS: &str = "OVS-DPDK";
 
-/// What a point consists of.
+/// The kind of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The generator's traffic through each back-end, each with one worker.
@@ -85,9 +85,9 @@ pub struct Point {
     pub name: &'static str,
     /// As a table shows it.
     pub title: &'static str,
-    /// What it consists of.
+    /// The kind of the point.
     pub kind: Kind,
-    /// What is measured, and what it should reach.
+    /// The figures that are measured, and their goals.
     pub figures: &'static [(Unit, Option<Goal>)],
 }
 

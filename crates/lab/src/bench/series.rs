@@ -10,7 +10,7 @@ use crate::statistics::{Summary, digits};
 pub struct Series {
     /// One for each run, in their order.
     pub runs: Vec<f64>,
-    /// Of the runs.
+    /// The median of the runs.
     pub median: Option<f64>,
     /// The lowest of them.
     pub least: Option<f64>,

@@ -26,9 +26,9 @@ pub struct Run {
     pub who: Who,
     /// In which round.
     pub round: u32,
-    /// What was measured, in the order of the point's units.
+    /// The figures, in the order of the point's units.
     pub figures: Vec<f64>,
-    /// What the machine was like before it; and after it, unless `disturbed`.
+    /// The state of the machine before the run; and after it, unless `disturbed`.
     pub state: State,
     /// Others took CPU, or the machine changed meanwhile.
     pub disturbed: bool,
@@ -51,7 +51,7 @@ pub struct Sample {
     pub round: u32,
     /// The figure.
     pub figure: f64,
-    /// What the machine was like.
+    /// The state of the machine.
     #[serde(flatten)]
     pub state: State,
     /// Whether the run was disturbed.
@@ -63,7 +63,7 @@ pub struct Sample {
 pub struct Beside {
     /// Who that is.
     pub name: &'static str,
-    /// What was reached.
+    /// The measured values.
     pub series: Series,
     /// How much better Ringmain is, round by round, of rounds that nothing disturbed and in which
     /// the machine was the same for both. Above 1 is better, whatever the unit.
@@ -75,11 +75,11 @@ pub struct Beside {
 pub struct Row {
     /// Name of the point.
     pub point: &'static str,
-    /// What kind of traffic that is.
+    /// The kind of traffic, for people.
     pub title: &'static str,
     /// The generator's options.
     pub options: &'static str,
-    /// What was measured.
+    /// The unit of the figure.
     pub unit: Unit,
     /// Ringmain's figures.
     pub ringmain: Series,
@@ -87,7 +87,7 @@ pub struct Row {
     pub peer: Option<Beside>,
     /// The bare copy's, if it was measured.
     pub ceiling: Option<Beside>,
-    /// What it should reach.
+    /// The value that the figure should reach.
     pub goal: Option<Goal>,
     /// Whether it did.
     pub reached: Option<bool>,
@@ -97,7 +97,7 @@ pub struct Row {
     pub disturbed: u32,
     /// Runs that were repeated because something disturbed them, and are not among these.
     pub repeated: u32,
-    /// What went wrong in runs that are missing.
+    /// The failures of runs that are missing.
     pub failures: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ pub struct Tally {
     pub runs: Vec<Run>,
     /// Runs that were repeated.
     pub repeated: u32,
-    /// What went wrong.
+    /// The failure.
     pub failures: Vec<String>,
 }
 

@@ -31,7 +31,7 @@ use crate::progress::Progress;
 /// How often a disturbed run is tried again before it is kept.
 const RETRIES: u32 = 4;
 
-/// What runs before anything is counted.
+/// The time that runs before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(100);
 
 /// Measures the points that consist of workers.
@@ -178,7 +178,7 @@ impl Pair {
         Ok((one? + two?) / 2.0)
     }
 
-    /// What was wrong with a frame, if anything was.
+    /// The fault of a frame, if any.
     fn fault(&mut self) -> Option<String> {
         let guests = self.stations.iter_mut().flat_map(|station| &mut station.guests);
         let mut counts =

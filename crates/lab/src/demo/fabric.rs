@@ -74,7 +74,7 @@ impl Fabric {
         }
     }
 
-    /// What was counted so far: by the daemon, or by the guests' drivers.
+    /// The counts so far: by the daemon, or by the guests' drivers.
     pub(super) fn counts(&self, guests: &[Guest; 2]) -> Result<Counts, DemoError> {
         match self {
             Fabric::Ringmain(daemon) => {

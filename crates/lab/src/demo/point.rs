@@ -17,7 +17,7 @@ pub(crate) const WARM_UP: Duration = Duration::from_millis(1500);
 /// CPUs that others may take before a point is marked.
 const DISTURBED: f64 = 0.1;
 
-/// What was measured with one number of queues.
+/// The measurement with one number of queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub(crate) queues: u16,
@@ -38,13 +38,13 @@ pub(crate) struct Point {
     pub(crate) profile: Option<PortProfile>,
 }
 
-/// What was seen while the streams ran.
+/// The counts and CPU time taken while the streams ran.
 pub(crate) struct Sample {
     /// CPUs that the daemon used, if there is one.
     pub(crate) daemon: Option<f64>,
     /// CPUs that others took.
     pub(crate) others: f64,
-    /// What was counted meanwhile.
+    /// The counts meanwhile.
     pub(crate) counts: Counts,
 }
 

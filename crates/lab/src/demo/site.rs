@@ -13,10 +13,10 @@ pub(crate) trait Site {
     /// Changes the number of queues that both guests use, while they run.
     fn set_queues(&self, queues: u16) -> Result<(), DemoError>;
 
-    /// What was counted so far.
+    /// The counts so far.
     fn counts(&self) -> Result<Counts, DemoError>;
 
-    /// What the daemon has used so far; none where there is no daemon.
+    /// The CPU time and memory that the daemon has used so far; none where there is no daemon.
     fn daemon(&self) -> Result<Option<Used>, DemoError>;
 
     /// Everything that the daemon counts; none where there is no daemon.

@@ -109,7 +109,7 @@ impl Site for Xen {
 }
 
 impl Xen {
-    /// What the kernel counted for a guest, over all of its queues. Its vif receives what the guest
+    /// The kernel's counts for a guest, over all of its queues. Its vif receives what the guest
     /// sends.
     fn kernel_counts(&self, guest: &Domain) -> Result<Vec<QueueCount>, DemoError> {
         let command = format!(

@@ -32,7 +32,7 @@ pub enum LabError {
     Tool {
         /// The tool.
         tool: String,
-        /// What it said.
+        /// The output.
         text: String,
     },
     /// A file or a folder.
@@ -48,13 +48,13 @@ pub enum LabError {
     NoRecord {
         /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         source: io::Error,
@@ -89,7 +89,7 @@ pub enum LabError {
     Broken {
         /// How many.
         count: usize,
-        /// What was wrong with the first.
+        /// The failure of the first.
         first: String,
         /// Where all of them are.
         record: PathBuf,

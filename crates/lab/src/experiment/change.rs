@@ -26,7 +26,7 @@ fn side(of: &Summary, than: &Summary) -> Side {
 /// A figure at two places.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// What it is at the first.
+    /// The value at the first place.
     pub from: Summary,
     /// And at the second.
     pub to: Summary,

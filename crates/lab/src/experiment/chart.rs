@@ -5,16 +5,16 @@ use super::{About, Plot};
 use crate::plot::{self, Column, Dot, Kind, Line, PlotError, Shape};
 use crate::statistics::Centre;
 
-/// What is drawn of what.
+/// A chart of an experiment's results.
 #[derive(Clone, Copy)]
 pub struct Chart<'a> {
     /// The experiment.
     pub about: &'a About,
     /// The plot.
     pub plot: &'a Plot,
-    /// What was measured.
+    /// The results.
     pub results: &'a Results<'a>,
-    /// What stands for repetitions.
+    /// The value that represents repetitions.
     pub centre: Centre,
 }
 

@@ -5,7 +5,7 @@ use super::side::Side;
 /// Something that was published, beside what was found here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What others say.
+    /// The claim of others.
     pub published: String,
     /// The same of our figures.
     pub here: String,
@@ -16,9 +16,9 @@ pub struct Finding {
 /// Whether something that was published is so here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is, by more than the scatter.
+    /// The claim holds, by more than the scatter.
     So,
-    /// It is not, by more than the scatter.
+    /// The claim does not hold, by more than the scatter.
     NotSo,
     /// Repetitions scatter by more than what would tell.
     Scatter,
@@ -27,7 +27,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Of a claim that something lies on one side.
+    /// The verdict on a claim that something lies on one side.
     pub(super) fn of(lies: Side, claimed: Side) -> Verdict {
         match lies {
             Side::Within => Verdict::Scatter,
@@ -36,7 +36,7 @@ impl Verdict {
         }
     }
 
-    /// Of two claims at once.
+    /// The verdict on two claims at once.
     #[must_use]
     pub fn and(self, other: Verdict) -> Verdict {
         use Verdict::{NotSo, Scatter, So, Unknown};

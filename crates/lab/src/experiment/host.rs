@@ -11,12 +11,12 @@ use crate::cpu::cpu_name;
 use crate::guest::{Accel, Image};
 use crate::tool;
 
-/// What the figures of a run belong to.
+/// The machine that the figures of a run belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// CPUs that this process may use.
     pub cpus: usize,
-    /// What they are called.
+    /// The name of the CPUs.
     pub cpu: String,
     /// Memory in MiB.
     pub memory: u64,

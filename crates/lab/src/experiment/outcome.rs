@@ -1,4 +1,4 @@
-//! What one repetition gives.
+//! The outcome of one repetition.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::cpu::Shares;
 /// Something that must hold whatever the figures are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What must hold.
+    /// The condition that must hold.
     pub name: String,
     /// Whether it did.
     pub held: bool,
@@ -25,7 +25,7 @@ pub struct Outcome {
     /// Shares and the like, by name: one number for each queue or stream, say.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lists: BTreeMap<String, Vec<f64>>,
-    /// What was checked.
+    /// The conditions that were checked.
     pub checks: Vec<Check>,
     /// CPUs that processes took which are no part of this.
     pub others: f64,

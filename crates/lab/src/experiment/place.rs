@@ -20,7 +20,8 @@ pub fn place(about: &About, results: &Results, number: usize) -> String {
     }
 }
 
-/// What distinguishes the points of a series: the titles of all axes that they lie on.
+/// The title of a table's first column, which distinguishes the points of a series: the titles of
+/// all axes that they lie on.
 pub fn title(about: &About, results: &Results) -> String {
     let mut titles: Vec<&str> = Vec::new();
     for number in 0..results.record.configuration.points.len() {

@@ -1,4 +1,4 @@
-//! What is varied.
+//! The points of an experiment.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,11 +11,11 @@ use super::LabError;
 /// One place of a plot: what is measured there, repeatedly.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// What its line is called.
+    /// The name of the point's line.
     pub series: String,
     /// Where on the x axis; for an axis of labels the number of the label, from 0.
     pub x: f64,
-    /// What else a repetition has to know.
+    /// Further settings of a repetition.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
 }

@@ -19,7 +19,7 @@ const FORMAT: u32 = 1;
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// What a run was asked to do. A run is gone on with only by one that was asked the same.
+/// The configuration of a run. A run is gone on with only by one that was asked the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
     /// The experiment.
@@ -35,11 +35,11 @@ pub struct Configuration {
     pub rounds: u32,
     /// CPUs that others may take before a repetition counts as disturbed.
     pub disturbed_above: f64,
-    /// What is measured.
+    /// The points to measure.
     pub points: Vec<Point>,
     /// The machine.
     pub machine: Machine,
-    /// What takes part.
+    /// The versions of the programs that take part.
     pub versions: BTreeMap<String, String>,
 }
 
@@ -59,7 +59,7 @@ pub struct Repetition {
     pub state: Option<State>,
     /// Others took more of the machine than they may.
     pub disturbed: bool,
-    /// What it gave.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Why it gave nothing.
@@ -84,10 +84,10 @@ pub struct Record {
     pub began: u64,
     /// When it was through, if it is.
     pub finished: Option<u64>,
-    /// What it is about.
+    /// The configuration of the run.
     #[serde(flatten)]
     pub configuration: Configuration,
-    /// What was measured, in order.
+    /// The measurements, in order.
     pub repetitions: Vec<Repetition>,
 }
 

@@ -5,8 +5,8 @@ use super::record::{Configuration, Record, Repetition};
 use super::{Point, Size};
 use crate::statistics::Summary;
 
-/// What a record shows: only repetitions that are whole, and of those that others disturbed only
-/// where there is none else.
+/// The results in a record: only repetitions that are whole, and of those that others disturbed
+/// only where there is none else.
 #[derive(Clone, Copy, Debug)]
 pub struct Results<'a> {
     /// The record itself.
@@ -14,7 +14,7 @@ pub struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    /// Of a record.
+    /// The results of a record.
     pub fn new(record: &'a Record) -> Results<'a> {
         Results { record }
     }

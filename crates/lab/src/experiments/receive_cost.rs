@@ -1,5 +1,5 @@
-//! What receiving a frame costs, and whom: the six classes of Netchannel 2's authors, with each
-//! improvement added in their order.
+//! The cost of receiving a frame, and who pays it: the six classes of Netchannel 2's authors, with
+//! each improvement added in their order.
 
 use control::categories::categories;
 
@@ -19,8 +19,8 @@ use crate::statistics::digits;
 
 /// Payload of a frame as long as the MTU.
 const SEGMENT: u32 = 1448;
-/// What comes over the cable, in bits a second: so little that a guest has taken a batch, and
-/// sleeps, before the next one comes. One that is awake takes frames without being interrupted.
+/// The rate on the cable, in bits a second: so little that a guest has taken a batch, and sleeps,
+/// before the next one comes. One that is awake takes frames without being interrupted.
 const RATE: u64 = 250_000_000;
 /// Frames that come at once, as from a network card that interrupts only then: what the series is
 /// called.
@@ -255,7 +255,7 @@ fn throttled(results: &Results, label: &str, x: f64) -> Option<String> {
     Some(format!("{label}: {costs}; {} and {} were measured.", few?, many?))
 }
 
-/// What a frame costs the whole machine at one place against another, in whatever unit it was
+/// The cost of a frame to the whole machine at one place against another, in whatever unit it was
 /// measured.
 fn cost(results: &Results, from: (&str, f64), to: (&str, f64)) -> Option<Change> {
     let (cycles, time) = MACHINE;

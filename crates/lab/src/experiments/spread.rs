@@ -17,10 +17,11 @@ const SERIES: &str = "Ringmain";
 /// Repetitions that differ in addresses, and how many of a round may.
 const TURNS: u32 = 1000;
 const OF_A_ROUND: u32 = 8;
-/// What is looked at before a worker has done anything about it: so long at most, and ends as soon
-/// as a bucket has changed queues. Workers check every 100 ms, whenever frames begin to come.
+/// The longest time that is measured before a worker changes anything. The measurement ends as soon
+/// as a bucket has changed queues: workers check every 100 ms, whenever frames begin to come.
 const SOON: Duration = Duration::from_millis(60);
-/// It has to be as long as this, or is looked at once more with a fresh worker, so often at most.
+/// The shortest measurement that counts. A shorter one is repeated with a fresh worker, [`TRIES`]
+/// times at most.
 const LEAST: Duration = Duration::from_millis(15);
 const TRIES: u32 = 8;
 /// Between two looks at that.

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// or ends.
 const KVM_LIMIT: Duration = Duration::from_secs(10);
 
-/// What QEMU runs guests on.
+/// The accelerator on which QEMU runs guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
     /// The processor's own virtualisation.

@@ -27,7 +27,7 @@ const SEND_LIMIT: Duration = Duration::from_secs(600);
 pub struct Output {
     /// The exit code; 128 + n when signal n ended it.
     pub code: i32,
-    /// What it printed, standard error included: the last 1,000,000 bytes.
+    /// The output, standard error included: the last 1,000,000 bytes.
     pub text: String,
 }
 
@@ -35,7 +35,7 @@ pub struct Output {
 #[derive(Debug)]
 pub(crate) struct Agent {
     name: String,
-    /// What limits of waits are counted in.
+    /// The clock that limits of waits are counted in.
     clock: Clock,
     stream: Mutex<UnixStream>,
     state: Mutex<State>,
@@ -96,7 +96,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// What limits of waits are counted in.
+    /// The clock that limits of waits are counted in.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }

@@ -1,5 +1,5 @@
-//! What a guest boots: Debian's own kernel, and an initramfs of busybox, iperf, ethtool, e2fsprogs
-//! and the kernel's modules.
+//! The image that a guest boots: Debian's own kernel, and an initramfs of busybox, iperf, ethtool,
+//! e2fsprogs and the kernel's modules.
 
 use super::{GuestError, locked};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 /// The first process of a guest.
 const INIT: &str = include_str!("init.sh");
-/// What it becomes.
+/// The script that the guest's first process becomes.
 const AGENT: &str = include_str!("agent.sh");
 /// Host programs that a guest gets, with the libraries that they are linked to.
 const PROGRAMS: [&str; 4] = ["iperf", "ethtool", "mke2fs", "e2fsck"];

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a guest is like.
+/// The specification of a guest.
 #[derive(Clone, Debug)]
 pub struct Spec<'a> {
     /// A short name, for messages.
@@ -73,7 +73,7 @@ impl DiskLink {
 /// One virtio network interface of a guest.
 #[derive(Clone, Debug)]
 pub struct Nic {
-    /// What it is attached to.
+    /// The link that the interface is attached to.
     pub link: Link,
     /// Its address.
     pub mac: Mac,
@@ -84,7 +84,7 @@ pub struct Nic {
     pub options: Vec<String>,
 }
 
-/// What an interface is attached to.
+/// The link of an interface.
 #[derive(Clone, Debug)]
 pub enum Link {
     /// A vhost-user backend at this socket.

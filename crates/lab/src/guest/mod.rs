@@ -38,7 +38,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What can go wrong with a guest.
+/// An error of a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// Something that the image is made of is not installed or not downloaded.
@@ -46,7 +46,7 @@ pub enum GuestError {
     Missing {
         /// A command, or what the file holds.
         what: String,
-        /// What the script installs it with.
+        /// The part of the script that installs it.
         part: &'static str,
     },
     /// A tool that the image or a namespace is made with failed.
@@ -54,7 +54,7 @@ pub enum GuestError {
     Tool {
         /// The command.
         tool: String,
-        /// What it said.
+        /// The standard error of the script.
         stderr: String,
     },
     /// A file could not be read or written.
@@ -68,7 +68,7 @@ pub enum GuestError {
     /// A process could not be started, or a channel to it broke.
     #[error("{what}: {source}")]
     Channel {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         source: io::Error,
@@ -89,7 +89,7 @@ pub enum GuestError {
     Late {
         /// The guest.
         name: String,
-        /// What was waited for.
+        /// The condition that was waited for.
         what: String,
         /// How long.
         limit: Duration,
@@ -113,7 +113,7 @@ pub enum GuestError {
         command: String,
         /// Its exit code.
         code: i32,
-        /// What it printed.
+        /// The output of the command.
         text: String,
     },
     /// QEMU's monitor refused a command.

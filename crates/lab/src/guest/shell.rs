@@ -32,7 +32,7 @@ pub trait Shell {
 }
 
 impl Output {
-    /// What a command printed that had to succeed.
+    /// The output of a command that had to succeed.
     ///
     /// # Errors
     /// When its exit code is not 0.

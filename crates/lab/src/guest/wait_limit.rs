@@ -13,7 +13,7 @@ const STALLED: Duration = Duration::from_secs(120);
 /// Less CPU time than this is no progress.
 const PROGRESS: Duration = Duration::from_millis(10);
 
-/// What limits are counted in.
+/// The clock that limits are counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
     /// Time that passes while a processor is free.

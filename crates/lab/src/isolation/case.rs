@@ -12,7 +12,7 @@ use super::senders::{Sender, SenderSpec, Shape};
 /// How long a neighbour may take to begin.
 const BEGIN: Duration = Duration::from_secs(60);
 
-/// What a neighbour does.
+/// The attack of a neighbour.
 #[derive(Clone, Copy, Debug)]
 pub enum Attack {
     /// A guest receives every second frame of the innocent sender.
@@ -24,9 +24,9 @@ pub enum Attack {
     },
     /// A guest sends to another guest of its own.
     Sender {
-        /// What the fair neighbour sends.
+        /// The traffic of the fair neighbour.
         fair: SenderSpec,
-        /// What the hostile neighbour sends.
+        /// The traffic of the hostile neighbour.
         hostile: SenderSpec,
     },
     /// Front-ends on so many ports send messages. The fair neighbour sends them to a second daemon.
@@ -47,9 +47,9 @@ pub enum Attack {
 pub struct Case {
     /// As results and `--only` call it.
     pub name: &'static str,
-    /// What the hostile neighbour does.
+    /// The attack of the hostile neighbour, for people.
     pub title: &'static str,
-    /// What the fair neighbour does instead.
+    /// The load of the fair neighbour instead.
     pub fair: &'static str,
     /// Workers of the daemon.
     pub workers: u16,

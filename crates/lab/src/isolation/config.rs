@@ -1,4 +1,4 @@
-//! What daemons serve that innocent guests and their neighbour share.
+//! The configuration of daemons that innocent guests and their neighbour share.
 
 use std::path::Path;
 

@@ -19,7 +19,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::neighbour::{Neighbour, Role, Sockets};
 use super::senders::{Sender, SenderSpec, Shape};
 
-/// What a client does with its connections.
+/// The use that a client makes of its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connecting {
     /// Connects and closes.

@@ -31,7 +31,7 @@ pub const PORTS: [&str; 2] = ["innocent-a", "innocent-b"];
 /// Numbers of the two guests, which give them their addresses.
 pub const NUMBERS: [u8; 2] = [1, 2];
 
-/// What became of the frames of one run.
+/// The frames of one run, by outcome.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Figures {
     /// Frames that were due.

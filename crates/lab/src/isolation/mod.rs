@@ -1,4 +1,4 @@
-//! What one guest can do to others on the same workers.
+//! Attacks of one guest on others on the same workers.
 //!
 //! Two innocent guests exchange frames while a neighbour does something on ports of its own. Each
 //! [`Case`] is one attack with two neighbours: a hostile one, and a fair one with the same rings and

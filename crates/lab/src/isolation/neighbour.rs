@@ -1,5 +1,5 @@
-//! What every neighbour has: a name of its own, a step that it repeats, and a thread that repeats
-//! it.
+//! The common part of all neighbours: a name of its own, a step that it repeats, and a thread that
+//! repeats it.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -28,7 +28,7 @@ const SPARE: u64 = 1 << 39;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// What a frame looks like.
+/// The shape of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// An ordinary frame of so many bytes.
@@ -53,10 +53,10 @@ pub enum Shape {
     Kicks(usize),
 }
 
-/// What the pair of guests is like.
+/// The specification of the pair of guests.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderSpec {
-    /// What is sent.
+    /// The shape of the frames.
     pub shape: Shape,
     /// Queue pairs of either guest.
     pub queues: u16,
@@ -245,7 +245,7 @@ fn buffers_of(shape: Shape) -> u16 {
     }
 }
 
-/// What lies in a transmit buffer.
+/// The bytes of a transmit buffer.
 fn bytes_of(shape: Shape) -> Vec<u8> {
     let mut bytes = neighbour::frame(NUMBERS[1], NUMBERS[0], len_of(shape));
     let frame = &mut bytes[VNET..];

@@ -15,7 +15,7 @@ pub const VNET: usize = 12;
 /// Chains that are taken back at a time.
 const COLLECTED: usize = 256;
 
-/// What a guest is like.
+/// The specification of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct StationSpec {
     /// Queue pairs.

@@ -1,4 +1,4 @@
-//! What `ringmain-lab load` can be asked to do.
+//! The arguments of `ringmain-lab load`.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -285,7 +285,7 @@ impl Args {
     /// benchmarks.
     ///
     /// # Errors
-    /// What is wrong with the words.
+    /// The problem with the words.
     pub fn from_words<I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>>(
         words: I,
     ) -> Result<Self, clap::Error> {

@@ -234,12 +234,12 @@ impl<R: DriverRing> Endpoint<R> {
         self.queues.iter().flat_map(|queue| [queue.driver.rx.call(), queue.driver.tx.call()])
     }
 
-    /// What it sends.
+    /// The sender.
     pub fn sender(&self) -> Option<&Sender> {
         self.role.sender.as_ref()
     }
 
-    /// What it receives.
+    /// The receiver.
     pub fn receiver(&mut self) -> Option<&mut Receiver> {
         self.role.receiver.as_mut()
     }

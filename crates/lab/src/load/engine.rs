@@ -35,10 +35,10 @@ pub struct Phases {
     pub patient: bool,
 }
 
-/// What one direction's receiver had counted at some time.
+/// The counts of one direction's receiver at some time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
-    /// That time, in ns.
+    /// The time, in ns.
     pub time: u64,
     /// Counts.
     pub counts: Counts,
@@ -46,7 +46,7 @@ pub struct Mark {
 
 /// One guest after the run.
 pub struct Outcome {
-    /// What it was, with what it sent and received.
+    /// The role of the endpoint, with its sender and receiver.
     pub role: Role,
     /// Kicks and interrupts.
     pub doorbells: Doorbells,
@@ -58,7 +58,7 @@ pub struct Outcome {
 pub struct Engine<R> {
     endpoints: Vec<Endpoint<R>>,
     clock: Clock,
-    /// What to wait for when there is nothing to do; `None`: guests poll.
+    /// The descriptors to wait for when there is nothing to do; `None`: guests poll.
     bell: Option<Epoll>,
 }
 

@@ -63,7 +63,7 @@ pub enum Error {
     Socket {
         /// Its path.
         path: PathBuf,
-        /// What happened.
+        /// The system's error.
         error: io::Error,
     },
     /// Negotiation with the back-end failed.
@@ -79,7 +79,7 @@ pub enum Error {
         guest: u16,
         /// Tx or Rx.
         ring: &'static str,
-        /// What it did.
+        /// The error of the device.
         error: BadUsed,
     },
     /// Nothing came through.
@@ -98,9 +98,9 @@ pub enum Error {
     /// A CPU to run on is not there.
     #[error("running on CPU {cpu}: {error}")]
     Cpu {
-        /// That CPU.
+        /// The CPU.
         cpu: usize,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Interrupted before anything was measured.

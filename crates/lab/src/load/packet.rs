@@ -41,7 +41,7 @@ const SOURCE: Range<usize> = 6..12;
 /// Where TCP's checksum stands.
 const CSUM_AT: usize = L4_AT + 16;
 
-/// What a tag says.
+/// The content of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Flow.
@@ -52,7 +52,7 @@ pub struct Tag {
     pub time: u64,
 }
 
-/// What all frames of one direction have in common.
+/// The common part of all frames of one direction.
 #[derive(Clone, Debug)]
 pub struct Shape {
     len: u32,
@@ -178,7 +178,7 @@ impl Shape {
     /// matter.
     ///
     /// # Errors
-    /// What differs.
+    /// The differences.
     #[inline]
     pub fn open(&self, head: &[u8; HEAD_MAX]) -> Result<(Tag, u64), Fault> {
         let bytes = if self.tcp {

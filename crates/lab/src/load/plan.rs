@@ -1,4 +1,4 @@
-//! What a guest's driver negotiates, and the buffers that follow from it.
+//! The features that a guest's driver negotiates, and the buffers that follow from them.
 
 use ring::driver::{DriverRing, Tables};
 use vhost_user::net::feature::bit;
@@ -45,11 +45,11 @@ pub struct Buffers {
 /// The buffers of one queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What is sent.
+    /// The transmit buffers.
     pub tx: Buffers,
     /// Frames that the Tx ring holds.
     pub tx_held: u32,
-    /// What is received into.
+    /// The receive buffers.
     pub rx: Buffers,
     /// How they become descriptors.
     pub cut: Cut,

@@ -1,4 +1,4 @@
-//! What comes back: verified, put in order, counted.
+//! The receiving side of the load generator: verified, put in order, counted.
 
 use std::sync::Arc;
 
@@ -244,7 +244,7 @@ impl Receiver {
         self.counts
     }
 
-    /// What this direction's sender and receiver know of each other.
+    /// The counters that this direction's sender and receiver share.
     pub fn counters(&self) -> &DirectionCounters {
         &self.counters
     }

@@ -1,4 +1,4 @@
-//! What a run has shown.
+//! The report of a run.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct Direction {
     pub duplicate: u64,
     /// Time from before sending until the receiver looked.
     pub latency: Latency,
-    /// What was wrong with the first wrong frame.
+    /// The fault of the first wrong frame.
     pub first_fault: Option<String>,
 }
 

@@ -37,14 +37,15 @@ pub enum Pace {
     Open,
     /// At most so many under way.
     Window {
-        /// That many.
+        /// The number of frames.
         frames: u64,
-        /// What had come back when something last did, and when that was noticed.
+        /// The number of frames that had come back when the last ones did, and when that was
+        /// noticed.
         progress: (u64, u64),
     },
     /// So many per second.
     Rate {
-        /// That many.
+        /// The number of frames a second.
         pps: u64,
         /// Since when, in ns.
         since: u64,

@@ -25,7 +25,7 @@ pub struct Queue {
     pub frames: VecDeque<Frame>,
 }
 
-/// What a thread is for.
+/// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A guest's: makes frames.
@@ -36,7 +36,7 @@ pub enum Role {
     Receiver,
 }
 
-/// What a thread does.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Sleeps.
@@ -54,7 +54,7 @@ pub enum State {
 /// A thread.
 #[derive(Debug)]
 pub struct Actor {
-    /// What it is for.
+    /// The role of the thread.
     pub role: Role,
     /// Which CPUs it runs on.
     pub cpus: usize,
@@ -62,7 +62,7 @@ pub struct Actor {
     pub queues: Vec<usize>,
     /// Which of them it looks at first.
     pub next: usize,
-    /// What it does.
+    /// The state of the thread.
     pub state: State,
     /// The frames that it has taken.
     pub burst: Vec<Frame>,

@@ -23,7 +23,7 @@ const LEAST: u64 = 6_000;
 /// random.
 const CLOSE: f64 = 0.98;
 
-/// What the model covers.
+/// The scope of the model.
 pub const SCOPE: &str = "Only guests behind Xen's rings (xen and embedded ports) are modelled, whose frames are copied by grant \
     copies.\nGuests of QEMU on KVM (vhost-user ports) have no grants, and their workers need less: measure them with ringmain-lab \
     load or bench.";
@@ -179,7 +179,7 @@ impl Question {
         frames * self.bytes * 8.0 / 1e9
     }
 
-    /// What stands in the way where more workers don't help.
+    /// The limit, in words, where more workers don't help.
     fn limit(&self, slowest: f64, queues: usize) -> String {
         let vcpu = self.bytes * 8.0 / slowest;
         format!(

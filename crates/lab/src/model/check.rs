@@ -20,13 +20,13 @@ const STREAMS: usize = 8;
 /// Frames to simulate, for each worker.
 const FRAMES: u64 = 8_000;
 
-/// What is compared.
+/// The quantity that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// Pieces of granted pages copied to granted pages.
     Copies {
-        /// Of each page.
+        /// Pieces of each page.
         pieces: u16,
         /// Bytes of each.
         len: u16,
@@ -45,7 +45,7 @@ pub enum What {
 /// A place where both are known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// What is counted.
+    /// The quantity that is counted.
     pub what: What,
     /// The hypervisor's design.
     pub era: Era,
@@ -77,7 +77,7 @@ pub const ALL: [What; 8] = [
 ];
 
 impl What {
-    /// What is counted, in a second, with so many threads or workers on a machine with so many
+    /// The predicted count in a second, with so many threads or workers on a machine with so many
     /// CPUs.
     pub fn predict(self, inputs: &Inputs, era: Era, workers: usize, cpus: usize) -> f64 {
         let costs = Costs::new(inputs, era);

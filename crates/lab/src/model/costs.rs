@@ -185,7 +185,8 @@ impl<'a> Costs<'a> {
         of(small) + (of(large) - of(small)) * along.max(0.0)
     }
 
-    /// What a worker, a sender and a receiver need for a frame, in ns, if bursts are full.
+    /// The times that a worker, a sender and a receiver need for a frame, in ns, if bursts are
+    /// full.
     pub fn frame(&self, bytes: f64) -> [f64; 3] {
         [
             self.at(bytes, |it| it.frame + it.publish),

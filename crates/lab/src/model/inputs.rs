@@ -34,7 +34,7 @@ pub struct Maps {
     pub alone: f64,
     /// By one thread, while another one computes.
     pub beside: f64,
-    /// What that other one lost.
+    /// The CPU time that the other one lost.
     pub stolen: f64,
 }
 
@@ -59,9 +59,9 @@ pub struct Carried {
 /// See docs/lab-model.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Handovers {
-    /// The data that all guests have in common.
+    /// Data that all guests share.
     pub shared: f64,
-    /// What belongs to one guest.
+    /// Data of one guest.
     pub own: f64,
 }
 
@@ -113,7 +113,7 @@ const STEADIEST: f64 = 1.25;
 /// A file of inputs that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InputsError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("cannot use {path}: {source}{}", if source.kind() == io::ErrorKind::NotFound { "; measure first: ringmain-lab model --measure" } else { "" })]
     File {
         /// Which.
@@ -121,12 +121,12 @@ pub enum InputsError {
         /// Why.
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is something else.
     #[error("{path} is not what `ringmain-lab model --measure` writes: {why}")]
     Content {
         /// Which.
         path: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
 }
@@ -145,7 +145,7 @@ pub struct Machine {
 }
 
 impl Inputs {
-    /// Of what was measured.
+    /// The inputs from these measurements.
     pub fn new(began: u64, machine: Machine, old: Generation, new: Generation) -> Inputs {
         let Machine { cpu, cpus, pace, lines: [touch, line, wake] } = machine;
         let ringmain = env!("CARGO_PKG_VERSION").into();

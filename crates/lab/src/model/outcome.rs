@@ -1,4 +1,4 @@
-//! What a simulation comes to.
+//! The outcome of a simulation.
 
 use super::actor::Actor;
 use super::event::{Time, seconds};

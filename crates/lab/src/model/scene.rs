@@ -32,7 +32,7 @@ pub enum Part {
     Flush,
 }
 
-/// What flushing TLBs costs.
+/// The cost of flushing TLBs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flushing {
     /// The time of the asking thread, for each CPU that has to flush.
@@ -41,7 +41,7 @@ pub struct Flushing {
     pub stolen: Time,
 }
 
-/// What a worker does.
+/// The work of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct Work {
     /// Once for each burst.
@@ -52,7 +52,7 @@ pub struct Work {
     pub parts: Vec<Part>,
     /// For each frame that goes to another worker, on either.
     pub handoff: Time,
-    /// What flushing costs.
+    /// The cost of flushing.
     pub flushing: Flushing,
     /// How long a grant table's lock takes from one CPU to another.
     pub handover: Time,
@@ -60,7 +60,7 @@ pub struct Work {
     pub shared: Time,
 }
 
-/// What a guest's thread does.
+/// The work of a guest's thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guest {
     /// Once for each burst.
@@ -117,7 +117,7 @@ pub struct Scene {
     pub spin: Time,
     /// The time until a sleeping thread with new work runs.
     pub wake: Time,
-    /// What workers do.
+    /// The work of the workers.
     pub work: Work,
     /// The work of a sender's threads.
     pub sender: Guest,
@@ -130,8 +130,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Of `pairs` guests that send to as many others, with nothing that costs anything yet, and
-    /// CPUs for all.
+    /// A scene of `pairs` guests that send to as many others, in which nothing costs anything yet,
+    /// with CPUs for all.
     pub fn pairs(pairs: usize, workers: usize, queues: usize, streams: usize) -> Scene {
         Scene {
             workers,

@@ -20,7 +20,7 @@ const MOST_STEPS: u64 = 20_000_000;
 /// Locks that all guests have in common.
 const SHARED: usize = 3;
 
-/// What happens.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// A thread that slept needs a CPU.

@@ -1,4 +1,4 @@
-//! What stands around the data: axes with their titles, a light grid, and a legend above, where it
+//! The frame around the data: axes with their titles, a light grid, and a legend above, where it
 //! hides nothing.
 
 use plotters::prelude::*;

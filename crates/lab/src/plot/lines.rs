@@ -11,7 +11,7 @@ use super::{Area, Axis, COLOURS, PlotError, drawn, failed};
 pub struct Dot {
     /// Where along the x axis.
     pub x: f64,
-    /// What it is there.
+    /// The value there.
     pub y: f64,
     /// From where the error bar reaches; `y` if there is none.
     pub least: f64,
@@ -42,7 +42,7 @@ pub enum Kind {
 /// One series.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it is called.
+    /// The name of the line.
     pub name: String,
     /// Where it comes from.
     pub kind: Kind,

@@ -13,12 +13,12 @@ pub(super) struct Scale {
     log: bool,
     /// Where numbers stand.
     pub(super) ticks: Vec<f64>,
-    /// What stands there, where that is no number.
+    /// Labels of ticks that are no numbers.
     labels: &'static [&'static str],
 }
 
 impl Scale {
-    /// Of places along the x axis: each has a tick if they are few.
+    /// The scale of places along the x axis: each has a tick if they are few.
     pub(super) fn of_places(axis: &Axis, mut places: Vec<f64>) -> Scale {
         places.retain(|place| place.is_finite() && (!axis.log || *place > 0.0));
         places.sort_by(f64::total_cmp);
@@ -36,7 +36,7 @@ impl Scale {
         if places.len() <= MOST_PLACES { Scale { ticks: places, ..scale } } else { scale }
     }
 
-    /// Of values along the y axis: from 0, unless equal distances are ratios.
+    /// The scale of values along the y axis: from 0, unless equal distances are ratios.
     pub(super) fn of_values(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
         let values: Vec<f64> =
             values.filter(|value| value.is_finite() && (!axis.log || *value > 0.0)).collect();
@@ -66,7 +66,7 @@ impl Scale {
         (by(value) - by(self.from)) / (by(self.to) - by(self.from))
     }
 
-    /// What stands at a tick.
+    /// The label of a tick.
     pub(super) fn label(&self, tick: f64) -> String {
         match self.labels {
             [] => number(tick),

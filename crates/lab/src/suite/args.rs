@@ -12,7 +12,7 @@ use crate::interrupt;
 use crate::program::Program;
 use crate::progress::Progress;
 
-/// What to do in the laboratory.
+/// The command of the laboratory.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Name the experiments, and where each can run

@@ -194,7 +194,7 @@ fn table(about: &About, results: &Results, centre: Centre) -> Markup {
     }
 }
 
-/// What the columns of the table mean.
+/// The meaning of the table's columns.
 fn legend(centre: Centre, disturbed: bool) -> String {
     let what = match centre {
         Centre::Mean => "Means ± standard deviations",

@@ -19,7 +19,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(240);
 /// Guests that can be there at the same time: each has a channel, beside dom0's own.
 const MOST_DOMAINS: u16 = 8;
 
-/// What the host is like.
+/// The specification of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Its processors. One when instructions are counted.
@@ -132,7 +132,7 @@ impl Dom0 {
         self.0.agent.console()
     }
 
-    /// What limits of waits on this host and its guests are counted in.
+    /// The clock that limits of waits on this host and its guests are counted in.
     pub(super) fn clock(&self) -> Clock {
         self.0.agent.clock()
     }

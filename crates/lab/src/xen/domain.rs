@@ -18,7 +18,7 @@ pub enum Kind {
     Pvh,
 }
 
-/// What a guest is like.
+/// The specification of a guest.
 #[derive(Clone, Debug)]
 pub struct DomainSpec {
     /// Its name.

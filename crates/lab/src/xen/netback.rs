@@ -1,12 +1,12 @@
-//! What serves the vifs of a Xen host's guests: the daemon, or the kernel's xen-netback with a
-//! Linux bridge.
+//! The backends that serve the vifs of a Xen host's guests: the daemon, or the kernel's xen-netback
+//! with a Linux bridge.
 
 use super::{Dom0, Service};
 use crate::guest::{GuestError, Shell};
 use crate::program::Program;
 use crate::xen::dom0::TIMEOUT;
 
-/// What serves vifs.
+/// The backend that serves vifs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Netback {
     /// The daemon in dom0.
@@ -24,7 +24,7 @@ impl Netback {
         }
     }
 
-    /// What a guest's configuration says of its vif.
+    /// The vif in a guest's configuration.
     pub fn vif(self) -> &'static str {
         match self {
             Netback::Ringmain => "script=vif-ringmain",

@@ -103,7 +103,7 @@ impl Service {
     /// # Errors
     /// When it does not answer.
     pub fn ports(&self) -> Result<Vec<PortReport>, GuestError> {
-        /// What the command prints.
+        /// The output of the command.
         #[derive(Deserialize)]
         struct List {
             ports: Vec<PortReport>,
@@ -111,7 +111,7 @@ impl Service {
         self.ask("ringmain port list --json").map(|List { ports }| ports)
     }
 
-    /// What it logged so far, the daemons before it included.
+    /// The log so far, that of the daemons before it included.
     ///
     /// # Errors
     /// When dom0 does not answer.

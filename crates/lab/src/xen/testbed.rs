@@ -1,4 +1,4 @@
-//! What a Xen host is made of.
+//! The parts of a Xen host.
 
 use crate::guest::GuestError;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub struct Testbed {
     pub xen: PathBuf,
     /// The kernel of dom0 and of guests, as an ELF file.
     pub kernel: PathBuf,
-    /// What dom0 boots first.
+    /// The file that dom0 boots first.
     pub first: PathBuf,
     /// dom0's disk.
     pub disk: PathBuf,

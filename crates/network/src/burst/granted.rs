@@ -28,7 +28,7 @@ impl Burst {
     /// many, and may finish its head; or why it is dropped.
     ///
     /// # Errors
-    /// What became of the first head that could not be had.
+    /// The status of the first head that could not be copied.
     pub fn examine_granted(
         &mut self,
         mut check: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, DropReason>,

@@ -1,4 +1,4 @@
-//! What the fabric is asked for, and why it refuses.
+//! Specifications of a fabric and its ports, and the reasons for which the fabric refuses one.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub enum FabricError {
     Rule(#[from] RuleError),
 }
 
-/// What a new port is like.
+/// A new port.
 pub struct PortSpec {
     /// Its name, for the log.
     pub name: Arc<str>,
@@ -39,7 +39,7 @@ pub struct PortSpec {
     pub coalescing: Option<CoalescingLimits>,
     /// How workers wait for its frames; `None`: as they do for others.
     pub policy: Option<PollingPolicy>,
-    /// What it may send and receive.
+    /// Limits on the frames that the port sends and receives.
     pub restrictions: Restrictions,
 }
 
@@ -50,7 +50,7 @@ pub struct Workers {
     pub count: usize,
     /// CPUs to pin them to, in turn; empty: not pinned.
     pub cpus: Vec<usize>,
-    /// What the switch may remember.
+    /// Limits of the switch's table.
     pub limits: Limits,
     /// How they wait for frames, where ports do not say.
     pub policy: PollingPolicy,

@@ -38,7 +38,7 @@ pub(super) struct Queue {
     /// The worker that it was attached to at first.
     pub home: usize,
     pub worker: usize,
-    /// It is migrating to another one.
+    /// The queue is migrating to another worker.
     pub moving: bool,
     pub receives: bool,
 }
@@ -90,7 +90,7 @@ impl State {
         self.ports.values_mut().find_map(|port| port.queues.get_mut(&queue))
     }
 
-    /// What workers follow.
+    /// The topology that the workers follow.
     pub fn topology(&self) -> Topology {
         let mut topology = Topology::default();
         for (&id, port) in &self.ports {

@@ -1,4 +1,4 @@
-//! What goes from one worker to another.
+//! Batches of frames that go from one worker to another.
 
 use runtime::QueueId;
 
@@ -25,16 +25,16 @@ pub struct HandoffBatch {
     pub next: usize,
     /// Frames whose receiver was gone; the sender counts them.
     pub lost: u64,
-    /// What was done for its frames beyond what frames cost; the sender is charged for it.
+    /// Work done for the batch's frames beyond their cost, which the sender is charged for.
     pub added: u64,
-    /// What turned out to be wrong with the sender's bytes.
+    /// The error found in the sender's bytes.
     pub error: Option<QueueError>,
     /// The receiving worker's number for the batch.
     pub number: u64,
     /// Frames of it that were passed to their receiver and are outstanding: the batch goes back
     /// when all are released.
     pub passed: usize,
-    /// What the sending worker spent on these frames, while a profile is taken.
+    /// Time that the sending worker spent on these frames while a profile was taken.
     pub spent: Ticks,
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::topology::QueueLocation;
 
-/// Of the old queue's ring: all is taken, or nothing.
+/// Progress of the old queue's ring: all is taken, or nothing.
 const TAKEN: Progress<u32, fn(u32) -> bool> = Progress { position: 0, is_past: |_| true };
 const LEFT: Progress<u32, fn(u32) -> bool> = Progress { position: 0, is_past: |_| false };
 
@@ -25,7 +25,7 @@ fn send(table: &IndirectionTable, bucket: u32, cost: u64) -> Egress {
     egress
 }
 
-/// Of the frames under way to another worker: none, or some.
+/// Progress of the frames under way to another worker: none, or some.
 const ARRIVED: Progress<u64, fn(u64) -> bool> = Progress { position: 0, is_past: |_| true };
 const UNDER_WAY: Progress<u64, fn(u64) -> bool> = Progress { position: 0, is_past: |_| false };
 

@@ -154,7 +154,7 @@ impl Peer {
         stamps.into_iter().zip(std::mem::take(&mut state.received)).collect()
     }
 
-    /// What the frames received so far still had to have done to them; it is taken.
+    /// Takes the offloads that were left to do for the frames received so far.
     pub fn left_to_do(&self) -> Vec<Offload> {
         std::mem::take(&mut self.state.lock().unwrap().left_to_do)
     }

@@ -1,4 +1,4 @@
-//! What both layouts must do, each against its model.
+//! Tests that both layouts must pass, each against its model.
 
 use crate::gather::MAX_SPANS;
 use crate::grant_copy_batch::GrantCopyBatch;
@@ -918,7 +918,8 @@ fn a_scribbling_peer_is_survived() {
     survives_a_scribbler::<Packed>();
 }
 
-/// What a driver has taken is seen once it has filled its ring again, wherever it stands.
+/// The device sees that a driver has taken all once the driver has filled its ring again, wherever
+/// the ring stands.
 fn shows_what_was_taken<M: Model>(size: u16, event_idx: bool) {
     let mem = memory();
     let mut model = M::new(mem.clone(), size, M::origin());

@@ -21,7 +21,7 @@ pub struct Failure {
     pub frame: Option<(u32, u32)>,
     /// The end that made it fail.
     pub faulty: FaultyEnd,
-    /// What the hypervisor said.
+    /// The hypervisor's status.
     pub status: Status,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Failed {
     pub(super) len: u16,
 }
 
-/// What could not be copied, the first piece of each frame only.
+/// The pieces that could not be copied, the first of each frame only.
 pub(super) fn failures_of(copies: &Copies) -> Vec<Failed> {
     let mut all: Vec<Failed> = Vec::new();
     for (entry, status, segment) in copies.failed() {

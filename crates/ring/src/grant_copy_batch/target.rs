@@ -15,7 +15,7 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// What is left of it behind its first `len` bytes.
+    /// The rest of the target behind its first `len` bytes.
     #[inline]
     pub(super) fn after(self, len: u16) -> Self {
         let len = len.min(self.len);

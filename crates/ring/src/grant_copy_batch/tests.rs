@@ -56,7 +56,7 @@ fn room(page: u32, offset: u16, len: u16) -> Target<'static> {
     Target { at: at(page, offset), len, page: None }
 }
 
-/// What lies at those places.
+/// The bytes at those places.
 fn expected(bytes: &[u8], pieces: &[(Granted, u16)]) -> Vec<u8> {
     let piece = |(at, len): &(Granted, u16)| {
         let start = at.reference.0 as usize * PAGE + usize::from(at.offset);
@@ -310,7 +310,7 @@ fn without_rooms_it_is_the_receivers_fault() {
     assert_eq!(pages.runs.lock().unwrap().len(), 2);
 }
 
-/// What makes a memory one that the kernel can't find.
+/// The owner of a mapping that the kernel can't find.
 #[derive(Debug)]
 struct Elsewhere;
 

@@ -34,7 +34,7 @@ pub(crate) struct Recorded {
     pub(crate) entries: Vec<u16>,
 }
 
-/// What a record says of a ring.
+/// The state of a ring according to its record.
 #[derive(Debug)]
 pub(crate) struct PackedState {
     /// The requests in flight, in the order in which they were taken.

@@ -13,8 +13,8 @@ use loom::thread;
 use super::*;
 use crate::packed::{DESC_AVAIL, DESC_USED, available_flags, used_flags};
 
-/// What both sides share: a publisher's index or descriptors, a consumer's event_index, and the eventfd
-/// between them.
+/// State that both sides share: a publisher's index or descriptors, a consumer's event_index, and
+/// the eventfd between them.
 struct Split {
     index: AtomicU16,
     /// Flags or event index.

@@ -73,14 +73,14 @@ pub(super) fn recorded(areas: &Areas, size: u16, record: &RingRecord) -> Option<
     Some(if is_available { old } else { new })
 }
 
-/// What a snapshot shows.
+/// The findings of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Survey {
     /// The oldest descriptor that the driver has not got back.
     first: Place,
     /// Descriptors of the burst from there on that was not published.
     unpublished: u16,
-    /// Of these, those of its first chain.
+    /// Descriptors of that burst's first chain.
     first_chain: u16,
     /// Descriptors behind the burst among which some are marked used, because their chain was about
     /// to be given back.

@@ -27,13 +27,13 @@ use crate::request_ring::RequestRing;
 use crate::violation::Violation;
 use crate::walk::Table;
 
-/// What the used descriptor of a request needs, by the first entry of the request.
+/// The fields that the used descriptor of a request needs, by the first entry of the request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// The next entry of the request, or of the list of free ones.
     next: u16,
-    /// Of a request in flight: its last entry, its descriptors, and its buffer id. No descriptors:
-    /// no request in flight begins here.
+    /// The last entry of a request in flight, the number of its descriptors, and its buffer id.
+    /// Without descriptors, no request in flight begins here.
     last: u16,
     count: u16,
     id: u16,

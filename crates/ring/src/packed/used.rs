@@ -21,7 +21,7 @@ pub(super) struct UsedDescs {
     pub(super) next: Place,
     /// Number of the chain that it answers, see `DescRing::next_chain`.
     pub(super) chain: u32,
-    /// What was written since the last publication.
+    /// The descriptors written since the last publication.
     pub(super) unpublished: Option<Unpublished>,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct BackingFile {
     id: (u64, u64),
 }
 
-/// What is known of a file that is in use.
+/// Growth of a file that is in use.
 #[derive(Debug)]
 struct Growth {
     file: Weak<BackingFile>,
@@ -40,7 +40,7 @@ struct Growth {
     charged: u64,
 }
 
-/// What is known of all files.
+/// The growth of all files.
 #[derive(Debug, Default)]
 struct Files {
     list: Vec<Growth>,
@@ -120,7 +120,7 @@ impl MemoryAccount {
         }
     }
 
-    /// What the peer did wrong, if it did.
+    /// The peer's violation, if any.
     pub(super) fn violation(&self) -> Option<Violation> {
         let exceeded = self.exceeded.load(Ordering::Relaxed);
         exceeded.then(|| Violation::MemoryLimit { limit: self.limit() })

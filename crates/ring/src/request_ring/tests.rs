@@ -93,7 +93,7 @@ impl<D: DriverRing> Guest<D> {
     }
 }
 
-/// What the device has taken: tokens, and the answers that they get.
+/// The requests that the device has taken: tokens, and the answers that they get.
 struct Work<R> {
     ring: R,
     chain: IoChain,

@@ -29,9 +29,9 @@ pub enum SocketError {
     /// The kernel refuses.
     #[error("{what}: {error}")]
     Os {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -65,8 +65,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// What receives from queue number `queue` of device number `device` into the first `count` of
-    /// `pages`, which lie at address
+    /// A receiver from queue number `queue` of device number `device` into the first `count` of
+    /// `pages`, which lie at address 0.
     /// 0. Nothing comes before a program directs it here.
     ///
     /// Frames are copied, even by devices that could write them to the pages themselves: such a
@@ -108,7 +108,7 @@ impl Receiver {
         Ok(Self::over(fill, frames, Socket { fd: socket, _pages: pages }))
     }
 
-    /// What receives from somebody else who has the other side of these rings.
+    /// A receiver over these rings, whose other side somebody else has.
     pub fn over(fill: Ring, frames: Ring, socket: Socket) -> Self {
         Receiver { fill: Fill::new(fill), frames: Frames::new(frames), socket: Arc::new(socket) }
     }
@@ -138,13 +138,13 @@ impl Receiver {
 }
 
 impl Socket {
-    /// What stands for a socket where somebody in this process has the other side of the rings:
-    /// `fd` is readable with a frame.
+    /// A stand-in for a socket where somebody in this process has the other side of the rings: `fd`
+    /// is readable with a frame.
     pub fn stand_in(fd: OwnedFd, pages: Arc<Memory>) -> Self {
         Socket { fd, _pages: pages }
     }
 
-    /// What got lost so far.
+    /// The frames lost so far.
     pub fn losses(&self) -> Losses {
         let statistics =
             get::<libc::xdp_statistics>(&self.fd, libc::XDP_STATISTICS, "asking for statistics");
@@ -262,7 +262,7 @@ fn get<T: Plain>(
     if done < 0 { Err(os(what)) } else { Ok(value) }
 }
 
-/// What consists of numbers, of which any bits make sense.
+/// Types that consist of numbers, of which any bits make sense.
 trait Plain {}
 
 impl Plain for libc::xdp_mmap_offsets {}

@@ -39,7 +39,7 @@ struct State {
     alarm: Option<Instant>,
 }
 
-/// What there is to do for the writer.
+/// The next action of the writer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// A line to write. [`LineQueue::written`] follows.

@@ -1,8 +1,8 @@
-//! How many lines the peers of a port may have written.
+//! A limit of the log lines that the peers of a port cause.
 //!
-//! What a front-end or a guest does is logged under the name of its port: that it connects, what it
-//! negotiates, what it breaks. Lines beyond a rate are left out, and a line says how many. Lines of
-//! the daemon's own commands are not counted.
+//! A line about a front-end or a guest (a connection, a negotiation, a violation) carries the name of
+//! its port. Lines beyond a rate are left out, and a line says how many. Lines of the daemon's own
+//! commands are not counted.
 
 use std::collections::HashMap;
 use std::fmt;

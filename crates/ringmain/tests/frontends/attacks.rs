@@ -1,4 +1,4 @@
-//! What a hostile frontend does, one step at a time, and what its port is charged with.
+//! The steps of a hostile frontend, one at a time, and the charges to its port.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub struct Foe {
     next: u32,
 }
 
-/// What the hostile guest does.
+/// An attack by the hostile guest.
 pub struct Attack {
     pub name: &'static str,
     step: fn(&mut Foe) -> Outcome,

@@ -1,8 +1,8 @@
 //! Stock Linux guests under QEMU, attached to a daemon of the test's own.
 //!
-//! They need root, `scripts/deps guests` and a quarter of a minute each, so plain `cargo test`
-//! leaves them out and `make test` runs them, two at a time. None of them measures: a slow machine
-//! makes them slow, not red.
+//! These tests need root, `scripts/deps guests` and a quarter of a minute each, so plain `cargo
+//! test` leaves them out and `make test` runs them, two at a time. None of them measures: a slow
+//! machine makes them slow, not red.
 
 mod disk;
 mod lab;

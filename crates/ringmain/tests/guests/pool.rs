@@ -12,7 +12,7 @@ pub const FREE_PORT: usize = 2;
 /// Another, which connects to QEMU's socket.
 pub const CLIENT_PORT: usize = 3;
 
-/// Those that no test uses. There are as many as tests run at the same time.
+/// The pairs of guests that no test uses. There are as many as tests run at the same time.
 static POOL: Mutex<Vec<Pooled>> = Mutex::new(Vec::new());
 
 struct Pooled {
@@ -23,8 +23,8 @@ struct Pooled {
 
 /// A lab with ordinary guests on its ports 0 and 1, while a test runs.
 ///
-/// It goes back to the pool when the test has passed, so a test leaves these guests as it found
-/// them. After a failure, it is given up.
+/// The pair goes back to the pool when the test has passed, so a test leaves these guests as it
+/// found them. After a failure, it is given up.
 pub struct SharedLab {
     pooled: Option<Pooled>,
 }

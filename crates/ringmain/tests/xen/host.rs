@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 /// Queues that the guests' frontends ask for, and that a vif may have.
 pub const QUEUES: u16 = 4;
-/// What `xl.cfg` says of a vif that the daemon serves.
+/// The words in `xl.cfg` for a vif that the daemon serves.
 pub const VIF: &str = "script=vif-ringmain";
 const VIFS: &str = "[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = 4\n";
 

@@ -1,4 +1,4 @@
-//! What an operator sets for a vif, in `xl.cfg` and in the script's own file.
+//! Settings of an operator for a vif, in `xl.cfg` and in the script's own file.
 
 use super::host::{QUEUES, Scene};
 use super::pair::many_streams;

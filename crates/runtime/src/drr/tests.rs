@@ -7,12 +7,12 @@ use super::*;
 /// Frames as the frame pipeline counts them: the most in a burst, and the longest one.
 const BURST: usize = 64;
 const MAX_FRAME: u32 = 65_557;
-/// What a frame costs besides its bytes.
+/// Cost of a frame besides its bytes.
 const CHARGE: u64 = 2048;
 const QUANTUM: u64 = BURST as u64 * (CHARGE + 1514);
 const LEAST: u64 = QUANTUM / 2;
 
-/// What so many frames of so many bytes cost.
+/// Cost of `frames` frames of `bytes` bytes together.
 fn cost(frames: usize, bytes: u64) -> u64 {
     CHARGE * frames as u64 + bytes
 }
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// What each port's turns have cost.
+    /// Cost of each port's turns.
     fn shares(&self) -> BTreeMap<u32, u64> {
         let mut shares = BTreeMap::new();
         for &(at, cost) in &self.turns {
@@ -117,7 +117,7 @@ fn a_queue_that_has_nothing_takes_nothing_from_its_port() {
     assert!(shares[0].abs_diff(shares[2]) <= 2 * QUANTUM, "{shares:?}");
 }
 
-/// What others have to wait for.
+/// The share that is kept bounds the wait of others.
 #[test]
 fn less_than_a_quantum_is_kept_for_the_next_round() {
     let mut world = World::new(&[endless(0, 927), endless(1, 344)]);

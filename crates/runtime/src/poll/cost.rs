@@ -1,4 +1,4 @@
-//! What sleeping costs on this machine, measured and not assumed: it differs by a factor of a
+//! The cost of sleeping on this machine, measured and not assumed: it differs by a factor of a
 //! hundred between a bare host and a virtual one.
 //!
 //! A worker measures it before it starts, and goes on learning from a few of its sleeps. Times are
@@ -30,7 +30,7 @@ const MOST: u64 = 1_000_000;
 /// Polling for so long shows more than any sleep.
 const CLEAR: u64 = 5_000;
 
-/// What sleeping costs.
+/// The cost of sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// CPU time of a sleep that ends with a signal.
@@ -46,7 +46,7 @@ pub struct Cost {
     first_late: u64,
 }
 
-/// What one kind of sleep costs, in ns.
+/// The cost of one kind of sleep, in ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SleepCost {
     /// CPU time.
@@ -56,14 +56,14 @@ pub(super) struct SleepCost {
 }
 
 impl Default for Cost {
-    /// What is usual on a bare host, where it cannot be measured.
+    /// Usual values of a bare host, for machines where the cost cannot be measured.
     fn default() -> Self {
         Cost::new(SleepCost { cpu: 3_000, delay: 8_000 }, SleepCost { cpu: 3_000, delay: 5_000 })
     }
 }
 
 impl Cost {
-    /// Of sleeps that end with a signal, and with a timer.
+    /// The cost of sleeping, from sleeps that end with a signal and sleeps that end with a timer.
     pub(super) fn new(signalled: SleepCost, timed: SleepCost) -> Cost {
         let [sleep, wake, nap, late] = [signalled.cpu, signalled.delay, timed.cpu, timed.delay]
             .map(|time| time.clamp(LEAST, MOST));
@@ -179,8 +179,8 @@ fn unpin() {
     let _ = sched_setaffinity(None, &all);
 }
 
-/// What a quarter of the tries do not exceed. A host that is busy just now, as when all of its
-/// guests start, only adds to them.
+/// The first quartile of the tries. A host that is busy just now, as when all of its guests start,
+/// only adds to them.
 fn quartile(mut of: [u64; TRIES]) -> u64 {
     of.sort_unstable();
     of[TRIES / 4]

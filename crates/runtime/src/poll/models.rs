@@ -54,9 +54,9 @@ impl World {
 struct Make {
     /// A nap has an end; otherwise it lasts until a signal comes.
     naps_end: bool,
-    /// It looks for mail after it has said that it sleeps.
+    /// The worker looks for mail after it has said that it sleeps.
     looks_for_mail: bool,
-    /// It arms before it sleeps for good.
+    /// The worker arms before it sleeps for good.
     arms: bool,
 }
 

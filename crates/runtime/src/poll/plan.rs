@@ -1,4 +1,4 @@
-//! What an idle worker does, chosen from what it costs on average.
+//! The plan of an idle worker, chosen by its average cost.
 //!
 //! An idle worker can poll, which costs CPU time; nap for a short while at a time, which costs
 //! less, and frames wait meanwhile; or arm its queues and sleep, which costs a signal, and the
@@ -22,7 +22,7 @@ const NAPS: [u64; 3] = [10_000, 20_000, 40_000];
 /// How many of them, at most, until the queues are armed.
 const NAPS_IN_VAIN: [u64; 3] = [1, 2, 4];
 
-/// What an idle worker does.
+/// The plan of an idle worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// How long one nap is, in ns; 0: the worker polls.
@@ -81,18 +81,19 @@ struct ExpectedCost<'a> {
 }
 
 impl ExpectedCost<'_> {
-    /// Of arming and being woken.
+    /// Cost of arming and being woken.
     fn armed(&self) -> f64 {
         self.cost.sleep as f64 + self.worth * self.cost.wake as f64
     }
 
-    /// Of polling, and then arming, for each gap.
+    /// Cost of polling, and then arming, for each gap.
     fn poll(&self, until: u64) -> f64 {
         let (longer, polled) = self.gaps.beyond(until);
         polled + longer * self.armed()
     }
 
-    /// Of napping, and then arming, for each gap. Several gaps may end within a nap, and share it.
+    /// Cost of napping, and then arming, for each gap. Several gaps may end within a nap, and share
+    /// it.
     fn nap(&self, Plan { nap, until }: Plan) -> f64 {
         let (nap, late) = (nap as f64, self.cost.late as f64);
         let whole = nap + late;

@@ -31,7 +31,7 @@ pub enum PollingPolicy {
 pub struct Unknown;
 
 impl PollingPolicy {
-    /// What can be written, for the message about a word that cannot.
+    /// The words that can be written, for the error about any other.
     pub const WORDS: &'static str =
         r#""eco", "balanced" or "latency" (to compare: "never", "always" or a time like "50us")"#;
 

@@ -22,7 +22,7 @@ const STALL_PERCENT: u64 = 40;
 /// How many readings in a row must show enough before the shortage is over.
 const CALM: u32 = 5;
 
-/// What one worker knows of the shortage.
+/// One worker's record of the shortage of CPU time.
 pub struct CpuPressure {
     delay: Option<Meter>,
     stall: Option<Meter>,

@@ -26,7 +26,7 @@ impl PollCounters {
             .add(time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos()));
     }
 
-    /// What the worker decides by from now on.
+    /// Shows the worker's present decision.
     pub fn publish(&self, decision: &Decision) {
         if let Some(mut shown) = self.decision.try_lock() {
             *shown = Some(*decision);
@@ -38,7 +38,7 @@ impl PollCounters {
         self.times[state as usize].get()
     }
 
-    /// What the worker decides by. `None`: it has just begun.
+    /// The worker's present decision. `None`: it has just begun.
     pub fn decision(&self) -> Option<Decision> {
         *self.decision.lock()
     }

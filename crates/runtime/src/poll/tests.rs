@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use super::cost::SleepCost;
 use super::*;
 
-/// What sleeping costs: a signal takes 10 us, a timer is 5 us late.
+/// The cost of sleeping: a signal takes 10 us, a timer is 5 us late.
 fn cost() -> Cost {
     Cost::new(SleepCost { cpu: 4_000, delay: 10_000 }, SleepCost { cpu: 3_000, delay: 5_000 })
 }
 
-/// What a turn takes, and a frame, in ns.
+/// The time of a turn and that of a frame, in ns.
 const TURN: u64 = 100;
 const FRAME: u64 = 100;
 

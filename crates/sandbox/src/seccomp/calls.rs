@@ -9,7 +9,7 @@ use super::{Calls, Extras, Rule, equals, masked};
 
 type Result<T> = std::result::Result<T, seccompiler::BackendError>;
 
-/// What workers do for bursts, or while they wait for some.
+/// Calls of workers for bursts, and while they wait for some.
 const SERVE: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -37,8 +37,8 @@ const SERVE: &[c_long] = &[
     libc::SYS_restart_syscall,
 ];
 
-/// What workers of a daemon with disks do besides, and the threads that carry out requests where
-/// there is no io_uring.
+/// Further calls of workers of a daemon with disks, and of the threads that carry out requests
+/// where there is no io_uring.
 const STORE: &[c_long] = &[libc::SYS_io_uring_enter, libc::SYS_fallocate, libc::SYS_fdatasync];
 
 /// Operations of `io_uring_register`.
@@ -51,7 +51,7 @@ const SERVE_LEGACY: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SY
 #[cfg(not(target_arch = "x86_64"))]
 const SERVE_LEGACY: &[c_long] = &[];
 
-/// What every thread does for its memory, for signals, and when it ends.
+/// Calls of every thread for its memory, for signals, and at its end.
 const LIVE: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_munmap,
@@ -69,7 +69,7 @@ const LIVE: &[c_long] = &[
     libc::SYS_set_robust_list,
 ];
 
-/// What control threads do with files, descriptors and sockets.
+/// Calls of control threads for files, descriptors and sockets.
 const FILES: &[c_long] = &[
     libc::SYS_openat,
     libc::SYS_close_range,
@@ -142,7 +142,7 @@ const FILES_LEGACY: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const FILES_LEGACY: &[c_long] = &[];
 
-/// What control threads do with threads, and what they ask about the process.
+/// Calls of control threads for threads, and to ask about the process.
 const PROCESS: &[c_long] = &[
     // Refused softly, so that `clone` is called.
     libc::SYS_clone3,
@@ -174,7 +174,7 @@ const PROCESS: &[c_long] = &[
     libc::SYS_seccomp,
 ];
 
-/// What all threads but workers and helpers may do.
+/// The calls that all threads but workers and helpers may make.
 pub fn control(extras: Extras) -> Result<Calls> {
     let mut calls = worker(extras)?;
     for list in [FILES, FILES_LEGACY, PROCESS] {
@@ -198,7 +198,7 @@ pub fn control(extras: Extras) -> Result<Calls> {
     Ok(calls)
 }
 
-/// What workers may do.
+/// The calls that workers may make.
 pub fn worker(extras: Extras) -> Result<Calls> {
     let mut calls = Calls::new();
     for list in [SERVE, SERVE_LEGACY, LIVE] {
@@ -215,7 +215,7 @@ pub fn worker(extras: Extras) -> Result<Calls> {
     Ok(calls)
 }
 
-/// What helpers may do.
+/// The calls that helpers may make.
 pub fn helper() -> Result<Calls> {
     let serve = [
         libc::SYS_read,

@@ -19,7 +19,7 @@ const THREADS: usize = 4;
 /// Stack of each, in bytes.
 const STACK: usize = 128 << 10;
 
-/// What a worker and its threads share.
+/// State that a worker shares with its threads.
 struct Shared {
     queue: Mutex<Queue>,
     /// Signalled when the queue has requests, or ends.

@@ -104,8 +104,8 @@ fn build() -> io::Result<IoUring> {
     }
 }
 
-/// What the ring can do once it is enabled. System call filters do not see what goes through a ring:
-/// nobody is to open files or sockets by it.
+/// Restrictions of the ring, which take effect when it is enabled. System call filters do not see
+/// what goes through a ring: nobody is to open files or sockets by it.
 fn restrictions() -> [Restriction; 6] {
     let [read, write] = [opcode::Readv::CODE, opcode::Writev::CODE].map(Restriction::sqe_op);
     let [sync, allocate] = [opcode::Fsync::CODE, opcode::Fallocate::CODE].map(Restriction::sqe_op);

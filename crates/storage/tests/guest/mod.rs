@@ -27,7 +27,7 @@ pub const SIZE: u16 = 64;
 /// Longest request, in bytes of data.
 pub const LONGEST: u64 = 64 << 10;
 
-/// What of a request a driver writes, and where.
+/// The place of the parts of a request that a driver writes.
 const HEADERS: u64 = 1 << 20;
 const DATA: u64 = 2 << 20;
 /// Where the rings are: each has so many bytes.

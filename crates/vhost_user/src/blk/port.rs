@@ -103,7 +103,7 @@ impl DiskPort {
         self.place.id
     }
 
-    /// What is served.
+    /// The disk that is served.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
     }

@@ -35,7 +35,7 @@ pub trait QueueHost {
     fn put_back(&self, changes: Vec<PairChange>) -> Vec<Option<QueueId>>;
 }
 
-/// What the device offers.
+/// The features that the device offers.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
     /// Queue pairs, at least one.
@@ -64,7 +64,7 @@ impl ActiveVrings {
 /// One queue pair.
 #[derive(Default)]
 struct Place {
-    /// What it is called where it works, or worked last.
+    /// The id of the pair at its worker, or the last one.
     queue: Option<QueueId>,
     /// The pair, while it changes.
     held: Option<Box<dyn VringPair>>,

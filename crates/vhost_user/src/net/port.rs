@@ -50,7 +50,7 @@ pub struct PortConfig {
     pub coalescing: Option<CoalescingLimits>,
     /// How workers wait for frames of the port; `None`: as for all others.
     pub policy: Option<PollingPolicy>,
-    /// What the port may send and receive.
+    /// Limits on the frames that the port sends and receives.
     pub restrictions: Restrictions,
     /// How many bytes of a front-end's memory may be allocated by touching its buffers.
     pub memory: u64,

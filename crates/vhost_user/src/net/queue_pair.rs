@@ -112,7 +112,7 @@ struct RxFormat {
     vnet_len: usize,
     /// A frame may take several buffers.
     mergeable: bool,
-    /// It may be told that a checksum is good.
+    /// The guest may be told that a checksum is good.
     csum: bool,
 }
 
@@ -120,7 +120,7 @@ struct RxFormat {
 pub struct NetQueuePair<R> {
     tx: Option<NetVring<R>>,
     rx: Option<NetVring<R>>,
-    /// What the rings are in.
+    /// The memory of the rings.
     memory: Option<Arc<Memory>>,
     vnet_len: usize,
     mergeable: bool,

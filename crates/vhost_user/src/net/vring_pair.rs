@@ -24,7 +24,7 @@ impl Direction {
     }
 }
 
-/// What a session does to a pair while no worker has it.
+/// Operations of a session on a pair that no worker has.
 pub trait VringPair: QueuePair {
     /// Attaches to a ring in the guest's memory, in place of what was there, and goes on where the
     /// ring shows that it stands. The ring keeps its position in `record`, if there is one.

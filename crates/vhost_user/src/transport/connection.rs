@@ -50,7 +50,7 @@ pub struct Message {
     pub fds: Vec<OwnedFd>,
 }
 
-/// What there is to read.
+/// The outcome of a read.
 #[derive(Debug)]
 pub enum Incoming {
     /// A whole message.

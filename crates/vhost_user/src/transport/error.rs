@@ -54,7 +54,7 @@ pub enum SessionError {
     Ring {
         /// Number of the vring.
         ring: usize,
-        /// What is wrong with it.
+        /// The violation.
         violation: Violation,
     },
     /// The front-end requests a log of written pages.

@@ -1,4 +1,5 @@
-//! What every device offers: virtio features of rings, and features of the vhost-user protocol.
+//! Features that every device offers: virtio features of rings, and features of the vhost-user
+//! protocol.
 
 use virtio_bindings::virtio_config::{
     VIRTIO_F_ANY_LAYOUT, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1,

@@ -13,7 +13,7 @@ use ring::{Memory, RegionSpec};
 use super::error::SessionError;
 use super::message::Inflight;
 
-/// What the records of different rings are aligned to, in bytes: a cache line.
+/// Alignment of the records of different rings, in bytes: a cache line.
 const ALIGN: u64 = 64;
 
 /// Most bytes of records that are made for one front-end: 16 MiB. Rings of 1024 entries, the most

@@ -33,7 +33,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Stack of a server's thread, in bytes.
 const STACK: usize = 256 << 10;
 
-/// What a server serves front-ends with.
+/// A port or disk, as the server of its front-ends sees it.
 pub trait Port: Send + 'static {
     /// The device of one connection.
     type Device: Device;
@@ -41,7 +41,7 @@ pub trait Port: Send + 'static {
     /// A device for a new connection.
     fn device(&self) -> Self::Device;
 
-    /// What the memory of front-ends is charged to.
+    /// The account that the memory of front-ends is charged to.
     fn account(&self) -> Arc<MemoryAccount>;
 
     /// The server serves no more connections.

@@ -36,7 +36,7 @@ pub struct Answer {
     pub error: Option<SessionError>,
     /// The connection cannot go on.
     pub closes: bool,
-    /// What the request cost the workers.
+    /// Cost of the request to the workers.
     pub cost: Duration,
 }
 
@@ -45,7 +45,7 @@ pub struct Session<D: Device> {
     vrings: Vrings<D>,
     protocol: u64,
     table: MemoryTable,
-    /// What the front-end's memory is charged to.
+    /// The account that the front-end's memory is charged to.
     account: Arc<MemoryAccount>,
     /// A descriptor that belongs to the reply at hand.
     reply_file: Option<OwnedFd>,
@@ -324,7 +324,7 @@ impl<D: Device> Session<D> {
     }
 }
 
-/// What it costs that so many queues have changed, together with the topology.
+/// Cost of changing so many queues, together with the topology.
 fn cost(queues: u32) -> Duration {
     if queues == 0 { Duration::ZERO } else { QUEUE * (queues + 1) }
 }

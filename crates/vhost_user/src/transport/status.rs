@@ -4,24 +4,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::feature::Features;
 
-/// What a server is doing.
+/// The state of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// It waits for a front-end to connect.
+    /// The server waits for a front-end to connect.
     #[default]
     Listening,
-    /// It tries to connect to a front-end.
+    /// The server tries to connect to a front-end.
     Connecting,
     /// A front-end is connected.
     Connected,
-    /// It has ended.
+    /// The server has ended.
     Removed,
 }
 
 /// The state of a server at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortStatus {
-    /// What it is doing.
+    /// The state of the server.
     pub state: State,
     /// Process id of the connected front-end, if the kernel reports it.
     pub peer: Option<i32>,
@@ -47,7 +47,7 @@ pub struct PortStatus {
 }
 
 impl PortStatus {
-    /// What is wrong with the port: with its vrings now, or with its last connection.
+    /// The complaint about the port's vrings, or about its last connection.
     pub fn complaint(&self) -> Option<String> {
         match self.unclear_vrings.as_slice() {
             [] => self.reason.clone(),

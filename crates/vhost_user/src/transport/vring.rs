@@ -1,4 +1,4 @@
-//! What the front-end has said about one vring.
+//! The state that the front-end has set for one vring.
 //!
 //! A vring has two independent states: started or stopped, enabled or disabled. It starts with its
 //! kick descriptor, as soon as its size, addresses and memory are known too, in whatever order they
@@ -72,7 +72,7 @@ impl Vring {
         self.call.as_ref().filter(|_| self.running).map_or(Ok(()), |call| call.signal())
     }
 
-    /// What a device is told of a vring that runs.
+    /// The settings of a running vring, as a device needs them.
     pub fn control(&self, features: Features) -> VringControl {
         VringControl {
             kick: self.kick.clone(),

@@ -284,7 +284,7 @@ impl<D: Device> Vrings<D> {
         }
     }
 
-    /// What was changed takes effect. Returns how many queues have changed.
+    /// Puts changes into effect. Returns how many queues have changed.
     pub(super) fn settle(&mut self) -> u32 {
         self.device.settle()
     }

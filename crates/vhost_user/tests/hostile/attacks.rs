@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_setfl, ftruncat
 use crate::Beacon;
 use crate::front_end::*;
 
-/// What must become of an attack.
+/// The required outcome of an attack.
 #[derive(Clone, Copy)]
 pub enum Outcome {
     /// The port is stopped, and says this.

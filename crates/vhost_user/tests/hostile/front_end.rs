@@ -63,7 +63,7 @@ pub mod code {
     pub const REM_MEM_REG: u32 = 38;
 }
 
-/// What a hostile guest negotiates.
+/// The features that a hostile guest negotiates.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub packed: bool,

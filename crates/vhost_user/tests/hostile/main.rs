@@ -1,6 +1,6 @@
-//! What hostile guests and front-ends do, one after the other, to a real datapath that carries the
-//! frames of two good guests all the time: each attack ends in its own port's stop, under its own
-//! name, and nobody else notices.
+//! Attacks of hostile guests and front-ends, one after the other, on a real datapath that carries
+//! the frames of two good guests all the time: each attack ends in its own port's stop, under its
+//! own name, and nobody else notices.
 
 mod attacks;
 mod front_end;
@@ -186,7 +186,7 @@ fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Port {
     Port::start(Arc::clone(fabric), config).unwrap()
 }
 
-/// What was wrong with a front-end that did nothing wrong.
+/// The complaint about a front-end that did nothing wrong, if any.
 fn unharmed(device: &Port) -> Option<String> {
     let status = device.status();
     (status.violations > 0).then(|| format!("{:?} although all was well", status.reason))

@@ -47,7 +47,7 @@ impl Random {
         (0..self.below(most + 1)).map(|_| self.next() as u8).collect()
     }
 
-    /// What to negotiate.
+    /// The features to negotiate.
     pub fn kind(&mut self) -> Kind {
         let bits = self.next();
         Kind { packed: bits & 1 != 0, indirect: bits & 2 != 0, acknowledge: bits & 4 != 0 }

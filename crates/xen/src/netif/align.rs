@@ -45,7 +45,7 @@ impl Shifts {
         shifts.within(sizes)
     }
 
-    /// Those that leave all bytes in their pages.
+    /// Keeps the shifts that leave all bytes in their pages.
     fn within(mut self, sizes: &Sizes) -> Self {
         for (page, shift) in self.0.iter_mut().enumerate() {
             let end = sizes.page(page).map(|size| size + u32::from(*shift));

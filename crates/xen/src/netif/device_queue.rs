@@ -65,9 +65,9 @@ pub trait Uplink: Debug + Send + Sync {
 /// A queue that was given. It is given back with this, and nothing is written into any page from
 /// then on.
 pub trait UplinkQueue: Send {
-    /// What receives.
+    /// The receiver.
     fn receiver(&self) -> &Receiver;
-    /// What receives, to post pages to it and take frames.
+    /// The receiver, to post pages to it and take frames.
     fn receiver_mut(&mut self) -> &mut Receiver;
     /// The description of the queue, for people.
     fn name(&self) -> &str;
@@ -90,7 +90,7 @@ impl DeviceQueueKeys {
     /// Reads what the frontend with directory `path` asks for; `None`: nothing.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with the keys.
     pub fn read(nodes: &dyn Nodes, path: &str) -> Result<Option<DeviceQueueKeys>, KeyError> {
         let path = format!("{path}/device-queue");
         let keys = xenbus::Keys::new(nodes, &path);
@@ -116,13 +116,13 @@ pub enum DeviceQueueStatus {
     Active {
         /// Which, in words.
         queue: String,
-        /// What its socket knows.
+        /// The socket, which counts losses.
         socket: Weak<Socket>,
     },
 }
 
 impl DeviceQueueStatus {
-    /// What the device could not deliver.
+    /// The frames that the device could not deliver.
     pub fn losses(&self) -> Losses {
         match self {
             DeviceQueueStatus::Refused(_) => Losses::default(),

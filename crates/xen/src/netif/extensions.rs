@@ -37,7 +37,7 @@ impl Extensions {
     /// Writes the offer into the backend's directory `path`.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's error.
     pub fn offer(self, nodes: &dyn Nodes, path: &str) -> Result<(), StoreError> {
         self.write(nodes, &format!("{path}/feature"))
     }
@@ -45,7 +45,7 @@ impl Extensions {
     /// Reads which are offered.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's error.
     pub fn offered(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreError> {
         Self::read(nodes, &format!("{path}/feature"))
     }
@@ -53,7 +53,7 @@ impl Extensions {
     /// Writes the request into the frontend's directory `path`.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's error.
     pub fn ask(self, nodes: &dyn Nodes, path: &str) -> Result<(), StoreError> {
         self.write(nodes, &format!("{path}/request"))
     }
@@ -61,12 +61,12 @@ impl Extensions {
     /// Reads which are asked for.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's error.
     pub fn asked(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreError> {
         Self::read(nodes, &format!("{path}/request"))
     }
 
-    /// What is off leaves no key.
+    /// Writes a key for each extension that is on.
     fn write(self, nodes: &dyn Nodes, prefix: &str) -> Result<(), StoreError> {
         for (name, on) in self.each() {
             let key = format!("{prefix}-{name}");

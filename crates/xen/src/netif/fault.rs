@@ -23,7 +23,7 @@ pub enum Fault {
     /// A segmentation extra with an unknown type or without a size.
     #[error("segmentation extra info makes no sense")]
     BadGso,
-    /// What the frontend wrote into the store for this connection is not what stands there now.
+    /// The frontend's keys in the store are not those of this connection any more.
     #[error("keys changed after connecting")]
     KeysChanged,
     /// A request of a device queue that names none of its pages, or one that the device has

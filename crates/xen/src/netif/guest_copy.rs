@@ -20,7 +20,7 @@ use hypervisor::{GrantRef, Granted, PAGE};
 
 use crate::netif::slots::{Layout, PAGES, RxSlot, Sizes, extra, flag};
 
-/// What one page of the receiver holds.
+/// The content of one page of the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Page {
     size: u16,
@@ -65,7 +65,7 @@ impl FetchPlan {
         self.pages.get(..self.count).unwrap_or_default()
     }
 
-    /// What is to be fetched: for each piece, where it is.
+    /// The place of each piece to fetch.
     pub fn fetched(&self) -> impl Iterator<Item = Granted> {
         self.pages().iter().filter_map(|page| page.from)
     }

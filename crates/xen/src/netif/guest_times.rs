@@ -19,7 +19,7 @@ use crate::xenbus::DeviceId;
 /// The key, on both sides.
 pub const KEY: &str = "ringmain/profile";
 
-/// What a guest has counted while its backend requested it. Times are in nanoseconds.
+/// The times that a guest has counted while its backend requested it. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestTimes {
     /// Frames that it received.
@@ -44,7 +44,7 @@ pub struct GuestTimes {
 }
 
 impl GuestTimes {
-    /// What was counted since `then`.
+    /// The times since `then`.
     pub fn since(&self, then: &GuestTimes) -> GuestTimes {
         let (now, then) = (self.words(), then.words());
         GuestTimes::from_words(std::array::from_fn(|i| now[i].saturating_sub(then[i])))
@@ -89,7 +89,7 @@ fn answer(nodes: &dyn Nodes, front: &str) -> Option<(u64, GuestTimes)> {
     Some((number.parse().ok()?, times.parse().ok()?))
 }
 
-/// What guests have answered to a request.
+/// The answers of guests to a request.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// The times, by vif.
@@ -111,7 +111,7 @@ impl Service {
         }
     }
 
-    /// What guests have answered to the request with this number.
+    /// The answers of guests to the request with this number.
     pub fn answers(&self, number: u64) -> Answers {
         let mut answers = Answers::default();
         for vif in self.vifs() {

@@ -1,4 +1,5 @@
-//! What the two ends of a vif agree on by keys in the store (netif.h, "Feature negotiation").
+//! Negotiation between the two ends of a vif, by keys in the store (netif.h, "Feature
+//! negotiation").
 //!
 //! All keys of the frontend are read once and checked as a whole. What it writes later counts only
 //! for its next connection; a change while it is connected ends the connection.
@@ -10,7 +11,7 @@ use crate::netif::device_queue::DeviceQueueKeys;
 use crate::netif::extensions::Extensions;
 use crate::xenbus::keys::{KeyError, Keys, check_distinct};
 
-/// What the backend offers.
+/// The features that the backend offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendFeatures {
     /// Queues that a frontend may have.
@@ -51,10 +52,10 @@ pub enum NegotiationError {
     /// A key is missing or not valid, whatever the class of the device.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// It does not receive by copy. (Page flipping is obsolete.)
+    /// The frontend does not receive by copy. (Page flipping is obsolete.)
     #[error("request-rx-copy is not 1: frames are received by copy only")]
     RxCopy,
-    /// It requests no queue, or more than were offered.
+    /// The frontend requests no queue, or more than were offered.
     #[error("multi-queue-num-queues is {asked}, 1 to {offered} are possible")]
     Queues {
         /// Queues requested.
@@ -83,7 +84,8 @@ pub struct QueueKeys {
     pub rx_port: Option<RemotePort>,
 }
 
-/// What a frontend supports. `feature-no-csum-offload` is inverted: without it, `csum_v4` is on.
+/// The features that a frontend supports. `feature-no-csum-offload` is inverted: without it,
+/// `csum_v4` is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrontendFeatures {
     /// Frames in several slots.
@@ -96,7 +98,7 @@ pub struct FrontendFeatures {
     pub csum_v4: bool,
     /// Blank checksums over IPv6.
     pub csum_v6: bool,
-    /// It signals when it has posted buffers (`feature-rx-notify`).
+    /// The frontend signals when it has posted buffers (`feature-rx-notify`).
     pub rx_notify: bool,
     /// Extensions of netif.h that it uses.
     pub extensions: Extensions,
@@ -126,7 +128,7 @@ impl FrontendFeatures {
 pub struct FrontendKeys {
     /// Its queues, at least one.
     pub queues: Vec<QueueKeys>,
-    /// What it supports.
+    /// The features that the frontend supports.
     pub features: FrontendFeatures,
     /// Its control ring: the page, and the event channel.
     pub control: Option<(GrantRef, RemotePort)>,

@@ -1,4 +1,4 @@
-//! What all vifs of this domain have in common.
+//! State that all vifs of this domain share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::extensions::Extensions;
 use super::options::{PortOptions, ServiceConfig};
 use super::static_grants::PageBudget;
 
-/// What all vifs have in common.
+/// State that all vifs share.
 pub struct Netback {
     /// Where their frames go.
     pub fabric: Arc<Fabric>,
@@ -35,7 +35,7 @@ pub struct Netback {
     pub budget: Arc<PageBudget>,
     /// A device that has receive queues to give.
     pub uplink: Option<Arc<dyn Uplink>>,
-    /// What vifs are restricted to, unless they have settings of their own.
+    /// Restrictions of vifs, unless they have settings of their own.
     pub restrictions: Mutex<Arc<RestrictionsTemplate>>,
     /// Counters of ports that were removed, until they are taken.
     pub removed: Mutex<Vec<Arc<QueueCounters>>>,
@@ -64,12 +64,12 @@ impl Netback {
         }
     }
 
-    /// What it can do beyond netif.h.
+    /// The extensions of netif.h that the backend offers.
     pub(super) fn extensions(&self) -> Extensions {
         Extensions { ranges: true, guest_copy: self.transitive_grants.is_some() }
     }
 
-    /// What vifs are restricted to, unless they have settings of their own.
+    /// Restrictions of vifs, unless they have settings of their own.
     pub(super) fn restrictions(&self) -> Arc<RestrictionsTemplate> {
         Arc::clone(&self.restrictions.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -6,7 +6,7 @@ use network::coalescing::CoalescingLimits;
 use network::poll::PollingPolicy;
 use network::restrictions::RestrictionsTemplate;
 
-/// What the vifs of a service have switched on.
+/// The options of a service's vifs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortOptions {
     /// How long their receive interrupts wait.
@@ -29,6 +29,6 @@ pub struct ServiceConfig {
     pub stall: Duration,
     /// How vifs are served, where there is a choice.
     pub options: PortOptions,
-    /// What each vif may send and receive. Settings of its own come on top (see `Settings`).
+    /// Restrictions of each vif. Settings of its own come on top (see `Settings`).
     pub restrictions: RestrictionsTemplate,
 }

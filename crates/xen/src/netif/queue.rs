@@ -30,14 +30,14 @@ use crate::netif::passed_grants::PassedGrants;
 use crate::netif::slots::{self, Meta, Piece, TxSlot};
 use crate::netif::static_grants::MappedPages;
 
-/// What the queues of a vif share.
+/// State that the queues of a vif share.
 #[derive(Debug)]
 pub struct VifShared {
     /// The domain of its frontend.
     pub domain: DomId,
     /// Copies for it.
     pub engine: Arc<dyn Engine>,
-    /// What its frontend supports.
+    /// The features that the frontend supports.
     pub features: FrontendFeatures,
     /// The multicast groups that it receives.
     pub groups: Groups,
@@ -49,7 +49,7 @@ pub struct VifShared {
     pub paused: AtomicBool,
 }
 
-/// What a queue counts, to be read by other threads.
+/// Counters of a queue, to be read by other threads.
 #[derive(Debug, Default)]
 pub struct QueueStats {
     /// Frames put.
@@ -62,7 +62,7 @@ pub struct QueueStats {
     pub misses: Counter,
 }
 
-/// What a queue is made of.
+/// Parts that a queue is made from.
 pub struct QueueParts {
     /// The page of its Tx ring.
     pub tx_ring: Arc<Memory>,
@@ -72,7 +72,7 @@ pub struct QueueParts {
     pub tx_channel: Box<dyn Channel>,
     /// The event channel of its Rx ring, if it has one of its own.
     pub rx_channel: Option<Box<dyn Channel>>,
-    /// What it shares with the vif's other queues.
+    /// State shared with the vif's other queues.
     pub vif: Arc<VifShared>,
     /// Where its receiving is noted.
     pub stats: Arc<QueueStats>,
@@ -101,7 +101,7 @@ pub struct Queue {
     accepts: Accepts,
     /// Packets taken and not answered, oldest first.
     in_flight: VecDeque<InFlight>,
-    /// Of the frames fetched last: the offloads, or the reason to drop.
+    /// The offloads of each frame that was fetched last, or the reason to drop it.
     metas: Vec<Result<Meta, DropReason>>,
     /// The packet that is being read.
     pieces: Vec<Piece>,

@@ -16,7 +16,7 @@ use crate::netif::rate;
 /// The hotplug script by which vifs that are for us are known.
 pub const SCRIPT: &str = "vif-ringmain";
 
-/// What a vif is to be like.
+/// The settings of a vif.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// VLANs and source lock.
@@ -128,7 +128,7 @@ impl Settings {
         }
     }
 
-    /// What the vif is restricted to: to what all vifs are, and to its own rate besides. A list of
+    /// The restrictions of the vif: those of all vifs, and its own rate besides. A list of
     /// addresses, and a budget, of its own stand in for those of all vifs.
     pub fn restrictions(&self, template: &RestrictionsTemplate) -> Restrictions {
         let mut template = template.clone();

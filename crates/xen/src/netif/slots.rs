@@ -72,7 +72,7 @@ pub(crate) mod rsp {
     pub const NULL: i16 = 1;
 }
 
-/// What a frontend says of a frame's offloads.
+/// The offloads that a frontend's slots describe for a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// The checksum holds the pseudo header's sum only.

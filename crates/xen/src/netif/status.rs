@@ -10,13 +10,13 @@ use crate::xenbus::{self, DeviceId, DeviceStatus};
 /// How it stands with a vif's frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It is not connected.
+    /// The vif is not connected.
     Waiting,
-    /// It is connected.
+    /// The vif is connected.
     Connected,
-    /// It is connected, and posts no buffers for what comes.
+    /// The vif is connected, and its frontend posts no buffers for the frames that come.
     Stalled,
-    /// It broke the rules, and has not begun anew.
+    /// The frontend broke the protocol, and has not begun anew.
     Stopped,
 }
 
@@ -29,7 +29,7 @@ pub struct MappedPagesStatus {
     pub most: usize,
     /// Pages to be copied from or to, since it connected, that were among them.
     pub hits: u64,
-    /// Those that were not.
+    /// Pages that were not among them.
     pub misses: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct VifStatus {
     pub reason: Option<String>,
     /// Queues that are connected.
     pub queues: usize,
-    /// What its frontend supports.
+    /// The features that the frontend supports.
     pub features: FrontendFeatures,
     /// Its pages that stay mapped, if any may.
     pub cache: Option<MappedPagesStatus>,

@@ -12,7 +12,7 @@ pub const MAX_KEY: usize = 40;
 /// Longest input: two IPv6 addresses and two ports.
 const MAX_INPUT: usize = 36;
 
-/// What is hashed: bits of `XEN_NETIF_CTRL_HASH_TYPE_`.
+/// Fields that are hashed: bits of `XEN_NETIF_CTRL_HASH_TYPE_`.
 pub mod kind {
     /// IPv4 addresses.
     pub const IPV4: u32 = 1;

@@ -45,16 +45,16 @@ pub struct Vif {
     /// Its port in the fabric, since it was first connected.
     port: Option<PortId>,
     connection: Option<Connection>,
-    /// What a worker found wrong with a queue: the queue's number, and what.
+    /// The error that a worker found in a queue: the queue's number, and what.
     failure: Arc<Mutex<Option<(u16, QueueError)>>>,
     /// When a control message is to be tried again that waits for bursts to be over.
     retry: Option<Instant>,
     settings: Option<Settings>,
-    /// What the restrictions of the port were made of.
+    /// The parts that the restrictions of the port were made from.
     restricted: Option<Restricted>,
     /// Its frontend posts no buffers for what comes.
     stalled: bool,
-    /// What it has cost the workers, and was not charged for.
+    /// Cost to the workers that was not charged yet.
     cost: Duration,
 }
 
@@ -83,7 +83,7 @@ impl Vif {
         Ok(wanted.filter(|queues| *queues > 0).unwrap_or(most).min(most))
     }
 
-    /// What was offered to the frontend.
+    /// The features that were offered to the frontend.
     fn offered(&self) -> Result<BackendFeatures, StoreError> {
         let number = |node: &str| self.node.nodes().number::<u16>(node);
         let now = number(&self.node.backend_key("multi-queue-max-queues"))?.unwrap_or(1);
@@ -134,7 +134,7 @@ impl Vif {
         self.restricted = Some(wanted);
     }
 
-    /// What the operator wants of it now.
+    /// The operator's settings now.
     fn read_settings(&self) -> Result<Settings, StoreError> {
         let backend = self.node.backend();
         let settings = Settings::read(self.node.nodes(), backend)?;
@@ -162,7 +162,7 @@ impl Vif {
     }
 }
 
-/// What restrictions of a port are made of.
+/// The parts that restrictions of a port are made from.
 struct Restricted {
     template: Arc<RestrictionsTemplate>,
     rate: Option<Rate>,

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// shortest again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What it costs to read the store, which keeps the thread of all devices busy.
+/// Cost of reading the store, which keeps the thread of all devices busy.
 const LOOK: Duration = MESSAGE.saturating_mul(5);
 
 /// Whether a device is connected.
@@ -40,7 +40,7 @@ pub enum Condition {
 /// The bus's state of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceStatus {
-    /// What it is called.
+    /// The id of the device.
     pub id: DeviceId,
     /// Whether it is connected.
     pub condition: Condition,
@@ -75,7 +75,7 @@ pub struct Backend<D: Device> {
     pause: Duration,
     /// No connection before then.
     not_before: Option<Instant>,
-    /// What the frontend may cost the workers.
+    /// The budget for the work that the frontend causes on the workers.
     budget: ControlBudget,
     /// Until when nothing that the frontend does is followed.
     delayed_until: Option<Instant>,

@@ -36,8 +36,8 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 /// One device. The bus calls it from one thread, and decides when to connect and disconnect;
 /// between the two, the device owns its rings.
 ///
-/// What a connected device holds of its frontend (mappings, event channels) is released by
-/// [`disconnect`](Self::disconnect); what it holds beyond connections, when it is dropped.
+/// Mappings and event channels of the frontend, which a connected device holds, are released by
+/// [`disconnect`](Self::disconnect); all else when the device is dropped.
 pub trait Device: Send {
     /// Why the device does not connect, or must stop.
     type Error: DeviceError;
@@ -89,8 +89,8 @@ pub trait Device: Send {
     /// [`start`](Self::start).
     fn attach(&mut self);
 
-    /// What connecting, disconnecting and events have cost the workers since the last call, in time
-    /// of a worker.
+    /// Cost of connecting, disconnecting and events to the workers since the last call, in time of
+    /// a worker.
     fn take_cost(&mut self) -> Duration;
 
     /// Lets the queues send. Called when all devices that were found together are attached: a

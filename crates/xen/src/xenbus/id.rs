@@ -1,4 +1,4 @@
-//! What a device is called.
+//! The id of a device.
 
 use std::fmt;
 

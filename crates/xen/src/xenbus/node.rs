@@ -28,7 +28,7 @@ impl Node {
         Ok(Node { id, hypervisor, backend, frontend })
     }
 
-    /// What the device is called.
+    /// The id of the device.
     pub fn id(&self) -> DeviceId {
         self.id
     }

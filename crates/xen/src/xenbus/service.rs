@@ -22,7 +22,7 @@ use super::{Backend, Device, DeviceId, Driver};
 /// When to look for devices again after the store failed.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What has to be read again.
+/// The part of the store that has to be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// Which devices there are.
@@ -37,9 +37,9 @@ pub enum Change {
 pub struct Bus<D> {
     /// Where they come from.
     pub hypervisor: Hypervisor,
-    /// What is to be looked at.
+    /// The changes to look at.
     pub changes: Changes<Change>,
-    /// What serves them.
+    /// The driver of the devices.
     pub driver: Arc<D>,
 }
 
@@ -102,7 +102,7 @@ impl<D: Driver> Service<D> {
         self.bus.changes.add(Change::Each);
     }
 
-    /// What serves the devices.
+    /// The driver of the devices.
     pub fn driver(&self) -> &Arc<D> {
         &self.bus.driver
     }
@@ -134,7 +134,7 @@ impl<D: Driver> Drop for Service<D> {
     }
 }
 
-/// What the thread runs.
+/// The event loop of the thread.
 struct EventLoop<D: Driver> {
     bus: Arc<Bus<D>>,
     root: String,

@@ -9,17 +9,17 @@ use hypervisor::{Nodes, StoreError};
 pub enum State {
     /// The end does not exist, or its state is unknown.
     Unknown,
-    /// It is getting ready.
+    /// The end is getting ready.
     Initialising,
     /// The end has written its offer, and waits.
     InitWait,
-    /// It has said what it takes.
+    /// The end has written its keys.
     Initialised,
-    /// It is connected.
+    /// The end is connected.
     Connected,
-    /// It is about to close.
+    /// The end is about to close.
     Closing,
-    /// It is closed.
+    /// The end is closed.
     Closed,
 }
 

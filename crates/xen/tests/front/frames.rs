@@ -29,7 +29,7 @@ pub fn frame(from: u8, to: u8, len: usize, what: u32) -> Vec<u8> {
     .concat()
 }
 
-/// What a frame says that it is.
+/// The number that a frame carries.
 pub fn what(frame: &[u8]) -> u32 {
     u32::from_le_bytes(frame[14..18].try_into().unwrap())
 }

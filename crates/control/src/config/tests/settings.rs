@@ -161,7 +161,7 @@ fn impossible_budgets_are_refused() {
     );
 }
 
-/// What words of a command come to for a port with the settings of [`LIMITED`].
+/// The settings of a port that had those of [`LIMITED`], after words of a command.
 fn set(words: &[&str]) -> Result<PortSettings, String> {
     let present = parse(LIMITED).unwrap().ports.remove(0).settings;
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();

@@ -64,7 +64,7 @@ impl Pending {
         Ok(())
     }
 
-    /// What it has at a path: `None`: what the tree has.
+    /// The transaction's own node at a path. `None`: the tree's node.
     pub(super) fn get(&self, path: &str) -> Option<&Option<Node>> {
         self.nodes.get(path)
     }

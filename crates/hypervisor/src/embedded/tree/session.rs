@@ -1,4 +1,4 @@
-//! What domains do with nodes: in the tree itself, or in a transaction.
+//! Operations of domains on nodes: in the tree itself, or in a transaction.
 
 use std::collections::BTreeSet;
 

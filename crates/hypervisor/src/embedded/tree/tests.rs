@@ -114,7 +114,7 @@ fn removal_takes_all_below() {
 
 #[test]
 fn transactions_depend_on_nodes_that_they_read() {
-    /// What is done in a transaction, what meanwhile, and whether it is overtaken.
+    /// The actions in a transaction, those meanwhile, and whether the transaction is overtaken.
     type Case = (fn(&mut Session<'_>), fn(&mut Session<'_>), bool);
     let cases: [Case; 9] = [
         (|t| drop(t.read("/one/a")), |t| drop(t.write("/one/a", b"x")), true),

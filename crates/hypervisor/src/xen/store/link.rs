@@ -22,7 +22,7 @@ pub struct Link {
     watches: Mutex<Watches>,
 }
 
-/// What the sender of the last request waits for.
+/// The answer that the sender of the last request waits for.
 #[derive(Debug)]
 enum Answer {
     /// Nobody waits.
@@ -134,7 +134,7 @@ impl Link {
         Ok(())
     }
 
-    /// What the reader's thread does.
+    /// The loop of the reader's thread.
     pub fn read(&self, stop: &OwnedFd) {
         let why = match self.read_all(stop) {
             Ok(()) => "the connection was closed",

@@ -1,5 +1,4 @@
-//! What a store that does not keep to its protocol can do. One that does is tried in
-//! `tests/wire.rs`.
+//! A store that breaks its protocol. One that does is tried in `tests/wire.rs`.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,5 @@
-//! What is compared: each option, on against off, and its loads. A new option is added to
-//! [`CASES`].
+//! The options that are compared: each option, on against off, and its loads. A new option is added
+//! to [`CASES`].
 
 use hypervisor::embedded::{Copying, Design, Flush, Locking, Maptrack};
 
@@ -29,7 +29,7 @@ pub struct Case {
     pub on: Setting,
     /// The loads that it is measured with.
     pub loads: &'static [Load],
-    /// What the option saves, and at which cost.
+    /// The benefit of the option, and its cost.
     pub why: &'static str,
 }
 
@@ -53,7 +53,7 @@ const LARGE_2: Load = Load::Frames { size: Size::Large, queues: 2 };
 
 /// Frames between guests, in all patterns of arrival.
 const GUESTS: &[Load] = &[SMALL, LARGE, SMALL_2, LARGE_2, Load::Paced, Load::Echo, Load::Streams];
-/// What contends for locks.
+/// The loads that contend for locks.
 const LOCKS: &[Load] = &[
     Load::Copy { threads: 1 },
     Load::Copy { threads: 2 },

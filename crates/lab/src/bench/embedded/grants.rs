@@ -22,7 +22,7 @@ const PAGES: u32 = 16;
 const PIECES: u16 = 4;
 const LEN: u16 = 900;
 
-/// What threads use grants for.
+/// The use that threads make of grants.
 #[derive(Clone, Copy, Debug)]
 pub enum Task {
     /// Mapping pages, and unmapping them.
@@ -45,7 +45,7 @@ pub struct Plan {
     pub design: Design,
     /// How many.
     pub threads: usize,
-    /// What they do.
+    /// The task of the threads.
     pub task: Task,
     /// Whether each thread uses the pages of another domain. Otherwise all use those of one domain,
     /// as the queues of one guest do.

@@ -1,4 +1,4 @@
-//! What guests are made to do.
+//! The loads of guests.
 
 use std::fmt;
 

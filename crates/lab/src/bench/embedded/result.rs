@@ -23,7 +23,7 @@ pub struct Tally {
     pub load: Load,
     /// Each round's figures: off, on.
     pub rounds: Vec<[Figure; 2]>,
-    /// What went wrong in rounds that are missing.
+    /// The failures of rounds that are missing.
     pub failures: Vec<String>,
 }
 
@@ -101,9 +101,9 @@ pub struct Row {
     pub switch: &'static str,
     /// The load.
     pub load: String,
-    /// What the rate is counted in.
+    /// The unit of the rate.
     pub unit: &'static str,
-    /// What it is compared with.
+    /// The option that the case is compared with.
     pub off: &'static str,
     /// How the option is set.
     pub on: &'static str,
@@ -115,7 +115,7 @@ pub struct Row {
     pub guest_ns: Pair,
     /// Frames for each interrupt.
     pub frames_per_interrupt: Pair,
-    /// What went wrong in rounds that are missing.
+    /// The failures of rounds that are missing.
     pub failures: Vec<String>,
 }
 
@@ -128,7 +128,7 @@ pub struct Verdict {
     pub gains: Vec<String>,
     /// Where it loses.
     pub loses: Vec<String>,
-    /// What the option saves, and at which cost.
+    /// The benefit of the option, and its cost.
     pub why: &'static str,
 }
 
@@ -187,7 +187,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of what was measured.
+    /// The result of these measurements.
     pub fn new(began: u64, runs: u32, seconds: f64, tallies: &[Tally]) -> Self {
         let rows: Vec<Row> = tallies.iter().map(Tally::row).collect();
         let mut cases: Vec<&Case> = tallies.iter().map(|tally| tally.case).collect();

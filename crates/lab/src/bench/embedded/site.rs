@@ -35,7 +35,7 @@ pub(crate) fn config(dir: &Path, setting: &Setting, queues: u16) -> String {
     format!("[workers]\ncount = {queues}\n[[port]]\n{port}\nqueues = {queues}\n{}\n", setting.keys)
 }
 
-/// What the daemon has counted so far.
+/// The daemon's counters so far.
 pub(super) struct Snapshot {
     at: Instant,
     used: Duration,
@@ -96,9 +96,9 @@ pub(super) fn measure(setting: &Setting, load: Load, time: Duration) -> Result<F
 pub(crate) struct Guests {
     /// Queues of each, with a thread for each.
     pub(crate) queues: u16,
-    /// What they send.
+    /// The size of the frames.
     pub(crate) size: Size,
-    /// What each does.
+    /// The role of each guest.
     pub(crate) roles: [Role; 2],
     /// The only CPU that their threads may use.
     pub(crate) cpu: Option<usize>,

@@ -31,7 +31,7 @@ const BURST: usize = 4;
 /// The hash key; any key serves.
 const KEY: [u8; 40] = [0x6d; 40];
 
-/// What a guest does.
+/// The role of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Sends as fast as it can.
@@ -46,7 +46,7 @@ pub enum Role {
     Answer,
 }
 
-/// What a queue's thread has done so far.
+/// The counts of a queue's thread so far.
 #[derive(Debug, Default)]
 pub struct Meter {
     /// Frames received.
@@ -123,7 +123,7 @@ pub struct Vcpu<'a> {
 }
 
 impl<'a> Vcpu<'a> {
-    /// That of `queue`, which sends `frames` if it sends.
+    /// The state of `queue`'s thread, which sends `frames` if it sends.
     pub fn new(queue: &'a mut Queue, role: Role, frames: Frames, meter: &'a Meter) -> Self {
         let (frame, read) = (Frame::default(), vec![0; usize::from(u16::MAX)]);
         Vcpu { queue, role, frames, meter, blocked: false, asked: false, frame, read }

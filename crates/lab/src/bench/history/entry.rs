@@ -28,9 +28,9 @@ pub struct Entry {
 pub struct Figure {
     /// Name of the point.
     pub point: String,
-    /// What kind of traffic that is.
+    /// The kind of traffic, for people.
     pub title: String,
-    /// What was measured.
+    /// The unit of the figure.
     pub unit: String,
     /// Ringmain's median.
     pub ringmain: f64,
@@ -38,7 +38,7 @@ pub struct Figure {
     pub peer: Option<Other>,
     /// The bare copy's.
     pub ceiling: Option<Other>,
-    /// What it should reach.
+    /// The value that the figure should reach.
     pub goal: Option<Goal>,
     /// Whether it did.
     pub reached: Option<bool>,

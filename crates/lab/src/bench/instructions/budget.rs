@@ -9,7 +9,7 @@ use super::InstructionsError as Error;
 use super::result::Count;
 use super::stage::Stages;
 
-/// What compiled this program, as it names itself.
+/// The compiler of this program, as it names itself.
 pub const COMPILER: &str = env!("RINGMAIN_COMPILER");
 
 /// Percent that a case may take more than recorded.
@@ -29,7 +29,7 @@ const COMMENT: &str =
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// What compiled the program that they are of.
+    /// The compiler of the program that the counts belong to.
     compiler: String,
     /// By name of the case.
     cases: BTreeMap<String, Stages>,
@@ -90,7 +90,7 @@ impl Budget {
 
 const RECORD: &str = "record it anew (make bench-instructions ARGS=--record)";
 
-/// What is wrong with `counted` where `recorded` was expected, with so many percent more or less
+/// The complaint about `counted` where `recorded` was expected, with so many percent more or less
 /// allowed.
 fn judge(counted: f64, recorded: f64, more: f64, less: f64) -> Option<String> {
     let change = (counted - recorded) / recorded.max(NOTHING) * 100.0;
@@ -128,7 +128,7 @@ mod tests {
         Count::new("64", "64 B", Stages { fetch, copy, deliver: 60.0, ..Stages::default() })
     }
 
-    /// What is said of a case that took 100 and 50 for copies, and takes that now.
+    /// The complaint about a case that took 100 and 50 for copies, and takes that now.
     fn complaint(fetch: f64, copy: f64) -> String {
         Budget::of(&[count(40.0, 50.0)]).complaints(&[count(fetch, copy)]).join("\n")
     }

@@ -69,7 +69,7 @@ impl Function {
     }
 }
 
-/// What one file says.
+/// The content of one file.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// All functions that were executed while it counted.

@@ -1,4 +1,4 @@
-//! What traffic is counted.
+//! The traffic that is counted.
 
 /// One kind of traffic between two guests, and how much of it.
 #[derive(Clone, Copy, Debug)]
@@ -14,11 +14,11 @@ pub struct Case {
     pub warm: u32,
     /// Turns that are counted.
     pub counted: u32,
-    /// What both ports are restricted to, such that no frame is held back.
+    /// The restriction of both ports, which holds back no frame.
     pub restriction: Restriction,
 }
 
-/// What ports are restricted to.
+/// The restriction of ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Restriction {
     /// Nothing.

@@ -76,7 +76,7 @@ pub enum InstructionsError {
     Nonsense {
         /// Which line, from 1 on.
         line: usize,
-        /// What it says.
+        /// The output of the program.
         text: String,
     },
     /// The profile lacks a step.
@@ -110,7 +110,7 @@ pub enum InstructionsError {
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         source: io::Error,

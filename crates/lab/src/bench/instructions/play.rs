@@ -1,4 +1,4 @@
-//! What is counted: two guests and a worker, on one thread.
+//! The program whose instructions are counted: two guests and a worker, on one thread.
 //!
 //! The guests are the generator's, the ports real vhost-user devices, fabric and switch the
 //! daemon's; but the worker is driven from here, one round after each burst, and the time that it

@@ -1,15 +1,15 @@
-//! What was counted, and how it is shown.
+//! The counts, and how they are shown.
 
 use serde::Serialize;
 
 use super::stage::Stages;
 
-/// What was counted of one case.
+/// The counts of one case.
 #[derive(Clone, Debug, Serialize)]
 pub struct Count {
     /// Its name.
     pub case: &'static str,
-    /// What kind of traffic that is.
+    /// The kind of traffic, for people.
     pub title: &'static str,
     /// Instructions per frame.
     pub stages: Stages,
@@ -43,7 +43,7 @@ pub struct Counted {
     pub began: u64,
     /// Version of Ringmain.
     pub ringmain: &'static str,
-    /// What compiled it.
+    /// The compiler of the program.
     pub compiler: &'static str,
     /// One for each case.
     pub counts: Vec<Count>,

@@ -21,9 +21,9 @@ const NOISE: f64 = 100.0;
 pub struct Row {
     /// Its name.
     pub case: &'static str,
-    /// What the hostile neighbour does.
+    /// The hostile neighbour's load.
     pub title: &'static str,
-    /// What the fair neighbour does.
+    /// The fair neighbour's load.
     pub fair: &'static str,
     /// Medians beside nobody, beside the fair and beside the hostile neighbour.
     pub medians: [Medians; 3],

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::bench::series::Series;
 use crate::cpu::cpu_name;
 
-/// What one run of a point has given.
+/// The figure of one run of a point.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
     /// 10^6 bits per second.
@@ -71,7 +71,7 @@ impl Tally {
 pub struct Pair {
     /// Ringmain's.
     pub ringmain: Series,
-    /// That of xen-netback with a Linux bridge.
+    /// The series of xen-netback with a Linux bridge.
     pub kernel: Series,
     /// How much better Ringmain is, round by round: above 1 is better.
     pub ratio: Series,
@@ -108,7 +108,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of what was measured.
+    /// The result of these measurements.
     pub fn new(began: u64, runs: u32, seconds: u16, tallies: &[Tally]) -> Self {
         let rows = tallies.iter().map(Tally::row).collect();
         Comparison {

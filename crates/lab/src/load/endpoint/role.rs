@@ -10,7 +10,7 @@ use crate::load::packet::{self, Fault, Shape};
 use crate::load::receive::{Arrived, Receiver};
 use crate::load::time::Pace;
 
-/// What a guest sends.
+/// The sending side of a guest.
 pub struct Sender {
     /// Its frames.
     pub shape: Shape,
@@ -32,13 +32,13 @@ pub struct Role {
     pub number: u16,
     /// The other one's.
     pub peer: u16,
-    /// What it sends.
+    /// The sending side.
     pub sender: Option<Sender>,
-    /// What it receives.
+    /// The receiving side.
     pub receiver: Option<Receiver>,
 }
 
-/// What there is besides checked frames.
+/// The doorbells beside checked frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Doorbells {
     /// Kicks given.

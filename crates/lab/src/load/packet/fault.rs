@@ -1,9 +1,9 @@
-//! What is wrong with a frame.
+//! Faults of frames.
 
-/// What is wrong with a frame that came.
+/// A fault of a frame that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It is not as long as what was sent.
+    /// The frame's length is not the length that was sent.
     #[error("{got} bytes instead of {sent}")]
     Length {
         /// Bytes that came, without the virtio-net header.
@@ -19,7 +19,7 @@ pub enum Fault {
     Torn {
         /// Buffers that came at once.
         got: usize,
-        /// What `num_buffers` says.
+        /// The value of `num_buffers`.
         announced: usize,
     },
     /// Headers are not those of its flow.

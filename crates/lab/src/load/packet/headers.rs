@@ -91,7 +91,7 @@ pub fn headers(ends: Ends, len: u32, tcp: bool) -> [u8; HEAD_MAX] {
     bytes
 }
 
-/// What a partial TCP checksum's field holds.
+/// The content of a partial TCP checksum's field.
 pub fn pseudo_sum([src, dst]: [&[u8]; 2], len: u32) -> [u8; 2] {
     let mut sum = Sum::of(src);
     sum.add(dst);

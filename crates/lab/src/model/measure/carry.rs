@@ -27,13 +27,13 @@ const WORKER: &str = "cpus = [1]\n";
 pub struct Carrying {
     /// The hypervisor's design.
     pub era: Era,
-    /// What is sent.
+    /// The size of the frames.
     pub size: Size,
     /// Workers, and queues of both guests.
     pub workers: u16,
 }
 
-/// What one thread has done.
+/// The counts of one thread.
 type Count = (u64, u64, Duration);
 
 impl Carrying {
@@ -50,7 +50,7 @@ impl Carrying {
         })
     }
 
-    /// What each frame costs.
+    /// The cost of each frame.
     ///
     /// # Errors
     /// As before.

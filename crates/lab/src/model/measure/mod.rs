@@ -1,5 +1,5 @@
-//! What single things cost here: measured in this process where that is possible, and for frames
-//! with a daemon.
+//! The cost of single operations here: measured in this process where that is possible, and for
+//! frames with a daemon.
 
 mod carry;
 pub mod line;
@@ -54,7 +54,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Of at least one.
+    /// The summary of at least one value.
     pub fn of(all: Vec<f64>) -> Measured {
         let [median, least, most] =
             Summary::of(all).map_or([f64::NAN; 3], |it| [it.median, it.least, it.most]);
@@ -114,8 +114,8 @@ impl Meter {
         Ok(all.into_iter().map(|(_, seen)| seen).collect())
     }
 
-    /// What nobody else can have made shorter: two threads that lose a CPU to others wait for each
-    /// other for long.
+    /// The least time, which nobody else can have made shorter: two threads that lose a CPU to
+    /// others wait for each other for long.
     fn least(&mut self, mut once: impl FnMut() -> std::io::Result<f64>) -> Result<f64, BenchError> {
         let all = self.repeat(|| once().map_err(failed("measure")))?;
         Ok(Measured::of(all).least)

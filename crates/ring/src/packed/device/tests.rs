@@ -1,4 +1,4 @@
-//! What only the packed layout can get wrong.
+//! Tests of errors that only the packed layout can have.
 
 use super::*;
 use crate::model::{BORDER, BUFFERS, Layout, Model, Packed, Piece, memory, put_desc};

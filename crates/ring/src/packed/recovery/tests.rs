@@ -10,7 +10,7 @@ use crate::model::{BUFFERS, Layout, Model, Packed, Piece, memory};
 use crate::region::Memory;
 use crate::{Body, DeviceRing, Gather, GrantCopyBatch, PackedDevice, Put, Recovery};
 
-/// What both sides of a ring do.
+/// The operations of both sides of a ring.
 #[derive(Clone, Debug)]
 enum Op {
     /// The driver adds and publishes chains of so many pieces, directly or through a table.

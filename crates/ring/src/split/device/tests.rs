@@ -1,4 +1,5 @@
-//! What only the split layout can get wrong, and rust-vmm's `virtio-queue` as a second opinion.
+//! Tests of errors that only the split layout can have, and rust-vmm's `virtio-queue` as a second
+//! opinion.
 
 use proptest::prelude::*;
 use virtio_queue::{Queue, QueueT};

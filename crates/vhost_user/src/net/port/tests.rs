@@ -299,7 +299,7 @@ fn a_flood_of_messages_delays_its_own_port_only() {
     flooded.stop();
 }
 
-/// What a front-end can do wrong, and what is said of it.
+/// A violation of a front-end, and the complaint about it.
 type ViolationCase = (&'static str, fn(&mut Plugged<SplitDriver>));
 
 fn raw(at: &mut Plugged<SplitDriver>, code: u32, body: &[u8], fds: usize) {

@@ -1,10 +1,10 @@
-//! What can be wrong with a message.
+//! Errors in messages.
 
 use thiserror::Error;
 
 use super::layout::{MAX_FDS, MAX_PAYLOAD, MAX_TABLE_REGIONS};
 
-/// What is wrong with a message.
+/// An error in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadMessage {
     /// Only version 1 of the protocol exists.

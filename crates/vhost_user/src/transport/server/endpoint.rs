@@ -20,9 +20,9 @@ pub enum Mode {
 
 /// Where front-ends are found.
 pub enum Endpoint {
-    /// They connect here.
+    /// Front-ends connect here.
     Listener(Listener),
-    /// They listen here.
+    /// The front-end listens here.
     Path(PathBuf),
 }
 

@@ -57,7 +57,7 @@ impl End {
     }
 }
 
-/// What ended a wait.
+/// The reason why a wait ended.
 enum Wakeup {
     Ready,
     Timeout,
@@ -115,11 +115,12 @@ pub(super) struct ServerThread<P: Port> {
     status: SharedStatus,
     signals: Signals,
     pause: Duration,
-    /// What front-ends may cost the workers: the port's, not a connection's.
+    /// The budget for the work that front-ends cause on the workers. The budget belongs to the
+    /// port, not to a connection.
     budget: ControlBudget,
 }
 
-/// What the log says of a connection so far.
+/// The state of what was logged of a connection.
 #[derive(Default)]
 struct Logged {
     features: Features,

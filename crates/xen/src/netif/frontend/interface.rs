@@ -139,7 +139,8 @@ impl Frontend {
         Ok(Some(device_queue))
     }
 
-    /// What the connected backend says of the device queue: which it is, or why there is none.
+    /// The status of the device queue that the connected backend shows: which it is, or why there
+    /// is none.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -1,5 +1,4 @@
-//! What the rings of a frontend have in common: the granted page that they lie in, and the event
-//! channel.
+//! The common part of a frontend's rings: the granted page that they lie in, and the event channel.
 
 use std::sync::Arc;
 

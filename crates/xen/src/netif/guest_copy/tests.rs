@@ -12,7 +12,7 @@ fn at(reference: u32, offset: u16) -> Granted {
 /// others from.
 type Data = (u16, u16, Option<(u32, u16)>);
 
-/// What a receiver would make of a frame's slots.
+/// The data that a receiver reads from a frame's slots.
 fn read(slots: &Slots<'_>) -> Vec<Data> {
     let all: Vec<RxSlot> =
         (0..slots.count()).map(|n| slots.response(n, [n, 0], |from| from.reference)).collect();

@@ -1,5 +1,5 @@
-//! What a vif's queues can do beyond a plain queue pair: defer interrupts, tell the frontend's
-//! progress, pause, pass grants on.
+//! Abilities of a vif's queues beyond those of a plain queue pair: defer interrupts, tell the
+//! frontend's progress, pause, pass grants on.
 
 use std::time::Instant;
 

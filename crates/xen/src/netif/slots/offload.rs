@@ -4,9 +4,9 @@ use frame::{BadOffload, Gso, GsoKind, Head, Headers, L3, L4, Offload, PartialCsu
 
 use super::{GSO_TCPV4, GSO_TCPV6, Meta};
 
-/// What a frontend left to be done to a frame of `len` bytes that begins with `head`. Believed only
-/// as far as it fits the frame; a segmentation without checksum offload, which some frontends ask
-/// for, is made one with.
+/// The offloads left to be done to a frame of `len` bytes that begins with `head`. Believed only as
+/// far as it fits the frame; a segmentation without checksum offload, which some frontends ask for,
+/// is made one with.
 ///
 /// # Errors
 /// Why the frame is to be dropped.

@@ -49,7 +49,7 @@ pub struct Piece {
     pub len: u16,
 }
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A frame.
@@ -73,7 +73,7 @@ pub enum What {
 pub struct Packet {
     /// Slots that it takes in the ring.
     pub slots: u32,
-    /// What it is.
+    /// The kind of the packet.
     pub what: What,
 }
 
@@ -82,7 +82,7 @@ pub struct Packet {
 /// for each slot.
 ///
 /// # Errors
-/// What makes the frontend's vif stop.
+/// The fault that makes the frontend's vif stop.
 pub fn next_packet(
     ready: u32,
     slot: impl Fn(u32) -> TxSlot,
@@ -195,7 +195,7 @@ pub fn refuse(responses: &mut [TxSlot]) {
     }
 }
 
-/// What stands in the place of extra info.
+/// A response in the place of extra info.
 fn no_response(mut words: TxSlot) -> TxSlot {
     set_status(&mut words, rsp::NULL);
     words

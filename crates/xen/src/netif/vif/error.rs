@@ -37,7 +37,7 @@ pub enum VifError {
     Queue {
         /// The queue's number.
         queue: u16,
-        /// What it did.
+        /// The error.
         error: QueueError,
     },
     /// The frontend broke the rules in another way.

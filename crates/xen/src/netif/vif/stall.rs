@@ -20,7 +20,7 @@ impl StallDetector {
         StallDetector { stats, put: 0, full: 0, since: None }
     }
 
-    /// What the queue counts.
+    /// The counters of the queue.
     pub fn stats(&self) -> &QueueStats {
         &self.stats
     }
