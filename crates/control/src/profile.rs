@@ -63,8 +63,8 @@ impl Profiler {
         *self.ratio.get_or_init(|| Ratio::since(self.start))
     }
 
-    /// The moment of a reply, in nanoseconds since the daemon started.
-    pub fn moment(&self) -> u64 {
+    /// The time of a reply, in nanoseconds since the daemon started.
+    pub fn now_ns(&self) -> u64 {
         self.start.1.elapsed().as_nanos() as u64
     }
 

@@ -9,7 +9,7 @@ use ::storage::{BlockPipeline, Disks as BlockDisks};
 use network::balance::{self, Balancer};
 use network::fabric::{Fabric, Workers};
 use parking_lot::{Mutex, MutexGuard};
-use runtime::{Group, Pair, lane};
+use runtime::{Group, Pair, pipeline_workers};
 use sandbox::LayerReport;
 use serde_json::{Map, Value as Json};
 use switch::Limits;
@@ -233,7 +233,7 @@ impl DaemonState {
             self.fabric.sample(number);
             (number, lease.since())
         };
-        let duration_ns = self.profiler.moment();
+        let duration_ns = self.profiler.now_ns();
         let workers = self.profiler.workers(&self.fabric);
         let report = |subject: Subject| {
             let queues = self.fabric.counters(subject.port);
@@ -311,7 +311,7 @@ fn start_with_disks(workers: &Workers) -> io::Result<(Fabric, Option<Arc<BlockDi
         let pair = |(frames, engine)| Pair::new(frames, BlockPipeline::new(engine));
         let pairs = frames.into_iter().zip(engines).map(pair).collect();
         let group = Group::start(doorbells, pairs, &workers.cpus, workers.policy)?;
-        let (frames, blocks) = lane::split(group);
+        let (frames, blocks) = pipeline_workers::split(group);
         disks = Some(Arc::new(BlockDisks::new(blocks)));
         Ok(frames)
     })?;

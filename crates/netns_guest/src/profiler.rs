@@ -28,7 +28,7 @@ pub struct Account {
     ticks: [AtomicU64; 4],
     frames: AtomicU64,
     bytes: AtomicU64,
-    turns: AtomicU64,
+    bursts: AtomicU64,
 }
 
 impl Account {
@@ -40,7 +40,7 @@ impl Account {
             ticks: Default::default(),
             frames: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
+            bursts: AtomicU64::new(0),
         }
     }
 
@@ -54,9 +54,9 @@ impl Account {
         let ratio = Ratio::since(self.start);
         let [ring, kernel, signal, send] =
             self.ticks.each_ref().map(|ticks| ratio.nanoseconds(ticks.load(Relaxed)));
-        let [frames, bytes, turns] =
-            [&self.frames, &self.bytes, &self.turns].map(|count| count.load(Relaxed));
-        GuestTimes { frames, bytes, turns, ring, kernel, signal, send }
+        let [frames, bytes, bursts] =
+            [&self.frames, &self.bytes, &self.bursts].map(|count| count.load(Relaxed));
+        GuestTimes { frames, bytes, bursts, ring, kernel, signal, send }
     }
 }
 
@@ -96,7 +96,7 @@ impl<'a> StageProfiler<'a> {
         if self.on && frames > 0 {
             self.account.frames.fetch_add(frames as u64, Relaxed);
             self.account.bytes.fetch_add(bytes, Relaxed);
-            self.account.turns.fetch_add(1, Relaxed);
+            self.account.bursts.fetch_add(1, Relaxed);
         }
     }
 }
@@ -122,7 +122,7 @@ mod tests {
         account.set(true);
         work();
         let times = account.times();
-        assert_eq!((times.frames, times.bytes, times.turns), (3, 300, 1));
+        assert_eq!((times.frames, times.bytes, times.bursts), (3, 300, 1));
         assert!(times.ring > 0 && times.signal == 0 && times.send == 0, "{times:?}");
         account.set(false);
         work();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use frame::Mac;
 use parking_lot::{Mutex, MutexGuard};
 use ring::page_faults;
-use runtime::{Doorbell, Group, Lane, QueueId, group};
+use runtime::{Doorbell, Group, PipelineWorkers, QueueId, group};
 use switch::{PortId, Row, RuleError, Switch};
 
 use crate::count::{QueueCounters, WorkerCounters};
@@ -38,7 +38,7 @@ use state::{Port, Queue, State};
 
 /// The datapath: workers, the switch between them, and all ports. Dropping it ends the workers.
 pub struct Fabric {
-    workers: Arc<dyn Lane<FramePipeline>>,
+    workers: Arc<dyn PipelineWorkers<FramePipeline>>,
     /// Decides where frames go. Workers ask it only when their caches do not know.
     switch: Arc<Mutex<Switch>>,
     state: Mutex<State>,
@@ -69,7 +69,7 @@ impl Fabric {
         start: impl FnOnce(
             Arc<[Doorbell]>,
             Vec<FramePipeline>,
-        ) -> io::Result<Arc<dyn Lane<FramePipeline>>>,
+        ) -> io::Result<Arc<dyn PipelineWorkers<FramePipeline>>>,
     ) -> io::Result<Self> {
         // Workers may be filtered, and start no threads then.
         ring::interrupt::start_watchdog()?;
@@ -88,7 +88,7 @@ impl Fabric {
     pub fn manual(config: &Workers) -> io::Result<(Self, Vec<ManualWorker>)> {
         Self::with_workers(config, config.page_faults.unwrap_or(|| 0), |doorbells, pipelines| {
             let (group, workers) = Group::manual(doorbells, pipelines)?;
-            Ok((Arc::new(group) as Arc<dyn Lane<FramePipeline>>, workers))
+            Ok((Arc::new(group) as Arc<dyn PipelineWorkers<FramePipeline>>, workers))
         })
     }
 
@@ -103,7 +103,7 @@ impl Fabric {
         group: impl FnOnce(
             Arc<[Doorbell]>,
             Vec<FramePipeline>,
-        ) -> io::Result<(Arc<dyn Lane<FramePipeline>>, T)>,
+        ) -> io::Result<(Arc<dyn PipelineWorkers<FramePipeline>>, T)>,
     ) -> io::Result<(Self, T)> {
         let (count, start) = (config.count.max(1), Instant::now());
         let doorbells = group::doorbells(count)?;

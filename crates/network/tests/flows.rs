@@ -120,7 +120,7 @@ impl Net {
         to[0].received().iter().map(|frame| flow_and_number(frame).0.1).take(FEW).collect()
     }
 
-    fn turned(&self) -> u64 {
+    fn rebalanced(&self) -> u64 {
         self.fabric.worker_counters().iter().map(|worker| worker.rebalanced.get()).sum()
     }
 }
@@ -233,7 +233,7 @@ fn floods_stay_with_their_queue() {
         from.send((0..64).map(|at| udp(NOBODY, 0, flows[at % flows.len()], number, 60)));
         net.pass(INTERVAL / 100);
     }
-    assert!(net.turned() > 0, "it was tried");
+    assert!(net.rebalanced() > 0, "it was tried");
     assert_eq!(to[0].received().len(), 300 * 64);
     assert!(to[1].received().is_empty());
 }
@@ -263,6 +263,6 @@ fn waiting_is_no_load() {
             .for_each(|(at, from)| from.send([udp(2, at, flows[usize::from(at)], 0, 60)]));
     }
     net.pass(INTERVAL);
-    assert_eq!(net.turned(), 0);
+    assert_eq!(net.rebalanced(), 0);
     assert_eq!(to[0].received().len(), 8);
 }

@@ -65,7 +65,7 @@ pub fn take_slow() -> u64 {
 struct Writer {
     thread: libc::pid_t,
     /// Odd while the thread writes, and different for each write.
-    turn: AtomicU64,
+    sequence: AtomicU64,
 }
 
 impl Writer {
@@ -95,8 +95,8 @@ impl Writer {
 
     #[inline]
     fn write(&self, event: BorrowedFd<'_>, number: u64) -> Result<(), Violation> {
-        let turn = self.turn.load(Ordering::Relaxed);
-        self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !AWAKE.load(Ordering::Relaxed) {
             wake();
@@ -105,7 +105,7 @@ impl Writer {
         // SAFETY: eight bytes are read from an array of eight.
         let written =
             unsafe { libc::write(event.as_raw_fd(), number.as_ptr().cast(), number.len()) };
-        self.turn.store(turn.wrapping_add(2), Ordering::Release);
+        self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
         match written < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
             true => Err(Violation::InterruptBlocks),
             false => Ok(()),
@@ -126,7 +126,7 @@ impl Enlisted {
     fn new() -> Self {
         // SAFETY: asks for a number.
         let thread = unsafe { libc::gettid() };
-        let writer = Arc::new(Writer { thread, turn: AtomicU64::new(0) });
+        let writer = Arc::new(Writer { thread, sequence: AtomicU64::new(0) });
         watched().writers.push((Arc::clone(&writer), 0));
         Enlisted(writer)
     }
@@ -152,7 +152,7 @@ fn cpu_time() -> Duration {
 
 /// The writers that the watchdog watches.
 struct Watched {
-    /// Each with the turn that it was last seen at.
+    /// Each with the sequence that it was last seen at.
     writers: Vec<(Arc<Writer>, u64)>,
     started: bool,
 }
@@ -235,13 +235,13 @@ fn watch() {
 fn look(writers: &mut [(Arc<Writer>, u64)]) -> bool {
     let mut busy = false;
     for (writer, seen) in writers {
-        let turn = writer.turn.load(Ordering::Acquire);
-        let writing = !turn.is_multiple_of(2);
-        if writing && turn == *seen {
+        let sequence = writer.sequence.load(Ordering::Acquire);
+        let writing = !sequence.is_multiple_of(2);
+        if writing && sequence == *seen {
             writer.interrupt();
         }
-        busy |= writing || turn != *seen;
-        *seen = turn;
+        busy |= writing || sequence != *seen;
+        *seen = sequence;
     }
     busy
 }

@@ -5,9 +5,9 @@
 pub struct QueueId(pub u64);
 
 impl QueueId {
-    /// The name where the queues of two pipelines share their workers.
-    pub(crate) fn in_lane(self, lane: u64) -> QueueId {
-        QueueId(self.0 << 1 | lane)
+    /// The id among the workers where pipelines `0` and `1` share them.
+    pub(crate) fn of_pipeline(self, number: u64) -> QueueId {
+        QueueId(self.0 << 1 | number)
     }
 }
 

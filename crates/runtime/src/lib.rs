@@ -8,7 +8,7 @@
 //!
 //! The control side has a [`Group`]: it starts the threads, sends them commands between bursts,
 //! and publishes a topology that all of them follow. Two kinds of pipelines share their workers as a
-//! [`Pair`]; the control side of each has a [`Lane`] then.
+//! [`Pair`]; the control side of each then reaches them through [`PipelineWorkers`].
 //!
 //! Invariants:
 //!
@@ -30,13 +30,13 @@ pub mod doorbell;
 pub mod drr;
 pub mod group;
 mod id;
-pub mod lane;
 mod mailbox;
 pub mod manual;
 pub mod migration;
 pub mod pair;
 pub mod pending_interrupts;
 pub mod pipeline;
+pub mod pipeline_workers;
 pub mod poll;
 pub mod publish;
 mod queues;
@@ -50,11 +50,11 @@ pub use counter::Counter;
 pub use doorbell::Doorbell;
 pub use group::Group;
 pub use id::{ClassId, QueueId};
-pub use lane::Lane;
 pub use manual::ManualWorker;
 pub use pair::Pair;
 pub use pending_interrupts::PendingInterrupts;
 pub use pipeline::{Attached, Blocked, Departure, Pipeline, Served, Status, Waits};
+pub use pipeline_workers::PipelineWorkers;
 pub use run_counters::RunCounters;
 pub use worker::Worker;
 

@@ -84,12 +84,12 @@ impl<A: Pipeline, B: Pipeline> Pipeline for Pair<A, B> {
     }
 
     fn attach(&mut self, queue: Self::Queue) -> Attached {
-        let (attached, lane) = match queue {
+        let (attached, number) = match queue {
             Either::First(queue) => (self.first.attach(queue), 0),
             Either::Second(queue) => (self.second.attach(queue), 1),
         };
-        let class = ClassId(attached.class.0 << 1 | lane);
-        Attached { slot: attached.slot << 1 | lane as usize, class, ..attached }
+        let class = ClassId(attached.class.0 << 1 | number);
+        Attached { slot: attached.slot << 1 | number as usize, class, ..attached }
     }
 
     fn depart(&mut self, slot: usize, how: Departure) {
@@ -144,13 +144,13 @@ impl<A: Pipeline, B: Pipeline> Pipeline for Pair<A, B> {
 
     fn status(&self, slot: usize) -> Status {
         let own = slot >> 1;
-        let (status, lane) = match slot & 1 {
+        let (status, number) = match slot & 1 {
             0 => (self.first.status(own), 0),
             _ => (self.second.status(own), 1),
         };
         match status {
             Status::Blocked(Blocked { room: Some(room), until }) => {
-                Status::Blocked(Blocked { room: Some(room << 1 | lane), until })
+                Status::Blocked(Blocked { room: Some(room << 1 | number), until })
             }
             other => other,
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use runtime::poll::PollingPolicy;
-use runtime::{Lane, QueueId};
+use runtime::{PipelineWorkers, QueueId};
 
 use crate::count::QueueCounters;
 use crate::disk::Disk;
@@ -50,13 +50,13 @@ struct State {
 
 /// All disks of a daemon.
 pub struct Disks {
-    workers: Arc<dyn Lane<BlockPipeline>>,
+    workers: Arc<dyn PipelineWorkers<BlockPipeline>>,
     state: Mutex<State>,
 }
 
 impl Disks {
     /// No disks, on these workers.
-    pub fn new(workers: Arc<dyn Lane<BlockPipeline>>) -> Disks {
+    pub fn new(workers: Arc<dyn PipelineWorkers<BlockPipeline>>) -> Disks {
         Disks { workers, state: Mutex::default() }
     }
 

@@ -44,12 +44,12 @@ pub(crate) struct Entry {
 }
 
 /// The stations of one port, the longest unheard first.
-type Held = BTreeSet<(u32, Station)>;
+type ByLastSeen = BTreeSet<(u32, Station)>;
 
 pub(crate) struct MacTable {
     // The default hasher is keyed: a guest cannot build a table of collisions.
     entries: HashMap<Station, Entry>,
-    held: HashMap<PortId, Held>,
+    held: HashMap<PortId, ByLastSeen>,
     /// How many stations each port holds, the biggest holder last.
     sizes: BTreeSet<(usize, PortId)>,
     limits: Limits,
@@ -109,7 +109,7 @@ impl MacTable {
     pub fn age(&mut self, now: u32) -> usize {
         let limit = self.limits.age.as_secs();
         let is_old = |seen: u32| u64::from(now.saturating_sub(seen)) > limit;
-        let old = |held: &Held| {
+        let old = |held: &ByLastSeen| {
             let old = held.iter().take_while(|(seen, _)| is_old(*seen));
             old.map(|(_, station)| *station).collect::<Vec<_>>()
         };
@@ -132,7 +132,7 @@ impl MacTable {
         true
     }
 
-    fn change_held(&mut self, port: PortId, change: impl FnOnce(&mut Held) -> bool) {
+    fn change_held(&mut self, port: PortId, change: impl FnOnce(&mut ByLastSeen) -> bool) {
         let held = self.held.entry(port).or_default();
         self.sizes.remove(&(held.len(), port));
         change(held);

@@ -10,7 +10,8 @@ use crate::kind::Kind;
 /// Where time went, while it was counted.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Profile {
-    /// The moment of the reply in nanoseconds; the length of a profile between two replies.
+    /// The time of the reply, in nanoseconds since the daemon started. In the difference of two
+    /// replies, the time between them.
     pub duration_ns: u64,
     /// All that the workers did.
     pub workers: Vec<WorkerProfile>,

@@ -157,22 +157,22 @@ mod tests {
         what: "",
         source: None,
         platforms: &[Platform::Embedded],
-        figures: &[FIGURE, Figure { name: "rest", ..FIGURE }],
+        figures: &[FIGURE, Figure { name: "other", ..FIGURE }],
         plots: &[],
         published: &[],
     };
 
     fn drawn(shape: Shape, disturbed: bool) -> String {
         let mut record = empty();
-        for (round, (all, rest)) in [(1.0, 20.0), (2.0, 40.0), (9.0, 10.0)].into_iter().enumerate()
+        for (round, (all, other)) in [(1.0, 20.0), (2.0, 40.0), (9.0, 10.0)].into_iter().enumerate()
         {
             let mut one = repetition(0, round as u32, all);
-            one.outcome.figure("rest", rest);
+            one.outcome.figure("other", other);
             one.disturbed = disturbed;
             record.repetitions.push(one);
         }
         let figures =
-            if shape == Shape::Stacks { &["throughput", "rest"][..] } else { &["throughput"] };
+            if shape == Shape::Stacks { &["throughput", "other"][..] } else { &["throughput"] };
         let plot =
             Plot { name: "p", title: "", shape, x: Axis::default(), y: Axis::default(), figures };
         Chart {

@@ -30,7 +30,7 @@ const ABOUT: About = About {
     platforms: &[Platform::Embedded],
     figures: &[
         Figure { name: "frames", title: "frames", unit: "million/s" },
-        Figure { name: "rest", title: "frames of the first pair", unit: "million/s" },
+        Figure { name: "first_pair", title: "frames of the first pair", unit: "million/s" },
         Figure { name: "flood", title: "frames of the second pair", unit: "million/s" },
         Figure { name: "hits", title: "frames found in the flow cache", unit: "%" },
         Figure {
@@ -49,12 +49,12 @@ const ABOUT: About = About {
             figures: &["frames"],
         },
         Plot {
-            name: "rest",
+            name: "first_pair",
             title: "Beside a second pair",
             shape: Shape::Lines,
             x: X,
             y: Axis::linear("frames of the first pair, million/s"),
-            figures: &["rest"],
+            figures: &["first_pair"],
         },
         Plot {
             name: "hits",
@@ -103,7 +103,7 @@ impl Experiment for Flows {
                 "{most} flows with addresses of their own are carried at {share} % of the rate of one{hedge}."
             ));
         }
-        if let Some(change) = results.change((beside, 64.0), (flood, 64.0), "rest") {
+        if let Some(change) = results.change((beside, 64.0), (flood, 64.0), "first_pair") {
             let (share, hedge) = (digits(change.ratio() * 100.0), change.hedge());
             let hits = results.median(flood, 64, "hits").map_or("-".into(), digits);
             all.push(format!(
@@ -135,7 +135,7 @@ fn measure(setup: &Setup, options: &str, beside: &str) -> Result<Outcome, LabErr
     let before = looked_up(rig.daemon())?;
     let reports = rig.play(setup, lines, &mut outcome)?;
     let after = looked_up(rig.daemon())?;
-    let names: &[&str] = if beside.is_empty() { &["frames"] } else { &["rest", "flood"] };
+    let names: &[&str] = if beside.is_empty() { &["frames"] } else { &["first_pair", "flood"] };
     for (name, report) in names.iter().zip(&reports) {
         outcome.figure(name, report.mpps);
     }

@@ -43,7 +43,7 @@ const ABOUT: About = About {
         Figure { name: "before", title: "busiest queue at first", unit: "% of the frames" },
         Figure { name: "after", title: "busiest queue after that", unit: "% of the frames" },
         Figure { name: "even", title: "each queue, if all had the same", unit: "% of the frames" },
-        Figure { name: "turned", title: "buckets that changed queues", unit: "buckets" },
+        Figure { name: "rebalanced", title: "buckets that changed queues", unit: "buckets" },
     ],
     plots: &[Plot {
         name: "busiest",
@@ -118,7 +118,7 @@ fn measure(setup: &Setup, queues: u16, first: u16) -> Result<Outcome, LabError> 
     outcome.figure("before", busiest(&before));
     outcome.figure("after", busiest(&after));
     outcome.figure("even", 100.0 / f64::from(queues));
-    outcome.figure("turned", CounterDelta::now(rig.daemon())?.turned as f64);
+    outcome.figure("rebalanced", CounterDelta::now(rig.daemon())?.rebalanced as f64);
     outcome.list("queues_before", before);
     outcome.list("queues_after", after);
     outcome.list("guests", vec![f64::from(first), f64::from(first + 1)]);
@@ -154,7 +154,7 @@ fn untouched(daemon: &Daemon) -> Result<Option<Vec<f64>>, LabError> {
         // Before the counters are read: what is counted lasted at least as long.
         let lasted = began.elapsed();
         let now = CounterDelta::now(daemon)?;
-        if now.turned > 0 {
+        if now.rebalanced > 0 {
             break;
         }
         untouched = (lasted >= LEAST).then(|| now.since(&then));
@@ -200,7 +200,7 @@ struct CounterDelta {
     /// Frames of each of the receiver's queues.
     frames: Vec<u64>,
     /// Buckets that changed queues.
-    turned: u64,
+    rebalanced: u64,
 }
 
 impl CounterDelta {
@@ -213,7 +213,7 @@ impl CounterDelta {
         });
         Ok(CounterDelta {
             frames,
-            turned: stats.workers.iter().map(|worker| worker.rebalanced).sum(),
+            rebalanced: stats.workers.iter().map(|worker| worker.rebalanced).sum(),
         })
     }
 

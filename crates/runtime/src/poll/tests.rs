@@ -11,8 +11,8 @@ fn cost() -> Cost {
     Cost::new(SleepCost { cpu: 4_000, delay: 10_000 }, SleepCost { cpu: 3_000, delay: 5_000 })
 }
 
-/// The time of a turn and that of a frame, in ns.
-const TURN: u64 = 100;
+/// The time of a look at the queues and that of a frame, in ns.
+const LOOK: u64 = 100;
 const FRAME: u64 = 100;
 
 /// A worker, and what it has cost so far.
@@ -57,14 +57,14 @@ impl Played {
                     self.waits.push(self.now - at);
                 }
                 next += come;
-                self.pass(TURN + FRAME * come as u64, TURN + FRAME * come as u64);
+                self.pass(LOOK + FRAME * come as u64, LOOK + FRAME * come as u64);
                 continue;
             }
             match self.poll.idle(self.time()) {
                 Next::Poll if next == frames.len() && self.poll.policy == PollingPolicy::Always => {
                     return;
                 }
-                Next::Poll => self.pass(TURN, TURN),
+                Next::Poll => self.pass(LOOK, LOOK),
                 Next::Nap(time) => {
                     self.poll.sleeps(State::Nap);
                     self.naps += 1;
@@ -173,12 +173,12 @@ fn a_guest_that_waits_for_its_answer_is_looked_for() {
                 if at <= played.now {
                     played.poll.found(played.time(), 1);
                     played.waits.push(played.now - at);
-                    played.pass(TURN + FRAME, TURN + FRAME);
+                    played.pass(LOOK + FRAME, LOOK + FRAME);
                     carried = true;
                     continue;
                 }
                 match played.poll.idle(played.time()) {
-                    Next::Poll => played.pass(TURN, TURN),
+                    Next::Poll => played.pass(LOOK, LOOK),
                     Next::Nap(time) => {
                         played.poll.sleeps(State::Nap);
                         played.pass(ns(time) + cost().late, cost().nap);
@@ -191,7 +191,7 @@ fn a_guest_that_waits_for_its_answer_is_looked_for() {
             }
         }
         let late = played.waits.split_off(played.waits.len() / 2);
-        let long = late.iter().filter(|wait| **wait > TURN).count();
+        let long = late.iter().filter(|wait| **wait > LOOK).count();
         assert!(long * 100 < late.len(), "{policy}: {long} of {} waited", late.len());
     }
 }

@@ -27,8 +27,7 @@ pub struct GuestTimes {
     /// Bytes of those frames.
     pub bytes: u64,
     /// Bursts in which they came.
-    #[serde(rename = "bursts")]
-    pub turns: u64,
+    pub bursts: u64,
     /// Taking frames from its rings.
     #[serde(rename = "ring_ns")]
     pub ring: u64,
@@ -51,12 +50,12 @@ impl GuestTimes {
     }
 
     fn from_words(words: [u64; 7]) -> Self {
-        let [frames, bytes, turns, ring, kernel, signal, send] = words;
-        GuestTimes { frames, bytes, turns, ring, kernel, signal, send }
+        let [frames, bytes, bursts, ring, kernel, signal, send] = words;
+        GuestTimes { frames, bytes, bursts, ring, kernel, signal, send }
     }
 
     fn words(&self) -> [u64; 7] {
-        [self.frames, self.bytes, self.turns, self.ring, self.kernel, self.signal, self.send]
+        [self.frames, self.bytes, self.bursts, self.ring, self.kernel, self.signal, self.send]
     }
 }
 
@@ -142,7 +141,7 @@ mod tests {
         let times = GuestTimes {
             frames: 1,
             bytes: 2,
-            turns: 3,
+            bursts: 3,
             ring: 4,
             kernel: 5,
             signal: 6,

@@ -51,7 +51,7 @@ pub struct Beside {
     /// Pages in a second.
     pub pages: f64,
     /// Passes of the other thread's loop in a second.
-    pub turns: f64,
+    pub passes: f64,
 }
 
 /// Carries out a plan beside a thread that computes.
@@ -59,18 +59,18 @@ pub struct Beside {
 /// # Errors
 /// When there are no two CPUs, or the plan cannot be carried out.
 pub fn beside(plan: Option<&Plan>, time: Duration) -> io::Result<Beside> {
-    let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, passes) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let (stop, turns) = (&stop, &turns);
+        let (stop, passes) = (&stop, &passes);
         let other = scope.spawn(move || {
             cpu::pin(CPUS[1])?;
             while !stop.load(Relaxed) {
-                turns.store(turns.load(Relaxed) + 1, Relaxed);
+                passes.store(passes.load(Relaxed) + 1, Relaxed);
                 (0..64).for_each(|_| std::hint::spin_loop());
             }
             io::Result::Ok(())
         });
-        let (began, before) = (Instant::now(), turns.load(Relaxed));
+        let (began, before) = (Instant::now(), passes.load(Relaxed));
         let done = match plan {
             Some(plan) => work(plan, time),
             None => {
@@ -78,11 +78,11 @@ pub fn beside(plan: Option<&Plan>, time: Duration) -> io::Result<Beside> {
                 Ok((0, time.as_secs_f64()))
             }
         };
-        let (after, passed) = (turns.load(Relaxed), began.elapsed().as_secs_f64());
+        let (after, passed) = (passes.load(Relaxed), began.elapsed().as_secs_f64());
         stop.store(true, Relaxed);
         other.join().map_err(|_| io::ErrorKind::Other)??;
         let (pages, seconds) = done?;
-        Ok(Beside { pages: pages as f64 / seconds, turns: (after - before) as f64 / passed })
+        Ok(Beside { pages: pages as f64 / seconds, passes: (after - before) as f64 / passed })
     })
 }
 

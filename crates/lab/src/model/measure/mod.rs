@@ -161,11 +161,11 @@ impl Meter {
     fn maps(&mut self, era: Era) -> Result<Maps, BenchError> {
         let plan = Plan { design: design(era), threads: 1, task: Task::Map, apart: false };
         let alone = 1e9 / self.grants(era, 1, Task::Map, false)?.median;
-        let undisturbed = self.median(|| line::beside(None, TIME).map(|seen| seen.turns))?;
+        let undisturbed = self.median(|| line::beside(None, TIME).map(|seen| seen.passes))?;
         let seen = self.repeat(|| line::beside(Some(&plan), TIME).map_err(failed("measure")))?;
         let beside = Measured::of(seen.iter().map(|seen| 1e9 / seen.pages).collect()).median;
         let lost =
-            |seen: &line::Beside| (1.0 - seen.turns / undisturbed).max(0.0) * 1e9 / seen.pages;
+            |seen: &line::Beside| (1.0 - seen.passes / undisturbed).max(0.0) * 1e9 / seen.pages;
         let stolen = Measured::of(seen.iter().map(lost).collect()).median;
         Ok(Maps { alone, beside: beside.max(alone), stolen })
     }

@@ -22,7 +22,7 @@ impl<Q> Returning<Q> {
 }
 
 /// The workers of a pipeline. See [`Group`] for the methods.
-pub trait Lane<P: Pipeline>: Send + Sync {
+pub trait PipelineWorkers<P: Pipeline>: Send + Sync {
     /// See [`Group::count`].
     fn count(&self) -> usize;
     /// See [`Group::publish`].
@@ -41,7 +41,7 @@ pub trait Lane<P: Pipeline>: Send + Sync {
     fn workers_answer(&self, limit: Duration) -> bool;
 }
 
-impl<P: Pipeline> Lane<P> for Group<P> {
+impl<P: Pipeline> PipelineWorkers<P> for Group<P> {
     fn count(&self) -> usize {
         self.count()
     }
@@ -105,15 +105,15 @@ fn returning<Q: Send + 'static, T: 'static>(
     Returning(Box::new(move || own(queue.recv().ok()?)))
 }
 
-/// The lanes of the two pipelines of a group. The threads end when both are dropped.
+/// The workers as each of the two pipelines of a group sees them. The threads end when both are dropped.
 pub fn split<A: Pipeline, B: Pipeline>(
     group: Group<Pair<A, B>>,
-) -> (Arc<dyn Lane<A>>, Arc<dyn Lane<B>>) {
+) -> (Arc<dyn PipelineWorkers<A>>, Arc<dyn PipelineWorkers<B>>) {
     let shared = Arc::new(Shared { group, topologies: Mutex::default() });
-    (Arc::new(FirstLane(Arc::clone(&shared))), Arc::new(SecondLane(shared)))
+    (Arc::new(FirstWorkers(Arc::clone(&shared))), Arc::new(SecondWorkers(shared)))
 }
 
-macro_rules! lane {
+macro_rules! pipeline_workers {
     ($name:ident, $own:ident, $variant:ident, $number:literal, $field:ident) => {
         struct $name<A: Pipeline, B: Pipeline>(Arc<Shared<A, B>>);
 
@@ -127,7 +127,7 @@ macro_rules! lane {
             }
         }
 
-        impl<A: Pipeline, B: Pipeline> Lane<$own> for $name<A, B> {
+        impl<A: Pipeline, B: Pipeline> PipelineWorkers<$own> for $name<A, B> {
             fn count(&self) -> usize {
                 self.0.group.count()
             }
@@ -141,16 +141,16 @@ macro_rules! lane {
             }
 
             fn attach(&self, worker: usize, id: QueueId, queue: $own::Queue) {
-                self.0.group.attach(worker, id.in_lane($number), Either::$variant(queue));
+                self.0.group.attach(worker, id.of_pipeline($number), Either::$variant(queue));
             }
 
             fn detach(&self, worker: usize, id: QueueId) -> Returning<$own::Queue> {
-                let queue = self.0.group.detach(worker, id.in_lane($number));
+                let queue = self.0.group.detach(worker, id.of_pipeline($number));
                 returning(queue, $name::<A, B>::own)
             }
 
             fn migrate(&self, worker: usize, id: QueueId) -> Returning<$own::Queue> {
-                let queue = self.0.group.migrate(worker, id.in_lane($number));
+                let queue = self.0.group.migrate(worker, id.of_pipeline($number));
                 returning(queue, $name::<A, B>::own)
             }
 
@@ -165,5 +165,5 @@ macro_rules! lane {
     };
 }
 
-lane!(FirstLane, A, First, 0, first);
-lane!(SecondLane, B, Second, 1, second);
+pipeline_workers!(FirstWorkers, A, First, 0, first);
+pipeline_workers!(SecondWorkers, B, Second, 1, second);
